@@ -1,0 +1,93 @@
+# The front door. Everything here can also be done with cmake --preset and ctest --preset.
+# `make JOBS=8` sets the parallelism, `make WERROR=1` makes compiler warnings errors.
+
+JOBS ?= $(shell nproc)
+WERROR ?=
+
+RELEASE := build/release
+TUTTI := $(RELEASE)/tutti
+
+# The folders whose tests also run under sanitizers (their test program is <folder>_test).
+ASAN_FOLDERS := base spec data checkpoint engine model train
+TSAN_FOLDERS := telemetry data checkpoint train
+
+existing = $(foreach f,$(1),$(if $(wildcard tutti/$(f)/CMakeLists.txt),$(f)))
+missing = $(filter-out $(call existing,$(1)),$(1))
+tests_of = $(addsuffix _test,$(call existing,$(1)))
+space := $(subst ,, )
+one_of = ^($(subst $(space),|,$(strip $(1))))$$
+
+# $(call run_tests,<preset>,<extra ctest arguments>): results for tools/test_summary.
+run_tests = rm -rf build/$(1)/test-results && ctest --preset $(1) -j $(JOBS) $(2) \
+	--output-junit $(CURDIR)/build/$(1)/test-results/ctest.xml
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help deps deps-build build debug demo test test-release test-asan test-tsan bench \
+	format format-check layers tidy check hooks install clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: ## Install the Debian packages for building, testing and developing
+	@tools/install_packages
+
+deps-build:
+	@tools/install_packages build
+
+build: deps-build ## Build the program: build/release/tutti
+	@cmake --preset release --log-level=WARNING -DTUTTI_WERROR=$(if $(WERROR),ON,OFF)
+	@cmake --build --preset release -j $(JOBS)
+
+debug: deps-build ## Build without optimisation: build/debug/tutti
+	@cmake --preset debug --log-level=WARNING
+	@cmake --build --preset debug -j $(JOBS)
+
+demo: build ## Train a small model on the C and C++ headers of this machine, in about two minutes
+	@tools/demo
+
+test: deps test-release test-asan test-tsan ## Run every test: release, sanitizers, Python readers
+	@tools/test_summary
+
+test-release: build
+	@tools/python_env
+	@$(call run_tests,release)
+
+test-asan:
+	@$(if $(call missing,$(ASAN_FOLDERS)),echo "asan: no such folder yet: $(call missing,$(ASAN_FOLDERS))")
+	@cmake --preset asan --log-level=WARNING
+	@cmake --build --preset asan -j $(JOBS) --target $(call tests_of,$(ASAN_FOLDERS))
+	@$(call run_tests,asan,-R '$(call one_of,$(call tests_of,$(ASAN_FOLDERS)))')
+
+test-tsan:
+	@$(if $(call missing,$(TSAN_FOLDERS)),echo "tsan: no such folder yet: $(call missing,$(TSAN_FOLDERS))")
+	$(if $(call existing,$(TSAN_FOLDERS)),@cmake --preset tsan --log-level=WARNING)
+	$(if $(call existing,$(TSAN_FOLDERS)),@cmake --build --preset tsan -j $(JOBS) --target $(call tests_of,$(TSAN_FOLDERS)))
+	$(if $(call existing,$(TSAN_FOLDERS)),@$(call run_tests,tsan,-R '$(call one_of,$(call tests_of,$(TSAN_FOLDERS)))'))
+
+bench: build ## Measure kernels and a GPT-2 124M step against this machine's own peak
+	@$(TUTTI) bench kernels
+	@$(TUTTI) bench step --model gpt2-124m --precision bf16 --batch 4 --seq 64 --steps 5
+
+format: ## Format all C++ sources
+	@tools/format
+
+format-check: ## Fail when a C++ source is not formatted
+	@tools/format --check
+
+layers: ## Fail when a folder includes what its rank forbids, or a source is not built
+	@tools/check_layers
+
+tidy: build ## Run clang-tidy on the files that differ from the main branch
+	@tools/tidy -j $(JOBS)
+
+check: layers format-check tidy ## Layers, formatting and clang-tidy on changed files
+
+hooks: ## Let git check layers and formatting before each commit
+	@git config core.hooksPath .githooks && echo "git hooks: .githooks"
+
+install: build ## Install to PREFIX (default /usr/local)
+	@cmake --install $(RELEASE) --prefix $(or $(PREFIX),/usr/local)
+
+clean: ## Remove what was built; runs/ stays
+	@rm -rf build demo

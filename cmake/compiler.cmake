@@ -1,0 +1,43 @@
+# Compiler, linker and sanitizer flags of every target.
+include(CheckLinkerFlag)
+
+if(NOT CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  message(FATAL_ERROR "Tutti is built with GCC 12 or Clang 14 and later, "
+                      "not with ${CMAKE_CXX_COMPILER_ID}")
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+  message(FATAL_ERROR "GCC ${CMAKE_CXX_COMPILER_VERSION} is too old: 12 or later is needed")
+endif()
+
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow)
+if(TUTTI_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+# No code here reads errno of a math function or traps on floating-point exceptions. Contraction
+# is what GCC does by default outside strict ISO mode. Nothing that reorders sums: results are
+# bitwise reproducible.
+add_compile_options(-fno-math-errno -fno-trapping-math -ffp-contract=fast)
+
+if(TUTTI_SANITIZE)
+  add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-sanitize-recover=all)
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+  add_link_options(-fsanitize=${TUTTI_SANITIZE})
+elseif(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+endif()
+
+# Two optimisations of the build itself, used when the machine has them.
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(TUTTI_CCACHE ccache)
+  if(TUTTI_CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${TUTTI_CCACHE}")
+  endif()
+endif()
+find_program(TUTTI_MOLD mold)
+if(TUTTI_MOLD)
+  check_linker_flag(CXX -fuse-ld=mold TUTTI_MOLD_WORKS)
+  if(TUTTI_MOLD_WORKS)
+    add_link_options(-fuse-ld=mold)
+  endif()
+endif()

@@ -1,0 +1,68 @@
+# Every library Tutti links against, found on the system; nothing is downloaded or vendored.
+# Names to write after LINK:
+#
+#   DNNL::dnnl  fmt::fmt  yaml-cpp  nlohmann_json::nlohmann_json  CLI11::CLI11  ZLIB::ZLIB
+#   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  Threads::Threads
+#   tutti::openmp  OpenMP, or with TUTTI_OPENMP=OFF nothing (pragmas are then ignored and _OPENMP
+#                  is undefined, so omp_*() calls belong behind `#ifdef _OPENMP`)
+#   GTest::gtest, benchmark::benchmark: linked by tutti_test and tutti_benchmark
+
+macro(tutti_missing name package)
+  message(FATAL_ERROR "${name} was not found. On Debian: apt-get install ${package} "
+                      "(or `make deps` for everything)")
+endmacro()
+
+macro(tutti_find_package name package)
+  find_package(${name} QUIET)
+  if(NOT ${name}_FOUND)
+    tutti_missing(${name} ${package})
+  endif()
+endmacro()
+
+macro(tutti_pkg_config name module package)
+  pkg_check_modules(${name} QUIET IMPORTED_TARGET ${module})
+  if(NOT ${name}_FOUND)
+    tutti_missing(${module} ${package})
+  endif()
+endmacro()
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+tutti_find_package(PkgConfig pkg-config)
+tutti_find_package(fmt libfmt-dev)
+tutti_find_package(nlohmann_json nlohmann-json3-dev)
+tutti_find_package(yaml-cpp libyaml-cpp-dev)
+tutti_find_package(CLI11 libcli11-dev)
+tutti_find_package(ZLIB zlib1g-dev)
+tutti_pkg_config(xxhash libxxhash libxxhash-dev)
+tutti_pkg_config(zstd libzstd libzstd-dev)
+tutti_pkg_config(hwy libhwy libhwy-dev)
+
+# oneDNN by header and library: its own CMake package would also ask for the OpenCL headers,
+# which nothing here uses.
+find_path(TUTTI_DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
+find_library(TUTTI_DNNL_LIBRARY dnnl)
+if(NOT TUTTI_DNNL_INCLUDE_DIR OR NOT TUTTI_DNNL_LIBRARY)
+  tutti_missing(oneDNN libdnnl-dev)
+endif()
+add_library(DNNL::dnnl UNKNOWN IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES
+  IMPORTED_LOCATION "${TUTTI_DNNL_LIBRARY}"
+  INTERFACE_INCLUDE_DIRECTORIES "${TUTTI_DNNL_INCLUDE_DIR}")
+
+add_library(tutti_openmp INTERFACE)
+add_library(tutti::openmp ALIAS tutti_openmp)
+if(TUTTI_OPENMP)
+  tutti_find_package(OpenMP build-essential)
+  target_link_libraries(tutti_openmp INTERFACE OpenMP::OpenMP_CXX)
+else()
+  target_compile_options(tutti_openmp INTERFACE -Wno-unknown-pragmas)
+endif()
+
+if(TUTTI_TESTS)
+  tutti_find_package(GTest libgtest-dev)
+endif()
+if(TUTTI_BENCHMARKS AND EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/benchmarks/CMakeLists.txt")
+  tutti_find_package(benchmark libbenchmark-dev)
+endif()

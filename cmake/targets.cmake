@@ -1,0 +1,151 @@
+# The functions a folder's CMakeLists.txt is written with. Sources are listed by name, never
+# globbed; tools/check_layers fails when a source file is named nowhere. Paths are relative to the
+# folder; code is included from the repository root (`#include "tutti/base/error.h"`).
+#
+#   tutti_library(<folder>
+#     SOURCES <file.cpp>...
+#     [HEADERS <file.h>...]           only for editors; the compiler finds headers itself
+#     [LINK <target>...])             public: what links this folder gets them too
+#
+#       Makes the static library tutti_<folder>, to be linked as tutti::<folder>.
+#
+#   tutti_test(<folder>_test
+#     SOURCES <file_test.cpp>...
+#     LINK <target>...                GoogleTest and its main() are added
+#     [ARGS <argument>...]
+#     [TIMEOUT <seconds>]             default 120; five times that in a sanitizer build
+#     [PROCESSORS <n>]                default 1; write 2 or more when it runs OpenMP kernels
+#     [SERIAL]                        runs alone: for tests that measure time
+#     [LABELS <label>...]             added to "unit" and the folder's name
+#     [ENVIRONMENT <NAME=value>...]
+#     [NO_MAIN])                      the sources bring their own main()
+#
+#       Makes one GoogleTest program, <build>/bin/<folder>_test, and one CTest entry of that name.
+#       Test code sees TUTTI_SOURCE_DIR (repository root) and TUTTI_BINARY (path of the tutti
+#       program; link order does not build it, add_dependencies(<test> tutti) does).
+#
+#   tutti_python_test(<name>
+#     SCRIPT <file.py>                run by the interpreter of .venv (tools/python_env)
+#     [ARGS <argument>...] [TIMEOUT <seconds>] [PROCESSORS <n>] [SERIAL] [LABELS <label>...]
+#     [ENVIRONMENT <NAME=value>...])
+#
+#       One CTest entry labelled "python". The script finds TUTTI_SOURCE_DIR and TUTTI_BINARY in
+#       its environment; exit status 77 means skipped. Registered in builds without a sanitizer.
+#
+#   tutti_benchmark(<name> SOURCES <file.cpp>... LINK <target>...)
+#
+#       Makes <build>/bin/<name> with Google Benchmark and its main(). Not a test.
+#
+# The program itself is a plain add_executable(tutti ...) in tutti/cli/CMakeLists.txt that links
+# the folders' libraries; the root puts it at <build>/tutti.
+
+function(tutti_library folder)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;LINK")
+  tutti_arguments_done(tutti_library)
+  add_library(tutti_${folder} STATIC ${arg_SOURCES} ${arg_HEADERS})
+  add_library(tutti::${folder} ALIAS tutti_${folder})
+  target_include_directories(tutti_${folder} PUBLIC
+    "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/generated")
+  target_link_libraries(tutti_${folder} PUBLIC ${arg_LINK})
+endfunction()
+
+function(tutti_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;NO_MAIN" "TIMEOUT;PROCESSORS"
+                        "SOURCES;LINK;ARGS;LABELS;ENVIRONMENT")
+  tutti_arguments_done(tutti_test)
+  if(NOT TUTTI_TESTS)
+    return()
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  target_compile_definitions(${name} PRIVATE
+    TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+    TUTTI_BINARY="${PROJECT_BINARY_DIR}/tutti")
+  target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest)
+  if(NOT arg_NO_MAIN)
+    target_link_libraries(${name} PRIVATE GTest::gtest_main)
+  endif()
+  add_test(NAME ${name} COMMAND ${TUTTI_TEST_LAUNCHER} $<TARGET_FILE:${name}> ${arg_ARGS})
+  string(REGEX REPLACE "_test$" "" folder ${name})
+  list(APPEND arg_ENVIRONMENT
+    "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml" ${TUTTI_TEST_ENVIRONMENT})
+  tutti_test_properties(${name} unit ${folder})
+endfunction()
+
+function(tutti_python_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "SCRIPT;TIMEOUT;PROCESSORS"
+                        "ARGS;LABELS;ENVIRONMENT")
+  tutti_arguments_done(tutti_python_test)
+  if(NOT TUTTI_TESTS OR TUTTI_SANITIZE)
+    return()
+  endif()
+  if(NOT TEST python_env)
+    add_test(NAME python_env COMMAND "${PROJECT_SOURCE_DIR}/tools/python_env")
+    set_tests_properties(python_env PROPERTIES FIXTURES_SETUP python_env LABELS python)
+  endif()
+  add_test(NAME ${name} COMMAND "${PROJECT_SOURCE_DIR}/.venv/bin/python3"
+    "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}" ${arg_ARGS})
+  list(APPEND arg_ENVIRONMENT
+    "TUTTI_SOURCE_DIR=${PROJECT_SOURCE_DIR}" "TUTTI_BINARY=${PROJECT_BINARY_DIR}/tutti"
+    "PYTHONDONTWRITEBYTECODE=1" "OMP_WAIT_POLICY=passive")
+  tutti_test_properties(${name} python)
+  set_tests_properties(${name} PROPERTIES FIXTURES_REQUIRED python_env SKIP_RETURN_CODE 77)
+endfunction()
+
+function(tutti_benchmark name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  tutti_arguments_done(tutti_benchmark)
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  target_link_libraries(${name} PRIVATE ${arg_LINK} benchmark::benchmark
+                        benchmark::benchmark_main)
+endfunction()
+
+# What the functions above share; all read their caller's parsed arguments.
+
+macro(tutti_arguments_done function)
+  if(arg_UNPARSED_ARGUMENTS OR arg_KEYWORDS_MISSING_VALUES)
+    message(FATAL_ERROR "${function}: unknown argument '${arg_UNPARSED_ARGUMENTS}' "
+                        "or keyword without value '${arg_KEYWORDS_MISSING_VALUES}'")
+  endif()
+endmacro()
+
+macro(tutti_test_properties name)
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  if(TUTTI_SANITIZE)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")
+  endif()
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 1)
+  endif()
+  list(APPEND arg_LABELS ${ARGN})
+  set_tests_properties(${name} PROPERTIES
+    TIMEOUT ${arg_TIMEOUT}
+    PROCESSORS ${arg_PROCESSORS}
+    LABELS "${arg_LABELS}"
+    ENVIRONMENT "${arg_ENVIRONMENT}")
+  if(arg_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+endmacro()
+
+# How tests start. Passive waiting keeps concurrent tests from spinning on each other's cores.
+set(TUTTI_TEST_LAUNCHER "")
+set(TUTTI_TEST_ENVIRONMENT "OMP_WAIT_POLICY=passive")
+if(TUTTI_SANITIZE MATCHES "thread")
+  # libdnnl brings its own, uninstrumented OpenMP: one thread there, our own threads elsewhere.
+  list(APPEND TUTTI_TEST_ENVIRONMENT
+    "OMP_NUM_THREADS=1"
+    "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp")
+  # GCC 12's thread sanitizer cannot place its shadow when the kernel randomises many bits.
+  execute_process(COMMAND setarch -R true RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  if(NOT failed)
+    set(TUTTI_TEST_LAUNCHER setarch -R)
+  endif()
+elseif(TUTTI_SANITIZE)
+  list(APPEND TUTTI_TEST_ENVIRONMENT
+    "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1"
+    "UBSAN_OPTIONS=print_stacktrace=1")
+endif()

@@ -1,0 +1,21 @@
+// What this machine and process are, as the system says.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tutti {
+
+struct Machine {
+  std::string cpu;            // model name, "unknown" where the system does not say
+  int cores = 1;              // that this process may use
+  double clock_hz = 0;        // nominal; 0 when unknown
+  int64_t memory_bytes = 0;
+  std::string host;
+};
+
+Machine describe_machine();
+
+int64_t peak_resident_bytes();  // of this process, since it started
+
+}  // namespace tutti

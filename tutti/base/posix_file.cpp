@@ -1,0 +1,193 @@
+// The machine's file system.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "tutti/base/error.h"
+#include "tutti/base/file.h"
+
+namespace tutti {
+namespace {
+
+[[noreturn]] void fail_errno(const char* action, const std::string& path, int error = errno) {
+  ErrorKind kind = ErrorKind::io;
+  const char* remedy = "";
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR: kind = ErrorKind::not_found; break;
+    case EACCES:
+    case EPERM:
+    case EROFS: kind = ErrorKind::permission; break;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      kind = ErrorKind::no_space;
+      remedy = "; free some space or choose another folder";
+      break;
+    default: break;
+  }
+  fail(kind, "cannot {} '{}': {}{}", action, path, std::strerror(error), remedy);
+}
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  PosixWritableFile(std::string path, int flags)
+      : path_(std::move(path)), fd_(::open(path_.c_str(), flags | O_CLOEXEC, 0644)) {
+    if (fd_ < 0) fail_errno("write", path_);
+  }
+  PosixWritableFile(const PosixWritableFile&) = delete;
+  PosixWritableFile& operator=(const PosixWritableFile&) = delete;
+  ~PosixWritableFile() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  void append(const void* data, size_t size) override {
+    const char* next = static_cast<const char*>(data);
+    while (size > 0) {
+      const ssize_t written = ::write(fd_, next, std::min(size, size_t{1} << 30));
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail_errno("write", path_);
+      next += written;
+      size -= static_cast<size_t>(written);
+    }
+  }
+
+  void sync() override {
+    if (::fdatasync(fd_) != 0) fail_errno("sync", path_);
+  }
+
+  void close() override {
+    const int fd = fd_;
+    fd_ = -1;
+    if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) fail_errno("close", path_);
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+class PosixMappedFile final : public MappedFile {
+ public:
+  explicit PosixMappedFile(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) fail_errno("read", path);
+    struct stat info {};
+    int error = ::fstat(fd, &info) != 0 ? errno : 0;
+    if (error == 0 && S_ISDIR(info.st_mode)) error = EISDIR;
+    if (error == 0 && info.st_size > 0) {
+      size_ = static_cast<size_t>(info.st_size);
+      data_ = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0);
+      if (data_ == MAP_FAILED) error = errno;
+    }
+    ::close(fd);
+    if (error != 0) {
+      data_ = nullptr;
+      fail_errno("read", path, error);
+    }
+  }
+  PosixMappedFile(const PosixMappedFile&) = delete;
+  PosixMappedFile& operator=(const PosixMappedFile&) = delete;
+  ~PosixMappedFile() override {
+    if (data_ != nullptr) ::munmap(data_, size_);
+  }
+
+  std::string_view bytes() const override { return {static_cast<const char*>(data_), size_}; }
+  void will_need(size_t offset, size_t size) const override {
+    advise(offset, size, MADV_WILLNEED);
+  }
+  void not_needed(size_t offset, size_t size) const override {
+    advise(offset, size, MADV_DONTNEED);
+  }
+
+ private:
+  void advise(size_t offset, size_t size, int advice) const {
+    const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    const size_t begin = offset / page * page;
+    const size_t end = std::min(size_, offset + size);
+    if (begin < end) ::madvise(static_cast<char*>(data_) + begin, end - begin, advice);
+  }
+
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
+    return std::make_unique<PosixWritableFile>(path, O_WRONLY | O_CREAT | O_TRUNC);
+  }
+  std::unique_ptr<WritableFile> open_append(const std::string& path) override {
+    return std::make_unique<PosixWritableFile>(path, O_WRONLY | O_CREAT | O_APPEND);
+  }
+  std::unique_ptr<MappedFile> map(const std::string& path) override {
+    return std::make_unique<PosixMappedFile>(path);
+  }
+  bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
+  bool is_directory(const std::string& path) override {
+    struct stat info {};
+    return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  }
+  int64_t size_bytes(const std::string& path) override {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) fail_errno("read", path);
+    return info.st_size;
+  }
+  std::vector<DirectoryEntry> list(const std::string& path) override {
+    DIR* directory = ::opendir(path.c_str());
+    if (directory == nullptr) fail_errno("list", path);
+    std::vector<DirectoryEntry> entries;
+    while (const dirent* entry = ::readdir(directory)) {
+      const std::string name = entry->d_name;
+      if (name == "." || name == "..") continue;
+      struct stat info {};
+      if (::stat(join_path(path, name).c_str(), &info) != 0) continue;  // gone, or a dead link
+      entries.push_back({name, S_ISDIR(info.st_mode), info.st_size});
+    }
+    ::closedir(directory);
+    std::sort(entries.begin(), entries.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+    return entries;
+  }
+  void create_directories(const std::string& path) override {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) fail_errno("create folder", path, error.value());
+  }
+  void rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("rename to", to);
+  }
+  void remove_file(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0) fail_errno("remove", path);
+  }
+  void remove_tree(const std::string& path) override {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    if (error) fail_errno("remove", path, error.value());
+  }
+  void sync_directory(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) fail_errno("sync folder", path);
+    const int error = ::fsync(fd) != 0 ? errno : 0;
+    ::close(fd);
+    // Some network file systems cannot sync a folder; they commit names at once.
+    if (error != 0 && error != EINVAL && error != ENOTSUP) fail_errno("sync folder", path, error);
+  }
+};
+
+}  // namespace
+
+FileSystem& posix_file_system() {
+  static PosixFileSystem files;
+  return files;
+}
+
+}  // namespace tutti
