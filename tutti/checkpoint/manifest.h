@@ -1,0 +1,79 @@
+// What makes a folder a checkpoint: `manifest.json` (docs/formats.md, "Checkpoint"). It describes
+// every tensor and every byte of the shards, and carries a checksum of itself.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/base/dtype.h"
+#include "tutti/base/json.h"
+
+namespace tutti::checkpoint {
+
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kManifestTemporaryName = "manifest.json.tmp";
+inline constexpr const char* kFormatName = "tutti-checkpoint";
+inline constexpr int64_t kFormatVersion = 1;
+inline constexpr int64_t kChunkBytes = int64_t{4} << 20;
+
+// What a run needs beside its tensors to go on exactly.
+struct State {
+  int64_t step = 0;         // optimizer steps done
+  uint64_t seed = 0;        // random numbers are a function of (seed, step, index)
+  int64_t next_sample = 0;  // data position: global index of the first sample not yet used
+  std::optional<double> validation_loss;  // decides what keep-best keeps; non-finite means none
+  std::string recipe_hash;
+  Json model = Json::object();     // description of the model, compared by check_same_model
+  Json training = Json::object();  // the trainer's own state; non-finite numbers become null
+};
+
+// A part of a global tensor, as stored in one shard.
+struct Slice {
+  int64_t file = 0;   // index into Manifest::files
+  int64_t begin = 0;  // bytes from the start of that file
+  int64_t end = 0;
+  std::vector<int64_t> offset;  // index of its first element in the global tensor
+  std::vector<int64_t> shape;
+};
+
+struct TensorRecord {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<int64_t> shape;  // global
+  std::vector<Slice> slices;   // disjoint; together the whole tensor
+};
+
+struct FileRecord {
+  std::string name;  // a plain name inside the checkpoint's folder
+  int64_t bytes = 0;
+  std::vector<uint64_t> chunks;  // XXH3 of every chunk_bytes of the file, the last may be shorter
+};
+
+struct Manifest {
+  State state;
+  std::string tutti_version;
+  std::string created;  // UTC, "2026-01-31T12:00:00Z"
+  int64_t chunk_bytes = kChunkBytes;
+  std::vector<FileRecord> files;
+  std::vector<TensorRecord> tensors;
+
+  int64_t total_bytes() const;  // of all shards
+};
+
+std::string format_manifest(const Manifest& manifest);
+
+// Throws corrupt when the checksum or anything else does not hold (ranges, slices that do not make
+// up their tensor, names that would leave the folder), unsupported for a newer format version.
+Manifest parse_manifest(std::string_view text, std::string_view path);
+
+// "step-00000120" and back; nullopt for any other name.
+std::string step_folder_name(int64_t step);
+std::optional<int64_t> parse_step_folder_name(std::string_view name);
+
+// Throws usage naming the first field in which the two model descriptions differ.
+void check_same_model(const Json& saved, const Json& expected, std::string_view path);
+
+}  // namespace tutti::checkpoint

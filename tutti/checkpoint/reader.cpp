@@ -1,0 +1,268 @@
+#include "tutti/checkpoint/reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "tutti/base/check.h"
+#include "tutti/base/error.h"
+#include "tutti/base/hash.h"
+#include "tutti/base/text.h"
+#include "tutti/checkpoint/safetensors.h"
+
+namespace tutti::checkpoint {
+namespace {
+
+// Copies a row-major slice from the file into its place in the global tensor.
+void copy_slice(const Slice& slice, const TensorRecord& tensor, const char* from, char* to) {
+  if (slice.begin == slice.end) return;
+  // Trailing dimensions that the slice covers whole are one run of bytes with the first that it
+  // covers in part.
+  size_t inner = tensor.shape.size();
+  int64_t run_bytes = dtype_bytes(tensor.dtype);
+  while (inner > 0 && slice.shape[inner - 1] == tensor.shape[inner - 1]) {
+    run_bytes *= slice.shape[--inner];
+  }
+  int64_t row_bytes = run_bytes;  // in the global tensor, of dimension `inner` - 1
+  if (inner > 0) {
+    --inner;
+    row_bytes = run_bytes * tensor.shape[inner];
+    to += slice.offset[inner] * run_bytes;
+    run_bytes *= slice.shape[inner];
+  }
+  const int64_t runs = (slice.end - slice.begin) / run_bytes;
+  for (int64_t run = 0; run < runs; ++run) {
+    int64_t row = 0;  // of the global tensor, dimensions before `inner` flattened
+    int64_t rest = run;
+    int64_t stride = 1;
+    for (size_t d = inner; d-- > 0;) {
+      row += (slice.offset[d] + rest % slice.shape[d]) * stride;
+      rest /= slice.shape[d];
+      stride *= tensor.shape[d];
+    }
+    std::memcpy(to + row * row_bytes, from + run * run_bytes, static_cast<size_t>(run_bytes));
+  }
+}
+
+std::vector<std::string> tensor_names(const Manifest& manifest) {
+  std::vector<std::string> names;
+  names.reserve(manifest.tensors.size());
+  for (const TensorRecord& tensor : manifest.tensors) names.push_back(tensor.name);
+  return names;
+}
+
+}  // namespace
+
+Reader::Reader(FileSystem& files, std::string path, ParallelFor parallel)
+    : path_(std::move(path)), parallel_(std::move(parallel)) {
+  const std::string manifest_path = join_path(path_, kManifestName);
+  if (!files.exists(manifest_path)) {
+    fail(ErrorKind::not_found, "'{}' is not a checkpoint: it has no {}", path_, kManifestName);
+  }
+  manifest_ = parse_manifest(read_file(files, manifest_path), manifest_path);
+  for (size_t i = 0; i < manifest_.tensors.size(); ++i) index_[manifest_.tensors[i].name] = i;
+  for (const FileRecord& file : manifest_.files) {
+    const std::string file_path = join_path(path_, file.name);
+    maps_.push_back(files.map(file_path));
+    const auto bytes = static_cast<int64_t>(maps_.back()->bytes().size());
+    if (bytes != file.bytes) {
+      fail(ErrorKind::corrupt, "{}: {} bytes instead of {}", file_path, bytes, file.bytes);
+    }
+    verified_.emplace_back(file.chunks.size(), uint8_t{0});
+  }
+  check_headers();
+}
+
+// Shard headers are for other readers; here they must say the same as the manifest.
+void Reader::check_headers() {
+  using Entry = std::tuple<std::string, DType, std::vector<int64_t>, int64_t, int64_t>;
+  std::vector<std::vector<Entry>> expected(maps_.size());
+  for (const TensorRecord& tensor : manifest_.tensors) {
+    for (const Slice& slice : tensor.slices) {
+      expected[static_cast<size_t>(slice.file)].emplace_back(tensor.name, tensor.dtype, slice.shape,
+                                                             slice.begin, slice.end);
+    }
+  }
+  for (size_t i = 0; i < maps_.size(); ++i) {
+    const std::string file_path = join_path(path_, manifest_.files[i].name);
+    const SafetensorsHeader header = parse_safetensors(maps_[i]->bytes(), file_path);
+    std::vector<Chunk> chunks;
+    need(chunks, static_cast<int64_t>(i), 0, header.data_begin);
+    verify(chunks);
+    std::vector<Entry> found;
+    for (const SafetensorsTensor& tensor : header.tensors) {
+      found.emplace_back(tensor.name, tensor.dtype, tensor.shape, tensor.begin, tensor.end);
+    }
+    std::sort(found.begin(), found.end());
+    std::sort(expected[i].begin(), expected[i].end());
+    if (found != expected[i]) {
+      fail(ErrorKind::corrupt, "{}: its header names other tensors than {}", file_path,
+           kManifestName);
+    }
+  }
+}
+
+const TensorRecord& Reader::tensor(const std::string& name) const {
+  const auto found = index_.find(name);
+  if (found == index_.end()) {
+    const std::string nearest = nearest_word(name, tensor_names(manifest_));
+    fail(ErrorKind::not_found, "{}: no tensor '{}'{}", path_, name,
+         nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+  }
+  return manifest_.tensors[found->second];
+}
+
+void Reader::need(std::vector<Chunk>& chunks, int64_t file, int64_t begin, int64_t end) const {
+  if (begin == end) return;
+  for (int64_t i = begin / manifest_.chunk_bytes; i <= (end - 1) / manifest_.chunk_bytes; ++i) {
+    if (verified_[static_cast<size_t>(file)][static_cast<size_t>(i)] == 0) {
+      chunks.push_back({file, i});
+    }
+  }
+}
+
+void Reader::verify(const std::vector<Chunk>& chunks) {
+  parallel_(static_cast<int64_t>(chunks.size()), [&](int64_t i) {
+    const Chunk& chunk = chunks[static_cast<size_t>(i)];
+    const auto file = static_cast<size_t>(chunk.file);
+    const auto index = static_cast<size_t>(chunk.index);
+    const auto chunk_bytes = static_cast<size_t>(manifest_.chunk_bytes);
+    const std::string_view bytes = maps_[file]->bytes().substr(index * chunk_bytes, chunk_bytes);
+    if (hash_bytes(bytes.data(), bytes.size()) != manifest_.files[file].chunks[index]) {
+      fail(ErrorKind::corrupt, "{}: damaged between bytes {} and {}: the checksum does not hold",
+           join_path(path_, manifest_.files[file].name), index * chunk_bytes,
+           index * chunk_bytes + bytes.size());
+    }
+    verified_[file][index] = 1;
+  });
+}
+
+void Reader::load(const std::vector<TensorTarget>& targets) {
+  struct Copy {
+    const Slice* slice;
+    const TensorRecord* tensor;
+    char* to;
+  };
+  std::vector<Chunk> chunks;
+  std::vector<Copy> copies;
+  for (const TensorTarget& target : targets) {
+    const TensorRecord& record = tensor(target.name);
+    if (record.dtype != target.dtype || record.shape != target.shape) {
+      fail(ErrorKind::usage, "{}: tensor '{}' is {} {} there; {} {} is wanted", path_, target.name,
+           dtype_name(record.dtype), format_shape(record.shape), dtype_name(target.dtype),
+           format_shape(target.shape));
+    }
+    for (const Slice& slice : record.slices) {
+      need(chunks, slice.file, slice.begin, slice.end);
+      copies.push_back({&slice, &record, static_cast<char*>(target.data)});
+    }
+  }
+  const auto key = [](const Chunk& chunk) { return std::pair(chunk.file, chunk.index); };
+  std::sort(chunks.begin(), chunks.end(),
+            [&](const Chunk& a, const Chunk& b) { return key(a) < key(b); });
+  chunks.erase(std::unique(chunks.begin(), chunks.end(),
+                           [&](const Chunk& a, const Chunk& b) { return key(a) == key(b); }),
+               chunks.end());
+  verify(chunks);
+  parallel_(static_cast<int64_t>(copies.size()), [&](int64_t i) {
+    const Copy& copy = copies[static_cast<size_t>(i)];
+    const char* file = maps_[static_cast<size_t>(copy.slice->file)]->bytes().data();
+    copy_slice(*copy.slice, *copy.tensor, file + copy.slice->begin, copy.to);
+  });
+}
+
+void Reader::load(const std::string& name, DType dtype, const std::vector<int64_t>& shape,
+                  void* data) {
+  load({{name, dtype, shape, data}});
+}
+
+std::string_view Reader::bytes(const std::string& name) {
+  const TensorRecord& record = tensor(name);
+  if (record.slices.size() != 1) {
+    fail(ErrorKind::unsupported, "{}: tensor '{}' is stored in {} slices; load() joins them", path_,
+         name, record.slices.size());
+  }
+  const Slice& slice = record.slices.front();
+  std::vector<Chunk> chunks;
+  need(chunks, slice.file, slice.begin, slice.end);
+  verify(chunks);
+  return maps_[static_cast<size_t>(slice.file)]->bytes().substr(
+      static_cast<size_t>(slice.begin), static_cast<size_t>(slice.end - slice.begin));
+}
+
+void Reader::verify_contents() {
+  std::vector<Chunk> chunks;
+  for (size_t i = 0; i < maps_.size(); ++i) {
+    maps_[i]->will_need(0, maps_[i]->bytes().size());
+    need(chunks, static_cast<int64_t>(i), 0, manifest_.files[i].bytes);
+  }
+  verify(chunks);
+}
+
+std::vector<CheckpointInfo> list_checkpoints(FileSystem& files, const std::string& folder) {
+  std::vector<CheckpointInfo> found;
+  if (!files.exists(folder)) return found;
+  for (const DirectoryEntry& entry : files.list(folder)) {
+    const std::optional<int64_t> step = parse_step_folder_name(entry.name);
+    if (!step || !entry.is_directory) continue;
+    CheckpointInfo info;
+    info.step = *step;
+    info.path = join_path(folder, entry.name);
+    std::map<std::string, int64_t> sizes;
+    try {
+      for (const DirectoryEntry& file : files.list(info.path)) {
+        sizes[file.name] = file.size_bytes;
+        info.bytes += file.size_bytes;
+      }
+      const std::string manifest_path = join_path(info.path, kManifestName);
+      if (sizes.count(kManifestName) == 0) {
+        fail(ErrorKind::corrupt, "{} is missing: the save did not finish", manifest_path);
+      }
+      const Manifest manifest = parse_manifest(read_file(files, manifest_path), manifest_path);
+      info.validation_loss = manifest.state.validation_loss;
+      info.created = manifest.created;
+      if (manifest.state.step != info.step) {
+        fail(ErrorKind::corrupt, "{}: it was saved at step {}", manifest_path, manifest.state.step);
+      }
+      for (const FileRecord& file : manifest.files) {
+        const auto size = sizes.find(file.name);
+        if (size == sizes.end()) {
+          fail(ErrorKind::corrupt, "{} is missing", join_path(info.path, file.name));
+        }
+        if (size->second != file.bytes) {
+          fail(ErrorKind::corrupt, "{}: {} bytes instead of {}", join_path(info.path, file.name),
+               size->second, file.bytes);
+        }
+      }
+      info.valid = true;
+    } catch (const Error& error) {
+      info.problem = error.what();
+    }
+    found.push_back(std::move(info));
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.step < b.step; });
+  return found;
+}
+
+std::optional<Reader> newest_valid(
+    FileSystem& files, const std::string& folder,
+    const std::function<void(const std::string& path, const std::string& reason)>& skipped,
+    const ParallelFor& parallel) {
+  std::vector<CheckpointInfo> newest_first = list_checkpoints(files, folder);
+  std::reverse(newest_first.begin(), newest_first.end());
+  for (const CheckpointInfo& info : newest_first) {
+    try {
+      Reader reader(files, info.path, parallel);
+      if (!info.valid) fail(ErrorKind::corrupt, "{}", info.problem);
+      reader.verify_contents();
+      return reader;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::corrupt && error.kind() != ErrorKind::not_found) throw;
+      if (skipped) skipped(info.path, error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace tutti::checkpoint

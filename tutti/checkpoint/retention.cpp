@@ -1,0 +1,46 @@
+#include "tutti/checkpoint/retention.h"
+
+#include <algorithm>
+
+#include "tutti/checkpoint/manifest.h"
+#include "tutti/checkpoint/reader.h"
+
+namespace tutti::checkpoint {
+
+void remove_checkpoint(FileSystem& files, const std::string& path) {
+  const std::string manifest = join_path(path, kManifestName);
+  if (files.exists(manifest)) {
+    files.remove_file(manifest);
+    files.sync_directory(path);
+  }
+  files.remove_tree(path);
+  files.sync_directory(parent_path(path));
+}
+
+std::vector<std::string> apply_retention(FileSystem& files, const std::string& folder,
+                                         const Retention& retention, int64_t newest_step) {
+  std::vector<CheckpointInfo> valid;
+  std::vector<std::string> to_remove;
+  for (CheckpointInfo& info : list_checkpoints(files, folder)) {
+    if (info.step > newest_step) continue;
+    if (info.valid) {
+      valid.push_back(std::move(info));
+    } else if (!files.exists(join_path(info.path, kManifestName))) {
+      to_remove.push_back(info.path);
+    }
+  }
+  const auto best = std::min_element(valid.begin(), valid.end(), [](const auto& a, const auto& b) {
+    return a.validation_loss && (!b.validation_loss || *a.validation_loss < *b.validation_loss);
+  });
+  const auto count = static_cast<int64_t>(valid.size());
+  const int64_t beyond = retention.keep_last > 0 ? count - retention.keep_last : 0;
+  for (int64_t i = 0; i < beyond; ++i) {
+    const CheckpointInfo& info = valid[static_cast<size_t>(i)];
+    const bool keep = retention.keep_best && info.validation_loss && info.path == best->path;
+    if (!keep) to_remove.push_back(info.path);
+  }
+  for (const std::string& path : to_remove) remove_checkpoint(files, path);
+  return to_remove;
+}
+
+}  // namespace tutti::checkpoint

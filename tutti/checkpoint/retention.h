@@ -1,0 +1,29 @@
+// Which checkpoints of a run stay.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tutti/base/file.h"
+
+namespace tutti::checkpoint {
+
+struct Retention {
+  int64_t keep_last = 2;  // newest valid ones; 0 keeps all
+  bool keep_best = true;  // and the one with the lowest validation loss
+};
+
+// Removes valid checkpoints beyond `retention`, counted back from `newest_step`, which was just
+// made durable, and what crashed saves left (step folders without a manifest). Later steps (a run
+// that went back behind a damaged checkpoint) and damaged checkpoints stay and don't count. To be
+// called while none is being written. Returns the removed paths.
+//
+// The manifest goes first and durably, then the shards: a crash never leaves a checkpoint that
+// looks valid but is not.
+std::vector<std::string> apply_retention(FileSystem& files, const std::string& folder,
+                                         const Retention& retention, int64_t newest_step);
+
+void remove_checkpoint(FileSystem& files, const std::string& path);
+
+}  // namespace tutti::checkpoint

@@ -1,0 +1,46 @@
+// Tensors to save, and a copy of them at one moment of training.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/base/dtype.h"
+#include "tutti/checkpoint/parallel.h"
+
+namespace tutti::checkpoint {
+
+// A contiguous row-major tensor in host memory, or a slice of a larger one.
+struct TensorSource {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<int64_t> shape;  // of the data; empty for a scalar
+  const void* data = nullptr;  // may be null when the tensor is empty
+  // For a slice only: shape of the global tensor, index of the slice's first element in it.
+  std::vector<int64_t> global_shape;
+  std::vector<int64_t> offset;
+};
+
+int64_t tensor_bytes(const TensorSource& tensor);
+int64_t tensor_bytes(const std::vector<TensorSource>& tensors);
+
+// Host memory of fixed size, allocated and touched once, so that a copy runs at memory speed.
+class Snapshot {
+ public:
+  explicit Snapshot(int64_t capacity_bytes);
+
+  // Copies the tensors; returns them with `data` pointing into the copy, which lives until the next
+  // call. They must fit into the capacity.
+  std::vector<TensorSource> copy(const std::vector<TensorSource>& tensors,
+                                 const ParallelFor& parallel);
+
+ private:
+  struct Free {
+    void operator()(char* memory) const;
+  };
+  int64_t capacity_bytes_;
+  std::unique_ptr<char, Free> memory_;
+};
+
+}  // namespace tutti::checkpoint

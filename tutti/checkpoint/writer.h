@@ -1,0 +1,108 @@
+// Saving: one checkpoint (write_checkpoint), and many of them beside training (Writer).
+//
+// Commit order: shards written and synced, folder synced, manifest written under a temporary name
+// and synced, renamed, folder synced. A crash at any moment leaves the old state or the new one.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tutti/base/dtype.h"
+#include "tutti/base/error.h"
+#include "tutti/base/file.h"
+#include "tutti/checkpoint/manifest.h"
+#include "tutti/checkpoint/parallel.h"
+#include "tutti/checkpoint/retention.h"
+#include "tutti/checkpoint/snapshot.h"
+
+namespace tutti::checkpoint {
+
+struct WriteOptions {
+  int64_t max_shard_bytes = int64_t{64} << 30;  // a further tensor starts the next shard
+  int64_t chunk_bytes = kChunkBytes;            // bytes per checksum
+};
+
+struct Written {
+  std::string path;
+  int64_t bytes = 0;  // shards and manifest
+};
+
+// Writes folder/step-NNNNNNNN durably, on the calling thread, straight from the tensors. Missing
+// folders are made, and the names of all folders on the path are made durable. A checkpoint of the
+// same step is replaced at the moment of commit, not before; a folder of that name without a valid
+// manifest is removed first. Throws Error after removing what it wrote; when only the last sync of
+// the folder fails, the new checkpoint stays, complete but perhaps not yet durable.
+Written write_checkpoint(FileSystem& files, const std::string& folder,
+                         const std::vector<TensorSource>& tensors, const State& state,
+                         const WriteOptions& options = {});
+
+struct WriterOptions {
+  // Memory for the copy from which the writer thread saves: tensor_bytes() of what will be saved.
+  // 0: no copy is made, save() returns when the checkpoint is durable.
+  int64_t snapshot_bytes = 0;
+  Retention retention;
+  WriteOptions write;
+  ParallelFor parallel = parallel_threads;  // for the copy
+};
+
+struct SaveResult {
+  int64_t step = 0;
+  std::string path;
+  int64_t bytes = 0;
+  double stall_seconds = 0;  // time save() kept its caller
+  double write_seconds = 0;
+  std::vector<std::string> removed;      // older checkpoints that retention removed
+  std::optional<Error> error;            // the save failed; older checkpoints are untouched
+  std::optional<Error> retention_error;  // the save succeeded, removing older ones did not
+};
+
+enum class IfBusy { skip, wait };  // what save() does while the previous one is being written
+
+// All functions are called by one thread, the owner. The destructor waits for a save in progress.
+class Writer {
+ public:
+  // `folder` is where the step folders go; it is made when the first one is written.
+  Writer(FileSystem& files, std::string folder, WriterOptions options);
+  ~Writer();
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  // Copies the tensors and hands them to the writer thread. False: skipped, the previous save is
+  // still being written. Never throws for a failing disk: the result carries the error.
+  bool save(const std::vector<TensorSource>& tensors, const State& state, IfBusy if_busy);
+
+  bool busy();                       // a save is being written
+  std::optional<SaveResult> poll();  // the oldest result not yet taken
+  // Waits for the save in progress; all results not yet taken, oldest first.
+  std::vector<SaveResult> wait();
+
+ private:
+  SaveResult write(const std::vector<TensorSource>& tensors, const State& state);
+  void run();
+  void wait_until_idle(std::unique_lock<std::mutex>& lock);
+
+  FileSystem& files_;
+  const std::string folder_;
+  const WriterOptions options_;
+  Snapshot snapshot_;  // the owner's while idle, the thread's while busy
+
+  struct Job {
+    std::vector<TensorSource> tensors;  // in the snapshot
+    State state;
+    double stall_seconds = 0;
+  };
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Job> job_;  // present while busy
+  bool stop_ = false;
+  std::deque<SaveResult> results_;
+  std::thread thread_;  // last: starts when everything else is there
+};
+
+}  // namespace tutti::checkpoint

@@ -1,0 +1,148 @@
+#include "tutti/spec/layer_builder.h"
+
+namespace tutti::spec {
+namespace {
+
+double real(int64_t value) { return static_cast<double>(value); }
+
+// The attention itself between its operands and its output, as the profile does it.
+PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int64_t value_dim) {
+  const int64_t queries = at.sizes.sequence / at.sizes.cp;
+  const AttentionShape shape = {at.sizes.batch, queries, at.sizes.sequence, at.sizes.heads,
+                                kv_heads,       key_dim, value_dim,         at.c};
+  PartOps part;
+  // Full buffer of keys and values that context parallel ranks gather.
+  const double kv_bytes = real(at.sizes.batch * at.sizes.sequence * kv_heads) *
+                          real(key_dim + value_dim) * real(dtype_bytes(at.c));
+  const bool split = at.mesh.cp > 1;
+  if (split) part.forward.push_back(collective_op("all_gather", Axis::cp, at.mesh.cp, kv_bytes));
+
+  Ops core;
+  if (at.profile.stores_attention_matrix) {
+    const int64_t batch = shape.batch * shape.heads;
+    const int64_t keys = shape.keys;
+    const double matrix = real(batch) * real(queries) * real(keys);
+    const double element = real(dtype_bytes(at.c));
+    const GemmShape scores = {queries, keys, key_dim};
+    const GemmShape values = {queries, value_dim, keys};
+    core = {batched_gemm_op(batch, scores, at.c),
+            memory_op("softmax", {batch * queries, keys}, 2 * matrix * element),
+            memory_op("dropout", {batch * queries, keys}, 2 * matrix * element + matrix),
+            batched_gemm_op(batch, values, at.c)};
+    part.backward_input = {
+        batched_gemm_op(batch, {keys, value_dim, queries}, at.c),
+        batched_gemm_op(batch, {queries, keys, value_dim}, at.c),
+        memory_op("dropout", {batch * queries, keys}, 2 * matrix * element + matrix),
+        memory_op("softmax_backward", {batch * queries, keys}, 3 * matrix * element),
+        batched_gemm_op(batch, {queries, key_dim, keys}, at.c),
+        batched_gemm_op(batch, {keys, key_dim, queries}, at.c)};
+  } else {
+    core = {attention_forward_op(shape)};
+    part.backward_input = {attention_backward_op(shape)};
+  }
+  append(part.forward, core);
+  if (at.profile.recomputes_attention) part.recompute = core;
+  if (split) {
+    part.backward_input.insert(part.backward_input.begin(),
+                               collective_op("all_gather", Axis::cp, at.mesh.cp, kv_bytes));
+    part.backward_input.push_back(collective_op("reduce_scatter", Axis::cp, at.mesh.cp, kv_bytes));
+  }
+  return part;
+}
+
+}  // namespace
+
+PartOps grouped_attention_part(const LayerContext& at) {
+  const int64_t d = at.model.head_dim;
+  const int64_t qkv = (at.sizes.heads + 2 * at.sizes.kv_heads) * d;
+  const int64_t out = at.sizes.heads * d;
+  const bool bias = at.model.linear_bias;
+  const int64_t rotated = at.sizes.heads + at.sizes.kv_heads;
+  const bool rope = at.model.positions == Positions::rope;
+  const PartOps core = core_part(at, at.sizes.kv_heads, d, d);
+
+  PartOps part;
+  at.enter(part.forward);
+  part.forward.push_back(at.linear(at.tokens(), qkv, at.hidden(), bias));
+  if (rope) part.forward.push_back(rope_op(at.tokens(), rotated, d, at.c));
+  append(part.forward, core.forward);
+  part.forward.push_back(at.linear(at.tokens(), at.hidden(), out, bias));
+  at.leave(part.forward);
+  part.recompute = core.recompute;
+
+  at.enter(part.backward_input);
+  part.backward_input.push_back(at.linear_input(at.tokens(), at.hidden(), out));
+  append(part.backward_input, core.backward_input);
+  if (rope) part.backward_input.push_back(rope_op(at.tokens(), rotated, d, at.c));
+  part.backward_input.push_back(at.linear_input(at.tokens(), qkv, at.hidden()));
+  at.leave(part.backward_input);
+
+  at.linear_weight(part.backward_weight, at.tokens(), at.hidden(), out, bias);
+  at.enter(part.backward_weight);
+  at.linear_weight(part.backward_weight, at.tokens(), qkv, at.hidden(), bias);
+  return part;
+}
+
+// The projections down to the ranks run on this rank's rows (sequence parallel); what is gathered
+// are the compressed rows.
+PartOps latent_attention_part(const LayerContext& at) {
+  const LatentAttention& latent = at.model.latent;
+  const int64_t key = latent.nope_head_dim + latent.rope_head_dim;
+  const int64_t query_rows = at.sizes.heads * key;
+  const int64_t kv_rows = at.sizes.heads * (latent.nope_head_dim + latent.value_head_dim);
+  const int64_t kv_down = latent.key_value_rank + latent.rope_head_dim;
+  const int64_t out = at.sizes.heads * latent.value_head_dim;
+  const bool compressed = latent.query_rank > 0;
+  const int64_t query_in = compressed ? latent.query_rank : at.hidden();
+  const bool bias = at.model.linear_bias;
+  const double gathered = real(at.tokens()) * real(query_in + kv_down) * real(dtype_bytes(at.c));
+  const PartOps core = core_part(at, at.sizes.heads, key, latent.value_head_dim);
+  const Op rotate = rope_op(at.tokens(), at.sizes.heads + 1, latent.rope_head_dim, at.c);
+
+  PartOps part;
+  Ops& forward = part.forward;
+  if (compressed) {
+    forward.push_back(at.linear(at.shard(), latent.query_rank, at.hidden(), false));
+    forward.push_back(norm_forward_op(at.inner_norm(latent.query_rank), false));
+  }
+  forward.push_back(at.linear(at.shard(), kv_down, at.hidden(), false));
+  forward.push_back(norm_forward_op(at.inner_norm(latent.key_value_rank), false));
+  at.enter(forward, gathered);
+  forward.push_back(at.linear(at.tokens(), query_rows, query_in, false));
+  forward.push_back(at.linear(at.tokens(), kv_rows, latent.key_value_rank, false));
+  forward.push_back(rotate);
+  append(forward, core.forward);
+  forward.push_back(at.linear(at.tokens(), at.hidden(), out, bias));
+  at.leave(forward);
+  part.recompute = core.recompute;
+
+  Ops& input = part.backward_input;
+  at.enter(input);
+  input.push_back(at.linear_input(at.tokens(), at.hidden(), out));
+  append(input, core.backward_input);
+  input.push_back(rotate);
+  input.push_back(at.linear_input(at.tokens(), kv_rows, latent.key_value_rank));
+  input.push_back(at.linear_input(at.tokens(), query_rows, query_in));
+  at.leave(input, gathered);
+  input.push_back(norm_backward_input_op(at.inner_norm(latent.key_value_rank), false, false));
+  input.push_back(at.linear_input(at.shard(), kv_down, at.hidden()));
+  if (compressed) {
+    input.push_back(norm_backward_input_op(at.inner_norm(latent.query_rank), false, false));
+    input.push_back(at.linear_input(at.shard(), latent.query_rank, at.hidden()));
+  }
+
+  Ops& weight = part.backward_weight;
+  at.linear_weight(weight, at.tokens(), at.hidden(), out, bias);
+  at.enter(weight, gathered);
+  at.linear_weight(weight, at.tokens(), kv_rows, latent.key_value_rank, false);
+  at.linear_weight(weight, at.tokens(), query_rows, query_in, false);
+  weight.push_back(norm_backward_weight_op(at.inner_norm(latent.key_value_rank)));
+  at.linear_weight(weight, at.shard(), kv_down, at.hidden(), false);
+  if (compressed) {
+    weight.push_back(norm_backward_weight_op(at.inner_norm(latent.query_rank)));
+    at.linear_weight(weight, at.shard(), latent.query_rank, at.hidden(), false);
+  }
+  return part;
+}
+
+}  // namespace tutti::spec

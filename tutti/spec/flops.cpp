@@ -1,0 +1,75 @@
+#include "tutti/spec/flops.h"
+
+namespace tutti::spec {
+namespace {
+
+double real(int64_t value) { return static_cast<double>(value); }
+
+double attention_parameters(const ModelConfig& model) {
+  const double hidden = real(model.hidden);
+  const double heads = real(model.heads);
+  if (model.attention == Attention::grouped) {
+    return hidden * real(model.head_dim) * (2 * heads + 2 * real(model.kv_heads));
+  }
+  const LatentAttention& latent = model.latent;
+  const double key = real(latent.nope_head_dim + latent.rope_head_dim);
+  const double query_rank = real(latent.query_rank);
+  const double query =
+      latent.query_rank > 0 ? query_rank * (hidden + heads * key) : hidden * heads * key;
+  const double kv_rank = real(latent.key_value_rank);
+  return query + hidden * (kv_rank + real(latent.rope_head_dim)) +
+         kv_rank * heads * real(latent.nope_head_dim + latent.value_head_dim) +
+         heads * real(latent.value_head_dim) * hidden;
+}
+
+double mlp_parameters(const ModelConfig& model, double width) {
+  return (model.activation == Activation::swiglu ? 3 : 2) * real(model.hidden) * width;
+}
+
+double routed_parameters(const ModelConfig& model) {
+  const MixtureOfExperts& moe = model.moe;
+  return mlp_parameters(model, real((moe.top_k + moe.shared_experts) * moe.expert_ffn)) +
+         real(model.hidden * moe.experts);
+}
+
+// Multiply-adds of one token with all it sees, forward, of one layer.
+double attention_pairs(const ModelConfig& model, int64_t sequence) {
+  const LatentAttention& latent = model.latent;
+  const int64_t widths = model.attention == Attention::grouped
+                             ? 2 * model.head_dim
+                             : latent.nope_head_dim + latent.rope_head_dim + latent.value_head_dim;
+  return real(model.heads) * real(widths) * real(sequence);
+}
+
+}  // namespace
+
+double flops_per_token(const ModelConfig& model, int64_t sequence, FlopConvention convention) {
+  const bool routed = model.moe.experts > 0;
+  const double dense_layers = real(routed ? model.moe.first_dense_layers : model.layers);
+  const double routed_layers = real(model.layers) - dense_layers;
+  const double modules = real(model.prediction_layers);
+  const double hidden = real(model.hidden);
+
+  const double dense = mlp_parameters(model, real(model.ffn));
+  const double last_kind = routed ? routed_parameters(model) : dense;
+  const double all_layers = real(model.layers) + modules;
+  const double layer_parameters = all_layers * attention_parameters(model) + dense_layers * dense +
+                                  routed_layers * routed_parameters(model) + modules * last_kind +
+                                  modules * 2 * hidden * hidden;
+  const double head_parameters = (1 + modules) * hidden * real(model.vocabulary);
+  const double share = convention == FlopConvention::causal ? 0.5 : 1;
+  const double pairs = share * all_layers * attention_pairs(model, sequence);
+  const double layer_factor = convention == FlopConvention::hardware ? 8 : 6;
+  return layer_factor * (layer_parameters + pairs) + 6 * head_parameters;
+}
+
+double model_flops_per_token(const ModelConfig& model, int64_t sequence) {
+  return flops_per_token(model, sequence, FlopConvention::causal);
+}
+
+double model_flops_per_step(const Recipe& recipe) {
+  return real(recipe.batch.global) * real(recipe.batch.sequence) *
+         model_flops_per_token(recipe.model, recipe.batch.sequence);
+}
+
+}  // namespace tutti::spec

@@ -1,0 +1,35 @@
+// Floating-point operations of training, in the conventions that published figures use. A datum
+// always says which one it is in; figures of different conventions are not comparable.
+//
+// s: sequence; per trained token, multiply-add = 2, forward 1 + backward 2:
+//   causal    6 * (matrix parameters at work + head) + 6 L a (d_qk + d_v) s / 2. What the
+//   mathematics
+//             needs; Tutti's model FLOPs, also Megatron-Bridge's and Llama 3's.
+//   square    the same with the whole s x s attention: 72 L h^2 (1 + s/6h + V/12Lh) for GPT
+//             (Korthikanti et al. 2022, MegaScale)
+//   hardware  the same with the layers' forward done twice (full recomputation):
+//             96 L h^2 (1 + s/6h + V/16Lh) for GPT (Narayanan et al. 2021)
+// Matrix parameters at work: routed experts count top_k times; embeddings look up and count
+// nothing; the vocabulary is not padded. Multi-token prediction modules are included.
+#pragma once
+
+#include <cstdint>
+
+#include "tutti/spec/model_config.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::spec {
+
+enum class FlopConvention { causal, square, hardware };
+
+inline constexpr const char* kModelFlopsFormula =
+    "6 * (matrix parameters at work, head included) + 6 * layers * heads * head_dim * sequence "
+    "FLOPs per token (causal half of attention)";
+
+double flops_per_token(const ModelConfig& model, int64_t sequence, FlopConvention convention);
+
+// Convention causal: what every MFU of Tutti divides.
+double model_flops_per_token(const ModelConfig& model, int64_t sequence);
+double model_flops_per_step(const Recipe& recipe);  // all ranks together
+
+}  // namespace tutti::spec

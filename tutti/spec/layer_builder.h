@@ -1,0 +1,95 @@
+// What the builders of layer operations share: sizes of one rank and ops in their terms.
+#pragma once
+
+#include <vector>
+
+#include "tutti/spec/operation.h"
+#include "tutti/spec/profile.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::spec {
+
+using Ops = std::vector<Op>;
+
+inline void append(Ops& list, const Ops& more) {
+  list.insert(list.end(), more.begin(), more.end());
+}
+
+struct LayerContext {
+  const Recipe& recipe;
+  const Profile& profile;
+  const ModelConfig& model;
+  const Mesh& mesh;
+  LocalSizes sizes;
+  DType c;         // compute type
+  DType residual;  // of the residual stream
+
+  LayerContext(const Recipe& recipe_in, const Profile& profile_in)
+      : recipe(recipe_in),
+        profile(profile_in),
+        model(recipe_in.model),
+        mesh(recipe_in.parallel),
+        sizes(local_sizes(recipe_in, profile_in)),
+        c(sizes.compute),
+        residual(profile_in.residual == DType::f32 ? DType::f32 : sizes.compute) {}
+
+  int64_t hidden() const { return model.hidden; }
+  int64_t tokens() const { return sizes.tokens; }
+  int64_t shard() const { return sizes.shard_tokens; }  // rows of norms and residual
+  bool gated() const { return model.activation == Activation::swiglu; }
+  double hidden_bytes() const {
+    return static_cast<double>(tokens()) * static_cast<double>(hidden()) *
+           static_cast<double>(dtype_bytes(c));
+  }
+
+  NormShape norm(int64_t rows, int64_t width) const {
+    return {rows, width, model.norm == Norm::layer, model.norm_bias, c, residual};
+  }
+  NormShape norm() const { return norm(shard(), hidden()); }
+  // A norm whose input is in the compute type (inside latent attention).
+  NormShape inner_norm(int64_t width) const {
+    NormShape shape = norm(shard(), width);
+    shape.residual = c;
+    return shape;
+  }
+
+  // Collectives of tensor parallelism around a pair of projections, and nothing when tp is 1.
+  void enter(Ops& ops) const { enter(ops, hidden_bytes()); }
+  void enter(Ops& ops, double bytes) const {  // before a column-parallel projection
+    if (sizes.sequence_parallel)
+      ops.push_back(collective_op("all_gather", Axis::tp, mesh.tp, bytes));
+  }
+  void leave(Ops& ops) const { leave(ops, hidden_bytes()); }
+  void leave(Ops& ops, double bytes) const {  // after a row-parallel projection
+    if (mesh.tp == 1) return;
+    ops.push_back(collective_op(sizes.sequence_parallel ? "reduce_scatter" : "all_reduce", Axis::tp,
+                                mesh.tp, bytes));
+  }
+
+  void dropout(Ops& ops) const {
+    if (model.dropout > 0) ops.push_back(dropout_op(shard(), hidden(), c));
+  }
+
+  // x [rows, in] -> [rows, out]: forward with bias, input gradient, weight gradient and bias sum.
+  Op linear(int64_t rows, int64_t out, int64_t in, bool bias) const {
+    return gemm_op({rows, out, in}, c, c, bias);
+  }
+  Op linear_input(int64_t rows, int64_t out, int64_t in) const {
+    return gemm_op({rows, in, out}, c, c);
+  }
+  void linear_weight(Ops& ops, int64_t rows, int64_t out, int64_t in, bool bias) const {
+    ops.push_back(gemm_op({out, in, rows}, c, DType::f32, false, Accumulate::later));
+    if (bias) ops.push_back(column_sum_op(rows, out, c));
+  }
+};
+
+// The parts of a block; each appends to the lists of its caller.
+struct PartOps {
+  Ops forward, recompute, backward_input, backward_weight;
+};
+PartOps grouped_attention_part(const LayerContext& context);
+PartOps latent_attention_part(const LayerContext& context);
+PartOps mlp_part(const LayerContext& context, int64_t width);  // width: of this tp rank
+PartOps experts_part(const LayerContext& context);
+
+}  // namespace tutti::spec

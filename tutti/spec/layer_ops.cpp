@@ -1,0 +1,228 @@
+#include "tutti/spec/layer_ops.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "tutti/spec/layer_builder.h"
+
+namespace tutti::spec {
+namespace {
+
+double real(int64_t value) { return static_cast<double>(value); }
+
+Op residual_add_op(const LayerContext& at) {
+  const double all = real(at.shard() * at.hidden());
+  return memory_op("residual_add", {at.shard(), at.hidden()},
+                   all * (2 * real(dtype_bytes(at.residual)) + real(dtype_bytes(at.c))));
+}
+
+// A norm whose input is the residual plus a branch; unfused profiles add it before.
+void add_norm(const LayerContext& at, Ops& ops, bool branch) {
+  if (branch && !at.profile.fused_residual) {
+    ops.push_back(residual_add_op(at));
+    branch = false;
+  }
+  ops.push_back(norm_forward_op(at.norm(), branch));
+}
+
+PartOps feed_forward_part(const LayerContext& at, bool routed) {
+  if (routed) return experts_part(at);
+  const PartOps mlp = mlp_part(at, at.model.ffn / at.mesh.tp);
+  PartOps part;
+  at.enter(part.forward);
+  append(part.forward, mlp.forward);
+  at.leave(part.forward);
+  at.enter(part.backward_input);
+  append(part.backward_input, mlp.backward_input);
+  at.leave(part.backward_input);
+  at.enter(part.backward_weight);  // the norm's output again
+  append(part.backward_weight, mlp.backward_weight);
+  part.recompute = mlp.recompute;
+  return part;
+}
+
+Ops without_dropout(const Ops& ops) {
+  Ops kept;
+  std::copy_if(ops.begin(), ops.end(), std::back_inserter(kept),
+               [](const Op& op) { return std::string_view(op.name) != "dropout"; });
+  return kept;
+}
+
+// Operations that run again are hardware work, not model work.
+Ops as_recomputed(Ops ops) {
+  for (Op& op : ops) op.model_flops = 0;
+  return ops;
+}
+
+// Head projection, loss and their gradients over all rows, chunk by chunk.
+struct HeadPart {
+  Ops training;
+  Ops evaluation;
+};
+
+HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
+  const int64_t padded = at.sizes.vocabulary;
+  const int64_t vocabulary = at.mesh.tp == 1 ? at.model.vocabulary : padded;
+  const int64_t chunk = loss_chunk_rows(at.profile, at.tokens(), padded);
+  // Model work is what the unpadded vocabulary needs.
+  const auto unpadded = [&](Op op) {
+    op.model_flops *= real(at.model.vocabulary) / real(padded * at.mesh.tp);
+    return op;
+  };
+  HeadPart part;
+  at.enter(part.training);
+  at.enter(part.evaluation);
+  for (int64_t first = 0; first < at.tokens(); first += chunk) {
+    const int64_t rows = std::min(chunk, at.tokens() - first);
+    const double slice = real(rows) * real(at.hidden()) * real(dtype_bytes(at.c));
+    const Op logits = unpadded(gemm_op({rows, padded, at.hidden()}, at.c, DType::f32));
+    Ops& out = part.training;
+    for (Ops* ops : {&part.training, &part.evaluation}) {
+      ops->push_back(logits);
+      if (at.mesh.tp > 1) {
+        // Maximum, sum of exponentials and target logit of every row.
+        ops->push_back(collective_op("all_reduce", Axis::tp, at.mesh.tp, real(rows) * 3 * 4));
+      }
+      ops->push_back(cross_entropy_op(rows, vocabulary, padded, at.c, ops == &part.training));
+    }
+    out.push_back(unpadded(gemm_op({rows, at.hidden(), padded}, at.c, at.c)));
+    at.leave(out, slice);
+    out.push_back(unpadded(
+        gemm_op({padded, at.hidden(), rows}, at.c, DType::f32, false,
+                first == 0 && first_use_of_weight ? Accumulate::later : Accumulate::always)));
+  }
+  return part;
+}
+
+}  // namespace
+
+LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
+  const LayerContext at(recipe, profile);
+  LayerOps layer;
+  layer.kind = "embedding";
+  const bool positions = at.model.positions == Positions::learned;
+  const EmbeddingShape shape = {at.tokens(), at.hidden(), positions, at.c, at.residual};
+  layer.forward = {embedding_forward_op(shape)};
+  at.leave(layer.forward);
+  layer.evaluate = layer.forward;
+  const Op mask = dropout_op(at.shard(), at.hidden(), at.residual);
+  if (at.model.dropout > 0) {
+    layer.forward.push_back(mask);
+    layer.backward_input.push_back(mask);
+  }
+  at.enter(layer.backward_weight);
+  // A tied table already holds the head's gradient when both are on one stage.
+  const bool holds_head = at.model.tied_embeddings && at.mesh.pp == 1;
+  layer.backward_weight.push_back(embedding_backward_op(shape, holds_head ? 0 : at.sizes.vocabulary,
+                                                        positions ? at.model.context : 0));
+  return layer;
+}
+
+LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShape& shape) {
+  const LayerContext at(recipe, profile);
+  const PartOps attention = at.model.attention == Attention::latent ? latent_attention_part(at)
+                                                                    : grouped_attention_part(at);
+  const PartOps feed_forward = feed_forward_part(at, shape.routed);
+
+  LayerOps layer;
+  layer.kind = shape.routed ? "moe" : "block";
+  if (!shape.adds_branch) layer.kind += shape.sends_branch ? ".received" : ".first";
+  const auto forward_from = [&](bool adds_branch) {
+    Ops ops;
+    add_norm(at, ops, adds_branch);
+    append(ops, attention.forward);
+    at.dropout(ops);
+    add_norm(at, ops, true);
+    append(ops, feed_forward.forward);
+    at.dropout(ops);
+    return ops;
+  };
+  layer.forward = forward_from(shape.adds_branch);
+  layer.evaluate = without_dropout(layer.forward);
+
+  Ops& input = layer.backward_input;
+  at.dropout(input);
+  append(input, feed_forward.backward_input);
+  input.push_back(norm_backward_input_op(at.norm(), true, true));
+  at.dropout(input);
+  append(input, attention.backward_input);
+  input.push_back(norm_backward_input_op(at.norm(), true, shape.sends_branch));
+
+  Ops& weight = layer.backward_weight;
+  append(weight, feed_forward.backward_weight);
+  weight.push_back(norm_backward_weight_op(at.norm()));
+  append(weight, attention.backward_weight);
+  weight.push_back(norm_backward_weight_op(at.norm()));
+
+  if (recipe.recompute == Recompute::full) {
+    layer.recompute = as_recomputed(forward_from(false));
+  } else if (recipe.recompute == Recompute::selective) {
+    Ops again;
+    if (!profile.recomputes_attention) again.push_back(norm_forward_op(at.norm(), false));
+    append(again, attention.recompute);
+    if (!profile.recomputes_attention) again.push_back(norm_forward_op(at.norm(), false));
+    append(again, feed_forward.recompute);
+    layer.recompute = as_recomputed(std::move(again));
+  }
+  return layer;
+}
+
+LayerOps tail_ops(const Recipe& recipe, const Profile& profile) {
+  const LayerContext at(recipe, profile);
+  LayerOps layer;
+  layer.kind = "tail";
+  layer.forward = {residual_add_op(at)};
+  layer.evaluate = layer.forward;
+  return layer;
+}
+
+LayerOps head_ops(const Recipe& recipe, const Profile& profile) {
+  const LayerContext at(recipe, profile);
+  const HeadPart head = head_part(at, true);
+  LayerOps layer;
+  layer.kind = "head";
+  add_norm(at, layer.forward, true);
+  layer.evaluate = layer.forward;
+  append(layer.forward, head.training);
+  append(layer.evaluate, head.evaluation);
+  layer.backward_input = {norm_backward_input_op(at.norm(), false, true)};
+  layer.backward_weight = {norm_backward_weight_op(at.norm())};
+  return layer;
+}
+
+LayerOps prediction_ops(const Recipe& recipe, const Profile& profile) {
+  const LayerContext at(recipe, profile);
+  const bool routed = at.model.moe.experts > 0;
+  const LayerOps block = block_ops(recipe, profile, {routed, false, true});
+  const HeadPart head = head_part(at, false);
+  const int64_t hidden = at.hidden();
+  const EmbeddingShape embedding = {at.tokens(), hidden, false, at.c, at.residual};
+
+  LayerOps layer;
+  layer.kind = "prediction";
+  layer.forward = {embedding_forward_op(embedding), norm_forward_op(at.norm(), false),
+                   norm_forward_op(at.norm(), false),
+                   at.linear(at.shard(), hidden, 2 * hidden, false)};
+  append(layer.forward, block.forward);
+  add_norm(at, layer.forward, true);
+  append(layer.forward, head.training);
+  layer.recompute = block.recompute;
+
+  layer.backward_input = {norm_backward_input_op(at.norm(), false, true)};
+  append(layer.backward_input, block.backward_input);
+  layer.backward_input.push_back(at.linear_input(at.shard(), hidden, 2 * hidden));
+  layer.backward_input.push_back(norm_backward_input_op(at.norm(), true, false));
+  layer.backward_input.push_back(norm_backward_input_op(at.norm(), true, false));
+
+  layer.backward_weight = {norm_backward_weight_op(at.norm())};
+  append(layer.backward_weight, block.backward_weight);
+  at.linear_weight(layer.backward_weight, at.shard(), hidden, 2 * hidden, false);
+  layer.backward_weight.push_back(norm_backward_weight_op(at.norm()));
+  layer.backward_weight.push_back(norm_backward_weight_op(at.norm()));
+  layer.backward_weight.push_back(embedding_backward_op(embedding, 0, 0));
+  return layer;
+}
+
+}  // namespace tutti::spec

@@ -1,0 +1,43 @@
+// The operations of one kind of layer on one rank for one micro-batch, forward and backward.
+//
+// Sequence of profile tutti: a block's input is the previous residual and a branch still to be
+// added; the norm adds it. Under tensor parallelism the projections are split over columns, then
+// rows; with sequence parallel, all-gather before and reduce-scatter after each pair, else one
+// all-reduce; weight gradients gather the norm's output again. Context parallel ranks gather keys
+// and values. Expert weights are split over ep (whole experts) and tp (their width).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/spec/operation.h"
+#include "tutti/spec/profile.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::spec {
+
+struct LayerOps {
+  std::string kind;           // "embedding", "block", "moe", "head", ...
+  std::vector<Op> forward;    // head: with loss and gradient of the logits
+  std::vector<Op> evaluate;   // forward without dropout and gradients
+  std::vector<Op> recompute;  // forward operations that run again before backward
+  std::vector<Op> backward_input;
+  std::vector<Op> backward_weight;
+};
+
+struct BlockShape {
+  bool routed = false;       // mixture of experts instead of the dense MLP
+  bool adds_branch = true;   // its input comes with a branch to be added (not the first of a stage)
+  bool sends_branch = true;  // the layer below wants the gradient of its branch (not block 0)
+};
+
+LayerOps embedding_ops(const Recipe& recipe, const Profile& profile);
+LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShape& shape);
+// After the last block of a stage that is not the last: adds the open branch before sending.
+LayerOps tail_ops(const Recipe& recipe, const Profile& profile);
+// Final norm, head, loss; the head's input gradient and weight gradient run in the same pass.
+LayerOps head_ops(const Recipe& recipe, const Profile& profile);
+// A multi-token-prediction module (DeepSeek-V3): two norms, projection, block, norm, head, loss.
+LayerOps prediction_ops(const Recipe& recipe, const Profile& profile);
+
+}  // namespace tutti::spec

@@ -1,0 +1,299 @@
+#include "tutti/spec/memory.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "tutti/base/check.h"
+#include "tutti/spec/schedule.h"
+
+namespace tutti::spec {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+
+int64_t align_bytes(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+template <typename Named>
+const Named& named(const std::vector<Named>& list, std::string_view name) {
+  const auto found =
+      std::find_if(list.begin(), list.end(), [&](const Named& one) { return one.name == name; });
+  TUTTI_CHECK(found != list.end(), "the memory map has no '{}'", name);
+  return *found;
+}
+
+class SlotBuilder {
+ public:
+  SlotBuilder(std::string name, int64_t repeats) {
+    slot_.name = std::move(name);
+    slot_.repeats = repeats;
+  }
+
+  SlotBuilder& add(std::string name, DType dtype, std::vector<int64_t> shape) {
+    TensorPlace place;
+    place.name = std::move(name);
+    place.dtype = dtype;
+    place.shape = std::move(shape);
+    place.offset_bytes = slot_.stride_bytes;
+    place.bytes = dtype_bytes(dtype);
+    for (const int64_t size : place.shape) place.bytes *= size;
+    slot_.stride_bytes += align_bytes(place.bytes);
+    slot_.tensors.push_back(std::move(place));
+    return *this;
+  }
+
+  SlotBuilder& add(const std::vector<SavedTensor>& tensors, const LocalSizes& sizes, bool routed,
+                   unsigned dropped = 0) {
+    for (const SavedTensor& saved : tensors) {
+      if ((saved.conditions & dropped) != 0 || !sizes.holds(saved.conditions, routed)) continue;
+      const int64_t rows = sizes.rows(saved.rows, saved.split);
+      const int64_t width = sizes.width(saved.width, saved.split);
+      const bool flat =
+          saved.rows == Rows::single || saved.width == Width::one || saved.width == Width::heads;
+      add(saved.name, sizes.dtype(saved.element),
+          flat ? std::vector<int64_t>{rows * width} : std::vector<int64_t>{rows, width});
+    }
+    return *this;
+  }
+
+  SlotPlan take() { return std::move(slot_); }
+
+ private:
+  SlotPlan slot_;
+};
+
+ArenaPlan make_arena(std::string name, std::vector<SlotPlan> slots) {
+  ArenaPlan arena;
+  arena.name = std::move(name);
+  for (SlotPlan& slot : slots) {
+    slot.offset_bytes = arena.bytes;
+    arena.bytes += slot.repeats * slot.stride_bytes;
+  }
+  arena.slots = std::move(slots);
+  return arena;
+}
+
+ArenaPlan flat_arena(const char* name, DType dtype, int64_t elements) {
+  return make_arena(name, {SlotBuilder("flat", 1).add("flat", dtype, {elements}).take()});
+}
+
+void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& profile,
+                          const LocalSizes& sizes, int64_t stage) {
+  const Mesh& mesh = recipe.parallel;
+  const ParamTable table = param_table(recipe.model, profile.vocabulary_multiple * mesh.tp);
+  const LocalElements elements = local_elements(table, recipe, stage);
+  const int64_t whole = elements.total();
+  const int64_t shard = shard_elements(elements, mesh);
+  const int64_t optimizer = mesh.zero >= 1 ? shard : whole;
+  map.arenas.push_back(flat_arena("weights", sizes.compute, mesh.zero >= 3 ? shard : whole));
+  if (mesh.zero >= 3) {
+    map.arenas.push_back(flat_arena("gathered", sizes.compute, 2 * elements.largest_layer));
+  }
+  if (sizes.compute != DType::f32) {
+    map.arenas.push_back(flat_arena("master", DType::f32, optimizer));
+  }
+  map.arenas.push_back(flat_arena("gradients", profile.gradient, mesh.zero >= 2 ? shard : whole));
+  map.arenas.push_back(flat_arena("moment1", DType::f32, optimizer));
+  map.arenas.push_back(flat_arena("moment2", DType::f32, optimizer));
+}
+
+// Dense and routed layers of every chunk of a pipeline rank.
+struct ChunkLayers {
+  std::vector<int64_t> dense;
+  std::vector<int64_t> routed;
+};
+
+ChunkLayers chunk_layers(const Recipe& recipe, int64_t stage) {
+  const ModelConfig& model = recipe.model;
+  const int64_t dense_end = model.moe.experts > 0 ? model.moe.first_dense_layers : model.layers;
+  ChunkLayers layers;
+  for (int64_t chunk = 0; chunk < recipe.parallel.vpp; ++chunk) {
+    const LayerRange range =
+        stage_layers(recipe.parallel, model.layers, chunk * recipe.parallel.pp + stage);
+    const int64_t dense = std::clamp<int64_t>(dense_end - range.first, 0, range.count);
+    layers.dense.push_back(dense);
+    layers.routed.push_back(range.count - dense);
+  }
+  return layers;
+}
+
+// Weights of 1 for the first chunk, 0 for the others.
+std::vector<int64_t> first_chunk(const Mesh& mesh) {
+  std::vector<int64_t> weights(static_cast<size_t>(mesh.vpp), 0);
+  weights[0] = 1;
+  return weights;
+}
+
+// What a layer's backward computes again, to be held while it runs.
+std::vector<SavedTensor> recomputed(const Profile& profile, Recompute recompute) {
+  std::vector<SavedTensor> list;
+  const auto is_kept = [&](const SavedTensor& saved) {
+    if (recompute == Recompute::selective) return (saved.conditions & kRecomputable) == 0;
+    return std::any_of(
+        profile.checkpoint.begin(), profile.checkpoint.end(),
+        [&](const SavedTensor& kept) { return std::string_view(kept.name) == saved.name; });
+  };
+  for (const SavedTensor& saved : profile.block) {
+    if (!is_kept(saved)) list.push_back(saved);
+  }
+  return list;
+}
+
+ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const LocalSizes& sizes,
+                           int64_t stage) {
+  const Mesh& mesh = recipe.parallel;
+  const int64_t micro_batches = make_schedule(recipe).micro_batches;
+  const bool full = recipe.recompute == Recompute::full;
+  const unsigned dropped = recipe.recompute == Recompute::selective ? kRecomputable : 0U;
+  const std::vector<SavedTensor>& kept = full ? profile.checkpoint : profile.block;
+  const ChunkLayers layers = chunk_layers(recipe, stage);
+
+  std::vector<SlotPlan> slots;
+  if (stage == 0 && !profile.embedding.empty()) {
+    slots.push_back(SlotBuilder("embedding", peak_in_flight_weighted(mesh, micro_batches, stage,
+                                                                     first_chunk(mesh)))
+                        .add(profile.embedding, sizes, false)
+                        .take());
+  }
+  bool any_dense = false;
+  bool any_routed = false;
+  for (const bool routed : {false, true}) {
+    const std::vector<int64_t>& counts = routed ? layers.routed : layers.dense;
+    const int64_t repeats = peak_in_flight_weighted(mesh, micro_batches, stage, counts);
+    if (repeats == 0) continue;
+    (routed ? any_routed : any_dense) = true;
+    slots.push_back(SlotBuilder(routed ? "block.moe" : "block", repeats)
+                        .add(kept, sizes, routed, dropped)
+                        .take());
+  }
+  if (recipe.recompute != Recompute::none) {
+    // One layer at work holds what is recomputed for it.
+    for (const bool routed : {false, true}) {
+      if (!(routed ? any_routed : any_dense)) continue;
+      slots.push_back(SlotBuilder(routed ? "recompute.moe" : "recompute", 1)
+                          .add(recomputed(profile, recipe.recompute), sizes, routed)
+                          .take());
+    }
+  }
+  if (stage == mesh.pp - 1) {
+    slots.push_back(SlotBuilder("head", 1).add(profile.head, sizes, false).take());
+  }
+  return make_arena("activations", std::move(slots));
+}
+
+ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const LocalSizes& sizes,
+                          int64_t stage) {
+  const ChunkLayers layers = chunk_layers(recipe, stage);
+  const auto any = [](const std::vector<int64_t>& counts) {
+    return std::any_of(counts.begin(), counts.end(), [](int64_t n) { return n > 0; });
+  };
+  std::vector<SlotPlan> slots;
+  if (any(layers.dense)) {
+    slots.push_back(SlotBuilder("step", 1).add(profile.workspace, sizes, false).take());
+  }
+  if (any(layers.routed)) {
+    slots.push_back(SlotBuilder("step.moe", 1).add(profile.workspace, sizes, true).take());
+  }
+  return make_arena("workspace", std::move(slots));
+}
+
+ArenaPlan loss_arena(const Profile& profile, const LocalSizes& sizes) {
+  const int64_t chunk = loss_chunk_rows(profile, sizes.tokens, sizes.vocabulary);
+  SlotBuilder logits("chunk", 1);
+  logits.add("logits", DType::f32, {chunk, sizes.vocabulary});
+  if (profile.loss_keeps_compute_logits) {
+    logits.add("logits.compute", sizes.compute, {chunk, sizes.vocabulary});
+  }
+  return make_arena(
+      "loss",
+      {logits.take(), SlotBuilder("rows", 1).add("loss", DType::f32, {sizes.tokens}).take()});
+}
+
+}  // namespace
+
+const TensorPlace& SlotPlan::tensor(std::string_view tensor_name) const {
+  return named(tensors, tensor_name);
+}
+
+int64_t SlotPlan::tensor_bytes() const {
+  int64_t sum = 0;
+  for (const TensorPlace& place : tensors) sum += place.bytes;
+  return sum;
+}
+
+const SlotPlan& ArenaPlan::slot(std::string_view slot_name) const {
+  return named(slots, slot_name);
+}
+
+int64_t MemoryMap::total_bytes() const {
+  int64_t sum = 0;
+  for (const ArenaPlan& plan : arenas) sum += plan.bytes;
+  return sum;
+}
+
+bool MemoryMap::has(std::string_view name) const {
+  return std::any_of(arenas.begin(), arenas.end(),
+                     [&](const ArenaPlan& plan) { return plan.name == name; });
+}
+
+const ArenaPlan& MemoryMap::arena(std::string_view name) const { return named(arenas, name); }
+
+LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int64_t stage) {
+  const Mesh& mesh = recipe.parallel;
+  LocalElements elements;
+  for (const ParamGroup& group : table.groups) {
+    int64_t shared = 0;
+    int64_t expert = 0;
+    for (const Param& param : group.params) {
+      (param.expert ? expert : shared) += align_elements(param.local_count(mesh));
+    }
+    int64_t times = 0;
+    if (group.prefix == "blocks.") {
+      for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
+        const LayerRange range = stage_layers(mesh, recipe.model.layers, chunk * mesh.pp + stage);
+        times += std::max<int64_t>(
+            0, std::min(range.first + range.count, group.first_layer + group.repeats) -
+                   std::max(range.first, group.first_layer));
+      }
+    } else if (&group == &table.groups.front()) {
+      times = stage == 0 ? 1 : 0;
+    } else {
+      times = stage == mesh.pp - 1 ? group.repeats : 0;
+    }
+    if (times == 0) continue;
+    elements.shared += times * shared;
+    elements.expert += times * expert;
+    elements.largest_layer = std::max(elements.largest_layer, shared + expert);
+  }
+  if (mesh.pp > 1 && stage == mesh.pp - 1 && recipe.model.tied_embeddings) {
+    elements.shared += align_elements(table.groups.front().params.front().local_count(mesh));
+  }
+  return elements;
+}
+
+int64_t shard_elements(const LocalElements& elements, const Mesh& mesh) {
+  const auto divide = [](int64_t count, int64_t ways) {
+    return align_elements((count + ways - 1) / ways);
+  };
+  return divide(elements.shared, replicas(mesh)) + divide(elements.expert, replicas(mesh, true));
+}
+
+MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage) {
+  TUTTI_CHECK(stage >= 0 && stage < recipe.parallel.pp, "stage {} of {}", stage,
+              recipe.parallel.pp);
+  const LocalSizes sizes = local_sizes(recipe, profile);
+  MemoryMap map;
+  add_parameter_arenas(map, recipe, profile, sizes, stage);
+  map.arenas.push_back(activation_arena(recipe, profile, sizes, stage));
+  map.arenas.push_back(workspace_arena(recipe, profile, sizes, stage));
+  if (stage == recipe.parallel.pp - 1) map.arenas.push_back(loss_arena(profile, sizes));
+  map.arenas.push_back(make_arena("batch", {SlotBuilder("batch", 2)
+                                                .add("tokens", DType::i32, {sizes.tokens})
+                                                .add("targets", DType::i32, {sizes.tokens})
+                                                .take()}));
+  return map;
+}
+
+MemoryMap memory_map(const Recipe& recipe) { return memory_map(recipe, tutti_profile()); }
+
+}  // namespace tutti::spec

@@ -1,0 +1,100 @@
+// Which bytes a rank holds: every arena with the offset and size of every tensor, before anything
+// is allocated. The trainer allocates exactly this; the planner prices it.
+//
+// Arenas of profile `tutti` (c = compute type, N = micro-batch * sequence rows):
+//   weights       c         slot "flat" x 1 with one tensor "flat": ParamLayout offsets (f32 runs:
+//                           also the master); the next three likewise
+//   master        f32       flat; bf16 runs only
+//   gradients     f32       flat
+//   moment1, moment2  f32   flat
+//   activations   slot "block" x layers, slot "head" x 1
+//     block: residual_in [N,H] f32, norm1.mean [N] f32 (layer norm only), norm1.rstd [N] f32,
+//            norm1.y [N,H] c, attention.qkv [N,(A+2K)D] c, attention.lse [B*A*T] f32,
+//            attention.out [N,A*D] c, residual_mid [N,H] f32, norm2.mean, norm2.rstd, norm2.y,
+//            mlp.pre [N,F] c ([N,2F] for swiglu), mlp.act [N,F] c
+//     head:  residual [N,H] f32, norm.mean, norm.rstd, norm.y [N,H] c
+//   workspace     slot "step" x 1
+//     branch [N,H] c, d_residual [N,H] f32, d_branch.0, d_branch.1, d_branch_attention [N,H] c,
+//     d_act [N,F] c, d_pre [N,2F] c (swiglu only; gelu works in place on d_act),
+//     d_norm1, d_norm2, d_final [N,H] c, d_attention [N,A*D] c, d_qkv [N,(A+2K)D] c,
+//     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only)
+//   loss          slot "chunk" x 1: logits [C, padded V] f32; slot "rows" x 1: loss [N] f32
+//                 (C = loss chunk rows of the profile; a chunk's gradient overlays its logits)
+//   batch         slot "batch" x 2: tokens [N] i32, targets [N] i32
+//
+// Every tensor starts at a multiple of 256 bytes. On larger meshes: rows divided by cp (and tp with
+// sequence parallel), columns by tp; block slots are as many as layers are in flight on the rank
+// (dense layers in slot "block", routed ones in "block.moe"); ZeRO divides moments and master
+// (stage 1), gradients (2) and weights (3, plus arena "gathered": two layers at a time). With
+// recomputation, selective: block slots without what the profile can recompute; full: block slots
+// hold the layer's input only; both with one slot "recompute" for the layer at work.
+// Other profiles have the same arenas with the tensors their tables list (profile.h); their loss
+// arena also holds the logits in the compute type.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/base/dtype.h"
+#include "tutti/spec/params.h"
+#include "tutti/spec/profile.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::spec {
+
+struct TensorPlace {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<int64_t> shape;
+  int64_t offset_bytes = 0;  // within its slot
+  int64_t bytes = 0;
+};
+
+// `repeats` equal slots, `stride_bytes` apart, the first at `offset_bytes` of the arena.
+struct SlotPlan {
+  std::string name;
+  int64_t repeats = 1;
+  int64_t offset_bytes = 0;
+  int64_t stride_bytes = 0;
+  std::vector<TensorPlace> tensors;
+
+  const TensorPlace& tensor(std::string_view tensor_name) const;  // aborts when absent
+  int64_t tensor_bytes() const;                                   // without alignment gaps
+};
+
+struct ArenaPlan {
+  std::string name;
+  int64_t bytes = 0;
+  std::vector<SlotPlan> slots;
+
+  const SlotPlan& slot(std::string_view slot_name) const;  // aborts when absent
+};
+
+struct MemoryMap {
+  std::vector<ArenaPlan> arenas;
+  int64_t total_bytes() const;
+  bool has(std::string_view name) const;
+  const ArenaPlan& arena(std::string_view name) const;  // aborts when absent
+};
+
+// Elements of the parameters on pipeline rank `stage`, before ZeRO, each parameter aligned as in
+// ParamLayout. With tied embeddings and several stages the last one holds a copy of the table.
+struct LocalElements {
+  int64_t shared = 0;         // replicated over dp * cp
+  int64_t expert = 0;         // replicated over dp * cp / ep
+  int64_t largest_layer = 0;  // shared + expert of one layer
+  int64_t total() const { return shared + expert; }
+};
+LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int64_t stage);
+
+// Elements of one ZeRO shard.
+int64_t shard_elements(const LocalElements& elements, const Mesh& mesh);
+
+// What every rank on pipeline rank `stage` holds. With profile tutti on one rank the flat arenas
+// have exactly ParamLayout::elements elements.
+MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage = 0);
+MemoryMap memory_map(const Recipe& recipe);  // profile tutti, stage 0
+
+}  // namespace tutti::spec

@@ -1,0 +1,298 @@
+#include "tutti/spec/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tutti/spec/spec_test_support.h"
+
+namespace tutti::spec {
+namespace {
+
+// Every tensor of every slot: aligned, inside its slot, after the one before; slots and arenas
+// exactly as large as what they hold.
+void expect_sound(const MemoryMap& map) {
+  int64_t total = 0;
+  for (const ArenaPlan& arena : map.arenas) {
+    int64_t end = 0;
+    for (const SlotPlan& slot : arena.slots) {
+      EXPECT_EQ(slot.offset_bytes, end) << arena.name;
+      EXPECT_EQ(slot.offset_bytes % 256, 0);
+      EXPECT_EQ(slot.stride_bytes % 256, 0);
+      EXPECT_GE(slot.repeats, 1);
+      int64_t inside = 0;
+      for (const TensorPlace& place : slot.tensors) {
+        EXPECT_EQ(place.offset_bytes % 256, 0) << place.name;
+        EXPECT_GE(place.offset_bytes, inside) << place.name;
+        EXPECT_LT(place.offset_bytes - inside, 256) << place.name;
+        int64_t bytes = dtype_bytes(place.dtype);
+        for (const int64_t size : place.shape) bytes *= size;
+        EXPECT_EQ(place.bytes, bytes) << place.name;
+        EXPECT_GT(bytes, 0) << place.name;
+        inside = place.offset_bytes + place.bytes;
+      }
+      EXPECT_LE(inside, slot.stride_bytes);
+      end += slot.repeats * slot.stride_bytes;
+    }
+    EXPECT_EQ(arena.bytes, end) << arena.name;
+    total += arena.bytes;
+  }
+  EXPECT_EQ(map.total_bytes(), total);
+}
+
+TEST(MemoryMap, Gpt2OnOneRank) {
+  const Recipe recipe = recipe_of("gpt2-124m", {"batch.global=4", "batch.sequence=64"});
+  const MemoryMap map = memory_map(recipe);
+  expect_sound(map);
+  const int64_t elements = param_layout(param_table(recipe.model)).elements;
+  EXPECT_EQ(map.arena("weights").bytes, 2 * elements);
+  for (const char* name : {"master", "gradients", "moment1", "moment2"}) {
+    EXPECT_EQ(map.arena(name).bytes, 4 * elements) << name;
+  }
+
+  const int64_t n = 256;
+  const SlotPlan& block = map.arena("activations").slot("block");
+  EXPECT_EQ(block.repeats, 12);
+  const auto expect = [](const SlotPlan& slot, const char* name, DType dtype,
+                         const std::vector<int64_t>& shape) {
+    const TensorPlace& place = slot.tensor(name);
+    EXPECT_EQ(place.dtype, dtype) << name;
+    EXPECT_EQ(place.shape, shape) << name;
+  };
+  std::vector<std::string> names;
+  for (const TensorPlace& place : block.tensors) names.push_back(place.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"residual_in", "norm1.mean", "norm1.rstd", "norm1.y",
+                                             "attention.qkv", "attention.lse", "attention.out",
+                                             "residual_mid", "norm2.mean", "norm2.rstd", "norm2.y",
+                                             "mlp.pre", "mlp.act"}));
+  expect(block, "residual_in", DType::f32, {n, 768});
+  expect(block, "norm1.mean", DType::f32, {n});
+  expect(block, "norm1.y", DType::bf16, {n, 768});
+  expect(block, "attention.qkv", DType::bf16, {n, 3 * 768});
+  expect(block, "attention.lse", DType::f32, {n * 12});
+  expect(block, "mlp.pre", DType::bf16, {n, 4 * 768});
+  const SlotPlan& step = map.arena("workspace").slot("step");
+  expect(step, "d_residual", DType::f32, {n, 768});
+  expect(step, "d_act", DType::bf16, {n, 4 * 768});
+  expect(step, "delta", DType::f32, {n * 12});
+  EXPECT_EQ(step.tensors.size(), 12U);  // neither d_pre nor rope.frequency
+  expect(map.arena("loss").slot("chunk"), "logits", DType::f32, {n, 50304});
+  expect(map.arena("loss").slot("rows"), "loss", DType::f32, {n});
+  EXPECT_EQ(map.arena("batch").slot("batch").repeats, 2);
+}
+
+TEST(MemoryMap, LlamaInF32) {
+  const Recipe recipe = recipe_of(
+      "llama3.1-8b", {"precision=f32", "model.layers=2", "batch.global=1", "batch.sequence=64"});
+  const MemoryMap map = memory_map(recipe);
+  expect_sound(map);
+  EXPECT_FALSE(map.has("master"));
+  const SlotPlan& block = map.arena("activations").slot("block");
+  EXPECT_EQ(block.tensor("mlp.pre").shape, (std::vector<int64_t>{64, 2 * 14336}));
+  EXPECT_EQ(block.tensor("attention.qkv").shape, (std::vector<int64_t>{64, (32 + 16) * 128}));
+  const SlotPlan& step = map.arena("workspace").slot("step");
+  EXPECT_EQ(step.tensor("d_pre").shape, (std::vector<int64_t>{64, 2 * 14336}));
+  EXPECT_EQ(step.tensor("rope.frequency").shape, (std::vector<int64_t>{64}));
+}
+
+TEST(MemoryMap, LogitsAreHandledInChunks) {
+  const Recipe recipe = recipe_of("gpt2-124m", {"batch.global=4", "batch.sequence=1024"});
+  const MemoryMap map = memory_map(recipe);
+  const TensorPlace& logits = map.arena("loss").slot("chunk").tensor("logits");
+  EXPECT_EQ(logits.shape, (std::vector<int64_t>{640, 50304}));  // 129 MB of 824 MB
+  EXPECT_LE(logits.bytes, int64_t{128} << 20);
+}
+
+TEST(MemoryMap, IsSoundForEveryModelMeshAndProfile) {
+  const std::vector<std::string> meshes = {
+      "{}", "{tp: 2, dp: 2, zero: 1}", "{tp: 4, pp: 2, cp: 2, dp: 2, zero: 2}",
+      "{pp: 4, vpp: 2, dp: 2, zero: 3}", "{pp: 4, schedule: zero-bubble}"};
+  for (const char* name : {"gpt2-124m", "llama3.1-8b", "mixtral-8x7b", "deepseek-v3"}) {
+    for (const std::string& mesh : meshes) {
+      for (const char* recompute : {"none", "selective", "full"}) {
+        const Recipe recipe =
+            recipe_of(name, {"parallel=" + mesh, "batch.global=16", "batch.micro=1",
+                             "batch.sequence=1024", std::string("recompute=") + recompute});
+        for (const char* profile : {"tutti", "megatron-2022", "megatron-te"}) {
+          for (int64_t stage = 0; stage < recipe.parallel.pp; ++stage) {
+            SCOPED_TRACE(std::string(name) + mesh + recompute + profile);
+            expect_sound(memory_map(recipe, find_profile(profile), stage));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MemoryMap, RecomputationReducesActivations) {
+  for (const char* name : {"gpt2-124m", "llama3.1-8b", "mixtral-8x7b", "deepseek-v3"}) {
+    for (const char* profile : {"tutti", "megatron-2022", "megatron-te"}) {
+      const auto bytes = [&](const char* recompute) {
+        return memory_map(recipe_of(name, {"batch.global=1", "batch.sequence=1024",
+                                           std::string("recompute=") + recompute}),
+                          find_profile(profile))
+            .arena("activations")
+            .bytes;
+      };
+      EXPECT_LT(bytes("selective"), bytes("none")) << name << profile;
+      EXPECT_LT(bytes("full"), bytes("selective")) << name << profile;
+    }
+  }
+}
+
+// Local elements of all tp, pp and ep ranks add up to the model's, once what every tp rank holds
+// (norms, router, latent down-projections) is counted once.
+TEST(LocalElements, AddUpOverTheMesh) {
+  for (const char* name : {"llama3.1-8b", "mixtral-8x7b", "deepseek-v3"}) {
+    const auto total = [&](const std::string& mesh) {
+      const Recipe recipe = recipe_of(
+          name, {"batch.global=64", "batch.micro=1", "batch.sequence=1024", "parallel=" + mesh});
+      const ParamTable table = param_table(recipe.model, 64 * 8);
+      int64_t sum = 0;
+      for (int64_t stage = 0; stage < recipe.parallel.pp; ++stage) {
+        const LocalElements local = local_elements(table, recipe, stage);
+        sum += recipe.parallel.tp * (local.shared + local.expert * recipe.parallel.ep);
+      }
+      for (const ParamGroup& group : table.groups) {
+        for (const Param& param : group.params) {
+          if (param.shard_dim >= 0) continue;
+          sum -= (recipe.parallel.tp - 1) * group.repeats * align_elements(param.padded_count());
+        }
+      }
+      return sum;
+    };
+    const int64_t whole = total("{}");
+    EXPECT_EQ(total("{pp: 4}"), whole) << name;
+    EXPECT_EQ(total("{pp: 4, vpp: 3}"), whole) << name;
+    EXPECT_EQ(total("{tp: 8}"), whole) << name;
+    EXPECT_EQ(total("{tp: 4, pp: 2, dp: 2, cp: 2}"), whole) << name;
+    if (std::string(name) == "llama3.1-8b") continue;
+    EXPECT_EQ(total("{dp: 8, ep: 8}"), whole) << name;
+    EXPECT_EQ(total("{dp: 4, cp: 2, ep: 8, tp: 2, pp: 2}"), whole) << name;
+  }
+}
+
+// Bytes per parameter of mixed precision (planner): 18 replicated; 6 + 12/D with ZeRO-1; 2 + 16/D
+// with ZeRO-2; 18/D with ZeRO-3 plus the gathered layers.
+TEST(MemoryMap, ZeroDividesTheState) {
+  const double ways = 64;
+  const auto bytes_per_parameter = [&](int zero) {
+    const Recipe recipe =
+        recipe_of("llama3.1-8b", {"batch.global=64", "batch.sequence=1024",
+                                  "parallel={dp: 64, zero: " + std::to_string(zero) + "}"});
+    const MemoryMap map = memory_map(recipe, find_profile("megatron-te"));
+    double bytes = 0;
+    for (const char* name : {"weights", "master", "gradients", "moment1", "moment2"}) {
+      bytes += static_cast<double>(map.arena(name).bytes);
+    }
+    EXPECT_EQ(map.has("gathered"), zero == 3);
+    return bytes / static_cast<double>(param_table(recipe.model).count());
+  };
+  EXPECT_NEAR(bytes_per_parameter(0), 18, 1e-3);
+  EXPECT_NEAR(bytes_per_parameter(1), 6 + 12 / ways, 1e-3);
+  EXPECT_NEAR(bytes_per_parameter(2), 2 + 16 / ways, 1e-3);
+  EXPECT_NEAR(bytes_per_parameter(3), 18 / ways, 1e-3);
+}
+
+// Korthikanti et al. 2022 (arXiv 2205.05198), Fig. 1: parameters with optimizer state, activations
+// with tensor parallelism only, and with sequence parallelism and selective recomputation, of the
+// first stage in GiB (as transcribed in calculon-ai/calculon:calculon/llm/validation.py).
+struct Published {
+  const char* name;
+  int64_t layers, hidden, heads, micro, tp, pp, vpp, global;
+  double parameters_gib, baseline_gib, selective_gib;
+};
+
+class KorthikantiFigure1 : public testing::TestWithParam<Published> {
+ protected:
+  static Recipe recipe(const char* recompute) {
+    const Published& row = GetParam();
+    Recipe r = recipe_of("gpt3-175b");
+    r.model.layers = row.layers;
+    r.model.hidden = row.hidden;
+    r.model.heads = row.heads;
+    r.model.kv_heads = row.heads;
+    r.model.head_dim = row.hidden / row.heads;
+    r.model.ffn = 4 * row.hidden;
+    r.batch.global = row.global;
+    r.batch.micro = row.micro;
+    r.parallel.tp = row.tp;
+    r.parallel.pp = row.pp;
+    r.parallel.vpp = row.vpp;
+    r.recompute = std::string(recompute) == "full"        ? Recompute::full
+                  : std::string(recompute) == "selective" ? Recompute::selective
+                                                          : Recompute::none;
+    validate(r);
+    return r;
+  }
+
+  // Bytes that the layers in flight keep on the first stage.
+  static double kept(const char* recompute, bool sequence_parallel) {
+    Profile profile = find_profile("megatron-2022");
+    profile.sequence_parallel = sequence_parallel;
+    const MemoryMap map = memory_map(recipe(recompute), profile);
+    const SlotPlan& block = map.arena("activations").slot("block");
+    return static_cast<double>(block.repeats * block.tensor_bytes());
+  }
+};
+
+constexpr double kGib = 1024.0 * 1024 * 1024;
+
+TEST_P(KorthikantiFigure1, ActivationsExactly) {
+  EXPECT_DOUBLE_EQ(kept("none", false) / kGib, GetParam().baseline_gib);
+  EXPECT_DOUBLE_EQ(kept("selective", true) / kGib, GetParam().selective_gib);
+}
+
+// The figure counts the layers' matrices, at 18 bytes each.
+TEST_P(KorthikantiFigure1, ParametersAndOptimizerExactly) {
+  const Recipe r = recipe("none");
+  const MemoryMap map = memory_map(r, find_profile("megatron-2022"));
+  double state = 0;
+  for (const char* name : {"weights", "master", "gradients", "moment1", "moment2"}) {
+    state += static_cast<double>(map.arena(name).bytes);
+  }
+  const int64_t elements = map.arena("gradients").bytes / 4;
+  const double per_parameter = state / static_cast<double>(elements);
+  EXPECT_DOUBLE_EQ(per_parameter, 18);
+
+  int64_t matrices = 0;
+  for (const ParamGroup& group : param_table(r.model).groups) {
+    if (group.prefix != "blocks.") continue;
+    for (const Param& param : group.params) {
+      if (param.decay) matrices += param.local_count(r.parallel);
+    }
+  }
+  const int64_t layers = r.model.layers / r.parallel.pp;
+  EXPECT_DOUBLE_EQ(per_parameter * static_cast<double>(matrices * layers) / kGib,
+                   GetParam().parameters_gib);
+}
+
+// Fig. 7 of the paper, percent of the tensor-parallel baseline; read off a plot, hence 0.1 points.
+TEST_P(KorthikantiFigure1, ReductionsOfFigure7) {
+  static const std::map<std::string, std::vector<double>> kPublished = {
+      {"gpt-22B", {66.84, 49.42, 16.18, 7.64}},
+      {"gpt3-175B", {62.04, 56.53, 18.49, 8.71}},
+      {"gpt-530B", {58.31, 62.04, 20.27, 9.42}},
+      {"gpt-1T", {58.31, 62.04, 20.27, 9.42}}};
+  const std::vector<double>& percent = kPublished.at(GetParam().name);
+  const double whole = kept("none", false) / 100;
+  EXPECT_NEAR(kept("none", true) / whole, percent[0], 0.2);
+  EXPECT_NEAR(kept("selective", false) / whole, percent[1], 0.2);
+  EXPECT_NEAR(kept("selective", true) / whole, percent[2], 0.2);
+  EXPECT_NEAR(kept("full", false) / whole, percent[3], 0.2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, KorthikantiFigure1,
+                         testing::Values(Published{"gpt-22B", 48, 6144, 64, 4, 8, 1, 1, 4, 45.5625,
+                                                   59.25, 9.5625},
+                                         Published{"gpt3-175B", 96, 12288, 96, 1, 8, 8, 3, 64,
+                                                   45.5625, 66.84375, 12.3515625},
+                                         Published{"gpt-530B", 105, 20480, 128, 1, 8, 35, 3, 280,
+                                                   31.640625, 114.0234375, 23.076171875},
+                                         Published{"gpt-1T", 128, 25600, 160, 1, 8, 64, 1, 512,
+                                                   32.958984375, 131.25, 26.5625}));
+
+}  // namespace
+}  // namespace tutti::spec

@@ -1,0 +1,94 @@
+#include "tutti/spec/layer_builder.h"
+
+namespace tutti::spec {
+namespace {
+
+double real(int64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+// No collectives: the caller gathers and scatters around it.
+PartOps mlp_part(const LayerContext& at, int64_t width) {
+  const bool bias = at.model.linear_bias;
+  const int64_t up = (at.gated() ? 2 : 1) * width;
+  const ActivationShape activation = {at.tokens(), width, at.gated(), bias, at.c};
+  PartOps part;
+  // The first bias is added by the activation, the second by its projection.
+  part.forward = {at.linear(at.tokens(), up, at.hidden(), false), activation_forward_op(activation),
+                  at.linear(at.tokens(), at.hidden(), width, bias)};
+  if (!at.profile.recomputes_attention) part.recompute = {activation_forward_op(activation)};
+  part.backward_input = {at.linear_input(at.tokens(), at.hidden(), width),
+                         activation_backward_op(activation),
+                         at.linear_input(at.tokens(), up, at.hidden())};
+  at.linear_weight(part.backward_weight, at.tokens(), at.hidden(), width, bias);
+  at.linear_weight(part.backward_weight, at.tokens(), up, at.hidden(), bias);
+  return part;
+}
+
+PartOps experts_part(const LayerContext& at) {
+  const MixtureOfExperts& moe = at.model.moe;
+  const int64_t groups = moe.experts / at.mesh.ep;
+  const int64_t rows = at.sizes.routed_tokens;
+  const int64_t width = moe.expert_ffn / at.mesh.tp;
+  const int64_t up = (at.gated() ? 2 : 1) * width;
+  const double model_rows = real(at.tokens() * moe.top_k);
+  const double element = real(dtype_bytes(at.c));
+  const double row_bytes = real(at.hidden()) * element;
+  const ActivationShape activation = {rows, width, at.gated(), false, at.c};
+  const auto exchange = [&](Ops& ops) {
+    if (at.mesh.ep > 1) {
+      ops.push_back(collective_op("all_to_all", Axis::ep, at.mesh.ep, real(rows) * row_bytes));
+    }
+  };
+  // Every token copy is read from and written to one row of each side.
+  const Op permute = memory_op("permute", {rows, at.hidden()}, 2 * real(rows) * row_bytes);
+  const Op unpermute =
+      memory_op("unpermute", {rows, at.hidden()}, (real(rows) + real(at.tokens())) * row_bytes);
+  const Op top_k = memory_op("top_k", {at.shard(), moe.experts, moe.top_k},
+                             real(at.shard() * (moe.experts + 2 * moe.top_k)) * 4);
+
+  PartOps part;
+  Ops& forward = part.forward;
+  forward.push_back(gemm_op({at.shard(), moe.experts, at.hidden()}, at.c, DType::f32));
+  forward.push_back(top_k);
+  at.enter(forward);
+  forward.push_back(permute);
+  exchange(forward);
+  forward.push_back(grouped_gemm_op(groups, {rows, up, at.hidden()}, model_rows, at.c));
+  forward.push_back(activation_forward_op(activation));
+  forward.push_back(grouped_gemm_op(groups, {rows, at.hidden(), width}, model_rows, at.c));
+  exchange(forward);
+  forward.push_back(unpermute);
+
+  Ops& input = part.backward_input;
+  at.enter(input);
+  input.push_back(permute);
+  exchange(input);
+  input.push_back(grouped_gemm_op(groups, {rows, width, at.hidden()}, model_rows, at.c));
+  input.push_back(activation_backward_op(activation));
+  input.push_back(grouped_gemm_op(groups, {rows, at.hidden(), up}, model_rows, at.c));
+  exchange(input);
+  input.push_back(unpermute);
+
+  Ops& weight = part.backward_weight;
+  weight.push_back(grouped_gemm_weight_op(groups, {rows, at.hidden(), width}, model_rows, at.c));
+  weight.push_back(grouped_gemm_weight_op(groups, {rows, up, at.hidden()}, model_rows, at.c));
+  if (!at.profile.recomputes_attention) part.recompute = {activation_forward_op(activation)};
+  if (moe.shared_experts > 0) {
+    const PartOps shared = mlp_part(at, moe.shared_experts * width);
+    append(forward, shared.forward);
+    append(input, shared.backward_input);
+    append(weight, shared.backward_weight);
+    append(part.recompute, shared.recompute);
+  }
+  at.leave(forward);
+  at.leave(input);
+  // The router's gradient joins on this rank's rows.
+  input.push_back(memory_op("top_k", top_k.dims, top_k.bytes));
+  input.push_back(at.linear_input(at.shard(), moe.experts, at.hidden()));
+  weight.push_back(
+      gemm_op({moe.experts, at.hidden(), at.shard()}, at.c, DType::f32, false, Accumulate::later));
+  return part;
+}
+
+}  // namespace tutti::spec

@@ -1,0 +1,103 @@
+// One operation of a step as plain values: what a backend's Recorder would note (engine/ops.h
+// states dims, flops and bytes of each), plus what counts for MFU. Also operations and collectives
+// that only the planner knows; their dims:
+//   collectives (bytes of the full buffer, ranks): all_reduce, all_gather, reduce_scatter,
+//     all_to_all, send, receive; bytes is the full buffer too
+//   batched_gemm (batch, m, n, k), softmax and softmax_backward (rows, columns): attention that
+//     stores its matrix
+//   grouped_gemm (groups, rows, n, k), grouped_gemm_weight likewise: experts
+//   top_k (rows, experts, k), permute and unpermute (rows, hidden), residual_add (rows, hidden)
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "tutti/base/dtype.h"
+#include "tutti/spec/mesh.h"
+
+namespace tutti::spec {
+
+struct Op {
+  const char* name = "";
+  std::array<int64_t, 6> dims{};
+  double flops = 0;        // done by the hardware, as recorded
+  double model_flops = 0;  // that the model needs: causal half, no recomputation, no padding
+  double bytes = 0;        // in micro-batches after the first of a step, which add to gradients
+  double first_bytes = 0;  // in the first, which overwrites them
+  bool collective = false;
+  Axis axis = Axis::tp;  // of a collective
+};
+
+// m x n = m x k times k x n. `a_type` of both operands; accumulate: beta 1 after the first
+// micro-batch; always: in every one.
+enum class Accumulate { never, later, always };
+struct GemmShape {
+  int64_t m = 0, n = 0, k = 0;
+};
+Op gemm_op(GemmShape shape, DType operands, DType result, bool bias = false,
+           Accumulate accumulate = Accumulate::never);
+
+struct NormShape {
+  int64_t rows = 0;
+  int64_t width = 0;
+  bool layer = true;  // mean besides rstd
+  bool bias = true;
+  DType compute = DType::f32;
+  DType residual = DType::f32;
+};
+Op norm_forward_op(const NormShape& shape, bool branch);
+Op norm_backward_input_op(const NormShape& shape, bool accumulate, bool d_branch);
+Op norm_backward_weight_op(const NormShape& shape);
+
+Op column_sum_op(int64_t rows, int64_t columns, DType compute);
+
+struct ActivationShape {
+  int64_t rows = 0;
+  int64_t width = 0;
+  bool gated = false;
+  bool bias = false;
+  DType compute = DType::f32;
+};
+Op activation_forward_op(const ActivationShape& shape);
+Op activation_backward_op(const ActivationShape& shape);
+
+Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, DType compute);
+
+// Of one rank: `queries` tokens of each of `batch` sequences see `keys` tokens (cp > 1: queries =
+// keys / cp, balanced so that each rank has an equal share of the causal half).
+struct AttentionShape {
+  int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0;
+  int64_t key_dim = 0;  // of queries and keys
+  int64_t value_dim = 0;
+  DType compute = DType::f32;
+};
+Op attention_forward_op(const AttentionShape& shape);
+Op attention_backward_op(const AttentionShape& shape);
+
+Op batched_gemm_op(int64_t batch, GemmShape shape, DType compute);  // half of it is model work
+Op grouped_gemm_op(int64_t groups, GemmShape shape, double model_rows, DType compute);
+Op grouped_gemm_weight_op(int64_t groups, GemmShape shape, double model_rows, DType compute);
+
+struct EmbeddingShape {
+  int64_t rows = 0;
+  int64_t width = 0;
+  bool positions = false;
+  DType compute = DType::f32;
+  DType residual = DType::f32;
+};
+Op embedding_forward_op(const EmbeddingShape& shape);
+// Table rows are what the first micro-batch overwrites; 0: it adds.
+Op embedding_backward_op(const EmbeddingShape& shape, int64_t token_rows, int64_t position_rows);
+
+// `padded` columns of which `vocabulary` are real.
+Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType compute, bool gradient);
+
+Op dropout_op(int64_t rows, int64_t columns, DType type);
+Op squared_norm_op(int64_t elements);
+Op adamw_op(int64_t elements, bool separate_weights);
+
+// An operation that reads and writes memory only.
+Op memory_op(const char* name, std::array<int64_t, 6> dims, double bytes);
+Op collective_op(const char* name, Axis axis, int64_t ranks, double bytes);
+
+}  // namespace tutti::spec

@@ -1,0 +1,136 @@
+#include "tutti/spec/profile.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tutti/base/check.h"
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/spec/profile_tables.h"
+
+namespace tutti::spec {
+
+const Profile& tutti_profile() {
+  static const Profile profile = make_tutti_profile();
+  return profile;
+}
+
+const Profile& find_profile(const std::string& name) {
+  static const Profile megatron_2022 = make_megatron_2022_profile();
+  static const Profile megatron_te = make_megatron_te_profile();
+  for (const Profile* profile : {&tutti_profile(), &megatron_2022, &megatron_te}) {
+    if (profile->name == name) return *profile;
+  }
+  const std::vector<std::string> known = {"tutti", "megatron-2022", "megatron-te"};
+  const std::string suggestion = nearest_word(name, known);
+  fail(ErrorKind::usage, "profile: '{}' is unknown;{} accepted: {}", name,
+       suggestion.empty() ? "" : " did you mean '" + suggestion + "'?", join(known, ", "));
+}
+
+int64_t padded_vocabulary(const Profile& profile, const ModelConfig& model, const Mesh& mesh) {
+  const int64_t multiple = profile.vocabulary_multiple * mesh.tp;
+  return (model.vocabulary + multiple - 1) / multiple * multiple;
+}
+
+int64_t loss_chunk_rows(const Profile& profile, int64_t rows, int64_t vocabulary) {
+  if (profile.loss_chunk_bytes == 0) return rows;
+  const int64_t fitting = profile.loss_chunk_bytes / (vocabulary * dtype_bytes(DType::f32));
+  return std::min({rows, profile.loss_chunk_rows, std::max<int64_t>(64, fitting / 64 * 64)});
+}
+
+DType compute_type(Precision precision) {
+  return precision == Precision::f32 ? DType::f32 : DType::bf16;
+}
+
+LocalSizes local_sizes(const Recipe& recipe, const Profile& profile) {
+  const ModelConfig& model = recipe.model;
+  const Mesh& mesh = recipe.parallel;
+  LocalSizes sizes;
+  sizes.model = &model;
+  sizes.compute = compute_type(recipe.precision);
+  sizes.batch = recipe.batch.micro;
+  sizes.sequence = recipe.batch.sequence;
+  sizes.tp = mesh.tp;
+  sizes.cp = mesh.cp;
+  sizes.ep = mesh.ep;
+  sizes.sequence_parallel = profile.sequence_parallel && mesh.tp > 1;
+  sizes.tokens = sizes.batch * sizes.sequence / mesh.cp;
+  sizes.shard_tokens = sizes.sequence_parallel ? sizes.tokens / mesh.tp : sizes.tokens;
+  const double capacity = model.moe.capacity_factor > 0 ? model.moe.capacity_factor : 1.0;
+  sizes.routed_tokens = static_cast<int64_t>(
+      std::ceil(static_cast<double>(sizes.tokens * model.moe.top_k) * capacity));
+  sizes.heads = model.heads / mesh.tp;
+  sizes.kv_heads = std::max<int64_t>(1, model.kv_heads / mesh.tp);
+  sizes.vocabulary = padded_vocabulary(profile, model, mesh) / mesh.tp;
+  return sizes;
+}
+
+int64_t LocalSizes::rows(Rows kind, Split split) const {
+  switch (kind) {
+    case Rows::tokens: return split == Split::rows ? shard_tokens : tokens;
+    case Rows::routed: return routed_tokens;
+    case Rows::single: return 1;
+  }
+  return 0;
+}
+
+int64_t LocalSizes::width(Width kind, Split split) const {
+  const int64_t ways = split == Split::columns ? tp : 1;
+  const int64_t a = split == Split::columns ? heads : model->heads;
+  const int64_t k = split == Split::columns ? kv_heads : model->kv_heads;
+  const int64_t d = model->head_dim;
+  const int64_t gate = model->activation == Activation::swiglu ? 2 : 1;
+  const LatentAttention& latent = model->latent;
+  const int64_t latent_key = latent.nope_head_dim + latent.rope_head_dim;
+  const bool is_latent = model->attention == Attention::latent;
+  switch (kind) {
+    case Width::one: return 1;
+    case Width::hidden: return model->hidden / ways;
+    case Width::qkv: return (a + 2 * k) * d;
+    case Width::query_key: return (a + k) * d;
+    case Width::value: return k * d;
+    case Width::attention_out: return a * (is_latent ? latent.value_head_dim : d);
+    case Width::heads: return a;
+    case Width::attention_matrix: return a * sequence;
+    case Width::latent_query_down: return latent.query_rank;
+    case Width::latent_query: return a * latent_key;
+    case Width::latent_kv_down: return latent.key_value_rank + latent.rope_head_dim;
+    case Width::latent_kv_up: return a * (latent.nope_head_dim + latent.value_head_dim);
+    case Width::latent_key: return a * latent_key;
+    case Width::up: return gate * model->ffn / ways;
+    case Width::ffn: return model->ffn / ways;
+    case Width::experts: return model->moe.experts;
+    case Width::expert_up: return gate * model->moe.expert_ffn / ways;
+    case Width::expert_ffn: return model->moe.expert_ffn / ways;
+    case Width::shared_up: return gate * model->moe.shared_experts * model->moe.expert_ffn / ways;
+    case Width::shared_ffn: return model->moe.shared_experts * model->moe.expert_ffn / ways;
+    case Width::rope_half: return (is_latent ? latent.rope_head_dim : d) / 2;
+  }
+  return 0;
+}
+
+DType LocalSizes::dtype(Element element) const {
+  switch (element) {
+    case Element::compute: return compute;
+    case Element::f32: return DType::f32;
+    case Element::mask: return DType::u8;
+    case Element::i32: return DType::i32;
+  }
+  return DType::f32;
+}
+
+bool LocalSizes::holds(unsigned conditions, bool routed_layer) const {
+  const bool is_latent = model->attention == Attention::latent;
+  const auto unmet = [conditions](Condition bit, bool value) {
+    return (conditions & bit) != 0 && !value;
+  };
+  return !(unmet(kLayerNorm, model->norm == Norm::layer) || unmet(kDropout, model->dropout > 0) ||
+           unmet(kSwiglu, model->activation == Activation::swiglu) || unmet(kGrouped, !is_latent) ||
+           unmet(kLatent, is_latent) ||
+           unmet(kCompressedQuery, is_latent && model->latent.query_rank > 0) ||
+           unmet(kDense, !routed_layer) || unmet(kRouted, routed_layer) ||
+           unmet(kShared, routed_layer && model->moe.shared_experts > 0) ||
+           unmet(kRope, model->positions == Positions::rope));
+}
+
+}  // namespace tutti::spec

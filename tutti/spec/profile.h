@@ -1,0 +1,134 @@
+// An implementation as data: which tensors it keeps for backward, what it fuses, what it stores in
+// which type. Program and MemoryMap are functions of it. Only `tutti` can be executed; the others
+// let the planner be tested on published runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tutti/base/dtype.h"
+#include "tutti/spec/mesh.h"
+#include "tutti/spec/model_config.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::spec {
+
+// Columns of a kept tensor; sizes of the model, split over tp where Split says so.
+enum class Width {
+  one,               // a number per row
+  hidden,            // H
+  qkv,               // (A + 2K) D
+  query_key,         // (A + K) D
+  value,             // K D
+  attention_out,     // A D; latent: A * value
+  heads,             // A
+  attention_matrix,  // A T
+  latent_query_down,
+  latent_query,
+  latent_kv_down,
+  latent_kv_up,
+  latent_key,
+  up,       // F, or 2F for swiglu
+  ffn,      // F
+  experts,  // E
+  expert_up,
+  expert_ffn,
+  shared_up,
+  shared_ffn,
+  rope_half,  // half of the rotated head width
+};
+
+enum class Rows {
+  tokens,  // of a micro-batch
+  routed,  // token copies sent to this rank's experts (balanced load times the capacity factor)
+  single,  // one row
+};
+
+// What a kept tensor is divided by: the columns over tp, the rows over tp (with sequence parallel
+// only), or nothing. Rows of context parallel ranks are always divided by cp.
+enum class Split { none, columns, rows };
+
+enum class Element { compute, f32, mask, i32 };  // mask: one byte
+
+// When a tensor exists; all bits set must hold.
+enum Condition : unsigned {
+  kAlways = 0,
+  kLayerNorm = 1U << 0,
+  kDropout = 1U << 1,
+  kSwiglu = 1U << 2,
+  kGrouped = 1U << 3,
+  kLatent = 1U << 4,
+  kCompressedQuery = 1U << 5,
+  kDense = 1U << 6,
+  kRouted = 1U << 7,
+  kShared = 1U << 8,
+  kRope = 1U << 9,
+  kRecomputable = 1U << 10,  // dropped by selective recomputation
+};
+
+struct SavedTensor {
+  const char* name;
+  Rows rows;
+  Width width;
+  Element element;
+  Split split;
+  unsigned conditions;
+};
+
+struct Profile {
+  std::string name;
+  bool executable = false;
+  bool sequence_parallel = true;         // where tp > 1
+  bool stores_attention_matrix = false;  // [B, A, T, T] scores and masks, not the flash manner
+  bool fused_residual = true;            // the branch is added inside the next norm
+  bool recomputes_attention = false;     // what selective recomputation repeats; else norms and
+                                         // activations
+  DType residual = DType::f32;           // f32, or bf16: the compute type
+  DType gradient = DType::f32;
+  int64_t vocabulary_multiple = 64;        // rows of the vocabulary are padded to this, times tp
+  int64_t loss_chunk_bytes = 0;            // of f32 logits handled at once; 0: all rows
+  int64_t loss_chunk_rows = 0;             // and at most this many rows
+  bool loss_keeps_compute_logits = false;  // logits also stored in the compute type
+  std::vector<SavedTensor> block;          // kept per layer and micro-batch in flight
+  std::vector<SavedTensor> checkpoint;     // the same under full recomputation
+  std::vector<SavedTensor> embedding;      // kept on the first stage
+  std::vector<SavedTensor> head;           // kept on the last stage
+  std::vector<SavedTensor> workspace;      // one set per rank
+};
+
+// "tutti", "megatron-2022" (Korthikanti et al. 2022, as published) or "megatron-te" (flash
+// attention, bf16 residual); throws usage naming the known ones.
+const Profile& find_profile(const std::string& name);
+const Profile& tutti_profile();
+
+int64_t padded_vocabulary(const Profile& profile, const ModelConfig& model, const Mesh& mesh);
+
+// Rows of logits handled at once, of `rows` in all: as many multiples of 64 as loss_chunk_bytes
+// hold, at least 64, at most loss_chunk_rows and `rows`. `vocabulary` is this rank's padded share.
+int64_t loss_chunk_rows(const Profile& profile, int64_t rows, int64_t vocabulary);
+
+// Everything a tensor's size depends on: sizes of one rank.
+struct LocalSizes {
+  const ModelConfig* model = nullptr;
+  DType compute = DType::f32;
+  int64_t batch = 0;     // B, sequences of a micro-batch
+  int64_t sequence = 0;  // T, all of it
+  int64_t tp = 1, cp = 1, ep = 1;
+  bool sequence_parallel = false;
+  int64_t tokens = 0;               // B * T / cp
+  int64_t shard_tokens = 0;         // tokens / tp with sequence parallel, else tokens
+  int64_t routed_tokens = 0;        // Rows::routed
+  int64_t heads = 0, kv_heads = 0;  // of this tp rank
+  int64_t vocabulary = 0;           // padded rows of this tp rank
+
+  int64_t rows(Rows kind, Split split) const;
+  int64_t width(Width kind, Split split) const;
+  DType dtype(Element element) const;
+  bool holds(unsigned conditions, bool routed_layer) const;
+};
+
+DType compute_type(Precision precision);
+LocalSizes local_sizes(const Recipe& recipe, const Profile& profile);
+
+}  // namespace tutti::spec

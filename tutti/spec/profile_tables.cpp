@@ -1,0 +1,187 @@
+#include "tutti/spec/profile_tables.h"
+
+namespace tutti::spec {
+namespace {
+
+using enum Element;
+using enum Split;
+constexpr Rows kTokens = Rows::tokens;
+constexpr Rows kCopies = Rows::routed;
+
+void append(std::vector<SavedTensor>& list, const std::vector<SavedTensor>& more) {
+  list.insert(list.end(), more.begin(), more.end());
+}
+
+// What latent attention keeps, up to the operands of the attention itself.
+const std::vector<SavedTensor> kLatentTensors = {
+    {"attention.query_down", kTokens, Width::latent_query_down, compute, rows, kCompressedQuery},
+    {"attention.query_norm.rstd", kTokens, Width::one, f32, rows, kCompressedQuery},
+    {"attention.query_norm.y", kTokens, Width::latent_query_down, compute, rows, kCompressedQuery},
+    {"attention.query", kTokens, Width::latent_query, compute, columns, kLatent},
+    {"attention.kv_down", kTokens, Width::latent_kv_down, compute, rows, kLatent},
+    {"attention.kv_norm.rstd", kTokens, Width::one, f32, rows, kLatent},
+    {"attention.kv_norm.y", kTokens, Width::latent_kv_down, compute, rows, kLatent},
+    {"attention.kv_up", kTokens, Width::latent_kv_up, compute, columns, kLatent},
+    {"attention.key", kTokens, Width::latent_key, compute, columns, kLatent},
+};
+
+// What a mixture of experts keeps after the norm.
+const std::vector<SavedTensor> kExpertTensors = {
+    {"moe.probabilities", kTokens, Width::experts, f32, rows, kRouted},
+    {"moe.input", kCopies, Width::hidden, compute, none, kRouted},
+    {"moe.up", kCopies, Width::expert_up, compute, columns, kRouted},
+    {"moe.act", kCopies, Width::expert_ffn, compute, columns, kRouted | kRecomputable},
+    {"moe.output", kCopies, Width::hidden, compute, none, kRouted},
+    {"moe.shared.up", kTokens, Width::shared_up, compute, columns, kShared},
+    {"moe.shared.act", kTokens, Width::shared_ffn, compute, columns, kShared | kRecomputable},
+};
+
+// The same, of implementations that recompute the attention only.
+std::vector<SavedTensor> kept_expert_tensors() {
+  std::vector<SavedTensor> list = kExpertTensors;
+  for (SavedTensor& saved : list) saved.conditions &= ~static_cast<unsigned>(kRecomputable);
+  return list;
+}
+
+}  // namespace
+
+Profile make_tutti_profile() {
+  Profile p;
+  p.name = "tutti";
+  p.executable = true;
+  p.loss_chunk_bytes = int64_t{128} << 20;
+  p.loss_chunk_rows = 1024;  // enough for the projections' speed, small enough for caches
+  p.block = {
+      {"residual_in", kTokens, Width::hidden, f32, rows, kAlways},
+      {"norm1.mean", kTokens, Width::one, f32, rows, kLayerNorm},
+      {"norm1.rstd", kTokens, Width::one, f32, rows, kAlways},
+      {"norm1.y", kTokens, Width::hidden, compute, rows, kRecomputable},
+      {"attention.qkv", kTokens, Width::qkv, compute, columns, kGrouped},
+  };
+  append(p.block, kLatentTensors);
+  append(p.block, {{"attention.lse", kTokens, Width::heads, f32, columns, kAlways},
+                   {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways},
+                   {"residual_mid", kTokens, Width::hidden, f32, rows, kAlways},
+                   {"norm2.mean", kTokens, Width::one, f32, rows, kLayerNorm},
+                   {"norm2.rstd", kTokens, Width::one, f32, rows, kAlways},
+                   {"norm2.y", kTokens, Width::hidden, compute, rows, kRecomputable},
+                   {"mlp.pre", kTokens, Width::up, compute, columns, kDense},
+                   {"mlp.act", kTokens, Width::ffn, compute, columns, kDense | kRecomputable}});
+  append(p.block, kExpertTensors);
+  p.checkpoint = {{"residual_in", kTokens, Width::hidden, f32, rows, kAlways}};
+  p.head = {
+      {"residual", kTokens, Width::hidden, f32, rows, kAlways},
+      {"norm.mean", kTokens, Width::one, f32, rows, kLayerNorm},
+      {"norm.rstd", kTokens, Width::one, f32, rows, kAlways},
+      {"norm.y", kTokens, Width::hidden, compute, rows, kAlways},
+  };
+  p.workspace = {
+      {"branch", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_residual", kTokens, Width::hidden, f32, rows, kAlways},
+      {"d_branch.0", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_branch.1", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_branch_attention", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_act", kTokens, Width::ffn, compute, columns, kDense},
+      {"d_pre", kTokens, Width::up, compute, columns, kSwiglu | kDense},
+      {"moe.d_output", kCopies, Width::hidden, compute, none, kRouted},
+      {"moe.d_act", kCopies, Width::expert_ffn, compute, columns, kRouted},
+      {"moe.d_up", kCopies, Width::expert_up, compute, columns, kRouted | kSwiglu},
+      {"d_norm1", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_norm2", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_final", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_attention", kTokens, Width::attention_out, compute, columns, kAlways},
+      {"d_qkv", kTokens, Width::qkv, compute, columns, kGrouped},
+      {"d_query", kTokens, Width::latent_query, compute, columns, kLatent},
+      {"d_key", kTokens, Width::latent_key, compute, columns, kLatent},
+      {"d_kv_up", kTokens, Width::latent_kv_up, compute, columns, kLatent},
+      {"d_kv_down", kTokens, Width::latent_kv_down, compute, rows, kLatent},
+      {"d_query_down", kTokens, Width::latent_query_down, compute, rows, kCompressedQuery},
+      {"delta", kTokens, Width::heads, f32, columns, kAlways},
+      {"rope.frequency", Rows::single, Width::rope_half, f32, none, kRope},
+  };
+  return p;
+}
+
+Profile make_megatron_2022_profile() {
+  Profile p;
+  p.name = "megatron-2022";
+  p.stores_attention_matrix = true;
+  p.fused_residual = false;
+  p.residual = DType::bf16;
+  p.recomputes_attention = true;
+  p.vocabulary_multiple = 128;
+  p.loss_keeps_compute_logits = true;
+  // Korthikanti et al. 2022, section 4.1: s b h (34 + 5 a s / h) bytes in all. Masks are a byte.
+  p.block = {
+      {"norm1.input", kTokens, Width::hidden, compute, rows, kAlways},
+      {"norm1.y", kTokens, Width::hidden, compute, rows, kAlways},
+      {"attention.query_key", kTokens, Width::query_key, compute, columns, kGrouped},
+      {"attention.value", kTokens, Width::value, compute, columns, kGrouped},
+  };
+  append(p.block, kLatentTensors);
+  append(p.block,
+         {{"attention.softmax", kTokens, Width::attention_matrix, compute, columns, kRecomputable},
+          {"attention.mask", kTokens, Width::attention_matrix, mask, columns, kRecomputable},
+          {"attention.dropped", kTokens, Width::attention_matrix, compute, columns, kRecomputable},
+          {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways},
+          {"attention.output_mask", kTokens, Width::hidden, mask, rows, kAlways},
+          {"norm2.input", kTokens, Width::hidden, compute, rows, kAlways},
+          {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways},
+          {"mlp.up", kTokens, Width::up, compute, columns, kDense},
+          {"mlp.act", kTokens, Width::ffn, compute, columns, kDense}});
+  append(p.block, kept_expert_tensors());
+  append(p.block, {{"mlp.output_mask", kTokens, Width::hidden, mask, rows, kAlways}});
+  p.checkpoint = {{"norm1.input", kTokens, Width::hidden, compute, rows, kAlways}};
+  p.embedding = {{"embedding.mask", kTokens, Width::hidden, mask, rows, kAlways}};
+  p.head = {
+      {"norm.input", kTokens, Width::hidden, compute, rows, kAlways},
+      {"norm.y", kTokens, Width::hidden, compute, rows, kAlways},
+  };
+  p.workspace = {
+      {"d_residual", kTokens, Width::hidden, compute, rows, kAlways},
+      {"gathered", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_up", kTokens, Width::up, compute, columns, kDense},
+  };
+  return p;
+}
+
+Profile make_megatron_te_profile() {
+  Profile p;
+  p.name = "megatron-te";
+  p.residual = DType::bf16;
+  p.recomputes_attention = true;
+  p.vocabulary_multiple = 128;
+  p.loss_keeps_compute_logits = true;
+  p.block = {
+      {"norm1.input", kTokens, Width::hidden, compute, rows, kAlways},
+      {"norm1.statistics", kTokens, Width::one, f32, rows, kAlways},
+      {"norm1.y", kTokens, Width::hidden, compute, rows, kAlways},
+      {"attention.qkv", kTokens, Width::qkv, compute, columns, kGrouped},
+  };
+  append(p.block, kLatentTensors);
+  append(p.block, {{"attention.lse", kTokens, Width::heads, f32, columns, kRecomputable},
+                   {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways},
+                   {"attention.output_mask", kTokens, Width::hidden, mask, rows, kDropout},
+                   {"norm2.input", kTokens, Width::hidden, compute, rows, kAlways},
+                   {"norm2.statistics", kTokens, Width::one, f32, rows, kAlways},
+                   {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways},
+                   {"mlp.up", kTokens, Width::up, compute, columns, kDense},
+                   {"mlp.act", kTokens, Width::ffn, compute, columns, kDense},
+                   {"mlp.output_mask", kTokens, Width::hidden, mask, rows, kDropout}});
+  append(p.block, kept_expert_tensors());
+  p.checkpoint = {{"norm1.input", kTokens, Width::hidden, compute, rows, kAlways}};
+  p.embedding = {{"embedding.mask", kTokens, Width::hidden, mask, rows, kDropout}};
+  p.head = {
+      {"norm.input", kTokens, Width::hidden, compute, rows, kAlways},
+      {"norm.statistics", kTokens, Width::one, f32, rows, kAlways},
+      {"norm.y", kTokens, Width::hidden, compute, rows, kAlways},
+  };
+  p.workspace = {
+      {"d_residual", kTokens, Width::hidden, compute, rows, kAlways},
+      {"gathered", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_up", kTokens, Width::up, compute, columns, kDense},
+  };
+  return p;
+}
+
+}  // namespace tutti::spec

@@ -1,0 +1,12 @@
+// The tables behind profile.h, one function per implementation.
+#pragma once
+
+#include "tutti/spec/profile.h"
+
+namespace tutti::spec {
+
+Profile make_tutti_profile();
+Profile make_megatron_2022_profile();
+Profile make_megatron_te_profile();
+
+}  // namespace tutti::spec

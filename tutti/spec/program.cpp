@@ -1,0 +1,231 @@
+#include "tutti/spec/program.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "tutti/base/check.h"
+#include "tutti/spec/memory.h"
+
+namespace tutti::spec {
+namespace {
+
+double real(int64_t value) { return static_cast<double>(value); }
+
+// Keys of the kinds that are no blocks; those take 0 to 7.
+enum KindKey { kEmbedding = 8, kTail, kHead, kPrediction };
+
+class ProgramBuilder {
+ public:
+  ProgramBuilder(const Recipe& recipe, const Profile& profile)
+      : recipe_(recipe),
+        profile_(profile),
+        model_(recipe.model),
+        mesh_(recipe.parallel),
+        sizes_(local_sizes(recipe, profile)),
+        table_(param_table(model_, profile.vocabulary_multiple * mesh_.tp)) {}
+
+  Program build() {
+    program_.profile = profile_.name;
+    for (int64_t stage = 0; stage < mesh_.virtual_stages(); ++stage) {
+      StageProgram out;
+      out.runs = runs(stage);
+      if (mesh_.pp > 1) out.transfer = {transfer()};
+      add_weight_collectives(stage, out);
+      program_.stages.push_back(std::move(out));
+    }
+    for (int64_t rank = 0; rank < mesh_.pp; ++rank) program_.updates.push_back(update(rank));
+    return std::move(program_);
+  }
+
+ private:
+  // The index of a kind, made when first asked for.
+  template <typename Make>
+  size_t kind(int key, const Make& make) {
+    const auto [found, added] = indices_.try_emplace(key, program_.kinds.size());
+    if (added) program_.kinds.push_back(make());
+    return found->second;
+  }
+
+  size_t block_kind(const BlockShape& shape) {
+    const int key =
+        (shape.routed ? 1 : 0) + (shape.adds_branch ? 2 : 0) + (shape.sends_branch ? 4 : 0);
+    return kind(key, [&] { return block_ops(recipe_, profile_, shape); });
+  }
+
+  std::vector<LayerRun> runs(int64_t stage) {
+    std::vector<LayerRun> out;
+    const LayerRange range = stage_layers(mesh_, model_.layers, stage);
+    const int64_t dense_end =
+        model_.moe.experts > 0 ? model_.moe.first_dense_layers : model_.layers;
+    const bool first = stage == 0;
+    const bool last = stage == mesh_.virtual_stages() - 1;
+    if (first) {
+      out.push_back({kind(kEmbedding, [&] { return embedding_ops(recipe_, profile_); }), 1});
+    }
+    out.push_back({block_kind({range.first >= dense_end, false, !first}), 1});
+    const int64_t next = range.first + 1;
+    const int64_t end = range.first + range.count;
+    const int64_t dense = std::clamp<int64_t>(dense_end - next, 0, end - next);
+    if (dense > 0) out.push_back({block_kind({false, true, true}), dense});
+    if (end - next > dense) out.push_back({block_kind({true, true, true}), end - next - dense});
+    if (!last) {
+      out.push_back({kind(kTail, [&] { return tail_ops(recipe_, profile_); }), 1});
+      return out;
+    }
+    out.push_back({kind(kHead, [&] { return head_ops(recipe_, profile_); }), 1});
+    if (model_.prediction_layers > 0) {
+      out.push_back({kind(kPrediction, [&] { return prediction_ops(recipe_, profile_); }),
+                     model_.prediction_layers});
+    }
+    return out;
+  }
+
+  // The residual of a micro-batch in the compute type, as each rank holds it.
+  Op transfer() const {
+    return collective_op(
+        "send", Axis::pp, 2,
+        real(sizes_.shard_tokens) * real(model_.hidden) * real(dtype_bytes(sizes_.compute)));
+  }
+
+  // A recipe with one virtual stage per rank, to ask for the parameters of one virtual stage.
+  LocalElements chunk_elements(int64_t stage) const {
+    Recipe flat = recipe_;
+    flat.parallel.pp = mesh_.virtual_stages();
+    flat.parallel.vpp = 1;
+    return local_elements(table_, flat, stage);
+  }
+
+  void add_weight_collectives(int64_t stage, StageProgram& out) const {
+    const LocalElements elements = chunk_elements(stage);
+    for (const bool expert : {false, true}) {
+      const int64_t ranks = replicas(mesh_, expert);
+      const int64_t count = expert ? elements.expert : elements.shared;
+      if (ranks == 1 || count == 0) continue;
+      const double weight = real(count) * real(dtype_bytes(sizes_.compute));
+      const double gradient = real(count) * real(dtype_bytes(profile_.gradient));
+      if (mesh_.zero >= 1) {
+        out.gather.push_back(collective_op("all_gather", Axis::dp, ranks, weight));
+      }
+      out.reduce.push_back(collective_op(mesh_.zero >= 1 ? "reduce_scatter" : "all_reduce",
+                                         Axis::dp, ranks, gradient));
+    }
+  }
+
+  std::vector<Op> update(int64_t rank) const {
+    const LocalElements local = local_elements(table_, recipe_, rank);
+    const int64_t elements = mesh_.zero >= 1 ? shard_elements(local, mesh_) : local.total();
+    std::vector<Op> ops;
+    if (model_.tied_embeddings && mesh_.pp > 1 && (rank == 0 || rank == mesh_.pp - 1)) {
+      // Both copies of the token table get the sum of their gradients.
+      const int64_t table = table_.groups.front().params.front().local_count(mesh_);
+      ops.push_back(collective_op("all_reduce", Axis::pp, 2,
+                                  real(table) * real(dtype_bytes(profile_.gradient))));
+    }
+    ops.push_back(squared_norm_op(elements));
+    if (mesh_.world() > 1) {
+      // Squared norm, loss, token count and finite flag.
+      ops.push_back(collective_op("all_reduce", Axis::dp, mesh_.world(), 32));
+    }
+    ops.push_back(adamw_op(elements, sizes_.compute != DType::f32));
+    return ops;
+  }
+
+  const Recipe& recipe_;
+  const Profile& profile_;
+  const ModelConfig& model_;
+  const Mesh& mesh_;
+  LocalSizes sizes_;
+  ParamTable table_;
+  Program program_;
+  std::map<int, size_t> indices_;
+};
+
+void visit_runs(const Program& program, const StageProgram& stage, std::vector<Op> LayerOps::*list,
+                bool first, const std::function<void(const Op&, bool, int64_t)>& visit) {
+  for (const LayerRun& run : stage.runs) {
+    for (const Op& op : program.kinds[run.kind].*list) visit(op, first, run.repeats);
+  }
+}
+
+}  // namespace
+
+const LayerOps& Program::kind(const std::string& name) const {
+  const auto found = std::find_if(kinds.begin(), kinds.end(),
+                                  [&](const LayerOps& layer) { return layer.kind == name; });
+  TUTTI_CHECK(found != kinds.end(), "the program has no layer kind '{}'", name);
+  return *found;
+}
+
+Program make_program(const Recipe& recipe, const Profile& profile) {
+  return ProgramBuilder(recipe, profile).build();
+}
+
+void visit_operations(const Program& program, const Mesh& mesh, int64_t stage, const Action& action,
+                      const std::function<void(const Op&, bool first, int64_t times)>& visit) {
+  const StageProgram& chunk = program.stages[static_cast<size_t>(action.chunk * mesh.pp + stage)];
+  const bool first = action.micro == 0;
+  const auto visit_all = [&](const std::vector<Op>& ops) {
+    for (const Op& op : ops) visit(op, first, 1);
+  };
+  switch (action.kind) {
+    case ActionKind::forward: visit_runs(program, chunk, &LayerOps::forward, first, visit); break;
+    case ActionKind::backward:
+      visit_runs(program, chunk, &LayerOps::recompute, first, visit);
+      visit_runs(program, chunk, &LayerOps::backward_input, first, visit);
+      break;
+    case ActionKind::weight_gradient:
+      visit_runs(program, chunk, &LayerOps::backward_weight, first, visit);
+      break;
+    case ActionKind::send:
+    case ActionKind::send_gradient: visit_all(chunk.transfer); break;
+    case ActionKind::receive:
+    case ActionKind::receive_gradient:
+      for (Op op : chunk.transfer) {
+        op.name = "receive";
+        visit(op, first, 1);
+      }
+      break;
+    case ActionKind::gather: visit_all(chunk.gather); break;
+    case ActionKind::reduce: visit_all(chunk.reduce); break;
+    case ActionKind::update: visit_all(program.updates[static_cast<size_t>(stage)]); break;
+    case ActionKind::load:
+    case ActionKind::evaluate:
+    case ActionKind::save: break;
+  }
+}
+
+std::vector<Op> step_operations(const Program& program, const Schedule& schedule, int64_t stage) {
+  std::vector<Op> operations;
+  for (const Action& action : step_actions(schedule, stage, 1)) {
+    visit_operations(program, schedule.mesh, stage, action,
+                     [&](const Op& op, bool first, int64_t times) {
+                       Op done = op;
+                       if (first) done.bytes = op.first_bytes;
+                       operations.insert(operations.end(), static_cast<size_t>(times), done);
+                     });
+  }
+  return operations;
+}
+
+Work step_work(const Program& program, const Schedule& schedule, int64_t stage) {
+  Work work;
+  // Micro-batches after the first are alike: those of the second count for all of them.
+  for (const Action& action : step_actions(schedule, stage, 1)) {
+    if (action.micro > 1) continue;
+    const double alike = action.micro == 1 ? real(schedule.micro_batches - 1) : 1;
+    visit_operations(program, schedule.mesh, stage, action,
+                     [&](const Op& op, bool first, int64_t times) {
+                       const double count = alike * real(times);
+                       work.flops += count * op.flops;
+                       work.model_flops += count * op.model_flops;
+                       (op.collective ? work.collective_bytes : work.bytes) +=
+                           count * (first ? op.first_bytes : op.bytes);
+                     });
+  }
+  return work;
+}
+
+}  // namespace tutti::spec

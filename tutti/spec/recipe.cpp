@@ -1,0 +1,275 @@
+#include "tutti/spec/recipe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "tutti/base/error.h"
+
+namespace tutti::spec {
+namespace {
+
+template <typename... Args>
+[[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) {
+  fail(ErrorKind::usage, format, std::forward<Args>(args)...);
+}
+
+void check_range(const char* key, double value, double least, double most) {
+  if (!(value >= least && value <= most)) {
+    if (std::isinf(most)) reject("{}: {} is out of range; accepted: {} or more", key, value, least);
+    reject("{}: {} is out of range; accepted: {} to {}", key, value, least, most);
+  }
+}
+
+void check_at_least(const char* key, int64_t value, int64_t least) {
+  if (value < least) reject("{}: {} is out of range; accepted: {} or more", key, value, least);
+}
+
+// The multiple of `unit` nearest to `value`, at least one unit.
+int64_t nearest_multiple(int64_t value, int64_t unit) {
+  return std::max<int64_t>(1, (value + unit / 2) / unit) * unit;
+}
+
+void validate_batch(const Recipe& recipe) {
+  const BatchConfig& batch = recipe.batch;
+  const Mesh& mesh = recipe.parallel;
+  check_at_least("batch.global", batch.global, 1);
+  check_at_least("batch.micro", batch.micro, 1);
+  check_at_least("batch.sequence", batch.sequence, 1);
+  const int64_t unit = batch.micro * mesh.dp;
+  if (batch.global % unit != 0) {
+    reject("batch.global: {} is not a multiple of batch.micro * parallel.dp = {} * {}; nearest: {}",
+           batch.global, batch.micro, mesh.dp, nearest_multiple(batch.global, unit));
+  }
+  const ModelConfig& model = recipe.model;
+  if (model.positions == Positions::learned && batch.sequence > model.context) {
+    reject("batch.sequence: {} exceeds model.context {}, the rows of the learned position table",
+           batch.sequence, model.context);
+  }
+}
+
+// The largest divisor of every member of `sizes` that is not above `wanted`.
+int64_t nearest_common_divisor(const std::vector<int64_t>& sizes, int64_t wanted) {
+  for (int64_t d = wanted; d > 1; --d) {
+    if (std::all_of(sizes.begin(), sizes.end(), [&](int64_t size) { return size % d == 0; })) {
+      return d;
+    }
+  }
+  return 1;
+}
+
+void validate_tensor_parallel(const ModelConfig& model, const Mesh& mesh, int64_t sequence) {
+  if (model.heads % mesh.tp != 0) {
+    reject("parallel.tp: {} does not divide model.heads {}; nearest that does: {}", mesh.tp,
+           model.heads, nearest_common_divisor({model.heads, model.ffn}, mesh.tp));
+  }
+  if (model.kv_heads % mesh.tp != 0 && mesh.tp % model.kv_heads != 0) {
+    reject("parallel.tp: {} neither divides model.kv_heads {} nor is a multiple of it", mesh.tp,
+           model.kv_heads);
+  }
+  if (model.ffn % mesh.tp != 0) {
+    reject("parallel.tp: {} does not divide model.ffn {}", mesh.tp, model.ffn);
+  }
+  if (model.moe.experts > 0 && model.moe.expert_ffn % mesh.tp != 0) {
+    reject("parallel.tp: {} does not divide model.moe.expert_ffn {}", mesh.tp,
+           model.moe.expert_ffn);
+  }
+  // Context parallel ranks take two chunks each, one from either end, so that causal work is equal.
+  const int64_t pieces = (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp;
+  if (sequence % pieces != 0) {
+    reject("batch.sequence: {} is not a multiple of {} (parallel.tp{}); nearest: {}", sequence,
+           pieces, mesh.cp > 1 ? " * 2 * parallel.cp" : "", nearest_multiple(sequence, pieces));
+  }
+}
+
+void validate_mesh(const Recipe& recipe) {
+  const Mesh& mesh = recipe.parallel;
+  const ModelConfig& model = recipe.model;
+  check_at_least("parallel.dp", mesh.dp, 1);
+  check_at_least("parallel.tp", mesh.tp, 1);
+  check_at_least("parallel.pp", mesh.pp, 1);
+  check_at_least("parallel.vpp", mesh.vpp, 1);
+  check_at_least("parallel.cp", mesh.cp, 1);
+  check_at_least("parallel.ep", mesh.ep, 1);
+  if (mesh.zero < 0 || mesh.zero > 3) {
+    reject("parallel.zero: {} is out of range; accepted: 0 to 3", mesh.zero);
+  }
+  if (mesh.virtual_stages() > model.layers) {
+    reject("parallel.pp: {} * vpp {} stages exceed model.layers {}", mesh.pp, mesh.vpp,
+           model.layers);
+  }
+  if (mesh.vpp > 1 && mesh.pp == 1) {
+    reject("parallel.vpp: {} virtual stages need parallel.pp above 1", mesh.vpp);
+  }
+  if (mesh.vpp > 1 && mesh.pipeline != Pipeline::one_f_one_b) {
+    reject("parallel.vpp: {} virtual stages need parallel.schedule: interleaved", mesh.vpp);
+  }
+  const int64_t micro_batches = recipe.batch.global / (recipe.batch.micro * mesh.dp);
+  if (mesh.vpp > 1 && micro_batches % mesh.pp != 0) {
+    reject(
+        "batch.global: {} gives {} micro-batches per rank, but the interleaved schedule needs a "
+        "multiple of parallel.pp {}; nearest: {}",
+        recipe.batch.global, micro_batches, mesh.pp,
+        nearest_multiple(micro_batches, mesh.pp) * recipe.batch.micro * mesh.dp);
+  }
+  if (mesh.ep > 1 && model.moe.experts == 0) {
+    reject("parallel.ep: {} needs a mixture-of-experts model; write 1", mesh.ep);
+  }
+  if ((mesh.dp * mesh.cp) % mesh.ep != 0) {
+    reject("parallel.ep: {} does not divide parallel.dp * parallel.cp = {}", mesh.ep,
+           mesh.dp * mesh.cp);
+  }
+  if (model.moe.experts % mesh.ep != 0) {
+    reject("parallel.ep: {} does not divide model.moe.experts {}", mesh.ep, model.moe.experts);
+  }
+  validate_tensor_parallel(model, mesh, recipe.batch.sequence);
+}
+
+void validate_schedule(const ScheduleConfig& schedule, int64_t steps) {
+  check_at_least("schedule.warmup_steps", schedule.warmup_steps, 0);
+  check_at_least("schedule.decay_steps", schedule.decay_steps, 0);
+  check_range("schedule.minimum_ratio", schedule.minimum_ratio, 0, 1);
+  if (schedule.warmup_steps > steps) {
+    reject("schedule.warmup_steps: {} exceeds train.steps {}", schedule.warmup_steps, steps);
+  }
+  switch (schedule.kind) {
+    case ScheduleKind::constant:
+      if (schedule.decay_steps != 0) {
+        reject(
+            "schedule.decay_steps: {} has no meaning with kind: constant; drop it or write "
+            "linear, cosine or wsd",
+            schedule.decay_steps);
+      }
+      break;
+    case ScheduleKind::linear:
+    case ScheduleKind::cosine:
+      if (schedule.decay_steps < schedule.warmup_steps) {
+        reject("schedule.decay_steps: {} comes before the end of the warm-up at {}",
+               schedule.decay_steps, schedule.warmup_steps);
+      }
+      break;
+    case ScheduleKind::wsd:
+      if (schedule.decay_steps < 1) {
+        reject(
+            "schedule.decay_steps: wsd without a decay; give the steps of the final decay, or "
+            "write kind: constant");
+      }
+      if (schedule.warmup_steps + schedule.decay_steps > steps) {
+        reject("schedule.decay_steps: {} after a warm-up of {} exceeds train.steps {}",
+               schedule.decay_steps, schedule.warmup_steps, steps);
+      }
+      break;
+  }
+}
+
+void validate_optimizer(const OptimizerConfig& optimizer) {
+  check_range("optimizer.learning_rate", optimizer.learning_rate, 0, 1e6);
+  if (!(optimizer.beta1 >= 0 && optimizer.beta1 < 1)) {
+    reject("optimizer.beta1: {} is out of range; accepted: 0 to below 1", optimizer.beta1);
+  }
+  if (!(optimizer.beta2 >= 0 && optimizer.beta2 < 1)) {
+    reject("optimizer.beta2: {} is out of range; accepted: 0 to below 1", optimizer.beta2);
+  }
+  check_range("optimizer.epsilon", optimizer.epsilon, 1e-30, 1);
+  check_range("optimizer.weight_decay", optimizer.weight_decay, 0, 1e6);
+  check_range("optimizer.clip_norm", optimizer.clip_norm, 0, INFINITY);
+}
+
+void validate_evaluation(const Recipe& recipe) {
+  const EvaluateConfig& evaluate = recipe.evaluate;
+  if (evaluate.every_steps > 0 && evaluate.every_samples > 0) {
+    reject("evaluate.every_samples: {} and evaluate.every_steps: {} exclude each other; keep one",
+           evaluate.every_samples, evaluate.every_steps);
+  }
+  check_at_least("evaluate.every_steps", evaluate.every_steps, 0);
+  check_at_least("evaluate.every_samples", evaluate.every_samples, 0);
+  check_at_least("evaluate.samples", evaluate.samples, 0);
+  const bool wanted = evaluate.every_steps > 0 || evaluate.every_samples > 0 ||
+                      recipe.train.target_validation_loss.has_value();
+  if (wanted && !recipe.data.train.empty() && recipe.data.validation.empty()) {
+    reject("data.validation: missing, but {} needs it; give a corpus prefix",
+           recipe.train.target_validation_loss ? "train.target_loss" : "evaluate");
+  }
+  if (recipe.train.target_validation_loss) {
+    check_range("train.target_loss", *recipe.train.target_validation_loss, 0, INFINITY);
+  }
+}
+
+void validate_budget(const BudgetConfig& budget) {
+  check_range("run.budget.hours", budget.hours, 0, INFINITY);
+  check_range("run.budget.usd", budget.usd, 0, INFINITY);
+  check_range("run.budget.kwh", budget.kwh, 0, INFINITY);
+  check_range("run.budget.usd_per_hour", budget.usd_per_hour, 0, INFINITY);
+  check_range("run.budget.average_watts", budget.average_watts, 0, INFINITY);
+  if (budget.usd > 0 && budget.usd_per_hour == 0) {
+    reject("run.budget.usd: {} needs run.budget.usd_per_hour, the machine's price", budget.usd);
+  }
+  if (budget.kwh > 0 && budget.average_watts == 0) {
+    reject("run.budget.kwh: {} needs run.budget.average_watts, the machine's draw", budget.kwh);
+  }
+}
+
+}  // namespace
+
+void resolve(Recipe& recipe) {
+  BatchConfig& batch = recipe.batch;
+  if (batch.sequence == 0) batch.sequence = recipe.model.context;
+  if (batch.micro == 0) {
+    if (batch.global % recipe.parallel.dp != 0) {
+      reject("batch.global: {} is not a multiple of parallel.dp {}; nearest: {}", batch.global,
+             recipe.parallel.dp, nearest_multiple(batch.global, recipe.parallel.dp));
+    }
+    batch.micro = batch.global / recipe.parallel.dp;
+  }
+  ScheduleConfig& schedule = recipe.schedule;
+  if (schedule.decay_steps == 0) {
+    if (schedule.kind == ScheduleKind::wsd) {
+      schedule.decay_steps = recipe.train.steps / 5;
+    } else if (schedule.kind != ScheduleKind::constant) {
+      schedule.decay_steps = recipe.train.steps;
+    }
+  }
+}
+
+void validate(const Recipe& recipe) {
+  validate(recipe.model);
+  validate_batch(recipe);
+  validate_mesh(recipe);
+  check_at_least("train.steps", recipe.train.steps, 1);
+  check_at_least("train.stop_after_nonfinite", recipe.train.stop_after_nonfinite, 1);
+  validate_schedule(recipe.schedule, recipe.train.steps);
+  validate_optimizer(recipe.optimizer);
+  validate_evaluation(recipe);
+  check_range("checkpoint.every_seconds", recipe.checkpoint.every_seconds, 0, INFINITY);
+  validate_budget(recipe.run.budget);
+}
+
+void check_executable(const Recipe& recipe) {
+  const auto refuse = [](const std::string& message) {
+    fail(ErrorKind::unsupported, "{}; it can be described and planned, but not executed yet",
+         message);
+  };
+  if (recipe.parallel.world() > 1 || recipe.parallel.vpp > 1) {
+    refuse(fmt::format("parallel: a mesh of {} ranks; this build trains on one",
+                       recipe.parallel.world()));
+  }
+  if (recipe.parallel.pipeline == Pipeline::gpipe) {
+    refuse("parallel.schedule: gpipe keeps every micro-batch's activations; write 1f1b");
+  }
+  if (recipe.parallel.zero != 0) {
+    refuse(
+        fmt::format("parallel.zero: {} shards nothing on one rank; write 0", recipe.parallel.zero));
+  }
+  if (recipe.model.moe.experts > 0) {
+    refuse(fmt::format("model.moe: {} experts", recipe.model.moe.experts));
+  }
+  if (recipe.model.attention == Attention::latent) refuse("model.attention: latent");
+  if (recipe.model.prediction_layers > 0) {
+    refuse(fmt::format("model.prediction_layers: {}", recipe.model.prediction_layers));
+  }
+  if (recipe.recompute != Recompute::none) refuse("recompute: other than none");
+  if (recipe.precision == Precision::fp8) refuse("precision: fp8");
+  if (recipe.device != "cpu") refuse(fmt::format("device: {}", recipe.device));
+}
+
+}  // namespace tutti::spec

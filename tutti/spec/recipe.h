@@ -1,0 +1,141 @@
+// A recipe is the whole truth of a run: YAML in, plain values out. Unknown keys, wrong types or
+// units and impossible combinations throw usage naming the key, the value and what is accepted
+// (with the nearest known key). Counts may carry suffixes ("10k", "1.5M"), times units ("1.5h").
+//
+// Sections are the members of Recipe: model, precision, device, threads, recompute, data, batch,
+// optimizer, schedule, train, evaluate, checkpoint, parallel, run; keys are the members' names.
+// Exceptions: train.target_loss, and parallel.schedule (1f1b, interleaved, zero-bubble, gpipe) for
+// Mesh::pipeline. `model` is a preset's name, or a mapping with `preset` and keys that replace the
+// preset's, or a mapping in full. In a model, head_dim, kv_heads and ffn (4 * hidden, gelu only)
+// follow from hidden and heads when left out, also when only those two are replaced.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/spec/mesh.h"
+#include "tutti/spec/model_config.h"
+
+namespace tutti::spec {
+
+enum class Precision { f32, bf16, fp8 };
+enum class ScheduleKind { constant, linear, cosine, wsd };
+enum class Recompute { none, selective, full };
+
+struct DataConfig {
+  bool operator==(const DataConfig&) const = default;
+  std::string train;       // corpus prefix (PREFIX.bin, PREFIX.idx)
+  std::string validation;  // corpus prefix; empty: no evaluation
+};
+
+struct BatchConfig {
+  bool operator==(const BatchConfig&) const = default;
+  int64_t global = 8;    // sequences per step
+  int64_t micro = 0;     // sequences per forward; 0: as many of `global` as the rank has
+  int64_t sequence = 0;  // tokens per sequence; 0: the model's context
+};
+
+struct OptimizerConfig {
+  bool operator==(const OptimizerConfig&) const = default;
+  double learning_rate = 6e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;  // of matrices; vectors (norms, biases) never decay
+  double clip_norm = 1.0;     // 0: no clipping
+};
+
+// learning rate over steps: linear warm-up, then the shape, down to minimum_ratio of the peak.
+struct ScheduleConfig {
+  bool operator==(const ScheduleConfig&) const = default;
+  ScheduleKind kind = ScheduleKind::cosine;
+  int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;  // cosine/linear: step at which the minimum is reached (0: train.steps);
+                            // wsd: length of the final decay (0: a fifth of train.steps)
+  double minimum_ratio = 0.1;
+};
+
+struct TrainConfig {
+  bool operator==(const TrainConfig&) const = default;
+  int64_t steps = 1000;
+  uint64_t seed = 1;
+  int64_t stop_after_nonfinite = 10;             // steps in a row
+  std::optional<double> target_validation_loss;  // key: target_loss; stop when reached
+};
+
+struct EvaluateConfig {
+  bool operator==(const EvaluateConfig&) const = default;
+  int64_t every_steps = 0;    // 0: only at the end
+  int64_t every_samples = 0;  // instead of every_steps
+  int64_t samples = 0;        // sequences per evaluation; 0: the whole validation set
+};
+
+struct CheckpointConfig {
+  bool operator==(const CheckpointConfig&) const = default;
+  int64_t every_steps = 0;     // 0: only at the end and on request
+  double every_seconds = 600;  // 0: never by time
+  int64_t keep_last = 2;
+  int64_t keep_best = 1;  // by validation loss
+};
+
+struct BudgetConfig {  // 0: no limit
+  bool operator==(const BudgetConfig&) const = default;
+  double hours = 0;
+  double usd = 0;
+  double kwh = 0;
+  double usd_per_hour = 0;   // price of the machine, needed for usd
+  double average_watts = 0;  // estimated draw of the machine, needed for kwh
+};
+
+struct RunConfig {
+  bool operator==(const RunConfig&) const = default;
+  std::string name;
+  std::string owner;
+  std::string project;
+  std::string data_class;
+  BudgetConfig budget;
+};
+
+struct Recipe {
+  bool operator==(const Recipe&) const = default;
+  ModelConfig model;
+  Precision precision = Precision::bf16;
+  std::string device = "cpu";
+  int threads = 0;  // 0: all cores
+  Recompute recompute = Recompute::none;
+  DataConfig data;
+  BatchConfig batch;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  TrainConfig train;
+  EvaluateConfig evaluate;
+  CheckpointConfig checkpoint;
+  Mesh parallel;
+  RunConfig run;
+};
+
+// Reads recipe text; `origin` names it in errors; `overrides` are "a.b=value" strings; presets
+// (`model: gpt2-124m` or `model: {preset: gpt2-124m, context: 512}`) come from `models_folder`.
+// The result is validated and resolved (no zero that means "default" is left, except where the
+// field's comment gives zero a meaning of its own).
+Recipe parse_recipe(const std::string& text, const std::string& origin,
+                    const std::vector<std::string>& overrides, const std::string& models_folder);
+
+// The preset `name`; throws not_found listing the known names (nearest first).
+ModelConfig load_model_preset(const std::string& name, const std::string& models_folder);
+
+// Every key, defaults included; parse_recipe(to_yaml(r)) == r.
+std::string to_yaml(const Recipe& recipe);
+
+// Replaces zeros that mean a default (batch.micro, batch.sequence, schedule.decay_steps).
+void resolve(Recipe& recipe);
+
+// Throws usage naming the first impossible value or combination of a resolved recipe.
+void validate(const Recipe& recipe);
+
+// Throws unsupported when this build can describe the run but not execute it, naming the key.
+void check_executable(const Recipe& recipe);
+
+}  // namespace tutti::spec

@@ -1,0 +1,286 @@
+#include "tutti/spec/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/spec/spec_test_support.h"
+
+namespace tutti::spec {
+namespace {
+
+constexpr const char* kTiny = R"(
+model:
+  layers: 2
+  hidden: 24
+  heads: 3
+  vocabulary: 101
+  context: 16
+batch: {global: 4}
+)";
+
+TEST(Recipe, DefaultsAreResolved) {
+  const Recipe recipe = parse(kTiny);
+  EXPECT_EQ(recipe.model.head_dim, 8);
+  EXPECT_EQ(recipe.model.kv_heads, 3);
+  EXPECT_EQ(recipe.model.ffn, 96);
+  EXPECT_EQ(recipe.batch.micro, 4);
+  EXPECT_EQ(recipe.batch.sequence, 16);
+  EXPECT_EQ(recipe.schedule.decay_steps, recipe.train.steps);
+  EXPECT_EQ(recipe.precision, Precision::bf16);
+}
+
+TEST(Recipe, EveryKeyIsRead) {
+  const Recipe recipe = parse(R"(
+model:
+  name: odd
+  layers: 4
+  hidden: 64
+  heads: 4
+  kv_heads: 2
+  head_dim: 32
+  ffn: 100
+  vocabulary: 1k
+  context: 128
+  norm: rms
+  norm_epsilon: 1e-6
+  activation: swiglu
+  positions: rope
+  linear_bias: false
+  tied_embeddings: false
+  rope_theta: 500000
+  rope_scaling: {factor: 8, low_frequency_factor: 1, high_frequency_factor: 4, original_context: 64}
+  init_std: 0.01
+  dropout: 0.1
+  moe: {experts: 4, top_k: 2, expert_ffn: 20, shared_experts: 1, first_dense_layers: 1,
+        capacity_factor: 1.5, balance_loss: 0.01, z_loss: 0.001}
+precision: f32
+device: cuda
+threads: 3
+recompute: selective
+data: {train: a/b, validation: "c: d"}
+batch: {global: 64, micro: 2, sequence: 64}
+optimizer: {learning_rate: 1e-3, beta1: 0.8, beta2: 0.99, epsilon: 1e-7, weight_decay: 0.2,
+            clip_norm: 2}
+schedule: {kind: wsd, warmup_steps: 10, decay_steps: 50, minimum_ratio: 0}
+train: {steps: 2k, seed: 18446744073709551615, stop_after_nonfinite: 3, target_loss: 1.88}
+evaluate: {every_samples: 640, samples: 100}
+checkpoint: {every_steps: 100, every_seconds: 10min, keep_last: 5, keep_best: 0}
+parallel: {dp: 2, tp: 2, pp: 2, vpp: 2, cp: 2, ep: 4, zero: 1, schedule: interleaved}
+run: {name: n, owner: o, project: p, data_class: public,
+      budget: {hours: 1.5, usd: 10, kwh: 2, usd_per_hour: 3, average_watts: 200}}
+)");
+  EXPECT_EQ(recipe.model.vocabulary, 1000);
+  EXPECT_FALSE(recipe.model.norm_bias);
+  EXPECT_EQ(recipe.model.moe.expert_ffn, 20);
+  EXPECT_EQ(recipe.data.validation, "c: d");
+  EXPECT_EQ(recipe.train.steps, 2000);
+  EXPECT_EQ(recipe.train.seed, UINT64_MAX);
+  EXPECT_EQ(recipe.train.target_validation_loss, 1.88);
+  EXPECT_EQ(recipe.checkpoint.every_seconds, 600);
+  EXPECT_EQ(recipe.parallel.world(), 16);
+  EXPECT_EQ(recipe.run.budget.usd_per_hour, 3);
+  EXPECT_EQ(recipe.schedule.decay_steps, 50);
+  EXPECT_EQ(parse(to_yaml(recipe)), recipe);
+}
+
+TEST(Recipe, WritingAndReadingIsTheIdentity) {
+  for (const char* name :
+       {"gpt2-124m", "gpt3-175b", "llama3.1-405b", "mixtral-8x7b", "deepseek-v3"}) {
+    Recipe recipe = recipe_of(name, {"run.name=\"a \\\"b\\\" # c\\\\\\n\"", "schedule.kind=wsd",
+                                     "optimizer.learning_rate=1.2345678901234567e-5"});
+    EXPECT_EQ(parse(to_yaml(recipe)), recipe) << to_yaml(recipe);
+    recipe.train.target_validation_loss = 2.5;
+    EXPECT_EQ(parse(to_yaml(recipe)), recipe);
+  }
+}
+
+TEST(Recipe, OverridesReplaceValuesAndSections) {
+  const Recipe recipe =
+      parse("model: gpt2-124m\ntrain: {steps: 5}\n",
+            {"train.steps=7", "model.layers=2", "model.hidden=96", "batch.global=2",
+             "precision=f32", "run.budget.hours=2", "parallel={dp: 2, zero: 1}"});
+  EXPECT_EQ(recipe.train.steps, 7);
+  EXPECT_EQ(recipe.model.name, "gpt2-124m");
+  EXPECT_EQ(recipe.model.layers, 2);
+  EXPECT_EQ(recipe.model.head_dim, 8);  // follows the replaced width
+  EXPECT_EQ(recipe.model.ffn, 384);
+  EXPECT_EQ(recipe.precision, Precision::f32);
+  EXPECT_EQ(recipe.run.budget.hours, 2);
+  EXPECT_EQ(recipe.parallel.dp, 2);
+  EXPECT_EQ(parse("model: gpt2-124m\n", {"model=gpt2-350m"}).model.layers, 24);
+}
+
+TEST(Recipe, PresetsMergeKeyByKey) {
+  const ModelConfig model =
+      parse("model: {preset: llama3.1-8b, context: 512, rope_scaling: {factor: 4}}\n").model;
+  EXPECT_EQ(model.context, 512);
+  EXPECT_EQ(model.rope_scaling.factor, 4);
+  EXPECT_EQ(model.rope_scaling.original_context, 8192);
+  EXPECT_EQ(model.ffn, 14336);
+}
+
+TEST(Recipe, UnknownPresetsAreListed) {
+  try {
+    preset("gpt2-124");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::not_found);
+    EXPECT_NE(std::string(error.what()).find("did you mean 'gpt2-124m'"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("deepseek-v3"), std::string::npos);
+  }
+}
+
+struct Bad {
+  const char* text;                  // appended to a valid recipe
+  std::vector<std::string> message;  // parts of the error
+};
+
+class BadRecipe : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadRecipe, NamesKeyValueAndRemedy) {
+  const std::string text = std::string("model: gpt2-124m\n") + GetParam().text + "\n";
+  try {
+    parse(text);
+    FAIL() << "accepted: " << text;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    for (const std::string& part : GetParam().message) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << "missing: " << part << "\n"
+          << error.what();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Recipes, BadRecipe,
+    testing::Values(
+        Bad{"batch: {globl: 8}", {"test.yaml:2: batch.globl", "did you mean 'global'"}},
+        Bad{"trian: {steps: 8}", {"trian", "did you mean 'train'"}},
+        Bad{"zzzzzzzz: 1", {"zzzzzzzz", "accepted here: model, precision"}},
+        Bad{"batch: {global: many}", {"batch.global", "'many'"}},
+        Bad{"batch: {global: 8.5}", {"batch.global", "'8.5'", "whole number"}},
+        Bad{"batch: {global: [8]}", {"batch.global", "a list"}},
+        Bad{"batch: {global: 0}", {"batch.global: 0", "1 or more"}},
+        Bad{"batch: {global: -8}", {"batch.global: -8", "1 or more"}},
+        Bad{"batch: {global: 8MiB}", {"batch.global", "'8MiB'", "10k"}},
+        Bad{"batch: {global: 8, micro: 3}", {"batch.global: 8", "3 * 1", "nearest: 9"}},
+        Bad{"batch: {global: 9}\nparallel: {dp: 2}", {"batch.global: 9", "nearest: 10"}},
+        Bad{"batch: {sequence: 2048}", {"batch.sequence: 2048", "model.context 1024"}},
+        Bad{"batch: 8", {"batch", "mapping", "'8'"}},
+        Bad{"checkpoint: {every_seconds: 10 parsecs}", {"checkpoint.every_seconds", "1.5h"}},
+        Bad{"checkpoint: {every_seconds: -5}", {"checkpoint.every_seconds", "-5"}},
+        Bad{"precision: fp16", {"precision: 'fp16'", "f32, bf16, fp8"}},
+        Bad{"device: tpu", {"device: 'tpu'", "cpu, cuda"}},
+        Bad{"schedule: {kind: step}", {"schedule.kind", "constant, linear, cosine, wsd"}},
+        Bad{"schedule: {kind: wsd}\ntrain: {steps: 4}",
+            {"schedule.decay_steps", "without a decay"}},
+        Bad{"schedule: {kind: constant, decay_steps: 9}", {"schedule.decay_steps: 9", "constant"}},
+        Bad{"schedule: {warmup_steps: 2000}", {"schedule.warmup_steps: 2000", "train.steps 1000"}},
+        Bad{"schedule: {kind: wsd, warmup_steps: 500, decay_steps: 501}", {"exceeds train.steps"}},
+        Bad{"optimizer: {beta1: 1}", {"optimizer.beta1: 1", "below 1"}},
+        Bad{"optimizer: {learning_rate: fast}", {"optimizer.learning_rate", "'fast'"}},
+        Bad{"optimizer: {learning_rate: -1}", {"optimizer.learning_rate: -1"}},
+        Bad{"optimizer: {clip_norm: .inf}", {"optimizer.clip_norm"}},
+        Bad{"parallel: {tp: 5}", {"parallel.tp: 5", "model.heads 12", "nearest that does: 4"}},
+        Bad{"parallel: {zero: 4}", {"parallel.zero", "0 to 3"}},
+        Bad{"parallel: {pp: 13}", {"parallel.pp: 13", "model.layers 12"}},
+        Bad{"parallel: {ep: 2}", {"parallel.ep: 2", "mixture-of-experts"}},
+        Bad{"parallel: {pp: 2, schedule: interleaved}", {"parallel.schedule", "vpp above 1"}},
+        Bad{"parallel: {pp: 2, vpp: 2, schedule: zero-bubble}", {"parallel.vpp: 2"}},
+        Bad{"parallel: {pp: 4, vpp: 3}\nbatch: {micro: 1, global: 6}",
+            {"6 micro-batches", "nearest: 8"}},
+        Bad{"parallel: {cp: 3}", {"batch.sequence: 1024", "2 * parallel.cp"}},
+        Bad{"evaluate: {every_steps: 5, every_samples: 5}", {"exclude each other"}},
+        Bad{"data: {train: a}\ntrain: {target_loss: 3}", {"data.validation", "train.target_loss"}},
+        Bad{"run: {budget: {usd: 5}}", {"run.budget.usd", "usd_per_hour"}},
+        Bad{"run: {budget: {kwh: 5}}", {"run.budget.kwh", "average_watts"}},
+        Bad{"train: {seed: -1}", {"train.seed", "'-1'"}},
+        Bad{"train: {steps: 1}\ntrain: {steps: 2}", {"train: given twice"}},
+        Bad{"train: {steps: 5", {"test.yaml", "not YAML"}}));
+
+class BadModel : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadModel, NamesKeyValueAndRemedy) {
+  const std::string text = std::string("model:\n") + GetParam().text + "\n";
+  try {
+    parse(text);
+    FAIL() << "accepted: " << text;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    for (const std::string& part : GetParam().message) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << "missing: " << part << "\n"
+          << error.what();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, BadModel,
+    testing::Values(
+        Bad{"  {layers: 2, hidden: 24, heads: 5, vocabulary: 10, context: 8}",
+            {"model.heads", "5 does not divide model.hidden 24"}},
+        Bad{"  {layers: 2, hidden: 24, heads: 4, kv_heads: 3, vocabulary: 10, context: 8}",
+            {"model.kv_heads: 3", "model.heads 4", "nearest: 4"}},
+        Bad{"  {layers: 2, hidden: 24, heads: 8, positions: rope, vocabulary: 10, context: 8}",
+            {"model.head_dim: 3 is odd"}},
+        Bad{"  {layers: 2, hidden: 24, heads: 4, activation: swiglu, vocabulary: 10, context: 8}",
+            {"model.ffn", "missing"}},
+        Bad{"  {hidden: 24, heads: 4, vocabulary: 10, context: 8}", {"model.layers: missing"}},
+        Bad{"  {laers: 2, hidden: 24, heads: 4, vocabulary: 10, context: 8}",
+            {"model.laers", "did you mean 'layers'"}},
+        Bad{"  {preset: gpt2-124m, dropout: 1}", {"model.dropout: 1", "below 1"}},
+        Bad{"  {preset: gpt2-124m, norm: rms, norm_bias: true}", {"model.norm_bias"}},
+        Bad{"  {preset: gpt2-124m, rope_scaling: {factor: 2}}", {"model.rope_scaling", "learned"}},
+        Bad{"  {preset: gpt2-124m, rope_scaling: {factr: 2}}",
+            {"model.rope_scaling.factr", "did you mean 'factor'"}},
+        Bad{"  {preset: gpt2-124m, moe: {top_k: 2}}", {"model.moe.experts: 0"}},
+        Bad{"  {preset: mixtral-8x7b, moe: {top_k: 9}}", {"model.moe.top_k: 9", "1 to"}},
+        Bad{"  {preset: gpt2-124m, latent: {key_value_rank: 8}}", {"model.latent", "grouped"}},
+        Bad{"  {preset: gpt2-124m, attention: latent}", {"model.latent.key_value_rank: 0"}},
+        Bad{"  {preset: deepseek-v3, positions: learned}", {"model.", "rope"}},
+        Bad{"  {preset: gpt2-124m, tied_embeddings: yes}", {"'yes' is neither true nor false"}},
+        Bad{"  [gpt2-124m]", {"model", "a list"}}));
+
+TEST(Recipe, BadOverridesAreNamed) {
+  for (const char* assignment : {"train.steps", "=5", "train.steps.deep=5", "train.stesp=5"}) {
+    EXPECT_THROW(parse("model: gpt2-124m\ntrain: {steps: 5}\n", {assignment}), Error) << assignment;
+  }
+}
+
+TEST(Recipe, NotADocumentOfKeys) {
+  for (const char* text : {"", "just text", "- a\n- b\n", "{}", "\xff\xfe\x00garbage"}) {
+    EXPECT_THROW(parse(text), Error) << text;
+  }
+}
+
+TEST(Recipe, WhatCannotBeExecutedIsRefusedByName) {
+  EXPECT_NO_THROW(check_executable(recipe_of("gpt2-124m")));
+  EXPECT_NO_THROW(check_executable(recipe_of("llama3.1-8b", {"precision=f32"})));
+  const auto refused = [](const std::string& name, const std::string& assignment,
+                          const std::string& word) {
+    try {
+      check_executable(recipe_of(name, {assignment}));
+      ADD_FAILURE() << "accepted " << assignment;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  };
+  refused("gpt2-124m", "parallel.dp=2", "2 ranks");
+  refused("gpt2-124m", "precision=fp8", "fp8");
+  refused("gpt2-124m", "device=cuda", "cuda");
+  refused("gpt2-124m", "recompute=full", "recompute");
+  refused("gpt2-124m", "parallel.zero=1", "zero");
+  refused("mixtral-8x7b", "batch.global=8", "8 experts");
+  Recipe latent = recipe_of("deepseek-v3");
+  latent.model.moe = {};
+  EXPECT_THROW(check_executable(latent), Error);
+}
+
+}  // namespace
+}  // namespace tutti::spec

@@ -1,0 +1,198 @@
+#include <fmt/format.h>
+
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "tutti/spec/recipe.h"
+#include "tutti/spec/recipe_names.h"
+
+namespace tutti::spec {
+namespace {
+
+// Always in double quotes, so that no text is taken for a number, a flag or a comment.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+  return out;
+}
+
+class YamlWriter {
+ public:
+  void open(const char* key) {
+    line(key, "");
+    ++depth_;
+  }
+  void close() { --depth_; }
+
+  template <typename T>
+  void value(const char* key, const T& x) {
+    if constexpr (std::is_same_v<T, bool>) {
+      line(key, x ? " true" : " false");
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      line(key, fmt::format(" {}", quoted(x)));
+    } else {
+      line(key, fmt::format(" {}", x));  // shortest text that reads back equal
+    }
+  }
+  template <typename Enum>
+  void name(const char* key, const Names<Enum>& names, Enum x) {
+    line(key, fmt::format(" {}", name_of(names, x)));
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void line(const char* key, const std::string& rest) {
+    text_ += fmt::format("{:{}}{}:{}\n", "", 2 * depth_, key, rest);
+  }
+  std::string text_;
+  int depth_ = 0;
+};
+
+void write_model(YamlWriter& out, const ModelConfig& model) {
+  out.open("model");
+  out.value("name", model.name);
+  out.value("layers", model.layers);
+  out.value("hidden", model.hidden);
+  out.value("heads", model.heads);
+  out.value("kv_heads", model.kv_heads);
+  out.value("head_dim", model.head_dim);
+  out.value("ffn", model.ffn);
+  out.value("vocabulary", model.vocabulary);
+  out.value("context", model.context);
+  out.name("norm", kNormNames, model.norm);
+  out.value("norm_epsilon", model.norm_epsilon);
+  out.name("activation", kActivationNames, model.activation);
+  out.name("positions", kPositionsNames, model.positions);
+  out.name("attention", kAttentionNames, model.attention);
+  out.value("linear_bias", model.linear_bias);
+  out.value("norm_bias", model.norm_bias);
+  out.value("tied_embeddings", model.tied_embeddings);
+  out.value("rope_theta", model.rope_theta);
+  out.open("rope_scaling");
+  out.value("factor", model.rope_scaling.factor);
+  out.value("low_frequency_factor", model.rope_scaling.low_frequency_factor);
+  out.value("high_frequency_factor", model.rope_scaling.high_frequency_factor);
+  out.value("original_context", model.rope_scaling.original_context);
+  out.close();
+  out.value("init_std", model.init_std);
+  out.value("dropout", model.dropout);
+  out.open("latent");
+  out.value("query_rank", model.latent.query_rank);
+  out.value("key_value_rank", model.latent.key_value_rank);
+  out.value("nope_head_dim", model.latent.nope_head_dim);
+  out.value("rope_head_dim", model.latent.rope_head_dim);
+  out.value("value_head_dim", model.latent.value_head_dim);
+  out.close();
+  out.open("moe");
+  out.value("experts", model.moe.experts);
+  out.value("top_k", model.moe.top_k);
+  out.value("expert_ffn", model.moe.expert_ffn);
+  out.value("shared_experts", model.moe.shared_experts);
+  out.value("first_dense_layers", model.moe.first_dense_layers);
+  out.value("capacity_factor", model.moe.capacity_factor);
+  out.value("balance_loss", model.moe.balance_loss);
+  out.value("z_loss", model.moe.z_loss);
+  out.value("router_bias", model.moe.router_bias);
+  out.close();
+  out.value("prediction_layers", model.prediction_layers);
+  out.close();
+}
+
+void write_training(YamlWriter& out, const Recipe& recipe) {
+  out.open("data");
+  out.value("train", recipe.data.train);
+  out.value("validation", recipe.data.validation);
+  out.close();
+  out.open("batch");
+  out.value("global", recipe.batch.global);
+  out.value("micro", recipe.batch.micro);
+  out.value("sequence", recipe.batch.sequence);
+  out.close();
+  out.open("optimizer");
+  out.value("learning_rate", recipe.optimizer.learning_rate);
+  out.value("beta1", recipe.optimizer.beta1);
+  out.value("beta2", recipe.optimizer.beta2);
+  out.value("epsilon", recipe.optimizer.epsilon);
+  out.value("weight_decay", recipe.optimizer.weight_decay);
+  out.value("clip_norm", recipe.optimizer.clip_norm);
+  out.close();
+  out.open("schedule");
+  out.name("kind", kScheduleNames, recipe.schedule.kind);
+  out.value("warmup_steps", recipe.schedule.warmup_steps);
+  out.value("decay_steps", recipe.schedule.decay_steps);
+  out.value("minimum_ratio", recipe.schedule.minimum_ratio);
+  out.close();
+  out.open("train");
+  out.value("steps", recipe.train.steps);
+  out.value("seed", recipe.train.seed);
+  out.value("stop_after_nonfinite", recipe.train.stop_after_nonfinite);
+  if (recipe.train.target_validation_loss) {
+    out.value("target_loss", *recipe.train.target_validation_loss);
+  }
+  out.close();
+  out.open("evaluate");
+  out.value("every_steps", recipe.evaluate.every_steps);
+  out.value("every_samples", recipe.evaluate.every_samples);
+  out.value("samples", recipe.evaluate.samples);
+  out.close();
+  out.open("checkpoint");
+  out.value("every_steps", recipe.checkpoint.every_steps);
+  out.value("every_seconds", recipe.checkpoint.every_seconds);
+  out.value("keep_last", recipe.checkpoint.keep_last);
+  out.value("keep_best", recipe.checkpoint.keep_best);
+  out.close();
+}
+
+void write_place(YamlWriter& out, const Recipe& recipe) {
+  const Mesh& mesh = recipe.parallel;
+  out.open("parallel");
+  out.value("dp", mesh.dp);
+  out.value("tp", mesh.tp);
+  out.value("pp", mesh.pp);
+  out.value("vpp", mesh.vpp);
+  out.value("cp", mesh.cp);
+  out.value("ep", mesh.ep);
+  out.value("zero", mesh.zero);
+  out.name("schedule", kPipelineNames, mesh.pipeline);
+  out.close();
+  out.open("run");
+  out.value("name", recipe.run.name);
+  out.value("owner", recipe.run.owner);
+  out.value("project", recipe.run.project);
+  out.value("data_class", recipe.run.data_class);
+  out.open("budget");
+  out.value("hours", recipe.run.budget.hours);
+  out.value("usd", recipe.run.budget.usd);
+  out.value("kwh", recipe.run.budget.kwh);
+  out.value("usd_per_hour", recipe.run.budget.usd_per_hour);
+  out.value("average_watts", recipe.run.budget.average_watts);
+  out.close();
+  out.close();
+}
+
+}  // namespace
+
+std::string to_yaml(const Recipe& recipe) {
+  YamlWriter out;
+  write_model(out, recipe.model);
+  out.name("precision", kPrecisionNames, recipe.precision);
+  out.value("device", recipe.device);
+  out.value("threads", recipe.threads);
+  out.name("recompute", kRecomputeNames, recipe.recompute);
+  write_training(out, recipe);
+  write_place(out, recipe);
+  return out.take();
+}
+
+}  // namespace tutti::spec

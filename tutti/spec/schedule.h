@@ -1,0 +1,71 @@
+// The ordered actions of a training step, per pipeline rank, generated when asked.
+//
+// Orders of the passes on rank s of p (m micro-batches, v chunks of layers per rank):
+//   gpipe         all forwards, then all backwards
+//   1f1b          p - s - 1 forwards, then one forward and one backward in turn; interleaved (v >
+//   1):
+//                 2 (p - s - 1) + (v - 1) p forwards first, micro-batches in groups of p per chunk
+//                 (Narayanan et al. 2021); idle over ideal time (p - 1) / (v m)
+//   zero-bubble   ZB-H1 (Qi et al. 2024): as 1f1b, but the weight gradient runs s micro-batches
+//                 after its input gradient, so every rank has p activations in flight and, with
+//                 equal pass times, idle over ideal is (p - 1) / (3 m)
+// A gradient is sent on when the weight gradient is done too (1f1b, gpipe), or at once
+// (zero-bubble).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tutti/spec/mesh.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::spec {
+
+enum class ActionKind {
+  load,              // tokens or targets of a micro-batch (first and last virtual stage)
+  gather,            // weights of a chunk from the ZeRO ranks
+  receive,           // activations from the previous virtual stage
+  forward,           // on the last virtual stage with loss and its gradient
+  send,              // activations to the next virtual stage
+  receive_gradient,  // from the next virtual stage
+  backward,          // input gradients
+  weight_gradient,
+  send_gradient,  // to the previous virtual stage
+  reduce,         // gradients of a chunk over the data-parallel ranks
+  update,         // norm, clip, optimizer: once
+  evaluate,
+  save,
+};
+const char* action_name(ActionKind kind);
+
+struct Action {
+  ActionKind kind = ActionKind::forward;
+  int64_t micro = 0;  // micro-batch; 0 where it has no meaning
+  int64_t chunk = 0;  // of this rank's layers: virtual stage chunk * pp + stage
+  bool operator==(const Action&) const = default;
+};
+
+struct Schedule {
+  Mesh mesh;
+  int64_t micro_batches = 1;
+  int64_t evaluate_every_steps = 0;  // 0: not in steps
+  int64_t save_every_steps = 0;
+};
+
+Schedule make_schedule(const Recipe& recipe);
+
+// The passes alone: forward, backward and weight_gradient actions of pipeline rank `stage`.
+std::vector<Action> pass_order(const Mesh& mesh, int64_t micro_batches, int64_t stage);
+
+// Everything pipeline rank `stage` does in `step` (1 for the first).
+std::vector<Action> step_actions(const Schedule& schedule, int64_t stage, int64_t step);
+
+// Most chunks whose activations are held at once on pipeline rank `stage`, in closed form.
+int64_t peak_in_flight(const Mesh& mesh, int64_t micro_batches, int64_t stage);
+
+// The most of sum over chunks c of weight[c] * (micro-batches in flight of chunk c), over the step:
+// layers, for weight[c] = layers of chunk c.
+int64_t peak_in_flight_weighted(const Mesh& mesh, int64_t micro_batches, int64_t stage,
+                                const std::vector<int64_t>& weight);
+
+}  // namespace tutti::spec

@@ -1,0 +1,106 @@
+#include "tutti/telemetry/events.h"
+
+#include <cmath>
+
+#include "tutti/base/clock.h"
+
+namespace tutti::telemetry {
+namespace {
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+const char* name_of(const RunStarted& /*event*/) { return "run_started"; }
+const char* name_of(const StepDone& /*event*/) { return "step_done"; }
+const char* name_of(const EvaluationDone& /*event*/) { return "evaluation_done"; }
+const char* name_of(const CheckpointSaved& /*event*/) { return "checkpoint_saved"; }
+const char* name_of(const CheckpointFailed& /*event*/) { return "checkpoint_failed"; }
+const char* name_of(const NonFinite& /*event*/) { return "non_finite"; }
+const char* name_of(const BudgetExceeded& /*event*/) { return "budget_exceeded"; }
+const char* name_of(const Message& /*event*/) { return "message"; }
+const char* name_of(const RunFinished& /*event*/) { return "run_finished"; }
+
+void add_members(Json& out, const RunStarted& event) {
+  out["run"] = event.run;
+  out["name"] = event.name;
+  out["parameters"] = event.parameters;
+  out["steps"] = event.steps;
+  out["first_step"] = event.first_step;
+  out["tokens_per_step"] = event.tokens_per_step;
+  out["flops_per_token"] = number(event.flops_per_token);
+  out["gemm_peak_flops"] = number(event.gemm_peak_flops);
+  out["target_loss"] = event.target_loss ? number(*event.target_loss) : Json(nullptr);
+  out["details"] = event.details;
+}
+
+void add_members(Json& out, const StepDone& event) {
+  out["step"] = event.step;
+  out["micro_batches"] = event.micro_batches;
+  out["tokens"] = event.tokens;
+  out["loss"] = number(event.loss);
+  out["gradient_norm"] = number(event.gradient_norm);
+  out["learning_rate"] = number(event.learning_rate);
+  out["step_seconds"] = number(event.step_seconds);
+  out["tokens_per_second"] = number(event.tokens_per_second);
+  out["mfu"] = number(event.mfu);
+  out["data_wait_seconds"] = number(event.data_wait_seconds);
+  out["skipped"] = event.skipped;
+}
+
+void add_members(Json& out, const EvaluationDone& event) {
+  out["step"] = event.step;
+  out["loss"] = number(event.loss);
+  out["tokens"] = event.tokens;
+  out["seconds"] = number(event.seconds);
+}
+
+void add_members(Json& out, const CheckpointSaved& event) {
+  out["step"] = event.step;
+  out["path"] = event.path;
+  out["bytes"] = event.bytes;
+  out["stall_seconds"] = number(event.stall_seconds);
+  out["write_seconds"] = number(event.write_seconds);
+}
+
+void add_members(Json& out, const CheckpointFailed& event) {
+  out["step"] = event.step;
+  out["message"] = event.message;
+}
+
+void add_members(Json& out, const NonFinite& event) {
+  out["step"] = event.step;
+  out["tensor"] = event.tensor;
+  out["in_a_row"] = event.in_a_row;
+}
+
+void add_members(Json& out, const BudgetExceeded& event) {
+  out["what"] = event.what;
+  out["limit"] = number(event.limit);
+  out["used"] = number(event.used);
+}
+
+void add_members(Json& out, const Message& event) {
+  out["level"] = event.level == Level::warning ? "warning" : "info";
+  out["text"] = event.text;
+}
+
+void add_members(Json& out, const RunFinished& event) {
+  out["outcome"] = event.outcome;
+  out["summary"] = event.summary;
+}
+
+}  // namespace
+
+const char* event_name(const Event& event) {
+  return std::visit([](const auto& body) { return name_of(body); }, event.body);
+}
+
+Json to_json(const Event& event) {
+  Json out = Json::object();
+  out["event"] = event_name(event);
+  out["time"] = format_utc(event.wall_seconds);
+  out["wall_seconds"] = std::round(event.wall_seconds * 1e3) / 1e3;
+  std::visit([&](const auto& body) { add_members(out, body); }, event.body);
+  return out;
+}
+
+}  // namespace tutti::telemetry
