@@ -1,0 +1,379 @@
+#include "tutti/data/prepare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "tutti/base/check.h"
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/data/byte_tokenizer.h"
+#include "tutti/data/char_tokenizer.h"
+#include "tutti/data/corpus.h"
+#include "tutti/data/corpus_meta.h"
+#include "tutti/data/encode.h"
+
+namespace tutti::data {
+namespace {
+
+class Progress {
+ public:
+  Progress(const std::function<void(int64_t, int64_t)>& callback, int64_t total)
+      : callback_(callback), total_(total) {}
+
+  void advance(int64_t bytes) {
+    done_ += bytes;
+    if (!callback_ || monotonic_seconds() - last_ < kInterval) return;
+    last_ = monotonic_seconds();
+    callback_(done_, total_);
+  }
+  void finish() const {
+    if (callback_) callback_(total_, total_);
+  }
+
+ private:
+  static constexpr double kInterval = 0.05;
+
+  const std::function<void(int64_t, int64_t)>& callback_;
+  const int64_t total_;
+  int64_t done_ = 0;
+  double last_ = 0;
+};
+
+struct Part {
+  std::string prefix;
+  std::unique_ptr<CorpusWriter> writer;
+  CorpusSummary summary;
+  int64_t text_bytes = 0;
+};
+
+void check_options(FileSystem& files, const PrepareOptions& options) {
+  if (options.prefix.empty() || options.prefix.back() == '/') {
+    fail(ErrorKind::usage, "the output '{}' is not a name; give a path such as data/corpus",
+         options.prefix);
+  }
+  if (!(options.holdout_share >= 0 && options.holdout_share < 1)) {
+    fail(ErrorKind::usage, "the holdout share is {}; it is at least 0 and below 1",
+         options.holdout_share);
+  }
+  if (options.holdout_share == 0 && options.split != SplitMethod::automatic) {
+    fail(ErrorKind::usage, "split '{}' without a holdout: give a holdout share such as 0.05",
+         split_method_name(options.split));
+  }
+  if (options.threads < 0)
+    fail(ErrorKind::usage, "threads is {}; it is 0 or more", options.threads);
+  if (options.overwrite) return;
+  std::vector<std::string> prefixes = {options.prefix};
+  if (options.holdout_share > 0) prefixes.push_back(validation_prefix(options.prefix));
+  for (const std::string& prefix : prefixes) {
+    const CorpusPaths paths = corpus_paths(prefix);
+    for (const std::string& path : {paths.bin, paths.idx}) {
+      if (files.exists(path)) {
+        fail(ErrorKind::usage, "'{}' exists already; choose another name or ask to overwrite it",
+             path);
+      }
+    }
+  }
+}
+
+// Sets the method, never `automatic`, and why.
+SplitMethod choose_split(const PrepareOptions& options, const std::vector<SourceFile>& files,
+                         PrepareResult& result) {
+  const double share = options.holdout_share;
+  SplitMethod method = options.split;
+  if (share == 0) {
+    result.split = "none";
+    result.split_reason = "No holdout was asked for.";
+    return SplitMethod::documents;
+  }
+  if (method == SplitMethod::automatic) {
+    const bool all_text = std::all_of(files.begin(), files.end(), [](const SourceFile& file) {
+      return file.content == Content::text;
+    });
+    const double expected = share * static_cast<double>(files.size());
+    method = all_text && expected < 1 ? SplitMethod::tail : SplitMethod::documents;
+    result.split_reason =
+        method == SplitMethod::documents
+            ? "Whole documents are held out, chosen by a hash of their name or text."
+        : files.size() == 1
+            ? "There is a single document, so its last part is held out."
+            : fmt::format(
+                  "A share of {} is less than one of {} files, so the last tokens are "
+                  "held out.",
+                  share, files.size());
+  } else {
+    result.split_reason = "As asked for.";
+  }
+  result.split = split_method_name(method);
+  return method;
+}
+
+std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& options, const EncodeJob& job,
+                                            Progress& progress) {
+  if (ends_with(options.tokenizer, ".json")) {
+    return load_tokenizer_file(job.file_system, options.tokenizer);
+  }
+  if (options.tokenizer == "byte") return std::make_unique<ByteTokenizer>();
+  const Vocabulary found = collect_vocabulary(job, [&](int64_t bytes) { progress.advance(bytes); });
+  std::vector<char32_t> characters = found.characters.sorted();
+  if (characters.empty()) return std::make_unique<ByteTokenizer>();  // fails below: no text
+  return std::make_unique<CharTokenizer>(std::move(characters), found.documents > 1);
+}
+
+void check_tokenizer_name(const std::string& name) {
+  const auto& names = tokenizer_names();
+  if (ends_with(name, ".json") || std::find(names.begin(), names.end(), name) != names.end()) {
+    return;
+  }
+  fail(ErrorKind::usage, "there is no tokenizer '{}'; choose {} or the path of a .tokenizer.json",
+       name, join(names, ", "));
+}
+
+// Encodes all sources into parts[0] and, what is held out, parts[1].
+void write_parts(const EncodeJob& job, const Tokenizer& tokenizer, const Holdout& holdout,
+                 std::vector<Part>& parts, Progress& progress, PrepareResult& result) {
+  const DType dtype = token_dtype(tokenizer.vocabulary_size());
+  encode_documents(job, tokenizer, dtype, holdout, [&](EncodedBlock& block) {
+    const char* next = block.packed.data();
+    for (const EncodedSegment& segment : block.segments) {
+      CorpusWriter& writer = *parts[segment.held_out ? 1 : 0].writer;
+      writer.append_packed(next, segment.tokens);
+      if (segment.ends_document) writer.end_document();
+      next += segment.tokens * dtype_bytes(dtype);
+    }
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].text_bytes += block.text_bytes[i];
+    for (const auto& [file, reason] : block.skipped) {
+      count_skipped(result.skipped, reason, job.files[file].path);
+      if (reason == "empty document") continue;  // the file itself was read
+      --result.files;
+      result.source_bytes -= job.files[file].size_bytes;
+    }
+    progress.advance(block.source_bytes);
+  });
+  for (Part& part : parts) part.summary = part.writer->finish();
+}
+
+int64_t decoded_bytes(const Corpus& corpus, const Tokenizer& tokenizer, int64_t first,
+                      int64_t count) {
+  constexpr int64_t kStep = int64_t{1} << 16;
+  std::vector<int32_t> ids(kStep);
+  int64_t bytes = 0;
+  for (const int64_t end = first + count; first < end; first += kStep) {
+    const int64_t step = std::min(kStep, end - first);
+    corpus.read(first, step, ids.data());
+    bytes += static_cast<int64_t>(tokenizer.decode({ids.data(), static_cast<size_t>(step)}).size());
+  }
+  return bytes;
+}
+
+// Copies tokens [first, first + count) of `whole`, ending documents where they end there.
+void copy_tokens(const Corpus& whole, int64_t first, int64_t count, CorpusWriter& writer) {
+  const int64_t width = dtype_bytes(whole.dtype());
+  for (int64_t d = 0; d < whole.documents(); ++d) {
+    const auto [document_first, document_count] = whole.document_range(d);
+    const int64_t begin = std::max(first, document_first);
+    const int64_t end = std::min(first + count, document_first + document_count);
+    if (begin >= end) continue;
+    writer.append_packed(whole.bin_bytes().data() + begin * width, end - begin);
+    writer.end_document();
+  }
+}
+
+// Divides the whole corpus at `whole_prefix` into two parts by `share`.
+void write_tail_split(FileSystem& files, const std::string& whole_prefix,
+                      const Tokenizer& tokenizer, double share, std::vector<Part>& parts) {
+  const Corpus whole(files, whole_prefix);
+  const int64_t tokens = whole.tokens();
+  const auto kept = static_cast<int64_t>(static_cast<double>(tokens) * (1 - share));
+  const int64_t first[2] = {0, kept};
+  const int64_t count[2] = {kept, tokens - kept};
+  for (size_t i = 0; i < 2; ++i) {
+    parts[i].writer = std::make_unique<CorpusWriter>(files, parts[i].prefix, whole.dtype());
+    copy_tokens(whole, first[i], count[i], *parts[i].writer);
+    parts[i].text_bytes = decoded_bytes(whole, tokenizer, first[i], count[i]);
+    parts[i].summary = parts[i].writer->finish();
+  }
+}
+
+// The undivided corpus of a tail split; gone with this object.
+class TemporaryCorpus {
+ public:
+  TemporaryCorpus(FileSystem& files, std::string prefix)
+      : files_(files), prefix_(std::move(prefix)) {}
+  ~TemporaryCorpus() {
+    const CorpusPaths paths = corpus_paths(prefix_);
+    for (const std::string& path : {paths.bin, paths.idx}) {
+      try {
+        if (files_.exists(path)) files_.remove_file(path);
+      } catch (const Error&) {  // only a temporary file; the next run replaces it
+      }
+    }
+  }
+  TemporaryCorpus(const TemporaryCorpus&) = delete;
+  TemporaryCorpus& operator=(const TemporaryCorpus&) = delete;
+  const std::string& prefix() const { return prefix_; }
+
+ private:
+  FileSystem& files_;
+  std::string prefix_;
+};
+
+void check_parts(const std::vector<Part>& parts, const PrepareOptions& options,
+                 const PrepareResult& result) {
+  int64_t tokens = 0;
+  for (const Part& part : parts) tokens += part.summary.tokens;
+  if (tokens == 0) {
+    std::vector<std::string> why;
+    for (const Skipped& entry : result.skipped) {
+      why.push_back(fmt::format("{} {}", entry.count, entry.reason));
+    }
+    fail(ErrorKind::usage, "there is no text in {}{}", join(options.sources, ", "),
+         why.empty() ? "" : " (passed over: " + join(why, ", ") + ")");
+  }
+  for (const Part& part : parts) {
+    if (part.summary.tokens > 0) continue;
+    fail(ErrorKind::usage,
+         "a holdout of {} by {} leaves nothing in '{}'; use another share, or split 'tail'",
+         options.holdout_share, result.split, part.prefix);
+  }
+}
+
+CorpusMeta describe(const PrepareOptions& options, const PrepareResult& result, const Part& part,
+                    const char* part_name) {
+  CorpusMeta meta;
+  meta.created = format_utc(wall_seconds());
+  meta.tokenizer = result.tokenizer;
+  meta.vocabulary_size = result.vocabulary;
+  meta.dtype = dtype_name(token_dtype(result.vocabulary));
+  meta.documents = part.summary.documents;
+  meta.tokens = part.summary.tokens;
+  meta.bin_bytes = part.summary.bin_bytes;
+  meta.bin_xxh3 = part.summary.content_hash;
+  meta.text_bytes = part.text_bytes;
+  meta.sources = options.sources;
+  meta.files = result.files;
+  meta.source_bytes = result.source_bytes;
+  meta.part = part_name;
+  meta.split_method = result.split;
+  meta.split_share = options.holdout_share;
+  meta.split_seed = options.split_seed;
+  for (const Skipped& entry : result.skipped) meta.skipped.emplace_back(entry.reason, entry.count);
+  meta.licence = options.licence;
+  meta.data_class = options.data_class;
+  return meta;
+}
+
+// Makes room for the new corpus: from here on, until commit, there is none of this name.
+void remove_old(FileSystem& files, const PrepareOptions& options) {
+  std::vector<std::string> paths;
+  const CorpusPaths validation = corpus_paths(validation_prefix(options.prefix));
+  if (options.holdout_share > 0) {
+    paths.push_back(validation.idx);
+  } else if (files.exists(validation.meta) &&
+             load_corpus_meta(files, validation_prefix(options.prefix)).part == "validation") {
+    // The held-out part of the corpus that is replaced would pass for the new one's.
+    paths.insert(paths.end(),
+                 {validation.idx, validation.bin, validation.tokenizer, validation.meta});
+  }
+  paths.push_back(corpus_paths(options.prefix).idx);
+  for (const std::string& path : paths) {
+    if (files.exists(path)) files.remove_file(path);
+  }
+  files.sync_directory(parent_path(options.prefix));
+}
+
+void commit(FileSystem& files, const PrepareOptions& options, const Tokenizer& tokenizer,
+            const PrepareResult& result, std::vector<Part>& parts) {
+  if (options.overwrite) remove_old(files, options);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const char* name = parts.size() == 1 ? "all" : i == 0 ? "training" : "validation";
+    const CorpusPaths paths = corpus_paths(parts[i].prefix);
+    write_file_atomic(files, paths.tokenizer, tokenizer_json(tokenizer).dump(1) + "\n");
+    write_file_atomic(files, paths.meta,
+                      corpus_meta_json(describe(options, result, parts[i], name))
+                              .dump(1, ' ', false, Json::error_handler_t::replace) +
+                          "\n");
+  }
+  for (size_t i = parts.size(); i-- > 0;) parts[i].writer->commit();
+}
+
+}  // namespace
+
+SplitMethod parse_split_method(const std::string& name) {
+  for (const auto method : {SplitMethod::automatic, SplitMethod::documents, SplitMethod::tail}) {
+    if (name == split_method_name(method)) return method;
+  }
+  fail(ErrorKind::usage, "there is no split '{}'; choose auto, documents or tail", name);
+}
+
+const char* split_method_name(SplitMethod method) {
+  switch (method) {
+    case SplitMethod::automatic: return "auto";
+    case SplitMethod::documents: return "documents";
+    case SplitMethod::tail: return "tail";
+  }
+  check_failed(__FILE__, __LINE__, "known split method", "");
+}
+
+PrepareResult prepare(FileSystem& files, const PrepareOptions& options) {
+  const double start = monotonic_seconds();
+  check_options(files, options);
+  check_tokenizer_name(options.tokenizer);
+
+  PrepareResult result;
+  const std::vector<SourceFile> sources =
+      list_sources(files, options.sources, {options.include, options.prefix}, result.skipped);
+  result.files = static_cast<int64_t>(sources.size());
+  for (const SourceFile& file : sources) result.source_bytes += file.size_bytes;
+  const SplitMethod split = choose_split(options, sources, result);
+
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const EncodeJob job{files, sources, options.json_key,
+                      options.threads > 0 ? options.threads : cores};
+  const int64_t passes = options.tokenizer == "char" ? 2 : 1;
+  Progress progress(options.progress, passes * result.source_bytes);
+  const auto tokenizer = choose_tokenizer(options, job, progress);
+  result.tokenizer = tokenizer->name();
+  result.vocabulary = tokenizer->vocabulary_size();
+  const DType dtype = token_dtype(result.vocabulary);
+
+  files.create_directories(parent_path(options.prefix));
+  std::vector<Part> parts(1);
+  parts[0].prefix = options.prefix;
+  if (options.holdout_share > 0) {
+    parts.emplace_back();
+    parts[1].prefix = validation_prefix(options.prefix);
+  }
+  if (split == SplitMethod::tail) {
+    const TemporaryCorpus whole(files, options.prefix + ".whole");
+    std::vector<Part> undivided(1);
+    undivided[0].writer = std::make_unique<CorpusWriter>(files, whole.prefix(), dtype,
+                                                         kMaxSequenceTokens, /*durable=*/false);
+    write_parts(job, *tokenizer, Holdout(0, 0), undivided, progress, result);
+    check_parts(undivided, options, result);
+    undivided[0].writer->commit();
+    write_tail_split(files, whole.prefix(), *tokenizer, options.holdout_share, parts);
+  } else {
+    for (Part& part : parts) {
+      part.writer = std::make_unique<CorpusWriter>(files, part.prefix, dtype);
+    }
+    write_parts(job, *tokenizer, Holdout(options.holdout_share, options.split_seed), parts,
+                progress, result);
+  }
+  check_parts(parts, options, result);
+  progress.finish();  // may cancel, and after it nothing does
+  commit(files, options, *tokenizer, result, parts);
+
+  result.training = {parts[0].prefix, parts[0].summary, parts[0].text_bytes};
+  if (parts.size() > 1) {
+    result.validation = PreparedPart{parts[1].prefix, parts[1].summary, parts[1].text_bytes};
+  }
+  result.seconds = monotonic_seconds() - start;
+  result.bytes_per_second = static_cast<double>(result.source_bytes) / result.seconds;
+  return result;
+}
+
+}  // namespace tutti::data

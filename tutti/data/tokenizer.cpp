@@ -1,0 +1,83 @@
+#include "tutti/data/tokenizer.h"
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/data/byte_tokenizer.h"
+#include "tutti/data/char_tokenizer.h"
+#include "tutti/data/corpus_format.h"
+
+namespace tutti::data {
+namespace {
+
+constexpr const char* kFormat = "tutti-tokenizer";
+constexpr int64_t kVersion = 1;
+
+}  // namespace
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<int32_t> ids;
+  encode(text, ids);
+  return ids;
+}
+
+const std::vector<std::string>& tokenizer_names() {
+  static const std::vector<std::string> names = {"byte", "char"};
+  return names;
+}
+
+Json tokenizer_json(const Tokenizer& tokenizer) {
+  Json value;
+  value["format"] = kFormat;
+  value["version"] = kVersion;
+  value["name"] = tokenizer.name();
+  value["vocabulary_size"] = tokenizer.vocabulary_size();
+  const int32_t end = tokenizer.end_of_document();
+  value["end_of_document"] = end == kNoToken ? Json(nullptr) : Json(end);
+  tokenizer.describe(value);
+  return value;
+}
+
+std::unique_ptr<Tokenizer> tokenizer_from_json(const Json& value, const std::string& origin) {
+  const auto format = json_get<std::string>(value, "format", origin);
+  if (format != kFormat) {
+    fail(ErrorKind::corrupt, "'{}': format is '{}' instead of '{}'", origin, format, kFormat);
+  }
+  const auto version = json_get<int64_t>(value, "version", origin);
+  if (version != kVersion) {
+    fail(ErrorKind::unsupported, "'{}' has version {}; this program reads version {}", origin,
+         version, kVersion);
+  }
+  const auto name = json_get<std::string>(value, "name", origin);
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (name == "byte") {
+    tokenizer = std::make_unique<ByteTokenizer>();
+  } else if (name == "char") {
+    tokenizer = char_tokenizer_from_json(value, origin);
+  } else {
+    fail(ErrorKind::unsupported, "'{}': this program has no tokenizer '{}' (it has {})", origin,
+         name, join(tokenizer_names(), ", "));
+  }
+  const auto size = json_get<int64_t>(value, "vocabulary_size", origin);
+  if (size != tokenizer->vocabulary_size()) {
+    fail(ErrorKind::corrupt, "'{}': vocabulary_size is {}, but this tokenizer '{}' has {} ids",
+         origin, size, name, tokenizer->vocabulary_size());
+  }
+  return tokenizer;
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(FileSystem& files, const std::string& prefix) {
+  const std::string path = corpus_paths(prefix).tokenizer;
+  if (!files.exists(path)) {
+    fail(ErrorKind::not_found,
+         "corpus '{}' came without '{}', so its ids have no known meaning; prepare it with tutti, "
+         "or put the file there",
+         prefix, path);
+  }
+  return load_tokenizer_file(files, path);
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer_file(FileSystem& files, const std::string& path) {
+  return tokenizer_from_json(parse_json(read_file(files, path), path), path);
+}
+
+}  // namespace tutti::data
