@@ -17,9 +17,9 @@ void set_check_context(const std::string& context);
 }  // namespace tutti
 
 // TUTTI_CHECK(a == b, "gemm: k of A is {} and of B is {}", a, b);
-#define TUTTI_CHECK(condition, ...)                                                    \
-  do {                                                                                 \
-    if (!(condition)) {                                                                \
+#define TUTTI_CHECK(condition, ...)                                                      \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
       ::tutti::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
-    }                                                                                  \
+    }                                                                                    \
   } while (false)

@@ -35,8 +35,10 @@ DType parse_dtype(std::string_view name) {
   for (const Entry& entry : kTypes) {
     if (name == entry.name) return entry.type;
   }
-  fail(ErrorKind::usage, "unknown element type '{}': use f32, bf16, f16, f64, u8, i8, u16, i16, "
-       "i32, i64 or u64", name);
+  fail(ErrorKind::usage,
+       "unknown element type '{}': use f32, bf16, f16, f64, u8, i8, u16, i16, "
+       "i32, i64 or u64",
+       name);
 }
 
 }  // namespace tutti

@@ -11,8 +11,8 @@ namespace tutti {
 enum class DType : uint8_t { f32, bf16, f16, f64, u8, i8, u16, i16, i32, i64, u64 };
 
 int64_t dtype_bytes(DType type);
-const char* dtype_name(DType type);          // "f32", "bf16", ...
-DType parse_dtype(std::string_view name);    // throws usage
+const char* dtype_name(DType type);        // "f32", "bf16", ...
+DType parse_dtype(std::string_view name);  // throws usage
 
 // A bfloat16 value as stored: the upper half of an IEEE f32.
 struct bf16 {

@@ -7,9 +7,9 @@
 namespace tutti {
 
 struct Machine {
-  std::string cpu;            // model name, "unknown" where the system does not say
-  int cores = 1;              // that this process may use
-  double clock_hz = 0;        // nominal; 0 when unknown
+  std::string cpu;      // model name, "unknown" where the system does not say
+  int cores = 1;        // that this process may use
+  double clock_hz = 0;  // nominal; 0 when unknown
   int64_t memory_bytes = 0;
   std::string host;
 };

@@ -101,9 +101,7 @@ class PosixMappedFile final : public MappedFile {
   }
 
   std::string_view bytes() const override { return {static_cast<const char*>(data_), size_}; }
-  void will_need(size_t offset, size_t size) const override {
-    advise(offset, size, MADV_WILLNEED);
-  }
+  void will_need(size_t offset, size_t size) const override { advise(offset, size, MADV_WILLNEED); }
   void not_needed(size_t offset, size_t size) const override {
     advise(offset, size, MADV_DONTNEED);
   }

@@ -6,7 +6,7 @@
 namespace tutti {
 
 void install_signal_handlers();
-int stop_signal();                 // the signal that asked to stop, or 0
-bool take_checkpoint_request();    // true once per SIGUSR1 (several may merge into one)
+int stop_signal();               // the signal that asked to stop, or 0
+bool take_checkpoint_request();  // true once per SIGUSR1 (several may merge into one)
 
 }  // namespace tutti

@@ -1,0 +1,76 @@
+"""SIGTERM and Ctrl-C checkpoint and exit with 75; SIGUSR1 checkpoints and goes on; a second SIGTERM
+ends at once."""
+
+import os
+import signal
+import sys
+import tempfile
+
+import small_run
+
+
+def checkpoints(run):
+    folder = os.path.join(run, "checkpoints")
+    if not os.path.isdir(folder):
+        return []
+    return sorted(
+        int(name[5:]) for name in os.listdir(folder)
+        if name.startswith("step-") and os.path.exists(os.path.join(folder, name, "manifest.json")))
+
+
+def last_step(run):
+    return max((step for step, _ in small_run.losses(run)), default=0)
+
+
+def stops_with_checkpoint(recipe, run, number):
+    process = small_run.start(recipe, run, "checkpoint.every_steps=0")
+    small_run.wait_for(lambda: last_step(run) > 20, process)
+    process.send_signal(number)
+    code = process.wait(timeout=30)
+    assert code == 75, f"signal {number}: exit code {code}, not 75"
+    assert checkpoints(run)[-1] == last_step(run), (checkpoints(run), last_step(run))
+
+
+def resumes_where_it_stopped(run):
+    stopped = last_step(run)
+    before = len(small_run.losses(run))
+    process = small_run.start(run, run, "--stop-after", str(stopped + 3))
+    assert process.wait(timeout=60) == 75
+    assert small_run.losses(run)[before][0] == stopped + 1
+
+
+def user_signal_checkpoints_and_goes_on(recipe, run):
+    process = small_run.start(recipe, run, "checkpoint.every_steps=0")
+    small_run.wait_for(lambda: last_step(run) > 20, process)
+    process.send_signal(signal.SIGUSR1)
+    small_run.wait_for(lambda: checkpoints(run), process)
+    saved = checkpoints(run)[-1]
+    small_run.wait_for(lambda: last_step(run) > saved + 20, process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 75
+
+
+def second_signal_ends_at_once(recipe, run):
+    # A frozen process gets both signals when it wakes up: the second finds the first pending.
+    process = small_run.start(recipe, run, "train.steps=100000")
+    small_run.wait_for(lambda: last_step(run) > 5, process)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+    code = process.wait(timeout=30)
+    assert code in (128 + signal.SIGTERM, 128 + signal.SIGINT, 75), f"exit code {code}"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = small_run.prepare(folder)
+        term = os.path.join(folder, "term")
+        stops_with_checkpoint(recipe, term, signal.SIGTERM)
+        resumes_where_it_stopped(term)
+        stops_with_checkpoint(recipe, os.path.join(folder, "int"), signal.SIGINT)
+        user_signal_checkpoints_and_goes_on(recipe, os.path.join(folder, "usr1"))
+        second_signal_ends_at_once(recipe, os.path.join(folder, "twice"))
+    print("signals: checkpoint and stop, checkpoint and go on, resume, stop now")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""A run small enough to be started and killed many times a minute."""
+
+import json
+import os
+import subprocess
+import time
+
+TUTTI = os.environ["TUTTI_BINARY"]
+
+RECIPE = """\
+model:
+  name: fault-test
+  layers: 2
+  hidden: 64
+  heads: 4
+  kv_heads: 4
+  head_dim: 16
+  ffn: 256
+  vocabulary: 257
+  context: 32
+precision: f32
+threads: 1
+batch: {global: 4, micro: 4, sequence: 32}
+optimizer: {learning_rate: 1e-3}
+train: {steps: 100000, seed: 3}
+checkpoint: {every_steps: 5, every_seconds: 0, keep_last: 2}
+"""
+
+
+def prepare(folder):
+    """Writes a corpus and a recipe into `folder`; returns the recipe's path."""
+    text = os.path.join(folder, "text.txt")
+    with open(text, "w") as file:
+        for i in range(4000):
+            file.write(f"line {i} of {i * i % 97} and {i % 13}\n")
+    subprocess.run(
+        [TUTTI, "data", "prepare", text, "--tokenizer", "byte", "--out", os.path.join(folder, "corpus")],
+        check=True, capture_output=True)
+    recipe = os.path.join(folder, "recipe.yaml")
+    with open(recipe, "w") as file:
+        file.write(RECIPE + f"data: {{train: {folder}/corpus}}\n")
+    return recipe
+
+
+def start(target, run, *arguments):
+    """`tutti train` in the background; its output goes to RUN.log."""
+    log = open(run + ".log", "a")
+    return subprocess.Popen(
+        [TUTTI, "train", target, "--run", run, *arguments], stdout=log, stderr=log)
+
+
+def events(run):
+    """The events written so far; a line that is still being written is left out."""
+    try:
+        with open(os.path.join(run, "events.jsonl"), errors="replace") as file:
+            lines = file.read().split("\n")
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines[:-1]:
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            pass  # the last line of a killed process
+    return found
+
+
+def losses(run):
+    """[(step, loss)] in the order of execution; a step may come again after a resume."""
+    return [(e["step"], e["loss"]) for e in events(run) if e["event"] == "step_done"]
+
+
+def wait_for(condition, process, seconds=60):
+    """Waits until condition() holds while the process lives."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        if process.poll() is not None:
+            raise AssertionError(f"the process ended early with {process.returncode}")
+        time.sleep(0.01)
+    raise AssertionError("waited too long")

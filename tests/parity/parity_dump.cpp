@@ -1,0 +1,194 @@
+// Runs a model on given weights and tokens, for tests/parity/parity_test.py.
+//
+//   parity_dump RECIPE.yaml WEIGHTS.safetensors TOKENS.safetensors OUT.safetensors
+//
+// WEIGHTS: every parameter by name, F32. TOKENS: `tokens` and `targets`, I32 [S, B, T], where B is
+// the recipe's batch.global and T its batch.sequence.
+// OUT: `logits` F32 [B*T, V], `loss` F64 [1] and `grad.NAME` F32 of the first batch on the given
+// weights; `losses` F64 [S] of S optimizer steps with the recipe's learning rate, from there on.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/base/file.h"
+#include "tutti/checkpoint/safetensors.h"
+#include "tutti/spec/recipe.h"
+#include "tutti/train/trainer.h"
+
+namespace tutti {
+namespace {
+
+class TensorFile {
+ public:
+  explicit TensorFile(const std::string& path) : path_(path), map_(posix_file_system().map(path)) {
+    for (checkpoint::SafetensorsTensor& tensor :
+         checkpoint::parse_safetensors(map_->bytes(), path).tensors) {
+      const std::string name = tensor.name;
+      tensors_.emplace(name, std::move(tensor));
+    }
+  }
+
+  size_t size() const { return tensors_.size(); }
+
+  template <typename T>
+  std::vector<T> read(const std::string& name, DType dtype,
+                      const std::vector<int64_t>& shape) const {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) fail(ErrorKind::corrupt, "{}: no tensor {}", path_, name);
+    const checkpoint::SafetensorsTensor& tensor = found->second;
+    if (tensor.dtype != dtype || tensor.shape != shape) {
+      fail(ErrorKind::corrupt, "{}: {} is {} {}, expected {} {}", path_, name,
+           dtype_name(tensor.dtype), checkpoint::format_shape(tensor.shape), dtype_name(dtype),
+           checkpoint::format_shape(shape));
+    }
+    std::vector<T> values(static_cast<size_t>(tensor.end - tensor.begin) / sizeof(T));
+    std::memcpy(values.data(), map_->bytes().data() + tensor.begin, values.size() * sizeof(T));
+    return values;
+  }
+
+  int64_t first_dimension(const std::string& name) const {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end() || found->second.shape.empty()) {
+      fail(ErrorKind::corrupt, "{}: no tensor {} of one dimension or more", path_, name);
+    }
+    return found->second.shape[0];
+  }
+
+ private:
+  std::string path_;
+  std::unique_ptr<MappedFile> map_;
+  std::map<std::string, checkpoint::SafetensorsTensor> tensors_;
+};
+
+class OutputFile {
+ public:
+  template <typename T>
+  void add(const std::string& name, DType dtype, const std::vector<int64_t>& shape,
+           const T* values) {
+    tensors_.push_back({.name = name, .dtype = dtype, .shape = shape});
+    const auto size = static_cast<size_t>(checkpoint::checked_bytes(dtype, shape));
+    data_[name].assign(reinterpret_cast<const char*>(values), size);
+  }
+
+  void write(const std::string& path) const {
+    const checkpoint::SafetensorsLayout layout = checkpoint::layout_safetensors(tensors_, {});
+    const std::unique_ptr<WritableFile> file = posix_file_system().create(path);
+    file->append(layout.header.data(), layout.header.size());
+    for (const checkpoint::SafetensorsTensor& tensor : layout.tensors) {
+      const std::string& bytes = data_.at(tensor.name);
+      file->append(bytes.data(), bytes.size());
+    }
+    file->close();
+  }
+
+ private:
+  std::vector<checkpoint::SafetensorsTensor> tensors_;
+  std::map<std::string, std::string> data_;
+};
+
+// The micro-batches of S steps, one after the other.
+class Batches {
+ public:
+  Batches(const TensorFile& file, const spec::BatchConfig& batch)
+      : steps_(file.first_dimension("tokens")), rows_(batch.micro * batch.sequence) {
+    const std::vector<int64_t> shape = {steps_, batch.global, batch.sequence};
+    tokens_ = file.read<int32_t>("tokens", DType::i32, shape);
+    targets_ = file.read<int32_t>("targets", DType::i32, shape);
+  }
+
+  int64_t steps() const { return steps_; }
+
+  train::BatchView view(int64_t micro_batch) const {
+    const int64_t first = micro_batch * rows_;
+    return {tokens_.data() + first, targets_.data() + first, first};
+  }
+
+  train::BatchSource from_start() const {
+    return [this, next = int64_t{0}]() mutable { return view(next++); };
+  }
+
+ private:
+  int64_t steps_;
+  int64_t rows_;  // of one micro-batch
+  std::vector<int32_t> tokens_;
+  std::vector<int32_t> targets_;
+};
+
+void load_weights(train::Trainer& trainer, const TensorFile& weights) {
+  trainer.initialize();
+  const std::string prefix = "param.";
+  size_t loaded = 0;
+  for (const train::StateTensor& tensor : trainer.state()) {
+    if (!tensor.name.starts_with(prefix)) continue;
+    const std::vector<float> values =
+        weights.read<float>(tensor.name.substr(prefix.size()), tensor.dtype, tensor.shape);
+    std::memcpy(tensor.data, values.data(), values.size() * sizeof(float));
+    ++loaded;
+  }
+  if (loaded != weights.size()) {
+    fail(ErrorKind::corrupt, "{} tensors given, {} parameters in the model", weights.size(),
+         loaded);
+  }
+  trainer.state_changed();
+}
+
+void run(const std::string& recipe_path, const std::string& weights_path,
+         const std::string& tokens_path, const std::string& out_path) {
+  const spec::Recipe recipe =
+      spec::parse_recipe(read_file(posix_file_system(), recipe_path), recipe_path, {}, "");
+  const Batches batches(TensorFile(tokens_path), recipe.batch);
+  train::Trainer trainer(recipe);
+  load_weights(trainer, TensorFile(weights_path));
+  OutputFile out;
+
+  std::vector<float> logits;
+  for (int64_t micro = 0; micro < recipe.batch.global / recipe.batch.micro; ++micro) {
+    const std::vector<float> rows = trainer.logits(batches.view(micro));
+    logits.insert(logits.end(), rows.begin(), rows.end());
+  }
+  out.add("logits", DType::f32,
+          {recipe.batch.global * recipe.batch.sequence, recipe.model.vocabulary}, logits.data());
+
+  const double loss = trainer.gradients(batches.from_start());
+  out.add("loss", DType::f64, {1}, &loss);
+  for (const train::StateTensor& tensor : trainer.gradient_tensors()) {
+    out.add("grad." + tensor.name, tensor.dtype, tensor.shape,
+            static_cast<const float*>(tensor.data));
+  }
+
+  std::vector<double> losses;
+  const train::BatchSource next = batches.from_start();
+  for (int64_t step = 1; step <= batches.steps(); ++step) {
+    const train::StepResult result = trainer.step(next, recipe.optimizer.learning_rate, step);
+    if (!result.applied) {
+      fail(ErrorKind::diverged, "step {}: {} is not finite", step, result.nonfinite_tensor);
+    }
+    losses.push_back(result.loss);
+  }
+  out.add("losses", DType::f64, {batches.steps()}, losses.data());
+  out.write(out_path);
+}
+
+}  // namespace
+}  // namespace tutti
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    std::fputs("usage: parity_dump RECIPE WEIGHTS TOKENS OUT\n", stderr);
+    return tutti::exit_usage;
+  }
+  try {
+    tutti::run(argv[1], argv[2], argv[3], argv[4]);
+  } catch (const tutti::Error& error) {
+    fmt::print(stderr, "parity_dump: {}\n", error.what());
+    return tutti::exit_code(error.kind());
+  }
+  return tutti::exit_ok;
+}

@@ -1,0 +1,154 @@
+#include "tutti/train/bench.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/base/units.h"
+#include "tutti/cli/commands.h"
+#include "tutti/cli/common.h"
+#include "tutti/cli/home.h"
+#include "tutti/cli/progress_bar.h"
+#include "tutti/spec/memory.h"
+
+namespace tutti::cli {
+namespace {
+
+struct BenchArguments {
+  std::string model = "gpt2-124m";
+  std::string precision = "bf16";
+  int64_t batch = 4;
+  int64_t sequence = 64;
+  int64_t steps = 5;
+  int64_t threads = 0;
+  bool json = false;
+};
+
+spec::Recipe bench_recipe(const BenchArguments& arguments) {
+  const std::string text = fmt::format(
+      "model: {}\nprecision: {}\nthreads: {}\nbatch: {{global: {}, micro: {}, sequence: {}}}\n",
+      arguments.model, arguments.precision, arguments.threads, arguments.batch, arguments.batch,
+      arguments.sequence);
+  const spec::Recipe recipe =
+      spec::parse_recipe(text, "tutti bench", {}, models_folder(posix_file_system()));
+  spec::check_executable(recipe);
+  check_memory(spec::memory_map(recipe).total_bytes());
+  return recipe;
+}
+
+Json setting_json(const BenchArguments& arguments) {
+  return {{"model", arguments.model},
+          {"precision", arguments.precision},
+          {"batch", arguments.batch},
+          {"sequence", arguments.sequence},
+          {"steps", arguments.steps}};
+}
+
+int run_step(const BenchArguments& arguments) {
+  const spec::Recipe recipe = bench_recipe(arguments);
+  ProgressBar progress("measure", "steps");
+  const train::StepBench bench = train::bench_step(
+      recipe, arguments.steps, [&](int64_t done) { progress.update(done, arguments.steps); });
+  progress.finish();
+  if (arguments.json) {
+    Json json = train::to_json(bench);
+    json["setting"] = setting_json(arguments);
+    print_json(json);
+    return exit_ok;
+  }
+  const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
+  print_text(format_pairs(
+      {{"step", fmt::format("{} median ({} to {})", format_seconds(bench.median_seconds),
+                            format_seconds(bench.min_seconds), format_seconds(bench.max_seconds))},
+       {"speed", format_rate(bench.tokens_per_second, "tokens")},
+       {"MFU", fmt::format("{:.1f}% of the GEMM peak of {:.0f} GFLOP/s measured just now",
+                           100 * bench.mfu_of_gemm_peak, bench.gemm_peak_flops * 1e-9)},
+       {"model FLOPs", format_count(bench.model_flops_per_step) + " per step"},
+       {"memory", fmt::format("{} at most, {} in the memory map", bytes(bench.peak_memory_bytes),
+                              bytes(bench.memory_map_bytes))}}));
+  return exit_ok;
+}
+
+std::string rate_text(const train::KernelBench& kernel, double rate) {
+  return fmt::format("{:.1f} {}", rate * 1e-9, kernel.compute_bound ? "GFLOP/s" : "GB/s");
+}
+
+int run_kernels(const BenchArguments& arguments) {
+  const spec::Recipe recipe = bench_recipe(arguments);
+  const std::vector<train::KernelBench> kernels = train::bench_kernels(recipe, arguments.steps);
+  if (arguments.json) {
+    Json list = Json::array();
+    for (const train::KernelBench& kernel : kernels) {
+      list.push_back({{"name", kernel.name},
+                      {"shape", kernel.shape},
+                      {"median_seconds", kernel.median_seconds},
+                      {"calls_per_step", kernel.calls_per_step},
+                      {"bound", kernel.compute_bound ? "compute" : "memory"},
+                      {"rate", kernel.rate},
+                      {"ceiling", kernel.ceiling},
+                      {"share_of_ceiling", kernel.rate / kernel.ceiling}});
+    }
+    print_json({{"setting", setting_json(arguments)}, {"kernels", std::move(list)}});
+    return exit_ok;
+  }
+  std::vector<std::vector<std::string>> rows = {
+      {"kernel", "shape", "calls", "each", "rate", "ceiling", "%"}};
+  for (const train::KernelBench& kernel : kernels) {
+    rows.push_back({kernel.name, kernel.shape, fmt::format("{:.0f}", kernel.calls_per_step),
+                    format_seconds(kernel.median_seconds), rate_text(kernel, kernel.rate),
+                    rate_text(kernel, kernel.ceiling),
+                    fmt::format("{:.0f}", 100 * kernel.rate / kernel.ceiling)});
+  }
+  print_text(format_table(rows));
+  return exit_ok;
+}
+
+std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
+  auto arguments = std::make_shared<BenchArguments>();
+  command.add_option("--model", arguments->model, "Preset of recipes/models")
+      ->capture_default_str();
+  command.add_option("--precision", arguments->precision, "bf16 or f32")->capture_default_str();
+  command.add_option("--batch", arguments->batch, "Sequences per step")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command.add_option("--seq", arguments->sequence, "Tokens per sequence")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command.add_option("--steps", arguments->steps, "Steps to measure, after two of warm-up")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command.add_option("--threads", arguments->threads, "Threads; 0: all cores")
+      ->capture_default_str()
+      ->check(at_least(0));
+  add_json_option(command, arguments->json);
+  return arguments;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  CLI::App* group = app.add_subcommand("bench", "Measure this machine against its own ceilings");
+  group->require_subcommand(1);
+  group->footer("Example:\n  tutti bench step --model gpt2-124m --precision bf16");
+
+  CLI::App* kernels =
+      group->add_subcommand("kernels", "The operations of a training step, one by one");
+  const auto kernel_arguments = add_options(*kernels);
+  kernels->footer("Example:\n  tutti bench kernels --model gpt2-124m --batch 4 --seq 1024");
+  kernels->callback([kernel_arguments, &action] {
+    action = [kernel_arguments] { return run_kernels(*kernel_arguments); };
+  });
+
+  CLI::App* step = group->add_subcommand("step", "Whole training steps on random tokens");
+  const auto step_arguments = add_options(*step);
+  step->footer(
+      "Example:\n"
+      "  tutti bench step --model gpt2-124m --precision bf16 --batch 4 --seq 64 --steps 5 --json");
+  step->callback([step_arguments, &action] {
+    action = [step_arguments] { return run_step(*step_arguments); };
+  });
+}
+
+}  // namespace tutti::cli

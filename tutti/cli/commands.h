@@ -1,0 +1,20 @@
+// The verbs, one file each. Every add_ function describes its command to the parser; when the user
+// asked for it, parsing leaves in `action` what main() then runs. Actions return the exit code and
+// throw tutti::Error for what goes wrong outside.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace tutti::cli {
+
+using Action = std::function<int()>;
+
+void add_data(CLI::App& app, Action& action);
+void add_train(CLI::App& app, Action& action);
+void add_eval(CLI::App& app, Action& action);
+void add_generate(CLI::App& app, Action& action);
+void add_checkpoint(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
+
+}  // namespace tutti::cli

@@ -1,0 +1,226 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/base/signals.h"
+#include "tutti/base/text.h"
+#include "tutti/base/units.h"
+#include "tutti/cli/commands.h"
+#include "tutti/cli/common.h"
+#include "tutti/cli/progress_bar.h"
+#include "tutti/data/inspect.h"
+#include "tutti/data/prepare.h"
+
+namespace tutti::cli {
+namespace {
+
+struct PrepareArguments {
+  data::PrepareOptions options;
+  std::string split = "auto";
+  bool json = false;
+};
+
+Json skipped_json(const std::vector<data::Skipped>& skipped) {
+  Json list = Json::array();
+  for (const data::Skipped& entry : skipped) {
+    list.push_back(
+        {{"reason", entry.reason}, {"count", entry.count}, {"examples", entry.examples}});
+  }
+  return list;
+}
+
+Json part_json(const data::PreparedPart& part) {
+  return {{"prefix", part.prefix},
+          {"documents", part.corpus.documents},
+          {"tokens", part.corpus.tokens},
+          {"text_bytes", part.text_bytes}};
+}
+
+Json to_json(const data::PrepareResult& result) {
+  Json json = {{"training", part_json(result.training)},
+               {"tokenizer", result.tokenizer},
+               {"vocabulary", result.vocabulary},
+               {"split", result.split},
+               {"split_reason", result.split_reason},
+               {"files", result.files},
+               {"source_bytes", result.source_bytes},
+               {"seconds", result.seconds},
+               {"bytes_per_second", result.bytes_per_second},
+               {"skipped", skipped_json(result.skipped)}};
+  if (result.validation) json["validation"] = part_json(*result.validation);
+  return json;
+}
+
+std::string part_text(const char* name, const data::PreparedPart& part) {
+  return fmt::format("{:<11} {}: {} documents, {} tokens\n", name, part.prefix,
+                     format_count(static_cast<double>(part.corpus.documents)),
+                     format_count(static_cast<double>(part.corpus.tokens)));
+}
+
+std::string to_text(const data::PrepareResult& result) {
+  std::string text = part_text("training", result.training);
+  if (result.validation) text += part_text("validation", *result.validation);
+  text += fmt::format("tokenizer   {}, vocabulary {}\n", result.tokenizer, result.vocabulary);
+  text += fmt::format("split       {}: {}\n", result.split, result.split_reason);
+  text += fmt::format("read        {} files, {}\n", result.files,
+                      format_bytes(static_cast<double>(result.source_bytes)));
+  for (const data::Skipped& entry : result.skipped) {
+    text += fmt::format("skipped     {} {}, such as {}\n", entry.count, entry.reason,
+                        entry.examples.empty() ? "-" : entry.examples.front());
+  }
+  return text;
+}
+
+int prepare(PrepareArguments arguments) {
+  install_signal_handlers();
+  if (arguments.split != "auto") {
+    arguments.options.split = data::parse_split_method(arguments.split);
+  }
+  ProgressBar progress("prepare", "bytes");
+  arguments.options.progress = [&](int64_t done, int64_t total) {
+    throw_if_interrupted();
+    progress.update(done, total);
+  };
+  const data::PrepareResult result = data::prepare(posix_file_system(), arguments.options);
+  progress.finish();
+  if (arguments.json) {
+    print_json(to_json(result));
+  } else {
+    print_text(to_text(result));
+  }
+  return exit_ok;
+}
+
+void add_prepare(CLI::App& data, Action& action) {
+  const auto arguments = std::make_shared<PrepareArguments>();
+  data::PrepareOptions& options = arguments->options;
+  CLI::App* command = data.add_subcommand("prepare", "Turn text into a corpus to train on");
+  command->add_option("SRC", options.sources, "Text files, JSON lines (.gz, .zst too) or folders")
+      ->required();
+  command->add_option("--out", options.prefix, "Write PREFIX.bin, PREFIX.idx, ...")
+      ->required()
+      ->type_name("PREFIX");
+  command->add_option("--tokenizer", options.tokenizer, "byte, char, or a .tokenizer.json file")
+      ->capture_default_str();
+  command->add_option("--holdout", options.holdout_share,
+                      "Share held out for validation, into PREFIX-validation; 0.05 is 5%");
+  command
+      ->add_option("--split", arguments->split,
+                   "How to hold out: documents, tail (of the text), auto")
+      ->capture_default_str();
+  command->add_option("--split-seed", options.split_seed, "Selects which documents");
+  command
+      ->add_option("--include", options.include,
+                   "Suffixes wanted from folders, such as .txt,.md; default all")
+      ->delimiter(',');
+  command->add_option("--key", options.json_key, "Key of the text in JSON lines")
+      ->capture_default_str();
+  command->add_option("--threads", options.threads, "Threads; 0: one per core")
+      ->capture_default_str()
+      ->check(at_least(0));
+  command->add_flag("--overwrite", options.overwrite, "Replace a corpus of this name");
+  command->add_option("--licence,--license", options.licence, "Recorded with the corpus");
+  command->add_option("--data-class", options.data_class, "Recorded with the corpus");
+  add_json_option(*command, arguments->json);
+  command->footer(
+      "Example:\n  tutti data prepare books/ --out corpora/books --tokenizer byte --holdout 0.05");
+  command->callback([arguments, &action] { action = [arguments] { return prepare(*arguments); }; });
+}
+
+struct InspectArguments {
+  std::string prefix;
+  data::InspectOptions options;
+  bool quick = false;
+  bool json = false;
+};
+
+Json to_json(const data::CorpusInspection& corpus) {
+  Json checks = Json::array();
+  for (const data::CorpusCheck& check : corpus.checks) {
+    checks.push_back({{"name", check.name}, {"ok", check.ok}, {"detail", check.detail}});
+  }
+  Json json = {{"prefix", corpus.prefix},
+               {"dtype", dtype_name(corpus.dtype)},
+               {"documents", corpus.documents},
+               {"sequences", corpus.sequences},
+               {"tokens", corpus.tokens},
+               {"bin_bytes", corpus.bin_bytes},
+               {"idx_bytes", corpus.idx_bytes},
+               {"shortest_document_tokens", corpus.shortest_document},
+               {"longest_document_tokens", corpus.longest_document},
+               {"mean_document_tokens", corpus.mean_document},
+               {"tokenizer", corpus.tokenizer},
+               {"vocabulary", corpus.vocabulary},
+               {"sample", corpus.sample_text},
+               {"checks", std::move(checks)},
+               {"ok", corpus.ok}};
+  if (corpus.largest_id) json["largest_id"] = *corpus.largest_id;
+  if (corpus.meta) json["meta"] = data::corpus_meta_json(*corpus.meta);
+  return json;
+}
+
+std::string to_text(const data::CorpusInspection& corpus) {
+  const auto count = [](int64_t value) { return format_count(static_cast<double>(value)); };
+  std::string text;
+  text +=
+      fmt::format("corpus      {} ({} as {})\n", corpus.prefix,
+                  format_bytes(static_cast<double>(corpus.bin_bytes)), dtype_name(corpus.dtype));
+  text += fmt::format("documents   {}, of {} to {} tokens, {} on average\n",
+                      count(corpus.documents), count(corpus.shortest_document),
+                      count(corpus.longest_document), format_count(corpus.mean_document));
+  text += fmt::format("tokens      {}\n", count(corpus.tokens));
+  text += corpus.tokenizer.empty()
+              ? std::string("tokenizer   unknown: no .tokenizer.json beside the corpus\n")
+              : fmt::format("tokenizer   {}, vocabulary {}\n", corpus.tokenizer, corpus.vocabulary);
+  if (corpus.meta) text += fmt::format("made        {}\n", corpus.meta->created);
+  for (const data::CorpusCheck& check : corpus.checks) {
+    text +=
+        fmt::format("check       {} {}: {}\n", check.ok ? "ok" : "BAD", check.name, check.detail);
+  }
+  if (!corpus.sample_text.empty()) text += "\n" + printable(corpus.sample_text) + "\n";
+  return text;
+}
+
+int inspect(InspectArguments arguments) {
+  arguments.options.verify = !arguments.quick;
+  const data::CorpusInspection corpus =
+      data::inspect_corpus(posix_file_system(), arguments.prefix, arguments.options);
+  if (arguments.json) {
+    print_json(to_json(corpus));
+  } else {
+    print_text(to_text(corpus));
+  }
+  return corpus.ok ? exit_ok : exit_failed;
+}
+
+void add_inspect(CLI::App& data, Action& action) {
+  const auto arguments = std::make_shared<InspectArguments>();
+  CLI::App* command =
+      data.add_subcommand("inspect", "Show counts, checks and a sample of a corpus");
+  command->add_option("PREFIX", arguments->prefix, "The corpus: PREFIX.bin and PREFIX.idx")
+      ->required();
+  command->add_option("--sample", arguments->options.sample_tokens, "Tokens of the sample")
+      ->capture_default_str()
+      ->check(at_least(0));
+  command->add_option("--first", arguments->options.sample_first, "Token the sample starts at")
+      ->capture_default_str()
+      ->check(at_least(0));
+  command->add_flag("--quick", arguments->quick, "Do not read all of PREFIX.bin");
+  add_json_option(*command, arguments->json);
+  command->footer(
+      "Exit code 1 when a check fails.\n\nExample:\n  tutti data inspect corpora/books");
+  command->callback([arguments, &action] { action = [arguments] { return inspect(*arguments); }; });
+}
+
+}  // namespace
+
+void add_data(CLI::App& app, Action& action) {
+  CLI::App* data = app.add_subcommand("data", "Prepare and inspect corpora");
+  data->require_subcommand(1);
+  add_prepare(*data, action);
+  add_inspect(*data, action);
+  data->footer("Example:\n  tutti data prepare books/ --out corpora/books --holdout 0.05");
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,25 @@
+// Where the recipes and model presets are that a user may call by name.
+//
+// Searched in this order: $TUTTI_HOME; share/tutti beside the folder of the program (an
+// installation); the folder of the program and those above it (a source tree); the current folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/base/file.h"
+
+namespace tutti::cli {
+
+// The folders above that exist and hold recipes/, in order.
+std::vector<std::string> home_folders(FileSystem& files);
+
+// recipes/models of the first home; "recipes/models" when there is none, so that the error for a
+// missing preset names a folder.
+std::string models_folder(FileSystem& files);
+
+// The file of a recipe given as a path or as a name ("demo" for recipes/demo.yaml of a home).
+// Throws not_found listing the known names.
+std::string find_recipe(FileSystem& files, const std::string& recipe);
+
+}  // namespace tutti::cli

@@ -1,0 +1,146 @@
+// The program: parses the command line, runs one command, and is the only place that turns what
+// went wrong into a message and an exit code.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/cli/commands.h"
+#include "tutti/cli/common.h"
+#include "tutti_version.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  tutti data prepare my_texts/ --out mine --tokenizer byte --holdout 0.05
+  tutti train demo data.train=mine data.validation=mine-validation
+  tutti generate runs/demo-20260131-120000 --prompt "Once"
+
+Every command has --help with an example, and --json for scripts.
+
+Exit codes:
+  0      done
+  1      failed; a retry may help (disk full, damaged file, no permission)
+  2      the command, recipe or a path in it is wrong; a retry will not help
+  75     stopped before the end with everything saved: start the same command again
+  93     training diverged; do not restart
+  128+n  ended by signal n)";
+
+// The commands named on the command line so far: "tutti data prepare".
+std::string command_path(const CLI::App& app) {
+  std::string path = app.get_name();
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    path += " " + at->get_name();
+  }
+  return path;
+}
+
+// "tutti trian": the first word that is no command, and what it may have meant.
+std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* at = &app;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto commands = at->get_subcommands([](const CLI::App*) { return true; });
+    if (commands.empty() || starts_with(word, "-")) return {};
+    std::vector<std::string> names;
+    const CLI::App* next = nullptr;
+    for (const CLI::App* command : commands) {
+      names.push_back(command->get_name());
+      if (command->get_name() == word) next = command;
+    }
+    if (next == nullptr) {
+      const std::string suggestion = nearest_word(word, names);
+      return fmt::format("no command '{}'{} commands: {}", word,
+                         suggestion.empty() ? ";" : "; did you mean '" + suggestion + "'?",
+                         join(names, ", "));
+    }
+    at = next;
+  }
+  return {};
+}
+
+int report(const Json& error, const std::string& message, int code, bool json) {
+  std::fflush(stdout);
+  print_message("tutti: error: " + message + "\n");
+  if (json) {
+    Json object = {{"error", error}, {"exit_code", code}};
+    object["error"]["message"] = message;
+    print_json(object);
+  }
+  return code;
+}
+
+int run_action(const Action& action, bool json) {
+  try {
+    const int code = action();
+    flush_output();
+    return code;
+  } catch (const Error& error) {
+    return report({{"kind", error_kind_name(error.kind())}}, error.what(), exit_code(error.kind()),
+                  json);
+  } catch (const Interrupted& interrupted) {
+    return report({{"kind", "interrupted"}},
+                  fmt::format("stopped by signal {}", interrupted.signal), 128 + interrupted.signal,
+                  json);
+  } catch (const std::bad_alloc&) {
+    return report({{"kind", "no_memory"}},
+                  "out of memory; make the model or batch smaller, or use a larger machine",
+                  exit_failed, json);
+  } catch (const std::system_error& error) {
+    return report({{"kind", "io"}}, error.what(), exit_failed, json);
+  } catch (const std::exception& error) {
+    return report({{"kind", "internal"}}, std::string("unexpected: ") + error.what(), exit_failed,
+                  json);
+  }
+}
+
+int main_with(int argc, char** argv) {
+  CLI::App app("Tutti trains large language models to a target loss.", "tutti");
+  app.set_version_flag("--version", "tutti " TUTTI_VERSION);
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(32);
+
+  Action action;
+  add_data(app, action);
+  add_train(app, action);
+  add_eval(app, action);
+  add_generate(app, action);
+  add_checkpoint(app, action);
+  add_bench(app, action);
+
+  bool json = false;
+  for (int i = 1; i < argc; ++i) json = json || std::string(argv[i]) == "--json";
+  if (argc == 1) {
+    print_message(app.help());
+    return exit_usage;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    app.exit(success, std::cout, std::cerr);
+    return exit_ok;
+  } catch (const CLI::ParseError& error) {
+    std::string message = unknown_command(app, argc, argv);
+    if (message.empty()) message = error.what();
+    return report({{"kind", "usage"}},
+                  fmt::format("{}\n  see '{} --help'", message, command_path(app)), exit_usage,
+                  json);
+  }
+  return run_action(action, json);
+}
+
+}  // namespace
+}  // namespace tutti::cli
+
+int main(int argc, char** argv) { return tutti::cli::main_with(argc, argv); }

@@ -1,0 +1,55 @@
+#include "tutti/cli/resume.h"
+
+#include <map>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+
+namespace tutti::cli {
+namespace {
+
+bool may_change(const std::string& key) {
+  for (const char* free : {"train.steps", "train.target_loss", "data.validation"}) {
+    if (key == free) return true;
+  }
+  for (const char* section : {"checkpoint.", "evaluate.", "run."}) {
+    if (starts_with(key, section)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// The recipe's own YAML is regular: two spaces of indentation per level, one key per line.
+std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& recipe) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  std::vector<std::string> path;
+  const std::string yaml = spec::to_yaml(recipe);
+  for (const std::string_view line : split(yaml, '\n')) {
+    const size_t indent = line.find_first_not_of(' ');
+    const size_t colon = line.find(':');
+    if (indent == std::string_view::npos || colon == std::string_view::npos) continue;
+    path.resize(indent / 2);
+    path.emplace_back(line.substr(indent, colon - indent));
+    const std::string_view value = trim(line.substr(colon + 1));
+    if (!value.empty()) pairs.emplace_back(join(path, "."), value);
+  }
+  return pairs;
+}
+
+void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
+                     const std::string& run_folder) {
+  std::map<std::string, std::string> before;
+  for (const auto& [key, value] : flatten(stored)) before[key] = value;
+  for (const auto& [key, value] : flatten(wanted)) {
+    const auto found = before.find(key);
+    if (may_change(key) || (found != before.end() && found->second == value)) continue;
+    fail(ErrorKind::usage,
+         "{}: the run in '{}' was started with {}, not {}; it can go on with other train.steps, "
+         "train.target_loss, data.validation, checkpoint.*, evaluate.* and run.* only. For "
+         "anything else start a new run: another --run or run.name",
+         key, run_folder, found == before.end() ? "none" : found->second, value);
+  }
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,21 @@
+// The tokenizer of a run: kept in its folder, so that the run can be used without its corpus.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tutti/base/file.h"
+#include "tutti/data/tokenizer.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::cli {
+
+// Copies the tokenizer of the training corpus to RUN/tokenizer.json. Does nothing when the corpus
+// has none. Throws usage when it has more tokens than the model's vocabulary.
+void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::string& run_folder);
+
+// RUN/tokenizer.json, or else that of the training corpus. Throws not_found when neither exists.
+std::unique_ptr<data::Tokenizer> find_tokenizer(FileSystem& files, const spec::Recipe& recipe,
+                                                const std::string& run_folder);
+
+}  // namespace tutti::cli

@@ -1,0 +1,70 @@
+#include "tutti/cli/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tutti/base/error.h"
+#include "tutti/base/memory_file.h"
+#include "tutti/data/byte_tokenizer.h"
+
+namespace tutti::cli {
+namespace {
+
+spec::Recipe recipe(int vocabulary) {
+  return spec::parse_recipe(
+      fmt::format("model: {{layers: 1, hidden: 32, heads: 2, vocabulary: {}, context: 16}}\n"
+                  "data: {{train: corpora/c}}\n",
+                  vocabulary),
+      "test", {}, "");
+}
+
+void write_tokenizer(FileSystem& files, const std::string& path) {
+  files.create_directories(parent_path(path));
+  write_file_atomic(files, path, dump_json(data::tokenizer_json(data::ByteTokenizer())));
+}
+
+TEST(Tokenizer, IsKeptWithTheRunAndOutlivesTheCorpus) {
+  MemoryFileSystem files;
+  write_tokenizer(files, "corpora/c.tokenizer.json");
+  keep_tokenizer(files, recipe(257), "runs/r");
+  files.remove_tree("corpora");
+  EXPECT_EQ(find_tokenizer(files, recipe(257), "runs/r")->name(), "byte");
+}
+
+TEST(Tokenizer, IsOtherwiseThatOfTheCorpus) {
+  MemoryFileSystem files;
+  write_tokenizer(files, "corpora/c.tokenizer.json");
+  EXPECT_EQ(find_tokenizer(files, recipe(300), "runs/r")->vocabulary_size(), 257);
+}
+
+TEST(Tokenizer, ACorpusWithoutOneTrainsButDoesNotGenerate) {
+  MemoryFileSystem files;
+  keep_tokenizer(files, recipe(257), "runs/r");
+  EXPECT_FALSE(files.exists("runs/r"));
+  try {
+    find_tokenizer(files, recipe(257), "runs/r");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::not_found);
+    const std::string message = error.what();
+    EXPECT_NE(message.find("runs/r/tokenizer.json"), std::string::npos) << message;
+    EXPECT_NE(message.find("corpora/c.tokenizer.json"), std::string::npos) << message;
+  }
+}
+
+TEST(Tokenizer, TooSmallAVocabularyIsRefusedWithTheRightOne) {
+  MemoryFileSystem files;
+  write_tokenizer(files, "corpora/c.tokenizer.json");
+  try {
+    keep_tokenizer(files, recipe(100), "runs/r");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find("set model.vocabulary=257"), std::string::npos);
+  }
+  EXPECT_FALSE(files.exists("runs/r"));
+}
+
+}  // namespace
+}  // namespace tutti::cli

@@ -1,0 +1,166 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/signals.h"
+#include "tutti/base/text.h"
+#include "tutti/base/units.h"
+#include "tutti/checkpoint/reader.h"
+#include "tutti/cli/commands.h"
+#include "tutti/cli/common.h"
+#include "tutti/cli/home.h"
+#include "tutti/cli/resume.h"
+#include "tutti/cli/tokenizer.h"
+#include "tutti/spec/flops.h"
+#include "tutti/spec/memory.h"
+#include "tutti/telemetry/jsonl.h"
+#include "tutti/telemetry/sink.h"
+#include "tutti/telemetry/tensorboard.h"
+#include "tutti/telemetry/terminal.h"
+#include "tutti/train/run_folder.h"
+#include "tutti/train/session.h"
+
+namespace tutti::cli {
+namespace {
+
+struct TrainArguments {
+  std::string target;
+  std::vector<std::string> overrides;
+  std::string run;
+  int64_t trace_steps = 0;
+  int64_t stop_after_step = 0;
+  int64_t processes = 1;
+  bool json = false;
+};
+
+struct Plan {
+  spec::Recipe recipe;
+  std::string run_folder;
+};
+
+spec::Recipe read_recipe(FileSystem& files, const std::string& path,
+                         const std::vector<std::string>& overrides) {
+  return spec::parse_recipe(read_file(files, path), path, overrides, models_folder(files));
+}
+
+// "runs/NAME" for a named run, else "runs/RECIPE-TIME".
+std::string default_run_folder(const spec::Recipe& recipe, const std::string& path) {
+  if (!recipe.run.name.empty()) return join_path("runs", recipe.run.name);
+  std::string stem(base_name(path));
+  if (const size_t dot = stem.find_last_of('.'); dot != std::string::npos) stem.resize(dot);
+  return join_path("runs", stem + "-" + format_utc_compact(wall_seconds()));
+}
+
+Plan make_plan(FileSystem& files, const TrainArguments& arguments) {
+  Plan plan;
+  const bool is_run =
+      files.is_directory(arguments.target) && files.exists(train::recipe_path(arguments.target));
+  const std::string path =
+      is_run ? train::recipe_path(arguments.target) : find_recipe(files, arguments.target);
+  plan.recipe = read_recipe(files, path, arguments.overrides);
+  if (is_run && !arguments.run.empty() && arguments.run != arguments.target) {
+    fail(ErrorKind::usage, "--run: '{}' is not the run to resume, '{}'; drop one of the two",
+         arguments.run, arguments.target);
+  }
+  if (is_run) {
+    plan.run_folder = arguments.target;
+  } else {
+    plan.run_folder = arguments.run.empty() ? default_run_folder(plan.recipe, path) : arguments.run;
+  }
+  const std::string stored = train::recipe_path(plan.run_folder);
+  // Until its first checkpoint a run has nothing that another recipe could spoil.
+  if (files.exists(stored) &&
+      !checkpoint::list_checkpoints(files, train::checkpoints_path(plan.run_folder)).empty()) {
+    check_resumable(read_recipe(files, stored, {}), plan.recipe, plan.run_folder);
+  }
+  if (plan.recipe.run.name.empty()) plan.recipe.run.name = base_name(plan.run_folder);
+  return plan;
+}
+
+void print_plan(const Plan& plan, int64_t memory_bytes) {
+  const spec::Recipe& recipe = plan.recipe;
+  const auto parameters = static_cast<double>(spec::param_table(recipe.model).count());
+  const double flops = spec::model_flops_per_token(recipe.model, recipe.batch.sequence);
+  const auto tokens = static_cast<double>(recipe.batch.global * recipe.batch.sequence);
+  print_message(spec::to_yaml(recipe));
+  print_message(format_pairs({{"parameters", format_count(parameters)},
+                              {"FLOPs per token", format_count(flops)},
+                              {"tokens per step", format_count(tokens)},
+                              {"memory map", format_bytes(static_cast<double>(memory_bytes))},
+                              {"run folder", plan.run_folder}}));
+}
+
+int run_train(const TrainArguments& arguments) {
+  FileSystem& files = posix_file_system();
+  if (arguments.processes != 1) {
+    fail(arguments.processes < 1 ? ErrorKind::usage : ErrorKind::unsupported,
+         "--nproc: {} processes; this version trains in one process, on all cores of the machine",
+         arguments.processes);
+  }
+  const Plan plan = make_plan(files, arguments);
+  spec::check_executable(plan.recipe);
+  const int64_t memory_bytes = spec::memory_map(plan.recipe).total_bytes();
+  check_memory(memory_bytes);
+  print_plan(plan, memory_bytes);
+  keep_tokenizer(files, plan.recipe, plan.run_folder);
+
+  install_signal_handlers();
+  telemetry::Telemetry telemetry;
+  files.create_directories(plan.run_folder);
+  telemetry.add(std::make_unique<telemetry::TerminalSink>());
+  telemetry.add(
+      std::make_unique<telemetry::JsonLinesSink>(files, train::events_path(plan.run_folder)));
+  telemetry.add(std::make_unique<telemetry::TensorBoardSink>(files, plan.run_folder));
+  train::SessionOptions options;
+  options.run_folder = plan.run_folder;
+  options.trace_steps = arguments.trace_steps;
+  options.stop_after_step = arguments.stop_after_step;
+  const train::Summary summary = train::run_session(plan.recipe, options, files, telemetry);
+  telemetry.flush();
+  if (arguments.json) {
+    print_message(train::format_summary(summary));
+    print_json(train::to_json(summary));
+  } else {
+    print_text(train::format_summary(summary));
+  }
+  return summary.exit_code;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Action& action) {
+  const auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command = app.add_subcommand("train", "Train a model, or go on with a run");
+  command
+      ->add_option("RECIPE", arguments->target,
+                   "Recipe file, name of a recipe, or run folder to resume")
+      ->required();
+  command->add_option("KEY=VALUE", arguments->overrides, "Keys of the recipe to set");
+  command->add_option("--run", arguments->run, "Run folder; default runs/NAME")
+      ->type_name("FOLDER");
+  command
+      ->add_option("--trace", arguments->trace_steps,
+                   "Record this many steps into trace.json (Perfetto)")
+      ->check(at_least(0));
+  command
+      ->add_option("--stop-after", arguments->stop_after_step,
+                   "Save and stop after this step; exit code 75")
+      ->check(at_least(0))
+      ->type_name("STEP");
+  command->add_option("--nproc", arguments->processes, "Processes on this machine (1 for now)");
+  add_json_option(*command, arguments->json);
+  command->footer(
+      "A run that was interrupted goes on by itself: give the same command with its run.name or\n"
+      "--run again, or just the run folder. Ctrl-C or SIGTERM saves and stops (exit code 75),\n"
+      "SIGUSR1 saves and goes on.\n\n"
+      "Examples:\n"
+      "  tutti train demo\n"
+      "  tutti train recipes/gpt2-124m.yaml data.train=corpora/books train.steps=1000\n"
+      "  tutti train runs/demo-20260131-120000 train.steps=4000");
+  command->callback(
+      [arguments, &action] { action = [arguments] { return run_train(*arguments); }; });
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,42 @@
+// One allocation that holds many tensors at offsets that spec::MemoryMap chose.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tutti::engine {
+
+enum class ArenaKind {
+  host,  // private memory of this process, in huge pages where the system grants them
+};
+
+// Zero-filled at creation. Bytes are aligned to 4096; offsets of tensors to kArenaAlignment.
+inline constexpr int64_t kArenaAlignment = 256;
+
+class Arena {
+ public:
+  Arena(std::string name, int64_t bytes, ArenaKind kind = ArenaKind::host);
+  ~Arena();
+  Arena(Arena&&) noexcept;
+  Arena& operator=(Arena&&) noexcept;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  const std::string& name() const { return name_; }
+  int64_t bytes() const { return bytes_; }
+  void* data() const { return data_; }
+
+  // The range [offset, offset + bytes); aborts when it is outside or misaligned.
+  void* at(int64_t offset, int64_t bytes) const;
+
+  // Fills a range with a pattern that reads as NaN in f32 and bf16 and as an impossible token, so
+  // that a read of freed memory shows (tests).
+  void poison(int64_t offset, int64_t bytes) const;
+
+ private:
+  std::string name_;
+  int64_t bytes_ = 0;
+  void* data_ = nullptr;
+};
+
+}  // namespace tutti::engine

@@ -1,0 +1,277 @@
+// Causal attention on the CPU, forward: FlashAttention (Dao et al. 2022) by tiles of kTile queries
+// and kTile keys. A task takes a few query tiles that share key heads, walks over the keys once,
+// and keeps the running maximum, sum and output of each query in its scratch memory.
+#include "tutti/engine/cpu/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tutti/base/check.h"
+#include "tutti/engine/cpu/kernels.h"
+#include "tutti/engine/cpu/parallel.h"
+#include "tutti/engine/cpu/record.h"
+
+namespace tutti::engine {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634;
+constexpr int64_t kQueryTilesPerTask = 4;  // share the packed keys and values
+
+// One tile of queries of one head, and its running softmax.
+struct QueryTile {
+  int64_t head = 0;
+  int64_t first = 0;  // query of its first row
+  int64_t rows = 0;
+  uint32_t* q = nullptr;     // [kTile][padded D words]
+  float* out = nullptr;      // [kTile][padded D]
+  float* row_max = nullptr;  // [kTile]
+  float* row_sum = nullptr;  // [kTile][kSumLanes]
+};
+
+struct Scratch {
+  QueryTile tiles[kQueryTilesPerTask];
+  uint32_t* keys = nullptr;    // [padded D words][kTile]
+  uint32_t* spare = nullptr;   // [kTile][padded D words]
+  uint32_t* values = nullptr;  // [kTile words][padded D]
+  float* scores = nullptr;     // [kTile][kTile]
+  uint32_t* p = nullptr;       // [kTile][kTile words]
+};
+
+Scratch carve(Carver& carver, int64_t head_dim, int64_t tiles, int64_t elements_per_word) {
+  const int64_t padded = padded_columns(head_dim);
+  const int64_t words = padded / elements_per_word;
+  Scratch s;
+  for (int64_t i = 0; i < tiles; ++i) {
+    s.tiles[i].q = carver.take<uint32_t>(kTile * words);
+    s.tiles[i].out = carver.take<float>(kTile * padded);
+    s.tiles[i].row_max = carver.take<float>(kTile);
+    s.tiles[i].row_sum = carver.take<float>(kTile * kSumLanes);
+  }
+  s.keys = carver.take<uint32_t>(words * kTile);
+  s.spare = carver.take<uint32_t>(kTile * words);
+  s.values = carver.take<uint32_t>(kTile / elements_per_word * padded);
+  s.scores = carver.take<float>(kTile * kTile);
+  s.p = elements_per_word == 1 ? reinterpret_cast<uint32_t*>(s.scores)
+                               : carver.take<uint32_t>(kTile * kTile / elements_per_word);
+  return s;
+}
+
+// How query tiles are grouped into tasks. The grouping changes speed only.
+struct Tasks {
+  int64_t heads_per_task = 1, head_chunks = 1;  // of the A/K heads of one key head
+  int64_t blocks_per_task = 1, block_chunks = 1;
+  int64_t count = 0;
+};
+
+Tasks plan_tasks(const Attend& args) {
+  const int64_t group = args.heads / args.kv_heads;
+  const int64_t blocks = (args.queries + kTile - 1) / kTile;
+  Tasks t;
+  t.heads_per_task = std::min(group, kQueryTilesPerTask);
+  t.head_chunks = (group + t.heads_per_task - 1) / t.heads_per_task;
+  const int64_t chunks = args.batch * args.kv_heads * t.head_chunks;
+  // Whole columns of tasks at a time, unless that leaves too few tasks to share out evenly.
+  t.blocks_per_task = std::min(blocks, kQueryTilesPerTask / t.heads_per_task);
+  const auto blocks_of = [&](int64_t per_task) { return (blocks + per_task - 1) / per_task; };
+  while (t.blocks_per_task > 1 &&
+         chunks * blocks_of(t.blocks_per_task) < 4 * int64_t{thread_count()}) {
+    t.blocks_per_task /= 2;
+  }
+  t.block_chunks = blocks_of(t.blocks_per_task);
+  t.count = chunks * t.block_chunks;
+  return t;
+}
+
+void start(const Attend& args, const TileOps& ops, int64_t sequence, QueryTile& tile) {
+  const int64_t padded = padded_columns(args.head_dim);
+  ops.pack_rows(
+      head_rows(args.q, sequence * args.queries + tile.first, tile.rows, tile.head, args.head_dim),
+      tile.q);
+  std::fill_n(tile.out, tile.rows * padded, 0.0F);
+  std::fill_n(tile.row_max, tile.rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(tile.row_sum, tile.rows * kSumLanes, 0.0F);
+}
+
+// Adds the packed keys and values [key, key + keys) to a tile.
+void add_keys(const Attend& args, const TileOps& ops, const Scratch& s, const QueryTile& tile,
+              int64_t key, int64_t keys) {
+  const int64_t position = args.past + tile.first;  // of the tile's first row
+  if (key >= position + tile.rows) return;
+  const bool diagonal = key == position;
+  const int64_t padded = padded_columns(args.head_dim);
+  const int64_t per_word = ops.elements_per_word;
+
+  TileProduct scores;
+  scores.c = s.scores;
+  scores.ldc = kTile;
+  scores.a = tile.q;
+  scores.a_row = padded / per_word;
+  scores.a_depth = 1;
+  scores.b = s.keys;
+  scores.ldb = kTile;
+  scores.rows = tile.rows;
+  scores.cols = round_up(keys, 16);
+  scores.depth = (args.head_dim + per_word - 1) / per_word;
+  scores.skip = diagonal ? Skip::columns_after_row : Skip::nothing;
+  ops.multiply(scores);
+
+  SoftmaxTile softmax;
+  softmax.mask = {tile.rows, keys, position - key + 1};
+  softmax.scores = s.scores;
+  softmax.log2_scale = static_cast<float>(static_cast<double>(args.scale) * kLog2E);
+  softmax.row_max = tile.row_max;
+  softmax.row_sum = tile.row_sum;
+  softmax.out = tile.out;
+  softmax.out_cols = padded;
+  softmax.p = s.p;
+  ops.softmax(softmax);
+
+  TileProduct out;
+  out.c = tile.out;
+  out.ldc = padded;
+  out.a = s.p;
+  out.a_row = kTile / per_word;
+  out.a_depth = 1;
+  out.b = s.values;
+  out.ldb = padded;
+  out.rows = tile.rows;
+  out.cols = padded;
+  out.depth = (keys + per_word - 1) / per_word;
+  out.accumulate = true;
+  out.skip = diagonal ? Skip::depth_after_row : Skip::nothing;
+  ops.multiply(out);
+}
+
+void finish(const Attend& args, const TileOps& ops, int64_t sequence, const QueryTile& tile) {
+  float factors[kTile];
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    float sum = 0;
+    for (int64_t i = 0; i < kSumLanes; ++i) sum += tile.row_sum[r * kSumLanes + i];
+    factors[r] = 1.0F / sum;
+    if (args.lse) {
+      args.lse.as<float>()[(sequence * args.heads + tile.head) * args.queries + tile.first + r] =
+          tile.row_max[r] * args.scale + std::log(sum);
+    }
+  }
+  const TileSource to = head_rows(args.out, sequence * args.queries + tile.first, tile.rows,
+                                  tile.head, args.head_dim);
+  ops.store(tile.out, padded_columns(args.head_dim), factors, tile.rows, args.head_dim,
+            const_cast<void*>(to.data), args.out.ld);
+}
+
+// Starts loading rows that will be packed next. Rows of one head lie far apart, often on a page
+// each, where the hardware does not look ahead.
+void prefetch(const TileSource& source, DType dtype) {
+  const char* row = static_cast<const char*>(source.data);
+  const int64_t bytes = source.cols * dtype_bytes(dtype);
+  for (int64_t r = 0; r < source.rows; ++r, row += source.ld * dtype_bytes(dtype)) {
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
+  }
+}
+
+void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratch& s,
+              int64_t index) {
+  const int64_t group = args.heads / args.kv_heads;
+  // The last queries see the most keys: they come first, small tasks fill the gaps at the end.
+  const int64_t chunks = args.batch * args.kv_heads * tasks.head_chunks;
+  const int64_t block_chunk = tasks.block_chunks - 1 - index / chunks;
+  const int64_t head_chunk = index % tasks.head_chunks;
+  const int64_t kv_head = index / tasks.head_chunks % args.kv_heads;
+  const int64_t sequence = index % chunks / tasks.head_chunks / args.kv_heads;
+
+  int64_t tiles = 0;
+  int64_t keys_end = 0;
+  for (int64_t h = 0; h < tasks.heads_per_task; ++h) {
+    const int64_t member = head_chunk * tasks.heads_per_task + h;
+    if (member >= group) break;
+    for (int64_t b = 0; b < tasks.blocks_per_task; ++b) {
+      const int64_t first = (block_chunk * tasks.blocks_per_task + b) * kTile;
+      if (first >= args.queries) break;
+      QueryTile& tile = s.tiles[tiles++];
+      tile.head = kv_head * group + member;
+      tile.first = first;
+      tile.rows = std::min(kTile, args.queries - first);
+      keys_end = std::max(keys_end, args.past + first + tile.rows);
+      start(args, ops, sequence, tile);
+    }
+  }
+  for (int64_t key = 0; key < keys_end; key += kTile) {
+    const int64_t keys = std::min(kTile, keys_end - key);
+    const int64_t row = sequence * args.key_capacity + key;
+    ops.pack_columns(head_rows(args.keys, row, keys, kv_head, args.head_dim), s.spare, s.keys);
+    ops.pack_depth(head_rows(args.values, row, keys, kv_head, args.head_dim), s.values);
+    const int64_t ahead = std::min(kTile, keys_end - key - keys);
+    prefetch(head_rows(args.keys, row + keys, ahead, kv_head, args.head_dim), args.keys.dtype);
+    prefetch(head_rows(args.values, row + keys, ahead, kv_head, args.head_dim), args.values.dtype);
+    for (int64_t i = 0; i < tiles; ++i) add_keys(args, ops, s, s.tiles[i], key, keys);
+  }
+  for (int64_t i = 0; i < tiles; ++i) finish(args, ops, sequence, s.tiles[i]);
+}
+
+}  // namespace
+
+float attention_scale(float scale, int64_t head_dim) {
+  TUTTI_CHECK(scale >= 0, "attention: scale {} is negative", scale);
+  return scale > 0 ? scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
+void check_attention_heads(int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  TUTTI_CHECK(kv_heads > 0 && heads % kv_heads == 0, "attention: {} heads on {} key/value heads",
+              heads, kv_heads);
+  TUTTI_CHECK(head_dim > 0, "attention: head size {}", head_dim);
+}
+
+void check_attention_matrix(const char* name, const Matrix& matrix, int64_t rows, int64_t cols,
+                            DType dtype) {
+  TUTTI_CHECK(matrix.rows == rows && matrix.cols == cols && matrix.dtype == dtype,
+              "attention: {} is {} [{}, {}], should be {} [{}, {}]", name, dtype_name(matrix.dtype),
+              matrix.rows, matrix.cols, dtype_name(dtype), rows, cols);
+}
+
+void attend(CpuStream& stream, const Attend& args) {
+  if (args.batch == 0 || args.queries == 0 || args.heads == 0) return;
+  const TileOps& ops = tile_ops(args.q.dtype);
+  const Tasks tasks = plan_tasks(args);
+  const int64_t tiles = tasks.heads_per_task * tasks.blocks_per_task;
+  Carver measure(nullptr);
+  carve(measure, args.head_dim, tiles, ops.elements_per_word);
+  char* scratch = static_cast<char*>(stream.scratch(measure.bytes() * thread_count()));
+  parallel_tasks(tasks.count, [&](int64_t index, int thread) {
+    Carver carver(scratch + measure.bytes() * thread);
+    Scratch s = carve(carver, args.head_dim, tiles, ops.elements_per_word);
+    run_task(args, ops, tasks, s, index);
+  });
+}
+
+void cpu_attention_forward(Stream& stream, const AttentionForwardArgs& args) {
+  const double begin = begin_op(stream);
+  const int64_t b = args.batch, t = args.sequence, a = args.heads, k = args.kv_heads;
+  const int64_t d = args.head_dim;
+  if (b * t * a * d == 0) return;
+  check_attention_heads(a, k, d);
+  check_attention_matrix("qkv", args.qkv, b * t, (a + 2 * k) * d, args.qkv.dtype);
+  check_attention_matrix("out", args.out, b * t, a * d, args.qkv.dtype);
+  TUTTI_CHECK(!args.lse || args.lse.count == b * a * t, "attention: lse has {} elements, not {}",
+              args.lse.count, b * a * t);
+  Attend work;
+  work.batch = b;
+  work.queries = work.key_capacity = t;
+  work.heads = a;
+  work.kv_heads = k;
+  work.head_dim = d;
+  work.scale = attention_scale(args.scale, d);
+  work.q = args.qkv.slice_cols(0, a * d);
+  work.keys = args.qkv.slice_cols(a * d, k * d);
+  work.values = args.qkv.slice_cols((a + k) * d, k * d);
+  work.out = args.out;
+  work.lse = args.lse;
+  attend(cpu_stream(stream), work);
+  const double bytes = static_cast<double>(args.qkv.bytes() + args.out.bytes()) +
+                       static_cast<double>(args.lse ? args.lse.bytes() : 0);
+  record(stream, "attention_forward", {b, t, a, k, d},
+         2.0 * static_cast<double>(b * a) * static_cast<double>(t * t) * static_cast<double>(d),
+         bytes, begin);
+}
+
+}  // namespace tutti::engine

@@ -1,0 +1,356 @@
+// Causal attention on the CPU, backward (Dao et al. 2022, algorithm 4): probabilities are computed
+// again from the scores and the saved log-sum-exp. Per tile, with S = Q K^T and l = lse:
+//   P = exp(scale S - l)      dV += P^T dO      dP = dO V^T
+//   dS = P * (dP - delta)     dQ += scale dS K  dK += scale dS^T Q     delta = rowsum(dO * O)
+//
+// Ordinarily a task is a key head of a sequence with its query heads: five products per tile, dQ of
+// the task accumulates in scratch memory. Where that gives the threads too little to do, or the
+// scratch would be too large, keys and queries are tasks of their own, and S and dP are computed in
+// both (seven products). Sums run in the same order either way: queries ascending for dK and dV,
+// keys ascending for dQ, so the results are the same bits.
+#include <algorithm>
+
+#include "tutti/base/check.h"
+#include "tutti/engine/cpu/attention.h"
+#include "tutti/engine/cpu/kernels.h"
+#include "tutti/engine/cpu/parallel.h"
+#include "tutti/engine/cpu/record.h"
+
+namespace tutti::engine {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634;
+constexpr int64_t kKeyTiles = 4;  // share the packed queries
+// A thread's dQ: tiles of queries times heads. Beyond it keys and queries are separate tasks.
+constexpr int64_t kMaxQueryGradientBytes = int64_t{16} << 20;
+
+struct Problem {
+  AttentionBackwardArgs args;
+  const TileOps& ops;
+  int64_t group = 1;        // query heads per key head
+  int64_t blocks = 0;       // tiles of a sequence
+  int64_t padded = 0;       // D
+  int64_t depth_words = 0;  // D, without padding
+  int64_t row_words = 0;    // D, padded
+  float scale = 0;
+  Matrix q{}, keys{}, values{}, d_q{}, d_keys{}, d_values{};
+};
+
+// A part of the work of one key head: key tiles [key_begin, key_end) against query tiles
+// [query_begin, query_end) of all its query heads.
+struct Part {
+  int64_t sequence = 0, kv_head = 0;
+  int64_t key_begin = 0, key_end = 0;
+  int64_t query_begin = 0, query_end = 0;
+  bool want_keys = false;     // writes dK and dV of the key tiles: needs all query tiles
+  bool want_queries = false;  // writes dQ of the query tiles: needs all key tiles
+};
+
+struct KeyTile {
+  int64_t rows = 0;
+  uint32_t* keys_by_columns = nullptr;
+  uint32_t* values_by_columns = nullptr;
+  uint32_t* keys_by_depth = nullptr;
+  float* d_keys = nullptr;    // [kTile][padded D]
+  float* d_values = nullptr;  // [kTile][padded D]
+};
+
+struct Scratch {
+  KeyTile key_tiles[kKeyTiles];
+  uint32_t* spare = nullptr;
+  uint32_t* q = nullptr;  // of one query tile
+  uint32_t* q_by_depth = nullptr;
+  uint32_t* d_out = nullptr;
+  uint32_t* d_out_by_depth = nullptr;
+  float* scores = nullptr;  // [kTile][kTile]
+  float* dp = nullptr;
+  uint32_t* p_by_columns = nullptr;
+  uint32_t* ds_by_columns = nullptr;
+  uint32_t* ds_by_rows = nullptr;
+  float* d_q = nullptr;  // [group][query tiles][kTile][padded D]
+};
+
+Scratch carve(Carver& carver, const Problem& p, int64_t query_tiles) {
+  const int64_t packed = kTile * p.row_words;
+  Scratch s;
+  for (KeyTile& tile : s.key_tiles) {
+    tile.keys_by_columns = carver.take<uint32_t>(packed);
+    tile.values_by_columns = carver.take<uint32_t>(packed);
+    tile.keys_by_depth = carver.take<uint32_t>(packed);
+    tile.d_keys = carver.take<float>(kTile * p.padded);
+    tile.d_values = carver.take<float>(kTile * p.padded);
+  }
+  s.spare = carver.take<uint32_t>(packed);
+  s.q = carver.take<uint32_t>(packed);
+  s.q_by_depth = carver.take<uint32_t>(packed);
+  s.d_out = carver.take<uint32_t>(packed);
+  s.d_out_by_depth = carver.take<uint32_t>(packed);
+  s.scores = carver.take<float>(kTile * kTile);
+  s.dp = carver.take<float>(kTile * kTile);
+  if (p.ops.elements_per_word == 1) {
+    s.p_by_columns = reinterpret_cast<uint32_t*>(s.scores);
+    s.ds_by_columns = s.ds_by_rows = reinterpret_cast<uint32_t*>(s.dp);
+  } else {
+    const int64_t words = kTile * kTile / p.ops.elements_per_word;
+    s.p_by_columns = carver.take<uint32_t>(words);
+    s.ds_by_columns = carver.take<uint32_t>(words);
+    s.ds_by_rows = carver.take<uint32_t>(words);
+  }
+  s.d_q = carver.take<float>(p.group * query_tiles * kTile * p.padded);
+  return s;
+}
+
+int64_t tile_rows(const Problem& p, int64_t tile) {
+  return std::min(kTile, p.args.sequence - tile * kTile);
+}
+
+TileSource tile_of(const Problem& p, const Matrix& matrix, int64_t sequence, int64_t tile,
+                   int64_t head) {
+  return head_rows(matrix, sequence * p.args.sequence + tile * kTile, tile_rows(p, tile), head,
+                   p.args.head_dim);
+}
+
+void store_tile(const Problem& p, const float* tile, float factor, const TileSource& to,
+                int64_t ld) {
+  float factors[kTile];
+  std::fill_n(factors, kTile, factor);
+  p.ops.store(tile, p.padded, factors, to.rows, to.cols, const_cast<void*>(to.data), ld);
+}
+
+void load_keys(const Problem& p, const Part& part, int64_t index, uint32_t* spare, KeyTile& tile) {
+  const TileSource keys = tile_of(p, p.keys, part.sequence, index, part.kv_head);
+  const TileSource values = tile_of(p, p.values, part.sequence, index, part.kv_head);
+  tile.rows = keys.rows;
+  p.ops.pack_columns(keys, spare, tile.keys_by_columns);
+  p.ops.pack_columns(values, spare, tile.values_by_columns);
+  if (part.want_queries) p.ops.pack_depth(keys, tile.keys_by_depth);
+  if (part.want_keys) {
+    std::fill_n(tile.d_keys, tile.rows * p.padded, 0.0F);
+    std::fill_n(tile.d_values, tile.rows * p.padded, 0.0F);
+  }
+}
+
+// [query rows, keys]: a row of a query-side matrix times each row of a key-side matrix.
+void multiply_by_keys(const Problem& p, const uint32_t* rows_of, const uint32_t* columns,
+                      int64_t rows, int64_t keys, bool diagonal, float* out) {
+  TileProduct product;
+  product.c = out;
+  product.ldc = kTile;
+  product.a = rows_of;
+  product.a_row = p.row_words;
+  product.a_depth = 1;
+  product.b = columns;
+  product.ldb = kTile;
+  product.rows = rows;
+  product.cols = round_up(keys, 16);
+  product.depth = p.depth_words;
+  product.skip = diagonal ? Skip::columns_after_row : Skip::nothing;
+  p.ops.multiply(product);
+}
+
+// out [keys, D] += weights [query rows, keys]^T * queries [query rows, D].
+void add_to_keys(const Problem& p, const uint32_t* weights, const uint32_t* queries, int64_t rows,
+                 int64_t keys, bool diagonal, float* out) {
+  TileProduct product;
+  product.c = out;
+  product.ldc = p.padded;
+  product.a = weights;
+  product.a_row = 1;
+  product.a_depth = kTile;
+  product.b = queries;
+  product.ldb = p.padded;
+  product.rows = keys;
+  product.cols = p.padded;
+  product.depth = (rows + p.ops.elements_per_word - 1) / p.ops.elements_per_word;
+  product.accumulate = true;
+  product.skip = diagonal ? Skip::depth_before_row : Skip::nothing;
+  p.ops.multiply(product);
+}
+
+// d_q [query rows, D] += ds [query rows, keys] * keys [keys, D].
+void add_to_queries(const Problem& p, const Scratch& s, const KeyTile& tile, int64_t rows,
+                    bool diagonal, float* d_q) {
+  TileProduct product;
+  product.c = d_q;
+  product.ldc = p.padded;
+  product.a = s.ds_by_rows;
+  product.a_row = kTile / p.ops.elements_per_word;
+  product.a_depth = 1;
+  product.b = tile.keys_by_depth;
+  product.ldb = p.padded;
+  product.rows = rows;
+  product.cols = p.padded;
+  product.depth = (tile.rows + p.ops.elements_per_word - 1) / p.ops.elements_per_word;
+  product.accumulate = true;
+  product.skip = diagonal ? Skip::depth_after_row : Skip::nothing;
+  p.ops.multiply(product);
+}
+
+void run_part(const Problem& p, const Part& part, Scratch& s) {
+  const int64_t query_tiles = part.query_end - part.query_begin;
+  const int64_t tile_size = kTile * p.padded;
+  const auto d_q_tile = [&](int64_t member, int64_t i) {
+    return s.d_q + (member * query_tiles + i - part.query_begin) * tile_size;
+  };
+  if (part.want_queries) std::fill_n(s.d_q, p.group * query_tiles * tile_size, 0.0F);
+
+  for (int64_t first = part.key_begin; first < part.key_end; first += kKeyTiles) {
+    const int64_t last = std::min(part.key_end, first + kKeyTiles);
+    for (int64_t j = first; j < last; ++j) {
+      load_keys(p, part, j, s.spare, s.key_tiles[j - first]);
+    }
+    for (int64_t member = 0; member < p.group; ++member) {
+      const int64_t head = part.kv_head * p.group + member;
+      for (int64_t i = std::max(first, part.query_begin); i < part.query_end; ++i) {
+        const TileSource q = tile_of(p, p.q, part.sequence, i, head);
+        const TileSource d_out = tile_of(p, p.args.d_out, part.sequence, i, head);
+        p.ops.pack_rows(q, s.q);
+        p.ops.pack_rows(d_out, s.d_out);
+        if (part.want_keys) {
+          p.ops.pack_depth(q, s.q_by_depth);
+          p.ops.pack_depth(d_out, s.d_out_by_depth);
+        }
+        const int64_t row = (part.sequence * p.args.heads + head) * p.args.sequence + i * kTile;
+        float log2_lse[kTile];
+        for (int64_t r = 0; r < q.rows; ++r) {
+          log2_lse[r] = static_cast<float>(kLog2E * p.args.lse.as<float>()[row + r]);
+        }
+        for (int64_t j = first; j < std::min(last, i + 1); ++j) {
+          const KeyTile& tile = s.key_tiles[j - first];
+          const bool diagonal = i == j;
+          multiply_by_keys(p, s.q, tile.keys_by_columns, q.rows, tile.rows, diagonal, s.scores);
+          multiply_by_keys(p, s.d_out, tile.values_by_columns, q.rows, tile.rows, diagonal, s.dp);
+          GradientTile gradient;
+          gradient.mask = {q.rows, tile.rows, diagonal ? 1 : kTile};
+          gradient.scores = s.scores;
+          gradient.dp = s.dp;
+          gradient.log2_scale = static_cast<float>(static_cast<double>(p.scale) * kLog2E);
+          gradient.log2_lse = log2_lse;
+          gradient.delta = p.args.delta.as<float>() + row;
+          gradient.p_by_columns = s.p_by_columns;
+          gradient.ds_by_columns = s.ds_by_columns;
+          gradient.ds_by_rows = s.ds_by_rows;
+          p.ops.gradient(gradient);
+          if (part.want_keys) {
+            add_to_keys(p, s.p_by_columns, s.d_out_by_depth, q.rows, tile.rows, diagonal,
+                        tile.d_values);
+            add_to_keys(p, s.ds_by_columns, s.q_by_depth, q.rows, tile.rows, diagonal, tile.d_keys);
+          }
+          if (part.want_queries) {
+            add_to_queries(p, s, tile, q.rows, diagonal, d_q_tile(member, i));
+          }
+        }
+      }
+    }
+    if (!part.want_keys) continue;
+    for (int64_t j = first; j < last; ++j) {
+      const KeyTile& tile = s.key_tiles[j - first];
+      store_tile(p, tile.d_keys, p.scale, tile_of(p, p.d_keys, part.sequence, j, part.kv_head),
+                 p.d_keys.ld);
+      store_tile(p, tile.d_values, 1, tile_of(p, p.d_values, part.sequence, j, part.kv_head),
+                 p.d_values.ld);
+    }
+  }
+  if (!part.want_queries) return;
+  for (int64_t member = 0; member < p.group; ++member) {
+    for (int64_t i = part.query_begin; i < part.query_end; ++i) {
+      store_tile(p, d_q_tile(member, i), p.scale,
+                 tile_of(p, p.d_q, part.sequence, i, part.kv_head * p.group + member), p.d_q.ld);
+    }
+  }
+}
+
+void compute_delta(const Problem& p) {
+  const AttentionBackwardArgs& args = p.args;
+  parallel_tasks(args.batch * args.heads, [&](int64_t index, int) {
+    const int64_t sequence = index / args.heads;
+    const int64_t head = index % args.heads;
+    float* delta = args.delta.as<float>() + index * args.sequence;
+    for (int64_t i = 0; i < p.blocks; ++i) {
+      p.ops.row_dots(tile_of(p, args.d_out, sequence, i, head),
+                     tile_of(p, args.out, sequence, i, head), delta + i * kTile);
+    }
+  });
+}
+
+// Part `index` of the tasks of one kind.
+template <typename MakePart>
+void run_parts(const Problem& p, CpuStream& stream, int64_t count, int64_t query_tiles,
+               const MakePart& make_part) {
+  Carver measure(nullptr);
+  carve(measure, p, query_tiles);
+  char* scratch = static_cast<char*>(stream.scratch(measure.bytes() * thread_count()));
+  parallel_tasks(count, [&](int64_t index, int thread) {
+    Carver carver(scratch + measure.bytes() * thread);
+    Scratch s = carve(carver, p, query_tiles);
+    const int64_t kv = index % (p.args.batch * p.args.kv_heads);
+    Part part = make_part(index / (p.args.batch * p.args.kv_heads));
+    part.sequence = kv / p.args.kv_heads;
+    part.kv_head = kv % p.args.kv_heads;
+    run_part(p, part, s);
+  });
+}
+
+void run(const Problem& p, CpuStream& stream) {
+  compute_delta(p);
+  const int64_t blocks = p.blocks;
+  const int64_t pairs = p.args.batch * p.args.kv_heads;
+  const int64_t threads = thread_count();
+  // Five products on the share of the threads that whole key heads keep busy, or seven on all.
+  const int64_t rounds = (pairs + threads - 1) / threads;
+  const bool enough_tasks = 7 * pairs >= 5 * rounds * threads;
+  const bool small = p.group * blocks * kTile * p.padded * static_cast<int64_t>(sizeof(float)) <=
+                     kMaxQueryGradientBytes;
+  if (enough_tasks && small) {
+    run_parts(p, stream, pairs, blocks,
+              [&](int64_t) { return Part{0, 0, 0, blocks, 0, blocks, true, true}; });
+    return;
+  }
+  // The first keys are seen by the most queries, the last queries see the most keys.
+  run_parts(p, stream, pairs * blocks, 0,
+            [&](int64_t j) { return Part{0, 0, j, j + 1, 0, blocks, true, false}; });
+  run_parts(p, stream, pairs * blocks, 1, [&](int64_t index) {
+    const int64_t i = blocks - 1 - index;
+    return Part{0, 0, 0, i + 1, i, i + 1, false, true};
+  });
+}
+
+}  // namespace
+
+void cpu_attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
+  const double begin = begin_op(stream);
+  const int64_t b = args.batch, t = args.sequence, a = args.heads, k = args.kv_heads;
+  const int64_t d = args.head_dim;
+  if (b * t * a * d == 0) return;
+  check_attention_heads(a, k, d);
+  const DType dtype = args.qkv.dtype;
+  check_attention_matrix("qkv", args.qkv, b * t, (a + 2 * k) * d, dtype);
+  check_attention_matrix("d_qkv", args.d_qkv, b * t, (a + 2 * k) * d, dtype);
+  check_attention_matrix("out", args.out, b * t, a * d, dtype);
+  check_attention_matrix("d_out", args.d_out, b * t, a * d, dtype);
+  TUTTI_CHECK(args.lse.count == b * a * t && args.delta.count == b * a * t,
+              "attention: lse and delta have {} and {} elements, not {}", args.lse.count,
+              args.delta.count, b * a * t);
+  Problem p{args, tile_ops(dtype)};
+  p.group = a / k;
+  p.blocks = (t + kTile - 1) / kTile;
+  p.padded = padded_columns(d);
+  p.depth_words = (d + p.ops.elements_per_word - 1) / p.ops.elements_per_word;
+  p.row_words = p.padded / p.ops.elements_per_word;
+  p.scale = attention_scale(args.scale, d);
+  p.q = args.qkv.slice_cols(0, a * d);
+  p.keys = args.qkv.slice_cols(a * d, k * d);
+  p.values = args.qkv.slice_cols((a + k) * d, k * d);
+  p.d_q = args.d_qkv.slice_cols(0, a * d);
+  p.d_keys = args.d_qkv.slice_cols(a * d, k * d);
+  p.d_values = args.d_qkv.slice_cols((a + k) * d, k * d);
+  run(p, cpu_stream(stream));
+  const double bytes = static_cast<double>(args.qkv.bytes() + args.out.bytes()) +
+                       static_cast<double>(args.d_out.bytes() + args.d_qkv.bytes()) +
+                       static_cast<double>(args.lse.bytes() + args.delta.bytes());
+  record(stream, "attention_backward", {b, t, a, k, d},
+         5.0 * static_cast<double>(b * a) * static_cast<double>(t * t) * static_cast<double>(d),
+         bytes, begin);
+}
+
+}  // namespace tutti::engine

@@ -1,0 +1,444 @@
+// Attention against a plain f64 reference that stores the whole T x T matrix, and against
+// identities that hold exactly.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tutti/engine/cpu/attention_tile.h"
+#include "tutti/engine/test_support.h"
+
+namespace tutti::engine {
+namespace {
+
+using testing::close;
+using testing::for_each_dtype;
+using testing::for_each_isa;
+using testing::for_each_isa_and_dtype;
+using testing::poisoned_matrix;
+using testing::poisoned_vector;
+using testing::random_matrix;
+using testing::test_stream;
+using testing::TestMatrix;
+
+struct Shape {
+  int64_t b, t, a, k, d;
+  int64_t n() const { return b * t; }
+  int64_t qkv_cols() const { return (a + 2 * k) * d; }
+};
+
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> all = {
+      {3, 7, 3, 3, 8},   {1, 1, 1, 1, 1},    {2, 1, 3, 1, 5},     {1, 65, 2, 2, 16},
+      {1, 130, 3, 1, 8}, {2, 9, 2, 1, 1},    {1, 70, 4, 2, 24},   {1, 67, 2, 1, 80},
+      {2, 64, 2, 2, 64}, {1, 200, 6, 2, 64}, {1, 129, 1, 1, 128}, {1, 66, 5, 1, 13},
+      {1, 300, 6, 1, 4}, {1, 8, 2, 2, 100},
+  };
+  return all;
+}
+
+struct Reference {
+  std::vector<double> out, lse, d_qkv;
+};
+
+// O = softmax(scale Q K^T, causal) V, and the gradient of sum(O * d_out) with respect to Q, K, V.
+Reference reference(const Shape& s, const std::vector<double>& qkv,
+                    const std::vector<double>& d_out, double scale) {
+  Reference r;
+  r.out.assign(static_cast<size_t>(s.n() * s.a * s.d), 0.0);
+  r.lse.assign(static_cast<size_t>(s.b * s.a * s.t), 0.0);
+  r.d_qkv.assign(qkv.size(), 0.0);
+  for (int64_t b = 0; b < s.b; ++b) {
+    for (int64_t a = 0; a < s.a; ++a) {
+      const int64_t kv = a / (s.a / s.k);
+      const auto at = [&](int64_t t, int64_t head, int64_t c) {
+        return static_cast<size_t>((b * s.t + t) * s.qkv_cols() + head * s.d + c);
+      };
+      const auto out_at = [&](int64_t t, int64_t c) {
+        return static_cast<size_t>(((b * s.t + t) * s.a + a) * s.d + c);
+      };
+      for (int64_t i = 0; i < s.t; ++i) {
+        std::vector<double> p(static_cast<size_t>(i + 1));
+        double largest = -1e300;
+        for (int64_t j = 0; j <= i; ++j) {
+          double dot = 0;
+          for (int64_t c = 0; c < s.d; ++c) dot += qkv[at(i, a, c)] * qkv[at(j, s.a + kv, c)];
+          p[static_cast<size_t>(j)] = scale * dot;
+          largest = std::max(largest, scale * dot);
+        }
+        double sum = 0;
+        for (double& x : p) sum += x = std::exp(x - largest);
+        for (double& x : p) x /= sum;
+        r.lse[static_cast<size_t>((b * s.a + a) * s.t + i)] = largest + std::log(sum);
+        double delta = 0;
+        for (int64_t c = 0; c < s.d; ++c) {
+          double o = 0;
+          for (int64_t j = 0; j <= i; ++j) {
+            o += p[static_cast<size_t>(j)] * qkv[at(j, s.a + s.k + kv, c)];
+          }
+          r.out[out_at(i, c)] = o;
+          delta += o * d_out[out_at(i, c)];
+        }
+        for (int64_t j = 0; j <= i; ++j) {
+          const double pj = p[static_cast<size_t>(j)];
+          double dp = 0;
+          for (int64_t c = 0; c < s.d; ++c) {
+            dp += d_out[out_at(i, c)] * qkv[at(j, s.a + s.k + kv, c)];
+            r.d_qkv[at(j, s.a + s.k + kv, c)] += pj * d_out[out_at(i, c)];
+          }
+          const double ds = pj * (dp - delta) * scale;
+          for (int64_t c = 0; c < s.d; ++c) {
+            r.d_qkv[at(i, a, c)] += ds * qkv[at(j, s.a + kv, c)];
+            r.d_qkv[at(j, s.a + kv, c)] += ds * qkv[at(i, a, c)];
+          }
+        }
+      }
+    }
+  }
+  return r;
+}
+
+// Operands of one call; outputs poisoned. Rows have odd gaps, so nothing is aligned by luck.
+struct Case {
+  Case(const Shape& shape, DType dtype, double size = 1)
+      : s(shape),
+        qkv(random_matrix(s.n(), s.qkv_cols(), dtype, 11, size, 3)),
+        d_out(random_matrix(s.n(), s.a * s.d, dtype, 12, 1, 1)),
+        out(poisoned_matrix(s.n(), s.a * s.d, dtype, 5)),
+        lse(poisoned_vector(s.b * s.a * s.t)),
+        delta(poisoned_vector(s.b * s.a * s.t)),
+        d_qkv(poisoned_matrix(s.n(), s.qkv_cols(), dtype, 7)) {}
+
+  void forward(Stream& stream = test_stream()) {
+    stream.ops().attention_forward(stream, {.batch = s.b,
+                                            .sequence = s.t,
+                                            .heads = s.a,
+                                            .kv_heads = s.k,
+                                            .head_dim = s.d,
+                                            .scale = scale,
+                                            .qkv = qkv,
+                                            .out = out,
+                                            .lse = lse});
+  }
+  void backward(Stream& stream = test_stream()) {
+    stream.ops().attention_backward(stream, {.batch = s.b,
+                                             .sequence = s.t,
+                                             .heads = s.a,
+                                             .kv_heads = s.k,
+                                             .head_dim = s.d,
+                                             .scale = scale,
+                                             .qkv = qkv,
+                                             .out = out,
+                                             .d_out = d_out,
+                                             .lse = lse,
+                                             .delta = delta,
+                                             .d_qkv = d_qkv});
+  }
+  Reference expected() const {
+    return reference(
+        s, qkv.values(), d_out.values(),
+        scale > 0 ? static_cast<double>(scale) : 1 / std::sqrt(static_cast<double>(s.d)));
+  }
+
+  Shape s;
+  TestMatrix qkv, d_out, out, lse, delta, d_qkv;
+  float scale = 0;
+};
+
+// ||actual - expected|| / ||expected||.
+double relative_error(const TestMatrix& actual, const std::vector<double>& expected) {
+  const std::vector<double> have = actual.values();
+  double error = 0, size = 0;
+  for (size_t i = 0; i < have.size(); ++i) {
+    error += (have[i] - expected[i]) * (have[i] - expected[i]);
+    size += expected[i] * expected[i];
+  }
+  return size == 0 ? std::sqrt(error) : std::sqrt(error / size);
+}
+
+// `roundings` is how many roundings to bf16, each off by at most 2^-8 and 2^-8 / sqrt(3) in the
+// root mean square, lie between the operands and the result: as a norm they add like squares.
+// Single elements, small next to their neighbours by cancellation, may be off by more. f32: some
+// roundings of sums.
+void expect_close(const TestMatrix& actual, const std::vector<double>& expected, double roundings) {
+  const bool rounded = actual.view().dtype == DType::bf16;
+  EXPECT_TRUE(close(actual, expected, rounded ? 6e-2 : 4e-5));
+  EXPECT_LE(relative_error(actual, expected), rounded ? 0x1p-8 * std::sqrt(roundings / 3) : 1e-6);
+}
+constexpr double kForwardRoundings = 2;  // probabilities, result
+constexpr double kBackwardRoundings =
+    3;  // probabilities or their gradients, output in delta, result
+
+std::string name(const Shape& s) {
+  return fmt::format("B{} T{} A{} K{} D{}", s.b, s.t, s.a, s.k, s.d);
+}
+
+TEST(Attention, MatchesReference) {
+  for_each_dtype([](DType dtype) {
+    for (const Shape& shape : shapes()) {
+      SCOPED_TRACE(name(shape));
+      const Reference want = Case(shape, dtype).expected();
+      for_each_isa([&] {
+        Case c(shape, dtype);
+        c.forward();
+        c.backward();
+        expect_close(c.out, want.out, kForwardRoundings);
+        EXPECT_TRUE(close(c.lse, want.lse, 1e-5));
+        expect_close(c.d_qkv, want.d_qkv, kBackwardRoundings);
+        EXPECT_TRUE(c.qkv.outside_untouched() && c.delta.outside_untouched());
+      });
+    }
+  });
+}
+
+TEST(Attention, DeltaIsRowSumOfGradientTimesOutput) {
+  for_each_isa_and_dtype([](DType dtype) {
+    Case c({2, 70, 2, 1, 24}, dtype);
+    c.forward();
+    c.backward();
+    std::vector<double> want(static_cast<size_t>(c.s.b * c.s.a * c.s.t));
+    for (int64_t row = 0; row < c.s.n(); ++row) {
+      for (int64_t col = 0; col < c.s.a * c.s.d; ++col) {
+        const int64_t b = row / c.s.t, t = row % c.s.t, a = col / c.s.d;
+        want[static_cast<size_t>((b * c.s.a + a) * c.s.t + t)] +=
+            c.d_out.at(row, col) * c.out.at(row, col);
+      }
+    }
+    EXPECT_TRUE(close(c.delta, want, 1e-5));
+  });
+}
+
+TEST(Attention, ScaleIsUsed) {
+  for_each_isa_and_dtype([](DType dtype) {
+    Case c({1, 66, 2, 2, 16}, dtype);
+    c.scale = 0.1F;
+    c.forward();
+    c.backward();
+    const Reference want = c.expected();
+    expect_close(c.out, want.out, kForwardRoundings);
+    expect_close(c.d_qkv, want.d_qkv, kBackwardRoundings);
+  });
+}
+
+// Scores of some thousands: only the largest counts, nothing overflows.
+TEST(Attention, LargeScoresStayFinite) {
+  for_each_isa_and_dtype([](DType dtype) {
+    Case c({1, 130, 2, 1, 64}, dtype, 30);
+    c.forward();
+    c.backward();
+    const Reference want = c.expected();
+    EXPECT_TRUE(close(c.lse, want.lse, 1e-5));
+    // An error of 2^-23 in a score of 10^3..10^4 is a relative error of up to 10^-3 in its
+    // probability.
+    EXPECT_TRUE(close(c.out, want.out, dtype == DType::bf16 ? 1e-2 : 2e-3));
+    for (const double x : c.d_qkv.values()) ASSERT_TRUE(std::isfinite(x));
+  });
+}
+
+TEST(Attention, GradientMatchesFiniteDifferences) {
+  for_each_isa([] {
+    const Shape shape = {1, 6, 2, 1, 4};
+    Case c(shape, DType::f32);
+    c.forward();
+    c.backward();
+    const auto loss = [&](const TestMatrix& qkv) {
+      Case moved = c;
+      moved.qkv = qkv;
+      moved.forward();
+      double sum = 0;
+      for (int64_t r = 0; r < moved.out.rows(); ++r) {
+        for (int64_t col = 0; col < moved.out.cols(); ++col) {
+          sum += moved.out.at(r, col) * c.d_out.at(r, col);
+        }
+      }
+      return sum;
+    };
+    const double step = 0x1p-6;
+    for (int64_t r = 0; r < c.qkv.rows(); ++r) {
+      for (int64_t col = 0; col < c.qkv.cols(); ++col) {
+        TestMatrix more = c.qkv, less = c.qkv;
+        more.set(r, col, c.qkv.at(r, col) + step);
+        less.set(r, col, c.qkv.at(r, col) - step);
+        // The difference quotient is off by step^2 / 6 times a third derivative.
+        EXPECT_NEAR((loss(more) - loss(less)) / (more.at(r, col) - less.at(r, col)),
+                    c.d_qkv.at(r, col), 2e-3)
+            << "element " << r << ", " << col;
+      }
+    }
+  });
+}
+
+TEST(Attention, LaterTokensDoNotMatter) {
+  for_each_isa_and_dtype([](DType dtype) {
+    Case all({1, 150, 2, 1, 16}, dtype);
+    all.forward();
+    Case changed = all;
+    for (int64_t r = 100; r < 150; ++r) {
+      for (int64_t c = 0; c < changed.qkv.cols(); ++c) changed.qkv.set(r, c, 1000);
+    }
+    changed.forward();
+    for (int64_t r = 0; r < 100; ++r) {
+      for (int64_t c = 0; c < all.out.cols(); ++c) {
+        ASSERT_EQ(all.out.at(r, c), changed.out.at(r, c)) << r;
+      }
+    }
+  });
+}
+
+TEST(Attention, NaNReachesTheOutput) {
+  for_each_isa_and_dtype([](DType dtype) {
+    Case c({1, 100, 1, 1, 16}, dtype);
+    c.qkv.set(90, 16, std::nan(""));  // the key of token 90
+    c.forward();
+    for (int64_t r = 0; r < 100; ++r) ASSERT_EQ(std::isnan(c.out.at(r, 3)), r >= 90) << r;
+  });
+}
+
+// Every row of probabilities sums to one, so equal values come back unchanged.
+TEST(Attention, EqualValuesComeBack) {
+  for_each_isa_and_dtype([](DType dtype) {
+    Case c({1, 140, 2, 1, 24}, dtype);
+    for (int64_t r = 0; r < 140; ++r) {
+      for (int64_t col = 0; col < 24; ++col) c.qkv.set(r, 3 * 24 + col, 0.5);
+    }
+    c.forward();
+    expect_close(c.out, std::vector<double>(140 * 48, 0.5), kForwardRoundings);
+  });
+}
+
+// One thread takes whole key heads (five products per tile), two threads and one key head take key
+// and query tiles apart (seven products): the same bits.
+TEST(Attention, BitsDoNotDependOnThreadsOrRuns) {
+  const auto one = make_cpu_stream(1);
+  const auto three = make_cpu_stream(3);
+  for_each_isa_and_dtype([&](DType dtype) {
+    for (const Shape& shape : {Shape{1, 300, 1, 1, 64}, Shape{1, 200, 5, 1, 16},
+                               Shape{2, 260, 4, 2, 24}, Shape{3, 129, 4, 4, 8}}) {
+      SCOPED_TRACE(name(shape));
+      Case first(shape, dtype);
+      first.forward(*one);
+      first.backward(*one);
+      for (Stream* stream : {one.get(), &test_stream(), three.get()}) {
+        Case again(shape, dtype);
+        again.forward(*stream);
+        again.backward(*stream);
+        EXPECT_TRUE(again.out.same_bytes(first.out));
+        EXPECT_TRUE(again.lse.same_bytes(first.lse));
+        EXPECT_TRUE(again.d_qkv.same_bytes(first.d_qkv));
+      }
+    }
+  });
+}
+
+// The last `queries` rows of forward, from a cache whose rows behind the sequence are NaN.
+TEST(AttentionDecode, IsTheEndOfForward) {
+  for_each_isa_and_dtype([](DType dtype) {
+    for (const Shape& shape : {Shape{2, 130, 4, 2, 16}, Shape{1, 64, 3, 3, 64},
+                               Shape{3, 7, 3, 1, 8}, Shape{1, 200, 6, 1, 24}}) {
+      Case c(shape, dtype);
+      c.forward();
+      for (const int64_t queries : {int64_t{1}, int64_t{2}, int64_t{70}, shape.t}) {
+        if (queries > shape.t) continue;
+        SCOPED_TRACE(fmt::format("{}, {} queries", name(shape), queries));
+        const int64_t past = shape.t - queries;
+        const int64_t capacity = shape.t + 9;
+        const int64_t kv_cols = shape.k * shape.d;
+        TestMatrix q(shape.b * queries, shape.a * shape.d, dtype, 1);
+        TestMatrix keys(shape.b * capacity, kv_cols, dtype, 2);
+        TestMatrix values(shape.b * capacity, kv_cols, dtype);
+        TestMatrix out(shape.b * queries, shape.a * shape.d, dtype, 3);
+        std::vector<double> want;
+        for (int64_t b = 0; b < shape.b; ++b) {
+          for (int64_t t = 0; t < shape.t; ++t) {
+            const int64_t row = b * shape.t + t;
+            for (int64_t j = 0; j < kv_cols; ++j) {
+              keys.set(b * capacity + t, j, c.qkv.at(row, shape.a * shape.d + j));
+              values.set(b * capacity + t, j, c.qkv.at(row, (shape.a + shape.k) * shape.d + j));
+            }
+            if (t < past) continue;
+            for (int64_t j = 0; j < shape.a * shape.d; ++j) {
+              q.set(b * queries + t - past, j, c.qkv.at(row, j));
+              want.push_back(c.out.at(row, j));
+            }
+          }
+        }
+        test_stream().ops().attention_decode(test_stream(), {.batch = shape.b,
+                                                             .queries = queries,
+                                                             .past = past,
+                                                             .heads = shape.a,
+                                                             .kv_heads = shape.k,
+                                                             .head_dim = shape.d,
+                                                             .capacity = capacity,
+                                                             .q = q,
+                                                             .keys = keys,
+                                                             .values = values,
+                                                             .out = out});
+        EXPECT_TRUE(close(out, want, 0));
+      }
+    }
+  });
+}
+
+// With one key of score x below a maximum of 0, the first partial sum is 2^x as computed.
+TEST(AttentionTile, ExponentialIsAccurate) {
+  for_each_isa_and_dtype([](DType dtype) {
+    const TileOps& ops = tile_ops(dtype);
+    std::vector<float> scores(kTile * kTile), maxima(kTile), sums(kTile * kSumLanes), out(kTile);
+    std::vector<uint32_t> p(kTile * kTile);
+    for (int64_t step = 0; step < 200; ++step) {
+      std::fill(maxima.begin(), maxima.end(), 0.0F);
+      std::fill(sums.begin(), sums.end(), 0.0F);
+      for (int64_t r = 0; r < kTile; ++r) {
+        scores[static_cast<size_t>(r * kTile)] =
+            -126.0F * static_cast<float>(step * kTile + r) / static_cast<float>(200 * kTile);
+      }
+      SoftmaxTile tile;
+      tile.mask = {kTile, 1, kTile};
+      tile.scores = scores.data();
+      tile.log2_scale = 1;
+      tile.row_max = maxima.data();
+      tile.row_sum = sums.data();
+      tile.out = out.data();
+      tile.out_cols = 0;
+      tile.p = p.data();
+      ops.softmax(tile);
+      for (int64_t r = 0; r < kTile; ++r) {
+        const double want = std::exp2(static_cast<double>(scores[static_cast<size_t>(r * kTile)]));
+        ASSERT_NEAR(sums[static_cast<size_t>(r * kSumLanes)], want, 2e-7 * want);
+      }
+    }
+  });
+}
+
+TEST(Attention, EmptyShapesDoNothing) {
+  Case c({2, 0, 3, 3, 8}, DType::f32);
+  c.forward();
+  c.backward();
+  EXPECT_TRUE(c.out.outside_untouched() && c.d_qkv.outside_untouched());
+}
+
+TEST(Attention, RecordsWhatItDid) {
+  Recorder recorder;
+  const auto stream = make_cpu_stream(2);
+  stream->set_recorder(&recorder);
+  Case c({2, 10, 4, 2, 8}, DType::bf16);
+  c.forward(*stream);
+  c.backward(*stream);
+  ASSERT_EQ(recorder.records().size(), 2U);
+  const OpRecord& forward = recorder.records()[0];
+  const OpRecord& backward = recorder.records()[1];
+  const std::array<int64_t, kMaxOpDims> dims = {2, 10, 4, 2, 8, 0};
+  EXPECT_STREQ(forward.op, "attention_forward");
+  EXPECT_EQ(forward.dims, dims);
+  EXPECT_EQ(forward.flops, 2.0 * 2 * 4 * 10 * 10 * 8);
+  const double qkv_bytes = 20 * 8 * 8 * 2, out_bytes = 20 * 4 * 8 * 2, lse_bytes = 2 * 4 * 10 * 4;
+  EXPECT_EQ(forward.bytes, qkv_bytes + out_bytes + lse_bytes);
+  EXPECT_STREQ(backward.op, "attention_backward");
+  EXPECT_EQ(backward.dims, dims);
+  EXPECT_EQ(backward.flops, 5.0 * 2 * 4 * 10 * 10 * 8);
+  EXPECT_EQ(backward.bytes, 2 * (qkv_bytes + out_bytes + lse_bytes));
+}
+
+}  // namespace
+}  // namespace tutti::engine

@@ -1,0 +1,17 @@
+// Own product of bf16 matrices for AVX512_BF16 (VDPBF16PS). It packs both operands into the order
+// in which its inner loop reads them, so it is as fast in every orientation; oneDNN 2.6 is not
+// where A is transposed (weight gradients).
+#pragma once
+
+#include "tutti/engine/cpu/stream.h"
+
+namespace tutti::engine {
+
+// True when the current instruction set and the types allow gemm_bf16.
+bool gemm_bf16_possible(const GemmArgs& args);
+
+// As OpTable::gemm, without recording. m, n and k are not zero. The result does not depend on the
+// number of threads.
+void gemm_bf16(CpuStream& stream, const GemmArgs& args);
+
+}  // namespace tutti::engine

@@ -1,0 +1,26 @@
+// The general matrix product: oneDNN's matmul with primitives kept per shape. Types that oneDNN
+// cannot multiply on this machine (bf16 without AVX-512) are converted to f32 around it.
+#pragma once
+
+#include <memory>
+
+#include "tutti/engine/cpu/stream.h"
+
+namespace tutti::engine {
+
+// The primitives of one stream. A shape's first use creates its primitive (about 0.5 ms).
+class GemmCache {
+ public:
+  GemmCache();
+  ~GemmCache();
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// As OpTable::gemm, without recording. m, n and k are not zero.
+void gemm_onednn(CpuStream& stream, const GemmArgs& args);
+
+}  // namespace tutti::engine

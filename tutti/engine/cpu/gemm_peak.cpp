@@ -1,0 +1,77 @@
+#include "tutti/engine/gemm_peak.h"
+
+#include <algorithm>
+#include <dnnl.hpp>
+#include <unordered_map>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/rng.h"
+#include "tutti/engine/arena.h"
+
+namespace tutti::engine {
+namespace {
+
+using dnnl::memory;
+
+// Random operands: constant ones would draw less power and run faster than real data.
+void fill(void* data, DType dtype, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = uniform01(philox(7, static_cast<uint64_t>(i))[0]) - 0.5F;
+    if (dtype == DType::bf16) {
+      static_cast<bf16*>(data)[i] = to_bf16(value);
+    } else {
+      static_cast<float*>(data)[i] = value;
+    }
+  }
+}
+
+memory packed(const memory::desc& wanted, const memory& plain, dnnl::stream& queue,
+              const dnnl::engine& device) {
+  memory out(wanted, device);
+  dnnl::reorder(plain, out).execute(queue, const_cast<memory&>(plain), out);
+  queue.wait();
+  return out;
+}
+
+}  // namespace
+
+double measure_gemm_peak(Stream& stream, DType dtype, const std::vector<int64_t>& sizes,
+                         int repeats) {
+  stream.synchronize();
+  const dnnl::engine device(dnnl::engine::kind::cpu, 0);
+  dnnl::stream queue(device);
+  const auto type = dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+  const int64_t largest = *std::max_element(sizes.begin(), sizes.end());
+  Arena a_data("peak a", largest * largest * dtype_bytes(dtype));
+  Arena c_data("peak c", largest * largest * dtype_bytes(dtype));
+  fill(a_data.data(), dtype, largest * largest);
+
+  double best = 0;
+  for (const int64_t size : sizes) {
+    const memory::dims shape = {size, size};
+    const memory::desc plain(shape, type, memory::format_tag::ab);
+    const memory::desc any(shape, type, memory::format_tag::any);
+    const memory source(plain, device, a_data.data());
+    for (const bool free_layout : {false, true}) {
+      const memory::desc& wanted = free_layout ? any : plain;
+      const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(wanted, wanted, plain),
+                                                     device);
+      const dnnl::matmul product(description);
+      const std::unordered_map<int, memory> arguments = {
+          {DNNL_ARG_SRC, packed(description.src_desc(), source, queue, device)},
+          {DNNL_ARG_WEIGHTS, packed(description.weights_desc(), source, queue, device)},
+          {DNNL_ARG_DST, memory(description.dst_desc(), device, c_data.data())}};
+      for (int repeat = 0; repeat <= repeats; ++repeat) {
+        const double begin = monotonic_seconds();
+        product.execute(queue, arguments);
+        queue.wait();
+        const double seconds = monotonic_seconds() - begin;
+        const auto s = static_cast<double>(size);
+        if (repeat > 0) best = std::max(best, 2 * s * s * s / seconds);  // the first warms up
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace tutti::engine

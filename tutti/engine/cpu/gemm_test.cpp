@@ -1,0 +1,177 @@
+#include <gtest/gtest.h>
+
+#include "tutti/engine/cpu/gemm_bf16.h"
+#include "tutti/engine/cpu/gemm_onednn.h"
+#include "tutti/engine/reference.h"
+#include "tutti/engine/test_support.h"
+
+namespace tutti::engine::testing {
+namespace {
+
+struct Shape {
+  int64_t m, n, k;
+};
+
+// One product by `function` against the reference, with gaps in every leading dimension.
+template <typename Function>
+void check_product(const Shape& s, DType dtype, DType c_dtype, bool transpose_a, bool transpose_b,
+                   float beta, const TestMatrix* bias, const Function& function) {
+  SCOPED_TRACE(fmt::format("m {} n {} k {} {} -> {}, transpose {} {}, beta {}, bias {}", s.m, s.n,
+                           s.k, dtype_name(dtype), dtype_name(c_dtype), transpose_a, transpose_b,
+                           beta, bias == nullptr ? "none" : dtype_name(bias->view().dtype)));
+  const TestMatrix a =
+      random_matrix(transpose_a ? s.k : s.m, transpose_a ? s.m : s.k, dtype, 1, 1, 3);
+  const TestMatrix b =
+      random_matrix(transpose_b ? s.n : s.k, transpose_b ? s.k : s.n, dtype, 2, 1, 1);
+  const TestMatrix before = random_matrix(s.m, s.n, c_dtype, 3, 1, 5);
+  TestMatrix c = beta == 0 ? poisoned_matrix(s.m, s.n, c_dtype, 5) : before;
+  GemmArgs args;
+  args.a = a;
+  args.b = b;
+  args.c = c;
+  args.transpose_a = transpose_a;
+  args.transpose_b = transpose_b;
+  args.beta = beta;
+  if (bias != nullptr) args.bias = *bias;
+  function(args);
+  const auto expected = reference::gemm(a.values(), transpose_a, b.values(), transpose_b, s.m, s.n,
+                                        s.k, static_cast<double>(beta), before.values(),
+                                        bias == nullptr ? std::vector<double>() : bias->values());
+  EXPECT_TRUE(close(c, expected));
+}
+
+// Shapes around the edges of tiles (8 x 48, 16 words of k), single elements, and one deep enough
+// for several passes over k.
+const Shape kShapes[] = {{1, 1, 1},   {3, 101, 24}, {21, 24, 101}, {8, 48, 32},
+                         {9, 49, 33}, {101, 3, 1},  {67, 131, 65}, {17, 50, 3301}};
+
+void check_all_forms(const Shape& s, DType dtype) {
+  const auto run = [](const GemmArgs& g) { test_stream().ops().gemm(test_stream(), g); };
+  const TestMatrix wide = random_vector(s.n, DType::f32, 4);
+  const TestMatrix same = random_vector(s.n, dtype, 5);
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_b : {false, true}) {
+      check_product(s, dtype, dtype, transpose_a, transpose_b, 0, &same, run);
+      check_product(s, dtype, dtype, transpose_a, transpose_b, 1, &wide, run);
+      check_product(s, dtype, DType::f32, transpose_a, transpose_b, 0, &wide, run);
+      check_product(s, dtype, DType::f32, transpose_a, transpose_b, 1, nullptr, run);
+    }
+  }
+}
+
+TEST(Gemm, EqualsTheReferenceInBf16) {
+  for_each_isa([] {
+    for (const Shape& s : kShapes) check_all_forms(s, DType::bf16);
+  });
+}
+
+TEST(Gemm, EqualsTheReferenceInF32) {  // oneDNN chooses the instructions
+  for (const Shape& s : kShapes) check_all_forms(s, DType::f32);
+}
+
+// From 1024 rows on the choice of kernels differs.
+TEST(Gemm, EqualsTheReferenceForManyRows) {
+  for_each_dtype([](DType dtype) { check_all_forms({1025, 19, 9}, dtype); });
+}
+
+// Each kernel, also where cpu_gemm would take the other one.
+TEST(Gemm, OneDnnEqualsTheReference) {
+  for_each_isa_and_dtype([](DType dtype) {
+    const auto run = [](const GemmArgs& g) {
+      gemm_onednn(static_cast<CpuStream&>(test_stream()), g);
+    };
+    const TestMatrix bias = random_vector(101, DType::f32, 4);
+    for (const bool transpose : {false, true}) {
+      check_product({3, 101, 24}, dtype, dtype, transpose, !transpose, 0, &bias, run);
+      check_product({3, 101, 24}, dtype, dtype, transpose, transpose, 1, nullptr, run);
+      check_product({21, 101, 7}, dtype, DType::f32, transpose, transpose, 1, &bias, run);
+    }
+  });
+}
+
+TEST(Gemm, OwnKernelEqualsTheReferenceForManyShapes) {
+  if (!use_bf16_dot()) GTEST_SKIP() << "needs AVX512_BF16";
+  const auto run = [](const GemmArgs& g) {
+    ASSERT_TRUE(gemm_bf16_possible(g));
+    gemm_bf16(static_cast<CpuStream&>(test_stream()), g);
+  };
+  for (const Shape& s : kShapes) {
+    const TestMatrix bias = random_vector(s.n, DType::bf16, 4);
+    for (const bool transpose_a : {false, true}) {
+      for (const bool transpose_b : {false, true}) {
+        check_product(s, DType::bf16, DType::bf16, transpose_a, transpose_b, 0, &bias, run);
+        check_product(s, DType::bf16, DType::f32, transpose_a, transpose_b, 1, &bias, run);
+        check_product(s, DType::bf16, DType::f32, transpose_a, transpose_b, 0, nullptr, run);
+      }
+    }
+  }
+  for (int64_t m = 1; m < 40; m += 3) {
+    for (int64_t n = 1; n < 120; n += 17) {
+      const Shape s{m, n, (m * 7 + n) % 70 + 1};
+      check_product(s, DType::bf16, DType::bf16, m % 2 == 0, n % 3 == 0, 0, nullptr, run);
+      check_product(s, DType::bf16, DType::f32, m % 2 != 0, n % 3 == 0, 1, nullptr, run);
+    }
+  }
+}
+
+TEST(Gemm, WithoutKScalesAndAddsTheBias) {
+  for_each_dtype([](DType dtype) {
+    const auto run = [](const GemmArgs& g) { test_stream().ops().gemm(test_stream(), g); };
+    const TestMatrix bias = random_vector(5, dtype, 4);
+    check_product({3, 5, 0}, dtype, dtype, false, false, 0, nullptr, run);
+    check_product({3, 5, 0}, dtype, dtype, false, true, 1, &bias, run);
+    check_product({3, 5, 0}, dtype, DType::f32, true, false, 0, &bias, run);
+  });
+}
+
+TEST(Gemm, EmptyOutputsDoNothing) {
+  for_each_isa_and_dtype([](DType dtype) {
+    const auto run = [](const GemmArgs& g) { test_stream().ops().gemm(test_stream(), g); };
+    check_product({0, 5, 7}, dtype, dtype, false, true, 0, nullptr, run);
+    check_product({5, 0, 7}, dtype, dtype, true, false, 0, nullptr, run);
+  });
+}
+
+TEST(Gemm, IsBitwiseRepeatableAndIndependentOfThreads) {
+  const TestMatrix a = random_matrix(300, 67, DType::bf16, 1);
+  const TestMatrix b = random_matrix(300, 131, DType::bf16, 2);
+  TestMatrix once = poisoned_matrix(67, 131);
+  TestMatrix again = poisoned_matrix(67, 131);
+  const auto one_thread = make_cpu_stream(1);
+  test_stream().ops().gemm(test_stream(), {.a = a, .b = b, .c = once, .transpose_a = true});
+  test_stream().ops().gemm(test_stream(), {.a = a, .b = b, .c = again, .transpose_a = true});
+  EXPECT_TRUE(once.same_bytes(again));
+  if (use_bf16_dot()) {  // of oneDNN nothing is known
+    one_thread->ops().gemm(*one_thread, {.a = a, .b = b, .c = again, .transpose_a = true});
+    EXPECT_TRUE(once.same_bytes(again));
+  }
+}
+
+TEST(Gemm, RecordsWhatItWasGiven) {
+  Recorder recorder;
+  const auto stream = make_cpu_stream(1);
+  stream->set_recorder(&recorder);
+  const TestMatrix a = random_matrix(7, 3, DType::bf16, 1);  // transposed: m 3, k 7
+  const TestMatrix b = random_matrix(7, 5, DType::bf16, 2);
+  const TestMatrix bias = random_vector(5, DType::f32, 3);
+  const TestMatrix c = zero_matrix(3, 5);
+  stream->ops().gemm(*stream,
+                     {.a = a, .b = b, .c = c, .transpose_a = true, .beta = 1, .bias = bias});
+  ASSERT_EQ(recorder.records().size(), 1U);
+  const OpRecord& entry = recorder.records()[0];
+  EXPECT_STREQ(entry.op, "gemm");
+  EXPECT_EQ(entry.dims, (std::array<int64_t, kMaxOpDims>{3, 5, 7, 0, 0, 0}));
+  EXPECT_EQ(entry.flops, 2.0 * 3 * 5 * 7);
+  EXPECT_EQ(entry.bytes, 7 * 3 * 2 + 7 * 5 * 2 + 2 * 3 * 5 * 4 + 5 * 4);
+}
+
+TEST(GemmDeathTest, ShapesThatDoNotMatchAbort) {
+  const TestMatrix a = zero_matrix(2, 3);
+  const TestMatrix b = zero_matrix(4, 5);
+  const TestMatrix c = zero_matrix(2, 5);
+  EXPECT_DEATH(test_stream().ops().gemm(test_stream(), {.a = a, .b = b, .c = c}),
+               "gemm: A \\[2, 3\\] B \\[4, 5\\] C \\[2, 5\\]");
+}
+
+}  // namespace
+}  // namespace tutti::engine::testing

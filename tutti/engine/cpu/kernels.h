@@ -1,0 +1,29 @@
+// The functions behind cpu_ops(): one per entry of OpTable, contracts in ops.h. Each is defined in
+// the file named after its operation.
+#pragma once
+
+#include "tutti/engine/ops.h"
+#include "tutti/engine/stream.h"
+
+namespace tutti::engine {
+
+void cpu_gemm(Stream& stream, const GemmArgs& args);
+void cpu_norm_forward(Stream& stream, const NormForwardArgs& args);
+void cpu_norm_backward_input(Stream& stream, const NormBackwardInputArgs& args);
+void cpu_norm_backward_weight(Stream& stream, const NormBackwardWeightArgs& args);
+void cpu_column_sum(Stream& stream, const ColumnSumArgs& args);
+void cpu_activation_forward(Stream& stream, const ActivationForwardArgs& args);
+void cpu_activation_backward(Stream& stream, const ActivationBackwardArgs& args);
+void cpu_rope(Stream& stream, const RopeArgs& args);
+void cpu_attention_forward(Stream& stream, const AttentionForwardArgs& args);
+void cpu_attention_backward(Stream& stream, const AttentionBackwardArgs& args);
+void cpu_attention_decode(Stream& stream, const AttentionDecodeArgs& args);
+void cpu_embedding_forward(Stream& stream, const EmbeddingForwardArgs& args);
+void cpu_embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args);
+void cpu_cross_entropy(Stream& stream, const CrossEntropyArgs& args);
+void cpu_dropout(Stream& stream, const DropoutArgs& args);
+void cpu_adamw(Stream& stream, const AdamwArgs& args);
+void cpu_squared_norm(Stream& stream, const SquaredNormArgs& args);
+void cpu_convert(Stream& stream, const ConvertArgs& args);
+
+}  // namespace tutti::engine

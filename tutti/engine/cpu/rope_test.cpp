@@ -1,0 +1,149 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tutti/engine/test_support.h"
+
+namespace tutti::engine {
+namespace {
+
+using testing::close;
+using testing::for_each_isa_and_dtype;
+using testing::random_matrix;
+using testing::test_stream;
+using testing::TestMatrix;
+
+// 1 / 10000^(2i/D), as f32.
+TestMatrix frequencies(int64_t head_dim) {
+  TestMatrix out(1, head_dim / 2);
+  for (int64_t i = 0; i < head_dim / 2; ++i) {
+    out.set(0, i, std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
+  }
+  return out;
+}
+
+std::vector<double> rotated(const TestMatrix& x, int64_t heads, int64_t d,
+                            const TestMatrix& frequency, const std::vector<double>& positions) {
+  std::vector<double> out = x.values();
+  for (int64_t r = 0; r < x.rows(); ++r) {
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t i = 0; i < d / 2; ++i) {
+        const double angle = positions[static_cast<size_t>(r)] * frequency.at(0, i);
+        const int64_t low = h * d + i, high = low + d / 2;
+        const double a = x.at(r, low), b = x.at(r, high);
+        out[static_cast<size_t>(r * x.cols() + low)] = a * std::cos(angle) - b * std::sin(angle);
+        out[static_cast<size_t>(r * x.cols() + high)] = b * std::cos(angle) + a * std::sin(angle);
+      }
+    }
+  }
+  return out;
+}
+
+struct Shape {
+  int64_t rows, sequence, heads, d, cols;
+};
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> all = {{21, 7, 3, 8, 24},   {1, 1, 1, 2, 2},
+                                         {10, 5, 2, 6, 15},   {40, 20, 3, 64, 320},
+                                         {6, 3, 2, 128, 256}, {9, 9, 1, 50, 53}};
+  return all;
+}
+
+double tolerance(DType dtype) { return dtype == DType::bf16 ? 4e-3 : 1e-6; }
+
+TEST(Rope, MatchesReferenceAndLeavesOtherColumns) {
+  for_each_isa_and_dtype([](DType dtype) {
+    for (const Shape& s : shapes()) {
+      for (const int64_t first : {0, 1000, 131000}) {
+        SCOPED_TRACE(fmt::format("{} rows, {} heads of {}, from {}", s.rows, s.heads, s.d, first));
+        TestMatrix x = random_matrix(s.rows, s.cols, dtype, 3, 1, 3);
+        const TestMatrix frequency = frequencies(s.d);
+        std::vector<double> positions;
+        for (int64_t r = 0; r < s.rows; ++r) {
+          positions.push_back(static_cast<double>(first + r % s.sequence));
+        }
+        const std::vector<double> want = rotated(x, s.heads, s.d, frequency, positions);
+        test_stream().ops().rope(test_stream(), {.x = x,
+                                                 .heads = s.heads,
+                                                 .head_dim = s.d,
+                                                 .sequence = s.sequence,
+                                                 .inverse_frequency = frequency,
+                                                 .first_position = first});
+        EXPECT_TRUE(close(x, want, tolerance(dtype)));
+      }
+    }
+  });
+}
+
+TEST(Rope, TakesGivenPositions) {
+  for_each_isa_and_dtype([](DType dtype) {
+    TestMatrix x = random_matrix(5, 32, dtype, 4);
+    const TestMatrix frequency = frequencies(16);
+    const std::vector<double> positions = {7, 0, 99999, 3, 3};
+    const TestMatrix given = TestMatrix(1, 5, DType::i32).assign(positions);
+    const std::vector<double> want = rotated(x, 2, 16, frequency, positions);
+    test_stream().ops().rope(
+        test_stream(),
+        {.x = x, .heads = 2, .head_dim = 16, .inverse_frequency = frequency, .positions = given});
+    EXPECT_TRUE(close(x, want, tolerance(dtype)));
+  });
+}
+
+TEST(Rope, InverseTurnsBack) {
+  for_each_isa_and_dtype([](DType dtype) {
+    for (const Shape& s : shapes()) {
+      TestMatrix x = random_matrix(s.rows, s.cols, dtype, 5, 1, 1);
+      const std::vector<double> before = x.values();
+      const TestMatrix frequency = frequencies(s.d);
+      for (const bool inverse : {false, true}) {
+        test_stream().ops().rope(test_stream(), {.x = x,
+                                                 .heads = s.heads,
+                                                 .head_dim = s.d,
+                                                 .sequence = s.sequence,
+                                                 .inverse_frequency = frequency,
+                                                 .first_position = 500,
+                                                 .inverse = inverse});
+      }
+      EXPECT_TRUE(close(x, before, 3 * tolerance(dtype)));  // two roundings of each pair
+    }
+  });
+}
+
+// A query at m and a key at n meet at an angle that depends on m - n only.
+TEST(Rope, DotProductsDependOnDistanceOnly) {
+  const TestMatrix frequency = frequencies(16);
+  const auto dot_at = [&](int64_t m, int64_t n) {
+    TestMatrix x = random_matrix(2, 16, DType::f32, 6);
+    const TestMatrix positions =
+        TestMatrix(1, 2, DType::i32).assign({static_cast<double>(m), static_cast<double>(n)});
+    test_stream().ops().rope(test_stream(), {.x = x,
+                                             .heads = 1,
+                                             .head_dim = 16,
+                                             .inverse_frequency = frequency,
+                                             .positions = positions});
+    double dot = 0;
+    for (int64_t i = 0; i < 16; ++i) dot += x.at(0, i) * x.at(1, i);
+    return dot;
+  };
+  EXPECT_NEAR(dot_at(5, 2), dot_at(1003, 1000), 1e-5);
+  EXPECT_NEAR(dot_at(5, 2), dot_at(100003, 100000), 1e-5);
+}
+
+TEST(Rope, RecordsWhatItDid) {
+  Recorder recorder;
+  const auto stream = make_cpu_stream(2);
+  stream->set_recorder(&recorder);
+  TestMatrix x = random_matrix(6, 40, DType::bf16, 7);
+  const TestMatrix frequency = frequencies(8);
+  stream->ops().rope(
+      *stream, {.x = x, .heads = 3, .head_dim = 8, .sequence = 3, .inverse_frequency = frequency});
+  ASSERT_EQ(recorder.records().size(), 1U);
+  EXPECT_STREQ(recorder.records()[0].op, "rope");
+  EXPECT_EQ(recorder.records()[0].dims, (std::array<int64_t, kMaxOpDims>{6, 3, 8, 0, 0, 0}));
+  EXPECT_EQ(recorder.records()[0].flops, 0);
+  EXPECT_EQ(recorder.records()[0].bytes, 2.0 * 6 * 24 * 2 + 4 * 4);
+}
+
+}  // namespace
+}  // namespace tutti::engine

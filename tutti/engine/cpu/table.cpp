@@ -1,0 +1,33 @@
+#include "tutti/engine/cpu/kernels.h"
+
+namespace tutti::engine {
+
+const OpTable& cpu_ops() {
+  static const OpTable table = [] {
+    OpTable t;
+    t.backend = "cpu";
+    t.gemm = cpu_gemm;
+    t.norm_forward = cpu_norm_forward;
+    t.norm_backward_input = cpu_norm_backward_input;
+    t.norm_backward_weight = cpu_norm_backward_weight;
+    t.column_sum = cpu_column_sum;
+    t.activation_forward = cpu_activation_forward;
+    t.activation_backward = cpu_activation_backward;
+    t.rope = cpu_rope;
+    t.attention_forward = cpu_attention_forward;
+    t.attention_backward = cpu_attention_backward;
+    t.attention_decode = cpu_attention_decode;
+    t.embedding_forward = cpu_embedding_forward;
+    t.embedding_backward = cpu_embedding_backward;
+    t.cross_entropy = cpu_cross_entropy;
+    t.dropout = cpu_dropout;
+    t.adamw = cpu_adamw;
+    t.squared_norm = cpu_squared_norm;
+    t.convert = cpu_convert;
+    check_complete(t);
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace tutti::engine

@@ -1,0 +1,33 @@
+#include "tutti/engine/ops.h"
+
+#include "tutti/engine/stream.h"
+
+namespace tutti::engine {
+
+void check_complete(const OpTable& table) {
+  const auto check = [&](auto function, const char* name) {
+    TUTTI_CHECK(function != nullptr, "backend {} lacks operation {}", table.backend, name);
+  };
+  check(table.gemm, "gemm");
+  check(table.norm_forward, "norm_forward");
+  check(table.norm_backward_input, "norm_backward_input");
+  check(table.norm_backward_weight, "norm_backward_weight");
+  check(table.column_sum, "column_sum");
+  check(table.activation_forward, "activation_forward");
+  check(table.activation_backward, "activation_backward");
+  check(table.rope, "rope");
+  check(table.attention_forward, "attention_forward");
+  check(table.attention_backward, "attention_backward");
+  check(table.attention_decode, "attention_decode");
+  check(table.embedding_forward, "embedding_forward");
+  check(table.embedding_backward, "embedding_backward");
+  check(table.cross_entropy, "cross_entropy");
+  check(table.dropout, "dropout");
+  check(table.adamw, "adamw");
+  check(table.squared_norm, "squared_norm");
+  check(table.convert, "convert");
+  constexpr size_t kEntries = 18;
+  static_assert(sizeof(OpTable) == (kEntries + 1) * sizeof(void*), "a new entry is checked here");
+}
+
+}  // namespace tutti::engine

@@ -1,0 +1,290 @@
+// The operations a backend provides, as one table of functions. Shared code calls
+// `stream.ops().gemm(stream, {...})` and never asks which backend it has.
+//
+// Shape letters: B sequences, T tokens of a sequence, N = B*T rows of a micro-batch, H hidden,
+// F feed-forward width, V vocabulary, D head size, A query heads, K key/value heads.
+//
+// Rules for every operation:
+// - It is enqueued on the stream (on the CPU: done when the call returns) and never allocates
+//   after its first call with given shapes.
+// - Compute types are f32 and bf16 ("c" below: all operands marked c share one type); sums are
+//   accumulated in f32, and the result does not depend on anything but operands and thread count.
+// - Empty shapes (a zero dimension) are legal and do nothing.
+// - When the stream has a Recorder, one OpRecord is noted per call; "record:" states its dims.
+//   flops are 0 unless stated; bytes count each operand read once and each result written once,
+//   an accumulated result twice; optional operands count when present.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tutti/engine/tensor.h"
+
+namespace tutti::engine {
+
+class Stream;
+
+// C[m,n] = A * B + beta * C, where A is [m,k], or [k,m] read transposed; B is [k,n], or [n,k] read
+// transposed. beta is 0 (C may hold anything, even NaN) or 1. bias [n] (c or f32) is added to each
+// row. A and B are c; C is c or f32.
+// record "gemm": dims (m, n, k); flops 2*m*n*k.
+struct GemmArgs {
+  Matrix a;
+  Matrix b;
+  Matrix c;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  float beta = 0;
+  Vector bias = {};
+};
+
+// Which normalisation. LayerNorm: y = (x - mean) * rstd * weight + bias; RMSNorm: y = x * rstd *
+// weight, rstd = 1 / sqrt(mean(x^2) + epsilon) (mean and bias unused).
+enum class NormKind { layer, rms };
+
+// residual_out = residual_in + branch (f32; residual_out may be residual_in); without a branch
+// residual_out is left alone and residual_in is normalised. y[N,H] (c) = norm(residual).
+// mean, rstd [N] f32 are kept for backward (mean empty for RMSNorm; both may be empty when no
+// backward follows).
+// record "norm_forward": dims (N, H).
+struct NormForwardArgs {
+  NormKind kind = NormKind::layer;
+  Matrix residual_in;        // [N, H] f32
+  Matrix branch = {};        // [N, H] c, optional
+  Matrix residual_out = {};  // [N, H] f32, with branch only
+  Vector weight;             // [H] c
+  Vector bias = {};          // [H] c, layer only, optional
+  float epsilon = 1e-5F;
+  Matrix y;          // [N, H] c
+  Vector mean = {};  // [N] f32
+  Vector rstd = {};  // [N] f32
+};
+
+// d_residual (+)= gradient of the normalised residual through the norm. With accumulate false
+// d_residual is overwritten. d_branch, when given, receives a copy of the final d_residual in c
+// (the gradient of the branch that was added).
+// record "norm_backward_input": dims (N, H).
+struct NormBackwardInputArgs {
+  NormKind kind = NormKind::layer;
+  Matrix dy;         // [N, H] c
+  Matrix residual;   // [N, H] f32: what was normalised
+  Vector weight;     // [H] c
+  Vector mean = {};  // [N] f32
+  Vector rstd;       // [N] f32
+  bool accumulate = true;
+  Matrix d_residual;     // [N, H] f32
+  Matrix d_branch = {};  // [N, H] c, optional
+};
+
+// d_weight += sum over rows of dy * x_hat; d_bias += sum of dy (beta 0: overwritten).
+// record "norm_backward_weight": dims (N, H).
+struct NormBackwardWeightArgs {
+  NormKind kind = NormKind::layer;
+  Matrix dy;         // [N, H] c
+  Matrix residual;   // [N, H] f32
+  Vector mean = {};  // [N] f32
+  Vector rstd;       // [N] f32
+  float beta = 1;
+  Vector d_weight;     // [H] f32
+  Vector d_bias = {};  // [H] f32, optional
+};
+
+// out[j] = beta*out[j] + sum over rows of x[:, j]: the gradient of a bias.
+// record "column_sum": dims (N, columns).
+struct ColumnSumArgs {
+  Matrix x;  // [N, M] c
+  float beta = 1;
+  Vector out;  // [M] f32
+};
+
+// gelu: y[N,F] = gelu_tanh(x + bias); swiglu: x is [N, 2F] = gate | up, y = silu(gate) * up
+// (bias [2F] optional). gelu_tanh(x) = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+// record "activation_forward": dims (N, F).
+enum class Activation { gelu, swiglu };
+struct ActivationForwardArgs {
+  Activation kind = Activation::gelu;
+  Matrix x;          // [N, F] or [N, 2F] c
+  Vector bias = {};  // c
+  Matrix y;          // [N, F] c
+};
+
+// dx = dy * derivative at x + bias. gelu: dx may be dy. swiglu: dx [N, 2F] may be x.
+// record "activation_backward": dims (N, F).
+struct ActivationBackwardArgs {
+  Activation kind = Activation::gelu;
+  Matrix x;
+  Vector bias = {};
+  Matrix dy;  // [N, F] c
+  Matrix dx;  // [N, F] or [N, 2F] c
+};
+
+// Rotates pairs (i, i + D/2) of each of the first `heads` D-wide columns groups of x in place by
+// position * inverse_frequency[i] ("rotate half", as Hugging Face Llama). The position of row r is
+// positions[r] if given, else first_position + r % sequence. inverse = true turns back (backward).
+// record "rope": dims (N, heads, D).
+struct RopeArgs {
+  Matrix x;  // [N, >= heads*D] c
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t sequence = 0;      // T
+  Vector inverse_frequency;  // [D/2] f32
+  Vector positions = {};     // [N] i32, optional
+  int64_t first_position = 0;
+  bool inverse = false;
+};
+
+// Causal attention of B sequences of T tokens; heads are column groups of the row: qkv[N, (A+2K)*D]
+// = A query heads | K key heads | K value heads. Query head a uses key/value head a / (A/K).
+// out[N, A*D]; lse[B*A*T] f32 = log-sum-exp of the scaled scores, laid out [B, A, T].
+// No T x T matrix is stored. scale 0 means 1/sqrt(D).
+// record "attention_forward": dims (B, T, A, K, D); flops 2*B*A*T*T*D (causal half of 4).
+struct AttentionForwardArgs {
+  int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 0;
+  Matrix qkv;       // [N, (A+2K)*D] c
+  Matrix out;       // [N, A*D] c
+  Vector lse = {};  // [B*A*T] f32; may be empty when no backward follows
+};
+
+// d_qkv from d_out. delta[B*A*T] f32 is scratch for rowsum(d_out * out).
+// record "attention_backward": dims (B, T, A, K, D); flops 5*B*A*T*T*D (five half products: the
+// recomputed scores are hardware work, not model work; model FLOPs are 4*B*A*T*T*D).
+struct AttentionBackwardArgs {
+  int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 0;
+  Matrix qkv;    // [N, (A+2K)*D] c
+  Matrix out;    // [N, A*D] c
+  Matrix d_out;  // [N, A*D] c
+  Vector lse;    // [B*A*T] f32
+  Vector delta;  // [B*A*T] f32, overwritten
+  Matrix d_qkv;  // [N, (A+2K)*D] c
+};
+
+// Attention of `queries` new tokens per sequence against a cache of keys and values, for
+// generation. The new keys and values must already be in the cache: sequence b has
+// past + queries valid rows; query i sees rows 0 .. past+i. q rows are [B*queries, A*D].
+// record "attention_decode": dims (B, queries, past, A, K, D);
+// flops 4*B*A*queries*(past+queries)*D.
+struct AttentionDecodeArgs {
+  int64_t batch = 0, queries = 0, past = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t capacity = 0;  // rows of the cache per sequence
+  float scale = 0;
+  Matrix q;       // [B*queries, A*D] c
+  Matrix keys;    // [B*capacity, K*D] c
+  Matrix values;  // [B*capacity, K*D] c
+  Matrix out;     // [B*queries, A*D] c
+};
+
+// out[r] = token_table[tokens[r]] (+ position_table[first_position + r % sequence], or
+// positions[r] where given). out is f32.
+// record "embedding_forward": dims (N, H); bytes: N*H of each table and of out, N tokens.
+struct EmbeddingForwardArgs {
+  Vector tokens;               // [N] i32, each in [0, V)
+  int64_t sequence = 0;        // T
+  Matrix token_table;          // [V, H] c
+  Matrix position_table = {};  // [context, H] c, optional
+  Vector positions = {};       // [N] i32, optional
+  int64_t first_position = 0;
+  Matrix out;  // [N, H] f32
+};
+
+// d_token_table[tokens[r]] += d_out[r]; d_position_table[...] += d_out[r]. Deterministic: rows are
+// added in ascending r. beta 0 overwrites the whole tables first.
+// record "embedding_backward": dims (N, H); bytes: N*H of d_out read, and N*H f32 accumulated per
+// table (so twice), N tokens; beta 0 adds one write of each whole table.
+struct EmbeddingBackwardArgs {
+  Vector tokens;
+  int64_t sequence = 0;
+  Matrix d_out;          // [N, H] f32
+  float token_beta = 1;  // the token table may hold the tied head's gradient already
+  float position_beta = 1;
+  Matrix d_token_table;          // [V, H] f32
+  Matrix d_position_table = {};  // [context, H] f32, optional
+};
+
+// Per row r: loss[r] = logsumexp(logits[r, :V]) - logits[r, target] in f32. A target < 0 is
+// ignored: its loss and gradient are 0. With d_logits given (gradient wanted), writes
+// gradient_scale * (softmax - onehot) there, zero in columns [V, d_logits.cols). d_logits may be
+// the same memory as logits, also with another element type (bf16 rows at the start of f32 rows:
+// ld in elements doubles). The vocabulary is read in chunks; no row-sized scratch.
+// record "cross_entropy": dims (rows, V); bytes: logits, targets, loss, d_logits.
+struct CrossEntropyArgs {
+  Matrix logits;  // [n, >= V] f32 or c
+  int64_t vocabulary = 0;
+  Vector targets;  // [n] i32
+  float gradient_scale = 1;
+  Vector loss;           // [n] f32
+  Matrix d_logits = {};  // [n, >= V] c, optional
+};
+
+// Multiplies x by mask/(1-p) in place; element (r, j) is dropped when the Philox word of
+// (key, first_row + r, j) says so, so the same call applies the same mask forward and backward.
+// record "dropout": dims (N, M).
+struct DropoutArgs {
+  Matrix x;  // [N, M] f32 or bf16
+  float probability = 0;
+  uint64_t key = 0;
+  int64_t first_row = 0;
+};
+
+// One step of AdamW (Loshchilov & Hutter 2019) over a flat range, reading and writing each array
+// once:  g = gradient * clip;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
+//        p -= lr * (m / bias1 / (sqrt(v / bias2) + eps) + decay * p)
+// with bias_i = 1 - b_i^step. `weights`, when given, receives p in bf16. Decay applies to the
+// segments that say so; segments are ascending and cover the range.
+// record "adamw": dims (count).
+struct AdamwSegment {
+  int64_t first = 0;
+  int64_t count = 0;
+  float weight_decay = 0;
+};
+struct AdamwArgs {
+  Vector gradient;      // [n] f32
+  Vector master;        // [n] f32
+  Vector m;             // [n] f32
+  Vector v;             // [n] f32
+  Vector weights = {};  // [n] bf16, optional
+  std::span<const AdamwSegment> segments;
+  float learning_rate = 0, beta1 = 0.9F, beta2 = 0.95F, epsilon = 1e-8F;
+  float clip = 1;
+  int64_t step = 1;  // 1 for the first update
+};
+
+// *sum_of_squares = sum x^2 accumulated in f64 over fixed-size blocks, so the value does not depend
+// on thread count. Non-finite elements make it non-finite.
+// record "squared_norm": dims (count); flops 2*count.
+struct SquaredNormArgs {
+  Vector x;  // [n] f32
+  double* sum_of_squares = nullptr;
+};
+
+// out = x converted to out's type (f32 <-> bf16).
+// record "convert": dims (count).
+struct ConvertArgs {
+  Vector x;
+  Vector out;
+};
+
+struct OpTable {
+  const char* backend = "";
+  void (*gemm)(Stream&, const GemmArgs&) = nullptr;
+  void (*norm_forward)(Stream&, const NormForwardArgs&) = nullptr;
+  void (*norm_backward_input)(Stream&, const NormBackwardInputArgs&) = nullptr;
+  void (*norm_backward_weight)(Stream&, const NormBackwardWeightArgs&) = nullptr;
+  void (*column_sum)(Stream&, const ColumnSumArgs&) = nullptr;
+  void (*activation_forward)(Stream&, const ActivationForwardArgs&) = nullptr;
+  void (*activation_backward)(Stream&, const ActivationBackwardArgs&) = nullptr;
+  void (*rope)(Stream&, const RopeArgs&) = nullptr;
+  void (*attention_forward)(Stream&, const AttentionForwardArgs&) = nullptr;
+  void (*attention_backward)(Stream&, const AttentionBackwardArgs&) = nullptr;
+  void (*attention_decode)(Stream&, const AttentionDecodeArgs&) = nullptr;
+  void (*embedding_forward)(Stream&, const EmbeddingForwardArgs&) = nullptr;
+  void (*embedding_backward)(Stream&, const EmbeddingBackwardArgs&) = nullptr;
+  void (*cross_entropy)(Stream&, const CrossEntropyArgs&) = nullptr;
+  void (*dropout)(Stream&, const DropoutArgs&) = nullptr;
+  void (*adamw)(Stream&, const AdamwArgs&) = nullptr;
+  void (*squared_norm)(Stream&, const SquaredNormArgs&) = nullptr;
+  void (*convert)(Stream&, const ConvertArgs&) = nullptr;
+};
+
+}  // namespace tutti::engine

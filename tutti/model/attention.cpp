@@ -1,0 +1,61 @@
+#include "tutti/model/attention.h"
+
+namespace tutti::model {
+namespace {
+
+// Query and key heads are adjacent columns of qkv, so one call turns both.
+void rotate(engine::Stream& stream, const AttentionLayer& layer, int64_t sequence,
+            engine::Matrix qkv, bool inverse) {
+  if (!layer.rope_frequency) return;
+  stream.ops().rope(stream, {.x = qkv,
+                             .heads = layer.heads + layer.kv_heads,
+                             .head_dim = layer.head_dim,
+                             .sequence = sequence,
+                             .inverse_frequency = layer.rope_frequency,
+                             .inverse = inverse});
+}
+
+}  // namespace
+
+void attention_forward(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
+                       engine::Matrix x, const AttentionSaved& saved, engine::Matrix branch) {
+  linear_forward(stream, layer.qkv, x, saved.qkv);
+  rotate(stream, layer, shape.tokens, saved.qkv, false);
+  stream.ops().attention_forward(stream, {.batch = shape.sequences,
+                                          .sequence = shape.tokens,
+                                          .heads = layer.heads,
+                                          .kv_heads = layer.kv_heads,
+                                          .head_dim = layer.head_dim,
+                                          .qkv = saved.qkv,
+                                          .out = saved.out,
+                                          .lse = saved.lse});
+  linear_forward(stream, layer.output, saved.out, branch);
+}
+
+void attention_backward_input(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
+                              const AttentionSaved& saved, engine::Matrix d_branch,
+                              const AttentionWork& work, engine::Matrix dx) {
+  linear_backward_input(stream, layer.output, d_branch, work.d_out);
+  stream.ops().attention_backward(stream, {.batch = shape.sequences,
+                                           .sequence = shape.tokens,
+                                           .heads = layer.heads,
+                                           .kv_heads = layer.kv_heads,
+                                           .head_dim = layer.head_dim,
+                                           .qkv = saved.qkv,
+                                           .out = saved.out,
+                                           .d_out = work.d_out,
+                                           .lse = saved.lse,
+                                           .delta = work.delta,
+                                           .d_qkv = work.d_qkv});
+  rotate(stream, layer, shape.tokens, work.d_qkv, true);
+  linear_backward_input(stream, layer.qkv, work.d_qkv, dx);
+}
+
+void attention_backward_weight(engine::Stream& stream, const AttentionLayer& layer,
+                               engine::Matrix x, const AttentionSaved& saved,
+                               engine::Matrix d_branch, const AttentionWork& work, float beta) {
+  linear_backward_weight(stream, layer.output, saved.out, d_branch, beta);
+  linear_backward_weight(stream, layer.qkv, x, work.d_qkv, beta);
+}
+
+}  // namespace tutti::model

@@ -1,0 +1,50 @@
+// Causal self-attention with grouped key/value heads: one fused query-key-value projection,
+// rotation where the model has it, tiled attention, output projection.
+#pragma once
+
+#include "tutti/engine/stream.h"
+#include "tutti/model/linear.h"
+
+namespace tutti::model {
+
+struct AttentionLayer {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  Linear qkv;                     // [H] -> [(A+2K)D]
+  Linear output;                  // [A*D] -> [H]
+  engine::Vector rope_frequency;  // [D/2] f32; empty without rotation
+};
+
+struct AttentionSaved {
+  engine::Matrix qkv;  // [N, (A+2K)D] c, rotated
+  engine::Vector lse;  // [B*A*T] f32
+  engine::Matrix out;  // [N, A*D] c
+};
+
+struct AttentionWork {
+  engine::Matrix d_out;  // [N, A*D] c
+  engine::Matrix d_qkv;  // [N, (A+2K)D] c
+  engine::Vector delta;  // [B*A*T] f32
+};
+
+struct BatchShape {
+  int64_t sequences = 0;  // B
+  int64_t tokens = 0;     // T of each
+  int64_t rows() const { return sequences * tokens; }
+};
+
+// branch [N, H] c = attention(x [N, H] c)
+void attention_forward(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
+                       engine::Matrix x, const AttentionSaved& saved, engine::Matrix branch);
+
+// dx from d_branch; leaves the gradients of both projections' outputs in `work`.
+void attention_backward_input(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
+                              const AttentionSaved& saved, engine::Matrix d_branch,
+                              const AttentionWork& work, engine::Matrix dx);
+
+void attention_backward_weight(engine::Stream& stream, const AttentionLayer& layer,
+                               engine::Matrix x, const AttentionSaved& saved,
+                               engine::Matrix d_branch, const AttentionWork& work, float beta);
+
+}  // namespace tutti::model

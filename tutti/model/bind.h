@@ -1,0 +1,24 @@
+// Binds layers to parameters and saved tensors to memory by their names: the one place where the
+// names of spec/params.h and spec/memory.h meet the structures of this folder.
+#pragma once
+
+#include "tutti/model/block.h"
+#include "tutti/model/embedding.h"
+#include "tutti/model/loss.h"
+#include "tutti/model/memory.h"
+#include "tutti/spec/model_config.h"
+
+namespace tutti::model {
+
+Embedding bind_embedding(const Parameters& parameters);
+BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& parameters, int64_t layer,
+                      engine::Vector rope_frequency, uint64_t seed);
+NormLayer bind_final_norm(const spec::ModelConfig& model, const Parameters& parameters);
+LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters);
+
+BlockSaved bind_block_saved(const spec::ModelConfig& model, const Memory& memory, int64_t layer);
+NormSaved bind_final_saved(const spec::ModelConfig& model, const Memory& memory);
+BlockWork bind_block_work(const spec::ModelConfig& model, const Memory& memory, int64_t layer);
+LossWork bind_loss_work(const Memory& memory);
+
+}  // namespace tutti::model

@@ -1,0 +1,56 @@
+// One transformer layer, pre-norm: x += attention(norm1(x)); x += mlp(norm2(x)).
+//
+// The residual stream is f32. Additions are fused into the norm that follows them: a block receives
+// the previous residual and the branch still to be added, and hands on its own last branch.
+#pragma once
+
+#include "tutti/engine/stream.h"
+#include "tutti/model/attention.h"
+#include "tutti/model/mlp.h"
+#include "tutti/model/norm.h"
+
+namespace tutti::model {
+
+struct BlockLayer {
+  NormLayer norm1;
+  AttentionLayer attention;
+  NormLayer norm2;
+  MlpLayer mlp;
+  float dropout = 0;
+  uint64_t attention_dropout_key = 0;  // of the attention branch
+  uint64_t mlp_dropout_key = 0;
+};
+
+struct BlockSaved {
+  NormSaved norm1;  // norm1.residual [N, H] f32 is the block's input
+  AttentionSaved attention;
+  NormSaved norm2;
+  MlpSaved mlp;
+};
+
+struct BlockWork {
+  engine::Matrix branch;              // [N, H] c: the branch to be added next
+  engine::Matrix d_residual;          // [N, H] f32: gradient of the residual stream
+  engine::Matrix d_branch;            // [N, H] c: incoming gradient of the mlp branch
+  engine::Matrix d_branch_next;       // [N, H] c: outgoing, for the block below; empty in the first
+  engine::Matrix d_branch_attention;  // [N, H] c
+  engine::Matrix d_norm1;             // [N, H] c
+  engine::Matrix d_norm2;             // [N, H] c
+  AttentionWork attention;
+  MlpWork mlp;
+};
+
+// first_row: global number of the micro-batch's first row, which keys dropout.
+// previous is empty in the first block, whose input is in saved.norm1.residual already.
+void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
+                   int64_t first_row, engine::Matrix previous, const BlockSaved& saved,
+                   const BlockWork& work);
+
+// Updates d_residual; leaves in `work` what block_backward_weight needs.
+void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
+                          int64_t first_row, const BlockSaved& saved, const BlockWork& work);
+
+void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, const BlockSaved& saved,
+                           const BlockWork& work, float beta);
+
+}  // namespace tutti::model

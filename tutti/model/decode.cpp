@@ -1,0 +1,152 @@
+#include "tutti/model/decode.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tutti/base/check.h"
+#include "tutti/model/stage.h"
+
+namespace tutti::model {
+namespace {
+
+constexpr int64_t kChunkRows = 64;  // prompt tokens per pass
+
+// Lays buffers one after another; first to count bytes, then to hand out views.
+class Carver {
+ public:
+  explicit Carver(const engine::Arena* arena) : arena_(arena) {}
+
+  engine::Matrix take(DType dtype, int64_t rows, int64_t cols) {
+    const int64_t bytes = rows * cols * dtype_bytes(dtype);
+    void* data = arena_ == nullptr ? nullptr : arena_->at(offset_, bytes);
+    offset_ +=
+        (bytes + engine::kArenaAlignment - 1) / engine::kArenaAlignment * engine::kArenaAlignment;
+    return engine::matrix(data, dtype, rows, cols);
+  }
+  int64_t bytes() const { return offset_; }
+
+ private:
+  const engine::Arena* arena_;
+  int64_t offset_ = 0;
+};
+
+}  // namespace
+
+Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout, void* weights,
+                 DType compute, int64_t capacity)
+    : model_(model), compute_(compute), capacity_(capacity) {
+  const Parameters parameters(layout, weights, compute, nullptr);
+  engine::Vector rope;
+  if (model.positions == spec::Positions::rope) {
+    frequency_ = rope_frequencies(model);
+    rope = engine::vector(frequency_.data(), DType::f32, static_cast<int64_t>(frequency_.size()));
+  }
+  embedding_ = bind_embedding(parameters);
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    blocks_.push_back(bind_block(model, parameters, layer, rope, 0));
+  }
+  final_norm_ = bind_final_norm(model, parameters);
+  head_ = bind_loss(model, parameters);
+
+  const int64_t kv_width = model.kv_heads * model.head_dim;
+  const int64_t query_width = model.heads * model.head_dim;
+  const int64_t pre_width = blocks_.front().mlp.up.weight.rows;
+  const auto carve = [&](Carver carver) {
+    keys_.clear();
+    values_.clear();
+    for (int64_t layer = 0; layer < model.layers; ++layer) {
+      keys_.push_back(carver.take(compute, capacity, kv_width));
+      values_.push_back(carver.take(compute, capacity, kv_width));
+    }
+    residual_ = carver.take(DType::f32, kChunkRows, model.hidden);
+    y_ = carver.take(compute, kChunkRows, model.hidden);
+    branch_ = carver.take(compute, kChunkRows, model.hidden);
+    qkv_ = carver.take(compute, kChunkRows, query_width + 2 * kv_width);
+    attention_ = carver.take(compute, kChunkRows, query_width);
+    pre_ = carver.take(compute, kChunkRows, pre_width);
+    act_ = carver.take(compute, kChunkRows, model.ffn);
+    logits_ = carver.take(DType::f32, 1, head_.head.weight.rows);
+    return carver.bytes();
+  };
+  arena_ = std::make_unique<engine::Arena>("decode", carve(Carver(nullptr)));
+  carve(Carver(arena_.get()));
+}
+
+engine::Matrix Decoder::rows(const engine::Matrix& buffer, int64_t count) {
+  return buffer.slice_rows(0, count);
+}
+
+void Decoder::run_block(engine::Stream& stream, size_t index, int64_t count, bool has_branch) {
+  const BlockLayer& layer = blocks_[index];
+  const AttentionLayer& attention = layer.attention;
+  const int64_t query_width = attention.heads * attention.head_dim;
+  const int64_t kv_width = attention.kv_heads * attention.head_dim;
+  const engine::Matrix branch = rows(branch_, count);
+  const engine::Matrix residual = rows(residual_, count);
+  const engine::Matrix qkv = rows(qkv_, count);
+  NormSaved norm;
+  norm.residual = residual;
+  norm.y = rows(y_, count);
+
+  norm_forward(stream, layer.norm1, residual, has_branch ? branch : engine::Matrix{}, norm);
+  linear_forward(stream, attention.qkv, norm.y, qkv);
+  if (attention.rope_frequency) {
+    stream.ops().rope(stream, {.x = qkv,
+                               .heads = attention.heads + attention.kv_heads,
+                               .head_dim = attention.head_dim,
+                               .sequence = count,
+                               .inverse_frequency = attention.rope_frequency,
+                               .first_position = position_});
+  }
+  const auto row_bytes = static_cast<size_t>(kv_width * dtype_bytes(compute_));
+  for (int64_t row = 0; row < count; ++row) {
+    const engine::Matrix from = qkv.slice_rows(row, 1);
+    std::memcpy(keys_[index].slice_rows(position_ + row, 1).data,
+                from.slice_cols(query_width, kv_width).data, row_bytes);
+    std::memcpy(values_[index].slice_rows(position_ + row, 1).data,
+                from.slice_cols(query_width + kv_width, kv_width).data, row_bytes);
+  }
+  stream.ops().attention_decode(stream, {.batch = 1,
+                                         .queries = count,
+                                         .past = position_,
+                                         .heads = attention.heads,
+                                         .kv_heads = attention.kv_heads,
+                                         .head_dim = attention.head_dim,
+                                         .capacity = capacity_,
+                                         .q = qkv.slice_cols(0, query_width),
+                                         .keys = keys_[index],
+                                         .values = values_[index],
+                                         .out = rows(attention_, count)});
+  linear_forward(stream, attention.output, rows(attention_, count), branch);
+  norm_forward(stream, layer.norm2, residual, branch, norm);
+  mlp_forward(stream, layer.mlp, norm.y, {rows(pre_, count), rows(act_, count)}, branch);
+}
+
+void Decoder::feed_chunk(engine::Stream& stream, const int32_t* tokens, int64_t count) {
+  // The view is read only; ops take their operands without const.
+  const engine::Vector ids = engine::vector(const_cast<int32_t*>(tokens), DType::i32, count);
+  embedding_forward(stream, embedding_, ids, count, rows(residual_, count), position_);
+  for (size_t i = 0; i < blocks_.size(); ++i) run_block(stream, i, count, i > 0);
+  NormSaved norm;
+  norm.residual = rows(residual_, count);
+  norm.y = rows(y_, count);
+  norm_forward(stream, final_norm_, norm.residual, rows(branch_, count), norm);
+  position_ += count;
+}
+
+std::vector<float> Decoder::feed(engine::Stream& stream, const std::vector<int32_t>& tokens) {
+  const auto total = static_cast<int64_t>(tokens.size());
+  TUTTI_CHECK(total > 0 && position_ + total <= capacity_, "decode: {} tokens at {} of {}", total,
+              position_, capacity_);
+  int64_t last = 0;
+  for (int64_t first = 0; first < total; first += kChunkRows) {
+    const int64_t count = std::min(kChunkRows, total - first);
+    feed_chunk(stream, tokens.data() + first, count);
+    last = count - 1;
+  }
+  linear_forward(stream, head_.head, y_.slice_rows(last, 1), logits_);
+  const float* logits = logits_.as<float>();
+  return {logits, logits + head_.vocabulary};
+}
+
+}  // namespace tutti::model

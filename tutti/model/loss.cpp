@@ -1,0 +1,53 @@
+#include "tutti/model/loss.h"
+
+#include <algorithm>
+
+namespace tutti::model {
+namespace {
+
+engine::Vector slice(const engine::Vector& v, int64_t first, int64_t count) {
+  return engine::vector(static_cast<char*>(v.data) + first * dtype_bytes(v.dtype), v.dtype, count);
+}
+
+// The gradient's view of the logits' memory: rows of c at the start of the f32 rows.
+engine::Matrix overlay(const engine::Matrix& logits, DType dtype) {
+  return engine::matrix(logits.data, dtype, logits.rows, logits.cols,
+                        logits.ld * dtype_bytes(logits.dtype) / dtype_bytes(dtype));
+}
+
+}  // namespace
+
+void loss_forward(engine::Stream& stream, const LossLayer& layer, engine::Matrix y,
+                  engine::Vector targets, const LossWork& work) {
+  for (int64_t first = 0; first < y.rows; first += work.logits.rows) {
+    const int64_t count = std::min(work.logits.rows, y.rows - first);
+    const engine::Matrix logits = work.logits.slice_rows(0, count);
+    linear_forward(stream, layer.head, y.slice_rows(first, count), logits);
+    stream.ops().cross_entropy(stream, {.logits = logits,
+                                        .vocabulary = layer.vocabulary,
+                                        .targets = slice(targets, first, count),
+                                        .loss = slice(work.rows, first, count)});
+  }
+}
+
+void loss_forward_backward(engine::Stream& stream, const LossLayer& layer, engine::Matrix y,
+                           engine::Vector targets, float gradient_scale, const LossWork& work,
+                           engine::Matrix dy, float beta) {
+  for (int64_t first = 0; first < y.rows; first += work.logits.rows) {
+    const int64_t count = std::min(work.logits.rows, y.rows - first);
+    const engine::Matrix chunk = y.slice_rows(first, count);
+    const engine::Matrix logits = work.logits.slice_rows(0, count);
+    const engine::Matrix d_logits = overlay(logits, y.dtype);
+    linear_forward(stream, layer.head, chunk, logits);
+    stream.ops().cross_entropy(stream, {.logits = logits,
+                                        .vocabulary = layer.vocabulary,
+                                        .targets = slice(targets, first, count),
+                                        .gradient_scale = gradient_scale,
+                                        .loss = slice(work.rows, first, count),
+                                        .d_logits = d_logits});
+    linear_backward_input(stream, layer.head, d_logits, dy.slice_rows(first, count));
+    linear_backward_weight(stream, layer.head, chunk, d_logits, first == 0 ? beta : 1);
+  }
+}
+
+}  // namespace tutti::model

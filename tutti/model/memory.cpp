@@ -1,0 +1,80 @@
+#include "tutti/model/memory.h"
+
+#include <string>
+
+#include "tutti/base/check.h"
+
+namespace tutti::model {
+namespace {
+
+const spec::SlotPlan& find_slot(const spec::ArenaPlan& arena, std::string_view name) {
+  for (const spec::SlotPlan& slot : arena.slots) {
+    if (slot.name == name) return slot;
+  }
+  check_failed(__FILE__, __LINE__, "slot exists",
+               fmt::format("memory map: arena '{}' has no slot '{}'", arena.name, name));
+}
+
+const spec::TensorPlace* find_tensor(const spec::SlotPlan& slot, std::string_view name) {
+  for (const spec::TensorPlace& tensor : slot.tensors) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Memory::Memory(const spec::MemoryMap& map) : map_(map) {
+  for (const spec::ArenaPlan& plan : map_.arenas) arenas_.emplace_back(plan.name, plan.bytes);
+}
+
+const engine::Arena& Memory::arena(std::string_view name) const {
+  for (const engine::Arena& arena : arenas_) {
+    if (arena.name() == name) return arena;
+  }
+  check_failed(__FILE__, __LINE__, "arena exists", fmt::format("memory map: no arena '{}'", name));
+}
+
+bool Memory::has(std::string_view arena, std::string_view slot, std::string_view name) const {
+  return find_tensor(find_slot(map_.arena(arena), slot), name) != nullptr;
+}
+
+Memory::Found Memory::find(std::string_view arena_name, std::string_view slot_name, int64_t repeat,
+                           std::string_view name) const {
+  const spec::SlotPlan& slot = find_slot(map_.arena(arena_name), slot_name);
+  const spec::TensorPlace* place = find_tensor(slot, name);
+  TUTTI_CHECK(place != nullptr, "memory map: slot '{}/{}' has no tensor '{}'", arena_name,
+              slot_name, name);
+  TUTTI_CHECK(repeat >= 0 && repeat < slot.repeats,
+              "memory map: slot '{}/{}' has {} repeats, not {}", arena_name, slot_name,
+              slot.repeats, repeat);
+  const int64_t offset = slot.offset_bytes + repeat * slot.stride_bytes + place->offset_bytes;
+  return {place, arena(arena_name).at(offset, place->bytes)};
+}
+
+engine::Matrix Memory::matrix(std::string_view arena, std::string_view slot, int64_t repeat,
+                              std::string_view name) const {
+  const Found found = find(arena, slot, repeat, name);
+  TUTTI_CHECK(found.place->shape.size() >= 2, "tensor '{}' is no matrix", name);
+  const int64_t cols = found.place->shape.back();
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < found.place->shape.size(); ++i) rows *= found.place->shape[i];
+  return engine::matrix(found.data, found.place->dtype, rows, cols);
+}
+
+engine::Vector Memory::vector(std::string_view arena, std::string_view slot, int64_t repeat,
+                              std::string_view name) const {
+  const Found found = find(arena, slot, repeat, name);
+  int64_t count = 1;
+  for (const int64_t dim : found.place->shape) count *= dim;
+  return engine::vector(found.data, found.place->dtype, count);
+}
+
+void Memory::poison_transients() const {
+  for (const char* name : {"activations", "workspace", "loss"}) {
+    const engine::Arena& range = arena(name);
+    range.poison(0, range.bytes());
+  }
+}
+
+}  // namespace tutti::model

@@ -1,0 +1,45 @@
+// The arenas of one rank, allocated exactly as spec::MemoryMap says, and views of the tensors in
+// them by the map's names.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "tutti/engine/arena.h"
+#include "tutti/engine/tensor.h"
+#include "tutti/spec/memory.h"
+
+namespace tutti::model {
+
+class Memory {
+ public:
+  explicit Memory(const spec::MemoryMap& map);
+
+  const spec::MemoryMap& map() const { return map_; }
+  const engine::Arena& arena(std::string_view name) const;
+
+  // The tensor `name` of the `repeat`-th slot; aborts when the map has no such tensor. A tensor of
+  // one dimension is a vector; of more, a matrix of all but the last dimension by the last.
+  engine::Matrix matrix(std::string_view arena, std::string_view slot, int64_t repeat,
+                        std::string_view name) const;
+  engine::Vector vector(std::string_view arena, std::string_view slot, int64_t repeat,
+                        std::string_view name) const;
+  // Whether the slot has the tensor at all (the map leaves out what a model does not need).
+  bool has(std::string_view arena, std::string_view slot, std::string_view name) const;
+
+  // Fills everything that does not outlive a step (activations, workspace, loss) with poison.
+  void poison_transients() const;
+
+ private:
+  struct Found {
+    const spec::TensorPlace* place;
+    void* data;
+  };
+  Found find(std::string_view arena, std::string_view slot, int64_t repeat,
+             std::string_view name) const;
+
+  spec::MemoryMap map_;
+  std::vector<engine::Arena> arenas_;  // in the map's order
+};
+
+}  // namespace tutti::model

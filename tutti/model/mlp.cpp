@@ -1,0 +1,31 @@
+#include "tutti/model/mlp.h"
+
+namespace tutti::model {
+
+void mlp_forward(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x,
+                 const MlpSaved& saved, engine::Matrix branch) {
+  linear_forward_no_bias(stream, layer.up, x, saved.pre);
+  stream.ops().activation_forward(
+      stream, {.kind = layer.activation, .x = saved.pre, .bias = layer.up.bias, .y = saved.act});
+  linear_forward(stream, layer.down, saved.act, branch);
+}
+
+void mlp_backward_input(engine::Stream& stream, const MlpLayer& layer, const MlpSaved& saved,
+                        engine::Matrix d_branch, const MlpWork& work, engine::Matrix dx) {
+  linear_backward_input(stream, layer.down, d_branch, work.d_act);
+  stream.ops().activation_backward(stream, {.kind = layer.activation,
+                                            .x = saved.pre,
+                                            .bias = layer.up.bias,
+                                            .dy = work.d_act,
+                                            .dx = work.d_pre});
+  linear_backward_input(stream, layer.up, work.d_pre, dx);
+}
+
+void mlp_backward_weight(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x,
+                         const MlpSaved& saved, engine::Matrix d_branch, const MlpWork& work,
+                         float beta) {
+  linear_backward_weight(stream, layer.down, saved.act, d_branch, beta);
+  linear_backward_weight(stream, layer.up, x, work.d_pre, beta);
+}
+
+}  // namespace tutti::model

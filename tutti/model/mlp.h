@@ -1,0 +1,37 @@
+// Feed-forward: gelu (up, gelu, down) or swiglu (gate_up, silu(gate) * up, down). The bias of the
+// first projection is added inside the activation.
+#pragma once
+
+#include "tutti/engine/stream.h"
+#include "tutti/model/linear.h"
+
+namespace tutti::model {
+
+struct MlpLayer {
+  engine::Activation activation = engine::Activation::gelu;
+  Linear up;    // [H] -> [F], or gate | up [2F] for swiglu
+  Linear down;  // [F] -> [H]
+};
+
+struct MlpSaved {
+  engine::Matrix pre;  // [N, F] or [N, 2F] c, before bias and activation
+  engine::Matrix act;  // [N, F] c
+};
+
+struct MlpWork {
+  engine::Matrix d_act;  // [N, F] c
+  engine::Matrix d_pre;  // [N, F] or [N, 2F] c; for gelu the same memory as d_act
+};
+
+// branch [N, H] c = mlp(x [N, H] c)
+void mlp_forward(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x,
+                 const MlpSaved& saved, engine::Matrix branch);
+
+void mlp_backward_input(engine::Stream& stream, const MlpLayer& layer, const MlpSaved& saved,
+                        engine::Matrix d_branch, const MlpWork& work, engine::Matrix dx);
+
+void mlp_backward_weight(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x,
+                         const MlpSaved& saved, engine::Matrix d_branch, const MlpWork& work,
+                         float beta);
+
+}  // namespace tutti::model

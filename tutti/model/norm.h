@@ -1,0 +1,40 @@
+// LayerNorm or RMSNorm of the f32 residual stream, fused with the addition of the branch that
+// comes before it. Shapes: [N, H].
+#pragma once
+
+#include "tutti/engine/stream.h"
+#include "tutti/model/parameters.h"
+#include "tutti/spec/model_config.h"
+
+namespace tutti::model {
+
+struct NormLayer {
+  engine::NormKind kind = engine::NormKind::layer;
+  float epsilon = 1e-5F;
+  NormWeights weights;
+};
+
+NormLayer make_norm(const spec::ModelConfig& config, const NormWeights& weights);
+
+// What backward needs: the normalised input and its statistics, and the output.
+struct NormSaved {
+  engine::Matrix residual;  // [N, H] f32
+  engine::Vector mean;      // [N] f32, layer norm only
+  engine::Vector rstd;      // [N] f32
+  engine::Matrix y;         // [N, H] c
+};
+
+// saved.y = norm(residual), where residual = previous + branch is stored in saved.residual; without
+// a branch saved.residual holds the input already.
+void norm_forward(engine::Stream& stream, const NormLayer& layer, engine::Matrix previous,
+                  engine::Matrix branch, const NormSaved& saved);
+
+// d_residual (+)= gradient through the norm; d_branch, where given, receives the sum in c.
+void norm_backward_input(engine::Stream& stream, const NormLayer& layer, const NormSaved& saved,
+                         engine::Matrix dy, bool accumulate, engine::Matrix d_residual,
+                         engine::Matrix d_branch);
+
+void norm_backward_weight(engine::Stream& stream, const NormLayer& layer, const NormSaved& saved,
+                          engine::Matrix dy, float beta);
+
+}  // namespace tutti::model

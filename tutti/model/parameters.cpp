@@ -1,0 +1,68 @@
+#include "tutti/model/parameters.h"
+
+#include <algorithm>
+#include <string>
+
+#include "tutti/base/check.h"
+
+namespace tutti::model {
+namespace {
+
+engine::Vector flatten(const engine::Matrix& view) {
+  return engine::vector(view.data, view.dtype, view.rows * view.cols);
+}
+
+}  // namespace
+
+Parameters::Parameters(const spec::ParamLayout& layout, void* weights, DType compute,
+                       float* gradients)
+    : layout_(layout), weights_(weights), compute_(compute), gradients_(gradients) {}
+
+const spec::PlacedParam* Parameters::find(std::string_view name) const {
+  const auto at = std::find_if(layout_.params.begin(), layout_.params.end(),
+                               [&](const auto& placed) { return placed.name == name; });
+  return at == layout_.params.end() ? nullptr : &*at;
+}
+
+const spec::PlacedParam& Parameters::get(std::string_view name) const {
+  const spec::PlacedParam* placed = find(name);
+  TUTTI_CHECK(placed != nullptr, "the model has no parameter '{}'", name);
+  return *placed;
+}
+
+bool Parameters::has(std::string_view name) const { return find(name) != nullptr; }
+
+engine::Matrix Parameters::view(const spec::PlacedParam& placed, void* base, DType dtype) const {
+  if (base == nullptr) return {};
+  void* data = static_cast<char*>(base) + placed.element_offset * dtype_bytes(dtype);
+  const int64_t cols = placed.param.shape.size() < 2 ? 1 : placed.param.shape[1];
+  return engine::matrix(data, dtype, placed.param.padded_count() / cols, cols);
+}
+
+engine::Matrix Parameters::weight(std::string_view name) const {
+  return view(get(name), weights_, compute_);
+}
+
+engine::Matrix Parameters::gradient(std::string_view name) const {
+  return view(get(name), gradients_, DType::f32);
+}
+
+Linear Parameters::linear(std::string_view name) const {
+  const std::string weight_name = std::string(name) + ".weight";
+  const std::string bias_name = std::string(name) + ".bias";
+  Linear out;
+  out.weight = weight(weight_name);
+  out.d_weight = gradient(weight_name);
+  if (has(bias_name)) {
+    out.bias = flatten(weight(bias_name));
+    out.d_bias = flatten(gradient(bias_name));
+  }
+  return out;
+}
+
+NormWeights Parameters::norm(std::string_view name) const {
+  const Linear views = linear(name);
+  return {flatten(views.weight), views.bias, flatten(views.d_weight), views.d_bias};
+}
+
+}  // namespace tutti::model

@@ -1,0 +1,119 @@
+#include "tutti/model/stage.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tutti/base/rng.h"
+#include "tutti/model/bind.h"
+
+namespace tutti::model {
+
+Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
+             BatchShape shape, uint64_t seed)
+    : shape_(shape),
+      tied_(model.tied_embeddings),
+      dropout_(static_cast<float>(model.dropout)),
+      embedding_dropout_key_(stream_key(seed, "dropout", "embedding")),
+      model_(model) {
+  const DType compute = memory.matrix("activations", "head", 0, "norm.y").dtype;
+  const Parameters parameters(layout, memory.arena("weights").data(), compute,
+                              static_cast<float*>(memory.arena("gradients").data()));
+  if (model.positions == spec::Positions::rope) {
+    rope_frequency_ = memory.vector("workspace", "step", 0, "rope.frequency");
+  }
+  embedding_ = bind_embedding(parameters);
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    blocks_.push_back(bind_block(model, parameters, layer, rope_frequency_, seed));
+    saved_.push_back(bind_block_saved(model, memory, layer));
+    work_.push_back(bind_block_work(model, memory, layer));
+  }
+  final_norm_ = bind_final_norm(model, parameters);
+  final_saved_ = bind_final_saved(model, memory);
+  d_final_ = memory.matrix("workspace", "step", 0, "d_final");
+  loss_ = bind_loss(model, parameters);
+  loss_work_ = bind_loss_work(memory);
+}
+
+void Stage::prepare() {
+  if (!rope_frequency_) return;
+  const std::vector<float> frequency = rope_frequencies(model_);
+  std::copy(frequency.begin(), frequency.end(), rope_frequency_.as<float>());
+}
+
+void Stage::run_forward(engine::Stream& stream, const MicroBatch& batch, bool training) {
+  const engine::Matrix input = saved_.front().norm1.residual;
+  embedding_forward(stream, embedding_, batch.tokens, shape_.tokens, input);
+  if (training && dropout_ > 0) {
+    stream.ops().dropout(stream, {.x = input,
+                                  .probability = dropout_,
+                                  .key = embedding_dropout_key_,
+                                  .first_row = batch.first_row});
+  }
+  engine::Matrix previous;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    BlockLayer layer = blocks_[i];
+    if (!training) layer.dropout = 0;
+    block_forward(stream, layer, shape_, batch.first_row, previous, saved_[i], work_[i]);
+    previous = saved_[i].norm2.residual;
+  }
+  norm_forward(stream, final_norm_, previous, work_.back().branch, final_saved_);
+}
+
+void Stage::forward(engine::Stream& stream, const MicroBatch& batch) {
+  run_forward(stream, batch, true);
+}
+
+void Stage::evaluate(engine::Stream& stream, const MicroBatch& batch) {
+  run_forward(stream, batch, false);
+  loss_forward(stream, loss_, final_saved_.y, batch.targets, loss_work_);
+}
+
+void Stage::loss_forward_backward(engine::Stream& stream, const MicroBatch& batch,
+                                  float gradient_scale, bool first_of_step) {
+  model::loss_forward_backward(stream, loss_, final_saved_.y, batch.targets, gradient_scale,
+                               loss_work_, d_final_, first_of_step ? 0 : 1);
+}
+
+void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first_of_step) {
+  const float beta = first_of_step ? 0 : 1;
+  const engine::Matrix d_residual = work_.back().d_residual;
+  norm_backward_input(stream, final_norm_, final_saved_, d_final_, false, d_residual,
+                      work_.back().d_branch);
+  norm_backward_weight(stream, final_norm_, final_saved_, d_final_, beta);
+  for (size_t i = blocks_.size(); i-- > 0;) {
+    block_backward_input(stream, blocks_[i], shape_, batch.first_row, saved_[i], work_[i]);
+    block_backward_weight(stream, blocks_[i], saved_[i], work_[i], beta);
+  }
+  if (dropout_ > 0) {
+    stream.ops().dropout(stream, {.x = d_residual,
+                                  .probability = dropout_,
+                                  .key = embedding_dropout_key_,
+                                  .first_row = batch.first_row});
+  }
+  // With tied embeddings the token table already holds the head's gradient of this micro-batch.
+  embedding_backward_weight(stream, embedding_, batch.tokens, shape_.tokens, d_residual,
+                            tied_ ? 1 : beta, beta);
+}
+
+// Llama 3.1's rule: wavelengths shorter than original_context / high_frequency_factor stay,
+// longer than original_context / low_frequency_factor are slowed by `factor`, between them the
+// two are blended linearly in context / wavelength.
+std::vector<float> rope_frequencies(const spec::ModelConfig& model) {
+  std::vector<float> out;
+  const spec::RopeScaling& scaling = model.rope_scaling;
+  for (int64_t i = 0; i < model.head_dim / 2; ++i) {
+    double frequency = std::pow(
+        model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(model.head_dim));
+    if (scaling.factor != 1) {
+      const double turns = static_cast<double>(scaling.original_context) * frequency / (2 * M_PI);
+      const double blend = (turns - scaling.low_frequency_factor) /
+                           (scaling.high_frequency_factor - scaling.low_frequency_factor);
+      const double keep = std::clamp(blend, 0.0, 1.0);
+      frequency = keep * frequency + (1 - keep) * frequency / scaling.factor;
+    }
+    out.push_back(static_cast<float>(frequency));
+  }
+  return out;
+}
+
+}  // namespace tutti::model

@@ -1,0 +1,77 @@
+// The layers a rank holds, bound to its memory: embedding, blocks, final norm and loss. A schedule
+// calls the passes below; between them everything lives in the arenas of the memory map.
+#pragma once
+
+#include <vector>
+
+#include "tutti/engine/stream.h"
+#include "tutti/model/block.h"
+#include "tutti/model/embedding.h"
+#include "tutti/model/loss.h"
+#include "tutti/model/memory.h"
+#include "tutti/spec/model_config.h"
+#include "tutti/spec/params.h"
+
+namespace tutti::model {
+
+// One micro-batch: the tokens, and which rows of the whole run they are.
+struct MicroBatch {
+  engine::Vector tokens;   // [N] i32
+  engine::Vector targets;  // [N] i32, < 0 = ignored
+  int64_t first_row = 0;   // sample position * T; keys dropout
+};
+
+class Stage {
+ public:
+  // `memory` must outlive the stage and hold the arenas of `model` for micro-batches of `shape`.
+  Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
+        BatchShape shape, uint64_t seed);
+
+  // Fills constants (rotation frequencies); call once before the first pass.
+  void prepare();
+
+  // Training: forward with dropout; then loss and its gradient; then the gradients of the inputs
+  // and weights of every layer. gradient_scale multiplies every gradient (1 / tokens of the
+  // step). first_of_step: gradients are overwritten, else added to.
+  void forward(engine::Stream& stream, const MicroBatch& batch);
+  void loss_forward_backward(engine::Stream& stream, const MicroBatch& batch, float gradient_scale,
+                             bool first_of_step);
+  void backward(engine::Stream& stream, const MicroBatch& batch, bool first_of_step);
+
+  // Evaluation: no dropout, no gradient.
+  void evaluate(engine::Stream& stream, const MicroBatch& batch);
+
+  // Losses of the last micro-batch's rows [N] f32.
+  engine::Vector row_losses() const { return loss_work_.rows; }
+  // Output of the final norm [N, H] c and the head, for callers that want logits.
+  engine::Matrix final_output() const { return final_saved_.y; }
+  const LossLayer& loss_layer() const { return loss_; }
+  BatchShape shape() const { return shape_; }
+  bool tied() const { return tied_; }
+
+ private:
+  void run_forward(engine::Stream& stream, const MicroBatch& batch, bool training);
+
+  BatchShape shape_;
+  bool tied_ = true;
+  float dropout_ = 0;
+  uint64_t embedding_dropout_key_ = 0;
+  spec::ModelConfig model_;
+  Embedding embedding_;
+  std::vector<BlockLayer> blocks_;
+  NormLayer final_norm_;
+  LossLayer loss_;
+  engine::Vector rope_frequency_;
+
+  std::vector<BlockSaved> saved_;
+  std::vector<BlockWork> work_;  // per block: they differ in which d_branch is in and out
+  NormSaved final_saved_;
+  engine::Matrix d_final_;
+  LossWork loss_work_;
+};
+
+// Inverse frequencies of rotary embedding [head_dim / 2], theta^(-2i/D), with Llama 3.1's
+// scaling of low frequencies where the model has it.
+std::vector<float> rope_frequencies(const spec::ModelConfig& model);
+
+}  // namespace tutti::model

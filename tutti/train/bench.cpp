@@ -1,0 +1,181 @@
+#include "tutti/train/bench.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/machine.h"
+#include "tutti/base/rng.h"
+#include "tutti/engine/arena.h"
+#include "tutti/engine/gemm_peak.h"
+#include "tutti/engine/recorder.h"
+#include "tutti/spec/flops.h"
+#include "tutti/train/trainer.h"
+
+namespace tutti::train {
+namespace {
+
+constexpr int64_t kWarmupSteps = 2;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+DType compute_type(const spec::Recipe& recipe) {
+  return recipe.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
+}
+
+// A trainer fed with the same random tokens at every step.
+class Workload {
+ public:
+  explicit Workload(const spec::Recipe& recipe) : trainer_(recipe) {
+    trainer_.initialize();
+    const int64_t rows = recipe.batch.micro * recipe.batch.sequence;
+    for (int64_t i = 0; i <= rows; ++i) {
+      const uint64_t word = random_u64(1, static_cast<uint64_t>(i));
+      tokens_.push_back(
+          static_cast<int32_t>(word % static_cast<uint64_t>(recipe.model.vocabulary)));
+    }
+  }
+
+  double step() {
+    const double begin = monotonic_seconds();
+    trainer_.step(
+        [&] {
+          return BatchView{tokens_.data(), tokens_.data() + 1, 0};
+        },
+        trainer_.recipe().optimizer.learning_rate, ++updates_);
+    return monotonic_seconds() - begin;
+  }
+
+  Trainer& trainer() { return trainer_; }
+
+ private:
+  Trainer trainer_;
+  std::vector<int32_t> tokens_;
+  int64_t updates_ = 0;
+};
+
+}  // namespace
+
+double measure_copy_bandwidth(int repeats) {
+  constexpr int64_t kBytes = int64_t{512} << 20;
+  const engine::Arena from("copy source", kBytes);
+  const engine::Arena to("copy target", kBytes);
+  std::memset(from.data(), 1, kBytes);
+  const int threads = describe_machine().cores;
+  double best = 0;
+  for (int repeat = 0; repeat <= repeats; ++repeat) {
+    const double begin = monotonic_seconds();
+    std::vector<std::thread> workers;
+    for (int64_t i = 0; i < threads; ++i) {
+      const int64_t first = kBytes * i / threads;
+      const int64_t count = kBytes * (i + 1) / threads - first;
+      workers.emplace_back([&, first, count] {
+        std::memcpy(static_cast<char*>(to.data()) + first,
+                    static_cast<const char*>(from.data()) + first, static_cast<size_t>(count));
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+    const double seconds = monotonic_seconds() - begin;
+    if (repeat > 0) best = std::max(best, 2.0 * static_cast<double>(kBytes) / seconds);
+  }
+  return best;
+}
+
+// An x86 core of our time starts two fused multiply-adds of its widest vectors per cycle.
+double nominal_peak_flops(DType dtype, int threads) {
+  const std::string isa = engine::cpu_isa();
+  if (isa == "plain") return 0;
+  const double lanes = isa == "avx2" ? 8 : 16;
+  const double pairs = dtype == DType::bf16 && isa == "avx512_bf16" ? 2 : 1;
+  const Machine machine = describe_machine();
+  const int cores = threads > 0 ? std::min(threads, machine.cores) : machine.cores;
+  return cores * machine.clock_hz * 2 * 2 * lanes * pairs;
+}
+
+StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
+                     const std::function<void(int64_t)>& progress) {
+  Workload workload(recipe);
+  const double peak = engine::measure_gemm_peak(workload.trainer().stream(), compute_type(recipe));
+  for (int64_t i = 0; i < kWarmupSteps; ++i) workload.step();
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < steps; ++i) {
+    seconds.push_back(workload.step());
+    progress(i + 1);
+  }
+  StepBench out;
+  out.median_seconds = median(seconds);
+  out.min_seconds = *std::min_element(seconds.begin(), seconds.end());
+  out.max_seconds = *std::max_element(seconds.begin(), seconds.end());
+  const auto tokens = static_cast<double>(recipe.batch.global * recipe.batch.sequence);
+  out.tokens_per_second = tokens / out.median_seconds;
+  out.model_flops_per_step =
+      tokens * spec::model_flops_per_token(recipe.model, recipe.batch.sequence);
+  out.gemm_peak_flops = peak;
+  out.mfu_of_gemm_peak = out.model_flops_per_step / out.median_seconds / peak;
+  out.peak_memory_bytes = peak_resident_bytes();
+  out.memory_map_bytes = workload.trainer().memory().map().total_bytes();
+  return out;
+}
+
+Json to_json(const StepBench& b) {
+  return Json{{"step_seconds",
+               {{"median", b.median_seconds}, {"min", b.min_seconds}, {"max", b.max_seconds}}},
+              {"tokens_per_second", b.tokens_per_second},
+              {"model_flops_per_step", b.model_flops_per_step},
+              {"gemm_peak_flops", b.gemm_peak_flops},
+              {"mfu_of_gemm_peak", b.mfu_of_gemm_peak},
+              {"mfu_formula", spec::kModelFlopsFormula},
+              {"peak_memory_bytes", b.peak_memory_bytes},
+              {"memory_map_bytes", b.memory_map_bytes}};
+}
+
+std::vector<KernelBench> bench_kernels(const spec::Recipe& recipe, int64_t steps) {
+  Workload workload(recipe);
+  engine::Stream& stream = workload.trainer().stream();
+  const double gemm_peak = engine::measure_gemm_peak(stream, compute_type(recipe));
+  const double copy_peak = measure_copy_bandwidth();
+  for (int64_t i = 0; i < kWarmupSteps; ++i) workload.step();
+  engine::Recorder recorder;
+  stream.set_recorder(&recorder);
+  for (int64_t i = 0; i < steps; ++i) workload.step();
+  stream.set_recorder(nullptr);
+
+  struct Group {
+    std::vector<double> seconds;
+    double flops = 0, bytes = 0;
+  };
+  std::map<std::pair<std::string, std::array<int64_t, engine::kMaxOpDims>>, Group> groups;
+  for (const engine::OpRecord& record : recorder.records()) {
+    Group& group = groups[{record.op, record.dims}];
+    group.seconds.push_back(record.end_seconds - record.begin_seconds);
+    group.flops = record.flops;
+    group.bytes = record.bytes;
+  }
+  std::vector<KernelBench> out;
+  for (const auto& [key, group] : groups) {
+    KernelBench bench;
+    bench.name = key.first;
+    for (const int64_t dim : key.second) {
+      if (dim != 0) bench.shape += (bench.shape.empty() ? "" : "x") + std::to_string(dim);
+    }
+    bench.median_seconds = median(group.seconds);
+    bench.calls_per_step = static_cast<double>(group.seconds.size()) / static_cast<double>(steps);
+    // Whichever resource would take longer at its ceiling is the one that bounds the kernel.
+    bench.compute_bound = group.flops / gemm_peak > group.bytes / copy_peak;
+    bench.rate = (bench.compute_bound ? group.flops : group.bytes) / bench.median_seconds;
+    bench.ceiling = bench.compute_bound ? gemm_peak : copy_peak;
+    out.push_back(bench);
+  }
+  std::sort(out.begin(), out.end(), [](const KernelBench& a, const KernelBench& b) {
+    return a.median_seconds * a.calls_per_step > b.median_seconds * b.calls_per_step;
+  });
+  return out;
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,61 @@
+#include "tutti/train/evaluate.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/text.h"
+#include "tutti/data/corpus.h"
+#include "tutti/data/loader.h"
+#include "tutti/train/trainer.h"
+
+namespace tutti::train {
+namespace {
+
+constexpr std::string_view kParameterPrefix = "param.";
+
+void set_parameters(Trainer& trainer, const std::vector<float>& master) {
+  for (const StateTensor& tensor : trainer.state()) {
+    if (!starts_with(tensor.name, kParameterPrefix)) continue;
+    const spec::PlacedParam& placed =
+        trainer.layout().find(tensor.name.substr(kParameterPrefix.size()));
+    std::copy_n(master.data() + placed.element_offset, placed.param.count(),
+                static_cast<float*>(tensor.data));
+  }
+  trainer.state_changed();
+}
+
+}  // namespace
+
+RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const std::string& prefix,
+                           const std::function<void(int64_t, int64_t)>& progress) {
+  const spec::Recipe& recipe = run.recipe;
+  data::EvalLoaderOptions options;
+  options.rows = recipe.batch.micro;
+  options.sequence = recipe.batch.sequence;
+  options.vocabulary = recipe.model.vocabulary;
+  data::Loader loader(std::make_shared<const data::Corpus>(files, prefix), options);
+  Trainer trainer(recipe);
+  set_parameters(trainer, run.master);
+
+  const double begin = monotonic_seconds();
+  RunEvaluation result;
+  double sum = 0;
+  const int64_t batches = loader.batches_per_pass();
+  for (int64_t i = 0; i < batches; ++i) {
+    const EvaluationResult part = trainer.evaluate(
+        [&] {
+          const data::Batch& batch = loader.next();
+          return BatchView{batch.tokens, batch.targets, 0};
+        },
+        1);
+    sum += part.loss * static_cast<double>(part.tokens);
+    result.tokens += part.tokens;
+    progress(i + 1, batches);
+  }
+  result.loss = sum / static_cast<double>(result.tokens);
+  result.seconds = monotonic_seconds() - begin;
+  return result;
+}
+
+}  // namespace tutti::train

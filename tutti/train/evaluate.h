@@ -1,0 +1,27 @@
+// The loss of a trained run on a corpus: what `tutti eval` prints and training reports as
+// validation loss.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "tutti/base/file.h"
+#include "tutti/train/run_folder.h"
+
+namespace tutti::train {
+
+struct RunEvaluation {
+  double loss = 0;     // mean over tokens, in nats; perplexity is exp(loss)
+  int64_t tokens = 0;  // predicted ones: each of the corpus but the first, exactly once
+  double seconds = 0;
+};
+
+// Evaluates the run's parameters on the corpus `prefix` in the precision, sequence length and
+// micro-batch of its recipe, so that the result equals that of training at the same step to the
+// last bit. `progress` gets micro-batches done and in all; what it throws ends the evaluation.
+// Throws as data::Corpus and data::Loader do, such as corrupt for ids beyond the vocabulary.
+RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const std::string& prefix,
+                           const std::function<void(int64_t done, int64_t total)>& progress);
+
+}  // namespace tutti::train

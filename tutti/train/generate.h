@@ -1,0 +1,30 @@
+// Text from a trained run: KV cache, temperature, top-k, top-p, seed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tutti/spec/recipe.h"
+
+namespace tutti::train {
+
+struct SamplingOptions {
+  int64_t tokens = 200;      // at most; the model's context bounds prompt + tokens
+  double temperature = 0.8;  // 0: always the most likely token
+  int64_t top_k = 0;         // 0: all
+  double top_p = 1;          // keep the smallest set with at least this probability
+  uint64_t seed = 1;
+};
+
+// Index drawn from logits [V] by the options; `draw` in [0, 1) decides. Ties go to the lower index.
+int64_t sample_token(const std::vector<float>& logits, const SamplingOptions& options, double draw);
+
+// Continues `prompt` (at least one token) with the parameters of a run: weights as flat f32
+// parameters in the layout of the recipe's model. Calls on_token for each new one; stops after it
+// returns false.
+void generate(const spec::Recipe& recipe, const float* master, const std::vector<int32_t>& prompt,
+              const SamplingOptions& options, const std::function<bool(int32_t)>& on_token);
+
+}  // namespace tutti::train

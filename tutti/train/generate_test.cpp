@@ -1,0 +1,97 @@
+#include "tutti/train/generate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tutti/base/error.h"
+#include "tutti/train/test_support.h"
+
+namespace tutti::train {
+namespace {
+
+using testing::gpt_recipe;
+using testing::llama_recipe;
+using testing::randomize;
+
+SamplingOptions options(double temperature, int64_t top_k, double top_p) {
+  SamplingOptions out;
+  out.temperature = temperature;
+  out.top_k = top_k;
+  out.top_p = top_p;
+  return out;
+}
+
+TEST(SampleToken, ZeroTemperatureTakesTheLargest) {
+  EXPECT_EQ(sample_token({0.1F, 3.0F, 2.9F, 3.0F}, options(0, 0, 1), 0.99), 1);
+}
+
+TEST(SampleToken, FollowsTheProbabilities) {
+  // exp: 1, 2, 1 of 4; sorted by probability: token 1, then 0, then 2.
+  const std::vector<float> logits = {0.0F, std::log(2.0F), 0.0F};
+  EXPECT_EQ(sample_token(logits, options(1, 0, 1), 0.49), 1);
+  EXPECT_EQ(sample_token(logits, options(1, 0, 1), 0.51), 0);
+  EXPECT_EQ(sample_token(logits, options(1, 0, 1), 0.76), 2);
+}
+
+TEST(SampleToken, TopKAndTopPCutTheTail) {
+  const std::vector<float> logits = {4.0F, 3.0F, 2.0F, 1.0F};
+  for (double draw = 0; draw < 1; draw += 0.01) {
+    EXPECT_LT(sample_token(logits, options(5, 2, 1), draw), 2);
+    EXPECT_EQ(sample_token(logits, options(1, 0, 0.5), draw), 0);  // 64% of the mass alone
+    EXPECT_LT(sample_token(logits, options(1, 0, 0.8), draw), 2);
+  }
+}
+
+// The cache must not change what the model says: greedy tokens equal the argmax of a full forward
+// pass over everything generated so far.
+void expect_cache_matches_forward(spec::Recipe recipe) {
+  recipe.batch = {1, 1, recipe.model.context};
+  Trainer trainer(recipe);
+  trainer.initialize();
+  randomize(trainer, 4, 0.3F);
+  std::vector<float> master(static_cast<size_t>(trainer.layout().elements), 0.0F);
+  const std::vector<StateTensor> state = trainer.state();
+  for (size_t i = 0; i < trainer.layout().params.size(); ++i) {
+    const auto& placed = trainer.layout().params[i];
+    const float* from = static_cast<const float*>(state[i].data);
+    std::copy(from, from + placed.param.count(), master.begin() + placed.element_offset);
+  }
+  std::vector<int32_t> tokens = {7, 3, 99};
+  SamplingOptions greedy = options(0, 0, 1);
+  greedy.tokens = 100;  // the context of 16 ends it first
+  std::vector<int32_t> generated;
+  generate(recipe, master.data(), tokens, greedy, [&](int32_t token) {
+    generated.push_back(token);
+    return true;
+  });
+  ASSERT_EQ(generated.size(), 16U - 3U + 1U);
+  for (const int32_t token : generated) {
+    std::vector<int32_t> padded = tokens;
+    padded.resize(16, 0);
+    const std::vector<float> logits = trainer.logits({padded.data(), padded.data(), 0});
+    const auto row = logits.begin() + static_cast<int64_t>(tokens.size() - 1) * 101;
+    EXPECT_EQ(std::max_element(row, row + 101) - row, token) << "position " << tokens.size();
+    tokens.push_back(token);
+    if (tokens.size() > 16) break;
+  }
+}
+
+TEST(Generate, CacheMatchesForwardForGpt) { expect_cache_matches_forward(gpt_recipe()); }
+TEST(Generate, CacheMatchesForwardForLlama) { expect_cache_matches_forward(llama_recipe()); }
+
+TEST(Generate, PromptLongerThanTheContextIsAnError) {
+  const spec::Recipe recipe = gpt_recipe();
+  const std::vector<int32_t> prompt(16, 1);
+  try {
+    generate(recipe, nullptr, prompt, SamplingOptions{}, [](int32_t) { return true; });
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find("16"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::train

@@ -1,0 +1,70 @@
+#include "tutti/train/run_folder.h"
+
+#include <limits>
+#include <optional>
+
+#include "tutti/base/error.h"
+#include "tutti/checkpoint/manifest.h"
+#include "tutti/checkpoint/reader.h"
+#include "tutti/spec/params.h"
+
+namespace tutti::train {
+namespace {
+
+// The checkpoint folder to read: the given one, the best or the newest valid of the run.
+std::optional<std::string> choose_checkpoint(FileSystem& files, const std::string& folder,
+                                             bool best) {
+  if (!best) {
+    const auto newest = checkpoint::newest_valid(files, folder, [](const auto&, const auto&) {});
+    return newest ? std::optional(newest->path()) : std::nullopt;
+  }
+  std::optional<std::string> chosen;
+  double lowest = std::numeric_limits<double>::infinity();
+  for (const checkpoint::CheckpointInfo& info : checkpoint::list_checkpoints(files, folder)) {
+    if (info.valid && info.validation_loss && *info.validation_loss < lowest) {
+      lowest = *info.validation_loss;
+      chosen = info.path;
+    }
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::string recipe_path(const std::string& run) { return join_path(run, "recipe.yaml"); }
+std::string checkpoints_path(const std::string& run) { return join_path(run, "checkpoints"); }
+std::string events_path(const std::string& run) { return join_path(run, "events.jsonl"); }
+
+LoadedRun load_run(FileSystem& files, const std::string& path, bool best) {
+  std::string given = path;
+  while (given.size() > 1 && given.back() == '/') given.pop_back();
+  const bool is_step = checkpoint::parse_step_folder_name(base_name(given)).has_value();
+  const std::string run = is_step ? parent_path(parent_path(given)) : given;
+  if (!files.exists(recipe_path(run))) {
+    fail(ErrorKind::not_found,
+         "'{}' is not a run folder: there is no '{}'; give the folder that 'tutti train' printed",
+         path, recipe_path(run));
+  }
+  LoadedRun loaded;
+  loaded.recipe = spec::parse_recipe(read_file(files, recipe_path(run)), recipe_path(run), {}, "");
+  const std::optional<std::string> chosen =
+      is_step ? std::optional(given) : choose_checkpoint(files, checkpoints_path(run), best);
+  if (!chosen) {
+    fail(ErrorKind::not_found, "'{}' holds no {} checkpoint; see 'tutti checkpoint list {}'", run,
+         best ? "evaluated" : "valid", run);
+  }
+  checkpoint::Reader reader(files, *chosen);
+  const spec::ParamLayout layout = spec::param_layout(spec::param_table(loaded.recipe.model));
+  loaded.master.assign(static_cast<size_t>(layout.elements), 0.0F);
+  std::vector<checkpoint::TensorTarget> targets;
+  for (const spec::PlacedParam& placed : layout.params) {
+    targets.push_back({"param." + placed.name, DType::f32, placed.param.shape,
+                       loaded.master.data() + placed.element_offset});
+  }
+  reader.load(targets);
+  loaded.checkpoint = *chosen;
+  loaded.step = reader.manifest().state.step;
+  return loaded;
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,27 @@
+// What a finished or interrupted run left behind: its recipe and its parameters.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/base/file.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::train {
+
+struct LoadedRun {
+  spec::Recipe recipe;
+  std::string checkpoint;  // path of the step folder that was read
+  int64_t step = 0;
+  std::vector<float> master;  // flat, in param_layout order
+};
+
+// Reads RUN/recipe.yaml and the newest valid checkpoint (best = true: the one with the lowest
+// validation loss). `run` may also be a checkpoint folder itself. Throws not_found or corrupt.
+LoadedRun load_run(FileSystem& files, const std::string& run, bool best);
+
+std::string recipe_path(const std::string& run_folder);
+std::string checkpoints_path(const std::string& run_folder);
+std::string events_path(const std::string& run_folder);
+
+}  // namespace tutti::train

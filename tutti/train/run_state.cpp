@@ -1,0 +1,105 @@
+#include "tutti/train/run_state.h"
+
+#include "tutti/base/hash.h"
+#include "tutti/checkpoint/reader.h"
+
+namespace tutti::train {
+namespace {
+
+// The fields that decide whether parameters of one model fit another.
+Json describe_model(const spec::ModelConfig& model) {
+  return Json{{"layers", model.layers},
+              {"hidden", model.hidden},
+              {"heads", model.heads},
+              {"kv_heads", model.kv_heads},
+              {"head_dim", model.head_dim},
+              {"ffn", model.ffn},
+              {"vocabulary", model.vocabulary},
+              {"context", model.context},
+              {"norm", model.norm == spec::Norm::layer ? "layer" : "rms"},
+              {"activation", model.activation == spec::Activation::gelu ? "gelu" : "swiglu"},
+              {"positions", model.positions == spec::Positions::learned ? "learned" : "rope"},
+              {"linear_bias", model.linear_bias},
+              {"norm_bias", model.norm_bias},
+              {"tied_embeddings", model.tied_embeddings}};
+}
+
+Json optional_number(const std::optional<double>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+std::optional<double> read_optional(const Json& object, const char* key) {
+  const Json& value = object.at(key);
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+}
+
+RunState from_checkpoint_state(const checkpoint::State& saved, const std::string& origin) {
+  const Json& training = saved.training;
+  RunState state;
+  state.step = saved.step;
+  state.updates = json_get<int64_t>(training, "updates", origin);
+  state.skipped = json_get<int64_t>(training, "skipped", origin);
+  state.nonfinite_in_a_row = json_get<int64_t>(training, "nonfinite_in_a_row", origin);
+  state.tokens = json_get<int64_t>(training, "tokens", origin);
+  state.elapsed_seconds = json_get<double>(training, "elapsed_seconds", origin);
+  const Json& loss = training.at("last_loss");
+  state.last_loss = loss.is_number() ? loss.get<double>() : 0;
+  state.validation_loss = read_optional(training, "validation_loss");
+  state.evaluated_step = json_get<int64_t>(training, "evaluated_step", origin);
+  state.best_validation_loss = read_optional(training, "best_validation_loss");
+  state.time_to_target_seconds = read_optional(training, "time_to_target_seconds");
+  return state;
+}
+
+}  // namespace
+
+checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe& recipe) {
+  checkpoint::State out;
+  out.step = state.step;
+  out.seed = recipe.train.seed;
+  out.next_sample = state.step * recipe.batch.global;
+  // keep-best compares this: only a checkpoint that was itself evaluated has it.
+  if (state.evaluated_step == state.step) out.validation_loss = state.validation_loss;
+  out.recipe_hash = hash_hex(hash_text(spec::to_yaml(recipe)));
+  out.model = describe_model(recipe.model);
+  out.training = Json{{"updates", state.updates},
+                      {"skipped", state.skipped},
+                      {"nonfinite_in_a_row", state.nonfinite_in_a_row},
+                      {"tokens", state.tokens},
+                      {"elapsed_seconds", state.elapsed_seconds},
+                      {"last_loss", state.last_loss},
+                      {"validation_loss", optional_number(state.validation_loss)},
+                      {"evaluated_step", state.evaluated_step},
+                      {"best_validation_loss", optional_number(state.best_validation_loss)},
+                      {"time_to_target_seconds", optional_number(state.time_to_target_seconds)}};
+  return out;
+}
+
+std::vector<checkpoint::TensorSource> checkpoint_tensors(const Trainer& trainer) {
+  std::vector<checkpoint::TensorSource> out;
+  for (const StateTensor& tensor : trainer.state()) {
+    out.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data, {}, {}});
+  }
+  return out;
+}
+
+std::optional<RunState> restore_newest(FileSystem& files, const std::string& folder,
+                                       Trainer& trainer,
+                                       const std::function<void(const std::string&)>& warn) {
+  auto reader = checkpoint::newest_valid(
+      files, folder, [&](const std::string& path, const std::string& reason) {
+        warn(fmt::format("skipping damaged checkpoint '{}': {}", path, reason));
+      });
+  if (!reader) return std::nullopt;
+  const checkpoint::State& saved = reader->manifest().state;
+  checkpoint::check_same_model(saved.model, describe_model(trainer.recipe().model), reader->path());
+  std::vector<checkpoint::TensorTarget> targets;
+  for (const StateTensor& tensor : trainer.state()) {
+    targets.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data});
+  }
+  reader->load(targets);
+  trainer.state_changed();
+  return from_checkpoint_state(saved, reader->path());
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,42 @@
+// What a run remembers beside its tensors, and both to and from checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/file.h"
+#include "tutti/checkpoint/manifest.h"
+#include "tutti/checkpoint/snapshot.h"
+#include "tutti/train/trainer.h"
+
+namespace tutti::train {
+
+struct RunState {
+  int64_t step = 0;     // steps taken, skipped ones included
+  int64_t updates = 0;  // steps applied: the optimizer's bias correction counts these
+  int64_t skipped = 0;  // non-finite steps
+  int64_t nonfinite_in_a_row = 0;
+  int64_t tokens = 0;
+  double elapsed_seconds = 0;  // training and evaluation, over all sessions of the run
+  double last_loss = 0;
+  std::optional<double> validation_loss;  // of the last evaluation,
+  int64_t evaluated_step = -1;            // which was after this step
+  std::optional<double> best_validation_loss;
+  std::optional<double> time_to_target_seconds;  // set when the target was reached
+};
+
+// The state as a checkpoint stores it. next_sample = step * global batch.
+checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe& recipe);
+
+std::vector<checkpoint::TensorSource> checkpoint_tensors(const Trainer& trainer);
+
+// Loads the newest valid checkpoint of the folder into the trainer; nullopt when there is none.
+// Damaged ones are passed over with a warning. Throws usage for a checkpoint of another model.
+std::optional<RunState> restore_newest(FileSystem& files, const std::string& folder,
+                                       Trainer& trainer,
+                                       const std::function<void(const std::string&)>& warn);
+
+}  // namespace tutti::train

@@ -1,0 +1,415 @@
+#include "tutti/train/session.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/machine.h"
+#include "tutti/base/signals.h"
+#include "tutti/checkpoint/writer.h"
+#include "tutti/data/corpus.h"
+#include "tutti/data/loader.h"
+#include "tutti/engine/gemm_peak.h"
+#include "tutti/optim/learning_rate.h"
+#include "tutti/spec/flops.h"
+#include "tutti/train/bench.h"
+#include "tutti/train/budget.h"
+#include "tutti/train/run_folder.h"
+#include "tutti/train/run_state.h"
+#include "tutti/train/step_trace.h"
+#include "tutti/train/trainer.h"
+
+namespace tutti::train {
+namespace {
+
+std::shared_ptr<const data::Corpus> open_corpus(FileSystem& files, const std::string& prefix,
+                                                const char* key, const spec::Recipe& recipe) {
+  if (prefix.empty()) {
+    fail(ErrorKind::usage,
+         "{}: no corpus given; prepare one with 'tutti data prepare' and pass "
+         "{}=PREFIX",
+         key, key);
+  }
+  auto corpus = std::make_shared<const data::Corpus>(files, prefix);
+  if (corpus->tokens() <= recipe.batch.sequence) {
+    fail(ErrorKind::usage,
+         "{}: '{}' has {} tokens, fewer than one sequence of {}; use a larger "
+         "corpus or a smaller batch.sequence",
+         key, prefix, corpus->tokens(), recipe.batch.sequence);
+  }
+  return corpus;
+}
+
+BatchView view_of(const data::Batch& batch) {
+  return {batch.tokens, batch.targets, batch.first_sample * batch.sequence};
+}
+
+// One run in one process. Members live as long as the session; run() is the story.
+class Session {
+ public:
+  Session(const spec::Recipe& recipe, const SessionOptions& options, FileSystem& files,
+          telemetry::Telemetry& telemetry)
+      : recipe_(recipe),
+        options_(options),
+        files_(files),
+        telemetry_(telemetry),
+        trainer_(recipe),
+        trace_(options.trace_steps, join_path(options.run_folder, "trace.json")) {}
+
+  Summary run();
+
+ private:
+  void open_run_folder();
+  void open_corpora();
+  void start_loaders();
+  void measure_peaks();
+  void announce();
+  void take_step();
+  void count_nonfinite(const StepResult& result);
+  bool evaluation_due() const;
+  bool checkpoint_due() const;
+  void evaluate();
+  void save(checkpoint::IfBusy if_busy);
+  void report_saves(const std::vector<checkpoint::SaveResult>& results);
+  std::optional<Outcome> reason_to_end();
+  void finish(Outcome outcome);
+  double elapsed() const { return elapsed_before_ + monotonic_seconds() - started_; }
+
+  const spec::Recipe recipe_;
+  const SessionOptions options_;
+  FileSystem& files_;
+  telemetry::Telemetry& telemetry_;
+  Trainer trainer_;
+  StepTrace trace_;
+  RunState state_;
+  Summary summary_;
+  std::shared_ptr<const data::Corpus> train_corpus_;
+  std::shared_ptr<const data::Corpus> validation_corpus_;
+  std::unique_ptr<data::Loader> train_data_;
+  std::unique_ptr<data::Loader> validation_data_;
+  std::unique_ptr<checkpoint::Writer> writer_;
+  double started_ = 0;         // monotonic, when training began
+  double elapsed_before_ = 0;  // in earlier sessions of the run
+  double step_seconds_ = 0;    // of all steps of this session
+  double last_save_ = 0;
+  int64_t session_steps_ = 0;
+  int64_t saved_step_ = -1;
+  bool new_best_ = false;  // the evaluation after this step was the best so far
+};
+
+void Session::open_run_folder() {
+  files_.create_directories(options_.run_folder);
+  write_file_atomic(files_, recipe_path(options_.run_folder), spec::to_yaml(recipe_));
+  const std::string folder = checkpoints_path(options_.run_folder);
+  const auto restored = restore_newest(files_, folder, trainer_,
+                                       [&](const std::string& text) { telemetry_.warn(text); });
+  if (restored) {
+    state_ = *restored;
+    saved_step_ = state_.step;
+    telemetry_.info(fmt::format("resuming at step {} of {}", state_.step, recipe_.train.steps));
+  } else {
+    trainer_.initialize();
+  }
+  elapsed_before_ = state_.elapsed_seconds;
+  // The target may have changed since it was reached.
+  const auto& target = recipe_.train.target_validation_loss;
+  if (!target || !state_.validation_loss || *state_.validation_loss > *target) {
+    state_.time_to_target_seconds.reset();
+  }
+
+  checkpoint::WriterOptions writer;
+  writer.snapshot_bytes = checkpoint::tensor_bytes(checkpoint_tensors(trainer_));
+  writer.retention = {recipe_.checkpoint.keep_last, recipe_.checkpoint.keep_best > 0};
+  writer_ = std::make_unique<checkpoint::Writer>(files_, folder, writer);
+}
+
+void Session::open_corpora() {
+  train_corpus_ = open_corpus(files_, recipe_.data.train, "data.train", recipe_);
+  if (!recipe_.data.validation.empty()) {
+    validation_corpus_ = open_corpus(files_, recipe_.data.validation, "data.validation", recipe_);
+  }
+}
+
+void Session::start_loaders() {
+  data::TrainLoaderOptions train;
+  train.rows = recipe_.batch.micro;
+  train.global_batch = recipe_.batch.global;
+  train.start_step = state_.step;
+  train.vocabulary = recipe_.model.vocabulary;
+  train_data_ = std::make_unique<data::Loader>(
+      train_corpus_,
+      data::make_sample_plan(train_corpus_->tokens(), recipe_.batch.sequence, recipe_.train.seed),
+      train);
+  if (!validation_corpus_) return;
+  data::EvalLoaderOptions validation;
+  validation.rows = recipe_.batch.micro;
+  validation.sequence = recipe_.batch.sequence;
+  validation.max_tokens = recipe_.evaluate.samples * recipe_.batch.sequence;
+  validation.vocabulary = recipe_.model.vocabulary;
+  validation_data_ = std::make_unique<data::Loader>(validation_corpus_, validation);
+}
+
+void Session::measure_peaks() {
+  const DType compute = recipe_.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
+  summary_.nominal_peak_flops = nominal_peak_flops(compute, recipe_.threads);
+  if (options_.measure_peak) {
+    summary_.gemm_peak_flops = engine::measure_gemm_peak(trainer_.stream(), compute, {2048}, 5);
+  }
+}
+
+void Session::announce() {
+  summary_.model_flops_per_token =
+      spec::model_flops_per_token(recipe_.model, recipe_.batch.sequence);
+  for (const spec::ArenaPlan& arena : trainer_.memory().map().arenas) {
+    summary_.memory.push_back({arena.name, arena.bytes});
+  }
+  const Machine machine = describe_machine();
+  telemetry::RunStarted event;
+  event.run = options_.run_folder;
+  event.name = recipe_.run.name;
+  event.parameters = spec::param_table(recipe_.model).count();
+  event.steps = recipe_.train.steps;
+  event.first_step = state_.step;
+  event.tokens_per_step = recipe_.batch.global * recipe_.batch.sequence;
+  event.flops_per_token = summary_.model_flops_per_token;
+  event.gemm_peak_flops = summary_.gemm_peak_flops;
+  event.target_loss = recipe_.train.target_validation_loss;
+  event.details = Json{{"cpu", machine.cpu},
+                       {"cores", machine.cores},
+                       {"host", machine.host},
+                       {"instruction_set", engine::cpu_isa()},
+                       {"owner", recipe_.run.owner},
+                       {"project", recipe_.run.project},
+                       {"data_class", recipe_.run.data_class},
+                       {"memory_map_bytes", trainer_.memory().map().total_bytes()}};
+  telemetry_.emit(event);
+}
+
+void Session::take_step() {
+  const double rate = optim::learning_rate(recipe_.optimizer.learning_rate, recipe_.schedule,
+                                           recipe_.train.steps, state_.step);
+  const double waited = train_data_->wait_seconds();
+  const double begin = monotonic_seconds();
+  trace_.begin_step(session_steps_, trainer_.stream());
+  const StepResult result =
+      trainer_.step([&] { return view_of(train_data_->next()); }, rate, state_.updates + 1);
+  trace_.end_step(session_steps_, files_, trainer_.stream());
+  const double seconds = monotonic_seconds() - begin;
+
+  const int64_t tokens = recipe_.batch.global * recipe_.batch.sequence;
+  ++state_.step;
+  ++session_steps_;
+  state_.tokens += tokens;
+  state_.last_loss = result.loss;
+  step_seconds_ += seconds;
+  count_nonfinite(result);
+
+  telemetry::StepDone event;
+  event.micro_batches = recipe_.batch.global / recipe_.batch.micro;
+  event.step = state_.step;
+  event.tokens = state_.tokens;
+  event.loss = result.loss;
+  event.gradient_norm = result.gradient_norm;
+  event.learning_rate = rate;
+  event.step_seconds = seconds;
+  event.tokens_per_second = static_cast<double>(tokens) / seconds;
+  if (summary_.gemm_peak_flops > 0) {
+    event.mfu = event.tokens_per_second * summary_.model_flops_per_token / summary_.gemm_peak_flops;
+  }
+  event.data_wait_seconds = train_data_->wait_seconds() - waited;
+  event.skipped = !result.applied;
+  telemetry_.emit(event);
+}
+
+void Session::count_nonfinite(const StepResult& result) {
+  if (result.applied) {
+    ++state_.updates;
+    state_.nonfinite_in_a_row = 0;
+    return;
+  }
+  ++state_.skipped;
+  ++state_.nonfinite_in_a_row;
+  telemetry_.emit(
+      telemetry::NonFinite{state_.step, result.nonfinite_tensor, state_.nonfinite_in_a_row});
+  if (state_.nonfinite_in_a_row >= recipe_.train.stop_after_nonfinite) {
+    fail(
+        ErrorKind::diverged,
+        "training diverged: {} steps in a row had non-finite gradients, the last at step {}, first "
+        "in tensor '{}'; lower optimizer.learning_rate or look at the data near sample {}",
+        state_.nonfinite_in_a_row, state_.step, result.nonfinite_tensor,
+        state_.step * recipe_.batch.global);
+  }
+}
+
+bool Session::evaluation_due() const {
+  if (!validation_data_ || state_.evaluated_step == state_.step) return false;
+  if (state_.step >= recipe_.train.steps) return true;
+  const int64_t global = recipe_.batch.global;
+  if (recipe_.evaluate.every_samples > 0) {
+    return state_.step * global / recipe_.evaluate.every_samples !=
+           (state_.step - 1) * global / recipe_.evaluate.every_samples;
+  }
+  return recipe_.evaluate.every_steps > 0 && state_.step % recipe_.evaluate.every_steps == 0;
+}
+
+void Session::evaluate() {
+  const double begin = monotonic_seconds();
+  validation_data_->seek(0);
+  // A few batches at a time, so that a request to stop does not wait for a long evaluation.
+  constexpr int64_t kBatchesBetweenLooks = 8;
+  EvaluationResult total;
+  double sum = 0;
+  for (int64_t left = validation_data_->batches_per_pass(); left > 0;) {
+    if (stop_signal() != 0) return;
+    const int64_t count = std::min(left, kBatchesBetweenLooks);
+    const EvaluationResult part =
+        trainer_.evaluate([&] { return view_of(validation_data_->next()); }, count);
+    sum += part.loss * static_cast<double>(part.tokens);
+    total.tokens += part.tokens;
+    left -= count;
+  }
+  total.loss = sum / static_cast<double>(total.tokens);
+  state_.evaluated_step = state_.step;
+  state_.validation_loss = total.loss;
+  new_best_ = !state_.best_validation_loss || total.loss < *state_.best_validation_loss;
+  if (new_best_) state_.best_validation_loss = total.loss;
+  telemetry_.emit(telemetry::EvaluationDone{state_.step, total.loss, total.tokens,
+                                            monotonic_seconds() - begin});
+  const auto& target = recipe_.train.target_validation_loss;
+  if (target && total.loss <= *target && !state_.time_to_target_seconds) {
+    state_.time_to_target_seconds = elapsed();
+  }
+}
+
+bool Session::checkpoint_due() const {
+  const spec::CheckpointConfig& config = recipe_.checkpoint;
+  if (new_best_ && config.keep_best > 0) return true;
+  if (config.every_steps > 0 && state_.step % config.every_steps == 0) return true;
+  return config.every_seconds > 0 && monotonic_seconds() - last_save_ >= config.every_seconds;
+}
+
+void Session::save(checkpoint::IfBusy if_busy) {
+  state_.elapsed_seconds = elapsed();
+  const auto saved =
+      writer_->save(checkpoint_tensors(trainer_), to_checkpoint_state(state_, recipe_), if_busy);
+  last_save_ = monotonic_seconds();
+  if (!saved) {
+    telemetry_.warn(fmt::format(
+        "checkpoint at step {} skipped: the previous one is still being written", state_.step));
+    return;
+  }
+  saved_step_ = state_.step;
+}
+
+void Session::report_saves(const std::vector<checkpoint::SaveResult>& results) {
+  for (const checkpoint::SaveResult& result : results) {
+    summary_.checkpoint_stall_seconds += result.stall_seconds;
+    if (result.error) {
+      if (saved_step_ == result.step) saved_step_ = -1;
+      telemetry_.emit(telemetry::CheckpointFailed{result.step, result.error->what()});
+      continue;
+    }
+    ++summary_.checkpoints;
+    telemetry_.emit(telemetry::CheckpointSaved{result.step, result.path, result.bytes,
+                                               result.stall_seconds, result.write_seconds});
+    if (result.retention_error) {
+      telemetry_.warn(
+          fmt::format("older checkpoints were not removed: {}", result.retention_error->what()));
+    }
+  }
+}
+
+std::optional<Outcome> Session::reason_to_end() {
+  if (state_.time_to_target_seconds) return Outcome::target_reached;
+  if (state_.step >= recipe_.train.steps) return Outcome::steps_done;
+  if (stop_signal() != 0) return Outcome::stopped;
+  if (options_.stop_after_step > 0 && state_.step >= options_.stop_after_step) {
+    return Outcome::stopped;
+  }
+  if (const auto exceeded = budget_exceeded(recipe_.run.budget, elapsed())) {
+    telemetry_.emit(*exceeded);
+    return Outcome::over_budget;
+  }
+  return std::nullopt;
+}
+
+void Session::finish(Outcome outcome) {
+  const double train_seconds = monotonic_seconds() - started_;
+  const bool complete = outcome == Outcome::target_reached || outcome == Outcome::steps_done;
+  if (saved_step_ != state_.step) save(checkpoint::IfBusy::wait);
+  report_saves(writer_->wait());
+  // What must not be lost is worth a second attempt: the first may have met a full disk that
+  // retention has freed since.
+  if (saved_step_ != state_.step) {
+    save(checkpoint::IfBusy::wait);
+    report_saves(writer_->wait());
+  }
+
+  Summary& s = summary_;
+  s.outcome = outcome;
+  s.reached_target = state_.time_to_target_seconds.has_value();
+  s.time_to_target_seconds = state_.time_to_target_seconds.value_or(0);
+  s.train_seconds = train_seconds;
+  s.steps = state_.step;
+  s.tokens = state_.tokens;
+  s.skipped_steps = state_.skipped;
+  s.final_loss = state_.last_loss;
+  s.validation_loss = state_.validation_loss;
+  if (session_steps_ > 0) {
+    s.tokens_per_second =
+        static_cast<double>(session_steps_ * recipe_.batch.global * recipe_.batch.sequence) /
+        step_seconds_;
+  }
+  const double achieved = s.tokens_per_second * s.model_flops_per_token;
+  if (s.gemm_peak_flops > 0) s.mfu_of_gemm_peak = achieved / s.gemm_peak_flops;
+  if (s.nominal_peak_flops > 0) s.mfu_of_nominal_peak = achieved / s.nominal_peak_flops;
+  s.mfu_formula = spec::kModelFlopsFormula;
+  s.data_wait_seconds = train_data_->wait_seconds();
+  s.peak_memory_bytes = peak_resident_bytes();
+  s.run_folder = options_.run_folder;
+  s.exit_code = complete ? exit_ok : exit_requeue;
+  if (!complete && saved_step_ != state_.step) {
+    fail(ErrorKind::io,
+         "stopped at step {}, but its checkpoint could not be written; the newest one "
+         "is in '{}'",
+         state_.step, checkpoints_path(options_.run_folder));
+  }
+  telemetry_.emit(telemetry::RunFinished{outcome_name(outcome), to_json(s)});
+  telemetry_.flush();
+}
+
+Summary Session::run() {
+  open_corpora();
+  open_run_folder();
+  start_loaders();
+  measure_peaks();
+  announce();
+  started_ = last_save_ = monotonic_seconds();
+  std::optional<Outcome> outcome = reason_to_end();
+  while (!outcome) {
+    take_step();
+    new_best_ = false;
+    if (evaluation_due()) evaluate();
+    outcome = reason_to_end();
+    if (outcome) break;
+    if (take_checkpoint_request()) {
+      save(checkpoint::IfBusy::wait);
+    } else if (checkpoint_due()) {
+      save(checkpoint::IfBusy::skip);
+    }
+    while (auto result = writer_->poll()) report_saves({*result});
+  }
+  finish(*outcome);
+  return summary_;
+}
+
+}  // namespace
+
+Summary run_session(const spec::Recipe& recipe, const SessionOptions& options, FileSystem& files,
+                    telemetry::Telemetry& telemetry) {
+  return Session(recipe, options, files, telemetry).run();
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,67 @@
+// A training run from recipe to summary: run folder, resume, data, steps, evaluation, checkpoints,
+// signals, budget, events.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tutti/base/file.h"
+#include "tutti/base/json.h"
+#include "tutti/spec/recipe.h"
+#include "tutti/telemetry/sink.h"
+
+namespace tutti::train {
+
+struct SessionOptions {
+  std::string run_folder;       // created when absent; resumed when it holds a checkpoint
+  int64_t trace_steps = 0;      // record this many steps (after the second) into trace.json
+  bool measure_peak = true;     // measure the GEMM peak first, for MFU
+  int64_t stop_after_step = 0;  // > 0: checkpoint and stop after this step (as if asked to)
+};
+
+// Why a run ended.
+enum class Outcome { target_reached, steps_done, stopped, over_budget };
+const char* outcome_name(Outcome outcome);
+
+struct MemoryByKind {
+  std::string kind;
+  int64_t bytes = 0;
+};
+
+struct Summary {
+  Outcome outcome = Outcome::steps_done;
+  bool reached_target = false;
+  double time_to_target_seconds = 0;  // 0 when not reached; includes evaluation
+  double train_seconds = 0;           // of this session, includes evaluation
+  int64_t steps = 0;                  // of the whole run
+  int64_t tokens = 0;
+  int64_t skipped_steps = 0;
+  double final_loss = 0;  // of the last step
+  std::optional<double> validation_loss;
+  double tokens_per_second = 0;  // of training steps, this session
+  double model_flops_per_token = 0;
+  double mfu_of_gemm_peak = 0;
+  double gemm_peak_flops = 0;  // measured at the start, in the run's precision
+  double mfu_of_nominal_peak = 0;
+  double nominal_peak_flops = 0;  // cores x clock x FLOPs per cycle; 0 when unknown
+  std::string mfu_formula;
+  double checkpoint_stall_seconds = 0;
+  int64_t checkpoints = 0;
+  double data_wait_seconds = 0;
+  int64_t peak_memory_bytes = 0;     // resident set, as the system counts it
+  std::vector<MemoryByKind> memory;  // arenas
+  std::string run_folder;
+  int exit_code = 0;  // 0, or 75 when checkpointed and not finished
+};
+
+// Trains until the target, the last step, a signal or the budget. Throws diverged after
+// stop_after_nonfinite steps in a row; everything else that goes wrong outside throws Error.
+Summary run_session(const spec::Recipe& recipe, const SessionOptions& options, FileSystem& files,
+                    telemetry::Telemetry& telemetry);
+
+Json to_json(const Summary& summary);
+// For people: a few aligned lines.
+std::string format_summary(const Summary& summary);
+
+}  // namespace tutti::train

@@ -1,0 +1,264 @@
+// Whole runs on an in-memory disk: resume, damage, full disks, budgets, targets.
+#include "tutti/train/session.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tutti/base/error.h"
+#include "tutti/base/memory_file.h"
+#include "tutti/checkpoint/reader.h"
+#include "tutti/data/corpus_writer.h"
+#include "tutti/train/run_folder.h"
+#include "tutti/train/test_support.h"
+
+namespace tutti::train {
+namespace {
+
+// Keeps events for the test to look at.
+class Collector final : public telemetry::Sink {
+ public:
+  explicit Collector(std::vector<telemetry::Event>& events) : events_(events) {}
+  void write(const telemetry::Event& event) override { events_.push_back(event); }
+
+ private:
+  std::vector<telemetry::Event>& events_;
+};
+
+// A text a small model can learn: each token follows from the one before.
+void write_corpus(FileSystem& files, const std::string& prefix, int64_t tokens) {
+  data::CorpusWriter writer(files, prefix, DType::u16);
+  std::vector<int32_t> text;
+  for (int64_t i = 0, token = 1; i < tokens; ++i) {
+    text.push_back(static_cast<int32_t>(token));
+    token = (token * 5 + i % 3) % 101;
+  }
+  writer.append(text);
+  writer.end_document();
+  writer.finish();
+  writer.commit();
+}
+
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest() {
+    write_corpus(files_, "train", 2000);
+    write_corpus(files_, "validation", 150);
+    recipe_ = testing::gpt_recipe();
+    recipe_.data = {"train", "validation"};
+    recipe_.evaluate.every_steps = 10;
+    recipe_.checkpoint.every_steps = 5;
+  }
+
+  Summary run(const std::string& folder, int64_t stop_after_step = 0) {
+    telemetry::Telemetry telemetry;
+    telemetry.add(std::make_unique<Collector>(events_));
+    SessionOptions options;
+    options.run_folder = folder;
+    options.measure_peak = false;
+    options.stop_after_step = stop_after_step;
+    return run_session(recipe_, options, files_, telemetry);
+  }
+
+  // All events of one kind, oldest first.
+  template <typename T>
+  std::vector<T> events() const {
+    std::vector<T> out;
+    for (const telemetry::Event& event : events_) {
+      if (const T* body = std::get_if<T>(&event.body)) out.push_back(*body);
+    }
+    return out;
+  }
+  std::vector<double> losses() const {
+    std::vector<double> out;
+    for (const auto& step : events<telemetry::StepDone>()) out.push_back(step.loss);
+    return out;
+  }
+  std::vector<float> parameters(const std::string& folder) {
+    return load_run(files_, folder, false).master;
+  }
+
+  MemoryFileSystem files_;
+  spec::Recipe recipe_;
+  std::vector<telemetry::Event> events_;
+};
+
+TEST_F(SessionTest, ReportsWhatItDid) {
+  const Summary summary = run("run");
+  EXPECT_EQ(summary.outcome, Outcome::steps_done);
+  EXPECT_EQ(summary.exit_code, exit_ok);
+  EXPECT_EQ(summary.steps, 20);
+  EXPECT_EQ(summary.tokens, 20 * 3 * 7);
+  EXPECT_EQ(losses().size(), 20U);
+  ASSERT_TRUE(summary.validation_loss);
+  EXPECT_EQ(events<telemetry::EvaluationDone>().size(), 2U);
+  // Every target of the validation set exactly once.
+  EXPECT_EQ(events<telemetry::EvaluationDone>()[0].tokens, 149);
+  EXPECT_EQ(*summary.validation_loss, events<telemetry::EvaluationDone>()[1].loss);
+  EXPECT_TRUE(files_.exists("run/recipe.yaml"));
+  EXPECT_EQ(events<telemetry::RunFinished>().size(), 1U);
+}
+
+// Stop at step 10, go on in a new session: the same losses and parameters, to the last bit.
+TEST_F(SessionTest, ResumeEqualsTheUninterruptedRun) {
+  for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+    for (const int64_t micro : {3, 1}) {
+      recipe_.precision = precision;
+      recipe_.batch.micro = micro;
+      recipe_.model.dropout = 0.1;
+      const std::string name = fmt::format("{}-{}", static_cast<int>(precision), micro);
+      events_.clear();
+      run(name + "-whole");
+      const std::vector<double> whole = losses();
+      events_.clear();
+      const Summary first = run(name + "-parts", 10);
+      EXPECT_EQ(first.outcome, Outcome::stopped);
+      EXPECT_EQ(first.exit_code, exit_requeue);
+      run(name + "-parts");
+      EXPECT_EQ(losses(), whole);
+      EXPECT_EQ(parameters(name + "-parts"), parameters(name + "-whole"));
+    }
+  }
+}
+
+TEST_F(SessionTest, DamagedNewestCheckpointIsSkippedWithAMessage) {
+  run("whole");
+  const std::vector<double> whole = losses();
+  run("run", 10);
+  const auto checkpoints = checkpoint::list_checkpoints(files_, "run/checkpoints");
+  ASSERT_EQ(checkpoints.back().step, 10);
+  for (const DirectoryEntry& entry : files_.list(checkpoints.back().path)) {
+    if (entry.name.find("safetensors") != std::string::npos) {
+      files_.damage(join_path(checkpoints.back().path, entry.name), entry.size_bytes - 7, 0x10);
+    }
+  }
+  events_.clear();
+  run("run");
+  ASSERT_FALSE(losses().empty());
+  EXPECT_EQ(losses().size(), 15U);  // from step 5
+  EXPECT_TRUE(std::equal(losses().begin(), losses().end(), whole.begin() + 5));
+  bool named = false;
+  for (const auto& message : events<telemetry::Message>()) {
+    named = named || message.text.find("step-00000010") != std::string::npos;
+  }
+  EXPECT_TRUE(named);
+}
+
+TEST_F(SessionTest, FullDiskWhileCheckpointingDoesNotStopTraining) {
+  run("whole");
+  const std::vector<double> whole = losses();
+  events_.clear();
+  run("run", 5);
+  const std::string recipe_file = recipe_path("run");
+  // From here on nothing can be written but what the folder's recipe needs.
+  int64_t used = 0;
+  const std::function<void(const std::string&)> count = [&](const std::string& folder) {
+    for (const DirectoryEntry& entry : files_.list(folder)) {
+      const std::string path = join_path(folder, entry.name);
+      if (entry.is_directory) count(path);
+      else used += entry.size_bytes;
+    }
+  };
+  count("/");
+  files_.set_capacity(used + files_.size_bytes(recipe_file) + 100);
+  const Summary summary = run("run");
+  EXPECT_EQ(summary.steps, 20);
+  EXPECT_EQ(losses(), whole);
+  const auto failures = events<telemetry::CheckpointFailed>();
+  ASSERT_FALSE(failures.empty());
+  EXPECT_NE(failures[0].message.find("space"), std::string::npos) << failures[0].message;
+  // The old checkpoint is still there and whole.
+  EXPECT_EQ(load_run(files_, "run", false).step, 5);
+}
+
+TEST_F(SessionTest, StopsAtTheTargetAndSaysWhen) {
+  recipe_.train.steps = 2000;
+  recipe_.evaluate.every_steps = 20;
+  recipe_.optimizer.learning_rate = 1e-2;
+  recipe_.train.target_validation_loss = 2.0;
+  const Summary summary = run("run");
+  EXPECT_TRUE(summary.reached_target);
+  EXPECT_EQ(summary.outcome, Outcome::target_reached);
+  EXPECT_LT(summary.steps, 2000);
+  EXPECT_LE(*summary.validation_loss, 2.0);
+  EXPECT_GT(summary.time_to_target_seconds, 0);
+  EXPECT_LE(summary.time_to_target_seconds, summary.train_seconds);
+  for (const auto& evaluation : events<telemetry::EvaluationDone>()) {
+    EXPECT_EQ(evaluation.loss <= 2.0, evaluation.step == summary.steps);
+  }
+}
+
+TEST_F(SessionTest, OverBudgetCheckpointsAndAsksToBeRequeued) {
+  recipe_.run.budget.hours = 1e-9;
+  const Summary summary = run("run");
+  EXPECT_EQ(summary.outcome, Outcome::over_budget);
+  EXPECT_EQ(summary.exit_code, 75);
+  EXPECT_EQ(events<telemetry::BudgetExceeded>().size(), 1U);
+  EXPECT_EQ(load_run(files_, "run", false).step, summary.steps);
+}
+
+TEST_F(SessionTest, CheckpointOfAnotherModelIsRefusedNamingTheField) {
+  run("run", 5);
+  recipe_.model.ffn = 48;
+  try {
+    run("run");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find("ffn"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(SessionTest, DivergenceStopsAfterKStepsNamingStepAndTensor) {
+  recipe_.optimizer.learning_rate = 1e30;
+  recipe_.optimizer.clip_norm = 0;
+  recipe_.train.stop_after_nonfinite = 4;
+  try {
+    run("run");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::diverged);
+    EXPECT_EQ(exit_code(error.kind()), 93);
+    EXPECT_NE(std::string(error.what()).find("4 steps in a row"), std::string::npos);
+  }
+  const auto skipped = events<telemetry::NonFinite>();
+  ASSERT_EQ(skipped.size(), 4U);
+  EXPECT_EQ(skipped.back().in_a_row, 4);
+  EXPECT_FALSE(skipped.back().tensor.empty());
+}
+
+TEST_F(SessionTest, KeepsTheBestAndTheLastCheckpoints) {
+  recipe_.checkpoint.keep_last = 1;
+  recipe_.train.steps = 40;
+  recipe_.evaluate.every_steps = 5;
+  run("run");
+  const auto kept = checkpoint::list_checkpoints(files_, "run/checkpoints");
+  double best = std::numeric_limits<double>::infinity();
+  int64_t best_step = 0;
+  for (const auto& evaluation : events<telemetry::EvaluationDone>()) {
+    if (evaluation.loss < best) {
+      best = evaluation.loss;
+      best_step = evaluation.step;
+    }
+  }
+  ASSERT_FALSE(kept.empty());
+  EXPECT_LE(kept.size(), 2U);
+  EXPECT_EQ(kept.back().step, 40);
+  EXPECT_EQ(kept.front().step, best_step);
+  EXPECT_EQ(load_run(files_, "run", true).step, best_step);
+}
+
+TEST_F(SessionTest, CorpusShorterThanOneSequenceIsAClearError) {
+  write_corpus(files_, "short", 7);
+  recipe_.data.train = "short";
+  try {
+    run("run");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("data.train"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tutti::train

@@ -1,0 +1,99 @@
+// What a step executes is what spec describes: the multiset of (operation, dims, FLOPs, bytes) that
+// the kernels and libraries were handed equals Program x Schedule.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+#include <tuple>
+
+#include "tutti/engine/recorder.h"
+#include "tutti/spec/flops.h"
+#include "tutti/spec/program.h"
+#include "tutti/train/test_support.h"
+
+namespace tutti::train {
+namespace {
+
+using testing::gpt_recipe;
+using testing::llama_recipe;
+using testing::RandomBatches;
+
+using Key = std::tuple<std::string, std::array<int64_t, 6>, double, double>;
+using Multiset = std::map<Key, int64_t>;
+
+Multiset recorded(const spec::Recipe& recipe) {
+  Trainer trainer(recipe);
+  trainer.initialize();
+  RandomBatches batches(recipe, 1);
+  engine::Recorder recorder;
+  trainer.stream().set_recorder(&recorder);
+  trainer.step(batches.source(), 1e-3, 1);
+  trainer.stream().set_recorder(nullptr);
+  Multiset out;
+  for (const engine::OpRecord& record : recorder.records()) {
+    ++out[{record.op, record.dims, record.flops, record.bytes}];
+  }
+  return out;
+}
+
+Multiset described(const spec::Recipe& recipe) {
+  const spec::Program program = spec::make_program(recipe, spec::tutti_profile());
+  Multiset out;
+  for (const spec::Op& op : spec::step_operations(program, spec::make_schedule(recipe), 0)) {
+    ++out[{op.name, op.dims, op.flops, op.bytes}];
+  }
+  return out;
+}
+
+std::string text(const Key& key) {
+  const auto& [name, dims, flops, bytes] = key;
+  return fmt::format("{} {} flops {} bytes {}", name, fmt::join(dims, "x"), flops, bytes);
+}
+
+void expect_equal(const spec::Recipe& recipe) {
+  const Multiset actual = recorded(recipe), expected = described(recipe);
+  for (const auto& [key, count] : expected) {
+    const auto found = actual.find(key);
+    EXPECT_EQ(found == actual.end() ? 0 : found->second, count) << "described: " << text(key);
+  }
+  for (const auto& [key, count] : actual) {
+    EXPECT_TRUE(expected.count(key) > 0) << "executed " << count << " times: " << text(key);
+  }
+}
+
+TEST(StepRecord, EqualsProgramTimesSchedule) {
+  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+    for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+      for (const int64_t micro : {6, 2}) {
+        for (const double dropout : {0.0, 0.1}) {
+          recipe.precision = precision;
+          recipe.batch = {6, micro, 7};
+          recipe.model.dropout = dropout;
+          SCOPED_TRACE(fmt::format("{} {} micro {} dropout {}", recipe.model.name,
+                                   precision == spec::Precision::f32 ? "f32" : "bf16", micro,
+                                   dropout));
+          expect_equal(recipe);
+        }
+      }
+    }
+  }
+}
+
+TEST(StepRecord, UntiedHeadAndManyLossChunks) {
+  spec::Recipe recipe = gpt_recipe();
+  recipe.model.tied_embeddings = false;
+  recipe.model.context = 700;
+  recipe.batch = {3, 3, 700};  // more rows than one loss chunk
+  expect_equal(recipe);
+}
+
+TEST(StepRecord, ModelFlopsAreWhatMfuDivides) {
+  const spec::Recipe recipe = llama_recipe();
+  const spec::Program program = spec::make_program(recipe, spec::tutti_profile());
+  const spec::Work work = spec::step_work(program, spec::make_schedule(recipe), 0);
+  EXPECT_NEAR(work.model_flops, spec::model_flops_per_step(recipe),
+              1e-9 * spec::model_flops_per_step(recipe));
+}
+
+}  // namespace
+}  // namespace tutti::train

@@ -1,0 +1,53 @@
+#include "tutti/train/step_trace.h"
+
+#include <utility>
+
+#include "tutti/base/clock.h"
+
+namespace tutti::train {
+namespace {
+
+constexpr int64_t kWarmupSteps = 2;
+
+Json describe(const engine::OpRecord& record) {
+  const double seconds = record.end_seconds - record.begin_seconds;
+  Json dims = Json::array();
+  for (const int64_t dim : record.dims) {
+    if (dim != 0) dims.push_back(dim);
+  }
+  return Json{{"dims", dims},
+              {"gflops_per_second", record.flops / seconds / 1e9},
+              {"gbytes_per_second", record.bytes / seconds / 1e9}};
+}
+
+}  // namespace
+
+StepTrace::StepTrace(int64_t steps, std::string path)
+    : steps_(steps), path_(std::move(path)), trace_("tutti train") {
+  trace_.name_thread(0, "compute");
+}
+
+bool StepTrace::records(int64_t index) const {
+  return index >= kWarmupSteps && index < kWarmupSteps + steps_;
+}
+
+void StepTrace::begin_step(int64_t index, engine::Stream& stream) {
+  if (!records(index)) return;
+  recorder_.clear();
+  stream.set_recorder(&recorder_);
+  begin_seconds_ = monotonic_seconds();
+}
+
+void StepTrace::end_step(int64_t index, FileSystem& files, engine::Stream& stream) {
+  if (!records(index)) return;
+  stream.set_recorder(nullptr);
+  trace_.add({"step " + std::to_string(index + 1), "step", begin_seconds_,
+              monotonic_seconds() - begin_seconds_, 0, nullptr});
+  for (const engine::OpRecord& record : recorder_.records()) {
+    trace_.add({record.op, "operation", record.begin_seconds,
+                record.end_seconds - record.begin_seconds, 0, describe(record)});
+  }
+  if (index + 1 == kWarmupSteps + steps_) trace_.write(files, path_);
+}
+
+}  // namespace tutti::train

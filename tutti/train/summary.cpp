@@ -1,0 +1,87 @@
+// What a session reports at its end.
+#include <fmt/format.h>
+
+#include "tutti/base/text.h"
+#include "tutti/base/units.h"
+#include "tutti/train/session.h"
+
+namespace tutti::train {
+namespace {
+
+std::string percent_of(double share, double peak, const char* name) {
+  if (peak == 0) return fmt::format("{} not known", name);
+  return fmt::format("{:.1f}% of {} {:.0f} GFLOP/s", 100 * share, name, peak / 1e9);
+}
+
+}  // namespace
+
+const char* outcome_name(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::target_reached: return "target_reached";
+    case Outcome::steps_done: return "steps_done";
+    case Outcome::stopped: return "stopped";
+    case Outcome::over_budget: return "over_budget";
+  }
+  return "unknown";
+}
+
+Json to_json(const Summary& s) {
+  Json memory = Json::object();
+  for (const MemoryByKind& part : s.memory) memory[part.kind + "_bytes"] = part.bytes;
+  return Json{
+      {"outcome", outcome_name(s.outcome)},
+      {"reached_target", s.reached_target},
+      {"time_to_target_seconds", s.reached_target ? Json(s.time_to_target_seconds) : Json(nullptr)},
+      {"train_seconds", s.train_seconds},
+      {"steps", s.steps},
+      {"tokens", s.tokens},
+      {"skipped_steps", s.skipped_steps},
+      {"final_loss", s.final_loss},
+      {"validation_loss", s.validation_loss ? Json(*s.validation_loss) : Json(nullptr)},
+      {"tokens_per_second", s.tokens_per_second},
+      {"model_flops_per_token", s.model_flops_per_token},
+      {"mfu_formula", s.mfu_formula},
+      {"mfu_of_gemm_peak", s.mfu_of_gemm_peak},
+      {"gemm_peak_flops", s.gemm_peak_flops},
+      {"mfu_of_nominal_peak", s.mfu_of_nominal_peak},
+      {"nominal_peak_flops", s.nominal_peak_flops},
+      {"checkpoints", s.checkpoints},
+      {"checkpoint_stall_seconds", s.checkpoint_stall_seconds},
+      {"data_wait_seconds", s.data_wait_seconds},
+      {"peak_memory_bytes", s.peak_memory_bytes},
+      {"memory", memory},
+      {"run", s.run_folder},
+      {"exit_code", s.exit_code}};
+}
+
+std::string format_summary(const Summary& s) {
+  std::vector<std::vector<std::string>> rows;
+  const auto row = [&](const char* name, const std::string& value) {
+    rows.push_back({name, value});
+  };
+  row("outcome", outcome_name(s.outcome));
+  if (s.reached_target) row("time to target", format_seconds(s.time_to_target_seconds));
+  row("training time", format_seconds(s.train_seconds) + " in this session, evaluation included");
+  row("steps", fmt::format("{} ({} skipped as non-finite)", s.steps, s.skipped_steps));
+  row("tokens", format_count(static_cast<double>(s.tokens)));
+  row("loss", fmt::format("{:.4f} (last step)", s.final_loss));
+  if (s.validation_loss) row("validation loss", fmt::format("{:.4f}", *s.validation_loss));
+  row("speed", format_rate(s.tokens_per_second, "tokens"));
+  row("MFU", percent_of(s.mfu_of_gemm_peak, s.gemm_peak_flops, "measured GEMM peak") + "; " +
+                 percent_of(s.mfu_of_nominal_peak, s.nominal_peak_flops, "nominal peak"));
+  row("MFU formula", s.mfu_formula);
+  std::string kinds;
+  for (const MemoryByKind& part : s.memory) {
+    kinds += (kinds.empty() ? "" : ", ") + part.kind + " " +
+             format_bytes(static_cast<double>(part.bytes));
+  }
+  row("memory", format_bytes(static_cast<double>(s.peak_memory_bytes)) + " peak resident");
+  row("arenas", kinds);
+  row("checkpoints", fmt::format("{}, training waited {} for them", s.checkpoints,
+                                 format_seconds(s.checkpoint_stall_seconds)));
+  row("data", fmt::format("training waited {} for it", format_seconds(s.data_wait_seconds)));
+  row("run folder", s.run_folder);
+  return format_table(rows);
+}
+
+}  // namespace tutti::train

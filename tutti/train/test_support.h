@@ -1,0 +1,92 @@
+// Small recipes, batches and corpora for the tests of this folder.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tutti/base/rng.h"
+#include "tutti/spec/recipe.h"
+#include "tutti/train/trainer.h"
+
+namespace tutti::train::testing {
+
+inline spec::Recipe gpt_recipe() {
+  spec::Recipe recipe;
+  spec::ModelConfig& model = recipe.model;
+  model.name = "test-gpt";
+  model.layers = 2;
+  model.hidden = 24;
+  model.heads = 3;
+  model.kv_heads = 3;
+  model.head_dim = 8;
+  model.ffn = 40;
+  model.vocabulary = 101;
+  model.context = 16;
+  recipe.precision = spec::Precision::f32;
+  recipe.batch = {3, 3, 7};
+  recipe.optimizer.learning_rate = 1e-3;
+  recipe.train.steps = 20;
+  recipe.train.seed = 5;
+  recipe.checkpoint.every_seconds = 0;
+  return recipe;
+}
+
+inline spec::Recipe llama_recipe() {
+  spec::Recipe recipe = gpt_recipe();
+  spec::ModelConfig& model = recipe.model;
+  model.name = "test-llama";
+  model.heads = 6;
+  model.kv_heads = 2;
+  model.head_dim = 4;
+  model.norm = spec::Norm::rms;
+  model.activation = spec::Activation::swiglu;
+  model.positions = spec::Positions::rope;
+  model.linear_bias = false;
+  model.norm_bias = false;
+  model.tied_embeddings = false;
+  return recipe;
+}
+
+// Endless random micro-batches of a recipe's shape: number i is a function of (seed, i).
+class RandomBatches {
+ public:
+  RandomBatches(const spec::Recipe& recipe, uint64_t seed)
+      : rows_(recipe.batch.micro * recipe.batch.sequence),
+        vocabulary_(recipe.model.vocabulary),
+        key_(stream_key(seed, "test batches")) {}
+
+  BatchView next() {
+    const uint64_t first = static_cast<uint64_t>(count_ * (rows_ + 1));
+    data_.clear();
+    for (int64_t i = 0; i <= rows_; ++i) {
+      data_.push_back(static_cast<int32_t>(random_u64(key_, first + static_cast<uint64_t>(i)) %
+                                           static_cast<uint64_t>(vocabulary_)));
+    }
+    return {data_.data(), data_.data() + 1, count_++ * rows_};
+  }
+  BatchSource source() {
+    return [this] { return next(); };
+  }
+
+ private:
+  int64_t rows_;
+  int64_t vocabulary_;
+  uint64_t key_;
+  int64_t count_ = 0;
+  std::vector<int32_t> data_;
+};
+
+// Larger weights than initialisation gives, so that every gradient is far from zero.
+inline void randomize(Trainer& trainer, uint64_t seed, float scale) {
+  for (const StateTensor& tensor : trainer.state()) {
+    if (tensor.name.rfind("param.", 0) != 0) continue;
+    int64_t count = 1;
+    for (const int64_t dim : tensor.shape) count *= dim;
+    fill_normal(static_cast<float*>(tensor.data), count, stream_key(seed, tensor.name), 0,
+                tensor.shape.size() == 1 ? 0.5F : 0.0F, scale);
+  }
+  trainer.state_changed();
+}
+
+}  // namespace tutti::train::testing

@@ -1,0 +1,168 @@
+#include "tutti/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "tutti/parallel/execute.h"
+#include "tutti/spec/memory.h"
+#include "tutti/train/initialize.h"
+
+namespace tutti::train {
+namespace {
+
+engine::Vector flat(const engine::Arena& arena, DType dtype, int64_t elements) {
+  return engine::vector(arena.at(0, elements * dtype_bytes(dtype)), dtype, elements);
+}
+
+}  // namespace
+
+Trainer::Trainer(const spec::Recipe& recipe)
+    : recipe_(recipe), layout_(spec::param_layout(spec::param_table(recipe.model))) {
+  spec::check_executable(recipe_);
+  // Every step has the same passes; evaluation and saving are decided by the session.
+  actions_ = spec::step_actions(spec::make_schedule(recipe_), 0, 1);
+  memory_ = std::make_unique<model::Memory>(spec::memory_map(recipe_));
+  stream_ = engine::make_cpu_stream(recipe_.threads);
+  stage_ = std::make_unique<model::Stage>(
+      recipe_.model, layout_, *memory_,
+      model::BatchShape{recipe_.batch.micro, recipe_.batch.sequence}, recipe_.train.seed);
+
+  const int64_t n = layout_.elements;
+  const bool mixed = recipe_.precision != spec::Precision::f32;
+  optimizer_.gradient = flat(memory_->arena("gradients"), DType::f32, n);
+  optimizer_.master = flat(memory_->arena(mixed ? "master" : "weights"), DType::f32, n);
+  optimizer_.moment1 = flat(memory_->arena("moment1"), DType::f32, n);
+  optimizer_.moment2 = flat(memory_->arena("moment2"), DType::f32, n);
+  if (mixed) optimizer_.weights = flat(memory_->arena("weights"), DType::bf16, n);
+  optimizer_.segments =
+      optim::decay_segments(layout_, static_cast<float>(recipe_.optimizer.weight_decay));
+  stage_->prepare();
+}
+
+void Trainer::initialize() {
+  initialize_parameters(layout_, recipe_.train.seed, optimizer_.master.as<float>());
+  std::memset(optimizer_.moment1.data, 0, static_cast<size_t>(optimizer_.moment1.bytes()));
+  std::memset(optimizer_.moment2.data, 0, static_cast<size_t>(optimizer_.moment2.bytes()));
+  state_changed();
+}
+
+void Trainer::state_changed() {
+  if (!optimizer_.weights) return;
+  stream_->ops().convert(*stream_, {.x = optimizer_.master, .out = optimizer_.weights});
+}
+
+model::MicroBatch Trainer::load(const BatchView& view) {
+  model::MicroBatch batch;
+  batch.tokens = memory_->vector("batch", "batch", next_slot_, "tokens");
+  batch.targets = memory_->vector("batch", "batch", next_slot_, "targets");
+  batch.first_row = view.first_row;
+  std::memcpy(batch.tokens.data, view.tokens, static_cast<size_t>(batch.tokens.bytes()));
+  std::memcpy(batch.targets.data, view.targets, static_cast<size_t>(batch.targets.bytes()));
+  next_slot_ = 1 - next_slot_;
+  return batch;
+}
+
+double Trainer::sum_of_losses() const {
+  const engine::Vector rows = stage_->row_losses();
+  const float* losses = rows.as<float>();
+  double sum = 0;
+  for (int64_t i = 0; i < rows.count; ++i) sum += static_cast<double>(losses[i]);
+  return sum;
+}
+
+double Trainer::gradients(const BatchSource& next) {
+  const auto tokens = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence);
+  double loss = 0;
+  parallel::StepHooks hooks;
+  hooks.load = [&](int64_t /*micro*/) { return load(next()); };
+  hooks.loss_done = [&](int64_t /*micro*/) { loss += sum_of_losses(); };
+  parallel::execute_passes(actions_, *stage_, *stream_, static_cast<float>(1 / tokens), hooks);
+  return loss / tokens;
+}
+
+StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t update) {
+  StepResult result;
+  result.loss = gradients(next);
+  double sum_of_squares = 0;
+  stream_->ops().squared_norm(*stream_,
+                              {.x = optimizer_.gradient, .sum_of_squares = &sum_of_squares});
+  result.gradient_norm = std::sqrt(sum_of_squares);
+  if (!std::isfinite(result.gradient_norm) || !std::isfinite(result.loss)) {
+    result.nonfinite_tensor = first_nonfinite_gradient();
+    return result;
+  }
+  const double clip = optim::clip_factor(result.gradient_norm, recipe_.optimizer.clip_norm);
+  optim::adamw_update(*stream_, optimizer_, recipe_.optimizer, learning_rate, clip, update);
+  result.applied = true;
+  return result;
+}
+
+std::string Trainer::first_nonfinite_gradient() const {
+  const float* gradient = optimizer_.gradient.as<float>();
+  for (auto placed = layout_.params.rbegin(); placed != layout_.params.rend(); ++placed) {
+    const float* begin = gradient + placed->element_offset;
+    if (!std::all_of(begin, begin + placed->param.count(),
+                     [](float x) { return std::isfinite(x); })) {
+      return placed->name;
+    }
+  }
+  return "loss";
+}
+
+EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
+  EvaluationResult result;
+  double sum = 0;
+  for (int64_t i = 0; i < batches; ++i) {
+    const model::MicroBatch batch = load(next());
+    stage_->evaluate(*stream_, batch);
+    sum += sum_of_losses();
+    const int32_t* targets = batch.targets.as<int32_t>();
+    result.tokens += std::count_if(targets, targets + batch.targets.count,
+                                   [](int32_t target) { return target >= 0; });
+  }
+  result.loss = sum / static_cast<double>(std::max<int64_t>(result.tokens, 1));
+  return result;
+}
+
+std::vector<float> Trainer::logits(const BatchView& view) {
+  const model::MicroBatch batch = load(view);
+  stage_->evaluate(*stream_, batch);
+  const engine::Matrix y = stage_->final_output();
+  const model::LossLayer& head = stage_->loss_layer();
+  const int64_t padded = head.head.weight.rows;
+  std::vector<float> all(static_cast<size_t>(y.rows * padded));
+  linear_forward(*stream_, head.head, y, engine::matrix(all.data(), DType::f32, y.rows, padded));
+  std::vector<float> out;
+  out.reserve(static_cast<size_t>(y.rows * head.vocabulary));
+  for (int64_t row = 0; row < y.rows; ++row) {
+    const auto begin = all.begin() + row * padded;
+    out.insert(out.end(), begin, begin + head.vocabulary);
+  }
+  return out;
+}
+
+std::vector<StateTensor> Trainer::state() const {
+  std::vector<StateTensor> tensors;
+  const std::pair<const char*, const engine::Vector*> parts[] = {{"param.", &optimizer_.master},
+                                                                 {"adamw.m.", &optimizer_.moment1},
+                                                                 {"adamw.v.", &optimizer_.moment2}};
+  for (const auto& [prefix, array] : parts) {
+    for (const spec::PlacedParam& placed : layout_.params) {
+      tensors.push_back({prefix + placed.name, DType::f32, placed.param.shape,
+                         array->as<float>() + placed.element_offset});
+    }
+  }
+  return tensors;
+}
+
+std::vector<StateTensor> Trainer::gradient_tensors() const {
+  std::vector<StateTensor> tensors;
+  for (const spec::PlacedParam& placed : layout_.params) {
+    tensors.push_back({placed.name, DType::f32, placed.param.shape,
+                       optimizer_.gradient.as<float>() + placed.element_offset});
+  }
+  return tensors;
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,96 @@
+// One rank's training state and its step: arenas, parameters, optimizer. No files, no clock, no
+// events: the session (session.h) adds those around it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/engine/stream.h"
+#include "tutti/model/memory.h"
+#include "tutti/model/stage.h"
+#include "tutti/optim/adamw.h"
+#include "tutti/spec/recipe.h"
+#include "tutti/spec/schedule.h"
+
+namespace tutti::train {
+
+// Where one micro-batch comes from: B*T tokens and targets (< 0: ignored), and the global number of
+// its first row (sample position * T).
+struct BatchView {
+  const int32_t* tokens = nullptr;
+  const int32_t* targets = nullptr;
+  int64_t first_row = 0;
+};
+using BatchSource = std::function<BatchView()>;
+
+struct StepResult {
+  double loss = 0;               // mean over the step's tokens
+  double gradient_norm = 0;      // before clipping
+  bool applied = false;          // false: non-finite, parameters left as they were
+  std::string nonfinite_tensor;  // first parameter with a non-finite gradient, when not applied
+};
+
+struct EvaluationResult {
+  double loss = 0;  // mean over tokens
+  int64_t tokens = 0;
+};
+
+// A named part of the state, for checkpoints: logical shape, contiguous.
+struct StateTensor {
+  std::string name;  // "param.<name>", "adamw.m.<name>", "adamw.v.<name>"
+  DType dtype = DType::f32;
+  std::vector<int64_t> shape;
+  void* data = nullptr;
+};
+
+class Trainer {
+ public:
+  // Allocates everything. The recipe must be executable here (spec::check_executable).
+  explicit Trainer(const spec::Recipe& recipe);
+
+  // Parameters from the seed: a pure function of (seed, name, element), moments zero.
+  void initialize();
+  // To be called after the state tensors were written from outside (resume, import).
+  void state_changed();
+
+  // One optimizer step over the recipe's accumulation of micro-batches. `update` is its number
+  // among applied updates, 1 for the first (bias correction).
+  StepResult step(const BatchSource& next, double learning_rate, int64_t update);
+
+  // Forward and backward of one step without the update; gradients stay in the arena.
+  double gradients(const BatchSource& next);
+
+  // Mean loss over `batches` micro-batches.
+  EvaluationResult evaluate(const BatchSource& next, int64_t batches);
+
+  // Logits [N, V] f32 of one micro-batch, row-major without padding (tests and tools).
+  std::vector<float> logits(const BatchView& batch);
+
+  std::vector<StateTensor> state() const;
+  // The gradient of the last step as [logical shape] f32, by parameter name (without "param.").
+  std::vector<StateTensor> gradient_tensors() const;
+
+  const spec::Recipe& recipe() const { return recipe_; }
+  const spec::ParamLayout& layout() const { return layout_; }
+  const model::Memory& memory() const { return *memory_; }
+  engine::Stream& stream() { return *stream_; }
+
+ private:
+  model::MicroBatch load(const BatchView& view);
+  double sum_of_losses() const;
+  std::string first_nonfinite_gradient() const;
+
+  spec::Recipe recipe_;
+  spec::ParamLayout layout_;
+  std::vector<spec::Action> actions_;  // of one step
+  std::unique_ptr<model::Memory> memory_;
+  std::unique_ptr<engine::Stream> stream_;
+  std::unique_ptr<model::Stage> stage_;
+  optim::AdamwState optimizer_;
+  int64_t next_slot_ = 0;
+};
+
+}  // namespace tutti::train

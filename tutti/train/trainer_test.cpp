@@ -1,0 +1,225 @@
+#include "tutti/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tutti/train/test_support.h"
+
+namespace tutti::train {
+namespace {
+
+using testing::gpt_recipe;
+using testing::llama_recipe;
+using testing::RandomBatches;
+using testing::randomize;
+
+int64_t count_of(const StateTensor& tensor) {
+  int64_t count = 1;
+  for (const int64_t dim : tensor.shape) count *= dim;
+  return count;
+}
+
+double loss_of(Trainer& trainer, const spec::Recipe& recipe) {
+  RandomBatches batches(recipe, 3);
+  return trainer.gradients(batches.source());
+}
+
+// For each parameter tensor: the derivative of the loss along a random direction, by central
+// differences, equals gradient . direction.
+void expect_gradients_match_finite_differences(const spec::Recipe& recipe) {
+  Trainer trainer(recipe);
+  trainer.initialize();
+  randomize(trainer, 11, 0.15F);
+  loss_of(trainer, recipe);
+  std::vector<std::vector<float>> gradients;
+  double total = 0;
+  for (const StateTensor& tensor : trainer.gradient_tensors()) {
+    const float* g = static_cast<const float*>(tensor.data);
+    gradients.emplace_back(g, g + count_of(tensor));
+    for (const float x : gradients.back()) total += static_cast<double>(x) * static_cast<double>(x);
+  }
+  const double global_norm = std::sqrt(total);
+  const std::vector<StateTensor> state = trainer.state();
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    float* x = static_cast<float*>(state[i].data);
+    const auto n = static_cast<int64_t>(gradients[i].size());
+    std::vector<float> direction(gradients[i].size());
+    fill_normal(direction.data(), n, stream_key(7, state[i].name), 0, 0, 1);
+    const std::vector<float> saved(x, x + n);
+    double norm = 0, expected = 0;
+    for (const float d : direction) norm += static_cast<double>(d) * static_cast<double>(d);
+    norm = std::sqrt(norm);
+    for (size_t j = 0; j < direction.size(); ++j) {
+      expected += static_cast<double>(gradients[i][j]) * static_cast<double>(direction[j]) / norm;
+    }
+    const double epsilon = 4e-3;
+    double losses[2];
+    for (const int side : {0, 1}) {
+      for (int64_t j = 0; j < n; ++j) {
+        x[j] = saved[static_cast<size_t>(j)] +
+               static_cast<float>((side == 0 ? epsilon : -epsilon) / norm) *
+                   direction[static_cast<size_t>(j)];
+      }
+      losses[side] = loss_of(trainer, recipe);
+    }
+    std::copy(saved.begin(), saved.end(), x);
+    const double measured = (losses[0] - losses[1]) / (2 * epsilon);
+    EXPECT_NEAR(measured, expected, 0.01 * std::abs(expected) + 3e-4 * global_norm + 1e-4)
+        << state[i].name;
+  }
+}
+
+TEST(Trainer, GptGradientsMatchFiniteDifferences) {
+  expect_gradients_match_finite_differences(gpt_recipe());
+}
+
+TEST(Trainer, UntiedGptGradientsMatchFiniteDifferences) {
+  spec::Recipe recipe = gpt_recipe();
+  recipe.model.tied_embeddings = false;
+  expect_gradients_match_finite_differences(recipe);
+}
+
+TEST(Trainer, LlamaGradientsMatchFiniteDifferences) {
+  expect_gradients_match_finite_differences(llama_recipe());
+}
+
+// The mask is keyed by position, so both sides of the difference drop the same elements.
+TEST(Trainer, DropoutGradientsMatchFiniteDifferences) {
+  spec::Recipe recipe = gpt_recipe();
+  recipe.model.dropout = 0.25;
+  expect_gradients_match_finite_differences(recipe);
+}
+
+TEST(Trainer, AccumulationEqualsOneLargeBatch) {
+  spec::Recipe whole = llama_recipe();
+  whole.batch = {6, 6, 7};
+  spec::Recipe parts = whole;
+  parts.batch.micro = 2;
+  Trainer a(whole), b(parts);
+  a.initialize();
+  b.initialize();
+  RandomBatches tokens(whole, 3);
+  const BatchView batch = tokens.next();
+  const double loss_a = a.gradients([&] { return batch; });
+  int64_t micro = 0;
+  const double loss_b = b.gradients([&] {
+    const int64_t first = 2 * 7 * micro++;
+    return BatchView{batch.tokens + first, batch.targets + first, first};
+  });
+  EXPECT_NEAR(loss_a, loss_b, 1e-6 * loss_a);
+  const auto ga = a.gradient_tensors(), gb = b.gradient_tensors();
+  for (size_t i = 0; i < ga.size(); ++i) {
+    double difference = 0, norm = 0;
+    for (int64_t j = 0; j < count_of(ga[i]); ++j) {
+      const double x = static_cast<double>(static_cast<const float*>(ga[i].data)[j]);
+      const double y = static_cast<double>(static_cast<const float*>(gb[i].data)[j]);
+      difference += (x - y) * (x - y);
+      norm += x * x;
+    }
+    EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm) + 1e-9) << ga[i].name;
+  }
+}
+
+TEST(Trainer, SameRecipeGivesBitwiseTheSameLosses) {
+  for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+    spec::Recipe recipe = llama_recipe();
+    recipe.precision = precision;
+    recipe.model.dropout = 0.1;
+    std::vector<double> losses[2];
+    for (std::vector<double>& run : losses) {
+      Trainer trainer(recipe);
+      trainer.initialize();
+      RandomBatches batches(recipe, 9);
+      for (int64_t update = 1; update <= 12; ++update) {
+        run.push_back(trainer.step(batches.source(), 1e-3, update).loss);
+      }
+    }
+    EXPECT_EQ(losses[0], losses[1]);
+    EXPECT_NE(losses[0].front(), losses[0].back());
+  }
+}
+
+TEST(Trainer, TrainingLowersTheLossInBothPrecisions) {
+  for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+    for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+      recipe.precision = precision;
+      recipe.optimizer.learning_rate = 1e-2;
+      Trainer trainer(recipe);
+      trainer.initialize();
+      RandomBatches batches(recipe, 1);
+      const BatchView batch = batches.next();  // one batch, learned by heart
+      const double first = trainer.step([&] { return batch; }, 1e-2, 1).loss;
+      EXPECT_NEAR(first, std::log(101.0), 0.1);  // nothing known: uniform
+      double last = first;
+      for (int64_t update = 2; update <= 60; ++update) {
+        last = trainer.step([&] { return batch; }, 1e-2, update).loss;
+      }
+      EXPECT_LT(last, 0.2);
+    }
+  }
+}
+
+TEST(Trainer, NothingIsReadFromThePreviousStep) {
+  spec::Recipe recipe = gpt_recipe();
+  recipe.precision = spec::Precision::bf16;
+  Trainer trainer(recipe);
+  trainer.initialize();
+  const double clean = loss_of(trainer, recipe);
+  std::vector<float> before;
+  for (const StateTensor& tensor : trainer.gradient_tensors()) {
+    const float* g = static_cast<const float*>(tensor.data);
+    before.insert(before.end(), g, g + count_of(tensor));
+  }
+  trainer.memory().poison_transients();
+  EXPECT_EQ(loss_of(trainer, recipe), clean);
+  std::vector<float> after;
+  for (const StateTensor& tensor : trainer.gradient_tensors()) {
+    const float* g = static_cast<const float*>(tensor.data);
+    after.insert(after.end(), g, g + count_of(tensor));
+  }
+  EXPECT_EQ(before, after);
+}
+
+TEST(Trainer, NonFiniteStepIsSkippedAndNamesItsTensor) {
+  spec::Recipe recipe = gpt_recipe();
+  Trainer trainer(recipe);
+  trainer.initialize();
+  float* embedding = nullptr;
+  for (const StateTensor& tensor : trainer.state()) {
+    if (tensor.name == "param.blocks.1.mlp.down.weight")
+      embedding = static_cast<float*>(tensor.data);
+  }
+  ASSERT_NE(embedding, nullptr);
+  embedding[5] = std::numeric_limits<float>::infinity();
+  std::vector<float> before;
+  for (const StateTensor& tensor : trainer.state()) {
+    const float* x = static_cast<const float*>(tensor.data);
+    before.insert(before.end(), x, x + count_of(tensor));
+  }
+  RandomBatches batches(recipe, 1);
+  const StepResult result = trainer.step(batches.source(), 1e-3, 1);
+  EXPECT_FALSE(result.applied);
+  EXPECT_FALSE(result.nonfinite_tensor.empty());
+  std::vector<float> after;
+  for (const StateTensor& tensor : trainer.state()) {
+    const float* x = static_cast<const float*>(tensor.data);
+    after.insert(after.end(), x, x + count_of(tensor));
+  }
+  EXPECT_EQ(std::memcmp(before.data(), after.data(), before.size() * sizeof(float)), 0);
+}
+
+TEST(Trainer, ArenasAreTheMemoryMap) {
+  const Trainer trainer(gpt_recipe());
+  int64_t bytes = 0;
+  for (const spec::ArenaPlan& plan : trainer.memory().map().arenas) {
+    EXPECT_EQ(trainer.memory().arena(plan.name).bytes(), plan.bytes);
+    bytes += plan.bytes;
+  }
+  EXPECT_EQ(bytes, trainer.memory().map().total_bytes());
+}
+
+}  // namespace
+}  // namespace tutti::train
