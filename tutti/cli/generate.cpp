@@ -96,8 +96,10 @@ int run_generate(const GenerateArguments& arguments) {
   std::string text;
   int64_t tokens = 0;
   TextStream stream(output_is_terminal());
-  if (!arguments.json) stream.write(arguments.prompt);
+  bool prompt_shown = arguments.json;  // only once the model has accepted it
   train::generate(run.recipe, run.master.data(), prompt, arguments.sampling, [&](int32_t id) {
+    if (!prompt_shown) stream.write(arguments.prompt);
+    prompt_shown = true;
     if (id == tokenizer->end_of_document()) return false;
     ++tokens;
     // A model may have more rows than its tokenizer has tokens; those say nothing.

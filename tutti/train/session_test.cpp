@@ -135,9 +135,7 @@ TEST_F(SessionTest, DamagedNewestCheckpointIsSkippedWithAMessage) {
   }
   events_.clear();
   run("run");
-  ASSERT_FALSE(losses().empty());
-  EXPECT_EQ(losses().size(), 15U);  // from step 5
-  EXPECT_TRUE(std::equal(losses().begin(), losses().end(), whole.begin() + 5));
+  EXPECT_EQ(losses(), std::vector<double>(whole.begin() + 5, whole.end()));
   bool named = false;
   for (const auto& message : events<telemetry::Message>()) {
     named = named || message.text.find("step-00000010") != std::string::npos;
