@@ -30,7 +30,8 @@ def main():
             resumed += first_step > 1
             time.sleep(chance.uniform(0, 0.25))
             process.send_signal(signal.SIGKILL)
-            process.wait()
+            code = process.wait()
+            assert code == -signal.SIGKILL, f"life {kill} ended by itself with {code}"
         disturbed = small_run.losses(run)
         last = max(step for step, _ in disturbed)
         whole = os.path.join(folder, "whole")

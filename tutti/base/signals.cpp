@@ -1,36 +1,41 @@
 #include "tutti/base/signals.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <thread>
 
 namespace tutti {
 namespace {
 
 std::atomic<int> stop_requested{0};
 std::atomic<bool> checkpoint_requested{false};
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
-              "signal handlers may use lock-free atomics only");
 
-void on_stop(int signal) {
-  int expected = 0;
-  if (!stop_requested.compare_exchange_strong(expected, signal)) ::_exit(128 + signal);
+void take_signals(sigset_t watched) {
+  while (true) {
+    int signal = 0;
+    if (sigwait(&watched, &signal) != 0) continue;
+    if (signal == SIGUSR1) {
+      checkpoint_requested = true;
+      continue;
+    }
+    int none = 0;
+    if (!stop_requested.compare_exchange_strong(none, signal)) ::_exit(128 + signal);
+  }
 }
-
-void on_checkpoint(int /*signal*/) { checkpoint_requested = true; }
 
 }  // namespace
 
-void install_signal_handlers() {
-  struct sigaction action {};
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
-  action.sa_handler = on_stop;
-  ::sigaction(SIGTERM, &action, nullptr);
-  ::sigaction(SIGINT, &action, nullptr);
-  action.sa_handler = on_checkpoint;
-  ::sigaction(SIGUSR1, &action, nullptr);
+void watch_signals() {
+  sigset_t watched;
+  sigemptyset(&watched);
+  sigaddset(&watched, SIGTERM);
+  sigaddset(&watched, SIGINT);
+  sigaddset(&watched, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &watched, nullptr);
+  std::thread(take_signals, watched).detach();
 }
 
 int stop_signal() { return stop_requested; }

@@ -73,7 +73,7 @@ std::string to_text(const data::PrepareResult& result) {
 }
 
 int prepare(PrepareArguments arguments) {
-  install_signal_handlers();
+  watch_signals();
   if (arguments.split != "auto") {
     arguments.options.split = data::parse_split_method(arguments.split);
   }

@@ -106,7 +106,7 @@ int run_train(const TrainArguments& arguments) {
   print_plan(plan, memory_bytes);
   keep_tokenizer(files, plan.recipe, plan.run_folder);
 
-  install_signal_handlers();
+  watch_signals();
   telemetry::Telemetry telemetry;
   files.create_directories(plan.run_folder);
   telemetry.add(std::make_unique<telemetry::TerminalSink>());

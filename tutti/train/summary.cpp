@@ -63,7 +63,7 @@ std::string format_summary(const Summary& s) {
   if (s.reached_target) row("time to target", format_seconds(s.time_to_target_seconds));
   row("training time", format_seconds(s.train_seconds) + " in this session, evaluation included");
   row("steps", fmt::format("{} ({} skipped as non-finite)", s.steps, s.skipped_steps));
-  row("tokens", format_count(static_cast<double>(s.tokens)));
+  row("tokens", format_count(static_cast<double>(s.tokens)) + " tokens");
   row("loss", fmt::format("{:.4f} (last step)", s.final_loss));
   if (s.validation_loss) row("validation loss", fmt::format("{:.4f}", *s.validation_loss));
   row("speed", format_rate(s.tokens_per_second, "tokens"));
