@@ -52,20 +52,19 @@ enum class Split { none, columns, rows };
 enum class Element { compute, f32, mask, i32 };  // mask: one byte
 
 // When a tensor exists; all bits set must hold.
-enum Condition : unsigned {
-  kAlways = 0,
-  kLayerNorm = 1U << 0,
-  kDropout = 1U << 1,
-  kSwiglu = 1U << 2,
-  kGrouped = 1U << 3,
-  kLatent = 1U << 4,
-  kCompressedQuery = 1U << 5,
-  kDense = 1U << 6,
-  kRouted = 1U << 7,
-  kShared = 1U << 8,
-  kRope = 1U << 9,
-  kRecomputable = 1U << 10,  // dropped by selective recomputation
-};
+using Condition = unsigned;
+inline constexpr Condition kAlways = 0;
+inline constexpr Condition kLayerNorm = 1U << 0;
+inline constexpr Condition kDropout = 1U << 1;
+inline constexpr Condition kSwiglu = 1U << 2;
+inline constexpr Condition kGrouped = 1U << 3;
+inline constexpr Condition kLatent = 1U << 4;
+inline constexpr Condition kCompressedQuery = 1U << 5;
+inline constexpr Condition kDense = 1U << 6;
+inline constexpr Condition kRouted = 1U << 7;
+inline constexpr Condition kShared = 1U << 8;
+inline constexpr Condition kRope = 1U << 9;
+inline constexpr Condition kRecomputable = 1U << 10;  // dropped by selective recomputation
 
 struct SavedTensor {
   const char* name;

@@ -109,6 +109,8 @@ StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
     progress(i + 1);
   }
   StepBench out;
+  out.peak_memory_bytes = peak_resident_bytes();  // of the steps: the peak's operands come after
+  const double peak = engine::measure_gemm_peak(workload.trainer().stream(), compute_type(recipe));
   out.median_seconds = median(seconds);
   out.min_seconds = *std::min_element(seconds.begin(), seconds.end());
   out.max_seconds = *std::max_element(seconds.begin(), seconds.end());
@@ -118,7 +120,6 @@ StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
       tokens * spec::model_flops_per_token(recipe.model, recipe.batch.sequence);
   out.gemm_peak_flops = peak;
   out.mfu_of_gemm_peak = out.model_flops_per_step / out.median_seconds / peak;
-  out.peak_memory_bytes = peak_resident_bytes();
   out.memory_map_bytes = workload.trainer().memory().map().total_bytes();
   return out;
 }

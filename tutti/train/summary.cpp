@@ -65,7 +65,8 @@ std::string format_summary(const Summary& s) {
   row("steps", fmt::format("{} ({} skipped as non-finite)", s.steps, s.skipped_steps));
   row("tokens", format_count(static_cast<double>(s.tokens)) + " tokens");
   row("loss", fmt::format("{:.4f} (last step)", s.final_loss));
-  if (s.validation_loss) row("validation loss", fmt::format("{:.4f} (last evaluation)", *s.validation_loss));
+  if (s.validation_loss)
+    row("validation loss", fmt::format("{:.4f} (last evaluation)", *s.validation_loss));
   row("speed", format_rate(s.tokens_per_second, "tokens"));
   row("MFU", percent_of(s.mfu_of_gemm_peak, s.gemm_peak_flops, "measured GEMM peak") + "; " +
                  percent_of(s.mfu_of_nominal_peak, s.nominal_peak_flops, "nominal peak"));
