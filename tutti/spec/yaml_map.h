@@ -45,6 +45,7 @@ class YamlMap {
   void read_choice(const std::string& key, Enum& value,
                    const std::vector<std::pair<std::string, Enum>>& choices) {
     std::vector<std::string> names;
+    names.reserve(choices.size());
     for (const auto& choice : choices) names.push_back(choice.first);
     if (const int index = choice_index(key, names); index >= 0) {
       value = choices[static_cast<size_t>(index)].second;

@@ -101,7 +101,6 @@ double nominal_peak_flops(DType dtype, int threads) {
 StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
                      const std::function<void(int64_t)>& progress) {
   Workload workload(recipe);
-  const double peak = engine::measure_gemm_peak(workload.trainer().stream(), compute_type(recipe));
   for (int64_t i = 0; i < kWarmupSteps; ++i) workload.step();
   std::vector<double> seconds;
   for (int64_t i = 0; i < steps; ++i) {
