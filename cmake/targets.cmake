@@ -148,6 +148,6 @@ if(TUTTI_SANITIZE MATCHES "thread")
   endif()
 elseif(TUTTI_SANITIZE)
   list(APPEND TUTTI_TEST_ENVIRONMENT
-    "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1"
+    "ASAN_OPTIONS=strict_string_checks=1:check_initialization_order=1"
     "UBSAN_OPTIONS=print_stacktrace=1")
 endif()
