@@ -31,7 +31,7 @@ spec::Recipe bench_recipe(const BenchArguments& arguments) {
       "model: {}\nprecision: {}\nthreads: {}\nbatch: {{global: {}, micro: {}, sequence: {}}}\n",
       arguments.model, arguments.precision, arguments.threads, arguments.batch, arguments.batch,
       arguments.sequence);
-  const spec::Recipe recipe =
+  spec::Recipe recipe =
       spec::parse_recipe(text, "tutti bench", {}, models_folder(posix_file_system()));
   spec::check_executable(recipe);
   check_memory(spec::memory_map(recipe).total_bytes());

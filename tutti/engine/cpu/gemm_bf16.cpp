@@ -268,6 +268,7 @@ TUTTI_AVX512_INLINE void tile(int64_t words, const uint32_t* a, const uint32_t* 
   }
   __m512 sum[kRows][kVectors];
 #pragma GCC unroll 8
+  // NOLINTNEXTLINE(modernize-loop-convert): the index form takes the unroll pragma
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 3
     for (int j = 0; j < kVectors; ++j) sum[i][j] = _mm512_setzero_ps();
