@@ -1,0 +1,106 @@
+#include "tutti/catalog/catalog.h"
+
+#include <gtest/gtest.h>
+
+#include "tutti/base/error.h"
+#include "tutti/base/memory_file.h"
+
+namespace tutti::catalog {
+namespace {
+
+const Catalog& shipped() {
+  static const Catalog catalog =
+      load_catalog(posix_file_system(), {std::string(TUTTI_SOURCE_DIR) + "/catalog"});
+  return catalog;
+}
+
+TEST(Catalog, ShippedEntriesAreWholeAndPlausible) {
+  EXPECT_GE(shipped().chips.size(), 13U);
+  for (const Chip& chip : shipped().chips) {
+    SCOPED_TRACE(chip.name);
+    EXPECT_GT(chip.bf16_flops, 1e14);
+    EXPECT_LT(chip.bf16_flops, 1e16);
+    if (chip.fp8_flops > 0) {
+      EXPECT_NEAR(chip.fp8_flops / chip.bf16_flops, 2, 0.02);
+    }
+    // 72 Blackwell Ultra chips are sold as 1,440 PF of sparse FP4; dense is less.
+    if (chip.sparse_fp4_flops > 0) {
+      EXPECT_LT(chip.fp4_flops, chip.sparse_fp4_flops);
+    }
+    EXPECT_GT(chip.memory_bytes_per_second, 1e12 * 0.9);
+  }
+  for (const System& system : shipped().systems) {
+    SCOPED_TRACE(system.name);
+    ASSERT_GE(system.tiers.size(), 2U);
+    // A farther tier is never faster.
+    for (size_t i = 1; i < system.tiers.size(); ++i) {
+      EXPECT_LE(system.tiers[i].bytes_per_second, system.tiers[i - 1].bytes_per_second);
+    }
+    EXPECT_EQ(system.tiers.back().chips, 0);
+  }
+}
+
+TEST(Catalog, RackOfGb300MatchesItsPublishedSums) {
+  const System& system = shipped().system("azure-nd-gb300-v6");
+  EXPECT_EQ(system.chips_per_node * system.nodes_per_rack, 72);
+  EXPECT_NEAR(72 * system.chip.sparse_fp4_flops,
+              system.entry.number("rack_sparse_fp4_tflops") * 1e12, 1e15);
+  // 130 TB/s counts both directions.
+  EXPECT_NEAR(72 * 2 * system.tiers[0].bytes_per_second / 1e12,
+              system.entry.number("rack_link_terabytes_per_second"), 1);
+  const double memory = 72 * system.chip.memory_bytes + 18 * system.host_memory_bytes;
+  EXPECT_NEAR(memory / 1e12, system.entry.number("rack_memory_terabytes"), 1.5);
+}
+
+TEST(Catalog, FindsByAliasAndSuggests) {
+  EXPECT_EQ(shipped().chip("h100-sxm5-80gb").name, "H100");
+  try {
+    shipped().system("azure-nd-h100v5");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::not_found);
+    EXPECT_NE(std::string(error.what()).find("did you mean 'azure-nd-h100-v5'?"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Catalog, PricesAreDatedAndSayWhatTheyLack) {
+  const Price* price = shipped().price_of("azure-nd-h100-v5");
+  ASSERT_NE(price, nullptr);
+  EXPECT_EQ(price->usd_per_hour(PriceKind::on_demand), 12.29);
+  EXPECT_THROW(price->usd_per_hour(PriceKind::reserved), Error);
+  EXPECT_THROW(parse_price_kind("free"), Error);
+}
+
+// A user's folder with one file adds a system, and corrects an entry of ours.
+TEST(Catalog, LaterFoldersAddAndReplace) {
+  MemoryFileSystem files;
+  const auto put = [&](const std::string& path, const std::string& text) {
+    files.create_directories(parent_path(path));
+    write_file_atomic(files, path, text);
+  };
+  const std::string source = "source: {text: t, date: 2026-01-01}\n";
+  const auto chip = [&](const char* tflops) {
+    return "kind: chip\nname: C\n" + source + "texts: {vendor: v, generation: g}\nquantities: {" +
+           "dense_bf16_tflops: " + tflops +
+           ", memory_gigabytes: 80, memory_terabytes_per_second: 3, link_gigabytes_per_second: "
+           "1}\n";
+  };
+  put("a/chips/c.yaml", chip("100"));
+  put("a/fabrics/f.yaml",
+      "kind: fabric\nname: F\n" + source + "tiers: [{name: n, gigabytes_per_second: 10}]\n");
+  put("b/chips/c.yaml", chip("200"));
+  put("b/systems/s.yaml",
+      "kind: system\nname: S\n" + source +
+          "texts: {chip: C, fabric: F}\nquantities: {chips_per_node_count: 8}\n");
+  const Catalog catalog = load_catalog(files, {"a", "b"});
+  EXPECT_EQ(catalog.system("S").chip.bf16_flops, 200e12);
+
+  put("b/systems/t.yaml",
+      "kind: system\nname: T\n" + source +
+          "texts: {chip: D, fabric: F}\nquantities: {chips_per_node_count: 8}\n");
+  EXPECT_THROW(load_catalog(files, {"a", "b"}), Error);
+}
+
+}  // namespace
+}  // namespace tutti::catalog

@@ -1,0 +1,32 @@
+// Accelerators: what a data sheet promises. Peaks are dense; a sparse peak (2:4 structured
+// sparsity, twice the dense one on paper) is kept apart and never used as a rate.
+#pragma once
+
+#include <string>
+
+#include "tutti/catalog/entry.h"
+
+namespace tutti::catalog {
+
+struct Chip {
+  std::string name;
+  std::string vendor;
+  std::string generation;  // of the architecture: "ampere", "hopper", "blackwell", ...
+  // Dense peaks in FLOP/s; 0: not supported.
+  double bf16_flops = 0;
+  double fp8_flops = 0;
+  double fp4_flops = 0;
+  double sparse_fp4_flops = 0;  // 0: not published
+  double memory_bytes = 0;      // of the accelerator
+  double memory_bytes_per_second = 0;
+  double link_bytes_per_second = 0;  // scale-up link, one direction
+  double board_watts = 0;            // 0: not published
+  Entry entry;                       // where each number comes from
+};
+
+// From an entry of kind chip: dense_bf16_tflops, dense_fp8_tflops, dense_fp4_tflops,
+// sparse_fp4_tflops, memory_gigabytes (10^9), memory_terabytes_per_second,
+// link_gigabytes_per_second, board_power_watts. Throws usage for a quantity it does not know.
+Chip chip_from(const Entry& entry);
+
+}  // namespace tutti::catalog
