@@ -9,6 +9,7 @@ namespace tutti::cli {
 namespace {
 
 bool may_change(const std::string& key) {
+  if (key == "checkpoint.initialize_from") return false;  // where the run began
   for (const char* free : {"train.steps", "train.target_loss", "data.validation"}) {
     if (key == free) return true;
   }

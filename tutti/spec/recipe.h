@@ -78,6 +78,9 @@ struct CheckpointConfig {
   double every_seconds = 600;  // 0: never by time
   int64_t keep_last = 2;
   int64_t keep_best = 1;  // by validation loss
+  // A run or checkpoint whose parameters a new run starts from (fine-tuning, continued training):
+  // step 0 and a fresh optimizer. Empty: parameters from the seed.
+  std::string initialize_from;
 };
 
 struct BudgetConfig {  // 0: no limit

@@ -246,6 +246,7 @@ void read_checkpoint(YamlMap map, CheckpointConfig& checkpoint) {
   map.read_seconds("every_seconds", checkpoint.every_seconds);
   map.read_count("keep_last", checkpoint.keep_last, 1, kMost);
   map.read_count("keep_best", checkpoint.keep_best, 0, kMost);
+  map.read_text("initialize_from", checkpoint.initialize_from);
   map.finish();
 }
 

@@ -151,6 +151,7 @@ void write_training(YamlWriter& out, const Recipe& recipe) {
   out.value("every_seconds", recipe.checkpoint.every_seconds);
   out.value("keep_last", recipe.checkpoint.keep_last);
   out.value("keep_best", recipe.checkpoint.keep_best);
+  out.value("initialize_from", recipe.checkpoint.initialize_from);
   out.close();
 }
 

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "tutti/base/clock.h"
-#include "tutti/base/text.h"
 #include "tutti/data/corpus.h"
 #include "tutti/data/loader.h"
 #include "tutti/train/trainer.h"
@@ -12,15 +11,9 @@
 namespace tutti::train {
 namespace {
 
-constexpr std::string_view kParameterPrefix = "param.";
-
 void set_parameters(Trainer& trainer, const std::vector<float>& master) {
-  for (const StateTensor& tensor : trainer.state()) {
-    if (!starts_with(tensor.name, kParameterPrefix)) continue;
-    const spec::PlacedParam& placed =
-        trainer.layout().find(tensor.name.substr(kParameterPrefix.size()));
-    std::copy_n(master.data() + placed.element_offset, placed.param.count(),
-                static_cast<float*>(tensor.data));
+  for (const spec::PlacedParam& placed : trainer.layout().params) {
+    trainer.set_parameter(placed, master.data() + placed.element_offset);
   }
   trainer.state_changed();
 }

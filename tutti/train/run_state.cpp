@@ -6,24 +6,6 @@
 namespace tutti::train {
 namespace {
 
-// The fields that decide whether parameters of one model fit another.
-Json describe_model(const spec::ModelConfig& model) {
-  return Json{{"layers", model.layers},
-              {"hidden", model.hidden},
-              {"heads", model.heads},
-              {"kv_heads", model.kv_heads},
-              {"head_dim", model.head_dim},
-              {"ffn", model.ffn},
-              {"vocabulary", model.vocabulary},
-              {"context", model.context},
-              {"norm", model.norm == spec::Norm::layer ? "layer" : "rms"},
-              {"activation", model.activation == spec::Activation::gelu ? "gelu" : "swiglu"},
-              {"positions", model.positions == spec::Positions::learned ? "learned" : "rope"},
-              {"linear_bias", model.linear_bias},
-              {"norm_bias", model.norm_bias},
-              {"tied_embeddings", model.tied_embeddings}};
-}
-
 Json optional_number(const std::optional<double>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
@@ -52,6 +34,23 @@ RunState from_checkpoint_state(const checkpoint::State& saved, const std::string
 }
 
 }  // namespace
+
+Json describe_model(const spec::ModelConfig& model) {
+  return Json{{"layers", model.layers},
+              {"hidden", model.hidden},
+              {"heads", model.heads},
+              {"kv_heads", model.kv_heads},
+              {"head_dim", model.head_dim},
+              {"ffn", model.ffn},
+              {"vocabulary", model.vocabulary},
+              {"context", model.context},
+              {"norm", model.norm == spec::Norm::layer ? "layer" : "rms"},
+              {"activation", model.activation == spec::Activation::gelu ? "gelu" : "swiglu"},
+              {"positions", model.positions == spec::Positions::learned ? "learned" : "rope"},
+              {"linear_bias", model.linear_bias},
+              {"norm_bias", model.norm_bias},
+              {"tied_embeddings", model.tied_embeddings}};
+}
 
 checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe& recipe) {
   checkpoint::State out;

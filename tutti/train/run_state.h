@@ -28,6 +28,9 @@ struct RunState {
   std::optional<double> time_to_target_seconds;  // set when the target was reached
 };
 
+// The fields that decide whether parameters of one model fit another.
+Json describe_model(const spec::ModelConfig& model);
+
 // The state as a checkpoint stores it. next_sample = step * global batch.
 checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe& recipe);
 

@@ -16,6 +16,7 @@
 #include "tutti/spec/flops.h"
 #include "tutti/train/bench.h"
 #include "tutti/train/budget.h"
+#include "tutti/train/initial_weights.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/run_state.h"
 #include "tutti/train/step_trace.h"
@@ -62,6 +63,7 @@ class Session {
 
  private:
   void open_run_folder();
+  void start_from_weights();
   void open_corpora();
   void start_loaders();
   void measure_peaks();
@@ -111,6 +113,7 @@ void Session::open_run_folder() {
     telemetry_.info(fmt::format("resuming at step {} of {}", state_.step, recipe_.train.steps));
   } else {
     trainer_.initialize();
+    start_from_weights();
   }
   elapsed_before_ = state_.elapsed_seconds;
   // The target may have changed since it was reached.
@@ -123,6 +126,14 @@ void Session::open_run_folder() {
   writer.snapshot_bytes = checkpoint::tensor_bytes(checkpoint_tensors(trainer_));
   writer.retention = {recipe_.checkpoint.keep_last, recipe_.checkpoint.keep_best > 0};
   writer_ = std::make_unique<checkpoint::Writer>(files_, folder, writer);
+}
+
+void Session::start_from_weights() {
+  const std::string& given = recipe_.checkpoint.initialize_from;
+  if (given.empty()) return;
+  const std::string path = find_weights(files_, given);
+  load_weights(files_, path, trainer_);
+  telemetry_.info(fmt::format("starting from the parameters of {}", path));
 }
 
 void Session::open_corpora() {

@@ -122,6 +122,26 @@ TEST_F(SessionTest, ResumeEqualsTheUninterruptedRun) {
   }
 }
 
+// Its first loss is that of the parameters it starts from, its steps and optimizer are its own; it
+// goes on without the run it came from.
+TEST_F(SessionTest, StartsFromTheParametersOfAnotherRun) {
+  recipe_.optimizer.learning_rate = 1e-2;
+  recipe_.train.steps = 100;
+  const Summary base = run("base");
+  recipe_.train.steps = 20;
+  recipe_.checkpoint.initialize_from = "base";
+  events_.clear();
+  run("tuned");
+  const std::vector<double> whole = losses();
+  EXPECT_EQ(whole.size(), 20U);
+  EXPECT_NEAR(whole.front(), *base.validation_loss, 0.5);
+  EXPECT_LT(whole.front(), 0.7 * std::log(101.0));
+  run("parts", 10);
+  files_.remove_tree("base");
+  run("parts");
+  EXPECT_EQ(parameters("parts"), parameters("tuned"));
+}
+
 TEST_F(SessionTest, DamagedNewestCheckpointIsSkippedWithAMessage) {
   run("whole");
   const std::vector<double> whole = losses();

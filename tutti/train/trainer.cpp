@@ -47,6 +47,10 @@ void Trainer::initialize() {
   state_changed();
 }
 
+void Trainer::set_parameter(const spec::PlacedParam& placed, const float* values) {
+  std::copy_n(values, placed.param.count(), optimizer_.master.as<float>() + placed.element_offset);
+}
+
 void Trainer::state_changed() {
   if (!optimizer_.weights) return;
   stream_->ops().convert(*stream_, {.x = optimizer_.master, .out = optimizer_.weights});

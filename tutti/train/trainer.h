@@ -53,7 +53,9 @@ class Trainer {
 
   // Parameters from the seed: a pure function of (seed, name, element), moments zero.
   void initialize();
-  // To be called after the state tensors were written from outside (resume, import).
+  // Copies `values` [logical shape] f32 into a parameter of layout().
+  void set_parameter(const spec::PlacedParam& placed, const float* values);
+  // To be called after parameters or state tensors were written from outside (resume, import).
   void state_changed();
 
   // One optimizer step over the recipe's accumulation of micro-batches. `update` is its number

@@ -1,0 +1,122 @@
+#include "tutti/train/initial_weights.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/safetensors.h"
+#include "tutti/train/run_folder.h"
+#include "tutti/train/run_state.h"
+
+namespace tutti::train {
+namespace {
+
+constexpr const char* kKey = "checkpoint.initialize_from";
+constexpr std::string_view kPrefix = "param.";
+
+std::string stored_name(const spec::PlacedParam& placed) {
+  return std::string(kPrefix) + placed.name;
+}
+
+// What to do about a tensor whose shapes differ.
+std::string remedy(const std::string& name, const std::vector<int64_t>& there) {
+  if (name == "embedding.token.weight" || name == "head.weight") {
+    return fmt::format(
+        "the vocabularies differ, and a row means a token of its own tokenizer: set "
+        "model.vocabulary={} and train on a corpus prepared with that run's tokenizer",
+        there.empty() ? 0 : there.front());
+  }
+  if (name == "embedding.position.weight") {
+    return fmt::format("set model.context={}, the length that its positions were learned for",
+                       there.empty() ? 0 : there.front());
+  }
+  return "give the recipe the model of that checkpoint";
+}
+
+void check_shapes(const checkpoint::Reader& reader, const spec::ParamLayout& layout) {
+  std::set<std::string> wanted;
+  for (auto placed = layout.params.rbegin(); placed != layout.params.rend(); ++placed) {
+    wanted.insert(stored_name(*placed));
+    if (!reader.contains(stored_name(*placed))) {
+      fail(ErrorKind::usage, "{}: '{}' has no tensor '{}', which this model needs; {}", kKey,
+           reader.path(), placed->name,
+           placed->name == "head.weight" ? "its embeddings are tied: set model.tied_embeddings=true"
+                                         : "give the recipe the model of that checkpoint");
+    }
+    const checkpoint::TensorRecord& record = reader.tensor(stored_name(*placed));
+    if (record.shape != placed->param.shape) {
+      fail(ErrorKind::usage, "{}: '{}': tensor '{}' is {} there and {} in this model; {}", kKey,
+           reader.path(), placed->name, checkpoint::format_shape(record.shape),
+           checkpoint::format_shape(placed->param.shape), remedy(placed->name, record.shape));
+    }
+    if (record.dtype != DType::f32 && record.dtype != DType::bf16) {
+      fail(ErrorKind::unsupported,
+           "{}: '{}': tensor '{}' is {}; parameters are read as f32 or bf16", kKey, reader.path(),
+           placed->name, dtype_name(record.dtype));
+    }
+  }
+  for (const checkpoint::TensorRecord& record : reader.manifest().tensors) {
+    if (!starts_with(record.name, kPrefix) || wanted.count(record.name) > 0) continue;
+    fail(ErrorKind::usage, "{}: '{}' holds tensor '{}', which this model lacks; {}", kKey,
+         reader.path(), record.name.substr(kPrefix.size()),
+         record.name == "param.head.weight"
+             ? "its embeddings are not tied: set model.tied_embeddings=false"
+             : "give the recipe the model of that checkpoint");
+  }
+}
+
+// Fields that no shape shows, such as the number of heads. A longer context is no other model where
+// positions are not learned.
+void check_model(const checkpoint::Reader& reader, const spec::ModelConfig& model) {
+  const Json& saved = reader.manifest().state.model;
+  const Json described = describe_model(model);
+  for (const auto& [key, wanted] : described.items()) {
+    if (key == "context" || !saved.contains(key) || saved.at(key) == wanted) continue;
+    fail(ErrorKind::usage,
+         "{}: '{}' holds a model with {} {}, and this one has {}; set model.{} to the same", kKey,
+         reader.path(), key, saved.at(key).dump(), wanted.dump(), key);
+  }
+}
+
+}  // namespace
+
+std::string find_weights(FileSystem& files, const std::string& folder) {
+  std::string path = folder;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  if (files.exists(join_path(path, checkpoint::kManifestName))) return path;
+  const std::string inside = checkpoints_path(path);
+  const auto newest = checkpoint::newest_valid(files, files.is_directory(inside) ? inside : path,
+                                               [](const auto&, const auto&) {});
+  if (newest) return newest->path();
+  fail(ErrorKind::not_found,
+       "{}: '{}' holds no valid checkpoint; give a run folder or one of its step-NNNNNNNN folders",
+       kKey, folder);
+}
+
+void load_weights(FileSystem& files, const std::string& path, Trainer& trainer) {
+  checkpoint::Reader reader(files, path);
+  check_shapes(reader, trainer.layout());
+  check_model(reader, trainer.recipe().model);
+  std::vector<float> values;
+  std::vector<bf16> narrow;
+  for (const spec::PlacedParam& placed : trainer.layout().params) {
+    const std::string name = stored_name(placed);
+    const auto count = static_cast<size_t>(placed.param.count());
+    values.resize(count);
+    if (reader.tensor(name).dtype == DType::f32) {
+      reader.load(name, DType::f32, placed.param.shape, values.data());
+    } else {
+      narrow.resize(count);
+      reader.load(name, DType::bf16, placed.param.shape, narrow.data());
+      std::transform(narrow.begin(), narrow.end(), values.begin(),
+                     [](bf16 x) { return to_f32(x); });
+    }
+    trainer.set_parameter(placed, values.data());
+  }
+  trainer.state_changed();
+}
+
+}  // namespace tutti::train
