@@ -13,7 +13,8 @@ bool may_change(const std::string& key) {
   for (const char* free : {"train.steps", "train.target_loss", "data.validation"}) {
     if (key == free) return true;
   }
-  for (const char* section : {"checkpoint.", "evaluate.", "run."}) {
+  // Recomputation gives the same bits.
+  for (const char* section : {"checkpoint.", "evaluate.", "run.", "recompute."}) {
     if (starts_with(key, section)) return true;
   }
   return false;
@@ -47,7 +48,8 @@ void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
     if (may_change(key) || (found != before.end() && found->second == value)) continue;
     fail(ErrorKind::usage,
          "{}: the run in '{}' was started with {}, not {}; it can go on with other train.steps, "
-         "train.target_loss, data.validation, checkpoint.*, evaluate.* and run.* only. For "
+         "train.target_loss, data.validation, checkpoint.*, evaluate.*, recompute.* and run.* "
+         "only. For "
          "anything else start a new run: another --run or run.name",
          key, run_folder, found == before.end() ? "none" : found->second, value);
   }

@@ -18,18 +18,23 @@ void rotate(engine::Stream& stream, const AttentionLayer& layer, int64_t sequenc
 }  // namespace
 
 void attention_forward(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
-                       engine::Matrix x, const AttentionSaved& saved, engine::Matrix branch) {
-  linear_forward(stream, layer.qkv, x, saved.qkv);
-  rotate(stream, layer, shape.tokens, saved.qkv, false);
-  stream.ops().attention_forward(stream, {.batch = shape.sequences,
-                                          .sequence = shape.tokens,
-                                          .heads = layer.heads,
-                                          .kv_heads = layer.kv_heads,
-                                          .head_dim = layer.head_dim,
-                                          .qkv = saved.qkv,
-                                          .out = saved.out,
-                                          .lse = saved.lse});
-  linear_forward(stream, layer.output, saved.out, branch);
+                       engine::Matrix x, const AttentionSaved& saved, engine::Matrix branch,
+                       AttentionSteps steps) {
+  if (steps.qkv) {
+    linear_forward(stream, layer.qkv, x, saved.qkv);
+    rotate(stream, layer, shape.tokens, saved.qkv, false);
+  }
+  if (steps.core) {
+    stream.ops().attention_forward(stream, {.batch = shape.sequences,
+                                            .sequence = shape.tokens,
+                                            .heads = layer.heads,
+                                            .kv_heads = layer.kv_heads,
+                                            .head_dim = layer.head_dim,
+                                            .qkv = saved.qkv,
+                                            .out = saved.out,
+                                            .lse = saved.lse});
+  }
+  if (steps.output) linear_forward(stream, layer.output, saved.out, branch);
 }
 
 void attention_backward_input(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,

@@ -34,9 +34,17 @@ struct BatchShape {
   int64_t rows() const { return sequences * tokens; }
 };
 
+// What of a forward pass to compute; the rest is in `saved` already.
+struct AttentionSteps {
+  bool qkv = true;   // projection and rotation
+  bool core = true;  // out and lse
+  bool output = true;
+};
+
 // branch [N, H] c = attention(x [N, H] c)
 void attention_forward(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
-                       engine::Matrix x, const AttentionSaved& saved, engine::Matrix branch);
+                       engine::Matrix x, const AttentionSaved& saved, engine::Matrix branch,
+                       AttentionSteps steps = {});
 
 // dx from d_branch; leaves the gradients of both projections' outputs in `work`.
 void attention_backward_input(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,

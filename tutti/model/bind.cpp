@@ -7,15 +7,44 @@
 namespace tutti::model {
 namespace {
 
-NormSaved bind_norm_saved(const spec::ModelConfig& model, const Memory& memory, const char* slot,
-                          int64_t layer, const std::string& residual, const std::string& norm) {
-  NormSaved saved;
-  saved.residual = memory.matrix("activations", slot, layer, residual);
-  if (model.norm == spec::Norm::layer) {
-    saved.mean = memory.vector("activations", slot, layer, norm + ".mean");
+// Where the activations of one layer lie: the layers of a stage that recompute come first, and what
+// they drop is in the slot that they share.
+class LayerSlots {
+ public:
+  LayerSlots(const Memory& memory, int64_t layer) : memory_(memory) {
+    const int64_t recomputing = memory.repeats("activations", "block.recomputed");
+    recomputes_ = layer < recomputing;
+    kept_ = recomputes_ ? "block.recomputed" : "block";
+    repeat_ = recomputes_ ? layer : layer - recomputing;
   }
-  saved.rstd = memory.vector("activations", slot, layer, norm + ".rstd");
-  saved.y = memory.matrix("activations", slot, layer, norm + ".y");
+  explicit LayerSlots(const Memory& memory) : memory_(memory), kept_("head") {}
+
+  bool dropped(const std::string& name) const {
+    return recomputes_ && !memory_.has("activations", kept_, name);
+  }
+  engine::Matrix matrix(const std::string& name) const {
+    return dropped(name) ? memory_.matrix("activations", "recompute", 0, name)
+                         : memory_.matrix("activations", kept_, repeat_, name);
+  }
+  engine::Vector vector(const std::string& name) const {
+    return dropped(name) ? memory_.vector("activations", "recompute", 0, name)
+                         : memory_.vector("activations", kept_, repeat_, name);
+  }
+
+ private:
+  const Memory& memory_;
+  const char* kept_;
+  int64_t repeat_ = 0;
+  bool recomputes_ = false;
+};
+
+NormSaved bind_norm_saved(const spec::ModelConfig& model, const LayerSlots& slots,
+                          const std::string& residual, const std::string& norm) {
+  NormSaved saved;
+  saved.residual = slots.matrix(residual);
+  if (model.norm == spec::Norm::layer) saved.mean = slots.vector(norm + ".mean");
+  saved.rstd = slots.vector(norm + ".rstd");
+  saved.y = slots.matrix(norm + ".y");
   return saved;
 }
 
@@ -63,19 +92,29 @@ LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters
 }
 
 BlockSaved bind_block_saved(const spec::ModelConfig& model, const Memory& memory, int64_t layer) {
+  const LayerSlots slots(memory, layer);
   BlockSaved out;
-  out.norm1 = bind_norm_saved(model, memory, "block", layer, "residual_in", "norm1");
-  out.attention = {memory.matrix("activations", "block", layer, "attention.qkv"),
-                   memory.vector("activations", "block", layer, "attention.lse"),
-                   memory.matrix("activations", "block", layer, "attention.out")};
-  out.norm2 = bind_norm_saved(model, memory, "block", layer, "residual_mid", "norm2");
-  out.mlp = {memory.matrix("activations", "block", layer, "mlp.pre"),
-             memory.matrix("activations", "block", layer, "mlp.act")};
+  out.norm1 = bind_norm_saved(model, slots, "residual_in", "norm1");
+  out.attention = {slots.matrix("attention.qkv"), slots.vector("attention.lse"),
+                   slots.matrix("attention.out")};
+  out.norm2 = bind_norm_saved(model, slots, "residual_mid", "norm2");
+  out.mlp = {slots.matrix("mlp.pre"), slots.matrix("mlp.act")};
+  return out;
+}
+
+BlockSteps bind_block_restore(const Memory& memory, int64_t layer) {
+  const LayerSlots slots(memory, layer);
+  BlockSteps out;
+  out.norm1 = slots.dropped("norm1.y");
+  out.attention = {slots.dropped("attention.qkv"), slots.dropped("attention.out"),
+                   slots.dropped("residual_mid")};
+  out.norm2 = slots.dropped("norm2.y");
+  out.mlp = {slots.dropped("mlp.pre"), slots.dropped("mlp.act"), false};
   return out;
 }
 
 NormSaved bind_final_saved(const spec::ModelConfig& model, const Memory& memory) {
-  return bind_norm_saved(model, memory, "head", 0, "residual", "norm");
+  return bind_norm_saved(model, LayerSlots(memory), "residual", "norm");
 }
 
 BlockWork bind_block_work(const spec::ModelConfig& model, const Memory& memory, int64_t layer) {

@@ -17,6 +17,9 @@ NormLayer bind_final_norm(const spec::ModelConfig& model, const Parameters& para
 LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters);
 
 BlockSaved bind_block_saved(const spec::ModelConfig& model, const Memory& memory, int64_t layer);
+// What block_forward must repeat before the backward pass of `layer`: that which recomputation
+// dropped; no step at all for a layer that kept everything.
+BlockSteps bind_block_restore(const Memory& memory, int64_t layer);
 NormSaved bind_final_saved(const spec::ModelConfig& model, const Memory& memory);
 BlockWork bind_block_work(const spec::ModelConfig& model, const Memory& memory, int64_t layer);
 LossWork bind_loss_work(const Memory& memory);

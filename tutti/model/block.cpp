@@ -14,15 +14,22 @@ void drop(engine::Stream& stream, float probability, uint64_t key, int64_t first
 
 void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                    int64_t first_row, engine::Matrix previous, const BlockSaved& saved,
-                   const BlockWork& work) {
-  const engine::Matrix branch = previous ? work.branch : engine::Matrix{};
-  norm_forward(stream, layer.norm1, previous, branch, saved.norm1);
-  attention_forward(stream, layer.attention, shape, saved.norm1.y, saved.attention, work.branch);
-  drop(stream, layer.dropout, layer.attention_dropout_key, first_row, work.branch);
+                   const BlockWork& work, const BlockSteps& steps) {
+  if (steps.norm1) {
+    const engine::Matrix branch = previous ? work.branch : engine::Matrix{};
+    norm_forward(stream, layer.norm1, previous, branch, saved.norm1);
+  }
+  attention_forward(stream, layer.attention, shape, saved.norm1.y, saved.attention, work.branch,
+                    steps.attention);
+  const bool adds = steps.attention.output;
+  if (adds) drop(stream, layer.dropout, layer.attention_dropout_key, first_row, work.branch);
 
-  norm_forward(stream, layer.norm2, saved.norm1.residual, work.branch, saved.norm2);
-  mlp_forward(stream, layer.mlp, saved.norm2.y, saved.mlp, work.branch);
-  drop(stream, layer.dropout, layer.mlp_dropout_key, first_row, work.branch);
+  if (steps.norm2) {
+    norm_forward(stream, layer.norm2, adds ? saved.norm1.residual : engine::Matrix{},
+                 adds ? work.branch : engine::Matrix{}, saved.norm2);
+  }
+  mlp_forward(stream, layer.mlp, saved.norm2.y, saved.mlp, work.branch, steps.mlp);
+  if (steps.mlp.down) drop(stream, layer.dropout, layer.mlp_dropout_key, first_row, work.branch);
 }
 
 void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,

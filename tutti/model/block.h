@@ -28,6 +28,15 @@ struct BlockSaved {
   MlpSaved mlp;
 };
 
+// What of a forward pass to compute; the rest is in BlockSaved already. Attention's output step
+// gives norm2 a branch to add; without it norm2 reads the sum that was kept.
+struct BlockSteps {
+  bool norm1 = true;
+  AttentionSteps attention;
+  bool norm2 = true;
+  MlpSteps mlp;
+};
+
 struct BlockWork {
   engine::Matrix branch;              // [N, H] c: the branch to be added next
   engine::Matrix d_residual;          // [N, H] f32: gradient of the residual stream
@@ -41,10 +50,11 @@ struct BlockWork {
 };
 
 // first_row: global number of the micro-batch's first row, which keys dropout.
-// previous is empty in the first block, whose input is in saved.norm1.residual already.
+// previous is empty where the block's input is in saved.norm1.residual already: in the first block,
+// and when `steps` repeat what was dropped after the forward pass (bind.h, bind_block_restore).
 void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                    int64_t first_row, engine::Matrix previous, const BlockSaved& saved,
-                   const BlockWork& work);
+                   const BlockWork& work, const BlockSteps& steps = {});
 
 // Updates d_residual; leaves in `work` what block_backward_weight needs.
 void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,

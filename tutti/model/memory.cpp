@@ -39,6 +39,13 @@ bool Memory::has(std::string_view arena, std::string_view slot, std::string_view
   return find_tensor(find_slot(map_.arena(arena), slot), name) != nullptr;
 }
 
+int64_t Memory::repeats(std::string_view arena, std::string_view slot_name) const {
+  for (const spec::SlotPlan& slot : map_.arena(arena).slots) {
+    if (slot.name == slot_name) return slot.repeats;
+  }
+  return 0;
+}
+
 Memory::Found Memory::find(std::string_view arena_name, std::string_view slot_name, int64_t repeat,
                            std::string_view name) const {
   const spec::SlotPlan& slot = find_slot(map_.arena(arena_name), slot_name);

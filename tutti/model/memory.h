@@ -27,6 +27,9 @@ class Memory {
   // Whether the slot has the tensor at all (the map leaves out what a model does not need).
   bool has(std::string_view arena, std::string_view slot, std::string_view name) const;
 
+  // Slots of this name; 0: the arena has none.
+  int64_t repeats(std::string_view arena, std::string_view slot) const;
+
   // Fills everything that does not outlive a step (activations, workspace, loss) with poison.
   void poison_transients() const;
 

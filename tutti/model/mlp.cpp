@@ -3,11 +3,13 @@
 namespace tutti::model {
 
 void mlp_forward(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x,
-                 const MlpSaved& saved, engine::Matrix branch) {
-  linear_forward_no_bias(stream, layer.up, x, saved.pre);
-  stream.ops().activation_forward(
-      stream, {.kind = layer.activation, .x = saved.pre, .bias = layer.up.bias, .y = saved.act});
-  linear_forward(stream, layer.down, saved.act, branch);
+                 const MlpSaved& saved, engine::Matrix branch, MlpSteps steps) {
+  if (steps.up) linear_forward_no_bias(stream, layer.up, x, saved.pre);
+  if (steps.activation) {
+    stream.ops().activation_forward(
+        stream, {.kind = layer.activation, .x = saved.pre, .bias = layer.up.bias, .y = saved.act});
+  }
+  if (steps.down) linear_forward(stream, layer.down, saved.act, branch);
 }
 
 void mlp_backward_input(engine::Stream& stream, const MlpLayer& layer, const MlpSaved& saved,

@@ -23,9 +23,16 @@ struct MlpWork {
   engine::Matrix d_pre;  // [N, F] or [N, 2F] c; for gelu the same memory as d_act
 };
 
+// What of a forward pass to compute; the rest is in `saved` already.
+struct MlpSteps {
+  bool up = true;
+  bool activation = true;
+  bool down = true;
+};
+
 // branch [N, H] c = mlp(x [N, H] c)
 void mlp_forward(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x,
-                 const MlpSaved& saved, engine::Matrix branch);
+                 const MlpSaved& saved, engine::Matrix branch, MlpSteps steps = {});
 
 void mlp_backward_input(engine::Stream& stream, const MlpLayer& layer, const MlpSaved& saved,
                         engine::Matrix d_branch, const MlpWork& work, engine::Matrix dx);

@@ -25,6 +25,7 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     blocks_.push_back(bind_block(model, parameters, layer, rope_frequency_, seed));
     saved_.push_back(bind_block_saved(model, memory, layer));
+    restore_.push_back(bind_block_restore(memory, layer));
     work_.push_back(bind_block_work(model, memory, layer));
   }
   final_norm_ = bind_final_norm(model, parameters);
@@ -81,6 +82,8 @@ void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first
                       work_.back().d_branch);
   norm_backward_weight(stream, final_norm_, final_saved_, d_final_, beta);
   for (size_t i = blocks_.size(); i-- > 0;) {
+    block_forward(stream, blocks_[i], shape_, batch.first_row, {}, saved_[i], work_[i],
+                  restore_[i]);
     block_backward_input(stream, blocks_[i], shape_, batch.first_row, saved_[i], work_[i]);
     block_backward_weight(stream, blocks_[i], saved_[i], work_[i], beta);
   }

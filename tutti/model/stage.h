@@ -64,7 +64,8 @@ class Stage {
   engine::Vector rope_frequency_;
 
   std::vector<BlockSaved> saved_;
-  std::vector<BlockWork> work_;  // per block: they differ in which d_branch is in and out
+  std::vector<BlockSteps> restore_;  // per block: what its backward needs and forward dropped
+  std::vector<BlockWork> work_;      // per block: they differ in which d_branch is in and out
   NormSaved final_saved_;
   engine::Matrix d_final_;
   LossWork loss_work_;

@@ -41,7 +41,7 @@ PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
     part.backward_input = {attention_backward_op(shape)};
   }
   append(part.forward, core);
-  if (at.profile.recomputes_attention) part.recompute = core;
+  if (at.repeats(kPartAttention | kPartCore)) part.recompute = core;
   if (split) {
     part.backward_input.insert(part.backward_input.begin(),
                                collective_op("all_gather", Axis::cp, at.mesh.cp, kv_bytes));
@@ -61,14 +61,20 @@ PartOps grouped_attention_part(const LayerContext& at) {
   const bool rope = at.model.positions == Positions::rope;
   const PartOps core = core_part(at, at.sizes.kv_heads, d, d);
 
+  Ops operands;
+  at.enter(operands);
+  operands.push_back(at.linear(at.tokens(), qkv, at.hidden(), bias));
+  if (rope) operands.push_back(rope_op(at.tokens(), rotated, d, at.c));
+  Ops output = {at.linear(at.tokens(), at.hidden(), out, bias)};
+  at.leave(output);
+
   PartOps part;
-  at.enter(part.forward);
-  part.forward.push_back(at.linear(at.tokens(), qkv, at.hidden(), bias));
-  if (rope) part.forward.push_back(rope_op(at.tokens(), rotated, d, at.c));
+  part.forward = operands;
   append(part.forward, core.forward);
-  part.forward.push_back(at.linear(at.tokens(), at.hidden(), out, bias));
-  at.leave(part.forward);
-  part.recompute = core.recompute;
+  append(part.forward, output);
+  if (at.repeats(kPartAttention)) part.recompute = operands;
+  append(part.recompute, core.recompute);
+  if (at.whole) append(part.recompute, output);
 
   at.enter(part.backward_input);
   part.backward_input.push_back(at.linear_input(at.tokens(), at.hidden(), out));
@@ -99,22 +105,30 @@ PartOps latent_attention_part(const LayerContext& at) {
   const PartOps core = core_part(at, at.sizes.heads, key, latent.value_head_dim);
   const Op rotate = rope_op(at.tokens(), at.sizes.heads + 1, latent.rope_head_dim, at.c);
 
-  PartOps part;
-  Ops& forward = part.forward;
+  Ops down;
   if (compressed) {
-    forward.push_back(at.linear(at.shard(), latent.query_rank, at.hidden(), false));
-    forward.push_back(norm_forward_op(at.inner_norm(latent.query_rank), false));
+    down.push_back(at.linear(at.shard(), latent.query_rank, at.hidden(), false));
+    down.push_back(norm_forward_op(at.inner_norm(latent.query_rank), false));
   }
-  forward.push_back(at.linear(at.shard(), kv_down, at.hidden(), false));
-  forward.push_back(norm_forward_op(at.inner_norm(latent.key_value_rank), false));
-  at.enter(forward, gathered);
-  forward.push_back(at.linear(at.tokens(), query_rows, query_in, false));
-  forward.push_back(at.linear(at.tokens(), kv_rows, latent.key_value_rank, false));
-  forward.push_back(rotate);
-  append(forward, core.forward);
-  forward.push_back(at.linear(at.tokens(), at.hidden(), out, bias));
-  at.leave(forward);
-  part.recompute = core.recompute;
+  down.push_back(at.linear(at.shard(), kv_down, at.hidden(), false));
+  down.push_back(norm_forward_op(at.inner_norm(latent.key_value_rank), false));
+  Ops up;
+  at.enter(up, gathered);
+  up.push_back(at.linear(at.tokens(), query_rows, query_in, false));
+  up.push_back(at.linear(at.tokens(), kv_rows, latent.key_value_rank, false));
+  up.push_back(rotate);
+  Ops output = {at.linear(at.tokens(), at.hidden(), out, bias)};
+  at.leave(output);
+
+  PartOps part;
+  part.forward = down;
+  append(part.forward, up);
+  append(part.forward, core.forward);
+  append(part.forward, output);
+  if (at.whole) part.recompute = down;
+  if (at.repeats(kPartAttention)) append(part.recompute, up);
+  append(part.recompute, core.recompute);
+  if (at.whole) append(part.recompute, output);
 
   Ops& input = part.backward_input;
   at.enter(input);

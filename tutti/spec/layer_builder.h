@@ -21,8 +21,10 @@ struct LayerContext {
   const ModelConfig& model;
   const Mesh& mesh;
   LocalSizes sizes;
-  DType c;         // compute type
-  DType residual;  // of the residual stream
+  DType c;             // compute type
+  DType residual;      // of the residual stream
+  Parts again = 0;     // parts that the layer computes again before backward
+  bool whole = false;  // from its input alone (full recomputation)
 
   LayerContext(const Recipe& recipe_in, const Profile& profile_in)
       : recipe(recipe_in),
@@ -33,6 +35,7 @@ struct LayerContext {
         c(sizes.compute),
         residual(profile_in.residual == DType::f32 ? DType::f32 : sizes.compute) {}
 
+  bool repeats(Parts parts) const { return (again & parts) != 0; }
   int64_t hidden() const { return model.hidden; }
   int64_t tokens() const { return sizes.tokens; }
   int64_t shard() const { return sizes.shard_tokens; }  // rows of norms and residual
@@ -83,7 +86,8 @@ struct LayerContext {
   }
 };
 
-// The parts of a block; each appends to the lists of its caller.
+// The parts of a block; each appends to the lists of its caller. recompute: what runs again of
+// context.again; context.whole: all that backward or the part after it needs.
 struct PartOps {
   Ops forward, recompute, backward_input, backward_weight;
 };

@@ -39,7 +39,8 @@ PartOps feed_forward_part(const LayerContext& at, bool routed) {
   at.leave(part.backward_input);
   at.enter(part.backward_weight);  // the norm's output again
   append(part.backward_weight, mlp.backward_weight);
-  part.recompute = mlp.recompute;
+  if (at.repeats(kPartMlp)) at.enter(part.recompute);
+  append(part.recompute, mlp.recompute);
   return part;
 }
 
@@ -121,7 +122,11 @@ LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
 }
 
 LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShape& shape) {
-  const LayerContext at(recipe, profile);
+  LayerContext at(recipe, profile);
+  if (shape.recomputes) {
+    at.again = repeated_parts(profile, recipe.recompute);
+    at.whole = recipe.recompute.mode == RecomputeMode::full;
+  }
   const PartOps attention = at.model.attention == Attention::latent ? latent_attention_part(at)
                                                                     : grouped_attention_part(at);
   const PartOps feed_forward = feed_forward_part(at, shape.routed);
@@ -156,15 +161,19 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
   append(weight, attention.backward_weight);
   weight.push_back(norm_backward_weight_op(at.norm()));
 
-  if (recipe.recompute == Recompute::full) {
-    layer.recompute = as_recomputed(forward_from(false));
-  } else if (recipe.recompute == Recompute::selective) {
+  if (shape.recomputes) {
     Ops again;
-    if (!profile.recomputes_attention) again.push_back(norm_forward_op(at.norm(), false));
-    append(again, attention.recompute);
-    if (!profile.recomputes_attention) again.push_back(norm_forward_op(at.norm(), false));
-    append(again, feed_forward.recompute);
+    if (at.whole && profile.repeats_whole_forward) {
+      again = forward_from(false);
+    } else {
+      if (at.repeats(kPartNorms)) add_norm(at, again, false);
+      append(again, attention.recompute);
+      if (at.whole) at.dropout(again);
+      if (at.repeats(kPartNorms)) add_norm(at, again, at.whole);
+      append(again, feed_forward.recompute);
+    }
     layer.recompute = as_recomputed(std::move(again));
+    layer.kind += ".recomputed";
   }
   return layer;
 }
@@ -195,7 +204,8 @@ LayerOps head_ops(const Recipe& recipe, const Profile& profile) {
 LayerOps prediction_ops(const Recipe& recipe, const Profile& profile) {
   const LayerContext at(recipe, profile);
   const bool routed = at.model.moe.experts > 0;
-  const LayerOps block = block_ops(recipe, profile, {routed, false, true});
+  const LayerOps block =
+      block_ops(recipe, profile, {routed, false, true, recipe.recompute.covers(at.model.layers)});
   const HeadPart head = head_part(at, false);
   const int64_t hidden = at.hidden();
   const EmbeddingShape embedding = {at.tokens(), hidden, false, at.c, at.residual};

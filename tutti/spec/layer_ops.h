@@ -17,7 +17,7 @@
 namespace tutti::spec {
 
 struct LayerOps {
-  std::string kind;           // "embedding", "block", "moe", "head", ...
+  std::string kind;           // "embedding", "block", "moe", "head", "block.recomputed", ...
   std::vector<Op> forward;    // head: with loss and gradient of the logits
   std::vector<Op> evaluate;   // forward without dropout and gradients
   std::vector<Op> recompute;  // forward operations that run again before backward
@@ -29,6 +29,7 @@ struct BlockShape {
   bool routed = false;       // mixture of experts instead of the dense MLP
   bool adds_branch = true;   // its input comes with a branch to be added (not the first of a stage)
   bool sends_branch = true;  // the layer below wants the gradient of its branch (not block 0)
+  bool recomputes = false;   // Recompute::covers it
 };
 
 LayerOps embedding_ops(const Recipe& recipe, const Profile& profile);

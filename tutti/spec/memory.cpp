@@ -1,6 +1,7 @@
 #include "tutti/spec/memory.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -42,10 +43,9 @@ class SlotBuilder {
     return *this;
   }
 
-  SlotBuilder& add(const std::vector<SavedTensor>& tensors, const LocalSizes& sizes, bool routed,
-                   unsigned dropped = 0) {
+  SlotBuilder& add(const std::vector<SavedTensor>& tensors, const LocalSizes& sizes, bool routed) {
     for (const SavedTensor& saved : tensors) {
-      if ((saved.conditions & dropped) != 0 || !sizes.holds(saved.conditions, routed)) continue;
+      if (!sizes.holds(saved.conditions, routed)) continue;
       const int64_t rows = sizes.rows(saved.rows, saved.split);
       const int64_t width = sizes.width(saved.width, saved.split);
       const bool flat =
@@ -97,24 +97,29 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
   map.arenas.push_back(flat_arena("moment2", DType::f32, optimizer));
 }
 
-// Dense and routed layers of every chunk of a pipeline rank.
-struct ChunkLayers {
-  std::vector<int64_t> dense;
-  std::vector<int64_t> routed;
-};
-
-ChunkLayers chunk_layers(const Recipe& recipe, int64_t stage) {
+// Layers of every chunk of a pipeline rank that are routed or not, recompute or not.
+std::vector<int64_t> chunk_layers(const Recipe& recipe, int64_t stage, bool routed,
+                                  bool recomputes) {
   const ModelConfig& model = recipe.model;
   const int64_t dense_end = model.moe.experts > 0 ? model.moe.first_dense_layers : model.layers;
-  ChunkLayers layers;
+  std::vector<int64_t> counts;
   for (int64_t chunk = 0; chunk < recipe.parallel.vpp; ++chunk) {
     const LayerRange range =
         stage_layers(recipe.parallel, model.layers, chunk * recipe.parallel.pp + stage);
-    const int64_t dense = std::clamp<int64_t>(dense_end - range.first, 0, range.count);
-    layers.dense.push_back(dense);
-    layers.routed.push_back(range.count - dense);
+    int64_t count = 0;
+    for (int64_t i = 0; i < range.count; ++i) {
+      if ((range.first + i >= dense_end) == routed && recipe.recompute.covers(i) == recomputes) {
+        ++count;
+      }
+    }
+    counts.push_back(count);
   }
-  return layers;
+  return counts;
+}
+
+bool any_layers(const Recipe& recipe, int64_t stage, bool routed, bool recomputes) {
+  const std::vector<int64_t> counts = chunk_layers(recipe, stage, routed, recomputes);
+  return std::any_of(counts.begin(), counts.end(), [](int64_t n) { return n > 0; });
 }
 
 // Weights of 1 for the first chunk, 0 for the others.
@@ -124,18 +129,13 @@ std::vector<int64_t> first_chunk(const Mesh& mesh) {
   return weights;
 }
 
-// What a layer's backward computes again, to be held while it runs.
-std::vector<SavedTensor> recomputed(const Profile& profile, Recompute recompute) {
+// The tensors of a layer that recomputation drops, or those that it keeps.
+std::vector<SavedTensor> block_tensors(const Recipe& recipe, const Profile& profile, bool dropped) {
   std::vector<SavedTensor> list;
-  const auto is_kept = [&](const SavedTensor& saved) {
-    if (recompute == Recompute::selective) return (saved.conditions & kRecomputable) == 0;
-    return std::any_of(
-        profile.checkpoint.begin(), profile.checkpoint.end(),
-        [&](const SavedTensor& kept) { return std::string_view(kept.name) == saved.name; });
-  };
-  for (const SavedTensor& saved : profile.block) {
-    if (!is_kept(saved)) list.push_back(saved);
-  }
+  std::copy_if(profile.block.begin(), profile.block.end(), std::back_inserter(list),
+               [&](const SavedTensor& saved) {
+                 return is_dropped(profile, recipe.recompute, saved) == dropped;
+               });
   return list;
 }
 
@@ -143,11 +143,6 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
                            int64_t stage) {
   const Mesh& mesh = recipe.parallel;
   const int64_t micro_batches = make_schedule(recipe).micro_batches;
-  const bool full = recipe.recompute == Recompute::full;
-  const unsigned dropped = recipe.recompute == Recompute::selective ? kRecomputable : 0U;
-  const std::vector<SavedTensor>& kept = full ? profile.checkpoint : profile.block;
-  const ChunkLayers layers = chunk_layers(recipe, stage);
-
   std::vector<SlotPlan> slots;
   if (stage == 0 && !profile.embedding.empty()) {
     slots.push_back(SlotBuilder("embedding", peak_in_flight_weighted(mesh, micro_batches, stage,
@@ -155,25 +150,24 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
                         .add(profile.embedding, sizes, false)
                         .take());
   }
-  bool any_dense = false;
-  bool any_routed = false;
-  for (const bool routed : {false, true}) {
-    const std::vector<int64_t>& counts = routed ? layers.routed : layers.dense;
-    const int64_t repeats = peak_in_flight_weighted(mesh, micro_batches, stage, counts);
-    if (repeats == 0) continue;
-    (routed ? any_routed : any_dense) = true;
-    slots.push_back(SlotBuilder(routed ? "block.moe" : "block", repeats)
-                        .add(kept, sizes, routed, dropped)
-                        .take());
-  }
-  if (recipe.recompute != Recompute::none) {
-    // One layer at work holds what is recomputed for it.
+  for (const bool recomputes : {false, true}) {
     for (const bool routed : {false, true}) {
-      if (!(routed ? any_routed : any_dense)) continue;
-      slots.push_back(SlotBuilder(routed ? "recompute.moe" : "recompute", 1)
-                          .add(recomputed(profile, recipe.recompute), sizes, routed)
+      const int64_t repeats = peak_in_flight_weighted(
+          mesh, micro_batches, stage, chunk_layers(recipe, stage, routed, recomputes));
+      if (repeats == 0) continue;
+      const std::string name = std::string("block") + (routed ? ".moe" : "");
+      slots.push_back(SlotBuilder(name + (recomputes ? ".recomputed" : ""), repeats)
+                          .add(recomputes ? block_tensors(recipe, profile, false) : profile.block,
+                               sizes, routed)
                           .take());
     }
+  }
+  // One layer at work holds what recomputation dropped.
+  for (const bool routed : {false, true}) {
+    if (!any_layers(recipe, stage, routed, true)) continue;
+    slots.push_back(SlotBuilder(routed ? "recompute.moe" : "recompute", 1)
+                        .add(block_tensors(recipe, profile, true), sizes, routed)
+                        .take());
   }
   if (stage == mesh.pp - 1) {
     slots.push_back(SlotBuilder("head", 1).add(profile.head, sizes, false).take());
@@ -183,16 +177,13 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
 
 ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const LocalSizes& sizes,
                           int64_t stage) {
-  const ChunkLayers layers = chunk_layers(recipe, stage);
-  const auto any = [](const std::vector<int64_t>& counts) {
-    return std::any_of(counts.begin(), counts.end(), [](int64_t n) { return n > 0; });
-  };
   std::vector<SlotPlan> slots;
-  if (any(layers.dense)) {
-    slots.push_back(SlotBuilder("step", 1).add(profile.workspace, sizes, false).take());
-  }
-  if (any(layers.routed)) {
-    slots.push_back(SlotBuilder("step.moe", 1).add(profile.workspace, sizes, true).take());
+  for (const bool routed : {false, true}) {
+    if (!any_layers(recipe, stage, routed, false) && !any_layers(recipe, stage, routed, true)) {
+      continue;
+    }
+    slots.push_back(
+        SlotBuilder(routed ? "step.moe" : "step", 1).add(profile.workspace, sizes, routed).take());
   }
   return make_arena("workspace", std::move(slots));
 }

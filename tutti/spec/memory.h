@@ -7,7 +7,8 @@
 //   master        f32       flat; bf16 runs only
 //   gradients     f32       flat
 //   moment1, moment2  f32   flat
-//   activations   slot "block" x layers, slot "head" x 1
+//   activations   slot "block" x layers that keep all, "block.recomputed" x layers that recompute,
+//                 "recompute" x 1 (where any layer does), slot "head" x 1
 //     block: residual_in [N,H] f32, norm1.mean [N] f32 (layer norm only), norm1.rstd [N] f32,
 //            norm1.y [N,H] c, attention.qkv [N,(A+2K)D] c, attention.lse [B*A*T] f32,
 //            attention.out [N,A*D] c, residual_mid [N,H] f32, norm2.mean, norm2.rstd, norm2.y,
@@ -24,10 +25,24 @@
 //
 // Every tensor starts at a multiple of 256 bytes. On larger meshes: rows divided by cp (and tp with
 // sequence parallel), columns by tp; block slots are as many as layers are in flight on the rank
-// (dense layers in slot "block", routed ones in "block.moe"); ZeRO divides moments and master
-// (stage 1), gradients (2) and weights (3, plus arena "gathered": two layers at a time). With
-// recomputation, selective: block slots without what the profile can recompute; full: block slots
-// hold the layer's input only; both with one slot "recompute" for the layer at work.
+// (dense layers in slot "block", routed ones in "block.moe", likewise "block.moe.recomputed" and
+// "recompute.moe"); ZeRO divides moments and master (stage 1), gradients (2) and weights (3, plus
+// arena "gathered": two layers at a time).
+//
+// Recomputation (recompute.h): a layer that recomputes keeps the rest in its slot, and what it
+// drops lies in the one slot "recompute", for the layer at work. Bytes per row of the micro-batch
+// that profile tutti so frees in each such layer (c = bytes of the compute type, S = 1, or 2 for
+// swiglu):
+//   norms       2 H c                           norm1.y, norm2.y
+//   attention   ((A+2K)D + A D) c + 4 A         attention.qkv, .out, .lse
+//   core        A D c + 4 A                     attention.out, .lse
+//   mlp         (S F + F) c                     mlp.pre, mlp.act
+//   activation  F c                             mlp.act
+//   full        all of these, 4 H of residual_mid and 16 (rms norm: 8) of the norms' statistics;
+//               left are the 4 H of residual_in
+// GPT-2 124M in bf16 keeps 27,712 bytes per row and layer without recomputation; norms free 3,072
+// of them, attention 6,192, mlp 12,288, activation 6,144, full 24,640.
+//
 // Other profiles have the same arenas with the tensors their tables list (profile.h); their loss
 // arena also holds the logits in the compute type.
 #pragma once

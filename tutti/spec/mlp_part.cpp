@@ -16,7 +16,8 @@ PartOps mlp_part(const LayerContext& at, int64_t width) {
   // The first bias is added by the activation, the second by its projection.
   part.forward = {at.linear(at.tokens(), up, at.hidden(), false), activation_forward_op(activation),
                   at.linear(at.tokens(), at.hidden(), width, bias)};
-  if (!at.profile.recomputes_attention) part.recompute = {activation_forward_op(activation)};
+  if (at.repeats(kPartMlp)) part.recompute.push_back(part.forward[0]);
+  if (at.repeats(kPartMlp | kPartActivation)) part.recompute.push_back(part.forward[1]);
   part.backward_input = {at.linear_input(at.tokens(), at.hidden(), width),
                          activation_backward_op(activation),
                          at.linear_input(at.tokens(), up, at.hidden())};
@@ -54,10 +55,18 @@ PartOps experts_part(const LayerContext& at) {
   at.enter(forward);
   forward.push_back(permute);
   exchange(forward);
-  forward.push_back(grouped_gemm_op(groups, {rows, up, at.hidden()}, model_rows, at.c));
+  const Op project = grouped_gemm_op(groups, {rows, up, at.hidden()}, model_rows, at.c);
+  if (at.whole) part.recompute = forward;
+  if (at.repeats(kPartMlp)) part.recompute.push_back(project);
+  if (at.repeats(kPartMlp | kPartActivation)) {
+    part.recompute.push_back(activation_forward_op(activation));
+  }
+  Ops back = {grouped_gemm_op(groups, {rows, at.hidden(), width}, model_rows, at.c)};
+  exchange(back);
+  if (at.whole) append(part.recompute, back);  // the router's gradient needs the experts' outputs
+  forward.push_back(project);
   forward.push_back(activation_forward_op(activation));
-  forward.push_back(grouped_gemm_op(groups, {rows, at.hidden(), width}, model_rows, at.c));
-  exchange(forward);
+  append(forward, back);
   forward.push_back(unpermute);
 
   Ops& input = part.backward_input;
@@ -73,7 +82,6 @@ PartOps experts_part(const LayerContext& at) {
   Ops& weight = part.backward_weight;
   weight.push_back(grouped_gemm_weight_op(groups, {rows, at.hidden(), width}, model_rows, at.c));
   weight.push_back(grouped_gemm_weight_op(groups, {rows, up, at.hidden()}, model_rows, at.c));
-  if (!at.profile.recomputes_attention) part.recompute = {activation_forward_op(activation)};
   if (moe.shared_experts > 0) {
     const PartOps shared = mlp_part(at, moe.shared_experts * width);
     append(forward, shared.forward);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
@@ -36,6 +37,25 @@ int64_t loss_chunk_rows(const Profile& profile, int64_t rows, int64_t vocabulary
   if (profile.loss_chunk_bytes == 0) return rows;
   const int64_t fitting = profile.loss_chunk_bytes / (vocabulary * dtype_bytes(DType::f32));
   return std::min({rows, profile.loss_chunk_rows, std::max<int64_t>(64, fitting / 64 * 64)});
+}
+
+Parts repeated_parts(const Profile& profile, const Recompute& recompute) {
+  switch (recompute.mode) {
+    case RecomputeMode::none: return 0;
+    case RecomputeMode::selective:
+      return recompute.parts != 0 ? recompute.parts : profile.selective_parts;
+    case RecomputeMode::full: return ~Parts{0};
+  }
+  return 0;
+}
+
+bool is_dropped(const Profile& profile, const Recompute& recompute, const SavedTensor& saved) {
+  if (recompute.mode == RecomputeMode::full) {
+    return std::none_of(
+        profile.checkpoint.begin(), profile.checkpoint.end(),
+        [&](const SavedTensor& kept) { return std::string_view(kept.name) == saved.name; });
+  }
+  return (saved.parts & repeated_parts(profile, recompute)) != 0;
 }
 
 DType compute_type(Precision precision) {

@@ -64,7 +64,6 @@ inline constexpr Condition kDense = 1U << 6;
 inline constexpr Condition kRouted = 1U << 7;
 inline constexpr Condition kShared = 1U << 8;
 inline constexpr Condition kRope = 1U << 9;
-inline constexpr Condition kRecomputable = 1U << 10;  // dropped by selective recomputation
 
 struct SavedTensor {
   const char* name;
@@ -73,6 +72,7 @@ struct SavedTensor {
   Element element;
   Split split;
   unsigned conditions;
+  Parts parts = 0;  // selective recomputation of any of these drops it
 };
 
 struct Profile {
@@ -81,9 +81,9 @@ struct Profile {
   bool sequence_parallel = true;         // where tp > 1
   bool stores_attention_matrix = false;  // [B, A, T, T] scores and masks, not the flash manner
   bool fused_residual = true;            // the branch is added inside the next norm
-  bool recomputes_attention = false;     // what selective recomputation repeats; else norms and
-                                         // activations
-  DType residual = DType::f32;           // f32, or bf16: the compute type
+  Parts selective_parts = kPartNorms | kPartActivation;  // where a recipe names none
+  bool repeats_whole_forward = false;  // full recomputation; else without what no backward reads
+  DType residual = DType::f32;         // f32, or bf16: the compute type
   DType gradient = DType::f32;
   int64_t vocabulary_multiple = 64;        // rows of the vocabulary are padded to this, times tp
   int64_t loss_chunk_bytes = 0;            // of f32 logits handled at once; 0: all rows
@@ -126,6 +126,12 @@ struct LocalSizes {
   DType dtype(Element element) const;
   bool holds(unsigned conditions, bool routed_layer) const;
 };
+
+// Parts that a recomputing layer computes again; full: all of them.
+Parts repeated_parts(const Profile& profile, const Recompute& recompute);
+
+// Whether a recomputing layer drops `saved`, a tensor of profile.block.
+bool is_dropped(const Profile& profile, const Recompute& recompute, const SavedTensor& saved);
 
 DType compute_type(Precision precision);
 LocalSizes local_sizes(const Recipe& recipe, const Profile& profile);

@@ -7,6 +7,8 @@ using enum Element;
 using enum Split;
 constexpr Rows kTokens = Rows::tokens;
 constexpr Rows kCopies = Rows::routed;
+constexpr Parts kAttentionCore = kPartAttention | kPartCore;
+constexpr Parts kMlpActivation = kPartMlp | kPartActivation;
 
 void append(std::vector<SavedTensor>& list, const std::vector<SavedTensor>& more) {
   list.insert(list.end(), more.begin(), more.end());
@@ -17,31 +19,24 @@ const std::vector<SavedTensor> kLatentTensors = {
     {"attention.query_down", kTokens, Width::latent_query_down, compute, rows, kCompressedQuery},
     {"attention.query_norm.rstd", kTokens, Width::one, f32, rows, kCompressedQuery},
     {"attention.query_norm.y", kTokens, Width::latent_query_down, compute, rows, kCompressedQuery},
-    {"attention.query", kTokens, Width::latent_query, compute, columns, kLatent},
+    {"attention.query", kTokens, Width::latent_query, compute, columns, kLatent, kPartAttention},
     {"attention.kv_down", kTokens, Width::latent_kv_down, compute, rows, kLatent},
     {"attention.kv_norm.rstd", kTokens, Width::one, f32, rows, kLatent},
     {"attention.kv_norm.y", kTokens, Width::latent_kv_down, compute, rows, kLatent},
-    {"attention.kv_up", kTokens, Width::latent_kv_up, compute, columns, kLatent},
-    {"attention.key", kTokens, Width::latent_key, compute, columns, kLatent},
+    {"attention.kv_up", kTokens, Width::latent_kv_up, compute, columns, kLatent, kPartAttention},
+    {"attention.key", kTokens, Width::latent_key, compute, columns, kLatent, kPartAttention},
 };
 
 // What a mixture of experts keeps after the norm.
 const std::vector<SavedTensor> kExpertTensors = {
     {"moe.probabilities", kTokens, Width::experts, f32, rows, kRouted},
     {"moe.input", kCopies, Width::hidden, compute, none, kRouted},
-    {"moe.up", kCopies, Width::expert_up, compute, columns, kRouted},
-    {"moe.act", kCopies, Width::expert_ffn, compute, columns, kRouted | kRecomputable},
+    {"moe.up", kCopies, Width::expert_up, compute, columns, kRouted, kPartMlp},
+    {"moe.act", kCopies, Width::expert_ffn, compute, columns, kRouted, kMlpActivation},
     {"moe.output", kCopies, Width::hidden, compute, none, kRouted},
-    {"moe.shared.up", kTokens, Width::shared_up, compute, columns, kShared},
-    {"moe.shared.act", kTokens, Width::shared_ffn, compute, columns, kShared | kRecomputable},
+    {"moe.shared.up", kTokens, Width::shared_up, compute, columns, kShared, kPartMlp},
+    {"moe.shared.act", kTokens, Width::shared_ffn, compute, columns, kShared, kMlpActivation},
 };
-
-// The same, of implementations that recompute the attention only.
-std::vector<SavedTensor> kept_expert_tensors() {
-  std::vector<SavedTensor> list = kExpertTensors;
-  for (SavedTensor& saved : list) saved.conditions &= ~static_cast<unsigned>(kRecomputable);
-  return list;
-}
 
 }  // namespace
 
@@ -55,18 +50,19 @@ Profile make_tutti_profile() {
       {"residual_in", kTokens, Width::hidden, f32, rows, kAlways},
       {"norm1.mean", kTokens, Width::one, f32, rows, kLayerNorm},
       {"norm1.rstd", kTokens, Width::one, f32, rows, kAlways},
-      {"norm1.y", kTokens, Width::hidden, compute, rows, kRecomputable},
-      {"attention.qkv", kTokens, Width::qkv, compute, columns, kGrouped},
+      {"norm1.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
+      {"attention.qkv", kTokens, Width::qkv, compute, columns, kGrouped, kPartAttention},
   };
   append(p.block, kLatentTensors);
-  append(p.block, {{"attention.lse", kTokens, Width::heads, f32, columns, kAlways},
-                   {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways},
+  append(p.block, {{"attention.lse", kTokens, Width::heads, f32, columns, kAlways, kAttentionCore},
+                   {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways,
+                    kAttentionCore},
                    {"residual_mid", kTokens, Width::hidden, f32, rows, kAlways},
                    {"norm2.mean", kTokens, Width::one, f32, rows, kLayerNorm},
                    {"norm2.rstd", kTokens, Width::one, f32, rows, kAlways},
-                   {"norm2.y", kTokens, Width::hidden, compute, rows, kRecomputable},
-                   {"mlp.pre", kTokens, Width::up, compute, columns, kDense},
-                   {"mlp.act", kTokens, Width::ffn, compute, columns, kDense | kRecomputable}});
+                   {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
+                   {"mlp.pre", kTokens, Width::up, compute, columns, kDense, kPartMlp},
+                   {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation}});
   append(p.block, kExpertTensors);
   p.checkpoint = {{"residual_in", kTokens, Width::hidden, f32, rows, kAlways}};
   p.head = {
@@ -108,28 +104,32 @@ Profile make_megatron_2022_profile() {
   p.stores_attention_matrix = true;
   p.fused_residual = false;
   p.residual = DType::bf16;
-  p.recomputes_attention = true;
+  p.selective_parts = kPartCore;
+  p.repeats_whole_forward = true;
   p.vocabulary_multiple = 128;
   p.loss_keeps_compute_logits = true;
   // Korthikanti et al. 2022, section 4.1: s b h (34 + 5 a s / h) bytes in all. Masks are a byte.
   p.block = {
       {"norm1.input", kTokens, Width::hidden, compute, rows, kAlways},
-      {"norm1.y", kTokens, Width::hidden, compute, rows, kAlways},
-      {"attention.query_key", kTokens, Width::query_key, compute, columns, kGrouped},
-      {"attention.value", kTokens, Width::value, compute, columns, kGrouped},
+      {"norm1.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
+      {"attention.query_key", kTokens, Width::query_key, compute, columns, kGrouped,
+       kPartAttention},
+      {"attention.value", kTokens, Width::value, compute, columns, kGrouped, kPartAttention},
   };
   append(p.block, kLatentTensors);
-  append(p.block,
-         {{"attention.softmax", kTokens, Width::attention_matrix, compute, columns, kRecomputable},
-          {"attention.mask", kTokens, Width::attention_matrix, mask, columns, kRecomputable},
-          {"attention.dropped", kTokens, Width::attention_matrix, compute, columns, kRecomputable},
-          {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways},
-          {"attention.output_mask", kTokens, Width::hidden, mask, rows, kAlways},
-          {"norm2.input", kTokens, Width::hidden, compute, rows, kAlways},
-          {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways},
-          {"mlp.up", kTokens, Width::up, compute, columns, kDense},
-          {"mlp.act", kTokens, Width::ffn, compute, columns, kDense}});
-  append(p.block, kept_expert_tensors());
+  append(p.block, {{"attention.softmax", kTokens, Width::attention_matrix, compute, columns,
+                    kAlways, kAttentionCore},
+                   {"attention.mask", kTokens, Width::attention_matrix, mask, columns, kAlways,
+                    kAttentionCore},
+                   {"attention.dropped", kTokens, Width::attention_matrix, compute, columns,
+                    kAlways, kAttentionCore},
+                   {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways},
+                   {"attention.output_mask", kTokens, Width::hidden, mask, rows, kAlways},
+                   {"norm2.input", kTokens, Width::hidden, compute, rows, kAlways},
+                   {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
+                   {"mlp.up", kTokens, Width::up, compute, columns, kDense, kPartMlp},
+                   {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation}});
+  append(p.block, kExpertTensors);
   append(p.block, {{"mlp.output_mask", kTokens, Width::hidden, mask, rows, kAlways}});
   p.checkpoint = {{"norm1.input", kTokens, Width::hidden, compute, rows, kAlways}};
   p.embedding = {{"embedding.mask", kTokens, Width::hidden, mask, rows, kAlways}};
@@ -149,26 +149,27 @@ Profile make_megatron_te_profile() {
   Profile p;
   p.name = "megatron-te";
   p.residual = DType::bf16;
-  p.recomputes_attention = true;
+  p.selective_parts = kPartCore;
+  p.repeats_whole_forward = true;
   p.vocabulary_multiple = 128;
   p.loss_keeps_compute_logits = true;
   p.block = {
       {"norm1.input", kTokens, Width::hidden, compute, rows, kAlways},
       {"norm1.statistics", kTokens, Width::one, f32, rows, kAlways},
-      {"norm1.y", kTokens, Width::hidden, compute, rows, kAlways},
-      {"attention.qkv", kTokens, Width::qkv, compute, columns, kGrouped},
+      {"norm1.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
+      {"attention.qkv", kTokens, Width::qkv, compute, columns, kGrouped, kPartAttention},
   };
   append(p.block, kLatentTensors);
-  append(p.block, {{"attention.lse", kTokens, Width::heads, f32, columns, kRecomputable},
+  append(p.block, {{"attention.lse", kTokens, Width::heads, f32, columns, kAlways, kAttentionCore},
                    {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways},
                    {"attention.output_mask", kTokens, Width::hidden, mask, rows, kDropout},
                    {"norm2.input", kTokens, Width::hidden, compute, rows, kAlways},
                    {"norm2.statistics", kTokens, Width::one, f32, rows, kAlways},
-                   {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways},
-                   {"mlp.up", kTokens, Width::up, compute, columns, kDense},
-                   {"mlp.act", kTokens, Width::ffn, compute, columns, kDense},
+                   {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
+                   {"mlp.up", kTokens, Width::up, compute, columns, kDense, kPartMlp},
+                   {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation},
                    {"mlp.output_mask", kTokens, Width::hidden, mask, rows, kDropout}});
-  append(p.block, kept_expert_tensors());
+  append(p.block, kExpertTensors);
   p.checkpoint = {{"norm1.input", kTokens, Width::hidden, compute, rows, kAlways}};
   p.embedding = {{"embedding.mask", kTokens, Width::hidden, mask, rows, kDropout}};
   p.head = {

@@ -14,8 +14,8 @@ namespace {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
-// Keys of the kinds that are no blocks; those take 0 to 7.
-enum KindKey { kEmbedding = 8, kTail, kHead, kPrediction };
+// Keys of the kinds that are no blocks; those take 0 to 15.
+enum KindKey { kEmbedding = 16, kTail, kHead, kPrediction };
 
 class ProgramBuilder {
  public:
@@ -50,8 +50,8 @@ class ProgramBuilder {
   }
 
   size_t block_kind(const BlockShape& shape) {
-    const int key =
-        (shape.routed ? 1 : 0) + (shape.adds_branch ? 2 : 0) + (shape.sends_branch ? 4 : 0);
+    const int key = (shape.routed ? 1 : 0) + (shape.adds_branch ? 2 : 0) +
+                    (shape.sends_branch ? 4 : 0) + (shape.recomputes ? 8 : 0);
     return kind(key, [&] { return block_ops(recipe_, profile_, shape); });
   }
 
@@ -65,12 +65,16 @@ class ProgramBuilder {
     if (first) {
       out.push_back({kind(kEmbedding, [&] { return embedding_ops(recipe_, profile_); }), 1});
     }
-    out.push_back({block_kind({range.first >= dense_end, false, !first}), 1});
-    const int64_t next = range.first + 1;
-    const int64_t end = range.first + range.count;
-    const int64_t dense = std::clamp<int64_t>(dense_end - next, 0, end - next);
-    if (dense > 0) out.push_back({block_kind({false, true, true}), dense});
-    if (end - next > dense) out.push_back({block_kind({true, true, true}), end - next - dense});
+    for (int64_t i = 0; i < range.count; ++i) {
+      const bool routed = range.first + i >= dense_end;
+      const size_t layer =
+          block_kind({routed, i > 0, i > 0 || !first, recipe_.recompute.covers(i)});
+      if (!out.empty() && out.back().kind == layer) {
+        ++out.back().repeats;
+      } else {
+        out.push_back({layer, 1});
+      }
+    }
     if (!last) {
       out.push_back({kind(kTail, [&] { return tail_ops(recipe_, profile_); }), 1});
       return out;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tutti/base/error.h"
+#include "tutti/spec/recipe_names.h"
 
 namespace tutti::spec {
 namespace {
@@ -125,6 +126,23 @@ void validate_mesh(const Recipe& recipe) {
   validate_tensor_parallel(model, mesh, recipe.batch.sequence);
 }
 
+void validate_recompute(const Recipe& recipe) {
+  const Recompute& recompute = recipe.recompute;
+  if (recompute.parts != 0 && recompute.mode != RecomputeMode::selective) {
+    reject("recompute.parts: [{}] need recompute.mode: selective, not {}",
+           part_names(recompute.parts, ", "), name_of(kRecomputeNames, recompute.mode));
+  }
+  if (recompute.layers == 0) return;
+  if (recompute.mode == RecomputeMode::none) {
+    reject("recompute.layers: {} need recompute.mode: selective or full", recompute.layers);
+  }
+  const int64_t most = stage_layers(recipe.parallel, recipe.model.layers, 0).count;
+  if (recompute.layers > most) {
+    reject("recompute.layers: {} exceeds the {} layers of a stage; write all", recompute.layers,
+           most);
+  }
+}
+
 void validate_schedule(const ScheduleConfig& schedule, int64_t steps) {
   check_at_least("schedule.warmup_steps", schedule.warmup_steps, 0);
   check_at_least("schedule.decay_steps", schedule.decay_steps, 0);
@@ -235,6 +253,7 @@ void validate(const Recipe& recipe) {
   validate(recipe.model);
   validate_batch(recipe);
   validate_mesh(recipe);
+  validate_recompute(recipe);
   check_at_least("train.steps", recipe.train.steps, 1);
   check_at_least("train.stop_after_nonfinite", recipe.train.stop_after_nonfinite, 1);
   validate_schedule(recipe.schedule, recipe.train.steps);
@@ -267,7 +286,10 @@ void check_executable(const Recipe& recipe) {
   if (recipe.model.prediction_layers > 0) {
     refuse(fmt::format("model.prediction_layers: {}", recipe.model.prediction_layers));
   }
-  if (recipe.recompute != Recompute::none) refuse("recompute: other than none");
+  if (recipe.recompute.mode != RecomputeMode::none && recipe.model.moe.experts > 0) {
+    refuse(fmt::format("recompute: {} of a model with experts; write none",
+                       name_of(kRecomputeNames, recipe.recompute.mode)));
+  }
   if (recipe.precision == Precision::fp8) refuse("precision: fp8");
   if (recipe.device != "cpu") refuse(fmt::format("device: {}", recipe.device));
 }

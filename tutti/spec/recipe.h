@@ -7,7 +7,9 @@
 // Exceptions: train.target_loss, and parallel.schedule (1f1b, interleaved, zero-bubble, gpipe) for
 // Mesh::pipeline. `model` is a preset's name, or a mapping with `preset` and keys that replace the
 // preset's, or a mapping in full. In a model, head_dim, kv_heads and ffn (4 * hidden, gelu only)
-// follow from hidden and heads when left out, also when only those two are replaced.
+// follow from hidden and heads when left out, also when only those two are replaced. `recompute` is
+// none, selective or full, or a mapping {mode, parts: [norms, attention, core, mlp, activation] or
+// default, layers: count or all}; parts alone mean selective.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +19,12 @@
 
 #include "tutti/spec/mesh.h"
 #include "tutti/spec/model_config.h"
+#include "tutti/spec/recompute.h"
 
 namespace tutti::spec {
 
 enum class Precision { f32, bf16, fp8 };
 enum class ScheduleKind { constant, linear, cosine, wsd };
-enum class Recompute { none, selective, full };
 
 struct DataConfig {
   bool operator==(const DataConfig&) const = default;
@@ -107,7 +109,7 @@ struct Recipe {
   Precision precision = Precision::bf16;
   std::string device = "cpu";
   int threads = 0;  // 0: all cores
-  Recompute recompute = Recompute::none;
+  Recompute recompute;
   DataConfig data;
   BatchConfig batch;
   OptimizerConfig optimizer;

@@ -26,8 +26,14 @@ inline const Names<ScheduleKind> kScheduleNames = {{"constant", ScheduleKind::co
                                                    {"linear", ScheduleKind::linear},
                                                    {"cosine", ScheduleKind::cosine},
                                                    {"wsd", ScheduleKind::wsd}};
-inline const Names<Recompute> kRecomputeNames = {
-    {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}};
+inline const Names<RecomputeMode> kRecomputeNames = {{"none", RecomputeMode::none},
+                                                     {"selective", RecomputeMode::selective},
+                                                     {"full", RecomputeMode::full}};
+inline const Names<Parts> kPartNames = {{"norms", kPartNorms},
+                                        {"attention", kPartAttention},
+                                        {"core", kPartCore},
+                                        {"mlp", kPartMlp},
+                                        {"activation", kPartActivation}};
 // "interleaved" is 1f1b with several virtual stages per rank.
 inline const Names<Pipeline> kPipelineNames = {{"1f1b", Pipeline::one_f_one_b},
                                                {"interleaved", Pipeline::one_f_one_b},
@@ -40,6 +46,14 @@ const std::string& name_of(const Names<Enum>& names, Enum value) {
     if (candidate == value) return name;
   }
   check_failed(__FILE__, __LINE__, "named enumerator", "");
+}
+
+inline std::string part_names(Parts parts, const char* separator) {
+  std::string text;
+  for (const auto& [name, part] : kPartNames) {
+    if ((parts & part) != 0) text += (text.empty() ? "" : separator) + name;
+  }
+  return text;
 }
 
 }  // namespace tutti::spec

@@ -176,6 +176,46 @@ ModelConfig read_model_node(const YAML::Node& node, const std::string& origin,
   return read_model(YamlMap(merged, "model", origin));
 }
 
+Parts read_parts(YamlMap& map, const YAML::Node& node) {
+  std::vector<std::string> known;
+  for (const auto& [name, part] : kPartNames) known.push_back(name);
+  const std::string accepted = "a list of " + join(known, ", ") + "; or default";
+  if (node.IsScalar() && node.Scalar() == "default") return 0;
+  if (!node.IsSequence() || node.size() == 0) map.fail_key("parts", "expected " + accepted);
+  Parts parts = 0;
+  for (const YAML::Node& entry : node) {
+    const std::string name = entry.IsScalar() ? entry.Scalar() : "";
+    const auto found = std::find_if(kPartNames.begin(), kPartNames.end(),
+                                    [&](const auto& part) { return part.first == name; });
+    if (found == kPartNames.end()) {
+      map.fail_key("parts", fmt::format("'{}' is unknown; accepted: {}", name, accepted));
+    }
+    parts |= found->second;
+  }
+  return parts;
+}
+
+Recompute read_recompute(YamlMap& root, const std::string& origin) {
+  Recompute recompute;
+  const YAML::Node node = root.node("recompute");
+  if (!node.IsDefined() || !node.IsMap()) {
+    root.read_choice("recompute", recompute.mode, kRecomputeNames);
+    return recompute;
+  }
+  YamlMap map(node, "recompute", origin);
+  if (map.has("parts")) {
+    recompute.mode = RecomputeMode::selective;
+    recompute.parts = read_parts(map, map.node("parts"));
+  }
+  map.read_choice("mode", recompute.mode, kRecomputeNames);
+  const YAML::Node layers = map.node("layers");
+  if (!layers.IsDefined() || !layers.IsScalar() || layers.Scalar() != "all") {
+    map.read_count("layers", recompute.layers, 1, kMost);
+  }
+  map.finish();
+  return recompute;
+}
+
 void read_parallel(YamlMap map, Mesh& mesh) {
   map.read_count("dp", mesh.dp, 1, kMost);
   map.read_count("tp", mesh.tp, 1, kMost);
@@ -284,7 +324,7 @@ Recipe parse_recipe(const std::string& text, const std::string& origin,
   map.read_choice("precision", recipe.precision, kPrecisionNames);
   map.read_choice("device", recipe.device, Names<std::string>{{"cpu", "cpu"}, {"cuda", "cuda"}});
   map.read_count("threads", recipe.threads, 0, 4096);
-  map.read_choice("recompute", recipe.recompute, kRecomputeNames);
+  recipe.recompute = read_recompute(map, origin);
   read_data(map.map("data"), recipe.data);
   read_batch(map.map("batch"), recipe.batch);
   read_optimizer(map.map("optimizer"), recipe.optimizer);

@@ -59,7 +59,7 @@ model:
 precision: f32
 device: cuda
 threads: 3
-recompute: selective
+recompute: {mode: selective, parts: [attention, mlp], layers: 1}
 data: {train: a/b, validation: "c: d"}
 batch: {global: 64, micro: 2, sequence: 64}
 optimizer: {learning_rate: 1e-3, beta1: 0.8, beta2: 0.99, epsilon: 1e-7, weight_decay: 0.2,
@@ -83,6 +83,7 @@ run: {name: n, owner: o, project: p, data_class: public,
   EXPECT_EQ(recipe.parallel.world(), 16);
   EXPECT_EQ(recipe.run.budget.usd_per_hour, 3);
   EXPECT_EQ(recipe.schedule.decay_steps, 50);
+  EXPECT_EQ(recipe.recompute, (Recompute{RecomputeMode::selective, kPartAttention | kPartMlp, 1}));
   EXPECT_EQ(parse(to_yaml(recipe)), recipe);
 }
 
@@ -95,6 +96,26 @@ TEST(Recipe, WritingAndReadingIsTheIdentity) {
     recipe.train.target_validation_loss = 2.5;
     EXPECT_EQ(parse(to_yaml(recipe)), recipe);
   }
+}
+
+TEST(Recipe, RecomputeIsAWordOrAMapping) {
+  const auto read = [](const std::string& text) {
+    const Recipe recipe = recipe_of("gpt2-124m", {"recompute=" + text});
+    EXPECT_EQ(parse(to_yaml(recipe)), recipe);
+    return recipe.recompute;
+  };
+  using enum RecomputeMode;
+  EXPECT_EQ(read("none"), Recompute{});
+  EXPECT_EQ(read("full"), (Recompute{full, 0, 0}));
+  EXPECT_EQ(read("selective"), (Recompute{selective, 0, 0}));
+  EXPECT_EQ(read("{mode: full, layers: 4}"), (Recompute{full, 0, 4}));
+  EXPECT_EQ(read("{mode: full, layers: all}"), (Recompute{full, 0, 0}));
+  EXPECT_EQ(read("{parts: [norms, core, activation]}"),
+            (Recompute{selective, kPartNorms | kPartCore | kPartActivation, 0}));
+  EXPECT_EQ(read("{mode: selective, parts: default, layers: 12}"), (Recompute{selective, 0, 12}));
+  // A word on the way of an override becomes the mode.
+  EXPECT_EQ(parse("model: gpt2-124m\nrecompute: full\n", {"recompute.layers=3"}).recompute,
+            (Recompute{full, 0, 3}));
 }
 
 TEST(Recipe, OverridesReplaceValuesAndSections) {
@@ -161,6 +182,15 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"batch: {globl: 8}", {"test.yaml:2: batch.globl", "did you mean 'global'"}},
         Bad{"trian: {steps: 8}", {"trian", "did you mean 'train'"}},
         Bad{"zzzzzzzz: 1", {"zzzzzzzz", "accepted here: model, precision"}},
+        Bad{"recompute: some", {"recompute", "'some'", "selective"}},
+        Bad{"recompute: {mode: full, layer: 3}", {"recompute.layer", "did you mean 'layers'"}},
+        Bad{"recompute: {parts: [atention]}", {"recompute.parts", "'atention'", "attention, core"}},
+        Bad{"recompute: {parts: []}", {"recompute.parts", "norms, attention"}},
+        Bad{"recompute: {mode: full, parts: [mlp]}", {"recompute.parts: [mlp]", "selective"}},
+        Bad{"recompute: {layers: 3}", {"recompute.layers: 3", "recompute.mode"}},
+        Bad{"recompute: {mode: full, layers: 13}", {"recompute.layers: 13", "12 layers", "all"}},
+        Bad{"recompute: {mode: full, layers: 4}\nparallel: {pp: 4}", {"recompute.layers: 4", "3"}},
+        Bad{"recompute: {mode: full, layers: some}", {"recompute.layers", "'some'"}},
         Bad{"batch: {global: many}", {"batch.global", "'many'"}},
         Bad{"batch: {global: 8.5}", {"batch.global", "'8.5'", "whole number"}},
         Bad{"batch: {global: [8]}", {"batch.global", "a list"}},
@@ -274,7 +304,6 @@ TEST(Recipe, WhatCannotBeExecutedIsRefusedByName) {
   refused("gpt2-124m", "parallel.dp=2", "2 ranks");
   refused("gpt2-124m", "precision=fp8", "fp8");
   refused("gpt2-124m", "device=cuda", "cuda");
-  refused("gpt2-124m", "recompute=full", "recompute");
   refused("gpt2-124m", "parallel.zero=1", "zero");
   refused("mixtral-8x7b", "batch.global=8", "8 experts");
   Recipe latent = recipe_of("deepseek-v3");

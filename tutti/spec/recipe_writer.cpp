@@ -49,6 +49,8 @@ class YamlWriter {
   void name(const char* key, const Names<Enum>& names, Enum x) {
     line(key, fmt::format(" {}", name_of(names, x)));
   }
+  // A value that is YAML already.
+  void plain(const char* key, const std::string& yaml) { line(key, " " + yaml); }
   std::string take() { return std::move(text_); }
 
  private:
@@ -106,6 +108,20 @@ void write_model(YamlWriter& out, const ModelConfig& model) {
   out.value("router_bias", model.moe.router_bias);
   out.close();
   out.value("prediction_layers", model.prediction_layers);
+  out.close();
+}
+
+void write_recompute(YamlWriter& out, const Recompute& recompute) {
+  out.open("recompute");
+  out.name("mode", kRecomputeNames, recompute.mode);
+  if (recompute.mode == RecomputeMode::selective) {
+    out.plain("parts", recompute.parts == 0
+                           ? "default"
+                           : fmt::format("[{}]", part_names(recompute.parts, ", ")));
+  }
+  if (recompute.mode != RecomputeMode::none) {
+    out.plain("layers", recompute.layers == 0 ? "all" : fmt::format("{}", recompute.layers));
+  }
   out.close();
 }
 
@@ -190,7 +206,7 @@ std::string to_yaml(const Recipe& recipe) {
   out.name("precision", kPrecisionNames, recipe.precision);
   out.value("device", recipe.device);
   out.value("threads", recipe.threads);
-  out.name("recompute", kRecomputeNames, recipe.recompute);
+  write_recompute(out, recipe.recompute);
   write_training(out, recipe);
   write_place(out, recipe);
   return out.take();

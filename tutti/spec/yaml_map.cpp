@@ -44,9 +44,10 @@ void apply_override(YAML::Node& root, const std::string& assignment) {
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     const std::string part(parts[i]);
     YAML::Node next = chain.back()[part];
-    if (i == 0 && part == "model" && next.IsDefined() && next.IsScalar()) {
+    const char* scalar_key = part == "model" ? "preset" : part == "recompute" ? "mode" : nullptr;
+    if (i == 0 && scalar_key != nullptr && next.IsDefined() && next.IsScalar()) {
       YAML::Node mapping(YAML::NodeType::Map);
-      mapping["preset"] = next.Scalar();
+      mapping[scalar_key] = next.Scalar();
       chain.back()[part] = mapping;
       next = mapping;
     } else if (!next.IsDefined() || next.IsNull()) {

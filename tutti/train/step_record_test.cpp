@@ -79,6 +79,26 @@ TEST(StepRecord, EqualsProgramTimesSchedule) {
   }
 }
 
+TEST(StepRecord, RecomputationIsDescribed) {
+  using spec::RecomputeMode;
+  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+    recipe.precision = spec::Precision::bf16;
+    recipe.batch = {6, 2, 7};
+    recipe.model.layers = 3;
+    recipe.model.dropout = 0.1;
+    for (const int64_t layers : {0, 1, 2}) {
+      recipe.recompute = {RecomputeMode::full, 0, layers};
+      SCOPED_TRACE(fmt::format("{} first {} layers", recipe.model.name, layers));
+      expect_equal(recipe);
+      for (spec::Parts parts = 0; parts < 32; ++parts) {
+        recipe.recompute = {RecomputeMode::selective, parts, layers};
+        SCOPED_TRACE(fmt::format("parts {:#x}", parts));
+        expect_equal(recipe);
+      }
+    }
+  }
+}
+
 TEST(StepRecord, UntiedHeadAndManyLossChunks) {
   spec::Recipe recipe = gpt_recipe();
   recipe.model.tied_embeddings = false;
