@@ -54,6 +54,9 @@ class FileSystem {
   virtual void remove_file(const std::string& path) = 0;
   virtual void remove_tree(const std::string& path) = 0;  // no error when absent
   virtual void sync_directory(const std::string& path) = 0;
+  // The absolute path that `path` leads to when symbolic links are followed; `path` itself where
+  // there are no links, or nothing of that name.
+  virtual std::string resolve(const std::string& path) { return path; }
 };
 
 FileSystem& posix_file_system();

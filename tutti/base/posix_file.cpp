@@ -179,6 +179,11 @@ class PosixFileSystem final : public FileSystem {
     // Some network file systems cannot sync a folder; they commit names at once.
     if (error != 0 && error != EINVAL && error != ENOTSUP) fail_errno("sync folder", path, error);
   }
+  std::string resolve(const std::string& path) override {
+    std::error_code error;
+    const std::filesystem::path real = std::filesystem::weakly_canonical(path, error);
+    return error ? path : real.string();
+  }
 };
 
 }  // namespace

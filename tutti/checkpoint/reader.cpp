@@ -8,6 +8,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/elements.h"
 #include "tutti/checkpoint/safetensors.h"
 
 namespace tutti::checkpoint {
@@ -143,17 +144,27 @@ void Reader::load(const std::vector<TensorTarget>& targets) {
     const TensorRecord* tensor;
     char* to;
   };
+  struct Widened {
+    const TensorRecord* tensor;
+    void* to;
+  };
   std::vector<Chunk> chunks;
   std::vector<Copy> copies;
+  std::vector<Widened> widened;
   for (const TensorTarget& target : targets) {
     const TensorRecord& record = tensor(target.name);
-    if (record.dtype != target.dtype || record.shape != target.shape) {
+    const bool widen = target.dtype == DType::f32 && is_parameter_type(record.dtype);
+    if ((record.dtype != target.dtype && !widen) || record.shape != target.shape) {
       fail(ErrorKind::usage, "{}: tensor '{}' is {} {} there; {} {} is wanted", path_, target.name,
            dtype_name(record.dtype), format_shape(record.shape), dtype_name(target.dtype),
            format_shape(target.shape));
     }
+    for (const Slice& slice : record.slices) need(chunks, slice.file, slice.begin, slice.end);
+    if (record.dtype != target.dtype) {
+      widened.push_back({&record, target.data});
+      continue;
+    }
     for (const Slice& slice : record.slices) {
-      need(chunks, slice.file, slice.begin, slice.end);
       copies.push_back({&slice, &record, static_cast<char*>(target.data)});
     }
   }
@@ -168,6 +179,17 @@ void Reader::load(const std::vector<TensorTarget>& targets) {
     const Copy& copy = copies[static_cast<size_t>(i)];
     const char* file = maps_[static_cast<size_t>(copy.slice->file)]->bytes().data();
     copy_slice(*copy.slice, *copy.tensor, file + copy.slice->begin, copy.to);
+  });
+  parallel_(static_cast<int64_t>(widened.size()), [&](int64_t i) {
+    const TensorRecord& tensor = *widened[static_cast<size_t>(i)].tensor;
+    std::string stored(static_cast<size_t>(checked_bytes(tensor.dtype, tensor.shape)), '\0');
+    for (const Slice& slice : tensor.slices) {
+      const char* file = maps_[static_cast<size_t>(slice.file)]->bytes().data();
+      copy_slice(slice, tensor, file + slice.begin, stored.data());
+    }
+    convert_elements(tensor.dtype, stored.data(), DType::f32, widened[static_cast<size_t>(i)].to,
+                     static_cast<int64_t>(stored.size()) / dtype_bytes(tensor.dtype),
+                     fmt::format("{}: tensor '{}'", path_, tensor.name));
   });
 }
 
@@ -188,6 +210,13 @@ std::string_view Reader::bytes(const std::string& name) {
   verify(chunks);
   return maps_[static_cast<size_t>(slice.file)]->bytes().substr(
       static_cast<size_t>(slice.begin), static_cast<size_t>(slice.end - slice.begin));
+}
+
+void Reader::release(const std::string& name) const {
+  for (const Slice& slice : tensor(name).slices) {
+    maps_[static_cast<size_t>(slice.file)]->not_needed(
+        static_cast<size_t>(slice.begin), static_cast<size_t>(slice.end - slice.begin));
+  }
 }
 
 void Reader::verify_contents() {

@@ -36,14 +36,19 @@ class Reader {
   bool contains(const std::string& name) const { return index_.count(name) > 0; }
   const TensorRecord& tensor(const std::string& name) const;  // throws not_found
 
-  // Copies the tensors out. Throws not_found for a missing name, usage for another dtype or shape,
-  // corrupt when a checksum of a chunk that is read does not hold (targets are then undefined).
+  // Copies the tensors out; parameters stored as bf16 or f16 are widened where f32 is wanted (an
+  // import keeps the type of its files). Throws not_found for a missing name, usage for another
+  // dtype or shape, corrupt when a checksum of a chunk that is read does not hold (targets are then
+  // undefined).
   void load(const std::vector<TensorTarget>& targets);
   void load(const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* data);
 
   // The bytes of a tensor in the mapped file, valid while the reader lives, with checked checksums.
   // Throws unsupported when it is stored in several slices.
   std::string_view bytes(const std::string& name);
+
+  // A hint that the tensor has been read and its part of the mapped files can leave memory.
+  void release(const std::string& name) const;
 
   // Compares the checksums of all chunks; throws corrupt at the first that does not hold.
   void verify_contents();

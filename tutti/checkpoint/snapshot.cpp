@@ -66,6 +66,7 @@ std::vector<TensorSource> Snapshot::copy(const std::vector<TensorSource>& tensor
   std::vector<Run> runs;
   int64_t to = 0;
   for (TensorSource& tensor : copies) {
+    TUTTI_CHECK(!tensor.stream, "tensor {} is not in memory", tensor.name);
     const int64_t bytes = tensor_bytes(tensor);
     const char* from = static_cast<const char*>(tensor.data);
     // Tensors of one arena are adjacent: one long copy runs faster than many short ones.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "tutti/checkpoint/parallel.h"
 
 namespace tutti::checkpoint {
+
+using AppendBytes = std::function<void(const void* data, int64_t bytes)>;
 
 // A contiguous row-major tensor in host memory, or a slice of a larger one.
 struct TensorSource {
@@ -20,6 +23,9 @@ struct TensorSource {
   // For a slice only: shape of the global tensor, index of the slice's first element in it.
   std::vector<int64_t> global_shape;
   std::vector<int64_t> offset;
+  // Instead of `data`, for a tensor that is made while it is written: hands all its bytes to
+  // `append`, in order. Not for a Snapshot.
+  std::function<void(const AppendBytes& append)> stream = {};
 };
 
 int64_t tensor_bytes(const TensorSource& tensor);

@@ -103,6 +103,17 @@ class ChunkedFile {
   int64_t in_chunk_ = 0;
 };
 
+void append_tensor(ChunkedFile& out, const TensorSource& source, int64_t bytes) {
+  if (!source.stream) return out.append(source.data, bytes);
+  int64_t appended = 0;
+  source.stream([&](const void* data, int64_t size) {
+    out.append(data, size);
+    appended += size;
+  });
+  TUTTI_CHECK(appended == bytes, "tensor {}: {} bytes streamed, not {}", source.name, appended,
+              bytes);
+}
+
 void write_shard(FileSystem& files, const std::string& path, const Shard& shard, Manifest& manifest,
                  std::vector<TensorRecord*>& records, FileRecord& file) {
   std::vector<SafetensorsTensor> entries;
@@ -117,7 +128,7 @@ void write_shard(FileSystem& files, const std::string& path, const Shard& shard,
   for (const SafetensorsTensor& tensor : layout.tensors) {
     const size_t i = position.at(tensor.name);
     const TensorSource& source = *shard[i];
-    out.append(source.data, tensor.end - tensor.begin);
+    append_tensor(out, source, tensor.end - tensor.begin);
     Slice slice;
     slice.file = static_cast<int64_t>(&file - manifest.files.data());
     slice.begin = tensor.begin;

@@ -1,0 +1,202 @@
+#include "tutti/checkpoint/hf_config.h"
+
+#include <gtest/gtest.h>
+
+#include "tutti/checkpoint/hf_fixture.h"
+
+namespace tutti::checkpoint {
+namespace {
+
+HfModel read(const Json& config) { return read_hf_config(config, "config.json"); }
+
+Error refused(Json config, const char* key, const Json& value) {
+  config[key] = value;
+  return error_of([&] { read(config); });
+}
+
+TEST(HfConfig, ReadsLlama) {
+  const HfModel hf = read(llama_json());
+  const spec::ModelConfig& model = hf.model;
+  EXPECT_EQ(hf.family, HfFamily::llama);
+  EXPECT_EQ(model.layers, 2);
+  EXPECT_EQ(model.hidden, 36);
+  EXPECT_EQ(model.heads, 6);
+  EXPECT_EQ(model.kv_heads, 2);
+  EXPECT_EQ(model.head_dim, 6);
+  EXPECT_EQ(model.ffn, 50);
+  EXPECT_EQ(model.vocabulary, 37);
+  EXPECT_EQ(model.context, 64);
+  EXPECT_EQ(model.norm, spec::Norm::rms);
+  EXPECT_EQ(model.norm_epsilon, 1e-5);
+  EXPECT_EQ(model.activation, spec::Activation::swiglu);
+  EXPECT_EQ(model.positions, spec::Positions::rope);
+  EXPECT_EQ(model.rope_theta, 5e5);
+  EXPECT_EQ(model.rope_scaling, (spec::RopeScaling{8, 1, 4, 32}));
+  EXPECT_FALSE(model.linear_bias || model.norm_bias || model.tied_embeddings);
+  EXPECT_TRUE(hf.notes.empty());
+}
+
+TEST(HfConfig, TakesTheDefaultsOfTransformers) {
+  Json config = llama_json();
+  for (const char* key : {"num_key_value_heads", "rms_norm_eps", "rope_theta", "rope_scaling",
+                          "hidden_act", "tie_word_embeddings", "attention_bias", "architectures"}) {
+    config.erase(key);
+  }
+  const spec::ModelConfig model = read(config).model;
+  EXPECT_EQ(model.kv_heads, 6);
+  EXPECT_EQ(model.norm_epsilon, 1e-6);
+  EXPECT_EQ(model.rope_theta, 1e4);
+  EXPECT_EQ(model.rope_scaling, spec::RopeScaling{});
+  EXPECT_FALSE(model.tied_embeddings);
+
+  const HfModel gpt2 = read(gpt2_json());
+  EXPECT_EQ(gpt2.model.ffn, 120);
+  EXPECT_TRUE(gpt2.model.tied_embeddings && gpt2.model.linear_bias && gpt2.model.norm_bias);
+  EXPECT_EQ(gpt2.model.dropout, 0.1);
+  ASSERT_EQ(gpt2.notes.size(), 1U);  // attn_pdrop is 0.1 unless it is given
+  EXPECT_NE(gpt2.notes[0].find("attn_pdrop"), std::string::npos);
+}
+
+TEST(HfConfig, ReadsMixtralAndMistral) {
+  const spec::ModelConfig model = read(mixtral_json()).model;
+  EXPECT_EQ(model.moe.experts, 3);
+  EXPECT_EQ(model.moe.top_k, 2);
+  EXPECT_EQ(model.moe.expert_ffn, 50);
+  EXPECT_EQ(model.moe.balance_loss, 0.001);
+
+  Json mistral = mixtral_json();
+  mistral["model_type"] = "mistral";
+  mistral["architectures"] = {"MistralForCausalLM"};
+  EXPECT_EQ(read(mistral).model.moe.experts, 0);
+  mistral.erase("sliding_window");
+  EXPECT_TRUE(says(error_of([&] { read(mistral); }), ErrorKind::unsupported, "'sliding_window'"));
+}
+
+TEST(HfConfig, TakesNewerNames) {
+  Json config = llama_json();
+  config.erase("rope_scaling");
+  config.erase("rope_theta");
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 2e4}};
+  config["dtype"] = "bfloat16";
+  config["head_dim"] = 8;
+  const spec::ModelConfig model = read(config).model;
+  EXPECT_EQ(model.rope_theta, 2e4);
+  EXPECT_EQ(model.rope_scaling, spec::RopeScaling{});
+  EXPECT_EQ(model.head_dim, 8);
+}
+
+TEST(HfConfig, BiasesOfBothOrNone) {
+  Json config = llama_json();
+  config["attention_bias"] = config["mlp_bias"] = true;
+  EXPECT_TRUE(read(config).model.linear_bias);
+  config["mlp_bias"] = false;
+  EXPECT_TRUE(says(error_of([&] { read(config); }), ErrorKind::unsupported,
+                   "'attention_bias' is true, which Tutti cannot compute; accepted: "
+                   "attention_bias and mlp_bias both true, or both false"));
+}
+
+TEST(HfConfig, RefusesWhatChangesTheArithmetic) {
+  const Json llama = llama_json();
+  const auto unsupported = [](const Error& error, const std::string& part) {
+    return says(error, ErrorKind::unsupported, part);
+  };
+  EXPECT_TRUE(unsupported(refused(llama, "hidden_act", "gelu"),
+                          "config.json: 'hidden_act' is \"gelu\", which Tutti cannot compute; "
+                          "accepted: \"silu\", \"swish\""));
+  EXPECT_TRUE(unsupported(refused(llama, "rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}),
+                          "'rope_scaling.type' is \"dynamic\", which Tutti cannot compute; "
+                          "accepted: \"default\", \"llama3\""));
+  EXPECT_TRUE(unsupported(refused(llama, "attention_dropout", 0.1), "'attention_dropout' is 0.1"));
+  EXPECT_TRUE(
+      unsupported(refused(llama, "quantization_config", {{"bits", 4}}), "'quantization_config'"));
+  EXPECT_TRUE(unsupported(refused(llama, "partial_rotary_factor", 0.5), "'partial_rotary_factor'"));
+  EXPECT_TRUE(unsupported(refused(llama, "model_type", "qwen2"),
+                          "'model_type' is \"qwen2\", which Tutti cannot compute; accepted: gpt2, "
+                          "llama, mistral, mixtral"));
+  EXPECT_TRUE(unsupported(refused(llama, "architectures", {"LlamaForSequenceClassification"}),
+                          "accepted: [\"LlamaForCausalLM\"]"));
+  EXPECT_TRUE(
+      unsupported(refused(mixtral_json(), "sliding_window", 4096), "'sliding_window' is 4096"));
+  EXPECT_TRUE(unsupported(refused(mixtral_json(), "router_jitter_noise", 0.1), "router_jitter"));
+  const Json gpt2 = gpt2_json();
+  EXPECT_TRUE(unsupported(refused(gpt2, "activation_function", "relu"), "'activation_function'"));
+  EXPECT_TRUE(unsupported(refused(gpt2, "scale_attn_by_inverse_layer_idx", true),
+                          "'scale_attn_by_inverse_layer_idx'"));
+}
+
+TEST(HfConfig, SaysWhatIsMissingOrOfTheWrongType) {
+  Json config = llama_json();
+  config.erase("hidden_size");
+  EXPECT_TRUE(says(error_of([&] { read(config); }), ErrorKind::corrupt,
+                   "config.json: key 'hidden_size' is missing"));
+  const auto corrupt = [](const char* key, const Json& value, const std::string& part) {
+    return says(refused(llama_json(), key, value), ErrorKind::corrupt, part);
+  };
+  EXPECT_TRUE(corrupt("hidden_size", "64", "key 'hidden_size' is \"64\"; a whole number"));
+  EXPECT_TRUE(corrupt("hidden_size", 64.5, "a whole number"));
+  EXPECT_TRUE(corrupt("hidden_size", true, "a whole number"));
+  EXPECT_TRUE(corrupt("hidden_size", -64, "a whole number"));
+  EXPECT_TRUE(corrupt("hidden_size", UINT64_MAX, "a whole number"));
+  EXPECT_TRUE(corrupt("rms_norm_eps", "tiny", "a number is wanted"));
+  EXPECT_TRUE(corrupt("tie_word_embeddings", 1, "true or false"));
+  EXPECT_TRUE(corrupt("model_type", 7, "a text is wanted"));
+  EXPECT_TRUE(corrupt("rope_scaling", 8, "an object is wanted"));
+  EXPECT_TRUE(
+      corrupt("num_attention_heads", 5, "num_attention_heads 5 does not divide hidden_size 36"));
+  EXPECT_TRUE(corrupt("num_key_value_heads", 4,
+                      "num_key_value_heads 4 does not divide num_attention_heads 6"));
+  EXPECT_TRUE(corrupt("head_dim", 7, "head_dim: 7 is odd"));
+  EXPECT_TRUE(says(error_of([&] { read(Json::array()); }), ErrorKind::corrupt, "array instead"));
+}
+
+TEST(HfConfig, NotesKeysWithoutEffect) {
+  Json config = llama_json();
+  config["unsloth_fixed"] = true;
+  config["nothing"] = nullptr;
+  const HfModel hf = read(config);
+  ASSERT_EQ(hf.notes.size(), 1U);
+  EXPECT_EQ(hf.notes[0], "unsloth_fixed: ignored, model type llama does not have it");
+}
+
+TEST(HfConfig, WrittenAndReadIsTheSameModel) {
+  Json untied = gpt2_json();
+  untied["tie_word_embeddings"] = false;
+  untied["n_inner"] = 77;
+  Json biased = llama_json();
+  biased["attention_bias"] = biased["mlp_bias"] = true;
+  Json wide = llama_json();
+  wide["head_dim"] = 10;
+  for (const Json& config : {llama_json(), gpt2_json(), mixtral_json(), untied, biased, wide}) {
+    const HfModel hf = read(config);
+    const Json written = hf_config(hf.model, DType::bf16, config);
+    const HfModel back = read(written);
+    EXPECT_EQ(back.model, hf.model) << written.dump();
+    EXPECT_EQ(back.family, hf.family);
+    EXPECT_EQ(written.at("torch_dtype"), "bfloat16");
+    EXPECT_EQ(written.value("bos_token_id", Json()), config.value("bos_token_id", Json()));
+  }
+}
+
+TEST(HfConfig, RefusesModelsThatTransformersDoesNotHave) {
+  const auto refused_model = [](const auto& change) {
+    spec::ModelConfig model = read(mixtral_json()).model;
+    change(model);
+    return error_of([&] { hf_family_of(model); });
+  };
+  const auto unsupported = [](const Error& error, const std::string& part) {
+    return says(error, ErrorKind::unsupported, part);
+  };
+  EXPECT_TRUE(unsupported(refused_model([](auto& m) { m.norm = spec::Norm::layer; }),
+                          "model.norm, model.activation and model.positions"));
+  EXPECT_TRUE(unsupported(refused_model([](auto& m) { m.moe.shared_experts = 1; }),
+                          "model.moe.shared_experts"));
+  EXPECT_TRUE(
+      unsupported(refused_model([](auto& m) { m.rope_scaling.factor = 2; }), "model.rope_scaling"));
+  EXPECT_TRUE(unsupported(refused_model([](auto& m) { m.prediction_layers = 1; }),
+                          "model.prediction_layers: 1"));
+  EXPECT_TRUE(unsupported(refused_model([](auto& m) { m.attention = spec::Attention::latent; }),
+                          "model.attention"));
+}
+
+}  // namespace
+}  // namespace tutti::checkpoint
