@@ -3,6 +3,7 @@
 #
 #   DNNL::dnnl  fmt::fmt  yaml-cpp  nlohmann_json::nlohmann_json  CLI11::CLI11  ZLIB::ZLIB
 #   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  Threads::Threads
+#   PkgConfig::prometheus  (the pull library: a registry and an HTTP server)
 #   tutti::openmp  OpenMP, or with TUTTI_OPENMP=OFF nothing (pragmas are then ignored and _OPENMP
 #                  is undefined, so omp_*() calls belong behind `#ifdef _OPENMP`)
 #   GTest::gtest, benchmark::benchmark: linked by tutti_test and tutti_benchmark
@@ -38,6 +39,7 @@ tutti_find_package(ZLIB zlib1g-dev)
 tutti_pkg_config(xxhash libxxhash libxxhash-dev)
 tutti_pkg_config(zstd libzstd libzstd-dev)
 tutti_pkg_config(hwy libhwy libhwy-dev)
+tutti_pkg_config(prometheus prometheus-cpp-pull prometheus-cpp-dev)
 
 # oneDNN by header and library: its own CMake package would also ask for the OpenCL headers,
 # which nothing here uses.

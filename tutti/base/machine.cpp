@@ -50,6 +50,14 @@ Machine describe_machine() {
   return machine;
 }
 
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t all_pages = 0;
+  int64_t resident_pages = 0;
+  if (!(statm >> all_pages >> resident_pages)) return 0;
+  return resident_pages * static_cast<int64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 int64_t peak_resident_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);

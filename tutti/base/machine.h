@@ -16,6 +16,7 @@ struct Machine {
 
 Machine describe_machine();
 
+int64_t resident_bytes();       // of this process, now; 0 where the system does not say
 int64_t peak_resident_bytes();  // of this process, since it started
 
 }  // namespace tutti

@@ -14,7 +14,7 @@ bool may_change(const std::string& key) {
     if (key == free) return true;
   }
   // Recomputation gives the same bits.
-  for (const char* section : {"checkpoint.", "evaluate.", "run.", "recompute."}) {
+  for (const char* section : {"checkpoint.", "evaluate.", "run.", "recompute.", "telemetry."}) {
     if (starts_with(key, section)) return true;
   }
   return false;
@@ -48,8 +48,8 @@ void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
     if (may_change(key) || (found != before.end() && found->second == value)) continue;
     fail(ErrorKind::usage,
          "{}: the run in '{}' was started with {}, not {}; it can go on with other train.steps, "
-         "train.target_loss, data.validation, checkpoint.*, evaluate.*, recompute.* and run.* "
-         "only. For "
+         "train.target_loss, data.validation, checkpoint.*, evaluate.*, recompute.*, "
+         "telemetry.* and run.* only. For "
          "anything else start a new run: another --run or run.name",
          key, run_folder, found == before.end() ? "none" : found->second, value);
   }

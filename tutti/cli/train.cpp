@@ -16,6 +16,7 @@
 #include "tutti/spec/flops.h"
 #include "tutti/spec/memory.h"
 #include "tutti/telemetry/jsonl.h"
+#include "tutti/telemetry/prometheus.h"
 #include "tutti/telemetry/sink.h"
 #include "tutti/telemetry/tensorboard.h"
 #include "tutti/telemetry/terminal.h"
@@ -109,6 +110,10 @@ int run_train(const TrainArguments& arguments) {
   watch_signals();
   telemetry::Telemetry telemetry;
   files.create_directories(plan.run_folder);
+  if (const spec::TelemetryConfig& config = plan.recipe.telemetry; config.metrics_port > 0) {
+    telemetry.add(
+        std::make_unique<telemetry::PrometheusSink>(config.metrics_address, config.metrics_port));
+  }
   telemetry.add(std::make_unique<telemetry::TerminalSink>());
   telemetry.add(
       std::make_unique<telemetry::JsonLinesSink>(files, train::events_path(plan.run_folder)));

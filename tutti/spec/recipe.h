@@ -3,13 +3,13 @@
 // (with the nearest known key). Counts may carry suffixes ("10k", "1.5M"), times units ("1.5h").
 //
 // Sections are the members of Recipe: model, precision, device, threads, recompute, data, batch,
-// optimizer, schedule, train, evaluate, checkpoint, parallel, run; keys are the members' names.
-// Exceptions: train.target_loss, and parallel.schedule (1f1b, interleaved, zero-bubble, gpipe) for
-// Mesh::pipeline. `model` is a preset's name, or a mapping with `preset` and keys that replace the
-// preset's, or a mapping in full. In a model, head_dim, kv_heads and ffn (4 * hidden, gelu only)
-// follow from hidden and heads when left out, also when only those two are replaced. `recompute` is
-// none, selective or full, or a mapping {mode, parts: [norms, attention, core, mlp, activation] or
-// default, layers: count or all}; parts alone mean selective.
+// optimizer, schedule, train, evaluate, checkpoint, parallel, telemetry, run; keys are the
+// members' names. Exceptions: train.target_loss, and parallel.schedule (1f1b, interleaved,
+// zero-bubble, gpipe) for Mesh::pipeline. `model` is a preset's name, or a mapping with `preset`
+// and keys that replace the preset's, or a mapping in full. In a model, head_dim, kv_heads and ffn
+// (4 * hidden, gelu only) follow from hidden and heads when left out, also when only those two are
+// replaced. `recompute` is none, selective or full, or a mapping {mode, parts: [norms, attention,
+// core, mlp, activation] or default, layers: count or all}; parts alone mean selective.
 #pragma once
 
 #include <cstdint>
@@ -103,6 +103,12 @@ struct RunConfig {
   BudgetConfig budget;
 };
 
+struct TelemetryConfig {
+  bool operator==(const TelemetryConfig&) const = default;
+  int metrics_port = 0;                       // /metrics for Prometheus while the run lasts; 0: off
+  std::string metrics_address = "127.0.0.1";  // to listen on; numeric, IPv4 or IPv6
+};
+
 struct Recipe {
   bool operator==(const Recipe&) const = default;
   ModelConfig model;
@@ -118,6 +124,7 @@ struct Recipe {
   EvaluateConfig evaluate;
   CheckpointConfig checkpoint;
   Mesh parallel;
+  TelemetryConfig telemetry;
   RunConfig run;
 };
 

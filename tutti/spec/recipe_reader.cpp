@@ -290,6 +290,12 @@ void read_checkpoint(YamlMap map, CheckpointConfig& checkpoint) {
   map.finish();
 }
 
+void read_telemetry(YamlMap map, TelemetryConfig& telemetry) {
+  map.read_count("metrics_port", telemetry.metrics_port, 0, 65535);
+  map.read_text("metrics_address", telemetry.metrics_address);
+  map.finish();
+}
+
 void read_data(YamlMap map, DataConfig& data) {
   map.read_text("train", data.train);
   map.read_text("validation", data.validation);
@@ -333,6 +339,7 @@ Recipe parse_recipe(const std::string& text, const std::string& origin,
   read_evaluate(map.map("evaluate"), recipe.evaluate);
   read_checkpoint(map.map("checkpoint"), recipe.checkpoint);
   read_parallel(map.map("parallel"), recipe.parallel);
+  read_telemetry(map.map("telemetry"), recipe.telemetry);
   read_run(map.map("run"), recipe.run);
   map.finish();
   resolve(recipe);

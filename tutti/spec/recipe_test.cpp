@@ -68,6 +68,7 @@ schedule: {kind: wsd, warmup_steps: 10, decay_steps: 50, minimum_ratio: 0}
 train: {steps: 2k, seed: 18446744073709551615, stop_after_nonfinite: 3, target_loss: 1.88}
 evaluate: {every_samples: 640, samples: 100}
 checkpoint: {every_steps: 100, every_seconds: 10min, keep_last: 5, keep_best: 0}
+telemetry: {metrics_port: 9400, metrics_address: "::1"}
 parallel: {dp: 2, tp: 2, pp: 2, vpp: 2, cp: 2, ep: 4, zero: 1, schedule: interleaved}
 run: {name: n, owner: o, project: p, data_class: public,
       budget: {hours: 1.5, usd: 10, kwh: 2, usd_per_hour: 3, average_watts: 200}}
@@ -201,6 +202,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"batch: {global: 9}\nparallel: {dp: 2}", {"batch.global: 9", "nearest: 10"}},
         Bad{"batch: {sequence: 2048}", {"batch.sequence: 2048", "model.context 1024"}},
         Bad{"batch: 8", {"batch", "mapping", "'8'"}},
+        Bad{"telemetry: {metrics_port: 70000}", {"telemetry.metrics_port", "65535"}},
         Bad{"checkpoint: {every_seconds: 10 parsecs}", {"checkpoint.every_seconds", "1.5h"}},
         Bad{"checkpoint: {every_seconds: -5}", {"checkpoint.every_seconds", "-5"}},
         Bad{"precision: fp16", {"precision: 'fp16'", "f32, bf16, fp8"}},

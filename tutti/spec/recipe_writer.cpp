@@ -183,6 +183,10 @@ void write_place(YamlWriter& out, const Recipe& recipe) {
   out.value("zero", mesh.zero);
   out.name("schedule", kPipelineNames, mesh.pipeline);
   out.close();
+  out.open("telemetry");
+  out.value("metrics_port", recipe.telemetry.metrics_port);
+  out.value("metrics_address", recipe.telemetry.metrics_address);
+  out.close();
   out.open("run");
   out.value("name", recipe.run.name);
   out.value("owner", recipe.run.owner);

@@ -10,6 +10,9 @@ namespace {
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 const char* name_of(const RunStarted& /*event*/) { return "run_started"; }
+const char* name_of(const MachineDescribed& /*event*/) { return "machine_described"; }
+const char* name_of(const CorpusDescribed& /*event*/) { return "corpus_described"; }
+const char* name_of(const MemoryMeasured& /*event*/) { return "memory_measured"; }
 const char* name_of(const StepDone& /*event*/) { return "step_done"; }
 const char* name_of(const EvaluationDone& /*event*/) { return "evaluation_done"; }
 const char* name_of(const CheckpointSaved& /*event*/) { return "checkpoint_saved"; }
@@ -29,7 +32,57 @@ void add_members(Json& out, const RunStarted& event) {
   out["flops_per_token"] = number(event.flops_per_token);
   out["gemm_peak_flops"] = number(event.gemm_peak_flops);
   out["target_loss"] = event.target_loss ? number(*event.target_loss) : Json(nullptr);
+  out["mfu_formula"] = event.mfu_formula;
   out["details"] = event.details;
+}
+
+void add_members(Json& out, const MachineDescribed& event) {
+  out["host"] = event.host;
+  out["cpu"] = event.cpu;
+  out["cores"] = event.cores;
+  out["threads"] = event.threads;
+  out["clock_hz"] = number(event.clock_hz);
+  out["memory_bytes"] = event.memory_bytes;
+  out["instruction_set"] = event.instruction_set;
+  out["precision"] = event.precision;
+  out["gemm_peak_flops"] = number(event.gemm_peak_flops);
+  out["nominal_peak_flops"] = number(event.nominal_peak_flops);
+  out["version"] = event.version;
+}
+
+void add_members(Json& out, const CorpusDescribed& event) {
+  out["role"] = event.role;
+  out["path"] = event.path;
+  out["tokens"] = event.tokens;
+  out["documents"] = event.documents;
+  out["bytes"] = event.bytes;
+  out["hash"] = event.hash;
+  out["tokenizer"] = event.tokenizer;
+  out["tokenizer_hash"] = event.tokenizer_hash;
+  out["vocabulary_size"] = event.vocabulary_size;
+  out["created"] = event.created;
+  out["licence"] = event.licence;
+  out["data_class"] = event.data_class;
+  out["sources"] = Json::array();
+  for (const CorpusSource& source : event.sources) {
+    out["sources"].push_back({{"path", source.path},
+                              {"bytes", source.bytes},
+                              {"documents", source.documents},
+                              {"tokens", source.tokens},
+                              {"hash", source.hash},
+                              {"licence", source.licence},
+                              {"data_class", source.data_class}});
+  }
+}
+
+void add_members(Json& out, const MemoryMeasured& event) {
+  out["step"] = event.step;
+  out["resident_bytes"] = event.resident_bytes;
+  out["peak_resident_bytes"] = event.peak_resident_bytes;
+  out["kinds"] = Json::array();
+  for (const MemoryByKind& part : event.kinds) {
+    out["kinds"].push_back({{"kind", part.kind}, {"bytes", part.bytes}});
+  }
 }
 
 void add_members(Json& out, const StepDone& event) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "tutti/base/json.h"
 
@@ -21,7 +22,60 @@ struct RunStarted {
   double flops_per_token = 0;  // model FLOPs, forward and backward
   double gemm_peak_flops = 0;  // measured; 0 when not
   std::optional<double> target_loss;
+  std::string mfu_formula;        // FLOPs per token that `mfu` counts
   Json details = Json::object();  // machine, versions, chosen algorithms, memory by arena
+};
+
+// Where the run runs: once per session of the run.
+struct MachineDescribed {
+  std::string host;
+  std::string cpu;
+  int64_t cores = 0;  // that the process may use
+  int64_t threads = 0;
+  double clock_hz = 0;  // nominal; 0 when unknown
+  int64_t memory_bytes = 0;
+  std::string instruction_set;    // chosen for the kernels
+  std::string precision;          // computed in
+  double gemm_peak_flops = 0;     // measured; 0 when not
+  double nominal_peak_flops = 0;  // cores x clock x FLOPs per cycle; 0 when unknown
+  std::string version;            // of Tutti, with the commit
+};
+
+// One of the texts that a corpus was made of. Counts are 0 where the corpus does not say.
+struct CorpusSource {
+  std::string path;
+  int64_t bytes = 0;
+  int64_t documents = 0;
+  int64_t tokens = 0;
+  std::string hash, licence, data_class;
+};
+
+// Data lineage: a corpus that the run reads, as its PREFIX.meta.json tells it.
+struct CorpusDescribed {
+  std::string role;  // "training" or "validation"
+  std::string path;  // prefix
+  int64_t tokens = 0;
+  int64_t documents = 0;
+  int64_t bytes = 0;  // of tokens
+  std::string hash;   // XXH3 of the tokens; empty when the corpus has no meta file
+  std::string tokenizer;
+  std::string tokenizer_hash;  // XXH3 of PREFIX.tokenizer.json
+  int64_t vocabulary_size = 0;
+  std::string created, licence, data_class;
+  std::vector<CorpusSource> sources;
+};
+
+struct MemoryByKind {
+  std::string kind;  // of arena: "weights", "activations", ...
+  int64_t bytes = 0;
+};
+
+// Emitted when training starts, after the first step and at the end of a session.
+struct MemoryMeasured {
+  int64_t step = 0;
+  int64_t resident_bytes = 0;  // of the process, as the system counts it
+  int64_t peak_resident_bytes = 0;
+  std::vector<MemoryByKind> kinds;  // as described and allocated
 };
 
 struct StepDone {
@@ -83,8 +137,9 @@ struct RunFinished {
 
 struct Event {
   double wall_seconds = 0;  // since 1970-01-01 UTC; filled in by Telemetry::emit
-  std::variant<RunStarted, StepDone, EvaluationDone, CheckpointSaved, CheckpointFailed, NonFinite,
-               BudgetExceeded, Message, RunFinished>
+  std::variant<RunStarted, MachineDescribed, CorpusDescribed, MemoryMeasured, StepDone,
+               EvaluationDone, CheckpointSaved, CheckpointFailed, NonFinite, BudgetExceeded,
+               Message, RunFinished>
       body;
 };
 

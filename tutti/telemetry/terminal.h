@@ -29,6 +29,10 @@ class TerminalSink final : public Sink {
 
  private:
   void show(const RunStarted& event);
+  // These have their place in the log and the report.
+  void show(const MachineDescribed& /*event*/) {}
+  void show(const CorpusDescribed& /*event*/) {}
+  void show(const MemoryMeasured& /*event*/) {}
   void show(const StepDone& event);
   void show(const EvaluationDone& event);
   void show(const CheckpointSaved& event);

@@ -14,13 +14,16 @@
 #include "tutti/engine/gemm_peak.h"
 #include "tutti/optim/learning_rate.h"
 #include "tutti/spec/flops.h"
+#include "tutti/spec/recipe_names.h"
 #include "tutti/train/bench.h"
 #include "tutti/train/budget.h"
 #include "tutti/train/initial_weights.h"
+#include "tutti/train/lineage.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/run_state.h"
 #include "tutti/train/step_trace.h"
 #include "tutti/train/trainer.h"
+#include "tutti_version.h"
 
 namespace tutti::train {
 namespace {
@@ -68,6 +71,7 @@ class Session {
   void start_loaders();
   void measure_peaks();
   void announce();
+  void tell_memory();
   void take_step();
   void count_nonfinite(const StepResult& result);
   bool evaluation_due() const;
@@ -187,6 +191,7 @@ void Session::announce() {
   event.flops_per_token = summary_.model_flops_per_token;
   event.gemm_peak_flops = summary_.gemm_peak_flops;
   event.target_loss = recipe_.train.target_validation_loss;
+  event.mfu_formula = spec::kModelFlopsFormula;
   event.details = Json{{"cpu", machine.cpu},
                        {"cores", machine.cores},
                        {"host", machine.host},
@@ -196,6 +201,32 @@ void Session::announce() {
                        {"data_class", recipe_.run.data_class},
                        {"memory_map_bytes", trainer_.memory().map().total_bytes()}};
   telemetry_.emit(event);
+
+  telemetry::MachineDescribed place;
+  place.host = machine.host;
+  place.cpu = machine.cpu;
+  place.cores = machine.cores;
+  place.threads = recipe_.threads > 0 ? recipe_.threads : machine.cores;
+  place.clock_hz = machine.clock_hz;
+  place.memory_bytes = machine.memory_bytes;
+  place.instruction_set = engine::cpu_isa();
+  place.precision = spec::name_of(spec::kPrecisionNames, recipe_.precision);
+  place.gemm_peak_flops = summary_.gemm_peak_flops;
+  place.nominal_peak_flops = summary_.nominal_peak_flops;
+  place.version = TUTTI_VERSION;
+  telemetry_.emit(place);
+
+  telemetry_.emit(describe_corpus(files_, "training", recipe_.data.train, *train_corpus_));
+  if (validation_corpus_) {
+    telemetry_.emit(
+        describe_corpus(files_, "validation", recipe_.data.validation, *validation_corpus_));
+  }
+  tell_memory();
+}
+
+void Session::tell_memory() {
+  telemetry_.emit(telemetry::MemoryMeasured{state_.step, resident_bytes(), peak_resident_bytes(),
+                                            summary_.memory});
 }
 
 void Session::take_step() {
@@ -232,6 +263,7 @@ void Session::take_step() {
   event.data_wait_seconds = train_data_->wait_seconds() - waited;
   event.skipped = !result.applied;
   telemetry_.emit(event);
+  if (session_steps_ == 1) tell_memory();
 }
 
 void Session::count_nonfinite(const StepResult& result) {
@@ -387,6 +419,7 @@ void Session::finish(Outcome outcome) {
          "is in '{}'",
          state_.step, checkpoints_path(options_.run_folder));
   }
+  tell_memory();
   telemetry_.emit(telemetry::RunFinished{outcome_name(outcome), to_json(s)});
   telemetry_.flush();
 }

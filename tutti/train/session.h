@@ -9,6 +9,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/json.h"
 #include "tutti/spec/recipe.h"
+#include "tutti/telemetry/events.h"
 #include "tutti/telemetry/sink.h"
 
 namespace tutti::train {
@@ -24,10 +25,7 @@ struct SessionOptions {
 enum class Outcome { target_reached, steps_done, stopped, over_budget };
 const char* outcome_name(Outcome outcome);
 
-struct MemoryByKind {
-  std::string kind;
-  int64_t bytes = 0;
-};
+using telemetry::MemoryByKind;
 
 struct Summary {
   Outcome outcome = Outcome::steps_done;

@@ -1,0 +1,107 @@
+#include "tutti/telemetry/event_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tutti/base/error.h"
+#include "tutti/base/memory_file.h"
+#include "tutti/telemetry/jsonl.h"
+
+namespace tutti::telemetry {
+namespace {
+
+// One event of each kind, no member at its default.
+std::vector<Event> one_of_each() {
+  RunStarted run{"runs/a", "a", 7, 100, 20, 64, 6e6, 1e12, 1.5, "6 N", Json{{"owner", "me"}}};
+  MachineDescribed machine{"host", "cpu", 4, 3, 2e9, 1 << 30, "avx2", "bf16", 1e12, 2e12, "0.1.0"};
+  CorpusDescribed corpus{"training",
+                         "p",
+                         1000,
+                         10,
+                         2000,
+                         "abc",
+                         "byte",
+                         "def",
+                         257,
+                         "2026",
+                         "CC0-1",
+                         "public",
+                         {{"s", 1, 2, 3, "h", "CC-BY", "internal"}}};
+  MemoryMeasured memory{1, 100, 200, {{"weights", 64}, {"batch", 8}}};
+  StepDone step{5, 320, 2.5, 0.5, 1e-3, 0.25, 256, 0.6, 0.125, true, 2};
+  return {{1.5, run},
+          {1.5, machine},
+          {1.5, corpus},
+          {1.5, memory},
+          {2.5, step},
+          {2.5, EvaluationDone{5, 2.25, 128, 0.5}},
+          {2.5, CheckpointSaved{5, "c", 4096, 0.01, 0.1}},
+          {2.5, CheckpointFailed{6, "disk full"}},
+          {2.5, NonFinite{7, "head.weight", 2}},
+          {2.5, BudgetExceeded{"hours", 1, 1.5}},
+          {2.5, Message{Level::warning, "slow"}},
+          {2.5, RunFinished{"steps_done", Json{{"steps", 5}}}}};
+}
+
+std::vector<Event> read_all(FileSystem& files, ReadCount* count = nullptr) {
+  std::vector<Event> events;
+  const ReadCount got =
+      read_events(files, "events.jsonl", [&](const Event& event) { events.push_back(event); });
+  if (count != nullptr) *count = got;
+  return events;
+}
+
+TEST(EventReader, ReadsWhatTheSinkWrote) {
+  MemoryFileSystem files;
+  {
+    JsonLinesSink sink(files, "events.jsonl");
+    for (const Event& event : one_of_each()) sink.write(event);
+  }
+  const std::vector<Event> wrote = one_of_each();
+  const std::vector<Event> read = read_all(files);
+  ASSERT_EQ(read.size(), wrote.size());
+  // Every alternative of the variant is there, so a new kind of event is not forgotten.
+  ASSERT_EQ(wrote.size(), std::variant_size_v<decltype(Event::body)>);
+  for (size_t i = 0; i < wrote.size(); ++i) {
+    EXPECT_EQ(wrote[i].body.index(), i);
+    EXPECT_EQ(dump_json(to_json(read[i])), dump_json(to_json(wrote[i])));
+  }
+}
+
+TEST(EventReader, OldAndForeignLinesDoNoHarm) {
+  MemoryFileSystem files;
+  write_file_atomic(files, "events.jsonl",
+                    "{\"event\":\"step_done\",\"step\":3,\"loss\":2.0}\n"
+                    "{\"event\":\"step_done\",\"step\":4.0,\"loss\":null,\"mfu\":\"much\"}\n"
+                    "{\"event\":\"weather\",\"rain\":true}\n"
+                    "\n"
+                    "[1, 2]\n"
+                    "no json\n"
+                    "{\"event\":\"run_started\",\"steps\":\"many\",\"details\":3}\n"
+                    "{\"event\":\"step_done\",\"st");
+  ReadCount count;
+  const std::vector<Event> events = read_all(files, &count);
+  EXPECT_EQ(count.events, 3);
+  EXPECT_EQ(count.unknown, 1);
+  EXPECT_EQ(count.unreadable, 3);
+  EXPECT_TRUE(count.last_line_cut);
+  ASSERT_EQ(events.size(), 3U);
+  const auto& first = std::get<StepDone>(events[0].body);
+  EXPECT_EQ(first.step, 3);
+  EXPECT_EQ(first.loss, 2.0);
+  EXPECT_TRUE(std::isnan(first.gradient_norm));  // not measured is not zero
+  const auto& second = std::get<StepDone>(events[1].body);
+  EXPECT_EQ(second.step, 4);
+  EXPECT_TRUE(std::isnan(second.loss));
+  EXPECT_TRUE(std::isnan(second.mfu));
+  EXPECT_EQ(std::get<RunStarted>(events[2].body).steps, 0);
+}
+
+TEST(EventReader, AnAbsentFileIsAnError) {
+  MemoryFileSystem files;
+  EXPECT_THROW(read_all(files), Error);
+}
+
+}  // namespace
+}  // namespace tutti::telemetry

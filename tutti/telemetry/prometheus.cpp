@@ -1,0 +1,230 @@
+#include "tutti/telemetry/prometheus.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <prometheus/counter.h>
+#include <prometheus/exposer.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+
+namespace tutti::telemetry {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+
+[[noreturn]] void fail_listening(const std::string& address, int port, int cause) {
+  ErrorKind kind = ErrorKind::io;
+  const char* remedy = "choose another telemetry.metrics_port, or 0 for none";
+  if (cause == EADDRNOTAVAIL) {
+    kind = ErrorKind::usage;
+    remedy = "set telemetry.metrics_address to an address of this machine, such as 127.0.0.1";
+  }
+  if (cause == EACCES) kind = ErrorKind::permission;
+  fail(kind, "telemetry.metrics_port: cannot listen on {} port {}: {}; {}", address, port,
+       std::strerror(cause), remedy);
+}
+
+// The server library does not tell why it cannot listen, so this tries first.
+void check_can_listen(const std::string& address, int port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
+    fail(ErrorKind::usage,
+         "telemetry.metrics_address: '{}' is no numeric address; accepted are such as 127.0.0.1, "
+         "0.0.0.0 (every interface) and ::1",
+         address);
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int cause = fd < 0 ? errno : 0;
+  if (fd >= 0) {
+    const int on = 1;
+    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (::bind(fd, found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd, 1) != 0) cause = errno;
+    ::close(fd);
+  }
+  if (cause != 0) fail_listening(address, port, cause);
+}
+
+// One thread serves: scrapes are seconds apart and must not compete with training.
+std::unique_ptr<prometheus::Exposer> listen_on(const std::string& address, int port) {
+  check_can_listen(address, port);
+  const bool v6 = address.find(':') != std::string::npos;
+  try {
+    return std::make_unique<prometheus::Exposer>(
+        fmt::format(fmt::runtime(v6 ? "[{}]:{}" : "{}:{}"), address, port), 1);
+  } catch (const std::exception&) {
+    fail_listening(address, port, EADDRINUSE);  // someone took it since
+  }
+}
+
+// Tries to reach our own server.
+void knock(const std::string& address, int port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
+  const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd >= 0) {
+    static_cast<void>(::connect(fd, found->ai_addr, found->ai_addrlen));
+    ::close(fd);
+  }
+  ::freeaddrinfo(found);
+}
+
+const Histogram::BucketBoundaries kSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                              0.5,   1,      2.5,   5,    10,    25,   50,  100};
+
+}  // namespace
+
+struct PrometheusSink::Metrics {
+  Metrics(const std::string& listen_address, int port)
+      : address(listen_address), exposer(listen_on(address, port)) {
+    exposer->RegisterCollectable(registry);
+  }
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+  ~Metrics();
+
+  // A gauge exists from its first value on: 0 would be a wrong one.
+  void set(const char* name, const char* help, double value,
+           const prometheus::Labels& labels = {}) const {
+    // Registering again and adding the same labels again give what is there.
+    prometheus::BuildGauge().Name(name).Help(help).Register(*registry).Add(labels).Set(value);
+  }
+  Counter& counter(const char* name, const char* help) const {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(*registry).Add({});
+  }
+  Histogram& histogram(const char* name, const char* help) const {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry).Add({}, kSeconds);
+  }
+
+  void take(const RunStarted& event);
+  void take(const MachineDescribed& event);
+  void take(const MemoryMeasured& event) const;
+  void take(const StepDone& event);
+  void take(const EvaluationDone& event);
+  void take(const CheckpointSaved& event);
+  void take(const CheckpointFailed& /*event*/) { checkpoint_failures.Increment(); }
+  template <typename Other>
+  void take(const Other& /*event*/) const {}
+
+  std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
+  Counter& tokens = counter("tutti_tokens_total", "Tokens trained on, of the whole run.");
+  Counter& skipped = counter("tutti_skipped_steps_total", "Steps skipped as non-finite.");
+  Counter& data_wait =
+      counter("tutti_data_wait_seconds_total", "Time that training waited for data.");
+  Counter& checkpoint_failures =
+      counter("tutti_checkpoint_failures_total", "Checkpoints that could not be written.");
+  Histogram& step_seconds = histogram("tutti_step_seconds", "Duration of training steps.");
+  Histogram& evaluation_seconds = histogram("tutti_evaluation_seconds", "Duration of evaluations.");
+  Histogram& stall_seconds =
+      histogram("tutti_checkpoint_stall_seconds", "Time that training waited for a checkpoint.");
+  Histogram& write_seconds =
+      histogram("tutti_checkpoint_write_seconds", "Time until a checkpoint was durable.");
+  RunStarted run;
+  std::string address;
+  std::unique_ptr<prometheus::Exposer> exposer;  // last: it serves what is above
+};
+
+// The server looks every two seconds whether it should stop, and at every connection: nobody should
+// wait that long for the end of a run.
+PrometheusSink::Metrics::~Metrics() {
+  const int port = exposer->GetListeningPorts().at(0);
+  std::atomic<bool> stopped = false;
+  std::thread stopper([&] {
+    exposer.reset();
+    stopped = true;
+  });
+  while (!stopped) {
+    sleep_seconds(0.005);
+    if (!stopped) knock(address, port);
+  }
+  stopper.join();
+}
+
+void PrometheusSink::Metrics::take(const RunStarted& event) {
+  run = event;
+  set("tutti_planned_steps", "Steps that the run is planned to take.",
+      static_cast<double>(event.steps));
+  if (event.target_loss) {
+    set("tutti_target_loss", "Validation loss at which the run ends.", *event.target_loss);
+  }
+}
+
+void PrometheusSink::Metrics::take(const MachineDescribed& event) {
+  set("tutti_info", "The run and where it runs.", 1,
+      {{"run", run.run},
+       {"name", run.name},
+       {"version", event.version},
+       {"precision", event.precision},
+       {"cpu", event.cpu},
+       {"host", event.host}});
+}
+
+void PrometheusSink::Metrics::take(const MemoryMeasured& event) const {
+  const char* name = "tutti_memory_bytes";
+  const char* help = "Memory by kind of arena; resident is all of the process.";
+  set(name, help, static_cast<double>(event.resident_bytes), {{"kind", "resident"}});
+  for (const MemoryByKind& part : event.kinds) {
+    set(name, help, static_cast<double>(part.bytes), {{"kind", part.kind}});
+  }
+}
+
+void PrometheusSink::Metrics::take(const StepDone& event) {
+  set("tutti_step", "The last step done.", static_cast<double>(event.step));
+  set("tutti_loss", "Training loss of the last step, nats per token.", event.loss);
+  set("tutti_gradient_norm", "Gradient norm of the last step, before clipping.",
+      event.gradient_norm);
+  set("tutti_learning_rate", "Learning rate of the last step.", event.learning_rate);
+  if (event.mfu > 0) {
+    set("tutti_mfu_ratio", "Model FLOPs of the last step per measured matrix-product peak.",
+        event.mfu);
+  }
+  const double more = static_cast<double>(event.tokens) - tokens.Value();
+  if (more > 0) tokens.Increment(more);
+  if (event.skipped) skipped.Increment();
+  if (event.data_wait_seconds > 0) data_wait.Increment(event.data_wait_seconds);
+  step_seconds.Observe(event.step_seconds);
+}
+
+void PrometheusSink::Metrics::take(const EvaluationDone& event) {
+  set("tutti_validation_loss", "Loss of the last evaluation, nats per token.", event.loss);
+  evaluation_seconds.Observe(event.seconds);
+}
+
+void PrometheusSink::Metrics::take(const CheckpointSaved& event) {
+  stall_seconds.Observe(event.stall_seconds);
+  write_seconds.Observe(event.write_seconds);
+}
+
+PrometheusSink::PrometheusSink(const std::string& address, int port)
+    : metrics_(std::make_unique<Metrics>(address, port)) {}
+
+PrometheusSink::~PrometheusSink() = default;
+
+void PrometheusSink::write(const Event& event) {
+  std::visit([this](const auto& body) { metrics_->take(body); }, event.body);
+}
+
+int PrometheusSink::port() const { return metrics_->exposer->GetListeningPorts().at(0); }
+
+}  // namespace tutti::telemetry

@@ -1,0 +1,68 @@
+#include "tutti/train/lineage.h"
+
+#include "tutti/base/error.h"
+#include "tutti/base/hash.h"
+#include "tutti/base/json.h"
+#include "tutti/data/corpus_format.h"
+#include "tutti/telemetry/event_reader.h"
+
+namespace tutti::train {
+namespace {
+
+// The JSON object in a file; an empty one when there is none.
+Json read_object(FileSystem& files, const std::string& path) {
+  if (!files.exists(path)) return Json::object();
+  try {
+    Json value = parse_json(read_file(files, path), path);
+    return value.is_object() ? value : Json::object();
+  } catch (const Error&) {
+    return Json::object();
+  }
+}
+
+std::string text(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+int64_t count(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
+}  // namespace
+
+telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string& role,
+                                           const std::string& prefix, const data::Corpus& corpus) {
+  const data::CorpusPaths paths = data::corpus_paths(prefix);
+  const Json meta = read_object(files, paths.meta);
+  telemetry::CorpusDescribed event;
+  event.role = role;
+  event.path = prefix;
+  event.tokens = corpus.tokens();
+  event.documents = corpus.documents();
+  event.bytes = count(meta, "bin_bytes");
+  event.hash = text(meta, "bin_xxh3");
+  event.tokenizer = text(meta, "tokenizer");
+  event.vocabulary_size = count(meta, "vocabulary_size");
+  event.created = text(meta, "created");
+  event.licence = text(meta, "licence");
+  event.data_class = text(meta, "data_class");
+  // A source is a path, or an object that tells more about it.
+  const auto sources = meta.find("sources");
+  if (sources != meta.end() && sources->is_array()) {
+    for (const Json& source : *sources) {
+      if (source.is_string()) {
+        event.sources.emplace_back().path = source.get<std::string>();
+      } else if (source.is_object()) {
+        event.sources.push_back(telemetry::corpus_source_from_json(source));
+      }
+    }
+  }
+  if (files.exists(paths.tokenizer)) {
+    event.tokenizer_hash = hash_hex(hash_text(read_file(files, paths.tokenizer)));
+  }
+  return event;
+}
+
+}  // namespace tutti::train

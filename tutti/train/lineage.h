@@ -1,0 +1,17 @@
+// Where a run's data comes from, told from the files beside its corpora.
+#pragma once
+
+#include <string>
+
+#include "tutti/base/file.h"
+#include "tutti/data/corpus.h"
+#include "tutti/telemetry/events.h"
+
+namespace tutti::train {
+
+// `role` is "training" or "validation". What PREFIX.meta.json does not say stays empty: a corpus
+// made elsewhere has none, and an unreadable one must not keep a run from its data.
+telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string& role,
+                                           const std::string& prefix, const data::Corpus& corpus);
+
+}  // namespace tutti::train
