@@ -17,6 +17,7 @@ namespace {
 
 struct PrepareArguments {
   data::PrepareOptions options;
+  std::string source_list;
   std::string split = "auto";
   bool json = false;
 };
@@ -48,6 +49,10 @@ Json to_json(const data::PrepareResult& result) {
                {"seconds", result.seconds},
                {"bytes_per_second", result.bytes_per_second},
                {"skipped", skipped_json(result.skipped)}};
+  json["sources"] = Json::array();
+  for (const data::SourceMeta& source : result.sources) {
+    json["sources"].push_back(data::source_meta_json(source));
+  }
   if (result.validation) json["validation"] = part_json(*result.validation);
   return json;
 }
@@ -58,13 +63,27 @@ std::string part_text(const char* name, const data::PreparedPart& part) {
                      format_count(static_cast<double>(part.corpus.tokens)));
 }
 
+std::string source_text(const data::SourceMeta& source) {
+  std::string words;
+  if (!source.licence.empty()) words += ", " + source.licence;
+  if (!source.data_class.empty()) words += ", " + source.data_class;
+  return fmt::format("source      {}: {}, {} documents, {} tokens{}\n", source.path,
+                     format_bytes(static_cast<double>(source.bytes)),
+                     format_count(static_cast<double>(source.documents)),
+                     format_count(static_cast<double>(source.tokens)), words);
+}
+
 std::string to_text(const data::PrepareResult& result) {
   std::string text = part_text("training", result.training);
   if (result.validation) text += part_text("validation", *result.validation);
   text += fmt::format("tokenizer   {}, vocabulary {}\n", result.tokenizer, result.vocabulary);
   text += fmt::format("split       {}: {}\n", result.split, result.split_reason);
-  text += fmt::format("read        {} files, {}\n", result.files,
-                      format_bytes(static_cast<double>(result.source_bytes)));
+  text += fmt::format("read        {} files, {} at {:.1f} MB/s\n", result.files,
+                      format_bytes(static_cast<double>(result.source_bytes)),
+                      result.bytes_per_second / 1e6);
+  for (const data::SourceMeta& source : result.sources) {
+    text += source_text(source);
+  }
   for (const data::Skipped& entry : result.skipped) {
     text += fmt::format("skipped     {} {}, such as {}\n", entry.count, entry.reason,
                         entry.examples.empty() ? "-" : entry.examples.front());
@@ -77,12 +96,20 @@ int prepare(PrepareArguments arguments) {
   if (arguments.split != "auto") {
     arguments.options.split = data::parse_split_method(arguments.split);
   }
+  FileSystem& files = posix_file_system();
+  if (!arguments.source_list.empty()) {
+    const data::SourceList list = data::load_source_list(files, arguments.source_list);
+    auto& [paths, notes] = list;
+    arguments.options.notes.resize(arguments.options.sources.size());
+    arguments.options.sources.insert(arguments.options.sources.end(), paths.begin(), paths.end());
+    arguments.options.notes.insert(arguments.options.notes.end(), notes.begin(), notes.end());
+  }
   ProgressBar progress("prepare", "bytes");
   arguments.options.progress = [&](int64_t done, int64_t total) {
     throw_if_interrupted();
     progress.update(done, total);
   };
-  const data::PrepareResult result = data::prepare(posix_file_system(), arguments.options);
+  const data::PrepareResult result = data::prepare(files, arguments.options);
   progress.finish();
   if (arguments.json) {
     print_json(to_json(result));
@@ -96,8 +123,9 @@ void add_prepare(CLI::App& data, Action& action) {
   const auto arguments = std::make_shared<PrepareArguments>();
   data::PrepareOptions& options = arguments->options;
   CLI::App* command = data.add_subcommand("prepare", "Turn text into a corpus to train on");
-  command->add_option("SRC", options.sources, "Text files, JSON lines (.gz, .zst too) or folders")
-      ->required();
+  command->add_option("SRC", options.sources, "Text files, JSON lines (.gz, .zst too) or folders");
+  command->add_option("--sources", arguments->source_list,
+                      "YAML list of more sources: [{path, licence, data_class, key}, ...]");
   command->add_option("--out", options.prefix, "Write PREFIX.bin, PREFIX.idx, ...")
       ->required()
       ->type_name("PREFIX");
@@ -173,7 +201,10 @@ std::string to_text(const data::CorpusInspection& corpus) {
   text += corpus.tokenizer.empty()
               ? std::string("tokenizer   unknown: no .tokenizer.json beside the corpus\n")
               : fmt::format("tokenizer   {}, vocabulary {}\n", corpus.tokenizer, corpus.vocabulary);
-  if (corpus.meta) text += fmt::format("made        {}\n", corpus.meta->created);
+  if (corpus.meta) {
+    text += fmt::format("made        {}\n", corpus.meta->created);
+    for (const data::SourceMeta& source : corpus.meta->sources) text += source_text(source);
+  }
   for (const data::CorpusCheck& check : corpus.checks) {
     text +=
         fmt::format("check       {} {}: {}\n", check.ok ? "ok" : "BAD", check.name, check.detail);

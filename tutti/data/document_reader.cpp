@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tutti/base/error.h"
+#include "tutti/base/hash.h"
 #include "tutti/base/json.h"
 #include "tutti/base/text.h"
 #include "tutti/data/byte_stream.h"
@@ -39,7 +40,8 @@ void read_line(const SourceFile& file, size_t index, const ReadOptions& options,
     const std::string origin = fmt::format("{}:{}", file.path, line_number());
     parse_json(line, origin);
   }
-  const auto found = value.is_object() ? value.find(options.json_key) : value.end();
+  const std::string& key = file.json_key.empty() ? options.json_key : file.json_key;
+  const auto found = value.is_object() ? value.find(key) : value.end();
   if (!value.is_object() || found == value.end() || !found->is_string()) {
     std::vector<std::string> keys;
     if (value.is_object()) {
@@ -48,10 +50,10 @@ void read_line(const SourceFile& file, size_t index, const ReadOptions& options,
     fail(ErrorKind::corrupt,
          "{}:{}: each line is an object with the text under the key '{}'; this "
          "one is {}",
-         file.path, line_number(), options.json_key,
-         !value.is_object()     ? std::string("of type ") + value.type_name()
-         : found != value.end() ? std::string("an object whose '") + options.json_key +
-                                      "' is of type " + found->type_name()
+         file.path, line_number(), key,
+         !value.is_object() ? std::string("of type ") + value.type_name()
+         : found != value.end()
+             ? std::string("an object whose '") + key + "' is of type " + found->type_name()
          : keys.empty() ? std::string("an empty object")
                         : "an object with the keys " + join(keys, ", "));
   }
@@ -68,7 +70,7 @@ void read_text_range(const SourceFile& file, const FileRange& range, std::string
   const size_t begin = range.begin == 0 ? 0 : options.cut(bytes, static_cast<size_t>(range.begin));
   const bool last = range.end == file.size_bytes;
   const size_t end = last ? bytes.size() : options.cut(bytes, static_cast<size_t>(range.end));
-  sink.text(range.file, bytes.substr(begin, end - begin), last);
+  sink.text(range.file, bytes.substr(begin, end - begin), begin == 0, last);
 }
 
 void read_lines_range(const SourceFile& file, const FileRange& range, std::string_view bytes,
@@ -95,7 +97,8 @@ void read_compressed(const SourceFile& file, size_t index, std::string_view comp
   std::string buffer;
   int64_t advanced = 0;
   int64_t lines = 0;
-  bool first = true;
+  bool first = true;  // nothing was read yet
+  bool start = true;  // nothing was handed on yet
   for (;;) {
     size_t filled = buffer.size();
     buffer.resize(filled + kStreamBytes);
@@ -115,7 +118,8 @@ void read_compressed(const SourceFile& file, size_t index, std::string_view comp
     size_t done = 0;
     if (file.content == Content::text) {
       done = last ? bytes.size() : options.cut(bytes, bytes.size() - 1);
-      sink.text(index, bytes.substr(0, done), last);
+      sink.text(index, bytes.substr(0, done), start, last);
+      start = start && done == 0;
     } else {
       while (done < bytes.size()) {
         size_t end = bytes.find('\n', done);
@@ -153,17 +157,27 @@ void read_range(FileSystem& file_system, const SourceFile& file, const FileRange
     fail(ErrorKind::io, "'{}' changed while it was read ({} bytes, then {}); try again", file.path,
          file.size_bytes, bytes.size());
   }
+  const auto hash_if_asked = [&] {
+    if (options.hash_files && range.end == file.size_bytes) {
+      sink.hashed(range.file, hash_bytes(bytes.data(), bytes.size()));
+    }
+  };
   if (file.compression != Compression::none) {
     read_compressed(file, range.file, bytes, options, sink);
+    hash_if_asked();
     return;
   }
   if (looks_binary(bytes)) {
     if (range.begin == 0) skip_or_fail(file, range.file, "binary", sink);
-  } else if (file.content == Content::text) {
+    sink.advance(range.end - range.begin);
+    return;
+  }
+  if (file.content == Content::text) {
     read_text_range(file, range, bytes, options, sink);
   } else {
     read_lines_range(file, range, bytes, options, sink);
   }
+  hash_if_asked();
   sink.advance(range.end - range.begin);
 }
 

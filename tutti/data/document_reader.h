@@ -30,12 +30,15 @@ std::vector<ReadTask> make_read_tasks(const std::vector<SourceFile>& files,
 class DocumentSink {
  public:
   virtual ~DocumentSink() = default;
-  // A piece of a text file, which is one document; `last` ends it, with or without bytes.
-  virtual void text(size_t file, std::string_view piece, bool last) = 0;
+  // A piece of a text file, which is one document; `first` when it starts there; `last` ends it,
+  // with or without bytes. Of a document that is not empty, one piece with bytes is the first.
+  virtual void text(size_t file, std::string_view piece, bool first, bool last) = 0;
   // A whole document of a JSON-lines file.
   virtual void document(size_t file, std::string_view text) = 0;
   // A file, or a document of one, was passed over.
   virtual void skip(size_t file, const char* reason) = 0;
+  // The XXH3 of a file, as stored, whose last range was read; where asked for.
+  virtual void hashed(size_t /*file*/, uint64_t /*hash*/) {}
   // So many more bytes of the sources, as stored, are done.
   virtual void advance(int64_t bytes) = 0;
 };
@@ -44,6 +47,7 @@ struct ReadOptions {
   std::string json_key = "text";
   // As Tokenizer::cut.
   std::function<size_t(std::string_view text, size_t position)> cut;
+  bool hash_files = false;
 };
 
 // Throws the errors that prepare.h lists; whatever `sink` throws passes through.

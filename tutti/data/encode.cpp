@@ -40,12 +40,13 @@ class EncodingSink final : public DocumentSink {
         held_out_files_(held_out_files),
         emit_(emit) {}
 
-  void text(size_t file, std::string_view piece, bool last) override {
-    add(file, held_out_files_[file], piece, last);
+  void text(size_t file, std::string_view piece, bool first, bool last) override {
+    add(file, held_out_files_[file], piece, first, last);
   }
   void document(size_t file, std::string_view text) override {
-    add(file, holdout_.holds_out(text), text, true);
+    add(file, holdout_.holds_out(text), text, true, true);
   }
+  void hashed(size_t file, uint64_t hash) override { block_.hashes.emplace_back(file, hash); }
   void skip(size_t file, const char* reason) override { block_.skipped.emplace_back(file, reason); }
   void advance(int64_t bytes) override { block_.source_bytes += bytes; }
 
@@ -56,23 +57,34 @@ class EncodingSink final : public DocumentSink {
   }
 
  private:
-  void add(size_t file, bool held_out, std::string_view text, bool last) {
-    EncodedSegment segment{held_out, last, 0};
+  void add(size_t file, bool held_out, std::string_view text, bool first, bool last) {
+    EncodedSegment segment{file, held_out, last, 0};
     block_.text_bytes[held_out ? 1 : 0] += static_cast<int64_t>(text.size());
+    if (first && !text.empty()) put(tokenizer_.begin_of_document(), segment);
     while (!text.empty()) {
       size_t step = text.size() <= kEncodeStep ? text.size() : tokenizer_.cut(text, kEncodeStep);
       if (step == 0) step = text.size();
       ids_.clear();
-      naming(files_[file].path, [&] { tokenizer_.encode(text.substr(0, step), ids_); });
+      naming(files_[file].path, [&] {
+        if (first) {
+          tokenizer_.encode(text.substr(0, step), ids_);
+        } else {
+          tokenizer_.encode_rest(text.substr(0, step), ids_);
+        }
+      });
+      first = false;
       text.remove_prefix(step);
       pack(segment);
     }
-    if (last && tokenizer_.end_of_document() != kNoToken) {
-      ids_.assign(1, tokenizer_.end_of_document());
-      pack(segment);
-    }
+    if (last) put(tokenizer_.end_of_document(), segment);
     block_.segments.push_back(segment);
     if (block_.packed.size() >= kBlockBytes) flush();
+  }
+
+  void put(int32_t id, EncodedSegment& segment) {
+    if (id == kNoToken) return;
+    ids_.assign(1, id);
+    pack(segment);
   }
 
   void pack(EncodedSegment& segment) {
@@ -100,11 +112,11 @@ class VocabularySink final : public DocumentSink {
   VocabularySink(const std::vector<SourceFile>& files, VocabularyBlock& block)
       : files_(files), block_(block) {}
 
-  void text(size_t file, std::string_view piece, bool last) override {
+  void text(size_t file, std::string_view piece, bool /*first*/, bool last) override {
     naming(files_[file].path, [&] { block_.found->characters.add(piece); });
     block_.found->documents += last ? 1 : 0;
   }
-  void document(size_t file, std::string_view text) override { this->text(file, text, true); }
+  void document(size_t file, std::string_view text) override { this->text(file, text, true, true); }
   void skip(size_t /*file*/, const char* /*reason*/) override {}
   void advance(int64_t bytes) override { block_.source_bytes += bytes; }
 
@@ -138,9 +150,10 @@ void encode_documents(const EncodeJob& job, const Tokenizer& tokenizer, DType dt
                       const Holdout& holdout, const std::function<void(EncodedBlock&)>& consume) {
   const std::vector<ReadTask> tasks = make_read_tasks(job.files);
   const std::vector<bool> held_out_files = holdout.choose(job.files);
-  const ReadOptions options{job.json_key, [&](std::string_view text, size_t position) {
-                              return tokenizer.cut(text, position);
-                            }};
+  const ReadOptions options{
+      job.json_key,
+      [&](std::string_view text, size_t position) { return tokenizer.cut(text, position); },
+      /*hash_files=*/true};
   ordered_work<EncodedBlock>(
       static_cast<int64_t>(tasks.size()), job.threads, kBudgetBytes,
       [&](int64_t task, const EncodingSink::Emit& emit) {

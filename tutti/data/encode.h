@@ -31,6 +31,7 @@ class Holdout {
 };
 
 struct EncodedSegment {
+  size_t file = 0;
   bool held_out = false;
   bool ends_document = false;
   int64_t tokens = 0;
@@ -42,6 +43,7 @@ struct EncodedBlock {
   int64_t text_bytes[2] = {0, 0};                       // kept, held out
   int64_t source_bytes = 0;                             // progress, as stored
   std::vector<std::pair<size_t, std::string>> skipped;  // file, reason
+  std::vector<std::pair<size_t, uint64_t>> hashes;      // file, XXH3 of its stored bytes
 };
 
 struct EncodeJob {

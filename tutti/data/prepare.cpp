@@ -48,6 +48,7 @@ struct Part {
   std::unique_ptr<CorpusWriter> writer;
   CorpusSummary summary;
   int64_t text_bytes = 0;
+  std::vector<SourceCount> counts = {};
 };
 
 void check_options(FileSystem& files, const PrepareOptions& options) {
@@ -62,6 +63,9 @@ void check_options(FileSystem& files, const PrepareOptions& options) {
   if (options.holdout_share == 0 && options.split != SplitMethod::automatic) {
     fail(ErrorKind::usage, "split '{}' without a holdout: give a holdout share such as 0.05",
          split_method_name(options.split));
+  }
+  if (!options.notes.empty() && options.notes.size() != options.sources.size()) {
+    fail(ErrorKind::usage, "{} notes for {} sources", options.notes.size(), options.sources.size());
   }
   if (options.threads < 0)
     fail(ErrorKind::usage, "threads is {}; it is 0 or more", options.threads);
@@ -134,8 +138,12 @@ void check_tokenizer_name(const std::string& name) {
 
 // Encodes all sources into parts[0] and, what is held out, parts[1].
 void write_parts(const EncodeJob& job, const Tokenizer& tokenizer, const Holdout& holdout,
-                 std::vector<Part>& parts, Progress& progress, PrepareResult& result) {
+                 std::vector<Part>& parts, Lineage& lineage, Progress& progress,
+                 PrepareResult& result) {
   const DType dtype = token_dtype(tokenizer.vocabulary_size());
+  std::vector<std::vector<SourceCount>*> counts;
+  counts.reserve(parts.size());
+  for (Part& part : parts) counts.push_back(&part.counts);
   encode_documents(job, tokenizer, dtype, holdout, [&](EncodedBlock& block) {
     const char* next = block.packed.data();
     for (const EncodedSegment& segment : block.segments) {
@@ -151,6 +159,7 @@ void write_parts(const EncodeJob& job, const Tokenizer& tokenizer, const Holdout
       --result.files;
       result.source_bytes -= job.files[file].size_bytes;
     }
+    lineage.add(block, counts);
     progress.advance(block.source_bytes);
   });
   for (Part& part : parts) part.summary = part.writer->finish();
@@ -170,21 +179,29 @@ int64_t decoded_bytes(const Corpus& corpus, const Tokenizer& tokenizer, int64_t 
 }
 
 // Copies tokens [first, first + count) of `whole`, ending documents where they end there.
-void copy_tokens(const Corpus& whole, int64_t first, int64_t count, CorpusWriter& writer) {
+// `sources` tells how many documents each source gave, one source after the other.
+void copy_tokens(const Corpus& whole, const std::vector<SourceCount>& sources, int64_t first,
+                 int64_t count, Part& part) {
   const int64_t width = dtype_bytes(whole.dtype());
+  size_t source = 0;
+  int64_t source_end = sources[0].documents;
   for (int64_t d = 0; d < whole.documents(); ++d) {
+    while (d >= source_end) source_end += sources[++source].documents;
     const auto [document_first, document_count] = whole.document_range(d);
     const int64_t begin = std::max(first, document_first);
     const int64_t end = std::min(first + count, document_first + document_count);
     if (begin >= end) continue;
-    writer.append_packed(whole.bin_bytes().data() + begin * width, end - begin);
-    writer.end_document();
+    part.writer->append_packed(whole.bin_bytes().data() + begin * width, end - begin);
+    part.writer->end_document();
+    ++part.counts[source].documents;
+    part.counts[source].tokens += end - begin;
   }
 }
 
 // Divides the whole corpus at `whole_prefix` into two parts by `share`.
 void write_tail_split(FileSystem& files, const std::string& whole_prefix,
-                      const Tokenizer& tokenizer, double share, std::vector<Part>& parts) {
+                      const std::vector<SourceCount>& sources, const Tokenizer& tokenizer,
+                      double share, std::vector<Part>& parts) {
   const Corpus whole(files, whole_prefix);
   const int64_t tokens = whole.tokens();
   const auto kept = static_cast<int64_t>(static_cast<double>(tokens) * (1 - share));
@@ -192,7 +209,7 @@ void write_tail_split(FileSystem& files, const std::string& whole_prefix,
   const int64_t count[2] = {kept, tokens - kept};
   for (size_t i = 0; i < 2; ++i) {
     parts[i].writer = std::make_unique<CorpusWriter>(files, parts[i].prefix, whole.dtype());
-    copy_tokens(whole, first[i], count[i], *parts[i].writer);
+    copy_tokens(whole, sources, first[i], count[i], parts[i]);
     parts[i].text_bytes = decoded_bytes(whole, tokenizer, first[i], count[i]);
     parts[i].summary = parts[i].writer->finish();
   }
@@ -241,11 +258,24 @@ void check_parts(const std::vector<Part>& parts, const PrepareOptions& options,
   }
 }
 
-CorpusMeta describe(const PrepareOptions& options, const PrepareResult& result, const Part& part,
+// What was stated for all sources holds where nothing was stated for one.
+std::vector<SourceNote> notes_of(const PrepareOptions& options) {
+  std::vector<SourceNote> notes = options.notes;
+  notes.resize(options.sources.size());
+  for (SourceNote& note : notes) {
+    if (note.licence.empty()) note.licence = options.licence;
+    if (note.data_class.empty()) note.data_class = options.data_class;
+  }
+  return notes;
+}
+
+CorpusMeta describe(const PrepareOptions& options, const PrepareResult& result,
+                    const Lineage& lineage, const Tokenizer& tokenizer, const Part& part,
                     const char* part_name) {
   CorpusMeta meta;
   meta.created = format_utc(wall_seconds());
   meta.tokenizer = result.tokenizer;
+  meta.tokenizer_hash = tokenizer_hash(tokenizer);
   meta.vocabulary_size = result.vocabulary;
   meta.dtype = dtype_name(token_dtype(result.vocabulary));
   meta.documents = part.summary.documents;
@@ -253,7 +283,7 @@ CorpusMeta describe(const PrepareOptions& options, const PrepareResult& result, 
   meta.bin_bytes = part.summary.bin_bytes;
   meta.bin_xxh3 = part.summary.content_hash;
   meta.text_bytes = part.text_bytes;
-  meta.sources = options.sources;
+  meta.sources = lineage.describe(options.sources, notes_of(options), part.counts);
   meta.files = result.files;
   meta.source_bytes = result.source_bytes;
   meta.part = part_name;
@@ -277,6 +307,7 @@ void remove_old(FileSystem& files, const PrepareOptions& options) {
     // The held-out part of the corpus that is replaced would pass for the new one's.
     paths.insert(paths.end(),
                  {validation.idx, validation.bin, validation.tokenizer, validation.meta});
+    files.remove_tree(tokenizer_folder(validation.tokenizer));
   }
   paths.push_back(corpus_paths(options.prefix).idx);
   for (const std::string& path : paths) {
@@ -286,16 +317,16 @@ void remove_old(FileSystem& files, const PrepareOptions& options) {
 }
 
 void commit(FileSystem& files, const PrepareOptions& options, const Tokenizer& tokenizer,
-            const PrepareResult& result, std::vector<Part>& parts) {
+            const PrepareResult& result, const Lineage& lineage, std::vector<Part>& parts) {
   if (options.overwrite) remove_old(files, options);
   for (size_t i = 0; i < parts.size(); ++i) {
     const char* name = parts.size() == 1 ? "all" : i == 0 ? "training" : "validation";
     const CorpusPaths paths = corpus_paths(parts[i].prefix);
-    write_file_atomic(files, paths.tokenizer, tokenizer_json(tokenizer).dump(1) + "\n");
-    write_file_atomic(files, paths.meta,
-                      corpus_meta_json(describe(options, result, parts[i], name))
-                              .dump(1, ' ', false, Json::error_handler_t::replace) +
-                          "\n");
+    store_tokenizer(files, tokenizer, paths.tokenizer);
+    const CorpusMeta meta = describe(options, result, lineage, tokenizer, parts[i], name);
+    write_file_atomic(
+        files, paths.meta,
+        corpus_meta_json(meta).dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
   for (size_t i = parts.size(); i-- > 0;) parts[i].writer->commit();
 }
@@ -324,10 +355,13 @@ PrepareResult prepare(FileSystem& files, const PrepareOptions& options) {
   check_tokenizer_name(options.tokenizer);
 
   PrepareResult result;
-  const std::vector<SourceFile> sources =
+  std::vector<SourceFile> sources =
       list_sources(files, options.sources, {options.include, options.prefix}, result.skipped);
   result.files = static_cast<int64_t>(sources.size());
-  for (const SourceFile& file : sources) result.source_bytes += file.size_bytes;
+  for (SourceFile& file : sources) {
+    result.source_bytes += file.size_bytes;
+    if (!options.notes.empty()) file.json_key = options.notes[file.source].json_key;
+  }
   const SplitMethod split = choose_split(options, sources, result);
 
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -347,25 +381,37 @@ PrepareResult prepare(FileSystem& files, const PrepareOptions& options) {
     parts.emplace_back();
     parts[1].prefix = validation_prefix(options.prefix);
   }
+  for (Part& part : parts) part.counts.resize(options.sources.size());
+  Lineage lineage(sources);
   if (split == SplitMethod::tail) {
     const TemporaryCorpus whole(files, options.prefix + ".whole");
     std::vector<Part> undivided(1);
+    undivided[0].counts.resize(options.sources.size());
     undivided[0].writer = std::make_unique<CorpusWriter>(files, whole.prefix(), dtype,
                                                          kMaxSequenceTokens, /*durable=*/false);
-    write_parts(job, *tokenizer, Holdout(0, 0), undivided, progress, result);
+    write_parts(job, *tokenizer, Holdout(0, 0), undivided, lineage, progress, result);
     check_parts(undivided, options, result);
     undivided[0].writer->commit();
-    write_tail_split(files, whole.prefix(), *tokenizer, options.holdout_share, parts);
+    write_tail_split(files, whole.prefix(), undivided[0].counts, *tokenizer, options.holdout_share,
+                     parts);
   } else {
     for (Part& part : parts) {
       part.writer = std::make_unique<CorpusWriter>(files, part.prefix, dtype);
     }
-    write_parts(job, *tokenizer, Holdout(options.holdout_share, options.split_seed), parts,
+    write_parts(job, *tokenizer, Holdout(options.holdout_share, options.split_seed), parts, lineage,
                 progress, result);
   }
   check_parts(parts, options, result);
   progress.finish();  // may cancel, and after it nothing does
-  commit(files, options, *tokenizer, result, parts);
+  commit(files, options, *tokenizer, result, lineage, parts);
+  std::vector<SourceCount> counts(options.sources.size());
+  for (const Part& part : parts) {
+    for (size_t i = 0; i < counts.size(); ++i) {
+      counts[i].documents += part.counts[i].documents;
+      counts[i].tokens += part.counts[i].tokens;
+    }
+  }
+  result.sources = lineage.describe(options.sources, notes_of(options), counts);
 
   result.training = {parts[0].prefix, parts[0].summary, parts[0].text_bytes};
   if (parts.size() > 1) {

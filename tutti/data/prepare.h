@@ -35,6 +35,7 @@
 
 #include "tutti/base/file.h"
 #include "tutti/data/corpus_writer.h"
+#include "tutti/data/lineage.h"
 #include "tutti/data/sources.h"
 
 namespace tutti::data {
@@ -45,8 +46,9 @@ const char* split_method_name(SplitMethod method);
 
 struct PrepareOptions {
   std::vector<std::string> sources;
+  std::vector<SourceNote> notes;  // one per source, or none
   std::string prefix;
-  // A name of tokenizer_names(), or a path ending in .json: the stored form of another corpus.
+  // "char", whose vocabulary is made from the sources, or what open_tokenizer() reads.
   std::string tokenizer = "byte";
   std::vector<std::string> include;  // suffixes wanted from folders, see sources.h; empty: all
   std::string json_key = "text";
@@ -80,6 +82,7 @@ struct PrepareResult {
   double seconds = 0;
   double bytes_per_second = 0;  // source_bytes / seconds
   std::vector<Skipped> skipped;
+  std::vector<SourceMeta> sources;  // documents and tokens of both parts together
 };
 
 PrepareResult prepare(FileSystem& files, const PrepareOptions& options);

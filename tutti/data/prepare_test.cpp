@@ -9,8 +9,10 @@
 #include <cstdio>
 #include <set>
 
+#include "tutti/base/hash.h"
 #include "tutti/base/memory_file.h"
 #include "tutti/base/rng.h"
+#include "tutti/data/byte_tokenizer.h"
 #include "tutti/data/corpus.h"
 #include "tutti/data/corpus_meta.h"
 #include "tutti/data/document_reader.h"
@@ -116,7 +118,8 @@ TEST(Prepare, MetaDescribesTheCorpus) {
   EXPECT_EQ(meta.tokens, 5);
   EXPECT_EQ(meta.text_bytes, 4);
   EXPECT_EQ(meta.files, 1);
-  EXPECT_EQ(meta.sources, (std::vector<std::string>{"in"}));
+  ASSERT_EQ(meta.sources.size(), 1U);
+  EXPECT_EQ(meta.sources[0].path, "in");
   EXPECT_EQ(meta.part, "all");
   EXPECT_EQ(meta.licence, "CC0");
   EXPECT_EQ(meta.data_class, "public");
@@ -124,6 +127,63 @@ TEST(Prepare, MetaDescribesTheCorpus) {
   const std::string bin = read_file(files, "out/c.bin");
   EXPECT_EQ(meta.bin_xxh3, hash_hex(hash_bytes(bin.data(), bin.size())));
   EXPECT_EQ(meta.bin_xxh3, result.training.corpus.content_hash);
+}
+
+TEST(Prepare, RecordsWhatEachSourceGave) {
+  MemoryFileSystem files;
+  write_text(files, "a.txt", "first");
+  write_text(files, "in/1", "second");
+  write_text(files, "in/2", std::string("\0binary", 7));
+  write_text(files, "in/3", "third");
+  write_text(files, "lists/b.jsonl", "{\"body\": \"x\"}\n{\"body\": \"yz\"}\n");
+  write_text(files, "lists/sources.yaml",
+             "- {path: b.jsonl, key: body, licence: CC0, data_class: public, weight: 3}\n- /in\n");
+  const SourceList list = load_source_list(files, "lists/sources.yaml");
+  EXPECT_EQ(list.paths, (std::vector<std::string>{"lists/b.jsonl", "/in"}));
+  PrepareOptions options = options_for({"a.txt", "in", "lists/b.jsonl"});
+  options.notes = {{}, {"MIT", "", ""}, list.notes[0]};
+  options.licence = "unknown";
+  const auto hash = [](const std::string& text) { return hash_hex(hash_text(text)); };
+  const auto facts = [&](const std::string& prefix) {
+    std::vector<std::string> lines;
+    for (const SourceMeta& s : load_corpus_meta(files, prefix).sources) {
+      lines.push_back(fmt::format("{} {} {} {} {} {} {}/{}", s.path, s.files, s.bytes, s.documents,
+                                  s.tokens, s.hash, s.licence, s.data_class));
+    }
+    return lines;
+  };
+  const std::vector<std::string> hashes = {hash("first"),
+                                           hash(hash("second") + " 1\n" + hash("third") + " 3\n"),
+                                           hash(read_file(files, "lists/b.jsonl"))};
+  prepare(files, options);
+  EXPECT_EQ(facts("out/c"),
+            (std::vector<std::string>{"a.txt 1 5 1 6 " + hashes[0] + " unknown/",
+                                      "in 2 11 2 13 " + hashes[1] + " MIT/",
+                                      "lists/b.jsonl 1 29 2 5 " + hashes[2] + " CC0/public"}));
+  EXPECT_EQ(load_corpus_meta(files, "out/c").tokenizer_hash, tokenizer_hash(ByteTokenizer()));
+
+  options.holdout_share = 0.5;  // of 24 tokens, "first." and "second" come before the cut
+  options.split = SplitMethod::tail;
+  options.overwrite = true;
+  const PrepareResult result = prepare(files, options);
+  EXPECT_TRUE(contains(facts("out/c")[0], "a.txt 1 5 1 6 "));
+  EXPECT_TRUE(contains(facts("out/c")[1], "in 2 11 1 6 ")) << facts("out/c")[1];
+  EXPECT_TRUE(contains(facts("out/c")[2], "b.jsonl 1 29 0 0 "));
+  EXPECT_TRUE(contains(facts("out/c-validation")[1], "in 2 11 2 7 "));
+  EXPECT_TRUE(contains(facts("out/c-validation")[2], "b.jsonl 1 29 2 5 "));
+  EXPECT_EQ(result.sources[1].tokens, 13);
+}
+
+TEST(Prepare, BadSourceListsNameTheLine) {
+  MemoryFileSystem files;
+  const auto loading = [&](const char* text) {
+    write_text(files, "s.yaml", text);
+    return error_of(ErrorKind::usage, [&] { load_source_list(files, "s.yaml"); });
+  };
+  EXPECT_TRUE(contains(loading("path: a"), "a list of sources"));
+  EXPECT_TRUE(contains(loading("- a\n- {licence: x}"), "s.yaml:2: a source lacks its path"));
+  EXPECT_TRUE(contains(loading("- {path: a, licens: x}"), "did you mean 'licens"));
+  EXPECT_TRUE(contains(loading("- [a]"), "s.yaml:1"));
 }
 
 TEST(Prepare, EveryFormatGivesTheSameDocuments) {
@@ -254,7 +314,8 @@ TEST(Prepare, TasksTileEveryFile) {
   for (int i = 0; i < 9; ++i) lines += "{\"text\": \"" + std::string(i, 'x') + "caf\xc3\xa9\"}\n";
   class Collect final : public DocumentSink {
    public:
-    void text(size_t, std::string_view piece, bool last) override {
+    void text(size_t, std::string_view piece, bool first, bool last) override {
+      EXPECT_EQ(first, out.empty());
       EXPECT_NE(piece.substr(0, 1)[0] & 0xC0, 0x80);
       out += piece;
       if (last) out += "|";
@@ -510,7 +571,7 @@ TEST(Prepare, BadOptionsAreErrors) {
     change(options);
     return error_of(ErrorKind::usage, [&] { prepare(files, options); });
   };
-  EXPECT_TRUE(contains(with([](auto& o) { o.tokenizer = "bpe"; }), "byte, char"));
+  EXPECT_TRUE(contains(with([](auto& o) { o.tokenizer = "word"; }), "byte, char"));
   EXPECT_TRUE(contains(with([](auto& o) { o.holdout_share = 1; }), "holdout share is 1"));
   EXPECT_TRUE(contains(with([](auto& o) { o.holdout_share = -0.1; }), "-0.1"));
   EXPECT_TRUE(contains(with([](auto& o) { o.split = SplitMethod::tail; }), "without a holdout"));

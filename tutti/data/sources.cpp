@@ -23,7 +23,7 @@ std::string_view bare_name(std::string_view name) {
 }
 
 SourceFile describe(const std::string& path, const std::string& name, int64_t size) {
-  SourceFile file{path, name, size, Content::text, Compression::none, false};
+  SourceFile file{path, name, size};
   const std::string_view bare = bare_name(name);
   if (ends_with(name, ".gz")) file.compression = Compression::gzip;
   if (ends_with(name, ".zst")) file.compression = Compression::zstd;
@@ -39,18 +39,18 @@ class Search {
          std::vector<SourceFile>& found)
       : files_(files), options_(options), skipped_(skipped), found_(found) {}
 
-  void source(const std::string& path) {
+  void source(const std::string& path, size_t index) {
+    const size_t first = found_.size();
     if (files_.is_directory(path)) {
       seen_.clear();
       enter(path, "", true);
-      return;
+    } else {
+      const int64_t size = files_.size_bytes(path);
+      if (size == 0) fail(ErrorKind::usage, "'{}' is empty: there is no text to prepare", path);
+      found_.push_back(describe(path, base_name(path), size));
+      found_.back().named_directly = true;
     }
-    const int64_t size = files_.size_bytes(path);
-    if (size == 0) {
-      fail(ErrorKind::usage, "'{}' is empty: there is no text to prepare", path);
-    }
-    found_.push_back(describe(path, base_name(path), size));
-    found_.back().named_directly = true;
+    for (size_t i = first; i < found_.size(); ++i) found_[i].source = index;
   }
 
  private:
@@ -138,7 +138,7 @@ std::vector<SourceFile> list_sources(FileSystem& files, const std::vector<std::s
   if (sources.empty()) fail(ErrorKind::usage, "no source is named; name files or folders of text");
   std::vector<SourceFile> found;
   Search search(files, options, skipped, found);
-  for (const std::string& path : sources) search.source(path);
+  for (size_t i = 0; i < sources.size(); ++i) search.source(sources[i], i);
   if (found.empty()) {
     fail(ErrorKind::usage, "no text file is left in {}{}", join(sources, ", "),
          options.include.empty() ? ""

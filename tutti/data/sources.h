@@ -25,6 +25,8 @@ struct SourceFile {
   Content content = Content::text;
   Compression compression = Compression::none;
   bool named_directly = false;  // trouble with it is an error, not a counted skip
+  size_t source = 0;            // which of the sources it belongs to
+  std::string json_key = {};    // of the text in its JSON lines, where not that of all sources
 };
 
 // Files that were passed over for one reason.

@@ -1,6 +1,8 @@
 #include "tutti/data/tokenizer.h"
 
+#include "tutti/base/check.h"
 #include "tutti/base/error.h"
+#include "tutti/base/hash.h"
 #include "tutti/base/text.h"
 #include "tutti/data/byte_tokenizer.h"
 #include "tutti/data/char_tokenizer.h"
@@ -11,6 +13,7 @@ namespace {
 
 constexpr const char* kFormat = "tutti-tokenizer";
 constexpr int64_t kVersion = 1;
+constexpr std::string_view kSuffix = ".json";
 
 }  // namespace
 
@@ -37,7 +40,15 @@ Json tokenizer_json(const Tokenizer& tokenizer) {
   return value;
 }
 
-std::unique_ptr<Tokenizer> tokenizer_from_json(const Json& value, const std::string& origin) {
+std::string tokenizer_hash(const Tokenizer& tokenizer) {
+  const std::vector<OriginalFile> originals = tokenizer.originals();
+  return hash_hex(hash_text(originals.empty() ? dump_json(tokenizer_json(tokenizer))
+                                              : originals.front().bytes));
+}
+
+std::unique_ptr<Tokenizer> tokenizer_from_json(FileSystem& /*files*/, const Json& value,
+                                               const std::string& path) {
+  const std::string& origin = path;
   const auto format = json_get<std::string>(value, "format", origin);
   if (format != kFormat) {
     fail(ErrorKind::corrupt, "'{}': format is '{}' instead of '{}'", origin, format, kFormat);
@@ -77,7 +88,23 @@ std::unique_ptr<Tokenizer> load_tokenizer(FileSystem& files, const std::string& 
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer_file(FileSystem& files, const std::string& path) {
-  return tokenizer_from_json(parse_json(read_file(files, path), path), path);
+  return tokenizer_from_json(files, parse_json(read_file(files, path), path), path);
+}
+
+std::string tokenizer_folder(const std::string& path) {
+  TUTTI_CHECK(ends_with(path, kSuffix), "a stored tokenizer is named '{}'", path);
+  return path.substr(0, path.size() - kSuffix.size());
+}
+
+void store_tokenizer(FileSystem& files, const Tokenizer& tokenizer, const std::string& path) {
+  const std::string folder = tokenizer_folder(path);
+  files.remove_tree(folder);
+  const std::vector<OriginalFile> originals = tokenizer.originals();
+  if (!originals.empty()) files.create_directories(folder);
+  for (const OriginalFile& file : originals) {
+    write_file_atomic(files, join_path(folder, file.name), file.bytes);
+  }
+  write_file_atomic(files, path, tokenizer_json(tokenizer).dump(1) + "\n");
 }
 
 }  // namespace tutti::data

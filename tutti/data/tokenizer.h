@@ -22,6 +22,11 @@ namespace tutti::data {
 
 inline constexpr int32_t kNoToken = -1;
 
+struct OriginalFile {
+  std::string name;  // without a folder, such as tokenizer.json
+  std::string bytes;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -29,33 +34,51 @@ class Tokenizer {
   virtual std::string name() const = 0;
   virtual int32_t vocabulary_size() const = 0;  // ids are 0 .. vocabulary_size() - 1
   virtual int32_t end_of_document() const = 0;  // kNoToken when there is none
+  // What a document starts with, where that was asked for.
+  virtual int32_t begin_of_document() const { return kNoToken; }
 
-  // Appends the ids of `text` to `out`, without an end of document. Throws usage for text that
-  // the tokenizer cannot represent.
+  // Appends the ids of `text`, the start of a document, to `out`; neither begin nor end of document
+  // is among them. Throws usage for text that the tokenizer cannot represent.
   virtual void encode(std::string_view text, std::vector<int32_t>& out) const = 0;
   std::vector<int32_t> encode(std::string_view text) const;
+  // The same for text that goes on at a cut of its document.
+  virtual void encode_rest(std::string_view text, std::vector<int32_t>& out) const {
+    encode(text, out);
+  }
 
-  // The bytes of `ids`; an end of document is nothing. Throws corrupt for an id outside the
-  // vocabulary. decode(encode(text)) == text.
+  // The bytes of `ids`; begin and end of document are nothing. Throws corrupt for an id outside the
+  // vocabulary. decode(encode(text)) == text, up to what the kind says.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
 
-  // The largest p <= position at which `text` may be cut: encode(text[0, p)) followed by
-  // encode(text[p, ...)) equals encode(text). Monotonic in position.
+  // A p <= position, the largest that the kind can prove from the text around it, at which `text`
+  // may be cut: encode(text[0, p)) followed by encode_rest(text[p, ...)) equals encode(text), and
+  // likewise where `text` is itself a rest. Monotonic in position; 0 when there is no such place.
   virtual size_t cut(std::string_view text, size_t position) const = 0;
 
   // Members that the kind adds to the stored form.
   virtual void describe(Json& object) const = 0;
+  // The files that the tokenizer was read from, unchanged; none for kinds of our own.
+  virtual std::vector<OriginalFile> originals() const { return {}; }
 };
 
 // The names of make_tokenizer and of stored forms: "byte", "char".
 const std::vector<std::string>& tokenizer_names();
 
-Json tokenizer_json(const Tokenizer& tokenizer);
-// Throws corrupt or unsupported naming `origin`, the path the value was read from.
-std::unique_ptr<Tokenizer> tokenizer_from_json(const Json& value, const std::string& origin);
+Json tokenizer_json(const Tokenizer& tokenizer);  // the stored form
+// XXH3 of the first original file, or of the compact stored form: equal means the same ids.
+std::string tokenizer_hash(const Tokenizer& tokenizer);
+// Of the stored form `value`, read from `path`. Throws corrupt or unsupported naming a path.
+std::unique_ptr<Tokenizer> tokenizer_from_json(FileSystem& files, const Json& value,
+                                               const std::string& path);
 
 // Of PREFIX.tokenizer.json, or of any such file.
 std::unique_ptr<Tokenizer> load_tokenizer(FileSystem& files, const std::string& prefix);
 std::unique_ptr<Tokenizer> load_tokenizer_file(FileSystem& files, const std::string& path);
+
+// Writes the stored form to `path` and the originals into tokenizer_folder(path), which is removed
+// when there are none.
+void store_tokenizer(FileSystem& files, const Tokenizer& tokenizer, const std::string& path);
+// Where the originals of the stored form at `path` (which ends in .json) are: `path` without .json.
+std::string tokenizer_folder(const std::string& path);
 
 }  // namespace tutti::data

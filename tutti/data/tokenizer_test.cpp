@@ -96,12 +96,13 @@ TEST(Tokenizer, IsStoredAndLoaded) {
 
 TEST(Tokenizer, StoredDamageIsAnError) {
   const Json good = tokenizer_json(char_tokenizer_of("abc", true));
+  MemoryFileSystem files;
   const auto loading = [&](ErrorKind kind, const char* key, const Json& value) {
     Json changed = good;
     changed[key] = value;
-    return error_of(kind, [&] { tokenizer_from_json(changed, "x.json"); });
+    return error_of(kind, [&] { tokenizer_from_json(files, changed, "x.json"); });
   };
-  EXPECT_TRUE(contains(loading(ErrorKind::unsupported, "name", "bpe"), "'bpe'"));
+  EXPECT_TRUE(contains(loading(ErrorKind::unsupported, "name", "word"), "'word'"));
   EXPECT_TRUE(contains(loading(ErrorKind::unsupported, "version", 2), "version 2"));
   EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "format", "x"), "'x'"));
   EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "vocabulary_size", 9), "is 9"));
@@ -110,7 +111,6 @@ TEST(Tokenizer, StoredDamageIsAnError) {
   EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "characters", {"ab"}), "single"));
   EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "characters", Json::array()), "empty"));
   EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "characters", 3), "characters"));
-  MemoryFileSystem files;
   EXPECT_TRUE(contains(error_of(ErrorKind::not_found, [&] { load_tokenizer(files, "c"); }),
                        "c.tokenizer.json"));
 }
