@@ -137,27 +137,35 @@ struct RopeArgs {
 // = A query heads | K key heads | K value heads. Query head a uses key/value head a / (A/K).
 // out[N, A*D]; lse[B*A*T] f32 = log-sum-exp of the scaled scores, laid out [B, A, T].
 // No T x T matrix is stored. scale 0 means 1/sqrt(D).
-// record "attention_forward": dims (B, T, A, K, D); flops 2*B*A*T*T*D (causal half of 4).
+//
+// Row t of a sequence sees rows starts[t] .. t of it, or 0 .. t without `starts`. Starts do not
+// fall within a sequence, and 0 <= starts[t] <= t: for documents packed one after another, each row
+// has the first row of its document. Tiles that no row sees cost nothing. Work is counted in
+// pairs = sum over all rows of (t - starts[t] + 1/2), which is the sum of len^2 / 2 over documents
+// and B*T*T/2 without `starts`.
+// record "attention_forward": dims (B, T, A, K, D); flops 4*A*D*pairs (causal half of 4*B*A*T*T*D).
 struct AttentionForwardArgs {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
-  Matrix qkv;       // [N, (A+2K)*D] c
-  Matrix out;       // [N, A*D] c
-  Vector lse = {};  // [B*A*T] f32; may be empty when no backward follows
+  Matrix qkv;          // [N, (A+2K)*D] c
+  Matrix out;          // [N, A*D] c
+  Vector lse = {};     // [B*A*T] f32; may be empty when no backward follows
+  Vector starts = {};  // [N] i32, optional
 };
 
 // d_qkv from d_out. delta[B*A*T] f32 is scratch for rowsum(d_out * out).
-// record "attention_backward": dims (B, T, A, K, D); flops 5*B*A*T*T*D (five half products: the
-// recomputed scores are hardware work, not model work; model FLOPs are 4*B*A*T*T*D).
+// record "attention_backward": dims (B, T, A, K, D); flops 10*A*D*pairs (five half products: the
+// recomputed scores are hardware work, not model work; model FLOPs are 8*A*D*pairs).
 struct AttentionBackwardArgs {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
-  Matrix qkv;    // [N, (A+2K)*D] c
-  Matrix out;    // [N, A*D] c
-  Matrix d_out;  // [N, A*D] c
-  Vector lse;    // [B*A*T] f32
-  Vector delta;  // [B*A*T] f32, overwritten
-  Matrix d_qkv;  // [N, (A+2K)*D] c
+  Matrix qkv;          // [N, (A+2K)*D] c
+  Matrix out;          // [N, A*D] c
+  Matrix d_out;        // [N, A*D] c
+  Vector lse;          // [B*A*T] f32
+  Vector delta;        // [B*A*T] f32, overwritten
+  Matrix d_qkv;        // [N, (A+2K)*D] c
+  Vector starts = {};  // [N] i32, optional: those of forward
 };
 
 // Attention of `queries` new tokens per sequence against a cache of keys and values, for
@@ -177,7 +185,8 @@ struct AttentionDecodeArgs {
 
 // out[r] = token_table[tokens[r]] (+ position_table[first_position + r % sequence], or
 // positions[r] where given). out is f32.
-// record "embedding_forward": dims (N, H); bytes: N*H of each table and of out, N tokens.
+// record "embedding_forward": dims (N, H); bytes: N*H of each table and of out, N tokens, and N
+// positions where given.
 struct EmbeddingForwardArgs {
   Vector tokens;               // [N] i32, each in [0, V)
   int64_t sequence = 0;        // T
@@ -188,15 +197,17 @@ struct EmbeddingForwardArgs {
   Matrix out;  // [N, H] f32
 };
 
-// d_token_table[tokens[r]] += d_out[r]; d_position_table[...] += d_out[r]. Deterministic: rows are
-// added in ascending r. beta 0 overwrites the whole tables first.
+// d_token_table[tokens[r]] += d_out[r]; d_position_table[positions[r] or r % sequence] += d_out[r].
+// Deterministic: rows are added in ascending r. beta 0 overwrites the whole tables first.
 // record "embedding_backward": dims (N, H); bytes: N*H of d_out read, and N*H f32 accumulated per
-// table (so twice), N tokens; beta 0 adds one write of each whole table.
+// table (so twice), N tokens, and N positions where given; beta 0 adds one write of each whole
+// table.
 struct EmbeddingBackwardArgs {
   Vector tokens;
   int64_t sequence = 0;
-  Matrix d_out;          // [N, H] f32
-  float token_beta = 1;  // the token table may hold the tied head's gradient already
+  Vector positions = {};  // [N] i32, optional
+  Matrix d_out;           // [N, H] f32
+  float token_beta = 1;   // the token table may hold the tied head's gradient already
   float position_beta = 1;
   Matrix d_token_table;          // [V, H] f32
   Matrix d_position_table = {};  // [context, H] f32, optional

@@ -4,14 +4,15 @@ namespace tutti::model {
 namespace {
 
 // Query and key heads are adjacent columns of qkv, so one call turns both.
-void rotate(engine::Stream& stream, const AttentionLayer& layer, int64_t sequence,
+void rotate(engine::Stream& stream, const AttentionLayer& layer, const BatchShape& shape,
             engine::Matrix qkv, bool inverse) {
   if (!layer.rope_frequency) return;
   stream.ops().rope(stream, {.x = qkv,
                              .heads = layer.heads + layer.kv_heads,
                              .head_dim = layer.head_dim,
-                             .sequence = sequence,
+                             .sequence = shape.tokens,
                              .inverse_frequency = layer.rope_frequency,
+                             .positions = shape.positions,
                              .inverse = inverse});
 }
 
@@ -22,7 +23,7 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
                        AttentionSteps steps) {
   if (steps.qkv) {
     linear_forward(stream, layer.qkv, x, saved.qkv);
-    rotate(stream, layer, shape.tokens, saved.qkv, false);
+    rotate(stream, layer, shape, saved.qkv, false);
   }
   if (steps.core) {
     stream.ops().attention_forward(stream, {.batch = shape.sequences,
@@ -32,7 +33,8 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
                                             .head_dim = layer.head_dim,
                                             .qkv = saved.qkv,
                                             .out = saved.out,
-                                            .lse = saved.lse});
+                                            .lse = saved.lse,
+                                            .starts = shape.starts});
   }
   if (steps.output) linear_forward(stream, layer.output, saved.out, branch);
 }
@@ -51,8 +53,9 @@ void attention_backward_input(engine::Stream& stream, const AttentionLayer& laye
                                            .d_out = work.d_out,
                                            .lse = saved.lse,
                                            .delta = work.delta,
-                                           .d_qkv = work.d_qkv});
-  rotate(stream, layer, shape.tokens, work.d_qkv, true);
+                                           .d_qkv = work.d_qkv,
+                                           .starts = shape.starts});
+  rotate(stream, layer, shape, work.d_qkv, true);
   linear_backward_input(stream, layer.qkv, work.d_qkv, dx);
 }
 

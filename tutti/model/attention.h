@@ -28,9 +28,12 @@ struct AttentionWork {
   engine::Vector delta;  // [B*A*T] f32
 };
 
+// The sizes of a micro-batch, and where documents lie in it when they are packed.
 struct BatchShape {
-  int64_t sequences = 0;  // B
-  int64_t tokens = 0;     // T of each
+  int64_t sequences = 0;          // B
+  int64_t tokens = 0;             // T of each
+  engine::Vector positions = {};  // [N] i32: of each row in its document; empty: in its sequence
+  engine::Vector starts = {};     // [N] i32: as engine::AttentionForwardArgs::starts
   int64_t rows() const { return sequences * tokens; }
 };
 

@@ -125,7 +125,7 @@ void Decoder::run_block(engine::Stream& stream, size_t index, int64_t count, boo
 void Decoder::feed_chunk(engine::Stream& stream, const int32_t* tokens, int64_t count) {
   // The view is read only; ops take their operands without const.
   const engine::Vector ids = engine::vector(const_cast<int32_t*>(tokens), DType::i32, count);
-  embedding_forward(stream, embedding_, ids, count, rows(residual_, count), position_);
+  embedding_forward(stream, embedding_, ids, {count, {}, position_}, rows(residual_, count));
   for (size_t i = 0; i < blocks_.size(); ++i) run_block(stream, i, count, i > 0);
   NormSaved norm;
   norm.residual = rows(residual_, count);

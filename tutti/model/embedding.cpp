@@ -3,20 +3,22 @@
 namespace tutti::model {
 
 void embedding_forward(engine::Stream& stream, const Embedding& layer, engine::Vector tokens,
-                       int64_t sequence, engine::Matrix out, int64_t first_position) {
+                       const RowPositions& rows, engine::Matrix out) {
   stream.ops().embedding_forward(stream, {.tokens = tokens,
-                                          .sequence = sequence,
+                                          .sequence = rows.sequence,
                                           .token_table = layer.token,
                                           .position_table = layer.position,
-                                          .first_position = first_position,
+                                          .positions = rows.positions,
+                                          .first_position = rows.first,
                                           .out = out});
 }
 
 void embedding_backward_weight(engine::Stream& stream, const Embedding& layer,
-                               engine::Vector tokens, int64_t sequence, engine::Matrix d_out,
-                               float token_beta, float position_beta) {
+                               engine::Vector tokens, const RowPositions& rows,
+                               engine::Matrix d_out, float token_beta, float position_beta) {
   stream.ops().embedding_backward(stream, {.tokens = tokens,
-                                           .sequence = sequence,
+                                           .sequence = rows.sequence,
+                                           .positions = rows.positions,
                                            .d_out = d_out,
                                            .token_beta = token_beta,
                                            .position_beta = position_beta,

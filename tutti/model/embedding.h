@@ -12,13 +12,20 @@ struct Embedding {
   engine::Matrix d_position;  // [context, H] f32
 };
 
-// out [N, H] f32; row r is position first_position + r % sequence.
-void embedding_forward(engine::Stream& stream, const Embedding& layer, engine::Vector tokens,
-                       int64_t sequence, engine::Matrix out, int64_t first_position = 0);
+// Where rows are: at positions[r], or at first + r % sequence without positions.
+struct RowPositions {
+  int64_t sequence = 0;
+  engine::Vector positions = {};  // [N] i32, optional
+  int64_t first = 0;
+};
 
-// Adds to (or, with beta 0, overwrites) both tables' gradients.
+// out [N, H] f32.
+void embedding_forward(engine::Stream& stream, const Embedding& layer, engine::Vector tokens,
+                       const RowPositions& rows, engine::Matrix out);
+
+// Adds to (or, with beta 0, overwrites) both tables' gradients. rows.first is 0.
 void embedding_backward_weight(engine::Stream& stream, const Embedding& layer,
-                               engine::Vector tokens, int64_t sequence, engine::Matrix d_out,
-                               float token_beta, float position_beta);
+                               engine::Vector tokens, const RowPositions& rows,
+                               engine::Matrix d_out, float token_beta, float position_beta);
 
 }  // namespace tutti::model

@@ -41,9 +41,16 @@ void Stage::prepare() {
   std::copy(frequency.begin(), frequency.end(), rope_frequency_.as<float>());
 }
 
+BatchShape Stage::shape_of(const MicroBatch& batch) const {
+  BatchShape shape = shape_;
+  shape.positions = batch.positions;
+  shape.starts = batch.starts;
+  return shape;
+}
+
 void Stage::run_forward(engine::Stream& stream, const MicroBatch& batch, bool training) {
   const engine::Matrix input = saved_.front().norm1.residual;
-  embedding_forward(stream, embedding_, batch.tokens, shape_.tokens, input);
+  embedding_forward(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions}, input);
   if (training && dropout_ > 0) {
     stream.ops().dropout(stream, {.x = input,
                                   .probability = dropout_,
@@ -54,7 +61,7 @@ void Stage::run_forward(engine::Stream& stream, const MicroBatch& batch, bool tr
   for (size_t i = 0; i < blocks_.size(); ++i) {
     BlockLayer layer = blocks_[i];
     if (!training) layer.dropout = 0;
-    block_forward(stream, layer, shape_, batch.first_row, previous, saved_[i], work_[i]);
+    block_forward(stream, layer, shape_of(batch), batch.first_row, previous, saved_[i], work_[i]);
     previous = saved_[i].norm2.residual;
   }
   norm_forward(stream, final_norm_, previous, work_.back().branch, final_saved_);
@@ -82,9 +89,9 @@ void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first
                       work_.back().d_branch);
   norm_backward_weight(stream, final_norm_, final_saved_, d_final_, beta);
   for (size_t i = blocks_.size(); i-- > 0;) {
-    block_forward(stream, blocks_[i], shape_, batch.first_row, {}, saved_[i], work_[i],
+    block_forward(stream, blocks_[i], shape_of(batch), batch.first_row, {}, saved_[i], work_[i],
                   restore_[i]);
-    block_backward_input(stream, blocks_[i], shape_, batch.first_row, saved_[i], work_[i]);
+    block_backward_input(stream, blocks_[i], shape_of(batch), batch.first_row, saved_[i], work_[i]);
     block_backward_weight(stream, blocks_[i], saved_[i], work_[i], beta);
   }
   if (dropout_ > 0) {
@@ -94,8 +101,8 @@ void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first
                                   .first_row = batch.first_row});
   }
   // With tied embeddings the token table already holds the head's gradient of this micro-batch.
-  embedding_backward_weight(stream, embedding_, batch.tokens, shape_.tokens, d_residual,
-                            tied_ ? 1 : beta, beta);
+  embedding_backward_weight(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions},
+                            d_residual, tied_ ? 1 : beta, beta);
 }
 
 // Llama 3.1's rule: wavelengths shorter than original_context / high_frequency_factor stay,

@@ -19,6 +19,10 @@ struct MicroBatch {
   engine::Vector tokens;   // [N] i32
   engine::Vector targets;  // [N] i32, < 0 = ignored
   int64_t first_row = 0;   // sample position * T; keys dropout
+  // Packed documents only: of each row, its position in its document, and the first row of its
+  // document within the sequence.
+  engine::Vector positions = {};  // [N] i32
+  engine::Vector starts = {};     // [N] i32
 };
 
 class Stage {
@@ -51,6 +55,7 @@ class Stage {
 
  private:
   void run_forward(engine::Stream& stream, const MicroBatch& batch, bool training);
+  BatchShape shape_of(const MicroBatch& batch) const;
 
   BatchShape shape_;
   bool tied_ = true;

@@ -93,11 +93,17 @@ void start(const Attend& args, const TileOps& ops, int64_t sequence, QueryTile& 
   std::fill_n(tile.row_sum, tile.rows * kSumLanes, 0.0F);
 }
 
+// The starts of a tile's rows, or null.
+const int32_t* starts_of(const Attend& args, int64_t sequence, const QueryTile& tile) {
+  return args.starts == nullptr ? nullptr : args.starts + sequence * args.queries + tile.first;
+}
+
 // Adds the packed keys and values [key, key + keys) to a tile.
 void add_keys(const Attend& args, const TileOps& ops, const Scratch& s, const QueryTile& tile,
-              int64_t key, int64_t keys) {
+              int64_t sequence, int64_t key, int64_t keys) {
   const int64_t position = args.past + tile.first;  // of the tile's first row
-  if (key >= position + tile.rows) return;
+  const int32_t* starts = starts_of(args, sequence, tile);
+  if (key >= position + tile.rows || (starts != nullptr && key + keys <= starts[0])) return;
   const bool diagonal = key == position;
   const int64_t padded = padded_columns(args.head_dim);
   const int64_t per_word = ops.elements_per_word;
@@ -117,7 +123,7 @@ void add_keys(const Attend& args, const TileOps& ops, const Scratch& s, const Qu
   ops.multiply(scores);
 
   SoftmaxTile softmax;
-  softmax.mask = {tile.rows, keys, position - key + 1};
+  softmax.mask = {tile.rows, keys, position - key + 1, starts, key};
   softmax.scores = s.scores;
   softmax.log2_scale = static_cast<float>(static_cast<double>(args.scale) * kLog2E);
   softmax.row_max = tile.row_max;
@@ -181,6 +187,7 @@ void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratc
   const int64_t sequence = index % chunks / tasks.head_chunks / args.kv_heads;
 
   int64_t tiles = 0;
+  int64_t keys_begin = std::numeric_limits<int64_t>::max();
   int64_t keys_end = 0;
   for (int64_t h = 0; h < tasks.heads_per_task; ++h) {
     const int64_t member = head_chunk * tasks.heads_per_task + h;
@@ -192,11 +199,14 @@ void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratc
       tile.head = kv_head * group + member;
       tile.first = first;
       tile.rows = std::min(kTile, args.queries - first);
+      // Starts do not fall, so the first row sees the most.
+      const int32_t* starts = starts_of(args, sequence, tile);
+      keys_begin = std::min<int64_t>(keys_begin, starts == nullptr ? 0 : starts[0]);
       keys_end = std::max(keys_end, args.past + first + tile.rows);
       start(args, ops, sequence, tile);
     }
   }
-  for (int64_t key = 0; key < keys_end; key += kTile) {
+  for (int64_t key = keys_begin / kTile * kTile; key < keys_end; key += kTile) {
     const int64_t keys = std::min(kTile, keys_end - key);
     const int64_t row = sequence * args.key_capacity + key;
     ops.pack_columns(head_rows(args.keys, row, keys, kv_head, args.head_dim), s.spare, s.keys);
@@ -204,7 +214,7 @@ void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratc
     const int64_t ahead = std::min(kTile, keys_end - key - keys);
     prefetch(head_rows(args.keys, row + keys, ahead, kv_head, args.head_dim), args.keys.dtype);
     prefetch(head_rows(args.values, row + keys, ahead, kv_head, args.head_dim), args.values.dtype);
-    for (int64_t i = 0; i < tiles; ++i) add_keys(args, ops, s, s.tiles[i], key, keys);
+    for (int64_t i = 0; i < tiles; ++i) add_keys(args, ops, s, s.tiles[i], sequence, key, keys);
   }
   for (int64_t i = 0; i < tiles; ++i) finish(args, ops, sequence, s.tiles[i]);
 }
@@ -227,6 +237,22 @@ void check_attention_matrix(const char* name, const Matrix& matrix, int64_t rows
   TUTTI_CHECK(matrix.rows == rows && matrix.cols == cols && matrix.dtype == dtype,
               "attention: {} is {} [{}, {}], should be {} [{}, {}]", name, dtype_name(matrix.dtype),
               matrix.rows, matrix.cols, dtype_name(dtype), rows, cols);
+}
+
+double check_attention_starts(const Vector& starts, int64_t batch, int64_t sequence) {
+  if (!starts) return static_cast<double>(batch * sequence * sequence);
+  TUTTI_CHECK(starts.count == batch * sequence, "attention: {} starts for {} rows", starts.count,
+              batch * sequence);
+  const int32_t* start = starts.as<int32_t>();
+  int64_t twice_pairs = 0;
+  for (int64_t row = 0; row < starts.count; ++row) {
+    const int64_t t = row % sequence;
+    TUTTI_CHECK(start[row] >= (t == 0 ? 0 : start[row - 1]) && start[row] <= t,
+                "attention: row {} of a sequence starts at {}, the row before it at {}", t,
+                start[row], t == 0 ? 0 : start[row - 1]);
+    twice_pairs += 2 * (t - start[row]) + 1;
+  }
+  return static_cast<double>(twice_pairs);
 }
 
 void attend(CpuStream& stream, const Attend& args) {
@@ -254,6 +280,7 @@ void cpu_attention_forward(Stream& stream, const AttentionForwardArgs& args) {
   check_attention_matrix("out", args.out, b * t, a * d, args.qkv.dtype);
   TUTTI_CHECK(!args.lse || args.lse.count == b * a * t, "attention: lse has {} elements, not {}",
               args.lse.count, b * a * t);
+  const double twice_pairs = check_attention_starts(args.starts, b, t);
   Attend work;
   work.batch = b;
   work.queries = work.key_capacity = t;
@@ -266,12 +293,13 @@ void cpu_attention_forward(Stream& stream, const AttentionForwardArgs& args) {
   work.values = args.qkv.slice_cols((a + k) * d, k * d);
   work.out = args.out;
   work.lse = args.lse;
+  if (args.starts) work.starts = args.starts.as<int32_t>();
   attend(cpu_stream(stream), work);
   const double bytes = static_cast<double>(args.qkv.bytes() + args.out.bytes()) +
-                       static_cast<double>(args.lse ? args.lse.bytes() : 0);
+                       static_cast<double>(args.lse ? args.lse.bytes() : 0) +
+                       static_cast<double>(args.starts.bytes());
   record(stream, "attention_forward", {b, t, a, k, d},
-         2.0 * static_cast<double>(b * a) * static_cast<double>(t * t) * static_cast<double>(d),
-         bytes, begin);
+         2.0 * static_cast<double>(a * d) * twice_pairs, bytes, begin);
 }
 
 }  // namespace tutti::engine

@@ -9,17 +9,19 @@
 
 namespace tutti::engine {
 
-// Query i of a sequence (its position is past + i) sees keys 0 .. past + i. Rows of sequence b
+// Query i of a sequence (its position is past + i) sees keys 0 .. past + i, or with starts (and no
+// past) starts[i] .. i. Rows of sequence b
 // start at b * queries in q and out, at b * key_capacity in keys and values.
 struct Attend {
   int64_t batch = 0, queries = 0, past = 0, key_capacity = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0;  // not 0
-  Matrix q;         // [B*queries, A*D]
-  Matrix keys;      // [B*key_capacity, K*D]
-  Matrix values;    // [B*key_capacity, K*D]
-  Matrix out;       // [B*queries, A*D]
-  Vector lse = {};  // [B*A*queries], optional
+  float scale = 0;                  // not 0
+  Matrix q;                         // [B*queries, A*D]
+  Matrix keys;                      // [B*key_capacity, K*D]
+  Matrix values;                    // [B*key_capacity, K*D]
+  Matrix out;                       // [B*queries, A*D]
+  Vector lse = {};                  // [B*A*queries], optional
+  const int32_t* starts = nullptr;  // [B*queries], optional
 };
 
 // A row's result depends on its own query and keys only: not on the number of threads, nor on which
@@ -29,6 +31,9 @@ void attend(CpuStream& stream, const Attend& args);
 // scale, or 1/sqrt(D) for 0. Aborts when the shapes of an operation contradict each other.
 float attention_scale(float scale, int64_t head_dim);
 void check_attention_heads(int64_t heads, int64_t kv_heads, int64_t head_dim);
+// Aborts when starts (ops.h) of `batch` sequences of `sequence` rows are impossible. Returns twice
+// the number of pairs: B*T*T without starts.
+double check_attention_starts(const Vector& starts, int64_t batch, int64_t sequence);
 void check_attention_matrix(const char* name, const Matrix& matrix, int64_t rows, int64_t cols,
                             DType dtype);
 

@@ -110,6 +110,18 @@ TileSource tile_of(const Problem& p, const Matrix& matrix, int64_t sequence, int
                    p.args.head_dim);
 }
 
+// The starts of a query tile's rows, or null.
+const int32_t* starts_of(const Problem& p, int64_t sequence, int64_t query_tile) {
+  if (!p.args.starts) return nullptr;
+  return p.args.starts.as<int32_t>() + sequence * p.args.sequence + query_tile * kTile;
+}
+
+// The first key tile that a query tile sees, and all later query tiles: starts do not fall.
+int64_t first_key_tile(const Problem& p, int64_t sequence, int64_t query_tile) {
+  const int32_t* starts = starts_of(p, sequence, query_tile);
+  return starts == nullptr ? 0 : starts[0] / kTile;
+}
+
 void store_tile(const Problem& p, const float* tile, float factor, const TileSource& to,
                 int64_t ld) {
   float factors[kTile];
@@ -194,7 +206,11 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
   };
   if (part.want_queries) std::fill_n(s.d_q, p.group * query_tiles * tile_size, 0.0F);
 
-  for (int64_t first = part.key_begin; first < part.key_end; first += kKeyTiles) {
+  // Without dK and dV to write, keys that no query sees are of no interest.
+  const int64_t key_begin =
+      part.want_keys ? part.key_begin
+                     : std::max(part.key_begin, first_key_tile(p, part.sequence, part.query_begin));
+  for (int64_t first = key_begin; first < part.key_end; first += kKeyTiles) {
     const int64_t last = std::min(part.key_end, first + kKeyTiles);
     for (int64_t j = first; j < last; ++j) {
       load_keys(p, part, j, s.spare, s.key_tiles[j - first]);
@@ -202,6 +218,8 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
     for (int64_t member = 0; member < p.group; ++member) {
       const int64_t head = part.kv_head * p.group + member;
       for (int64_t i = std::max(first, part.query_begin); i < part.query_end; ++i) {
+        const int64_t seen_begin = first_key_tile(p, part.sequence, i);
+        if (seen_begin >= last) break;
         const TileSource q = tile_of(p, p.q, part.sequence, i, head);
         const TileSource d_out = tile_of(p, p.args.d_out, part.sequence, i, head);
         p.ops.pack_rows(q, s.q);
@@ -215,13 +233,14 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
         for (int64_t r = 0; r < q.rows; ++r) {
           log2_lse[r] = static_cast<float>(kLog2E * p.args.lse.as<float>()[row + r]);
         }
-        for (int64_t j = first; j < std::min(last, i + 1); ++j) {
+        for (int64_t j = std::max(first, seen_begin); j < std::min(last, i + 1); ++j) {
           const KeyTile& tile = s.key_tiles[j - first];
           const bool diagonal = i == j;
           multiply_by_keys(p, s.q, tile.keys_by_columns, q.rows, tile.rows, diagonal, s.scores);
           multiply_by_keys(p, s.d_out, tile.values_by_columns, q.rows, tile.rows, diagonal, s.dp);
           GradientTile gradient;
-          gradient.mask = {q.rows, tile.rows, diagonal ? 1 : kTile};
+          gradient.mask = {q.rows, tile.rows, diagonal ? 1 : kTile, starts_of(p, part.sequence, i),
+                           j * kTile};
           gradient.scores = s.scores;
           gradient.dp = s.dp;
           gradient.log2_scale = static_cast<float>(static_cast<double>(p.scale) * kLog2E);
@@ -331,6 +350,7 @@ void cpu_attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   TUTTI_CHECK(args.lse.count == b * a * t && args.delta.count == b * a * t,
               "attention: lse and delta have {} and {} elements, not {}", args.lse.count,
               args.delta.count, b * a * t);
+  const double twice_pairs = check_attention_starts(args.starts, b, t);
   Problem p{args, tile_ops(dtype)};
   p.group = a / k;
   p.blocks = (t + kTile - 1) / kTile;
@@ -347,10 +367,10 @@ void cpu_attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   run(p, cpu_stream(stream));
   const double bytes = static_cast<double>(args.qkv.bytes() + args.out.bytes()) +
                        static_cast<double>(args.d_out.bytes() + args.d_qkv.bytes()) +
-                       static_cast<double>(args.lse.bytes() + args.delta.bytes());
+                       static_cast<double>(args.lse.bytes() + args.delta.bytes()) +
+                       static_cast<double>(args.starts.bytes());
   record(stream, "attention_backward", {b, t, a, k, d},
-         5.0 * static_cast<double>(b * a) * static_cast<double>(t * t) * static_cast<double>(d),
-         bytes, begin);
+         5.0 * static_cast<double>(a * d) * twice_pairs, bytes, begin);
 }
 
 }  // namespace tutti::engine

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "tutti/engine/cpu/attention_tile.h"
@@ -42,9 +43,14 @@ struct Reference {
   std::vector<double> out, lse, d_qkv;
 };
 
+// First row that row t of sequence b sees.
+using Starts = std::function<int64_t(int64_t b, int64_t t)>;
+int64_t from_the_first(int64_t /*b*/, int64_t /*t*/) { return 0; }
+
 // O = softmax(scale Q K^T, causal) V, and the gradient of sum(O * d_out) with respect to Q, K, V.
 Reference reference(const Shape& s, const std::vector<double>& qkv,
-                    const std::vector<double>& d_out, double scale) {
+                    const std::vector<double>& d_out, double scale,
+                    const Starts& start = from_the_first) {
   Reference r;
   r.out.assign(static_cast<size_t>(s.n() * s.a * s.d), 0.0);
   r.lse.assign(static_cast<size_t>(s.b * s.a * s.t), 0.0);
@@ -61,26 +67,29 @@ Reference reference(const Shape& s, const std::vector<double>& qkv,
       for (int64_t i = 0; i < s.t; ++i) {
         std::vector<double> p(static_cast<size_t>(i + 1));
         double largest = -1e300;
-        for (int64_t j = 0; j <= i; ++j) {
+        for (int64_t j = start(b, i); j <= i; ++j) {
           double dot = 0;
           for (int64_t c = 0; c < s.d; ++c) dot += qkv[at(i, a, c)] * qkv[at(j, s.a + kv, c)];
           p[static_cast<size_t>(j)] = scale * dot;
           largest = std::max(largest, scale * dot);
         }
         double sum = 0;
-        for (double& x : p) sum += x = std::exp(x - largest);
+        for (int64_t j = start(b, i); j <= i; ++j) {
+          double& x = p[static_cast<size_t>(j)];
+          sum += x = std::exp(x - largest);
+        }
         for (double& x : p) x /= sum;
         r.lse[static_cast<size_t>((b * s.a + a) * s.t + i)] = largest + std::log(sum);
         double delta = 0;
         for (int64_t c = 0; c < s.d; ++c) {
           double o = 0;
-          for (int64_t j = 0; j <= i; ++j) {
+          for (int64_t j = start(b, i); j <= i; ++j) {
             o += p[static_cast<size_t>(j)] * qkv[at(j, s.a + s.k + kv, c)];
           }
           r.out[out_at(i, c)] = o;
           delta += o * d_out[out_at(i, c)];
         }
-        for (int64_t j = 0; j <= i; ++j) {
+        for (int64_t j = start(b, i); j <= i; ++j) {
           const double pj = p[static_cast<size_t>(j)];
           double dp = 0;
           for (int64_t c = 0; c < s.d; ++c) {
@@ -119,7 +128,8 @@ struct Case {
                                             .scale = scale,
                                             .qkv = qkv,
                                             .out = out,
-                                            .lse = lse});
+                                            .lse = lse,
+                                            .starts = starts_view()});
   }
   void backward(Stream& stream = test_stream()) {
     stream.ops().attention_backward(stream, {.batch = s.b,
@@ -133,17 +143,39 @@ struct Case {
                                              .d_out = d_out,
                                              .lse = lse,
                                              .delta = delta,
-                                             .d_qkv = d_qkv});
+                                             .d_qkv = d_qkv,
+                                             .starts = starts_view()});
   }
   Reference expected() const {
+    const Starts given = [this](int64_t b, int64_t t) {
+      return int64_t{starts[static_cast<size_t>(b * s.t + t)]};
+    };
     return reference(
         s, qkv.values(), d_out.values(),
-        scale > 0 ? static_cast<double>(scale) : 1 / std::sqrt(static_cast<double>(s.d)));
+        scale > 0 ? static_cast<double>(scale) : 1 / std::sqrt(static_cast<double>(s.d)),
+        starts.empty() ? Starts(from_the_first) : given);
+  }
+  // Documents of these lengths, over and over, one after another in every sequence.
+  void pack(const std::vector<int64_t>& lengths) {
+    size_t next = 0;
+    for (int64_t b = 0; b < s.b; ++b) {
+      for (int64_t t = 0; t < s.t;) {
+        const int64_t end = std::min(s.t, t + lengths[next++ % lengths.size()]);
+        const auto first = static_cast<int32_t>(t);
+        for (; t < end; ++t) starts.push_back(first);
+      }
+    }
+  }
+  Vector starts_view() const {
+    if (starts.empty()) return {};
+    return vector(const_cast<int32_t*>(starts.data()), DType::i32,
+                  static_cast<int64_t>(starts.size()));
   }
 
   Shape s;
   TestMatrix qkv, d_out, out, lse, delta, d_qkv;
   float scale = 0;
+  std::vector<int32_t> starts;  // empty: every row sees the first
 };
 
 // ||actual - expected|| / ||expected||.
@@ -190,6 +222,82 @@ TEST(Attention, MatchesReference) {
       });
     }
   });
+}
+
+TEST(Attention, PackedDocumentsMatchReference) {
+  const std::vector<std::vector<int64_t>> packings = {
+      {1}, {2, 1, 3}, {5, 64, 1, 17}, {64}, {63, 66}, {100, 7}, {1, 128, 9}, {3, 180, 40}, {1000}};
+  for_each_dtype([&](DType dtype) {
+    for (const Shape& shape :
+         {Shape{3, 7, 3, 3, 8}, Shape{1, 1, 1, 1, 1}, Shape{2, 131, 4, 2, 24},
+          Shape{1, 67, 2, 1, 80}, Shape{2, 300, 6, 2, 16}, Shape{1, 201, 5, 1, 13}}) {
+      for (const auto& lengths : packings) {
+        SCOPED_TRACE(fmt::format("{} documents of {}", name(shape), fmt::join(lengths, ", ")));
+        Case reference_case(shape, dtype);
+        reference_case.pack(lengths);
+        const Reference want = reference_case.expected();
+        for_each_isa([&] {
+          Case c = reference_case;
+          c.forward();
+          c.backward();
+          expect_close(c.out, want.out, kForwardRoundings);
+          EXPECT_TRUE(close(c.lse, want.lse, 1e-5));
+          expect_close(c.d_qkv, want.d_qkv, kBackwardRoundings);
+          EXPECT_TRUE(c.qkv.outside_untouched() && c.delta.outside_untouched());
+        });
+      }
+    }
+  });
+}
+
+// What other documents hold does not change a bit, however large it is.
+TEST(Attention, OtherDocumentsDoNotMatter) {
+  for_each_isa_and_dtype([](DType dtype) {
+    Case all({1, 300, 2, 1, 16}, dtype);
+    all.pack({100, 70, 130});
+    all.forward();
+    all.backward();
+    Case changed = all;
+    for (int64_t r = 0; r < 300; ++r) {
+      if (r >= 100 && r < 170) continue;
+      for (int64_t c = 0; c < changed.qkv.cols(); ++c)
+        changed.qkv.set(r, c, r < 100 ? -1000 : 1e10);
+    }
+    changed.forward();
+    changed.backward();
+    for (int64_t r = 100; r < 170; ++r) {
+      for (int64_t c = 0; c < all.out.cols(); ++c) {
+        ASSERT_EQ(all.out.at(r, c), changed.out.at(r, c)) << r;
+      }
+      for (int64_t c = 0; c < all.d_qkv.cols(); ++c) {
+        ASSERT_EQ(all.d_qkv.at(r, c), changed.d_qkv.at(r, c)) << r;
+      }
+    }
+  });
+}
+
+// Starts of zero are no starts, to the bit.
+TEST(Attention, OneDocumentIsTheWholeSequence) {
+  for_each_isa_and_dtype([](DType dtype) {
+    Case plain({2, 150, 4, 2, 24}, dtype);
+    Case packed = plain;
+    packed.starts.assign(300, 0);
+    for (Case* c : {&plain, &packed}) {
+      c->forward();
+      c->backward();
+    }
+    EXPECT_TRUE(plain.out.same_bytes(packed.out));
+    EXPECT_TRUE(plain.lse.same_bytes(packed.lse));
+    EXPECT_TRUE(plain.d_qkv.same_bytes(packed.d_qkv));
+  });
+}
+
+TEST(AttentionDeathTest, ImpossibleStartsAbort) {
+  Case c({1, 4, 1, 1, 8}, DType::f32);
+  c.starts = {0, 1, 0, 0};
+  EXPECT_DEATH(c.forward(), "row 2 of a sequence starts at 0, the row before it at 1");
+  c.starts = {0, 2, 2, 2};
+  EXPECT_DEATH(c.backward(), "row 1 of a sequence starts at 2");
 }
 
 TEST(Attention, DeltaIsRowSumOfGradientTimesOutput) {
@@ -316,16 +424,19 @@ TEST(Attention, BitsDoNotDependOnThreadsOrRuns) {
     for (const Shape& shape : {Shape{1, 300, 1, 1, 64}, Shape{1, 200, 5, 1, 16},
                                Shape{2, 260, 4, 2, 24}, Shape{3, 129, 4, 4, 8}}) {
       SCOPED_TRACE(name(shape));
-      Case first(shape, dtype);
-      first.forward(*one);
-      first.backward(*one);
-      for (Stream* stream : {one.get(), &test_stream(), three.get()}) {
-        Case again(shape, dtype);
-        again.forward(*stream);
-        again.backward(*stream);
-        EXPECT_TRUE(again.out.same_bytes(first.out));
-        EXPECT_TRUE(again.lse.same_bytes(first.lse));
-        EXPECT_TRUE(again.d_qkv.same_bytes(first.d_qkv));
+      for (const bool packed : {false, true}) {
+        Case first(shape, dtype);
+        if (packed) first.pack({70, 3, 150});
+        Case again = first;
+        first.forward(*one);
+        first.backward(*one);
+        for (Stream* stream : {one.get(), &test_stream(), three.get()}) {
+          again.forward(*stream);
+          again.backward(*stream);
+          EXPECT_TRUE(again.out.same_bytes(first.out));
+          EXPECT_TRUE(again.lse.same_bytes(first.lse));
+          EXPECT_TRUE(again.d_qkv.same_bytes(first.d_qkv));
+        }
       }
     }
   });
@@ -438,6 +549,23 @@ TEST(Attention, RecordsWhatItDid) {
   EXPECT_EQ(backward.dims, dims);
   EXPECT_EQ(backward.flops, 5.0 * 2 * 4 * 10 * 10 * 8);
   EXPECT_EQ(backward.bytes, 2 * (qkv_bytes + out_bytes + lse_bytes));
+}
+
+TEST(Attention, RecordsTheWorkOfPackedDocuments) {
+  Recorder recorder;
+  const auto stream = make_cpu_stream(2);
+  stream->set_recorder(&recorder);
+  Case c({2, 10, 4, 2, 8}, DType::bf16);
+  c.pack({3, 6, 1, 10});
+  c.forward(*stream);
+  c.backward(*stream);
+  const double squares = 3 * 3 + 6 * 6 + 1 + 10 * 10;
+  EXPECT_EQ(recorder.records()[0].flops, 2.0 * 4 * 8 * squares);
+  EXPECT_EQ(recorder.records()[1].flops, 5.0 * 4 * 8 * squares);
+  const double starts_bytes = 20 * 4;
+  const double bytes = 20 * 8 * 8 * 2 + 20 * 4 * 8 * 2 + 2 * 4 * 10 * 4;
+  EXPECT_EQ(recorder.records()[0].bytes, bytes + starts_bytes);
+  EXPECT_EQ(recorder.records()[1].bytes, 2 * bytes + starts_bytes);
 }
 
 }  // namespace

@@ -173,13 +173,24 @@ HWY_INLINE F32 exp2(F32 x) {
   return hn::Mul(p, hn::BitCast(Tag(), hn::ShiftLeft<23>(exponent)));
 }
 
-HWY_INLINE int64_t row_sees(const TileMask& mask, int64_t row) {
-  return std::clamp<int64_t>(mask.first_row_sees + row, 0, mask.cols);
+HWY_INLINE auto first_lanes(int64_t count) {
+  return hn::FirstN(Tag(), static_cast<size_t>(std::clamp<int64_t>(count, 0, kLanes)));
 }
 
-// Lanes of the block at column c that the row sees.
-HWY_INLINE auto seen_lanes(int64_t sees, int64_t c) {
-  return hn::FirstN(Tag(), static_cast<size_t>(std::clamp<int64_t>(sees - c, 0, kLanes)));
+// Columns [begin, end) of a tile's row; blocks of lanes start at block_begin(), a multiple of
+// kLanes.
+struct SeenColumns {
+  int64_t begin, end;
+  int64_t block_begin() const { return begin / kLanes * kLanes; }
+  // Lanes of the block at column c.
+  HWY_INLINE auto lanes(int64_t c) const {
+    const auto before_end = first_lanes(end - c);
+    return begin <= c ? before_end : hn::AndNot(first_lanes(begin - c), before_end);
+  }
+};
+
+HWY_INLINE SeenColumns seen_columns(const TileMask& mask, int64_t row) {
+  return {mask.hidden(row), mask.seen_end(row)};
 }
 
 void softmax(const SoftmaxTile& tile) {
@@ -187,15 +198,15 @@ void softmax(const SoftmaxTile& tile) {
   for (int64_t r = 0; r < tile.mask.rows; ++r) {
     const float* scores = tile.scores + r * kTile;
     float* p = floats(tile.p) + r * kTile;
-    const int64_t sees = row_sees(tile.mask, r);
-    if (sees == 0) {
+    const SeenColumns seen = seen_columns(tile.mask, r);
+    if (seen.begin >= seen.end) {
       std::fill(p, p + kTile, 0.0F);
       continue;
     }
     F32 largest = set(-infinity);
-    for (int64_t c = 0; c < sees; c += kLanes) {
+    for (int64_t c = seen.block_begin(); c < seen.end; c += kLanes) {
       const F32 s = load(scores + c);
-      largest = hn::Max(largest, hn::IfThenElse(seen_lanes(sees, c), s, largest));
+      largest = hn::Max(largest, hn::IfThenElse(seen.lanes(c), s, largest));
     }
     const float before = tile.row_max[r];
     float* sums = tile.row_sum + r * kSumLanes;
@@ -213,11 +224,12 @@ void softmax(const SoftmaxTile& tile) {
     const F32 shift = set(tile.row_max[r] * tile.log2_scale);
     F32 sum_of_p = load(sums);
     int64_t c = 0;
-    for (; c < sees; c += kLanes) {
-      const F32 x = exp2(hn::MulSub(load(scores + c), log2_scale, shift));
-      const F32 seen = hn::IfThenElseZero(seen_lanes(sees, c), x);
-      sum_of_p = hn::Add(sum_of_p, seen);
-      store(seen, p + c);
+    for (; c < seen.block_begin(); c += kLanes) store(zero(), p + c);
+    for (; c < seen.end; c += kLanes) {
+      const F32 all = exp2(hn::MulSub(load(scores + c), log2_scale, shift));
+      const F32 x = hn::IfThenElseZero(seen.lanes(c), all);
+      sum_of_p = hn::Add(sum_of_p, x);
+      store(x, p + c);
     }
     store(sum_of_p, sums);
     for (; c < kTile; c += kLanes) store(zero(), p + c);
@@ -233,14 +245,18 @@ void gradient(const GradientTile& tile) {
     float* ds = floats(tile.ds_by_columns) + r * kTile;
     const F32 log2_lse = set(tile.log2_lse[r]);
     const F32 delta = set(tile.delta[r]);
-    const int64_t sees = row_sees(tile.mask, r);
+    const SeenColumns seen = seen_columns(tile.mask, r);
     int64_t c = 0;
-    for (; c < sees; c += kLanes) {
-      const auto seen = seen_lanes(sees, c);
+    for (; c < std::min(seen.block_begin(), seen.end); c += kLanes) {
+      store(zero(), p + c);
+      store(zero(), ds + c);
+    }
+    for (; c < seen.end; c += kLanes) {
+      const auto lanes = seen.lanes(c);
       const F32 x = exp2(hn::MulSub(load(scores + c), log2_scale, log2_lse));
       const F32 dx = hn::Mul(x, hn::Sub(load(dp + c), delta));
-      store(hn::IfThenElseZero(seen, x), p + c);
-      store(hn::IfThenElseZero(seen, dx), ds + c);
+      store(hn::IfThenElseZero(lanes, x), p + c);
+      store(hn::IfThenElseZero(lanes, dx), ds + c);
     }
     for (; c < kTile; c += kLanes) {
       store(zero(), p + c);

@@ -14,6 +14,7 @@
 //   bf16 with dot products:              words of two bf16 (attention_tile_bf16.cpp, AVX512-BF16)
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "tutti/base/dtype.h"
@@ -55,11 +56,18 @@ struct TileProduct {
   Skip skip = Skip::nothing;
 };
 
-// Row r sees the first min(cols, first_row_sees + r) keys of the tile (none when that is < 1).
+// Row r sees keys [hidden(r), seen_end(r)) of the tile; none when that is empty.
 struct TileMask {
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t first_row_sees = 0;
+  int64_t first_row_sees = 0;  // keys up to the diagonal in row 0, one more in each further row
+  const int32_t* starts = nullptr;  // [rows], optional: first key of the sequence that a row sees
+  int64_t first_key = 0;            // key of the sequence that is the tile's first
+
+  int64_t hidden(int64_t row) const {
+    return starts == nullptr ? 0 : std::clamp<int64_t>(starts[row] - first_key, 0, cols);
+  }
+  int64_t seen_end(int64_t row) const { return std::clamp<int64_t>(first_row_sees + row, 0, cols); }
 };
 
 // One step of the online softmax (Milakov & Gimelshein 2018): raises the running maxima, rescales

@@ -212,8 +212,9 @@ TUTTI_BF16_DOT_INLINE __m512 exp2(__m512 x) {
   return _mm512_scalef_ps(p, n);
 }
 
-int64_t row_sees(const TileMask& mask, int64_t row) {
-  return std::clamp<int64_t>(mask.first_row_sees + row, 0, mask.cols);
+// Lanes of the register at column `col` that are in columns [begin, end).
+__mmask16 between16(int64_t begin, int64_t end, int64_t col) {
+  return static_cast<__mmask16>(first16(end - col) & ~first16(begin - col));
 }
 
 // Two registers of f32 as 32 bf16: low, then high.
@@ -227,12 +228,13 @@ TUTTI_BF16_DOT void softmax(const SoftmaxTile& tile) {
   for (int64_t r = 0; r < tile.mask.rows; ++r) {
     const float* scores = tile.scores + r * kTile;
     uint32_t* p = tile.p + r * (kTile / 2);
-    const int64_t sees = row_sees(tile.mask, r);
+    const int64_t begin = tile.mask.hidden(r);
+    const int64_t end = tile.mask.seen_end(r);
     __m512 s[kVectors];
     __mmask16 seen[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      seen[v] = first16(sees - v * kLanes);
+      seen[v] = between16(begin, end, v * kLanes);
       s[v] = _mm512_mask_loadu_ps(lowest, seen[v], scores + v * kLanes);
     }
     const __m512 largest = _mm512_max_ps(_mm512_max_ps(s[0], s[1]), _mm512_max_ps(s[2], s[3]));
@@ -274,17 +276,18 @@ TUTTI_BF16_DOT void gradient(const GradientTile& tile) {
       const int64_t r = pair + i;
       // The row behind the last, when their number is odd, sees nothing and reads nothing.
       const bool exists = r < tile.mask.rows;
-      const int64_t sees = exists ? row_sees(tile.mask, r) : 0;
+      const int64_t begin = exists ? tile.mask.hidden(r) : 0;
+      const int64_t end = exists ? tile.mask.seen_end(r) : 0;
       const __m512 log2_lse = _mm512_set1_ps(exists ? tile.log2_lse[r] : 0.0F);
       const __m512 delta = _mm512_set1_ps(exists ? tile.delta[r] : 0.0F);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        const __mmask16 seen = first16(sees - v * kLanes);
+        const __mmask16 seen = between16(begin, end, v * kLanes);
         const int64_t at = r * kTile + v * kLanes;
         const __m512 s = _mm512_maskz_loadu_ps(seen, tile.scores + at);
         const __m512 dp = _mm512_maskz_loadu_ps(seen, tile.dp + at);
         x[i][v] = _mm512_maskz_mov_ps(seen, exp2(_mm512_fmsub_ps(s, log2_scale, log2_lse)));
-        dx[i][v] = _mm512_mul_ps(x[i][v], _mm512_sub_ps(dp, delta));
+        dx[i][v] = _mm512_maskz_mul_ps(seen, x[i][v], _mm512_sub_ps(dp, delta));
       }
       if (exists) {
         uint32_t* by_rows = tile.ds_by_rows + r * (kTile / 2);

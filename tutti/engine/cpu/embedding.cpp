@@ -81,6 +81,28 @@ void forward(const EmbeddingForwardArgs& args, Function function) {
   });
 }
 
+// The row of the position table that row r belongs to.
+int64_t position_of(const EmbeddingBackwardArgs& args, int64_t r) {
+  return args.positions ? args.positions.as<int32_t>()[r] : r % args.sequence;
+}
+
+void check_positions(const EmbeddingBackwardArgs& args) {
+  const int64_t n = args.d_out.rows;
+  const int64_t known = args.d_position_table.rows;
+  if (!args.positions) {
+    TUTTI_CHECK(n == 0 || (args.sequence > 0 && args.sequence <= known),
+                "embedding_backward: sequence {} for {} positions", args.sequence, known);
+    return;
+  }
+  TUTTI_CHECK(args.positions.count == n, "embedding_backward: {} positions for {} rows",
+              args.positions.count, n);
+  for (int64_t r = 0; r < n; ++r) {
+    const int64_t position = position_of(args, r);
+    TUTTI_CHECK(position >= 0 && position < known,
+                "embedding_backward: position {} of row {} is not below {}", position, r, known);
+  }
+}
+
 void clear_columns(const Matrix& table, int64_t first, int64_t last) {
   for (int64_t r = 0; r < table.rows; ++r) {
     std::fill(table.row<float>(r) + first, table.row<float>(r) + last, 0.0F);
@@ -106,10 +128,11 @@ void cpu_embedding_forward(Stream& stream, const EmbeddingForwardArgs& args) {
     forward<float>(args, HWY_DYNAMIC_DISPATCH(gather_f32));
   }
   const int64_t tables = args.position_table ? 2 : 1;
-  record(stream, "embedding_forward", {n, h}, 0,
-         static_cast<double>(tables * n * h * dtype_bytes(args.token_table.dtype) +
-                             args.out.bytes() + args.tokens.bytes()),
-         begin);
+  record(
+      stream, "embedding_forward", {n, h}, 0,
+      static_cast<double>(tables * n * h * dtype_bytes(args.token_table.dtype) + args.out.bytes() +
+                          args.tokens.bytes() + (args.position_table ? args.positions.bytes() : 0)),
+      begin);
 }
 
 void cpu_embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
@@ -119,10 +142,7 @@ void cpu_embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
   TUTTI_CHECK(args.d_token_table.cols == h && (!positions || args.d_position_table.cols == h),
               "embedding_backward: tables of width {} and {} for {}", args.d_token_table.cols,
               args.d_position_table.cols, h);
-  TUTTI_CHECK(
-      !positions || n == 0 || (args.sequence > 0 && args.sequence <= args.d_position_table.rows),
-      "embedding_backward: sequence {} for {} positions", args.sequence,
-      args.d_position_table.rows);
+  if (positions) check_positions(args);
   check_tokens("embedding_backward", args.tokens, n, args.d_token_table.rows);
   constexpr int64_t kGrain = 16;
   const double begin = begin_op(stream);
@@ -135,19 +155,20 @@ void cpu_embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
       const float* x = args.d_out.row<float>(r) + first;
       function(x, args.d_token_table.row<float>(tokens[r]) + first, last - first);
       if (positions) {
-        function(x, args.d_position_table.row<float>(r % args.sequence) + first, last - first);
+        function(x, args.d_position_table.row<float>(position_of(args, r)) + first, last - first);
       }
     }
   });
   const auto table_bytes = [&](const Matrix& table, float beta) {
     return 2 * n * h * int64_t{4} + (beta == 0 ? table.bytes() : 0);
   };
-  record(
-      stream, "embedding_backward", {n, h}, 0,
-      static_cast<double>(args.d_out.bytes() + args.tokens.bytes() +
-                          table_bytes(args.d_token_table, args.token_beta) +
-                          (positions ? table_bytes(args.d_position_table, args.position_beta) : 0)),
-      begin);
+  record(stream, "embedding_backward", {n, h}, 0,
+         static_cast<double>(args.d_out.bytes() + args.tokens.bytes() +
+                             table_bytes(args.d_token_table, args.token_beta) +
+                             (positions ? table_bytes(args.d_position_table, args.position_beta) +
+                                              args.positions.bytes()
+                                        : 0)),
+         begin);
 }
 
 }  // namespace tutti::engine

@@ -75,6 +75,16 @@ TEST(Embedding, BackwardEqualsTheReference) {
                             reference::embedding_backward(positions_of(n, 7, 0), d_out.values(), h,
                                                           before_positions.values()),
                             1e-5));
+          const TestMatrix given = random_tokens(n, kContext, 6);
+          TestMatrix again = before_positions;
+          EmbeddingBackwardArgs moved = args;
+          moved.positions = given;
+          moved.d_position_table = again;
+          test_stream().ops().embedding_backward(test_stream(), moved);
+          EXPECT_TRUE(close(again,
+                            reference::embedding_backward(given.values(), d_out.values(), h,
+                                                          before_positions.values()),
+                            1e-5));
         }
       }
     }
