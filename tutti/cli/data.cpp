@@ -184,6 +184,17 @@ Json to_json(const data::CorpusInspection& corpus) {
                {"checks", std::move(checks)},
                {"ok", corpus.ok}};
   if (corpus.largest_id) json["largest_id"] = *corpus.largest_id;
+  if (corpus.masked_tokens) json["masked_tokens"] = *corpus.masked_tokens;
+  if (corpus.packing) {
+    const data::PackingInspection& packing = *corpus.packing;
+    json["packing"] = {{"sequence", packing.sequence},
+                       {"windows", packing.windows},
+                       {"useful_rows", packing.useful_rows},
+                       {"useful_share", packing.useful_share},
+                       {"attention_share", packing.attention_share},
+                       {"split_documents", packing.split_documents},
+                       {"documents_without_rows", packing.documents_without_rows}};
+  }
   if (corpus.meta) json["meta"] = data::corpus_meta_json(*corpus.meta);
   return json;
 }
@@ -198,6 +209,19 @@ std::string to_text(const data::CorpusInspection& corpus) {
                       count(corpus.documents), count(corpus.shortest_document),
                       count(corpus.longest_document), format_count(corpus.mean_document));
   text += fmt::format("tokens      {}\n", count(corpus.tokens));
+  if (corpus.masked_tokens) {
+    text += fmt::format(
+        "masked      {} tokens, {:.2f}%\n", count(*corpus.masked_tokens),
+        100 * static_cast<double>(*corpus.masked_tokens) / static_cast<double>(corpus.tokens));
+  }
+  if (corpus.packing) {
+    const data::PackingInspection& packing = *corpus.packing;
+    text += fmt::format(
+        "packed      {} windows of {}: {:.2f}% useful, {:.2f}% of the attention of whole "
+        "sequences; {} documents longer than a window\n",
+        count(packing.windows), packing.sequence, 100 * packing.useful_share,
+        100 * packing.attention_share, count(packing.split_documents));
+  }
   text += corpus.tokenizer.empty()
               ? std::string("tokenizer   unknown: no .tokenizer.json beside the corpus\n")
               : fmt::format("tokenizer   {}, vocabulary {}\n", corpus.tokenizer, corpus.vocabulary);
@@ -237,6 +261,10 @@ void add_inspect(CLI::App& data, Action& action) {
   command->add_option("--first", arguments->options.sample_first, "Token the sample starts at")
       ->capture_default_str()
       ->check(at_least(0));
+  command
+      ->add_option("--sequence", arguments->options.sequence,
+                   "Show how documents pack into windows of so many tokens")
+      ->check(at_least(1));
   command->add_flag("--quick", arguments->quick, "Do not read all of PREFIX.bin");
   add_json_option(*command, arguments->json);
   command->footer(

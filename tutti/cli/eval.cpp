@@ -23,14 +23,16 @@ struct EvalArguments {
 int run_eval(const EvalArguments& arguments) {
   FileSystem& files = posix_file_system();
   const train::LoadedRun run = train::load_run(files, arguments.run, arguments.best);
-  const std::string prefix = arguments.data.empty() ? run.recipe.data.validation : arguments.data;
-  if (prefix.empty()) {
+  const spec::CorpusBlend blend =
+      arguments.data.empty() ? run.recipe.data.validation : spec::CorpusBlend(arguments.data);
+  if (blend.empty()) {
     fail(ErrorKind::usage, "'{}' was trained without a validation set; give one: --data PREFIX",
          arguments.run);
   }
+  const std::string prefix = spec::blend_text(blend);
   ProgressBar progress("evaluate", "micro-batches");
   const train::RunEvaluation result = train::evaluate_run(
-      files, run, prefix, [&](int64_t done, int64_t total) { progress.update(done, total); });
+      files, run, blend, [&](int64_t done, int64_t total) { progress.update(done, total); });
   progress.finish();
   const double perplexity = std::exp(result.loss);
   const double rate = static_cast<double>(result.tokens) / result.seconds;

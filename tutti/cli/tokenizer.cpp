@@ -1,6 +1,7 @@
 #include "tutti/cli/tokenizer.h"
 
 #include "tutti/base/error.h"
+#include "tutti/base/json.h"
 #include "tutti/data/corpus_format.h"
 
 namespace tutti::cli {
@@ -8,6 +9,34 @@ namespace {
 
 std::string kept_path(const std::string& run_folder) {
   return join_path(run_folder, "tokenizer.json");
+}
+
+// The tokenizer beside the training corpus.
+std::string corpus_path(const spec::Recipe& recipe) {
+  if (recipe.data.train.empty()) return "";
+  return data::corpus_paths(recipe.data.train.corpora.front().prefix).tokenizer;
+}
+
+// Corpora of a blend that say what their ids mean must mean the same.
+void check_same_tokenizers(FileSystem& files, const spec::Recipe& recipe) {
+  std::string first;
+  Json meaning;
+  for (const spec::CorpusBlend* blend : {&recipe.data.train, &recipe.data.validation}) {
+    for (const spec::CorpusShare& share : blend->corpora) {
+      const std::string path = data::corpus_paths(share.prefix).tokenizer;
+      if (!files.exists(path)) continue;
+      const Json found = parse_json(read_file(files, path), path);
+      if (first.empty()) {
+        first = path;
+        meaning = found;
+      } else if (found != meaning) {
+        fail(ErrorKind::usage,
+             "data: '{}' and '{}' differ: the corpora of a run share one tokenizer; prepare them "
+             "with the same --tokenizer, such as the first one's file",
+             first, path);
+      }
+    }
+  }
 }
 
 void check_vocabulary(const data::Tokenizer& tokenizer, const spec::Recipe& recipe,
@@ -23,8 +52,9 @@ void check_vocabulary(const data::Tokenizer& tokenizer, const spec::Recipe& reci
 }  // namespace
 
 void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::string& run_folder) {
-  const std::string source = data::corpus_paths(recipe.data.train).tokenizer;
-  if (!files.exists(source)) return;
+  check_same_tokenizers(files, recipe);
+  const std::string source = corpus_path(recipe);
+  if (source.empty() || !files.exists(source)) return;
   check_vocabulary(*data::load_tokenizer_file(files, source), recipe, source);
   files.create_directories(run_folder);
   write_file_atomic(files, kept_path(run_folder), read_file(files, source));
@@ -32,9 +62,8 @@ void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::st
 
 std::unique_ptr<data::Tokenizer> find_tokenizer(FileSystem& files, const spec::Recipe& recipe,
                                                 const std::string& run_folder) {
-  for (const std::string& path :
-       {kept_path(run_folder), data::corpus_paths(recipe.data.train).tokenizer}) {
-    if (!files.exists(path)) continue;
+  for (const std::string& path : {kept_path(run_folder), corpus_path(recipe)}) {
+    if (path.empty() || !files.exists(path)) continue;
     auto tokenizer = data::load_tokenizer_file(files, path);
     check_vocabulary(*tokenizer, recipe, path);
     return tokenizer;
@@ -42,7 +71,7 @@ std::unique_ptr<data::Tokenizer> find_tokenizer(FileSystem& files, const spec::R
   fail(ErrorKind::not_found,
        "the run in '{}' has no tokenizer: neither '{}' nor '{}' exists; its corpus was made "
        "without one",
-       run_folder, kept_path(run_folder), data::corpus_paths(recipe.data.train).tokenizer);
+       run_folder, kept_path(run_folder), corpus_path(recipe));
 }
 
 }  // namespace tutti::cli

@@ -33,7 +33,8 @@ std::optional<DType> index_dtype(uint8_t code) {
 }
 
 CorpusPaths corpus_paths(const std::string& prefix) {
-  return {prefix + ".bin", prefix + ".idx", prefix + ".tokenizer.json", prefix + ".meta.json"};
+  return {prefix + ".bin", prefix + ".idx", prefix + ".tokenizer.json", prefix + ".meta.json",
+          prefix + ".mask"};
 }
 
 std::string validation_prefix(const std::string& prefix) { return prefix + "-validation"; }

@@ -6,6 +6,7 @@
 //   PREFIX.idx              where sequences and documents are in it, as below
 //   PREFIX.tokenizer.json   what the ids mean (tokenizer.h); absent in corpora made elsewhere
 //   PREFIX.meta.json        where the text came from (corpus_meta.h); absent likewise
+//   PREFIX.mask             which tokens are not trained on (loss_mask.h); absent: none
 //
 // PREFIX.idx, S sequences in D - 1 documents:
 //
@@ -50,7 +51,7 @@ uint8_t index_dtype_code(DType type);            // aborts for types the format 
 std::optional<DType> index_dtype(uint8_t code);  // nothing when the code is unknown
 
 struct CorpusPaths {
-  std::string bin, idx, tokenizer, meta;
+  std::string bin, idx, tokenizer, meta, mask;
 };
 CorpusPaths corpus_paths(const std::string& prefix);
 

@@ -7,6 +7,8 @@
 #include "tutti/base/hash.h"
 #include "tutti/data/corpus.h"
 #include "tutti/data/corpus_format.h"
+#include "tutti/data/loss_mask.h"
+#include "tutti/data/packing.h"
 #include "tutti/data/tokenizer.h"
 
 namespace tutti::data {
@@ -79,6 +81,35 @@ void inspect_meta(FileSystem& files, CorpusInspection& out) {
   }
 }
 
+void inspect_mask(FileSystem& files, const Corpus& corpus, CorpusInspection& out) {
+  try {
+    const auto mask = open_loss_mask(files, corpus);
+    if (!mask) return;
+    out.masked_tokens = mask->masked_tokens();
+    add_check(out, "mask", true, "The loss mask belongs to the corpus and its checksum holds.");
+  } catch (const Error& error) {
+    add_check(out, "mask", false, error.what());
+  }
+}
+
+PackingInspection inspect_packing(const Corpus& corpus, int64_t sequence) {
+  const PackedWindows packed(
+      corpus.documents(), [&](int64_t d) { return corpus.document_range(d).count; }, sequence);
+  PackingInspection out;
+  out.sequence = sequence;
+  out.windows = packed.windows();
+  out.useful_rows = packed.useful_rows();
+  out.useful_share = packed.useful_share();
+  if (packed.windows() > 0) {
+    out.attention_share = static_cast<double>(packed.squared_rows()) /
+                          (static_cast<double>(packed.windows()) * static_cast<double>(sequence) *
+                           static_cast<double>(sequence));
+  }
+  out.split_documents = packed.split_documents();
+  out.documents_without_rows = packed.documents_without_rows();
+  return out;
+}
+
 void verify_content(const Corpus& corpus, CorpusInspection& out) {
   constexpr int64_t kStep = int64_t{1} << 18;
   std::vector<int32_t> ids(static_cast<size_t>(std::min(kStep, corpus.tokens())));
@@ -128,6 +159,8 @@ CorpusInspection inspect_corpus(FileSystem& files, const std::string& prefix,
       fmt::format("{} sequences in {} documents cover all of .bin.", out.sequences, out.documents));
   const auto tokenizer = inspect_tokenizer(files, out);
   inspect_meta(files, out);
+  inspect_mask(files, corpus, out);
+  if (options.sequence > 0) out.packing = inspect_packing(corpus, options.sequence);
   if (options.verify) {
     try {
       verify_content(corpus, out);

@@ -15,6 +15,7 @@ namespace tutti::data {
 struct InspectOptions {
   int64_t sample_tokens = 400;  // of the sample text
   int64_t sample_first = 0;     // token it starts at
+  int64_t sequence = 0;         // show how documents pack into windows of so many rows; 0: do not
   bool verify = true;           // read all of .bin: content hash, ids below the vocabulary
 };
 
@@ -22,6 +23,17 @@ struct CorpusCheck {
   std::string name;
   bool ok = true;
   std::string detail;  // one sentence
+};
+
+// How data.packing: documents would use the corpus.
+struct PackingInspection {
+  int64_t sequence = 0;  // T
+  int64_t windows = 0;
+  int64_t useful_rows = 0;
+  double useful_share = 1;     // of windows * T
+  double attention_share = 0;  // sum of len^2 over windows * T^2: the work of whole sequences saved
+  int64_t split_documents = 0;         // longer than a window
+  int64_t documents_without_rows = 0;  // shorter than two tokens
 };
 
 struct CorpusInspection {
@@ -36,6 +48,8 @@ struct CorpusInspection {
   int32_t vocabulary = 0;             // 0 likewise
   int32_t end_of_document = -1;       // -1: none
   std::optional<CorpusMeta> meta;
+  std::optional<int64_t> masked_tokens;  // with a loss mask
+  std::optional<PackingInspection> packing;
   std::vector<int32_t> sample_ids;
   std::string sample_text;  // decoded; empty without a tokenizer
   std::vector<CorpusCheck> checks;

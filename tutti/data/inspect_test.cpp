@@ -2,6 +2,7 @@
 
 #include "tutti/base/memory_file.h"
 #include "tutti/data/corpus_format.h"
+#include "tutti/data/loss_mask.h"
 #include "tutti/data/prepare.h"
 #include "tutti/data/test_support.h"
 
@@ -78,6 +79,26 @@ TEST_F(InspectTest, CorporaMadeElsewhereAreFine) {
   EXPECT_TRUE(
       contains(error_of(ErrorKind::corrupt, [&] { inspect_corpus(files_, "d"); }), "truncated"));
   error_of(ErrorKind::usage, [&] { inspect_corpus(files_, "c", {.sample_first = 18}); });
+}
+
+TEST(InspectPacking, ShowsWindowsAndMask) {
+  MemoryFileSystem files;
+  write_corpus(files, "c", {{1, 2, 3, 4, 5, 6, 7}, {1}, {1, 2, 3}, {1, 2, 3, 4}});
+  CorpusInspection corpus = inspect_corpus(files, "c", {.sequence = 6});
+  ASSERT_TRUE(corpus.packing);
+  EXPECT_EQ(corpus.packing->windows, 2);
+  EXPECT_EQ(corpus.packing->useful_rows, 6 + 2 + 3);
+  EXPECT_DOUBLE_EQ(corpus.packing->useful_share, 11.0 / 12);
+  EXPECT_DOUBLE_EQ(corpus.packing->attention_share, (36.0 + 4 + 9) / 72);
+  EXPECT_EQ(corpus.packing->documents_without_rows, 1);
+  EXPECT_FALSE(corpus.masked_tokens);
+  write_text(files, "c.mask", loss_mask_bytes({3, 1, 0, 2}, 15));
+  corpus = inspect_corpus(files, "c");
+  EXPECT_FALSE(corpus.packing);
+  EXPECT_EQ(corpus.masked_tokens, 6);
+  EXPECT_TRUE(corpus.ok);
+  write_text(files, "c.mask", "TUTMASK");
+  EXPECT_FALSE(inspect_corpus(files, "c").ok);
 }
 
 }  // namespace

@@ -10,76 +10,67 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
-#include "tutti/base/error.h"
-#include "tutti/data/corpus_format.h"
 
 namespace tutti::data {
 namespace {
 
 // What a micro-batch reads; `k` counts micro-batches from the start of the run or the set.
 struct Source {
-  std::shared_ptr<const Corpus> corpus;
+  std::shared_ptr<const Dataset> dataset;
   int64_t rows = 1;
-  int64_t sequence = 1;
-  int64_t vocabulary = 0;
   bool training = true;
-  SamplePlan plan;                            // training
   int64_t global_batch = 0, slice_first = 0;  // training
-  int64_t targets = 0;                        // evaluation
+  int64_t max_samples = 0;                    // evaluation
   int64_t batches_per_pass = 1;
 };
 
 struct Slot {
-  std::vector<int32_t> tokens, targets;
+  std::vector<int32_t> tokens, targets, positions, starts;
   Batch batch;
 };
 
-void read_checked(const Source& source, int64_t first, int64_t count, int32_t* out) {
-  source.corpus->read(first, count, out);
-  if (source.vocabulary == 0) return;
-  const auto limit = static_cast<uint32_t>(source.vocabulary);
-  uint32_t largest = 0;  // negative ids become large
-  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, static_cast<uint32_t>(out[i]));
-  if (largest < limit) return;
-  int64_t at = 0;
-  while (static_cast<uint32_t>(out[at]) < limit) ++at;
-  fail(ErrorKind::corrupt, "'{}': token {} has the id {}, outside the vocabulary of {}",
-       corpus_paths(source.corpus->prefix()).bin, first + at, out[at], source.vocabulary);
+void allocate(const Source& source, Slot& slot) {
+  const auto size = static_cast<size_t>(source.rows * source.dataset->sequence());
+  slot.tokens.resize(size);
+  slot.targets.resize(size);
+  slot.batch.tokens = slot.tokens.data();
+  slot.batch.targets = slot.targets.data();
+  slot.batch.rows = source.rows;
+  slot.batch.sequence = source.dataset->sequence();
+  if (!source.dataset->packed()) return;
+  slot.positions.resize(size);
+  slot.starts.resize(size);
+  slot.batch.positions = slot.positions.data();
+  slot.batch.starts = slot.starts.data();
 }
 
-// Fills one row from tokens [first, first + count] of the stream; what is beyond count is padding.
-void fill_row(const Source& source, int64_t first, int64_t count, std::vector<int32_t>& scratch,
-              int32_t* tokens, int32_t* targets) {
-  if (count > 0) {
-    scratch.resize(static_cast<size_t>(source.sequence + 1));
-    read_checked(source, first, count + 1, scratch.data());
-    std::copy_n(scratch.data(), count, tokens);
-    std::copy_n(scratch.data() + 1, count, targets);
+SampleRows rows_of(Slot& slot, int64_t first) {
+  SampleRows rows{slot.tokens.data() + first, slot.targets.data() + first};
+  if (!slot.starts.empty()) {
+    rows.positions = slot.positions.data() + first;
+    rows.starts = slot.starts.data() + first;
   }
-  std::fill(tokens + count, tokens + source.sequence, 0);
-  std::fill(targets + count, targets + source.sequence, kIgnoredTarget);
+  return rows;
 }
 
-void fill_slot(const Source& source, int64_t k, std::vector<int32_t>& scratch, Slot& slot) {
+void fill_slot(const Source& source, int64_t k, Slot& slot) {
+  const Dataset& dataset = *source.dataset;
   Batch& batch = slot.batch;
-  const int64_t T = source.sequence;
   const int64_t pass = k / source.batches_per_pass;
   const int64_t within = k % source.batches_per_pass;
-  batch.valid_targets = 0;
+  batch.facts = {};
   if (source.training) {
     batch.first_sample = pass * source.global_batch + source.slice_first + within * source.rows;
-    batch.epoch = batch.first_sample / source.plan.windows_per_epoch();
+    batch.epoch = dataset.epoch(batch.first_sample);
   } else {
     batch.first_sample = within * source.rows;
     batch.epoch = pass;
   }
   for (int64_t row = 0; row < source.rows; ++row) {
     const int64_t sample = batch.first_sample + row;
-    const int64_t first = source.training ? source.plan.window_of(sample).first : sample * T;
-    const int64_t count = source.training ? T : std::clamp<int64_t>(source.targets - first, 0, T);
-    fill_row(source, first, count, scratch, slot.tokens.data() + row * T,
-             slot.targets.data() + row * T);
-    batch.valid_targets += count;
+    const SampleRows rows = rows_of(slot, row * dataset.sequence());
+    batch.facts += source.training ? dataset.training_sample(sample, rows)
+                                   : dataset.evaluation_sample(sample, source.max_samples, rows);
   }
 }
 
@@ -103,12 +94,7 @@ struct Loader::State {
   State(Source s, int slot_count, int64_t start) : source(std::move(s)) {
     TUTTI_CHECK(slot_count >= 2, "a loader has {} slots; at least 2 are needed", slot_count);
     slots.resize(static_cast<size_t>(slot_count));
-    const auto size = static_cast<size_t>(source.rows * source.sequence);
-    for (Slot& slot : slots) {
-      slot.tokens.resize(size);
-      slot.targets.resize(size);
-      slot.batch = {slot.tokens.data(), slot.targets.data(), source.rows, source.sequence};
-    }
+    for (Slot& slot : slots) allocate(source, slot);
     filled = taken = start;
     thread = std::thread([this] { run(); });
   }
@@ -127,7 +113,6 @@ struct Loader::State {
   }
 
   void run() {
-    std::vector<int32_t> scratch;
     std::unique_lock lock(mutex);
     for (;;) {
       taken_changed.wait(lock, [this] { return stop || has_room(); });
@@ -138,7 +123,7 @@ struct Loader::State {
       lock.unlock();
       std::exception_ptr caught;
       try {
-        fill_slot(source, k, scratch, slot);
+        fill_slot(source, k, slot);
       } catch (...) {
         caught = std::current_exception();
       }
@@ -154,13 +139,9 @@ struct Loader::State {
   }
 };
 
-Loader::Loader(std::shared_ptr<const Corpus> corpus, const SamplePlan& plan,
-               const TrainLoaderOptions& options) {
+Loader::Loader(std::shared_ptr<const Dataset> dataset, const TrainLoaderOptions& options) {
   Source source;
   source.rows = options.rows;
-  source.sequence = plan.sequence;
-  source.vocabulary = options.vocabulary;
-  source.plan = plan;
   source.global_batch = options.global_batch > 0 ? options.global_batch : options.rows;
   source.slice_first = options.slice_first;
   const int64_t count = options.slice_count > 0 ? options.slice_count : source.global_batch;
@@ -169,32 +150,22 @@ Loader::Loader(std::shared_ptr<const Corpus> corpus, const SamplePlan& plan,
   TUTTI_CHECK(options.slice_first >= 0 && options.slice_first + count <= source.global_batch,
               "samples [{}, +{}) are not inside the global batch of {}", options.slice_first, count,
               source.global_batch);
-  TUTTI_CHECK(plan.tokens <= corpus->tokens(), "the sample plan has {} tokens, the corpus {}",
-              plan.tokens, corpus->tokens());
-  TUTTI_CHECK(plan.windows_per_epoch() > 0, "the sample plan has no window");
-  source.corpus = std::move(corpus);
+  dataset->check_trainable();
+  source.dataset = std::move(dataset);
   source.batches_per_pass = count / options.rows;
   const int64_t start = options.start_step * source.batches_per_pass;
   state_ = std::make_unique<State>(std::move(source), options.slots, start);
 }
 
-Loader::Loader(std::shared_ptr<const Corpus> corpus, const EvalLoaderOptions& options) {
+Loader::Loader(std::shared_ptr<const Dataset> dataset, const EvalLoaderOptions& options) {
   Source source;
   source.training = false;
   source.rows = options.rows;
-  source.sequence = options.sequence;
-  source.vocabulary = options.vocabulary;
-  TUTTI_CHECK(options.rows > 0 && options.sequence > 0, "evaluation of {} rows of {} tokens",
-              options.rows, options.sequence);
-  source.targets = corpus->tokens() - 1;
-  if (options.max_tokens > 0) source.targets = std::min(source.targets, options.max_tokens);
-  if (source.targets < 1) {
-    fail(ErrorKind::usage, "corpus '{}' has {} token: at least 2 are needed to evaluate on it",
-         corpus->prefix(), corpus->tokens());
-  }
-  const int64_t windows = (source.targets + options.sequence - 1) / options.sequence;
-  source.batches_per_pass = (windows + options.rows - 1) / options.rows;
-  source.corpus = std::move(corpus);
+  source.max_samples = options.max_samples;
+  TUTTI_CHECK(options.rows > 0, "evaluation of {} rows", options.rows);
+  const int64_t samples = dataset->evaluation_samples(options.max_samples);
+  source.batches_per_pass = (samples + options.rows - 1) / options.rows;
+  source.dataset = std::move(dataset);
   state_ = std::make_unique<State>(std::move(source), options.slots, 0);
 }
 

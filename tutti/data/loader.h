@@ -2,13 +2,12 @@
 //
 //   Loader loader = ...; const Batch& batch = loader.next();   // valid until the next next()
 //
-// Legend: B rows of a micro-batch, T tokens of a row.
-// Training: row b of a micro-batch is one sample of SamplePlan. Step s of the whole run takes
-// samples [s G, (s + 1) G); this loader delivers the slice [first, first + count) of each step in
-// micro-batches of B, so data-parallel ranks read disjoint slices of the same order.
-// Evaluation: the windows [w T, w T + T) in order over the whole corpus; each of its
-// tokens - 1 targets appears exactly once. The rest of the last window, and of the last
-// micro-batch, is token 0 with target kIgnoredTarget. After the last micro-batch it starts over.
+// Legend: B rows of a micro-batch (samples), T tokens of a sample.
+// Training: row b of a micro-batch is one sample of the Dataset's order. Step s of the whole run
+// takes samples [s G, (s + 1) G); this loader delivers the slice [first, first + count) of each
+// step in micro-batches of B, so data-parallel ranks read disjoint slices of the same order.
+// Evaluation: the Dataset's evaluation samples in order; what is left of the last micro-batch is
+// padding. After the last micro-batch it starts over.
 //
 // One thread owns a loader. Errors of the background thread are thrown by next(); the destructor
 // joins without waiting for slots to be consumed.
@@ -17,20 +16,19 @@
 #include <cstdint>
 #include <memory>
 
-#include "tutti/data/corpus.h"
-#include "tutti/data/sampler.h"
+#include "tutti/data/dataset.h"
 
 namespace tutti::data {
 
-inline constexpr int32_t kIgnoredTarget = -1;
-
 struct Batch {
-  const int32_t* tokens = nullptr;   // [B, T]
-  const int32_t* targets = nullptr;  // [B, T]: targets[b, t] is the token after tokens[b, t]
-  int64_t rows = 0;                  // B
-  int64_t sequence = 0;              // T
-  int64_t valid_targets = 0;         // targets that are not kIgnoredTarget
-  // Training: global index of row 0's sample, and its epoch. Evaluation: index of row 0's window.
+  const int32_t* tokens = nullptr;     // [B, T]
+  const int32_t* targets = nullptr;    // [B, T]: the next token, or kIgnoredTarget
+  const int32_t* positions = nullptr;  // [B, T] when packed, else null: SampleRows
+  const int32_t* starts = nullptr;     // likewise
+  int64_t rows = 0;                    // B
+  int64_t sequence = 0;                // T
+  SampleFacts facts;                   // sums over the samples
+  // Training: global index of row 0's sample, and its epoch. Evaluation: its number in the set.
   int64_t first_sample = 0;
   int64_t epoch = 0;
 };
@@ -41,23 +39,19 @@ struct TrainLoaderOptions {
   int64_t slice_first = 0;   // this rank's samples of a step
   int64_t slice_count = 0;   // 0: global_batch; a multiple of `rows`
   int64_t start_step = 0;    // the step whose slice comes first
-  int64_t vocabulary = 0;    // ids must be below it (else corrupt); 0: unchecked
   int slots = 3;             // micro-batches in flight, at least 2
 };
 
 struct EvalLoaderOptions {
   int64_t rows = 1;
-  int64_t sequence = 0;    // T
-  int64_t max_tokens = 0;  // evaluate the first so many targets only; 0: all
-  int64_t vocabulary = 0;
+  int64_t max_samples = 0;  // evaluate the first so many samples only; 0: all
   int slots = 3;
 };
 
 class Loader {
  public:
-  Loader(std::shared_ptr<const Corpus> corpus, const SamplePlan& plan,
-         const TrainLoaderOptions& options);
-  Loader(std::shared_ptr<const Corpus> corpus, const EvalLoaderOptions& options);
+  Loader(std::shared_ptr<const Dataset> dataset, const TrainLoaderOptions& options);
+  Loader(std::shared_ptr<const Dataset> dataset, const EvalLoaderOptions& options);
   ~Loader();
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;

@@ -13,9 +13,9 @@ namespace {
 // Token i of the corpus is i, so a batch says where it was read.
 class LoaderTest : public testing::Test {
  protected:
-  std::shared_ptr<const Corpus> counting(int32_t tokens) {
+  std::shared_ptr<const Dataset> counting(int32_t tokens, const DatasetOptions& options) {
     write_counting_corpus(files_, "c", tokens);
-    return std::make_shared<Corpus>(files_, "c");
+    return std::make_shared<Dataset>(files_, spec::CorpusBlend("c"), options);
   }
   MemoryFileSystem files_;
 };
@@ -25,15 +25,15 @@ std::vector<int32_t> tokens_of(const Batch& batch) {
 }
 
 TEST_F(LoaderTest, EqualsDirectReads) {
-  const auto corpus = counting(1000);
   const SamplePlan plan = make_sample_plan(1000, 7, 3);
-  Loader loader(corpus, plan, {.rows = 3});
+  Loader loader(counting(1000, {.sequence = 7, .seed = 3}), TrainLoaderOptions{.rows = 3});
   EXPECT_EQ(loader.batches_per_pass(), 1);
   for (int64_t step = 0; step < 200; ++step) {  // several epochs
     const Batch& batch = loader.next();
     ASSERT_EQ(batch.first_sample, step * 3);
     EXPECT_EQ(batch.epoch, step * 3 / plan.windows_per_epoch());
-    EXPECT_EQ(batch.valid_targets, 21);
+    EXPECT_EQ(batch.facts.targets, 21);
+    EXPECT_EQ(batch.starts, nullptr);
     for (int64_t b = 0; b < 3; ++b) {
       const int64_t first = plan.window_of(step * 3 + b).first;
       for (int64_t t = 0; t < 7; ++t) {
@@ -45,11 +45,12 @@ TEST_F(LoaderTest, EqualsDirectReads) {
 }
 
 TEST_F(LoaderTest, SlicesOfRanksMakeTheSameSteps) {
-  const auto corpus = counting(500);
-  const SamplePlan plan = make_sample_plan(500, 4, 9);
-  Loader whole(corpus, plan, {.rows = 12});
-  Loader left(corpus, plan, {.rows = 2, .global_batch = 12, .slice_first = 0, .slice_count = 6});
-  Loader right(corpus, plan, {.rows = 3, .global_batch = 12, .slice_first = 6, .slice_count = 6});
+  const auto corpus = counting(500, {.sequence = 4, .seed = 9});
+  Loader whole(corpus, TrainLoaderOptions{.rows = 12});
+  Loader left(corpus, TrainLoaderOptions{
+                          .rows = 2, .global_batch = 12, .slice_first = 0, .slice_count = 6});
+  Loader right(corpus, TrainLoaderOptions{
+                           .rows = 3, .global_batch = 12, .slice_first = 6, .slice_count = 6});
   EXPECT_EQ(left.batches_per_pass(), 3);
   EXPECT_EQ(right.batches_per_pass(), 2);
   for (int step = 0; step < 20; ++step) {
@@ -67,15 +68,14 @@ TEST_F(LoaderTest, SlicesOfRanksMakeTheSameSteps) {
 }
 
 TEST_F(LoaderTest, ResumesAndSeeks) {
-  const auto corpus = counting(500);
-  const SamplePlan plan = make_sample_plan(500, 4, 9);
+  const auto corpus = counting(500, {.sequence = 4, .seed = 9});
   const TrainLoaderOptions options{.rows = 2, .global_batch = 4};
-  Loader straight(corpus, plan, options);
+  Loader straight(corpus, options);
   std::vector<std::vector<int32_t>> batches;
   for (int i = 0; i < 40; ++i) batches.push_back(tokens_of(straight.next()));
   TrainLoaderOptions later = options;
   later.start_step = 10;
-  Loader resumed(corpus, plan, later);
+  Loader resumed(corpus, later);
   for (size_t i = 20; i < 40; ++i) EXPECT_EQ(tokens_of(resumed.next()), batches[i]);
   for (const int64_t step : {3, 0, 19, 7, 7}) {
     resumed.seek(step);
@@ -87,15 +87,14 @@ TEST_F(LoaderTest, ResumesAndSeeks) {
 
 TEST_F(LoaderTest, EvaluationCoversEveryTargetOnce) {
   for (const int32_t tokens : {2, 8, 9, 10, 57, 64, 65, 66, 129}) {
-    const auto corpus = counting(tokens);
-    Loader loader(corpus, EvalLoaderOptions{.rows = 3, .sequence = 8});
+    Loader loader(counting(tokens, {.sequence = 8}), EvalLoaderOptions{.rows = 3});
     for (int pass = 0; pass < 3; ++pass) {
       std::vector<int32_t> targets;
       int64_t valid = 0;
       for (int64_t i = 0; i < loader.batches_per_pass(); ++i) {
         const Batch& batch = loader.next();
         EXPECT_EQ(batch.first_sample, i * 3);
-        valid += batch.valid_targets;
+        valid += batch.facts.targets;
         for (int64_t j = 0; j < batch.rows * batch.sequence; ++j) {
           if (batch.targets[j] == kIgnoredTarget) {
             EXPECT_EQ(batch.tokens[j], 0);
@@ -113,16 +112,15 @@ TEST_F(LoaderTest, EvaluationCoversEveryTargetOnce) {
   }
 }
 
-TEST_F(LoaderTest, EvaluationOfTheFirstTokens) {
-  Loader loader(counting(100), EvalLoaderOptions{.rows = 2, .sequence = 8, .max_tokens = 20});
+TEST_F(LoaderTest, EvaluationOfTheFirstSamples) {
+  Loader loader(counting(100, {.sequence = 8}), EvalLoaderOptions{.rows = 2, .max_samples = 3});
   EXPECT_EQ(loader.batches_per_pass(), 2);
-  const int64_t first = loader.next().valid_targets;
-  EXPECT_EQ(first + loader.next().valid_targets, 20);
+  const int64_t first = loader.next().facts.targets;
+  EXPECT_EQ(first + loader.next().facts.targets, 24);
 }
 
 TEST_F(LoaderTest, HandsErrorsOfItsThreadToTheCaller) {
-  const auto corpus = counting(100);
-  Loader loader(corpus, EvalLoaderOptions{.rows = 1, .sequence = 10, .vocabulary = 35});
+  Loader loader(counting(100, {.sequence = 10, .vocabulary = 35}), EvalLoaderOptions{.rows = 1});
   for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(loader.next().tokens[0], i * 10);
   for (int again = 0; again < 2; ++again) {
     const std::string message = error_of(ErrorKind::corrupt, [&] { loader.next(); });
@@ -134,11 +132,10 @@ TEST_F(LoaderTest, HandsErrorsOfItsThreadToTheCaller) {
 }
 
 TEST_F(LoaderTest, EndsPromptlyAtAnyMoment) {
-  const auto corpus = counting(5000);
-  const SamplePlan plan = make_sample_plan(5000, 8, 1);
+  const auto corpus = counting(5000, {.sequence = 8, .seed = 1});
   const double start = monotonic_seconds();
   for (int i = 0; i < 100; ++i) {
-    Loader loader(corpus, plan, {.rows = 4});
+    Loader loader(corpus, TrainLoaderOptions{.rows = 4});
     for (int j = 0; j < i % 4; ++j) loader.next();
     Loader moved = std::move(loader);
     if (i % 2 == 0) moved.next();
@@ -147,7 +144,7 @@ TEST_F(LoaderTest, EndsPromptlyAtAnyMoment) {
 }
 
 TEST_F(LoaderTest, IsAheadOfASlowerCaller) {
-  Loader loader(counting(5000), make_sample_plan(5000, 64, 1), {.rows = 8});
+  Loader loader(counting(5000, {.sequence = 64, .seed = 1}), TrainLoaderOptions{.rows = 8});
   loader.next();
   sleep_seconds(0.2);
   const double before = loader.wait_seconds();
@@ -156,8 +153,14 @@ TEST_F(LoaderTest, IsAheadOfASlowerCaller) {
 }
 
 TEST_F(LoaderTest, OneTokenCannotBeEvaluated) {
-  const auto corpus = counting(1);
-  error_of(ErrorKind::usage, [&] { Loader(corpus, EvalLoaderOptions{.rows = 1, .sequence = 4}); });
+  error_of(ErrorKind::usage, [&] { counting(1, {.sequence = 4}); });
+}
+
+TEST_F(LoaderTest, ACorpusShorterThanASequenceCannotBeTrainedOn) {
+  const auto dataset = counting(4, {.sequence = 4});
+  const std::string message =
+      error_of(ErrorKind::usage, [&] { Loader(dataset, TrainLoaderOptions{.rows = 1}); });
+  EXPECT_TRUE(contains(message, "'c' has 4 tokens, fewer than one sequence of 4")) << message;
 }
 
 }  // namespace

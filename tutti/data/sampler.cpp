@@ -13,13 +13,18 @@ int64_t SamplePlan::epoch_offset(int64_t epoch) const {
   return static_cast<int64_t>(word % static_cast<uint64_t>(sequence));
 }
 
+int64_t shuffled_window(uint64_t seed, int64_t sample, int64_t windows) {
+  const auto epoch = static_cast<uint64_t>(sample / windows);
+  const uint64_t key = random_u64(stream_key(seed, "window order"), epoch);
+  return static_cast<int64_t>(
+      permute_index(static_cast<uint64_t>(sample % windows), static_cast<uint64_t>(windows), key));
+}
+
 SampleWindow SamplePlan::window_of(int64_t sample) const {
   TUTTI_CHECK(sample >= 0, "sample {}", sample);
   const int64_t windows = windows_per_epoch();
   const int64_t epoch = sample / windows;
-  const uint64_t key = random_u64(stream_key(seed, "window order"), static_cast<uint64_t>(epoch));
-  const auto window = static_cast<int64_t>(
-      permute_index(static_cast<uint64_t>(sample % windows), static_cast<uint64_t>(windows), key));
+  const int64_t window = shuffled_window(seed, sample, windows);
   return {std::min(epoch_offset(epoch) + window * sequence, tokens - 1 - sequence), epoch};
 }
 

@@ -30,6 +30,10 @@ struct SamplePlan {
   SampleWindow window_of(int64_t sample) const;
 };
 
+// The window that sample `sample` reads when each epoch visits `windows` of them in an order of its
+// own: w above.
+int64_t shuffled_window(uint64_t seed, int64_t sample, int64_t windows);
+
 // Throws usage when the corpus is too short for one window.
 SamplePlan make_sample_plan(int64_t tokens, int64_t sequence, uint64_t seed);
 

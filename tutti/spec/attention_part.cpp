@@ -8,8 +8,9 @@ double real(int64_t value) { return static_cast<double>(value); }
 // The attention itself between its operands and its output, as the profile does it.
 PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int64_t value_dim) {
   const int64_t queries = at.sizes.sequence / at.sizes.cp;
-  const AttentionShape shape = {at.sizes.batch, queries, at.sizes.sequence, at.sizes.heads,
-                                kv_heads,       key_dim, value_dim,         at.c};
+  const AttentionShape shape = {at.sizes.batch, queries,  at.sizes.sequence,
+                                at.sizes.heads, kv_heads, key_dim,
+                                value_dim,      at.c,     at.packed()};
   PartOps part;
   // Full buffer of keys and values that context parallel ranks gather.
   const double kv_bytes = real(at.sizes.batch * at.sizes.sequence * kv_heads) *
@@ -64,7 +65,7 @@ PartOps grouped_attention_part(const LayerContext& at) {
   Ops operands;
   at.enter(operands);
   operands.push_back(at.linear(at.tokens(), qkv, at.hidden(), bias));
-  if (rope) operands.push_back(rope_op(at.tokens(), rotated, d, at.c));
+  if (rope) operands.push_back(rope_op(at.tokens(), rotated, d, at.c, at.packed()));
   Ops output = {at.linear(at.tokens(), at.hidden(), out, bias)};
   at.leave(output);
 
@@ -79,7 +80,7 @@ PartOps grouped_attention_part(const LayerContext& at) {
   at.enter(part.backward_input);
   part.backward_input.push_back(at.linear_input(at.tokens(), at.hidden(), out));
   append(part.backward_input, core.backward_input);
-  if (rope) part.backward_input.push_back(rope_op(at.tokens(), rotated, d, at.c));
+  if (rope) part.backward_input.push_back(rope_op(at.tokens(), rotated, d, at.c, at.packed()));
   part.backward_input.push_back(at.linear_input(at.tokens(), qkv, at.hidden()));
   at.leave(part.backward_input);
 
@@ -103,7 +104,8 @@ PartOps latent_attention_part(const LayerContext& at) {
   const bool bias = at.model.linear_bias;
   const double gathered = real(at.tokens()) * real(query_in + kv_down) * real(dtype_bytes(at.c));
   const PartOps core = core_part(at, at.sizes.heads, key, latent.value_head_dim);
-  const Op rotate = rope_op(at.tokens(), at.sizes.heads + 1, latent.rope_head_dim, at.c);
+  const Op rotate =
+      rope_op(at.tokens(), at.sizes.heads + 1, latent.rope_head_dim, at.c, at.packed());
 
   Ops down;
   if (compressed) {

@@ -67,6 +67,13 @@ double model_flops_per_token(const ModelConfig& model, int64_t sequence) {
   return flops_per_token(model, sequence, FlopConvention::causal);
 }
 
+double model_flops(const ModelConfig& model, int64_t tokens, int64_t squared_lengths) {
+  // FLOPs per token grow linearly with the sequence.
+  const double alone = model_flops_per_token(model, 0);
+  const double per_square = model_flops_per_token(model, 1) - alone;
+  return real(tokens) * alone + real(squared_lengths) * per_square;
+}
+
 double model_flops_per_step(const Recipe& recipe) {
   return real(recipe.batch.global) * real(recipe.batch.sequence) *
          model_flops_per_token(recipe.model, recipe.batch.sequence);

@@ -31,5 +31,8 @@ double flops_per_token(const ModelConfig& model, int64_t sequence, FlopConventio
 // Convention causal: what every MFU of Tutti divides.
 double model_flops_per_token(const ModelConfig& model, int64_t sequence);
 double model_flops_per_step(const Recipe& recipe);  // all ranks together
+// Of so many tokens whose documents (or sequences) have lengths s with sum s^2 = squared_lengths:
+// attention of a token sees what its document holds, whatever sequence it was packed into.
+double model_flops(const ModelConfig& model, int64_t tokens, int64_t squared_lengths);
 
 }  // namespace tutti::spec

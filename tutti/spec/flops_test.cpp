@@ -60,5 +60,16 @@ TEST(Flops, DeepSeek) {
   EXPECT_NEAR((flops - attention) / 6 / 1e9, 36.6, 0.2);
 }
 
+TEST(Flops, PackedDocumentsNeedWhatTheirLengthsNeed) {
+  for (const char* name : {"gpt2-124m", "llama3.1-8b"}) {
+    const ModelConfig model = preset(name);
+    // One document per sequence is the usual count; halves of one need half the attention.
+    const double whole = 8 * 1024 * model_flops_per_token(model, 1024);
+    EXPECT_NEAR(model_flops(model, 8 * 1024, 8 * 1024 * 1024), whole, 1e-12 * whole);
+    const double halves = 16 * 512 * model_flops_per_token(model, 512);
+    EXPECT_NEAR(model_flops(model, 8 * 1024, 16 * 512 * 512), halves, 1e-12 * halves);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::spec

@@ -39,6 +39,7 @@ struct LayerContext {
   int64_t hidden() const { return model.hidden; }
   int64_t tokens() const { return sizes.tokens; }
   int64_t shard() const { return sizes.shard_tokens; }  // rows of norms and residual
+  bool packed() const { return recipe.data.packing == Packing::documents; }
   bool gated() const { return model.activation == Activation::swiglu; }
   double hidden_bytes() const {
     return static_cast<double>(tokens()) * static_cast<double>(hidden()) *

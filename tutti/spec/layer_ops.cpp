@@ -104,7 +104,8 @@ LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
   LayerOps layer;
   layer.kind = "embedding";
   const bool positions = at.model.positions == Positions::learned;
-  const EmbeddingShape shape = {at.tokens(), at.hidden(), positions, at.c, at.residual};
+  const EmbeddingShape shape = {at.tokens(), at.hidden(), positions, positions && at.packed(),
+                                at.c,        at.residual};
   layer.forward = {embedding_forward_op(shape)};
   at.leave(layer.forward);
   layer.evaluate = layer.forward;
@@ -208,7 +209,7 @@ LayerOps prediction_ops(const Recipe& recipe, const Profile& profile) {
       block_ops(recipe, profile, {routed, false, true, recipe.recompute.covers(at.model.layers)});
   const HeadPart head = head_part(at, false);
   const int64_t hidden = at.hidden();
-  const EmbeddingShape embedding = {at.tokens(), hidden, false, at.c, at.residual};
+  const EmbeddingShape embedding = {at.tokens(), hidden, false, false, at.c, at.residual};
 
   LayerOps layer;
   layer.kind = "prediction";

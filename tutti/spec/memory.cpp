@@ -278,10 +278,12 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
   map.arenas.push_back(activation_arena(recipe, profile, sizes, stage));
   map.arenas.push_back(workspace_arena(recipe, profile, sizes, stage));
   if (stage == recipe.parallel.pp - 1) map.arenas.push_back(loss_arena(profile, sizes));
-  map.arenas.push_back(make_arena("batch", {SlotBuilder("batch", 2)
-                                                .add("tokens", DType::i32, {sizes.tokens})
-                                                .add("targets", DType::i32, {sizes.tokens})
-                                                .take()}));
+  SlotBuilder batch("batch", 2);
+  batch.add("tokens", DType::i32, {sizes.tokens}).add("targets", DType::i32, {sizes.tokens});
+  if (recipe.data.packing == Packing::documents) {
+    batch.add("positions", DType::i32, {sizes.tokens}).add("starts", DType::i32, {sizes.tokens});
+  }
+  map.arenas.push_back(make_arena("batch", {batch.take()}));
   return map;
 }
 

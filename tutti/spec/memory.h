@@ -21,7 +21,8 @@
 //     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only)
 //   loss          slot "chunk" x 1: logits [C, padded V] f32; slot "rows" x 1: loss [N] f32
 //                 (C = loss chunk rows of the profile; a chunk's gradient overlays its logits)
-//   batch         slot "batch" x 2: tokens [N] i32, targets [N] i32
+//   batch         slot "batch" x 2: tokens [N] i32, targets [N] i32; packed documents also
+//                 positions [N] i32, starts [N] i32
 //
 // Every tensor starts at a multiple of 256 bytes. On larger meshes: rows divided by cp (and tp with
 // sequence parallel), columns by tp; block slots are as many as layers are in flight on the rank

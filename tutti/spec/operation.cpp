@@ -84,9 +84,10 @@ Op activation_backward_op(const ActivationShape& shape) {
                   (shape.bias ? size(inputs * shape.width, shape.compute) : 0));
 }
 
-Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, DType compute) {
+Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, DType compute, bool positions) {
   return make("rope", {rows, heads, head_dim}, 0,
-              2 * size(rows * heads * head_dim, compute) + real(head_dim / 2) * kF32);
+              2 * size(rows * heads * head_dim, compute) + real(head_dim / 2) * kF32 +
+                  (positions ? size(rows, DType::i32) : 0));
 }
 
 namespace {
@@ -94,6 +95,10 @@ namespace {
 // Multiply-adds of one of the two products over the causal half, per unit of head width.
 double causal_pairs(const AttentionShape& shape) {
   return real(shape.batch * shape.heads) * real(shape.queries) * real(shape.keys) / 2;
+}
+
+double starts_bytes(const AttentionShape& shape) {
+  return shape.packed ? size(shape.batch * shape.queries, DType::i32) : 0;
 }
 
 double operand_bytes(const AttentionShape& shape) {
@@ -108,10 +113,12 @@ double operand_bytes(const AttentionShape& shape) {
 Op attention_forward_op(const AttentionShape& shape) {
   const int64_t rows = shape.batch * shape.queries;
   const double flops = 2 * causal_pairs(shape) * real(shape.key_dim + shape.value_dim);
-  return make("attention_forward",
-              {shape.batch, shape.queries, shape.heads, shape.kv_heads, shape.key_dim}, flops,
-              operand_bytes(shape) + size(rows * shape.heads * shape.value_dim, shape.compute) +
-                  real(rows * shape.heads) * kF32);
+  Op op = make("attention_forward",
+               {shape.batch, shape.queries, shape.heads, shape.kv_heads, shape.key_dim}, flops,
+               operand_bytes(shape) + size(rows * shape.heads * shape.value_dim, shape.compute) +
+                   real(rows * shape.heads) * kF32 + starts_bytes(shape));
+  op.bound = shape.packed;
+  return op;
 }
 
 Op attention_backward_op(const AttentionShape& shape) {
@@ -123,7 +130,8 @@ Op attention_backward_op(const AttentionShape& shape) {
                2 * pairs * real(3 * shape.key_dim + 2 * shape.value_dim),
                2 * operand_bytes(shape) +
                    2 * size(rows * shape.heads * shape.value_dim, shape.compute) +
-                   2 * real(rows * shape.heads) * kF32);
+                   2 * real(rows * shape.heads) * kF32 + starts_bytes(shape));
+  op.bound = shape.packed;
   op.model_flops = 4 * pairs * real(shape.key_dim + shape.value_dim);
   return op;
 }
@@ -158,15 +166,16 @@ Op embedding_forward_op(const EmbeddingShape& shape) {
   const int64_t all = shape.rows * shape.width;
   return make("embedding_forward", {shape.rows, shape.width}, 0,
               (shape.positions ? 2 : 1) * size(all, shape.compute) + size(all, shape.residual) +
-                  size(shape.rows, DType::i32));
+                  size(shape.given_positions ? 2 * shape.rows : shape.rows, DType::i32));
 }
 
 Op embedding_backward_op(const EmbeddingShape& shape, int64_t token_rows, int64_t position_rows) {
   const int64_t all = shape.rows * shape.width;
   const int64_t tables = shape.positions ? 2 : 1;
-  Op op = make(
-      "embedding_backward", {shape.rows, shape.width}, 0,
-      size(all, shape.residual) + size(shape.rows, DType::i32) + 2 * real(tables * all) * kF32);
+  Op op = make("embedding_backward", {shape.rows, shape.width}, 0,
+               size(all, shape.residual) +
+                   size(shape.given_positions ? 2 * shape.rows : shape.rows, DType::i32) +
+                   2 * real(tables * all) * kF32);
   op.first_bytes += real((token_rows + position_rows) * shape.width) * kF32;
   return op;
 }

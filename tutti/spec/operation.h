@@ -24,6 +24,9 @@ struct Op {
   double model_flops = 0;  // that the model needs: causal half, no recomputation, no padding
   double bytes = 0;        // in micro-batches after the first of a step, which add to gradients
   double first_bytes = 0;  // in the first, which overwrites them
+  // The sizes within the operation are known at run time only (packed documents): flops and
+  // model_flops are bounds, which the recorded ones reach or stay below.
+  bool bound = false;
   bool collective = false;
   Axis axis = Axis::tp;  // of a collective
 };
@@ -61,7 +64,8 @@ struct ActivationShape {
 Op activation_forward_op(const ActivationShape& shape);
 Op activation_backward_op(const ActivationShape& shape);
 
-Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, DType compute);
+// positions: given row by row.
+Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, DType compute, bool positions = false);
 
 // Of one rank: `queries` tokens of each of `batch` sequences see `keys` tokens (cp > 1: queries =
 // keys / cp, balanced so that each rank has an equal share of the causal half).
@@ -70,6 +74,8 @@ struct AttentionShape {
   int64_t key_dim = 0;  // of queries and keys
   int64_t value_dim = 0;
   DType compute = DType::f32;
+  // Documents of any lengths instead of one per sequence: FLOPs are those of one, a bound.
+  bool packed = false;
 };
 Op attention_forward_op(const AttentionShape& shape);
 Op attention_backward_op(const AttentionShape& shape);
@@ -82,6 +88,7 @@ struct EmbeddingShape {
   int64_t rows = 0;
   int64_t width = 0;
   bool positions = false;
+  bool given_positions = false;  // row by row
   DType compute = DType::f32;
   DType residual = DType::f32;
 };

@@ -213,6 +213,35 @@ void validate_evaluation(const Recipe& recipe) {
   }
 }
 
+void validate_blend(const char* key, const CorpusBlend& blend) {
+  constexpr size_t kMostCorpora = 64;
+  if (blend.corpora.size() > kMostCorpora) {
+    reject("{}: {} corpora; accepted: up to {}", key, blend.corpora.size(), kMostCorpora);
+  }
+  for (size_t i = 0; i < blend.corpora.size(); ++i) {
+    const CorpusShare& share = blend.corpora[i];
+    if (share.prefix.empty()) reject("{}.{}.prefix: missing; give a corpus prefix", key, i);
+    if (!(share.weight > 0) || std::isinf(share.weight)) {
+      reject("{}.{}.weight: {} is out of range; accepted: a number above 0", key, i, share.weight);
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (blend.corpora[j].prefix != share.prefix) continue;
+      reject("{}.{}.prefix: '{}' is in the list twice; add up its weights", key, i, share.prefix);
+    }
+  }
+}
+
+void validate_data(const Recipe& recipe) {
+  validate_blend("data.train", recipe.data.train);
+  validate_blend("data.validation", recipe.data.validation);
+  if (recipe.data.packing == Packing::documents && recipe.parallel.cp > 1) {
+    reject(
+        "data.packing: documents with parallel.cp {}; packed documents are not divided over ranks "
+        "yet: write parallel.cp: 1",
+        recipe.parallel.cp);
+  }
+}
+
 void validate_budget(const BudgetConfig& budget) {
   check_range("run.budget.hours", budget.hours, 0, INFINITY);
   check_range("run.budget.usd", budget.usd, 0, INFINITY);
@@ -228,6 +257,17 @@ void validate_budget(const BudgetConfig& budget) {
 }
 
 }  // namespace
+
+std::string blend_text(const CorpusBlend& blend) {
+  if (blend.corpora.size() == 1) return blend.corpora[0].prefix;
+  double sum = 0;
+  for (const CorpusShare& share : blend.corpora) sum += share.weight;
+  std::string text;
+  for (const CorpusShare& share : blend.corpora) {
+    text += fmt::format("{}{:.4g} {}", text.empty() ? "" : " + ", share.weight / sum, share.prefix);
+  }
+  return text;
+}
 
 void resolve(Recipe& recipe) {
   BatchConfig& batch = recipe.batch;
@@ -258,6 +298,7 @@ void validate(const Recipe& recipe) {
   check_at_least("train.stop_after_nonfinite", recipe.train.stop_after_nonfinite, 1);
   validate_schedule(recipe.schedule, recipe.train.steps);
   validate_optimizer(recipe.optimizer);
+  validate_data(recipe);
   validate_evaluation(recipe);
   check_range("checkpoint.every_seconds", recipe.checkpoint.every_seconds, 0, INFINITY);
   validate_budget(recipe.run.budget);

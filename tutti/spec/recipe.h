@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/spec/mesh.h"
@@ -26,10 +27,37 @@ namespace tutti::spec {
 enum class Precision { f32, bf16, fp8 };
 enum class ScheduleKind { constant, linear, cosine, wsd };
 
+// Corpora and their shares of the samples. In YAML a prefix (PREFIX.bin, PREFIX.idx), or a list of
+// {prefix, weight}; weights are positive (default 1) and relative to their sum.
+struct CorpusShare {
+  bool operator==(const CorpusShare&) const = default;
+  std::string prefix;
+  double weight = 1;
+};
+struct CorpusBlend {
+  bool operator==(const CorpusBlend&) const = default;
+  CorpusBlend() = default;
+  CorpusBlend(const std::string& prefix) {  // NOLINT: one corpus is a blend
+    if (!prefix.empty()) corpora.push_back({prefix, 1});
+  }
+  CorpusBlend(const char* prefix) : CorpusBlend(std::string(prefix)) {}  // NOLINT
+  explicit CorpusBlend(std::vector<CorpusShare> shares) : corpora(std::move(shares)) {}
+
+  bool empty() const { return corpora.empty(); }
+  std::vector<CorpusShare> corpora;
+};
+// For people: "PREFIX", or "0.7 A + 0.3 B" with shares that add up to 1.
+std::string blend_text(const CorpusBlend& blend);
+
+// none: a sequence is a piece of the stream of all tokens, whatever documents begin in it.
+// documents: a sequence holds whole documents (data/packing.h) that do not see each other.
+enum class Packing { none, documents };
+
 struct DataConfig {
   bool operator==(const DataConfig&) const = default;
-  std::string train;       // corpus prefix (PREFIX.bin, PREFIX.idx)
-  std::string validation;  // corpus prefix; empty: no evaluation
+  CorpusBlend train;
+  CorpusBlend validation;  // empty: no evaluation
+  Packing packing = Packing::none;
 };
 
 struct BatchConfig {

@@ -34,6 +34,8 @@ inline const Names<Parts> kPartNames = {{"norms", kPartNorms},
                                         {"core", kPartCore},
                                         {"mlp", kPartMlp},
                                         {"activation", kPartActivation}};
+inline const Names<Packing> kPackingNames = {{"none", Packing::none},
+                                             {"documents", Packing::documents}};
 // "interleaved" is 1f1b with several virtual stages per rank.
 inline const Names<Pipeline> kPipelineNames = {{"1f1b", Pipeline::one_f_one_b},
                                                {"interleaved", Pipeline::one_f_one_b},

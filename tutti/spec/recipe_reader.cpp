@@ -296,9 +296,28 @@ void read_telemetry(YamlMap map, TelemetryConfig& telemetry) {
   map.finish();
 }
 
+void read_blend(YamlMap& map, const std::string& key, CorpusBlend& blend) {
+  if (!map.has(key) || !map.node(key).IsSequence()) {
+    std::string prefix;
+    map.read_text(key, prefix);
+    blend = CorpusBlend(prefix);
+    return;
+  }
+  std::vector<CorpusShare> shares;
+  for (YamlMap& item : map.items(key)) {
+    CorpusShare share;
+    item.read_text("prefix", share.prefix);
+    item.read_real("weight", share.weight);
+    item.finish();
+    shares.push_back(share);
+  }
+  blend = CorpusBlend(std::move(shares));
+}
+
 void read_data(YamlMap map, DataConfig& data) {
-  map.read_text("train", data.train);
-  map.read_text("validation", data.validation);
+  read_blend(map, "train", data.train);
+  read_blend(map, "validation", data.validation);
+  map.read_choice("packing", data.packing, kPackingNames);
   map.finish();
 }
 

@@ -60,7 +60,7 @@ precision: f32
 device: cuda
 threads: 3
 recompute: {mode: selective, parts: [attention, mlp], layers: 1}
-data: {train: a/b, validation: "c: d"}
+data: {train: [{prefix: a/b, weight: 3}, {prefix: e}], validation: "c: d", packing: documents}
 batch: {global: 64, micro: 2, sequence: 64}
 optimizer: {learning_rate: 1e-3, beta1: 0.8, beta2: 0.99, epsilon: 1e-7, weight_decay: 0.2,
             clip_norm: 2}
@@ -69,14 +69,17 @@ train: {steps: 2k, seed: 18446744073709551615, stop_after_nonfinite: 3, target_l
 evaluate: {every_samples: 640, samples: 100}
 checkpoint: {every_steps: 100, every_seconds: 10min, keep_last: 5, keep_best: 0}
 telemetry: {metrics_port: 9400, metrics_address: "::1"}
-parallel: {dp: 2, tp: 2, pp: 2, vpp: 2, cp: 2, ep: 4, zero: 1, schedule: interleaved}
+parallel: {dp: 4, tp: 2, pp: 2, vpp: 2, cp: 1, ep: 4, zero: 1, schedule: interleaved}
 run: {name: n, owner: o, project: p, data_class: public,
       budget: {hours: 1.5, usd: 10, kwh: 2, usd_per_hour: 3, average_watts: 200}}
 )");
   EXPECT_EQ(recipe.model.vocabulary, 1000);
   EXPECT_FALSE(recipe.model.norm_bias);
   EXPECT_EQ(recipe.model.moe.expert_ffn, 20);
+  EXPECT_EQ(recipe.data.train, CorpusBlend({{"a/b", 3}, {"e", 1}}));
+  EXPECT_EQ(blend_text(recipe.data.train), "0.75 a/b + 0.25 e");
   EXPECT_EQ(recipe.data.validation, "c: d");
+  EXPECT_EQ(recipe.data.packing, Packing::documents);
   EXPECT_EQ(recipe.train.steps, 2000);
   EXPECT_EQ(recipe.train.seed, UINT64_MAX);
   EXPECT_EQ(recipe.train.target_validation_loss, 1.88);
@@ -228,6 +231,16 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"parallel: {cp: 3}", {"batch.sequence: 1024", "2 * parallel.cp"}},
         Bad{"evaluate: {every_steps: 5, every_samples: 5}", {"exclude each other"}},
         Bad{"data: {train: a}\ntrain: {target_loss: 3}", {"data.validation", "train.target_loss"}},
+        Bad{"data: {packing: tight}", {"data.packing: 'tight'", "none, documents"}},
+        Bad{"data: {train: [a, b]}", {"data.train.0", "mapping", "'a'"}},
+        Bad{"data: {train: [{prefix: a, wieght: 1}]}",
+            {"data.train.0.wieght", "did you mean 'weight'"}},
+        Bad{"data: {train: [{weight: 1}]}", {"data.train.0.prefix: missing"}},
+        Bad{"data: {train: [{prefix: a}, {prefix: b, weight: 0}]}",
+            {"data.train.1.weight: 0", "above 0"}},
+        Bad{"data: {validation: [{prefix: a, weight: .nan}]}", {"data.validation.0.weight"}},
+        Bad{"data: {train: [{prefix: a}, {prefix: a}]}", {"data.train.1.prefix: 'a'", "twice"}},
+        Bad{"data: {packing: documents}\nparallel: {cp: 2}", {"data.packing", "parallel.cp: 1"}},
         Bad{"run: {budget: {usd: 5}}", {"run.budget.usd", "usd_per_hour"}},
         Bad{"run: {budget: {kwh: 5}}", {"run.budget.kwh", "average_watts"}},
         Bad{"train: {seed: -1}", {"train.seed", "'-1'"}},

@@ -51,6 +51,17 @@ class YamlWriter {
   }
   // A value that is YAML already.
   void plain(const char* key, const std::string& yaml) { line(key, " " + yaml); }
+  // One prefix, or a list on one line.
+  void blend(const char* key, const CorpusBlend& x) {
+    if (x.empty()) return value(key, std::string());
+    if (x.corpora.size() == 1 && x.corpora[0].weight == 1) return value(key, x.corpora[0].prefix);
+    std::string list;
+    for (const CorpusShare& share : x.corpora) {
+      list += fmt::format("{}{{prefix: {}, weight: {}}}", list.empty() ? "" : ", ",
+                          quoted(share.prefix), share.weight);
+    }
+    line(key, " [" + list + "]");
+  }
   std::string take() { return std::move(text_); }
 
  private:
@@ -127,8 +138,9 @@ void write_recompute(YamlWriter& out, const Recompute& recompute) {
 
 void write_training(YamlWriter& out, const Recipe& recipe) {
   out.open("data");
-  out.value("train", recipe.data.train);
-  out.value("validation", recipe.data.validation);
+  out.blend("train", recipe.data.train);
+  out.blend("validation", recipe.data.validation);
+  out.name("packing", kPackingNames, recipe.data.packing);
   out.close();
   out.open("batch");
   out.value("global", recipe.batch.global);

@@ -112,6 +112,15 @@ YamlMap YamlMap::map(const std::string& key) {
   return YamlMap(node(key), path_.empty() ? key : path_ + "." + key, origin_);
 }
 
+std::vector<YamlMap> YamlMap::items(const std::string& key) {
+  std::vector<YamlMap> maps;
+  for (const YAML::Node& item : node(key)) {
+    const std::string name = fmt::format("{}.{}", key, maps.size());
+    maps.emplace_back(item, path_.empty() ? name : path_ + "." + name, origin_);
+  }
+  return maps;
+}
+
 std::optional<std::string> YamlMap::scalar(const std::string& key, const char* wanted) {
   const YAML::Node value = node(key);
   if (!value.IsDefined()) return std::nullopt;

@@ -31,6 +31,8 @@ class YamlMap {
   bool has(const std::string& key);  // also marks it as known
   YAML::Node node(const std::string& key);
   YamlMap map(const std::string& key);
+  // The mappings of a list; their paths are "key.0", "key.1", ...
+  std::vector<YamlMap> items(const std::string& key);
 
   void read_text(const std::string& key, std::string& value);
   void read_count(const std::string& key, int64_t& value, int64_t least, int64_t most);

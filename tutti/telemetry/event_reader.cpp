@@ -145,6 +145,8 @@ StepDone read_step(const Members& in) {
   in.measured("mfu", event.mfu);
   in.measured("data_wait_seconds", event.data_wait_seconds);
   in.read("skipped", event.skipped);
+  in.read("targets", event.targets);
+  in.read("useful_share", event.useful_share);
   return event;
 }
 

@@ -97,6 +97,8 @@ void add_members(Json& out, const StepDone& event) {
   out["mfu"] = number(event.mfu);
   out["data_wait_seconds"] = number(event.data_wait_seconds);
   out["skipped"] = event.skipped;
+  out["targets"] = event.targets;
+  out["useful_share"] = number(event.useful_share);
 }
 
 void add_members(Json& out, const EvaluationDone& event) {

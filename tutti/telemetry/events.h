@@ -80,7 +80,7 @@ struct MemoryMeasured {
 
 struct StepDone {
   int64_t step = 0;    // 1 for the first
-  int64_t tokens = 0;  // of the whole run so far
+  int64_t tokens = 0;  // of the whole run so far, without padding
   double loss = 0;
   double gradient_norm = 0;
   double learning_rate = 0;
@@ -90,6 +90,8 @@ struct StepDone {
   double data_wait_seconds = 0;
   bool skipped = false;       // non-finite: parameters left as they were
   int64_t micro_batches = 1;  // accumulated into this step
+  int64_t targets = 0;        // of this step, that are neither padding nor masked
+  double useful_share = 1;    // of this step's rows: not padding
 };
 
 struct EvaluationDone {

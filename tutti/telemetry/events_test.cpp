@@ -48,6 +48,8 @@ TEST(Events, StepDoneKeepsItsValues) {
   EXPECT_EQ(line["mfu"], 0.61);
   EXPECT_EQ(line["data_wait_seconds"], 1e-5);
   EXPECT_EQ(line["skipped"], true);
+  EXPECT_EQ(line["targets"], 0);
+  EXPECT_EQ(line["useful_share"], 1);
 }
 
 TEST(Events, WhatJsonCannotHoldBecomesNull) {

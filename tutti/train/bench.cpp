@@ -40,13 +40,18 @@ class Workload {
       tokens_.push_back(
           static_cast<int32_t>(word % static_cast<uint64_t>(recipe.model.vocabulary)));
     }
+    for (int64_t i = 0; i < rows; ++i) {  // where documents are packed: one per sequence
+      positions_.push_back(static_cast<int32_t>(i % recipe.batch.sequence));
+    }
+    starts_.assign(static_cast<size_t>(rows), 0);
   }
 
   double step() {
     const double begin = monotonic_seconds();
     trainer_.step(
         [&] {
-          return BatchView{tokens_.data(), tokens_.data() + 1, 0};
+          return BatchView{tokens_.data(), tokens_.data() + 1, 0, positions_.data(),
+                           starts_.data()};
         },
         trainer_.recipe().optimizer.learning_rate, ++updates_);
     return monotonic_seconds() - begin;
@@ -56,7 +61,7 @@ class Workload {
 
  private:
   Trainer trainer_;
-  std::vector<int32_t> tokens_;
+  std::vector<int32_t> tokens_, positions_, starts_;
   int64_t updates_ = 0;
 };
 

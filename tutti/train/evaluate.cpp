@@ -4,7 +4,8 @@
 #include <memory>
 
 #include "tutti/base/clock.h"
-#include "tutti/data/corpus.h"
+#include "tutti/base/error.h"
+#include "tutti/data/dataset.h"
 #include "tutti/data/loader.h"
 #include "tutti/train/trainer.h"
 
@@ -20,14 +21,14 @@ void set_parameters(Trainer& trainer, const std::vector<float>& master) {
 
 }  // namespace
 
-RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const std::string& prefix,
+RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const spec::CorpusBlend& blend,
                            const std::function<void(int64_t, int64_t)>& progress) {
   const spec::Recipe& recipe = run.recipe;
   data::EvalLoaderOptions options;
   options.rows = recipe.batch.micro;
-  options.sequence = recipe.batch.sequence;
-  options.vocabulary = recipe.model.vocabulary;
-  data::Loader loader(std::make_shared<const data::Corpus>(files, prefix), options);
+  const data::DatasetOptions dataset = {recipe.batch.sequence, recipe.data.packing,
+                                        recipe.model.vocabulary, recipe.train.seed};
+  data::Loader loader(std::make_shared<const data::Dataset>(files, blend, dataset), options);
   Trainer trainer(recipe);
   set_parameters(trainer, run.master);
 
@@ -39,12 +40,16 @@ RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const std::s
     const EvaluationResult part = trainer.evaluate(
         [&] {
           const data::Batch& batch = loader.next();
-          return BatchView{batch.tokens, batch.targets, 0};
+          return BatchView{batch.tokens, batch.targets, 0, batch.positions, batch.starts};
         },
         1);
     sum += part.loss * static_cast<double>(part.tokens);
     result.tokens += part.tokens;
     progress(i + 1, batches);
+  }
+  if (result.tokens == 0) {
+    fail(ErrorKind::usage, "every target of '{}' is masked: there is no loss to measure",
+         spec::blend_text(blend));
   }
   result.loss = sum / static_cast<double>(result.tokens);
   result.seconds = monotonic_seconds() - begin;

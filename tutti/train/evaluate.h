@@ -13,15 +13,16 @@ namespace tutti::train {
 
 struct RunEvaluation {
   double loss = 0;     // mean over tokens, in nats; perplexity is exp(loss)
-  int64_t tokens = 0;  // predicted ones: each of the corpus but the first, exactly once
+  int64_t tokens = 0;  // predicted ones, each exactly once
   double seconds = 0;
 };
 
-// Evaluates the run's parameters on the corpus `prefix` in the precision, sequence length and
-// micro-batch of its recipe, so that the result equals that of training at the same step to the
-// last bit. `progress` gets micro-batches done and in all; what it throws ends the evaluation.
-// Throws as data::Corpus and data::Loader do, such as corrupt for ids beyond the vocabulary.
-RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const std::string& prefix,
+// Evaluates the run's parameters on every sample of `blend` (data/dataset.h) in the precision,
+// packing, sequence length and micro-batch of its recipe, so that the result equals that of
+// training at the same step to the last bit. `progress` gets micro-batches done and in all; what it
+// throws ends the evaluation. Throws as data::Corpus and data::Loader do, such as corrupt for ids
+// beyond the vocabulary.
+RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const spec::CorpusBlend& blend,
                            const std::function<void(int64_t done, int64_t total)>& progress);
 
 }  // namespace tutti::train

@@ -9,7 +9,7 @@
 #include "tutti/base/machine.h"
 #include "tutti/base/signals.h"
 #include "tutti/checkpoint/writer.h"
-#include "tutti/data/corpus.h"
+#include "tutti/data/dataset.h"
 #include "tutti/data/loader.h"
 #include "tutti/engine/gemm_peak.h"
 #include "tutti/optim/learning_rate.h"
@@ -28,26 +28,13 @@
 namespace tutti::train {
 namespace {
 
-std::shared_ptr<const data::Corpus> open_corpus(FileSystem& files, const std::string& prefix,
-                                                const char* key, const spec::Recipe& recipe) {
-  if (prefix.empty()) {
-    fail(ErrorKind::usage,
-         "{}: no corpus given; prepare one with 'tutti data prepare' and pass "
-         "{}=PREFIX",
-         key, key);
-  }
-  auto corpus = std::make_shared<const data::Corpus>(files, prefix);
-  if (corpus->tokens() <= recipe.batch.sequence) {
-    fail(ErrorKind::usage,
-         "{}: '{}' has {} tokens, fewer than one sequence of {}; use a larger "
-         "corpus or a smaller batch.sequence",
-         key, prefix, corpus->tokens(), recipe.batch.sequence);
-  }
-  return corpus;
+data::DatasetOptions dataset_options(const spec::Recipe& recipe) {
+  return {recipe.batch.sequence, recipe.data.packing, recipe.model.vocabulary, recipe.train.seed};
 }
 
 BatchView view_of(const data::Batch& batch) {
-  return {batch.tokens, batch.targets, batch.first_sample * batch.sequence};
+  return {batch.tokens, batch.targets, batch.first_sample * batch.sequence, batch.positions,
+          batch.starts};
 }
 
 // One run in one process. Members live as long as the session; run() is the story.
@@ -81,6 +68,7 @@ class Session {
   void report_saves(const std::vector<checkpoint::SaveResult>& results);
   std::optional<Outcome> reason_to_end();
   void finish(Outcome outcome);
+  int64_t step_rows() const { return recipe_.batch.global * recipe_.batch.sequence; }
   double elapsed() const { return elapsed_before_ + monotonic_seconds() - started_; }
 
   const spec::Recipe recipe_;
@@ -91,8 +79,8 @@ class Session {
   StepTrace trace_;
   RunState state_;
   Summary summary_;
-  std::shared_ptr<const data::Corpus> train_corpus_;
-  std::shared_ptr<const data::Corpus> validation_corpus_;
+  std::shared_ptr<const data::Dataset> train_set_;
+  std::shared_ptr<const data::Dataset> validation_set_;
   std::unique_ptr<data::Loader> train_data_;
   std::unique_ptr<data::Loader> validation_data_;
   std::unique_ptr<checkpoint::Writer> writer_;
@@ -101,6 +89,8 @@ class Session {
   double step_seconds_ = 0;    // of all steps of this session
   double last_save_ = 0;
   int64_t session_steps_ = 0;
+  data::SampleFacts session_facts_;  // of all steps of this session
+  double session_flops_ = 0;         // model FLOPs of them
   int64_t saved_step_ = -1;
   bool new_best_ = false;  // the evaluation after this step was the best so far
 };
@@ -141,9 +131,12 @@ void Session::start_from_weights() {
 }
 
 void Session::open_corpora() {
-  train_corpus_ = open_corpus(files_, recipe_.data.train, "data.train", recipe_);
+  const data::DatasetOptions options = dataset_options(recipe_);
+  train_set_ =
+      std::make_shared<const data::Dataset>(files_, recipe_.data.train, options, "data.train");
   if (!recipe_.data.validation.empty()) {
-    validation_corpus_ = open_corpus(files_, recipe_.data.validation, "data.validation", recipe_);
+    validation_set_ = std::make_shared<const data::Dataset>(files_, recipe_.data.validation,
+                                                            options, "data.validation");
   }
 }
 
@@ -152,18 +145,13 @@ void Session::start_loaders() {
   train.rows = recipe_.batch.micro;
   train.global_batch = recipe_.batch.global;
   train.start_step = state_.step;
-  train.vocabulary = recipe_.model.vocabulary;
-  train_data_ = std::make_unique<data::Loader>(
-      train_corpus_,
-      data::make_sample_plan(train_corpus_->tokens(), recipe_.batch.sequence, recipe_.train.seed),
-      train);
-  if (!validation_corpus_) return;
+  train_data_ = std::make_unique<data::Loader>(train_set_, train);
+  for (const std::string& line : train_set_->describe()) telemetry_.info(line);
+  if (!validation_set_) return;
   data::EvalLoaderOptions validation;
   validation.rows = recipe_.batch.micro;
-  validation.sequence = recipe_.batch.sequence;
-  validation.max_tokens = recipe_.evaluate.samples * recipe_.batch.sequence;
-  validation.vocabulary = recipe_.model.vocabulary;
-  validation_data_ = std::make_unique<data::Loader>(validation_corpus_, validation);
+  validation.max_samples = recipe_.evaluate.samples;
+  validation_data_ = std::make_unique<data::Loader>(validation_set_, validation);
 }
 
 void Session::measure_peaks() {
@@ -187,7 +175,7 @@ void Session::announce() {
   event.parameters = spec::param_table(recipe_.model).count();
   event.steps = recipe_.train.steps;
   event.first_step = state_.step;
-  event.tokens_per_step = recipe_.batch.global * recipe_.batch.sequence;
+  event.tokens_per_step = step_rows();
   event.flops_per_token = summary_.model_flops_per_token;
   event.gemm_peak_flops = summary_.gemm_peak_flops;
   event.target_loss = recipe_.train.target_validation_loss;
@@ -216,11 +204,14 @@ void Session::announce() {
   place.version = TUTTI_VERSION;
   telemetry_.emit(place);
 
-  telemetry_.emit(describe_corpus(files_, "training", recipe_.data.train, *train_corpus_));
-  if (validation_corpus_) {
-    telemetry_.emit(
-        describe_corpus(files_, "validation", recipe_.data.validation, *validation_corpus_));
-  }
+  const auto describe = [&](const char* role, const data::Dataset& set) {
+    for (size_t i = 0; i < set.corpora(); ++i) {
+      const data::Corpus& corpus = set.corpus(i);
+      telemetry_.emit(describe_corpus(files_, role, corpus.prefix(), corpus));
+    }
+  };
+  describe("training", *train_set_);
+  if (validation_set_) describe("validation", *validation_set_);
   tell_memory();
 }
 
@@ -235,15 +226,23 @@ void Session::take_step() {
   const double waited = train_data_->wait_seconds();
   const double begin = monotonic_seconds();
   trace_.begin_step(session_steps_, trainer_.stream());
-  const StepResult result =
-      trainer_.step([&] { return view_of(train_data_->next()); }, rate, state_.updates + 1);
+  data::SampleFacts facts;
+  const StepResult result = trainer_.step(
+      [&] {
+        const data::Batch& batch = train_data_->next();
+        facts += batch.facts;
+        return view_of(batch);
+      },
+      rate, state_.updates + 1);
   trace_.end_step(session_steps_, files_, trainer_.stream());
   const double seconds = monotonic_seconds() - begin;
 
-  const int64_t tokens = recipe_.batch.global * recipe_.batch.sequence;
+  const double flops = spec::model_flops(recipe_.model, facts.useful, facts.squared_rows);
   ++state_.step;
   ++session_steps_;
-  state_.tokens += tokens;
+  state_.tokens += facts.useful;
+  session_facts_ += facts;
+  session_flops_ += flops;
   state_.last_loss = result.loss;
   step_seconds_ += seconds;
   count_nonfinite(result);
@@ -256,10 +255,10 @@ void Session::take_step() {
   event.gradient_norm = result.gradient_norm;
   event.learning_rate = rate;
   event.step_seconds = seconds;
-  event.tokens_per_second = static_cast<double>(tokens) / seconds;
-  if (summary_.gemm_peak_flops > 0) {
-    event.mfu = event.tokens_per_second * summary_.model_flops_per_token / summary_.gemm_peak_flops;
-  }
+  event.targets = result.targets;
+  event.useful_share = static_cast<double>(facts.useful) / static_cast<double>(step_rows());
+  event.tokens_per_second = static_cast<double>(facts.useful) / seconds;
+  if (summary_.gemm_peak_flops > 0) event.mfu = flops / seconds / summary_.gemm_peak_flops;
   event.data_wait_seconds = train_data_->wait_seconds() - waited;
   event.skipped = !result.applied;
   telemetry_.emit(event);
@@ -312,6 +311,12 @@ void Session::evaluate() {
     sum += part.loss * static_cast<double>(part.tokens);
     total.tokens += part.tokens;
     left -= count;
+  }
+  if (total.tokens == 0) {
+    fail(ErrorKind::usage,
+         "data.validation: every target of '{}' that is evaluated is masked; use another corpus or "
+         "more evaluate.samples",
+         spec::blend_text(recipe_.data.validation));
   }
   total.loss = sum / static_cast<double>(total.tokens);
   state_.evaluated_step = state_.step;
@@ -401,11 +406,13 @@ void Session::finish(Outcome outcome) {
   s.final_loss = state_.last_loss;
   s.validation_loss = state_.validation_loss;
   if (session_steps_ > 0) {
-    s.tokens_per_second =
-        static_cast<double>(session_steps_ * recipe_.batch.global * recipe_.batch.sequence) /
-        step_seconds_;
+    const auto useful = static_cast<double>(session_facts_.useful);
+    s.tokens_per_second = useful / step_seconds_;
+    s.useful_token_share = useful / static_cast<double>(session_steps_ * step_rows());
+    s.target_share = static_cast<double>(session_facts_.targets) / useful;
+    s.model_flops_per_token = session_flops_ / useful;
   }
-  const double achieved = s.tokens_per_second * s.model_flops_per_token;
+  const double achieved = session_steps_ > 0 ? session_flops_ / step_seconds_ : 0;
   if (s.gemm_peak_flops > 0) s.mfu_of_gemm_peak = achieved / s.gemm_peak_flops;
   if (s.nominal_peak_flops > 0) s.mfu_of_nominal_peak = achieved / s.nominal_peak_flops;
   s.mfu_formula = spec::kModelFlopsFormula;

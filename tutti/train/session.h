@@ -33,11 +33,14 @@ struct Summary {
   double time_to_target_seconds = 0;  // 0 when not reached; includes evaluation
   double train_seconds = 0;           // of this session, includes evaluation
   int64_t steps = 0;                  // of the whole run
-  int64_t tokens = 0;
+  int64_t tokens = 0;                 // of documents, without padding
   int64_t skipped_steps = 0;
   double final_loss = 0;  // of the last step
   std::optional<double> validation_loss;
-  double tokens_per_second = 0;  // of training steps, this session
+  // Of training steps of this session. Tokens are those of documents, without padding.
+  double tokens_per_second = 0;
+  double useful_token_share = 1;  // of all rows of the steps; below 1 with packed documents
+  double target_share = 1;        // of those: not masked
   double model_flops_per_token = 0;
   double mfu_of_gemm_peak = 0;
   double gemm_peak_flops = 0;  // measured at the start, in the run's precision

@@ -9,7 +9,9 @@
 #include "tutti/base/error.h"
 #include "tutti/base/memory_file.h"
 #include "tutti/checkpoint/reader.h"
+#include "tutti/data/corpus.h"
 #include "tutti/data/corpus_writer.h"
+#include "tutti/data/loss_mask.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/test_support.h"
 
@@ -120,6 +122,66 @@ TEST_F(SessionTest, ResumeEqualsTheUninterruptedRun) {
       EXPECT_EQ(parameters(name + "-parts"), parameters(name + "-whole"));
     }
   }
+}
+
+// Documents of 1 to 40 tokens, and an empty one.
+void write_documents(FileSystem& files, const std::string& prefix, int64_t documents, int64_t add) {
+  data::CorpusWriter writer(files, prefix, DType::u16);
+  for (int64_t d = 0; d < documents; ++d) {
+    std::vector<int32_t> text;
+    const int64_t length = (d * 17 + add) % 41;
+    for (int64_t i = 0; i < length; ++i) {
+      text.push_back(static_cast<int32_t>((d * 5 + i * 7 + add) % 101));
+    }
+    writer.append(text);
+    writer.end_document();
+  }
+  writer.finish();
+  writer.commit();
+}
+
+// The same with packed documents, blended corpora and a masked one.
+TEST_F(SessionTest, PackedBlendsResumeToTheBit) {
+  write_documents(files_, "a", 90, 0);
+  write_documents(files_, "b", 30, 3);
+  write_documents(files_, "held-out", 25, 5);
+  std::vector<uint32_t> masked(30, 0);
+  masked[4] = masked[9] = 10;
+  const data::Corpus b(files_, "b");
+  write_file_atomic(files_, "b.mask", data::loss_mask_bytes(masked, b.tokens()));
+  recipe_.data.train = spec::CorpusBlend({{"a", 0.7}, {"b", 0.3}});
+  recipe_.data.validation = "held-out";
+  recipe_.data.packing = spec::Packing::documents;
+  recipe_.batch = {4, 2, 12};
+  for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+    recipe_.precision = precision;
+    const std::string name = precision == spec::Precision::f32 ? "f32" : "bf16";
+    events_.clear();
+    const Summary summary = run(name + "-whole");
+    const std::vector<double> whole = losses();
+    EXPECT_LT(whole.back(), whole.front());
+    EXPECT_GE(summary.useful_token_share, 0.98);
+    EXPECT_LT(summary.target_share, 1);
+    int64_t tokens = 0;
+    for (const auto& step : events<telemetry::StepDone>()) {
+      tokens = step.tokens;
+      EXPECT_LE(step.targets, 4 * 12);
+      EXPECT_GT(step.useful_share, 0.5);
+    }
+    EXPECT_EQ(summary.tokens, tokens);
+    events_.clear();
+    run(name + "-parts", 7);
+    run(name + "-parts", 13);
+    run(name + "-parts");
+    EXPECT_EQ(losses(), whole);
+    EXPECT_EQ(parameters(name + "-parts"), parameters(name + "-whole"));
+  }
+  const data::Corpus held_out(files_, "held-out");
+  int64_t targets = 0;
+  for (int64_t d = 0; d < held_out.documents(); ++d) {
+    targets += std::max<int64_t>(0, held_out.document_range(d).count - 1);
+  }
+  EXPECT_EQ(events<telemetry::EvaluationDone>().back().tokens, targets);
 }
 
 // Its first loss is that of the parameters it starts from, its steps and optimizer are its own; it

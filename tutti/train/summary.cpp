@@ -39,6 +39,8 @@ Json to_json(const Summary& s) {
       {"final_loss", s.final_loss},
       {"validation_loss", s.validation_loss ? Json(*s.validation_loss) : Json(nullptr)},
       {"tokens_per_second", s.tokens_per_second},
+      {"useful_token_share", s.useful_token_share},
+      {"target_share", s.target_share},
       {"model_flops_per_token", s.model_flops_per_token},
       {"mfu_formula", s.mfu_formula},
       {"mfu_of_gemm_peak", s.mfu_of_gemm_peak},
@@ -63,7 +65,15 @@ std::string format_summary(const Summary& s) {
   if (s.reached_target) row("time to target", format_seconds(s.time_to_target_seconds));
   row("training time", format_seconds(s.train_seconds) + " in this session, evaluation included");
   row("steps", fmt::format("{} ({} skipped as non-finite)", s.steps, s.skipped_steps));
-  row("tokens", format_count(static_cast<double>(s.tokens)) + " tokens");
+  std::string tokens = format_count(static_cast<double>(s.tokens)) + " tokens";
+  if (s.useful_token_share < 1) {
+    tokens += fmt::format("; {:.2f}% of the rows of steps, the rest is padding",
+                          100 * s.useful_token_share);
+  }
+  if (s.target_share < 1) {
+    tokens += fmt::format("; {:.2f}% of them trained on, the rest is masked", 100 * s.target_share);
+  }
+  row("tokens", tokens);
   row("loss", fmt::format("{:.4f} (last step)", s.final_loss));
   if (s.validation_loss)
     row("validation loss", fmt::format("{:.4f} (last evaluation)", *s.validation_loss));

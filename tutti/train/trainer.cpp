@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "tutti/base/check.h"
+#include "tutti/base/error.h"
 #include "tutti/parallel/execute.h"
 #include "tutti/spec/memory.h"
 #include "tutti/train/initialize.h"
@@ -13,6 +15,13 @@ namespace {
 
 engine::Vector flat(const engine::Arena& arena, DType dtype, int64_t elements) {
   return engine::vector(arena.at(0, elements * dtype_bytes(dtype)), dtype, elements);
+}
+
+// Targets that are not ignored.
+int64_t count_targets(const model::MicroBatch& batch) {
+  const int32_t* targets = batch.targets.as<int32_t>();
+  return std::count_if(targets, targets + batch.targets.count,
+                       [](int32_t target) { return target >= 0; });
 }
 
 }  // namespace
@@ -61,8 +70,19 @@ model::MicroBatch Trainer::load(const BatchView& view) {
   batch.tokens = memory_->vector("batch", "batch", next_slot_, "tokens");
   batch.targets = memory_->vector("batch", "batch", next_slot_, "targets");
   batch.first_row = view.first_row;
-  std::memcpy(batch.tokens.data, view.tokens, static_cast<size_t>(batch.tokens.bytes()));
-  std::memcpy(batch.targets.data, view.targets, static_cast<size_t>(batch.targets.bytes()));
+  const auto copy = [](engine::Vector& to, const int32_t* from) {
+    std::memcpy(to.data, from, static_cast<size_t>(to.bytes()));
+  };
+  copy(batch.tokens, view.tokens);
+  copy(batch.targets, view.targets);
+  if (memory_->has("batch", "batch", "starts")) {
+    TUTTI_CHECK(view.positions != nullptr && view.starts != nullptr,
+                "a packed run's micro-batch without positions or starts");
+    batch.positions = memory_->vector("batch", "batch", next_slot_, "positions");
+    batch.starts = memory_->vector("batch", "batch", next_slot_, "starts");
+    copy(batch.positions, view.positions);
+    copy(batch.starts, view.starts);
+  }
   next_slot_ = 1 - next_slot_;
   return batch;
 }
@@ -76,28 +96,43 @@ double Trainer::sum_of_losses() const {
 }
 
 double Trainer::gradients(const BatchSource& next) {
-  const auto tokens = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence);
+  const int64_t rows = recipe_.batch.global * recipe_.batch.sequence;
   double loss = 0;
+  step_targets_ = 0;
   parallel::StepHooks hooks;
-  hooks.load = [&](int64_t /*micro*/) { return load(next()); };
+  hooks.load = [&](int64_t /*micro*/) {
+    const model::MicroBatch batch = load(next());
+    step_targets_ += count_targets(batch);
+    return batch;
+  };
   hooks.loss_done = [&](int64_t /*micro*/) { loss += sum_of_losses(); };
-  parallel::execute_passes(actions_, *stage_, *stream_, static_cast<float>(1 / tokens), hooks);
-  return loss / tokens;
+  parallel::execute_passes(actions_, *stage_, *stream_,
+                           static_cast<float>(1 / static_cast<double>(rows)), hooks);
+  if (step_targets_ == 0) {
+    fail(ErrorKind::usage,
+         "every target of a step's {} rows is masked or padding: there is nothing to learn; "
+         "use a larger batch.global, or look at the corpus with 'tutti data inspect'",
+         rows);
+  }
+  gradient_factor_ = static_cast<double>(rows) / static_cast<double>(step_targets_);
+  return loss / static_cast<double>(step_targets_);
 }
 
 StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t update) {
   StepResult result;
   result.loss = gradients(next);
+  result.targets = step_targets_;
   double sum_of_squares = 0;
   stream_->ops().squared_norm(*stream_,
                               {.x = optimizer_.gradient, .sum_of_squares = &sum_of_squares});
-  result.gradient_norm = std::sqrt(sum_of_squares);
+  result.gradient_norm = gradient_factor_ * std::sqrt(sum_of_squares);
   if (!std::isfinite(result.gradient_norm) || !std::isfinite(result.loss)) {
     result.nonfinite_tensor = first_nonfinite_gradient();
     return result;
   }
   const double clip = optim::clip_factor(result.gradient_norm, recipe_.optimizer.clip_norm);
-  optim::adamw_update(*stream_, optimizer_, recipe_.optimizer, learning_rate, clip, update);
+  optim::adamw_update(*stream_, optimizer_, recipe_.optimizer, learning_rate,
+                      clip * gradient_factor_, update);
   result.applied = true;
   return result;
 }
@@ -121,9 +156,7 @@ EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
     const model::MicroBatch batch = load(next());
     stage_->evaluate(*stream_, batch);
     sum += sum_of_losses();
-    const int32_t* targets = batch.targets.as<int32_t>();
-    result.tokens += std::count_if(targets, targets + batch.targets.count,
-                                   [](int32_t target) { return target >= 0; });
+    result.tokens += count_targets(batch);
   }
   result.loss = sum / static_cast<double>(std::max<int64_t>(result.tokens, 1));
   return result;

@@ -18,24 +18,28 @@
 namespace tutti::train {
 
 // Where one micro-batch comes from: B*T tokens and targets (< 0: ignored), and the global number of
-// its first row (sample position * T).
+// its first row (sample position * T). With data.packing: documents also model::MicroBatch's
+// positions and starts, else null.
 struct BatchView {
   const int32_t* tokens = nullptr;
   const int32_t* targets = nullptr;
   int64_t first_row = 0;
+  const int32_t* positions = nullptr;
+  const int32_t* starts = nullptr;
 };
 using BatchSource = std::function<BatchView()>;
 
 struct StepResult {
-  double loss = 0;               // mean over the step's tokens
+  double loss = 0;               // mean over the step's targets that are not ignored
+  int64_t targets = 0;           // how many those are
   double gradient_norm = 0;      // before clipping
   bool applied = false;          // false: non-finite, parameters left as they were
   std::string nonfinite_tensor;  // first parameter with a non-finite gradient, when not applied
 };
 
 struct EvaluationResult {
-  double loss = 0;  // mean over tokens
-  int64_t tokens = 0;
+  double loss = 0;     // mean over targets that are not ignored
+  int64_t tokens = 0;  // how many those are
 };
 
 // A named part of the state, for checkpoints: logical shape, contiguous.
@@ -58,12 +62,18 @@ class Trainer {
   // To be called after parameters or state tensors were written from outside (resume, import).
   void state_changed();
 
-  // One optimizer step over the recipe's accumulation of micro-batches. `update` is its number
-  // among applied updates, 1 for the first (bias correction).
+  // One optimizer step over the recipe's accumulation of micro-batches. Loss and gradient are means
+  // over the targets of the whole step that are not ignored, each counting the same whichever
+  // micro-batch it is in. `update` is the step's number among applied updates, 1 for the first
+  // (bias correction). Throws usage when every target of the step is ignored.
   StepResult step(const BatchSource& next, double learning_rate, int64_t update);
 
-  // Forward and backward of one step without the update; gradients stay in the arena.
+  // Forward and backward of one step without the update: the mean loss. Gradients stay in the
+  // arena, and are means once multiplied by gradient_factor(): all rows of a step over its targets
+  // that are not ignored, 1 when none is. (Backward runs before the targets of later micro-batches
+  // are known.)
   double gradients(const BatchSource& next);
+  double gradient_factor() const { return gradient_factor_; }
 
   // Mean loss over `batches` micro-batches.
   EvaluationResult evaluate(const BatchSource& next, int64_t batches);
@@ -93,6 +103,8 @@ class Trainer {
   std::unique_ptr<model::Stage> stage_;
   optim::AdamwState optimizer_;
   int64_t next_slot_ = 0;
+  int64_t step_targets_ = 0;
+  double gradient_factor_ = 1;
 };
 
 }  // namespace tutti::train
