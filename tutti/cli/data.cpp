@@ -144,6 +144,14 @@ void add_prepare(CLI::App& data, Action& action) {
       ->delimiter(',');
   command->add_option("--key", options.json_key, "Key of the text in JSON lines")
       ->capture_default_str();
+  command->add_option("--prompt-key", options.exchange.prompt,
+                      "Key of prompts in JSON lines, which are not trained on");
+  command->add_option("--completion-key", options.exchange.completion,
+                      "Key of what follows the prompt");
+  command->add_option("--messages-key", options.exchange.messages,
+                      "Key of lists of {role, content}; the last answer is trained on");
+  command->add_option("--template", options.exchange.message_template, "How a message is written")
+      ->capture_default_str();
   command->add_option("--threads", options.threads, "Threads; 0: one per core")
       ->capture_default_str()
       ->check(at_least(0));

@@ -40,6 +40,12 @@ void read_line(const SourceFile& file, size_t index, const ReadOptions& options,
     const std::string origin = fmt::format("{}:{}", file.path, line_number());
     parse_json(line, origin);
   }
+  if (options.exchange.any()) {
+    const Exchange exchange = read_exchange(
+        value, options.exchange, [&] { return fmt::format("{}:{}", file.path, line_number()); });
+    if (exchange.completion.empty()) return sink.skip(index, "empty document");
+    return sink.document(index, exchange.prompt + exchange.completion, exchange.prompt.size());
+  }
   const std::string& key = file.json_key.empty() ? options.json_key : file.json_key;
   const auto found = value.is_object() ? value.find(key) : value.end();
   if (!value.is_object() || found == value.end() || !found->is_string()) {
@@ -61,7 +67,7 @@ void read_line(const SourceFile& file, size_t index, const ReadOptions& options,
   if (text.empty()) {
     sink.skip(index, "empty document");
   } else {
-    sink.document(index, text);
+    sink.document(index, text, 0);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tutti/base/file.h"
+#include "tutti/data/exchange.h"
 #include "tutti/data/sources.h"
 
 namespace tutti::data {
@@ -33,8 +34,8 @@ class DocumentSink {
   // A piece of a text file, which is one document; `first` when it starts there; `last` ends it,
   // with or without bytes. Of a document that is not empty, one piece with bytes is the first.
   virtual void text(size_t file, std::string_view piece, bool first, bool last) = 0;
-  // A whole document of a JSON-lines file.
-  virtual void document(size_t file, std::string_view text) = 0;
+  // A whole document of a JSON-lines file, whose first `prompt_bytes` are not trained on.
+  virtual void document(size_t file, std::string_view text, size_t prompt_bytes) = 0;
   // A file, or a document of one, was passed over.
   virtual void skip(size_t file, const char* reason) = 0;
   // The XXH3 of a file, as stored, whose last range was read; where asked for.
@@ -45,6 +46,7 @@ class DocumentSink {
 
 struct ReadOptions {
   std::string json_key = "text";
+  ExchangeKeys exchange = {};  // instead of it, where given
   // As Tokenizer::cut.
   std::function<size_t(std::string_view text, size_t position)> cut;
   bool hash_files = false;

@@ -43,8 +43,11 @@ class EncodingSink final : public DocumentSink {
   void text(size_t file, std::string_view piece, bool first, bool last) override {
     add(file, held_out_files_[file], piece, first, last);
   }
-  void document(size_t file, std::string_view text) override {
-    add(file, holdout_.holds_out(text), text, true, true);
+  void document(size_t file, std::string_view text, size_t prompt_bytes) override {
+    const bool held_out = holdout_.holds_out(text);
+    // Apart, so that no token is half prompt.
+    if (prompt_bytes > 0) add(file, held_out, text.substr(0, prompt_bytes), true, false, true);
+    add(file, held_out, text.substr(prompt_bytes), prompt_bytes == 0, true);
   }
   void hashed(size_t file, uint64_t hash) override { block_.hashes.emplace_back(file, hash); }
   void skip(size_t file, const char* reason) override { block_.skipped.emplace_back(file, reason); }
@@ -57,8 +60,9 @@ class EncodingSink final : public DocumentSink {
   }
 
  private:
-  void add(size_t file, bool held_out, std::string_view text, bool first, bool last) {
-    EncodedSegment segment{file, held_out, last, 0};
+  void add(size_t file, bool held_out, std::string_view text, bool first, bool last,
+           bool prompt = false) {
+    EncodedSegment segment{file, held_out, last, 0, prompt};
     block_.text_bytes[held_out ? 1 : 0] += static_cast<int64_t>(text.size());
     if (first && !text.empty()) put(tokenizer_.begin_of_document(), segment);
     while (!text.empty()) {
@@ -116,7 +120,9 @@ class VocabularySink final : public DocumentSink {
     naming(files_[file].path, [&] { block_.found->characters.add(piece); });
     block_.found->documents += last ? 1 : 0;
   }
-  void document(size_t file, std::string_view text) override { this->text(file, text, true, true); }
+  void document(size_t file, std::string_view text, size_t /*prompt_bytes*/) override {
+    this->text(file, text, true, true);
+  }
   void skip(size_t /*file*/, const char* /*reason*/) override {}
   void advance(int64_t bytes) override { block_.source_bytes += bytes; }
 
@@ -151,7 +157,7 @@ void encode_documents(const EncodeJob& job, const Tokenizer& tokenizer, DType dt
   const std::vector<ReadTask> tasks = make_read_tasks(job.files);
   const std::vector<bool> held_out_files = holdout.choose(job.files);
   const ReadOptions options{
-      job.json_key,
+      job.json_key, job.exchange,
       [&](std::string_view text, size_t position) { return tokenizer.cut(text, position); },
       /*hash_files=*/true};
   ordered_work<EncodedBlock>(
@@ -167,7 +173,7 @@ void encode_documents(const EncodeJob& job, const Tokenizer& tokenizer, DType dt
 Vocabulary collect_vocabulary(const EncodeJob& job,
                               const std::function<void(int64_t bytes)>& progress) {
   const std::vector<ReadTask> tasks = make_read_tasks(job.files);
-  const ReadOptions options{job.json_key, utf8_cut};
+  const ReadOptions options{job.json_key, job.exchange, utf8_cut};
   Vocabulary all;
   ordered_work<VocabularyBlock>(
       static_cast<int64_t>(tasks.size()), job.threads, kBudgetBytes,

@@ -10,6 +10,7 @@
 #include "tutti/base/dtype.h"
 #include "tutti/base/file.h"
 #include "tutti/data/char_tokenizer.h"
+#include "tutti/data/exchange.h"
 #include "tutti/data/sources.h"
 #include "tutti/data/tokenizer.h"
 
@@ -35,6 +36,7 @@ struct EncodedSegment {
   bool held_out = false;
   bool ends_document = false;
   int64_t tokens = 0;
+  bool prompt = false;  // not trained on
 };
 
 struct EncodedBlock {
@@ -50,6 +52,7 @@ struct EncodeJob {
   FileSystem& file_system;
   const std::vector<SourceFile>& files;
   std::string json_key;
+  ExchangeKeys exchange;
   int threads;
 };
 

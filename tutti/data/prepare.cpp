@@ -15,6 +15,7 @@
 #include "tutti/data/corpus.h"
 #include "tutti/data/corpus_meta.h"
 #include "tutti/data/encode.h"
+#include "tutti/data/loss_mask.h"
 
 namespace tutti::data {
 namespace {
@@ -49,6 +50,8 @@ struct Part {
   CorpusSummary summary;
   int64_t text_bytes = 0;
   std::vector<SourceCount> counts = {};
+  std::vector<uint32_t> masked = {};  // tokens of each document; of exchanges
+  int64_t open_masked = 0;            // of the document being written
 };
 
 void check_options(FileSystem& files, const PrepareOptions& options) {
@@ -66,6 +69,10 @@ void check_options(FileSystem& files, const PrepareOptions& options) {
   }
   if (!options.notes.empty() && options.notes.size() != options.sources.size()) {
     fail(ErrorKind::usage, "{} notes for {} sources", options.notes.size(), options.sources.size());
+  }
+  check_exchange_keys(options.exchange);
+  if (options.exchange.any() && options.split == SplitMethod::tail) {
+    fail(ErrorKind::usage, "split 'tail' would cut an exchange in two; use 'documents'");
   }
   if (options.threads < 0)
     fail(ErrorKind::usage, "threads is {}; it is 0 or more", options.threads);
@@ -98,7 +105,8 @@ SplitMethod choose_split(const PrepareOptions& options, const std::vector<Source
       return file.content == Content::text;
     });
     const double expected = share * static_cast<double>(files.size());
-    method = all_text && expected < 1 ? SplitMethod::tail : SplitMethod::documents;
+    method = all_text && expected < 1 && !options.exchange.any() ? SplitMethod::tail
+                                                                 : SplitMethod::documents;
     result.split_reason =
         method == SplitMethod::documents
             ? "Whole documents are held out, chosen by a hash of their name or text."
@@ -147,9 +155,13 @@ void write_parts(const EncodeJob& job, const Tokenizer& tokenizer, const Holdout
   encode_documents(job, tokenizer, dtype, holdout, [&](EncodedBlock& block) {
     const char* next = block.packed.data();
     for (const EncodedSegment& segment : block.segments) {
-      CorpusWriter& writer = *parts[segment.held_out ? 1 : 0].writer;
-      writer.append_packed(next, segment.tokens);
-      if (segment.ends_document) writer.end_document();
+      Part& part = parts[segment.held_out ? 1 : 0];
+      part.writer->append_packed(next, segment.tokens);
+      if (segment.prompt) part.open_masked += segment.tokens;
+      if (segment.ends_document) part.writer->end_document();
+      if (segment.ends_document && job.exchange.any()) {
+        part.masked.push_back(static_cast<uint32_t>(std::exchange(part.open_masked, 0)));
+      }
       next += segment.tokens * dtype_bytes(dtype);
     }
     for (size_t i = 0; i < parts.size(); ++i) parts[i].text_bytes += block.text_bytes[i];
@@ -301,15 +313,16 @@ void remove_old(FileSystem& files, const PrepareOptions& options) {
   std::vector<std::string> paths;
   const CorpusPaths validation = corpus_paths(validation_prefix(options.prefix));
   if (options.holdout_share > 0) {
-    paths.push_back(validation.idx);
+    paths.insert(paths.end(), {validation.idx, validation.mask});
   } else if (files.exists(validation.meta) &&
              load_corpus_meta(files, validation_prefix(options.prefix)).part == "validation") {
     // The held-out part of the corpus that is replaced would pass for the new one's.
-    paths.insert(paths.end(),
-                 {validation.idx, validation.bin, validation.tokenizer, validation.meta});
+    paths.insert(paths.end(), {validation.idx, validation.bin, validation.tokenizer,
+                               validation.meta, validation.mask});
     files.remove_tree(tokenizer_folder(validation.tokenizer));
   }
   paths.push_back(corpus_paths(options.prefix).idx);
+  paths.push_back(corpus_paths(options.prefix).mask);
   for (const std::string& path : paths) {
     if (files.exists(path)) files.remove_file(path);
   }
@@ -323,6 +336,12 @@ void commit(FileSystem& files, const PrepareOptions& options, const Tokenizer& t
     const char* name = parts.size() == 1 ? "all" : i == 0 ? "training" : "validation";
     const CorpusPaths paths = corpus_paths(parts[i].prefix);
     store_tokenizer(files, tokenizer, paths.tokenizer);
+    if (options.exchange.any()) {
+      write_file_atomic(files, paths.mask,
+                        loss_mask_bytes(parts[i].masked, parts[i].summary.tokens));
+    } else if (files.exists(paths.mask)) {
+      files.remove_file(paths.mask);  // of a corpus that was removed
+    }
     const CorpusMeta meta = describe(options, result, lineage, tokenizer, parts[i], name);
     write_file_atomic(
         files, paths.meta,
@@ -365,7 +384,7 @@ PrepareResult prepare(FileSystem& files, const PrepareOptions& options) {
   const SplitMethod split = choose_split(options, sources, result);
 
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const EncodeJob job{files, sources, options.json_key,
+  const EncodeJob job{files, sources, options.json_key, options.exchange,
                       options.threads > 0 ? options.threads : cores};
   const int64_t passes = options.tokenizer == "char" ? 2 : 1;
   Progress progress(options.progress, passes * result.source_bytes);

@@ -7,6 +7,9 @@
 // document per line, either plain, .gz or .zst. Every document ends with the tokenizer's
 // end-of-document token, where it has one.
 //
+// Lines that are exchanges (exchange.h) become documents whose prompts are masked (loss_mask.h);
+// they are held out by whole documents.
+//
 // Holdout, a share of the documents or tokens that goes to PREFIX-validation:
 //   documents  a document is held out when a hash of (split_seed, name) falls below the share.
 //              The name is a text file's path below its source, or the text of a JSON line, so
@@ -35,6 +38,7 @@
 
 #include "tutti/base/file.h"
 #include "tutti/data/corpus_writer.h"
+#include "tutti/data/exchange.h"
 #include "tutti/data/lineage.h"
 #include "tutti/data/sources.h"
 
@@ -52,6 +56,7 @@ struct PrepareOptions {
   std::string tokenizer = "byte";
   std::vector<std::string> include;  // suffixes wanted from folders, see sources.h; empty: all
   std::string json_key = "text";
+  ExchangeKeys exchange;     // of prompts and completions, or messages, instead of json_key
   double holdout_share = 0;  // in [0, 1)
   SplitMethod split = SplitMethod::automatic;
   uint64_t split_seed = 0;
