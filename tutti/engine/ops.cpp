@@ -26,7 +26,15 @@ void check_complete(const OpTable& table) {
   check(table.adamw, "adamw");
   check(table.squared_norm, "squared_norm");
   check(table.convert, "convert");
-  constexpr size_t kEntries = 18;
+  check(table.route_forward, "route_forward");
+  check(table.route_backward, "route_backward");
+  check(table.assign_rows, "assign_rows");
+  check(table.permute, "permute");
+  check(table.unpermute, "unpermute");
+  check(table.grouped_gemm, "grouped_gemm");
+  check(table.grouped_gemm_weight, "grouped_gemm_weight");
+  check(table.update_selection_bias, "update_selection_bias");
+  constexpr size_t kEntries = 26;
   static_assert(sizeof(OpTable) == (kEntries + 1) * sizeof(void*), "a new entry is checked here");
 }
 

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <span>
 
+#include "tutti/engine/moe_ops.h"
 #include "tutti/engine/tensor.h"
 
 namespace tutti::engine {
@@ -296,6 +297,15 @@ struct OpTable {
   void (*adamw)(Stream&, const AdamwArgs&) = nullptr;
   void (*squared_norm)(Stream&, const SquaredNormArgs&) = nullptr;
   void (*convert)(Stream&, const ConvertArgs&) = nullptr;
+  // moe_ops.h
+  void (*route_forward)(Stream&, const RouteForwardArgs&) = nullptr;
+  void (*route_backward)(Stream&, const RouteBackwardArgs&) = nullptr;
+  void (*assign_rows)(Stream&, const AssignRowsArgs&) = nullptr;
+  void (*permute)(Stream&, const PermuteArgs&) = nullptr;
+  void (*unpermute)(Stream&, const UnpermuteArgs&) = nullptr;
+  void (*grouped_gemm)(Stream&, const GroupedGemmArgs&) = nullptr;
+  void (*grouped_gemm_weight)(Stream&, const GroupedGemmWeightArgs&) = nullptr;
+  void (*update_selection_bias)(Stream&, const UpdateSelectionBiasArgs&) = nullptr;
 };
 
 }  // namespace tutti::engine

@@ -428,6 +428,21 @@ bool gemm_bf16_possible(const GemmArgs& args) {
          (args.c.dtype == DType::f32 || args.beta == 0);
 }
 
+// Either side may be the shared one; an own block is kBlockBytes or a single panel, whichever is
+// more.
+int64_t gemm_bf16_scratch_bytes(const CpuStream& stream, const GemmArgs& args) {
+  const int64_t m = args.c.rows;
+  const int64_t n = args.c.cols;
+  const int64_t k = args.transpose_a ? args.a.rows : args.a.cols;
+  const int64_t words = std::min((k + 1) / 2, kMaxWords);
+  const int64_t shared =
+      round_up(std::min(round_up(m, kCols), round_up(n, kCols)) * words * 4, kAlign);
+  const int64_t own = round_up(std::max(kBlockBytes, kCols * words * 4), kAlign);
+  const int64_t sums =
+      (k + 1) / 2 > kMaxWords && args.c.dtype != DType::f32 ? round_up(m * n * 4, kAlign) : 0;
+  return shared + own * stream.threads() + sums + round_up(args.bias ? n * 4 : 0, kAlign);
+}
+
 void gemm_bf16(CpuStream& stream, const GemmArgs& args) {
   Product x{};
   x.m = args.c.rows;

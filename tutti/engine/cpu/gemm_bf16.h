@@ -14,4 +14,7 @@ bool gemm_bf16_possible(const GemmArgs& args);
 // number of threads.
 void gemm_bf16(CpuStream& stream, const GemmArgs& args);
 
+// Scratch memory that suffices for `args` and for every product with fewer rows, columns or depth.
+int64_t gemm_bf16_scratch_bytes(const CpuStream& stream, const GemmArgs& args);
+
 }  // namespace tutti::engine

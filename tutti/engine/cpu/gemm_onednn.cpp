@@ -190,4 +190,32 @@ void gemm_onednn(CpuStream& stream, const GemmArgs& args) {
   if (narrow_c) narrow(wide.c, args.c);
 }
 
+int64_t gemm_any_scratch_bytes(const GemmArgs& args) {
+  if (args.a.dtype == DType::f32) return 0;
+  return wide_bytes(args.a) + wide_bytes(args.b) + wide_bytes(args.c);
+}
+
+void gemm_any(CpuStream& stream, const GemmArgs& args) {
+  TUTTI_CHECK(!args.bias, "gemm_any: a bias of {}", args.bias.count);
+  GemmArgs wide = args;
+  const bool narrow_c = args.c.dtype == DType::bf16;
+  if (args.a.dtype == DType::bf16) {
+    char* scratch = static_cast<char*>(stream.scratch(gemm_any_scratch_bytes(args)));
+    wide.a = widen(args.a, scratch);
+    wide.b = widen(args.b, scratch + wide_bytes(args.a));
+    char* c = scratch + wide_bytes(args.a) + wide_bytes(args.b);
+    if (narrow_c) {
+      wide.c = args.beta != 0 ? widen(args.c, c) : matrix(c, DType::f32, args.c.rows, args.c.cols);
+    }
+  }
+  const int64_t k = args.transpose_a ? args.a.rows : args.a.cols;
+  const dnnl_status_t status =
+      dnnl_sgemm(args.transpose_a ? 'T' : 'N', args.transpose_b ? 'T' : 'N', args.c.rows,
+                 args.c.cols, k, 1.0F, wide.a.as<float>(), wide.a.ld, wide.b.as<float>(), wide.b.ld,
+                 args.beta, wide.c.as<float>(), wide.c.ld);
+  TUTTI_CHECK(status == dnnl_success, "oneDNN sgemm failed with status {}",
+              static_cast<int>(status));
+  if (narrow_c) narrow(wide.c, args.c);
+}
+
 }  // namespace tutti::engine

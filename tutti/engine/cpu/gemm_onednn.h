@@ -23,4 +23,10 @@ class GemmCache {
 // As OpTable::gemm, without recording. m, n and k are not zero.
 void gemm_onednn(CpuStream& stream, const GemmArgs& args);
 
+// The same without a primitive, for shapes that change from call to call; bias must be empty.
+void gemm_any(CpuStream& stream, const GemmArgs& args);
+
+// Scratch memory that suffices for gemm_any of `args` and of every smaller product.
+int64_t gemm_any_scratch_bytes(const GemmArgs& args);
+
 }  // namespace tutti::engine

@@ -25,5 +25,13 @@ void cpu_dropout(Stream& stream, const DropoutArgs& args);
 void cpu_adamw(Stream& stream, const AdamwArgs& args);
 void cpu_squared_norm(Stream& stream, const SquaredNormArgs& args);
 void cpu_convert(Stream& stream, const ConvertArgs& args);
+void cpu_route_forward(Stream& stream, const RouteForwardArgs& args);
+void cpu_route_backward(Stream& stream, const RouteBackwardArgs& args);
+void cpu_assign_rows(Stream& stream, const AssignRowsArgs& args);
+void cpu_permute(Stream& stream, const PermuteArgs& args);
+void cpu_unpermute(Stream& stream, const UnpermuteArgs& args);
+void cpu_grouped_gemm(Stream& stream, const GroupedGemmArgs& args);
+void cpu_grouped_gemm_weight(Stream& stream, const GroupedGemmWeightArgs& args);
+void cpu_update_selection_bias(Stream& stream, const UpdateSelectionBiasArgs& args);
 
 }  // namespace tutti::engine

@@ -24,6 +24,14 @@ const OpTable& cpu_ops() {
     t.adamw = cpu_adamw;
     t.squared_norm = cpu_squared_norm;
     t.convert = cpu_convert;
+    t.route_forward = cpu_route_forward;
+    t.route_backward = cpu_route_backward;
+    t.assign_rows = cpu_assign_rows;
+    t.permute = cpu_permute;
+    t.unpermute = cpu_unpermute;
+    t.grouped_gemm = cpu_grouped_gemm;
+    t.grouped_gemm_weight = cpu_grouped_gemm_weight;
+    t.update_selection_bias = cpu_update_selection_bias;
     check_complete(t);
     return t;
   }();

@@ -1,0 +1,77 @@
+// A counting sort in two passes over the choices, sequence by sequence; between them, who starts
+// where (moe_ops.h states the contract).
+#include <algorithm>
+
+#include "tutti/engine/cpu/kernels.h"
+#include "tutti/engine/cpu/parallel.h"
+#include "tutti/engine/cpu/record.h"
+
+namespace tutti::engine {
+
+void cpu_assign_rows(Stream& stream, const AssignRowsArgs& args) {
+  const int64_t n = args.experts.rows;
+  const int64_t k = args.experts.cols;
+  const int64_t sequences = args.counts.rows;
+  const int64_t experts = args.counts.cols;
+  TUTTI_CHECK(args.sequence > 0 && sequences * args.sequence == n &&
+                  args.offsets.count == experts + 1 && args.positions.rows == n &&
+                  args.positions.cols == k,
+              "assign_rows: {} choices of {} rows in sequences of {}, counts [{}, {}], {} offsets, "
+              "positions [{}, {}]",
+              k, n, args.sequence, sequences, experts, args.offsets.count, args.positions.rows,
+              args.positions.cols);
+  const double begin = begin_op(stream);
+  const int64_t capacity = args.capacity > 0 ? args.capacity : n * k;
+
+  parallel_ranges(sequences, 1, [&](int64_t first, int64_t last, int) {
+    for (int64_t b = first; b < last; ++b) {
+      int32_t* counts = args.counts.row<int32_t>(b);
+      std::fill(counts, counts + experts, 0);
+      for (int64_t t = b * args.sequence; t < (b + 1) * args.sequence; ++t) {
+        const int32_t* chosen = args.experts.row<int32_t>(t);
+        for (int64_t i = 0; i < k; ++i) {
+          TUTTI_CHECK(chosen[i] >= 0 && chosen[i] < experts, "assign_rows: row {} chose expert {}",
+                      t, chosen[i]);
+          ++counts[chosen[i]];
+        }
+      }
+    }
+  });
+
+  // Where the next copy of each sequence goes, by expert, and where its room ends.
+  auto* next = static_cast<int32_t*>(cpu_stream(stream).scratch(sequences * experts * 8));
+  int32_t* end = next + sequences * experts;
+  auto* offsets = args.offsets.as<int32_t>();
+  int64_t total = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    offsets[e] = static_cast<int32_t>(total);
+    for (int64_t b = 0; b < sequences; ++b) {
+      next[b * experts + e] = static_cast<int32_t>(total);
+      total += std::min<int64_t>(args.counts.row<int32_t>(b)[e], capacity);
+      end[b * experts + e] = static_cast<int32_t>(total);
+    }
+  }
+  TUTTI_CHECK(total <= args.rows, "assign_rows: {} copies exceed the declared bound of {} rows",
+              total, args.rows);
+  offsets[experts] = static_cast<int32_t>(total);
+
+  parallel_ranges(sequences, 1, [&](int64_t first, int64_t last, int) {
+    for (int64_t b = first; b < last; ++b) {
+      int32_t* to = next + b * experts;
+      for (int64_t t = b * args.sequence; t < (b + 1) * args.sequence; ++t) {
+        const int32_t* chosen = args.experts.row<int32_t>(t);
+        int32_t* position = args.positions.row<int32_t>(t);
+        for (int64_t i = 0; i < k; ++i) {
+          const int32_t e = chosen[i];
+          position[i] = to[e] < end[b * experts + e] ? to[e]++ : -1;
+        }
+      }
+    }
+  });
+  record(stream, "assign_rows", {n, experts, k}, 0,
+         static_cast<double>(args.experts.bytes() + args.counts.bytes() + args.offsets.bytes() +
+                             args.positions.bytes()),
+         begin);
+}
+
+}  // namespace tutti::engine

@@ -1,0 +1,88 @@
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tutti/engine/test_support.h"
+
+namespace tutti::engine::testing {
+namespace {
+
+using Values = std::vector<double>;
+
+struct Assigned {
+  TestMatrix counts, offsets, positions;
+};
+
+Assigned assign(Stream& stream, const TestMatrix& experts, int64_t sequence, int64_t count,
+                int64_t capacity, int64_t rows) {
+  Assigned out = {poisoned_matrix(experts.rows() / sequence, count, DType::i32),
+                  poisoned_vector(count + 1, DType::i32),
+                  poisoned_matrix(experts.rows(), experts.cols(), DType::i32, 1)};
+  stream.ops().assign_rows(stream, {.experts = experts,
+                                    .sequence = sequence,
+                                    .capacity = capacity,
+                                    .rows = rows,
+                                    .counts = out.counts,
+                                    .offsets = out.offsets,
+                                    .positions = out.positions});
+  return out;
+}
+
+// k different experts per row, some more wanted than others.
+TestMatrix random_choices(int64_t rows, int64_t count, int64_t k) {
+  TestMatrix out(rows, k, DType::i32);
+  for (int64_t n = 0; n < rows; ++n) {
+    const auto first = static_cast<int64_t>(random_u64(3, static_cast<uint64_t>(n)) %
+                                            static_cast<uint64_t>((count + 1) / 2));
+    for (int64_t i = 0; i < k; ++i) out.set(n, i, static_cast<double>((first + i) % count));
+  }
+  return out;
+}
+
+TEST(AssignRows, SortsByExpertThenToken) {
+  struct Case {
+    int64_t sequences, sequence, experts, k, capacity;
+  };
+  for (const Case& c : {Case{1, 1, 1, 1, 0}, Case{1, 5, 4, 2, 0}, Case{3, 23, 8, 2, 0},
+                        Case{3, 23, 8, 2, 6}, Case{2, 67, 17, 5, 1}, Case{4, 3, 3, 3, 2}}) {
+    const int64_t rows = c.sequences * c.sequence;
+    SCOPED_TRACE(
+        fmt::format("{} rows, {} experts, k {}, capacity {}", rows, c.experts, c.k, c.capacity));
+    const TestMatrix experts = random_choices(rows, c.experts, c.k);
+    // The plain way: expert by expert over the tokens.
+    Values counts(static_cast<size_t>(c.sequences * c.experts)), offsets = {0};
+    Values positions(static_cast<size_t>(rows * c.k), -1);
+    double next = 0;
+    for (int64_t e = 0; e < c.experts; ++e) {
+      for (int64_t n = 0; n < rows; ++n) {
+        for (int64_t i = 0; i < c.k; ++i) {
+          if (experts.at(n, i) != static_cast<double>(e)) continue;
+          double& seen = counts[static_cast<size_t>(n / c.sequence * c.experts + e)];
+          if (c.capacity == 0 || seen < static_cast<double>(c.capacity)) {
+            positions[static_cast<size_t>(n * c.k + i)] = next++;
+          }
+          ++seen;
+        }
+      }
+      offsets.push_back(next);
+    }
+    const auto bound = static_cast<int64_t>(next);
+    const Assigned out = assign(test_stream(), experts, c.sequence, c.experts, c.capacity, bound);
+    EXPECT_EQ(out.counts.values(), counts);
+    EXPECT_EQ(out.offsets.values(), offsets);
+    EXPECT_EQ(out.positions.values(), positions);
+    EXPECT_TRUE(out.positions.outside_untouched());
+    const auto alone = make_cpu_stream(1);
+    EXPECT_TRUE(assign(*alone, experts, c.sequence, c.experts, c.capacity, bound)
+                    .positions.same_bytes(out.positions));
+  }
+}
+
+TEST(AssignRowsDeathTest, MoreCopiesThanTheBoundAbort) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const TestMatrix experts = random_choices(6, 4, 2);
+  EXPECT_DEATH((void)assign(test_stream(), experts, 6, 4, 0, 11), "12 copies exceed .* 11 rows");
+}
+
+}  // namespace
+}  // namespace tutti::engine::testing

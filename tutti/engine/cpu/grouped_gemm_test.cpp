@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tutti/engine/recorder.h"
+#include "tutti/engine/reference.h"
+#include "tutti/engine/test_support.h"
+
+namespace tutti::engine::testing {
+namespace {
+
+using Values = std::vector<double>;
+
+struct Case {
+  std::vector<int64_t> rows;  // of each group
+  int64_t spare;              // rows of no group
+  int64_t n, k;
+};
+const Case kCases[] = {{{1}, 0, 1, 1},
+                       {{3, 0, 5, 1}, 2, 21, 13},
+                       {{0, 0}, 3, 7, 5},
+                       {{67, 8, 0, 131}, 9, 101, 65},
+                       {{9, 50}, 0, 48, 3301}};  // several passes over k
+
+TestMatrix offsets_of(const Case& c) {
+  TestMatrix out = zero_vector(static_cast<int64_t>(c.rows.size()) + 1, DType::i32);
+  int64_t total = 0;
+  for (size_t e = 0; e < c.rows.size(); ++e) {
+    out.set(0, static_cast<int64_t>(e) + 1, static_cast<double>(total += c.rows[e]));
+  }
+  return out;
+}
+
+int64_t used_rows(const Case& c) {
+  int64_t total = 0;
+  for (const int64_t rows : c.rows) total += rows;
+  return total;
+}
+
+Values part(const Values& all, int64_t first, int64_t count) {
+  return {all.begin() + first, all.begin() + first + count};
+}
+
+// The spare rows stay as they were: poison is NaN.
+void expect_spare_untouched(const TestMatrix& out, int64_t used) {
+  for (int64_t r = used; r < out.rows(); ++r) {
+    for (int64_t j = 0; j < out.cols(); ++j) ASSERT_TRUE(std::isnan(out.at(r, j)));
+  }
+}
+
+TestMatrix used_part(const TestMatrix& all, int64_t rows) {
+  TestMatrix out(rows, all.cols(), all.view().dtype);
+  return out.assign(part(all.values(), 0, rows * all.cols()));
+}
+
+void check_product(const Case& c, DType dtype, bool transpose) {
+  const auto groups = static_cast<int64_t>(c.rows.size());
+  const int64_t used = used_rows(c);
+  const TestMatrix a = random_matrix(used + c.spare, c.k, dtype, 1, 1, 3);
+  const TestMatrix b =
+      random_matrix(groups * (transpose ? c.n : c.k), transpose ? c.k : c.n, dtype, 2);
+  TestMatrix out = poisoned_matrix(used + c.spare, c.n, dtype, 5);
+  const TestMatrix offsets = offsets_of(c);
+  test_stream().ops().grouped_gemm(
+      test_stream(), {.a = a, .b = b, .offsets = offsets, .transpose_b = transpose, .c = out});
+  Values expected;
+  int64_t first = 0;
+  for (size_t e = 0; e < c.rows.size(); ++e) {
+    const Values product =
+        reference::gemm(part(a.values(), first * c.k, c.rows[e] * c.k), false,
+                        part(b.values(), static_cast<int64_t>(e) * c.n * c.k, c.n * c.k), transpose,
+                        c.rows[e], c.n, c.k, 0, {}, {});
+    expected.insert(expected.end(), product.begin(), product.end());
+    first += c.rows[e];
+  }
+  EXPECT_TRUE(close(used_part(out, used), expected));
+  EXPECT_TRUE(out.outside_untouched());
+  expect_spare_untouched(out, used);
+}
+
+TEST(GroupedGemm, EveryGroupIsAProduct) {
+  for_each_isa_and_dtype([](DType dtype) {
+    for (const Case& c : kCases) {
+      for (const bool transpose : {false, true}) {
+        SCOPED_TRACE(
+            fmt::format("{} groups, n {} k {}, transpose {}", c.rows.size(), c.n, c.k, transpose));
+        check_product(c, dtype, transpose);
+      }
+    }
+  });
+}
+
+TEST(GroupedGemm, WeightGradients) {
+  for_each_isa_and_dtype([](DType dtype) {
+    for (const Case& c : kCases) {
+      for (const float beta : {0.0F, 1.0F}) {
+        const int64_t m = c.n, n = std::min<int64_t>(c.k, 70);
+        SCOPED_TRACE(fmt::format("{} groups, m {} n {}, beta {}", c.rows.size(), m, n, beta));
+        const auto groups = static_cast<int64_t>(c.rows.size());
+        const int64_t rows = used_rows(c) + c.spare;
+        TestMatrix dy = random_matrix(rows, m, dtype, 1, 1, 3);
+        const TestMatrix x = random_matrix(rows, n, dtype, 2);
+        for (int64_t r = used_rows(c); r < rows; ++r) dy.set(r, 0, NAN);  // must not be read
+        const TestMatrix before = random_matrix(groups * m, n, DType::f32, 3);
+        TestMatrix out = beta == 0 ? poisoned_matrix(groups * m, n) : before;
+        const TestMatrix offsets = offsets_of(c);
+        test_stream().ops().grouped_gemm_weight(
+            test_stream(), {.dy = dy, .x = x, .offsets = offsets, .beta = beta, .d_weight = out});
+        Values expected;
+        int64_t first = 0;
+        for (size_t e = 0; e < c.rows.size(); ++e) {
+          const int64_t at = static_cast<int64_t>(e) * m * n;
+          const Values product =
+              reference::gemm(part(dy.values(), first * m, c.rows[e] * m), true,
+                              part(x.values(), first * n, c.rows[e] * n), false, m, n, c.rows[e],
+                              static_cast<double>(beta), part(before.values(), at, m * n), {});
+          expected.insert(expected.end(), product.begin(), product.end());
+          first += c.rows[e];
+        }
+        EXPECT_TRUE(close(out, expected));
+      }
+    }
+  });
+}
+
+TEST(GroupedGemm, RecordsTheRowsInUse) {
+  const Case c = {{3, 0, 5}, 4, 6, 10};
+  const TestMatrix a = random_matrix(12, 10, DType::bf16), b = random_matrix(30, 6, DType::bf16);
+  const TestMatrix out(12, 6, DType::bf16), offsets = offsets_of(c);
+  Recorder recorder;
+  test_stream().set_recorder(&recorder);
+  test_stream().ops().grouped_gemm(test_stream(), {.a = a, .b = b, .offsets = offsets, .c = out});
+  test_stream().set_recorder(nullptr);
+  ASSERT_EQ(recorder.records().size(), 1U);
+  const OpRecord& record = recorder.records()[0];
+  EXPECT_EQ(record.dims, (std::array<int64_t, 6>{3, 8, 6, 10, 0, 0}));
+  EXPECT_EQ(record.flops, 2.0 * 8 * 6 * 10);
+  EXPECT_EQ(record.bytes, 2.0 * (8 * 16 + 3 * 60));
+}
+
+}  // namespace
+}  // namespace tutti::engine::testing

@@ -1,0 +1,220 @@
+// Softmax, choice and weights of a router and their gradients (moe_ops.h states the contract).
+//   w_i = p_i / s over the chosen, s = sum of the chosen p:   dp_i = (dw_i - sum_j dw_j w_j) / s
+//   softmax:                                      dx_j = p_j (dp_j - sum_i dp_i p_i)
+// Rows have E numbers, a few to a few hundred: plain loops.
+#include <algorithm>
+#include <cmath>
+
+#include "tutti/engine/cpu/kernels.h"
+#include "tutti/engine/cpu/parallel.h"
+#include "tutti/engine/cpu/record.h"
+
+namespace tutti::engine {
+namespace {
+
+constexpr int64_t kRowGrain = 64;
+
+float bias_of(const Vector& bias, int64_t e) {
+  if (!bias) return 0;
+  return bias.dtype == DType::bf16 ? to_f32(bias.as<bf16>()[e]) : bias.as<float>()[e];
+}
+
+void forward_row(const RouteForwardArgs& args, int64_t n) {
+  const int64_t count = args.logits.cols;
+  const float* x = args.logits.row<float>(n);
+  float* p = args.probabilities.row<float>(n);
+  int32_t* chosen = args.experts.row<int32_t>(n);
+  float* weights = args.weights.row<float>(n);
+
+  const float highest = *std::max_element(x, x + count);
+  float sum = 0;
+  for (int64_t e = 0; e < count; ++e) {
+    p[e] = std::exp(x[e] - highest);
+    sum += p[e];
+  }
+  args.lse.as<float>()[n] = highest + std::log(sum);
+  for (int64_t e = 0; e < count; ++e) p[e] /= sum;
+
+  // Comparisons with NaN are false, so a row of NaN chooses the first experts, each once.
+  float chosen_sum = 0;
+  for (int64_t i = 0; i < args.experts.cols; ++i) {
+    int32_t best = -1;
+    float best_score = 0;
+    for (int32_t e = 0; e < count; ++e) {
+      if (std::find(chosen, chosen + i, e) != chosen + i) continue;
+      const float score = p[e] + bias_of(args.bias, e);
+      if (best < 0 || score > best_score) {
+        best = e;
+        best_score = score;
+      }
+    }
+    chosen[i] = best;
+    chosen_sum += p[best];
+  }
+  for (int64_t i = 0; i < args.experts.cols; ++i) weights[i] = p[chosen[i]] / chosen_sum;
+}
+
+void check_router(const char* op, const Matrix& probabilities, const Matrix& experts,
+                  const Matrix& weights, const Vector& lse) {
+  const int64_t n = probabilities.rows;
+  TUTTI_CHECK(probabilities.dtype == DType::f32 && weights.dtype == DType::f32 &&
+                  experts.dtype == DType::i32 && lse.dtype == DType::f32,
+              "{}: probabilities {}, weights {}, experts {}", op, dtype_name(probabilities.dtype),
+              dtype_name(weights.dtype), dtype_name(experts.dtype));
+  TUTTI_CHECK(experts.rows == n && weights.rows == n && lse.count == n &&
+                  weights.cols == experts.cols && experts.cols <= probabilities.cols,
+              "{}: {} rows of {} experts, choices [{}, {}], weights [{}, {}], lse {}", op, n,
+              probabilities.cols, experts.rows, experts.cols, weights.rows, weights.cols,
+              lse.count);
+}
+
+// slope[e] = what the balance loss of sequence b adds to the gradient of each of its probabilities
+// of expert e, without the scale: E f_e / T. Returns the loss.
+double balance_of_sequence(const RouteBackwardArgs& args, int64_t b, int64_t tokens,
+                           double* slope) {
+  const int64_t experts = args.probabilities.cols;
+  const auto length = static_cast<double>(tokens);
+  const int32_t* counts = args.counts.row<int32_t>(b);
+  std::fill(slope, slope + experts, 0.0);  // first the sums of probabilities
+  for (int64_t t = b * tokens; t < (b + 1) * tokens; ++t) {
+    const float* p = args.probabilities.row<float>(t);
+    for (int64_t e = 0; e < experts; ++e) slope[e] += static_cast<double>(p[e]);
+  }
+  double loss = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    const double share = static_cast<double>(experts) * counts[e] / length;
+    loss += share * slope[e] / length;
+    slope[e] = share / length;
+  }
+  return loss;
+}
+
+void assign(float* to, int64_t j, float x) { to[j] = x; }
+void assign(bf16* to, int64_t j, float x) { to[j] = to_bf16(x); }
+
+template <typename T>
+void backward_row(const RouteBackwardArgs& args, int64_t n, const double* slope) {
+  const int64_t count = args.probabilities.cols;
+  const int64_t k = args.experts.cols;
+  const float* p = args.probabilities.row<float>(n);
+  const int32_t* chosen = args.experts.row<int32_t>(n);
+  const float* w = args.weights.row<float>(n);
+  const float* dw = args.d_weights.row<float>(n);
+
+  float chosen_sum = 0;
+  float dot = 0;
+  for (int64_t i = 0; i < k; ++i) {
+    chosen_sum += p[chosen[i]];
+    dot += dw[i] * w[i];
+  }
+  const auto d_chosen = [&](int64_t i) { return (dw[i] - dot) / chosen_sum; };
+  const auto d_balance = [&](int64_t e) {
+    return args.balance_scale * static_cast<float>(slope[e]);
+  };
+  float mean = 0;  // sum of dp p
+  for (int64_t e = 0; e < count; ++e) mean += d_balance(e) * p[e];
+  for (int64_t i = 0; i < k; ++i) mean += d_chosen(i) * p[chosen[i]];
+  const float z = 2 * args.z_scale * args.lse.as<float>()[n];
+
+  T* d = args.d_logits.row<T>(n);
+  for (int64_t e = 0; e < count; ++e) {
+    float dp = d_balance(e);
+    for (int64_t i = 0; i < k; ++i) {
+      if (chosen[i] == e) dp += d_chosen(i);
+    }
+    assign(d, e, p[e] * (dp - mean + z));
+  }
+}
+
+}  // namespace
+
+void cpu_route_forward(Stream& stream, const RouteForwardArgs& args) {
+  constexpr const char* kOp = "route_forward";
+  check_router(kOp, args.probabilities, args.experts, args.weights, args.lse);
+  TUTTI_CHECK(args.logits.rows == args.probabilities.rows &&
+                  args.logits.cols == args.probabilities.cols &&
+                  (!args.bias || args.bias.count == args.logits.cols),
+              "{}: logits [{}, {}], probabilities [{}, {}], bias {}", kOp, args.logits.rows,
+              args.logits.cols, args.probabilities.rows, args.probabilities.cols, args.bias.count);
+  const double begin = begin_op(stream);
+  if (args.logits.cols > 0) {
+    parallel_ranges(args.logits.rows, kRowGrain, [&](int64_t first, int64_t last, int) {
+      for (int64_t n = first; n < last; ++n) forward_row(args, n);
+    });
+  }
+  const int64_t bytes = args.logits.bytes() + args.bias.bytes() + args.probabilities.bytes() +
+                        args.lse.bytes() + args.experts.bytes() + args.weights.bytes();
+  record(stream, kOp, {args.logits.rows, args.logits.cols, args.experts.cols}, 0,
+         static_cast<double>(bytes), begin);
+}
+
+void cpu_route_backward(Stream& stream, const RouteBackwardArgs& args) {
+  constexpr const char* kOp = "route_backward";
+  check_router(kOp, args.probabilities, args.experts, args.weights, args.lse);
+  const int64_t rows = args.probabilities.rows;
+  const int64_t experts = args.probabilities.cols;
+  const int64_t sequences = args.counts.rows;
+  TUTTI_CHECK(args.d_weights.rows == rows && args.d_weights.cols == args.weights.cols &&
+                  args.d_logits.rows == rows && args.d_logits.cols == experts,
+              "{}: d_weights [{}, {}], d_logits [{}, {}] for {} rows of {} experts", kOp,
+              args.d_weights.rows, args.d_weights.cols, args.d_logits.rows, args.d_logits.cols,
+              rows, experts);
+  TUTTI_CHECK((sequences == 0 ? rows == 0 : rows % sequences == 0) && args.counts.cols == experts &&
+                  args.offsets.count == experts + 1 && args.load.count == experts &&
+                  args.sums.count == 3,
+              "{}: counts [{}, {}], {} offsets, {} loads, {} sums for {} rows of {} experts", kOp,
+              sequences, args.counts.cols, args.offsets.count, args.load.count, args.sums.count,
+              rows, experts);
+  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "{}: beta {}", kOp, args.beta);
+
+  const double begin = begin_op(stream);
+  const int64_t tokens = sequences == 0 ? 0 : rows / sequences;
+  auto* losses = static_cast<double*>(cpu_stream(stream).scratch(sequences * (1 + experts) * 8));
+  double* slopes = losses + sequences;
+  parallel_ranges(sequences, 1, [&](int64_t first, int64_t last, int) {
+    for (int64_t b = first; b < last; ++b) {
+      losses[b] = balance_of_sequence(args, b, tokens, slopes + b * experts);
+    }
+  });
+  parallel_ranges(rows, kRowGrain, [&](int64_t first, int64_t last, int) {
+    for (int64_t n = first; n < last; ++n) {
+      const double* slope = slopes + n / tokens * experts;
+      if (args.d_logits.dtype == DType::bf16) {
+        backward_row<bf16>(args, n, slope);
+      } else {
+        backward_row<float>(args, n, slope);
+      }
+    }
+  });
+
+  auto* load = args.load.as<float>();
+  auto* sums = args.sums.as<float>();
+  if (args.beta == 0) {
+    std::fill(load, load + experts, 0.0F);
+    std::fill(sums, sums + 3, 0.0F);
+  }
+  double balance = 0;
+  double z = 0;
+  for (int64_t b = 0; b < sequences; ++b) {
+    balance += losses[b];
+    for (int64_t e = 0; e < experts; ++e) {
+      load[e] += static_cast<float>(args.counts.row<int32_t>(b)[e]);
+    }
+  }
+  for (int64_t n = 0; n < rows; ++n) {
+    const auto lse = static_cast<double>(args.lse.as<float>()[n]);
+    z += lse * lse;
+  }
+  sums[0] += static_cast<float>(balance);
+  sums[1] += static_cast<float>(z);
+  sums[2] += static_cast<float>(rows * args.experts.cols - args.offsets.as<int32_t>()[experts]);
+
+  const int64_t sides = args.beta == 0 ? 1 : 2;
+  const int64_t bytes = args.probabilities.bytes() + args.lse.bytes() + args.experts.bytes() +
+                        args.weights.bytes() + args.d_weights.bytes() + args.counts.bytes() +
+                        args.offsets.bytes() + args.d_logits.bytes() +
+                        sides * (args.load.bytes() + args.sums.bytes());
+  record(stream, kOp, {rows, experts, args.experts.cols}, 0, static_cast<double>(bytes), begin);
+}
+
+}  // namespace tutti::engine
