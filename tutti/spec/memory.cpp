@@ -43,9 +43,14 @@ class SlotBuilder {
     return *this;
   }
 
-  SlotBuilder& add(const std::vector<SavedTensor>& tensors, const LocalSizes& sizes, bool routed) {
+  // What dense or routed layers need, or both where both are asked for.
+  SlotBuilder& add(const std::vector<SavedTensor>& tensors, const LocalSizes& sizes, bool dense,
+                   bool routed) {
     for (const SavedTensor& saved : tensors) {
-      if (!sizes.holds(saved.conditions, routed)) continue;
+      if (!(dense && sizes.holds(saved.conditions, false)) &&
+          !(routed && sizes.holds(saved.conditions, true))) {
+        continue;
+      }
       const int64_t rows = sizes.rows(saved.rows, saved.split);
       const int64_t width = sizes.width(saved.width, saved.split);
       const bool flat =
@@ -147,7 +152,7 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
   if (stage == 0 && !profile.embedding.empty()) {
     slots.push_back(SlotBuilder("embedding", peak_in_flight_weighted(mesh, micro_batches, stage,
                                                                      first_chunk(mesh)))
-                        .add(profile.embedding, sizes, false)
+                        .add(profile.embedding, sizes, true, false)
                         .take());
   }
   for (const bool recomputes : {false, true}) {
@@ -158,7 +163,7 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
       const std::string name = std::string("block") + (routed ? ".moe" : "");
       slots.push_back(SlotBuilder(name + (recomputes ? ".recomputed" : ""), repeats)
                           .add(recomputes ? block_tensors(recipe, profile, false) : profile.block,
-                               sizes, routed)
+                               sizes, !routed, routed)
                           .take());
     }
   }
@@ -166,26 +171,37 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
   for (const bool routed : {false, true}) {
     if (!any_layers(recipe, stage, routed, true)) continue;
     slots.push_back(SlotBuilder(routed ? "recompute.moe" : "recompute", 1)
-                        .add(block_tensors(recipe, profile, true), sizes, routed)
+                        .add(block_tensors(recipe, profile, true), sizes, !routed, routed)
                         .take());
   }
   if (stage == mesh.pp - 1) {
-    slots.push_back(SlotBuilder("head", 1).add(profile.head, sizes, false).take());
+    slots.push_back(SlotBuilder("head", 1).add(profile.head, sizes, true, false).take());
   }
   return make_arena("activations", std::move(slots));
 }
 
 ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const LocalSizes& sizes,
                           int64_t stage) {
-  std::vector<SlotPlan> slots;
-  for (const bool routed : {false, true}) {
-    if (!any_layers(recipe, stage, routed, false) && !any_layers(recipe, stage, routed, true)) {
-      continue;
-    }
-    slots.push_back(
-        SlotBuilder(routed ? "step.moe" : "step", 1).add(profile.workspace, sizes, routed).take());
+  const auto any = [&](bool routed) {
+    return any_layers(recipe, stage, routed, false) || any_layers(recipe, stage, routed, true);
+  };
+  return make_arena(
+      "workspace",
+      {SlotBuilder("step", 1).add(profile.workspace, sizes, any(false), any(true)).take()});
+}
+
+// What routers tell about a step, summed over its micro-batches.
+void add_routing_arena(MemoryMap& map, const Recipe& recipe, int64_t stage) {
+  int64_t layers = 0;
+  for (const bool recomputes : {false, true}) {
+    for (const int64_t count : chunk_layers(recipe, stage, true, recomputes)) layers += count;
   }
-  return make_arena("workspace", std::move(slots));
+  if (layers == 0) return;
+  map.arenas.push_back(
+      make_arena("routing", {SlotBuilder("layer", layers)
+                                 .add("load", DType::f32, {recipe.model.moe.experts})
+                                 .add("sums", DType::f32, {3})
+                                 .take()}));
 }
 
 ArenaPlan loss_arena(const Profile& profile, const LocalSizes& sizes) {
@@ -277,6 +293,7 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
   add_parameter_arenas(map, recipe, profile, sizes, stage);
   map.arenas.push_back(activation_arena(recipe, profile, sizes, stage));
   map.arenas.push_back(workspace_arena(recipe, profile, sizes, stage));
+  add_routing_arena(map, recipe, stage);
   if (stage == recipe.parallel.pp - 1) map.arenas.push_back(loss_arena(profile, sizes));
   SlotBuilder batch("batch", 2);
   batch.add("tokens", DType::i32, {sizes.tokens}).add("targets", DType::i32, {sizes.tokens});

@@ -13,12 +13,22 @@
 //            norm1.y [N,H] c, attention.qkv [N,(A+2K)D] c, attention.lse [B*A*T] f32,
 //            attention.out [N,A*D] c, residual_mid [N,H] f32, norm2.mean, norm2.rstd, norm2.y,
 //            mlp.pre [N,F] c ([N,2F] for swiglu), mlp.act [N,F] c
+//     "block.moe" x routed layers, instead of mlp.* (E experts, k chosen, R rows for copies):
+//            moe.probabilities [N,E] f32, moe.lse [N] f32, moe.experts [N,k] i32, moe.weights [N,k]
+//            f32, moe.positions [N,k] i32, moe.counts [B,E] i32, moe.offsets [E+1] i32, moe.input
+//            [R,H] c, moe.up [R,Fe] c ([R,2Fe]), moe.act [R,Fe] c, moe.output [R,H] c, and of
+//            shared experts moe.shared.up, moe.shared.act. R is the bound of every routing: N*k
+//            without a capacity, else at most B*E*capacity (LocalSizes::routed_tokens)
 //     head:  residual [N,H] f32, norm.mean, norm.rstd, norm.y [N,H] c
 //   workspace     slot "step" x 1
 //     branch [N,H] c, d_residual [N,H] f32, d_branch.0, d_branch.1, d_branch_attention [N,H] c,
 //     d_act [N,F] c, d_pre [N,2F] c (swiglu only; gelu works in place on d_act),
 //     d_norm1, d_norm2, d_final [N,H] c, d_attention [N,A*D] c, d_qkv [N,(A+2K)D] c,
-//     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only)
+//     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only); for routed layers moe.d_output,
+//     moe.d_input [R,H] c, moe.d_act [R,Fe] c, moe.d_up [R,2Fe] c (swiglu only), moe.d_weights
+//     [N,k] f32, moe.d_logits [N,E] c, moe.shared.d_act, moe.shared.d_up
+//   routing       slot "layer" x routed layers: load [E] f32, sums [3] f32 (route_backward of
+//                 engine/moe_ops.h), over the micro-batches of a step
 //   loss          slot "chunk" x 1: logits [C, padded V] f32; slot "rows" x 1: loss [N] f32
 //                 (C = loss chunk rows of the profile; a chunk's gradient overlays its logits)
 //   batch         slot "batch" x 2: tokens [N] i32, targets [N] i32; packed documents also
@@ -28,7 +38,7 @@
 // sequence parallel), columns by tp; block slots are as many as layers are in flight on the rank
 // (dense layers in slot "block", routed ones in "block.moe", likewise "block.moe.recomputed" and
 // "recompute.moe"); ZeRO divides moments and master (stage 1), gradients (2) and weights (3, plus
-// arena "gathered": two layers at a time).
+// arena "gathered": two layers at a time). Dense and routed layers share one workspace.
 //
 // Recomputation (recompute.h): a layer that recomputes keeps the rest in its slot, and what it
 // drops lies in the one slot "recompute", for the layer at work. Bytes per row of the micro-batch

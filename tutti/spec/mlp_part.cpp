@@ -34,26 +34,25 @@ PartOps experts_part(const LayerContext& at) {
   const int64_t up = (at.gated() ? 2 : 1) * width;
   const double model_rows = real(at.tokens() * moe.top_k);
   const double element = real(dtype_bytes(at.c));
-  const double row_bytes = real(at.hidden()) * element;
+  const double copies_bytes = real(rows) * real(at.hidden()) * element;
   const ActivationShape activation = {rows, width, at.gated(), false, at.c};
   const auto exchange = [&](Ops& ops) {
     if (at.mesh.ep > 1) {
-      ops.push_back(collective_op("all_to_all", Axis::ep, at.mesh.ep, real(rows) * row_bytes));
+      ops.push_back(collective_op("all_to_all", Axis::ep, at.mesh.ep, copies_bytes));
     }
   };
-  // Every token copy is read from and written to one row of each side.
-  const Op permute = memory_op("permute", {rows, at.hidden()}, 2 * real(rows) * row_bytes);
-  const Op unpermute =
-      memory_op("unpermute", {rows, at.hidden()}, (real(rows) + real(at.tokens())) * row_bytes);
-  const Op top_k = memory_op("top_k", {at.shard(), moe.experts, moe.top_k},
-                             real(at.shard() * (moe.experts + 2 * moe.top_k)) * 4);
+  const CopyShape copies = {at.tokens(), moe.top_k, rows, at.hidden(), at.c};
+  const RouterShape router = {at.shard(), at.sizes.batch,  moe.experts,
+                              moe.top_k,  moe.router_bias, at.c};
+  const bool shares = moe.shared_experts > 0;
 
   PartOps part;
   Ops& forward = part.forward;
   forward.push_back(gemm_op({at.shard(), moe.experts, at.hidden()}, at.c, DType::f32));
-  forward.push_back(top_k);
+  forward.push_back(route_forward_op(router));
+  forward.push_back(assign_rows_op(router));
   at.enter(forward);
-  forward.push_back(permute);
+  forward.push_back(permute_op(copies, false));
   exchange(forward);
   const Op project = grouped_gemm_op(groups, {rows, up, at.hidden()}, model_rows, at.c);
   if (at.whole) part.recompute = forward;
@@ -67,22 +66,22 @@ PartOps experts_part(const LayerContext& at) {
   forward.push_back(project);
   forward.push_back(activation_forward_op(activation));
   append(forward, back);
-  forward.push_back(unpermute);
+  forward.push_back(unpermute_op(copies, true, shares));  // onto the shared experts' result
 
   Ops& input = part.backward_input;
   at.enter(input);
-  input.push_back(permute);
+  input.push_back(permute_op(copies, true));
   exchange(input);
   input.push_back(grouped_gemm_op(groups, {rows, width, at.hidden()}, model_rows, at.c));
   input.push_back(activation_backward_op(activation));
   input.push_back(grouped_gemm_op(groups, {rows, at.hidden(), up}, model_rows, at.c));
   exchange(input);
-  input.push_back(unpermute);
+  input.push_back(unpermute_op(copies, false, shares));
 
   Ops& weight = part.backward_weight;
   weight.push_back(grouped_gemm_weight_op(groups, {rows, at.hidden(), width}, model_rows, at.c));
   weight.push_back(grouped_gemm_weight_op(groups, {rows, up, at.hidden()}, model_rows, at.c));
-  if (moe.shared_experts > 0) {
+  if (shares) {
     const PartOps shared = mlp_part(at, moe.shared_experts * width);
     append(forward, shared.forward);
     append(input, shared.backward_input);
@@ -92,8 +91,9 @@ PartOps experts_part(const LayerContext& at) {
   at.leave(forward);
   at.leave(input);
   // The router's gradient joins on this rank's rows.
-  input.push_back(memory_op("top_k", top_k.dims, top_k.bytes));
-  input.push_back(at.linear_input(at.shard(), moe.experts, at.hidden()));
+  input.push_back(route_backward_op(router));
+  input.push_back(
+      gemm_op({at.shard(), at.hidden(), moe.experts}, at.c, at.c, false, Accumulate::always));
   weight.push_back(
       gemm_op({moe.experts, at.hidden(), at.shard()}, at.c, DType::f32, false, Accumulate::later));
   return part;

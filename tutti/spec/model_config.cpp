@@ -1,5 +1,6 @@
 #include "tutti/spec/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 #include <utility>
@@ -105,9 +106,20 @@ void validate_moe(const ModelConfig& model) {
   check_real("moe.capacity_factor", moe.capacity_factor, 0, 1e6);
   check_real("moe.balance_loss", moe.balance_loss, 0, 1e6);
   check_real("moe.z_loss", moe.z_loss, 0, 1e6);
+  check_real("moe.router_bias_rate", moe.router_bias_rate, 0, 1);
 }
 
 }  // namespace
+
+int64_t expert_capacity(const MixtureOfExperts& moe, int64_t sequence) {
+  if (moe.capacity_factor == 0) return 0;
+  const double even = static_cast<double>(sequence * moe.top_k) / static_cast<double>(moe.experts);
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(moe.capacity_factor * even)));
+}
+
+bool is_routed(const ModelConfig& model, int64_t layer) {
+  return model.moe.experts > 0 && layer >= model.moe.first_dense_layers;
+}
 
 void validate(const ModelConfig& model) {
   for (const auto& [key, value] :

@@ -1,5 +1,9 @@
 // A decoder-only transformer as plain values: GPT-2/3, Llama, mixture-of-experts (Mixtral,
 // DeepSeek-V3). All sizes are global, before any sharding.
+//
+// A router chooses by the softmax over all experts and weighs the chosen by their probabilities
+// over their sum (Mixtral's rule; top_k 1 weighs 1). Sigmoid scores and groups of experts are not
+// described.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +41,18 @@ struct MixtureOfExperts {
   int64_t expert_ffn = 0;
   int64_t shared_experts = 0;      // always-on experts of expert_ffn each
   int64_t first_dense_layers = 0;  // these keep the dense MLP of width ffn
-  double capacity_factor = 0;      // 0: dropless
-  double balance_loss = 0;
-  double z_loss = 0;
-  bool router_bias = false;  // a selection bias per expert (DeepSeek-V3), updated without gradient
+  double capacity_factor = 0;      // 0: dropless; else see expert_capacity
+  double balance_loss = 0;         // weight of the mean over sequences and routed layers of
+                                   // E * sum_e f_e p_e (engine/moe_ops.h: route_backward)
+  double z_loss = 0;               // weight of the mean over tokens and routed layers of lse^2
+  bool router_bias = false;  // a selection bias per expert (DeepSeek-V3), updated without gradient:
+  double router_bias_rate = 1e-3;  // by this much per step, towards the mean load
 };
+
+// Copies of one sequence's tokens that an expert takes at most, the earliest tokens first:
+// ceil(capacity_factor * sequence * top_k / experts), at least 1. 0: no limit. Per sequence, so
+// that what is dropped does not depend on micro-batches and ranks.
+int64_t expert_capacity(const MixtureOfExperts& moe, int64_t sequence);
 
 struct ModelConfig {
   std::string name;
@@ -71,6 +82,9 @@ struct ModelConfig {
 
   bool operator==(const ModelConfig&) const = default;
 };
+
+// Whether layer `layer` is a mixture of experts.
+bool is_routed(const ModelConfig& model, int64_t layer);
 
 // Throws usage naming the first impossible value: heads not dividing, kv_heads not dividing heads,
 // odd head_dim with rope, sizes below one, latent or moe fields missing, ...

@@ -144,6 +144,57 @@ Op batched_gemm_op(int64_t batch, GemmShape shape, DType compute) {
   return op;
 }
 
+namespace {
+
+// Bytes of [tokens, E] in f32, of [tokens, top_k] and of the sums over a step, 4 each.
+double per_expert(const RouterShape& shape) { return real(shape.tokens * shape.experts) * 4; }
+double per_choice(int64_t tokens, int64_t top_k) { return real(tokens * top_k) * 4; }
+double router_sums(const RouterShape& shape) { return real(shape.experts + 3) * 4; }
+
+}  // namespace
+
+Op route_forward_op(const RouterShape& shape) {
+  return make("route_forward", {shape.tokens, shape.experts, shape.top_k}, 0,
+              2 * per_expert(shape) + size(shape.tokens, DType::f32) +
+                  2 * per_choice(shape.tokens, shape.top_k) +
+                  (shape.bias ? size(shape.experts, shape.compute) : 0));
+}
+
+Op route_backward_op(const RouterShape& shape) {
+  Op op = make("route_backward", {shape.tokens, shape.experts, shape.top_k}, 0,
+               per_expert(shape) + size(shape.tokens, DType::f32) +
+                   3 * per_choice(shape.tokens, shape.top_k) +
+                   size(shape.sequences * shape.experts + shape.experts + 1, DType::i32) +
+                   size(shape.tokens * shape.experts, shape.compute) + 2 * router_sums(shape));
+  op.first_bytes -= router_sums(shape);
+  return op;
+}
+
+Op assign_rows_op(const RouterShape& shape) {
+  return make("assign_rows", {shape.tokens, shape.experts, shape.top_k}, 0,
+              2 * per_choice(shape.tokens, shape.top_k) +
+                  size(shape.sequences * shape.experts + shape.experts + 1, DType::i32));
+}
+
+Op permute_op(const CopyShape& shape, bool backward) {
+  const int64_t copies = shape.copies * (backward ? 2 : 1);
+  return make("permute", {shape.copies, shape.width}, 0,
+              size((shape.tokens + copies) * shape.width, shape.compute) +
+                  (backward ? 3 : 1) * per_choice(shape.tokens, shape.top_k));
+}
+
+Op unpermute_op(const CopyShape& shape, bool weighted, bool accumulate) {
+  const int64_t tokens = shape.tokens * (accumulate ? 2 : 1);
+  return make("unpermute", {shape.copies, shape.width}, 0,
+              size((shape.copies + tokens) * shape.width, shape.compute) +
+                  (weighted ? 2 : 1) * per_choice(shape.tokens, shape.top_k));
+}
+
+Op update_selection_bias_op(int64_t experts, bool separate_weights) {
+  return make("update_selection_bias", {experts}, 0,
+              3 * size(experts, DType::f32) + (separate_weights ? size(experts, DType::bf16) : 0));
+}
+
 Op grouped_gemm_op(int64_t groups, GemmShape shape, double model_rows, DType compute) {
   const auto [rows, n, k] = shape;
   Op op = make("grouped_gemm", {groups, rows, n, k}, 2 * real(rows) * real(n) * real(k),

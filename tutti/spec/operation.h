@@ -5,8 +5,7 @@
 //     all_to_all, send, receive; bytes is the full buffer too
 //   batched_gemm (batch, m, n, k), softmax and softmax_backward (rows, columns): attention that
 //     stores its matrix
-//   grouped_gemm (groups, rows, n, k), grouped_gemm_weight likewise: experts
-//   top_k (rows, experts, k), permute and unpermute (rows, hidden), residual_add (rows, hidden)
+//   residual_add (rows, hidden)
 #pragma once
 
 #include <array>
@@ -81,8 +80,27 @@ Op attention_forward_op(const AttentionShape& shape);
 Op attention_backward_op(const AttentionShape& shape);
 
 Op batched_gemm_op(int64_t batch, GemmShape shape, DType compute);  // half of it is model work
+
+// Experts (engine/moe_ops.h). Rows are the declared bound where routing decides (copies);
+// model_rows are what the model needs. Equal to what is recorded when every copy is in use: always
+// without a capacity; with one, recorded rows stay below the bound.
+struct RouterShape {
+  int64_t tokens = 0, sequences = 0, experts = 0, top_k = 0;
+  bool bias = false;
+  DType compute = DType::f32;
+};
+struct CopyShape {
+  int64_t tokens = 0, top_k = 0, copies = 0, width = 0;
+  DType compute = DType::f32;
+};
+Op route_forward_op(const RouterShape& shape);
+Op route_backward_op(const RouterShape& shape);
+Op assign_rows_op(const RouterShape& shape);
+Op permute_op(const CopyShape& shape, bool backward);  // backward: weighted, with dot products
+Op unpermute_op(const CopyShape& shape, bool weighted, bool accumulate);
 Op grouped_gemm_op(int64_t groups, GemmShape shape, double model_rows, DType compute);
 Op grouped_gemm_weight_op(int64_t groups, GemmShape shape, double model_rows, DType compute);
+Op update_selection_bias_op(int64_t experts, bool separate_weights);
 
 struct EmbeddingShape {
   int64_t rows = 0;

@@ -76,9 +76,15 @@ LocalSizes local_sizes(const Recipe& recipe, const Profile& profile) {
   sizes.sequence_parallel = profile.sequence_parallel && mesh.tp > 1;
   sizes.tokens = sizes.batch * sizes.sequence / mesh.cp;
   sizes.shard_tokens = sizes.sequence_parallel ? sizes.tokens / mesh.tp : sizes.tokens;
-  const double capacity = model.moe.capacity_factor > 0 ? model.moe.capacity_factor : 1.0;
-  sizes.routed_tokens = static_cast<int64_t>(
-      std::ceil(static_cast<double>(sizes.tokens * model.moe.top_k) * capacity));
+  const int64_t copies = sizes.tokens * model.moe.top_k;
+  const double factor = model.moe.capacity_factor;
+  sizes.routed_tokens = copies;
+  if (factor > 0 && mesh.ep == 1) {
+    const int64_t taken = model.moe.experts * expert_capacity(model.moe, sizes.sequence);
+    sizes.routed_tokens = std::min(copies, sizes.batch * taken);
+  } else if (factor > 0) {
+    sizes.routed_tokens = static_cast<int64_t>(std::ceil(static_cast<double>(copies) * factor));
+  }
   sizes.heads = model.heads / mesh.tp;
   sizes.kv_heads = std::max<int64_t>(1, model.kv_heads / mesh.tp);
   sizes.vocabulary = padded_vocabulary(profile, model, mesh) / mesh.tp;
@@ -89,6 +95,7 @@ int64_t LocalSizes::rows(Rows kind, Split split) const {
   switch (kind) {
     case Rows::tokens: return split == Split::rows ? shard_tokens : tokens;
     case Rows::routed: return routed_tokens;
+    case Rows::sequences: return batch;
     case Rows::single: return 1;
   }
   return 0;
@@ -120,6 +127,8 @@ int64_t LocalSizes::width(Width kind, Split split) const {
     case Width::up: return gate * model->ffn / ways;
     case Width::ffn: return model->ffn / ways;
     case Width::experts: return model->moe.experts;
+    case Width::top_k: return model->moe.top_k;
+    case Width::expert_bounds: return model->moe.experts + 1;
     case Width::expert_up: return gate * model->moe.expert_ffn / ways;
     case Width::expert_ffn: return model->moe.expert_ffn / ways;
     case Width::shared_up: return gate * model->moe.shared_experts * model->moe.expert_ffn / ways;

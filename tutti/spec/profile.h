@@ -32,6 +32,8 @@ enum class Width {
   up,       // F, or 2F for swiglu
   ffn,      // F
   experts,  // E
+  top_k,
+  expert_bounds,  // E + 1
   expert_up,
   expert_ffn,
   shared_up,
@@ -41,7 +43,8 @@ enum class Width {
 
 enum class Rows {
   tokens,  // of a micro-batch
-  routed,  // token copies sent to this rank's experts (balanced load times the capacity factor)
+  routed,  // room for the token copies of this rank's experts: LocalSizes::routed_tokens
+  sequences,
   single,  // one row
 };
 
@@ -115,9 +118,12 @@ struct LocalSizes {
   int64_t sequence = 0;  // T, all of it
   int64_t tp = 1, cp = 1, ep = 1;
   bool sequence_parallel = false;
-  int64_t tokens = 0;               // B * T / cp
-  int64_t shard_tokens = 0;         // tokens / tp with sequence parallel, else tokens
-  int64_t routed_tokens = 0;        // Rows::routed
+  int64_t tokens = 0;        // B * T / cp
+  int64_t shard_tokens = 0;  // tokens / tp with sequence parallel, else tokens
+  // Rows::routed. With all experts on one rank the bound of any routing: top_k copies of each
+  // token, or fewer where the capacity says so. Over ep ranks the balanced load times the capacity
+  // factor.
+  int64_t routed_tokens = 0;
   int64_t heads = 0, kv_heads = 0;  // of this tp rank
   int64_t vocabulary = 0;           // padded rows of this tp rank
 

@@ -134,7 +134,29 @@ class ProgramBuilder {
       ops.push_back(collective_op("all_reduce", Axis::dp, mesh_.world(), 32));
     }
     ops.push_back(adamw_op(elements, sizes_.compute != DType::f32));
+    const int64_t routed = routed_layers(rank);
+    if (routed > 0 && mesh_.world() > 1) {
+      // Loads and sums of its routers (the memory map's arena "routing").
+      ops.push_back(collective_op("all_reduce", Axis::dp, mesh_.dp * mesh_.cp,
+                                  real(routed * (model_.moe.experts + 3) * 4)));
+    }
+    if (model_.moe.router_bias) {
+      ops.insert(ops.end(), static_cast<size_t>(routed),
+                 update_selection_bias_op(model_.moe.experts, sizes_.compute != DType::f32));
+    }
     return ops;
+  }
+
+  // Layers with experts on a pipeline rank.
+  int64_t routed_layers(int64_t rank) const {
+    if (model_.moe.experts == 0) return 0;
+    int64_t count = 0;
+    for (int64_t chunk = 0; chunk < mesh_.vpp; ++chunk) {
+      const LayerRange range = stage_layers(mesh_, model_.layers, chunk * mesh_.pp + rank);
+      const int64_t dense = model_.moe.first_dense_layers - range.first;
+      count += range.count - std::clamp<int64_t>(dense, 0, range.count);
+    }
+    return count;
   }
 
   const Recipe& recipe_;

@@ -320,16 +320,9 @@ void check_executable(const Recipe& recipe) {
     refuse(
         fmt::format("parallel.zero: {} shards nothing on one rank; write 0", recipe.parallel.zero));
   }
-  if (recipe.model.moe.experts > 0) {
-    refuse(fmt::format("model.moe: {} experts", recipe.model.moe.experts));
-  }
   if (recipe.model.attention == Attention::latent) refuse("model.attention: latent");
   if (recipe.model.prediction_layers > 0) {
     refuse(fmt::format("model.prediction_layers: {}", recipe.model.prediction_layers));
-  }
-  if (recipe.recompute.mode != RecomputeMode::none && recipe.model.moe.experts > 0) {
-    refuse(fmt::format("recompute: {} of a model with experts; write none",
-                       name_of(kRecomputeNames, recipe.recompute.mode)));
   }
   if (recipe.precision == Precision::fp8) refuse("precision: fp8");
   if (recipe.device != "cpu") refuse(fmt::format("device: {}", recipe.device));

@@ -80,6 +80,7 @@ void read_moe(YamlMap map, MixtureOfExperts& moe) {
   map.read_real("balance_loss", moe.balance_loss);
   map.read_real("z_loss", moe.z_loss);
   map.read_flag("router_bias", moe.router_bias);
+  map.read_real("router_bias_rate", moe.router_bias_rate);
   map.finish();
 }
 

@@ -117,6 +117,7 @@ void write_model(YamlWriter& out, const ModelConfig& model) {
   out.value("balance_loss", model.moe.balance_loss);
   out.value("z_loss", model.moe.z_loss);
   out.value("router_bias", model.moe.router_bias);
+  out.value("router_bias_rate", model.moe.router_bias_rate);
   out.close();
   out.value("prediction_layers", model.prediction_layers);
   out.close();
