@@ -5,7 +5,8 @@
 // WEIGHTS: every parameter by name, F32. TOKENS: `tokens` and `targets`, I32 [S, B, T], where B is
 // the recipe's batch.global and T its batch.sequence.
 // OUT: `logits` F32 [B*T, V], `loss` F64 [1] and `grad.NAME` F32 of the first batch on the given
-// weights; `losses` F64 [S] of S optimizer steps with the recipe's learning rate, from there on.
+// weights, with experts also `balance_loss` and `z_loss` F64 [1]; `losses` F64 [S] of S optimizer
+// steps with the recipe's learning rate, from there on.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -20,6 +21,7 @@
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/spec/recipe.h"
+#include "tutti/train/routing.h"
 #include "tutti/train/trainer.h"
 
 namespace tutti {
@@ -158,6 +160,11 @@ void run(const std::string& recipe_path, const std::string& weights_path,
 
   const double loss = trainer.gradients(batches.from_start());
   out.add("loss", DType::f64, {1}, &loss);
+  if (recipe.model.moe.experts > 0) {
+    const telemetry::Routing routing = train::routing_of_step(recipe, trainer.memory());
+    out.add("balance_loss", DType::f64, {1}, &routing.balance_loss);
+    out.add("z_loss", DType::f64, {1}, &routing.z_loss);
+  }
   for (const train::StateTensor& tensor : trainer.gradient_tensors()) {
     out.add("grad." + tensor.name, tensor.dtype, tensor.shape,
             static_cast<const float*>(tensor.data));

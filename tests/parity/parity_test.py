@@ -139,13 +139,13 @@ def to_yaml(mapping, indent=""):
     return "\n".join(lines)
 
 
-def recipe(model, precision, micro):
+def recipe(model, precision, micro, batch):
     return to_yaml(
         {
             "model": {"name": "parity", **model},
             "precision": precision,
             "threads": 2,
-            "batch": {"global": BATCH, "micro": micro, "sequence": LENGTH},
+            "batch": {"global": batch, "micro": micro, "sequence": LENGTH},
             "optimizer": OPTIMIZER,
             "schedule": {"kind": "constant"},
             "train": {"steps": STEPS},
@@ -159,11 +159,11 @@ class Runner:
     def __init__(self, program, folder):
         self.program, self.folder = program, Path(folder)
 
-    def run(self, name, model, precision, micro, weights, tokens, targets):
+    def run(self, name, model, precision, micro, weights, tokens, targets, batch=BATCH):
         folder = self.folder / f"{name}-{precision}"
         folder.mkdir(parents=True, exist_ok=True)
         recipe_path = folder / "recipe.yaml"
-        recipe_path.write_text(recipe(model, precision, micro) + "\n")
+        recipe_path.write_text(recipe(model, precision, micro, batch) + "\n")
         files = [folder / f"{part}.safetensors" for part in ("weights", "tokens", "out")]
         safetensors_file.write(files[0], {n: w.numpy() for n, w in weights.items()})
         batches = {"tokens": tokens, "targets": targets}

@@ -7,34 +7,46 @@
 namespace tutti::model {
 namespace {
 
-// Where the activations of one layer lie: the layers of a stage that recompute come first, and what
-// they drop is in the slot that they share.
+// Where the activations of one layer lie: dense layers come before routed ones, of each the layers
+// that recompute before the others, and what they drop is in the slot that they share.
 class LayerSlots {
  public:
   LayerSlots(const Memory& memory, int64_t layer) : memory_(memory) {
-    const int64_t recomputing = memory.repeats("activations", "block.recomputed");
-    recomputes_ = layer < recomputing;
-    kept_ = recomputes_ ? "block.recomputed" : "block";
-    repeat_ = recomputes_ ? layer : layer - recomputing;
+    const auto repeats = [&](const char* slot) { return memory.repeats("activations", slot); };
+    const int64_t dense = repeats("block") + repeats("block.recomputed");
+    routed_ = layer >= dense;
+    repeat_ = routed_ ? layer - dense : layer;
+    const char* recomputed = routed_ ? "block.moe.recomputed" : "block.recomputed";
+    recomputes_ = repeat_ < repeats(recomputed);
+    if (recomputes_) {
+      kept_ = recomputed;
+    } else {
+      kept_ = routed_ ? "block.moe" : "block";
+      repeat_ -= repeats(recomputed);
+    }
   }
   explicit LayerSlots(const Memory& memory) : memory_(memory), kept_("head") {}
 
+  bool routed() const { return routed_; }
   bool dropped(const std::string& name) const {
     return recomputes_ && !memory_.has("activations", kept_, name);
   }
   engine::Matrix matrix(const std::string& name) const {
-    return dropped(name) ? memory_.matrix("activations", "recompute", 0, name)
+    return dropped(name) ? memory_.matrix("activations", shared(), 0, name)
                          : memory_.matrix("activations", kept_, repeat_, name);
   }
   engine::Vector vector(const std::string& name) const {
-    return dropped(name) ? memory_.vector("activations", "recompute", 0, name)
+    return dropped(name) ? memory_.vector("activations", shared(), 0, name)
                          : memory_.vector("activations", kept_, repeat_, name);
   }
 
  private:
+  const char* shared() const { return routed_ ? "recompute.moe" : "recompute"; }
+
   const Memory& memory_;
   const char* kept_;
   int64_t repeat_ = 0;
+  bool routed_ = false;
   bool recomputes_ = false;
 };
 
@@ -46,6 +58,83 @@ NormSaved bind_norm_saved(const spec::ModelConfig& model, const LayerSlots& slot
   saved.rstd = slots.vector(norm + ".rstd");
   saved.y = slots.matrix(norm + ".y");
   return saved;
+}
+
+engine::Activation activation_of(const spec::ModelConfig& model) {
+  return model.activation == spec::Activation::gelu ? engine::Activation::gelu
+                                                    : engine::Activation::swiglu;
+}
+
+MlpLayer bind_mlp(const spec::ModelConfig& model, const Parameters& parameters,
+                  const std::string& name) {
+  const bool gelu = model.activation == spec::Activation::gelu;
+  return {activation_of(model), parameters.linear(name + (gelu ? ".up" : ".gate_up")),
+          parameters.linear(name + ".down")};
+}
+
+// A weight whose name.bias, if there is one, is not added to a product.
+Linear bind_weight(const Parameters& parameters, const std::string& name) {
+  Linear out;
+  out.weight = parameters.weight(name + ".weight");
+  out.d_weight = parameters.gradient(name + ".weight");
+  return out;
+}
+
+MoeLayer bind_moe(const spec::ModelConfig& model, const Parameters& parameters,
+                  const std::string& name) {
+  const bool gelu = model.activation == spec::Activation::gelu;
+  const auto layers = static_cast<double>(model.layers - model.moe.first_dense_layers);
+  MoeLayer out;
+  out.config = model.moe;
+  out.activation = activation_of(model);
+  out.router = bind_weight(parameters, name + ".router");
+  if (model.moe.router_bias) {
+    const engine::Matrix bias = parameters.weight(name + ".router.bias");
+    out.selection_bias = engine::vector(bias.data, bias.dtype, bias.rows);
+  }
+  out.up = bind_weight(parameters, name + (gelu ? ".experts.up" : ".experts.gate_up"));
+  out.down = bind_weight(parameters, name + ".experts.down");
+  if (model.moe.shared_experts > 0) out.shared = bind_mlp(model, parameters, name + ".shared");
+  out.balance_loss = static_cast<float>(model.moe.balance_loss / layers);
+  out.z_loss = static_cast<float>(model.moe.z_loss / layers);
+  return out;
+}
+
+MoeSaved bind_moe_saved(const spec::ModelConfig& model, const LayerSlots& slots) {
+  MoeSaved out;
+  out.probabilities = slots.matrix("moe.probabilities");
+  out.lse = slots.vector("moe.lse");
+  out.experts = slots.matrix("moe.experts");
+  out.weights = slots.matrix("moe.weights");
+  out.positions = slots.matrix("moe.positions");
+  out.counts = slots.matrix("moe.counts");
+  out.offsets = slots.vector("moe.offsets");
+  out.input = slots.matrix("moe.input");
+  out.pre = slots.matrix("moe.up");
+  out.act = slots.matrix("moe.act");
+  out.output = slots.matrix("moe.output");
+  if (model.moe.shared_experts > 0) {
+    out.shared = {slots.matrix("moe.shared.up"), slots.matrix("moe.shared.act")};
+  }
+  return out;
+}
+
+MoeWork bind_moe_work(const spec::ModelConfig& model, const Memory& memory, int64_t routed_layer) {
+  const auto work = [&](const char* name) { return memory.matrix("workspace", "step", 0, name); };
+  const bool gelu = model.activation == spec::Activation::gelu;
+  MoeWork out;
+  out.d_output = work("moe.d_output");
+  out.d_act = work("moe.d_act");
+  out.d_pre = work(gelu ? "moe.d_act" : "moe.d_up");
+  out.d_input = work("moe.d_input");
+  out.d_weights = work("moe.d_weights");
+  out.d_logits = work("moe.d_logits");
+  if (model.moe.shared_experts > 0) {
+    out.shared = {work("moe.shared.d_act"), work(gelu ? "moe.shared.d_act" : "moe.shared.d_up")};
+  }
+  out.load = memory.vector("routing", "layer", routed_layer, "load");
+  out.sums = memory.vector("routing", "layer", routed_layer, "sums");
+  return out;
 }
 
 }  // namespace
@@ -64,7 +153,6 @@ Embedding bind_embedding(const Parameters& parameters) {
 BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& parameters, int64_t layer,
                       engine::Vector rope_frequency, uint64_t seed) {
   const std::string prefix = "blocks." + std::to_string(layer) + ".";
-  const bool gelu = model.activation == spec::Activation::gelu;
   BlockLayer out;
   out.norm1 = make_norm(model, parameters.norm(prefix + "norm1"));
   out.attention = {model.heads,
@@ -74,9 +162,11 @@ BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& paramete
                    parameters.linear(prefix + "attention.output"),
                    rope_frequency};
   out.norm2 = make_norm(model, parameters.norm(prefix + "norm2"));
-  out.mlp = {gelu ? engine::Activation::gelu : engine::Activation::swiglu,
-             parameters.linear(prefix + (gelu ? "mlp.up" : "mlp.gate_up")),
-             parameters.linear(prefix + "mlp.down")};
+  if (spec::is_routed(model, layer)) {
+    out.moe = bind_moe(model, parameters, prefix + "moe");
+  } else {
+    out.mlp = bind_mlp(model, parameters, prefix + "mlp");
+  }
   out.dropout = static_cast<float>(model.dropout);
   out.attention_dropout_key = stream_key(seed, "dropout", prefix + "attention");
   out.mlp_dropout_key = stream_key(seed, "dropout", prefix + "mlp");
@@ -98,7 +188,11 @@ BlockSaved bind_block_saved(const spec::ModelConfig& model, const Memory& memory
   out.attention = {slots.matrix("attention.qkv"), slots.vector("attention.lse"),
                    slots.matrix("attention.out")};
   out.norm2 = bind_norm_saved(model, slots, "residual_mid", "norm2");
-  out.mlp = {slots.matrix("mlp.pre"), slots.matrix("mlp.act")};
+  if (slots.routed()) {
+    out.moe = bind_moe_saved(model, slots);
+  } else {
+    out.mlp = {slots.matrix("mlp.pre"), slots.matrix("mlp.act")};
+  }
   return out;
 }
 
@@ -109,7 +203,16 @@ BlockSteps bind_block_restore(const Memory& memory, int64_t layer) {
   out.attention = {slots.dropped("attention.qkv"), slots.dropped("attention.out"),
                    slots.dropped("residual_mid")};
   out.norm2 = slots.dropped("norm2.y");
-  out.mlp = {slots.dropped("mlp.pre"), slots.dropped("mlp.act"), false};
+  if (slots.routed()) {
+    out.moe = {slots.dropped("moe.input"),
+               slots.dropped("moe.up"),
+               slots.dropped("moe.act"),
+               slots.dropped("moe.output"),
+               false,
+               {slots.dropped("moe.shared.up"), slots.dropped("moe.shared.act"), false}};
+  } else {
+    out.mlp = {slots.dropped("mlp.pre"), slots.dropped("mlp.act"), false};
+  }
   return out;
 }
 
@@ -132,8 +235,12 @@ BlockWork bind_block_work(const spec::ModelConfig& model, const Memory& memory, 
   out.d_norm2 = work("d_norm2");
   out.attention = {work("d_attention"), work("d_qkv"),
                    memory.vector("workspace", "step", 0, "delta")};
-  const bool gelu = model.activation == spec::Activation::gelu;
-  out.mlp = {work("d_act"), work(gelu ? "d_act" : "d_pre")};
+  if (spec::is_routed(model, layer)) {
+    out.moe = bind_moe_work(model, memory, layer - model.moe.first_dense_layers);
+  } else {
+    const bool gelu = model.activation == spec::Activation::gelu;
+    out.mlp = {work("d_act"), work(gelu ? "d_act" : "d_pre")};
+  }
   return out;
 }
 

@@ -28,14 +28,25 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
     norm_forward(stream, layer.norm2, adds ? saved.norm1.residual : engine::Matrix{},
                  adds ? work.branch : engine::Matrix{}, saved.norm2);
   }
-  mlp_forward(stream, layer.mlp, saved.norm2.y, saved.mlp, work.branch, steps.mlp);
-  if (steps.mlp.down) drop(stream, layer.dropout, layer.mlp_dropout_key, first_row, work.branch);
+  if (layer.moe) {
+    moe_forward(stream, layer.moe, shape, saved.norm2.y, saved.moe, work.branch, steps.moe);
+  } else {
+    mlp_forward(stream, layer.mlp, saved.norm2.y, saved.mlp, work.branch, steps.mlp);
+  }
+  const bool ends = layer.moe ? steps.moe.combine : steps.mlp.down;
+  if (ends) drop(stream, layer.dropout, layer.mlp_dropout_key, first_row, work.branch);
 }
 
 void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
-                          int64_t first_row, const BlockSaved& saved, const BlockWork& work) {
+                          int64_t first_row, const RoutingStep& routing, const BlockSaved& saved,
+                          const BlockWork& work) {
   drop(stream, layer.dropout, layer.mlp_dropout_key, first_row, work.d_branch);
-  mlp_backward_input(stream, layer.mlp, saved.mlp, work.d_branch, work.mlp, work.d_norm2);
+  if (layer.moe) {
+    moe_backward_input(stream, layer.moe, shape, routing, saved.moe, work.d_branch, work.moe,
+                       work.d_norm2);
+  } else {
+    mlp_backward_input(stream, layer.mlp, saved.mlp, work.d_branch, work.mlp, work.d_norm2);
+  }
   norm_backward_input(stream, layer.norm2, saved.norm2, work.d_norm2, true, work.d_residual,
                       work.d_branch_attention);
 
@@ -48,7 +59,11 @@ void block_backward_input(engine::Stream& stream, const BlockLayer& layer, Batch
 
 void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, const BlockSaved& saved,
                            const BlockWork& work, float beta) {
-  mlp_backward_weight(stream, layer.mlp, saved.norm2.y, saved.mlp, work.d_branch, work.mlp, beta);
+  if (layer.moe) {
+    moe_backward_weight(stream, layer.moe, saved.norm2.y, saved.moe, work.d_branch, work.moe, beta);
+  } else {
+    mlp_backward_weight(stream, layer.mlp, saved.norm2.y, saved.mlp, work.d_branch, work.mlp, beta);
+  }
   norm_backward_weight(stream, layer.norm2, saved.norm2, work.d_norm2, beta);
   attention_backward_weight(stream, layer.attention, saved.norm1.y, saved.attention,
                             work.d_branch_attention, work.attention, beta);

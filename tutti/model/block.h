@@ -1,4 +1,5 @@
-// One transformer layer, pre-norm: x += attention(norm1(x)); x += mlp(norm2(x)).
+// One transformer layer, pre-norm: x += attention(norm1(x)); x += mlp(norm2(x)), where the mlp is
+// dense or a mixture of experts.
 //
 // The residual stream is f32. Additions are fused into the norm that follows them: a block receives
 // the previous residual and the branch still to be added, and hands on its own last branch.
@@ -7,6 +8,7 @@
 #include "tutti/engine/stream.h"
 #include "tutti/model/attention.h"
 #include "tutti/model/mlp.h"
+#include "tutti/model/moe.h"
 #include "tutti/model/norm.h"
 
 namespace tutti::model {
@@ -15,7 +17,8 @@ struct BlockLayer {
   NormLayer norm1;
   AttentionLayer attention;
   NormLayer norm2;
-  MlpLayer mlp;
+  MlpLayer mlp;  // dense
+  MoeLayer moe;  // or this
   float dropout = 0;
   uint64_t attention_dropout_key = 0;  // of the attention branch
   uint64_t mlp_dropout_key = 0;
@@ -26,6 +29,7 @@ struct BlockSaved {
   AttentionSaved attention;
   NormSaved norm2;
   MlpSaved mlp;
+  MoeSaved moe;
 };
 
 // What of a forward pass to compute; the rest is in BlockSaved already. Attention's output step
@@ -35,6 +39,7 @@ struct BlockSteps {
   AttentionSteps attention;
   bool norm2 = true;
   MlpSteps mlp;
+  MoeSteps moe;
 };
 
 struct BlockWork {
@@ -47,6 +52,7 @@ struct BlockWork {
   engine::Matrix d_norm2;             // [N, H] c
   AttentionWork attention;
   MlpWork mlp;
+  MoeWork moe;
 };
 
 // first_row: global number of the micro-batch's first row, which keys dropout.
@@ -56,9 +62,11 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
                    int64_t first_row, engine::Matrix previous, const BlockSaved& saved,
                    const BlockWork& work, const BlockSteps& steps = {});
 
-// Updates d_residual; leaves in `work` what block_backward_weight needs.
+// Updates d_residual; leaves in `work` what block_backward_weight needs. `routing` matters to
+// blocks with experts.
 void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
-                          int64_t first_row, const BlockSaved& saved, const BlockWork& work);
+                          int64_t first_row, const RoutingStep& routing, const BlockSaved& saved,
+                          const BlockWork& work);
 
 void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, const BlockSaved& saved,
                            const BlockWork& work, float beta);

@@ -11,8 +11,10 @@ namespace {
 
 constexpr int64_t kChunkRows = 64;  // prompt tokens per pass
 
+}  // namespace
+
 // Lays buffers one after another; first to count bytes, then to hand out views.
-class Carver {
+class Decoder::Carver {
  public:
   explicit Carver(const engine::Arena* arena) : arena_(arena) {}
 
@@ -30,8 +32,6 @@ class Carver {
   int64_t offset_ = 0;
 };
 
-}  // namespace
-
 Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout, void* weights,
                  DType compute, int64_t capacity)
     : model_(model), compute_(compute), capacity_(capacity) {
@@ -44,13 +44,14 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
   embedding_ = bind_embedding(parameters);
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     blocks_.push_back(bind_block(model, parameters, layer, rope, 0));
+    blocks_.back().moe.config.capacity_factor = 0;  // nothing is dropped
   }
   final_norm_ = bind_final_norm(model, parameters);
   head_ = bind_loss(model, parameters);
 
   const int64_t kv_width = model.kv_heads * model.head_dim;
   const int64_t query_width = model.heads * model.head_dim;
-  const int64_t pre_width = blocks_.front().mlp.up.weight.rows;
+  const int64_t gate = model.activation == spec::Activation::swiglu ? 2 : 1;
   const auto carve = [&](Carver carver) {
     keys_.clear();
     values_.clear();
@@ -63,13 +64,51 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
     branch_ = carver.take(compute, kChunkRows, model.hidden);
     qkv_ = carver.take(compute, kChunkRows, query_width + 2 * kv_width);
     attention_ = carver.take(compute, kChunkRows, query_width);
-    pre_ = carver.take(compute, kChunkRows, pre_width);
+    pre_ = carver.take(compute, kChunkRows, gate * model.ffn);
     act_ = carver.take(compute, kChunkRows, model.ffn);
+    if (model.moe.experts > 0) carve_moe(carver);
     logits_ = carver.take(DType::f32, 1, head_.head.weight.rows);
     return carver.bytes();
   };
   arena_ = std::make_unique<engine::Arena>("decode", carve(Carver(nullptr)));
   carve(Carver(arena_.get()));
+}
+
+void Decoder::carve_moe(Carver& carver) {
+  const spec::MixtureOfExperts& moe = model_.moe;
+  const int64_t gate = model_.activation == spec::Activation::swiglu ? 2 : 1;
+  const int64_t copies = kChunkRows * moe.top_k;
+  const auto flat = [&](DType dtype, int64_t count) {
+    return engine::vector(carver.take(dtype, 1, count).data, dtype, count);
+  };
+  moe_.probabilities = carver.take(DType::f32, kChunkRows, moe.experts);
+  moe_.lse = flat(DType::f32, kChunkRows);
+  moe_.experts = carver.take(DType::i32, kChunkRows, moe.top_k);
+  moe_.weights = carver.take(DType::f32, kChunkRows, moe.top_k);
+  moe_.positions = carver.take(DType::i32, kChunkRows, moe.top_k);
+  moe_.counts = carver.take(DType::i32, 1, moe.experts);
+  moe_.offsets = flat(DType::i32, moe.experts + 1);
+  moe_.input = carver.take(compute_, copies, model_.hidden);
+  moe_.pre = carver.take(compute_, copies, gate * moe.expert_ffn);
+  moe_.act = carver.take(compute_, copies, moe.expert_ffn);
+  moe_.output = carver.take(compute_, copies, model_.hidden);
+  const int64_t shared = moe.shared_experts * moe.expert_ffn;
+  moe_.shared.pre = carver.take(compute_, kChunkRows, gate * shared);
+  moe_.shared.act = carver.take(compute_, kChunkRows, shared);
+}
+
+MoeSaved Decoder::moe_rows(int64_t count) const {
+  MoeSaved out = moe_;
+  const int64_t copies = count * model_.moe.top_k;
+  for (engine::Matrix* x : {&out.probabilities, &out.experts, &out.weights, &out.positions,
+                            &out.shared.pre, &out.shared.act}) {
+    *x = x->slice_rows(0, count);
+  }
+  for (engine::Matrix* x : {&out.input, &out.pre, &out.act, &out.output}) {
+    *x = x->slice_rows(0, copies);
+  }
+  out.lse.count = count;
+  return out;
 }
 
 engine::Matrix Decoder::rows(const engine::Matrix& buffer, int64_t count) {
@@ -119,7 +158,11 @@ void Decoder::run_block(engine::Stream& stream, size_t index, int64_t count, boo
                                          .out = rows(attention_, count)});
   linear_forward(stream, attention.output, rows(attention_, count), branch);
   norm_forward(stream, layer.norm2, residual, branch, norm);
-  mlp_forward(stream, layer.mlp, norm.y, {rows(pre_, count), rows(act_, count)}, branch);
+  if (layer.moe) {
+    moe_forward(stream, layer.moe, {1, count}, norm.y, moe_rows(count), branch);
+  } else {
+    mlp_forward(stream, layer.mlp, norm.y, {rows(pre_, count), rows(act_, count)}, branch);
+  }
 }
 
 void Decoder::feed_chunk(engine::Stream& stream, const int32_t* tokens, int64_t count) {

@@ -32,6 +32,10 @@ class Decoder {
   void feed_chunk(engine::Stream& stream, const int32_t* tokens, int64_t count);
   void run_block(engine::Stream& stream, size_t index, int64_t count, bool has_branch);
 
+  class Carver;
+  void carve_moe(Carver& carver);
+  MoeSaved moe_rows(int64_t count) const;
+
   // The first `count` rows of a buffer.
   static engine::Matrix rows(const engine::Matrix& buffer, int64_t count);
 
@@ -51,6 +55,7 @@ class Decoder {
   engine::Matrix y_, branch_;                  // [chunk, H] c
   engine::Matrix qkv_, attention_;             // [chunk, (A+2K)D], [chunk, A*D] c
   engine::Matrix pre_, act_;                   // [chunk, F or 2F], [chunk, F] c
+  MoeSaved moe_;                               // of a chunk, where the model has experts
   engine::Matrix logits_;                      // [1, padded V] f32
 };
 

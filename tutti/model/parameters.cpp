@@ -35,7 +35,7 @@ bool Parameters::has(std::string_view name) const { return find(name) != nullptr
 engine::Matrix Parameters::view(const spec::PlacedParam& placed, void* base, DType dtype) const {
   if (base == nullptr) return {};
   void* data = static_cast<char*>(base) + placed.element_offset * dtype_bytes(dtype);
-  const int64_t cols = placed.param.shape.size() < 2 ? 1 : placed.param.shape[1];
+  const int64_t cols = placed.param.shape.size() < 2 ? 1 : placed.param.shape.back();
   return engine::matrix(data, dtype, placed.param.padded_count() / cols, cols);
 }
 

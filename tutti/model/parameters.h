@@ -28,7 +28,8 @@ class Parameters {
   // The flat arrays have layout.elements elements each; gradients may be null (no training).
   Parameters(const spec::ParamLayout& layout, void* weights, DType compute, float* gradients);
 
-  // With vocabulary padding the matrix has the padded rows.
+  // With vocabulary padding the matrix has the padded rows. The weights of E experts [E, out, in]
+  // are one matrix of E * out rows.
   Linear linear(std::string_view name) const;  // name.weight and, where present, name.bias
   NormWeights norm(std::string_view name) const;
   engine::Matrix weight(std::string_view name) const;

@@ -91,7 +91,8 @@ void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first
   for (size_t i = blocks_.size(); i-- > 0;) {
     block_forward(stream, blocks_[i], shape_of(batch), batch.first_row, {}, saved_[i], work_[i],
                   restore_[i]);
-    block_backward_input(stream, blocks_[i], shape_of(batch), batch.first_row, saved_[i], work_[i]);
+    block_backward_input(stream, blocks_[i], shape_of(batch), batch.first_row,
+                         {batch.row_scale, first_of_step}, saved_[i], work_[i]);
     block_backward_weight(stream, blocks_[i], saved_[i], work_[i], beta);
   }
   if (dropout_ > 0) {

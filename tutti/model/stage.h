@@ -19,6 +19,7 @@ struct MicroBatch {
   engine::Vector tokens;   // [N] i32
   engine::Vector targets;  // [N] i32, < 0 = ignored
   int64_t first_row = 0;   // sample position * T; keys dropout
+  float row_scale = 0;     // 1 / rows of the step: how the routers' losses of this one count
   // Packed documents only: of each row, its position in its document, and the first row of its
   // document within the sequence.
   engine::Vector positions = {};  // [N] i32

@@ -147,6 +147,16 @@ StepDone read_step(const Members& in) {
   in.read("skipped", event.skipped);
   in.read("targets", event.targets);
   in.read("useful_share", event.useful_share);
+  Json routing;
+  in.read("routing", routing);
+  if (routing.is_object()) {
+    const Members members(routing);
+    event.routing.emplace();
+    members.measured("balance_loss", event.routing->balance_loss);
+    members.measured("z_loss", event.routing->z_loss);
+    members.measured("load_max_over_mean", event.routing->load_max_over_mean);
+    members.measured("dropped_share", event.routing->dropped_share);
+  }
   return event;
 }
 

@@ -29,7 +29,8 @@ std::vector<Event> one_of_each() {
                          "public",
                          {{"s", 1, 2, 3, "h", "CC-BY", "internal"}}};
   MemoryMeasured memory{1, 100, 200, {{"weights", 64}, {"batch", 8}}};
-  StepDone step{5, 320, 2.5, 0.5, 1e-3, 0.25, 256, 0.6, 0.125, true, 2};
+  StepDone step{5,   320,   2.5,  0.5, 1e-3, 0.25, 256,
+                0.6, 0.125, true, 2,   300,  0.75, Routing{2.1, 4, 1.25, 0.1}};
   return {{1.5, run},
           {1.5, machine},
           {1.5, corpus},

@@ -99,6 +99,12 @@ void add_members(Json& out, const StepDone& event) {
   out["skipped"] = event.skipped;
   out["targets"] = event.targets;
   out["useful_share"] = number(event.useful_share);
+  if (event.routing) {
+    out["routing"] = Json{{"balance_loss", number(event.routing->balance_loss)},
+                          {"z_loss", number(event.routing->z_loss)},
+                          {"load_max_over_mean", number(event.routing->load_max_over_mean)},
+                          {"dropped_share", number(event.routing->dropped_share)}};
+  }
 }
 
 void add_members(Json& out, const EvaluationDone& event) {

@@ -78,6 +78,15 @@ struct MemoryMeasured {
   std::vector<MemoryByKind> kinds;  // as described and allocated
 };
 
+// What the routers of a model with experts did in a step.
+struct Routing {
+  double balance_loss = 0;        // mean over sequences and routed layers, before its weight; k of
+                                  // top_k when even
+  double z_loss = 0;              // mean over tokens and routed layers, before its weight
+  double load_max_over_mean = 0;  // of the layer whose busiest expert has most; 1 when even
+  double dropped_share = 0;       // of the copies, beyond the capacity
+};
+
 struct StepDone {
   int64_t step = 0;    // 1 for the first
   int64_t tokens = 0;  // of the whole run so far, without padding
@@ -92,6 +101,7 @@ struct StepDone {
   int64_t micro_batches = 1;  // accumulated into this step
   int64_t targets = 0;        // of this step, that are neither padding nor masked
   double useful_share = 1;    // of this step's rows: not padding
+  std::optional<Routing> routing;
 };
 
 struct EvaluationDone {

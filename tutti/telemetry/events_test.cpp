@@ -35,6 +35,8 @@ TEST(Events, StepDoneKeepsItsValues) {
   step.mfu = 0.61;
   step.data_wait_seconds = 1e-5;
   step.skipped = true;
+  EXPECT_FALSE(parsed(step).contains("routing"));  // of models with experts only
+  step.routing = Routing{2.125, 4.5, 1.25, 0.0625};
   const Json line = parsed(step);
   EXPECT_EQ(line["event"], "step_done");
   EXPECT_EQ(line["step"], 7);
@@ -50,6 +52,10 @@ TEST(Events, StepDoneKeepsItsValues) {
   EXPECT_EQ(line["skipped"], true);
   EXPECT_EQ(line["targets"], 0);
   EXPECT_EQ(line["useful_share"], 1);
+  EXPECT_EQ(line["routing"]["balance_loss"], 2.125);
+  EXPECT_EQ(line["routing"]["z_loss"], 4.5);
+  EXPECT_EQ(line["routing"]["load_max_over_mean"], 1.25);
+  EXPECT_EQ(line["routing"]["dropped_share"], 0.0625);
 }
 
 TEST(Events, WhatJsonCannotHoldBecomesNull) {

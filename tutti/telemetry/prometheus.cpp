@@ -199,6 +199,14 @@ void PrometheusSink::Metrics::take(const StepDone& event) {
     set("tutti_mfu_ratio", "Model FLOPs of the last step per measured matrix-product peak.",
         event.mfu);
   }
+  if (event.routing) {
+    set("tutti_routing_balance_loss", "Balance loss of the routers, before its weight.",
+        event.routing->balance_loss);
+    set("tutti_routing_load_ratio", "Choices of the busiest expert per mean of its layer.",
+        event.routing->load_max_over_mean);
+    set("tutti_routing_dropped_ratio", "Token copies beyond the experts' capacity.",
+        event.routing->dropped_share);
+  }
   const double more = static_cast<double>(event.tokens) - tokens.Value();
   if (more > 0) tokens.Increment(more);
   if (event.skipped) skipped.Increment();

@@ -116,6 +116,14 @@ void TensorBoardSink::write(const Event& event) {
                                          {"throughput/mfu", step->mfu},
                                          {"optimizer/learning_rate", step->learning_rate},
                                          {"optimizer/gradient_norm", step->gradient_norm}})));
+    if (step->routing) {
+      append(tfrecord(
+          tensorboard_scalars(event.wall_seconds, step->step,
+                              {{"routing/balance_loss", step->routing->balance_loss},
+                               {"routing/z_loss", step->routing->z_loss},
+                               {"routing/load_max_over_mean", step->routing->load_max_over_mean},
+                               {"routing/dropped_share", step->routing->dropped_share}})));
+    }
   } else if (const auto* evaluation = std::get_if<EvaluationDone>(&event.body)) {
     append(tfrecord(tensorboard_scalars(event.wall_seconds, evaluation->step,
                                         {{"loss/validation", evaluation->loss}})));

@@ -96,7 +96,8 @@ TEST(Allocation, TheHookCounts) {
 }
 
 TEST(Allocation, StepsAllocateNothingAfterWarmUp) {
-  for (spec::Recipe recipe : {testing::gpt_recipe(), testing::llama_recipe()}) {
+  for (spec::Recipe recipe :
+       {testing::gpt_recipe(), testing::llama_recipe(), testing::mixed_moe_recipe()}) {
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       recipe.precision = precision;
       recipe.batch = {6, 3, 7};

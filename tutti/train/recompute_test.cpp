@@ -13,6 +13,7 @@ using spec::Recompute;
 using spec::RecomputeMode;
 using testing::gpt_recipe;
 using testing::llama_recipe;
+using testing::mixed_moe_recipe;
 using testing::RandomBatches;
 using testing::randomize;
 
@@ -68,6 +69,12 @@ void expect_same_bits(spec::Recipe recipe) {
 TEST(Recompute, SameBitsForGpt) { expect_same_bits(gpt_recipe()); }
 
 TEST(Recompute, SameBitsForLlama) { expect_same_bits(llama_recipe()); }
+
+TEST(Recompute, SameBitsWithExperts) {
+  spec::Recipe recipe = mixed_moe_recipe();
+  recipe.model.moe.first_dense_layers = 0;  // a single layer of a kind would save nothing
+  expect_same_bits(recipe);
+}
 
 TEST(Recompute, SameBitsInBf16) {
   for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {

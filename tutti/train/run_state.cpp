@@ -36,20 +36,29 @@ RunState from_checkpoint_state(const checkpoint::State& saved, const std::string
 }  // namespace
 
 Json describe_model(const spec::ModelConfig& model) {
-  return Json{{"layers", model.layers},
-              {"hidden", model.hidden},
-              {"heads", model.heads},
-              {"kv_heads", model.kv_heads},
-              {"head_dim", model.head_dim},
-              {"ffn", model.ffn},
-              {"vocabulary", model.vocabulary},
-              {"context", model.context},
-              {"norm", model.norm == spec::Norm::layer ? "layer" : "rms"},
-              {"activation", model.activation == spec::Activation::gelu ? "gelu" : "swiglu"},
-              {"positions", model.positions == spec::Positions::learned ? "learned" : "rope"},
-              {"linear_bias", model.linear_bias},
-              {"norm_bias", model.norm_bias},
-              {"tied_embeddings", model.tied_embeddings}};
+  Json out = Json{{"layers", model.layers},
+                  {"hidden", model.hidden},
+                  {"heads", model.heads},
+                  {"kv_heads", model.kv_heads},
+                  {"head_dim", model.head_dim},
+                  {"ffn", model.ffn},
+                  {"vocabulary", model.vocabulary},
+                  {"context", model.context},
+                  {"norm", model.norm == spec::Norm::layer ? "layer" : "rms"},
+                  {"activation", model.activation == spec::Activation::gelu ? "gelu" : "swiglu"},
+                  {"positions", model.positions == spec::Positions::learned ? "learned" : "rope"},
+                  {"linear_bias", model.linear_bias},
+                  {"norm_bias", model.norm_bias},
+                  {"tied_embeddings", model.tied_embeddings}};
+  if (model.moe.experts > 0) {
+    out["moe"] = Json{{"experts", model.moe.experts},
+                      {"top_k", model.moe.top_k},
+                      {"expert_ffn", model.moe.expert_ffn},
+                      {"shared_experts", model.moe.shared_experts},
+                      {"first_dense_layers", model.moe.first_dense_layers},
+                      {"router_bias", model.moe.router_bias}};
+  }
+  return out;
 }
 
 checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe& recipe) {

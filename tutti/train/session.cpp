@@ -261,6 +261,7 @@ void Session::take_step() {
   if (summary_.gemm_peak_flops > 0) event.mfu = flops / seconds / summary_.gemm_peak_flops;
   event.data_wait_seconds = train_data_->wait_seconds() - waited;
   event.skipped = !result.applied;
+  event.routing = result.routing;
   telemetry_.emit(event);
   if (session_steps_ == 1) tell_memory();
 }

@@ -48,6 +48,40 @@ inline spec::Recipe llama_recipe() {
   return recipe;
 }
 
+// Mixtral in small, with losses heavy enough to be seen.
+inline spec::Recipe mixtral_recipe() {
+  spec::Recipe recipe = llama_recipe();
+  spec::ModelConfig& model = recipe.model;
+  model.name = "test-mixtral";
+  model.moe.experts = 5;
+  model.moe.top_k = 2;
+  model.moe.expert_ffn = 20;
+  model.moe.balance_loss = 0.3;
+  model.moe.z_loss = 0.2;
+  return recipe;
+}
+
+// A dense layer, then layers with a shared expert and a selection bias.
+inline spec::Recipe mixed_moe_recipe() {
+  spec::Recipe recipe = mixtral_recipe();
+  recipe.model.name = "test-mixed-moe";
+  recipe.model.layers = 3;
+  recipe.model.moe.first_dense_layers = 1;
+  recipe.model.moe.shared_experts = 1;
+  recipe.model.moe.router_bias = true;
+  return recipe;
+}
+
+// Experts with gelu in a GPT, and room for fewer copies than there are.
+inline spec::Recipe capacity_recipe() {
+  spec::Recipe recipe = gpt_recipe();
+  recipe.model.name = "test-capacity";
+  recipe.model.moe = mixed_moe_recipe().model.moe;
+  recipe.model.layers = 3;
+  recipe.model.moe.capacity_factor = 0.7;
+  return recipe;
+}
+
 // Endless random micro-batches of a recipe's shape: number i is a function of (seed, i).
 class RandomBatches {
  public:

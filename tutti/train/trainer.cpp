@@ -46,6 +46,8 @@ Trainer::Trainer(const spec::Recipe& recipe)
   if (mixed) optimizer_.weights = flat(memory_->arena("weights"), DType::bf16, n);
   optimizer_.segments =
       optim::decay_segments(layout_, static_cast<float>(recipe_.optimizer.weight_decay));
+  selection_biases_ = bind_selection_biases(recipe_.model, layout_, *memory_, optimizer_.master,
+                                            optimizer_.weights);
   stage_->prepare();
 }
 
@@ -70,6 +72,7 @@ model::MicroBatch Trainer::load(const BatchView& view) {
   batch.tokens = memory_->vector("batch", "batch", next_slot_, "tokens");
   batch.targets = memory_->vector("batch", "batch", next_slot_, "targets");
   batch.first_row = view.first_row;
+  batch.row_scale = 1 / static_cast<float>(recipe_.batch.global * recipe_.batch.sequence);
   const auto copy = [](engine::Vector& to, const int32_t* from) {
     std::memcpy(to.data, from, static_cast<size_t>(to.bytes()));
   };
@@ -122,6 +125,7 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
   StepResult result;
   result.loss = gradients(next);
   result.targets = step_targets_;
+  if (recipe_.model.moe.experts > 0) result.routing = routing_of_step(recipe_, *memory_);
   double sum_of_squares = 0;
   stream_->ops().squared_norm(*stream_,
                               {.x = optimizer_.gradient, .sum_of_squares = &sum_of_squares});
@@ -133,6 +137,7 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
   const double clip = optim::clip_factor(result.gradient_norm, recipe_.optimizer.clip_norm);
   optim::adamw_update(*stream_, optimizer_, recipe_.optimizer, learning_rate,
                       clip * gradient_factor_, update);
+  update_selection_biases(*stream_, selection_biases_, recipe_.model.moe.router_bias_rate);
   result.applied = true;
   return result;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@
 #include "tutti/optim/adamw.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/schedule.h"
+#include "tutti/telemetry/events.h"
+#include "tutti/train/routing.h"
 
 namespace tutti::train {
 
@@ -30,11 +33,13 @@ struct BatchView {
 using BatchSource = std::function<BatchView()>;
 
 struct StepResult {
-  double loss = 0;               // mean over the step's targets that are not ignored
+  // Mean over the step's targets that are not ignored, without the routers' losses.
+  double loss = 0;
   int64_t targets = 0;           // how many those are
   double gradient_norm = 0;      // before clipping
   bool applied = false;          // false: non-finite, parameters left as they were
   std::string nonfinite_tensor;  // first parameter with a non-finite gradient, when not applied
+  std::optional<telemetry::Routing> routing;  // of a model with experts
 };
 
 struct EvaluationResult {
@@ -71,7 +76,8 @@ class Trainer {
   // Forward and backward of one step without the update: the mean loss. Gradients stay in the
   // arena, and are means once multiplied by gradient_factor(): all rows of a step over its targets
   // that are not ignored, 1 when none is. (Backward runs before the targets of later micro-batches
-  // are known.)
+  // are known.) They are those of the loss plus the weighted losses of the routers, which the
+  // factor multiplies too: where targets are masked, routers count as much more.
   double gradients(const BatchSource& next);
   double gradient_factor() const { return gradient_factor_; }
 
@@ -102,6 +108,7 @@ class Trainer {
   std::unique_ptr<engine::Stream> stream_;
   std::unique_ptr<model::Stage> stage_;
   optim::AdamwState optimizer_;
+  std::vector<SelectionBias> selection_biases_;
   int64_t next_slot_ = 0;
   int64_t step_targets_ = 0;
   double gradient_factor_ = 1;

@@ -1,0 +1,95 @@
+// Feed-forward as a mixture of experts: a router chooses top_k experts for every token, each expert
+// is a small MLP, and a token's result is the weighted sum of its experts' (plus the shared
+// experts', which are one MLP that every token passes). engine/moe_ops.h states routing, weights
+// and losses.
+//
+// The router computes in f32 from operands of the compute type. Without a capacity every copy finds
+// its expert; with one, an expert takes the earliest tokens of each sequence
+// (spec::expert_capacity) and a dropped copy adds nothing. Evaluation drops as training does;
+// generation never drops.
+//
+// Tensors as spec/params.h names them. Of Hugging Face's Mixtral block_sparse_moe: gate.weight is
+// router.weight [E, H]; expert e's w1 (gate) and w3 (up) are rows [0, Fe) and [Fe, 2Fe) of
+// experts.gate_up.weight[e] [2Fe, H], its w2 (down) is experts.down.weight[e] [H, Fe].
+#pragma once
+
+#include "tutti/engine/stream.h"
+#include "tutti/model/attention.h"
+#include "tutti/model/linear.h"
+#include "tutti/model/mlp.h"
+#include "tutti/spec/model_config.h"
+
+namespace tutti::model {
+
+struct MoeLayer {
+  spec::MixtureOfExperts config;  // experts 0: the block has a dense MLP instead
+  engine::Activation activation = engine::Activation::swiglu;
+  Linear router;                  // [H] -> [E]
+  engine::Vector selection_bias;  // [E] c, may be empty
+  Linear up;                      // E times [H] -> [Fe] or gate | up [2Fe], one below the other
+  Linear down;                    // E times [Fe] -> [H]
+  MlpLayer shared;                // with config.shared_experts
+  float balance_loss = 0;         // weights of the losses, divided by the number of routed layers
+  float z_loss = 0;
+
+  explicit operator bool() const { return config.experts > 0; }
+};
+
+// R: room for copies, spec::LocalSizes::routed_tokens.
+struct MoeSaved {
+  engine::Matrix probabilities;  // [N, E] f32
+  engine::Vector lse;            // [N] f32
+  engine::Matrix experts;        // [N, k] i32
+  engine::Matrix weights;        // [N, k] f32
+  engine::Matrix positions;      // [N, k] i32
+  engine::Matrix counts;         // [B, E] i32
+  engine::Vector offsets;        // [E+1] i32
+  engine::Matrix input;          // [R, H] c: the copies
+  engine::Matrix pre;            // [R, Fe] or [R, 2Fe] c
+  engine::Matrix act;            // [R, Fe] c
+  engine::Matrix output;         // [R, H] c, not weighted
+  MlpSaved shared;
+};
+
+struct MoeWork {
+  engine::Matrix d_output;   // [R, H] c
+  engine::Matrix d_act;      // [R, Fe] c
+  engine::Matrix d_pre;      // [R, Fe] or [R, 2Fe] c; for gelu the same memory as d_act
+  engine::Matrix d_input;    // [R, H] c
+  engine::Matrix d_weights;  // [N, k] f32
+  engine::Matrix d_logits;   // [N, E] c
+  MlpWork shared;
+  engine::Vector load;  // [E] f32: choices of each expert in this step
+  engine::Vector sums;  // [3] f32: balance losses, z losses, dropped copies of this step
+};
+
+// What of a forward pass to compute; the rest is in `saved` already.
+struct MoeSteps {
+  bool route = true;  // logits to copies
+  bool up = true;
+  bool activation = true;
+  bool down = true;
+  bool combine = true;  // the weighted sum, with the shared experts' last projection
+  MlpSteps shared;
+};
+
+// How the auxiliary losses of one micro-batch count in its step.
+struct RoutingStep {
+  float row_scale = 0;  // 1 / rows of the step
+  bool first = true;    // of the step: sums start anew
+};
+
+// branch [N, H] c = moe(x [N, H] c)
+void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape, engine::Matrix x,
+                 const MoeSaved& saved, engine::Matrix branch, const MoeSteps& steps = {});
+
+// dx from d_branch and the auxiliary losses.
+void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShape shape,
+                        const RoutingStep& step, const MoeSaved& saved, engine::Matrix d_branch,
+                        const MoeWork& work, engine::Matrix dx);
+
+void moe_backward_weight(engine::Stream& stream, const MoeLayer& layer, engine::Matrix x,
+                         const MoeSaved& saved, engine::Matrix d_branch, const MoeWork& work,
+                         float beta);
+
+}  // namespace tutti::model

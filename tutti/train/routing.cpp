@@ -1,0 +1,66 @@
+#include "tutti/train/routing.h"
+
+#include <algorithm>
+
+namespace tutti::train {
+namespace {
+
+int64_t routed_layers(const spec::ModelConfig& model) {
+  return model.layers - model.moe.first_dense_layers;
+}
+
+engine::Vector slice(const engine::Vector& flat, int64_t first, int64_t count) {
+  if (!flat) return {};
+  char* data = static_cast<char*>(flat.data) + first * dtype_bytes(flat.dtype);
+  return engine::vector(data, flat.dtype, count);
+}
+
+}  // namespace
+
+telemetry::Routing routing_of_step(const spec::Recipe& recipe, const model::Memory& memory) {
+  const spec::MixtureOfExperts& moe = recipe.model.moe;
+  const auto layers = static_cast<double>(routed_layers(recipe.model));
+  const auto sequences = static_cast<double>(recipe.batch.global);
+  const double tokens = sequences * static_cast<double>(recipe.batch.sequence);
+  const double choices = tokens * static_cast<double>(moe.top_k);
+  telemetry::Routing out;
+  for (int64_t layer = 0; layer < routed_layers(recipe.model); ++layer) {
+    const float* sums = memory.vector("routing", "layer", layer, "sums").as<float>();
+    const float* load = memory.vector("routing", "layer", layer, "load").as<float>();
+    out.balance_loss += static_cast<double>(sums[0]) / sequences / layers;
+    out.z_loss += static_cast<double>(sums[1]) / tokens / layers;
+    out.dropped_share += static_cast<double>(sums[2]) / choices / layers;
+    const auto highest = static_cast<double>(*std::max_element(load, load + moe.experts));
+    const double ratio = highest / (choices / static_cast<double>(moe.experts));
+    out.load_max_over_mean = std::max(out.load_max_over_mean, ratio);
+  }
+  return out;
+}
+
+std::vector<SelectionBias> bind_selection_biases(const spec::ModelConfig& model,
+                                                 const spec::ParamLayout& layout,
+                                                 const model::Memory& memory, engine::Vector master,
+                                                 engine::Vector weights) {
+  std::vector<SelectionBias> out;
+  if (!model.moe.router_bias) return out;
+  for (int64_t layer = 0; layer < routed_layers(model); ++layer) {
+    const spec::PlacedParam& placed =
+        layout.find(fmt::format("blocks.{}.moe.router.bias", model.moe.first_dense_layers + layer));
+    out.push_back({memory.vector("routing", "layer", layer, "load"),
+                   slice(master, placed.element_offset, model.moe.experts),
+                   slice(weights, placed.element_offset, model.moe.experts)});
+  }
+  return out;
+}
+
+void update_selection_biases(engine::Stream& stream, const std::vector<SelectionBias>& biases,
+                             double rate) {
+  for (const SelectionBias& layer : biases) {
+    stream.ops().update_selection_bias(stream, {.load = layer.load,
+                                                .bias = layer.bias,
+                                                .weights = layer.weights,
+                                                .rate = static_cast<float>(rate)});
+  }
+}
+
+}  // namespace tutti::train
