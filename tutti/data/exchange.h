@@ -17,8 +17,9 @@
 namespace tutti::data {
 
 struct ExchangeKeys {
-  std::string prompt, completion;  // both, or
-  std::string messages;            // this one, or none of them: lines are plain text
+  std::string prompt = {};      // this and
+  std::string completion = {};  // this, or
+  std::string messages = {};    // this one, or none of them: lines are plain text
   std::string message_template = "{role}: {content}\\n";
 
   bool any() const { return !prompt.empty() || !completion.empty() || !messages.empty(); }

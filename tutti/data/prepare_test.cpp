@@ -320,7 +320,10 @@ TEST(Prepare, TasksTileEveryFile) {
       out += piece;
       if (last) out += "|";
     }
-    void document(size_t, std::string_view text) override { out += std::string(text) + ";"; }
+    void document(size_t, std::string_view text, size_t prompt_bytes) override {
+      EXPECT_EQ(prompt_bytes, 0U);
+      out += std::string(text) + ";";
+    }
     void skip(size_t, const char*) override { FAIL(); }
     void advance(int64_t count) override { bytes += count; }
     std::string out;
@@ -335,7 +338,7 @@ TEST(Prepare, TasksTileEveryFile) {
   for (int64_t size = 200; size >= 4; --size) {
     Collect sink;
     for (const ReadTask& task : make_read_tasks(sources, size)) {
-      read_task(files, sources, task, {"text", utf8_cut}, sink);
+      read_task(files, sources, task, {"text", {}, utf8_cut}, sink);
     }
     if (expected.empty()) expected = sink.out;
     EXPECT_EQ(sink.out, expected) << size;

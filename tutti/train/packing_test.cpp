@@ -1,11 +1,13 @@
 // A packed step learns what the same documents teach as sequences of their own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
+#include "tutti/base/error.h"
 #include "tutti/engine/recorder.h"
-#include "tutti/spec/flops.h"
 #include "tutti/spec/program.h"
 #include "tutti/train/test_support.h"
 
