@@ -22,15 +22,30 @@ struct BenchArguments {
   int64_t batch = 4;
   int64_t sequence = 64;
   int64_t steps = 5;
+  std::string recompute = "none";
+  int64_t recompute_layers = 0;
   int64_t threads = 0;
   bool json = false;
 };
 
+// The mapping of a recipe: a mode, or parts separated by commas.
+std::string recompute_yaml(const BenchArguments& arguments) {
+  std::string yaml = "{mode: " + arguments.recompute;
+  bool mode = false;
+  for (const char* name : {"none", "selective", "full"}) mode = mode || arguments.recompute == name;
+  if (!mode) yaml = "{parts: [" + arguments.recompute + "]";
+  if (arguments.recompute_layers > 0) {
+    yaml += fmt::format(", layers: {}", arguments.recompute_layers);
+  }
+  return yaml + "}";
+}
+
 spec::Recipe bench_recipe(const BenchArguments& arguments) {
   const std::string text = fmt::format(
-      "model: {}\nprecision: {}\nthreads: {}\nbatch: {{global: {}, micro: {}, sequence: {}}}\n",
-      arguments.model, arguments.precision, arguments.threads, arguments.batch, arguments.batch,
-      arguments.sequence);
+      "model: {}\nprecision: {}\nthreads: {}\nrecompute: {}\n"
+      "batch: {{global: {}, micro: {}, sequence: {}}}\n",
+      arguments.model, arguments.precision, arguments.threads, recompute_yaml(arguments),
+      arguments.batch, arguments.batch, arguments.sequence);
   spec::Recipe recipe =
       spec::parse_recipe(text, "tutti bench", {}, models_folder(posix_file_system()));
   spec::check_executable(recipe);
@@ -43,7 +58,9 @@ Json setting_json(const BenchArguments& arguments) {
           {"precision", arguments.precision},
           {"batch", arguments.batch},
           {"sequence", arguments.sequence},
-          {"steps", arguments.steps}};
+          {"steps", arguments.steps},
+          {"recompute", arguments.recompute},
+          {"recompute_layers", arguments.recompute_layers}};
 }
 
 int run_step(const BenchArguments& arguments) {
@@ -66,8 +83,12 @@ int run_step(const BenchArguments& arguments) {
        {"MFU", fmt::format("{:.1f}% of the GEMM peak of {:.0f} GFLOP/s measured just now",
                            100 * bench.mfu_of_gemm_peak, bench.gemm_peak_flops * 1e-9)},
        {"model FLOPs", format_count(bench.model_flops_per_step) + " per step"},
+       {"hardware FLOPs", format_count(bench.hardware_flops_per_step) + " per step"},
        {"memory", fmt::format("{} at most, {} in the memory map", bytes(bench.peak_memory_bytes),
-                              bytes(bench.memory_map_bytes))}}));
+                              bytes(bench.memory_map_bytes))},
+       {"recompute", bench.freed_bytes == 0 ? bench.recompute
+                                            : fmt::format("{}: {} less", bench.recompute,
+                                                          bytes(bench.freed_bytes))}}));
   return exit_ok;
 }
 
@@ -119,6 +140,15 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
   command.add_option("--steps", arguments->steps, "Steps to measure, after two of warm-up")
       ->capture_default_str()
       ->check(at_least(1));
+  command
+      .add_option("--recompute", arguments->recompute,
+                  "none, selective, full, or parts: norms,attention,core,mlp,activation")
+      ->capture_default_str();
+  command
+      .add_option("--recompute-layers", arguments->recompute_layers,
+                  "Only the first so many layers; 0: all")
+      ->capture_default_str()
+      ->check(at_least(0));
   command.add_option("--threads", arguments->threads, "Threads; 0: all cores")
       ->capture_default_str()
       ->check(at_least(0));

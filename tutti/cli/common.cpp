@@ -84,7 +84,7 @@ void check_memory(int64_t needed_bytes) {
   if (machine > 0 && needed > machine) {
     fail(ErrorKind::unsupported,
          "this recipe needs {} of memory and the machine has {}; make model.hidden, model.layers, "
-         "batch.micro or batch.sequence smaller",
+         "batch.micro or batch.sequence smaller, or recompute more",
          format_bytes(needed), format_bytes(machine));
   }
 }

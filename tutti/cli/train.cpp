@@ -80,6 +80,12 @@ Plan make_plan(FileSystem& files, const TrainArguments& arguments) {
   return plan;
 }
 
+std::string recompute_line(const spec::Recipe& recipe) {
+  const std::string text = spec::recompute_text(recipe.recompute);
+  const int64_t freed = spec::bytes_freed_by_recompute(recipe);
+  return freed == 0 ? text : text + ": " + format_bytes(static_cast<double>(freed)) + " less";
+}
+
 void print_plan(const Plan& plan, int64_t memory_bytes) {
   const spec::Recipe& recipe = plan.recipe;
   const auto parameters = static_cast<double>(spec::param_table(recipe.model).count());
@@ -90,6 +96,7 @@ void print_plan(const Plan& plan, int64_t memory_bytes) {
                               {"FLOPs per token", format_count(flops)},
                               {"tokens per step", format_count(tokens)},
                               {"memory map", format_bytes(static_cast<double>(memory_bytes))},
+                              {"recompute", recompute_line(recipe)},
                               {"run folder", plan.run_folder}}));
 }
 

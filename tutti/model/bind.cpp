@@ -244,6 +244,12 @@ BlockWork bind_block_work(const spec::ModelConfig& model, const Memory& memory, 
   return out;
 }
 
+BlockWork bind_forward_work(const Memory& memory) {
+  BlockWork out;
+  out.branch = memory.matrix("workspace", "step", 0, "branch");
+  return out;
+}
+
 LossWork bind_loss_work(const Memory& memory) {
   return {memory.matrix("loss", "chunk", 0, "logits"), memory.vector("loss", "rows", 0, "loss")};
 }

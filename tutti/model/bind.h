@@ -22,6 +22,8 @@ BlockSaved bind_block_saved(const spec::ModelConfig& model, const Memory& memory
 BlockSteps bind_block_restore(const Memory& memory, int64_t layer);
 NormSaved bind_final_saved(const spec::ModelConfig& model, const Memory& memory);
 BlockWork bind_block_work(const spec::ModelConfig& model, const Memory& memory, int64_t layer);
+// Of a stage that only evaluates.
+BlockWork bind_forward_work(const Memory& memory);
 LossWork bind_loss_work(const Memory& memory);
 
 }  // namespace tutti::model

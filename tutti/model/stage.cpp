@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tutti/base/check.h"
 #include "tutti/base/rng.h"
 #include "tutti/model/bind.h"
 
@@ -12,12 +13,14 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
              BatchShape shape, uint64_t seed)
     : shape_(shape),
       tied_(model.tied_embeddings),
+      trains_(memory.map().has("gradients")),
       dropout_(static_cast<float>(model.dropout)),
       embedding_dropout_key_(stream_key(seed, "dropout", "embedding")),
       model_(model) {
   const DType compute = memory.matrix("activations", "head", 0, "norm.y").dtype;
-  const Parameters parameters(layout, memory.arena("weights").data(), compute,
-                              static_cast<float*>(memory.arena("gradients").data()));
+  const Parameters parameters(
+      layout, memory.arena("weights").data(), compute,
+      trains_ ? static_cast<float*>(memory.arena("gradients").data()) : nullptr);
   if (model.positions == spec::Positions::rope) {
     rope_frequency_ = memory.vector("workspace", "step", 0, "rope.frequency");
   }
@@ -26,11 +29,11 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
     blocks_.push_back(bind_block(model, parameters, layer, rope_frequency_, seed));
     saved_.push_back(bind_block_saved(model, memory, layer));
     restore_.push_back(bind_block_restore(memory, layer));
-    work_.push_back(bind_block_work(model, memory, layer));
+    work_.push_back(trains_ ? bind_block_work(model, memory, layer) : bind_forward_work(memory));
   }
   final_norm_ = bind_final_norm(model, parameters);
   final_saved_ = bind_final_saved(model, memory);
-  d_final_ = memory.matrix("workspace", "step", 0, "d_final");
+  if (trains_) d_final_ = memory.matrix("workspace", "step", 0, "d_final");
   loss_ = bind_loss(model, parameters);
   loss_work_ = bind_loss_work(memory);
 }
@@ -78,6 +81,7 @@ void Stage::evaluate(engine::Stream& stream, const MicroBatch& batch) {
 
 void Stage::loss_forward_backward(engine::Stream& stream, const MicroBatch& batch,
                                   float gradient_scale, bool first_of_step) {
+  TUTTI_CHECK(trains_, "a stage without the arena of gradients only evaluates");
   model::loss_forward_backward(stream, loss_, final_saved_.y, batch.targets, gradient_scale,
                                loss_work_, d_final_, first_of_step ? 0 : 1);
 }

@@ -28,7 +28,9 @@ struct MicroBatch {
 
 class Stage {
  public:
-  // `memory` must outlive the stage and hold the arenas of `model` for micro-batches of `shape`.
+  // `memory` must outlive the stage and hold the arenas of `model` for micro-batches of `shape`, or
+  // of another shape with as many rows. With the arenas of spec::inference_memory_map the stage
+  // only evaluates.
   Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
         BatchShape shape, uint64_t seed);
 
@@ -60,6 +62,7 @@ class Stage {
 
   BatchShape shape_;
   bool tied_ = true;
+  bool trains_ = true;
   float dropout_ = 0;
   uint64_t embedding_dropout_key_ = 0;
   spec::ModelConfig model_;

@@ -306,4 +306,24 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
 
 MemoryMap memory_map(const Recipe& recipe) { return memory_map(recipe, tutti_profile()); }
 
+MemoryMap inference_memory_map(const Recipe& recipe) {
+  Recipe forward = recipe;
+  forward.recompute = {RecomputeMode::full, 0, 0};
+  Profile profile = tutti_profile();
+  profile.checkpoint = {};
+  profile.workspace = profile.forward_workspace;
+  const MemoryMap whole = memory_map(forward, profile);
+  MemoryMap map;
+  for (const char* name : {"weights", "activations", "workspace", "loss", "batch"}) {
+    map.arenas.push_back(whole.arena(name));
+  }
+  return map;
+}
+
+int64_t bytes_freed_by_recompute(const Recipe& recipe) {
+  Recipe plain = recipe;
+  plain.recompute = {};
+  return memory_map(plain).total_bytes() - memory_map(recipe).total_bytes();
+}
+
 }  // namespace tutti::spec

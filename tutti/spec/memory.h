@@ -123,4 +123,13 @@ int64_t shard_elements(const LocalElements& elements, const Mesh& mesh);
 MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage = 0);
 MemoryMap memory_map(const Recipe& recipe);  // profile tutti, stage 0
 
+// What one rank needs to run a model forward only (evaluation, scoring, a teacher), with profile
+// tutti: weights in c; activations in which no layer keeps anything ("block.recomputed" slots are
+// empty and all of the layer at work is in "recompute"); of the workspace what forward reads; loss
+// and batch as above.
+MemoryMap inference_memory_map(const Recipe& recipe);
+
+// What recomputation takes off the map of `recipe`.
+int64_t bytes_freed_by_recompute(const Recipe& recipe);
+
 }  // namespace tutti::spec

@@ -170,6 +170,8 @@ TEST(MemoryMap, RecomputationFreesWhatItsPartsName) {
   EXPECT_EQ(some.slot("block").repeats, 7);
   EXPECT_EQ(some.slot("block.recomputed").repeats, 5);
   EXPECT_EQ(some.bytes, plain.bytes - 4 * kRows * 24640);
+  EXPECT_EQ(bytes_freed_by_recompute(recipe_of("gpt2-124m", {"batch.global=4", "recompute=full"})),
+            11 * kRows * 24640);
 }
 
 // Local elements of all tp, pp and ep ranks add up to the model's, once what every tp rank holds

@@ -97,6 +97,7 @@ struct Profile {
   std::vector<SavedTensor> embedding;      // kept on the first stage
   std::vector<SavedTensor> head;           // kept on the last stage
   std::vector<SavedTensor> workspace;      // one set per rank
+  std::vector<SavedTensor> forward_workspace;  // that of it which forward passes use
 };
 
 // "tutti", "megatron-2022" (Korthikanti et al. 2022, as published) or "megatron-te" (flash

@@ -77,6 +77,10 @@ Profile make_tutti_profile() {
       {"norm.rstd", kTokens, Width::one, f32, rows, kAlways},
       {"norm.y", kTokens, Width::hidden, compute, rows, kAlways},
   };
+  p.forward_workspace = {
+      {"branch", kTokens, Width::hidden, compute, none, kAlways},
+      {"rope.frequency", Rows::single, Width::rope_half, f32, none, kRope},
+  };
   p.workspace = {
       {"branch", kTokens, Width::hidden, compute, none, kAlways},
       {"d_residual", kTokens, Width::hidden, f32, rows, kAlways},

@@ -118,6 +118,10 @@ TEST(Recipe, RecomputeIsAWordOrAMapping) {
   EXPECT_EQ(read("{parts: [norms, core, activation]}"),
             (Recompute{selective, kPartNorms | kPartCore | kPartActivation, 0}));
   EXPECT_EQ(read("{mode: selective, parts: default, layers: 12}"), (Recompute{selective, 0, 12}));
+  EXPECT_EQ(recompute_text({}), "none");
+  EXPECT_EQ(recompute_text({selective, 0, 4}), "selective (norms, activation), first 4 layers");
+  EXPECT_EQ(recompute_text({selective, kPartMlp | kPartCore, 0}), "selective (core, mlp)");
+  EXPECT_EQ(recompute_text({full, 0, 1}), "full, first 1 layers");
   // A word on the way of an override becomes the mode.
   EXPECT_EQ(parse("model: gpt2-124m\nrecompute: full\n", {"recompute.layers=3"}).recompute,
             (Recompute{full, 0, 3}));

@@ -2,16 +2,16 @@
 
 #include <fmt/format.h>
 
+#include "tutti/spec/profile.h"
 #include "tutti/spec/recipe_names.h"
 
 namespace tutti::spec {
 
-std::string describe_recompute(const Recompute& recompute, Parts default_parts) {
+std::string recompute_text(const Recompute& recompute) {
   std::string text = name_of(kRecomputeNames, recompute.mode);
   if (recompute.mode == RecomputeMode::none) return text;
   if (recompute.mode == RecomputeMode::selective) {
-    text += fmt::format(" ({})",
-                        part_names(recompute.parts != 0 ? recompute.parts : default_parts, ", "));
+    text += fmt::format(" ({})", part_names(repeated_parts(tutti_profile(), recompute), ", "));
   }
   if (recompute.layers > 0) text += fmt::format(", first {} layers", recompute.layers);
   return text;

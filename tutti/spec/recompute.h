@@ -37,7 +37,7 @@ struct Recompute {
   }
 };
 
-// For people: "selective (norms, activation), first 4 layers"; `default_parts`: the profile's.
-std::string describe_recompute(const Recompute& recompute, Parts default_parts);
+// For people, of profile tutti: "selective (norms, activation), first 4 layers".
+std::string recompute_text(const Recompute& recompute);
 
 }  // namespace tutti::spec

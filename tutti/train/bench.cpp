@@ -12,6 +12,8 @@
 #include "tutti/engine/gemm_peak.h"
 #include "tutti/engine/recorder.h"
 #include "tutti/spec/flops.h"
+#include "tutti/spec/memory.h"
+#include "tutti/spec/program.h"
 #include "tutti/train/trainer.h"
 
 namespace tutti::train {
@@ -122,9 +124,14 @@ StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
   out.tokens_per_second = tokens / out.median_seconds;
   out.model_flops_per_step =
       tokens * spec::model_flops_per_token(recipe.model, recipe.batch.sequence);
+  out.hardware_flops_per_step = spec::step_work(spec::make_program(recipe, spec::tutti_profile()),
+                                                spec::make_schedule(recipe), 0)
+                                    .flops;
   out.gemm_peak_flops = peak;
   out.mfu_of_gemm_peak = out.model_flops_per_step / out.median_seconds / peak;
   out.memory_map_bytes = workload.trainer().memory().map().total_bytes();
+  out.recompute = spec::recompute_text(recipe.recompute);
+  out.freed_bytes = spec::bytes_freed_by_recompute(recipe);
   return out;
 }
 
@@ -133,11 +140,14 @@ Json to_json(const StepBench& b) {
                {{"median", b.median_seconds}, {"min", b.min_seconds}, {"max", b.max_seconds}}},
               {"tokens_per_second", b.tokens_per_second},
               {"model_flops_per_step", b.model_flops_per_step},
+              {"hardware_flops_per_step", b.hardware_flops_per_step},
               {"gemm_peak_flops", b.gemm_peak_flops},
               {"mfu_of_gemm_peak", b.mfu_of_gemm_peak},
               {"mfu_formula", spec::kModelFlopsFormula},
               {"peak_memory_bytes", b.peak_memory_bytes},
-              {"memory_map_bytes", b.memory_map_bytes}};
+              {"memory_map_bytes", b.memory_map_bytes},
+              {"recompute", b.recompute},
+              {"recompute_freed_bytes", b.freed_bytes}};
 }
 
 std::vector<KernelBench> bench_kernels(const spec::Recipe& recipe, int64_t steps) {

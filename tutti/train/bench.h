@@ -26,10 +26,13 @@ struct StepBench {
   double median_seconds = 0, min_seconds = 0, max_seconds = 0;
   double tokens_per_second = 0;
   double model_flops_per_step = 0;
+  double hardware_flops_per_step = 0;  // recomputation and padding included
   double gemm_peak_flops = 0;
   double mfu_of_gemm_peak = 0;
   int64_t peak_memory_bytes = 0;
   int64_t memory_map_bytes = 0;
+  std::string recompute;
+  int64_t freed_bytes = 0;  // by recomputation, of the memory map
 };
 
 // Full optimizer steps of the recipe on random tokens, two warm-up steps first.

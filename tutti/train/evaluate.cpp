@@ -7,20 +7,9 @@
 #include "tutti/base/error.h"
 #include "tutti/data/dataset.h"
 #include "tutti/data/loader.h"
-#include "tutti/train/trainer.h"
+#include "tutti/train/evaluator.h"
 
 namespace tutti::train {
-namespace {
-
-void set_parameters(Trainer& trainer, const std::vector<float>& master) {
-  for (const spec::PlacedParam& placed : trainer.layout().params) {
-    trainer.set_parameter(placed, master.data() + placed.element_offset);
-  }
-  trainer.state_changed();
-}
-
-}  // namespace
-
 RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const spec::CorpusBlend& blend,
                            const std::function<void(int64_t, int64_t)>& progress) {
   const spec::Recipe& recipe = run.recipe;
@@ -29,20 +18,16 @@ RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const spec::
   const data::DatasetOptions dataset = {recipe.batch.sequence, recipe.data.packing,
                                         recipe.model.vocabulary, recipe.train.seed};
   data::Loader loader(std::make_shared<const data::Dataset>(files, blend, dataset), options);
-  Trainer trainer(recipe);
-  set_parameters(trainer, run.master);
+  Evaluator evaluator(recipe, run.master.data());
 
   const double begin = monotonic_seconds();
   RunEvaluation result;
   double sum = 0;
   const int64_t batches = loader.batches_per_pass();
   for (int64_t i = 0; i < batches; ++i) {
-    const EvaluationResult part = trainer.evaluate(
-        [&] {
-          const data::Batch& batch = loader.next();
-          return BatchView{batch.tokens, batch.targets, 0, batch.positions, batch.starts};
-        },
-        1);
+    const data::Batch& batch = loader.next();
+    const EvaluationResult part = evaluator.evaluate(
+        {batch.tokens, batch.targets, 0, batch.positions, batch.starts});
     sum += part.loss * static_cast<double>(part.tokens);
     result.tokens += part.tokens;
     progress(i + 1, batches);

@@ -51,13 +51,7 @@ void expect_cache_matches_forward(spec::Recipe recipe) {
   Trainer trainer(recipe);
   trainer.initialize();
   randomize(trainer, 4, 0.3F);
-  std::vector<float> master(static_cast<size_t>(trainer.layout().elements), 0.0F);
-  const std::vector<StateTensor> state = trainer.state();
-  for (size_t i = 0; i < trainer.layout().params.size(); ++i) {
-    const auto& placed = trainer.layout().params[i];
-    const float* from = static_cast<const float*>(state[i].data);
-    std::copy(from, from + placed.param.count(), master.begin() + placed.element_offset);
-  }
+  const std::vector<float> master = testing::flat_parameters(trainer);
   std::vector<int32_t> tokens = {7, 3, 99};
   SamplingOptions greedy = options(0, 0, 1);
   greedy.tokens = 100;  // the context of 16 ends it first

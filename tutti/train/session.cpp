@@ -168,6 +168,8 @@ void Session::announce() {
   for (const spec::ArenaPlan& arena : trainer_.memory().map().arenas) {
     summary_.memory.push_back({arena.name, arena.bytes});
   }
+  summary_.recompute = spec::recompute_text(recipe_.recompute);
+  summary_.recompute_freed_bytes = spec::bytes_freed_by_recompute(recipe_);
   const Machine machine = describe_machine();
   telemetry::RunStarted event;
   event.run = options_.run_folder;

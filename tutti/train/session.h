@@ -52,6 +52,8 @@ struct Summary {
   double data_wait_seconds = 0;
   int64_t peak_memory_bytes = 0;     // resident set, as the system counts it
   std::vector<MemoryByKind> memory;  // arenas
+  std::string recompute;
+  int64_t recompute_freed_bytes = 0;  // of the arenas
   std::string run_folder;
   int exit_code = 0;  // 0, or 75 when checkpointed and not finished
 };

@@ -52,6 +52,8 @@ Json to_json(const Summary& s) {
       {"data_wait_seconds", s.data_wait_seconds},
       {"peak_memory_bytes", s.peak_memory_bytes},
       {"memory", memory},
+      {"recompute", s.recompute},
+      {"recompute_freed_bytes", s.recompute_freed_bytes},
       {"run", s.run_folder},
       {"exit_code", s.exit_code}};
 }
@@ -88,6 +90,10 @@ std::string format_summary(const Summary& s) {
   }
   row("memory", format_bytes(static_cast<double>(s.peak_memory_bytes)) + " peak resident");
   row("arenas", kinds);
+  if (s.recompute_freed_bytes > 0) {
+    row("recompute", fmt::format("{}: {} less", s.recompute,
+                                 format_bytes(static_cast<double>(s.recompute_freed_bytes))));
+  }
   row("checkpoints", fmt::format("{}, training waited {} for them", s.checkpoints,
                                  format_seconds(s.checkpoint_stall_seconds)));
   row("data", fmt::format("training waited {} for it", format_seconds(s.data_wait_seconds)));

@@ -1,6 +1,7 @@
 // Small recipes, batches and corpora for the tests of this folder.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -121,6 +122,18 @@ inline void randomize(Trainer& trainer, uint64_t seed, float scale) {
                 tensor.shape.size() == 1 ? 0.5F : 0.0F, scale);
   }
   trainer.state_changed();
+}
+
+// The parameters as LoadedRun::master holds them.
+inline std::vector<float> flat_parameters(const Trainer& trainer) {
+  std::vector<float> master(static_cast<size_t>(trainer.layout().elements), 0.0F);
+  const std::vector<StateTensor> state = trainer.state();
+  for (size_t i = 0; i < trainer.layout().params.size(); ++i) {
+    const spec::PlacedParam& placed = trainer.layout().params[i];
+    const float* from = static_cast<const float*>(state[i].data);
+    std::copy(from, from + placed.param.count(), master.begin() + placed.element_offset);
+  }
+  return master;
 }
 
 }  // namespace tutti::train::testing

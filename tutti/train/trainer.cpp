@@ -68,24 +68,8 @@ void Trainer::state_changed() {
 }
 
 model::MicroBatch Trainer::load(const BatchView& view) {
-  model::MicroBatch batch;
-  batch.tokens = memory_->vector("batch", "batch", next_slot_, "tokens");
-  batch.targets = memory_->vector("batch", "batch", next_slot_, "targets");
-  batch.first_row = view.first_row;
+  model::MicroBatch batch = load_micro_batch(*memory_, next_slot_, stage_->shape(), view);
   batch.row_scale = 1 / static_cast<float>(recipe_.batch.global * recipe_.batch.sequence);
-  const auto copy = [](engine::Vector& to, const int32_t* from) {
-    std::memcpy(to.data, from, static_cast<size_t>(to.bytes()));
-  };
-  copy(batch.tokens, view.tokens);
-  copy(batch.targets, view.targets);
-  if (memory_->has("batch", "batch", "starts")) {
-    TUTTI_CHECK(view.positions != nullptr && view.starts != nullptr,
-                "a packed run's micro-batch without positions or starts");
-    batch.positions = memory_->vector("batch", "batch", next_slot_, "positions");
-    batch.starts = memory_->vector("batch", "batch", next_slot_, "starts");
-    copy(batch.positions, view.positions);
-    copy(batch.starts, view.starts);
-  }
   next_slot_ = 1 - next_slot_;
   return batch;
 }

@@ -16,21 +16,10 @@
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/schedule.h"
 #include "tutti/telemetry/events.h"
+#include "tutti/train/micro_batch.h"
 #include "tutti/train/routing.h"
 
 namespace tutti::train {
-
-// Where one micro-batch comes from: B*T tokens and targets (< 0: ignored), and the global number of
-// its first row (sample position * T). With data.packing: documents also model::MicroBatch's
-// positions and starts, else null.
-struct BatchView {
-  const int32_t* tokens = nullptr;
-  const int32_t* targets = nullptr;
-  int64_t first_row = 0;
-  const int32_t* positions = nullptr;
-  const int32_t* starts = nullptr;
-};
-using BatchSource = std::function<BatchView()>;
 
 struct StepResult {
   // Mean over the step's targets that are not ignored, without the routers' losses.

@@ -1,0 +1,57 @@
+#include "tutti/train/evaluator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tutti/base/check.h"
+#include "tutti/spec/memory.h"
+
+namespace tutti::train {
+
+Evaluator::Evaluator(const spec::Recipe& recipe, const float* master)
+    : recipe_(recipe), layout_(spec::param_layout(spec::param_table(recipe.model))) {
+  spec::check_executable(recipe_);
+  memory_ = std::make_unique<model::Memory>(spec::inference_memory_map(recipe_));
+  stream_ = engine::make_cpu_stream(recipe_.threads);
+  const engine::Arena& weights = memory_->arena("weights");
+  if (recipe_.precision == spec::Precision::f32) {
+    std::memcpy(weights.data(), master, static_cast<size_t>(weights.bytes()));
+  } else {
+    // The view is read only; ops take their operands without const.
+    stream_->ops().convert(
+        *stream_, {.x = engine::vector(const_cast<float*>(master), DType::f32, layout_.elements),
+                   .out = engine::vector(weights.data(), DType::bf16, layout_.elements)});
+  }
+}
+
+model::Stage& Evaluator::stage(model::BatchShape shape) {
+  TUTTI_CHECK(shape.rows() == rows(), "{} x {} rows in memory for {}", shape.sequences,
+              shape.tokens, rows());
+  std::unique_ptr<model::Stage>& made = stages_[shape.tokens];
+  if (!made) {
+    made =
+        std::make_unique<model::Stage>(recipe_.model, layout_, *memory_, shape, recipe_.train.seed);
+    made->prepare();
+  }
+  return *made;
+}
+
+const float* Evaluator::row_losses(model::BatchShape shape, const BatchView& view) {
+  const model::MicroBatch batch = load_micro_batch(*memory_, 0, shape, view);
+  model::Stage& forward = stage(shape);
+  forward.evaluate(*stream_, batch);
+  return forward.row_losses().as<float>();
+}
+
+EvaluationResult Evaluator::evaluate(const BatchView& batch) {
+  const float* losses = row_losses({recipe_.batch.micro, recipe_.batch.sequence}, batch);
+  EvaluationResult result;
+  double sum = 0;
+  for (int64_t i = 0; i < rows(); ++i) sum += static_cast<double>(losses[i]);
+  result.tokens = std::count_if(batch.targets, batch.targets + rows(),
+                                [](int32_t target) { return target >= 0; });
+  result.loss = sum / static_cast<double>(std::max<int64_t>(result.tokens, 1));
+  return result;
+}
+
+}  // namespace tutti::train
