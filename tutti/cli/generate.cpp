@@ -10,6 +10,7 @@
 #include "tutti/checkpoint/manifest.h"
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
+#include "tutti/cli/progress_bar.h"
 #include "tutti/cli/tokenizer.h"
 #include "tutti/train/run_folder.h"
 
@@ -19,6 +20,8 @@ namespace {
 struct GenerateArguments {
   std::string run;
   std::string prompt;
+  std::string prompts;
+  int64_t batch = 8;
   train::SamplingOptions sampling;
   bool best = false;
   bool json = false;
@@ -67,7 +70,8 @@ class TextStream {
   std::string pending_;
 };
 
-std::vector<int32_t> encode_prompt(const data::Tokenizer& tokenizer, const std::string& prompt) {
+std::vector<int32_t> encode_prompt(const data::Tokenizer& tokenizer, const std::string& prompt,
+                                   const std::string& where) {
   std::vector<int32_t> ids = tokenizer.encode(prompt);
   // Without a prompt: what follows the end of a document is the start of one.
   if (ids.empty() && tokenizer.end_of_document() != data::kNoToken) {
@@ -75,22 +79,17 @@ std::vector<int32_t> encode_prompt(const data::Tokenizer& tokenizer, const std::
   }
   if (ids.empty()) {
     fail(ErrorKind::usage,
-         "--prompt: the tokenizer '{}' has no token that starts a text; give at "
-         "least one character",
-         tokenizer.name());
+         "{}: the tokenizer '{}' has no token that starts a text; give at least one character",
+         where, tokenizer.name());
   }
   return ids;
-}
-
-std::string run_folder_of(const train::LoadedRun& run) {
-  return parent_path(parent_path(run.checkpoint));
 }
 
 int run_generate(const GenerateArguments& arguments) {
   FileSystem& files = posix_file_system();
   const train::LoadedRun run = train::load_run(files, arguments.run, arguments.best);
   const auto tokenizer = find_tokenizer(files, run.recipe, run_folder_of(run));
-  const std::vector<int32_t> prompt = encode_prompt(*tokenizer, arguments.prompt);
+  const std::vector<int32_t> prompt = encode_prompt(*tokenizer, arguments.prompt, "--prompt");
 
   const double begin = monotonic_seconds();
   std::string text;
@@ -127,6 +126,113 @@ int run_generate(const GenerateArguments& arguments) {
   return exit_ok;
 }
 
+// One prompt of a file: a line of text, or of JSON lines (*.jsonl) a string or {"prompt": text}.
+struct FilePrompt {
+  std::string text;
+  std::string where;  // FILE:LINE
+};
+
+std::vector<FilePrompt> read_prompts(FileSystem& files, const std::string& path) {
+  const std::string text = read_file(files, path);
+  std::string_view lines = text;
+  if (ends_with(lines, "\n")) lines.remove_suffix(1);
+  const bool json = ends_with(path, ".jsonl");
+  std::vector<FilePrompt> prompts;
+  int64_t number = 0;
+  for (std::string_view line : split(lines, '\n')) {
+    const std::string where = fmt::format("{}:{}", path, ++number);
+    if (!json) {
+      if (ends_with(line, "\r")) line.remove_suffix(1);
+      prompts.push_back({std::string(line), where});
+      continue;
+    }
+    if (trim(line).empty()) continue;
+    const Json value = parse_json(line, where);
+    prompts.push_back({value.is_string() ? value.get<std::string>()
+                                         : json_get<std::string>(value, "prompt", where),
+                       where});
+  }
+  if (text.empty() || prompts.empty()) fail(ErrorKind::usage, "{}: no prompt in it", path);
+  return prompts;
+}
+
+// What became of one prompt of a file.
+struct Continuation {
+  std::vector<int32_t> ids;
+  bool end_of_document = false;
+  bool ended = false;
+};
+
+int run_generate_file(const GenerateArguments& arguments) {
+  FileSystem& files = posix_file_system();
+  const train::LoadedRun run = train::load_run(files, arguments.run, arguments.best);
+  const auto tokenizer = find_tokenizer(files, run.recipe, run_folder_of(run));
+  const std::vector<FilePrompt> prompts = read_prompts(files, arguments.prompts);
+  std::vector<std::vector<int32_t>> encoded;
+  for (const FilePrompt& prompt : prompts) {
+    encoded.push_back(encode_prompt(*tokenizer, prompt.text, prompt.where));
+    if (static_cast<int64_t>(encoded.back().size()) >= run.recipe.model.context) {
+      fail(ErrorKind::usage, "{}: {} tokens leave no room in the model's context of {}; shorten it",
+           prompt.where, encoded.back().size(), run.recipe.model.context);
+    }
+  }
+  const auto result_json = [&](size_t index, const Continuation& text) {
+    return Json{{"index", index},
+                {"prompt", prompts[index].text},
+                {"text", tokenizer->decode(text.ids)},
+                {"prompt_tokens", encoded[index].size()},
+                {"tokens", text.ids.size()},
+                {"end_of_document", text.end_of_document}};
+  };
+
+  const double begin = monotonic_seconds();
+  std::vector<Continuation> texts(prompts.size());
+  size_t written = 0;
+  int64_t tokens = 0;
+  int64_t done = 0;
+  Json results = Json::array();
+  ProgressBar progress("generate", "prompts");
+  train::generate_batch(
+      run.recipe, run.master.data(), encoded, arguments.sampling, arguments.batch,
+      [&](size_t index, int32_t id) {
+        throw_if_interrupted();
+        Continuation& text = texts[index];
+        text.end_of_document = id == tokenizer->end_of_document();
+        if (text.end_of_document) return false;
+        ++tokens;
+        // A model may have more rows than its tokenizer has tokens; those say nothing.
+        if (id < tokenizer->vocabulary_size()) text.ids.push_back(id);
+        return true;
+      },
+      [&](size_t index) {
+        texts[index].ended = true;
+        progress.update(++done, static_cast<int64_t>(prompts.size()));
+        // In the order of the prompts, as soon as all before have ended.
+        for (; written < texts.size() && texts[written].ended; ++written) {
+          const Json json = result_json(written, texts[written]);
+          if (arguments.json) {
+            results.push_back(json);
+          } else {
+            print_json(json);
+          }
+        }
+      });
+  progress.finish();
+  if (arguments.json) {
+    const double seconds = monotonic_seconds() - begin;
+    print_json({{"run", arguments.run},
+                {"checkpoint", run.checkpoint},
+                {"step", run.step},
+                {"seed", arguments.sampling.seed},
+                {"prompts", prompts.size()},
+                {"tokens", tokens},
+                {"seconds", seconds},
+                {"tokens_per_second", static_cast<double>(tokens) / seconds},
+                {"results", std::move(results)}});
+  }
+  return exit_ok;
+}
+
 }  // namespace
 
 void add_generate(CLI::App& app, Action& action) {
@@ -136,6 +242,17 @@ void add_generate(CLI::App& app, Action& action) {
   command->add_option("RUN", arguments->run, "Run folder, or one checkpoint folder in it")
       ->required();
   command->add_option("--prompt", arguments->prompt, "Text to continue; default: a new document");
+  CLI::Option* one = command->get_option("--prompt");
+  CLI::Option* many =
+      command
+          ->add_option("--prompts", arguments->prompts,
+                       "Continue every line of a file (*.jsonl: text or {\"prompt\": ...})")
+          ->type_name("FILE")
+          ->excludes(one);
+  command->add_option("--batch", arguments->batch, "Prompts of the file side by side")
+      ->capture_default_str()
+      ->check(at_least(1))
+      ->needs(many);
   command->add_option("--tokens", sampling.tokens, "Generate at most this many")
       ->capture_default_str()
       ->check(at_least(1));
@@ -157,10 +274,16 @@ void add_generate(CLI::App& app, Action& action) {
                     "The checkpoint of the lowest validation loss, not the newest");
   add_json_option(*command, arguments->json);
   command->footer(
-      "Example:\n  tutti generate runs/demo-20260131-120000 --prompt '#include <' --temperature "
-      "0.7");
-  command->callback(
-      [arguments, &action] { action = [arguments] { return run_generate(*arguments); }; });
+      "With --prompts the output is one JSON object per line, in the order of the file; a text is\n"
+      "the same as --prompt would give with the same seed.\n\n"
+      "Examples:\n"
+      "  tutti generate runs/demo-20260131-120000 --prompt '#include <' --temperature 0.7\n"
+      "  tutti generate runs/demo-20260131-120000 --prompts prompts.txt --tokens 50 > texts.jsonl");
+  command->callback([arguments, &action] {
+    action = [arguments] {
+      return arguments->prompts.empty() ? run_generate(*arguments) : run_generate_file(*arguments);
+    };
+  });
 }
 
 }  // namespace tutti::cli

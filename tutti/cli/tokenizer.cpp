@@ -60,14 +60,24 @@ void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::st
   write_file_atomic(files, kept_path(run_folder), read_file(files, source));
 }
 
-std::unique_ptr<data::Tokenizer> find_tokenizer(FileSystem& files, const spec::Recipe& recipe,
-                                                const std::string& run_folder) {
+std::string run_folder_of(const train::LoadedRun& run) {
+  return parent_path(parent_path(run.checkpoint));
+}
+
+std::unique_ptr<data::Tokenizer> try_tokenizer(FileSystem& files, const spec::Recipe& recipe,
+                                               const std::string& run_folder) {
   for (const std::string& path : {kept_path(run_folder), corpus_path(recipe)}) {
     if (path.empty() || !files.exists(path)) continue;
     auto tokenizer = data::load_tokenizer_file(files, path);
     check_vocabulary(*tokenizer, recipe, path);
     return tokenizer;
   }
+  return nullptr;
+}
+
+std::unique_ptr<data::Tokenizer> find_tokenizer(FileSystem& files, const spec::Recipe& recipe,
+                                                const std::string& run_folder) {
+  if (auto tokenizer = try_tokenizer(files, recipe, run_folder)) return tokenizer;
   fail(ErrorKind::not_found,
        "the run in '{}' has no tokenizer: neither '{}' nor '{}' exists; its corpus was made "
        "without one",

@@ -33,8 +33,11 @@ class Decoder::Carver {
 };
 
 Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout, void* weights,
-                 DType compute, int64_t capacity)
-    : model_(model), compute_(compute), capacity_(capacity) {
+                 DType compute, int64_t capacity, int64_t sequences)
+    : model_(model),
+      compute_(compute),
+      capacity_(capacity),
+      positions_(static_cast<size_t>(sequences)) {
   const Parameters parameters(layout, weights, compute, nullptr);
   engine::Vector rope;
   if (model.positions == spec::Positions::rope) {
@@ -52,40 +55,42 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
   const int64_t kv_width = model.kv_heads * model.head_dim;
   const int64_t query_width = model.heads * model.head_dim;
   const int64_t gate = model.activation == spec::Activation::swiglu ? 2 : 1;
+  const int64_t chunk = std::max(kChunkRows, sequences);
   const auto carve = [&](Carver carver) {
     keys_.clear();
     values_.clear();
     for (int64_t layer = 0; layer < model.layers; ++layer) {
-      keys_.push_back(carver.take(compute, capacity, kv_width));
-      values_.push_back(carver.take(compute, capacity, kv_width));
+      keys_.push_back(carver.take(compute, sequences * capacity, kv_width));
+      values_.push_back(carver.take(compute, sequences * capacity, kv_width));
     }
-    residual_ = carver.take(DType::f32, kChunkRows, model.hidden);
-    y_ = carver.take(compute, kChunkRows, model.hidden);
-    branch_ = carver.take(compute, kChunkRows, model.hidden);
-    qkv_ = carver.take(compute, kChunkRows, query_width + 2 * kv_width);
-    attention_ = carver.take(compute, kChunkRows, query_width);
-    pre_ = carver.take(compute, kChunkRows, gate * model.ffn);
-    act_ = carver.take(compute, kChunkRows, model.ffn);
-    if (model.moe.experts > 0) carve_moe(carver);
-    logits_ = carver.take(DType::f32, 1, head_.head.weight.rows);
+    residual_ = carver.take(DType::f32, chunk, model.hidden);
+    y_ = carver.take(compute, chunk, model.hidden);
+    branch_ = carver.take(compute, chunk, model.hidden);
+    qkv_ = carver.take(compute, chunk, query_width + 2 * kv_width);
+    attention_ = carver.take(compute, chunk, query_width);
+    pre_ = carver.take(compute, chunk, gate * model.ffn);
+    act_ = carver.take(compute, chunk, model.ffn);
+    if (model.moe.experts > 0) carve_moe(carver, chunk);
+    logits_ = carver.take(DType::f32, sequences, head_.head.weight.rows);
+    row_positions_ = engine::vector(carver.take(DType::i32, 1, chunk).data, DType::i32, chunk);
     return carver.bytes();
   };
   arena_ = std::make_unique<engine::Arena>("decode", carve(Carver(nullptr)));
   carve(Carver(arena_.get()));
 }
 
-void Decoder::carve_moe(Carver& carver) {
+void Decoder::carve_moe(Carver& carver, int64_t chunk) {
   const spec::MixtureOfExperts& moe = model_.moe;
   const int64_t gate = model_.activation == spec::Activation::swiglu ? 2 : 1;
-  const int64_t copies = kChunkRows * moe.top_k;
+  const int64_t copies = chunk * moe.top_k;
   const auto flat = [&](DType dtype, int64_t count) {
     return engine::vector(carver.take(dtype, 1, count).data, dtype, count);
   };
-  moe_.probabilities = carver.take(DType::f32, kChunkRows, moe.experts);
-  moe_.lse = flat(DType::f32, kChunkRows);
-  moe_.experts = carver.take(DType::i32, kChunkRows, moe.top_k);
-  moe_.weights = carver.take(DType::f32, kChunkRows, moe.top_k);
-  moe_.positions = carver.take(DType::i32, kChunkRows, moe.top_k);
+  moe_.probabilities = carver.take(DType::f32, chunk, moe.experts);
+  moe_.lse = flat(DType::f32, chunk);
+  moe_.experts = carver.take(DType::i32, chunk, moe.top_k);
+  moe_.weights = carver.take(DType::f32, chunk, moe.top_k);
+  moe_.positions = carver.take(DType::i32, chunk, moe.top_k);
   moe_.counts = carver.take(DType::i32, 1, moe.experts);
   moe_.offsets = flat(DType::i32, moe.experts + 1);
   moe_.input = carver.take(compute_, copies, model_.hidden);
@@ -93,8 +98,8 @@ void Decoder::carve_moe(Carver& carver) {
   moe_.act = carver.take(compute_, copies, moe.expert_ffn);
   moe_.output = carver.take(compute_, copies, model_.hidden);
   const int64_t shared = moe.shared_experts * moe.expert_ffn;
-  moe_.shared.pre = carver.take(compute_, kChunkRows, gate * shared);
-  moe_.shared.act = carver.take(compute_, kChunkRows, shared);
+  moe_.shared.pre = carver.take(compute_, chunk, gate * shared);
+  moe_.shared.act = carver.take(compute_, chunk, shared);
 }
 
 MoeSaved Decoder::moe_rows(int64_t count) const {
@@ -115,7 +120,8 @@ engine::Matrix Decoder::rows(const engine::Matrix& buffer, int64_t count) {
   return buffer.slice_rows(0, count);
 }
 
-void Decoder::run_block(engine::Stream& stream, size_t index, int64_t count, bool has_branch) {
+void Decoder::run_block(engine::Stream& stream, size_t index, const std::vector<Piece>& pieces,
+                        int64_t count, bool has_branch) {
   const BlockLayer& layer = blocks_[index];
   const AttentionLayer& attention = layer.attention;
   const int64_t query_width = attention.heads * attention.head_dim;
@@ -130,32 +136,38 @@ void Decoder::run_block(engine::Stream& stream, size_t index, int64_t count, boo
   norm_forward(stream, layer.norm1, residual, has_branch ? branch : engine::Matrix{}, norm);
   linear_forward(stream, attention.qkv, norm.y, qkv);
   if (attention.rope_frequency) {
-    stream.ops().rope(stream, {.x = qkv,
-                               .heads = attention.heads + attention.kv_heads,
-                               .head_dim = attention.head_dim,
-                               .sequence = count,
-                               .inverse_frequency = attention.rope_frequency,
-                               .first_position = position_});
+    stream.ops().rope(stream,
+                      {.x = qkv,
+                       .heads = attention.heads + attention.kv_heads,
+                       .head_dim = attention.head_dim,
+                       .sequence = count,
+                       .inverse_frequency = attention.rope_frequency,
+                       .positions = engine::vector(row_positions_.data, DType::i32, count)});
   }
   const auto row_bytes = static_cast<size_t>(kv_width * dtype_bytes(compute_));
-  for (int64_t row = 0; row < count; ++row) {
-    const engine::Matrix from = qkv.slice_rows(row, 1);
-    std::memcpy(keys_[index].slice_rows(position_ + row, 1).data,
-                from.slice_cols(query_width, kv_width).data, row_bytes);
-    std::memcpy(values_[index].slice_rows(position_ + row, 1).data,
-                from.slice_cols(query_width + kv_width, kv_width).data, row_bytes);
+  for (const Piece& piece : pieces) {
+    const engine::Matrix keys = keys_[index].slice_rows(piece.sequence * capacity_, capacity_);
+    const engine::Matrix values = values_[index].slice_rows(piece.sequence * capacity_, capacity_);
+    for (int64_t row = 0; row < piece.count; ++row) {
+      const engine::Matrix from = qkv.slice_rows(piece.first + row, 1);
+      std::memcpy(keys.slice_rows(piece.past + row, 1).data,
+                  from.slice_cols(query_width, kv_width).data, row_bytes);
+      std::memcpy(values.slice_rows(piece.past + row, 1).data,
+                  from.slice_cols(query_width + kv_width, kv_width).data, row_bytes);
+    }
+    stream.ops().attention_decode(
+        stream, {.batch = 1,
+                 .queries = piece.count,
+                 .past = piece.past,
+                 .heads = attention.heads,
+                 .kv_heads = attention.kv_heads,
+                 .head_dim = attention.head_dim,
+                 .capacity = capacity_,
+                 .q = qkv.slice_rows(piece.first, piece.count).slice_cols(0, query_width),
+                 .keys = keys,
+                 .values = values,
+                 .out = attention_.slice_rows(piece.first, piece.count)});
   }
-  stream.ops().attention_decode(stream, {.batch = 1,
-                                         .queries = count,
-                                         .past = position_,
-                                         .heads = attention.heads,
-                                         .kv_heads = attention.kv_heads,
-                                         .head_dim = attention.head_dim,
-                                         .capacity = capacity_,
-                                         .q = qkv.slice_cols(0, query_width),
-                                         .keys = keys_[index],
-                                         .values = values_[index],
-                                         .out = rows(attention_, count)});
   linear_forward(stream, attention.output, rows(attention_, count), branch);
   norm_forward(stream, layer.norm2, residual, branch, norm);
   if (layer.moe) {
@@ -165,31 +177,67 @@ void Decoder::run_block(engine::Stream& stream, size_t index, int64_t count, boo
   }
 }
 
-void Decoder::feed_chunk(engine::Stream& stream, const int32_t* tokens, int64_t count) {
+// Runs the rows of `pieces` through all layers; y_ then holds the final norm's output.
+void Decoder::forward(engine::Stream& stream, const std::vector<int32_t>& tokens,
+                      const std::vector<Piece>& pieces) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  int32_t* position = row_positions_.as<int32_t>();
+  for (const Piece& piece : pieces) {
+    TUTTI_CHECK(piece.past + piece.count <= capacity_, "decode: {} tokens at {} of {}", piece.count,
+                piece.past, capacity_);
+    for (int64_t i = 0; i < piece.count; ++i) {
+      position[piece.first + i] = static_cast<int32_t>(piece.past + i);
+    }
+    positions_[static_cast<size_t>(piece.sequence)] += piece.count;
+  }
   // The view is read only; ops take their operands without const.
-  const engine::Vector ids = engine::vector(const_cast<int32_t*>(tokens), DType::i32, count);
-  embedding_forward(stream, embedding_, ids, {count, {}, position_}, rows(residual_, count));
-  for (size_t i = 0; i < blocks_.size(); ++i) run_block(stream, i, count, i > 0);
+  const engine::Vector ids = engine::vector(const_cast<int32_t*>(tokens.data()), DType::i32, count);
+  const engine::Vector at = engine::vector(row_positions_.data, DType::i32, count);
+  embedding_forward(stream, embedding_, ids, {count, at, 0}, rows(residual_, count));
+  for (size_t i = 0; i < blocks_.size(); ++i) run_block(stream, i, pieces, count, i > 0);
   NormSaved norm;
   norm.residual = rows(residual_, count);
   norm.y = rows(y_, count);
   norm_forward(stream, final_norm_, norm.residual, rows(branch_, count), norm);
-  position_ += count;
 }
 
-std::vector<float> Decoder::feed(engine::Stream& stream, const std::vector<int32_t>& tokens) {
+std::vector<float> Decoder::feed(engine::Stream& stream, const std::vector<int32_t>& tokens,
+                                 int64_t sequence) {
   const auto total = static_cast<int64_t>(tokens.size());
-  TUTTI_CHECK(total > 0 && position_ + total <= capacity_, "decode: {} tokens at {} of {}", total,
-              position_, capacity_);
+  TUTTI_CHECK(total > 0, "decode: no tokens");
   int64_t last = 0;
   for (int64_t first = 0; first < total; first += kChunkRows) {
     const int64_t count = std::min(kChunkRows, total - first);
-    feed_chunk(stream, tokens.data() + first, count);
+    forward(stream, {tokens.begin() + first, tokens.begin() + first + count},
+            {{sequence, 0, count, position(sequence)}});
     last = count - 1;
   }
-  linear_forward(stream, head_.head, y_.slice_rows(last, 1), logits_);
+  linear_forward(stream, head_.head, y_.slice_rows(last, 1), rows(logits_, 1));
   const float* logits = logits_.as<float>();
   return {logits, logits + head_.vocabulary};
+}
+
+std::vector<std::vector<float>> Decoder::step(engine::Stream& stream,
+                                              const std::vector<Next>& next) {
+  const auto count = static_cast<int64_t>(next.size());
+  TUTTI_CHECK(count > 0 && next.size() <= positions_.size(), "decode: a step of {} sequences of {}",
+              count, positions_.size());
+  std::vector<int32_t> tokens;
+  std::vector<Piece> pieces;
+  for (int64_t row = 0; row < count; ++row) {
+    const Next& one = next[static_cast<size_t>(row)];
+    tokens.push_back(one.token);
+    pieces.push_back({one.sequence, row, 1, position(one.sequence)});
+  }
+  forward(stream, tokens, pieces);
+  const engine::Matrix logits = rows(logits_, count);
+  linear_forward(stream, head_.head, rows(y_, count), logits);
+  std::vector<std::vector<float>> out;
+  for (int64_t row = 0; row < count; ++row) {
+    const float* begin = logits.row<float>(row);
+    out.emplace_back(begin, begin + head_.vocabulary);
+  }
+  return out;
 }
 
 }  // namespace tutti::model

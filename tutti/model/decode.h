@@ -13,27 +13,47 @@
 
 namespace tutti::model {
 
-// Decodes one sequence. All memory is allocated by the constructor.
+// Decodes up to `sequences` texts side by side, each at its own position of its own cache. All
+// memory is allocated by the constructor.
 class Decoder {
  public:
   // `weights` are the flat parameters of `layout` in `compute`; they must outlive the decoder.
-  // capacity: tokens the cache can hold, at most model.context with learned positions.
+  // capacity: tokens the cache of a sequence can hold, at most model.context with learned
+  // positions.
   Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout, void* weights,
-          DType compute, int64_t capacity);
+          DType compute, int64_t capacity, int64_t sequences = 1);
 
-  // Appends tokens and returns the logits [V] f32 of the position after the last one. At least one
-  // token; position() + tokens must not pass the capacity.
-  std::vector<float> feed(engine::Stream& stream, const std::vector<int32_t>& tokens);
+  // Appends tokens to a sequence and returns the logits [V] f32 of the position after the last one.
+  // At least one token; position + tokens must not pass the capacity.
+  std::vector<float> feed(engine::Stream& stream, const std::vector<int32_t>& tokens,
+                          int64_t sequence = 0);
 
-  int64_t position() const { return position_; }
+  // Appends one token to each of several sequences, in one pass: every weight is read once. Returns
+  // their logits, in the order of `next`, which names no sequence twice.
+  struct Next {
+    int64_t sequence = 0;
+    int32_t token = 0;
+  };
+  std::vector<std::vector<float>> step(engine::Stream& stream, const std::vector<Next>& next);
+
+  // Forgets a sequence, so that another can be fed in its place.
+  void clear(int64_t sequence) { positions_[static_cast<size_t>(sequence)] = 0; }
+
+  int64_t position(int64_t sequence = 0) const { return positions_[static_cast<size_t>(sequence)]; }
   int64_t capacity() const { return capacity_; }
 
  private:
-  void feed_chunk(engine::Stream& stream, const int32_t* tokens, int64_t count);
-  void run_block(engine::Stream& stream, size_t index, int64_t count, bool has_branch);
+  // Rows of a pass that follow each other in one sequence.
+  struct Piece {
+    int64_t sequence, first, count, past;
+  };
+  void forward(engine::Stream& stream, const std::vector<int32_t>& tokens,
+               const std::vector<Piece>& pieces);
+  void run_block(engine::Stream& stream, size_t index, const std::vector<Piece>& pieces,
+                 int64_t count, bool has_branch);
 
   class Carver;
-  void carve_moe(Carver& carver);
+  void carve_moe(Carver& carver, int64_t chunk);
   MoeSaved moe_rows(int64_t count) const;
 
   // The first `count` rows of a buffer.
@@ -42,7 +62,7 @@ class Decoder {
   spec::ModelConfig model_;
   DType compute_;
   int64_t capacity_;
-  int64_t position_ = 0;
+  std::vector<int64_t> positions_;  // per sequence: tokens fed
   std::vector<float> frequency_;
   Embedding embedding_;
   std::vector<BlockLayer> blocks_;
@@ -50,13 +70,14 @@ class Decoder {
   LossLayer head_;
 
   std::unique_ptr<engine::Arena> arena_;
-  std::vector<engine::Matrix> keys_, values_;  // per block [capacity, K*D] c
+  std::vector<engine::Matrix> keys_, values_;  // per block [sequences * capacity, K*D] c
+  engine::Vector row_positions_;               // [chunk] i32
   engine::Matrix residual_;                    // [chunk, H] f32
   engine::Matrix y_, branch_;                  // [chunk, H] c
   engine::Matrix qkv_, attention_;             // [chunk, (A+2K)D], [chunk, A*D] c
   engine::Matrix pre_, act_;                   // [chunk, F or 2F], [chunk, F] c
   MoeSaved moe_;                               // of a chunk, where the model has experts
-  engine::Matrix logits_;                      // [1, padded V] f32
+  engine::Matrix logits_;                      // [sequences, padded V] f32
 };
 
 }  // namespace tutti::model

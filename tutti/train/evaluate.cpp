@@ -5,11 +5,34 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/data/corpus.h"
+#include "tutti/data/corpus_format.h"
+#include "tutti/data/corpus_meta.h"
 #include "tutti/data/dataset.h"
 #include "tutti/data/loader.h"
 #include "tutti/train/evaluator.h"
 
 namespace tutti::train {
+int64_t corpus_text_bytes(FileSystem& files, const std::string& prefix,
+                          const data::Tokenizer* tokenizer) {
+  const data::Corpus corpus(files, prefix);
+  const std::string meta = data::corpus_paths(prefix).meta;
+  if (files.exists(meta)) {
+    const data::CorpusMeta known = data::load_corpus_meta(files, prefix);
+    if (known.tokens == corpus.tokens()) return known.text_bytes;
+  }
+  if (tokenizer == nullptr) return 0;
+  int64_t bytes = 0;
+  std::vector<int32_t> ids;
+  for (int64_t document = 0; document < corpus.documents(); ++document) {
+    const data::Corpus::TokenRange range = corpus.document_range(document);
+    ids.resize(static_cast<size_t>(range.count));
+    corpus.read(range.first, range.count, ids.data());
+    bytes += static_cast<int64_t>(tokenizer->decode(ids).size());
+  }
+  return bytes;
+}
+
 RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const spec::CorpusBlend& blend,
                            const std::function<void(int64_t, int64_t)>& progress) {
   const spec::Recipe& recipe = run.recipe;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tutti/base/file.h"
+#include "tutti/data/tokenizer.h"
 #include "tutti/train/run_folder.h"
 
 namespace tutti::train {
@@ -16,6 +17,12 @@ struct RunEvaluation {
   int64_t tokens = 0;  // predicted ones, each exactly once
   double seconds = 0;
 };
+
+// Bytes of text that the corpus stands for, so that losses of models with different tokenizers can
+// be compared (bits per byte = loss * tokens / bytes / ln 2): from its PREFIX.meta.json, else by
+// decoding it with `tokenizer`; 0 without either.
+int64_t corpus_text_bytes(FileSystem& files, const std::string& prefix,
+                          const data::Tokenizer* tokenizer);
 
 // Evaluates the run's parameters on every sample of `blend` (data/dataset.h) in the precision,
 // packing, sequence length and micro-batch of its recipe, so that the result equals that of

@@ -46,35 +46,107 @@ int64_t sample_token(const std::vector<float>& logits, const SamplingOptions& op
   return order[count - 1];
 }
 
-void generate(const spec::Recipe& recipe, const float* master, const std::vector<int32_t>& prompt,
-              const SamplingOptions& options, const std::function<bool(int32_t)>& on_token) {
-  const int64_t wanted = static_cast<int64_t>(prompt.size()) + options.tokens;
-  const int64_t capacity = std::min(wanted, recipe.model.context);
-  if (static_cast<int64_t>(prompt.size()) >= recipe.model.context) {
-    fail(ErrorKind::usage,
-         "prompt: {} tokens leave no room in the model's context of {}; shorten it", prompt.size(),
-         recipe.model.context);
-  }
-  const spec::ParamLayout layout = spec::param_layout(spec::param_table(recipe.model));
-  const DType compute = recipe.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
-  const auto stream = engine::make_cpu_stream(recipe.threads);
-  const engine::Arena weights("weights", layout.elements * dtype_bytes(compute));
+namespace {
+
+// The weights in the type computed in.
+engine::Arena compute_weights(engine::Stream& stream, const float* master, int64_t elements,
+                              DType compute) {
+  engine::Arena weights("weights", elements * dtype_bytes(compute));
   if (compute == DType::f32) {
     std::memcpy(weights.data(), master, static_cast<size_t>(weights.bytes()));
   } else {
-    stream->ops().convert(
-        *stream, {.x = engine::vector(const_cast<float*>(master), DType::f32, layout.elements),
-                  .out = engine::vector(weights.data(), compute, layout.elements)});
+    stream.ops().convert(stream,
+                         {.x = engine::vector(const_cast<float*>(master), DType::f32, elements),
+                          .out = engine::vector(weights.data(), compute, elements)});
   }
-  model::Decoder decoder(recipe.model, layout, weights.data(), compute, capacity);
-  std::vector<float> logits = decoder.feed(*stream, prompt);
+  return weights;
+}
+
+}  // namespace
+
+void generate_batch(const spec::Recipe& recipe, const float* master,
+                    const std::vector<std::vector<int32_t>>& prompts,
+                    const SamplingOptions& options, int64_t batch,
+                    const std::function<bool(size_t, int32_t)>& on_token,
+                    const std::function<void(size_t)>& on_end) {
+  int64_t capacity = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto length = static_cast<int64_t>(prompts[i].size());
+    if (length == 0 || length >= recipe.model.context) {
+      fail(ErrorKind::usage,
+           "prompt{}: {} tokens leave no room in the model's context of {}; {} it",
+           prompts.size() > 1 ? fmt::format(" {}", i + 1) : "", length, recipe.model.context,
+           length == 0 ? "lengthen" : "shorten");
+    }
+    capacity = std::max(capacity, std::min(length + options.tokens, recipe.model.context));
+  }
+  const int64_t sequences = std::min(batch, static_cast<int64_t>(prompts.size()));
+  if (sequences == 0) return;
+  const spec::ParamLayout layout = spec::param_layout(spec::param_table(recipe.model));
+  const DType compute = recipe.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
+  const auto stream = engine::make_cpu_stream(recipe.threads);
+  const engine::Arena weights = compute_weights(*stream, master, layout.elements, compute);
+  model::Decoder decoder(recipe.model, layout, weights.data(), compute, capacity, sequences);
   const uint64_t key = stream_key(options.seed, "generate");
-  for (int64_t i = 0; i < options.tokens; ++i) {
+
+  // A text in a sequence of the decoder; it ends before `limit` tokens would be exceeded.
+  struct Text {
+    size_t prompt = 0;
+    int64_t sequence = 0;
+    int64_t limit = 0;
+    int64_t made = 0;
+    int32_t last = 0;
+  };
+  // Draws a token; false when the text has ended.
+  const auto draw = [&](Text& text, const std::vector<float>& logits) {
     const int64_t token =
-        sample_token(logits, options, random_uniform(key, static_cast<uint64_t>(i)));
-    if (!on_token(static_cast<int32_t>(token)) || decoder.position() == capacity) return;
-    if (i + 1 < options.tokens) logits = decoder.feed(*stream, {static_cast<int32_t>(token)});
+        sample_token(logits, options, random_uniform(key, static_cast<uint64_t>(text.made)));
+    ++text.made;
+    text.last = static_cast<int32_t>(token);
+    if (on_token(text.prompt, text.last) && decoder.position(text.sequence) < text.limit &&
+        text.made < options.tokens) {
+      return true;
+    }
+    on_end(text.prompt);
+    return false;
+  };
+  std::vector<Text> running;
+  std::vector<int64_t> free;
+  for (int64_t i = sequences; i-- > 0;) free.push_back(i);
+  size_t next_prompt = 0;
+  while (next_prompt < prompts.size() || !running.empty()) {
+    while (!free.empty() && next_prompt < prompts.size()) {
+      const std::vector<int32_t>& prompt = prompts[next_prompt];
+      Text text = {
+          next_prompt++, free.back(),
+          std::min(static_cast<int64_t>(prompt.size()) + options.tokens, recipe.model.context)};
+      decoder.clear(text.sequence);
+      if (draw(text, decoder.feed(*stream, prompt, text.sequence))) {
+        free.pop_back();
+        running.push_back(text);
+      }
+    }
+    if (running.empty()) continue;
+    std::vector<model::Decoder::Next> next;
+    for (const Text& text : running) next.push_back({text.sequence, text.last});
+    const std::vector<std::vector<float>> logits = decoder.step(*stream, next);
+    std::vector<Text> still;
+    for (size_t i = 0; i < running.size(); ++i) {
+      if (draw(running[i], logits[i])) {
+        still.push_back(running[i]);
+      } else {
+        free.push_back(running[i].sequence);
+      }
+    }
+    running = std::move(still);
   }
+}
+
+void generate(const spec::Recipe& recipe, const float* master, const std::vector<int32_t>& prompt,
+              const SamplingOptions& options, const std::function<bool(int32_t)>& on_token) {
+  generate_batch(
+      recipe, master, {prompt}, options, 1, [&](size_t, int32_t token) { return on_token(token); },
+      [](size_t) {});
 }
 
 }  // namespace tutti::train

@@ -27,4 +27,14 @@ int64_t sample_token(const std::vector<float>& logits, const SamplingOptions& op
 void generate(const spec::Recipe& recipe, const float* master, const std::vector<int32_t>& prompt,
               const SamplingOptions& options, const std::function<bool(int32_t)>& on_token);
 
+// Continues many prompts, `batch` of them side by side; a prompt takes the place of one that ended.
+// Every prompt is continued as generate() alone would with the same options and seed: on_token gets
+// its index and each new token and returns false to end it; on_end when it has ended. Throws usage
+// naming the index of a prompt that is empty or leaves no room.
+void generate_batch(const spec::Recipe& recipe, const float* master,
+                    const std::vector<std::vector<int32_t>>& prompts,
+                    const SamplingOptions& options, int64_t batch,
+                    const std::function<bool(size_t prompt, int32_t token)>& on_token,
+                    const std::function<void(size_t prompt)>& on_end);
+
 }  // namespace tutti::train

@@ -75,6 +75,66 @@ void expect_cache_matches_forward(spec::Recipe recipe) {
 TEST(Generate, CacheMatchesForwardForGpt) { expect_cache_matches_forward(gpt_recipe()); }
 TEST(Generate, CacheMatchesForwardForLlama) { expect_cache_matches_forward(llama_recipe()); }
 
+// Side by side with others a text goes on as it does alone, whatever the batch.
+void expect_batch_equals_one_by_one(spec::Recipe recipe) {
+  recipe.threads = 1;
+  Trainer trainer(recipe);
+  trainer.initialize();
+  randomize(trainer, 4, 0.3F);
+  const std::vector<float> master = testing::flat_parameters(trainer);
+  std::vector<std::vector<int32_t>> prompts;
+  for (int32_t i = 0; i < 11; ++i) {
+    prompts.emplace_back();
+    for (int32_t j = 0; j <= i * 5 % 14; ++j) prompts.back().push_back((17 * i + 5 * j) % 101);
+  }
+  for (const double temperature : {0.0, 0.8}) {
+    SamplingOptions sampling = options(temperature, 20, 0.95);
+    sampling.tokens = 9;
+    std::vector<std::vector<int32_t>> alone(prompts.size());
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      generate(recipe, master.data(), prompts[i], sampling, [&](int32_t token) {
+        alone[i].push_back(token);
+        return token % 7 != 0;
+      });
+    }
+    for (const int64_t batch : {1, 2, 3, 8, 50}) {
+      std::vector<std::vector<int32_t>> together(prompts.size());
+      std::vector<int> ended(prompts.size(), 0);
+      generate_batch(
+          recipe, master.data(), prompts, sampling, batch,
+          [&](size_t prompt, int32_t token) {
+            EXPECT_EQ(ended[prompt], 0);
+            together[prompt].push_back(token);
+            return token % 7 != 0;
+          },
+          [&](size_t prompt) { ++ended[prompt]; });
+      EXPECT_EQ(together, alone) << "batch " << batch << " temperature " << temperature;
+      EXPECT_EQ(ended, std::vector<int>(prompts.size(), 1));
+    }
+  }
+}
+
+TEST(Generate, BatchEqualsOneByOne) {
+  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+    for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+      recipe.precision = precision;
+      expect_batch_equals_one_by_one(recipe);
+    }
+  }
+}
+
+TEST(Generate, BatchNamesThePromptThatDoesNotFit) {
+  const spec::Recipe recipe = gpt_recipe();
+  try {
+    generate_batch(
+        recipe, nullptr, {{1}, std::vector<int32_t>(16, 1)}, SamplingOptions{}, 2,
+        [](size_t, int32_t) { return true; }, [](size_t) {});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("prompt 2: 16 tokens"), std::string::npos);
+  }
+}
+
 TEST(Generate, PromptLongerThanTheContextIsAnError) {
   const spec::Recipe recipe = gpt_recipe();
   const std::vector<int32_t> prompt(16, 1);
