@@ -116,7 +116,8 @@ int run_verify(const CheckpointArguments& arguments) {
 }  // namespace
 
 void add_checkpoint(CLI::App& app, Action& action) {
-  CLI::App* group = app.add_subcommand("checkpoint", "List and verify what runs saved");
+  CLI::App* group =
+      app.add_subcommand("checkpoint", "List, verify, import and export what runs save");
   group->require_subcommand(1);
   group->footer("Example:\n  tutti checkpoint verify runs/demo-20260131-120000");
 
@@ -139,6 +140,9 @@ void add_checkpoint(CLI::App& app, Action& action) {
       "Example:\n  tutti checkpoint verify runs/demo-20260131-120000/checkpoints/step-00000200");
   verify_command->callback(
       [verify, &action] { action = [verify] { return run_verify(*verify); }; });
+
+  add_checkpoint_import(*group, action);
+  add_checkpoint_export(*group, action);
 }
 
 }  // namespace tutti::cli

@@ -15,6 +15,8 @@ void add_train(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_checkpoint(CLI::App& app, Action& action);
+void add_checkpoint_import(CLI::App& checkpoint, Action& action);
+void add_checkpoint_export(CLI::App& checkpoint, Action& action);
 void add_bench(CLI::App& app, Action& action);
 
 }  // namespace tutti::cli

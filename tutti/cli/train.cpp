@@ -20,6 +20,7 @@
 #include "tutti/telemetry/sink.h"
 #include "tutti/telemetry/tensorboard.h"
 #include "tutti/telemetry/terminal.h"
+#include "tutti/train/interchange.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/session.h"
 
@@ -54,6 +55,16 @@ std::string default_run_folder(const spec::Recipe& recipe, const std::string& pa
   return join_path("runs", stem + "-" + format_utc_compact(wall_seconds()));
 }
 
+// An import has no optimizer state to go on from.
+void check_not_import(FileSystem& files, const std::string& run_folder) {
+  const std::string model = train::model_path(run_folder);
+  if (!files.exists(model)) return;
+  fail(ErrorKind::usage,
+       "'{}' is an imported model, not a run to go on with; start a new run from it: tutti train "
+       "RECIPE model={} checkpoint.initialize_from={}",
+       run_folder, model, run_folder);
+}
+
 Plan make_plan(FileSystem& files, const TrainArguments& arguments) {
   Plan plan;
   const bool is_run =
@@ -70,6 +81,7 @@ Plan make_plan(FileSystem& files, const TrainArguments& arguments) {
   } else {
     plan.run_folder = arguments.run.empty() ? default_run_folder(plan.recipe, path) : arguments.run;
   }
+  check_not_import(files, plan.run_folder);
   const std::string stored = train::recipe_path(plan.run_folder);
   // Until its first checkpoint a run has nothing that another recipe could spoil.
   if (files.exists(stored) &&
@@ -113,6 +125,7 @@ int run_train(const TrainArguments& arguments) {
   check_memory(memory_bytes);
   print_plan(plan, memory_bytes);
   keep_tokenizer(files, plan.recipe, plan.run_folder);
+  train::keep_huggingface(files, plan.recipe, plan.run_folder);
 
   watch_signals();
   telemetry::Telemetry telemetry;

@@ -157,7 +157,8 @@ struct Recipe {
 };
 
 // Reads recipe text; `origin` names it in errors; `overrides` are "a.b=value" strings; presets
-// (`model: gpt2-124m` or `model: {preset: gpt2-124m, context: 512}`) come from `models_folder`.
+// (`model: gpt2-124m` or `model: {preset: gpt2-124m, context: 512}`) come from `models_folder`, or,
+// where the name ends in .yaml (`model: runs/base/model.yaml`), from that file.
 // The result is validated and resolved (no zero that means "default" is left, except where the
 // field's comment gives zero a meaning of its own).
 Recipe parse_recipe(const std::string& text, const std::string& origin,
@@ -168,6 +169,9 @@ ModelConfig load_model_preset(const std::string& name, const std::string& models
 
 // Every key, defaults included; parse_recipe(to_yaml(r)) == r.
 std::string to_yaml(const Recipe& recipe);
+
+// The keys of one model, as a preset holds them.
+std::string to_yaml(const ModelConfig& model);
 
 // Replaces zeros that mean a default (batch.micro, batch.sequence, schedule.decay_steps).
 void resolve(Recipe& recipe);

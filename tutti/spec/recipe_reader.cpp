@@ -16,8 +16,13 @@ namespace {
 constexpr int64_t kMost = INT64_MAX;
 constexpr const char* kPresetSuffix = ".yaml";
 
-// The mapping of preset `name`.
-YAML::Node preset_node(const std::string& name, const std::string& folder) {
+// The file of preset `name`, which is a path itself when it ends in .yaml.
+std::string preset_path(const std::string& name, const std::string& folder) {
+  return ends_with(name, kPresetSuffix) ? name : join_path(folder, name + kPresetSuffix);
+}
+
+// Throws not_found unless `folder` holds the preset `name`.
+void check_preset(const std::string& name, const std::string& folder) {
   FileSystem& files = posix_file_system();
   std::vector<std::string> known;
   if (files.is_directory(folder)) {
@@ -34,8 +39,13 @@ YAML::Node preset_node(const std::string& name, const std::string& folder) {
          suggestion.empty() ? "" : " did you mean '" + suggestion + "'?",
          known.empty() ? "none" : join(known, ", "));
   }
-  const std::string path = join_path(folder, name + kPresetSuffix);
-  YAML::Node node = parse_yaml(read_file(files, path), path);
+}
+
+// The mapping of preset `name`.
+YAML::Node preset_node(const std::string& name, const std::string& folder) {
+  const std::string path = preset_path(name, folder);
+  if (path != name) check_preset(name, folder);
+  YAML::Node node = parse_yaml(read_file(posix_file_system(), path), path);
   if (!node.IsMap()) fail(ErrorKind::usage, "{}: a preset must be a mapping", path);
   if (!node["name"].IsDefined()) node["name"] = name;
   return node;
@@ -332,8 +342,8 @@ void read_batch(YamlMap map, BatchConfig& batch) {
 }  // namespace
 
 ModelConfig load_model_preset(const std::string& name, const std::string& models_folder) {
-  ModelConfig model = read_model(YamlMap(preset_node(name, models_folder), "model",
-                                         join_path(models_folder, name + kPresetSuffix)));
+  ModelConfig model = read_model(
+      YamlMap(preset_node(name, models_folder), "model", preset_path(name, models_folder)));
   validate(model);
   return model;
 }

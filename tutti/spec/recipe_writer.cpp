@@ -72,8 +72,7 @@ class YamlWriter {
   int depth_ = 0;
 };
 
-void write_model(YamlWriter& out, const ModelConfig& model) {
-  out.open("model");
+void write_model_keys(YamlWriter& out, const ModelConfig& model) {
   out.value("name", model.name);
   out.value("layers", model.layers);
   out.value("hidden", model.hidden);
@@ -120,6 +119,11 @@ void write_model(YamlWriter& out, const ModelConfig& model) {
   out.value("router_bias_rate", model.moe.router_bias_rate);
   out.close();
   out.value("prediction_layers", model.prediction_layers);
+}
+
+void write_model(YamlWriter& out, const ModelConfig& model) {
+  out.open("model");
+  write_model_keys(out, model);
   out.close();
 }
 
@@ -216,6 +220,12 @@ void write_place(YamlWriter& out, const Recipe& recipe) {
 }
 
 }  // namespace
+
+std::string to_yaml(const ModelConfig& model) {
+  YamlWriter out;
+  write_model_keys(out, model);
+  return out.take();
+}
 
 std::string to_yaml(const Recipe& recipe) {
   YamlWriter out;

@@ -1,11 +1,11 @@
 #include "tutti/train/initial_weights.h"
 
-#include <algorithm>
 #include <set>
 #include <vector>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/elements.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/train/run_folder.h"
@@ -52,10 +52,10 @@ void check_shapes(const checkpoint::Reader& reader, const spec::ParamLayout& lay
            reader.path(), placed->name, checkpoint::format_shape(record.shape),
            checkpoint::format_shape(placed->param.shape), remedy(placed->name, record.shape));
     }
-    if (record.dtype != DType::f32 && record.dtype != DType::bf16) {
+    if (!checkpoint::is_parameter_type(record.dtype)) {
       fail(ErrorKind::unsupported,
-           "{}: '{}': tensor '{}' is {}; parameters are read as f32 or bf16", kKey, reader.path(),
-           placed->name, dtype_name(record.dtype));
+           "{}: '{}': tensor '{}' is {}; parameters are read as f32, bf16 or f16", kKey,
+           reader.path(), placed->name, dtype_name(record.dtype));
     }
   }
   for (const checkpoint::TensorRecord& record : reader.manifest().tensors) {
@@ -101,19 +101,10 @@ void load_weights(FileSystem& files, const std::string& path, Trainer& trainer) 
   check_shapes(reader, trainer.layout());
   check_model(reader, trainer.recipe().model);
   std::vector<float> values;
-  std::vector<bf16> narrow;
   for (const spec::PlacedParam& placed : trainer.layout().params) {
     const std::string name = stored_name(placed);
-    const auto count = static_cast<size_t>(placed.param.count());
-    values.resize(count);
-    if (reader.tensor(name).dtype == DType::f32) {
-      reader.load(name, DType::f32, placed.param.shape, values.data());
-    } else {
-      narrow.resize(count);
-      reader.load(name, DType::bf16, placed.param.shape, narrow.data());
-      std::transform(narrow.begin(), narrow.end(), values.begin(),
-                     [](bf16 x) { return to_f32(x); });
-    }
+    values.resize(static_cast<size_t>(placed.param.count()));
+    reader.load(name, DType::f32, placed.param.shape, values.data());
     trainer.set_parameter(placed, values.data());
   }
   trainer.state_changed();

@@ -35,18 +35,23 @@ std::string recipe_path(const std::string& run) { return join_path(run, "recipe.
 std::string checkpoints_path(const std::string& run) { return join_path(run, "checkpoints"); }
 std::string events_path(const std::string& run) { return join_path(run, "events.jsonl"); }
 
+spec::Recipe load_recipe(FileSystem& files, const std::string& run) {
+  const std::string path = recipe_path(run);
+  if (!files.exists(path)) {
+    fail(ErrorKind::not_found,
+         "'{}' is not a run folder: there is no '{}'; give the folder that 'tutti train' printed",
+         run, path);
+  }
+  return spec::parse_recipe(read_file(files, path), path, {}, "");
+}
+
 LoadedRun load_run(FileSystem& files, const std::string& path, bool best) {
   std::string given = path;
   while (given.size() > 1 && given.back() == '/') given.pop_back();
   const bool is_step = checkpoint::parse_step_folder_name(base_name(given)).has_value();
   const std::string run = is_step ? parent_path(parent_path(given)) : given;
-  if (!files.exists(recipe_path(run))) {
-    fail(ErrorKind::not_found,
-         "'{}' is not a run folder: there is no '{}'; give the folder that 'tutti train' printed",
-         path, recipe_path(run));
-  }
   LoadedRun loaded;
-  loaded.recipe = spec::parse_recipe(read_file(files, recipe_path(run)), recipe_path(run), {}, "");
+  loaded.recipe = load_recipe(files, run);
   const std::optional<std::string> chosen =
       is_step ? std::optional(given) : choose_checkpoint(files, checkpoints_path(run), best);
   if (!chosen) {

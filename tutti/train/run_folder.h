@@ -20,6 +20,9 @@ struct LoadedRun {
 // validation loss). `run` may also be a checkpoint folder itself. Throws not_found or corrupt.
 LoadedRun load_run(FileSystem& files, const std::string& run, bool best);
 
+// RUN/recipe.yaml. Throws not_found when `run_folder` is not a run.
+spec::Recipe load_recipe(FileSystem& files, const std::string& run_folder);
+
 std::string recipe_path(const std::string& run_folder);
 std::string checkpoints_path(const std::string& run_folder);
 std::string events_path(const std::string& run_folder);

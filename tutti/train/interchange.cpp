@@ -1,0 +1,242 @@
+#include "tutti/train/interchange.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/checkpoint/hf_folder.h"
+#include "tutti/checkpoint/reader.h"
+#include "tutti/spec/params.h"
+#include "tutti/train/run_folder.h"
+#include "tutti/train/run_state.h"
+
+namespace tutti::train {
+namespace {
+
+// A folder that appears under its name only when it is whole.
+class NewFolder {
+ public:
+  NewFolder(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {
+    while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+    const bool empty = files_.is_directory(path_) && files_.list(path_).empty();
+    if (files_.exists(path_) && !empty) {
+      fail(ErrorKind::usage, "--out: '{}' is there already; give another name or remove it", path_);
+    }
+    partial_ = path_ + ".partial";
+    files_.remove_tree(partial_);  // of an earlier attempt that was killed
+    files_.create_directories(partial_);
+  }
+  ~NewFolder() {
+    if (partial_.empty()) return;
+    try {
+      files_.remove_tree(partial_);
+    } catch (const Error&) {
+      return;  // what made the folder fail is told; this is not worth more
+    }
+  }
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+
+  const std::string& partial() const { return partial_; }
+  const std::string& path() const { return path_; }
+
+  void commit() {
+    files_.sync_directory(partial_);
+    files_.remove_tree(path_);  // empty
+    files_.rename(partial_, path_);
+    partial_.clear();
+    files_.sync_directory(parent_path(path_));
+  }
+
+ private:
+  FileSystem& files_;
+  std::string path_;
+  std::string partial_;
+};
+
+void copy_file(FileSystem& files, const std::string& from, const std::string& to) {
+  write_file_atomic(files, to, read_file(files, from));
+}
+
+// Imported models may have a context that no evaluation on this machine could hold.
+constexpr int64_t kLongestSequence = 1024;
+
+spec::Recipe recipe_of(const spec::ModelConfig& model, const checkpoint::HfFolder& folder) {
+  spec::Recipe recipe;
+  recipe.model = model;
+  const std::string first = folder.tensor_names().front();
+  recipe.precision =
+      folder.tensor(first).dtype == DType::f32 ? spec::Precision::f32 : spec::Precision::bf16;
+  recipe.batch.global = 1;
+  recipe.batch.sequence = std::min(model.context, kLongestSequence);
+  recipe.run.name = model.name;
+  spec::resolve(recipe);
+  spec::validate(recipe);
+  return recipe;
+}
+
+// The step folder to export: the given one, or the run's newest or best, damaged or not.
+std::string choose_checkpoint(FileSystem& files, const std::string& run, bool is_step, bool best) {
+  if (is_step) return run;
+  const auto infos = checkpoint::list_checkpoints(files, checkpoints_path(run));
+  const checkpoint::CheckpointInfo* chosen = nullptr;
+  for (const checkpoint::CheckpointInfo& info : infos) {
+    if (!best) {
+      chosen = &info;
+    } else if (info.validation_loss &&
+               (chosen == nullptr || *info.validation_loss < *chosen->validation_loss)) {
+      chosen = &info;
+    }
+  }
+  if (chosen == nullptr) {
+    fail(ErrorKind::not_found, "'{}' holds no {} checkpoint; see 'tutti checkpoint list {}'", run,
+         best ? "evaluated" : "saved", run);
+  }
+  if (!chosen->valid) {
+    fail(ErrorKind::corrupt, "{}: {}; name an older checkpoint to export that", chosen->path,
+         chosen->problem);
+  }
+  return chosen->path;
+}
+
+// The folder whose tokenizer and config.json go with the export; empty: none.
+std::string companion_folder(FileSystem& files, const std::string& run_folder,
+                             const ExportOptions& options) {
+  if (options.tokenizer && options.tokenizer->empty()) return {};
+  if (options.tokenizer && !files.is_directory(*options.tokenizer)) {
+    fail(ErrorKind::not_found,
+         "--tokenizer: '{}' is not a folder; give one with tokenizer.json or tokenizer.model, or "
+         "none",
+         *options.tokenizer);
+  }
+  if (options.tokenizer) return *options.tokenizer;
+  const std::string kept = huggingface_path(run_folder);
+  return files.is_directory(kept) ? kept : std::string();
+}
+
+std::vector<std::string> copy_side_files(FileSystem& files, const std::string& from,
+                                         const std::string& to) {
+  std::vector<std::string> copied;
+  for (const std::string& name : checkpoint::hf_side_files()) {
+    if (!files.exists(join_path(from, name))) continue;
+    copy_file(files, join_path(from, name), join_path(to, name));
+    copied.push_back(name);
+  }
+  return copied;
+}
+
+Json original_config(FileSystem& files, const std::string& run_folder) {
+  const std::string path = join_path(huggingface_path(run_folder), checkpoint::kHfConfig);
+  if (!files.exists(path)) return Json::object();
+  Json config = parse_json(read_file(files, path), path);
+  return config.is_object() ? config : Json::object();
+}
+
+}  // namespace
+
+std::string huggingface_path(const std::string& run_folder) {
+  return join_path(run_folder, "huggingface");
+}
+
+std::string model_path(const std::string& run_folder) {
+  return join_path(run_folder, "model.yaml");
+}
+
+ImportedRun import_run(FileSystem& files, const std::string& source, const std::string& folder,
+                       const ImportOptions& options) {
+  const checkpoint::HfFolder from(files, source);
+  checkpoint::HfModel hf = checkpoint::read_hf_config(from.config(), from.config_path());
+  NewFolder out(files, folder);
+  hf.model.name = base_name(out.path());
+
+  ImportedRun run;
+  run.folder = out.path();
+  run.family = hf.family;
+  run.recipe = recipe_of(hf.model, from);
+  run.notes = from.notes();
+  run.notes.insert(run.notes.end(), hf.notes.begin(), hf.notes.end());
+
+  checkpoint::State state = to_checkpoint_state(RunState{}, run.recipe);
+  state.training["imported"] = {{"from", source},
+                                {"model_type", checkpoint::hf_family_name(hf.family)}};
+  checkpoint::HfImportOptions import;
+  import.dtype = options.dtype;
+  import.rope_layout = options.rope_layout;
+  import.progress = options.progress;
+  run.parameters = checkpoint::import_parameters(files, from, hf, state,
+                                                 checkpoints_path(out.partial()), import);
+  const std::string kept = huggingface_path(out.partial());
+  files.create_directories(kept);
+  copy_file(files, from.config_path(), join_path(kept, checkpoint::kHfConfig));
+  run.kept_files.emplace_back(checkpoint::kHfConfig);
+  for (const std::string& name : from.side_files()) {
+    copy_file(files, join_path(from.path(), name), join_path(kept, name));
+    run.kept_files.push_back(name);
+  }
+  write_file_atomic(files, model_path(out.partial()), spec::to_yaml(hf.model));
+  write_file_atomic(files, recipe_path(out.partial()), spec::to_yaml(run.recipe));
+  out.commit();
+  run.parameters.written.path =
+      join_path(checkpoints_path(run.folder), base_name(run.parameters.written.path));
+  return run;
+}
+
+void keep_huggingface(FileSystem& files, const spec::Recipe& recipe,
+                      const std::string& run_folder) {
+  std::string from = recipe.checkpoint.initialize_from;
+  if (from.empty() || files.exists(huggingface_path(run_folder))) return;
+  while (from.size() > 1 && from.back() == '/') from.pop_back();
+  if (checkpoint::parse_step_folder_name(base_name(from))) from = parent_path(from);
+  if (base_name(from) == base_name(checkpoints_path(""))) from = parent_path(from);
+  const std::string kept = huggingface_path(from);
+  if (!files.is_directory(kept)) return;
+  files.create_directories(run_folder);
+  NewFolder out(files, huggingface_path(run_folder));
+  for (const DirectoryEntry& entry : files.list(kept)) {
+    if (entry.is_directory) continue;
+    copy_file(files, join_path(kept, entry.name), join_path(out.partial(), entry.name));
+  }
+  out.commit();
+}
+
+ExportedRun export_run(FileSystem& files, const std::string& run, const std::string& folder,
+                       const ExportOptions& options) {
+  std::string given = run;
+  while (given.size() > 1 && given.back() == '/') given.pop_back();
+  const bool is_step = checkpoint::parse_step_folder_name(base_name(given)).has_value();
+  const std::string run_folder = is_step ? parent_path(parent_path(given)) : given;
+  const spec::Recipe recipe = load_recipe(files, run_folder);
+
+  ExportedRun exported;
+  exported.checkpoint = choose_checkpoint(files, given, is_step, options.best);
+  const std::string companion = companion_folder(files, run_folder, options);
+  checkpoint::Reader reader(files, exported.checkpoint);
+  exported.step = reader.manifest().state.step;
+  exported.family = checkpoint::hf_family_of(recipe.model);
+
+  NewFolder out(files, folder);
+  checkpoint::HfExportOptions to;
+  to.dtype = options.dtype;
+  to.shard_bytes = options.shard_bytes;
+  to.rope_layout = options.rope_layout;
+  to.original = original_config(files, run_folder);
+  to.progress = options.progress;
+  exported.parameters =
+      checkpoint::export_parameters(files, reader, recipe.model, out.partial(), to);
+  if (!companion.empty()) exported.copied_files = copy_side_files(files, companion, out.partial());
+  if (exported.copied_files.empty() && !(options.tokenizer && options.tokenizer->empty())) {
+    exported.notes.emplace_back(
+        "no tokenizer: the run was not imported with one; give --tokenizer DIR, or none");
+  }
+  if (exported.parameters.zero_tensors > 0) {
+    exported.notes.push_back(
+        fmt::format("{} biases, which the model does not have and gpt2 needs, are zeros",
+                    exported.parameters.zero_tensors));
+  }
+  out.commit();
+  exported.folder = out.path();
+  return exported;
+}
+
+}  // namespace tutti::train
