@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tutti/checkpoint/hf_fixture.h"
+#include "tutti/spec/recipe.h"
 
 namespace tutti::checkpoint {
 namespace {
@@ -175,6 +176,49 @@ TEST(HfConfig, WrittenAndReadIsTheSameModel) {
     EXPECT_EQ(written.at("torch_dtype"), "bfloat16");
     EXPECT_EQ(written.value("bos_token_id", Json()), config.value("bos_token_id", Json()));
   }
+}
+
+// Published config.json files mean the models that recipes/models/ describes.
+void expect_preset(const char* config, const std::string& preset) {
+  spec::ModelConfig model = read(parse_json(config, "config.json")).model;
+  const spec::ModelConfig expected =
+      spec::load_model_preset(preset, TUTTI_SOURCE_DIR "/recipes/models");
+  model.name = expected.name;
+  model.dropout = expected.dropout;  // gpt2 says 0.1
+  EXPECT_EQ(spec::to_yaml(model), spec::to_yaml(expected));
+}
+
+TEST(HfConfig, PublishedModelsAreOurPresets) {
+  expect_preset(R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
+    "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256,
+    "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024,
+    "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1,
+    "summary_activation": null, "summary_first_dropout": 0.1, "summary_proj_to_labels": true,
+    "summary_type": "cls_index", "summary_use_proj": true,
+    "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}},
+    "vocab_size": 50257})",
+                "gpt2-124m");
+  expect_preset(R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false,
+    "attention_dropout": 0.0, "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009],
+    "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+    "intermediate_size": 14336, "max_position_embeddings": 131072, "mlp_bias": false,
+    "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+    "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+      "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+    "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+    "transformers_version": "4.42.3", "use_cache": true, "vocab_size": 128256})",
+                "llama3.1-8b");
+  expect_preset(R"({"architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0,
+    "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+    "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 32768,
+    "model_type": "mixtral", "num_attention_heads": 32, "num_experts_per_tok": 2,
+    "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8,
+    "output_router_logits": false, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0,
+    "router_aux_loss_coef": 0.02, "sliding_window": null, "tie_word_embeddings": false,
+    "torch_dtype": "bfloat16", "transformers_version": "4.36.0.dev0", "use_cache": true,
+    "vocab_size": 32000})",
+                "mixtral-8x7b");
 }
 
 TEST(HfConfig, RefusesModelsThatTransformersDoesNotHave) {
