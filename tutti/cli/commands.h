@@ -17,6 +17,7 @@ void add_generate(CLI::App& app, Action& action);
 void add_checkpoint(CLI::App& app, Action& action);
 void add_checkpoint_import(CLI::App& checkpoint, Action& action);
 void add_checkpoint_export(CLI::App& checkpoint, Action& action);
+void add_report(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 
 }  // namespace tutti::cli

@@ -117,6 +117,7 @@ int main_with(int argc, char** argv) {
   add_eval(app, action);
   add_generate(app, action);
   add_checkpoint(app, action);
+  add_report(app, action);
   add_bench(app, action);
 
   bool json = false;

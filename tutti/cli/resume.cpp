@@ -3,6 +3,7 @@
 #include <map>
 
 #include "tutti/base/error.h"
+#include "tutti/base/flat_yaml.h"
 #include "tutti/base/text.h"
 
 namespace tutti::cli {
@@ -22,21 +23,8 @@ bool may_change(const std::string& key) {
 
 }  // namespace
 
-// The recipe's own YAML is regular: two spaces of indentation per level, one key per line.
 std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& recipe) {
-  std::vector<std::pair<std::string, std::string>> pairs;
-  std::vector<std::string> path;
-  const std::string yaml = spec::to_yaml(recipe);
-  for (const std::string_view line : split(yaml, '\n')) {
-    const size_t indent = line.find_first_not_of(' ');
-    const size_t colon = line.find(':');
-    if (indent == std::string_view::npos || colon == std::string_view::npos) continue;
-    path.resize(indent / 2);
-    path.emplace_back(line.substr(indent, colon - indent));
-    const std::string_view value = trim(line.substr(colon + 1));
-    if (!value.empty()) pairs.emplace_back(join(path, "."), value);
-  }
-  return pairs;
+  return flatten_yaml(spec::to_yaml(recipe));
 }
 
 void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,

@@ -12,6 +12,7 @@
 #include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
 #include "tutti/cli/resume.h"
+#include "tutti/cli/run_page.h"
 #include "tutti/cli/tokenizer.h"
 #include "tutti/spec/flops.h"
 #include "tutti/spec/memory.h"
@@ -112,6 +113,30 @@ void print_plan(const Plan& plan, int64_t memory_bytes) {
                               {"run folder", plan.run_folder}}));
 }
 
+// A page that cannot be written is no reason for a run to fail.
+void leave_page(FileSystem& files, const std::string& run_folder, telemetry::Telemetry& telemetry) {
+  telemetry.flush();
+  try {
+    write_run_page(files, run_folder);
+  } catch (const Error& error) {
+    telemetry.warn(fmt::format("no report: {}", error.what()));
+    telemetry.flush();
+  }
+}
+
+// A run that diverged leaves its page too: that is the one to look at.
+train::Summary train_and_draw(const Plan& plan, const train::SessionOptions& options,
+                              FileSystem& files, telemetry::Telemetry& telemetry) {
+  try {
+    const train::Summary summary = train::run_session(plan.recipe, options, files, telemetry);
+    leave_page(files, plan.run_folder, telemetry);
+    return summary;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::diverged) leave_page(files, plan.run_folder, telemetry);
+    throw;
+  }
+}
+
 int run_train(const TrainArguments& arguments) {
   FileSystem& files = posix_file_system();
   if (arguments.processes != 1) {
@@ -142,14 +167,16 @@ int run_train(const TrainArguments& arguments) {
   options.run_folder = plan.run_folder;
   options.trace_steps = arguments.trace_steps;
   options.stop_after_step = arguments.stop_after_step;
-  const train::Summary summary = train::run_session(plan.recipe, options, files, telemetry);
-  telemetry.flush();
+  const train::Summary summary = train_and_draw(plan, options, files, telemetry);
   if (arguments.json) {
     print_message(train::format_summary(summary));
-    print_json(train::to_json(summary));
+    Json result = train::to_json(summary);
+    result["report"] = report_path(plan.run_folder);
+    print_json(result);
   } else {
     print_text(train::format_summary(summary));
   }
+  print_message(fmt::format("The report is in {}\n", report_path(plan.run_folder)));
   return summary.exit_code;
 }
 

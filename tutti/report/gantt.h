@@ -1,0 +1,34 @@
+// A Gantt chart: what happened when, in lanes over a common time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/report/plot.h"
+
+namespace tutti::report {
+
+struct Span {
+  double begin = 0;  // seconds, from any origin
+  double end = 0;
+  std::string label;  // shown where the pointer rests
+};
+
+struct Lane {
+  std::string name;
+  std::vector<Span> spans;  // may overlap
+  int color = 0;
+};
+
+struct Gantt {
+  std::string id, title, subtitle;
+  std::vector<Lane> lanes;
+  std::vector<Mark> marks;  // moments worth a line through all lanes
+  bool wide = true;
+};
+
+// Time starts at 0 with the first span. Spans nearer to each other than a pixel or so are drawn as
+// one, so the page stays small.
+std::string draw(const Gantt& gantt);
+
+}  // namespace tutti::report
