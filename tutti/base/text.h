@@ -19,6 +19,9 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
 // Rows of cells as aligned columns; the first row is the header. Numbers align right.
 std::string format_table(const std::vector<std::vector<std::string>>& rows);
 
+// Whether all of `text` is well-formed UTF-8.
+bool is_utf8(std::string_view text);
+
 // `text` with every byte that is not printable ASCII or UTF-8 shown as \xNN.
 std::string printable(std::string_view text);
 

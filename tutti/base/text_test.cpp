@@ -75,6 +75,14 @@ TEST(Text, PrintableKeepsTextAndShowsTheRest) {
             "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x8e\xb5");
 }
 
+TEST(Text, IsUtf8) {
+  EXPECT_TRUE(is_utf8(""));
+  EXPECT_TRUE(is_utf8("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x8e\xb5"));
+  EXPECT_FALSE(is_utf8("a\xe4"));
+  EXPECT_FALSE(is_utf8("\xc3"));
+  EXPECT_FALSE(is_utf8("\xed\xa0\x80"));  // a surrogate
+}
+
 TEST(Text, PrintableShowsInvalidUtf8) {
   EXPECT_EQ(printable("\xff"
                       "a"),

@@ -1,0 +1,65 @@
+// The score of a result: minutes to target over its runs.
+//
+// Rules (mlcommons/training_policies, training_rules.adoc; mlcommons/logging, result_summarizer):
+// the time of a run is run_stop - run_start; the score is the mean of the runs without the fastest
+// and the slowest. One run that did not converge may be the dropped slowest; two leave no score.
+// Faster convergence than the reference multiplies the score (reference.h); the factor stands in
+// scaling.json when the result was reviewed, and is computed here otherwise. `raw_minutes` are
+// always as logged, `minutes` always scaled.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/file.h"
+#include "tutti/base/json.h"
+#include "tutti/catalog/benchmarks.h"
+#include "tutti/mlperf/check_log.h"
+#include "tutti/mlperf/folder.h"
+#include "tutti/mlperf/reference.h"
+#include "tutti/mlperf/system_description.h"
+
+namespace tutti::mlperf {
+
+struct ScoredRun {
+  std::string file;
+  bool compliant = false;
+  bool converged = false;  // compliant, and run_stop says success
+  bool counted = false;    // neither dropped nor failed
+  double minutes = 0;      // when converged
+  double samples_to_target = 0;
+  Run run;
+  std::vector<Finding> findings;
+};
+
+struct Score {
+  std::string path;
+  std::string ruleset;
+  std::string benchmark;
+  SystemDescription system;
+  std::vector<ScoredRun> runs;
+  int64_t required_runs = 0;
+  int64_t converged_runs = 0;
+  std::optional<double> raw_minutes;
+  std::optional<double> minutes;
+  std::optional<double> samples_to_target;  // olympic mean
+  std::optional<double> global_batch_samples;
+  ReferenceTest reference;
+  double scale = 1;                // what `minutes` is multiplied by
+  std::string scale_source;        // "scaling.json", "recomputed", "none"
+  std::vector<std::string> notes;  // what a reader must know
+};
+
+// Checks every log of the folder and scores it. `benchmarks` is the catalog's.
+Score score_result(FileSystem& files, const ResultFolder& folder, const Ruleset& ruleset,
+                   const std::vector<catalog::Benchmark>& benchmarks);
+
+Json to_json(const Score& score);
+
+// The ruleset of a path with a round in it, such as ".../v4.1/..." or "training_results_v4.1";
+// else the newest one that has the benchmark, "" when none does.
+std::string guess_ruleset(const std::string& path, const catalog::Benchmark* benchmark);
+
+}  // namespace tutti::mlperf

@@ -1,0 +1,41 @@
+// The statistics of scores: olympic means, the t-test against reference runs, permutations.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tutti::mlperf {
+
+double mean(const std::vector<double>& values);                  // of one or more
+double population_deviation(const std::vector<double>& values);  // divides by n
+double median(std::vector<double> values);                       // of one or more
+
+// The mean without the smallest and the largest of three or more values.
+double olympic_mean(std::vector<double> values);
+
+// P(T <= t) of Student's distribution with `freedom` degrees of freedom, through the regularised
+// incomplete beta function (continued fraction, Numerical Recipes 6.4); absolute error below 1e-12.
+double student_cdf(double t, double freedom);
+
+// The t with P(T <= t) = probability, in (0, 1).
+double student_quantile(double probability, double freedom);
+
+// Piecewise linear: the value at x between (x0, y0) and (x1, y1).
+double interpolate(double x, double x0, double y0, double x1, double y1);
+
+struct OrderTest {
+  double ratio = 1;  // mean of a / mean of b
+  double low = 1;    // 95% confidence interval of the ratio, bootstrap
+  double high = 1;
+  double chance = 1;       // probability that random labels put them apart as far or further
+  int64_t labellings = 0;  // tried; all there are when they are few
+};
+
+// Is the order of the means of a and b more than noise between runs? The interval is the bootstrap
+// percentile interval (10,000 resamples); the chance is a two-sided permutation test of the
+// difference of means, over all labellings when there are at most 200,000, else 100,000 random
+// ones. Same values, same answer: random numbers come from a fixed seed. Needs one value or more of
+// each.
+OrderTest test_order(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace tutti::mlperf
