@@ -64,6 +64,17 @@ std::string models_folder(FileSystem& files) {
   return "recipes/models";
 }
 
+std::string catalog_folder(FileSystem& files) {
+  for (const std::string& home : home_folders(files)) {
+    const std::string folder = join_path(home, "catalog");
+    if (files.is_directory(folder)) return folder;
+  }
+  fail(ErrorKind::not_found,
+       "no catalog/ beside recipes/; it is installed into share/tutti, or set TUTTI_HOME to a "
+       "folder "
+       "that holds both");
+}
+
 std::string find_recipe(FileSystem& files, const std::string& recipe) {
   if (files.exists(recipe) && !files.is_directory(recipe)) return recipe;
   const bool is_name = recipe.find('/') == std::string::npos && !ends_with(recipe, kSuffix);

@@ -1,4 +1,4 @@
-// Where the recipes and model presets are that a user may call by name.
+// Where the recipes and model presets are that a user may call by name, and the catalog.
 //
 // Searched in this order: $TUTTI_HOME; share/tutti beside the folder of the program (an
 // installation); the folder of the program and those above it (a source tree); the current folder.
@@ -17,6 +17,10 @@ std::vector<std::string> home_folders(FileSystem& files);
 // recipes/models of the first home; "recipes/models" when there is none, so that the error for a
 // missing preset names a folder.
 std::string models_folder(FileSystem& files);
+
+// catalog/ of the first home that has one: chips, prices, benchmarks, published results. Throws
+// not_found telling where it was looked for.
+std::string catalog_folder(FileSystem& files);
 
 // The file of a recipe given as a path or as a name ("demo" for recipes/demo.yaml of a home).
 // Throws not_found listing the known names.

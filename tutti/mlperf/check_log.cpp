@@ -301,12 +301,13 @@ void LogChecker::check_count(const State& state) {
 }
 
 void LogChecker::finish(const LogSize& size) {
-  if (size.records == 0) {
-    findings_.error(0, "log.empty", "no MLPerf records", "log lines start with ':::MLLOG '");
-  }
   if (size.cut && last_problem_line_ == size.lines) {
     findings_.error(size.lines, "log.cut", "the file ends inside a record",
                     "copy the whole log again");
+  }
+  if (size.records == 0) {
+    findings_.error(0, "log.empty", "no MLPerf records", "log lines start with ':::MLLOG '");
+    return;
   }
   check_benchmark();
   for (const State& state : states_) check_count(state);

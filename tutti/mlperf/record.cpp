@@ -130,6 +130,14 @@ void restore_special(Json& value) {
   }
 }
 
+// A parser's message without the name of its exception, and without what it read for pages.
+std::string shortened(std::string message) {
+  constexpr size_t kMost = 160;
+  if (const size_t end = message.find("] "); end < 60) message.erase(0, end + 2);
+  if (message.size() > kMost) message = message.substr(0, kMost) + "...";
+  return printable(message);
+}
+
 // time_ms as a number, also when it was logged as text.
 bool read_time(const Json& value, double& time_ms) {
   if (value.is_number()) {
@@ -181,7 +189,7 @@ std::string parse_record(std::string_view text, Record& record) {
     object = Json::parse(text);
     if (shape.special) restore_special(object);
   } catch (const nlohmann::json::exception& error) {
-    return fmt::format("not JSON: {}", printable(error.what()));
+    return "not JSON: " + shortened(error.what());
   }
   return read_members(object, record);
 }

@@ -1,0 +1,187 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/catalog/benchmarks.h"
+#include "tutti/cli/commands.h"
+#include "tutti/cli/common.h"
+#include "tutti/cli/home.h"
+#include "tutti/cli/progress_bar.h"
+#include "tutti/mlperf/compliance.h"
+#include "tutti/mlperf/score.h"
+
+namespace tutti::cli {
+namespace {
+
+struct MlperfArguments {
+  std::vector<std::string> paths;
+  std::string ruleset;
+  bool json = false;
+};
+
+std::vector<catalog::Benchmark> benchmarks() {
+  FileSystem& files = posix_file_system();
+  return catalog::load_benchmarks(files, catalog_folder(files));
+}
+
+// As asked, or from the path; `benchmark` narrows what is left open.
+const mlperf::Ruleset& ruleset_for(const std::string& asked, const std::string& path,
+                                   const catalog::Benchmark* benchmark) {
+  const std::string version = asked.empty() ? mlperf::guess_ruleset(path, benchmark) : asked;
+  if (version.empty()) {
+    fail(ErrorKind::usage,
+         "{}: which rules? No round (such as v4.1) is in the path; give --ruleset: {}", path,
+         join(mlperf::ruleset_versions(), ", "));
+  }
+  return mlperf::find_ruleset(version);
+}
+
+int run_check(const MlperfArguments& arguments) {
+  FileSystem& files = posix_file_system();
+  const auto known = benchmarks();
+  mlperf::ComplianceCheck check;
+  std::vector<std::string> rulesets;
+  ProgressBar progress("check", "paths");
+  for (size_t i = 0; i < arguments.paths.size(); ++i) {
+    throw_if_interrupted();
+    const std::string& path = arguments.paths[i];
+    const mlperf::Ruleset& ruleset = ruleset_for(arguments.ruleset, path, nullptr);
+    rulesets.push_back(ruleset.version);
+    mlperf::check_path(files, path, ruleset, known, check);
+    progress.update(static_cast<int64_t>(i) + 1, static_cast<int64_t>(arguments.paths.size()));
+  }
+  progress.finish();
+  std::sort(rulesets.begin(), rulesets.end());
+  rulesets.erase(std::unique(rulesets.begin(), rulesets.end()), rulesets.end());
+  const bool compliant = mlperf::compliant(check.findings);
+  const auto errors = std::count_if(check.findings.begin(), check.findings.end(),
+                                    [](const mlperf::Finding& f) { return !f.warning; });
+  std::string text;
+  Json findings = Json::array();
+  for (const mlperf::Finding& finding : check.findings) {
+    text += mlperf::format_finding(finding) + "\n";
+    findings.push_back(mlperf::to_json(finding));
+  }
+  text += fmt::format("{} by ruleset {}: {} logs in {} results, {} errors, {} warnings\n",
+                      compliant ? "compliant" : "not compliant", join(rulesets, ", "), check.logs,
+                      check.results, errors, static_cast<int64_t>(check.findings.size()) - errors);
+  if (arguments.json) {
+    print_json({{"compliant", compliant},
+                {"rulesets", rulesets},
+                {"logs", check.logs},
+                {"results", check.results},
+                {"findings", std::move(findings)}});
+  } else {
+    print_text(text);
+  }
+  return compliant ? exit_ok : exit_failed;
+}
+
+std::string cell(const std::optional<double>& value, int digits) {
+  return value ? fmt::format("{:.{}f}", *value, digits) : "-";
+}
+
+std::string reference_cell(const mlperf::ReferenceTest& reference) {
+  if (!reference.known) return "-";
+  return reference.pass ? "pass" : "too fast";
+}
+
+void print_scores(const std::vector<mlperf::Score>& scores) {
+  std::vector<std::vector<std::string>> rows = {
+      {"result", "rules", "runs", "minutes", "raw", "scale", "samples", "batch", "reference"}};
+  std::string notes;
+  for (const mlperf::Score& score : scores) {
+    rows.push_back({score.path, score.ruleset,
+                    fmt::format("{} of {}", score.converged_runs,
+                                std::max<int64_t>(score.required_runs,
+                                                  static_cast<int64_t>(score.runs.size()))),
+                    cell(score.minutes, 3), cell(score.raw_minutes, 3),
+                    fmt::format("{:.4f}", score.scale), cell(score.samples_to_target, 0),
+                    cell(score.global_batch_samples, 0), reference_cell(score.reference)});
+    for (const std::string& note : score.notes) {
+      notes += fmt::format("{}: {}\n", score.path, note);
+    }
+    if (!score.reference.known) {
+      notes += fmt::format("{}: not tested against the reference: {}\n", score.path,
+                           score.reference.basis);
+    }
+  }
+  print_text(format_table(rows) + notes);
+}
+
+int run_score(const MlperfArguments& arguments) {
+  FileSystem& files = posix_file_system();
+  const auto known = benchmarks();
+  std::vector<mlperf::ResultFolder> folders;
+  for (const std::string& path : arguments.paths) {
+    const auto found = mlperf::find_results(files, path);
+    if (found.empty()) fail(ErrorKind::not_found, "no result_N.txt at or below '{}'", path);
+    folders.insert(folders.end(), found.begin(), found.end());
+  }
+  std::vector<mlperf::Score> scores;
+  ProgressBar progress("score", "results");
+  for (const mlperf::ResultFolder& folder : folders) {
+    throw_if_interrupted();
+    const auto* benchmark = catalog::find_benchmark(known, folder.benchmark);
+    const mlperf::Ruleset& ruleset = ruleset_for(arguments.ruleset, folder.path, benchmark);
+    scores.push_back(mlperf::score_result(files, folder, ruleset, known));
+    progress.update(static_cast<int64_t>(scores.size()), static_cast<int64_t>(folders.size()));
+  }
+  progress.finish();
+  const bool all = std::all_of(scores.begin(), scores.end(), [](const mlperf::Score& score) {
+    return score.minutes.has_value();
+  });
+  if (arguments.json) {
+    Json results = Json::array();
+    for (const mlperf::Score& score : scores) results.push_back(mlperf::to_json(score));
+    // One result: its keys are those of the object; several: a list.
+    if (scores.size() == 1) print_json(results[0]);
+    else print_json({{"results", std::move(results)}});
+  } else {
+    print_scores(scores);
+  }
+  return all ? exit_ok : exit_failed;
+}
+
+std::shared_ptr<MlperfArguments> add_options(CLI::App& command, const char* paths) {
+  auto arguments = std::make_shared<MlperfArguments>();
+  command.add_option("PATH", arguments->paths, paths)->required();
+  command.add_option("--ruleset", arguments->ruleset,
+                     "Rules: " + join(mlperf::ruleset_versions(), ", ") +
+                         "; default: those of the round in the path (v4.1)");
+  add_json_option(command, arguments->json);
+  return arguments;
+}
+
+}  // namespace
+
+void add_mlperf(CLI::App& app, Action& action) {
+  CLI::App* group = app.add_subcommand("mlperf", "Check and score MLPerf Training results");
+  group->require_subcommand(1);
+  group->footer("Example:\n  tutti mlperf score training_results_v4.1/*/results/*/llama2_70b_lora");
+
+  CLI::App* check = group->add_subcommand("check", "Do logs and results comply with the rules?");
+  const auto check_arguments =
+      add_options(*check, "Logs, folders of result_N.txt, or whole submissions");
+  check->footer(
+      "Exit code 0 when all comply, 1 when not. docs/mlperf.md lists the rules.\n\n"
+      "Example:\n  tutti mlperf check results/my-system/llama31_8b --ruleset 5.1.0");
+  check->callback([check_arguments, &action] {
+    action = [check_arguments] { return run_check(*check_arguments); };
+  });
+
+  CLI::App* score = group->add_subcommand("score", "Minutes to target of results");
+  const auto score_arguments = add_options(*score, "Folders of result_N.txt, or above some");
+  score->footer(
+      "Minutes are scaled where runs converged faster than the reference; raw ones are as logged.\n"
+      "Exit code 1 when a result has no score.\n\n"
+      "Example:\n  tutti mlperf score results/my-system/llama31_8b --json");
+  score->callback([score_arguments, &action] {
+    action = [score_arguments] { return run_score(*score_arguments); };
+  });
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,235 @@
+#include "tutti/mlperf/compliance.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tutti/base/error.h"
+#include "tutti/mlperf/test_support.h"
+
+namespace tutti::mlperf {
+namespace {
+
+const std::vector<catalog::Benchmark>& benchmarks() {
+  static const auto all =
+      catalog::load_benchmarks(posix_file_system(), TUTTI_SOURCE_DIR "/catalog");
+  return all;
+}
+
+std::string system_json() {
+  Json system = Json::object();
+  for (const char* field : {"submitter",
+                            "system_name",
+                            "host_processors_per_node",
+                            "host_processor_model_name",
+                            "host_processor_core_count",
+                            "host_processor_vcpu_count",
+                            "host_processor_frequency",
+                            "host_processor_caches",
+                            "host_processor_interconnect",
+                            "host_memory_capacity",
+                            "host_storage_type",
+                            "host_storage_capacity",
+                            "host_networking",
+                            "host_networking_topology",
+                            "host_memory_configuration",
+                            "accelerator_model_name",
+                            "accelerator_host_interconnect",
+                            "accelerator_frequency",
+                            "accelerator_on-chip_memories",
+                            "accelerator_memory_configuration",
+                            "accelerator_memory_capacity",
+                            "accelerator_interconnect",
+                            "accelerator_interconnect_topology",
+                            "cooling",
+                            "hw_notes",
+                            "framework",
+                            "other_software_stack",
+                            "operating_system",
+                            "sw_notes"}) {
+    system[field] = "x";
+  }
+  system["division"] = "closed";
+  system["status"] = "Available cloud";
+  system["number_of_nodes"] = "2";
+  system["accelerators_per_node"] = "8";
+  return dump_json(system);
+}
+
+void write_result(FileSystem& files, const std::string& folder, const std::string& benchmark) {
+  const int runs = required_runs(benchmark);
+  for (int i = 0; i < runs; ++i) {
+    SyntheticRun run;
+    run.benchmark = benchmark;
+    run.seed = i;
+    if (benchmark == "llama31_405b") {
+      run.global_batch = 1152;
+      run.samples_to_target = 18 * 18'432;
+    } else if (benchmark == "llama2_70b_lora") {
+      run.global_batch = 8;
+      run.samples_to_target = 9 * 384;
+    } else {
+      run.samples_to_target = (15 + i % 2) * 12'288;
+    }
+    write_file(files, join_path(folder, fmt::format("result_{}.txt", i)), good_log(run).text());
+  }
+}
+
+ComplianceCheck check(FileSystem& files, const std::string& path,
+                      const std::string& ruleset = "5.1.0") {
+  ComplianceCheck check;
+  check_path(files, path, find_ruleset(ruleset), benchmarks(), check);
+  return check;
+}
+
+std::vector<std::string> rules_of(const ComplianceCheck& check) {
+  std::vector<std::string> rules;
+  for (const Finding& finding : check.findings) rules.push_back(finding.rule);
+  return rules;
+}
+
+using Rules = std::vector<std::string>;
+
+TEST(Compliance, SubmissionTree) {
+  MemoryFileSystem files;
+  for (const char* benchmark : {"llama31_8b", "llama31_405b", "llama2_70b_lora"}) {
+    write_result(files, join_path("org/results/box", benchmark), benchmark);
+  }
+  EXPECT_EQ(rules_of(check(files, "org")),
+            (Rules{"layout.system", "layout.system", "layout.system"}));
+  write_file(files, "org/systems/box.json", system_json());
+  const ComplianceCheck good = check(files, "org/");
+  EXPECT_EQ(rules_of(good), Rules{});
+  EXPECT_EQ(good.logs, 23);
+  EXPECT_EQ(good.results, 3);
+  // Every description of the tree is checked, used or not.
+  write_file(files, "org/systems/other.json", "{}");
+  EXPECT_EQ(rules_of(check(files, "org")).size(), 21U);
+}
+
+TEST(Compliance, SystemDescription) {
+  MemoryFileSystem files;
+  const auto rules = [&](const std::string& text, const std::string& ruleset) {
+    write_file(files, "system.json", text);
+    Rules found;
+    for (const Finding& f : check_system(files, "system.json", find_ruleset(ruleset)).findings) {
+      found.push_back(f.rule);
+    }
+    return found;
+  };
+  EXPECT_EQ(rules(system_json(), "5.1.0"), Rules{});
+  Json system = Json::parse(system_json());
+  system["status"] = "onprem";
+  EXPECT_EQ(rules(dump_json(system), "5.1.0"), Rules{"system.status"});
+  EXPECT_EQ(rules(dump_json(system), "4.0.0"), Rules{});
+  system.erase("cooling");
+  EXPECT_EQ(rules(dump_json(system), "4.0.0"), Rules{"system.field"});
+  EXPECT_EQ(rules("{", "4.0.0"), Rules{"system.json"});
+  write_file(files, "system.json", system_json());
+  EXPECT_EQ(check_system(files, "system.json", find_ruleset("5.1.0")).description.accelerators(),
+            16);
+}
+
+TEST(Compliance, NamesOfFilesAndFolders) {
+  MemoryFileSystem files;
+  write_result(files, "a/llama31_8b", "llama31_8b");
+  write_file(files, "a/system.json", system_json());
+  EXPECT_EQ(rules_of(check(files, "a")), Rules{});
+  write_file(files, "a/llama31_8b/notes.md", "");
+  EXPECT_EQ(rules_of(check(files, "a")), Rules{"layout.stranger"});
+  files.rename("a/llama31_8b/result_9.txt", "a/llama31_8b/result_12.txt");
+  EXPECT_EQ(rules_of(check(files, "a")), (Rules{"layout.stranger", "layout.numbering"}));
+  write_result(files, "b/llama2_70b_lora", "llama31_8b");
+  const Rules wrong = rules_of(check(files, "b"));
+  EXPECT_NE(std::find(wrong.begin(), wrong.end(), "layout.benchmark"), wrong.end());
+  EXPECT_THROW(check(files, "nowhere"), Error);
+  files.create_directories("empty");
+  EXPECT_THROW(check(files, "empty"), Error);
+}
+
+TEST(Compliance, OneLog) {
+  MemoryFileSystem files;
+  write_file(files, "run.log", good_log().text());
+  const ComplianceCheck one = check(files, "run.log");
+  EXPECT_TRUE(one.findings.empty());
+  EXPECT_EQ(one.logs, 1);
+  // 8B came with 5.1.
+  EXPECT_EQ(rules_of(check(files, "run.log", "5.0.0")), Rules{"benchmark.unknown"});
+}
+
+TEST(Compliance, ResultNumbers) {
+  EXPECT_EQ(result_number("a/result_7.txt"), 7);
+  EXPECT_EQ(result_number("result_x.txt"), -1);
+  EXPECT_EQ(result_number("result_.txt"), -1);
+  EXPECT_EQ(result_number("results_1.txt"), -1);
+}
+
+TEST(Score, OlympicMeanAndOneFailedRun) {
+  MemoryFileSystem files;
+  write_result(files, "llama31_8b", "llama31_8b");
+  const auto score = [&] {
+    return score_result(files, find_results(files, "llama31_8b")[0], find_ruleset("5.1.0"),
+                        benchmarks());
+  };
+  // 15 or 16 intervals of 12,288 samples at 10 ms and as many evaluations of 5 s, five runs each;
+  // the olympic mean drops one of both kinds. Events are a millisecond apart.
+  const double interval_minutes = (122.88 + 5) / 60;
+  const Score all = score();
+  ASSERT_TRUE(all.minutes);
+  EXPECT_NEAR(*all.minutes, 15.5 * interval_minutes, 0.01);
+  EXPECT_EQ(*all.samples_to_target, 15.5 * 12'288);
+  EXPECT_TRUE(all.reference.pass);
+  EXPECT_EQ(all.scale, 1);
+  EXPECT_EQ(std::count_if(all.runs.begin(), all.runs.end(),
+                          [](const ScoredRun& run) { return run.counted; }),
+            8);
+  // A failed run is the dropped slowest; the fastest is dropped as ever.
+  SyntheticLog failed = good_log({.seed = 9});
+  failed.at("eval_accuracy", 13).value = 9.0;
+  write_file(files, "llama31_8b/result_9.txt", failed.text());
+  const Score one = score();
+  ASSERT_TRUE(one.minutes);
+  EXPECT_NEAR(*one.minutes, (4 * 15 + 4 * 16) / 8.0 * interval_minutes, 0.01);
+  EXPECT_EQ(one.converged_runs, 9);
+  // Two leave nothing.
+  write_file(files, "llama31_8b/result_3.txt", failed.text());
+  EXPECT_FALSE(score().minutes);
+  EXPECT_FALSE(score().raw_minutes);
+}
+
+TEST(Score, RawAndScaledMinutesAreKeptApart) {
+  MemoryFileSystem files;
+  for (int i = 0; i < 10; ++i) {
+    SyntheticRun run;
+    run.seed = i;
+    // Within the limit, faster than the reference at 32: 178,859 samples.
+    run.samples_to_target = (14 + (i % 2)) * 12'288;
+    write_file(files, fmt::format("r/result_{}.txt", i), good_log(run).text());
+  }
+  const auto score = [&] {
+    return score_result(files, find_results(files, "r")[0], find_ruleset("5.1.0"), benchmarks());
+  };
+  const Score computed = score();
+  EXPECT_EQ(computed.scale_source, "recomputed");
+  EXPECT_NEAR(computed.scale, 178'858.6667 / *computed.samples_to_target, 1e-6);
+  EXPECT_DOUBLE_EQ(*computed.minutes, *computed.raw_minutes * computed.scale);
+  EXPECT_TRUE(computed.notes.empty());
+  write_file(files, "r/scaling.json", R"({"scaling_factor": 1.25})");
+  const Score reviewed = score();
+  EXPECT_EQ(reviewed.scale, 1.25);
+  EXPECT_EQ(reviewed.raw_minutes, computed.raw_minutes);
+  EXPECT_EQ(*reviewed.minutes, *reviewed.raw_minutes * 1.25);
+  EXPECT_EQ(reviewed.notes.size(), 1U);
+  write_file(files, "r/scaling.json", R"({"scaling_factor": "much"})");
+  EXPECT_THROW(score(), Error);
+}
+
+TEST(Score, RulesetFromThePath) {
+  EXPECT_EQ(guess_ruleset("training_results_v4.1/Azure/results", nullptr), "4.1.0");
+  EXPECT_EQ(guess_ruleset("/data/v3.0/x", nullptr), "3.0.0");
+  EXPECT_EQ(guess_ruleset("/data/v4.10/x", nullptr), "");
+  EXPECT_EQ(guess_ruleset("runs/gpt3", catalog::find_benchmark(benchmarks(), "gpt3")), "4.1.0");
+}
+
+}  // namespace
+}  // namespace tutti::mlperf
