@@ -75,6 +75,16 @@ std::string catalog_folder(FileSystem& files) {
        "that holds both");
 }
 
+std::string user_data_folder() {
+  if (const char* data = std::getenv("XDG_DATA_HOME"); data != nullptr && *data != '\0') {
+    return join_path(data, "tutti");
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+    return join_path(home, ".local/share/tutti");
+  }
+  fail(ErrorKind::not_found, "no folder for your data: set HOME or XDG_DATA_HOME");
+}
+
 std::string find_recipe(FileSystem& files, const std::string& recipe) {
   if (files.exists(recipe) && !files.is_directory(recipe)) return recipe;
   const bool is_name = recipe.find('/') == std::string::npos && !ends_with(recipe, kSuffix);

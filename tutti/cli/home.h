@@ -22,6 +22,10 @@ std::string models_folder(FileSystem& files);
 // not_found telling where it was looked for.
 std::string catalog_folder(FileSystem& files);
 
+// The user's own data: $XDG_DATA_HOME/tutti, else $HOME/.local/share/tutti. Throws not_found when
+// neither variable is set. The folder need not exist.
+std::string user_data_folder();
+
 // The file of a recipe given as a path or as a name ("demo" for recipes/demo.yaml of a home).
 // Throws not_found listing the known names.
 std::string find_recipe(FileSystem& files, const std::string& recipe);

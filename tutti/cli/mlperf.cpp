@@ -8,10 +8,9 @@
 #include "tutti/catalog/benchmarks.h"
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
-#include "tutti/cli/home.h"
+#include "tutti/cli/mlperf_common.h"
 #include "tutti/cli/progress_bar.h"
 #include "tutti/mlperf/compliance.h"
-#include "tutti/mlperf/score.h"
 
 namespace tutti::cli {
 namespace {
@@ -22,26 +21,9 @@ struct MlperfArguments {
   bool json = false;
 };
 
-std::vector<catalog::Benchmark> benchmarks() {
-  FileSystem& files = posix_file_system();
-  return catalog::load_benchmarks(files, catalog_folder(files));
-}
-
-// As asked, or from the path; `benchmark` narrows what is left open.
-const mlperf::Ruleset& ruleset_for(const std::string& asked, const std::string& path,
-                                   const catalog::Benchmark* benchmark) {
-  const std::string version = asked.empty() ? mlperf::guess_ruleset(path, benchmark) : asked;
-  if (version.empty()) {
-    fail(ErrorKind::usage,
-         "{}: which rules? No round (such as v4.1) is in the path; give --ruleset: {}", path,
-         join(mlperf::ruleset_versions(), ", "));
-  }
-  return mlperf::find_ruleset(version);
-}
-
 int run_check(const MlperfArguments& arguments) {
   FileSystem& files = posix_file_system();
-  const auto known = benchmarks();
+  const auto known = mlperf_benchmarks();
   mlperf::ComplianceCheck check;
   std::vector<std::string> rulesets;
   ProgressBar progress("check", "paths");
@@ -113,24 +95,7 @@ void print_scores(const std::vector<mlperf::Score>& scores) {
 }
 
 int run_score(const MlperfArguments& arguments) {
-  FileSystem& files = posix_file_system();
-  const auto known = benchmarks();
-  std::vector<mlperf::ResultFolder> folders;
-  for (const std::string& path : arguments.paths) {
-    const auto found = mlperf::find_results(files, path);
-    if (found.empty()) fail(ErrorKind::not_found, "no result_N.txt at or below '{}'", path);
-    folders.insert(folders.end(), found.begin(), found.end());
-  }
-  std::vector<mlperf::Score> scores;
-  ProgressBar progress("score", "results");
-  for (const mlperf::ResultFolder& folder : folders) {
-    throw_if_interrupted();
-    const auto* benchmark = catalog::find_benchmark(known, folder.benchmark);
-    const mlperf::Ruleset& ruleset = ruleset_for(arguments.ruleset, folder.path, benchmark);
-    scores.push_back(mlperf::score_result(files, folder, ruleset, known));
-    progress.update(static_cast<int64_t>(scores.size()), static_cast<int64_t>(folders.size()));
-  }
-  progress.finish();
+  const auto scores = mlperf_scores(arguments.paths, arguments.ruleset);
   const bool all = std::all_of(scores.begin(), scores.end(), [](const mlperf::Score& score) {
     return score.minutes.has_value();
   });
@@ -182,6 +147,8 @@ void add_mlperf(CLI::App& app, Action& action) {
   score->callback([score_arguments, &action] {
     action = [score_arguments] { return run_score(*score_arguments); };
   });
+
+  add_mlperf_claim(*group, action);
 }
 
 }  // namespace tutti::cli

@@ -1,0 +1,29 @@
+// What the mlperf commands share: the catalog's benchmarks, rulesets, scores of folders.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "tutti/catalog/benchmarks.h"
+#include "tutti/cli/commands.h"
+#include "tutti/mlperf/ruleset.h"
+#include "tutti/mlperf/score.h"
+
+namespace tutti::cli {
+
+std::vector<catalog::Benchmark> mlperf_benchmarks();
+
+// As asked, or from the path; `benchmark` narrows what is left open. Throws usage when that leaves
+// none.
+const mlperf::Ruleset& ruleset_for(const std::string& asked, const std::string& path,
+                                   const catalog::Benchmark* benchmark);
+
+// All results at or below the paths, with a progress bar. Throws not_found for a path without any.
+std::vector<mlperf::Score> mlperf_scores(const std::vector<std::string>& paths,
+                                         const std::string& ruleset);
+
+// The commands claim and import.
+void add_mlperf_claim(CLI::App& group, Action& action);
+
+}  // namespace tutti::cli

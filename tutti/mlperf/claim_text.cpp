@@ -1,0 +1,238 @@
+#include "tutti/mlperf/claim_text.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/catalog/yaml_list.h"
+
+namespace tutti::mlperf {
+namespace {
+
+// A number and what is written behind it without a blank: "9.87min", "$1.2M", "8x".
+struct Token {
+  std::string word;  // lower case, as written
+  bool dollar = false;
+  std::optional<double> number;
+  std::string unit;  // behind the number; "" when a blank follows
+};
+
+std::string lower(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return out;
+}
+
+Token token_of(std::string_view word) {
+  Token token;
+  token.word = lower(word);
+  std::string_view rest = token.word;
+  if (starts_with(rest, "$")) {
+    token.dollar = true;
+    rest.remove_prefix(1);
+  }
+  std::string digits;
+  size_t used = 0;
+  while (used < rest.size() && (std::isdigit(static_cast<unsigned char>(rest[used])) != 0 ||
+                                (rest[used] == '.' || rest[used] == ','))) {
+    if (rest[used] != ',') digits += rest[used];
+    ++used;
+  }
+  double number = 0;
+  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (!digits.empty() && status == std::errc() && end == digits.data() + digits.size()) {
+    token.number = number;
+    token.unit = std::string(rest.substr(used));
+  }
+  return token;
+}
+
+std::vector<Token> tokens_of(const std::string& text) {
+  std::vector<Token> tokens;
+  std::string word;
+  const auto flush = [&] {
+    while (!word.empty() && (word.back() == ',' || word.back() == '.' || word.back() == ';')) {
+      word.pop_back();
+    }
+    if (!word.empty()) tokens.push_back(token_of(word));
+    word.clear();
+  };
+  for (const char c : text) {
+    if (std::isspace(static_cast<unsigned char>(c)) != 0 || c == '(' || c == ')') flush();
+    else word += c;
+  }
+  flush();
+  return tokens;
+}
+
+// Minutes of one of a unit; 0 when it is none of time.
+double minutes_of(const std::string& unit) {
+  struct Unit {
+    const char* name;
+    double minutes;
+  };
+  constexpr std::array<Unit, 14> kUnits = {{{"min", 1},
+                                            {"mins", 1},
+                                            {"minute", 1},
+                                            {"minutes", 1},
+                                            {"m", 1},
+                                            {"s", 1.0 / 60},
+                                            {"sec", 1.0 / 60},
+                                            {"seconds", 1.0 / 60},
+                                            {"h", 60},
+                                            {"hour", 60},
+                                            {"hours", 60},
+                                            {"d", 1440},
+                                            {"day", 1440},
+                                            {"days", 1440}}};
+  for (const Unit& known : kUnits) {
+    if (unit == known.name) return known.minutes;
+  }
+  return 0;
+}
+
+double scale_of(const std::string& unit) {
+  if (unit == "k") return 1e3;
+  if (unit == "m" || unit == "million") return 1e6;
+  return 1;
+}
+
+const catalog::Chip* chip_word(const catalog::Catalog& catalog, const std::string& word) {
+  const auto exact = [&](const std::string& name) -> const catalog::Chip* {
+    const catalog::Chip* chip = find_chip(catalog, name);
+    if (chip == nullptr) return nullptr;
+    // A word that only holds a chip's name, such as "h100gpu9000", is none.
+    const std::string plain = catalog::plain_name(name);
+    if (plain == catalog::plain_name(chip->name)) return chip;
+    for (const std::string& alias : chip->entry.aliases) {
+      if (plain == catalog::plain_name(alias)) return chip;
+    }
+    return nullptr;
+  };
+  if (const catalog::Chip* chip = exact(word)) return chip;
+  return ends_with(word, "s") ? exact(word.substr(0, word.size() - 1)) : nullptr;
+}
+
+class Reader {
+ public:
+  Reader(const std::string& text, const ClaimBasis& basis, Claim& claim)
+      : text_(text), basis_(basis), claim_(claim), tokens_(tokens_of(text)) {}
+
+  void read() {
+    for (at_ = 0; at_ < tokens_.size(); ++at_) {
+      const Token& token = tokens_[at_];
+      if (read_model(token)) continue;
+      if (const auto* chip = chip_word(basis_.catalog, token.word)) {
+        set_chip(chip->name);
+      } else if (token.number) {
+        read_number(token);
+      }
+    }
+  }
+
+ private:
+  const Token* next() const { return at_ + 1 < tokens_.size() ? &tokens_[at_ + 1] : nullptr; }
+
+  [[noreturn]] void twice(const char* what) const {
+    fail(ErrorKind::usage, "claim '{}' gives {} twice; write one claim at a time", text_, what);
+  }
+
+  bool read_model(const Token& token) {
+    const auto* benchmark = catalog::find_benchmark(basis_.benchmarks, token.word);
+    if (benchmark == nullptr) return false;
+    // "70B LoRA" and "GPT-3 175B" name one model twice.
+    if (!claim_.benchmark.empty() && claim_.benchmark != benchmark->name) twice("the model");
+    claim_.benchmark = benchmark->name;
+    return true;
+  }
+
+  void set_chip(const std::string& name) {
+    if (!claim_.chip.empty() && claim_.chip != name) twice("the chip");
+    claim_.chip = name;
+  }
+
+  void set_accelerators(double count) {
+    if (count != std::floor(count) || count < 1 || count > 1e9) {
+      fail(ErrorKind::usage, "claim '{}': {} is no number of accelerators", text_, count);
+    }
+    if (claim_.accelerators != 0) twice("the number of accelerators");
+    claim_.accelerators = std::llround(count);
+  }
+
+  static void set(std::optional<double>& to, double value) { to = value; }
+
+  void read_number(const Token& token) {
+    const double number = *token.number;
+    std::string unit = token.unit;
+    const Token* after = next();
+    const std::string following = after == nullptr ? "" : after->word;
+    if (token.dollar || following == "usd" || following == "dollars" || unit == "usd") {
+      if (claim_.cost_usd) twice("the cost");
+      set(claim_.cost_usd, number * scale_of(unit.empty() ? following : unit));
+      return;
+    }
+    if (unit == "x" || unit == "\xc3\x97") {
+      const bool counts = after != nullptr && chip_word(basis_.catalog, after->word) != nullptr;
+      if (counts) set_accelerators(number);
+      else set_speedup(number);
+      return;
+    }
+    // "8xH100"
+    if (starts_with(unit, "x") && chip_word(basis_.catalog, unit.substr(1)) != nullptr) {
+      set_accelerators(number);
+      set_chip(chip_word(basis_.catalog, unit.substr(1))->name);
+      return;
+    }
+    if (unit == "%" && (following == "faster" || following == "speedup")) {
+      set_speedup(1 + number / 100);
+      return;
+    }
+    read_time_or_count(number, unit.empty() ? following : unit, !unit.empty());
+  }
+
+  void set_speedup(double factor) {
+    if (claim_.speedup) twice("the speed-up");
+    set(claim_.speedup, factor);
+  }
+
+  void read_time_or_count(double number, const std::string& unit, bool attached) {
+    if (const double minutes = minutes_of(unit); minutes > 0) {
+      if (claim_.minutes) twice("the time");
+      set(claim_.minutes, number * minutes);
+      return;
+    }
+    if (unit == "nodes" || unit == "node") {
+      fail(ErrorKind::usage, "claim '{}': {} nodes have how many accelerators? Give their number",
+           text_, number);
+    }
+    // "1024 H100", "1,024 NVIDIA H100 GPUs", "1024 accelerators"
+    if (attached) return;
+    for (size_t i = at_ + 1; i < tokens_.size() && i <= at_ + 2; ++i) {
+      const std::string& word = tokens_[i].word;
+      if (chip_word(basis_.catalog, word) != nullptr || word == "accelerators" || word == "gpus" ||
+          word == "gpu" || word == "chips" || word == "tpus") {
+        set_accelerators(number);
+        return;
+      }
+      if (tokens_[i].number) return;
+    }
+  }
+
+  const std::string& text_;
+  const ClaimBasis& basis_;
+  Claim& claim_;
+  std::vector<Token> tokens_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+void read_claim(const std::string& text, const ClaimBasis& basis, Claim& claim) {
+  Reader(text, basis, claim).read();
+}
+
+}  // namespace tutti::mlperf
