@@ -139,11 +139,12 @@ std::string format_published(const std::vector<PublishedResult>& results) {
       "round,benchmark,submitter,system,accelerator,num_accelerators,global_batch,precision,"
       "minutes,raw_minutes,samples_to_target,source\n";
   for (const PublishedResult& r : results) {
-    csv += fmt::format(
-        "{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(r.round), csv_field(r.benchmark),
-        csv_field(r.submitter), csv_field(r.system), csv_field(r.accelerator), r.accelerators,
-        r.global_batch_samples > 0 ? fmt::format("{}", r.global_batch_samples) : "",
-        csv_field(r.precision), r.minutes, r.raw_minutes, r.samples_to_target, csv_field(r.source));
+    csv += fmt::format("{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.8g},{}\n", csv_field(r.round),
+                       csv_field(r.benchmark), csv_field(r.submitter), csv_field(r.system),
+                       csv_field(r.accelerator), r.accelerators,
+                       r.global_batch_samples > 0 ? fmt::format("{}", r.global_batch_samples) : "",
+                       csv_field(r.precision), r.minutes, r.raw_minutes, r.samples_to_target,
+                       csv_field(r.source));
   }
   return csv;
 }

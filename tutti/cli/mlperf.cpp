@@ -148,6 +148,7 @@ void add_mlperf(CLI::App& app, Action& action) {
     action = [score_arguments] { return run_score(*score_arguments); };
   });
 
+  add_mlperf_compare(*group, action);
   add_mlperf_claim(*group, action);
 }
 

@@ -23,7 +23,7 @@ const mlperf::Ruleset& ruleset_for(const std::string& asked, const std::string& 
 std::vector<mlperf::Score> mlperf_scores(const std::vector<std::string>& paths,
                                          const std::string& ruleset);
 
-// The commands claim and import.
-void add_mlperf_claim(CLI::App& group, Action& action);
+void add_mlperf_claim(CLI::App& group, Action& action);  // claim and import
+void add_mlperf_compare(CLI::App& group, Action& action);
 
 }  // namespace tutti::cli

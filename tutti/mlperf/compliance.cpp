@@ -33,10 +33,13 @@ void check_count(const ResultFolder& folder, const Score& score, Findings& findi
                                score.benchmark.empty() ? folder.benchmark : score.benchmark,
                                required, required - 1));
   }
-  for (int64_t i = 0; i < runs; ++i) {
-    if (result_number(folder.logs[static_cast<size_t>(i)]) == i) continue;
-    findings.warning(0, "layout.numbering", fmt::format("no result_{}.txt among {} files", i, runs),
-                     "number the files from 0 without gaps");
+  // Published results start at 0 or at 1.
+  for (size_t i = 1; i < folder.logs.size(); ++i) {
+    const int expected = result_number(folder.logs[i - 1]) + 1;
+    if (result_number(folder.logs[i]) == expected) continue;
+    findings.warning(0, "layout.numbering",
+                     fmt::format("no result_{}.txt among {} files", expected, runs),
+                     "number the files without gaps");
     break;
   }
 }

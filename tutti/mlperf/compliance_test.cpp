@@ -139,6 +139,10 @@ TEST(Compliance, NamesOfFilesAndFolders) {
   EXPECT_EQ(rules_of(check(files, "a")), Rules{"layout.stranger"});
   files.rename("a/llama31_8b/result_9.txt", "a/llama31_8b/result_12.txt");
   EXPECT_EQ(rules_of(check(files, "a")), (Rules{"layout.stranger", "layout.numbering"}));
+  files.remove_file("a/llama31_8b/notes.md");
+  files.rename("a/llama31_8b/result_12.txt", "a/llama31_8b/result_9.txt");
+  files.rename("a/llama31_8b/result_0.txt", "a/llama31_8b/result_10.txt");
+  EXPECT_EQ(rules_of(check(files, "a")), Rules{});
   write_result(files, "b/llama2_70b_lora", "llama31_8b");
   const Rules wrong = rules_of(check(files, "b"));
   EXPECT_NE(std::find(wrong.begin(), wrong.end(), "layout.benchmark"), wrong.end());
@@ -228,6 +232,7 @@ TEST(Score, RulesetFromThePath) {
   EXPECT_EQ(guess_ruleset("training_results_v4.1/Azure/results", nullptr), "4.1.0");
   EXPECT_EQ(guess_ruleset("/data/v3.0/x", nullptr), "3.0.0");
   EXPECT_EQ(guess_ruleset("/data/v4.10/x", nullptr), "");
+  EXPECT_EQ(guess_ruleset("/data/v5.1/box_v5.0/x", nullptr), "5.1.0");
   EXPECT_EQ(guess_ruleset("runs/gpt3", catalog::find_benchmark(benchmarks(), "gpt3")), "4.1.0");
 }
 

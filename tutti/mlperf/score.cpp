@@ -100,8 +100,14 @@ void score_scale(FileSystem& files, const ResultFolder& folder, const catalog::B
   }
   score.scale_source = "none";
   if (score.reference.pass && score.reference.scale > 1) {
-    score.scale = score.reference.scale;
-    score.scale_source = "recomputed";
+    if (score.ruleset < "4") {
+      score.notes.push_back(fmt::format(
+          "faster than the reference by {:.4f}: results of rounds 3.0 and 3.1 were not scaled",
+          score.reference.scale));
+    } else {
+      score.scale = score.reference.scale;
+      score.scale_source = "recomputed";
+    }
   }
   if (folder.scaling_file.empty()) return;
   const Json json = parse_json(read_file(files, folder.scaling_file), folder.scaling_file);
@@ -200,17 +206,21 @@ Json to_json(const Score& score) {
 
 std::string guess_ruleset(const std::string& path, const catalog::Benchmark* benchmark) {
   const auto versions = ruleset_versions();
+  std::string found;
+  size_t first = std::string::npos;
   for (const std::string& version : versions) {
     // "v4.1" between characters that are part of no longer number.
     const std::string round = "v" + version.substr(0, 3);
-    for (size_t at = path.find(round); at != std::string::npos; at = path.find(round, at + 1)) {
+    for (size_t at = path.find(round); at < first; at = path.find(round, at + 1)) {
       const char before = at == 0 ? '/' : path[at - 1];
       const char after = at + round.size() < path.size() ? path[at + round.size()] : '/';
       if ((before == '/' || before == '_' || before == '-') && (after == '/' || after == '_')) {
-        return version;
+        found = version;
+        first = at;
       }
     }
   }
+  if (!found.empty()) return found;
   for (auto version = versions.rbegin(); benchmark != nullptr && version != versions.rend();
        ++version) {
     if (find_rules(find_ruleset(*version), benchmark->name, "closed") != nullptr) return *version;

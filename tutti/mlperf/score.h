@@ -58,7 +58,7 @@ Score score_result(FileSystem& files, const ResultFolder& folder, const Ruleset&
 
 Json to_json(const Score& score);
 
-// The ruleset of a path with a round in it, such as ".../v4.1/..." or "training_results_v4.1";
+// The ruleset of the first round in a path, such as ".../v4.1/..." or "training_results_v4.1";
 // else the newest one that has the benchmark, "" when none does.
 std::string guess_ruleset(const std::string& path, const catalog::Benchmark* benchmark);
 

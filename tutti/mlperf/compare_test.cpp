@@ -1,0 +1,162 @@
+#include "tutti/mlperf/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tutti/base/error.h"
+#include "tutti/mlperf/test_support.h"
+
+namespace tutti::mlperf {
+namespace {
+
+const std::vector<catalog::Benchmark>& benchmarks() {
+  static const auto all =
+      catalog::load_benchmarks(posix_file_system(), TUTTI_SOURCE_DIR "/catalog");
+  return all;
+}
+
+struct Machine {
+  double seconds_per_sample = 0.01;
+  double eval_seconds = 5;
+  int intervals = 15;
+  int64_t nodes = 1;
+  int64_t seed = 0;
+};
+
+Score score_of(MemoryFileSystem& files, const std::string& folder, const Machine& machine) {
+  for (int i = 0; i < 10; ++i) {
+    SyntheticRun run;
+    run.seed = machine.seed + i;
+    run.seconds_per_sample = machine.seconds_per_sample;
+    run.eval_seconds = machine.eval_seconds;
+    run.samples_to_target = (machine.intervals + i % 2) * 12'288;
+    write_file(files, fmt::format("{}/llama31_8b/result_{}.txt", folder, i), good_log(run).text());
+  }
+  write_file(files, folder + "/system.json",
+             fmt::format(R"({{"submitter": "{}", "number_of_nodes": {}, "accelerators_per_node": 8,
+                              "accelerator_model_name": "X1"}})",
+                         folder, machine.nodes));
+  return score_result(files, find_results(files, folder)[0], find_ruleset("5.1.0"), benchmarks());
+}
+
+Comparison compare(const Machine& a, const Machine& b) {
+  MemoryFileSystem files;
+  return compare_results(score_of(files, "a", a), score_of(files, "b", b),
+                         *catalog::find_benchmark(benchmarks(), "llama31_8b"));
+}
+
+void expect_exact(const Comparison& c) {
+  EXPECT_NEAR(c.factors.product(), c.ratio, 1e-12 * c.ratio);
+  EXPECT_DOUBLE_EQ(c.ratio, c.a.minutes / c.b.minutes);
+}
+
+TEST(Timeline, PartsOfARun) {
+  const SyntheticLog log = good_log({.samples_to_target = 3 * 12'288});
+  RunReader reader;
+  read_log_text(log.text(), {[&](const Record& record) {
+                               reader.record(record);
+                               return true;
+                             },
+                             {}});
+  const Timeline line = timeline_of(reader.take(), 1);
+  EXPECT_EQ(line.evaluations, 3);
+  EXPECT_EQ(line.samples, 3 * 12'288);
+  EXPECT_NEAR(line.steady_samples_per_second, 100, 0.01);
+  EXPECT_NEAR(line.evaluation_seconds, 15, 0.01);
+  EXPECT_NEAR(line.startup_seconds, 0, 0.05);
+  EXPECT_DOUBLE_EQ(line.training_seconds + line.evaluation_seconds + line.startup_seconds,
+                   line.total_seconds);
+  ASSERT_EQ(line.stretches.size(), 6U);
+  EXPECT_TRUE(line.stretches[1].evaluation);
+}
+
+TEST(Compare, OneCauseIsOneFactor) {
+  const Machine base{.eval_seconds = 0};
+  const Comparison faster = compare(base, {.seconds_per_sample = 0.005, .eval_seconds = 0});
+  expect_exact(faster);
+  EXPECT_NEAR(faster.factors.throughput, faster.ratio, 2e-3);
+  EXPECT_NEAR(faster.ratio, 2, 2e-3);
+  EXPECT_NEAR(faster.factors.samples_to_target, 1, 1e-9);
+
+  // Twice the accelerators, each as fast.
+  const Comparison more =
+      compare(base, {.seconds_per_sample = 0.005, .eval_seconds = 0, .nodes = 2});
+  expect_exact(more);
+  EXPECT_NEAR(more.factors.accelerators, 2, 2e-3);
+  EXPECT_NEAR(more.factors.throughput, 1, 1e-3);
+
+  const Comparison longer =
+      compare({.eval_seconds = 0, .intervals = 18}, {.eval_seconds = 0, .intervals = 15});
+  expect_exact(longer);
+  EXPECT_NEAR(longer.factors.samples_to_target, 18.5 / 15.5, 1e-3);
+  EXPECT_NEAR(longer.factors.throughput, 1, 1e-3);
+  EXPECT_LT(longer.samples_order.chance, 1e-3);
+}
+
+TEST(Compare, MixedCausesAreExactAndSymmetric) {
+  const Machine a{.seconds_per_sample = 0.01, .eval_seconds = 20, .intervals = 16, .nodes = 3};
+  const Machine b{.seconds_per_sample = 0.012, .eval_seconds = 3, .intervals = 15, .nodes = 1};
+  const Comparison ab = compare(a, b);
+  const Comparison ba = compare(b, a);
+  expect_exact(ab);
+  expect_exact(ba);
+  EXPECT_NEAR(ab.factors.throughput * ba.factors.throughput, 1, 1e-12);
+  EXPECT_NEAR(ab.factors.evaluation * ba.factors.evaluation, 1, 1e-12);
+  EXPECT_GT(ab.factors.throughput, 1);  // per accelerator
+  EXPECT_LT(ab.factors.accelerators, 1);
+  EXPECT_GT(ab.factors.evaluation, 1);
+}
+
+TEST(Compare, EqualResultsAndOtherBenchmarks) {
+  const Comparison same = compare({.seed = 0}, {.seed = 50});
+  expect_exact(same);
+  EXPECT_DOUBLE_EQ(same.ratio, 1);
+  EXPECT_DOUBLE_EQ(same.minutes_order.chance, 1);
+  EXPECT_NE(same.verdict.find("the same time"), std::string::npos);
+  ASSERT_EQ(same.settings.size(), 0U);
+  MemoryFileSystem files;
+  const Score score = score_of(files, "a", {});
+  Score other = score;
+  other.benchmark = "gpt3";
+  EXPECT_THROW(compare_results(score, other, benchmarks()[0]), Error);
+  other = score;
+  other.minutes.reset();
+  EXPECT_THROW(compare_results(score, other, benchmarks()[0]), Error);
+}
+
+// v4.1, Llama 2 70B LoRA: 512 H100 of Oracle against 512 H200 of Azure, 28% apart. The accelerators
+// train at the same rate; samples to target and evaluations make the difference.
+TEST(Compare, PublishedH100AgainstH200) {
+  const std::string shared = TUTTI_SOURCE_DIR "/../shared/mlperf/v4.1";
+  FileSystem& files = posix_file_system();
+  if (!files.is_directory(shared)) GTEST_SKIP() << "skipped: no shared data";
+  const auto score = [&](const char* path) {
+    return score_result(files, find_results(files, join_path(shared, path))[0],
+                        find_ruleset("4.1.0"), benchmarks());
+  };
+  const Comparison c =
+      compare_results(score("Oracle/512xBM.GPU.H100.8"), score("Azure/ND_H200_v5_n64_nemo"),
+                      *catalog::find_benchmark(benchmarks(), "llama2_70b_lora"));
+  expect_exact(c);
+  EXPECT_NEAR(c.ratio, 2.065 / 1.609, 1e-3);
+  EXPECT_NEAR(c.a.samples_per_second, 114.6, 1);
+  EXPECT_NEAR(c.b.samples_per_second, 112.3, 1);
+  EXPECT_NEAR(c.a.evaluations, 19.3, 0.8);
+  EXPECT_NEAR(c.b.evaluations, 9.3, 0.5);
+  EXPECT_NEAR(c.a.samples, 8976, 100);
+  EXPECT_NEAR(c.b.samples, 7440, 100);
+  EXPECT_EQ(c.factors.accelerators, 1);
+  EXPECT_EQ(c.factors.scaling, 1);
+  EXPECT_LT(std::abs(std::log(c.factors.throughput)), 0.03);
+  EXPECT_GT(std::log(c.factors.samples_to_target) + std::log(c.factors.evaluation),
+            0.9 * std::log(c.ratio));
+  EXPECT_NE(c.verdict.find("not the cause"), std::string::npos) << c.verdict;
+  EXPECT_LT(c.samples_order.chance, 0.05);
+  bool rate = false;
+  for (const SettingDifference& s : c.settings) rate = rate || s.key == "opt_base_learning_rate";
+  EXPECT_TRUE(rate);
+}
+
+}  // namespace
+}  // namespace tutti::mlperf
