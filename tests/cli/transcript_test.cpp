@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -145,7 +146,9 @@ class Transcript : public testing::TestWithParam<std::string> {};
 TEST_P(Transcript, HoldsToTheLetter) {
   const std::string path = std::getenv("PATH") == nullptr ? "" : std::getenv("PATH");
   ::setenv("PATH", (fs::path(TUTTI_BINARY).parent_path().string() + ":" + path).c_str(), 1);
-  const fs::path folder = fs::path(testing::TempDir()) / ("tutti_transcript_" + GetParam());
+  // The process in the name: several of these tests may run on one machine.
+  const fs::path folder = fs::path(testing::TempDir()) /
+                          ("tutti_transcript_" + GetParam() + "_" + std::to_string(::getpid()));
   fs::remove_all(folder);
   fs::create_directories(folder);
   const fs::path file = fs::path(kTranscripts) / (GetParam() + ".txt");
