@@ -20,5 +20,6 @@ void add_checkpoint_export(CLI::App& checkpoint, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_mlperf(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
 
 }  // namespace tutti::cli

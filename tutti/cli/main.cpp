@@ -120,6 +120,7 @@ int main_with(int argc, char** argv) {
   add_report(app, action);
   add_bench(app, action);
   add_mlperf(app, action);
+  add_plan(app, action);
 
   bool json = false;
   for (int i = 1; i < argc; ++i) json = json || std::string(argv[i]) == "--json";

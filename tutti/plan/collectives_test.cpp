@@ -1,0 +1,86 @@
+#include "tutti/plan/collectives.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace tutti::plan {
+namespace {
+
+// Eight chips joined at 100 bytes/s and 1 s per hop; nodes at 10 bytes/s and 5 s.
+catalog::System two_tiers(const std::string& near = "", const std::string& far = "") {
+  catalog::System system;
+  system.tiers = {{"link", 8, 100, 1, 1, near}, {"network", 0, 10, 5, 1, far}};
+  system.chips_per_node = 8;
+  return system;
+}
+
+TEST(Collectives, RingInsideANode) {
+  const catalog::System system = two_tiers();
+  const Network network = {&system, 1, 1};
+  // 2 (n-1) hops and 2 (n-1)/n of the bytes.
+  EXPECT_DOUBLE_EQ(ring_all_reduce_seconds(network, {4, 1}, 400), 6 * 1 + 2 * 300 / 100.0);
+  EXPECT_DOUBLE_EQ(gather_seconds(network, {4, 1}, 400), 3 * 1 + 300 / 100.0);
+  EXPECT_EQ(ring_all_reduce_seconds(network, {1, 1}, 400), 0);
+}
+
+TEST(Collectives, RingOverNodesSharesTheirWires) {
+  const catalog::System system = two_tiers();
+  const Network network = {&system, 1, 1};
+  // 16 ranks on 2 nodes: a node's 8 network links carry the ring together.
+  const double wire = 2 * 15.0 / 16 * 1600;
+  EXPECT_DOUBLE_EQ(ring_all_reduce_seconds(network, {16, 1}, 1600),
+                   2 * 7 * 1 + 2 * 1 * 5 + std::max(wire / 100, wire / (10 * 8)));
+  // Members 8 apart have one each.
+  EXPECT_DOUBLE_EQ(ring_all_reduce_seconds(network, {4, 8}, 400), 2 * 3 * 5 + 2 * 300 / 10.0);
+}
+
+TEST(Collectives, TreeHopsGrowWithTheLogarithmOfNodes) {
+  const catalog::System system = two_tiers();
+  const Network network = {&system, 1, 1};
+  const double bytes = 0;
+  EXPECT_DOUBLE_EQ(tree_all_reduce_seconds(network, {8 * 16, 1}, bytes),
+                   2 * (7 * 1 + std::log2(16.0) * 5));
+}
+
+TEST(Collectives, SwitchesSumWhereTheTierSaysSo) {
+  const catalog::System plain = two_tiers();
+  EXPECT_TRUE(std::isinf(switch_all_reduce_seconds({&plain, 1, 1}, {8, 1}, 800)));
+  const catalog::System nvls = two_tiers("nvls", "sharp");
+  const Network network = {&nvls, 1, 1};
+  EXPECT_DOUBLE_EQ(switch_all_reduce_seconds(network, {8, 1}, 800), 25e-6 + 9.0 / 8 * 800 / 100);
+  EXPECT_DOUBLE_EQ(switch_all_reduce_seconds(network, {16, 1}, 800),
+                   25e-6 + 9.0 / 8 * 800 / 100 + 10 + 3.0 / 2 * 100 / 10);
+}
+
+TEST(Collectives, HierarchicalReducesNearThenFar) {
+  const catalog::System system = two_tiers();
+  const Network network = {&system, 1, 1};
+  EXPECT_DOUBLE_EQ(hierarchical_all_reduce_seconds(network, {16, 1}, 1600),
+                   2 * (7 * 1 + 7.0 / 8 * 1600 / 100) + 2 * (5 + 0.5 * 200 / 10));
+  EXPECT_LE(all_reduce_seconds(network, {16, 1}, 1600),
+            hierarchical_all_reduce_seconds(network, {16, 1}, 1600));
+}
+
+TEST(Collectives, AllToAllPaysTheFarPartOnTheNetwork) {
+  const catalog::System system = two_tiers();
+  const Network network = {&system, 1, 1};
+  EXPECT_DOUBLE_EQ(all_to_all_seconds(network, {8, 1}, 800), 1 + 700 / 100.0);
+  // Of 16 ranks 8 are on the other node.
+  EXPECT_DOUBLE_EQ(all_to_all_seconds(network, {16, 1}, 1600), 5 + 800 / 10.0);
+}
+
+TEST(Collectives, SendUsesTheTierThatJoinsTheTwo) {
+  const catalog::System system = two_tiers();
+  EXPECT_DOUBLE_EQ(send_seconds({&system, 1, 0.5}, 1, 100), 1 + 1);
+  EXPECT_DOUBLE_EQ(send_seconds({&system, 1, 0.5}, 8, 100), 5 + 20);
+}
+
+TEST(Collectives, OversubscriptionDividesATier) {
+  catalog::System system = two_tiers();
+  system.tiers[1].oversubscription = 7;
+  EXPECT_DOUBLE_EQ(send_seconds({&system, 1, 1}, 8, 10), 5 + 7);
+}
+
+}  // namespace
+}  // namespace tutti::plan

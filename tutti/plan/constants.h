@@ -1,0 +1,78 @@
+// What a data sheet does not say: how much of each peak a chip reaches under one generation of
+// software. A set is fitted on published or own measurements (fit.h), or assumed; predictions say
+// which. Sets are files of kind `constants` in catalog/constants/, named CHIP-GENERATION/SOFTWARE.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "tutti/catalog/entry.h"
+
+namespace tutti::plan {
+
+enum class Constant : size_t {
+  gemm_ratio,        // of the 16-bit (or 32-bit) peak that a large product reaches
+  gemm_fp8_ratio,    // of the 8-bit peak
+  gemm_side_count,   // rows and columns: time grows by count (1/m + 1/n)
+  gemm_depth_count,  // inner dimension: time grows by count / k
+  attention_ratio,   // of the 16-bit peak, fused attention, forward
+  attention_backward_ratio,
+  batched_ratio,        // of the 16-bit peak, small batched products
+  memory_ratio,         // of the memory bandwidth
+  launch_microseconds,  // per operation, on the device's time line
+  link_ratio,           // of the scale-up link's bandwidth, collectives
+  network_ratio,        // of the network's bandwidth, collectives
+  tp_overlap_ratio,     // of tensor-parallel communication, hidden behind products
+  dp_overlap_ratio,     // of the backward (forward) pass usable to hide gradient (weight) traffic
+  pp_overlap_ratio,     // of a pipeline transfer, hidden
+  cp_overlap_ratio,     // of context-parallel communication, hidden behind attention
+  ep_overlap_ratio,     // of expert-parallel communication, hidden behind experts
+  expert_imbalance_ratio,  // load of the fullest rank over the mean
+  straggler_ratio,         // slowdown of a step at 1,024 ranks against 1, growing with log2
+  step_overhead_seconds,   // host work of a step that nothing hides
+  memory_reserve_ratio,    // what the allocator holds over what is allocated
+};
+inline constexpr size_t kConstants = 20;
+
+struct ConstantInfo {
+  const char* name = "";
+  double assumed = 0;
+  double least = 0;
+  double most = 0;
+};
+const std::array<ConstantInfo, kConstants>& constant_table();
+
+enum class Origin { assumed, fitted, measured };
+const char* origin_name(Origin origin);
+
+struct Constants {
+  std::string name = "assumed";
+  std::string chip_generation;
+  std::string software;
+  std::array<double, kConstants> value{};
+  std::array<Origin, kConstants> origin{};
+  double error = 0;  // mean absolute error of step time on rows held out; 0: unknown
+
+  double operator[](Constant constant) const { return value[static_cast<size_t>(constant)]; }
+  double& operator[](Constant constant) { return value[static_cast<size_t>(constant)]; }
+};
+
+Constants assumed_constants();
+
+// Of an entry of kind constants: quantities by the names above; what is absent is assumed. Throws
+// usage for unknown names and values outside the table's range.
+Constants constants_from(const catalog::Entry& entry);
+// The file that constants_from reads back.
+std::string to_yaml(const Constants& constants, const std::string& source, const std::string& date);
+
+// All sets of `folders`, later ones replacing earlier ones of the same name.
+std::vector<Constants> load_constants(FileSystem& files, const std::vector<std::string>& folders);
+
+// The set for a chip generation and software: exact, else any software of the generation with the
+// least error, else assumed.
+const Constants* find_constants(const std::vector<Constants>& sets,
+                                const std::string& chip_generation, const std::string& software);
+
+}  // namespace tutti::plan

@@ -1,0 +1,202 @@
+#include "tutti/plan/cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "tutti/base/check.h"
+
+namespace tutti::plan {
+namespace {
+
+using spec::Axis;
+using spec::LayerOps;
+using spec::Op;
+
+double real(int64_t value) { return static_cast<double>(value); }
+
+// Ranks of an axis and how far apart they are: tp varies fastest, then cp, dp, pp.
+Group group_of(const spec::Mesh& mesh, Axis axis, int64_t ranks) {
+  switch (axis) {
+    case Axis::tp: return {ranks, 1};
+    case Axis::cp: return {ranks, mesh.tp};
+    case Axis::ep: return {ranks, mesh.tp};  // taken from dp * cp, nearest first
+    case Axis::dp:  // gradients and weights go over dp * cp; of experts over dp * cp / ep
+      if (ranks == mesh.world()) return {ranks, 1};
+      return {ranks, ranks == spec::replicas(mesh) ? mesh.tp : mesh.tp * mesh.ep};
+    case Axis::pp: return {ranks, mesh.tp * mesh.cp * mesh.dp};
+  }
+  return {ranks, 1};
+}
+
+struct Prices {
+  const catalog::System& system;
+  const Constants& constants;
+  const spec::Mesh& mesh;
+  Network network;
+  bool eight_bit;
+};
+
+double collective_seconds(const Op& op, const Prices& at) {
+  const int64_t ranks = op.dims[1] > 0 ? op.dims[1] : at.mesh.size(op.axis);
+  const Group group = group_of(at.mesh, op.axis, ranks);
+  const std::string_view name = op.name;
+  if (name == "all_reduce") return all_reduce_seconds(at.network, group, op.bytes);
+  if (name == "all_to_all") {
+    return all_to_all_seconds(at.network, group, op.bytes) *
+           at.constants[Constant::expert_imbalance_ratio];
+  }
+  if (name == "send" || name == "receive") {
+    return send_seconds(at.network, group.stride, op.bytes);
+  }
+  return gather_seconds(at.network, group, op.bytes);
+}
+
+struct PassTimes {
+  Seconds seconds;
+  double collective[5] = {};  // alone, by axis
+};
+
+PassTimes price_pass(const std::vector<Op>& ops, const Prices& at, bool head) {
+  PassTimes out;
+  double attention = 0;
+  double expert = 0;
+  for (const Op& op : ops) {
+    if (op.collective) {
+      out.collective[static_cast<size_t>(op.axis)] += collective_seconds(op, at);
+      continue;
+    }
+    const double seconds = operation_seconds(op, at.system, at.constants, at.eight_bit && !head);
+    const std::string_view name = op.name;
+    if (op.flops > 0 && name != "squared_norm") {
+      out.seconds.products += seconds;
+      if (name.substr(0, 9) == "attention") attention += seconds;
+      if (name.substr(0, 7) == "grouped") expert += seconds;
+    } else {
+      out.seconds.memory += seconds;
+    }
+  }
+  const auto exposed = [&](Axis axis, Constant overlap, double window) {
+    const double alone = out.collective[static_cast<size_t>(axis)];
+    return alone - std::min(alone, window) * at.constants[overlap];
+  };
+  out.seconds.tp = exposed(Axis::tp, Constant::tp_overlap_ratio, out.seconds.products);
+  out.seconds.cp = exposed(Axis::cp, Constant::cp_overlap_ratio, attention);
+  out.seconds.ep = exposed(Axis::ep, Constant::ep_overlap_ratio, expert);
+  return out;
+}
+
+double sum_collectives(const std::vector<Op>& ops, const Prices& at) {
+  double seconds = 0;
+  for (const Op& op : ops) seconds += collective_seconds(op, at);
+  return seconds;
+}
+
+}  // namespace
+
+Seconds& Seconds::operator+=(const Seconds& other) {
+  products += other.products;
+  memory += other.memory;
+  tp += other.tp;
+  cp += other.cp;
+  ep += other.ep;
+  return *this;
+}
+
+Seconds operator*(double factor, const Seconds& seconds) {
+  return {factor * seconds.products, factor * seconds.memory, factor * seconds.tp,
+          factor * seconds.cp, factor * seconds.ep};
+}
+
+double operation_seconds(const Op& op, const catalog::System& system, const Constants& constants,
+                         bool eight_bit) {
+  const catalog::Chip& chip = system.chip;
+  const double bandwidth = chip.memory_bytes_per_second * constants[Constant::memory_ratio];
+  const double launch = constants[Constant::launch_microseconds] * 1e-6;
+  const double traffic = op.bytes / bandwidth;
+  const std::string_view name = op.name;
+  const double side = constants[Constant::gemm_side_count];
+  const double depth = constants[Constant::gemm_depth_count];
+  const auto product = [&](double m, double n, double k) {
+    const bool low = eight_bit && chip.fp8_flops > 0;
+    const double peak = low ? chip.fp8_flops * constants[Constant::gemm_fp8_ratio]
+                            : chip.bf16_flops * constants[Constant::gemm_ratio];
+    return op.flops / peak * (1 + side * (1 / m + 1 / n) + depth / k);
+  };
+  if (name == "gemm") {
+    return std::max(product(real(op.dims[0]), real(op.dims[1]), real(op.dims[2])), traffic) +
+           launch;
+  }
+  if (name == "grouped_gemm" || name == "grouped_gemm_weight") {
+    const double groups = std::max<double>(1, real(op.dims[0]));
+    const double rows = std::max<double>(1, real(op.dims[1]) / groups);
+    return std::max(product(rows, real(op.dims[2]), real(op.dims[3])), traffic) *
+               constants[Constant::expert_imbalance_ratio] +
+           launch;
+  }
+  if (name == "batched_gemm") {
+    return std::max(op.flops / (chip.bf16_flops * constants[Constant::batched_ratio]), traffic) +
+           launch;
+  }
+  if (name == "attention_forward" || name == "attention_backward") {
+    const Constant ratio = name == "attention_forward" ? Constant::attention_ratio
+                                                       : Constant::attention_backward_ratio;
+    return std::max(op.flops / (chip.bf16_flops * constants[ratio]), traffic) + launch;
+  }
+  return traffic + launch;
+}
+
+Pricing price_program(const spec::Program& program, const spec::Recipe& recipe,
+                      const catalog::System& system, const Constants& constants) {
+  const spec::Mesh& mesh = recipe.parallel;
+  const Prices at = {system,
+                     constants,
+                     mesh,
+                     {&system, constants[Constant::link_ratio], constants[Constant::network_ratio]},
+                     recipe.precision == spec::Precision::fp8};
+  std::vector<StageSeconds> kinds;
+  kinds.reserve(program.kinds.size());
+  for (const LayerOps& kind : program.kinds) {
+    const bool head = kind.kind == "head" || kind.kind == "embedding";
+    kinds.push_back({price_pass(kind.forward, at, head).seconds,
+                     price_pass(kind.recompute, at, head).seconds,
+                     price_pass(kind.backward_input, at, head).seconds,
+                     price_pass(kind.backward_weight, at, head).seconds, 0});
+  }
+  Pricing pricing;
+  pricing.ranks.resize(static_cast<size_t>(mesh.pp));
+  for (size_t g = 0; g < program.stages.size(); ++g) {
+    const spec::StageProgram& stage = program.stages[g];
+    StageSeconds seconds;
+    for (const spec::LayerRun& run : stage.runs) {
+      const StageSeconds& kind = kinds[run.kind];
+      const double times = real(run.repeats);
+      seconds.forward += times * kind.forward;
+      seconds.recompute += times * kind.recompute;
+      seconds.backward_input += times * kind.backward_input;
+      seconds.backward_weight += times * kind.backward_weight;
+    }
+    seconds.transfer = sum_collectives(stage.transfer, at);
+    RankSeconds& rank = pricing.ranks[g % static_cast<size_t>(mesh.pp)];
+    rank.chunk_gather.push_back(sum_collectives(stage.gather, at));
+    rank.chunk_reduce.push_back(sum_collectives(stage.reduce, at));
+    rank.gather += rank.chunk_gather.back();
+    rank.reduce += rank.chunk_reduce.back();
+    pricing.stages.push_back(seconds);
+  }
+  for (size_t r = 0; r < program.updates.size(); ++r) {
+    RankSeconds& rank = pricing.ranks[r];
+    for (const Op& op : program.updates[r]) {
+      if (!op.collective) {
+        rank.update += operation_seconds(op, system, constants, false);
+      } else if (op.axis == Axis::pp) {
+        rank.tied += collective_seconds(op, at);
+      } else {
+        rank.update += collective_seconds(op, at);
+      }
+    }
+  }
+  return pricing;
+}
+
+}  // namespace tutti::plan

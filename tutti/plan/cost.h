@@ -1,0 +1,58 @@
+// The time of every operation of a Program on one system: shape-aware roofline for products,
+// bandwidth for the rest, collectives by collectives.h; summed per kind of layer and pass.
+//
+//   product m x n x k   max(flops / (peak ratio), bytes / bandwidth), where the ratio falls with
+//                       small shapes: ratio / (1 + side (1/m + 1/n) + depth / k)
+//   attention (fused)   executed flops / (peak attention_ratio)
+//   everything else     bytes / (bandwidth memory_ratio) + launch
+#pragma once
+
+#include <vector>
+
+#include "tutti/plan/collectives.h"
+#include "tutti/spec/describe.h"
+
+namespace tutti::plan {
+
+// Seconds of one pass, split by what they are spent on. Communication is what it would take alone;
+// `exposed` parts are computed by price_program from the overlap constants.
+struct Seconds {
+  double products = 0;  // GEMM and attention
+  double memory = 0;    // bandwidth-bound operations and launches
+  double tp = 0;        // exposed communication, by axis
+  double cp = 0;
+  double ep = 0;
+  double total() const { return products + memory + tp + cp + ep; }
+  Seconds& operator+=(const Seconds& other);
+};
+Seconds operator*(double factor, const Seconds& seconds);
+
+struct StageSeconds {  // of one virtual stage and one micro-batch
+  Seconds forward;
+  Seconds recompute;
+  Seconds backward_input;
+  Seconds backward_weight;
+  double transfer = 0;  // of its output to the next stage
+};
+
+struct RankSeconds {  // of one pipeline rank, once a step (or once a micro-batch, as said)
+  double gather = 0;  // all weights of the rank, full buffers
+  double reduce = 0;  // all gradients of the rank
+  double update = 0;  // optimizer
+  double tied = 0;    // the two copies of a tied embedding
+  std::vector<double> chunk_gather;  // per chunk of the rank (ZeRO 3: every micro-batch)
+  std::vector<double> chunk_reduce;
+};
+
+struct Pricing {
+  std::vector<StageSeconds> stages;  // per virtual stage
+  std::vector<RankSeconds> ranks;    // per pipeline rank
+};
+
+double operation_seconds(const spec::Op& op, const catalog::System& system,
+                         const Constants& constants, bool eight_bit);
+
+Pricing price_program(const spec::Program& program, const spec::Recipe& recipe,
+                      const catalog::System& system, const Constants& constants);
+
+}  // namespace tutti::plan

@@ -1,0 +1,204 @@
+#include "tutti/plan/measurement.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+
+namespace tutti::plan {
+namespace {
+
+int64_t whole(const CsvTable& table, size_t row, std::string_view name, int64_t fallback) {
+  return static_cast<int64_t>(table.number(row, name, static_cast<double>(fallback)));
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// The family decides what the sizes of a row leave open.
+spec::ModelConfig model_of(const CsvTable& table, size_t row, const std::string& models_folder) {
+  const std::string name = lower(table.field(row, "model"));
+  spec::ModelConfig model;
+  if (starts_with(name, "deepseek-v2")) {
+    model = spec::load_model_preset("deepseek-v2", models_folder);
+  } else if (starts_with(name, "deepseek")) {
+    model = spec::load_model_preset("deepseek-v3", models_folder);
+  } else if (name.find("mixtral") != std::string::npos) {
+    model = spec::load_model_preset("mixtral-8x7b", models_folder);
+  } else if (name.find("qwen") != std::string::npos || name.find("gpt-oss") != std::string::npos ||
+             name.find("gpt_oss") != std::string::npos) {
+    fail(ErrorKind::unsupported, "no preset of this mixture-of-experts family");
+  } else {
+    model.layers = whole(table, row, "layers", 0);
+    model.hidden = whole(table, row, "hidden", 0);
+    model.heads = whole(table, row, "heads", 0);
+    model.kv_heads = whole(table, row, "kv_heads", model.heads);
+    model.vocabulary = whole(table, row, "vocab", 51200);
+    model.ffn = whole(table, row, "ffn", 4 * model.hidden);
+    if (model.layers == 0 || model.hidden == 0 || model.heads == 0) {
+      fail(ErrorKind::unsupported, "layers, hidden or heads are not published");
+    }
+    model.head_dim = model.hidden / model.heads;
+    if (starts_with(name, "llama")) {
+      model.norm = spec::Norm::rms;
+      model.activation = spec::Activation::swiglu;
+      model.positions = spec::Positions::rope;
+      model.linear_bias = false;
+      model.norm_bias = false;
+      model.tied_embeddings = false;
+    } else if (starts_with(name, "mpt")) {
+      model.linear_bias = false;
+      model.norm_bias = false;
+    }
+  }
+  model.name = name;
+  model.layers = whole(table, row, "layers", model.layers);
+  if (model.moe.experts > 0) {
+    model.moe.first_dense_layers = std::min(model.moe.first_dense_layers, model.layers - 1);
+    model.prediction_layers = 0;
+  }
+  model.context = std::max(model.context, whole(table, row, "seq", 2048));
+  return model;
+}
+
+spec::Precision precision_of(const std::string& text) {
+  const std::string name = lower(text);
+  if (name.empty() || name == "bf16" || name == "fp16") return spec::Precision::bf16;
+  if (name == "fp32" || name == "f32" || name == "tf32") return spec::Precision::f32;
+  if (starts_with(name, "fp8") || name == "mxfp8") return spec::Precision::fp8;
+  fail(ErrorKind::unsupported, "precision {} cannot be described yet", text);
+}
+
+spec::RecomputeMode recompute_of(const std::string& text) {
+  if (text == "full") return spec::RecomputeMode::full;
+  if (text == "selective") return spec::RecomputeMode::selective;
+  return spec::RecomputeMode::none;
+}
+
+const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
+                                   const std::string& name) {
+  const MeasurementSource* best = nullptr;
+  for (const MeasurementSource& source : sources) {
+    if (!starts_with(name, source.prefix)) continue;
+    if (best == nullptr || source.prefix.size() > best->prefix.size()) best = &source;
+  }
+  return best;
+}
+
+void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSource>& sources,
+              const catalog::Catalog& catalog, const std::string& models_folder, Measurement& out) {
+  const MeasurementSource* source = source_of(sources, out.source);
+  out.software = table.field(row, "software");
+  out.system = table.field(row, "system");
+  std::string profile = table.field(row, "profile");
+  const std::string gpu = table.field(row, "gpu_type");
+  if (source != nullptr) {
+    if (out.software.empty()) out.software = source->software;
+    if (profile.empty()) profile = source->profile;
+    for (const auto& [type, system] : source->systems) {
+      if (out.system.empty() && lower(type) == lower(gpu)) out.system = system;
+    }
+  }
+  if (out.system.empty()) {
+    fail(ErrorKind::unsupported, "no system of the catalog is known for {} of this source",
+         gpu.empty() ? "the GPU" : gpu);
+  }
+  catalog.system(out.system);
+  out.profile = spec::find_profile(profile.empty() ? "megatron-te" : profile);
+  if (out.note.find("no sequence parallel") != std::string::npos) {
+    out.profile.sequence_parallel = false;
+  }
+
+  spec::Recipe& recipe = out.recipe;
+  recipe.model = model_of(table, row, models_folder);
+  recipe.precision = precision_of(table.field(row, "precision"));
+  recipe.recompute.mode = recompute_of(table.field(row, "recompute"));
+  recipe.batch.sequence = whole(table, row, "seq", 2048);
+  spec::Mesh& mesh = recipe.parallel;
+  mesh.tp = whole(table, row, "tp", 1);
+  mesh.pp = whole(table, row, "pp", 1);
+  mesh.vpp = whole(table, row, "vpp", 1);
+  mesh.cp = whole(table, row, "cp", 1);
+  mesh.ep = whole(table, row, "ep", 1);
+  const int64_t gpus = whole(table, row, "gpus", 0);
+  mesh.dp = whole(table, row, "dp", gpus / (mesh.tp * mesh.pp * mesh.cp));
+  mesh.zero = whole(table, row, "zero", 1);
+  if (gpus == 0 || mesh.world() != gpus) {
+    fail(ErrorKind::unsupported, "tp {} x pp {} x cp {} x dp {} is not {} GPUs", mesh.tp, mesh.pp,
+         mesh.cp, mesh.dp, gpus);
+  }
+  recipe.batch.global = whole(table, row, "global_batch", 0);
+  if (recipe.batch.global == 0) fail(ErrorKind::unsupported, "the global batch is not published");
+  recipe.batch.micro = whole(table, row, "micro_batch", 0);
+  if (recipe.batch.micro == 0) {
+    out.free.emplace_back("micro_batch");
+    recipe.batch.micro = 1;
+  }
+  if (table.field(row, "vpp").empty() && mesh.pp > 1) out.free.emplace_back("vpp");
+  recipe.train.steps = 1000;
+  spec::resolve(recipe);
+  spec::validate(recipe);
+}
+
+}  // namespace
+
+std::vector<MeasurementSource> load_sources(FileSystem& files,
+                                            const std::vector<std::string>& folders) {
+  std::vector<MeasurementSource> sources;
+  for (const std::string& folder : folders) {
+    const std::string path = join_path(folder, "sources");
+    if (!files.is_directory(path)) continue;
+    for (const DirectoryEntry& file : files.list(path)) {
+      if (file.is_directory || !ends_with(file.name, ".yaml")) continue;
+      const catalog::Entry entry = catalog::load_entry(files, join_path(path, file.name));
+      MeasurementSource source;
+      source.prefix = entry.text("prefix");
+      source.software = entry.text("software");
+      source.profile = entry.text("profile");
+      const std::string systems = entry.text("systems");
+      for (const std::string_view pair : split(systems, ',')) {
+        const size_t equals = pair.find('=');
+        if (equals == std::string_view::npos) {
+          fail(ErrorKind::usage, "{}: texts.systems: write GPU=system, GPU=system", entry.origin);
+        }
+        source.systems.emplace_back(trim(pair.substr(0, equals)), trim(pair.substr(equals + 1)));
+      }
+      sources.push_back(std::move(source));
+    }
+  }
+  return sources;
+}
+
+std::vector<Measurement> read_measurements(const CsvTable& table,
+                                           const std::vector<MeasurementSource>& sources,
+                                           const catalog::Catalog& catalog,
+                                           const std::string& models_folder) {
+  for (const char* column : {"source", "model", "metric", "value"}) {
+    if (table.column(column) < 0) {
+      fail(ErrorKind::usage, "{}: no column '{}'; a measurement needs source, model, metric, value",
+           table.origin, column);
+    }
+  }
+  std::vector<Measurement> out;
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    Measurement measurement;
+    measurement.source = table.field(row, "source");
+    measurement.model = table.field(row, "model");
+    measurement.metric = table.field(row, "metric");
+    measurement.note = table.field(row, "note");
+    measurement.line = table.lines[row];
+    measurement.value = table.number(row, "value", 0);
+    try {
+      describe(table, row, sources, catalog, models_folder, measurement);
+    } catch (const Error& error) {
+      measurement.unpredictable = error.what();
+    }
+    out.push_back(std::move(measurement));
+  }
+  return out;
+}
+
+}  // namespace tutti::plan

@@ -1,0 +1,52 @@
+// Published measurements, one per row of a CSV file, and the runs they describe.
+//
+// Columns: source, model, params_b, layers, hidden, heads, kv_heads, ffn, vocab, seq, global_batch,
+// micro_batch (sequences), tp, pp, vpp, cp, dp, ep, zero, gpus, gpu_type, precision, recompute,
+// metric, value, note; further ones are ignored, absent ones are empty. Optional columns `system`,
+// `software` and `profile` say what the catalog's sources (kind `source`) say otherwise.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/csv.h"
+#include "tutti/catalog/catalog.h"
+#include "tutti/spec/profile.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::plan {
+
+// Who measured with what: an entry of kind source, matched by the beginning of the row's source.
+struct MeasurementSource {
+  std::string prefix;
+  std::string software;
+  std::string profile;
+  // "GPU type=system" pairs; a row's gpu_type selects the system.
+  std::vector<std::pair<std::string, std::string>> systems;
+};
+std::vector<MeasurementSource> load_sources(FileSystem& files,
+                                            const std::vector<std::string>& folders);
+
+struct Measurement {
+  std::string source;
+  std::string model;
+  std::string metric;
+  double value = 0;
+  std::string note;
+  int line = 0;
+  std::string unpredictable;  // why not, when it cannot be; the rest is then not filled
+
+  std::string system;
+  std::string software;
+  spec::Profile profile;
+  spec::Recipe recipe;            // resolved; unknown sizes have their defaults
+  std::vector<std::string> free;  // "micro_batch", "vpp": not published, to be searched
+};
+
+std::vector<Measurement> read_measurements(const CsvTable& table,
+                                           const std::vector<MeasurementSource>& sources,
+                                           const catalog::Catalog& catalog,
+                                           const std::string& models_folder);
+
+}  // namespace tutti::plan

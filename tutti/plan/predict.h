@@ -1,0 +1,79 @@
+// How long a step takes and what limits it, for one recipe on one system: the same spec values
+// that the trainer executes, priced.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/plan/cost.h"
+#include "tutti/plan/simulate.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::plan {
+
+// Where a step's time goes on its busiest pipeline rank; the parts add up to the step.
+struct Split {
+  double products = 0;  // GEMM and attention
+  double memory = 0;    // bandwidth-bound operations
+  double recompute = 0;
+  double tp = 0;  // exposed communication
+  double cp = 0;
+  double ep = 0;
+  double pp = 0;
+  double dp = 0;
+  double bubble = 0;
+  double optimizer = 0;
+  double host = 0;  // overhead and stragglers
+  double total() const {
+    return products + memory + recompute + tp + cp + ep + pp + dp + bubble + optimizer + host;
+  }
+};
+
+struct StepPrediction {
+  double step_seconds = 0;
+  Split split;
+  double tokens_per_second_per_chip = 0;
+  double model_flops_per_second_per_chip = 0;  // convention causal
+  // Of the chip's 16-bit (8-bit for fp8) dense peak, by the three conventions of spec/flops.h.
+  double mfu_causal = 0;
+  double mfu_square = 0;
+  double hardware_utilisation = 0;
+  const char* bottleneck = "";  // the largest part of `split`
+};
+
+class Predictor {
+ public:
+  Predictor(const catalog::System& system, const Constants& constants)
+      : system_(system), constants_(constants) {}
+
+  // `recipe` is resolved and valid.
+  StepPrediction step(const spec::Recipe& recipe, const spec::Profile& profile);
+  StepPrediction step(const spec::Recipe& recipe, const spec::Program& program,
+                      const spec::Profile& profile);
+
+  const catalog::System& system() const { return system_; }
+  const Constants& constants() const { return constants_; }
+
+ private:
+  const catalog::System& system_;
+  const Constants& constants_;
+  PipelineSimulator simulator_;
+};
+
+// The passes as the simulator takes them: exposed ZeRO-3 traffic inside.
+std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe& recipe,
+                                      const Constants& constants);
+
+// What a rank needs of the chip's memory, per pipeline rank, largest first: MemoryMap under the
+// profile times the allocator's reserve.
+struct MemoryPrediction {
+  double bytes = 0;            // of the fullest rank, with reserve
+  double allocated_bytes = 0;  // without
+  int64_t stage = 0;
+  std::vector<std::pair<std::string, double>> kinds;  // arena name, bytes
+  bool fits = false;
+};
+MemoryPrediction predict_memory(const spec::Recipe& recipe, const spec::Profile& profile,
+                                const catalog::System& system, const Constants& constants);
+
+}  // namespace tutti::plan

@@ -1,0 +1,296 @@
+#include "tutti/plan/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "tutti/base/check.h"
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+
+namespace tutti::plan {
+namespace {
+
+constexpr double kGibibyte = 1024.0 * 1024 * 1024;
+
+double real(int64_t value) { return static_cast<double>(value); }
+
+bool known_metric(const std::string& metric) {
+  static const std::set<std::string> known = {"iter_time_s",
+                                              "tokens_per_s_per_gpu",
+                                              "hw_tflops_per_gpu",
+                                              "model_tflops_per_gpu",
+                                              "tflops_per_gpu",
+                                              "mfu",
+                                              "hfu",
+                                              "peak_mem_gib",
+                                              "peak_alloc_gib",
+                                              "activation_mem_gib",
+                                              "param_opt_mem_gib"};
+  return known.count(metric) > 0;
+}
+
+bool is_rate(const std::string& metric) {
+  return metric.find("_per_") != std::string::npos || metric == "mfu" || metric == "hfu";
+}
+
+// The source without what is in parentheses.
+std::string short_source(const std::string& source) {
+  return std::string(trim(source.substr(0, source.find('('))));
+}
+
+// Published MFU of Megatron before 2024 counts the whole attention square.
+bool counts_square(const Measurement& row) {
+  return row.note.find("non-causal") != std::string::npos ||
+         row.software.find("2022") != std::string::npos;
+}
+
+std::vector<spec::Recipe> choices(const Measurement& row) {
+  std::vector<spec::Recipe> out = {row.recipe};
+  for (const std::string& name : row.free) {
+    std::vector<spec::Recipe> grown;
+    for (const spec::Recipe& recipe : out) {
+      for (const int64_t value : {1, 2, 3, 4, 6, 8, 12, 16}) {
+        spec::Recipe next = recipe;
+        if (name == "micro_batch") {
+          next.batch.micro = value;
+        } else {
+          next.parallel.vpp = value;
+        }
+        try {
+          spec::validate(next);
+        } catch (const Error&) {
+          continue;
+        }
+        grown.push_back(std::move(next));
+      }
+    }
+    out = std::move(grown);
+  }
+  return out;
+}
+
+}  // namespace
+
+PreparedRow::PreparedRow(Measurement measurement, const catalog::Catalog& catalog)
+    : measurement_(std::move(measurement)) {
+  if (predictable() && !known_metric(measurement_.metric)) {
+    measurement_.unpredictable = "metric " + measurement_.metric + " is not predicted";
+  }
+  if (!predictable()) return;
+  system_ = &catalog.system(measurement_.system);
+  for (spec::Recipe& recipe : choices(measurement_)) {
+    const bool only = measurement_.free.empty();
+    if (!only &&
+        !predict_memory(recipe, measurement_.profile, *system_, assumed_constants()).fits) {
+      continue;
+    }
+    spec::Program program = spec::make_program(recipe, measurement_.profile);
+    candidates_.push_back({std::move(recipe), std::move(program)});
+  }
+  if (candidates_.empty()) measurement_.unpredictable = "no unpublished size lets it fit";
+}
+
+bool PreparedRow::is_memory() const {
+  return measurement_.metric.find("_gib") != std::string::npos;
+}
+
+std::string PreparedRow::group() const {
+  return system_->chip.generation + "/" + measurement_.software;
+}
+
+double PreparedRow::predict_memory_metric(const Constants& constants) const {
+  const spec::Recipe& recipe = candidates_.front().recipe;
+  const MemoryPrediction memory = predict_memory(recipe, measurement_.profile, *system_, constants);
+  if (measurement_.metric == "peak_mem_gib") return memory.bytes / kGibibyte;
+  if (measurement_.metric == "peak_alloc_gib") return memory.allocated_bytes / kGibibyte;
+  const spec::MemoryMap map = spec::memory_map(recipe, measurement_.profile, 0);
+  double activations = 0;
+  double states = 0;
+  for (const spec::ArenaPlan& arena : map.arenas) {
+    if (arena.name == "activations") activations += real(arena.bytes);
+    if (arena.name == "weights" || arena.name == "master" || arena.name == "gradients" ||
+        arena.name == "moment1" || arena.name == "moment2") {
+      states += real(arena.bytes);
+    }
+  }
+  return (measurement_.metric == "activation_mem_gib" ? activations : states) / kGibibyte;
+}
+
+double PreparedRow::predict(const Constants& constants) const {
+  TUTTI_CHECK(predictable(), "row {}: {}", measurement_.line, measurement_.unpredictable);
+  if (is_memory()) return predict_memory_metric(constants);
+  Predictor predictor(*system_, constants);
+  StepPrediction best;
+  const Candidate* chosen = nullptr;
+  for (const Candidate& candidate : candidates_) {
+    const StepPrediction step =
+        predictor.step(candidate.recipe, candidate.program, measurement_.profile);
+    if (chosen != nullptr && step.step_seconds >= best.step_seconds) continue;
+    best = step;
+    chosen = &candidate;
+  }
+  const std::string& metric = measurement_.metric;
+  if (metric == "iter_time_s") return best.step_seconds;
+  if (metric == "tokens_per_s_per_gpu") return best.tokens_per_second_per_chip;
+  const auto flops = [&](spec::FlopConvention convention) {
+    return best.tokens_per_second_per_chip *
+           spec::flops_per_token(chosen->recipe.model, chosen->recipe.batch.sequence, convention);
+  };
+  if (metric == "hw_tflops_per_gpu") {
+    const bool full = chosen->recipe.recompute.mode == spec::RecomputeMode::full;
+    return flops(full ? spec::FlopConvention::hardware : spec::FlopConvention::square) / 1e12;
+  }
+  const double model = flops(counts_square(measurement_) ? spec::FlopConvention::square
+                                                         : spec::FlopConvention::causal);
+  if (metric == "mfu") return model / system_->chip.bf16_flops;
+  if (metric == "hfu") {
+    // Selective recomputation repeats the attention core: two of the three passes' half.
+    const double core = flops(spec::FlopConvention::square) +
+                        best.tokens_per_second_per_chip * 4 * real(chosen->recipe.model.layers) *
+                            real(chosen->recipe.model.hidden) * real(chosen->recipe.batch.sequence);
+    const double hardware = chosen->recipe.recompute.mode == spec::RecomputeMode::full
+                                ? flops(spec::FlopConvention::hardware)
+                                : core;
+    return hardware / system_->chip.bf16_flops;
+  }
+  return model / 1e12;
+}
+
+std::vector<bool> fitted_half(const std::vector<PreparedRow>& rows) {
+  std::map<std::string, std::map<std::string, size_t>> layouts;  // source -> layout -> number
+  std::vector<bool> fitted;
+  fitted.reserve(rows.size());
+  for (const PreparedRow& row : rows) {
+    if (!row.predictable()) {
+      fitted.push_back(false);
+      continue;
+    }
+    const spec::Recipe& recipe = row.measurement().recipe;
+    const spec::Mesh& mesh = recipe.parallel;
+    const std::string layout =
+        fmt::format("{} {} {} {} {} {} {} {} {} {} {}", row.measurement().model,
+                    recipe.batch.sequence, recipe.batch.global, recipe.batch.micro, mesh.tp,
+                    mesh.pp, mesh.vpp, mesh.cp, mesh.dp, mesh.ep, row.measurement().system);
+    auto& known = layouts[row.measurement().source];
+    const size_t number = known.emplace(layout, known.size()).first->second;
+    fitted.push_back(number % 2 == 0);
+  }
+  return fitted;
+}
+
+Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector<Constants>& sets,
+                         const std::vector<bool>& fitted) {
+  const Constants assumed = assumed_constants();
+  Validation out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Measurement& measurement = rows[i].measurement();
+    ValidatedRow row;
+    row.source = measurement.source;
+    row.model = measurement.model;
+    row.metric = measurement.metric;
+    row.line = measurement.line;
+    row.measured = measurement.value;
+    row.skipped = measurement.unpredictable;
+    if (rows[i].predictable()) {
+      const Constants* set =
+          find_constants(sets, rows[i].system().chip.generation, measurement.software);
+      row.predicted = rows[i].predict(set != nullptr ? *set : assumed);
+      const double ratio = row.predicted / row.measured;
+      row.error = is_rate(row.metric) ? 1 / ratio - 1 : ratio - 1;
+      row.fitted = fitted[i];
+    }
+    out.rows.push_back(std::move(row));
+  }
+  std::vector<std::string> order;
+  std::map<std::string, std::vector<double>> errors;
+  for (const ValidatedRow& row : out.rows) {
+    if (!row.skipped.empty() || row.fitted) continue;
+    const bool memory = row.metric.find("_gib") != std::string::npos;
+    const std::string name = short_source(row.source) + (memory ? ", memory" : ", time");
+    for (const std::string& key : {name, std::string(memory ? "all memory" : "all time")}) {
+      if (errors.count(key) == 0 && key == name) order.push_back(key);
+      errors[key].push_back(row.error);
+    }
+  }
+  for (const char* all : {"all memory", "all time"}) {
+    if (errors.count(all) > 0) order.emplace_back(all);
+  }
+  for (const std::string& key : order) {
+    std::vector<double> sizes;
+    SourceSummary summary;
+    summary.source = key;
+    for (const double error : errors[key]) {
+      sizes.push_back(std::abs(error));
+      summary.mape += std::abs(error);
+      if (std::abs(error) > std::abs(summary.worst)) summary.worst = error;
+    }
+    summary.rows = static_cast<int64_t>(sizes.size());
+    summary.mape /= real(summary.rows);
+    std::sort(sizes.begin(), sizes.end());
+    summary.median = (sizes[sizes.size() / 2] + sizes[(sizes.size() - 1) / 2]) / 2;
+    out.summary.push_back(summary);
+  }
+  return out;
+}
+
+Json to_json(const Validation& validation) {
+  Json rows = Json::array();
+  for (const ValidatedRow& row : validation.rows) {
+    Json item = {{"source", row.source}, {"model", row.model},       {"metric", row.metric},
+                 {"line", row.line},     {"measured", row.measured}, {"predicted", nullptr},
+                 {"error", nullptr},     {"fitted", row.fitted},     {"skipped", nullptr}};
+    if (row.skipped.empty()) {
+      item["predicted"] = row.predicted;
+      item["error"] = row.error;
+    } else {
+      item["skipped"] = row.skipped;
+    }
+    rows.push_back(std::move(item));
+  }
+  Json summary = Json::array();
+  for (const SourceSummary& source : validation.summary) {
+    summary.push_back({{"source", source.source},
+                       {"rows", source.rows},
+                       {"mape", source.mape},
+                       {"median", source.median},
+                       {"worst", source.worst}});
+  }
+  return {{"rows", std::move(rows)}, {"summary", std::move(summary)}};
+}
+
+std::string format_validation(const Validation& validation, bool every_row) {
+  std::string text;
+  if (every_row) {
+    std::vector<std::vector<std::string>> cells = {
+        {"line", "source", "model", "metric", "measured", "predicted", "error", "half"}};
+    for (const ValidatedRow& row : validation.rows) {
+      if (!row.skipped.empty()) continue;
+      cells.push_back({fmt::format("{}", row.line), short_source(row.source), row.model, row.metric,
+                       fmt::format("{:.4g}", row.measured), fmt::format("{:.4g}", row.predicted),
+                       fmt::format("{:+.1f}%", 100 * row.error),
+                       row.fitted ? "fitted" : "held out"});
+    }
+    text += format_table(cells) + "\n";
+  }
+  std::map<std::string, int> reasons;
+  for (const ValidatedRow& row : validation.rows) {
+    if (!row.skipped.empty()) ++reasons[short_source(row.source) + ": " + row.skipped];
+  }
+  for (const auto& [reason, count] : reasons) {
+    text += fmt::format("not predicted, {} rows: {}\n", count, reason);
+  }
+  std::vector<std::vector<std::string>> cells = {
+      {"held-out rows of", "rows", "mean error", "median", "worst"}};
+  for (const SourceSummary& source : validation.summary) {
+    cells.push_back(
+        {source.source, fmt::format("{}", source.rows), fmt::format("{:.1f}%", 100 * source.mape),
+         fmt::format("{:.1f}%", 100 * source.median), fmt::format("{:+.1f}%", 100 * source.worst)});
+  }
+  return text + format_table(cells);
+}
+
+}  // namespace tutti::plan

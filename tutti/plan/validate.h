@@ -1,0 +1,77 @@
+// The planner against published measurements: every row predicted, its error shown; what cannot be
+// predicted is listed with its reason.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/json.h"
+#include "tutti/plan/measurement.h"
+#include "tutti/plan/predict.h"
+
+namespace tutti::plan {
+
+// A row ready to be predicted again and again with other constants: what does not depend on them
+// is computed once.
+class PreparedRow {
+ public:
+  PreparedRow(Measurement measurement, const catalog::Catalog& catalog);
+
+  const Measurement& measurement() const { return measurement_; }
+  bool predictable() const { return measurement_.unpredictable.empty(); }
+  bool is_memory() const;
+  // The metric's value; sizes that were not published take the fastest choice that fits.
+  double predict(const Constants& constants) const;
+  // Group that shares constants: chip generation and software.
+  std::string group() const;
+  const catalog::System& system() const { return *system_; }
+
+ private:
+  struct Candidate {
+    spec::Recipe recipe;
+    spec::Program program;
+  };
+  double predict_memory_metric(const Constants& constants) const;
+
+  Measurement measurement_;
+  const catalog::System* system_ = nullptr;
+  std::vector<Candidate> candidates_;
+};
+
+struct ValidatedRow {
+  std::string source;
+  std::string model;
+  std::string metric;
+  int line = 0;
+  double measured = 0;
+  double predicted = 0;
+  double error = 0;     // of time or memory: predicted / measured - 1 (rates: measured / predicted)
+  bool fitted = false;  // whether constants were fitted on this row
+  std::string skipped;  // reason, when it could not be predicted
+};
+
+struct SourceSummary {
+  std::string source;
+  int64_t rows = 0;
+  double mape = 0;    // mean absolute error
+  double median = 0;  // of absolute errors
+  double worst = 0;   // signed, largest in size
+};
+
+struct Validation {
+  std::vector<ValidatedRow> rows;
+  std::vector<SourceSummary> summary;  // per source, rows not fitted; the last is all of them
+};
+
+// Which half a row belongs to: rows of one layout (all its metrics) stay together; of the layouts
+// of a source in order, every other one is fitted. Stated once, never tuned.
+std::vector<bool> fitted_half(const std::vector<PreparedRow>& rows);
+
+Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector<Constants>& sets,
+                         const std::vector<bool>& fitted);
+
+Json to_json(const Validation& validation);
+std::string format_validation(const Validation& validation, bool every_row);
+
+}  // namespace tutti::plan
