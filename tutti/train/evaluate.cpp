@@ -49,8 +49,8 @@ RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const spec::
   const int64_t batches = loader.batches_per_pass();
   for (int64_t i = 0; i < batches; ++i) {
     const data::Batch& batch = loader.next();
-    const EvaluationResult part = evaluator.evaluate(
-        {batch.tokens, batch.targets, 0, batch.positions, batch.starts});
+    const EvaluationResult part =
+        evaluator.evaluate({batch.tokens, batch.targets, 0, batch.positions, batch.starts});
     sum += part.loss * static_cast<double>(part.tokens);
     result.tokens += part.tokens;
     progress(i + 1, batches);
