@@ -2,7 +2,8 @@
 # Names to write after LINK:
 #
 #   DNNL::dnnl  fmt::fmt  yaml-cpp  nlohmann_json::nlohmann_json  CLI11::CLI11  ZLIB::ZLIB
-#   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  Threads::Threads
+#   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  PkgConfig::icu  PkgConfig::pcre2
+#   PkgConfig::sentencepiece  Threads::Threads
 #   PkgConfig::prometheus  (the pull library: a registry and an HTTP server)
 #   tutti::openmp  OpenMP, or with TUTTI_OPENMP=OFF nothing (pragmas are then ignored and _OPENMP
 #                  is undefined, so omp_*() calls belong behind `#ifdef _OPENMP`)
@@ -38,6 +39,9 @@ tutti_find_package(CLI11 libcli11-dev)
 tutti_find_package(ZLIB zlib1g-dev)
 tutti_pkg_config(xxhash libxxhash libxxhash-dev)
 tutti_pkg_config(zstd libzstd libzstd-dev)
+tutti_pkg_config(icu icu-uc libicu-dev)
+tutti_pkg_config(pcre2 libpcre2-8 libpcre2-dev)
+tutti_pkg_config(sentencepiece sentencepiece libsentencepiece-dev)
 tutti_pkg_config(hwy libhwy libhwy-dev)
 tutti_pkg_config(prometheus prometheus-cpp-pull prometheus-cpp-dev)
 

@@ -129,8 +129,17 @@ void add_prepare(CLI::App& data, Action& action) {
   command->add_option("--out", options.prefix, "Write PREFIX.bin, PREFIX.idx, ...")
       ->required()
       ->type_name("PREFIX");
-  command->add_option("--tokenizer", options.tokenizer, "byte, char, or a .tokenizer.json file")
+  command
+      ->add_option("--tokenizer", options.tokenizer,
+                   "byte, char, a tokenizer.json, a SentencePiece .model, or a folder with one")
       ->capture_default_str();
+  command->add_option("--eos", options.tokenizer_options.end,
+                      "Token that ends documents; none; default: the one the tokenizer names");
+  command->add_option(
+      "--bos", options.tokenizer_options.begin,
+      "Token that starts documents; auto: the one the tokenizer names; default none");
+  command->add_flag("--special", options.tokenizer_options.special,
+                    "Text may spell control tokens such as <|endoftext|>; only for trusted text");
   command->add_option("--holdout", options.holdout_share,
                       "Share held out for validation, into PREFIX-validation; 0.05 is 5%");
   command
@@ -287,6 +296,7 @@ void add_data(CLI::App& app, Action& action) {
   data->require_subcommand(1);
   add_prepare(*data, action);
   add_inspect(*data, action);
+  add_train_tokenizer(*data, action);
   data->footer("Example:\n  tutti data prepare books/ --out corpora/books --holdout 0.05");
 }
 

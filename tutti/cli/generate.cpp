@@ -103,7 +103,7 @@ int run_generate(const GenerateArguments& arguments) {
     ++tokens;
     // A model may have more rows than its tokenizer has tokens; those say nothing.
     if (id >= tokenizer->vocabulary_size()) return true;
-    const std::string piece = tokenizer->decode(std::span<const int32_t>(&id, 1));
+    const std::string piece = tokenizer->decode_rest(std::span<const int32_t>(&id, 1));
     text += piece;
     if (!arguments.json) stream.write(piece);
     return true;

@@ -55,9 +55,10 @@ void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::st
   check_same_tokenizers(files, recipe);
   const std::string source = corpus_path(recipe);
   if (source.empty() || !files.exists(source)) return;
-  check_vocabulary(*data::load_tokenizer_file(files, source), recipe, source);
+  const auto tokenizer = data::load_tokenizer_file(files, source);
+  check_vocabulary(*tokenizer, recipe, source);
   files.create_directories(run_folder);
-  write_file_atomic(files, kept_path(run_folder), read_file(files, source));
+  data::store_tokenizer(files, *tokenizer, kept_path(run_folder));
 }
 
 std::string run_folder_of(const train::LoadedRun& run) {

@@ -11,7 +11,8 @@
 
 namespace tutti::cli {
 
-// Copies the tokenizer of the training corpus to RUN/tokenizer.json. Does nothing when the corpus
+// Copies the tokenizer of the training corpus to RUN/tokenizer.json, and the files that it was read
+// from into RUN/tokenizer/. Does nothing when the corpus
 // has none. Throws usage when it has more tokens than the model's vocabulary.
 void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::string& run_folder);
 

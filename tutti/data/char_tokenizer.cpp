@@ -5,11 +5,10 @@
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/data/utf8.h"
 
 namespace tutti::data {
 namespace {
-
-bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
 
 [[noreturn]] void fail_not_utf8(std::string_view text, size_t at) {
   fail(ErrorKind::usage,
@@ -18,50 +17,12 @@ bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC
        printable(text.substr(at, 8)));
 }
 
-// The code point that starts at `at`, which moves behind it. Rejects overlong forms, surrogates
-// and values beyond U+10FFFF (RFC 3629).
+// The code point that starts at `at`, which moves behind it.
 char32_t next_character(std::string_view text, size_t& at) {
-  const size_t start = at;
-  const auto lead = static_cast<unsigned char>(text[at]);
-  if (lead < 0x80) {
-    ++at;
-    return lead;
-  }
-  const int length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() - at < static_cast<size_t>(length)) {
-    fail_not_utf8(text, start);
-  }
-  char32_t value = lead & (0x7FU >> length);
-  for (int i = 1; i < length; ++i) {
-    const char byte = text[at + static_cast<size_t>(i)];
-    if (!is_continuation(byte)) fail_not_utf8(text, start);
-    value = value << 6 | (static_cast<unsigned char>(byte) & 0x3FU);
-  }
-  const bool overlong = (length == 3 && value < 0x800) || (length == 4 && value < 0x10000);
-  if (overlong || (value >= 0xD800 && value < 0xE000) || value > 0x10FFFF) {
-    fail_not_utf8(text, start);
-  }
-  at += static_cast<size_t>(length);
-  return value;
-}
-
-void append_utf8(std::string& out, char32_t c) {
-  const auto put = [&out](char32_t byte) { out += static_cast<char>(byte); };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xC0 | c >> 6);
-    put(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    put(0xE0 | c >> 12);
-    put(0x80 | (c >> 6 & 0x3F));
-    put(0x80 | (c & 0x3F));
-  } else {
-    put(0xF0 | c >> 18);
-    put(0x80 | (c >> 12 & 0x3F));
-    put(0x80 | (c >> 6 & 0x3F));
-    put(0x80 | (c & 0x3F));
-  }
+  const Utf8Char c = decode_utf8(text, at);
+  if (!c.valid) fail_not_utf8(text, at);
+  at += c.bytes;
+  return c.value;
 }
 
 }  // namespace
@@ -70,7 +31,7 @@ size_t utf8_cut(std::string_view text, size_t position) {
   if (position >= text.size()) return text.size();
   // A character has at most 3 continuation bytes; more of them are not UTF-8, and encoding says so.
   for (size_t back = 0; back <= std::min<size_t>(3, position); ++back) {
-    if (!is_continuation(text[position - back])) return position - back;
+    if (!is_utf8_continuation(text[position - back])) return position - back;
   }
   return position;
 }

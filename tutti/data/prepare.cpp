@@ -123,25 +123,12 @@ SplitMethod choose_split(const PrepareOptions& options, const std::vector<Source
   return method;
 }
 
-std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& options, const EncodeJob& job,
-                                            Progress& progress) {
-  if (ends_with(options.tokenizer, ".json")) {
-    return load_tokenizer_file(job.file_system, options.tokenizer);
-  }
-  if (options.tokenizer == "byte") return std::make_unique<ByteTokenizer>();
+// The character tokenizer of the sources.
+std::unique_ptr<Tokenizer> make_char_tokenizer(const EncodeJob& job, Progress& progress) {
   const Vocabulary found = collect_vocabulary(job, [&](int64_t bytes) { progress.advance(bytes); });
   std::vector<char32_t> characters = found.characters.sorted();
   if (characters.empty()) return std::make_unique<ByteTokenizer>();  // fails below: no text
   return std::make_unique<CharTokenizer>(std::move(characters), found.documents > 1);
-}
-
-void check_tokenizer_name(const std::string& name) {
-  const auto& names = tokenizer_names();
-  if (ends_with(name, ".json") || std::find(names.begin(), names.end(), name) != names.end()) {
-    return;
-  }
-  fail(ErrorKind::usage, "there is no tokenizer '{}'; choose {} or the path of a .tokenizer.json",
-       name, join(names, ", "));
 }
 
 // Encodes all sources into parts[0] and, what is held out, parts[1].
@@ -185,7 +172,8 @@ int64_t decoded_bytes(const Corpus& corpus, const Tokenizer& tokenizer, int64_t 
   for (const int64_t end = first + count; first < end; first += kStep) {
     const int64_t step = std::min(kStep, end - first);
     corpus.read(first, step, ids.data());
-    bytes += static_cast<int64_t>(tokenizer.decode({ids.data(), static_cast<size_t>(step)}).size());
+    bytes +=
+        static_cast<int64_t>(tokenizer.decode_rest({ids.data(), static_cast<size_t>(step)}).size());
   }
   return bytes;
 }
@@ -371,7 +359,11 @@ const char* split_method_name(SplitMethod method) {
 PrepareResult prepare(FileSystem& files, const PrepareOptions& options) {
   const double start = monotonic_seconds();
   check_options(files, options);
-  check_tokenizer_name(options.tokenizer);
+  const bool by_character = options.tokenizer == "char";
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (!by_character) {
+    tokenizer = open_tokenizer(files, options.tokenizer, options.tokenizer_options);
+  }
 
   PrepareResult result;
   std::vector<SourceFile> sources =
@@ -386,9 +378,9 @@ PrepareResult prepare(FileSystem& files, const PrepareOptions& options) {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const EncodeJob job{files, sources, options.json_key, options.exchange,
                       options.threads > 0 ? options.threads : cores};
-  const int64_t passes = options.tokenizer == "char" ? 2 : 1;
+  const int64_t passes = by_character ? 2 : 1;
   Progress progress(options.progress, passes * result.source_bytes);
-  const auto tokenizer = choose_tokenizer(options, job, progress);
+  if (by_character) tokenizer = make_char_tokenizer(job, progress);
   result.tokenizer = tokenizer->name();
   result.vocabulary = tokenizer->vocabulary_size();
   const DType dtype = token_dtype(result.vocabulary);

@@ -41,6 +41,7 @@
 #include "tutti/data/exchange.h"
 #include "tutti/data/lineage.h"
 #include "tutti/data/sources.h"
+#include "tutti/data/tokenizer_source.h"
 
 namespace tutti::data {
 
@@ -54,6 +55,7 @@ struct PrepareOptions {
   std::string prefix;
   // "char", whose vocabulary is made from the sources, or what open_tokenizer() reads.
   std::string tokenizer = "byte";
+  TokenizerOptions tokenizer_options;
   std::vector<std::string> include;  // suffixes wanted from folders, see sources.h; empty: all
   std::string json_key = "text";
   ExchangeKeys exchange;     // of prompts and completions, or messages, instead of json_key

@@ -4,9 +4,11 @@
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/text.h"
+#include "tutti/data/bpe_tokenizer.h"
 #include "tutti/data/byte_tokenizer.h"
 #include "tutti/data/char_tokenizer.h"
 #include "tutti/data/corpus_format.h"
+#include "tutti/data/sentencepiece_tokenizer.h"
 
 namespace tutti::data {
 namespace {
@@ -14,6 +16,28 @@ namespace {
 constexpr const char* kFormat = "tutti-tokenizer";
 constexpr int64_t kVersion = 1;
 constexpr std::string_view kSuffix = ".json";
+
+// The files that the stored form `value`, read from `path`, names.
+std::vector<OriginalFile> load_originals(FileSystem& files, const Json& value,
+                                         const std::string& path) {
+  std::vector<OriginalFile> originals;
+  for (const Json& entry : json_get<std::vector<Json>>(value, "files", path)) {
+    const auto name = json_get<std::string>(entry, "name", path);
+    const auto hash = json_get<std::string>(entry, "xxh3", path);
+    if (name.empty() || name.find('/') != std::string::npos || name[0] == '.') {
+      fail(ErrorKind::corrupt, "'{}': files names '{}', which is not a file's name", path, name);
+    }
+    const std::string original = join_path(tokenizer_folder(path), name);
+    originals.push_back({name, read_file(files, original)});
+    const std::string found = hash_hex(hash_text(originals.back().bytes));
+    if (found != hash) {
+      fail(ErrorKind::corrupt, "'{}' is not the file that '{}' was stored with: XXH3 is {}, not {}",
+           original, path, found, hash);
+    }
+  }
+  if (originals.empty()) fail(ErrorKind::corrupt, "'{}': files is empty", path);
+  return originals;
+}
 
 }  // namespace
 
@@ -24,7 +48,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
 }
 
 const std::vector<std::string>& tokenizer_names() {
-  static const std::vector<std::string> names = {"byte", "char"};
+  static const std::vector<std::string> names = {"byte", "char", "bpe", "sentencepiece"};
   return names;
 }
 
@@ -37,6 +61,13 @@ Json tokenizer_json(const Tokenizer& tokenizer) {
   const int32_t end = tokenizer.end_of_document();
   value["end_of_document"] = end == kNoToken ? Json(nullptr) : Json(end);
   tokenizer.describe(value);
+  const std::vector<OriginalFile> originals = tokenizer.originals();
+  if (!originals.empty()) value["files"] = Json::array();
+  for (const OriginalFile& file : originals) {
+    value["files"].push_back({{"name", file.name},
+                              {"bytes", file.bytes.size()},
+                              {"xxh3", hash_hex(hash_text(file.bytes))}});
+  }
   return value;
 }
 
@@ -46,7 +77,7 @@ std::string tokenizer_hash(const Tokenizer& tokenizer) {
                                               : originals.front().bytes));
 }
 
-std::unique_ptr<Tokenizer> tokenizer_from_json(FileSystem& /*files*/, const Json& value,
+std::unique_ptr<Tokenizer> tokenizer_from_json(FileSystem& files, const Json& value,
                                                const std::string& path) {
   const std::string& origin = path;
   const auto format = json_get<std::string>(value, "format", origin);
@@ -64,6 +95,12 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(FileSystem& /*files*/, const Json
     tokenizer = std::make_unique<ByteTokenizer>();
   } else if (name == "char") {
     tokenizer = char_tokenizer_from_json(value, origin);
+  } else if (name == "bpe") {
+    tokenizer = std::make_unique<BpeTokenizer>(load_originals(files, value, path),
+                                               control_tokens_from_json(value, path), path);
+  } else if (name == "sentencepiece") {
+    tokenizer = std::make_unique<SentencePieceTokenizer>(
+        load_originals(files, value, path), control_tokens_from_json(value, path), path);
   } else {
     fail(ErrorKind::unsupported, "'{}': this program has no tokenizer '{}' (it has {})", origin,
          name, join(tokenizer_names(), ", "));

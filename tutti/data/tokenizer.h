@@ -2,10 +2,14 @@
 //   byte   ids 0..255 are the bytes, 256 ends a document (byte_tokenizer.h)
 //   char   one id per distinct character of the corpus, as nanoGPT's shakespeare_char
 //          (char_tokenizer.h)
+//   bpe    Hugging Face's tokenizer.json (bpe_tokenizer.h)
+//   sentencepiece   a SentencePiece model (sentencepiece_tokenizer.h)
 // A tokenizer is stored beside its corpus as PREFIX.tokenizer.json:
 //   {"format": "tutti-tokenizer", "version": 1, "name": "byte", "vocabulary_size": 257,
 //    "end_of_document": 256}            end_of_document is null when there is none
-// plus what the kind needs. Objects are immutable and may be used from many threads.
+// plus what the kind needs. The last two have begin_of_document and special (control_tokens.h), and
+// `files`: the originals, each with name, bytes and xxh3, which are beside it in PREFIX.tokenizer/.
+// Objects are immutable and may be used from many threads.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +54,9 @@ class Tokenizer {
   // vocabulary. decode(encode(text)) == text, up to what the kind says.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
 
+  // The same for ids that go on where others ended.
+  virtual std::string decode_rest(std::span<const int32_t> ids) const { return decode(ids); }
+
   // A p <= position, the largest that the kind can prove from the text around it, at which `text`
   // may be cut: encode(text[0, p)) followed by encode_rest(text[p, ...)) equals encode(text), and
   // likewise where `text` is itself a rest. Monotonic in position; 0 when there is no such place.
@@ -61,7 +68,7 @@ class Tokenizer {
   virtual std::vector<OriginalFile> originals() const { return {}; }
 };
 
-// The names of make_tokenizer and of stored forms: "byte", "char".
+// The names of stored forms.
 const std::vector<std::string>& tokenizer_names();
 
 Json tokenizer_json(const Tokenizer& tokenizer);  // the stored form

@@ -1,0 +1,76 @@
+// Byte pair encoding as in Hugging Face's tokenizer.json (hf_tokenizer_file.h): GPT-2, Llama 3,
+// Qwen and their like on bytes, Llama 2 and Mixtral on characters. Encodes as the `tokenizers`
+// package does, without the post-processor: what starts and ends a document is added by who
+// prepares one.
+//
+// Text is bytes. Byte-level tokenizers represent any bytes and give them back; with byte fallback
+// likewise. (The package takes Unicode strings only; there, what is not UTF-8 would be U+FFFD.)
+// Decoding is the inverse up to normalizers and the space that Llama 2 puts in front of a text.
+//
+// Control tokens (`special` in the file) are found in text only when asked for: otherwise text that
+// contains "<|endoftext|>" is those characters and ends nothing.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/data/control_tokens.h"
+#include "tutti/data/hf_tokenizer_file.h"
+#include "tutti/data/idle_pool.h"
+#include "tutti/data/tokenizer.h"
+
+namespace tutti::data {
+
+class BpeTokenizer final : public Tokenizer {
+ public:
+  // `originals`: tokenizer.json first. Throws what read_hf_tokenizer throws, naming `origin`.
+  BpeTokenizer(std::vector<OriginalFile> originals, ControlTokens controls,
+               const std::string& origin);
+  ~BpeTokenizer() override;
+
+  using Tokenizer::encode;
+  std::string name() const override { return "bpe"; }
+  int32_t vocabulary_size() const override;
+  int32_t end_of_document() const override { return controls_.end_of_document; }
+  int32_t begin_of_document() const override { return controls_.begin_of_document; }
+  void encode(std::string_view text, std::vector<int32_t>& out) const override;
+  void encode_rest(std::string_view text, std::vector<int32_t>& out) const override;
+  std::string decode(std::span<const int32_t> ids) const override;
+  std::string decode_rest(std::span<const int32_t> ids) const override;
+  size_t cut(std::string_view text, size_t position) const override;
+  void describe(Json& object) const override { describe_control_tokens(controls_, object); }
+  std::vector<OriginalFile> originals() const override { return originals_; }
+
+ private:
+  // Where a text may be cut.
+  enum class CutRule { nowhere, words, ascii_words, spaces };
+  struct Scratch;
+
+  void encode_text(std::string_view text, bool rest, std::vector<int32_t>& out) const;
+  void encode_part(std::string_view text, bool first, bool rest, Scratch& scratch,
+                   std::vector<int32_t>& out) const;
+  void encode_words(size_t step, std::string_view text, bool first, bool rest, Scratch& scratch,
+                    std::vector<int32_t>& out) const;
+  CutRule choose_cut_rule() const;
+  bool may_cut(std::string_view text, size_t position) const;
+  void append_decoded(std::span<const int32_t> ids, std::string& out) const;
+
+  std::vector<OriginalFile> originals_;
+  ControlTokens controls_;
+  HfTokenizerFile file_;
+  UnicodeClasses classes_;
+  BpeModel model_;
+  AddedTokens raw_tokens_, normalized_tokens_;
+  bool marks_divide_ = false;  // no token reaches across the start of a run of space marks
+  CutRule cut_rule_ = CutRule::nowhere;
+  std::vector<std::string> pieces_;  // decoded, by id
+
+  std::unique_ptr<IdlePool<Scratch>> pool_;
+};
+
+// Of the tokenizer.json at `path`.
+std::unique_ptr<Tokenizer> open_bpe(FileSystem& files, const std::string& path,
+                                    const TokenizerOptions& options);
+
+}  // namespace tutti::data

@@ -1,0 +1,98 @@
+#include "tutti/data/control_tokens.h"
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+
+namespace tutti::data {
+namespace {
+
+constexpr const char* kCompanions[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                       "generation_config.json"};
+
+using FindToken = std::function<int32_t(const std::string&)>;
+
+int32_t existing_token(const std::string& who, const std::string& content, const FindToken& find,
+                       const std::string& path) {
+  const int32_t id = find(content);
+  if (id == kNoToken) {
+    fail(ErrorKind::usage, "{}: the tokenizer '{}' has no token \"{}\"", who, path,
+         printable(content));
+  }
+  return id;
+}
+
+// What the files in the folder of `path` say about the token `kind`, "eos" or "bos".
+int32_t discovered_token(FileSystem& files, const std::string& path, const std::string& kind,
+                         const FindToken& find) {
+  for (const char* name : {"tokenizer_config.json", "generation_config.json", "config.json"}) {
+    const std::string beside = join_path(parent_path(path), name);
+    if (!files.exists(beside)) continue;
+    const Json config = parse_json(read_file(files, beside), beside);
+    if (!config.is_object()) continue;
+    const Json text = config.value(kind + "_token", Json());
+    const Json content = text.is_object() ? text.value("content", Json()) : text;
+    if (content.is_string()) {
+      return existing_token(beside + ": " + kind + "_token", content, find, path);
+    }
+    Json id = config.value(kind + "_token_id", Json());
+    if (id.is_array() && !id.empty()) id = Json(id[0]);
+    if (id.is_number_integer()) return id;
+  }
+  return kNoToken;
+}
+
+}  // namespace
+
+ControlTokens choose_control_tokens(FileSystem& files, const std::string& path,
+                                    const TokenizerOptions& options, const OwnControlTokens& own,
+                                    const FindToken& find) {
+  ControlTokens controls;
+  controls.special = options.special;
+  int32_t& end = controls.end_of_document;
+  if (options.end.empty()) {
+    end = discovered_token(files, path, "eos", find);
+    if (end == kNoToken) end = own.end;
+  } else if (options.end != "none") {
+    end = existing_token("--eos", options.end, find, path);
+  }
+  int32_t& begin = controls.begin_of_document;
+  if (options.begin == "auto") {
+    begin = own.begin != kNoToken ? own.begin : discovered_token(files, path, "bos", find);
+    if (begin == kNoToken) {
+      fail(ErrorKind::usage, "--bos: the tokenizer '{}' names no token that starts a text", path);
+    }
+  } else if (!options.begin.empty() && options.begin != "none") {
+    begin = existing_token("--bos", options.begin, find, path);
+  }
+  return controls;
+}
+
+std::vector<OriginalFile> read_originals(FileSystem& files, const std::string& path,
+                                         const char* as) {
+  std::vector<OriginalFile> originals = {{as, read_file(files, path)}};
+  for (const char* name : kCompanions) {
+    const std::string beside = join_path(parent_path(path), name);
+    if (files.exists(beside)) originals.push_back({name, read_file(files, beside)});
+  }
+  return originals;
+}
+
+void describe_control_tokens(const ControlTokens& controls, Json& object) {
+  const int32_t begin = controls.begin_of_document;
+  object["begin_of_document"] = begin == kNoToken ? Json(nullptr) : Json(begin);
+  object["special"] = controls.special;
+}
+
+ControlTokens control_tokens_from_json(const Json& value, const std::string& origin) {
+  ControlTokens controls;
+  controls.special = json_get<bool>(value, "special", origin);
+  const auto id = [&](const char* key) {
+    const auto member = json_get<Json>(value, key, origin);
+    return member.is_null() ? kNoToken : json_get<int32_t>(value, key, origin);
+  };
+  controls.begin_of_document = id("begin_of_document");
+  controls.end_of_document = id("end_of_document");
+  return controls;
+}
+
+}  // namespace tutti::data

@@ -1,0 +1,241 @@
+#include "tutti/data/sentencepiece_tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/data/hf_tokenizer_file.h"
+#include "tutti/data/idle_pool.h"
+#include "tutti/data/utf8.h"
+
+namespace tutti::data {
+namespace {
+
+constexpr size_t kCachedBytes = 64;  // longer words are not kept
+constexpr size_t kCachedWords = size_t{1} << 16;
+
+// What of a model's settings matters here; the library does not tell them. Field numbers of
+// sentencepiece_model.proto.
+struct ModelSettings {
+  std::string normalizer = "nmt_nfkc";
+  bool dummy_prefix = true;
+  bool remove_extra_spaces = true;
+  bool escape_spaces = true;
+  bool space_as_suffix = false;
+};
+
+class ProtoReader {
+ public:
+  explicit ProtoReader(std::string_view bytes) : bytes_(bytes) {}
+
+  // The next field; false at the end or where the bytes are none.
+  bool next() {
+    uint64_t key = 0;
+    if (bytes_.empty() || !varint(key)) return false;
+    field = key >> 3;
+    text = {};
+    number = 0;
+    switch (key & 7U) {
+      case 0: return varint(number);
+      case 1: return take(8);
+      case 2: return varint(number) && take(number);
+      case 5: return take(4);
+      default: return false;
+    }
+  }
+  uint64_t field = 0, number = 0;
+  std::string_view text;
+
+ private:
+  bool take(uint64_t size) {
+    if (size > bytes_.size()) return false;
+    text = bytes_.substr(0, size);
+    bytes_.remove_prefix(size);
+    return true;
+  }
+  bool varint(uint64_t& value) {
+    value = 0;
+    for (int shift = 0; shift < 64 && !bytes_.empty(); shift += 7) {
+      const auto byte = static_cast<unsigned char>(bytes_.front());
+      bytes_.remove_prefix(1);
+      value |= static_cast<uint64_t>(byte & 0x7FU) << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  }
+  std::string_view bytes_;
+};
+
+ModelSettings read_settings(std::string_view model) {
+  ModelSettings settings;
+  for (ProtoReader field(model); field.next();) {
+    if (field.field == 2) {  // trainer_spec
+      for (ProtoReader trainer(field.text); trainer.next();) {
+        if (trainer.field == 24) settings.space_as_suffix = trainer.number != 0;
+      }
+    } else if (field.field == 3) {  // normalizer_spec
+      for (ProtoReader spec(field.text); spec.next();) {
+        if (spec.field == 1) settings.normalizer = std::string(spec.text);
+        if (spec.field == 3) settings.dummy_prefix = spec.number != 0;
+        if (spec.field == 4) settings.remove_extra_spaces = spec.number != 0;
+        if (spec.field == 5) settings.escape_spaces = spec.number != 0;
+      }
+    }
+  }
+  return settings;
+}
+
+bool is_graphic(char c) { return c > 0x20 && c < 0x7f; }
+
+}  // namespace
+
+struct SentencePieceTokenizer::Scratch {
+  std::unordered_map<std::string, std::vector<int>> words;
+  std::vector<int> ids;
+};
+
+struct SentencePieceTokenizer::Library {
+  sentencepiece::SentencePieceProcessor processor;
+  mutable IdlePool<Scratch> pool;
+};
+
+SentencePieceTokenizer::SentencePieceTokenizer(std::vector<OriginalFile> originals,
+                                               ControlTokens controls, const std::string& origin)
+    : originals_(std::move(originals)), controls_(controls), library_(std::make_unique<Library>()) {
+  if (controls.special) {
+    fail(ErrorKind::unsupported,
+         "'{}': SentencePiece models do not look for control tokens in text; leave out --special",
+         origin);
+  }
+  auto& processor = library_->processor;
+  const std::string& bytes = originals_.at(0).bytes;
+  const auto status = processor.LoadFromSerializedProto(bytes);
+  if (!status.ok()) {
+    fail(ErrorKind::corrupt, "'{}': not a SentencePiece model: {}", origin, status.ToString());
+  }
+  const ModelSettings settings = read_settings(bytes);
+  if (settings.space_as_suffix || !settings.escape_spaces) {
+    fail(ErrorKind::unsupported, "'{}': a model that {} is not supported", origin,
+         settings.space_as_suffix ? "writes spaces behind words" : "does not mark spaces");
+  }
+  dummy_prefix_ = settings.dummy_prefix;
+  bool divides = true;
+  pieces_.resize(static_cast<size_t>(processor.GetPieceSize()));
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const auto id = static_cast<int>(i);
+    const std::string& piece = processor.IdToPiece(id);
+    if (processor.IsControl(id)) continue;
+    if (processor.IsUnknown(id)) {
+      pieces_[i] = "\xef\xbf\xbd";  // U+FFFD
+    } else if (processor.IsByte(id)) {
+      pieces_[i] = std::string(1, static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16)));
+    } else {
+      const size_t text = std::min(piece.find_first_not_of(kSpaceMark), piece.size());
+      divides = divides && piece.find(kSpaceMark, text) == std::string::npos;
+      pieces_[i] = replace_all(piece, kSpaceMark, " ");
+    }
+  }
+  const std::string known[] = {"identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"};
+  words_ = divides &&
+           std::find(std::begin(known), std::end(known), settings.normalizer) != std::end(known) &&
+           (dummy_prefix_ || !settings.remove_extra_spaces);
+}
+
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+int32_t SentencePieceTokenizer::vocabulary_size() const {
+  return static_cast<int32_t>(pieces_.size());
+}
+
+bool SentencePieceTokenizer::may_cut(std::string_view text, size_t position) const {
+  return text[position] == ' ' && position > 0 && is_graphic(text[position - 1]) &&
+         position + 1 < text.size() && is_graphic(text[position + 1]);
+}
+
+size_t SentencePieceTokenizer::cut(std::string_view text, size_t position) const {
+  if (position >= text.size()) return text.size();
+  if (!words_) return 0;
+  while (position > 0 && !may_cut(text, position)) --position;
+  return position;
+}
+
+void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& out) const {
+  encode_text(text, false, out);
+}
+
+void SentencePieceTokenizer::encode_rest(std::string_view text, std::vector<int32_t>& out) const {
+  encode_text(text, true, out);
+}
+
+void SentencePieceTokenizer::encode_text(std::string_view text, bool rest,
+                                         std::vector<int32_t>& out) const {
+  const IdlePool<Scratch>::Lease lease(library_->pool);
+  Scratch& scratch = *lease;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = text.size();
+    if (words_) {
+      end = begin + 1;
+      while (end < text.size() && !may_cut(text, end)) ++end;
+    }
+    std::string_view word = text.substr(begin, end - begin);
+    // The library puts the space in front again.
+    if ((begin > 0 || rest) && dummy_prefix_) word.remove_prefix(1);
+    begin = end;
+    const bool keep = word.size() <= kCachedBytes;
+    if (keep) {
+      const auto known = scratch.words.find(std::string(word));
+      if (known != scratch.words.end()) {
+        out.insert(out.end(), known->second.begin(), known->second.end());
+        continue;
+      }
+    }
+    const auto status =
+        library_->processor.Encode(absl::string_view(word.data(), word.size()), &scratch.ids);
+    if (!status.ok()) fail(ErrorKind::usage, "SentencePiece: {}", status.ToString());
+    out.insert(out.end(), scratch.ids.begin(), scratch.ids.end());
+    if (!keep) continue;
+    if (scratch.words.size() >= kCachedWords) scratch.words.clear();
+    scratch.words.emplace(word, scratch.ids);
+  }
+}
+
+std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
+  std::string text = decode_rest(ids);
+  return dummy_prefix_ && text.starts_with(' ') ? text.substr(1) : text;
+}
+
+std::string SentencePieceTokenizer::decode_rest(std::span<const int32_t> ids) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= vocabulary_size()) {
+      fail(ErrorKind::corrupt, "id {} is outside the tokenizer's vocabulary of {}", id,
+           vocabulary_size());
+    }
+    if (id == controls_.end_of_document || id == controls_.begin_of_document) continue;
+    text += pieces_[static_cast<size_t>(id)];
+  }
+  return text;
+}
+
+std::unique_ptr<Tokenizer> open_sentencepiece(FileSystem& files, const std::string& path,
+                                              const TokenizerOptions& options) {
+  std::vector<OriginalFile> originals = read_originals(files, path, "tokenizer.model");
+  sentencepiece::SentencePieceProcessor processor;
+  const auto status = processor.LoadFromSerializedProto(originals[0].bytes);
+  if (!status.ok()) {
+    fail(ErrorKind::corrupt, "'{}': not a SentencePiece model: {}", path, status.ToString());
+  }
+  const auto find = [&](const std::string& piece) {
+    const int id = processor.PieceToId(piece);
+    return processor.IsUnknown(id) ? kNoToken : id;
+  };
+  const ControlTokens controls =
+      choose_control_tokens(files, path, options, {processor.bos_id(), processor.eos_id()}, find);
+  return std::make_unique<SentencePieceTokenizer>(std::move(originals), controls, path);
+}
+
+}  // namespace tutti::data
