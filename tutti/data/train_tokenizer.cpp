@@ -41,7 +41,9 @@ class LineSink final : public DocumentSink {
       piece.remove_prefix(std::min(end + 1, piece.size()));
     }
   }
-  void document(size_t file, std::string_view text) override { this->text(file, text, true, true); }
+  void document(size_t file, std::string_view text, size_t /*prompt_bytes*/) override {
+    this->text(file, text, true, true);
+  }
   void skip(size_t /*file*/, const char* /*reason*/) override {}
   void advance(int64_t bytes) override { block_.source_bytes += bytes; }
 
@@ -105,7 +107,7 @@ TrainTokenizerResult train_tokenizer(FileSystem& files, const TrainTokenizerOpti
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const int threads = options.threads > 0 ? options.threads : cores;
   const std::vector<ReadTask> tasks = make_read_tasks(sources);
-  const ReadOptions read{options.json_key, line_cut};
+  const ReadOptions read{options.json_key, {}, line_cut};
   const uint64_t key = stream_key(options.seed, "tokenizer lines");
   const double share =
       static_cast<double>(options.sample_bytes) / static_cast<double>(result.source_bytes);
