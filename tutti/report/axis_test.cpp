@@ -75,6 +75,8 @@ TEST(Format, NumbersAsPeopleReadThem) {
   EXPECT_EQ(format_value(Quantity::rate, 32505.97), "32,506");
   EXPECT_EQ(format_value(Quantity::rate, 1234567), "1.235 M");
   EXPECT_EQ(format_value(Quantity::number, std::nan("")), "–");
+  EXPECT_EQ(format_flops(1.00486e12), "1.005 TFLOP/s");
+  EXPECT_EQ(format_flops(664.6e9), "664.6 GFLOP/s");
 }
 
 }  // namespace

@@ -112,6 +112,17 @@ std::string format_value(Quantity quantity, double value) {
   return {};
 }
 
+std::string format_flops(double per_second) {
+  constexpr std::array<Prefix, 4> kScales = {
+      {{1e18, "EFLOP/s"}, {1e15, "PFLOP/s"}, {1e12, "TFLOP/s"}, {1e9, "GFLOP/s"}}};
+  for (const Prefix& scale : kScales) {
+    if (per_second >= scale.factor) {
+      return fmt::format("{:.4g} {}", per_second / scale.factor, scale.name);
+    }
+  }
+  return fmt::format("{:.4g} FLOP/s", per_second);
+}
+
 std::string format_tick(Quantity quantity, double value, double step) {
   switch (quantity) {
     case Quantity::number:

@@ -22,6 +22,8 @@ const char* quantity_name(Quantity quantity);  // what the page's script calls i
 std::string format_value(Quantity quantity, double value);  // "–" when not finite
 std::string format_integer(int64_t value);                  // "1,234,567"
 
+std::string format_flops(double per_second);  // "1.005 TFLOP/s"
+
 // The label of a tick, as short as `step`, the distance to the next one, allows.
 std::string format_tick(Quantity quantity, double value, double step);
 

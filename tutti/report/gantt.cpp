@@ -12,25 +12,40 @@ namespace {
 
 constexpr double kPixel = 1.0 / 1500;  // of the width
 
+// Spans that are drawn as one.
+struct Block {
+  double begin = 0;
+  double end = 0;
+  double busy = 0;  // seconds of its spans
+  int count = 0;
+  std::string label;
+};
+
+std::string block_label(const Block& block) {
+  const std::string busy = format_value(Quantity::seconds, block.busy);
+  if (block.count == 1) return fmt::format("{}, {}", block.label, busy);
+  return fmt::format("{} times, {} of {}", format_integer(block.count), busy,
+                     format_value(Quantity::seconds, block.end - block.begin));
+}
+
 // Spans in order, those that touch on the screen joined.
-std::vector<Span> joined(const Lane& lane, double seconds) {
+std::vector<Block> joined(const Lane& lane, double seconds) {
   std::vector<Span> sorted = lane.spans;
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const Span& a, const Span& b) { return a.begin < b.begin; });
-  std::vector<Span> out;
-  std::vector<int> counts;
+  std::vector<Block> out;
   for (const Span& span : sorted) {
     const bool touches =
         !out.empty() && span.begin - out.back().end < kPixel * seconds &&
         // Long neighbours stay apart: their border means something.
         std::min(span.end - span.begin, out.back().end - out.back().begin) < 8 * kPixel * seconds;
     if (!touches) {
-      out.push_back(span);
-      counts.push_back(1);
+      out.push_back({span.begin, span.end, span.end - span.begin, 1, span.label});
       continue;
     }
     out.back().end = std::max(out.back().end, span.end);
-    out.back().label = fmt::format("{} in short order", ++counts.back());
+    out.back().busy += span.end - span.begin;
+    ++out.back().count;
   }
   return out;
 }
@@ -62,19 +77,21 @@ std::string draw(const Gantt& gantt) {
   for (const Lane& lane : gantt.lanes) {
     std::string drawing = grid_lines(ticks, true);
     double busy = 0;
-    for (const Span& span : joined(lane, seconds)) {
-      const double from = span.begin - begin;
+    for (const Block& block : joined(lane, seconds)) {
+      const double from = block.begin - begin;
       const int left = plot_x(xs.position(from));
-      const int right = plot_x(xs.position(span.end - begin));
-      const std::string length = format_value(Quantity::seconds, span.end - span.begin);
+      const int right = plot_x(xs.position(block.end - begin));
+      // The denser the spans of a block, the fuller its colour.
+      const double share = block.busy / std::max(block.end - block.begin, 1e-9);
       drawing += fmt::format(
-          "<rect class=\"span c{}\" x=\"{}\" y=\"150\" width=\"{}\" height=\"1200\"><title>{}, {}"
-          "</title></rect>\n",
-          lane.color % kColors, left, std::max(7, right - left), escape_html(span.label), length);
-      busy += span.end - span.begin;
+          "<rect class=\"c{}\" x=\"{}\" y=\"150\" width=\"{}\" height=\"1200\""
+          " opacity=\"{:.2g}\"><title>{}</title></rect>\n",
+          lane.color % kColors, left, std::max(7, right - left),
+          block.count == 1 ? 1.0 : std::clamp(share, 0.2, 1.0), escape_html(block_label(block)));
+      busy += block.busy;
       if (table.rows.size() < 200) {
-        table.rows.push_back(
-            {lane.name, span.label, format_value(Quantity::seconds, from), length});
+        table.rows.push_back({lane.name, block_label(block), format_value(Quantity::seconds, from),
+                              format_value(Quantity::seconds, block.end - block.begin)});
       }
     }
     drawing += fmt::format("<path class=\"mark across\" d=\"{}\"/>\n", mark_path);

@@ -28,7 +28,7 @@ struct Gantt {
 };
 
 // Time starts at 0 with the first span. Spans nearer to each other than a pixel or so are drawn as
-// one, so the page stays small.
+// one block, the paler the less of it they fill, so the page stays small.
 std::string draw(const Gantt& gantt);
 
 }  // namespace tutti::report

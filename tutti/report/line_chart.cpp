@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kSmoothedFrom = 40;  // points: fewer need no smoothing
 constexpr size_t kTableRows = 24;
+constexpr size_t kMostDots = 80;
 constexpr int kXTicks = 8;
 constexpr int kYTicks = 6;
 
@@ -71,6 +72,11 @@ std::string dot_path(const std::vector<double>& x, const std::vector<double>& y,
   return path;
 }
 
+// Dots that touch each other say less than a line.
+bool draws_dots(const Thinned& t) {
+  return t.curve->style == Curve::Style::dots && t.x.size() <= kMostDots;
+}
+
 std::string draw_path(const char* kind, int color, const std::string& path) {
   return fmt::format("<path class=\"{} c{}\" d=\"{}\"/>\n", kind, color % kColors, path);
 }
@@ -80,7 +86,7 @@ std::string draw_curve(const Thinned& t, const Axis& xs, const Axis& ys) {
   const bool second_round = color >= kColors;  // colours repeat, dashed
   const char* line = second_round ? "line dashed" : "line";
   std::string out;
-  if (t.curve->style == Curve::Style::dots) {
+  if (draws_dots(t)) {
     out += draw_path("joint", color, line_path(t.x, t.y, xs, ys));
     return out + draw_path("dots", color, dot_path(t.x, t.y, xs, ys));
   }
@@ -113,22 +119,18 @@ std::string draw_scaled(const LineChart& chart, const std::vector<Thinned>& curv
   return out + "</g>\n";
 }
 
-std::string mark_labels(const LineChart& chart, const Axis& ys, const char* css_class) {
-  std::string out;
-  for (const Mark& mark : chart.horizontal) {
-    if (!drawable(ys, mark.value)) continue;
-    const double at = ys.position(mark.value);
-    out += fmt::format("<span class=\"marklabel {}\" style=\"top:{:.2f}%\">{}</span>", css_class,
-                       100 * (1 - at), escape_html(mark.label));
-  }
-  return out;
+std::string legend_mark(const Mark& mark, const char* css_class, const char* path) {
+  return fmt::format(
+      "<li><svg viewBox=\"0 0 24 8\" aria-hidden=\"true\"><path class=\"mark {}\" "
+      "d=\"{}\"/></svg>{}</li>",
+      css_class, path, escape_html(mark.label));
 }
 
 std::string legend(const LineChart& chart, const std::vector<Thinned>& curves) {
-  if (curves.size() < 2 && chart.vertical.empty()) return {};
+  if (curves.size() < 2 && chart.vertical.empty() && chart.horizontal.empty()) return {};
   std::string out = "<ul class=\"legend\">";
   for (const Thinned& t : curves) {
-    const bool dots = t.curve->style == Curve::Style::dots;
+    const bool dots = draws_dots(t);
     out += fmt::format(
         "<li><svg viewBox=\"0 0 24 8\" aria-hidden=\"true\"><path class=\"{} c{}\" "
         "d=\"{}\"/></svg>{}</li>",
@@ -137,11 +139,10 @@ std::string legend(const LineChart& chart, const std::vector<Thinned>& curves) {
                                     : "line",
         t.curve->color % kColors, dots ? "M12 4h0" : "M1 4H23", escape_html(t.curve->name));
   }
+  for (const Mark& mark : chart.horizontal) out += legend_mark(mark, "level", "M1 4H23");
+  // One name for all: resumes.
   if (!chart.vertical.empty()) {
-    out += fmt::format(
-        "<li><svg viewBox=\"0 0 24 8\" aria-hidden=\"true\"><path class=\"mark "
-        "across\" d=\"M12 0V8\"/></svg>{}</li>",
-        escape_html(chart.vertical.front().label));
+    out += legend_mark(chart.vertical.front(), "across", "M12 0V8");
   }
   return out + "</ul>\n";
 }
@@ -252,10 +253,8 @@ std::string draw_curves(const LineChart& chart, const std::vector<Thinned>& curv
   if (log) drawing += draw_scaled(chart, curves, xs, *log, "log");
 
   std::string labels = axis_labels(make_ticks(ys, chart.y_quantity, kYTicks), true, "lin");
-  std::string marks = mark_labels(chart, ys, "lin");
   if (log) {
     labels += axis_labels(make_ticks(*log, chart.y_quantity, kYTicks), true, "log");
-    marks += mark_labels(chart, *log, "log");
   }
 
   std::string controls;
@@ -266,11 +265,11 @@ std::string draw_curves(const LineChart& chart, const std::vector<Thinned>& curv
   if (smoothed) frame.css_class += " is-smooth";
   const std::string plot = fmt::format(
       "<div class=\"plot\">{}<div class=\"area\" tabindex=\"0\" role=\"group\" "
-      "aria-label=\"{}: arrow keys read values\">{}{}</div>{}</div>"
+      "aria-label=\"{}: arrow keys read values\">{}</div>{}</div>"
       "<p class=\"xname\" aria-hidden=\"true\">{}</p>\n",
       labels, escape_html(chart.title),
-      svg(chart.id, chart.title, describe(chart, curves), drawing), marks,
-      axis_labels(x_ticks, false, ""), escape_html(chart.x_name));
+      svg(chart.id, chart.title, describe(chart, curves), drawing), axis_labels(x_ticks, false, ""),
+      escape_html(chart.x_name));
   return figure(frame, controls,
                 legend(chart, curves) + plot + html_data(script_data(chart, curves, xs, ys, log)) +
                     value_table(chart, curves));
@@ -278,7 +277,9 @@ std::string draw_curves(const LineChart& chart, const std::vector<Thinned>& curv
 
 }  // namespace
 
-double smoothing_span(size_t count) { return std::max(8.0, static_cast<double>(count) / 50); }
+double smoothing_span(size_t count) {
+  return std::clamp(static_cast<double>(count) / 50, 8.0, 1000.0);
+}
 
 std::string draw(const LineChart& chart) {
   std::vector<Thinned> curves;

@@ -10,7 +10,7 @@
 namespace tutti::report {
 
 struct Curve {
-  enum class Style { line, dots };  // dots are joined by a thin line
+  enum class Style { line, dots };  // dots are joined by a thin line; many are a line
   std::string name;
   std::vector<double> x;  // ascending
   std::vector<double> y;  // as many; a curve has a gap where it is not finite
@@ -36,7 +36,7 @@ struct LineChart {
   size_t points = 1000;        // per curve at most
 };
 
-// Points over which `count` are smoothed: a fiftieth, at least 8.
+// Points over which `count` are smoothed: a fiftieth, at least 8 and at most 1,000.
 double smoothing_span(size_t count);
 
 // The whole figure: plot, legend, buttons, and a table of some of the values. Curves without any

@@ -110,10 +110,9 @@ rect.c4,.fill.c4,.dot.c4{fill:var(--c4);background:var(--c4)}
 rect.c5,.fill.c5,.dot.c5{fill:var(--c5);background:var(--c5)}
 .log{display:none}.is-log .log{display:inline}.is-log .lin{display:none}
 div.log,span.log{display:none}.is-log div.log,.is-log span.log{display:block}
-.marklabel,.quantile{position:absolute;font-size:.75rem;line-height:1.3;padding:0 .3em;
-white-space:nowrap;background:var(--card);pointer-events:none}
-.marklabel{left:.2rem;transform:translateY(-110%);color:var(--good)}
-.quantile{transform:translateX(.2em);color:var(--soft);background:none}
+.quantile{position:absolute;font-size:.75rem;line-height:1.3;padding:0 .3em;white-space:nowrap;
+pointer-events:none;transform:translateX(.2em);color:var(--soft);background:var(--card);
+border-radius:3px}
 .quantile.left{transform:translateX(calc(-100% - .2em))}
 .cursor{position:absolute;top:0;bottom:0;width:0;border-left:1px solid var(--soft);
 pointer-events:none}

@@ -162,10 +162,10 @@ std::string speed_section(const RunData& run, const RunSummary& summary) {
   if (summary.mfu > 0) {
     out += fmt::format(
         "<p class=\"note\">MFU = tokens per second × model FLOPs per token ÷ peak. Model FLOPs per "
-        "token: {}{}. Peak: {} FLOP/s, the matrix-product rate measured on this machine before "
+        "token: {}{}. Peak: {}, the matrix-product rate measured on this machine before "
         "training, in the precision of the run.</p>\n",
         summary.mfu_formula.empty() ? "" : escape_html(summary.mfu_formula) + " = ",
-        format_count(summary.flops_per_token), format_count(summary.gemm_peak_flops));
+        format_count(summary.flops_per_token), format_flops(summary.gemm_peak_flops));
   }
   return out;
 }

@@ -117,7 +117,9 @@ std::string evaluation_table(const RunData& run, const RunSummary& summary) {
                           format_value(Quantity::number, std::exp(e.loss)), count_text(e.tokens),
                           seconds_text(e.seconds), seconds_text(evaluation.train_seconds), remark});
   }
-  return long_table(fmt::format("All {} evaluations", run.evaluations.size()), std::move(table));
+  return long_table(fmt::format("All {} evaluations",
+                                format_integer(static_cast<int64_t>(run.evaluations.size()))),
+                    std::move(table));
 }
 
 std::string checkpoint_table(const RunData& run, const RunSummary& summary) {
@@ -143,7 +145,8 @@ std::string checkpoint_table(const RunData& run, const RunSummary& summary) {
   }
   const double share =
       summary.train_seconds > 0 ? summary.checkpoint_stall_seconds / summary.train_seconds : 0;
-  const std::string summary_line = fmt::format("All {} checkpoints", table.rows.size());
+  const std::string summary_line =
+      fmt::format("All {} checkpoints", format_integer(static_cast<int64_t>(table.rows.size())));
   return fmt::format(
              "<p class=\"note\">Training waited {} for {} checkpoint{}, {:.2g}% of its "
              "time.</p>\n",
@@ -219,7 +222,8 @@ std::string incidents_section(const RunData& run) {
         "the later ones.</p>\n",
         format_integer(run.repeated_steps));
   }
-  const std::string summary_line = fmt::format("All {} entries", table.rows.size());
+  const std::string summary_line =
+      fmt::format("All {} entries", format_integer(static_cast<int64_t>(table.rows.size())));
   return html_card("What happened", out + long_table(summary_line, std::move(table)));
 }
 
@@ -295,9 +299,7 @@ std::string place_section(const RunData& run, const RunSummary& summary) {
                {"Cores", detail(run, "cores")},
                {"Instructions", detail(run, "instruction_set")}};
   }
-  const auto flops = [](double x) {
-    return x > 0 ? fmt::format("{:.0f} GFLOP/s", x / 1e9) : std::string("not measured");
-  };
+  const auto flops = [](double x) { return x > 0 ? format_flops(x) : std::string("not measured"); };
   machine.emplace_back("Peak, measured", flops(summary.gemm_peak_flops));
   if (run.machine) machine.emplace_back("Peak, nominal", flops(run.machine->nominal_peak_flops));
   return "<div class=\"grid2\">" + html_card("Run", html_facts(owner)) +
