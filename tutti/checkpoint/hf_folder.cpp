@@ -66,16 +66,16 @@ std::map<std::string, std::string> read_weight_map(const Json& index, const std:
 }  // namespace
 
 const std::vector<std::string>& hf_side_files() {
-  static const std::vector<std::string> kNames = {"generation_config.json",
-                                                  "tokenizer.json",
-                                                  "tokenizer_config.json",
-                                                  "special_tokens_map.json",
-                                                  "tokenizer.model",
-                                                  "vocab.json",
-                                                  "merges.txt",
-                                                  "added_tokens.json",
-                                                  "chat_template.jinja"};
-  return kNames;
+  static const std::vector<std::string> names = {"generation_config.json",
+                                                 "tokenizer.json",
+                                                 "tokenizer_config.json",
+                                                 "special_tokens_map.json",
+                                                 "tokenizer.model",
+                                                 "vocab.json",
+                                                 "merges.txt",
+                                                 "added_tokens.json",
+                                                 "chat_template.jinja"};
+  return names;
 }
 
 HfFolder::HfFolder(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {
@@ -121,7 +121,7 @@ std::string HfFolder::checked_path(const std::string& name, std::string_view nam
     fail(ErrorKind::usage, "{}: '{}' is not a plain file name inside the folder", named_by,
          printable(name));
   }
-  const std::string path = join_path(path_, name);
+  std::string path = join_path(path_, name);
   const std::string folder = files_.resolve(path_);
   const std::string real = files_.resolve(path);
   if (is_inside(real, folder)) return path;

@@ -34,7 +34,7 @@ class Mapper {
  private:
   static std::vector<HfPart> gpt2(const std::string& layer, std::string_view kind,
                                   const Shape& shape, const std::string& prefix) {
-    static const std::map<std::string, std::pair<const char*, bool>> kNames = {
+    static const std::map<std::string, std::pair<const char*, bool>> names = {
         {"embedding.token", {"wte", false}},
         {"embedding.position", {"wpe", false}},
         {"norm1", {"ln_1", false}},
@@ -45,8 +45,8 @@ class Mapper {
         {"mlp.down", {"mlp.c_proj", true}},
         {"final_norm", {"ln_f", false}},
         {"head", {"lm_head", false}}};
-    const auto found = kNames.find(layer);
-    TUTTI_CHECK(found != kNames.end(), "gpt2 has no {}", layer);
+    const auto found = names.find(layer);
+    TUTTI_CHECK(found != names.end(), "gpt2 has no {}", layer);
     const auto& [name, linear] = found->second;
     HfPart part = {fmt::format("{}{}.{}", prefix, name, kind), shape, false, false};
     if (linear && shape.size() == 2) {
@@ -78,7 +78,7 @@ class Mapper {
     if (layer == "moe.experts.gate_up" || layer == "moe.experts.down") {
       return experts(layer == "moe.experts.down", prefix);
     }
-    static const std::map<std::string, const char*> kNames = {
+    static const std::map<std::string, const char*> names = {
         {"embedding.token", "embed_tokens"},
         {"norm1", "input_layernorm"},
         {"attention.output", "self_attn.o_proj"},
@@ -87,8 +87,8 @@ class Mapper {
         {"moe.router", "block_sparse_moe.gate"},
         {"final_norm", "norm"},
         {"head", "lm_head"}};
-    const auto found = kNames.find(layer);
-    TUTTI_CHECK(found != kNames.end(), "llama has no {}", layer);
+    const auto found = names.find(layer);
+    TUTTI_CHECK(found != names.end(), "llama has no {}", layer);
     return {HfPart{full(found->second), shape, false, false}};
   }
 
