@@ -5,7 +5,7 @@
 #include "tutti/base/error.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/mlperf_common.h"
-#include "tutti/mlperf/compare.h"
+#include "tutti/mlperf/compare_page.h"
 
 namespace tutti::cli {
 namespace {
@@ -14,6 +14,7 @@ struct CompareArguments {
   std::string a;
   std::string b;
   std::string ruleset;
+  std::string html;  // file to write the page to; "": none
   bool json = false;
 };
 
@@ -35,6 +36,11 @@ int run_compare(const CompareArguments& arguments) {
     fail(ErrorKind::usage, "{}: benchmark '{}' is not in the catalog", a.path, a.benchmark);
   }
   const mlperf::Comparison comparison = mlperf::compare_results(a, b, *benchmark);
+  if (!arguments.html.empty()) {
+    write_file_atomic(posix_file_system(), arguments.html,
+                      report::render(mlperf::comparison_page(comparison)));
+    print_message(arguments.html + " written\n");
+  }
   if (arguments.json) print_json(mlperf::to_json(comparison));
   else print_text(mlperf::format_comparison(comparison));
   return exit_ok;
@@ -48,6 +54,8 @@ void add_mlperf_compare(CLI::App& group, Action& action) {
   compare->add_option("A", arguments->a, "Folder of result_N.txt")->required();
   compare->add_option("B", arguments->b, "Folder to compare it with")->required();
   compare->add_option("--ruleset", arguments->ruleset, "As in score");
+  compare->add_option("--html", arguments->html, "Write a page with the timelines of both")
+      ->type_name("FILE");
   add_json_option(*compare, arguments->json);
   compare->footer(
       "The ratio of minutes is split into factors that multiply to it: throughput per "

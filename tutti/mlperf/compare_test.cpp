@@ -1,10 +1,9 @@
-#include "tutti/mlperf/compare.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "tutti/base/error.h"
+#include "tutti/mlperf/compare_page.h"
 #include "tutti/mlperf/test_support.h"
 
 namespace tutti::mlperf {
@@ -106,6 +105,17 @@ TEST(Compare, MixedCausesAreExactAndSymmetric) {
   EXPECT_GT(ab.factors.throughput, 1);  // per accelerator
   EXPECT_LT(ab.factors.accelerators, 1);
   EXPECT_GT(ab.factors.evaluation, 1);
+}
+
+TEST(Compare, PageShowsBothTimelines) {
+  const Comparison c = compare({.eval_seconds = 20}, {.intervals = 16});
+  const report::Page page = comparison_page(c);
+  EXPECT_EQ(page.lead, c.verdict);
+  const std::string html = report::render(page);
+  for (const char* part :
+       {"a: training", "a: evaluation", "b: training", "b: evaluation", "samples to target"}) {
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  }
 }
 
 TEST(Compare, EqualResultsAndOtherBenchmarks) {
