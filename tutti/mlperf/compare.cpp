@@ -131,19 +131,15 @@ std::string sentence(const Comparison& c) {
                                  fast.name, join(parts, ", "));
   if (equal) {
     text +=
-        "; steady throughput per accelerator is equal within 3%, so the accelerators are not "
-        "the cause";
+        "; steady throughput per accelerator is equal within 3%, so the kind of "
+        "accelerator is not the cause";
   } else if (throughput / whole < 0.1) {
     text += fmt::format("; the slower result has the faster accelerators ({} in time)",
                         percent(c.factors.throughput));
   }
   const double chance = c.minutes_order.chance;
-  text +=
-      chance < 0.05
-          ? fmt::format("; noise between runs would put them so far apart with probability {:.2g}",
-                        chance)
-          : fmt::format("; with probability {:.2g} the difference is only noise between runs",
-                        chance);
+  text += fmt::format("; noise between runs would put them so far apart with probability {:.2g}{}",
+                      chance, chance < 0.05 ? "" : ", so it is not excluded");
   return text + ".";
 }
 

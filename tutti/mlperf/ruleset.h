@@ -1,7 +1,7 @@
 // The rules of MLPerf Training logs, one ruleset per published version, as data.
 //
 // A ruleset says which keys a log needs, how often, with which values, and in which order; the
-// functions in ruleset_tables.cpp build each version from the one before it. Sources:
+// functions in ruleset.cpp build each version from the one before it. Sources:
 // mlcommons/logging, compliance_checker/training_<version>/*.yaml (the checker is what decides),
 // mlcommons/training_policies, training_rules.adoc.
 #pragma once

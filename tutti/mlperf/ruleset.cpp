@@ -1,9 +1,10 @@
+#include "tutti/mlperf/ruleset.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "tutti/mlperf/ruleset.h"
 
 namespace tutti::mlperf {
 namespace {
