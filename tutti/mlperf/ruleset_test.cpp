@@ -45,9 +45,9 @@ TEST(Ruleset, VersionsInheritAndChange) {
       EXPECT_NE(rule_of(rules.keys, "eval_accuracy"), nullptr);
     }
   }
-  EXPECT_EQ(closed_rule("5.0.0", "llama31_405b", "opt_learning_rate_decay_steps")->test, Test::any);
+  EXPECT_EQ(closed_rule("5.0.0", "llama31_405b", "opt_learning_rate_decay_steps")->test, mlperf::Test::any);
   EXPECT_EQ(closed_rule("5.1.0", "llama31_405b", "opt_learning_rate_decay_steps")->test,
-            Test::decay_405b);
+            mlperf::Test::decay_405b);
 }
 
 // The rate must be computed as 8e-5 * GBS / 1152; another order or rounding is another double.
