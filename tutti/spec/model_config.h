@@ -43,7 +43,8 @@ struct MixtureOfExperts {
   int64_t first_dense_layers = 0;  // these keep the dense MLP of width ffn
   double capacity_factor = 0;      // 0: dropless; else see expert_capacity
   double balance_loss = 0;         // weight of the mean over sequences and routed layers of
-                                   // E * sum_e f_e p_e (engine/moe_ops.h: route_backward)
+                                   // E * sum_e f_e p_e (engine/moe_ops.h: route_backward); where
+                                   // targets are masked, times rows per target
   double z_loss = 0;               // weight of the mean over tokens and routed layers of lse^2
   bool router_bias = false;  // a selection bias per expert (DeepSeek-V3), updated without gradient:
   double router_bias_rate = 1e-3;  // by this much per step, towards the mean load
