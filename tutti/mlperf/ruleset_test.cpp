@@ -45,7 +45,8 @@ TEST(Ruleset, VersionsInheritAndChange) {
       EXPECT_NE(rule_of(rules.keys, "eval_accuracy"), nullptr);
     }
   }
-  EXPECT_EQ(closed_rule("5.0.0", "llama31_405b", "opt_learning_rate_decay_steps")->test, mlperf::Test::any);
+  EXPECT_EQ(closed_rule("5.0.0", "llama31_405b", "opt_learning_rate_decay_steps")->test,
+            mlperf::Test::any);
   EXPECT_EQ(closed_rule("5.1.0", "llama31_405b", "opt_learning_rate_decay_steps")->test,
             mlperf::Test::decay_405b);
 }
