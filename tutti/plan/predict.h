@@ -43,8 +43,9 @@ struct StepPrediction {
 
 class Predictor {
  public:
-  Predictor(const catalog::System& system, const Constants& constants)
-      : system_(system), constants_(constants) {}
+  // `simulator` may be shared by predictors that take turns.
+  Predictor(const catalog::System& system, const Constants& constants, PipelineSimulator& simulator)
+      : system_(system), constants_(constants), simulator_(simulator) {}
 
   // `recipe` is resolved and valid.
   StepPrediction step(const spec::Recipe& recipe, const spec::Profile& profile);
@@ -57,7 +58,7 @@ class Predictor {
  private:
   const catalog::System& system_;
   const Constants& constants_;
-  PipelineSimulator simulator_;
+  PipelineSimulator& simulator_;
 };
 
 // The passes as the simulator takes them: exposed ZeRO-3 traffic inside.

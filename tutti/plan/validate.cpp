@@ -123,7 +123,7 @@ double PreparedRow::predict_memory_metric(const Constants& constants) const {
 double PreparedRow::predict(const Constants& constants) const {
   TUTTI_CHECK(predictable(), "row {}: {}", measurement_.line, measurement_.unpredictable);
   if (is_memory()) return predict_memory_metric(constants);
-  Predictor predictor(*system_, constants);
+  Predictor predictor(*system_, constants, simulator_);
   StepPrediction best;
   const Candidate* chosen = nullptr;
   for (const Candidate& candidate : candidates_) {

@@ -37,6 +37,7 @@ class PreparedRow {
   Measurement measurement_;
   const catalog::System* system_ = nullptr;
   std::vector<Candidate> candidates_;
+  mutable PipelineSimulator simulator_;  // scratch, kept from one prediction to the next
 };
 
 struct ValidatedRow {

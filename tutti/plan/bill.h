@@ -1,0 +1,31 @@
+// What a run costs: money, energy, carbon, water. Every figure is an estimate.
+//
+//   node power   overhead + chips * board * (0.2 + 0.7 busy); busy is the share of a step that
+//                chips compute. At full load an 8 x H100 node draws 7.8 kW of 10.2 rated: the 76%
+//                that arXiv 2412.08602 measured under heavy work.
+//   energy       node power * nodes * wall time * PUE (facility); water = IT energy * WUE;
+//                CO2e = facility energy * grid intensity (location based)
+#pragma once
+
+#include <optional>
+
+#include "tutti/catalog/catalog.h"
+#include "tutti/plan/predict.h"
+
+namespace tutti::plan {
+
+struct Bill {
+  std::optional<double> usd;
+  double chip_hours = 0;
+  double node_watts = 0;
+  double it_kwh = 0;
+  double facility_kwh = 0;
+  double co2e_kg = 0;
+  double water_liters = 0;
+};
+
+Bill bill_of(const catalog::System& system, const catalog::Site& site, const catalog::Price* price,
+             catalog::PriceKind kind, const StepPrediction& step, int64_t chips,
+             double wall_seconds);
+
+}  // namespace tutti::plan

@@ -1,0 +1,76 @@
+#include "tutti/plan/failures.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace tutti::plan {
+namespace {
+
+// Daly 2006, abstract: a checkpoint of 5 minutes; 24 h, 6 h and 15 min to interruption.
+TEST(Failures, IntervalOfDalysExamples) {
+  EXPECT_NEAR(daly_interval_seconds(300, 24 * 3600) / 60, 117, 1);
+  EXPECT_NEAR(daly_interval_seconds(300, 6 * 3600) / 60, 57, 1);
+  EXPECT_NEAR(daly_interval_seconds(300, 15 * 60) / 60, 9.1, 0.1);
+  EXPECT_EQ(daly_interval_seconds(300, 100), 100);
+}
+
+TEST(Failures, RateHasAPartThatNodesDoNotExplain) {
+  FailureModel model;
+  model.per_job_per_day = 1;
+  model.per_node_per_day = 0.01;
+  EXPECT_DOUBLE_EQ(interruptions_per_second(model, 100) * 86400, 2);
+  EXPECT_DOUBLE_EQ(interruptions_per_second(model, 0) * 86400, 1);
+}
+
+// The closed form is the expectation of what is simulated.
+TEST(Failures, SimulationAgreesWithTheClosedForm) {
+  FailureModel model;
+  model.save_seconds = 30;
+  for (const int64_t nodes : {16, 512, 4096}) {
+    SCOPED_TRACE(nodes);
+    const double work = 20 * 86400;
+    const FailureForecast closed = forecast_failures(model, nodes, work);
+    const SimulatedFailures played = simulate_failures(model, nodes, work, 200, 7);
+    EXPECT_NEAR(played.mean_wall_seconds / closed.wall_seconds, 1, 0.02);
+    EXPECT_NEAR(played.mean_interruptions / closed.interruptions, 1, 0.1);
+    EXPECT_LT(played.low_wall_seconds, played.mean_wall_seconds);
+    EXPECT_GT(played.high_wall_seconds, played.mean_wall_seconds);
+  }
+}
+
+TEST(Failures, DalysIntervalIsNearTheBest) {
+  FailureModel model;
+  model.save_seconds = 60;
+  const double best = forecast_failures(model, 2048, 1e6).wall_seconds;
+  for (const double factor : {0.5, 0.8, 1.25, 2.0}) {
+    FailureModel other = model;
+    other.interval_seconds = factor * forecast_failures(model, 2048, 1e6).best_interval_seconds;
+    EXPECT_GE(forecast_failures(other, 2048, 1e6).wall_seconds, 0.9999 * best) << factor;
+  }
+}
+
+// 331,776 GPUs in racks of 72, four to a node: interruptions every few minutes, and still a run.
+TEST(Failures, ThousandsOfRacks) {
+  FailureModel model;
+  model.restart_seconds = 60;
+  model.save_seconds = 1;
+  const int64_t nodes = 331776 / 4;
+  const FailureForecast closed = forecast_failures(model, nodes, 30 * 86400);
+  EXPECT_LT(closed.mean_time_to_interruption_seconds, 300);
+  EXPECT_GT(closed.goodput, 0.3);
+  const SimulatedFailures played = simulate_failures(model, nodes, 30 * 86400, 3, 1);
+  EXPECT_NEAR(played.mean_wall_seconds / closed.wall_seconds, 1, 0.05);
+}
+
+TEST(Failures, NoneMeansNoLoss) {
+  FailureModel model;
+  model.per_job_per_day = model.per_node_per_day = 0;
+  const FailureForecast none = forecast_failures(model, 100, 1000);
+  EXPECT_EQ(none.wall_seconds, 1000);
+  EXPECT_EQ(none.goodput, 1);
+  EXPECT_TRUE(std::isinf(none.mean_time_to_interruption_seconds));
+}
+
+}  // namespace
+}  // namespace tutti::plan
