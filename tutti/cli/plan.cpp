@@ -329,6 +329,7 @@ int run_validate(const ValidateArguments& arguments) {
     }
   }
   const plan::Validation validation = plan::validate_rows(rows, sets, fitted);
+  plan::set_held_out_errors(rows, validation, sets);
   if (!arguments.write_fit.empty()) {
     for (const plan::Constants& set : sets) {
       std::string name = set.name;

@@ -121,6 +121,7 @@ const Constants* find_constants(const std::vector<Constants>& sets,
   for (const Constants& set : sets) {
     if (set.chip_generation != chip_generation) continue;
     if (set.software == software) return &set;
+    if (set.error == 0) continue;  // nobody knows how good it is
     if (best == nullptr || set.error < best->error) best = &set;
   }
   return best;

@@ -237,6 +237,23 @@ Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector
   return out;
 }
 
+void set_held_out_errors(const std::vector<PreparedRow>& rows, const Validation& validation,
+                         std::vector<Constants>& sets) {
+  for (Constants& set : sets) {
+    double sum = 0;
+    int64_t count = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (!rows[i].predictable() || validation.rows[i].fitted || rows[i].is_memory() ||
+          rows[i].group() != set.name) {
+        continue;
+      }
+      sum += std::abs(validation.rows[i].error);
+      ++count;
+    }
+    if (count > 0) set.error = sum / real(count);
+  }
+}
+
 Json to_json(const Validation& validation) {
   Json rows = Json::array();
   for (const ValidatedRow& row : validation.rows) {

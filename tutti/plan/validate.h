@@ -72,6 +72,11 @@ std::vector<bool> fitted_half(const std::vector<PreparedRow>& rows);
 Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector<Constants>& sets,
                          const std::vector<bool>& fitted);
 
+// Sets each set's error to its mean absolute error of time on the rows not fitted; sets without
+// such rows keep theirs.
+void set_held_out_errors(const std::vector<PreparedRow>& rows, const Validation& validation,
+                         std::vector<Constants>& sets);
+
 Json to_json(const Validation& validation);
 std::string format_validation(const Validation& validation, bool every_row);
 
