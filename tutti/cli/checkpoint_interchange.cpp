@@ -90,6 +90,7 @@ int run_import(const ImportArguments& arguments) {
                 {"dtype", dtype_name(done.dtype)},
                 {"bytes", done.written.bytes},
                 {"files", run.kept_files},
+                {"tokenizer", run.tokenizer ? Json(run.tokenizer->name()) : Json(nullptr)},
                 {"notes", run.notes},
                 {"seconds", seconds}});
     return exit_ok;
@@ -101,6 +102,9 @@ int run_import(const ImportArguments& arguments) {
        {"checkpoint", fmt::format("{}, {}, {}", done.written.path, dtype_name(done.dtype),
                                   format_bytes(static_cast<double>(done.written.bytes)))},
        {"kept", names_text(run.kept_files)},
+       {"tokenizer", run.tokenizer ? fmt::format("{}, {} tokens", run.tokenizer->name(),
+                                                 run.tokenizer->vocabulary_size())
+                                   : "none"},
        {"run folder", run.folder}}));
   return exit_ok;
 }
@@ -180,7 +184,9 @@ void add_checkpoint_import(CLI::App& group, Action& action) {
       "Tutti cannot compute is an error that names the key.\n\n"
       "Examples:\n"
       "  tutti checkpoint import Llama-3.2-1B --out runs/llama\n"
-      "  tutti eval runs/llama --data corpora/books-validation");
+      "  tutti generate runs/llama --prompt \"Once\"\n"
+      "  tutti data prepare books/ --out books --tokenizer runs/llama/tokenizer.json\n"
+      "  tutti eval runs/llama --data books");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_import(*arguments); }; });
 }
@@ -198,8 +204,9 @@ void add_checkpoint_export(CLI::App& group, Action& action) {
   command->add_option("--shard-bytes", arguments->shard_bytes, "Largest weight file")
       ->capture_default_str();
   command
-      ->add_option("--tokenizer", arguments->tokenizer,
-                   "Folder whose tokenizer goes with the model; auto: that of the import; none")
+      ->add_option(
+          "--tokenizer", arguments->tokenizer,
+          "Folder whose tokenizer goes with the model; auto: that of the import or run; none")
       ->capture_default_str();
   command
       ->add_option("--rope-layout", arguments->rope_layout,

@@ -135,9 +135,9 @@ void add_prepare(CLI::App& data, Action& action) {
       ->capture_default_str();
   command->add_option("--eos", options.tokenizer_options.end,
                       "Token that ends documents; none; default: the one the tokenizer names");
-  command->add_option(
-      "--bos", options.tokenizer_options.begin,
-      "Token that starts documents; auto: the one the tokenizer names; default none");
+  command->add_option("--bos", options.tokenizer_options.begin,
+                      "Token that starts documents; auto: the tokenizer's; model: if transformers "
+                      "puts one; default none");
   command->add_flag("--special", options.tokenizer_options.special,
                     "Text may spell control tokens such as <|endoftext|>; only for trusted text");
   command->add_option("--holdout", options.holdout_share,

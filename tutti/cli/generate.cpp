@@ -72,11 +72,7 @@ class TextStream {
 
 std::vector<int32_t> encode_prompt(const data::Tokenizer& tokenizer, const std::string& prompt,
                                    const std::string& where) {
-  std::vector<int32_t> ids = tokenizer.encode(prompt);
-  // Without a prompt: what follows the end of a document is the start of one.
-  if (ids.empty() && tokenizer.end_of_document() != data::kNoToken) {
-    ids.push_back(tokenizer.end_of_document());
-  }
+  std::vector<int32_t> ids = data::encode_start(tokenizer, prompt);
   if (ids.empty()) {
     fail(ErrorKind::usage,
          "{}: the tokenizer '{}' has no token that starts a text; give at least one character",
@@ -274,8 +270,10 @@ void add_generate(CLI::App& app, Action& action) {
                     "The checkpoint of the lowest validation loss, not the newest");
   add_json_option(*command, arguments->json);
   command->footer(
-      "With --prompts the output is one JSON object per line, in the order of the file; a text is\n"
-      "the same as --prompt would give with the same seed.\n\n"
+      "With --prompts the output is one JSON object per line, in the order of the file. Model and\n"
+      "sampling are those of --prompt, but sums may round differently beside other prompts, so "
+      "that\n"
+      "a text may differ where two tokens are almost equally likely.\n\n"
       "Examples:\n"
       "  tutti generate runs/demo-20260131-120000 --prompt '#include <' --temperature 0.7\n"
       "  tutti generate runs/demo-20260131-120000 --prompts prompts.txt --tokens 50 > texts.jsonl");

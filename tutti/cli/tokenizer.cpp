@@ -7,10 +7,6 @@
 namespace tutti::cli {
 namespace {
 
-std::string kept_path(const std::string& run_folder) {
-  return join_path(run_folder, "tokenizer.json");
-}
-
 // The tokenizer beside the training corpus.
 std::string corpus_path(const spec::Recipe& recipe) {
   if (recipe.data.train.empty()) return "";
@@ -43,7 +39,7 @@ void check_vocabulary(const data::Tokenizer& tokenizer, const spec::Recipe& reci
                       const std::string& path) {
   if (tokenizer.vocabulary_size() > recipe.model.vocabulary) {
     fail(ErrorKind::usage,
-         "model.vocabulary: {} is smaller than the {} tokens of the corpus' tokenizer '{}'; set "
+         "model.vocabulary: {} is smaller than the {} tokens of the tokenizer '{}'; set "
          "model.vocabulary={}",
          recipe.model.vocabulary, tokenizer.vocabulary_size(), path, tokenizer.vocabulary_size());
   }
@@ -58,7 +54,7 @@ void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::st
   const auto tokenizer = data::load_tokenizer_file(files, source);
   check_vocabulary(*tokenizer, recipe, source);
   files.create_directories(run_folder);
-  data::store_tokenizer(files, *tokenizer, kept_path(run_folder));
+  data::store_tokenizer(files, *tokenizer, train::tokenizer_path(run_folder));
 }
 
 std::string run_folder_of(const train::LoadedRun& run) {
@@ -67,7 +63,7 @@ std::string run_folder_of(const train::LoadedRun& run) {
 
 std::unique_ptr<data::Tokenizer> try_tokenizer(FileSystem& files, const spec::Recipe& recipe,
                                                const std::string& run_folder) {
-  for (const std::string& path : {kept_path(run_folder), corpus_path(recipe)}) {
+  for (const std::string& path : {train::tokenizer_path(run_folder), corpus_path(recipe)}) {
     if (path.empty() || !files.exists(path)) continue;
     auto tokenizer = data::load_tokenizer_file(files, path);
     check_vocabulary(*tokenizer, recipe, path);
@@ -82,7 +78,7 @@ std::unique_ptr<data::Tokenizer> find_tokenizer(FileSystem& files, const spec::R
   fail(ErrorKind::not_found,
        "the run in '{}' has no tokenizer: neither '{}' nor '{}' exists; its corpus was made "
        "without one",
-       run_folder, kept_path(run_folder), corpus_path(recipe));
+       run_folder, train::tokenizer_path(run_folder), corpus_path(recipe));
 }
 
 }  // namespace tutti::cli

@@ -313,6 +313,7 @@ std::unique_ptr<Tokenizer> open_bpe(FileSystem& files, const std::string& path,
   const auto find = [&](const std::string& token) { return find_hf_token(file, token); };
   OwnControlTokens own;
   if (!file.begin.empty()) own.begin = find(file.begin);
+  own.puts_begin = own.begin != kNoToken;
   for (const char* usual : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"}) {
     for (const AddedToken& token : file.added) {
       if (own.end == kNoToken && token.special && token.content == usual) own.end = token.id;

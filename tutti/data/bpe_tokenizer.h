@@ -59,7 +59,7 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<OriginalFile> originals_;
   ControlTokens controls_;
   HfTokenizerFile file_;
-  UnicodeClasses classes_;
+  const UnicodeClasses& classes_ = unicode_classes();
   BpeModel model_;
   AddedTokens raw_tokens_, normalized_tokens_;
   bool marks_divide_ = false;  // no token reaches across the start of a run of space marks

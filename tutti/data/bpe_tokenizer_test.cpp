@@ -218,6 +218,16 @@ TEST(BpeTokenizer, ControlTokensAreFoundBesideIt) {
   TokenizerOptions options;
   options.begin = "auto";
   EXPECT_EQ(open(files, file, options)->begin_of_document(), 9);
+  options.begin = "model";  // transformers puts it there only where the post-processor does
+  EXPECT_EQ(open(files, file, options)->begin_of_document(), kNoToken);
+  Json template_file = file;
+  template_file["post_processor"] = parse_json(
+      R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|endoftext|>"}}]})",
+      "test");
+  const auto with_template = open(files, template_file, options);
+  EXPECT_EQ(with_template->begin_of_document(), 257);
+  EXPECT_EQ(encode_start(*with_template, "ab"), (std::vector<int32_t>{257, 256}));
+  EXPECT_EQ(encode_start(*open(files, file), ""), std::vector<int32_t>{256});
   options.begin = "<s>";
   const std::string message = error_of(ErrorKind::usage, [&] { open(files, file, options); });
   EXPECT_TRUE(contains(message, "--bos") && contains(message, "<s>")) << message;
@@ -289,7 +299,7 @@ TEST(BpeTokenizer, BrokenFilesAreClearErrors) {
 
 TEST(UnicodeClasses, AreThoseOfUnicode14) {
   EXPECT_EQ(pattern_unicode_version().substr(0, 2), "14");
-  const UnicodeClasses classes;
+  const UnicodeClasses& classes = unicode_classes();
   int64_t counts[4] = {};
   for (char32_t c = 0; c < 0x110000; ++c) ++counts[static_cast<size_t>(classes.of(c))];
   EXPECT_EQ(counts[static_cast<size_t>(CharClass::letter)], 131756);  // of UnicodeData.txt

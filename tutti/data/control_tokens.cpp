@@ -61,6 +61,8 @@ ControlTokens choose_control_tokens(FileSystem& files, const std::string& path,
     if (begin == kNoToken) {
       fail(ErrorKind::usage, "--bos: the tokenizer '{}' names no token that starts a text", path);
     }
+  } else if (options.begin == "model") {
+    if (own.puts_begin) begin = own.begin;
   } else if (!options.begin.empty() && options.begin != "none") {
     begin = existing_token("--bos", options.begin, find, path);
   }

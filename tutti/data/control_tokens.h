@@ -23,7 +23,10 @@ struct TokenizerOptions {
   // <|end_of_text|>, </s>, <eos> that is a control token there. No such token: none.
   std::string end;
   // The token that starts a document: its text, "auto" for the one that the tokenizer's own file
-  // names or those beside it, or "" for none.
+  // names or those beside it, "model" for the one that transformers puts before a text (the
+  // post-processor's of a tokenizer.json; SentencePiece's begin of sentence, unless the
+  // tokenizer_config.json beside it has add_bos_token false) or none where it puts none, or "" for
+  // none.
   std::string begin;
 };
 
@@ -36,6 +39,7 @@ struct ControlTokens {
 // What a tokenizer file says of itself; kNoToken where it says nothing.
 struct OwnControlTokens {
   int32_t begin = kNoToken, end = kNoToken;
+  bool puts_begin = false;  // transformers puts `begin` before a text
 };
 
 // `find` gives the id of a token's text or kNoToken. Throws usage for a token that does not exist,

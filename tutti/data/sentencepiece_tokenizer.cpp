@@ -221,6 +221,18 @@ std::string SentencePieceTokenizer::decode_rest(std::span<const int32_t> ids) co
   return text;
 }
 
+namespace {
+
+// Transformers does so unless the file beside the model says otherwise.
+bool puts_begin_of_sentence(FileSystem& files, const std::string& path) {
+  const std::string beside = join_path(parent_path(path), "tokenizer_config.json");
+  if (!files.exists(beside)) return true;
+  const Json config = parse_json(read_file(files, beside), beside);
+  return !config.is_object() || config.value("add_bos_token", Json(true)) != Json(false);
+}
+
+}  // namespace
+
 std::unique_ptr<Tokenizer> open_sentencepiece(FileSystem& files, const std::string& path,
                                               const TokenizerOptions& options) {
   std::vector<OriginalFile> originals = read_originals(files, path, "tokenizer.model");
@@ -233,8 +245,9 @@ std::unique_ptr<Tokenizer> open_sentencepiece(FileSystem& files, const std::stri
     const int id = processor.PieceToId(piece);
     return processor.IsUnknown(id) ? kNoToken : id;
   };
-  const ControlTokens controls =
-      choose_control_tokens(files, path, options, {processor.bos_id(), processor.eos_id()}, find);
+  const bool puts_begin = processor.bos_id() >= 0 && puts_begin_of_sentence(files, path);
+  const ControlTokens controls = choose_control_tokens(
+      files, path, options, {processor.bos_id(), processor.eos_id(), puts_begin}, find);
   return std::make_unique<SentencePieceTokenizer>(std::move(originals), controls, path);
 }
 

@@ -136,6 +136,10 @@ TEST(SentencePiece, DamageAndOptionsAreErrors) {
   options.special = false;
   options.begin = "auto";
   EXPECT_EQ(open_tokenizer(files, "y.model", options)->begin_of_document(), 1);
+  options.begin = "model";
+  EXPECT_EQ(open_tokenizer(files, "y.model", options)->begin_of_document(), 1);
+  write_text(files, "tokenizer_config.json", R"({"add_bos_token": false})");
+  EXPECT_EQ(open_tokenizer(files, "y.model", options)->begin_of_document(), kNoToken);
   options.end = "<end>";
   EXPECT_TRUE(contains(
       error_of(ErrorKind::usage, [&] { open_tokenizer(files, "y.model", options); }), "<end>"));

@@ -47,6 +47,16 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   return ids;
 }
 
+std::vector<int32_t> encode_start(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<int32_t> ids;
+  if (tokenizer.begin_of_document() != kNoToken) ids.push_back(tokenizer.begin_of_document());
+  tokenizer.encode(text, ids);
+  if (ids.empty() && tokenizer.end_of_document() != kNoToken) {
+    ids.push_back(tokenizer.end_of_document());
+  }
+  return ids;
+}
+
 const std::vector<std::string>& tokenizer_names() {
   static const std::vector<std::string> names = {"byte", "char", "bpe", "sentencepiece"};
   return names;

@@ -68,6 +68,11 @@ class Tokenizer {
   virtual std::vector<OriginalFile> originals() const { return {}; }
 };
 
+// The ids of `text` as what a model is to continue: the start of a document. They begin with
+// begin_of_document where there is one; nothing else to begin with, an empty text is
+// end_of_document, after which a document starts. Empty when there is none either.
+std::vector<int32_t> encode_start(const Tokenizer& tokenizer, std::string_view text);
+
 // The names of stored forms.
 const std::vector<std::string>& tokenizer_names();
 

@@ -48,6 +48,11 @@ UnicodeClasses::UnicodeClasses() {
   }
 }
 
+const UnicodeClasses& unicode_classes() {
+  static const UnicodeClasses classes;
+  return classes;
+}
+
 size_t UnicodeClasses::run_end(std::string_view text, size_t position, CharClass kind) const {
   while (position < text.size()) {
     const ClassifiedChar c = at(text, position);

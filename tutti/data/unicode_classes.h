@@ -43,4 +43,7 @@ class UnicodeClasses {
   std::vector<CharClass> blocks_;            // the distinct blocks
 };
 
+// Made once, at the first call: it takes some 25 ms.
+const UnicodeClasses& unicode_classes();
+
 }  // namespace tutti::data

@@ -28,9 +28,11 @@ void generate(const spec::Recipe& recipe, const float* master, const std::vector
               const SamplingOptions& options, const std::function<bool(int32_t)>& on_token);
 
 // Continues many prompts, `batch` of them side by side; a prompt takes the place of one that ended.
-// Every prompt is continued as generate() alone would with the same options and seed: on_token gets
-// its index and each new token and returns false to end it; on_end when it has ended. Throws usage
-// naming the index of a prompt that is empty or leaves no room.
+// Every prompt is continued as by generate() alone with the same options and the same draws of the
+// seed; sums may round differently for another number of sequences side by side, so the tokens are
+// the same up to that. on_token gets the prompt's index and each new token and returns false to end
+// it; on_end when it has ended. Throws usage naming the index of a prompt that is empty or leaves
+// no room.
 void generate_batch(const spec::Recipe& recipe, const float* master,
                     const std::vector<std::vector<int32_t>>& prompts,
                     const SamplingOptions& options, int64_t batch,

@@ -8,6 +8,7 @@
 #include "tutti/checkpoint/hf_folder.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/spec/params.h"
+#include "tutti/train/interchange_tokenizer.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/run_state.h"
 
@@ -100,30 +101,47 @@ std::string choose_checkpoint(FileSystem& files, const std::string& run, bool is
   return chosen->path;
 }
 
-// The folder whose tokenizer and config.json go with the export; empty: none.
-std::string companion_folder(FileSystem& files, const std::string& run_folder,
-                             const ExportOptions& options) {
-  if (options.tokenizer && options.tokenizer->empty()) return {};
-  if (options.tokenizer && !files.is_directory(*options.tokenizer)) {
-    fail(ErrorKind::not_found,
-         "--tokenizer: '{}' is not a folder; give one with tokenizer.json or tokenizer.model, or "
-         "none",
-         *options.tokenizer);
+// Checked before weights are written.
+void check_tokenizer_folder(FileSystem& files, const ExportOptions& options) {
+  if (!options.tokenizer || options.tokenizer->empty() || files.is_directory(*options.tokenizer)) {
+    return;
   }
-  if (options.tokenizer) return *options.tokenizer;
-  const std::string kept = huggingface_path(run_folder);
-  return files.is_directory(kept) ? kept : std::string();
+  fail(ErrorKind::not_found,
+       "--tokenizer: '{}' is not a folder; give one with tokenizer.json or tokenizer.model, or "
+       "none",
+       *options.tokenizer);
 }
 
-std::vector<std::string> copy_side_files(FileSystem& files, const std::string& from,
-                                         const std::string& to) {
-  std::vector<std::string> copied;
+// The files that go with the export as they are: of the tokenizer and of generation.
+std::vector<data::OriginalFile> side_files(FileSystem& files, const std::string& run_folder,
+                                           const ExportOptions& options,
+                                           std::vector<std::string>& notes) {
+  if (options.tokenizer && options.tokenizer->empty()) return {};
+  const std::string from = options.tokenizer.value_or(huggingface_path(run_folder));
+  std::vector<data::OriginalFile> found;
+  bool tokenizer = false;
   for (const std::string& name : checkpoint::hf_side_files()) {
-    if (!files.exists(join_path(from, name))) continue;
-    copy_file(files, join_path(from, name), join_path(to, name));
-    copied.push_back(name);
+    const std::string path = join_path(from, name);
+    if (!files.exists(path)) continue;
+    found.push_back({name, read_file(files, path)});
+    tokenizer |= name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json";
   }
-  return copied;
+  if (tokenizer) return found;
+  const size_t notes_before = notes.size();
+  if (!options.tokenizer) {
+    for (data::OriginalFile& file : tokenizer_originals(files, run_folder, notes)) {
+      const auto same = [&](const data::OriginalFile& other) { return other.name == file.name; };
+      if (std::any_of(found.begin(), found.end(), same)) continue;  // the import's own
+      found.push_back(std::move(file));
+      tokenizer = true;
+    }
+  }
+  if (!tokenizer && notes.size() == notes_before) {
+    notes.push_back(options.tokenizer
+                        ? fmt::format("no tokenizer: '{}' holds none of transformers' files", from)
+                        : "no tokenizer: the run has none; give --tokenizer DIR, or none");
+  }
+  return found;
 }
 
 Json original_config(FileSystem& files, const std::string& run_folder) {
@@ -174,6 +192,7 @@ ImportedRun import_run(FileSystem& files, const std::string& source, const std::
     copy_file(files, join_path(from.path(), name), join_path(kept, name));
     run.kept_files.push_back(name);
   }
+  run.tokenizer = take_tokenizer(files, from.path(), hf.model.vocabulary, out.partial(), run.notes);
   write_file_atomic(files, model_path(out.partial()), spec::to_yaml(hf.model));
   write_file_atomic(files, recipe_path(out.partial()), spec::to_yaml(run.recipe));
   out.commit();
@@ -210,7 +229,7 @@ ExportedRun export_run(FileSystem& files, const std::string& run, const std::str
 
   ExportedRun exported;
   exported.checkpoint = choose_checkpoint(files, given, is_step, options.best);
-  const std::string companion = companion_folder(files, run_folder, options);
+  check_tokenizer_folder(files, options);
   checkpoint::Reader reader(files, exported.checkpoint);
   exported.step = reader.manifest().state.step;
   exported.family = checkpoint::hf_family_of(recipe.model);
@@ -224,10 +243,9 @@ ExportedRun export_run(FileSystem& files, const std::string& run, const std::str
   to.progress = options.progress;
   exported.parameters =
       checkpoint::export_parameters(files, reader, recipe.model, out.partial(), to);
-  if (!companion.empty()) exported.copied_files = copy_side_files(files, companion, out.partial());
-  if (exported.copied_files.empty() && !(options.tokenizer && options.tokenizer->empty())) {
-    exported.notes.emplace_back(
-        "no tokenizer: the run was not imported with one; give --tokenizer DIR, or none");
+  for (const data::OriginalFile& file : side_files(files, run_folder, options, exported.notes)) {
+    write_file_atomic(files, join_path(out.partial(), file.name), file.bytes);
+    exported.copied_files.push_back(file.name);
   }
   if (exported.parameters.zero_tensors > 0) {
     exported.notes.push_back(

@@ -6,6 +6,8 @@
 //   FOLDER/model.yaml       the model alone, for the recipe of a new run: model: FOLDER/model.yaml
 //   FOLDER/checkpoints/     step 0: parameters, no optimizer state
 //   FOLDER/huggingface/     config.json and the tokenizer's files, as they were
+//   FOLDER/tokenizer.json   the tokenizer in Tutti's form, and tokenizer/ with its originals; not
+//                           when Tutti cannot read it
 //
 // Both ways the result is written under another name beside its own, and renamed when it is whole
 // and durable: whatever happens, it is there or it is not.
@@ -13,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +24,7 @@
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/hf_export.h"
 #include "tutti/checkpoint/hf_import.h"
+#include "tutti/data/tokenizer.h"
 #include "tutti/spec/recipe.h"
 
 namespace tutti::train {
@@ -41,7 +45,8 @@ struct ImportedRun {
   checkpoint::HfFamily family = checkpoint::HfFamily::llama;
   spec::Recipe recipe;
   checkpoint::HfImported parameters;
-  std::vector<std::string> kept_files;  // in FOLDER/huggingface
+  std::vector<std::string> kept_files;         // in FOLDER/huggingface
+  std::unique_ptr<data::Tokenizer> tokenizer;  // the run's; null: none, and a note says why
   std::vector<std::string> notes;
 };
 
@@ -56,7 +61,7 @@ struct ExportOptions {
   checkpoint::RopeLayout rope_layout = checkpoint::RopeLayout::half;
   bool best = false;  // the checkpoint of the lowest validation loss, not the newest
   // The folder of a Hugging Face model whose tokenizer is copied; absent: that of the run's import,
-  // if there is one; empty: none.
+  // or else the files that the run's own tokenizer was read from; empty: none.
   std::optional<std::string> tokenizer = {};
   ByteProgress progress = {};
 };

@@ -7,6 +7,7 @@
 #include "tutti/base/memory_file.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/hf_fixture.h"
+#include "tutti/data/byte_tokenizer.h"
 #include "tutti/spec/params.h"
 #include "tutti/train/run_folder.h"
 
@@ -19,7 +20,16 @@ using checkpoint::gpt2_json;
 using checkpoint::llama_json;
 using checkpoint::says;
 
-constexpr const char* kTokenizer = R"({"version": "1.0"})";
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Three tokens of text, and <s>, which goes before a text.
+constexpr const char* kTokenizer =
+    R"({"version": "1.0", "added_tokens": [{"id": 3, "content": "<s>", "special": true}],
+        "post_processor": {"type": "TemplateProcessing",
+                           "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}]},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})";
 
 class Interchange : public ::testing::Test {
  protected:
@@ -34,6 +44,7 @@ class Interchange : public ::testing::Test {
     const LoadedRun run = load_run(files, folder, false);
     EXPECT_EQ(run.recipe.model.layers, 2);
     EXPECT_EQ(read_file(files, folder + "/huggingface/tokenizer.json"), kTokenizer);
+    EXPECT_EQ(data::load_tokenizer_file(files, tokenizer_path(folder))->vocabulary_size(), 4);
     return true;
   }
 
@@ -89,6 +100,59 @@ TEST_F(Interchange, ExportGivesTheFolderBack) {
   options.tokenizer = "nowhere";
   EXPECT_TRUE(says(error_of([&] { export_run(files_, "base", "x", options); }),
                    ErrorKind::not_found, "--tokenizer: 'nowhere' is not a folder"));
+}
+
+TEST_F(Interchange, TheTokenizerIsTheRunsAsWell) {
+  FakeHfModel::put(files_, "hf/tokenizer_config.json", "{}");
+  const ImportedRun imported = import_run(files_, "hf", "base", {});
+  EXPECT_TRUE(imported.notes.empty());
+  ASSERT_NE(imported.tokenizer, nullptr);
+  const auto kept = data::load_tokenizer_file(files_, "base/tokenizer.json");
+  EXPECT_EQ(data::encode_start(*kept, "aba"), (std::vector<int32_t>{3, 2, 0}));
+  EXPECT_EQ(read_file(files_, "base/tokenizer/tokenizer.json"), kTokenizer);
+  EXPECT_EQ(read_file(files_, "base/tokenizer/tokenizer_config.json"), "{}");
+
+  // A run that has its own alone is exported with the originals.
+  files_.remove_tree("base/huggingface");
+  const ExportedRun exported = export_run(files_, "base", "out", {});
+  EXPECT_EQ(exported.copied_files,
+            (std::vector<std::string>{"tokenizer.json", "tokenizer_config.json"}));
+  EXPECT_EQ(read_file(files_, "out/tokenizer.json"), kTokenizer);
+  FakeHfModel::put(files_, "base/tokenizer/tokenizer.json", "{}");
+  EXPECT_EQ(error_of([&] { export_run(files_, "base", "out2", {}); }).kind(), ErrorKind::corrupt);
+}
+
+TEST_F(Interchange, ATokenizerThatCannotBeTheRunsIsANote) {
+  const auto note_of = [&](const std::string& tokenizer) {
+    if (tokenizer.empty()) {
+      files_.remove_tree("hf/tokenizer.json");
+    } else {
+      FakeHfModel::put(files_, "hf/tokenizer.json", tokenizer);
+    }
+    files_.remove_tree("base");
+    const ImportedRun imported = import_run(files_, "hf", "base", {});
+    EXPECT_EQ(imported.tokenizer, nullptr);
+    EXPECT_FALSE(files_.exists("base/tokenizer.json"));
+    EXPECT_FALSE(files_.exists("base/tokenizer"));
+    EXPECT_EQ(files_.exists("base/huggingface/tokenizer.json"), !tokenizer.empty());
+    return join(imported.notes, "; ");
+  };
+  const char* needed = "which 'tutti generate' and 'tutti eval --tasks' need: ";
+  EXPECT_TRUE(contains(note_of(R"({"model": {"type": "Unigram", "vocab": []}})"), "Unigram"));
+  EXPECT_TRUE(contains(note_of("{"), needed));
+  Json larger = parse_json(kTokenizer, "test");
+  larger["added_tokens"].push_back({{"id", 37}, {"content", "<pad>"}, {"special", true}});
+  EXPECT_TRUE(contains(note_of(larger.dump()),
+                       std::string(needed) + "'hf/tokenizer.json' has 38 "
+                                             "tokens, more than the model's vocabulary of 37"));
+  EXPECT_TRUE(contains(note_of(""), "'hf' has neither tokenizer.json nor tokenizer.model"));
+  // What an export of such a run says.
+  EXPECT_EQ(export_run(files_, "base", "out", {}).notes,
+            std::vector<std::string>{"no tokenizer: the run has none; give --tokenizer DIR, or "
+                                     "none"});
+  FakeHfModel::put(files_, "base/tokenizer.json",
+                   data::tokenizer_json(data::ByteTokenizer()).dump());
+  EXPECT_TRUE(contains(join(export_run(files_, "base", "out2", {}).notes, "; "), "kind 'byte'"));
 }
 
 TEST_F(Interchange, NothingIsOverwritten) {

@@ -65,10 +65,11 @@ struct Sequence {
   int64_t inputs() const { return static_cast<int64_t>(tokens.size()) - 1; }
 };
 
-std::vector<int32_t> encode(const data::Tokenizer& tokenizer, const std::string& text,
+// `start`: as the start of a document.
+std::vector<int32_t> encode(const data::Tokenizer& tokenizer, const std::string& text, bool start,
                             const std::string& where) {
   try {
-    return tokenizer.encode(text);
+    return start ? data::encode_start(tokenizer, text) : tokenizer.encode(text);
   } catch (const Error& error) {
     fail(error.kind(), "{}: {}", where, error.what());
   }
@@ -83,10 +84,7 @@ class Encoder {
   int64_t encode_question(const Question& question, size_t index,
                           std::vector<Sequence>& out) const {
     const std::string where = place(path_, question.line);
-    std::vector<int32_t> prefix = encode(tokenizer_, question.context, where);
-    if (prefix.empty() && tokenizer_.end_of_document() != data::kNoToken) {
-      prefix.push_back(tokenizer_.end_of_document());  // the start of a text
-    }
+    const std::vector<int32_t> prefix = encode(tokenizer_, question.context, true, where);
     if (prefix.empty()) {
       fail(ErrorKind::usage, "{}: 'ctx' has no token, and the tokenizer none that starts a text",
            where);
@@ -96,7 +94,8 @@ class Encoder {
       const std::string& ending = question.endings[i];
       const bool spaced =
           question.context.empty() || is_space(question.context.back()) || is_space(ending.front());
-      const std::vector<int32_t> tail = encode(tokenizer_, spaced ? ending : " " + ending, where);
+      const std::vector<int32_t> tail =
+          encode(tokenizer_, spaced ? ending : " " + ending, false, where);
       const auto length = static_cast<int64_t>(tail.size());
       if (tail.empty() || length > context_) {
         fail(ErrorKind::usage, "{}: ending {} has {} tokens; the model's context holds 1 to {}",
