@@ -75,6 +75,11 @@ std::unique_ptr<data::Tokenizer> try_tokenizer(FileSystem& files, const spec::Re
 std::unique_ptr<data::Tokenizer> find_tokenizer(FileSystem& files, const spec::Recipe& recipe,
                                                 const std::string& run_folder) {
   if (auto tokenizer = try_tokenizer(files, recipe, run_folder)) return tokenizer;
+  if (corpus_path(recipe).empty()) {
+    fail(ErrorKind::not_found,
+         "the run in '{}' has no tokenizer: '{}' does not exist; its import said why", run_folder,
+         train::tokenizer_path(run_folder));
+  }
   fail(ErrorKind::not_found,
        "the run in '{}' has no tokenizer: neither '{}' nor '{}' exists; its corpus was made "
        "without one",
