@@ -9,8 +9,10 @@
 
 #include "tutti/mlperf/check_log.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name that libFuzzer calls
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
+// NOLINTNEXTLINE(readability-identifier-naming)
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tutti::mlperf;
   if (size == 0) return 0;

@@ -58,7 +58,7 @@ std::vector<std::string> home_folders(FileSystem& files) {
 
 std::string models_folder(FileSystem& files) {
   for (const std::string& home : home_folders(files)) {
-    const std::string folder = join_path(home, "recipes/models");
+    std::string folder = join_path(home, "recipes/models");
     if (files.is_directory(folder)) return folder;
   }
   return "recipes/models";
@@ -66,7 +66,7 @@ std::string models_folder(FileSystem& files) {
 
 std::string catalog_folder(FileSystem& files) {
   for (const std::string& home : home_folders(files)) {
-    const std::string folder = join_path(home, "catalog");
+    std::string folder = join_path(home, "catalog");
     if (files.is_directory(folder)) return folder;
   }
   fail(ErrorKind::not_found,
@@ -90,7 +90,7 @@ std::string find_recipe(FileSystem& files, const std::string& recipe) {
   const bool is_name = recipe.find('/') == std::string::npos && !ends_with(recipe, kSuffix);
   if (is_name) {
     for (const std::string& home : home_folders(files)) {
-      const std::string path = join_path(join_path(home, kRecipes), recipe + kSuffix);
+      std::string path = join_path(join_path(home, kRecipes), recipe + kSuffix);
       if (files.exists(path)) return path;
     }
   }

@@ -128,7 +128,7 @@ void leave_page(FileSystem& files, const std::string& run_folder, telemetry::Tel
 train::Summary train_and_draw(const Plan& plan, const train::SessionOptions& options,
                               FileSystem& files, telemetry::Telemetry& telemetry) {
   try {
-    const train::Summary summary = train::run_session(plan.recipe, options, files, telemetry);
+    train::Summary summary = train::run_session(plan.recipe, options, files, telemetry);
     leave_page(files, plan.run_folder, telemetry);
     return summary;
   } catch (const Error& error) {
