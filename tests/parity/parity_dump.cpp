@@ -1,14 +1,17 @@
 // Runs a model on given weights and tokens, for tests/parity/parity_test.py.
 //
-//   parity_dump RECIPE.yaml WEIGHTS.safetensors TOKENS.safetensors OUT.safetensors
+//   parity_dump RECIPE.yaml WEIGHTS.safetensors TOKENS.safetensors OUT.safetensors [FOLDER]
 //
 // WEIGHTS: every parameter by name, F32. TOKENS: `tokens` and `targets`, I32 [S, B, T], where B is
 // the recipe's batch.global and T its batch.sequence.
 // OUT: `logits` F32 [B*T, V], `loss` F64 [1] and `grad.NAME` F32 of the first batch on the given
-// weights, with experts also `balance_loss` and `z_loss` F64 [1]; `losses` F64 [S] of S optimizer
-// steps with the recipe's learning rate, from there on.
+// weights (with adapters: of theirs only), with experts also `balance_loss` and `z_loss` F64 [1];
+// `losses` F64 [S] of S optimizer steps with the recipe's learning rate, from there on. With
+// adapters also `merged.NAME` F32: the given weights with the adapters merged; and the adapters for
+// PEFT in FOLDER.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -19,6 +22,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
+#include "tutti/checkpoint/adapter.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/train/routing.h"
@@ -125,13 +129,11 @@ class Batches {
 
 void load_weights(train::Trainer& trainer, const TensorFile& weights) {
   trainer.initialize();
-  const std::string prefix = "param.";
   size_t loaded = 0;
-  for (const train::StateTensor& tensor : trainer.state()) {
-    if (!tensor.name.starts_with(prefix)) continue;
+  for (const spec::PlacedParam& placed : trainer.layout().params) {
     const std::vector<float> values =
-        weights.read<float>(tensor.name.substr(prefix.size()), tensor.dtype, tensor.shape);
-    std::memcpy(tensor.data, values.data(), values.size() * sizeof(float));
+        weights.read<float>(placed.name, DType::f32, placed.param.shape);
+    trainer.set_parameter(placed, values.data());
     ++loaded;
   }
   if (loaded != weights.size()) {
@@ -141,14 +143,37 @@ void load_weights(train::Trainer& trainer, const TensorFile& weights) {
   trainer.state_changed();
 }
 
+// The given weights merged into `out`, and exported.
+void add_adapters(const spec::Recipe& recipe, const TensorFile& weights, const std::string& folder,
+                  OutputFile& out) {
+  const spec::ParamLayout layout = spec::param_layout(spec::param_table(recipe.model, recipe.lora));
+  std::vector<float> flat(static_cast<size_t>(layout.elements));
+  for (const spec::PlacedParam& placed : layout.params) {
+    const std::vector<float> values =
+        weights.read<float>(placed.name, DType::f32, placed.param.shape);
+    std::copy(values.begin(), values.end(), flat.begin() + placed.element_offset);
+  }
+  checkpoint::export_adapter(posix_file_system(), layout, recipe.model, flat.data(), "", folder);
+  checkpoint::merge_adapters(layout, recipe.model, flat.data());
+  for (const spec::PlacedParam& placed : layout.params) {
+    if (placed.param.trainable) continue;
+    out.add("merged." + placed.name, DType::f32, placed.param.shape,
+            flat.data() + placed.element_offset);
+  }
+}
+
 void run(const std::string& recipe_path, const std::string& weights_path,
-         const std::string& tokens_path, const std::string& out_path) {
+         const std::string& tokens_path, const std::string& out_path,
+         const std::string& adapter_folder) {
   const spec::Recipe recipe =
       spec::parse_recipe(read_file(posix_file_system(), recipe_path), recipe_path, {}, "");
   const Batches batches(TensorFile(tokens_path), recipe.batch);
   train::Trainer trainer(recipe);
   load_weights(trainer, TensorFile(weights_path));
   OutputFile out;
+  if (recipe.lora.enabled()) {
+    add_adapters(recipe, TensorFile(weights_path), adapter_folder, out);
+  }
 
   std::vector<float> logits;
   for (int64_t micro = 0; micro < recipe.batch.global / recipe.batch.micro; ++micro) {
@@ -187,12 +212,12 @@ void run(const std::string& recipe_path, const std::string& weights_path,
 }  // namespace tutti
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::fputs("usage: parity_dump RECIPE WEIGHTS TOKENS OUT\n", stderr);
+  if (argc != 5 && argc != 6) {
+    std::fputs("usage: parity_dump RECIPE WEIGHTS TOKENS OUT [FOLDER]\n", stderr);
     return tutti::exit_usage;
   }
   try {
-    tutti::run(argv[1], argv[2], argv[3], argv[4]);
+    tutti::run(argv[1], argv[2], argv[3], argv[4], argc == 6 ? argv[5] : "");
   } catch (const tutti::Error& error) {
     fmt::print(stderr, "parity_dump: {}\n", error.what());
     return tutti::exit_code(error.kind());

@@ -47,6 +47,19 @@ void fill_normal(float* out, int64_t count, uint64_t key, uint64_t first, float 
   }
 }
 
+void fill_uniform(float* out, int64_t count, uint64_t key, uint64_t first, float bound) {
+  const uint64_t end = first + static_cast<uint64_t>(count);
+  for (uint64_t block = first / 4; block * 4 < end; ++block) {
+    const PhiloxBlock words = philox(key, block);
+    for (unsigned i = 0; i < 4; ++i) {
+      const uint64_t index = block * 4 + i;
+      if (index >= first && index < end) {
+        out[index - first] = bound * (2 * uniform01(words[i]) - 1);
+      }
+    }
+  }
+}
+
 uint64_t permute_index(uint64_t index, uint64_t n, uint64_t key) {
   TUTTI_CHECK(index < n, "permute_index: {} is outside 0..{}", index, n);
   if (n == 1) return 0;

@@ -41,6 +41,10 @@ double random_uniform(uint64_t key, uint64_t index);
 // of an element depends on its global index only, so any shard can be filled on its own.
 void fill_normal(float* out, int64_t count, uint64_t key, uint64_t first, float mean, float std);
 
+// out[i] = uniform in [-bound, bound), word (first + i) of the stream with 24 bits: likewise of the
+// global index only.
+void fill_uniform(float* out, int64_t count, uint64_t key, uint64_t first, float bound);
+
 // A bijection of [0, n): the position of `index` in a pseudorandom order given by `key`.
 // Feistel network with cycle walking; O(1) memory, so sample order needs no stored permutation.
 uint64_t permute_index(uint64_t index, uint64_t n, uint64_t key);

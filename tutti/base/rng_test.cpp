@@ -159,5 +159,22 @@ TEST(PermuteIndex, LooksLikeAShuffle) {
   EXPECT_NEAR(distance / (kCount - 1), kCount / 3.0, kCount * 0.01);
 }
 
+TEST(FillUniform, IsAFunctionOfTheIndexWithinBoundsAndEven) {
+  std::vector<float> all(4001), part(1000);
+  const uint64_t key = stream_key(3, "test");
+  fill_uniform(all.data(), 4001, key, 0, 0.25F);
+  fill_uniform(part.data(), 1000, key, 1003, 0.25F);
+  double sum = 0, squares = 0;
+  for (const float x : all) {
+    EXPECT_GE(x, -0.25F);
+    EXPECT_LT(x, 0.25F);
+    sum += static_cast<double>(x);
+    squares += static_cast<double>(x) * static_cast<double>(x);
+  }
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 1003));
+  EXPECT_NEAR(sum / 4001, 0, 0.01);
+  EXPECT_NEAR(squares / 4001, 0.25 * 0.25 / 3, 0.001);  // the variance of a uniform
+}
+
 }  // namespace
 }  // namespace tutti

@@ -215,7 +215,7 @@ int64_t Manifest::total_bytes() const {
 
 std::string format_manifest(const Manifest& manifest) {
   const State& state = manifest.state;
-  const Json head = {
+  Json head = {
       {"format", kFormatName},
       {"format_version", kFormatVersion},
       {"tutti_version", manifest.tutti_version},
@@ -229,6 +229,9 @@ std::string format_manifest(const Manifest& manifest) {
       {"training", state.training},
       {"chunk_bytes", manifest.chunk_bytes},
   };
+  if (state.base) {
+    head["base"] = {{"path", state.base->path}, {"manifest_xxh3", state.base->manifest_xxh3}};
+  }
   std::string body = "{\n";
   for (const auto& [key, value] : head.items()) {
     body += fmt::format("  \"{}\": {},\n", key, dump_json(value));
@@ -258,6 +261,11 @@ Manifest parse_manifest(std::string_view text, std::string_view path) {
     state.validation_loss = json_get<double>(json, "validation_loss", path);
   }
   state.recipe_hash = json_get<std::string>(json, "recipe_hash", path);
+  if (json.contains("base")) {
+    const Json base = json_get<Json>(json, "base", path);
+    state.base = {json_get<std::string>(base, "path", path),
+                  json_get<std::string>(base, "manifest_xxh3", path)};
+  }
   state.model = json_get<Json>(json, "model", path);
   state.training = json_get<Json>(json, "training", path);
   manifest.tutti_version = json_get<std::string>(json, "tutti_version", path);

@@ -19,6 +19,14 @@ inline constexpr const char* kFormatName = "tutti-checkpoint";
 inline constexpr int64_t kFormatVersion = 1;
 inline constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
+// The checkpoint that holds what this one leaves out: the frozen parameters below its adapters.
+struct Base {
+  bool operator==(const Base&) const = default;
+  std::string path;  // of the checkpoint folder, when this one was saved
+  std::string
+      manifest_xxh3;  // XXH3 of its whole manifest.json, which holds the checksums of the rest
+};
+
 // What a run needs beside its tensors to go on exactly.
 struct State {
   int64_t step = 0;         // optimizer steps done
@@ -26,6 +34,7 @@ struct State {
   int64_t next_sample = 0;  // data position: global index of the first sample not yet used
   std::optional<double> validation_loss;  // decides what keep-best keeps; non-finite means none
   std::string recipe_hash;
+  std::optional<Base> base;        // only of checkpoints of adapters
   Json model = Json::object();     // description of the model, compared by check_same_model
   Json training = Json::object();  // the trainer's own state; non-finite numbers become null
 };

@@ -25,6 +25,9 @@ struct BenchArguments {
   std::string recompute = "none";
   int64_t recompute_layers = 0;
   int64_t threads = 0;
+  int64_t lora = 0;
+  std::string lora_targets = "qkv,output";
+  double lora_dropout = 0;
   bool json = false;
 };
 
@@ -41,11 +44,15 @@ std::string recompute_yaml(const BenchArguments& arguments) {
 }
 
 spec::Recipe bench_recipe(const BenchArguments& arguments) {
-  const std::string text = fmt::format(
+  std::string text = fmt::format(
       "model: {}\nprecision: {}\nthreads: {}\nrecompute: {}\n"
       "batch: {{global: {}, micro: {}, sequence: {}}}\n",
       arguments.model, arguments.precision, arguments.threads, recompute_yaml(arguments),
       arguments.batch, arguments.batch, arguments.sequence);
+  if (arguments.lora > 0) {
+    text += fmt::format("lora: {{rank: {}, dropout: {}, targets: [{}]}}\n", arguments.lora,
+                        arguments.lora_dropout, arguments.lora_targets);
+  }
   spec::Recipe recipe =
       spec::parse_recipe(text, "tutti bench", {}, models_folder(posix_file_system()));
   spec::check_executable(recipe);
@@ -60,7 +67,11 @@ Json setting_json(const BenchArguments& arguments) {
           {"sequence", arguments.sequence},
           {"steps", arguments.steps},
           {"recompute", arguments.recompute},
-          {"recompute_layers", arguments.recompute_layers}};
+          {"recompute_layers", arguments.recompute_layers},
+          {"lora", arguments.lora > 0 ? Json{{"rank", arguments.lora},
+                                             {"dropout", arguments.lora_dropout},
+                                             {"targets", arguments.lora_targets}}
+                                      : Json(nullptr)}};
 }
 
 int run_step(const BenchArguments& arguments) {
@@ -152,6 +163,13 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
   command.add_option("--threads", arguments->threads, "Threads; 0: all cores")
       ->capture_default_str()
       ->check(at_least(0));
+  command.add_option("--lora", arguments->lora, "Train adapters of this rank only; 0: everything")
+      ->type_name("RANK")
+      ->check(at_least(0));
+  command.add_option("--lora-targets", arguments->lora_targets, "As lora.targets of a recipe")
+      ->capture_default_str();
+  command.add_option("--lora-dropout", arguments->lora_dropout, "Of the adapters' input")
+      ->check(between(0.0, 0.99));
   add_json_option(command, arguments->json);
   return arguments;
 }

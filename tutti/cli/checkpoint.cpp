@@ -143,6 +143,7 @@ void add_checkpoint(CLI::App& app, Action& action) {
 
   add_checkpoint_import(*group, action);
   add_checkpoint_export(*group, action);
+  add_checkpoint_adapter(*group, action);
 }
 
 }  // namespace tutti::cli

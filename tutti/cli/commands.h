@@ -19,6 +19,7 @@ void add_checkpoint(CLI::App& app, Action& action);
 void add_checkpoint_import(CLI::App& checkpoint, Action& action);
 void add_checkpoint_export(CLI::App& checkpoint, Action& action);
 void add_report(CLI::App& app, Action& action);
+void add_checkpoint_adapter(CLI::App& group, Action& action);  // of the checkpoint group
 void add_bench(CLI::App& app, Action& action);
 void add_mlperf(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);

@@ -9,8 +9,9 @@
 namespace tutti::cli {
 namespace {
 
-bool may_change(const std::string& key) {
-  if (key == "checkpoint.initialize_from") return false;  // where the run began
+bool may_change(const std::string& key, const spec::Recipe& recipe) {
+  // Where the run began; adapters know their base by its checksum, wherever it lies.
+  if (key == "checkpoint.initialize_from") return recipe.lora.enabled();
   for (const char* free : {"train.steps", "train.target_loss", "data.validation"}) {
     if (key == free) return true;
   }
@@ -33,7 +34,7 @@ void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
   for (const auto& [key, value] : flatten(stored)) before[key] = value;
   for (const auto& [key, value] : flatten(wanted)) {
     const auto found = before.find(key);
-    if (may_change(key) || (found != before.end() && found->second == value)) continue;
+    if (may_change(key, stored) || (found != before.end() && found->second == value)) continue;
     fail(ErrorKind::usage,
          "{}: the run in '{}' was started with {}, not {}; it can go on with other train.steps, "
          "train.target_loss, data.validation, checkpoint.*, evaluate.*, recompute.*, "

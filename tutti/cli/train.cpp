@@ -101,11 +101,16 @@ std::string recompute_line(const spec::Recipe& recipe) {
 
 void print_plan(const Plan& plan, int64_t memory_bytes) {
   const spec::Recipe& recipe = plan.recipe;
-  const auto parameters = static_cast<double>(spec::param_table(recipe.model).count());
-  const double flops = spec::model_flops_per_token(recipe.model, recipe.batch.sequence);
+  const spec::ParamTable table = spec::param_table(recipe.model, recipe.lora);
+  std::string parameters = format_count(static_cast<double>(table.count()));
+  if (recipe.lora.enabled()) {
+    parameters += fmt::format(", {} of them trained",
+                              format_count(static_cast<double>(table.trainable_count())));
+  }
+  const double flops = spec::model_flops_per_token(recipe);
   const auto tokens = static_cast<double>(recipe.batch.global * recipe.batch.sequence);
   print_message(spec::to_yaml(recipe));
-  print_message(format_pairs({{"parameters", format_count(parameters)},
+  print_message(format_pairs({{"parameters", parameters},
                               {"FLOPs per token", format_count(flops)},
                               {"tokens per step", format_count(tokens)},
                               {"memory map", format_bytes(static_cast<double>(memory_bytes))},

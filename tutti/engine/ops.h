@@ -25,10 +25,10 @@ namespace tutti::engine {
 
 class Stream;
 
-// C[m,n] = A * B + beta * C, where A is [m,k], or [k,m] read transposed; B is [k,n], or [n,k] read
-// transposed. beta is 0 (C may hold anything, even NaN) or 1. bias [n] (c or f32) is added to each
-// row. A and B are c; C is c or f32.
-// record "gemm": dims (m, n, k); flops 2*m*n*k.
+// C[m,n] = alpha * A * B + beta * C, where A is [m,k], or [k,m] read transposed; B is [k,n], or
+// [n,k] read transposed. beta is 0 (C may hold anything, even NaN) or 1. bias [n] (c or f32) is
+// added to each row; with a bias alpha is 1. A and B are c; C is c or f32. record "gemm": dims (m,
+// n, k); flops 2*m*n*k.
 struct GemmArgs {
   Matrix a;
   Matrix b;
@@ -37,6 +37,7 @@ struct GemmArgs {
   bool transpose_b = false;
   float beta = 0;
   Vector bias = {};
+  float alpha = 1;
 };
 
 // Which normalisation. LayerNorm: y = (x - mean) * rstd * weight + bias; RMSNorm: y = x * rstd *
@@ -229,14 +230,15 @@ struct CrossEntropyArgs {
   Matrix d_logits = {};  // [n, >= V] c, optional
 };
 
-// Multiplies x by mask/(1-p) in place; element (r, j) is dropped when the Philox word of
-// (key, first_row + r, j) says so, so the same call applies the same mask forward and backward.
-// record "dropout": dims (N, M).
+// Multiplies x by mask/(1-p), in place or into `out`; element (r, j) is dropped when the Philox
+// word of (key, first_row + r, j) says so, so the same call applies the same mask forward and
+// backward. record "dropout": dims (N, M).
 struct DropoutArgs {
   Matrix x;  // [N, M] f32 or bf16
   float probability = 0;
   uint64_t key = 0;
   int64_t first_row = 0;
+  Matrix out = {};  // [N, M] of x's type, optional; x is then left alone
 };
 
 // One step of AdamW (Loshchilov & Hutter 2019) over a flat range, reading and writing each array

@@ -20,9 +20,9 @@ void rotate(engine::Stream& stream, const AttentionLayer& layer, const BatchShap
 
 void attention_forward(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
                        engine::Matrix x, const AttentionSaved& saved, engine::Matrix branch,
-                       AttentionSteps steps) {
+                       const AdapterPass& pass, AttentionSteps steps) {
   if (steps.qkv) {
-    linear_forward(stream, layer.qkv, x, saved.qkv);
+    linear_forward(stream, layer.qkv, x, saved.qkv, pass);
     rotate(stream, layer, shape, saved.qkv, false);
   }
   if (steps.core) {
@@ -36,13 +36,15 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
                                             .lse = saved.lse,
                                             .starts = shape.starts});
   }
-  if (steps.output) linear_forward(stream, layer.output, saved.out, branch);
+  if (steps.output) linear_forward(stream, layer.output, saved.out, branch, pass);
 }
 
 void attention_backward_input(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
                               const AttentionSaved& saved, engine::Matrix d_branch,
-                              const AttentionWork& work, engine::Matrix dx) {
-  linear_backward_input(stream, layer.output, d_branch, work.d_out);
+                              const AttentionWork& work, engine::Matrix dx,
+                              const AdapterPass& pass) {
+  linear_backward_input(stream, layer.output, d_branch, work.d_out, pass);
+  if (!work.d_out) return;
   stream.ops().attention_backward(stream, {.batch = shape.sequences,
                                            .sequence = shape.tokens,
                                            .heads = layer.heads,
@@ -56,14 +58,16 @@ void attention_backward_input(engine::Stream& stream, const AttentionLayer& laye
                                            .d_qkv = work.d_qkv,
                                            .starts = shape.starts});
   rotate(stream, layer, shape, work.d_qkv, true);
-  linear_backward_input(stream, layer.qkv, work.d_qkv, dx);
+  linear_backward_input(stream, layer.qkv, work.d_qkv, dx, pass);
 }
 
 void attention_backward_weight(engine::Stream& stream, const AttentionLayer& layer,
                                engine::Matrix x, const AttentionSaved& saved,
-                               engine::Matrix d_branch, const AttentionWork& work, float beta) {
-  linear_backward_weight(stream, layer.output, saved.out, d_branch, beta);
-  linear_backward_weight(stream, layer.qkv, x, work.d_qkv, beta);
+                               engine::Matrix d_branch, const AttentionWork& work, float beta,
+                               const AdapterPass& pass) {
+  linear_backward_weight(stream, layer.output, saved.out, d_branch, beta, pass);
+  if (!work.d_qkv) return;
+  linear_backward_weight(stream, layer.qkv, x, work.d_qkv, beta, pass);
 }
 
 }  // namespace tutti::model

@@ -47,15 +47,18 @@ struct AttentionSteps {
 // branch [N, H] c = attention(x [N, H] c)
 void attention_forward(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
                        engine::Matrix x, const AttentionSaved& saved, engine::Matrix branch,
-                       AttentionSteps steps = {});
+                       const AdapterPass& pass, AttentionSteps steps = {});
 
-// dx from d_branch; leaves the gradients of both projections' outputs in `work`.
+// dx from d_branch; leaves the gradients of both projections' outputs in `work`. Gradients that
+// nobody wants are empty: dx, or all from work.d_out on.
 void attention_backward_input(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
                               const AttentionSaved& saved, engine::Matrix d_branch,
-                              const AttentionWork& work, engine::Matrix dx);
+                              const AttentionWork& work, engine::Matrix dx,
+                              const AdapterPass& pass);
 
 void attention_backward_weight(engine::Stream& stream, const AttentionLayer& layer,
                                engine::Matrix x, const AttentionSaved& saved,
-                               engine::Matrix d_branch, const AttentionWork& work, float beta);
+                               engine::Matrix d_branch, const AttentionWork& work, float beta,
+                               const AdapterPass& pass);
 
 }  // namespace tutti::model

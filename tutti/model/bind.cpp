@@ -1,6 +1,8 @@
 #include "tutti/model/bind.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tutti/base/rng.h"
 
@@ -167,6 +169,19 @@ BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& paramete
   } else {
     out.mlp = bind_mlp(model, parameters, prefix + "mlp");
   }
+  using spec::Projection;
+  std::vector<std::pair<Projection, Linear*>> projections = {
+      {Projection::qkv, &out.attention.qkv}, {Projection::output, &out.attention.output}};
+  if (!out.moe) {
+    projections.emplace_back(Projection::up, &out.mlp.up);
+    projections.emplace_back(Projection::down, &out.mlp.down);
+  }
+  for (const auto& [projection, linear] : projections) {
+    linear->adapters = parameters.adapters(prefix, model, projection);
+    linear->adapters.dropout_key =
+        stream_key(seed, "dropout", prefix + spec::projection_name(model, projection) + ".lora");
+  }
+  out.adapter_dropout = static_cast<float>(parameters.lora().dropout);
   out.dropout = static_cast<float>(model.dropout);
   out.attention_dropout_key = stream_key(seed, "dropout", prefix + "attention");
   out.mlp_dropout_key = stream_key(seed, "dropout", prefix + "mlp");
@@ -248,6 +263,34 @@ BlockWork bind_forward_work(const Memory& memory) {
   BlockWork out;
   out.branch = memory.matrix("workspace", "step", 0, "branch");
   return out;
+}
+
+void bind_adapter_memory(const Memory& memory, int64_t layer, BlockLayer& block) {
+  const LayerSlots slots(memory, layer);
+  const bool trains = memory.map().has("gradients");
+  const auto bind = [&](Linear& linear, const char* narrow, const char* d_narrow) {
+    if (linear.adapters.count == 0) return;
+    linear.adapters.narrow = slots.matrix(narrow);
+    if (!trains) return;
+    linear.adapters.d_narrow = memory.matrix("workspace", "step", 0, d_narrow);
+    if (block.adapter_dropout > 0) {
+      linear.adapters.input = memory.matrix("workspace", "step", 0, "lora.input");
+    }
+  };
+  bind(block.attention.qkv, "attention.qkv.lora", "lora.d_qkv");
+  bind(block.attention.output, "attention.output.lora", "lora.d_output");
+  bind(block.mlp.up, "mlp.up.lora", "lora.d_up");
+  bind(block.mlp.down, "mlp.down.lora", "lora.d_down");
+}
+
+void end_backward_at_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora,
+                                    BlockWork& work) {
+  if (!lora.enabled()) return;
+  const spec::Projection lowest = spec::lowest_projection(model, lora);
+  work.d_norm1 = {};
+  if (lowest >= spec::Projection::output) work.attention.d_out = work.attention.d_qkv = {};
+  if (lowest >= spec::Projection::up) work.d_norm2 = {};
+  if (lowest >= spec::Projection::down) work.mlp.d_act = work.mlp.d_pre = {};
 }
 
 LossWork bind_loss_work(const Memory& memory) {

@@ -24,6 +24,11 @@ NormSaved bind_final_saved(const spec::ModelConfig& model, const Memory& memory)
 BlockWork bind_block_work(const spec::ModelConfig& model, const Memory& memory, int64_t layer);
 // Of a stage that only evaluates.
 BlockWork bind_forward_work(const Memory& memory);
+// What adapters of a block keep and, where the memory trains, work in.
+void bind_adapter_memory(const Memory& memory, int64_t layer, BlockLayer& block);
+// Empties the gradients below the first adapter of block 0; nothing without adapters.
+void end_backward_at_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora,
+                                    BlockWork& work);
 LossWork bind_loss_work(const Memory& memory);
 
 }  // namespace tutti::model

@@ -20,6 +20,7 @@ struct BlockLayer {
   MlpLayer mlp;  // dense
   MoeLayer moe;  // or this
   float dropout = 0;
+  float adapter_dropout = 0;
   uint64_t attention_dropout_key = 0;  // of the attention branch
   uint64_t mlp_dropout_key = 0;
 };
@@ -63,12 +64,13 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
                    const BlockWork& work, const BlockSteps& steps = {});
 
 // Updates d_residual; leaves in `work` what block_backward_weight needs. `routing` matters to
-// blocks with experts.
+// blocks with experts. Where only adapters are trained, nothing below the first of them in the
+// first block needs a gradient: what is empty in `work` is not computed, and nothing before it.
 void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                           int64_t first_row, const RoutingStep& routing, const BlockSaved& saved,
                           const BlockWork& work);
 
-void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, const BlockSaved& saved,
-                           const BlockWork& work, float beta);
+void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, int64_t first_row,
+                           const BlockSaved& saved, const BlockWork& work, float beta);
 
 }  // namespace tutti::model

@@ -56,6 +56,14 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
   const int64_t query_width = model.heads * model.head_dim;
   const int64_t gate = model.activation == spec::Activation::swiglu ? 2 : 1;
   const int64_t chunk = std::max(kChunkRows, sequences);
+  int64_t narrow_width = 0;
+  for (const BlockLayer& block : blocks_) {
+    for (const Linear* linear :
+         {&block.attention.qkv, &block.attention.output, &block.mlp.up, &block.mlp.down}) {
+      narrow_width =
+          std::max(narrow_width, static_cast<int64_t>(linear->adapters.count) * layout.lora.rank);
+    }
+  }
   const auto carve = [&](Carver carver) {
     keys_.clear();
     values_.clear();
@@ -71,12 +79,19 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
     pre_ = carver.take(compute, chunk, gate * model.ffn);
     act_ = carver.take(compute, chunk, model.ffn);
     if (model.moe.experts > 0) carve_moe(carver, chunk);
+    narrow_ = carver.take(compute, chunk, std::max<int64_t>(1, narrow_width));
     logits_ = carver.take(DType::f32, sequences, head_.head.weight.rows);
     row_positions_ = engine::vector(carver.take(DType::i32, 1, chunk).data, DType::i32, chunk);
     return carver.bytes();
   };
   arena_ = std::make_unique<engine::Arena>("decode", carve(Carver(nullptr)));
   carve(Carver(arena_.get()));
+  for (BlockLayer& block : blocks_) {
+    for (Linear* linear :
+         {&block.attention.qkv, &block.attention.output, &block.mlp.up, &block.mlp.down}) {
+      linear->adapters.narrow = narrow_;
+    }
+  }
 }
 
 void Decoder::carve_moe(Carver& carver, int64_t chunk) {

@@ -1,4 +1,9 @@
-// y = x W^T + b. Shapes: x [N, in], y [N, out]; beta 0 overwrites a gradient, 1 adds to it.
+// y = x W^T + b, with or without adapters. Shapes: x [N, in], y [N, out]; beta 0 overwrites a
+// gradient, 1 adds to it.
+//
+// With adapters (spec/lora.h) each adds scale * dropout(x) A^T B^T to its columns of y. Forward
+// keeps scale * dropout(x) A^T in the layer's `narrow` memory, backward_input leaves its gradient
+// in `d_narrow`, and backward_weight uses both. Weights without gradient views are frozen.
 #pragma once
 
 #include "tutti/engine/stream.h"
@@ -6,17 +11,23 @@
 
 namespace tutti::model {
 
-void linear_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x,
-                    engine::Matrix y);
-// dx = dy W
-void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::Matrix dy,
-                           engine::Matrix dx);
-// dW = beta dW + dy^T x;  db = beta db + column sums of dy
-void linear_backward_weight(engine::Stream& stream, const Linear& layer, engine::Matrix x,
-                            engine::Matrix dy, float beta);
+// What one pass does with the adapters' input.
+struct AdapterPass {
+  float dropout = 0;
+  int64_t first_row = 0;  // global number of the micro-batch's first row, which keys the masks
+};
 
-// The same without the bias, where the next operation adds it.
+void linear_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x, engine::Matrix y,
+                    const AdapterPass& pass = {});
+// dx = dy W, with the adapters' share; without dx only what the adapters' weight gradients need.
+void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::Matrix dy,
+                           engine::Matrix dx, const AdapterPass& pass = {});
+// dW = beta dW + dy^T x;  db = beta db + column sums of dy; A and B of adapters likewise
+void linear_backward_weight(engine::Stream& stream, const Linear& layer, engine::Matrix x,
+                            engine::Matrix dy, float beta, const AdapterPass& pass = {});
+
+// Forward without the bias, where the next operation adds it.
 void linear_forward_no_bias(engine::Stream& stream, const Linear& layer, engine::Matrix x,
-                            engine::Matrix y);
+                            engine::Matrix y, const AdapterPass& pass = {});
 
 }  // namespace tutti::model

@@ -3,31 +3,35 @@
 namespace tutti::model {
 
 void mlp_forward(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x,
-                 const MlpSaved& saved, engine::Matrix branch, MlpSteps steps) {
-  if (steps.up) linear_forward_no_bias(stream, layer.up, x, saved.pre);
+                 const MlpSaved& saved, engine::Matrix branch, const AdapterPass& pass,
+                 MlpSteps steps) {
+  if (steps.up) linear_forward_no_bias(stream, layer.up, x, saved.pre, pass);
   if (steps.activation) {
     stream.ops().activation_forward(
         stream, {.kind = layer.activation, .x = saved.pre, .bias = layer.up.bias, .y = saved.act});
   }
-  if (steps.down) linear_forward(stream, layer.down, saved.act, branch);
+  if (steps.down) linear_forward(stream, layer.down, saved.act, branch, pass);
 }
 
 void mlp_backward_input(engine::Stream& stream, const MlpLayer& layer, const MlpSaved& saved,
-                        engine::Matrix d_branch, const MlpWork& work, engine::Matrix dx) {
-  linear_backward_input(stream, layer.down, d_branch, work.d_act);
+                        engine::Matrix d_branch, const MlpWork& work, engine::Matrix dx,
+                        const AdapterPass& pass) {
+  linear_backward_input(stream, layer.down, d_branch, work.d_act, pass);
+  if (!work.d_act) return;
   stream.ops().activation_backward(stream, {.kind = layer.activation,
                                             .x = saved.pre,
                                             .bias = layer.up.bias,
                                             .dy = work.d_act,
                                             .dx = work.d_pre});
-  linear_backward_input(stream, layer.up, work.d_pre, dx);
+  linear_backward_input(stream, layer.up, work.d_pre, dx, pass);
 }
 
 void mlp_backward_weight(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x,
                          const MlpSaved& saved, engine::Matrix d_branch, const MlpWork& work,
-                         float beta) {
-  linear_backward_weight(stream, layer.down, saved.act, d_branch, beta);
-  linear_backward_weight(stream, layer.up, x, work.d_pre, beta);
+                         float beta, const AdapterPass& pass) {
+  linear_backward_weight(stream, layer.down, saved.act, d_branch, beta, pass);
+  if (!work.d_pre) return;
+  linear_backward_weight(stream, layer.up, x, work.d_pre, beta, pass);
 }
 
 }  // namespace tutti::model

@@ -32,13 +32,16 @@ struct MlpSteps {
 
 // branch [N, H] c = mlp(x [N, H] c)
 void mlp_forward(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x,
-                 const MlpSaved& saved, engine::Matrix branch, MlpSteps steps = {});
+                 const MlpSaved& saved, engine::Matrix branch, const AdapterPass& pass = {},
+                 MlpSteps steps = {});
 
+// Gradients that nobody wants are empty: dx, or all from work.d_act on.
 void mlp_backward_input(engine::Stream& stream, const MlpLayer& layer, const MlpSaved& saved,
-                        engine::Matrix d_branch, const MlpWork& work, engine::Matrix dx);
+                        engine::Matrix d_branch, const MlpWork& work, engine::Matrix dx,
+                        const AdapterPass& pass = {});
 
 void mlp_backward_weight(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x,
                          const MlpSaved& saved, engine::Matrix d_branch, const MlpWork& work,
-                         float beta);
+                         float beta, const AdapterPass& pass = {});
 
 }  // namespace tutti::model

@@ -41,7 +41,7 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
                               .c = saved.output});
   }
   const bool shares = layer.config.shared_experts > 0;
-  if (shares) mlp_forward(stream, layer.shared, x, saved.shared, branch, steps.shared);
+  if (shares) mlp_forward(stream, layer.shared, x, saved.shared, branch, {}, steps.shared);
   if (steps.combine) {
     ops.unpermute(stream, {.rows = saved.output,
                            .positions = saved.positions,

@@ -39,6 +39,7 @@ void norm_backward_input(engine::Stream& stream, const NormLayer& layer, const N
 
 void norm_backward_weight(engine::Stream& stream, const NormLayer& layer, const NormSaved& saved,
                           engine::Matrix dy, float beta) {
+  if (!layer.weights.d_weight) return;  // frozen
   stream.ops().norm_backward_weight(stream, {.kind = layer.kind,
                                              .dy = dy,
                                              .residual = saved.residual,

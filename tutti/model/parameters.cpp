@@ -44,7 +44,8 @@ engine::Matrix Parameters::weight(std::string_view name) const {
 }
 
 engine::Matrix Parameters::gradient(std::string_view name) const {
-  return view(get(name), gradients_, DType::f32);
+  const spec::PlacedParam& placed = get(name);
+  return placed.param.trainable ? view(placed, gradients_, DType::f32) : engine::Matrix{};
 }
 
 Linear Parameters::linear(std::string_view name) const {
@@ -56,6 +57,21 @@ Linear Parameters::linear(std::string_view name) const {
   if (has(bias_name)) {
     out.bias = flatten(weight(bias_name));
     out.d_bias = flatten(gradient(bias_name));
+  }
+  return out;
+}
+
+Adapters Parameters::adapters(const std::string& prefix, const spec::ModelConfig& model,
+                              spec::Projection projection) const {
+  Adapters out;
+  if (!lora().enabled()) return out;
+  out.scale = static_cast<float>(lora().scale());
+  for (const spec::Adapter& adapter : spec::adapters(model, lora())) {
+    if (adapter.projection != projection) continue;
+    const std::string a = prefix + adapter.name + ".lora_a.weight";
+    const std::string b = prefix + adapter.name + ".lora_b.weight";
+    TUTTI_CHECK(out.count < out.list.size(), "{}: too many adapters", a);
+    out.list[out.count++] = {weight(a), weight(b), gradient(a), gradient(b), adapter.first_row};
   }
   return out;
 }

@@ -1,6 +1,7 @@
 // Views of the parameters in the flat arenas: weights in the compute type, gradients in f32.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 #include "tutti/engine/tensor.h"
@@ -8,12 +9,34 @@
 
 namespace tutti::model {
 
-// Views of one linear layer, y = x W^T + b. Gradient views are empty when nothing is trained.
+// One low-rank adapter of a linear layer, over its outputs [first_row, first_row + b.rows).
+struct AdapterWeights {
+  engine::Matrix a;    // [r, in] c
+  engine::Matrix b;    // [rows, r] c
+  engine::Matrix d_a;  // [r, in] f32
+  engine::Matrix d_b;  // [rows, r] f32
+  int64_t first_row = 0;
+};
+
+// The adapters of a linear layer, and the memory they work in, bound by the layer's owner.
+struct Adapters {
+  std::array<AdapterWeights, 3> list;
+  size_t count = 0;
+  float scale = 1;
+  uint64_t dropout_key = 0;
+  engine::Matrix narrow;    // [N, count * r] c: scale * dropout(x) A^T of each, kept for backward
+  engine::Matrix d_narrow;  // [N, count * r] c
+  engine::Matrix input;     // [N, >= in] c: room for the dropped input; empty without dropout
+};
+
+// Views of one linear layer, y = x W^T + b. Gradient views are empty when nothing is trained, or
+// the parameter is frozen.
 struct Linear {
   engine::Matrix weight;    // [out, in] c
   engine::Vector bias;      // [out] c, may be empty
   engine::Matrix d_weight;  // [out, in] f32
   engine::Vector d_bias;    // [out] f32
+  Adapters adapters;
 };
 
 struct NormWeights {
@@ -25,7 +48,8 @@ struct NormWeights {
 
 class Parameters {
  public:
-  // The flat arrays have layout.elements elements each; gradients may be null (no training).
+  // weights has layout.elements elements, gradients layout.trainable_elements; gradients may be
+  // null (no training).
   Parameters(const spec::ParamLayout& layout, void* weights, DType compute, float* gradients);
 
   // With vocabulary padding the matrix has the padded rows. The weights of E experts [E, out, in]
@@ -35,6 +59,10 @@ class Parameters {
   engine::Matrix weight(std::string_view name) const;
   engine::Matrix gradient(std::string_view name) const;
   bool has(std::string_view name) const;
+  // The adapters of a projection of a block ("blocks.3.") without their memory; none is no error.
+  Adapters adapters(const std::string& prefix, const spec::ModelConfig& model,
+                    spec::Projection projection) const;
+  const spec::LoraConfig& lora() const { return layout_.lora; }
 
  private:
   const spec::PlacedParam* find(std::string_view name) const;

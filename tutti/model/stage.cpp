@@ -27,9 +27,11 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
   embedding_ = bind_embedding(parameters);
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     blocks_.push_back(bind_block(model, parameters, layer, rope_frequency_, seed));
+    bind_adapter_memory(memory, layer, blocks_.back());
     saved_.push_back(bind_block_saved(model, memory, layer));
     restore_.push_back(bind_block_restore(memory, layer));
     work_.push_back(trains_ ? bind_block_work(model, memory, layer) : bind_forward_work(memory));
+    if (trains_ && layer == 0) end_backward_at_lowest_adapter(model, layout.lora, work_.back());
   }
   final_norm_ = bind_final_norm(model, parameters);
   final_saved_ = bind_final_saved(model, memory);
@@ -63,7 +65,7 @@ void Stage::run_forward(engine::Stream& stream, const MicroBatch& batch, bool tr
   engine::Matrix previous;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     BlockLayer layer = blocks_[i];
-    if (!training) layer.dropout = 0;
+    if (!training) layer.dropout = layer.adapter_dropout = 0;
     block_forward(stream, layer, shape_of(batch), batch.first_row, previous, saved_[i], work_[i]);
     previous = saved_[i].norm2.residual;
   }
@@ -97,8 +99,9 @@ void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first
                   restore_[i]);
     block_backward_input(stream, blocks_[i], shape_of(batch), batch.first_row,
                          {batch.row_scale, first_of_step}, saved_[i], work_[i]);
-    block_backward_weight(stream, blocks_[i], saved_[i], work_[i], beta);
+    block_backward_weight(stream, blocks_[i], batch.first_row, saved_[i], work_[i], beta);
   }
+  if (!embedding_.d_token) return;  // frozen
   if (dropout_ > 0) {
     stream.ops().dropout(stream, {.x = d_residual,
                                   .probability = dropout_,

@@ -7,6 +7,7 @@ std::vector<engine::AdamwSegment> decay_segments(const spec::ParamLayout& layout
   std::vector<engine::AdamwSegment> segments;
   for (size_t i = 0; i < layout.params.size(); ++i) {
     const spec::PlacedParam& placed = layout.params[i];
+    if (!placed.param.trainable) break;
     // Padding behind a tensor holds zeros with zero gradients, so any decay keeps them.
     const int64_t end =
         i + 1 < layout.params.size() ? layout.params[i + 1].element_offset : layout.elements;

@@ -10,7 +10,7 @@
 namespace tutti::optim {
 
 // Ranges of the flat arenas by weight decay; neighbours with the same decay are merged. Covers
-// [0, layout.elements).
+// [0, layout.trainable_elements).
 std::vector<engine::AdamwSegment> decay_segments(const spec::ParamLayout& layout,
                                                  float weight_decay);
 

@@ -64,9 +64,10 @@ PartOps grouped_attention_part(const LayerContext& at) {
 
   Ops operands;
   at.enter(operands);
-  operands.push_back(at.linear(at.tokens(), qkv, at.hidden(), bias));
+  at.projection_forward(operands, Projection::qkv, qkv, at.hidden(), bias);
   if (rope) operands.push_back(rope_op(at.tokens(), rotated, d, at.c, at.packed()));
-  Ops output = {at.linear(at.tokens(), at.hidden(), out, bias)};
+  Ops output;
+  at.projection_forward(output, Projection::output, at.hidden(), out, bias);
   at.leave(output);
 
   PartOps part;
@@ -77,16 +78,17 @@ PartOps grouped_attention_part(const LayerContext& at) {
   append(part.recompute, core.recompute);
   if (at.whole) append(part.recompute, output);
 
+  at.projection_weight(part.backward_weight, Projection::output, at.hidden(), out, bias);
+  at.enter(part.backward_weight);
+  at.projection_weight(part.backward_weight, Projection::qkv, qkv, at.hidden(), bias);
+
   at.enter(part.backward_input);
-  part.backward_input.push_back(at.linear_input(at.tokens(), at.hidden(), out));
+  at.projection_input(part.backward_input, Projection::output, at.hidden(), out);
+  if (at.ends_at(Projection::output)) return part;
   append(part.backward_input, core.backward_input);
   if (rope) part.backward_input.push_back(rope_op(at.tokens(), rotated, d, at.c, at.packed()));
-  part.backward_input.push_back(at.linear_input(at.tokens(), qkv, at.hidden()));
-  at.leave(part.backward_input);
-
-  at.linear_weight(part.backward_weight, at.tokens(), at.hidden(), out, bias);
-  at.enter(part.backward_weight);
-  at.linear_weight(part.backward_weight, at.tokens(), qkv, at.hidden(), bias);
+  at.projection_input(part.backward_input, Projection::qkv, qkv, at.hidden());
+  if (!at.ends_at(Projection::qkv)) at.leave(part.backward_input);
   return part;
 }
 

@@ -37,7 +37,8 @@ Run describe(const Recipe& recipe, const Profile& profile) {
   Run run;
   run.model = recipe.model;
   run.mesh = recipe.parallel;
-  run.params = param_table(recipe.model, profile.vocabulary_multiple * recipe.parallel.tp);
+  run.params =
+      param_table(recipe.model, recipe.lora, profile.vocabulary_multiple * recipe.parallel.tp);
   run.batch = make_batch_plan(recipe);
   run.program = make_program(recipe, profile);
   run.schedule = make_schedule(recipe);

@@ -67,16 +67,53 @@ double model_flops_per_token(const ModelConfig& model, int64_t sequence) {
   return flops_per_token(model, sequence, FlopConvention::causal);
 }
 
-double model_flops(const ModelConfig& model, int64_t tokens, int64_t squared_lengths) {
+namespace {
+
+double recipe_flops_per_token(const Recipe& recipe, int64_t sequence) {
+  const ModelConfig& model = recipe.model;
+  const double all = model_flops_per_token(model, sequence);
+  if (!recipe.lora.enabled()) return all;
+  const double pairs = attention_pairs(model, sequence) / 2;
+  const auto parameters = [&](Projection p) {
+    return real(projection_inputs(model, p)) * real(projection_outputs(model, p));
+  };
+  double adapter_parameters = 0;
+  for (const Adapter& adapter : adapters(model, recipe.lora)) {
+    adapter_parameters +=
+        real(recipe.lora.rank) * real(adapter.rows + projection_inputs(model, adapter.projection));
+  }
+  const double layers = real(model.layers);
+  const double weights = (all - 6 * layers * pairs) / 6;
+  double flops = 4 * weights + 6 * layers * pairs + 6 * layers * adapter_parameters;
+  const Projection lowest = lowest_projection(model, recipe.lora);
+  for (const Projection p :
+       {Projection::qkv, Projection::output, Projection::up, Projection::down}) {
+    if (p <= lowest) flops -= 2 * parameters(p);
+  }
+  if (lowest > Projection::qkv) flops -= 4 * pairs;
+  return flops - 2 * real(adapter_columns(model, recipe.lora, lowest)) *
+                     real(projection_inputs(model, lowest));
+}
+
+}  // namespace
+
+double model_flops_per_token(const Recipe& recipe) {
+  return recipe_flops_per_token(recipe, recipe.batch.sequence);
+}
+
+double model_flops(const Recipe& recipe, int64_t tokens, int64_t squared_lengths) {
   // FLOPs per token grow linearly with the sequence.
-  const double alone = model_flops_per_token(model, 0);
-  const double per_square = model_flops_per_token(model, 1) - alone;
+  const double alone = recipe_flops_per_token(recipe, 0);
+  const double per_square = recipe_flops_per_token(recipe, 1) - alone;
   return real(tokens) * alone + real(squared_lengths) * per_square;
 }
 
 double model_flops_per_step(const Recipe& recipe) {
-  return real(recipe.batch.global) * real(recipe.batch.sequence) *
-         model_flops_per_token(recipe.model, recipe.batch.sequence);
+  return real(recipe.batch.global) * real(recipe.batch.sequence) * model_flops_per_token(recipe);
+}
+
+const char* model_flops_formula(const Recipe& recipe) {
+  return recipe.lora.enabled() ? kLoraFlopsFormula : kModelFlopsFormula;
 }
 
 }  // namespace tutti::spec

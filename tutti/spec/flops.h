@@ -20,6 +20,11 @@
 
 namespace tutti::spec {
 
+inline constexpr const char* kLoraFlopsFormula =
+    "4 * (matrix parameters at work, head included) + 6 * layers * heads * head_dim * sequence + 6 "
+    "* adapter parameters, less what block 0 needs no gradient for, FLOPs per token (causal half "
+    "of attention)";
+
 enum class FlopConvention { causal, square, hardware };
 
 inline constexpr const char* kModelFlopsFormula =
@@ -30,9 +35,16 @@ double flops_per_token(const ModelConfig& model, int64_t sequence, FlopConventio
 
 // Convention causal: what every MFU of Tutti divides.
 double model_flops_per_token(const ModelConfig& model, int64_t sequence);
+// Of a recipe: with adapters of rank r (lora.h) frozen weights need no gradient and nothing below
+// the lowest adapter of block 0 a backward pass,
+//   4 * (matrix parameters at work + head) + 6 L a (d_qk + d_v) s / 2 + 6 * adapter parameters
+//   minus block 0: 2 * (its projections up to the lowest with adapters), 2 * (that one's A), and
+//   4 a (d_qk + d_v) s / 2 where attention lies below it.
+double model_flops_per_token(const Recipe& recipe);
 double model_flops_per_step(const Recipe& recipe);  // all ranks together
 // Of so many tokens whose documents (or sequences) have lengths s with sum s^2 = squared_lengths:
 // attention of a token sees what its document holds, whatever sequence it was packed into.
-double model_flops(const ModelConfig& model, int64_t tokens, int64_t squared_lengths);
+double model_flops(const Recipe& recipe, int64_t tokens, int64_t squared_lengths);
+const char* model_flops_formula(const Recipe& recipe);
 
 }  // namespace tutti::spec

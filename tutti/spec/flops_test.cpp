@@ -62,12 +62,18 @@ TEST(Flops, DeepSeek) {
 
 TEST(Flops, PackedDocumentsNeedWhatTheirLengthsNeed) {
   for (const char* name : {"gpt2-124m", "llama3.1-8b"}) {
-    const ModelConfig model = preset(name);
-    // One document per sequence is the usual count; halves of one need half the attention.
-    const double whole = 8 * 1024 * model_flops_per_token(model, 1024);
-    EXPECT_NEAR(model_flops(model, 8 * 1024, 8 * 1024 * 1024), whole, 1e-12 * whole);
-    const double halves = 16 * 512 * model_flops_per_token(model, 512);
-    EXPECT_NEAR(model_flops(model, 8 * 1024, 16 * 512 * 512), halves, 1e-12 * halves);
+    for (const int64_t rank : {0, 8}) {
+      Recipe recipe;
+      recipe.model = preset(name);
+      recipe.lora = {.rank = rank, .targets = {"output"}};
+      // One document per sequence is the usual count; halves of one need half the attention.
+      recipe.batch.sequence = 1024;
+      const double whole = 8 * 1024 * model_flops_per_token(recipe);
+      EXPECT_NEAR(model_flops(recipe, 8 * 1024, 8 * 1024 * 1024), whole, 1e-12 * whole);
+      recipe.batch.sequence = 512;
+      const double halves = 16 * 512 * model_flops_per_token(recipe);
+      EXPECT_NEAR(model_flops(recipe, 8 * 1024, 16 * 512 * 512), halves, 1e-12 * halves);
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "tutti/spec/lora.h"
 #include "tutti/spec/operation.h"
 #include "tutti/spec/profile.h"
 #include "tutti/spec/recipe.h"
@@ -21,10 +22,11 @@ struct LayerContext {
   const ModelConfig& model;
   const Mesh& mesh;
   LocalSizes sizes;
-  DType c;             // compute type
-  DType residual;      // of the residual stream
-  Parts again = 0;     // parts that the layer computes again before backward
-  bool whole = false;  // from its input alone (full recomputation)
+  DType c;              // compute type
+  DType residual;       // of the residual stream
+  Parts again = 0;      // parts that the layer computes again before backward
+  bool whole = false;   // from its input alone (full recomputation)
+  bool lowest = false;  // no gradient is wanted below the first adapter of this block
 
   LayerContext(const Recipe& recipe_in, const Profile& profile_in)
       : recipe(recipe_in),
@@ -78,13 +80,32 @@ struct LayerContext {
   Op linear(int64_t rows, int64_t out, int64_t in, bool bias) const {
     return gemm_op({rows, out, in}, c, c, bias);
   }
-  Op linear_input(int64_t rows, int64_t out, int64_t in) const {
-    return gemm_op({rows, in, out}, c, c);
+  Op linear_input(int64_t rows, int64_t out, int64_t in,
+                  Accumulate accumulate = Accumulate::never) const {
+    return gemm_op({rows, in, out}, c, c, false, accumulate);
   }
+  // Nothing when the projection is frozen.
   void linear_weight(Ops& ops, int64_t rows, int64_t out, int64_t in, bool bias) const {
+    if (frozen()) return;
     ops.push_back(gemm_op({out, in, rows}, c, DType::f32, false, Accumulate::later));
     if (bias) ops.push_back(column_sum_op(rows, out, c));
   }
+  void norm_weight(Ops& ops) const {
+    if (!frozen()) ops.push_back(norm_backward_weight_op(norm()));
+  }
+
+  // Everything but adapters is frozen.
+  bool frozen() const { return recipe.lora.enabled(); }
+  // Backward of this block ends at the outputs of `projection`.
+  bool ends_at(Projection projection) const {
+    return lowest && lowest_projection(model, recipe.lora) == projection;
+  }
+
+  // A projection of a block with its adapters: x [tokens, in] -> [tokens, out], both of this rank.
+  void projection_forward(Ops& ops, Projection projection, int64_t out, int64_t in,
+                          bool bias) const;
+  void projection_input(Ops& ops, Projection projection, int64_t out, int64_t in) const;
+  void projection_weight(Ops& ops, Projection projection, int64_t out, int64_t in, bool bias) const;
 };
 
 // The parts of a block; each appends to the lists of its caller. recompute: what runs again of

@@ -28,7 +28,11 @@ void add_norm(const LayerContext& at, Ops& ops, bool branch) {
 }
 
 PartOps feed_forward_part(const LayerContext& at, bool routed) {
-  if (routed) return experts_part(at);
+  if (routed) {
+    PartOps part = experts_part(at);
+    if (at.frozen()) part.backward_weight.clear();
+    return part;
+  }
   const PartOps mlp = mlp_part(at, at.model.ffn / at.mesh.tp);
   PartOps part;
   at.enter(part.forward);
@@ -36,7 +40,7 @@ PartOps feed_forward_part(const LayerContext& at, bool routed) {
   at.leave(part.forward);
   at.enter(part.backward_input);
   append(part.backward_input, mlp.backward_input);
-  at.leave(part.backward_input);
+  if (!at.ends_at(Projection::up) && !at.ends_at(Projection::down)) at.leave(part.backward_input);
   at.enter(part.backward_weight);  // the norm's output again
   append(part.backward_weight, mlp.backward_weight);
   if (at.repeats(kPartMlp)) at.enter(part.recompute);
@@ -90,6 +94,7 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
     }
     out.push_back(unpadded(gemm_op({rows, at.hidden(), padded}, at.c, at.c)));
     at.leave(out, slice);
+    if (at.frozen()) continue;
     out.push_back(unpadded(
         gemm_op({padded, at.hidden(), rows}, at.c, DType::f32, false,
                 first == 0 && first_use_of_weight ? Accumulate::later : Accumulate::always)));
@@ -110,10 +115,9 @@ LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
   at.leave(layer.forward);
   layer.evaluate = layer.forward;
   const Op mask = dropout_op(at.shard(), at.hidden(), at.residual);
-  if (at.model.dropout > 0) {
-    layer.forward.push_back(mask);
-    layer.backward_input.push_back(mask);
-  }
+  if (at.model.dropout > 0) layer.forward.push_back(mask);
+  if (at.frozen()) return layer;  // nobody wants its gradient
+  if (at.model.dropout > 0) layer.backward_input.push_back(mask);
   at.enter(layer.backward_weight);
   // A tied table already holds the head's gradient when both are on one stage.
   const bool holds_head = at.model.tied_embeddings && at.mesh.pp == 1;
@@ -128,6 +132,7 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
     at.again = repeated_parts(profile, recipe.recompute);
     at.whole = recipe.recompute.mode == RecomputeMode::full;
   }
+  at.lowest = at.frozen() && !shape.sends_branch;
   const PartOps attention = at.model.attention == Attention::latent ? latent_attention_part(at)
                                                                     : grouped_attention_part(at);
   const PartOps feed_forward = feed_forward_part(at, shape.routed);
@@ -151,16 +156,18 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
   Ops& input = layer.backward_input;
   at.dropout(input);
   append(input, feed_forward.backward_input);
-  input.push_back(norm_backward_input_op(at.norm(), true, true));
-  at.dropout(input);
-  append(input, attention.backward_input);
-  input.push_back(norm_backward_input_op(at.norm(), true, shape.sends_branch));
+  if (!at.ends_at(Projection::up) && !at.ends_at(Projection::down)) {
+    input.push_back(norm_backward_input_op(at.norm(), true, true));
+    at.dropout(input);
+    append(input, attention.backward_input);
+  }
+  if (!at.lowest) input.push_back(norm_backward_input_op(at.norm(), true, shape.sends_branch));
 
   Ops& weight = layer.backward_weight;
   append(weight, feed_forward.backward_weight);
-  weight.push_back(norm_backward_weight_op(at.norm()));
+  at.norm_weight(weight);
   append(weight, attention.backward_weight);
-  weight.push_back(norm_backward_weight_op(at.norm()));
+  at.norm_weight(weight);
 
   if (shape.recomputes) {
     Ops again;
@@ -198,7 +205,7 @@ LayerOps head_ops(const Recipe& recipe, const Profile& profile) {
   append(layer.forward, head.training);
   append(layer.evaluate, head.evaluation);
   layer.backward_input = {norm_backward_input_op(at.norm(), false, true)};
-  layer.backward_weight = {norm_backward_weight_op(at.norm())};
+  at.norm_weight(layer.backward_weight);
   return layer;
 }
 

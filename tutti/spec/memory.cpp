@@ -53,6 +53,7 @@ class SlotBuilder {
       }
       const int64_t rows = sizes.rows(saved.rows, saved.split);
       const int64_t width = sizes.width(saved.width, saved.split);
+      if (width == 0) continue;  // of a projection without adapters
       const bool flat =
           saved.rows == Rows::single || saved.width == Width::one || saved.width == Width::heads;
       add(saved.name, sizes.dtype(saved.element),
@@ -85,12 +86,16 @@ ArenaPlan flat_arena(const char* name, DType dtype, int64_t elements) {
 void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& profile,
                           const LocalSizes& sizes, int64_t stage) {
   const Mesh& mesh = recipe.parallel;
-  const ParamTable table = param_table(recipe.model, profile.vocabulary_multiple * mesh.tp);
+  const ParamTable table =
+      param_table(recipe.model, recipe.lora, profile.vocabulary_multiple * mesh.tp);
   const LocalElements elements = local_elements(table, recipe, stage);
-  const int64_t whole = elements.total();
-  const int64_t shard = shard_elements(elements, mesh);
+  const LocalElements trainable = local_elements(table, recipe, stage, true);
+  const int64_t whole = trainable.total();
+  const int64_t shard = shard_elements(trainable, mesh);
   const int64_t optimizer = mesh.zero >= 1 ? shard : whole;
-  map.arenas.push_back(flat_arena("weights", sizes.compute, mesh.zero >= 3 ? shard : whole));
+  map.arenas.push_back(
+      flat_arena("weights", sizes.compute,
+                 mesh.zero >= 3 ? shard_elements(elements, mesh) : elements.total()));
   if (mesh.zero >= 3) {
     map.arenas.push_back(flat_arena("gathered", sizes.compute, 2 * elements.largest_layer));
   }
@@ -245,13 +250,15 @@ bool MemoryMap::has(std::string_view name) const {
 
 const ArenaPlan& MemoryMap::arena(std::string_view name) const { return named(arenas, name); }
 
-LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int64_t stage) {
+LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int64_t stage,
+                             bool trainable_only) {
   const Mesh& mesh = recipe.parallel;
   LocalElements elements;
   for (const ParamGroup& group : table.groups) {
     int64_t shared = 0;
     int64_t expert = 0;
     for (const Param& param : group.params) {
+      if (trainable_only && !param.trainable) continue;
       (param.expert ? expert : shared) += align_elements(param.local_count(mesh));
     }
     int64_t times = 0;
@@ -272,8 +279,10 @@ LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int6
     elements.expert += times * expert;
     elements.largest_layer = std::max(elements.largest_layer, shared + expert);
   }
-  if (mesh.pp > 1 && stage == mesh.pp - 1 && recipe.model.tied_embeddings) {
-    elements.shared += align_elements(table.groups.front().params.front().local_count(mesh));
+  const Param& tokens = table.groups.front().params.front();
+  if (mesh.pp > 1 && stage == mesh.pp - 1 && recipe.model.tied_embeddings &&
+      (tokens.trainable || !trainable_only)) {
+    elements.shared += align_elements(tokens.local_count(mesh));
   }
   return elements;
 }

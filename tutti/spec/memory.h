@@ -4,7 +4,8 @@
 // Arenas of profile `tutti` (c = compute type, N = micro-batch * sequence rows):
 //   weights       c         slot "flat" x 1 with one tensor "flat": ParamLayout offsets (f32 runs:
 //                           also the master); the next three likewise
-//   master        f32       flat; bf16 runs only
+//   master        f32       flat; bf16 runs only. This and the following three hold the trainable
+//                           parameters, which with adapters are those of the adapters
 //   gradients     f32       flat
 //   moment1, moment2  f32   flat
 //   activations   slot "block" x layers that keep all, "block.recomputed" x layers that recompute,
@@ -19,6 +20,8 @@
 //            [R,H] c, moe.up [R,Fe] c ([R,2Fe]), moe.act [R,Fe] c, moe.output [R,H] c, and of
 //            shared experts moe.shared.up, moe.shared.act. R is the bound of every routing: N*k
 //            without a capacity, else at most B*E*capacity (LocalSizes::routed_tokens)
+//            with adapters (lora.h), r columns for each of a projection: attention.qkv.lora,
+//            attention.output.lora, mlp.up.lora, mlp.down.lora [N,r] c: scale * dropout(x) A^T
 //     head:  residual [N,H] f32, norm.mean, norm.rstd, norm.y [N,H] c
 //   workspace     slot "step" x 1
 //     branch [N,H] c, d_residual [N,H] f32, d_branch.0, d_branch.1, d_branch_attention [N,H] c,
@@ -29,6 +32,9 @@
 //     [N,k] f32, moe.d_logits [N,E] c, moe.shared.d_act, moe.shared.d_up
 //   routing       slot "layer" x routed layers: load [E] f32, sums [3] f32 (route_backward of
 //                 engine/moe_ops.h), over the micro-batches of a step
+//     lora.d_qkv, lora.d_output, lora.d_up, lora.d_down [N,r] c (gradients of what adapters save),
+//     lora.input [N,widest input] c (with adapter dropout: the dropped input)
+//     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only)
 //   loss          slot "chunk" x 1: logits [C, padded V] f32; slot "rows" x 1: loss [N] f32
 //                 (C = loss chunk rows of the profile; a chunk's gradient overlays its logits)
 //   batch         slot "batch" x 2: tokens [N] i32, targets [N] i32; packed documents also
@@ -113,13 +119,15 @@ struct LocalElements {
   int64_t largest_layer = 0;  // shared + expert of one layer
   int64_t total() const { return shared + expert; }
 };
-LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int64_t stage);
+// With trainable_only, those that have a gradient.
+LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int64_t stage,
+                             bool trainable_only = false);
 
 // Elements of one ZeRO shard.
 int64_t shard_elements(const LocalElements& elements, const Mesh& mesh);
 
 // What every rank on pipeline rank `stage` holds. With profile tutti on one rank the flat arenas
-// have exactly ParamLayout::elements elements.
+// have exactly ParamLayout::elements elements (trainable_elements, all but the weights).
 MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage = 0);
 MemoryMap memory_map(const Recipe& recipe);  // profile tutti, stage 0
 

@@ -14,15 +14,21 @@ PartOps mlp_part(const LayerContext& at, int64_t width) {
   const ActivationShape activation = {at.tokens(), width, at.gated(), bias, at.c};
   PartOps part;
   // The first bias is added by the activation, the second by its projection.
-  part.forward = {at.linear(at.tokens(), up, at.hidden(), false), activation_forward_op(activation),
-                  at.linear(at.tokens(), at.hidden(), width, bias)};
-  if (at.repeats(kPartMlp)) part.recompute.push_back(part.forward[0]);
-  if (at.repeats(kPartMlp | kPartActivation)) part.recompute.push_back(part.forward[1]);
-  part.backward_input = {at.linear_input(at.tokens(), at.hidden(), width),
-                         activation_backward_op(activation),
-                         at.linear_input(at.tokens(), up, at.hidden())};
-  at.linear_weight(part.backward_weight, at.tokens(), at.hidden(), width, bias);
-  at.linear_weight(part.backward_weight, at.tokens(), up, at.hidden(), bias);
+  Ops first;
+  at.projection_forward(first, Projection::up, up, at.hidden(), false);
+  part.forward = first;
+  part.forward.push_back(activation_forward_op(activation));
+  at.projection_forward(part.forward, Projection::down, at.hidden(), width, bias);
+  if (at.repeats(kPartMlp)) part.recompute = first;
+  if (at.repeats(kPartMlp | kPartActivation)) {
+    part.recompute.push_back(activation_forward_op(activation));
+  }
+  at.projection_weight(part.backward_weight, Projection::down, at.hidden(), width, bias);
+  at.projection_weight(part.backward_weight, Projection::up, up, at.hidden(), bias);
+  at.projection_input(part.backward_input, Projection::down, at.hidden(), width);
+  if (at.ends_at(Projection::down)) return part;
+  part.backward_input.push_back(activation_backward_op(activation));
+  at.projection_input(part.backward_input, Projection::up, up, at.hidden());
   return part;
 }
 

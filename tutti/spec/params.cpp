@@ -14,8 +14,9 @@ namespace {
 // Collects the parameters of one group in forward order.
 class GroupBuilder {
  public:
-  explicit GroupBuilder(const ModelConfig& model)
+  GroupBuilder(const ModelConfig& model, const LoraConfig& lora)
       : model_(model),
+        lora_(lora),
         output_std_(model.init_std / std::sqrt(2.0 * static_cast<double>(model.layers))) {}
 
   std::vector<Param> take() { return std::move(params_); }
@@ -30,6 +31,7 @@ class GroupBuilder {
     param.init_std = residual_output ? output_std_ : model_.init_std;
     param.decay = true;
     param.shard_dim = shard_dim;
+    param.trainable = !lora_.enabled();
     return params_.emplace_back(std::move(param));
   }
 
@@ -40,6 +42,7 @@ class GroupBuilder {
     param.padded_rows = size;
     param.init = init;
     param.shard_dim = shard_dim;
+    param.trainable = !lora_.enabled();
     return params_.emplace_back(std::move(param));
   }
 
@@ -58,6 +61,28 @@ class GroupBuilder {
     if (model_.linear_bias) vector(name + ".bias", out, Init::zeros);
   }
 
+  // Split as the projection they correct: B by its output rows, or A by its input columns.
+  void adapters_of(Projection projection) {
+    const int64_t in = projection_inputs(model_, projection);
+    const bool columns = projection == Projection::qkv || projection == Projection::up;
+    for (const Adapter& adapter : adapters(model_, lora_)) {
+      if (adapter.projection != projection) continue;
+      Param& a = matrix(adapter.name + ".lora_a", {lora_.rank, in}, columns ? -1 : 1);
+      a.init = Init::uniform;
+      a.init_bound = 1 / std::sqrt(static_cast<double>(in));
+      a.trainable = true;
+      Param& b = matrix(adapter.name + ".lora_b", {adapter.rows, lora_.rank}, columns ? 0 : -1);
+      b.init = Init::zeros;
+      b.trainable = true;
+      if (projection == Projection::qkv) {
+        const int64_t queries = model_.heads * model_.head_dim;
+        b.kv_heads = model_.kv_heads;
+        b.kv_rows = adapter.first_row + adapter.rows - std::max(adapter.first_row, queries);
+        b.kv_rows = std::max<int64_t>(0, b.kv_rows);
+      }
+    }
+  }
+
   void grouped_attention() {
     const int64_t kv_rows = 2 * model_.kv_heads * model_.head_dim;
     const int64_t query_rows = model_.heads * model_.head_dim;
@@ -68,7 +93,9 @@ class GroupBuilder {
         param.kv_rows = kv_rows;
       }
     }
+    adapters_of(Projection::qkv);
     row_linear("attention.output", model_.hidden, query_rows);
+    adapters_of(Projection::output);
   }
 
   void latent_attention() {
@@ -122,11 +149,14 @@ class GroupBuilder {
       experts();
     } else {
       mlp("mlp", model_.ffn);
+      adapters_of(Projection::up);
+      adapters_of(Projection::down);
     }
   }
 
  private:
   const ModelConfig& model_;
+  const LoraConfig& lora_;
   double output_std_;
   std::vector<Param> params_;
 };
@@ -144,9 +174,11 @@ ParamGroup make_group(std::string prefix, std::vector<Param> params, int64_t fir
 
 bool is_prediction(const ParamGroup& group) { return group.prefix == "prediction."; }
 
-int64_t group_count(const ParamGroup& group) {
+int64_t group_count(const ParamGroup& group, bool trainable_only = false) {
   int64_t sum = 0;
-  for (const Param& param : group.params) sum += param.count();
+  for (const Param& param : group.params) {
+    if (param.trainable || !trainable_only) sum += param.count();
+  }
   return sum * group.repeats;
 }
 
@@ -182,6 +214,14 @@ int64_t ParamTable::count() const {
   return sum;
 }
 
+int64_t ParamTable::trainable_count() const {
+  int64_t sum = 0;
+  for (const ParamGroup& group : groups) {
+    if (!is_prediction(group)) sum += group_count(group, true);
+  }
+  return sum;
+}
+
 int64_t ParamTable::prediction_count() const {
   int64_t sum = 0;
   for (const ParamGroup& group : groups) {
@@ -191,11 +231,17 @@ int64_t ParamTable::prediction_count() const {
 }
 
 ParamTable param_table(const ModelConfig& model, int64_t vocabulary_multiple) {
+  return param_table(model, LoraConfig{}, vocabulary_multiple);
+}
+
+ParamTable param_table(const ModelConfig& model, const LoraConfig& lora,
+                       int64_t vocabulary_multiple) {
   TUTTI_CHECK(vocabulary_multiple > 0, "vocabulary multiple {}", vocabulary_multiple);
   const int64_t padded_vocabulary =
       (model.vocabulary + vocabulary_multiple - 1) / vocabulary_multiple * vocabulary_multiple;
   ParamTable table;
-  GroupBuilder build(model);
+  table.lora = lora;
+  GroupBuilder build(model, lora);
 
   build.matrix("embedding.token", {model.vocabulary, model.hidden}, 0).padded_rows =
       padded_vocabulary;
@@ -255,16 +301,21 @@ const PlacedParam& ParamLayout::find(const std::string& name) const {
 
 ParamLayout param_layout(const ParamTable& table) {
   ParamLayout layout;
-  for (auto group = table.groups.rbegin(); group != table.groups.rend(); ++group) {
-    for (int64_t repeat = group->repeats - 1; repeat >= 0; --repeat) {
-      const std::string prefix =
-          group->numbered ? fmt::format("{}{}.", group->prefix, group->first_layer + repeat)
-                          : group->prefix;
-      for (auto param = group->params.rbegin(); param != group->params.rend(); ++param) {
-        layout.params.push_back({prefix + param->name, *param, layout.elements});
-        layout.elements += align_elements(param->padded_count());
+  layout.lora = table.lora;
+  for (const bool trainable : {true, false}) {
+    for (auto group = table.groups.rbegin(); group != table.groups.rend(); ++group) {
+      for (int64_t repeat = group->repeats - 1; repeat >= 0; --repeat) {
+        const std::string prefix =
+            group->numbered ? fmt::format("{}{}.", group->prefix, group->first_layer + repeat)
+                            : group->prefix;
+        for (auto param = group->params.rbegin(); param != group->params.rend(); ++param) {
+          if (param->trainable != trainable) continue;
+          layout.params.push_back({prefix + param->name, *param, layout.elements});
+          layout.elements += align_elements(param->padded_count());
+        }
       }
     }
+    if (trainable) layout.trainable_elements = layout.elements;
   }
   return layout;
 }

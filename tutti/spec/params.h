@@ -16,6 +16,11 @@
 // attention.kv_up.weight [A*(nope+value),Rk], attention.output.weight [H,A*value]. Multi-token
 // prediction: groups named "prediction.", their block as above plus norm_hidden, norm_embedding,
 // projection.weight [H,2H], final_norm.
+//
+// Adapters (lora.h; r is the rank), beside the projection they correct: NAME.lora_a.weight [r,in]
+// and NAME.lora_b.weight [rows,r], where NAME is blocks.N. and attention.qkv, or attention.query,
+// attention.key, attention.value (in H; rows A*D, K*D, K*D); attention.output; mlp.up, mlp.gate,
+// mlp.down. They are then the only trainable parameters.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +28,24 @@
 #include <vector>
 
 #include "tutti/base/dtype.h"
+#include "tutti/spec/lora.h"
 #include "tutti/spec/mesh.h"
 #include "tutti/spec/model_config.h"
 
 namespace tutti::spec {
 
-enum class Init { zeros, ones, normal };
+enum class Init { zeros, ones, normal, uniform };
 
 struct Param {
   std::string name;            // within its group: "attention.qkv.weight"
   std::vector<int64_t> shape;  // logical, global
   int64_t padded_rows = 0;     // rows of dim 0 in the arena (vocabulary padding), >= shape[0]
   Init init = Init::zeros;
-  double init_std = 0;  // with Init::normal; residual outputs get init_std / sqrt(2 L)
-  bool decay = false;   // weight decay applies (matrices)
-  int shard_dim = -1;   // dim split over shard_axis; -1: replicated
+  double init_std = 0;    // with Init::normal; residual outputs get init_std / sqrt(2 L)
+  double init_bound = 0;  // with Init::uniform: in [-bound, bound)
+  bool trainable = true;  // else frozen: no gradient, master or moments
+  bool decay = false;     // weight decay applies (matrices)
+  int shard_dim = -1;     // dim split over shard_axis; -1: replicated
   Axis shard_axis = Axis::tp;
   bool expert = false;   // dim 0 is split over ep (besides shard_dim over tp)
   int64_t kv_heads = 0;  // of the rows, kv_rows belong to this many key/value heads, which
@@ -62,12 +70,17 @@ struct ParamGroup {
 
 struct ParamTable {
   std::vector<ParamGroup> groups;    // in forward order
+  LoraConfig lora;                   // what its adapters are
   int64_t count() const;             // logical parameters, without multi-token prediction modules
+  int64_t trainable_count() const;   // of those
   int64_t prediction_count() const;  // of those modules, without what they share
 };
 
 // Vocabulary rows are padded to a multiple of `vocabulary_multiple` (in the arena only).
 ParamTable param_table(const ModelConfig& model, int64_t vocabulary_multiple = 64);
+// With adapters, everything else being frozen; without, the same as above.
+ParamTable param_table(const ModelConfig& model, const LoraConfig& lora,
+                       int64_t vocabulary_multiple = 64);
 
 // Parameters that act on one token: routed experts count top_k times, not `experts` times.
 int64_t active_count(const ModelConfig& model);
@@ -79,7 +92,8 @@ int64_t align_elements(int64_t count);
 // One parameter with its full name and its place in the flat arenas (weights, gradients, master,
 // moments share the element offsets). Order: as gradients complete in backward (final norm and
 // head first, then blocks from last to first, embeddings last), each padded to 64 elements. The
-// padding elements are zero and stay zero.
+// padding elements are zero and stay zero. Frozen parameters follow the trainable ones: only the
+// weights arena holds them.
 struct PlacedParam {
   std::string name;
   Param param;
@@ -88,7 +102,9 @@ struct PlacedParam {
 
 struct ParamLayout {
   std::vector<PlacedParam> params;
-  int64_t elements = 0;  // of each flat arena, padding included
+  int64_t elements = 0;            // of the weights arena, padding included
+  int64_t trainable_elements = 0;  // of the other flat arenas: the first ones
+  LoraConfig lora;
 
   const PlacedParam& find(const std::string& name) const;  // aborts when absent
 };

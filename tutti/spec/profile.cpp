@@ -67,6 +67,7 @@ LocalSizes local_sizes(const Recipe& recipe, const Profile& profile) {
   const Mesh& mesh = recipe.parallel;
   LocalSizes sizes;
   sizes.model = &model;
+  sizes.lora = &recipe.lora;
   sizes.compute = compute_type(recipe.precision);
   sizes.batch = recipe.batch.micro;
   sizes.sequence = recipe.batch.sequence;
@@ -134,8 +135,24 @@ int64_t LocalSizes::width(Width kind, Split split) const {
     case Width::shared_up: return gate * model->moe.shared_experts * model->moe.expert_ffn / ways;
     case Width::shared_ffn: return model->moe.shared_experts * model->moe.expert_ffn / ways;
     case Width::rope_half: return (is_latent ? latent.rope_head_dim : d) / 2;
+    case Width::lora_qkv: return adapter_columns(*model, *lora, Projection::qkv);
+    case Width::lora_output: return adapter_columns(*model, *lora, Projection::output);
+    case Width::lora_up: return adapter_columns(*model, *lora, Projection::up);
+    case Width::lora_down: return adapter_columns(*model, *lora, Projection::down);
+    case Width::lora_input: return adapter_input_width();
   }
   return 0;
+}
+
+int64_t LocalSizes::adapter_input_width() const {
+  int64_t widest = 0;
+  if (lora->dropout == 0) return widest;
+  for (const Adapter& adapter : adapters(*model, *lora)) {
+    const Projection at = adapter.projection;
+    const bool row_parallel = at == Projection::output || at == Projection::down;
+    widest = std::max(widest, projection_inputs(*model, at) / (row_parallel ? tp : 1));
+  }
+  return widest;
 }
 
 DType LocalSizes::dtype(Element element) const {

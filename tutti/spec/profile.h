@@ -39,6 +39,11 @@ enum class Width {
   shared_up,
   shared_ffn,
   rope_half,  // half of the rotated head width
+  lora_qkv,   // adapters of a projection: rank for each
+  lora_output,
+  lora_up,
+  lora_down,
+  lora_input,  // the widest input of a projection with adapters; 0 without their dropout
 };
 
 enum class Rows {
@@ -114,6 +119,7 @@ int64_t loss_chunk_rows(const Profile& profile, int64_t rows, int64_t vocabulary
 // Everything a tensor's size depends on: sizes of one rank.
 struct LocalSizes {
   const ModelConfig* model = nullptr;
+  const LoraConfig* lora = nullptr;
   DType compute = DType::f32;
   int64_t batch = 0;     // B, sequences of a micro-batch
   int64_t sequence = 0;  // T, all of it
@@ -130,6 +136,7 @@ struct LocalSizes {
 
   int64_t rows(Rows kind, Split split) const;
   int64_t width(Width kind, Split split) const;
+  int64_t adapter_input_width() const;
   DType dtype(Element element) const;
   bool holds(unsigned conditions, bool routed_layer) const;
 };

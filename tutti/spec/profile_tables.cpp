@@ -57,20 +57,26 @@ Profile make_tutti_profile() {
       {"norm1.mean", kTokens, Width::one, f32, rows, kLayerNorm},
       {"norm1.rstd", kTokens, Width::one, f32, rows, kAlways},
       {"norm1.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
+      {"attention.qkv.lora", kTokens, Width::lora_qkv, compute, none, kGrouped, kPartAttention},
       {"attention.qkv", kTokens, Width::qkv, compute, columns, kGrouped, kPartAttention},
   };
   append(p.block, kLatentTensors);
   append(p.block, {{"attention.lse", kTokens, Width::heads, f32, columns, kAlways, kAttentionCore},
                    {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways,
                     kAttentionCore},
+                   {"attention.output.lora", kTokens, Width::lora_output, compute, none, kGrouped},
                    {"residual_mid", kTokens, Width::hidden, f32, rows, kAlways},
                    {"norm2.mean", kTokens, Width::one, f32, rows, kLayerNorm},
                    {"norm2.rstd", kTokens, Width::one, f32, rows, kAlways},
                    {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
+                   {"mlp.up.lora", kTokens, Width::lora_up, compute, none, kDense, kPartMlp},
                    {"mlp.pre", kTokens, Width::up, compute, columns, kDense, kPartMlp},
-                   {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation}});
+                   {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation},
+                   {"mlp.down.lora", kTokens, Width::lora_down, compute, none, kDense}});
   append(p.block, kExpertTensors);
-  p.checkpoint = {{"residual_in", kTokens, Width::hidden, f32, rows, kAlways}};
+  // The last projection does not run again, so what its adapter saved stays.
+  p.checkpoint = {{"residual_in", kTokens, Width::hidden, f32, rows, kAlways},
+                  {"mlp.down.lora", kTokens, Width::lora_down, compute, none, kDense}};
   p.head = {
       {"residual", kTokens, Width::hidden, f32, rows, kAlways},
       {"norm.mean", kTokens, Width::one, f32, rows, kLayerNorm},
@@ -107,6 +113,11 @@ Profile make_tutti_profile() {
       {"d_kv_up", kTokens, Width::latent_kv_up, compute, columns, kLatent},
       {"d_kv_down", kTokens, Width::latent_kv_down, compute, rows, kLatent},
       {"d_query_down", kTokens, Width::latent_query_down, compute, rows, kCompressedQuery},
+      {"lora.d_qkv", kTokens, Width::lora_qkv, compute, none, kGrouped},
+      {"lora.d_output", kTokens, Width::lora_output, compute, none, kGrouped},
+      {"lora.d_up", kTokens, Width::lora_up, compute, none, kDense},
+      {"lora.d_down", kTokens, Width::lora_down, compute, none, kDense},
+      {"lora.input", kTokens, Width::lora_input, compute, none, kGrouped},
       {"delta", kTokens, Width::heads, f32, columns, kAlways},
       {"rope.frequency", Rows::single, Width::rope_half, f32, none, kRope},
   };

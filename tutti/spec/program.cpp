@@ -25,7 +25,7 @@ class ProgramBuilder {
         model_(recipe.model),
         mesh_(recipe.parallel),
         sizes_(local_sizes(recipe, profile)),
-        table_(param_table(model_, profile.vocabulary_multiple * mesh_.tp)) {}
+        table_(param_table(model_, recipe.lora, profile.vocabulary_multiple * mesh_.tp)) {}
 
   Program build() {
     program_.profile = profile_.name;
@@ -95,34 +95,38 @@ class ProgramBuilder {
   }
 
   // A recipe with one virtual stage per rank, to ask for the parameters of one virtual stage.
-  LocalElements chunk_elements(int64_t stage) const {
+  LocalElements chunk_elements(int64_t stage, bool trainable_only) const {
     Recipe flat = recipe_;
     flat.parallel.pp = mesh_.virtual_stages();
     flat.parallel.vpp = 1;
-    return local_elements(table_, flat, stage);
+    return local_elements(table_, flat, stage, trainable_only);
   }
 
   void add_weight_collectives(int64_t stage, StageProgram& out) const {
-    const LocalElements elements = chunk_elements(stage);
+    // Frozen weights are gathered only where they are split.
+    const LocalElements held = chunk_elements(stage, mesh_.zero < 3);
+    const LocalElements elements = chunk_elements(stage, true);
     for (const bool expert : {false, true}) {
       const int64_t ranks = replicas(mesh_, expert);
       const int64_t count = expert ? elements.expert : elements.shared;
-      if (ranks == 1 || count == 0) continue;
-      const double weight = real(count) * real(dtype_bytes(sizes_.compute));
+      const double weight =
+          real(expert ? held.expert : held.shared) * real(dtype_bytes(sizes_.compute));
       const double gradient = real(count) * real(dtype_bytes(profile_.gradient));
-      if (mesh_.zero >= 1) {
+      if (ranks > 1 && mesh_.zero >= 1 && weight > 0) {
         out.gather.push_back(collective_op("all_gather", Axis::dp, ranks, weight));
       }
+      if (ranks == 1 || count == 0) continue;
       out.reduce.push_back(collective_op(mesh_.zero >= 1 ? "reduce_scatter" : "all_reduce",
                                          Axis::dp, ranks, gradient));
     }
   }
 
   std::vector<Op> update(int64_t rank) const {
-    const LocalElements local = local_elements(table_, recipe_, rank);
+    const LocalElements local = local_elements(table_, recipe_, rank, true);
     const int64_t elements = mesh_.zero >= 1 ? shard_elements(local, mesh_) : local.total();
     std::vector<Op> ops;
-    if (model_.tied_embeddings && mesh_.pp > 1 && (rank == 0 || rank == mesh_.pp - 1)) {
+    if (model_.tied_embeddings && !recipe_.lora.enabled() && mesh_.pp > 1 &&
+        (rank == 0 || rank == mesh_.pp - 1)) {
       // Both copies of the token table get the sum of their gradients.
       const int64_t table = table_.groups.front().params.front().local_count(mesh_);
       ops.push_back(collective_op("all_reduce", Axis::pp, 2,

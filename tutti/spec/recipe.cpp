@@ -271,6 +271,7 @@ std::string blend_text(const CorpusBlend& blend) {
 
 void resolve(Recipe& recipe) {
   BatchConfig& batch = recipe.batch;
+  resolve(recipe.lora);
   if (batch.sequence == 0) batch.sequence = recipe.model.context;
   if (batch.micro == 0) {
     if (batch.global % recipe.parallel.dp != 0) {
@@ -291,6 +292,7 @@ void resolve(Recipe& recipe) {
 
 void validate(const Recipe& recipe) {
   validate(recipe.model);
+  validate(recipe.lora, recipe.model);
   validate_batch(recipe);
   validate_mesh(recipe);
   validate_recompute(recipe);
@@ -319,6 +321,9 @@ void check_executable(const Recipe& recipe) {
   if (recipe.parallel.zero != 0) {
     refuse(
         fmt::format("parallel.zero: {} shards nothing on one rank; write 0", recipe.parallel.zero));
+  }
+  if (recipe.lora.enabled() && recipe.model.moe.experts > 0) {
+    refuse(fmt::format("lora: adapters beside {} experts", recipe.model.moe.experts));
   }
   if (recipe.model.attention == Attention::latent) refuse("model.attention: latent");
   if (recipe.model.prediction_layers > 0) {

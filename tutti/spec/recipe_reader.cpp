@@ -169,6 +169,14 @@ ModelConfig read_model(YamlMap map) {
   return model;
 }
 
+void read_lora(YamlMap map, LoraConfig& lora) {
+  map.read_count("rank", lora.rank, 0, kMost);
+  map.read_real("alpha", lora.alpha);
+  map.read_real("dropout", lora.dropout);
+  map.read_texts("targets", lora.targets);
+  map.finish();
+}
+
 ModelConfig read_model_node(const YAML::Node& node, const std::string& origin,
                             const std::string& models_folder) {
   if (!node.IsDefined() || node.IsNull()) {
@@ -357,6 +365,7 @@ Recipe parse_recipe(const std::string& text, const std::string& origin,
   YamlMap map(root, "", origin);
   Recipe recipe;
   recipe.model = read_model_node(map.node("model"), origin, models_folder);
+  read_lora(map.map("lora"), recipe.lora);
   map.read_choice("precision", recipe.precision, kPrecisionNames);
   map.read_choice("device", recipe.device, Names<std::string>{{"cpu", "cpu"}, {"cuda", "cuda"}});
   map.read_count("threads", recipe.threads, 0, 4096);

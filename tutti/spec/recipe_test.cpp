@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Bad{"batch: {globl: 8}", {"test.yaml:2: batch.globl", "did you mean 'global'"}},
         Bad{"trian: {steps: 8}", {"trian", "did you mean 'train'"}},
-        Bad{"zzzzzzzz: 1", {"zzzzzzzz", "accepted here: model, precision"}},
+        Bad{"zzzzzzzz: 1", {"zzzzzzzz", "accepted here: model, lora"}},
         Bad{"recompute: some", {"recompute", "'some'", "selective"}},
         Bad{"recompute: {mode: full, layer: 3}", {"recompute.layer", "did you mean 'layers'"}},
         Bad{"recompute: {parts: [atention]}", {"recompute.parts", "'atention'", "attention, core"}},

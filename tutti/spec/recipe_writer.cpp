@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "tutti/base/text.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/recipe_names.h"
 
@@ -44,6 +45,11 @@ class YamlWriter {
     } else {
       line(key, fmt::format(" {}", x));  // shortest text that reads back equal
     }
+  }
+  void texts(const char* key, const std::vector<std::string>& list) {
+    std::vector<std::string> items;
+    for (const std::string& text : list) items.push_back(quoted(text));
+    line(key, fmt::format(" [{}]", join(items, ", ")));
   }
   template <typename Enum>
   void name(const char* key, const Names<Enum>& names, Enum x) {
@@ -230,6 +236,12 @@ std::string to_yaml(const ModelConfig& model) {
 std::string to_yaml(const Recipe& recipe) {
   YamlWriter out;
   write_model(out, recipe.model);
+  out.open("lora");
+  out.value("rank", recipe.lora.rank);
+  out.value("alpha", recipe.lora.alpha);
+  out.value("dropout", recipe.lora.dropout);
+  out.texts("targets", recipe.lora.targets);
+  out.close();
   out.name("precision", kPrecisionNames, recipe.precision);
   out.value("device", recipe.device);
   out.value("threads", recipe.threads);

@@ -141,6 +141,19 @@ void YamlMap::read_text(const std::string& key, std::string& value) {
   if (auto text = scalar(key, "text")) value = *text;
 }
 
+void YamlMap::read_texts(const std::string& key, std::vector<std::string>& values) {
+  const YAML::Node list = node(key);
+  if (!list.IsDefined()) return;
+  values.clear();
+  if (list.IsScalar()) values.push_back(list.Scalar());
+  if (list.IsScalar() || list.IsNull()) return;
+  if (!list.IsSequence()) fail_key(key, "expected a list of names such as [a, b], found a mapping");
+  for (const YAML::Node& item : list) {
+    if (!item.IsScalar()) fail_key(key, "expected a list of names such as [a, b]");
+    values.push_back(item.Scalar());
+  }
+}
+
 void YamlMap::read_count(const std::string& key, int64_t& value, int64_t least, int64_t most) {
   const auto text = scalar(key, "a whole number");
   if (!text) return;

@@ -122,8 +122,8 @@ StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
   out.max_seconds = *std::max_element(seconds.begin(), seconds.end());
   const auto tokens = static_cast<double>(recipe.batch.global * recipe.batch.sequence);
   out.tokens_per_second = tokens / out.median_seconds;
-  out.model_flops_per_step =
-      tokens * spec::model_flops_per_token(recipe.model, recipe.batch.sequence);
+  out.model_flops_per_step = tokens * spec::model_flops_per_token(recipe);
+  out.mfu_formula = spec::model_flops_formula(recipe);
   out.hardware_flops_per_step = spec::step_work(spec::make_program(recipe, spec::tutti_profile()),
                                                 spec::make_schedule(recipe), 0)
                                     .flops;
@@ -143,7 +143,7 @@ Json to_json(const StepBench& b) {
               {"hardware_flops_per_step", b.hardware_flops_per_step},
               {"gemm_peak_flops", b.gemm_peak_flops},
               {"mfu_of_gemm_peak", b.mfu_of_gemm_peak},
-              {"mfu_formula", spec::kModelFlopsFormula},
+              {"mfu_formula", b.mfu_formula},
               {"peak_memory_bytes", b.peak_memory_bytes},
               {"memory_map_bytes", b.memory_map_bytes},
               {"recompute", b.recompute},

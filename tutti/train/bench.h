@@ -33,6 +33,7 @@ struct StepBench {
   int64_t memory_map_bytes = 0;
   std::string recompute;
   int64_t freed_bytes = 0;  // by recomputation, of the memory map
+  std::string mfu_formula;
 };
 
 // Full optimizer steps of the recipe on random tokens, two warm-up steps first.

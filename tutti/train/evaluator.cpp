@@ -9,7 +9,7 @@
 namespace tutti::train {
 
 Evaluator::Evaluator(const spec::Recipe& recipe, const float* master)
-    : recipe_(recipe), layout_(spec::param_layout(spec::param_table(recipe.model))) {
+    : recipe_(recipe), layout_(spec::param_layout(spec::param_table(recipe.model, recipe.lora))) {
   spec::check_executable(recipe_);
   memory_ = std::make_unique<model::Memory>(spec::inference_memory_map(recipe_));
   stream_ = engine::make_cpu_stream(recipe_.threads);

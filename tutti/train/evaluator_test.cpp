@@ -10,6 +10,7 @@
 namespace tutti::train {
 namespace {
 
+using testing::adapted;
 using testing::flat_parameters;
 using testing::gpt_recipe;
 using testing::llama_recipe;
@@ -17,7 +18,9 @@ using testing::RandomBatches;
 using testing::randomize;
 
 TEST(Evaluator, LossesEqualTrainingToTheBit) {
-  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+  for (spec::Recipe recipe :
+       {gpt_recipe(), llama_recipe(), adapted(gpt_recipe()), adapted(llama_recipe())}) {
+    recipe.lora.dropout = recipe.lora.enabled() ? 0.3 : 0;  // plays no part either
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       recipe.precision = precision;
       recipe.model.dropout = 0.3;  // plays no part

@@ -82,7 +82,7 @@ void generate_batch(const spec::Recipe& recipe, const float* master,
   }
   const int64_t sequences = std::min(batch, static_cast<int64_t>(prompts.size()));
   if (sequences == 0) return;
-  const spec::ParamLayout layout = spec::param_layout(spec::param_table(recipe.model));
+  const spec::ParamLayout layout = spec::param_layout(spec::param_table(recipe.model, recipe.lora));
   const DType compute = recipe.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
   const auto stream = engine::make_cpu_stream(recipe.threads);
   const engine::Arena weights = compute_weights(*stream, master, layout.elements, compute);

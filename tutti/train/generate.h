@@ -22,8 +22,8 @@ struct SamplingOptions {
 int64_t sample_token(const std::vector<float>& logits, const SamplingOptions& options, double draw);
 
 // Continues `prompt` (at least one token) with the parameters of a run: weights as flat f32
-// parameters in the layout of the recipe's model. Calls on_token for each new one; stops after it
-// returns false.
+// parameters in the layout of the recipe's model and adapters. Calls on_token for each new one;
+// stops after it returns false.
 void generate(const spec::Recipe& recipe, const float* master, const std::vector<int32_t>& prompt,
               const SamplingOptions& options, const std::function<bool(int32_t)>& on_token);
 

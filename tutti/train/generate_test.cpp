@@ -11,6 +11,7 @@
 namespace tutti::train {
 namespace {
 
+using testing::adapted;
 using testing::gpt_recipe;
 using testing::llama_recipe;
 using testing::randomize;
@@ -74,6 +75,10 @@ void expect_cache_matches_forward(spec::Recipe recipe) {
 
 TEST(Generate, CacheMatchesForwardForGpt) { expect_cache_matches_forward(gpt_recipe()); }
 TEST(Generate, CacheMatchesForwardForLlama) { expect_cache_matches_forward(llama_recipe()); }
+TEST(Generate, CacheMatchesForwardWithAdapters) {
+  expect_cache_matches_forward(adapted(gpt_recipe()));
+  expect_cache_matches_forward(adapted(llama_recipe()));
+}
 
 // Side by side with others a text goes on as it does alone, whatever the batch.
 void expect_batch_equals_one_by_one(spec::Recipe recipe) {
@@ -115,7 +120,7 @@ void expect_batch_equals_one_by_one(spec::Recipe recipe) {
 }
 
 TEST(Generate, BatchEqualsOneByOne) {
-  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe(), adapted(llama_recipe())}) {
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       recipe.precision = precision;
       expect_batch_equals_one_by_one(recipe);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/base/hash.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/elements.h"
 #include "tutti/checkpoint/reader.h"
@@ -36,9 +37,11 @@ std::string remedy(const std::string& name, const std::vector<int64_t>& there) {
   return "give the recipe the model of that checkpoint";
 }
 
-void check_shapes(const checkpoint::Reader& reader, const spec::ParamLayout& layout) {
+void check_shapes(const checkpoint::Reader& reader, const spec::ParamLayout& layout,
+                  const std::function<bool(const spec::PlacedParam&)>& loaded) {
   std::set<std::string> wanted;
   for (auto placed = layout.params.rbegin(); placed != layout.params.rend(); ++placed) {
+    if (!loaded(*placed)) continue;
     wanted.insert(stored_name(*placed));
     if (!reader.contains(stored_name(*placed))) {
       fail(ErrorKind::usage, "{}: '{}' has no tensor '{}', which this model needs; {}", kKey,
@@ -96,18 +99,58 @@ std::string find_weights(FileSystem& files, const std::string& folder) {
        kKey, folder);
 }
 
-void load_weights(FileSystem& files, const std::string& path, Trainer& trainer) {
+void load_weights(FileSystem& files, const std::string& path, const spec::Recipe& recipe,
+                  const ParameterSink& sink) {
   checkpoint::Reader reader(files, path);
-  check_shapes(reader, trainer.layout());
-  check_model(reader, trainer.recipe().model);
-  std::vector<float> values;
-  for (const spec::PlacedParam& placed : trainer.layout().params) {
-    const std::string name = stored_name(placed);
-    values.resize(static_cast<size_t>(placed.param.count()));
-    reader.load(name, DType::f32, placed.param.shape, values.data());
-    trainer.set_parameter(placed, values.data());
+  if (reader.manifest().state.base) {
+    fail(ErrorKind::usage,
+         "{}: '{}' holds adapters only, not the model below them; merge the two first: 'tutti "
+         "checkpoint merge RUN --out FOLDER'",
+         kKey, path);
   }
-  trainer.state_changed();
+  const spec::ParamLayout layout = spec::param_layout(spec::param_table(recipe.model, recipe.lora));
+  const auto loaded = [&](const spec::PlacedParam& placed) {
+    return !recipe.lora.enabled() || !placed.param.trainable;
+  };
+  check_shapes(reader, layout, loaded);
+  check_model(reader, recipe.model);
+  std::vector<float> values;
+  for (const spec::PlacedParam& placed : layout.params) {
+    if (!loaded(placed)) continue;
+    values.resize(static_cast<size_t>(placed.param.count()));
+    reader.load(stored_name(placed), DType::f32, placed.param.shape, values.data());
+    sink(placed, values);
+    reader.release(stored_name(placed));
+  }
+}
+
+checkpoint::Base base_of(FileSystem& files, const std::string& path) {
+  const std::string text = read_file(files, join_path(path, checkpoint::kManifestName));
+  return {files.resolve(path), hash_hex(hash_text(text))};
+}
+
+std::string find_base(FileSystem& files, const checkpoint::Base& base, const std::string& given) {
+  std::vector<std::string> candidates = {base.path};
+  if (!given.empty()) {
+    const std::string step = base_name(base.path);
+    candidates.insert(candidates.end(),
+                      {given, join_path(given, step), join_path(checkpoints_path(given), step)});
+  }
+  std::string changed;
+  for (const std::string& candidate : candidates) {
+    if (!files.exists(join_path(candidate, checkpoint::kManifestName))) continue;
+    if (base_of(files, candidate).manifest_xxh3 == base.manifest_xxh3) return candidate;
+    if (changed.empty()) changed = candidate;
+  }
+  const char* remedy =
+      "these adapters need exactly the checkpoint they were trained on: put it back, or say where "
+      "it is with checkpoint.initialize_from";
+  if (changed.empty()) {
+    fail(ErrorKind::not_found, "the base checkpoint '{}' is missing; {}", base.path, remedy);
+  }
+  fail(ErrorKind::corrupt,
+       "'{}' is not the base checkpoint any more: its manifest has checksum {}, not {}; {}",
+       changed, base_of(files, changed).manifest_xxh3, base.manifest_xxh3, remedy);
 }
 
 }  // namespace tutti::train

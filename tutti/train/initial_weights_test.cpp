@@ -31,9 +31,8 @@ class InitialWeights : public ::testing::Test {
   }
 
   std::string error_of(const spec::Recipe& recipe, const std::string& folder = "base") {
-    Trainer trainer(recipe);
     try {
-      load_weights(files_, find_weights(files_, folder), trainer);
+      load_weights(files_, find_weights(files_, folder), recipe, [](const auto&, const auto&) {});
     } catch (const Error& error) {
       return error.what();
     }
@@ -53,7 +52,11 @@ TEST_F(InitialWeights, AreThoseOfTheCheckpointAndMomentsAreZero) {
       Trainer expected(recipe), trainer(recipe);
       testing::randomize(expected, 3, 0.1F);
       trainer.initialize();
-      load_weights(files_, find_weights(files_, folder), trainer);
+      load_weights(files_, find_weights(files_, folder), recipe,
+                   [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
+                     trainer.set_parameter(placed, values.data());
+                   });
+      trainer.state_changed();
       const auto a = expected.state(), b = trainer.state();
       ASSERT_EQ(a.size(), b.size());
       for (size_t i = 0; i < a.size(); ++i) {

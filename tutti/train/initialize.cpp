@@ -9,8 +9,10 @@
 namespace tutti::train {
 namespace {
 
-// Normals for elements [0, count), split over threads; the values don't depend on the split.
-void fill_normal_threads(float* out, int64_t count, uint64_t key, float std) {
+// Calls fill(out, count, first) for parts of [0, count) on threads; values don't depend on the
+// split.
+template <typename Fill>
+void fill_on_threads(float* out, int64_t count, const Fill& fill) {
   constexpr int64_t kPerThread = int64_t{1} << 18;
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   const int64_t parts = std::clamp<int64_t>(count / kPerThread, 1, std::max<int64_t>(cores, 1));
@@ -18,27 +20,31 @@ void fill_normal_threads(float* out, int64_t count, uint64_t key, float std) {
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t begin = count * part / parts;
     const int64_t end = count * (part + 1) / parts;
-    threads.emplace_back(
-        [=] { fill_normal(out + begin, end - begin, key, static_cast<uint64_t>(begin), 0, std); });
+    threads.emplace_back([=] { fill(out + begin, end - begin, static_cast<uint64_t>(begin)); });
   }
   for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
 
-void initialize_parameters(const spec::ParamLayout& layout, uint64_t seed, float* flat) {
-  std::fill(flat, flat + layout.elements, 0.0F);
-  for (const spec::PlacedParam& placed : layout.params) {
-    float* out = flat + placed.element_offset;
-    const int64_t count = placed.param.count();
-    switch (placed.param.init) {
-      case spec::Init::zeros: break;
-      case spec::Init::ones: std::fill(out, out + count, 1.0F); break;
-      case spec::Init::normal:
-        fill_normal_threads(out, count, stream_key(seed, "init", placed.name),
-                            static_cast<float>(placed.param.init_std));
-        break;
-    }
+void initialize_parameter(const spec::PlacedParam& placed, uint64_t seed, float* out) {
+  const spec::Param& param = placed.param;
+  const int64_t count = param.count();
+  const uint64_t key = stream_key(seed, "init", placed.name);
+  std::fill(out + count, out + param.padded_count(), 0.0F);
+  switch (param.init) {
+    case spec::Init::zeros: std::fill(out, out + count, 0.0F); break;
+    case spec::Init::ones: std::fill(out, out + count, 1.0F); break;
+    case spec::Init::normal:
+      fill_on_threads(out, count, [&](float* at, int64_t n, uint64_t first) {
+        fill_normal(at, n, key, first, 0, static_cast<float>(param.init_std));
+      });
+      break;
+    case spec::Init::uniform:
+      fill_on_threads(out, count, [&](float* at, int64_t n, uint64_t first) {
+        fill_uniform(at, n, key, first, static_cast<float>(param.init_bound));
+      });
+      break;
   }
 }
 

@@ -8,8 +8,8 @@
 
 namespace tutti::train {
 
-// Fills the flat parameters [layout.elements] f32: normals, ones and zeros as the table says, zero
-// in all padding.
-void initialize_parameters(const spec::ParamLayout& layout, uint64_t seed, float* flat);
+// Fills one parameter [padded count] f32: normals, uniforms, ones or zeros as the table says, zero
+// in the padding of its rows.
+void initialize_parameter(const spec::PlacedParam& placed, uint64_t seed, float* out);
 
 }  // namespace tutti::train

@@ -9,6 +9,7 @@
 #include "tutti/checkpoint/reader.h"
 #include "tutti/spec/params.h"
 #include "tutti/train/interchange_tokenizer.h"
+#include "tutti/train/merged_run.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/run_state.h"
 
@@ -230,11 +231,21 @@ ExportedRun export_run(FileSystem& files, const std::string& run, const std::str
   ExportedRun exported;
   exported.checkpoint = choose_checkpoint(files, given, is_step, options.best);
   check_tokenizer_folder(files, options);
-  checkpoint::Reader reader(files, exported.checkpoint);
-  exported.step = reader.manifest().state.step;
   exported.family = checkpoint::hf_family_of(recipe.model);
 
   NewFolder out(files, folder);
+  std::string source = exported.checkpoint;
+  const std::string merged = join_path(out.partial(), "merged");
+  if (recipe.lora.enabled()) {
+    LoadedRun loaded = load_run(files, source, false);
+    exported.notes.push_back(
+        fmt::format("the adapters are merged into {}; for the adapters alone see 'tutti checkpoint "
+                    "export-adapter'",
+                    loaded.base));
+    source = write_merged(files, loaded, merged).path;
+  }
+  std::optional<checkpoint::Reader> reader(std::in_place, files, source);
+  exported.step = reader->manifest().state.step;
   checkpoint::HfExportOptions to;
   to.dtype = options.dtype;
   to.shard_bytes = options.shard_bytes;
@@ -242,7 +253,9 @@ ExportedRun export_run(FileSystem& files, const std::string& run, const std::str
   to.original = original_config(files, run_folder);
   to.progress = options.progress;
   exported.parameters =
-      checkpoint::export_parameters(files, reader, recipe.model, out.partial(), to);
+      checkpoint::export_parameters(files, *reader, recipe.model, out.partial(), to);
+  reader.reset();
+  files.remove_tree(merged);
   for (const data::OriginalFile& file : side_files(files, run_folder, options, exported.notes)) {
     write_file_atomic(files, join_path(out.partial(), file.name), file.bytes);
     exported.copied_files.push_back(file.name);

@@ -56,7 +56,7 @@ ImportedRun import_run(FileSystem& files, const std::string& source, const std::
                        const ImportOptions& options);
 
 struct ExportOptions {
-  std::optional<DType> dtype = {};  // absent: as stored
+  std::optional<DType> dtype = {};  // absent: as stored, f32 where adapters are merged
   int64_t shard_bytes = checkpoint::kHfShardBytes;
   checkpoint::RopeLayout rope_layout = checkpoint::RopeLayout::half;
   bool best = false;  // the checkpoint of the lowest validation loss, not the newest

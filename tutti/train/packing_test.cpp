@@ -14,11 +14,17 @@
 namespace tutti::train {
 namespace {
 
+using testing::adapted;
 using testing::gpt_recipe;
 using testing::llama_recipe;
 using testing::randomize;
 
 constexpr int64_t kT = 16;
+
+// Each model, trained whole and by adapters.
+std::vector<spec::Recipe> recipes() {
+  return {gpt_recipe(), llama_recipe(), adapted(gpt_recipe()), adapted(llama_recipe())};
+}
 
 // Micro-batches of `micro` sequences, handed out in order.
 struct Batches {
@@ -129,7 +135,7 @@ void expect_close(const Gradients& a, const Gradients& b, double tolerance) {
 }
 
 TEST(Packing, GradientsEqualThoseOfDocumentsApart) {
-  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+  for (spec::Recipe recipe : recipes()) {
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       SCOPED_TRACE(fmt::format("{} {}", recipe.model.name,
                                precision == spec::Precision::f32 ? "f32" : "bf16"));
@@ -194,7 +200,7 @@ TEST(Packing, AStepWithoutTargetsIsRefused) {
 // Recorded work: as described but for attention, whose FLOPs follow the sum of len^2 and stay
 // below the described bound.
 TEST(Packing, RecordedWorkEqualsTheLengthsOfDocuments) {
-  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+  for (spec::Recipe recipe : recipes()) {
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       for (const int64_t micro : {4, 2}) {
         recipe.precision = precision;

@@ -92,5 +92,13 @@ TEST(Recompute, SameBitsWithDropoutAndAccumulation) {
   }
 }
 
+TEST(Recompute, SameBitsWithAdapters) {
+  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+    recipe.precision = spec::Precision::bf16;
+    recipe.lora = {4, 8, 0.2, {"qkv", "output", "mlp"}};
+    expect_same_bits(recipe);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::train

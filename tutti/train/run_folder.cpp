@@ -1,5 +1,6 @@
 #include "tutti/train/run_folder.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -7,6 +8,7 @@
 #include "tutti/checkpoint/manifest.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/spec/params.h"
+#include "tutti/train/initial_weights.h"
 
 namespace tutti::train {
 namespace {
@@ -60,14 +62,28 @@ LoadedRun load_run(FileSystem& files, const std::string& path, bool best) {
          best ? "evaluated" : "valid", run);
   }
   checkpoint::Reader reader(files, *chosen);
-  const spec::ParamLayout layout = spec::param_layout(spec::param_table(loaded.recipe.model));
+  const spec::ParamLayout layout =
+      spec::param_layout(spec::param_table(loaded.recipe.model, loaded.recipe.lora));
   loaded.master.assign(static_cast<size_t>(layout.elements), 0.0F);
   std::vector<checkpoint::TensorTarget> targets;
   for (const spec::PlacedParam& placed : layout.params) {
+    if (!placed.param.trainable) break;
     targets.push_back({"param." + placed.name, DType::f32, placed.param.shape,
                        loaded.master.data() + placed.element_offset});
   }
   reader.load(targets);
+  if (loaded.recipe.lora.enabled()) {
+    const std::optional<checkpoint::Base>& base = reader.manifest().state.base;
+    if (!base) {
+      fail(ErrorKind::corrupt, "'{}' holds adapters without saying what is below them", *chosen);
+    }
+    loaded.base = find_base(files, *base, loaded.recipe.checkpoint.initialize_from);
+    load_weights(files, loaded.base, loaded.recipe,
+                 [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
+                   std::copy(values.begin(), values.end(),
+                             loaded.master.begin() + placed.element_offset);
+                 });
+  }
   loaded.checkpoint = *chosen;
   loaded.step = reader.manifest().state.step;
   return loaded;

@@ -13,7 +13,8 @@ struct LoadedRun {
   spec::Recipe recipe;
   std::string checkpoint;  // path of the step folder that was read
   int64_t step = 0;
-  std::vector<float> master;  // flat, in param_layout order
+  std::vector<float> master;  // flat, in param_layout order, with adapters and what is below them
+  std::string base;           // checkpoint below the adapters; empty without
 };
 
 // Reads RUN/recipe.yaml and the newest valid checkpoint (best = true: the one with the lowest

@@ -19,6 +19,7 @@ RunState from_checkpoint_state(const checkpoint::State& saved, const std::string
   const Json& training = saved.training;
   RunState state;
   state.step = saved.step;
+  state.base = saved.base;
   state.updates = json_get<int64_t>(training, "updates", origin);
   state.skipped = json_get<int64_t>(training, "skipped", origin);
   state.nonfinite_in_a_row = json_get<int64_t>(training, "nonfinite_in_a_row", origin);
@@ -61,6 +62,15 @@ Json describe_model(const spec::ModelConfig& model) {
   return out;
 }
 
+Json describe_model(const spec::Recipe& recipe) {
+  Json out = describe_model(recipe.model);
+  if (recipe.lora.enabled()) {
+    out["lora"] = Json{
+        {"rank", recipe.lora.rank}, {"alpha", recipe.lora.alpha}, {"targets", recipe.lora.targets}};
+  }
+  return out;
+}
+
 checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe& recipe) {
   checkpoint::State out;
   out.step = state.step;
@@ -69,7 +79,8 @@ checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe&
   // keep-best compares this: only a checkpoint that was itself evaluated has it.
   if (state.evaluated_step == state.step) out.validation_loss = state.validation_loss;
   out.recipe_hash = hash_hex(hash_text(spec::to_yaml(recipe)));
-  out.model = describe_model(recipe.model);
+  out.base = state.base;
+  out.model = describe_model(recipe);
   out.training = Json{{"updates", state.updates},
                       {"skipped", state.skipped},
                       {"nonfinite_in_a_row", state.nonfinite_in_a_row},
@@ -100,7 +111,7 @@ std::optional<RunState> restore_newest(FileSystem& files, const std::string& fol
       });
   if (!reader) return std::nullopt;
   const checkpoint::State& saved = reader->manifest().state;
-  checkpoint::check_same_model(saved.model, describe_model(trainer.recipe().model), reader->path());
+  checkpoint::check_same_model(saved.model, describe_model(trainer.recipe()), reader->path());
   std::vector<checkpoint::TensorTarget> targets;
   for (const StateTensor& tensor : trainer.state()) {
     targets.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data});

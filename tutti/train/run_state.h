@@ -26,10 +26,13 @@ struct RunState {
   int64_t evaluated_step = -1;            // which was after this step
   std::optional<double> best_validation_loss;
   std::optional<double> time_to_target_seconds;  // set when the target was reached
+  std::optional<checkpoint::Base> base;          // of the adapters
 };
 
 // The fields that decide whether parameters of one model fit another.
 Json describe_model(const spec::ModelConfig& model);
+// The same with "lora", where there are adapters: what a checkpoint of the recipe's run holds.
+Json describe_model(const spec::Recipe& recipe);
 
 // The state as a checkpoint stores it. next_sample = step * global batch.
 checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe& recipe);

@@ -53,7 +53,8 @@ class Session {
 
  private:
   void open_run_folder();
-  void start_from_weights();
+  void start_from_weights(const std::string& path);
+  void load_frozen(const std::string& path);
   void open_corpora();
   void start_loaders();
   void measure_peaks();
@@ -105,9 +106,16 @@ void Session::open_run_folder() {
     state_ = *restored;
     saved_step_ = state_.step;
     telemetry_.info(fmt::format("resuming at step {} of {}", state_.step, recipe_.train.steps));
-  } else {
+  } else if (recipe_.checkpoint.initialize_from.empty()) {
     trainer_.initialize();
-    start_from_weights();
+  } else {
+    start_from_weights(find_weights(files_, recipe_.checkpoint.initialize_from));
+  }
+  if (restored && recipe_.lora.enabled()) {
+    if (!state_.base) {
+      fail(ErrorKind::corrupt, "'{}' holds adapters without saying what is below them", folder);
+    }
+    load_frozen(find_base(files_, *state_.base, recipe_.checkpoint.initialize_from));
   }
   elapsed_before_ = state_.elapsed_seconds;
   // The target may have changed since it was reached.
@@ -122,12 +130,20 @@ void Session::open_run_folder() {
   writer_ = std::make_unique<checkpoint::Writer>(files_, folder, writer);
 }
 
-void Session::start_from_weights() {
-  const std::string& given = recipe_.checkpoint.initialize_from;
-  if (given.empty()) return;
-  const std::string path = find_weights(files_, given);
-  load_weights(files_, path, trainer_);
+void Session::start_from_weights(const std::string& path) {
+  trainer_.initialize_trainable();
+  load_frozen(path);
+  if (recipe_.lora.enabled()) state_.base = base_of(files_, path);
   telemetry_.info(fmt::format("starting from the parameters of {}", path));
+}
+
+// All parameters, where none is frozen.
+void Session::load_frozen(const std::string& path) {
+  load_weights(files_, path, recipe_,
+               [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
+                 trainer_.set_parameter(placed, values.data());
+               });
+  trainer_.state_changed();
 }
 
 void Session::open_corpora() {
@@ -163,8 +179,7 @@ void Session::measure_peaks() {
 }
 
 void Session::announce() {
-  summary_.model_flops_per_token =
-      spec::model_flops_per_token(recipe_.model, recipe_.batch.sequence);
+  summary_.model_flops_per_token = spec::model_flops_per_token(recipe_);
   for (const spec::ArenaPlan& arena : trainer_.memory().map().arenas) {
     summary_.memory.push_back({arena.name, arena.bytes});
   }
@@ -174,14 +189,15 @@ void Session::announce() {
   telemetry::RunStarted event;
   event.run = options_.run_folder;
   event.name = recipe_.run.name;
-  event.parameters = spec::param_table(recipe_.model).count();
+  const spec::ParamTable parameters = spec::param_table(recipe_.model, recipe_.lora);
+  event.parameters = parameters.count();
   event.steps = recipe_.train.steps;
   event.first_step = state_.step;
   event.tokens_per_step = step_rows();
   event.flops_per_token = summary_.model_flops_per_token;
   event.gemm_peak_flops = summary_.gemm_peak_flops;
   event.target_loss = recipe_.train.target_validation_loss;
-  event.mfu_formula = spec::kModelFlopsFormula;
+  event.mfu_formula = spec::model_flops_formula(recipe_);
   event.details = Json{{"cpu", machine.cpu},
                        {"cores", machine.cores},
                        {"host", machine.host},
@@ -189,6 +205,7 @@ void Session::announce() {
                        {"owner", recipe_.run.owner},
                        {"project", recipe_.run.project},
                        {"data_class", recipe_.run.data_class},
+                       {"trainable_parameters", parameters.trainable_count()},
                        {"memory_map_bytes", trainer_.memory().map().total_bytes()}};
   telemetry_.emit(event);
 
@@ -239,7 +256,7 @@ void Session::take_step() {
   trace_.end_step(session_steps_, files_, trainer_.stream());
   const double seconds = monotonic_seconds() - begin;
 
-  const double flops = spec::model_flops(recipe_.model, facts.useful, facts.squared_rows);
+  const double flops = spec::model_flops(recipe_, facts.useful, facts.squared_rows);
   ++state_.step;
   ++session_steps_;
   state_.tokens += facts.useful;
@@ -418,7 +435,7 @@ void Session::finish(Outcome outcome) {
   const double achieved = session_steps_ > 0 ? session_flops_ / step_seconds_ : 0;
   if (s.gemm_peak_flops > 0) s.mfu_of_gemm_peak = achieved / s.gemm_peak_flops;
   if (s.nominal_peak_flops > 0) s.mfu_of_nominal_peak = achieved / s.nominal_peak_flops;
-  s.mfu_formula = spec::kModelFlopsFormula;
+  s.mfu_formula = spec::model_flops_formula(recipe_);
   s.data_wait_seconds = train_data_->wait_seconds();
   s.peak_memory_bytes = peak_resident_bytes();
   s.run_folder = options_.run_folder;
@@ -463,6 +480,11 @@ Summary Session::run() {
 
 Summary run_session(const spec::Recipe& recipe, const SessionOptions& options, FileSystem& files,
                     telemetry::Telemetry& telemetry) {
+  if (recipe.lora.enabled() && recipe.checkpoint.initialize_from.empty()) {
+    fail(ErrorKind::usage,
+         "lora: adapters need a model below them; set checkpoint.initialize_from to the run or "
+         "checkpoint to tune");
+  }
   return Session(recipe, options, files, telemetry).run();
 }
 

@@ -7,84 +7,18 @@
 #include <limits>
 
 #include "tutti/base/error.h"
-#include "tutti/base/memory_file.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/data/corpus.h"
-#include "tutti/data/corpus_writer.h"
 #include "tutti/data/loss_mask.h"
 #include "tutti/train/run_folder.h"
-#include "tutti/train/test_support.h"
+#include "tutti/train/session_fixture.h"
 
 namespace tutti::train {
 namespace {
 
-// Keeps events for the test to look at.
-class Collector final : public telemetry::Sink {
- public:
-  explicit Collector(std::vector<telemetry::Event>& events) : events_(events) {}
-  void write(const telemetry::Event& event) override { events_.push_back(event); }
-
- private:
-  std::vector<telemetry::Event>& events_;
-};
-
-// A text a small model can learn: each token follows from the one before.
-void write_corpus(FileSystem& files, const std::string& prefix, int64_t tokens) {
-  data::CorpusWriter writer(files, prefix, DType::u16);
-  std::vector<int32_t> text;
-  for (int64_t i = 0, token = 1; i < tokens; ++i) {
-    text.push_back(static_cast<int32_t>(token));
-    token = (token * 5 + i % 3) % 101;
-  }
-  writer.append(text);
-  writer.end_document();
-  writer.finish();
-  writer.commit();
-}
-
-class SessionTest : public ::testing::Test {
- protected:
-  SessionTest() {
-    write_corpus(files_, "train", 2000);
-    write_corpus(files_, "validation", 150);
-    recipe_ = testing::gpt_recipe();
-    recipe_.data = {"train", "validation"};
-    recipe_.evaluate.every_steps = 10;
-    recipe_.checkpoint.every_steps = 5;
-  }
-
-  Summary run(const std::string& folder, int64_t stop_after_step = 0) {
-    telemetry::Telemetry telemetry;
-    telemetry.add(std::make_unique<Collector>(events_));
-    SessionOptions options;
-    options.run_folder = folder;
-    options.measure_peak = false;
-    options.stop_after_step = stop_after_step;
-    return run_session(recipe_, options, files_, telemetry);
-  }
-
-  // All events of one kind, oldest first.
-  template <typename T>
-  std::vector<T> events() const {
-    std::vector<T> out;
-    for (const telemetry::Event& event : events_) {
-      if (const T* body = std::get_if<T>(&event.body)) out.push_back(*body);
-    }
-    return out;
-  }
-  std::vector<double> losses() const {
-    std::vector<double> out;
-    for (const auto& step : events<telemetry::StepDone>()) out.push_back(step.loss);
-    return out;
-  }
-  std::vector<float> parameters(const std::string& folder) {
-    return load_run(files_, folder, false).master;
-  }
-
-  MemoryFileSystem files_;
-  spec::Recipe recipe_;
-  std::vector<telemetry::Event> events_;
-};
+using testing::SessionTest;
+using testing::write_corpus;
+using testing::write_documents;
 
 TEST_F(SessionTest, ReportsWhatItDid) {
   const Summary summary = run("run");
@@ -122,22 +56,6 @@ TEST_F(SessionTest, ResumeEqualsTheUninterruptedRun) {
       EXPECT_EQ(parameters(name + "-parts"), parameters(name + "-whole"));
     }
   }
-}
-
-// Documents of 1 to 40 tokens, and an empty one.
-void write_documents(FileSystem& files, const std::string& prefix, int64_t documents, int64_t add) {
-  data::CorpusWriter writer(files, prefix, DType::u16);
-  for (int64_t d = 0; d < documents; ++d) {
-    std::vector<int32_t> text;
-    const int64_t length = (d * 17 + add) % 41;
-    for (int64_t i = 0; i < length; ++i) {
-      text.push_back(static_cast<int32_t>((d * 5 + i * 7 + add) % 101));
-    }
-    writer.append(text);
-    writer.end_document();
-  }
-  writer.finish();
-  writer.commit();
 }
 
 // The same with packed documents, blended corpora and a masked one.

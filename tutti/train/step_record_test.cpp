@@ -102,6 +102,32 @@ TEST(StepRecord, RecomputationIsDescribed) {
   }
 }
 
+TEST(StepRecord, AdaptersAndNothingForFrozenWeights) {
+  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+    for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+      for (const std::vector<std::string>& targets :
+           std::vector<std::vector<std::string>>{{"qkv", "output", "mlp"},
+                                                 {"query", "value"},
+                                                 {"output"},
+                                                 {"mlp.up"},
+                                                 {"mlp.down"}}) {
+        for (const double dropout : {0.0, 0.1}) {
+          recipe.precision = precision;
+          recipe.batch = {6, 2, 7};
+          recipe.model.dropout = dropout;
+          recipe.lora = {4, 8, dropout, targets};
+          SCOPED_TRACE(
+              fmt::format("{} {} dropout {}", recipe.model.name, fmt::join(targets, ","), dropout));
+          expect_equal(recipe);
+          recipe.recompute.mode = spec::RecomputeMode::full;
+          expect_equal(recipe);
+          recipe.recompute = {};
+        }
+      }
+    }
+  }
+}
+
 TEST(StepRecord, UntiedHeadAndManyLossChunks) {
   spec::Recipe recipe = gpt_recipe();
   recipe.model.tied_embeddings = false;

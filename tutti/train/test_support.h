@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/dtype.h"
 #include "tutti/base/rng.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/train/trainer.h"
@@ -46,6 +47,13 @@ inline spec::Recipe llama_recipe() {
   model.linear_bias = false;
   model.norm_bias = false;
   model.tied_embeddings = false;
+  return recipe;
+}
+
+// With adapters on every projection.
+inline spec::Recipe adapted(spec::Recipe recipe) {
+  recipe.model.name += "-lora";
+  recipe.lora = {3, 4, 0, {"query", "value", "output", "mlp"}};
   return recipe;
 }
 
@@ -112,24 +120,34 @@ class RandomBatches {
   std::vector<int32_t> data_;
 };
 
-// Larger weights than initialisation gives, so that every gradient is far from zero.
+// Larger weights than initialisation gives, so that every gradient is far from zero; frozen ones
+// too.
 inline void randomize(Trainer& trainer, uint64_t seed, float scale) {
-  for (const StateTensor& tensor : trainer.state()) {
-    if (tensor.name.rfind("param.", 0) != 0) continue;
-    int64_t count = 1;
-    for (const int64_t dim : tensor.shape) count *= dim;
-    fill_normal(static_cast<float*>(tensor.data), count, stream_key(seed, tensor.name), 0,
-                tensor.shape.size() == 1 ? 0.5F : 0.0F, scale);
+  for (const spec::PlacedParam& placed : trainer.layout().params) {
+    std::vector<float> values(static_cast<size_t>(placed.param.count()));
+    fill_normal(values.data(), placed.param.count(), stream_key(seed, "param." + placed.name), 0,
+                placed.param.shape.size() == 1 ? 0.5F : 0.0F, scale);
+    trainer.set_parameter(placed, values.data());
   }
   trainer.state_changed();
 }
 
-// The parameters as LoadedRun::master holds them.
+// The parameters as LoadedRun::master holds them, frozen ones as they are computed with.
 inline std::vector<float> flat_parameters(const Trainer& trainer) {
   std::vector<float> master(static_cast<size_t>(trainer.layout().elements), 0.0F);
   const std::vector<StateTensor> state = trainer.state();
   for (size_t i = 0; i < trainer.layout().params.size(); ++i) {
     const spec::PlacedParam& placed = trainer.layout().params[i];
+    if (!placed.param.trainable) {
+      const void* weights = trainer.memory().arena("weights").data();
+      for (int64_t at = placed.element_offset; at < placed.element_offset + placed.param.count();
+           ++at) {
+        master[static_cast<size_t>(at)] = trainer.recipe().precision == spec::Precision::f32
+                                              ? static_cast<const float*>(weights)[at]
+                                              : to_f32(static_cast<const bf16*>(weights)[at]);
+      }
+      continue;
+    }
     const float* from = static_cast<const float*>(state[i].data);
     std::copy(from, from + placed.param.count(), master.begin() + placed.element_offset);
   }

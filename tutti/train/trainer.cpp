@@ -8,6 +8,7 @@
 #include "tutti/base/error.h"
 #include "tutti/parallel/execute.h"
 #include "tutti/spec/memory.h"
+#include "tutti/spec/profile.h"
 #include "tutti/train/initialize.h"
 
 namespace tutti::train {
@@ -27,7 +28,7 @@ int64_t count_targets(const model::MicroBatch& batch) {
 }  // namespace
 
 Trainer::Trainer(const spec::Recipe& recipe)
-    : recipe_(recipe), layout_(spec::param_layout(spec::param_table(recipe.model))) {
+    : recipe_(recipe), layout_(spec::param_layout(spec::param_table(recipe.model, recipe.lora))) {
   spec::check_executable(recipe_);
   // Every step has the same passes; evaluation and saving are decided by the session.
   actions_ = spec::step_actions(spec::make_schedule(recipe_), 0, 1);
@@ -37,7 +38,7 @@ Trainer::Trainer(const spec::Recipe& recipe)
       recipe_.model, layout_, *memory_,
       model::BatchShape{recipe_.batch.micro, recipe_.batch.sequence}, recipe_.train.seed);
 
-  const int64_t n = layout_.elements;
+  const int64_t n = layout_.trainable_elements;
   const bool mixed = recipe_.precision != spec::Precision::f32;
   optimizer_.gradient = flat(memory_->arena("gradients"), DType::f32, n);
   optimizer_.master = flat(memory_->arena(mixed ? "master" : "weights"), DType::f32, n);
@@ -52,14 +53,45 @@ Trainer::Trainer(const spec::Recipe& recipe)
 }
 
 void Trainer::initialize() {
-  initialize_parameters(layout_, recipe_.train.seed, optimizer_.master.as<float>());
-  std::memset(optimizer_.moment1.data, 0, static_cast<size_t>(optimizer_.moment1.bytes()));
-  std::memset(optimizer_.moment2.data, 0, static_cast<size_t>(optimizer_.moment2.bytes()));
+  std::vector<float> values;
+  for (const spec::PlacedParam& placed : layout_.params) {
+    if (placed.param.trainable) continue;
+    values.resize(static_cast<size_t>(placed.param.padded_count()));
+    initialize_parameter(placed, recipe_.train.seed, values.data());
+    set_parameter(placed, values.data());
+  }
+  initialize_trainable();
+}
+
+void Trainer::initialize_trainable() {
+  float* master = optimizer_.master.as<float>();
+  for (const engine::Vector* array :
+       {&optimizer_.master, &optimizer_.moment1, &optimizer_.moment2}) {
+    std::memset(array->data, 0, static_cast<size_t>(array->bytes()));
+  }
+  for (const spec::PlacedParam& placed : layout_.params) {
+    if (!placed.param.trainable) break;
+    initialize_parameter(placed, recipe_.train.seed, master + placed.element_offset);
+  }
   state_changed();
 }
 
 void Trainer::set_parameter(const spec::PlacedParam& placed, const float* values) {
-  std::copy_n(values, placed.param.count(), optimizer_.master.as<float>() + placed.element_offset);
+  const int64_t count = placed.param.count();
+  if (placed.param.trainable) {
+    std::copy_n(values, count, optimizer_.master.as<float>() + placed.element_offset);
+    return;
+  }
+  const DType compute = spec::compute_type(recipe_.precision);
+  char* weights = static_cast<char*>(memory_->arena("weights").data());
+  void* at = weights + placed.element_offset * dtype_bytes(compute);
+  if (compute == DType::f32) {
+    std::copy_n(values, count, static_cast<float*>(at));
+    return;
+  }
+  stream_->ops().convert(*stream_,
+                         {.x = engine::vector(const_cast<float*>(values), DType::f32, count),
+                          .out = engine::vector(at, compute, count)});
 }
 
 void Trainer::state_changed() {
@@ -129,6 +161,7 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
 std::string Trainer::first_nonfinite_gradient() const {
   const float* gradient = optimizer_.gradient.as<float>();
   for (auto placed = layout_.params.rbegin(); placed != layout_.params.rend(); ++placed) {
+    if (!placed->param.trainable) continue;
     const float* begin = gradient + placed->element_offset;
     if (!std::all_of(begin, begin + placed->param.count(),
                      [](float x) { return std::isfinite(x); })) {
@@ -175,6 +208,7 @@ std::vector<StateTensor> Trainer::state() const {
                                                                  {"adamw.v.", &optimizer_.moment2}};
   for (const auto& [prefix, array] : parts) {
     for (const spec::PlacedParam& placed : layout_.params) {
+      if (!placed.param.trainable) break;
       tensors.push_back({prefix + placed.name, DType::f32, placed.param.shape,
                          array->as<float>() + placed.element_offset});
     }
@@ -185,6 +219,7 @@ std::vector<StateTensor> Trainer::state() const {
 std::vector<StateTensor> Trainer::gradient_tensors() const {
   std::vector<StateTensor> tensors;
   for (const spec::PlacedParam& placed : layout_.params) {
+    if (!placed.param.trainable) break;
     tensors.push_back({placed.name, DType::f32, placed.param.shape,
                        optimizer_.gradient.as<float>() + placed.element_offset});
   }

@@ -51,7 +51,10 @@ class Trainer {
 
   // Parameters from the seed: a pure function of (seed, name, element), moments zero.
   void initialize();
-  // Copies `values` [logical shape] f32 into a parameter of layout().
+  // The same of the trainable ones only: the frozen must then be set.
+  void initialize_trainable();
+  // Copies `values` [logical shape] f32 into a parameter of layout(); a frozen one is rounded to
+  // the compute type.
   void set_parameter(const spec::PlacedParam& placed, const float* values);
   // To be called after parameters or state tensors were written from outside (resume, import).
   void state_changed();
@@ -76,6 +79,7 @@ class Trainer {
   // Logits [N, V] f32 of one micro-batch, row-major without padding (tests and tools).
   std::vector<float> logits(const BatchView& batch);
 
+  // Of the trainable parameters. Frozen ones are no state: they come from where the run started.
   std::vector<StateTensor> state() const;
   // The gradient of the last step as [logical shape] f32, by parameter name (without "param.").
   std::vector<StateTensor> gradient_tensors() const;

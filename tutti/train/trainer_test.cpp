@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "tutti/spec/profile.h"
 #include "tutti/train/gradient_check.h"
 #include "tutti/train/test_support.h"
 
@@ -41,8 +42,23 @@ TEST(Trainer, DropoutGradientsMatchFiniteDifferences) {
   expect_gradients_match_finite_differences(recipe);
 }
 
-TEST(Trainer, AccumulationEqualsOneLargeBatch) {
-  spec::Recipe whole = llama_recipe();
+// Every target, fused and separate; dropout of both kinds.
+TEST(Trainer, AdapterGradientsMatchFiniteDifferences) {
+  for (const std::vector<std::string>& targets : std::vector<std::vector<std::string>>{
+           {"qkv", "output", "mlp"}, {"query", "value", "mlp.down"}, {"output"}, {"mlp.up"}}) {
+    for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+      for (const double dropout : {0.0, 0.25}) {
+        recipe.lora = {3, 4, dropout, targets};
+        recipe.model.dropout = dropout / 2;
+        SCOPED_TRACE(
+            fmt::format("{} {} dropout {}", recipe.model.name, fmt::join(targets, ","), dropout));
+        expect_gradients_match_finite_differences(recipe);
+      }
+    }
+  }
+}
+
+void expect_accumulation_equals_one_large_batch(spec::Recipe whole) {
   whole.batch = {6, 6, 7};
   spec::Recipe parts = whole;
   parts.batch.micro = 2;
@@ -71,11 +87,19 @@ TEST(Trainer, AccumulationEqualsOneLargeBatch) {
   }
 }
 
+TEST(Trainer, AccumulationEqualsOneLargeBatch) {
+  spec::Recipe recipe = llama_recipe();
+  expect_accumulation_equals_one_large_batch(recipe);
+  recipe.lora = {4, 8, 0.2, {"query", "value", "mlp"}};
+  expect_accumulation_equals_one_large_batch(recipe);
+}
+
 TEST(Trainer, SameRecipeGivesBitwiseTheSameLosses) {
   for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
     spec::Recipe recipe = llama_recipe();
     recipe.precision = precision;
     recipe.model.dropout = 0.1;
+    if (precision == spec::Precision::bf16) recipe.lora = {4, 8, 0.1, {"qkv", "mlp"}};
     std::vector<double> losses[2];
     for (std::vector<double>& run : losses) {
       Trainer trainer(recipe);
@@ -110,9 +134,51 @@ TEST(Trainer, TrainingLowersTheLossInBothPrecisions) {
   }
 }
 
+// What the base does is left alone: only adapters change.
+TEST(Trainer, AdaptersLearnAndTheBaseStays) {
+  for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+    for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+      recipe.precision = precision;
+      recipe.lora = {8, 16, 0, {"qkv", "output", "mlp"}};
+      Trainer trainer(recipe);
+      trainer.initialize();
+      randomize(trainer, 3, 0.3F);
+      const engine::Arena& weights = trainer.memory().arena("weights");
+      const int64_t frozen =
+          trainer.layout().trainable_elements * dtype_bytes(spec::compute_type(recipe.precision));
+      const char* begin = static_cast<const char*>(weights.data()) + frozen;
+      const std::vector<char> before(begin, begin + weights.bytes() - frozen);
+      RandomBatches batches(recipe, 1);
+      const BatchView batch = batches.next();
+      const double first = trainer.step([&] { return batch; }, 1e-2, 1).loss;
+      double last = first;
+      for (int64_t update = 2; update <= 60; ++update) {
+        last = trainer.step([&] { return batch; }, 1e-2, update).loss;
+      }
+      EXPECT_LT(last, 0.6 * first);
+      EXPECT_EQ(std::memcmp(before.data(), begin, before.size()), 0);
+    }
+  }
+}
+
+// B is zero at first, so that a fresh adapter changes nothing.
+TEST(Trainer, FreshAdaptersChangeNoLogit) {
+  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+    recipe.precision = spec::Precision::bf16;
+    Trainer plain(recipe);
+    recipe.lora = {8, 16, 0.5, {"query", "key", "value", "output", "mlp"}};
+    Trainer adapted(recipe);
+    plain.initialize();
+    adapted.initialize();
+    RandomBatches one(recipe, 1), two(recipe, 1);
+    EXPECT_EQ(plain.logits(one.next()), adapted.logits(two.next()));
+  }
+}
+
 TEST(Trainer, NothingIsReadFromThePreviousStep) {
   spec::Recipe recipe = gpt_recipe();
   recipe.precision = spec::Precision::bf16;
+  recipe.lora = {4, 8, 0.2, {"qkv", "output", "mlp"}};
   Trainer trainer(recipe);
   trainer.initialize();
   const double clean = loss_of(trainer, recipe);

@@ -75,7 +75,8 @@ void dropout_rows(const DropoutArgs& args, int64_t begin, int64_t end) {
   const F32 threshold = set(args.probability);
   HWY_ALIGN uint32_t words[4 * kLanes];
   for (int64_t r = begin; r < end; ++r) {
-    T* x = args.x.row<T>(r);
+    const T* x = args.x.row<T>(r);
+    T* out = args.out.row<T>(r);
     for (int64_t first = 0; first < m; first += 4 * kLanes) {
       philox_words(args.key, static_cast<uint64_t>(args.first_row + r),
                    static_cast<uint32_t>(first / 4), words);
@@ -84,7 +85,7 @@ void dropout_rows(const DropoutArgs& args, int64_t begin, int64_t end) {
         const auto top24 = hn::BitCast(di, hn::ShiftRight<8>(word));
         const F32 uniform = hn::Mul(hn::ConvertTo(Tag(), top24), set(0x1p-24F));
         const F32 v = hn::Mul(load(x + first + j, block), scale);
-        store(hn::IfThenElseZero(hn::Ge(uniform, threshold), v), x + first + j, block);
+        store(hn::IfThenElseZero(hn::Ge(uniform, threshold), v), out + first + j, block);
       });
     }
   }
@@ -109,10 +110,15 @@ HWY_EXPORT(dropout_bf16);
 
 }  // namespace
 
-void cpu_dropout(Stream& stream, const DropoutArgs& args) {
+void cpu_dropout(Stream& stream, const DropoutArgs& given) {
   const double begin = begin_op(stream);
+  DropoutArgs args = given;
+  if (!args.out) args.out = args.x;
   const int64_t n = args.x.rows;
   const int64_t m = args.x.cols;
+  TUTTI_CHECK(args.out.rows == n && args.out.cols == m && args.out.dtype == args.x.dtype,
+              "dropout: x [{}, {}] {}, out [{}, {}] {}", n, m, dtype_name(args.x.dtype),
+              args.out.rows, args.out.cols, dtype_name(args.out.dtype));
   TUTTI_CHECK(args.probability >= 0 && args.probability < 1, "dropout: probability {}",
               args.probability);
 

@@ -24,7 +24,23 @@ bool kept(uint64_t key, int64_t row, int64_t column, float probability) {
 }
 
 void drop(Matrix x, float probability, int64_t first_row = 0, uint64_t key = kKey) {
-  test_stream().ops().dropout(test_stream(), {x, probability, key, first_row});
+  test_stream().ops().dropout(
+      test_stream(), {.x = x, .probability = probability, .key = key, .first_row = first_row});
+}
+
+TEST(Dropout, IntoAnotherMatrixIsTheSameAndLeavesTheFirst) {
+  for_each_isa_and_dtype([&](DType dtype) {
+    const TestMatrix before = random_matrix(3, 101, dtype, 1, 1.0, 3);
+    TestMatrix in_place = before;
+    drop(in_place, 0.3F, 5);
+    const TestMatrix x = before;
+    const TestMatrix out = testing::poisoned_matrix(3, 101, dtype, 7);
+    test_stream().ops().dropout(
+        test_stream(), {.x = x, .probability = 0.3F, .key = kKey, .first_row = 5, .out = out});
+    EXPECT_TRUE(x.same_bytes(before));
+    EXPECT_EQ(out.values(), in_place.values());
+    EXPECT_TRUE(out.outside_untouched());
+  });
 }
 
 TEST(Dropout, EqualsReferenceElementByElement) {

@@ -55,6 +55,7 @@ void cpu_gemm(Stream& stream, const GemmArgs& args) {
               "gemm: {} x {} -> {}", dtype_name(args.a.dtype), dtype_name(args.b.dtype),
               dtype_name(args.c.dtype));
   TUTTI_CHECK(args.beta == 0 || args.beta == 1, "gemm: beta {}", args.beta);
+  TUTTI_CHECK(args.alpha == 1 || !args.bias, "gemm: alpha {} with a bias", args.alpha);
   TUTTI_CHECK(!args.bias || args.bias.count == n, "gemm: bias of {} for n {}", args.bias.count, n);
 
   const double begin = begin_op(stream);

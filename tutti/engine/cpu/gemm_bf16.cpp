@@ -50,6 +50,7 @@ struct Product {
   Operand a, b;
   Matrix c;
   bool accumulate;
+  float alpha;
   const float* bias;  // [n] or null
   float* sums;        // [m, n] between passes when C is not f32, else null
 };
@@ -236,11 +237,13 @@ TUTTI_AVX512 void pack_panels(const Operand& x, const Depth& depth, int64_t firs
   }
 }
 
-// What happens to the sums of a tile: C = sums + add + bias.
+// What happens to the sums of a tile: C = alpha * sums + add + bias.
 struct TileEnd {
+  float alpha;
   const float* add;  // or null
   int64_t add_stride;
-  float* c_f32;  // one of the two
+  const bf16* add_bf16;  // or null; of the same stride
+  float* c_f32;          // one of the two
   bf16* c_bf16;
   int64_t c_stride;
   const float* bias;   // or null
@@ -285,6 +288,7 @@ TUTTI_AVX512_INLINE void tile(int64_t words, const uint32_t* a, const uint32_t* 
       sum[i][2] = multiply_add(x, b2, sum[i][2]);
     }
   }
+  const __m512 alpha = _mm512_set1_ps(end.alpha);
   __mmask16 mask[kVectors];
   __m512 bias[kVectors];
 #pragma GCC unroll 3
@@ -298,10 +302,16 @@ TUTTI_AVX512_INLINE void tile(int64_t words, const uint32_t* a, const uint32_t* 
     if (i < end.rows) {
 #pragma GCC unroll 3
       for (int j = 0; j < kVectors; ++j) {
-        __m512 value = _mm512_add_ps(sum[i][j], bias[j]);
+        __m512 value = _mm512_fmadd_ps(sum[i][j], alpha, bias[j]);
         if (end.add != nullptr) {
           value = _mm512_add_ps(
               value, _mm512_maskz_loadu_ps(mask[j], end.add + i * end.add_stride + kLanes * j));
+        }
+        if (end.add_bf16 != nullptr) {
+          const __m256i c =
+              _mm256_maskz_loadu_epi16(mask[j], end.add_bf16 + i * end.add_stride + kLanes * j);
+          value = _mm512_add_ps(
+              value, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(c), 16)));
         }
         if (end.c_f32 != nullptr) {
           _mm512_mask_storeu_ps(end.c_f32 + i * end.c_stride + kLanes * j, mask[j], value);
@@ -328,6 +338,7 @@ TUTTI_AVX512 void tiles(const Product& x, const Depth& depth, int64_t row_panel,
       const int64_t i = (row_panel + ip) * kRows;
       const int64_t j = (col_panel + jp) * kCols;
       TileEnd end{};
+      end.alpha = x.alpha;
       end.rows = std::min<int64_t>(kRows, x.m - i);
       end.cols = std::min<int64_t>(kCols, x.n - j);
       end.bias = depth.is_last && x.bias != nullptr ? x.bias + j : nullptr;
@@ -339,7 +350,10 @@ TUTTI_AVX512 void tiles(const Product& x, const Depth& depth, int64_t row_panel,
       } else if (x.c.dtype == DType::f32) {
         sums = static_cast<float*>(x.c.data) + i * x.c.ld + j;
       }
-      if (!depth.is_first || x.accumulate) {
+      if (depth.is_first && x.accumulate && x.c.dtype != DType::f32) {
+        end.add_bf16 = static_cast<const bf16*>(x.c.data) + i * x.c.ld + j;
+        end.add_stride = x.c.ld;
+      } else if (!depth.is_first || x.accumulate) {
         end.add = sums;
         end.add_stride = sums_stride;
       }
@@ -424,8 +438,7 @@ void multiply(CpuStream& stream, Product x, const Vector& bias) {
 }  // namespace
 
 bool gemm_bf16_possible(const GemmArgs& args) {
-  return use_bf16_dot() && args.a.dtype == DType::bf16 &&
-         (args.c.dtype == DType::f32 || args.beta == 0);
+  return use_bf16_dot() && args.a.dtype == DType::bf16;
 }
 
 // Either side may be the shared one; an own block is kBlockBytes or a single panel, whichever is
@@ -452,6 +465,7 @@ void gemm_bf16(CpuStream& stream, const GemmArgs& args) {
   x.b = {args.b.as<bf16>(), x.n, args.b.ld, args.transpose_b};
   x.c = args.c;
   x.accumulate = args.beta != 0;
+  x.alpha = args.alpha;
   multiply(stream, x, args.bias);
 }
 

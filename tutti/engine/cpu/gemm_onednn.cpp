@@ -18,7 +18,7 @@ using DataType = dnnl::memory::data_type;
 
 // Everything that a primitive depends on.
 using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, DType,
-                       DType, DType, bool, bool>;
+                       DType, DType, bool, bool, float>;
 
 // A primitive with the argument list of its calls; only the pointers change from call to call.
 struct Primitive {
@@ -66,6 +66,7 @@ struct GemmCache::Impl {
                                   dnnl::memory::dims{g.c.cols, 1});
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (g.alpha != 1) attributes.set_output_scales(0, {g.alpha});
     if (g.beta != 0) {
       dnnl::post_ops sum;
       sum.append_sum(1);
@@ -93,7 +94,7 @@ struct GemmCache::Impl {
                   g.a.ld,        g.b.ld,        g.c.ld,
                   g.transpose_a, g.transpose_b, g.a.dtype,
                   g.c.dtype,     g.bias.dtype,  static_cast<bool>(g.bias),
-                  g.beta != 0};
+                  g.beta != 0,   g.alpha};
     auto found = primitives.find(key);
     if (found == primitives.end()) found = primitives.emplace(key, create(g)).first;
     return found->second;

@@ -15,10 +15,11 @@ struct Shape {
 // One product by `function` against the reference, with gaps in every leading dimension.
 template <typename Function>
 void check_product(const Shape& s, DType dtype, DType c_dtype, bool transpose_a, bool transpose_b,
-                   float beta, const TestMatrix* bias, const Function& function) {
-  SCOPED_TRACE(fmt::format("m {} n {} k {} {} -> {}, transpose {} {}, beta {}, bias {}", s.m, s.n,
-                           s.k, dtype_name(dtype), dtype_name(c_dtype), transpose_a, transpose_b,
-                           beta, bias == nullptr ? "none" : dtype_name(bias->view().dtype)));
+                   float beta, const TestMatrix* bias, const Function& function, float alpha = 1) {
+  SCOPED_TRACE(fmt::format("m {} n {} k {} {} -> {}, transpose {} {}, alpha {}, beta {}, bias {}",
+                           s.m, s.n, s.k, dtype_name(dtype), dtype_name(c_dtype), transpose_a,
+                           transpose_b, alpha, beta,
+                           bias == nullptr ? "none" : dtype_name(bias->view().dtype)));
   const TestMatrix a =
       random_matrix(transpose_a ? s.k : s.m, transpose_a ? s.m : s.k, dtype, 1, 1, 3);
   const TestMatrix b =
@@ -32,10 +33,13 @@ void check_product(const Shape& s, DType dtype, DType c_dtype, bool transpose_a,
   args.transpose_a = transpose_a;
   args.transpose_b = transpose_b;
   args.beta = beta;
+  args.alpha = alpha;
   if (bias != nullptr) args.bias = *bias;
   function(args);
-  const auto expected = reference::gemm(a.values(), transpose_a, b.values(), transpose_b, s.m, s.n,
-                                        s.k, static_cast<double>(beta), before.values(),
+  std::vector<double> scaled = a.values();
+  for (double& x : scaled) x *= static_cast<double>(alpha);
+  const auto expected = reference::gemm(scaled, transpose_a, b.values(), transpose_b, s.m, s.n, s.k,
+                                        static_cast<double>(beta), before.values(),
                                         bias == nullptr ? std::vector<double>() : bias->values());
   EXPECT_TRUE(close(c, expected));
 }
@@ -55,6 +59,8 @@ void check_all_forms(const Shape& s, DType dtype) {
       check_product(s, dtype, dtype, transpose_a, transpose_b, 1, &wide, run);
       check_product(s, dtype, DType::f32, transpose_a, transpose_b, 0, &wide, run);
       check_product(s, dtype, DType::f32, transpose_a, transpose_b, 1, nullptr, run);
+      check_product(s, dtype, dtype, transpose_a, transpose_b, 0, nullptr, run, 0.75F);
+      check_product(s, dtype, DType::f32, transpose_a, transpose_b, 1, nullptr, run, -2);
     }
   }
 }
@@ -85,6 +91,7 @@ TEST(Gemm, OneDnnEqualsTheReference) {
       check_product({3, 101, 24}, dtype, dtype, transpose, !transpose, 0, &bias, run);
       check_product({3, 101, 24}, dtype, dtype, transpose, transpose, 1, nullptr, run);
       check_product({21, 101, 7}, dtype, DType::f32, transpose, transpose, 1, &bias, run);
+      check_product({21, 16, 70}, dtype, dtype, transpose, transpose, 1, nullptr, run, 0.3F);
     }
   });
 }
@@ -102,6 +109,8 @@ TEST(Gemm, OwnKernelEqualsTheReferenceForManyShapes) {
         check_product(s, DType::bf16, DType::bf16, transpose_a, transpose_b, 0, &bias, run);
         check_product(s, DType::bf16, DType::f32, transpose_a, transpose_b, 1, &bias, run);
         check_product(s, DType::bf16, DType::f32, transpose_a, transpose_b, 0, nullptr, run);
+        check_product(s, DType::bf16, DType::bf16, transpose_a, transpose_b, 1, &bias, run);
+        check_product(s, DType::bf16, DType::bf16, transpose_a, transpose_b, 1, nullptr, run, 1.5F);
       }
     }
   }
