@@ -1,5 +1,7 @@
 #include "tutti/data/control_tokens.h"
 
+#include <fmt/format.h>
+
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 
@@ -32,7 +34,7 @@ int32_t discovered_token(FileSystem& files, const std::string& path, const std::
     const Json text = config.value(kind + "_token", Json());
     const Json content = text.is_object() ? text.value("content", Json()) : text;
     if (content.is_string()) {
-      return existing_token(beside + ": " + kind + "_token", content, find, path);
+      return existing_token(fmt::format("{}: {}_token", beside, kind), content, find, path);
     }
     Json id = config.value(kind + "_token_id", Json());
     if (id.is_array() && !id.empty()) id = Json(id[0]);

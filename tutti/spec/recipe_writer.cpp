@@ -48,6 +48,7 @@ class YamlWriter {
   }
   void texts(const char* key, const std::vector<std::string>& list) {
     std::vector<std::string> items;
+    items.reserve(list.size());
     for (const std::string& text : list) items.push_back(quoted(text));
     line(key, fmt::format(" [{}]", join(items, ", ")));
   }

@@ -128,6 +128,7 @@ void generate_batch(const spec::Recipe& recipe, const float* master,
     }
     if (running.empty()) continue;
     std::vector<model::Decoder::Next> next;
+    next.reserve(running.size());
     for (const Text& text : running) next.push_back({text.sequence, text.last});
     const std::vector<std::vector<float>> logits = decoder.step(*stream, next);
     std::vector<Text> still;
