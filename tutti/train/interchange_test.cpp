@@ -16,7 +16,6 @@ namespace {
 
 using checkpoint::error_of;
 using checkpoint::FakeHfModel;
-using checkpoint::gpt2_json;
 using checkpoint::llama_json;
 using checkpoint::says;
 
