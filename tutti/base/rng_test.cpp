@@ -56,7 +56,8 @@ TEST(Uniform, IsUniform) {
   EXPECT_NEAR(squares / kCount - mean * mean, 1.0 / 12, 1e-3);
   double chi_squared = 0;
   for (const int cell : cells) {
-    chi_squared += std::pow(cell - kCount / kCells, 2) / (kCount / kCells);
+    const double expected = static_cast<double>(kCount) / kCells;
+    chi_squared += std::pow(cell - expected, 2) / expected;
   }
   EXPECT_LT(chi_squared, 43.8);
 }

@@ -62,9 +62,9 @@ Json byte_level_file(const std::vector<std::pair<std::string, std::string>>& mer
 Json marked_file() {
   Json vocabulary = {{"<unk>", 0}};
   for (int b = 0; b < 256; ++b) vocabulary[fmt::format("<0x{:02X}>", b)] = b + 1;
-  for (const char* token : {"\xe2\x96\x81", "a", "b", "c", "ab",
-                            "\xe2\x96\x81"
-                            "ab"}) {
+  const std::string mark_ab = std::string("\xe2\x96\x81") + "ab";
+  for (const std::string& token :
+       std::vector<std::string>{"\xe2\x96\x81", "a", "b", "c", "ab", mark_ab}) {
     vocabulary[token] = vocabulary.size();
   }
   const Json mark = {{"String", "\xe2\x96\x81"}};
@@ -200,6 +200,7 @@ TEST(BpeTokenizer, ManyThreadsGiveTheSameIds) {
   const auto t = open(files, byte_level_file({{"a", "b"}, {" ", "ab"}}));
   const std::vector<int32_t> expected = t->encode(kHard);
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       for (int n = 0; n < 50; ++n) EXPECT_EQ(t->encode(kHard), expected);

@@ -47,11 +47,12 @@ std::string model(const char* settings) {
   return bytes;
 }
 
+constexpr const char* kUnigramAsIs =
+    "--model_type=unigram --hard_vocab_limit=false --add_dummy_prefix=false "
+    "--remove_extra_whitespaces=false";
 constexpr const char* kSettings[] = {
     "--model_type=bpe --normalization_rule_name=identity --remove_extra_whitespaces=false",
-    "--model_type=bpe", "--model_type=unigram --hard_vocab_limit=false",
-    "--model_type=unigram --hard_vocab_limit=false --add_dummy_prefix=false "
-    "--remove_extra_whitespaces=false"};
+    "--model_type=bpe", "--model_type=unigram --hard_vocab_limit=false", kUnigramAsIs};
 
 TEST(SentencePiece, EncodesAsTheLibraryDoesAndMayBeCut) {
   for (const char* settings : kSettings) {

@@ -131,6 +131,7 @@ TEST(Lora, TensorParallelRanksSplitAdaptersAsTheirProjections) {
 
 std::vector<std::string> names(const std::vector<Op>& ops) {
   std::vector<std::string> list;
+  list.reserve(ops.size());
   for (const Op& op : ops) list.emplace_back(op.name);
   return list;
 }

@@ -147,7 +147,9 @@ TEST(Packing, GradientsEqualThoseOfDocumentsApart) {
       recipe.data.packing = spec::Packing::none;
       const Gradients want = gradients_of(recipe, apart, 11);
       recipe.data.packing = spec::Packing::documents;
-      const double tolerance = precision == spec::Precision::f32 ? 2e-5 : 2e-2;
+      // The queries' adapters get small differences of larger terms: rounding is more of them.
+      const double f32_tolerance = recipe.lora.rank > 0 ? 1e-4 : 2e-5;
+      const double tolerance = precision == spec::Precision::f32 ? f32_tolerance : 2e-2;
       for (const int64_t micro : {4, 2, 1}) {
         expect_close(gradients_of(recipe, packed, micro), want, tolerance);
       }
