@@ -98,7 +98,10 @@ Gradients gradients_of(spec::Recipe recipe, Batches& batches, int64_t micro) {
   batches.next = 0;
   Trainer trainer(recipe);
   trainer.initialize();
-  randomize(trainer, 7, 0.1F);
+  // Small adapters leave f32 no more than rounding in the queries' gradients: with them all keys
+  // weigh nearly the same, and what remains are differences of much larger terms.
+  const bool wide = recipe.lora.rank > 0 && recipe.precision == spec::Precision::f32;
+  randomize(trainer, 7, wide ? 0.4F : 0.1F);
   Gradients out;
   out.loss = trainer.gradients(batches.source());
   for (const StateTensor& tensor : trainer.gradient_tensors()) {
@@ -147,9 +150,7 @@ TEST(Packing, GradientsEqualThoseOfDocumentsApart) {
       recipe.data.packing = spec::Packing::none;
       const Gradients want = gradients_of(recipe, apart, 11);
       recipe.data.packing = spec::Packing::documents;
-      // The queries' adapters get small differences of larger terms: rounding is more of them.
-      const double f32_tolerance = recipe.lora.rank > 0 ? 1e-4 : 2e-5;
-      const double tolerance = precision == spec::Precision::f32 ? f32_tolerance : 2e-2;
+      const double tolerance = precision == spec::Precision::f32 ? 2e-5 : 2e-2;
       for (const int64_t micro : {4, 2, 1}) {
         expect_close(gradients_of(recipe, packed, micro), want, tolerance);
       }
