@@ -47,6 +47,7 @@ template <typename T>
 const T& find_or_fail(const std::vector<T>& items, const std::string& name, const char* kind) {
   if (const T* found = find(items, name)) return *found;
   std::vector<std::string> names;
+  names.reserve(items.size());
   for (const T& item : items) names.push_back(item.name);
   const std::string near = nearest_word(name, names);
   fail(ErrorKind::not_found, "{}: '{}' is not in the catalog;{} known: {}", kind, name,

@@ -12,6 +12,7 @@
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
+#include "tutti/cli/progress_bar.h"
 #include "tutti/plan/bill.h"
 #include "tutti/plan/failures.h"
 #include "tutti/plan/fit.h"
@@ -321,7 +322,12 @@ int run_validate(const ValidateArguments& arguments) {
   const std::vector<bool> fitted = plan::fitted_half(rows);
   std::vector<plan::FitReport> reports;
   if (arguments.fit) {
-    sets = plan::fit_groups(rows, fitted, {}, &reports);
+    ProgressBar progress("fit", "sets of constants");
+    sets = plan::fit_groups(rows, fitted, {}, &reports, [&](int64_t done, int64_t total) {
+      throw_if_interrupted();
+      progress.update(done, total);
+    });
+    progress.finish();
     for (const plan::FitReport& report : reports) {
       print_message(fmt::format("fitted {} on {} rows: mean error {:.1f}% -> {:.1f}%\n",
                                 report.group, report.rows, 100 * report.mape_before,

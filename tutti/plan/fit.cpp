@@ -157,7 +157,8 @@ Constants fit_constants(const std::vector<const PreparedRow*>& rows, const Const
 
 std::vector<Constants> fit_groups(const std::vector<PreparedRow>& rows,
                                   const std::vector<bool>& fitted, const FitOptions& options,
-                                  std::vector<FitReport>* reports) {
+                                  std::vector<FitReport>* reports,
+                                  const std::function<void(int64_t, int64_t)>& progress) {
   std::map<std::string, std::vector<const PreparedRow*>> groups;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].predictable() && fitted[i] && !rows[i].is_memory()) {
@@ -176,6 +177,7 @@ std::vector<Constants> fit_groups(const std::vector<PreparedRow>& rows,
                           mean_log_error(members, start), mean_log_error(members, set)});
     }
     sets.push_back(std::move(set));
+    progress(static_cast<int64_t>(sets.size()), static_cast<int64_t>(groups.size()));
   }
   return sets;
 }

@@ -4,6 +4,8 @@
 // the assumed values that keeps constants nothing depends on where they were.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,9 +31,11 @@ struct FitReport {
 Constants fit_constants(const std::vector<const PreparedRow*>& rows, const Constants& start,
                         const FitOptions& options = {});
 
-// One set per group of the rows marked in `fitted`.
+// One set per group of the rows marked in `fitted`; `progress` gets groups done and in all, and
+// what it throws ends the fit.
 std::vector<Constants> fit_groups(const std::vector<PreparedRow>& rows,
                                   const std::vector<bool>& fitted, const FitOptions& options,
-                                  std::vector<FitReport>* reports);
+                                  std::vector<FitReport>* reports,
+                                  const std::function<void(int64_t, int64_t)>& progress);
 
 }  // namespace tutti::plan

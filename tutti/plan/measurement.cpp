@@ -94,7 +94,7 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   out.software = table.field(row, "software");
   out.system = table.field(row, "system");
   std::string profile = table.field(row, "profile");
-  const std::string gpu = table.field(row, "gpu_type");
+  const std::string& gpu = table.field(row, "gpu_type");
   if (source != nullptr) {
     if (out.software.empty()) out.software = source->software;
     if (profile.empty()) profile = source->profile;

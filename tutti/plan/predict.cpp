@@ -65,12 +65,10 @@ std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe
 }
 
 StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Profile& profile) {
-  return step(recipe, spec::make_program(recipe, profile), profile);
+  return step(recipe, spec::make_program(recipe, profile));
 }
 
-StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& program,
-                               const spec::Profile& profile) {
-  (void)profile;
+StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& program) {
   const spec::Mesh& mesh = recipe.parallel;
   const Pricing pricing = price_program(program, recipe, system_, constants_);
   const std::vector<PassSeconds> passes = pass_seconds(pricing, recipe, constants_);

@@ -49,8 +49,8 @@ class Predictor {
 
   // `recipe` is resolved and valid.
   StepPrediction step(const spec::Recipe& recipe, const spec::Profile& profile);
-  StepPrediction step(const spec::Recipe& recipe, const spec::Program& program,
-                      const spec::Profile& profile);
+  // `program` was made of `recipe`.
+  StepPrediction step(const spec::Recipe& recipe, const spec::Program& program);
 
   const catalog::System& system() const { return system_; }
   const Constants& constants() const { return constants_; }

@@ -116,8 +116,8 @@ double PipelineSimulator::seconds(const spec::Mesh& mesh, int64_t micro_batches,
   const int64_t base = settled + rest;
   const double first = play(mesh, base, stages, nullptr);
   const double second = play(mesh, base + period, stages, nullptr);
-  const double periods = static_cast<double>((micro_batches - base) / period);
-  return first + (second - first) * periods;
+  const int64_t periods = (micro_batches - base) / period;  // exact: base has the remainder
+  return first + (second - first) * static_cast<double>(periods);
 }
 
 }  // namespace tutti::plan

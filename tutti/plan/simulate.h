@@ -30,11 +30,10 @@ struct TimelineEntry {
 };
 
 struct SimulatedPipeline {
-  double seconds = 0;                      // until the last pass of any rank
-  std::vector<double> busy;                // per pipeline rank: passes and blocked transfers
-  std::vector<double> finished;            // per pipeline rank
-  std::vector<double> first_backward_end;  // of the last micro-batch: window for gradients
-  std::vector<TimelineEntry> timeline;     // when asked for
+  double seconds = 0;                   // until the last pass of any rank
+  std::vector<double> busy;             // per pipeline rank: passes and blocked transfers
+  std::vector<double> finished;         // per pipeline rank
+  std::vector<TimelineEntry> timeline;  // when asked for
 };
 
 // One simulator may be used again and again; it keeps its scratch memory.

@@ -127,8 +127,7 @@ double PreparedRow::predict(const Constants& constants) const {
   StepPrediction best;
   const Candidate* chosen = nullptr;
   for (const Candidate& candidate : candidates_) {
-    const StepPrediction step =
-        predictor.step(candidate.recipe, candidate.program, measurement_.profile);
+    const StepPrediction step = predictor.step(candidate.recipe, candidate.program);
     if (chosen != nullptr && step.step_seconds >= best.step_seconds) continue;
     best = step;
     chosen = &candidate;
