@@ -1,0 +1,70 @@
+#include "tutti/cli/plan_common.h"
+
+#include <fmt/format.h>
+
+#include "tutti/base/error.h"
+#include "tutti/base/file.h"
+#include "tutti/base/text.h"
+#include "tutti/cli/home.h"
+
+namespace tutti::cli {
+
+std::vector<std::string> catalog_folders(const std::string& own) {
+  std::vector<std::string> folders;
+  for (const std::string& home : home_folders(posix_file_system())) {
+    const std::string folder = join_path(home, "catalog");
+    if (posix_file_system().is_directory(folder)) {
+      folders.push_back(folder);
+      break;
+    }
+  }
+  if (!own.empty()) folders.push_back(own);
+  if (folders.empty()) {
+    fail(ErrorKind::not_found,
+         "no catalog folder beside the program; set TUTTI_HOME to the folder "
+         "that holds catalog/ and recipes/, or give --catalog FOLDER");
+  }
+  return folders;
+}
+
+void add_catalog_option(CLI::App& command, std::string& folder) {
+  command
+      .add_option(
+          "--catalog", folder,
+          "Folder of further entries (chips/, systems/, ...); replaces ours of the same name")
+      ->type_name("FOLDER");
+}
+
+spec::Recipe planned_recipe(const std::string& recipe_name,
+                            const std::vector<std::string>& overrides, int64_t gpus) {
+  FileSystem& files = posix_file_system();
+  const std::string path = find_recipe(files, recipe_name);
+  const std::string text = read_file(files, path);
+  spec::Recipe recipe = spec::parse_recipe(text, path, overrides, models_folder(files));
+  if (gpus == 0 || recipe.parallel.world() == gpus) return recipe;
+  const spec::Mesh& mesh = recipe.parallel;
+  const int64_t rest = mesh.tp * mesh.pp * mesh.cp;
+  if (gpus % rest != 0) {
+    fail(ErrorKind::usage, "--gpus: {} is not a multiple of tp {} x pp {} x cp {} = {}", gpus,
+         mesh.tp, mesh.pp, mesh.cp, rest);
+  }
+  std::vector<std::string> more = overrides;
+  more.push_back(fmt::format("parallel.dp={}", gpus / rest));
+  return spec::parse_recipe(text, path, more, models_folder(files));
+}
+
+Json split_json(const plan::Split& split) {
+  return {{"products", split.products},
+          {"memory", split.memory},
+          {"recompute", split.recompute},
+          {"tp", split.tp},
+          {"cp", split.cp},
+          {"ep", split.ep},
+          {"pp", split.pp},
+          {"dp", split.dp},
+          {"bubble", split.bubble},
+          {"optimizer", split.optimizer},
+          {"host", split.host}};
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,32 @@
+// What the plan commands share: the catalog's folders, options, and recipes for a number of GPUs.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tutti/base/json.h"
+#include "tutti/cli/commands.h"
+#include "tutti/plan/predict.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::cli {
+
+// The catalog that comes with the program, then the user's own folder. Throws not_found when there
+// is neither.
+std::vector<std::string> catalog_folders(const std::string& own);
+void add_catalog_option(CLI::App& command, std::string& folder);
+
+// The recipe of that file or name; data-parallel ranks follow from the number of GPUs (0: as the
+// recipe says) unless its mesh has so many.
+spec::Recipe planned_recipe(const std::string& recipe, const std::vector<std::string>& overrides,
+                            int64_t gpus);
+
+Json split_json(const plan::Split& split);
+
+void add_plan_predict(CLI::App& group, Action& action);
+void add_plan_systems(CLI::App& group, Action& action);
+void add_plan_validate(CLI::App& group, Action& action);
+
+}  // namespace tutti::cli
