@@ -13,6 +13,7 @@ using Action = std::function<int()>;
 void add_data(CLI::App& app, Action& action);
 void add_train_tokenizer(CLI::App& data, Action& action);  // below `data`
 void add_train(CLI::App& app, Action& action);
+void add_reproduce(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_checkpoint(CLI::App& app, Action& action);

@@ -114,6 +114,7 @@ int main_with(int argc, char** argv) {
   Action action;
   add_data(app, action);
   add_train(app, action);
+  add_reproduce(app, action);
   add_eval(app, action);
   add_generate(app, action);
   add_checkpoint(app, action);

@@ -4,7 +4,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/flat_yaml.h"
-#include "tutti/base/text.h"
+#include "tutti/train/run_factors.h"
 
 namespace tutti::cli {
 namespace {
@@ -12,14 +12,7 @@ namespace {
 bool may_change(const std::string& key, const spec::Recipe& recipe) {
   // Where the run began; adapters know their base by its checksum, wherever it lies.
   if (key == "checkpoint.initialize_from") return recipe.lora.enabled();
-  for (const char* free : {"train.steps", "train.target_loss", "data.validation"}) {
-    if (key == free) return true;
-  }
-  // Recomputation gives the same bits.
-  for (const char* section : {"checkpoint.", "evaluate.", "run.", "recompute.", "telemetry."}) {
-    if (starts_with(key, section)) return true;
-  }
-  return false;
+  return train::free_of_arithmetic(key);
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ class Stream {
  public:
   virtual ~Stream() = default;
   const OpTable& ops() const { return *ops_; }
-  virtual void synchronize() = 0;  // returns when all that was enqueued is done
+  virtual void synchronize() = 0;            // returns when all that was enqueued is done
+  virtual int threads() const { return 1; }  // of the host that one operation may use
 
   // Notes every operation from now on; null stops. The recorder must outlive its use.
   void set_recorder(Recorder* recorder) { recorder_ = recorder; }

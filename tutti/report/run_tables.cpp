@@ -292,7 +292,8 @@ std::string place_section(const RunData& run, const RunSummary& summary) {
                {"Memory", bytes_text(m.memory_bytes)},
                {"Instructions", m.instruction_set},
                {"Precision", m.precision},
-               {"Tutti", m.version}};
+               {"Tutti", m.version},
+               {"Program (XXH3)", m.executable_hash}};
   } else {
     machine = {{"Host", detail(run, "host")},
                {"Processor", detail(run, "cpu")},

@@ -94,6 +94,8 @@ MachineDescribed read_machine(const Members& in) {
   in.read("gemm_peak_flops", event.gemm_peak_flops);
   in.read("nominal_peak_flops", event.nominal_peak_flops);
   in.read("version", event.version);
+  in.read("executable_hash", event.executable_hash);
+  in.read("libraries", event.libraries);
   return event;
 }
 
@@ -105,6 +107,8 @@ CorpusDescribed read_corpus(const Members& in) {
   in.read("documents", event.documents);
   in.read("bytes", event.bytes);
   in.read("hash", event.hash);
+  in.read("index_hash", event.index_hash);
+  in.read("mask_hash", event.mask_hash);
   in.read("tokenizer", event.tokenizer);
   in.read("tokenizer_hash", event.tokenizer_hash);
   in.read("vocabulary_size", event.vocabulary_size);

@@ -14,7 +14,19 @@ namespace {
 // One event of each kind, no member at its default.
 std::vector<Event> one_of_each() {
   RunStarted run{"runs/a", "a", 7, 100, 20, 64, 6e6, 1e12, 1.5, "6 N", Json{{"owner", "me"}}};
-  MachineDescribed machine{"host", "cpu", 4, 3, 2e9, 1 << 30, "avx2", "bf16", 1e12, 2e12, "0.1.0"};
+  MachineDescribed machine{"host",
+                           "cpu",
+                           4,
+                           3,
+                           2e9,
+                           1 << 30,
+                           "avx2",
+                           "bf16",
+                           1e12,
+                           2e12,
+                           "0.1.0",
+                           "0123",
+                           "libc.so.6 1a2b3c4d"};
   CorpusDescribed corpus{"training",
                          "p",
                          1000,
@@ -27,7 +39,9 @@ std::vector<Event> one_of_each() {
                          "2026",
                          "CC0-1",
                          "public",
-                         {{"s", 1, 2, 3, "h", "CC-BY", "internal"}}};
+                         {{"s", 1, 2, 3, "h", "CC-BY", "internal"}},
+                         "456",
+                         "789"};
   MemoryMeasured memory{1, 100, 200, {{"weights", 64}, {"batch", 8}}};
   StepDone step{5,   320,   2.5,  0.5, 1e-3, 0.25, 256,
                 0.6, 0.125, true, 2,   300,  0.75, Routing{2.1, 4, 1.25, 0.1}};

@@ -48,6 +48,8 @@ void add_members(Json& out, const MachineDescribed& event) {
   out["gemm_peak_flops"] = number(event.gemm_peak_flops);
   out["nominal_peak_flops"] = number(event.nominal_peak_flops);
   out["version"] = event.version;
+  out["executable_hash"] = event.executable_hash;
+  out["libraries"] = event.libraries;
 }
 
 void add_members(Json& out, const CorpusDescribed& event) {
@@ -57,6 +59,8 @@ void add_members(Json& out, const CorpusDescribed& event) {
   out["documents"] = event.documents;
   out["bytes"] = event.bytes;
   out["hash"] = event.hash;
+  out["index_hash"] = event.index_hash;
+  out["mask_hash"] = event.mask_hash;
   out["tokenizer"] = event.tokenizer;
   out["tokenizer_hash"] = event.tokenizer_hash;
   out["vocabulary_size"] = event.vocabulary_size;

@@ -22,8 +22,10 @@ struct RunStarted {
   double flops_per_token = 0;  // model FLOPs, forward and backward
   double gemm_peak_flops = 0;  // measured; 0 when not
   std::optional<double> target_loss;
-  std::string mfu_formula;        // FLOPs per token that `mfu` counts
-  Json details = Json::object();  // machine, versions, chosen algorithms, memory by arena
+  std::string mfu_formula;  // FLOPs per token that `mfu` counts
+  // Machine, owner, memory; `recipe`, resolved, as YAML; `initial_weights` (path, manifest_xxh3) of
+  // a session that began with those of another run.
+  Json details = Json::object();
 };
 
 // Where the run runs: once per session of the run.
@@ -34,11 +36,13 @@ struct MachineDescribed {
   int64_t threads = 0;
   double clock_hz = 0;  // nominal; 0 when unknown
   int64_t memory_bytes = 0;
-  std::string instruction_set;    // chosen for the kernels
-  std::string precision;          // computed in
-  double gemm_peak_flops = 0;     // measured; 0 when not
-  double nominal_peak_flops = 0;  // cores x clock x FLOPs per cycle; 0 when unknown
-  std::string version;            // of Tutti, with the commit
+  std::string instruction_set;       // chosen for the kernels
+  std::string precision;             // computed in
+  double gemm_peak_flops = 0;        // measured; 0 when not
+  double nominal_peak_flops = 0;     // cores x clock x FLOPs per cycle; 0 when unknown
+  std::string version;               // of Tutti, with the commit
+  std::string executable_hash = {};  // XXH3 of the program's file; empty when unknown
+  std::string libraries = {};        // loaded with it: "NAME ID, NAME ID, ..." (base/program.h)
 };
 
 // One of the texts that a corpus was made of. Counts are 0 where the corpus does not say.
@@ -63,6 +67,8 @@ struct CorpusDescribed {
   int64_t vocabulary_size = 0;
   std::string created, licence, data_class;
   std::vector<CorpusSource> sources;
+  std::string index_hash = {};  // XXH3 of PREFIX.idx
+  std::string mask_hash = {};   // XXH3 of PREFIX.mask; empty without one
 };
 
 struct MemoryByKind {

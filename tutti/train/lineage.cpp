@@ -3,8 +3,12 @@
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/json.h"
+#include "tutti/base/machine.h"
+#include "tutti/base/program.h"
 #include "tutti/data/corpus_format.h"
+#include "tutti/spec/recipe_names.h"
 #include "tutti/telemetry/event_reader.h"
+#include "tutti_version.h"
 
 namespace tutti::train {
 namespace {
@@ -23,6 +27,10 @@ Json read_object(FileSystem& files, const std::string& path) {
 std::string text(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::string file_hash(FileSystem& files, const std::string& path) {
+  return files.exists(path) ? hash_hex(hash_text(files.map(path)->bytes())) : std::string();
 }
 
 int64_t count(const Json& object, const char* key) {
@@ -59,10 +67,29 @@ telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string&
       }
     }
   }
-  if (files.exists(paths.tokenizer)) {
-    event.tokenizer_hash = hash_hex(hash_text(read_file(files, paths.tokenizer)));
-  }
+  event.tokenizer_hash = file_hash(files, paths.tokenizer);
+  event.index_hash = file_hash(files, paths.idx);
+  event.mask_hash = file_hash(files, paths.mask);
   return event;
+}
+
+telemetry::MachineDescribed describe_place(const spec::Recipe& recipe,
+                                           const engine::Stream& stream) {
+  const Machine machine = describe_machine();
+  const Program program = describe_program();
+  telemetry::MachineDescribed place;
+  place.host = machine.host;
+  place.cpu = machine.cpu;
+  place.cores = machine.cores;
+  place.threads = stream.threads();
+  place.clock_hz = machine.clock_hz;
+  place.memory_bytes = machine.memory_bytes;
+  place.instruction_set = engine::cpu_isa();
+  place.precision = spec::name_of(spec::kPrecisionNames, recipe.precision);
+  place.version = TUTTI_VERSION;
+  place.executable_hash = program.executable_hash;
+  place.libraries = program.libraries;
+  return place;
 }
 
 }  // namespace tutti::train

@@ -1,10 +1,13 @@
-// Where a run's data comes from, told from the files beside its corpora.
+// Where a run's data comes from, told from the files beside its corpora, and where and with which
+// program it runs.
 #pragma once
 
 #include <string>
 
 #include "tutti/base/file.h"
 #include "tutti/data/corpus.h"
+#include "tutti/engine/stream.h"
+#include "tutti/spec/recipe.h"
 #include "tutti/telemetry/events.h"
 
 namespace tutti::train {
@@ -13,5 +16,9 @@ namespace tutti::train {
 // made elsewhere has none, and an unreadable one must not keep a run from its data.
 telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string& role,
                                            const std::string& prefix, const data::Corpus& corpus);
+
+// The machine, this program and the threads that `stream` uses. Peaks are left at zero.
+telemetry::MachineDescribed describe_place(const spec::Recipe& recipe,
+                                           const engine::Stream& stream);
 
 }  // namespace tutti::train

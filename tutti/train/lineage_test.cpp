@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tutti/base/hash.h"
 #include "tutti/base/memory_file.h"
 #include "tutti/data/corpus_writer.h"
 
@@ -30,6 +31,8 @@ TEST_F(LineageTest, ACorpusMadeElsewhereHasCountsOnly) {
   EXPECT_EQ(corpus.tokens, 4);
   EXPECT_EQ(corpus.documents, 1);
   EXPECT_EQ(corpus.hash, "");
+  EXPECT_EQ(corpus.index_hash, hash_hex(hash_text(read_file(files_, "corpus.idx"))));
+  EXPECT_EQ(corpus.mask_hash, "");
   EXPECT_TRUE(corpus.sources.empty());
 }
 

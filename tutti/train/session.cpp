@@ -14,7 +14,6 @@
 #include "tutti/engine/gemm_peak.h"
 #include "tutti/optim/learning_rate.h"
 #include "tutti/spec/flops.h"
-#include "tutti/spec/recipe_names.h"
 #include "tutti/train/bench.h"
 #include "tutti/train/budget.h"
 #include "tutti/train/initial_weights.h"
@@ -23,7 +22,6 @@
 #include "tutti/train/run_state.h"
 #include "tutti/train/step_trace.h"
 #include "tutti/train/trainer.h"
-#include "tutti_version.h"
 
 namespace tutti::train {
 namespace {
@@ -80,6 +78,7 @@ class Session {
   StepTrace trace_;
   RunState state_;
   Summary summary_;
+  std::optional<checkpoint::Base> initial_weights_;  // when this session began with them
   std::shared_ptr<const data::Dataset> train_set_;
   std::shared_ptr<const data::Dataset> validation_set_;
   std::unique_ptr<data::Loader> train_data_;
@@ -133,7 +132,8 @@ void Session::open_run_folder() {
 void Session::start_from_weights(const std::string& path) {
   trainer_.initialize_trainable();
   load_frozen(path);
-  if (recipe_.lora.enabled()) state_.base = base_of(files_, path);
+  initial_weights_ = base_of(files_, path);
+  if (recipe_.lora.enabled()) state_.base = initial_weights_;
   telemetry_.info(fmt::format("starting from the parameters of {}", path));
 }
 
@@ -206,21 +206,17 @@ void Session::announce() {
                        {"project", recipe_.run.project},
                        {"data_class", recipe_.run.data_class},
                        {"trainable_parameters", parameters.trainable_count()},
-                       {"memory_map_bytes", trainer_.memory().map().total_bytes()}};
+                       {"memory_map_bytes", trainer_.memory().map().total_bytes()},
+                       {"recipe", spec::to_yaml(recipe_)}};
+  if (initial_weights_) {
+    event.details["initial_weights"] =
+        Json{{"path", initial_weights_->path}, {"manifest_xxh3", initial_weights_->manifest_xxh3}};
+  }
   telemetry_.emit(event);
 
-  telemetry::MachineDescribed place;
-  place.host = machine.host;
-  place.cpu = machine.cpu;
-  place.cores = machine.cores;
-  place.threads = recipe_.threads > 0 ? recipe_.threads : machine.cores;
-  place.clock_hz = machine.clock_hz;
-  place.memory_bytes = machine.memory_bytes;
-  place.instruction_set = engine::cpu_isa();
-  place.precision = spec::name_of(spec::kPrecisionNames, recipe_.precision);
+  telemetry::MachineDescribed place = describe_place(recipe_, trainer_.stream());
   place.gemm_peak_flops = summary_.gemm_peak_flops;
   place.nominal_peak_flops = summary_.nominal_peak_flops;
-  place.version = TUTTI_VERSION;
   telemetry_.emit(place);
 
   const auto describe = [&](const char* role, const data::Dataset& set) {

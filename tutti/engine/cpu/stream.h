@@ -17,7 +17,7 @@ class CpuStream final : public Stream {
   ~CpuStream() override;
 
   void synchronize() override {}
-  int threads() const { return threads_; }
+  int threads() const override { return threads_; }
 
   // Makes parallel_ranges and libraries called from this thread use threads(). Called by
   // begin_op() (record.h), so by every kernel.

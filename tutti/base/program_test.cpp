@@ -1,0 +1,36 @@
+#include "tutti/base/program.h"
+
+#include <gtest/gtest.h>
+
+#include "tutti/base/file.h"
+#include "tutti/base/hash.h"
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+TEST(Program, IsThisExecutableWithItsLibraries) {
+  const Program program = describe_program();
+  const std::string bytes = read_file(posix_file_system(), "/proc/self/exe");
+  EXPECT_EQ(program.executable_hash, hash_hex(hash_text(bytes)));
+  int with_id = 0;
+  bool c_library = false;
+  for (const std::string_view entry : split(program.libraries, ',')) {
+    const auto words = split(trim(entry), ' ');
+    ASSERT_EQ(words.size(), 2U) << entry;
+    c_library = c_library || starts_with(words[0], "libc.so");
+    if (words[1] != "?") {
+      EXPECT_EQ(words[1].size(), 8U) << entry;
+      ++with_id;
+    }
+  }
+  EXPECT_TRUE(c_library) << program.libraries;
+  EXPECT_GT(with_id, 0) << program.libraries;
+}
+
+TEST(Program, SaysTheSameTwice) {
+  EXPECT_EQ(describe_program().libraries, describe_program().libraries);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,106 @@
+#include "tutti/train/reproduce.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/signals.h"
+#include "tutti/cli/commands.h"
+#include "tutti/cli/common.h"
+#include "tutti/cli/progress_bar.h"
+#include "tutti/spec/memory.h"
+#include "tutti/telemetry/jsonl.h"
+#include "tutti/telemetry/sink.h"
+#include "tutti/telemetry/terminal.h"
+#include "tutti/train/run_folder.h"
+
+namespace tutti::cli {
+namespace {
+
+struct ReproduceArguments {
+  train::ReproduceOptions options;
+  bool json = false;
+};
+
+train::ReproductionPlan make_plan(FileSystem& files, const train::ReproduceOptions& options) {
+  constexpr int64_t kMiB = 1 << 20;
+  ProgressBar progress("read corpora", "MiB");
+  train::ReproductionPlan plan =
+      train::plan_reproduction(files, options, [&](int64_t done, int64_t total) {
+        throw_if_interrupted();
+        progress.update(done / kMiB, total / kMiB);
+      });
+  progress.finish();
+  return plan;
+}
+
+void run_again(FileSystem& files, const train::ReproductionPlan& plan) {
+  files.create_directories(plan.options.run_folder);
+  telemetry::Telemetry telemetry;
+  telemetry.add(std::make_unique<telemetry::TerminalSink>());
+  telemetry.add(std::make_unique<telemetry::JsonLinesSink>(
+      files, train::events_path(plan.options.run_folder)));
+  try {
+    train::run_session(plan.recipe, plan.options, files, telemetry);
+  } catch (const Error& error) {
+    // The run may have diverged too: its numbers are there to be compared.
+    if (error.kind() != ErrorKind::diverged) throw;
+    telemetry.flush();
+    print_message(std::string(error.what()) + "\n");
+  }
+}
+
+int run_reproduce(const ReproduceArguments& arguments) {
+  FileSystem& files = posix_file_system();
+  train::ReproduceOptions options = arguments.options;
+  while (options.run.size() > 1 && options.run.back() == '/') options.run.pop_back();
+  if (options.out.empty()) {
+    options.out = options.run + "-reproduced-" + format_utc_compact(wall_seconds());
+  }
+  watch_signals();
+  const train::ReproductionPlan plan = make_plan(files, options);
+  spec::check_executable(plan.recipe);
+  check_memory(spec::memory_map(plan.recipe).total_bytes());
+  print_message(fmt::format("What decides the numbers of {}, here and now:\n{}", plan.run,
+                            train::format_factors(plan.factors)));
+  print_message(fmt::format("running {} steps again in {}\n", plan.steps, plan.options.run_folder));
+  run_again(files, plan);
+  const train::Reproduction result = train::compare_reproduction(files, plan);
+  if (arguments.json) {
+    print_message(train::format_reproduction(result));
+    print_json(train::to_json(result));
+  } else {
+    print_text(train::format_reproduction(result));
+  }
+  if (const int signal = stop_signal(); signal != 0) return 128 + signal;
+  return result.equal ? exit_ok : exit_failed;
+}
+
+}  // namespace
+
+void add_reproduce(CLI::App& app, Action& action) {
+  const auto arguments = std::make_shared<ReproduceArguments>();
+  CLI::App* command = app.add_subcommand("reproduce", "Run a run again: are the bits the same?");
+  command->add_option("RUN", arguments->options.run, "Run folder")->required();
+  command->add_option("KEY=VALUE", arguments->options.overrides,
+                      "Keys of the recipe to set, such as data.train=COPY");
+  command
+      ->add_option("--out", arguments->options.out, "New run folder; default RUN-reproduced-TIME")
+      ->type_name("FOLDER");
+  command->add_option("--steps", arguments->options.steps, "Only the first so many; 0: all")
+      ->check(at_least(0));
+  add_json_option(*command, arguments->json);
+  command->footer(
+      "Compared before: recipe, data, initial weights, threads, machine, program. Then to the "
+      "bit:\n"
+      "loss, gradient norm and learning rate of every step, validation losses, and the tensors of\n"
+      "checkpoints that both have. Exit code 0 when all is equal, 1 when not.\n\n"
+      "Example:\n"
+      "  tutti reproduce runs/demo-20260131-120000 --steps 100");
+  command->callback(
+      [arguments, &action] { action = [arguments] { return run_reproduce(*arguments); }; });
+}
+
+}  // namespace tutti::cli
