@@ -12,6 +12,7 @@ const char* error_kind_name(ErrorKind kind) {
     case ErrorKind::io: return "io";
     case ErrorKind::unsupported: return "unsupported";
     case ErrorKind::diverged: return "diverged";
+    case ErrorKind::peer: return "peer";
   }
   return "unknown";
 }

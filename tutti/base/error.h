@@ -23,6 +23,7 @@ enum class ErrorKind {
   io,           // any other failure of a device or file
   unsupported,  // understood, but this build or machine cannot do it
   diverged,     // training produced non-finite values it could not skip
+  peer,         // another rank failed, vanished, did not arrive, or asked for something else
 };
 
 class Error : public std::runtime_error {

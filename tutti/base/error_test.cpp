@@ -10,8 +10,9 @@ namespace tutti {
 namespace {
 
 const std::vector<ErrorKind> kKinds = {
-    ErrorKind::usage,    ErrorKind::not_found, ErrorKind::permission,  ErrorKind::corrupt,
-    ErrorKind::no_space, ErrorKind::io,        ErrorKind::unsupported, ErrorKind::diverged};
+    ErrorKind::usage,    ErrorKind::not_found, ErrorKind::permission,
+    ErrorKind::corrupt,  ErrorKind::no_space,  ErrorKind::io,
+    ErrorKind::diverged, ErrorKind::peer,      ErrorKind::unsupported};
 
 TEST(Error, CarriesKindAndFormattedMessage) {
   try {
@@ -37,8 +38,8 @@ TEST(Error, ExitCodesTellWhetherARestartCanHelp) {
   EXPECT_EQ(exit_code(ErrorKind::not_found), 2);
   EXPECT_EQ(exit_code(ErrorKind::unsupported), 2);
   EXPECT_EQ(exit_code(ErrorKind::diverged), 93);
-  for (const ErrorKind kind :
-       {ErrorKind::permission, ErrorKind::corrupt, ErrorKind::no_space, ErrorKind::io}) {
+  for (const ErrorKind kind : {ErrorKind::permission, ErrorKind::corrupt, ErrorKind::no_space,
+                               ErrorKind::io, ErrorKind::peer}) {
     EXPECT_EQ(exit_code(kind), 1) << error_kind_name(kind);
   }
   EXPECT_EQ(exit_requeue, 75);

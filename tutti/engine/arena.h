@@ -7,7 +7,8 @@
 namespace tutti::engine {
 
 enum class ArenaKind {
-  host,  // private memory of this process, in huge pages where the system grants them
+  host,    // private memory of this process, in huge pages where the system grants them
+  shared,  // an anonymous file that other processes of this user can map: see file_descriptor()
 };
 
 // Zero-filled at creation. Bytes are aligned to 4096; offsets of tensors to kArenaAlignment.
@@ -25,6 +26,9 @@ class Arena {
   const std::string& name() const { return name_; }
   int64_t bytes() const { return bytes_; }
   void* data() const { return data_; }
+  // Of a shared arena: other processes open "/proc/<pid>/fd/<descriptor>" and map it; it vanishes
+  // with the last mapping, however its processes end. Otherwise -1.
+  int file_descriptor() const { return file_descriptor_; }
 
   // The range [offset, offset + bytes); aborts when it is outside or misaligned.
   void* at(int64_t offset, int64_t bytes) const;
@@ -37,6 +41,7 @@ class Arena {
   std::string name_;
   int64_t bytes_ = 0;
   void* data_ = nullptr;
+  int file_descriptor_ = -1;
 };
 
 }  // namespace tutti::engine

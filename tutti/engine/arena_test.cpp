@@ -1,6 +1,7 @@
 #include "tutti/engine/arena.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +18,19 @@ TEST(Arena, IsZeroFilledAndPageAligned) {
   const auto* bytes = static_cast<const unsigned char*>(arena.data());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes) % 4096, 0U);
   EXPECT_TRUE(std::all_of(bytes, bytes + arena.bytes(), [](unsigned char b) { return b == 0; }));
+}
+
+TEST(Arena, SharedIsOneMemoryForWhoeverMapsItsFile) {
+  const Arena arena("test", 2 * 4096, ArenaKind::shared);
+  const auto* bytes = static_cast<const unsigned char*>(arena.data());
+  EXPECT_TRUE(std::all_of(bytes, bytes + arena.bytes(), [](unsigned char b) { return b == 0; }));
+  ASSERT_GE(arena.file_descriptor(), 0);
+  void* other = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, arena.file_descriptor(), 0);
+  ASSERT_NE(other, MAP_FAILED);
+  static_cast<char*>(other)[5] = 7;
+  EXPECT_EQ(bytes[5], 7);
+  munmap(other, 4096);
+  EXPECT_EQ(Arena("private", 4096).file_descriptor(), -1);
 }
 
 TEST(Arena, RangesAreOffsetsIntoIt) {
