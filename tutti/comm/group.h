@@ -1,0 +1,164 @@
+// Ranks that compute together, and what they can do together: one interface, whatever carries the
+// bytes (shared memory, gloo, NCCL).
+//
+// A call only enqueues. It starts after everything that was enqueued on `stream` before it, and
+// returns a Ticket; the buffers belong to the group until the ticket is done. Ticket::wait(stream)
+// lets what is enqueued on the stream from then on see the result. On the CPU the work is done by a
+// communication thread of the rank, beside whatever the rank computes meanwhile; waiting blocks the
+// calling thread. Nothing is allocated after the first call of a kind.
+//
+// Order. The collectives of a group run one after the other in the order of calls, which must be
+// the same on all its ranks; so do the sends to one rank, and the receives from one rank, each in
+// their own order. Nothing else is ordered: different groups, directions and peers progress
+// independently, so exchanges in both directions do not deadlock, and who passes a result on to
+// another group, a transfer or a kernel waits for its ticket first.
+//
+// Memory. In each call the relation is stated that makes it work in place; other overlaps of the
+// buffers are not allowed. Types: f32, bf16, i32, i64; reductions of bf16 are accumulated in f32 in
+// rank order and rounded once. Every rank gets the same bits, and the same operands give the same
+// bits in every run. Empty buffers are legal.
+//
+// Errors. Ranks compare their calls: another operation, type, reduction, root or count throws peer
+// naming both ranks and both calls, on every rank. When a rank calls abort(), vanishes (its process
+// ends), or leaves (destroys its group), every pending and later call on every other rank throws
+// peer naming that rank, what it was doing, and the number of the call. Throwing happens in
+// Ticket::wait or in the next call. A group that failed stays so; ranks that go on build a new
+// World under a higher generation (world.h).
+//
+// One thread of a rank uses a group at a time; abort(), activity() and Ticket::done() may be called
+// from any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/call.h"
+#include "tutti/engine/stream.h"
+#include "tutti/engine/tensor.h"
+
+namespace tutti::comm {
+
+class Group;
+
+// One call. Copies are cheap; valid as long as its group. Default constructed: done.
+class Ticket {
+ public:
+  Ticket() = default;
+  Ticket(Group* group, int32_t lane, uint64_t number)
+      : group_(group), number_(number), lane_(lane) {}
+
+  bool done() const;  // also when it failed
+  // What is enqueued on `stream` from now on sees the result. Throws peer when the call failed (a
+  // device's stream cannot know yet: there the next call throws).
+  void wait(engine::Stream& stream) const;
+
+ private:
+  Group* group_ = nullptr;
+  uint64_t number_ = 0;
+  int32_t lane_ = 0;  // which of the group's queues
+};
+
+// What a rank of a group is doing, as it published it: for watchdogs. Read without stopping
+// anybody, so a call that is just changing may show half of each.
+struct RankActivity {
+  int64_t rank = 0;          // in the world
+  uint64_t calls = 0;        // collectives entered so far; the last one is number `calls`
+  CallShape last;            // the last one
+  bool inside = false;       // it has not left it yet
+  double since_seconds = 0;  // monotonic time at which it entered (inside) or left it
+  bool alive = true;         // false: its process has ended or it has left the group
+};
+// "rank 3: in all_reduce(sum, 1024 f32), call 17, for 12.3 s".
+std::string activity_text(const RankActivity& activity, double now_seconds);
+
+// Who is in a group: for construction and messages.
+struct GroupInfo {
+  std::string name = "world";          // "dp", "dp x cp", ...
+  int rank = 0;                        // this rank's place in the group
+  std::vector<int64_t> members = {0};  // ranks of the world, ascending in the group's order
+  uint64_t generation = 1;
+  // Called on any thread, once or more, when the group has failed and before its calls throw: with
+  // the message that they will throw.
+  std::function<void(const std::string& message)> on_failure = {};
+
+  int size() const { return static_cast<int>(members.size()); }
+  int64_t world_rank() const { return members[static_cast<size_t>(rank)]; }
+};
+
+class Group {
+ public:
+  virtual ~Group() = default;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  const GroupInfo& info() const { return info_; }
+  const std::string& name() const { return info_.name; }
+  int rank() const { return info_.rank; }
+  int size() const { return info_.size(); }
+
+  // receive[i] = reduction of all send[i]. In place: receive is send. Traffic per rank
+  // 2 (n-1)/n of the buffer.
+  Ticket all_reduce(engine::Stream& stream, engine::Vector send, engine::Vector receive,
+                    Reduce reduce = Reduce::sum);
+
+  // receive = slice `rank` of the reduction of all sends; send.count = size * receive.count.
+  // In place: receive.data = send.data + rank * receive.count. Traffic (n-1)/n of send.
+  Ticket reduce_scatter(engine::Stream& stream, engine::Vector send, engine::Vector receive,
+                        Reduce reduce = Reduce::sum);
+
+  // receive = the sends of rank 0, 1, ...; receive.count = size * send.count.
+  // In place: send.data = receive.data + rank * send.count. Traffic (n-1)/n of receive.
+  Ticket all_gather(engine::Stream& stream, engine::Vector send, engine::Vector receive);
+
+  // send holds send_counts[r] elements for each rank r, one after the other; receive gets
+  // receive_counts[r] from each; both sum up to the buffers' counts. receive_counts[r] here equals
+  // send_counts[rank] on r. Not in place. The counts are copied.
+  Ticket all_to_all(engine::Stream& stream, engine::Vector send, engine::Vector receive,
+                    std::span<const int64_t> send_counts, std::span<const int64_t> receive_counts);
+  // With equal counts: both buffers are `size` pieces of one length.
+  Ticket all_to_all(engine::Stream& stream, engine::Vector send, engine::Vector receive);
+
+  // buffer = that of rank `root`; in place by nature.
+  Ticket broadcast(engine::Stream& stream, engine::Vector buffer, int root);
+
+  // To and from one other rank; the n-th send to a rank meets its n-th receive from here, of the
+  // same type and count.
+  Ticket send(engine::Stream& stream, engine::Vector buffer, int peer);
+  Ticket receive(engine::Stream& stream, engine::Vector buffer, int peer);
+
+  // Done when every rank has come here.
+  Ticket barrier(engine::Stream& stream);
+
+  // Ends the group on all its ranks, for `reason`: their pending and later calls throw. Never
+  // blocks and never throws. The first reason counts.
+  void abort(const std::string& reason);
+
+  // Of every rank, in the group's order. A transport that cannot see others reports this rank only.
+  virtual std::vector<RankActivity> activity() const = 0;
+
+  // Fails this group, on all its ranks, with a message that says everything already.
+  virtual void fail_with(const std::string& message) = 0;
+
+ protected:
+  explicit Group(GroupInfo info);
+
+  // A legal call, not of a group of one. Throws peer when the group has failed.
+  virtual Ticket enqueue(engine::Stream& stream, const Call& call) = 0;
+  virtual bool done(int32_t lane, uint64_t number) const = 0;
+  virtual void wait(engine::Stream& stream, int32_t lane, uint64_t number) = 0;
+  void report_failure(const std::string& message) const {
+    if (info_.on_failure) info_.on_failure(message);
+  }
+
+ private:
+  friend class Ticket;
+  Ticket submit(engine::Stream& stream, const Call& call, int64_t record_count);
+
+  GroupInfo info_;
+  std::vector<int64_t> equal_counts_;
+};
+
+}  // namespace tutti::comm

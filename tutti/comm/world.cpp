@@ -1,0 +1,232 @@
+#include "tutti/comm/world.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+
+#include "tutti/base/check.h"
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/hash.h"
+#include "tutti/base/text.h"
+#include "tutti/base/units.h"
+#include "tutti/comm/local_group.h"
+
+namespace tutti::comm {
+namespace {
+
+// A group of one rank: its calls never reach a transport.
+class SoloGroup : public Group {
+ public:
+  explicit SoloGroup(GroupInfo info) : Group(std::move(info)) {}
+  std::vector<RankActivity> activity() const override {
+    RankActivity self;
+    self.rank = info().world_rank();
+    return {self};
+  }
+  void fail_with(const std::string& /*message*/) override {}
+
+ protected:
+  Ticket enqueue(engine::Stream& /*stream*/, const Call& /*call*/) override { return {}; }
+  bool done(int32_t /*lane*/, uint64_t /*number*/) const override { return true; }
+  void wait(engine::Stream& /*stream*/, int32_t /*lane*/, uint64_t /*number*/) override {}
+};
+
+std::string link_text(const char* path) {
+  char text[256];
+  const ssize_t length = readlink(path, text, sizeof text);
+  return length > 0 ? std::string(text, static_cast<size_t>(length)) : std::string();
+}
+
+}  // namespace
+
+std::string host_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return hash_hex(hash_text(boot + " " + link_text("/proc/self/ns/pid")));
+}
+
+World::World(WorldOptions options) : options_(std::move(options)) {
+  TUTTI_CHECK(rank() >= 0 && rank() < size(), "rank {} of {}", rank(), size());
+  if (options_.host.empty()) options_.host = host_identity();
+  if (size() == 1 && options_.store == nullptr) {
+    hosts_ = {0};
+    local_ranks_ = {0};
+    return;
+  }
+  TUTTI_CHECK(options_.store != nullptr, "a world of {} ranks without a store", size());
+  if (options_.segments == nullptr) options_.segments = make_process_segments(options_.store);
+  check_generation();
+  meet();
+  const int count = local_size();
+  const std::string memory_key = key(fmt::format("memory/{}", hosts_[static_cast<size_t>(rank())]));
+  memory_ = std::make_shared<PeerMemory>(
+      options_.segments->open(memory_key, PeerMemory::bytes(count), local_rank_ == 0,
+                              options_.timeout_seconds),
+      local_rank_, count, options_.threads && options_.direct);
+}
+
+World::~World() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  groups_.clear();  // their threads may still report failures, which closing_ drops
+}
+
+std::string World::key(const std::string& name) const {
+  return fmt::format("generation-{}/{}", generation(), name);
+}
+
+void World::check_generation() {
+  Store& store = *options_.store;
+  uint64_t newest = 0;
+  if (!store.list("generation").empty()) {
+    for (const std::string& entry : store.list("generation-")) {
+      uint64_t number = 0;
+      const std::string_view text = std::string_view(entry).substr(11);
+      std::from_chars(text.data(), text.data() + text.size(), number);
+      newest = std::max(newest, number);
+    }
+  }
+  if (generation() < newest) {
+    fail(ErrorKind::peer, "rank {} came with generation {}, but the world is at generation {}",
+         rank(), generation(), newest);
+  }
+}
+
+// Rank 0 collects where everybody is, and tells.
+void World::meet() {
+  Store& store = *options_.store;
+  store.set(key(fmt::format("host/{}", rank())), options_.host);
+  if (rank() == 0) {
+    const double end = monotonic_seconds() + options_.timeout_seconds;
+    std::vector<std::string> hosts;
+    try {
+      for (int64_t other = 0; other < size(); ++other) {
+        hosts.push_back(store.get(key(fmt::format("host/{}", other)),
+                                  std::max(0.0, end - monotonic_seconds())));
+      }
+      store.set(key("hosts"), "+" + join(hosts, "\n"));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::peer) throw;
+      std::vector<std::string> missing;
+      std::vector<std::string> arrived;
+      const std::vector<std::string> keys = store.list(key("host/"));
+      for (int64_t other = 0; other < size(); ++other) {
+        const bool is_here =
+            std::find(keys.begin(), keys.end(), key(fmt::format("host/{}", other))) != keys.end();
+        (is_here ? arrived : missing).push_back(std::to_string(other));
+      }
+      store.set(key("hosts"),
+                fmt::format("-rank{} {} of {} did not arrive within {}; arrived: {}",
+                            missing.size() == 1 ? "" : "s", join(missing, ", "), size(),
+                            format_seconds(options_.timeout_seconds), join(arrived, ", ")));
+    }
+  }
+  // Rank 0 gives up at its own timeout, which may have begun later than this rank's.
+  const std::string answer = store.get(key("hosts"), 2 * options_.timeout_seconds + 5);
+  if (answer[0] == '-') fail(ErrorKind::peer, "{}", answer.substr(1));
+  std::map<std::string, int> numbers;
+  for (const std::string_view host : split(std::string_view(answer).substr(1), '\n')) {
+    const auto number = numbers.emplace(host, static_cast<int>(numbers.size())).first->second;
+    hosts_.push_back(number);
+  }
+  TUTTI_CHECK(static_cast<int64_t>(hosts_.size()) == size(), "{} hosts of {} ranks", hosts_.size(),
+              size());
+  for (int64_t other = 0; other < size(); ++other) {
+    if (hosts_[static_cast<size_t>(other)] != hosts_[static_cast<size_t>(rank())]) continue;
+    if (other == rank()) local_rank_ = local_size();
+    local_ranks_.push_back(other);
+  }
+}
+
+Group& World::all() {
+  std::vector<int64_t> ranks(static_cast<size_t>(size()));
+  for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int64_t>(i);
+  return make_group("world", std::move(ranks));
+}
+
+Group& World::group(Axes axes) { return make_group(axes.name(), members(mesh(), rank(), axes)); }
+
+Group& World::expert_replicas() {
+  return make_group("expert replicas", comm::expert_replicas(mesh(), rank()));
+}
+
+Group& World::make_group(const std::string& name, std::vector<int64_t> members) {
+  for (const auto& group : groups_) {
+    if (group->name() == name) return *group;
+  }
+  GroupInfo info;
+  info.name = name;
+  info.rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+  info.members = std::move(members);
+  info.generation = generation();
+  info.on_failure = [this](const std::string& message) { fail_all(message); };
+  std::unique_ptr<Group> group = build_group(std::move(info));
+  const std::lock_guard lock(mutex_);
+  groups_.push_back(std::move(group));
+  return *groups_.back();
+}
+
+std::unique_ptr<Group> World::build_group(GroupInfo info) {
+  if (info.size() == 1) return std::make_unique<SoloGroup>(std::move(info));
+  LocalGroupOptions options;
+  for (const int64_t member : info.members) {
+    const auto at = std::find(local_ranks_.begin(), local_ranks_.end(), member);
+    if (at == local_ranks_.end()) {
+      fail(ErrorKind::unsupported, "group {}: rank {} is on another host than rank {}", info.name,
+           member, rank());
+    }
+    options.places.push_back(static_cast<int>(at - local_ranks_.begin()));
+  }
+  options.create = info.rank == 0;
+  options.segment = options_.segments->open(
+      key(fmt::format("group/{}/{}", info.name, info.members[0])), local_group_bytes(info.size()),
+      options.create, options_.timeout_seconds);
+  options.info = std::move(info);
+  options.threads = options_.threads;
+  options.memory = memory_;
+  options.timeout_seconds = options_.timeout_seconds;
+  return std::make_unique<LocalGroup>(std::move(options));
+}
+
+void World::share(const engine::Arena& arena) {
+  if (memory_ != nullptr) memory_->share(arena);
+}
+
+void World::fail_all(const std::string& message) {
+  const std::lock_guard lock(mutex_);
+  if (closing_) return;
+  for (const auto& group : groups_) group->fail_with(message);
+}
+
+void World::abort(const std::string& reason) {
+  Group* first = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!groups_.empty()) first = groups_.front().get();
+  }
+  if (first != nullptr) first->abort(reason);  // which reports it to fail_all
+}
+
+std::vector<RankActivity> World::activity() const {
+  const std::lock_guard lock(mutex_);
+  std::map<int64_t, RankActivity> latest;
+  for (const auto& group : groups_) {
+    for (const RankActivity& activity : group->activity()) {
+      RankActivity& known = latest.emplace(activity.rank, activity).first->second;
+      // Being inside of something says more than having left something else.
+      const bool newer = activity.since_seconds > known.since_seconds;
+      if (activity.inside != known.inside ? activity.inside : newer) known = activity;
+    }
+  }
+  std::vector<RankActivity> out;
+  for (const auto& [rank, activity] : latest) out.push_back(activity);
+  return out;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,96 @@
+// All ranks of a run, the hosts they are on, and the groups they form along the axes of the mesh.
+//
+// Ranks meet in a store under a generation. When a run goes on after a failure, or with other
+// ranks, its ranks make a new World under a higher generation: groups, addresses and shared memory
+// are new, so nothing of the old one can reach it, and who comes with an old generation is refused.
+//
+// When one of its groups fails, a rank fails all its others with the same message, so that a
+// failure reaches every rank of the world, whatever it waits for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/axes.h"
+#include "tutti/comm/group.h"
+#include "tutti/comm/peer_memory.h"
+#include "tutti/comm/segment.h"
+#include "tutti/comm/store.h"
+#include "tutti/engine/arena.h"
+#include "tutti/spec/mesh.h"
+
+namespace tutti::comm {
+
+struct WorldOptions {
+  int64_t rank = 0;
+  spec::Mesh mesh;  // of as many ranks as the world has
+  uint64_t generation = 1;
+  double timeout_seconds = 60;   // for every rank to arrive
+  std::shared_ptr<Store> store;  // null: a world of one rank
+  // Where ranks of one host find shared memory; null: they are processes, through the store.
+  std::shared_ptr<SegmentSource> segments;
+  bool threads = false;  // all ranks are threads of this process
+  bool direct = true;    // of threads: read and write private buffers of others, without staging
+  std::string host;      // ranks of equal text share memory; empty: host_identity()
+};
+
+// The machine and the name space of processes in which this process can reach others; hashed, safe
+// to print.
+std::string host_identity();
+
+class World {
+ public:
+  // Returns when all ranks have arrived; throws peer naming those that have not, or when the
+  // generation is not the current one.
+  explicit World(WorldOptions options);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int64_t rank() const { return options_.rank; }
+  int64_t size() const { return options_.mesh.world(); }
+  const spec::Mesh& mesh() const { return options_.mesh; }
+  uint64_t generation() const { return options_.generation; }
+  // Of every rank, numbered from 0 in the order of their first ranks.
+  const std::vector<int>& hosts() const { return hosts_; }
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return static_cast<int>(local_ranks_.size()); }
+
+  // Groups exist from the first time they are asked for; that call waits for all their members, so
+  // ranks ask in the same order (Session: all at start-up). They live as long as the world.
+  Group& all();
+  Group& group(Axes axes);
+  Group& expert_replicas();
+
+  // Buffers in this arena (kind shared) are read and written by other ranks of the host directly.
+  // For all groups; the arena outlives the world. Without it, or for other buffers, data is staged.
+  void share(const engine::Arena& arena);
+
+  // Ends every group of this rank, and through them the world.
+  void abort(const std::string& reason);
+
+  // What every rank of the world was last seen doing, through the groups of this rank.
+  std::vector<RankActivity> activity() const;
+
+ private:
+  std::string key(const std::string& name) const;
+  void check_generation();
+  void meet();
+  Group& make_group(const std::string& name, std::vector<int64_t> members);
+  std::unique_ptr<Group> build_group(GroupInfo info);
+  void fail_all(const std::string& message);
+
+  WorldOptions options_;
+  std::vector<int> hosts_;
+  std::vector<int64_t> local_ranks_;  // the ranks of this host, ascending
+  int local_rank_ = 0;
+  std::shared_ptr<PeerMemory> memory_;
+  mutable std::mutex mutex_;
+  bool closing_ = false;
+  std::vector<std::unique_ptr<Group>> groups_;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,126 @@
+#include "tutti/comm/world.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tutti/base/clock.h"
+#include "tutti/comm/test_support.h"
+
+namespace tutti::comm::testing {
+namespace {
+
+WorldOptions options_of(int64_t rank, int64_t ranks, const std::shared_ptr<Store>& store) {
+  WorldOptions options;
+  options.rank = rank;
+  options.mesh = mesh_of(ranks);
+  options.store = store;
+  options.timeout_seconds = 0.3;
+  return options;
+}
+
+TEST(World, OfOneRankNeedsNothing) {
+  World world(WorldOptions{});
+  const auto stream = engine::make_cpu_stream(1);
+  Buffer send = Buffer(DType::f32, 5).fill(1);
+  Buffer receive(DType::f32, 5);
+  world.group(spec::Axis::dp).all_reduce(*stream, send.view(), receive.view()).wait(*stream);
+  EXPECT_TRUE(receive.same(send));
+  world.group({spec::Axis::tp, spec::Axis::cp}).barrier(*stream).wait(*stream);
+  world.abort("nobody hears it");
+}
+
+TEST(World, GroupsAreThoseOfTheMesh) {
+  spec::Mesh mesh;
+  mesh.tp = 2;
+  mesh.dp = 3;
+  run_threads(mesh, [](World& world, Stream& stream) {
+    EXPECT_EQ(world.hosts(), std::vector<int>(6, 0));
+    EXPECT_EQ(world.local_rank(), world.rank());
+    EXPECT_EQ(world.local_size(), 6);
+    Group& dp = world.group(spec::Axis::dp);
+    EXPECT_EQ(dp.size(), 3);
+    EXPECT_EQ(dp.rank(), world.rank() / 2);
+    EXPECT_EQ(dp.info().members[1], world.rank() % 2 + 2);
+    EXPECT_EQ(&dp, &world.group(spec::Axis::dp));
+    EXPECT_EQ(world.group(spec::Axis::pp).size(), 1);
+    EXPECT_EQ(world.expert_replicas().size(), 3);
+    dp.barrier(stream).wait(stream);
+  });
+}
+
+TEST(World, NamesWhoDidNotArrive) {
+  const std::shared_ptr<Store> store = make_memory_store();
+  std::vector<std::thread> ranks;
+  for (const int64_t rank : {0, 1, 3}) {
+    ranks.emplace_back([&, rank] {
+      const std::string message = peer_error([&] { World world(options_of(rank, 5, store)); });
+      EXPECT_EQ(message, "ranks 2, 4 of 5 did not arrive within 300 ms; arrived: 0, 1, 3");
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(World, RefusesAnOldGeneration) {
+  const std::shared_ptr<Store> store = make_memory_store();
+  const std::shared_ptr<SegmentSource> segments = make_thread_segments();
+  const auto arrive = [&](int64_t rank, uint64_t generation) {
+    WorldOptions options = options_of(rank, 2, store);
+    options.generation = generation;
+    options.segments = segments;
+    options.threads = true;
+    options.timeout_seconds = 10;
+    World world(std::move(options));
+    world.all();
+  };
+  for (const uint64_t generation : {1U, 3U}) {
+    std::thread other([&] { arrive(1, generation); });
+    arrive(0, generation);
+    other.join();
+  }
+  EXPECT_EQ(peer_error([&] { arrive(1, 2); }),
+            "rank 1 came with generation 2, but the world is at generation 3");
+}
+
+// After a failure the ranks meet again; what was on its way in the old world is not seen in the
+// new.
+TEST(World, IsBuiltAgainUnderAHigherGeneration) {
+  const std::shared_ptr<Store> store = make_memory_store();
+  const std::shared_ptr<SegmentSource> segments = make_thread_segments();
+  const auto live = [&](int64_t rank) {
+    const auto stream = engine::make_cpu_stream(1);
+    for (uint64_t generation = 1; generation <= 3; ++generation) {
+      WorldOptions options = options_of(rank, 2, store);
+      options.generation = generation;
+      options.segments = segments;
+      options.threads = true;
+      options.timeout_seconds = 10;
+      World world(std::move(options));
+      Group& group = world.all();
+      Buffer data = Buffer(DType::i32, 3).fill(generation);
+      const auto send = [&] { group.send(*stream, data.view(), 1).wait(*stream); };
+      if (generation < 3) {  // what rank 0 sends is never received
+        if (rank == 1) world.abort("again");
+        peer_error([&] {
+          if (rank == 0) send();
+          group.barrier(*stream).wait(*stream);
+        });
+        continue;
+      }
+      if (rank == 0) {
+        send();
+      } else {
+        Buffer got(DType::i32, 3);
+        group.receive(*stream, got.view(), 0).wait(*stream);
+        EXPECT_TRUE(got.same(data));
+      }
+      group.barrier(*stream).wait(*stream);
+    }
+  };
+  std::thread other([&] { live(1); });
+  live(0);
+  other.join();
+}
+
+}  // namespace
+}  // namespace tutti::comm::testing
