@@ -12,13 +12,23 @@ double progress(int64_t step, int64_t begin, int64_t end) {
   return std::clamp(static_cast<double>(step - begin) / static_cast<double>(end - begin), 0.0, 1.0);
 }
 
+double warmup_rate(double peak, const spec::ScheduleConfig& schedule, int64_t step) {
+  const auto done = static_cast<double>(step);
+  const auto warmup = static_cast<double>(schedule.warmup_steps);
+  switch (schedule.warmup_form) {
+    case spec::WarmupForm::inclusive: return peak * (done + 1) / warmup;
+    case spec::WarmupForm::from_zero: return peak * done / warmup;
+    case spec::WarmupForm::between: return peak * (done + 1) / (warmup + 1);
+  }
+  return peak;
+}
+
 }  // namespace
 
 double learning_rate(double peak, const spec::ScheduleConfig& schedule, int64_t steps,
-                     int64_t step) {
-  if (step < schedule.warmup_steps) {
-    return peak * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup_steps);
-  }
+                     int64_t run_step) {
+  const int64_t step = run_step + schedule.start_step;
+  if (step < schedule.warmup_steps) return warmup_rate(peak, schedule, step);
   const double floor = schedule.minimum_ratio;
   const int64_t decay = schedule.decay_steps > 0 ? schedule.decay_steps : steps;
   switch (schedule.kind) {

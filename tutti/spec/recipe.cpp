@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tutti/base/error.h"
+#include "tutti/base/text.h"
 #include "tutti/spec/recipe_names.h"
 
 namespace tutti::spec {
@@ -147,7 +148,9 @@ void validate_schedule(const ScheduleConfig& schedule, int64_t steps) {
   check_at_least("schedule.warmup_steps", schedule.warmup_steps, 0);
   check_at_least("schedule.decay_steps", schedule.decay_steps, 0);
   check_range("schedule.minimum_ratio", schedule.minimum_ratio, 0, 1);
-  if (schedule.warmup_steps > steps) {
+  check_at_least("schedule.start_step", schedule.start_step, 0);
+  // A benchmark's schedule may reach beyond its run, which then ends while warming up.
+  if (schedule.warmup_steps > std::max(steps, schedule.decay_steps)) {
     reject("schedule.warmup_steps: {} exceeds train.steps {}", schedule.warmup_steps, steps);
   }
   switch (schedule.kind) {
@@ -167,6 +170,10 @@ void validate_schedule(const ScheduleConfig& schedule, int64_t steps) {
       }
       break;
     case ScheduleKind::wsd:
+      if (schedule.start_step > 0) {
+        reject("schedule.start_step: {} has no meaning with kind: wsd, whose decay ends the run",
+               schedule.start_step);
+      }
       if (schedule.decay_steps < 1) {
         reject(
             "schedule.decay_steps: wsd without a decay; give the steps of the final decay, or "
@@ -202,6 +209,7 @@ void validate_evaluation(const Recipe& recipe) {
   check_at_least("evaluate.every_steps", evaluate.every_steps, 0);
   check_at_least("evaluate.every_samples", evaluate.every_samples, 0);
   check_at_least("evaluate.samples", evaluate.samples, 0);
+  check_at_least("evaluate.skip_first", evaluate.skip_first, 0);
   const bool wanted = evaluate.every_steps > 0 || evaluate.every_samples > 0 ||
                       recipe.train.target_validation_loss.has_value();
   if (wanted && !recipe.data.train.empty() && recipe.data.validation.empty()) {
@@ -242,6 +250,27 @@ void validate_data(const Recipe& recipe) {
   }
 }
 
+void validate_mlperf(const Recipe& recipe) {
+  const MlperfConfig& mlperf = recipe.mlperf;
+  if (!mlperf.enabled()) return;
+  const auto one_of = [](const char* key, const std::string& value,
+                         const std::vector<std::string>& accepted) {
+    if (std::find(accepted.begin(), accepted.end(), value) == accepted.end()) {
+      reject("{}: '{}' is unknown; accepted: {}", key, value, join(accepted, ", "));
+    }
+  };
+  one_of("mlperf.division", mlperf.division, {"closed", "open"});
+  one_of("mlperf.status", mlperf.status, {"cloud", "onprem", "preview", "research"});
+  if (mlperf.organization.empty()) {
+    reject("mlperf.organization: empty; say who submits, or drop the key");
+  }
+  if (!recipe.train.target_validation_loss) {
+    reject(
+        "train.target_loss: missing, but an MLPerf run (mlperf.benchmark: {}) ends at its target",
+        mlperf.benchmark);
+  }
+}
+
 void validate_budget(const BudgetConfig& budget) {
   check_range("run.budget.hours", budget.hours, 0, INFINITY);
   check_range("run.budget.usd", budget.usd, 0, INFINITY);
@@ -269,6 +298,29 @@ std::string blend_text(const CorpusBlend& blend) {
   return text;
 }
 
+namespace {
+
+// Puts in what the reference batches say.
+void scale_to_batch(Recipe& recipe) {
+  const int64_t batch = recipe.batch.global;
+  OptimizerConfig& optimizer = recipe.optimizer;
+  if (optimizer.reference_batch > 0) {
+    // In this order: MLPerf's checker wants learning_rate * reference_batch to be exact in doubles.
+    optimizer.learning_rate = optimizer.learning_rate * static_cast<double>(batch) /
+                              static_cast<double>(optimizer.reference_batch);
+    optimizer.reference_batch = 0;
+  }
+  ScheduleConfig& schedule = recipe.schedule;
+  if (schedule.reference_batch > 0) {
+    for (int64_t* steps : {&schedule.warmup_steps, &schedule.decay_steps, &schedule.start_step}) {
+      *steps = (*steps * schedule.reference_batch + batch - 1) / batch;
+    }
+    schedule.reference_batch = 0;
+  }
+}
+
+}  // namespace
+
 void resolve(Recipe& recipe) {
   BatchConfig& batch = recipe.batch;
   resolve(recipe.lora);
@@ -281,6 +333,7 @@ void resolve(Recipe& recipe) {
     batch.micro = batch.global / recipe.parallel.dp;
   }
   ScheduleConfig& schedule = recipe.schedule;
+  scale_to_batch(recipe);
   if (schedule.decay_steps == 0) {
     if (schedule.kind == ScheduleKind::wsd) {
       schedule.decay_steps = recipe.train.steps / 5;
@@ -303,6 +356,7 @@ void validate(const Recipe& recipe) {
   validate_data(recipe);
   validate_evaluation(recipe);
   check_range("checkpoint.every_seconds", recipe.checkpoint.every_seconds, 0, INFINITY);
+  validate_mlperf(recipe);
   validate_budget(recipe.run.budget);
 }
 

@@ -3,7 +3,7 @@
 // (with the nearest known key). Counts may carry suffixes ("10k", "1.5M"), times units ("1.5h").
 //
 // Sections are the members of Recipe: model, lora, precision, device, threads, recompute, data,
-// batch, optimizer, schedule, train, evaluate, checkpoint, parallel, telemetry,
+// batch, optimizer, schedule, train, evaluate, checkpoint, parallel, telemetry, mlperf,
 // run; keys are the members' names. Exceptions: train.target_loss, and parallel.schedule (1f1b,
 // interleaved, zero-bubble, gpipe) for Mesh::pipeline. `model` is a preset's name, or a mapping
 // with `preset` and keys that replace the preset's, or a mapping in full. In a model, head_dim,
@@ -28,6 +28,12 @@ namespace tutti::spec {
 
 enum class Precision { f32, bf16, fp8 };
 enum class ScheduleKind { constant, linear, cosine, wsd };
+
+// The learning rate in a warm-up of W steps, as a share of the peak, at step s = 0, 1, ... :
+//   inclusive  (s + 1) / W: the peak is that of its last step;
+//   from-zero  s / W: nothing is learned in step 0 (Megatron-LM);
+//   between    (s + 1) / (W + 1): neither zero nor the peak (NeMo).
+enum class WarmupForm { inclusive, from_zero, between };
 
 // Corpora and their shares of the samples. In YAML a prefix (PREFIX.bin, PREFIX.idx), or a list of
 // {prefix, weight}; weights are positive (default 1) and relative to their sum.
@@ -72,6 +78,9 @@ struct BatchConfig {
 struct OptimizerConfig {
   bool operator==(const OptimizerConfig&) const = default;
   double learning_rate = 6e-4;
+  // > 0: learning_rate is that of this global batch; of another it is learning_rate * batch.global
+  // / reference_batch. Resolving puts in the result, and 0.
+  int64_t reference_batch = 0;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
@@ -84,9 +93,15 @@ struct ScheduleConfig {
   bool operator==(const ScheduleConfig&) const = default;
   ScheduleKind kind = ScheduleKind::cosine;
   int64_t warmup_steps = 0;
+  WarmupForm warmup_form = WarmupForm::inclusive;
   int64_t decay_steps = 0;  // cosine/linear: step at which the minimum is reached (0: train.steps);
                             // wsd: length of the final decay (0: a fifth of train.steps)
   double minimum_ratio = 0.1;
+  int64_t start_step = 0;  // of the schedule, at which the run's first step is: that of the
+                           // checkpoint which a continued pre-training starts from
+  // > 0: warmup_steps, decay_steps and start_step are those of this global batch; of another they
+  // are ceil(steps * reference_batch / batch.global). Resolving puts in the results, and 0.
+  int64_t reference_batch = 0;
 };
 
 struct TrainConfig {
@@ -100,7 +115,8 @@ struct TrainConfig {
 struct EvaluateConfig {
   bool operator==(const EvaluateConfig&) const = default;
   int64_t every_steps = 0;    // 0: only at the end
-  int64_t every_samples = 0;  // instead of every_steps
+  int64_t every_samples = 0;  // instead of every_steps; rounded up to whole steps
+  int64_t skip_first = 0;     // of the regular evaluations, this many at the start are left out
   int64_t samples = 0;        // sequences per evaluation; 0: the whole validation set
 };
 
@@ -122,6 +138,22 @@ struct BudgetConfig {  // 0: no limit
   double kwh = 0;
   double usd_per_hour = 0;   // price of the machine, needed for usd
   double average_watts = 0;  // estimated draw of the machine, needed for kwh
+};
+
+// A run that counts: with a benchmark, the run writes RUN/mlperf.log by the rules of MLPerf
+// Training (docs/mlperf.md), its clock starts before it touches data, and it cannot be resumed.
+struct MlperfConfig {
+  bool operator==(const MlperfConfig&) const = default;
+  std::string benchmark;  // as in submission_benchmark: gpt3, llama31_405b, ...; empty: no log
+  std::string division = "closed";       // or open
+  std::string organization = "unnamed";  // submission_org
+  std::string platform;                  // submission_platform; empty: this machine
+  std::string status = "research";       // cloud, onprem, preview or research
+  // Forget before the run: everything the system keeps of files in memory where it lets us, else
+  // (and with clear_all false) the corpora of the run.
+  bool clear_all = true;
+
+  bool enabled() const { return !benchmark.empty(); }
 };
 
 struct RunConfig {
@@ -156,6 +188,7 @@ struct Recipe {
   CheckpointConfig checkpoint;
   Mesh parallel;
   TelemetryConfig telemetry;
+  MlperfConfig mlperf;
   RunConfig run;
 };
 
@@ -167,6 +200,10 @@ struct Recipe {
 Recipe parse_recipe(const std::string& text, const std::string& origin,
                     const std::vector<std::string>& overrides, const std::string& models_folder);
 
+// The keys of a YAML file as overrides, "a.b=value" in its order: a recipe's keys given beside it.
+// Throws usage when `text` is not a mapping.
+std::vector<std::string> read_overrides(const std::string& text, const std::string& origin);
+
 // The preset `name`; throws not_found listing the known names (nearest first).
 ModelConfig load_model_preset(const std::string& name, const std::string& models_folder);
 
@@ -176,7 +213,8 @@ std::string to_yaml(const Recipe& recipe);
 // The keys of one model, as a preset holds them.
 std::string to_yaml(const ModelConfig& model);
 
-// Replaces zeros that mean a default (batch.micro, batch.sequence, schedule.decay_steps).
+// Replaces zeros that mean a default (batch.micro, batch.sequence, schedule.decay_steps) and
+// applies the reference batches.
 void resolve(Recipe& recipe);
 
 // Throws usage naming the first impossible value or combination of a resolved recipe.

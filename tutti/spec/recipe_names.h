@@ -26,6 +26,9 @@ inline const Names<ScheduleKind> kScheduleNames = {{"constant", ScheduleKind::co
                                                    {"linear", ScheduleKind::linear},
                                                    {"cosine", ScheduleKind::cosine},
                                                    {"wsd", ScheduleKind::wsd}};
+inline const Names<WarmupForm> kWarmupNames = {{"inclusive", WarmupForm::inclusive},
+                                               {"from-zero", WarmupForm::from_zero},
+                                               {"between", WarmupForm::between}};
 inline const Names<RecomputeMode> kRecomputeNames = {{"none", RecomputeMode::none},
                                                      {"selective", RecomputeMode::selective},
                                                      {"full", RecomputeMode::full}};

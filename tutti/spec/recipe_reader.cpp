@@ -269,6 +269,7 @@ void read_run(YamlMap map, RunConfig& run) {
 
 void read_optimizer(YamlMap map, OptimizerConfig& optimizer) {
   map.read_real("learning_rate", optimizer.learning_rate);
+  map.read_count("reference_batch", optimizer.reference_batch, 0, kMost);
   map.read_real("beta1", optimizer.beta1);
   map.read_real("beta2", optimizer.beta2);
   map.read_real("epsilon", optimizer.epsilon);
@@ -280,8 +281,11 @@ void read_optimizer(YamlMap map, OptimizerConfig& optimizer) {
 void read_schedule(YamlMap map, ScheduleConfig& schedule) {
   map.read_choice("kind", schedule.kind, kScheduleNames);
   map.read_count("warmup_steps", schedule.warmup_steps, 0, kMost);
+  map.read_choice("warmup_form", schedule.warmup_form, kWarmupNames);
   map.read_count("decay_steps", schedule.decay_steps, 0, kMost);
   map.read_real("minimum_ratio", schedule.minimum_ratio);
+  map.read_count("start_step", schedule.start_step, 0, kMost);
+  map.read_count("reference_batch", schedule.reference_batch, 0, kMost);
   map.finish();
 }
 
@@ -296,6 +300,7 @@ void read_train(YamlMap map, TrainConfig& train) {
 void read_evaluate(YamlMap map, EvaluateConfig& evaluate) {
   map.read_count("every_steps", evaluate.every_steps, 0, kMost);
   map.read_count("every_samples", evaluate.every_samples, 0, kMost);
+  map.read_count("skip_first", evaluate.skip_first, 0, kMost);
   map.read_count("samples", evaluate.samples, 0, kMost);
   map.finish();
 }
@@ -312,6 +317,16 @@ void read_checkpoint(YamlMap map, CheckpointConfig& checkpoint) {
 void read_telemetry(YamlMap map, TelemetryConfig& telemetry) {
   map.read_count("metrics_port", telemetry.metrics_port, 0, 65535);
   map.read_text("metrics_address", telemetry.metrics_address);
+  map.finish();
+}
+
+void read_mlperf(YamlMap map, MlperfConfig& mlperf) {
+  map.read_text("benchmark", mlperf.benchmark);
+  map.read_text("division", mlperf.division);
+  map.read_text("organization", mlperf.organization);
+  map.read_text("platform", mlperf.platform);
+  map.read_text("status", mlperf.status);
+  map.read_flag("clear_all", mlperf.clear_all);
   map.finish();
 }
 
@@ -349,6 +364,25 @@ void read_batch(YamlMap map, BatchConfig& batch) {
 
 }  // namespace
 
+std::vector<std::string> read_overrides(const std::string& text, const std::string& origin) {
+  const YAML::Node root = parse_yaml(text, origin);
+  const YamlMap checked(root, "", origin);  // rejects lists and repeated keys
+  std::vector<std::string> overrides;
+  const auto add = [&](const auto& self, const YAML::Node& node, const std::string& path) -> void {
+    if (!node.IsMap()) {
+      YAML::Emitter out;
+      out << YAML::Flow << node;
+      overrides.push_back(path + "=" + out.c_str());
+      return;
+    }
+    for (const auto& entry : node) {
+      self(self, entry.second, (path.empty() ? "" : path + ".") + entry.first.Scalar());
+    }
+  };
+  add(add, root, "");
+  return overrides;
+}
+
 ModelConfig load_model_preset(const std::string& name, const std::string& models_folder) {
   ModelConfig model = read_model(
       YamlMap(preset_node(name, models_folder), "model", preset_path(name, models_folder)));
@@ -379,6 +413,7 @@ Recipe parse_recipe(const std::string& text, const std::string& origin,
   read_checkpoint(map.map("checkpoint"), recipe.checkpoint);
   read_parallel(map.map("parallel"), recipe.parallel);
   read_telemetry(map.map("telemetry"), recipe.telemetry);
+  read_mlperf(map.map("mlperf"), recipe.mlperf);
   read_run(map.map("run"), recipe.run);
   map.finish();
   resolve(recipe);

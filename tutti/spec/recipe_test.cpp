@@ -32,6 +32,54 @@ TEST(Recipe, DefaultsAreResolved) {
   EXPECT_EQ(recipe.precision, Precision::bf16);
 }
 
+TEST(Recipe, AFileOfKeysIsAsGoodAsTheCommandLine) {
+  const auto overrides = read_overrides(
+      "model: {layers: 3, name: \"a b\"}\nlora:\n  targets: [query, mlp.up]\nparallel: {dp: 2}\n",
+      "keys.yaml");
+  EXPECT_EQ(overrides.size(), 4U);
+  const Recipe recipe = parse(kTiny, overrides);
+  EXPECT_EQ(recipe.model.layers, 3);
+  EXPECT_EQ(recipe.model.name, "a b");
+  EXPECT_EQ(recipe.model.hidden, 24);
+  EXPECT_EQ(recipe.lora.targets, (std::vector<std::string>{"query", "mlp.up"}));
+  EXPECT_EQ(recipe.parallel.dp, 2);
+  EXPECT_THROW(read_overrides("[1, 2]", "keys.yaml"), Error);
+}
+
+TEST(Recipe, HyperparametersFollowTheBatchWhereTheySayOf) {
+  const std::vector<std::string> rules = {
+      "optimizer.learning_rate=8e-5",  "optimizer.reference_batch=1152",
+      "schedule.reference_batch=1536", "schedule.warmup_steps=265",
+      "schedule.decay_steps=108600",   "schedule.start_step=4000"};
+  const auto at = [&](int64_t batch) {
+    std::vector<std::string> all = rules;
+    all.push_back(fmt::format("batch.global={}", batch));
+    return parse(kTiny, all);
+  };
+  const Recipe same = at(1536);
+  EXPECT_EQ(same.schedule.warmup_steps, 265);
+  EXPECT_EQ(same.schedule.decay_steps, 108600);
+  EXPECT_EQ(same.schedule.start_step, 4000);
+  EXPECT_EQ(same.schedule.reference_batch, 0);
+  const Recipe larger = at(2304);                // of a published GPT-3 log
+  EXPECT_EQ(larger.schedule.warmup_steps, 177);  // 176.67
+  EXPECT_EQ(larger.schedule.decay_steps, 72400);
+  EXPECT_EQ(larger.schedule.start_step, 2667);  // 2666.67
+  // MLPerf's checker compares these products as doubles.
+  for (const int64_t batch : {2, 4, 896, 1008, 1152, 1248, 1536, 2304, 2520, 4608, 6912, 9216}) {
+    const double rate = at(batch).optimizer.learning_rate;
+    EXPECT_EQ(rate * 1152, static_cast<double>(batch) * 8e-5) << batch;
+  }
+  EXPECT_EQ(parse(to_yaml(larger)), larger);
+}
+
+TEST(Recipe, AWarmupMayOutlastTheRunOfALongSchedule) {
+  EXPECT_EQ(parse(kTiny, {"schedule.warmup_steps=8000", "schedule.decay_steps=1200000"})
+                .schedule.warmup_steps,
+            8000);
+  EXPECT_THROW(parse(kTiny, {"schedule.warmup_steps=2000"}), Error);
+}
+
 TEST(Recipe, EveryKeyIsRead) {
   const Recipe recipe = parse(R"(
 model:
@@ -220,6 +268,14 @@ INSTANTIATE_TEST_SUITE_P(
             {"schedule.decay_steps", "without a decay"}},
         Bad{"schedule: {kind: constant, decay_steps: 9}", {"schedule.decay_steps: 9", "constant"}},
         Bad{"schedule: {warmup_steps: 2000}", {"schedule.warmup_steps: 2000", "train.steps 1000"}},
+        Bad{"schedule: {kind: wsd, decay_steps: 5, start_step: 3}",
+            {"schedule.start_step: 3", "wsd"}},
+        Bad{"schedule: {warmup_form: zero}", {"schedule.warmup_form", "from-zero", "between"}},
+        Bad{"mlperf: {benchmark: gpt3}", {"train.target_loss", "ends at its target"}},
+        Bad{"mlperf: {benchmark: gpt3, division: half}\ntrain: {target_loss: 2}",
+            {"mlperf.division: 'half'", "closed, open"}},
+        Bad{"mlperf: {benchmark: gpt3, status: fine}\ntrain: {target_loss: 2}",
+            {"mlperf.status: 'fine'", "onprem"}},
         Bad{"schedule: {kind: wsd, warmup_steps: 500, decay_steps: 501}", {"exceeds train.steps"}},
         Bad{"optimizer: {beta1: 1}", {"optimizer.beta1: 1", "below 1"}},
         Bad{"optimizer: {learning_rate: fast}", {"optimizer.learning_rate", "'fast'"}},

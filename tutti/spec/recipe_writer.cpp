@@ -161,6 +161,7 @@ void write_training(YamlWriter& out, const Recipe& recipe) {
   out.close();
   out.open("optimizer");
   out.value("learning_rate", recipe.optimizer.learning_rate);
+  out.value("reference_batch", recipe.optimizer.reference_batch);
   out.value("beta1", recipe.optimizer.beta1);
   out.value("beta2", recipe.optimizer.beta2);
   out.value("epsilon", recipe.optimizer.epsilon);
@@ -170,8 +171,11 @@ void write_training(YamlWriter& out, const Recipe& recipe) {
   out.open("schedule");
   out.name("kind", kScheduleNames, recipe.schedule.kind);
   out.value("warmup_steps", recipe.schedule.warmup_steps);
+  out.name("warmup_form", kWarmupNames, recipe.schedule.warmup_form);
   out.value("decay_steps", recipe.schedule.decay_steps);
   out.value("minimum_ratio", recipe.schedule.minimum_ratio);
+  out.value("start_step", recipe.schedule.start_step);
+  out.value("reference_batch", recipe.schedule.reference_batch);
   out.close();
   out.open("train");
   out.value("steps", recipe.train.steps);
@@ -184,6 +188,7 @@ void write_training(YamlWriter& out, const Recipe& recipe) {
   out.open("evaluate");
   out.value("every_steps", recipe.evaluate.every_steps);
   out.value("every_samples", recipe.evaluate.every_samples);
+  out.value("skip_first", recipe.evaluate.skip_first);
   out.value("samples", recipe.evaluate.samples);
   out.close();
   out.open("checkpoint");
@@ -210,6 +215,14 @@ void write_place(YamlWriter& out, const Recipe& recipe) {
   out.open("telemetry");
   out.value("metrics_port", recipe.telemetry.metrics_port);
   out.value("metrics_address", recipe.telemetry.metrics_address);
+  out.close();
+  out.open("mlperf");
+  out.value("benchmark", recipe.mlperf.benchmark);
+  out.value("division", recipe.mlperf.division);
+  out.value("organization", recipe.mlperf.organization);
+  out.value("platform", recipe.mlperf.platform);
+  out.value("status", recipe.mlperf.status);
+  out.value("clear_all", recipe.mlperf.clear_all);
   out.close();
   out.open("run");
   out.value("name", recipe.run.name);

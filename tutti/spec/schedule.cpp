@@ -122,15 +122,23 @@ const char* action_name(ActionKind kind) {
   return "?";
 }
 
+int64_t evaluation_interval(const Recipe& recipe) {
+  const EvaluateConfig& evaluate = recipe.evaluate;
+  if (evaluate.every_samples == 0) return evaluate.every_steps;
+  return (evaluate.every_samples + recipe.batch.global - 1) / recipe.batch.global;
+}
+
+bool evaluation_due(const Recipe& recipe, int64_t step) {
+  const int64_t every = evaluation_interval(recipe);
+  return every > 0 && step % every == 0 && step / every > recipe.evaluate.skip_first;
+}
+
 Schedule make_schedule(const Recipe& recipe) {
   Schedule schedule;
   schedule.mesh = recipe.parallel;
   schedule.micro_batches = recipe.batch.global / (recipe.batch.micro * recipe.parallel.dp);
-  schedule.evaluate_every_steps = recipe.evaluate.every_steps;
-  if (recipe.evaluate.every_samples > 0) {
-    schedule.evaluate_every_steps =
-        (recipe.evaluate.every_samples + recipe.batch.global - 1) / recipe.batch.global;
-  }
+  schedule.evaluate_every_steps = evaluation_interval(recipe);
+  schedule.evaluate_skip_first = recipe.evaluate.skip_first;
   schedule.save_every_steps = recipe.checkpoint.every_steps;
   return schedule;
 }
@@ -162,7 +170,9 @@ std::vector<Action> pass_order(const Mesh& mesh, int64_t micro_batches, int64_t 
 std::vector<Action> step_actions(const Schedule& schedule, int64_t stage, int64_t step) {
   const auto due = [step](int64_t every) { return every > 0 && step % every == 0; };
   return StepBuilder(schedule, stage)
-      .build(due(schedule.evaluate_every_steps), due(schedule.save_every_steps));
+      .build(due(schedule.evaluate_every_steps) &&
+                 step / schedule.evaluate_every_steps > schedule.evaluate_skip_first,
+             due(schedule.save_every_steps));
 }
 
 int64_t peak_in_flight(const Mesh& mesh, int64_t micro_batches, int64_t stage) {

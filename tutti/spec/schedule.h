@@ -49,10 +49,17 @@ struct Schedule {
   Mesh mesh;
   int64_t micro_batches = 1;
   int64_t evaluate_every_steps = 0;  // 0: not in steps
+  int64_t evaluate_skip_first = 0;   // regular evaluations left out at the start
   int64_t save_every_steps = 0;
 };
 
 Schedule make_schedule(const Recipe& recipe);
+
+// Steps between regular evaluations, every_samples rounded up to whole steps; 0: only at the end.
+int64_t evaluation_interval(const Recipe& recipe);
+
+// Whether a regular evaluation comes after `step` (1 for the first).
+bool evaluation_due(const Recipe& recipe, int64_t step);
 
 // The passes alone: forward, backward and weight_gradient actions of pipeline rank `stage`.
 std::vector<Action> pass_order(const Mesh& mesh, int64_t micro_batches, int64_t stage);
