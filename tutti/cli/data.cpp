@@ -11,6 +11,7 @@
 #include "tutti/cli/progress_bar.h"
 #include "tutti/data/inspect.h"
 #include "tutti/data/prepare.h"
+#include "tutti/data/synthetic_text.h"
 
 namespace tutti::cli {
 namespace {
@@ -289,6 +290,65 @@ void add_inspect(CLI::App& data, Action& action) {
   command->callback([arguments, &action] { action = [arguments] { return inspect(*arguments); }; });
 }
 
+struct SynthesizeArguments {
+  std::string path;
+  uint64_t seed = 1;
+  int64_t documents = 1000;
+  bool overwrite = false;
+  bool json = false;
+};
+
+int synthesize(const SynthesizeArguments& arguments) {
+  FileSystem& files = posix_file_system();
+  if (files.exists(arguments.path) && !arguments.overwrite) {
+    fail(ErrorKind::usage, "--out: '{}' exists; choose another name or give --overwrite",
+         arguments.path);
+  }
+  watch_signals();
+  ProgressBar progress("synthesize", "documents");
+  const data::SyntheticTextSummary summary = data::write_synthetic_text(
+      files, arguments.path, arguments.seed, arguments.documents, [&](int64_t done, int64_t total) {
+        throw_if_interrupted();
+        progress.update(done, total);
+      });
+  progress.finish();
+  if (arguments.json) {
+    print_json({{"path", arguments.path},
+                {"seed", arguments.seed},
+                {"documents", summary.documents},
+                {"text_bytes", summary.bytes},
+                {"file_xxh3", summary.file_hash}});
+  } else {
+    print_text(format_pairs({{"written", arguments.path},
+                             {"documents", format_count(static_cast<double>(summary.documents))},
+                             {"text", format_bytes(static_cast<double>(summary.bytes))},
+                             {"XXH3 of the file", summary.file_hash}}));
+  }
+  return exit_ok;
+}
+
+void add_synthesize(CLI::App& data, Action& action) {
+  const auto arguments = std::make_shared<SynthesizeArguments>();
+  CLI::App* command = data.add_subcommand(
+      "synthesize", "Write text of an invented language, the same on every machine");
+  command->add_option("--out", arguments->path, "JSON lines, for 'tutti data prepare'")
+      ->required()
+      ->type_name("FILE.jsonl");
+  command->add_option("--documents", arguments->documents, "How many; of about 1,150 bytes each")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command->add_option("--seed", arguments->seed, "Another seed, another language")
+      ->capture_default_str();
+  command->add_flag("--overwrite", arguments->overwrite, "Replace the file");
+  add_json_option(*command, arguments->json);
+  command->footer(
+      "Example:\n"
+      "  tutti data synthesize --documents 6000 --out invented.jsonl\n"
+      "  tutti data prepare invented.jsonl --out corpora/invented --tokenizer byte --holdout 0.05");
+  command->callback(
+      [arguments, &action] { action = [arguments] { return synthesize(*arguments); }; });
+}
+
 }  // namespace
 
 void add_data(CLI::App& app, Action& action) {
@@ -297,6 +357,7 @@ void add_data(CLI::App& app, Action& action) {
   add_prepare(*data, action);
   add_inspect(*data, action);
   add_train_tokenizer(*data, action);
+  add_synthesize(*data, action);
   data->footer("Example:\n  tutti data prepare books/ --out corpora/books --holdout 0.05");
 }
 
