@@ -97,6 +97,7 @@ class Collector {
   void take(const telemetry::Message& event) {
     if (event.level == telemetry::Level::warning) keep(run_.warnings, event);
   }
+  void take(const telemetry::MlperfLine& /*event*/) {}
   void take(const telemetry::RunFinished& event) {
     run_.finished = event;
     run_.parts.back().outcome = event.outcome;

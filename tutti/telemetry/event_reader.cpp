@@ -45,6 +45,9 @@ class Members {
     const Json* found = find(key);
     if (found != nullptr && found->is_object()) value = *found;
   }
+  void read_any(const char* key, Json& value) const {
+    if (const Json* found = find(key)) value = *found;
+  }
   // NaN when absent.
   void measured(const char* key, double& value) const {
     value = kNone;
@@ -215,6 +218,20 @@ Message read_message(const Members& in) {
   return event;
 }
 
+MlperfLine read_mlperf_line(const Members& in) {
+  MlperfLine event;
+  std::string type;
+  in.read("type", type);
+  if (type == "start") event.type = MlperfLine::Type::start;
+  if (type == "end") event.type = MlperfLine::Type::end;
+  in.read("key", event.key);
+  in.read_any("value", event.value);
+  in.read("metadata", event.metadata);
+  in.read("file", event.file);
+  in.read("line", event.line);
+  return event;
+}
+
 RunFinished read_run_finished(const Members& in) {
   RunFinished event;
   in.read("outcome", event.outcome);
@@ -234,6 +251,7 @@ std::optional<decltype(Event::body)> read_body(std::string_view name, const Memb
   if (name == "non_finite") return read_non_finite(in);
   if (name == "budget_exceeded") return read_budget(in);
   if (name == "message") return read_message(in);
+  if (name == "mlperf_line") return read_mlperf_line(in);
   if (name == "run_finished") return read_run_finished(in);
   return std::nullopt;
 }

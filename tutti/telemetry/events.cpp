@@ -20,6 +20,7 @@ const char* name_of(const CheckpointFailed& /*event*/) { return "checkpoint_fail
 const char* name_of(const NonFinite& /*event*/) { return "non_finite"; }
 const char* name_of(const BudgetExceeded& /*event*/) { return "budget_exceeded"; }
 const char* name_of(const Message& /*event*/) { return "message"; }
+const char* name_of(const MlperfLine& /*event*/) { return "mlperf_line"; }
 const char* name_of(const RunFinished& /*event*/) { return "run_finished"; }
 
 void add_members(Json& out, const RunStarted& event) {
@@ -146,6 +147,17 @@ void add_members(Json& out, const BudgetExceeded& event) {
 void add_members(Json& out, const Message& event) {
   out["level"] = event.level == Level::warning ? "warning" : "info";
   out["text"] = event.text;
+}
+
+void add_members(Json& out, const MlperfLine& event) {
+  out["type"] = event.type == MlperfLine::Type::point   ? "point"
+                : event.type == MlperfLine::Type::start ? "start"
+                                                        : "end";
+  out["key"] = event.key;
+  out["value"] = event.value;
+  out["metadata"] = event.metadata;
+  out["file"] = event.file;
+  out["line"] = event.line;
 }
 
 void add_members(Json& out, const RunFinished& event) {

@@ -148,6 +148,17 @@ struct Message {
   std::string text;
 };
 
+// A line of an MLPerf Training log (mlperf_log.h writes them).
+struct MlperfLine {
+  enum class Type { point, start, end };
+  Type type = Type::point;
+  std::string key;
+  Json value;                      // null for intervals
+  Json metadata = Json::object();  // beside file and line
+  std::string file;                // of the source that says so
+  int64_t line = 0;
+};
+
 struct RunFinished {
   std::string outcome;  // "target_reached", "steps_done", ...
   Json summary = Json::object();
@@ -157,7 +168,7 @@ struct Event {
   double wall_seconds = 0;  // since 1970-01-01 UTC; filled in by Telemetry::emit
   std::variant<RunStarted, MachineDescribed, CorpusDescribed, MemoryMeasured, StepDone,
                EvaluationDone, CheckpointSaved, CheckpointFailed, NonFinite, BudgetExceeded,
-               Message, RunFinished>
+               Message, MlperfLine, RunFinished>
       body;
 };
 

@@ -40,6 +40,7 @@ class TerminalSink final : public Sink {
   void show(const NonFinite& event);
   void show(const BudgetExceeded& event);
   void show(const Message& event);
+  void show(const MlperfLine& /*event*/) {}
   void show(const RunFinished& event);
   std::string progress_text(int columns) const;
   void draw();

@@ -35,6 +35,7 @@ std::optional<std::string> choose_checkpoint(FileSystem& files, const std::strin
 
 std::string recipe_path(const std::string& run) { return join_path(run, "recipe.yaml"); }
 std::string checkpoints_path(const std::string& run) { return join_path(run, "checkpoints"); }
+std::string mlperf_log_path(const std::string& run) { return join_path(run, "mlperf.log"); }
 std::string events_path(const std::string& run) { return join_path(run, "events.jsonl"); }
 std::string tokenizer_path(const std::string& run) { return join_path(run, "tokenizer.json"); }
 

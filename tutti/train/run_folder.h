@@ -27,6 +27,7 @@ spec::Recipe load_recipe(FileSystem& files, const std::string& run_folder);
 std::string recipe_path(const std::string& run_folder);
 std::string checkpoints_path(const std::string& run_folder);
 std::string events_path(const std::string& run_folder);
+std::string mlperf_log_path(const std::string& run_folder);
 // The stored form of the run's tokenizer (data/tokenizer.h); a run need not have one.
 std::string tokenizer_path(const std::string& run_folder);
 

@@ -14,10 +14,12 @@
 #include "tutti/engine/gemm_peak.h"
 #include "tutti/optim/learning_rate.h"
 #include "tutti/spec/flops.h"
+#include "tutti/spec/schedule.h"
 #include "tutti/train/bench.h"
 #include "tutti/train/budget.h"
 #include "tutti/train/initial_weights.h"
 #include "tutti/train/lineage.h"
+#include "tutti/train/mlperf_run.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/run_state.h"
 #include "tutti/train/step_trace.h"
@@ -44,6 +46,7 @@ class Session {
         options_(options),
         files_(files),
         telemetry_(telemetry),
+        mlperf_(recipe_, telemetry),
         trainer_(recipe),
         trace_(options.trace_steps, join_path(options.run_folder, "trace.json")) {}
 
@@ -74,6 +77,7 @@ class Session {
   const SessionOptions options_;
   FileSystem& files_;
   telemetry::Telemetry& telemetry_;
+  MlperfRun mlperf_;  // before the trainer: building it is initialisation
   Trainer trainer_;
   StepTrace trace_;
   RunState state_;
@@ -102,6 +106,7 @@ void Session::open_run_folder() {
   const auto restored = restore_newest(files_, folder, trainer_,
                                        [&](const std::string& text) { telemetry_.warn(text); });
   if (restored) {
+    mlperf_.refuse_resume(options_.run_folder);
     state_ = *restored;
     saved_step_ = state_.step;
     telemetry_.info(fmt::format("resuming at step {} of {}", state_.step, recipe_.train.steps));
@@ -304,16 +309,12 @@ void Session::count_nonfinite(const StepResult& result) {
 bool Session::evaluation_due() const {
   if (!validation_data_ || state_.evaluated_step == state_.step) return false;
   if (state_.step >= recipe_.train.steps) return true;
-  const int64_t global = recipe_.batch.global;
-  if (recipe_.evaluate.every_samples > 0) {
-    return state_.step * global / recipe_.evaluate.every_samples !=
-           (state_.step - 1) * global / recipe_.evaluate.every_samples;
-  }
-  return recipe_.evaluate.every_steps > 0 && state_.step % recipe_.evaluate.every_steps == 0;
+  return spec::evaluation_due(recipe_, state_.step);
 }
 
 void Session::evaluate() {
   const double begin = monotonic_seconds();
+  mlperf_.evaluation_starts(state_.step);
   validation_data_->seek(0);
   // A few batches at a time, so that a request to stop does not wait for a long evaluation.
   constexpr int64_t kBatchesBetweenLooks = 8;
@@ -339,6 +340,7 @@ void Session::evaluate() {
   state_.validation_loss = total.loss;
   new_best_ = !state_.best_validation_loss || total.loss < *state_.best_validation_loss;
   if (new_best_) state_.best_validation_loss = total.loss;
+  mlperf_.evaluated(state_.step, total.loss);
   telemetry_.emit(telemetry::EvaluationDone{state_.step, total.loss, total.tokens,
                                             monotonic_seconds() - begin});
   const auto& target = recipe_.train.target_validation_loss;
@@ -401,6 +403,8 @@ std::optional<Outcome> Session::reason_to_end() {
 
 void Session::finish(Outcome outcome) {
   const double train_seconds = monotonic_seconds() - started_;
+  mlperf_.stops(state_.step, outcome == Outcome::target_reached);
+  mlperf_.tell_corpora(files_);
   const bool complete = outcome == Outcome::target_reached || outcome == Outcome::steps_done;
   if (saved_step_ != state_.step) save(checkpoint::IfBusy::wait);
   report_saves(writer_->wait());
@@ -448,10 +452,16 @@ void Session::finish(Outcome outcome) {
 }
 
 Summary Session::run() {
-  open_corpora();
+  // A missing corpus is told before anything else, but where a clock runs for it.
+  if (!mlperf_.enabled()) open_corpora();
   open_run_folder();
-  start_loaders();
   measure_peaks();
+  if (mlperf_.enabled()) {
+    mlperf_.starts();
+    open_corpora();
+  }
+  start_loaders();
+  if (mlperf_.enabled()) mlperf_.counts(*train_set_, *validation_set_);
   announce();
   started_ = last_save_ = monotonic_seconds();
   std::optional<Outcome> outcome = reason_to_end();
