@@ -87,7 +87,7 @@ std::string user_data_folder() {
 
 std::string find_recipe(FileSystem& files, const std::string& recipe) {
   if (files.exists(recipe) && !files.is_directory(recipe)) return recipe;
-  const bool is_name = recipe.find('/') == std::string::npos && !ends_with(recipe, kSuffix);
+  const bool is_name = recipe[0] != '/' && !ends_with(recipe, kSuffix);
   if (is_name) {
     for (const std::string& home : home_folders(files)) {
       std::string path = join_path(join_path(home, kRecipes), recipe + kSuffix);

@@ -14,9 +14,11 @@
 #include "tutti/cli/resume.h"
 #include "tutti/cli/run_page.h"
 #include "tutti/cli/tokenizer.h"
+#include "tutti/cli/train_dry_run.h"
 #include "tutti/spec/flops.h"
 #include "tutti/spec/memory.h"
 #include "tutti/telemetry/jsonl.h"
+#include "tutti/telemetry/mlperf_log.h"
 #include "tutti/telemetry/prometheus.h"
 #include "tutti/telemetry/sink.h"
 #include "tutti/telemetry/tensorboard.h"
@@ -31,10 +33,12 @@ namespace {
 struct TrainArguments {
   std::string target;
   std::vector<std::string> overrides;
+  std::vector<std::string> with;
   std::string run;
   int64_t trace_steps = 0;
   int64_t stop_after_step = 0;
   int64_t processes = 1;
+  bool dry_run = false;
   bool json = false;
 };
 
@@ -66,13 +70,35 @@ void check_not_import(FileSystem& files, const std::string& run_folder) {
        run_folder, model, run_folder);
 }
 
+// The time of an MLPerf run is one stretch, from a fresh folder.
+void check_not_started(FileSystem& files, const Plan& plan) {
+  const std::string log = train::mlperf_log_path(plan.run_folder);
+  if (!plan.recipe.mlperf.enabled() || !files.exists(log)) return;
+  fail(ErrorKind::usage,
+       "'{}' is there: an MLPerf run (mlperf.benchmark: {}) starts once and cannot go on; choose "
+       "another folder (--run or run.name)",
+       log, plan.recipe.mlperf.benchmark);
+}
+
+// Keys of files first, so that those of the command line win.
+std::vector<std::string> all_overrides(FileSystem& files, const TrainArguments& arguments) {
+  std::vector<std::string> all;
+  for (const std::string& path : arguments.with) {
+    const std::string file = find_recipe(files, path);
+    const auto keys = spec::read_overrides(read_file(files, file), file);
+    all.insert(all.end(), keys.begin(), keys.end());
+  }
+  all.insert(all.end(), arguments.overrides.begin(), arguments.overrides.end());
+  return all;
+}
+
 Plan make_plan(FileSystem& files, const TrainArguments& arguments) {
   Plan plan;
   const bool is_run =
       files.is_directory(arguments.target) && files.exists(train::recipe_path(arguments.target));
   const std::string path =
       is_run ? train::recipe_path(arguments.target) : find_recipe(files, arguments.target);
-  plan.recipe = read_recipe(files, path, arguments.overrides);
+  plan.recipe = read_recipe(files, path, all_overrides(files, arguments));
   if (is_run && !arguments.run.empty() && arguments.run != arguments.target) {
     fail(ErrorKind::usage, "--run: '{}' is not the run to resume, '{}'; drop one of the two",
          arguments.run, arguments.target);
@@ -83,6 +109,7 @@ Plan make_plan(FileSystem& files, const TrainArguments& arguments) {
     plan.run_folder = arguments.run.empty() ? default_run_folder(plan.recipe, path) : arguments.run;
   }
   check_not_import(files, plan.run_folder);
+  check_not_started(files, plan);
   const std::string stored = train::recipe_path(plan.run_folder);
   // Until its first checkpoint a run has nothing that another recipe could spoil.
   if (files.exists(stored) &&
@@ -150,6 +177,10 @@ int run_train(const TrainArguments& arguments) {
          arguments.processes);
   }
   const Plan plan = make_plan(files, arguments);
+  if (arguments.dry_run) {
+    print_message(spec::to_yaml(plan.recipe));
+    return dry_run(plan.recipe, arguments.json);
+  }
   spec::check_executable(plan.recipe);
   const int64_t memory_bytes = spec::memory_map(plan.recipe).total_bytes();
   check_memory(memory_bytes);
@@ -168,6 +199,10 @@ int run_train(const TrainArguments& arguments) {
   telemetry.add(
       std::make_unique<telemetry::JsonLinesSink>(files, train::events_path(plan.run_folder)));
   telemetry.add(std::make_unique<telemetry::TensorBoardSink>(files, plan.run_folder));
+  if (plan.recipe.mlperf.enabled()) {
+    telemetry.add(
+        std::make_unique<telemetry::MlperfLogSink>(files, train::mlperf_log_path(plan.run_folder)));
+  }
   train::SessionOptions options;
   options.run_folder = plan.run_folder;
   options.trace_steps = arguments.trace_steps;
@@ -195,6 +230,11 @@ void add_train(CLI::App& app, Action& action) {
                    "Recipe file, name of a recipe, or run folder to resume")
       ->required();
   command->add_option("KEY=VALUE", arguments->overrides, "Keys of the recipe to set");
+  command
+      ->add_option("--with", arguments->with,
+                   "YAML of further keys, which replace the recipe's; KEY=VALUE wins")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
   command->add_option("--run", arguments->run, "Run folder; default runs/NAME")
       ->type_name("FOLDER");
   command
@@ -206,6 +246,10 @@ void add_train(CLI::App& app, Action& action) {
                    "Save and stop after this step; exit code 75")
       ->check(at_least(0))
       ->type_name("STEP");
+  command->add_flag(
+      "--dry-run", arguments->dry_run,
+      "Describe the run (sizes, memory per rank, schedule) and do not start it; of an "
+      "MLPerf run also the head of its log, checked");
   command->add_option("--nproc", arguments->processes, "Processes on this machine (1 for now)");
   add_json_option(*command, arguments->json);
   command->footer(
@@ -215,7 +259,8 @@ void add_train(CLI::App& app, Action& action) {
       "Examples:\n"
       "  tutti train demo\n"
       "  tutti train recipes/gpt2-124m.yaml data.train=corpora/books train.steps=1000\n"
-      "  tutti train runs/demo-20260131-120000 train.steps=4000");
+      "  tutti train runs/demo-20260131-120000 train.steps=4000\n"
+      "  tutti train mlperf/llama31-8b --dry-run");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_train(*arguments); }; });
 }
