@@ -73,8 +73,8 @@ def tiny_run_reaches_its_end(folder, name, ruleset, expected):
     recipe = os.path.join(RECIPES, name + ".yaml")
     extra = []
     if "lora" in name:
-        tutti(folder, "train", recipe, "--with", TINY, "--run", "base", "lora.rank=0",
-              "mlperf.benchmark=", "train.target_loss=null", "train.steps=1", "schedule.decay_steps=1",
+        tutti(folder, "train", recipe, "--with", TINY, "--run", "base", "lora={}",
+              'mlperf.benchmark=""', "train.target_loss=null", "train.steps=1", "schedule.decay_steps=1",
               "batch.sequence=64")
         extra = ["checkpoint.initialize_from=base"]
     tutti(folder, "train", recipe, "--with", TINY, "--run", name, *extra)

@@ -34,9 +34,9 @@ TEST(Recipe, DefaultsAreResolved) {
 
 TEST(Recipe, AFileOfKeysIsAsGoodAsTheCommandLine) {
   const auto overrides = read_overrides(
-      "model: {layers: 3, name: \"a b\"}\nlora:\n  targets: [query, mlp.up]\nparallel: {dp: 2}\n",
+      "model: {layers: 3, name: \"a b\"}\nlora:\n  rank: 4\n  targets: [query, mlp.up]\nparallel: {dp: 2}\n",
       "keys.yaml");
-  EXPECT_EQ(overrides.size(), 4U);
+  EXPECT_EQ(overrides.size(), 5U);
   const Recipe recipe = parse(kTiny, overrides);
   EXPECT_EQ(recipe.model.layers, 3);
   EXPECT_EQ(recipe.model.name, "a b");
