@@ -19,11 +19,13 @@ enum class Constant : size_t {
   gemm_depth_count,  // inner dimension: time grows by count / k
   attention_ratio,   // of the 16-bit peak, fused attention, forward
   attention_backward_ratio,
+  attention_fill_count,  // rows of queries times heads: time grows by count / (rows heads)
   batched_ratio,        // of the 16-bit peak, small batched products
   memory_ratio,         // of the memory bandwidth
   launch_microseconds,  // per operation, on the device's time line
   link_ratio,           // of the scale-up link's bandwidth, collectives
   network_ratio,        // of the network's bandwidth, collectives
+  collective_microseconds,  // that starting a collective takes, on the device's time line
   tp_overlap_ratio,     // of tensor-parallel communication, hidden behind products
   dp_overlap_ratio,     // of the backward (forward) pass usable to hide gradient (weight) traffic
   pp_overlap_ratio,     // of a pipeline transfer, hidden
@@ -34,7 +36,7 @@ enum class Constant : size_t {
   step_overhead_seconds,   // host work of a step that nothing hides
   memory_reserve_ratio,    // what the allocator holds over what is allocated
 };
-inline constexpr size_t kConstants = 20;
+inline constexpr size_t kConstants = 22;
 
 struct ConstantInfo {
   const char* name = "";

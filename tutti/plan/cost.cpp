@@ -40,16 +40,19 @@ struct Prices {
 double collective_seconds(const Op& op, const Prices& at) {
   const int64_t ranks = op.dims[1] > 0 ? op.dims[1] : at.mesh.size(op.axis);
   const Group group = group_of(at.mesh, op.axis, ranks);
+  if (ranks <= 1) return 0;
+  const double start = at.constants[Constant::collective_microseconds] * 1e-6;
   const std::string_view name = op.name;
-  if (name == "all_reduce") return all_reduce_seconds(at.network, group, op.bytes);
+  if (name == "all_reduce") return start + all_reduce_seconds(at.network, group, op.bytes);
   if (name == "all_to_all") {
-    return all_to_all_seconds(at.network, group, op.bytes) *
-           at.constants[Constant::expert_imbalance_ratio];
+    const double fullest =
+        op.axis == Axis::ep ? at.constants[Constant::expert_imbalance_ratio] : 1;
+    return start + all_to_all_seconds(at.network, group, op.bytes) * fullest;
   }
   if (name == "send" || name == "receive") {
-    return send_seconds(at.network, group.stride, op.bytes);
+    return start + send_seconds(at.network, group.stride, op.bytes);
   }
-  return gather_seconds(at.network, group, op.bytes);
+  return start + gather_seconds(at.network, group, op.bytes);
 }
 
 struct PassTimes {
@@ -117,20 +120,21 @@ double operation_seconds(const Op& op, const catalog::System& system, const Cons
   const std::string_view name = op.name;
   const double side = constants[Constant::gemm_side_count];
   const double depth = constants[Constant::gemm_depth_count];
-  const auto product = [&](double m, double n, double k) {
+  const auto plain_product = [&](double k) {
     const bool low = eight_bit && chip.fp8_flops > 0;
     const double peak = low ? chip.fp8_flops * constants[Constant::gemm_fp8_ratio]
                             : chip.bf16_flops * constants[Constant::gemm_ratio];
-    return op.flops / peak * (1 + side * (1 / m + 1 / n) + depth / k);
+    return op.flops / peak * (1 + depth / k);
+  };
+  const auto product = [&](double m, double n, double k) {
+    return plain_product(k) + plain_product(k) * side * (1 / m + 1 / n);
   };
   if (name == "gemm") {
     return std::max(product(real(op.dims[0]), real(op.dims[1]), real(op.dims[2])), traffic) +
            launch;
   }
   if (name == "grouped_gemm" || name == "grouped_gemm_weight") {
-    const double groups = std::max<double>(1, real(op.dims[0]));
-    const double rows = std::max<double>(1, real(op.dims[1]) / groups);
-    return std::max(product(rows, real(op.dims[2]), real(op.dims[3])), traffic) *
+    return (plain_product(real(op.dims[3])) + traffic) *
                constants[Constant::expert_imbalance_ratio] +
            launch;
   }
@@ -141,7 +145,9 @@ double operation_seconds(const Op& op, const catalog::System& system, const Cons
   if (name == "attention_forward" || name == "attention_backward") {
     const Constant ratio = name == "attention_forward" ? Constant::attention_ratio
                                                        : Constant::attention_backward_ratio;
-    return std::max(op.flops / (chip.bf16_flops * constants[ratio]), traffic) + launch;
+    const double rows = std::max(1.0, real(op.dims[0]) * real(op.dims[1]) * real(op.dims[2]));
+    const double filled = 1 + constants[Constant::attention_fill_count] / rows;
+    return std::max(op.flops / (chip.bf16_flops * constants[ratio]) * filled, traffic) + launch;
   }
   return traffic + launch;
 }

@@ -2,8 +2,13 @@
 // bandwidth for the rest, collectives by collectives.h; summed per kind of layer and pass.
 //
 //   product m x n x k   max(flops / (peak ratio), bytes / bandwidth), where the ratio falls with
-//                       small shapes: ratio / (1 + side (1/m + 1/n) + depth / k)
-//   attention (fused)   executed flops / (peak attention_ratio)
+//                       small shapes: ratio / ((1 + side (1/m + 1/n)) (1 + depth / k))
+//   products of experts flops / (peak ratio / (1 + depth / k)) + bytes / bandwidth: loading the next
+//                       expert's weights is not hidden (grouped GEMM of 128 to 1,232 rows on B200:
+//                       MooreThreads/SimuMax, configs/system/b200_bf16_ceperm.json, within 15%)
+//   attention (fused)   executed flops / (peak attention_ratio) (1 + fill / (rows heads)): few rows
+//                       of queries and heads do not fill the chip
+//   collective          collectives.h, and what starting it takes
 //   everything else     bytes / (bandwidth memory_ratio) + launch
 #pragma once
 

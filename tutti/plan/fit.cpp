@@ -10,6 +10,11 @@ namespace {
 
 // Constants that step times can tell something about.
 std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) {
+  const auto stated = [&](Constant constant) {
+    return std::any_of(rows.begin(), rows.end(), [&](const PreparedRow* row) {
+      return row->measurement().stated.count(constant) > 0;
+    });
+  };
   bool tensor = false, context = false, expert = false, pipeline = false, data = false,
        eight = false, sixteen = false, fused = false, plain = false, many = false;
   for (const PreparedRow* row : rows) {
@@ -28,7 +33,7 @@ std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) 
   }
   std::vector<size_t> out;
   const auto use = [&](bool when, Constant constant) {
-    if (when) out.push_back(static_cast<size_t>(constant));
+    if (when && !stated(constant)) out.push_back(static_cast<size_t>(constant));
   };
   use(sixteen, Constant::gemm_ratio);
   use(eight, Constant::gemm_fp8_ratio);
@@ -36,11 +41,13 @@ std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) 
   use(true, Constant::gemm_depth_count);
   use(fused, Constant::attention_ratio);
   use(fused, Constant::attention_backward_ratio);
+  use(fused, Constant::attention_fill_count);
   use(plain, Constant::batched_ratio);
   use(true, Constant::memory_ratio);
   use(true, Constant::launch_microseconds);
-  use(tensor, Constant::link_ratio);
+  use(tensor || context || expert, Constant::link_ratio);
   use(data || pipeline, Constant::network_ratio);
+  use(tensor || context || expert, Constant::collective_microseconds);
   use(tensor, Constant::tp_overlap_ratio);
   use(data, Constant::dp_overlap_ratio);
   use(pipeline, Constant::pp_overlap_ratio);
@@ -123,6 +130,11 @@ double mean_log_error(const std::vector<const PreparedRow*>& rows, const Constan
   return sum / static_cast<double>(rows.size());
 }
 
+// "bridge" of "bridge-25.11": versions of one program.
+std::string family_of(const std::string& software) {
+  return software.substr(0, software.find('-'));
+}
+
 }  // namespace
 
 Constants fit_constants(const std::vector<const PreparedRow*>& rows, const Constants& start,
@@ -159,25 +171,42 @@ std::vector<Constants> fit_groups(const std::vector<PreparedRow>& rows,
                                   const std::vector<bool>& fitted, const FitOptions& options,
                                   std::vector<FitReport>* reports,
                                   const std::function<void(int64_t, int64_t)>& progress) {
-  std::map<std::string, std::vector<const PreparedRow*>> groups;
+  using Members = std::vector<const PreparedRow*>;
+  std::map<std::string, Members> groups;
+  std::map<std::string, Members> families;
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].predictable() && fitted[i] && !rows[i].is_memory()) {
-      groups[rows[i].group()].push_back(&rows[i]);
-    }
+    if (!rows[i].predictable() || !fitted[i] || rows[i].is_memory()) continue;
+    groups[rows[i].group()].push_back(&rows[i]);
+    families[family_of(rows[i].measurement().software)].push_back(&rows[i]);
+  }
+  const auto steps = static_cast<int64_t>(families.size() + groups.size());
+  int64_t done = 0;
+  std::map<std::string, Constants> pooled;
+  for (const auto& [name, members] : families) {
+    pooled[name] = fit_constants(members, assumed_constants(), options);
+    progress(++done, steps);
   }
   std::vector<Constants> sets;
   for (const auto& [name, members] : groups) {
-    const Constants start = assumed_constants();
-    Constants set = fit_constants(members, start, options);
+    const std::string& software = members.front()->measurement().software;
+    Constants start = pooled.at(family_of(software));
+    for (const auto& [constant, value] : members.front()->measurement().stated) {
+      start[constant] = value;
+      start.origin[static_cast<size_t>(constant)] = Origin::fitted;
+    }
+    FitOptions near = options;
+    near.pull += options.family_pull / static_cast<double>(members.size());
+    Constants set = fit_constants(members, start, near);
     set.name = name;
     set.chip_generation = members.front()->system().chip.generation;
-    set.software = members.front()->measurement().software;
+    set.software = software;
     if (reports != nullptr) {
       reports->push_back({name, static_cast<int64_t>(members.size()),
-                          mean_log_error(members, start), mean_log_error(members, set)});
+                          mean_log_error(members, assumed_constants()),
+                          mean_log_error(members, set)});
     }
     sets.push_back(std::move(set));
-    progress(static_cast<int64_t>(sets.size()), static_cast<int64_t>(groups.size()));
+    progress(++done, steps);
   }
   return sets;
 }

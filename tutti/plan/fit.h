@@ -16,7 +16,8 @@ namespace tutti::plan {
 struct FitOptions {
   int rounds = 6;          // restarts of the simplex from the best point
   int evaluations = 1500;  // in each
-  double pull = 0.002;     // weight of the squared distance to the assumed values, per constant
+  double pull = 0.002;     // weight of the squared distance to where a fit starts, per constant
+  double family_pull = 0.05;  // further weight over the rows of a set: of its family's values
 };
 
 struct FitReport {
@@ -31,8 +32,10 @@ struct FitReport {
 Constants fit_constants(const std::vector<const PreparedRow*>& rows, const Constants& start,
                         const FitOptions& options = {});
 
-// One set per group of the rows marked in `fitted`; `progress` gets groups done and in all, and
-// what it throws ends the fit.
+// One set per group of the rows marked in `fitted`. A family, the versions of one software on all
+// chips ("bridge" of bridge-25.11), is fitted first from the assumed values; each of its groups then
+// starts there, and is held there the more the fewer rows it has. `progress` gets steps done and in
+// all, and what it throws ends the fit.
 std::vector<Constants> fit_groups(const std::vector<PreparedRow>& rows,
                                   const std::vector<bool>& fitted, const FitOptions& options,
                                   std::vector<FitReport>* reports,

@@ -5,6 +5,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/catalog/known_quantities.h"
 
 namespace tutti::plan {
 namespace {
@@ -18,19 +19,32 @@ std::string lower(std::string text) {
   return text;
 }
 
+// Families whose sizes a row does not hold in full; empty: the row has them. Letters and digits of
+// the name decide: "GPT OSS 120B" is gpt-oss-120b.
+std::string preset_of(const std::string& name) {
+  static const std::vector<std::pair<std::string, std::string>> presets = {
+      {"deepseekv2", "deepseek-v2"},    {"deepseek", "deepseek-v3"},
+      {"mixtral", "mixtral-8x7b"},      {"qwen330ba3b", "qwen3-30b-a3b"},
+      {"qwen3235b", "qwen3-235b-a22b"}, {"gptoss120b", "gpt-oss-120b"},
+  };
+  std::string plain;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) plain += c;
+  }
+  for (const auto& [beginning, preset] : presets) {
+    if (starts_with(plain, beginning)) return preset;
+  }
+  return {};
+}
+
 // The family decides what the sizes of a row leave open.
-spec::ModelConfig model_of(const CsvTable& table, size_t row, const std::string& models_folder) {
+spec::ModelConfig model_of(const CsvTable& table, size_t row, int64_t dense_layers,
+                           const std::string& models_folder) {
   const std::string name = lower(table.field(row, "model"));
   spec::ModelConfig model;
-  if (starts_with(name, "deepseek-v2")) {
-    model = spec::load_model_preset("deepseek-v2", models_folder);
-  } else if (starts_with(name, "deepseek")) {
-    model = spec::load_model_preset("deepseek-v3", models_folder);
-  } else if (name.find("mixtral") != std::string::npos) {
-    model = spec::load_model_preset("mixtral-8x7b", models_folder);
-  } else if (name.find("qwen") != std::string::npos || name.find("gpt-oss") != std::string::npos ||
-             name.find("gpt_oss") != std::string::npos) {
-    fail(ErrorKind::unsupported, "no preset of this mixture-of-experts family");
+  const std::string preset = preset_of(name);
+  if (!preset.empty()) {
+    model = spec::load_model_preset(preset, models_folder);
   } else {
     model.layers = whole(table, row, "layers", 0);
     model.hidden = whole(table, row, "hidden", 0);
@@ -57,6 +71,7 @@ spec::ModelConfig model_of(const CsvTable& table, size_t row, const std::string&
   model.name = name;
   model.layers = whole(table, row, "layers", model.layers);
   if (model.moe.experts > 0) {
+    if (dense_layers >= 0) model.moe.first_dense_layers = dense_layers;
     model.moe.first_dense_layers = std::min(model.moe.first_dense_layers, model.layers - 1);
     model.prediction_layers = 0;
   }
@@ -94,10 +109,13 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   out.software = table.field(row, "software");
   out.system = table.field(row, "system");
   std::string profile = table.field(row, "profile");
+  std::string recompute = table.field(row, "recompute");
   const std::string& gpu = table.field(row, "gpu_type");
   if (source != nullptr) {
     if (out.software.empty()) out.software = source->software;
     if (profile.empty()) profile = source->profile;
+    if (recompute.empty()) recompute = source->recompute;
+    out.stated = source->stated;
     for (const auto& [type, system] : source->systems) {
       if (out.system.empty() && lower(type) == lower(gpu)) out.system = system;
     }
@@ -113,9 +131,10 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   }
 
   spec::Recipe& recipe = out.recipe;
-  recipe.model = model_of(table, row, models_folder);
+  recipe.model =
+      model_of(table, row, source == nullptr ? -1 : source->dense_layers, models_folder);
   recipe.precision = precision_of(table.field(row, "precision"));
-  recipe.recompute.mode = recompute_of(table.field(row, "recompute"));
+  recipe.recompute.mode = recompute_of(recompute);
   recipe.batch.sequence = whole(table, row, "seq", 2048);
   spec::Mesh& mesh = recipe.parallel;
   mesh.tp = whole(table, row, "tp", 1);
@@ -143,6 +162,18 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   spec::validate(recipe);
 }
 
+std::map<Constant, double> stated_constants(const catalog::Entry& entry) {
+  std::vector<std::string> known = {"first_dense_count"};
+  for (const ConstantInfo& info : constant_table()) known.emplace_back(info.name);
+  catalog::check_quantities(entry, known);
+  std::map<Constant, double> stated;
+  for (size_t i = 0; i < kConstants; ++i) {
+    const std::string name = constant_table()[i].name;
+    if (entry.quantities.count(name) > 0) stated[static_cast<Constant>(i)] = entry.number(name);
+  }
+  return stated;
+}
+
 }  // namespace
 
 std::vector<MeasurementSource> load_sources(FileSystem& files,
@@ -166,6 +197,9 @@ std::vector<MeasurementSource> load_sources(FileSystem& files,
         }
         source.systems.emplace_back(trim(pair.substr(0, equals)), trim(pair.substr(equals + 1)));
       }
+      source.recompute = entry.text_or("recompute", "");
+      source.dense_layers = static_cast<int64_t>(entry.number_or("first_dense_count", -1));
+      source.stated = stated_constants(entry);
       sources.push_back(std::move(source));
     }
   }

@@ -6,24 +6,31 @@
 // `software` and `profile` say what the catalog's sources (kind `source`) say otherwise.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/base/csv.h"
 #include "tutti/catalog/catalog.h"
+#include "tutti/plan/constants.h"
 #include "tutti/spec/profile.h"
 #include "tutti/spec/recipe.h"
 
 namespace tutti::plan {
 
 // Who measured with what: an entry of kind source, matched by the beginning of the row's source.
+// Texts prefix, software, profile, systems; where wanted recompute; quantities first_dense_count
+// and any of constant_table(), such as dp_overlap_ratio: 0 where gradients are not overlapped.
 struct MeasurementSource {
   std::string prefix;
   std::string software;
   std::string profile;
   // "GPU type=system" pairs; a row's gpu_type selects the system.
   std::vector<std::pair<std::string, std::string>> systems;
+  std::string recompute;            // of rows that leave it empty
+  int64_t dense_layers = -1;        // first layers without experts, of cut-down models; -1: as is
+  std::map<Constant, double> stated;  // constants that follow from how it says it ran
 };
 std::vector<MeasurementSource> load_sources(FileSystem& files,
                                             const std::vector<std::string>& folders);
@@ -40,6 +47,7 @@ struct Measurement {
   std::string system;
   std::string software;
   spec::Profile profile;
+  std::map<Constant, double> stated;
   spec::Recipe recipe;            // resolved; unknown sizes have their defaults
   std::vector<std::string> free;  // "micro_batch", "vpp": not published, to be searched
 };

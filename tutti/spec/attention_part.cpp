@@ -15,8 +15,20 @@ PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
   // Full buffer of keys and values that context parallel ranks gather.
   const double kv_bytes = real(at.sizes.batch * at.sizes.sequence * kv_heads) *
                           real(key_dim + value_dim) * real(dtype_bytes(at.c));
-  const bool split = at.mesh.cp > 1;
+  const bool split = at.mesh.cp > 1 && at.profile.context_exchange == ContextExchange::gather;
+  const bool exchanged = at.mesh.cp > 1 && !split;
+  // Rows of this rank with all heads become all rows with some heads, and back.
+  const double rank_bytes =
+      real(at.sizes.batch * queries) * real(dtype_bytes(at.c)) * real(at.sizes.heads);
+  const double output_bytes = rank_bytes * real(value_dim);
+  const double operand_bytes =
+      rank_bytes * real(key_dim) +
+      rank_bytes * real(key_dim + value_dim) * real(kv_heads) / real(at.sizes.heads);
+  const auto exchange = [&](double bytes) {
+    return collective_op("all_to_all", Axis::cp, at.mesh.cp, bytes);
+  };
   if (split) part.forward.push_back(collective_op("all_gather", Axis::cp, at.mesh.cp, kv_bytes));
+  if (exchanged) part.forward.push_back(exchange(operand_bytes));
 
   Ops core;
   if (at.profile.stores_attention_matrix) {
@@ -43,6 +55,11 @@ PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
   }
   append(part.forward, core);
   if (at.repeats(kPartAttention | kPartCore)) part.recompute = core;
+  if (exchanged) {
+    part.forward.push_back(exchange(output_bytes));
+    part.backward_input.insert(part.backward_input.begin(), exchange(output_bytes));
+    part.backward_input.push_back(exchange(operand_bytes));
+  }
   if (split) {
     part.backward_input.insert(part.backward_input.begin(),
                                collective_op("all_gather", Axis::cp, at.mesh.cp, kv_bytes));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -185,14 +186,48 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
   return make_arena("activations", std::move(slots));
 }
 
+// One buffer per shape of a layer's weights on this rank, an expert's counting by itself.
+SlotPlan weight_stand_ins(const Recipe& recipe, const Profile& profile, const LocalSizes& sizes) {
+  std::set<std::pair<int64_t, int64_t>> shapes;  // elements, columns
+  const Mesh& mesh = recipe.parallel;
+  const ParamTable table = param_table(recipe.model, profile.vocabulary_multiple * mesh.tp);
+  for (const ParamGroup& group : table.groups) {
+    if (group.prefix != "blocks.") continue;
+    for (const Param& param : group.params) {
+      if (param.shape.size() < 2) continue;
+      const int64_t experts = param.expert ? param.shape.front() / mesh.ep : 1;
+      shapes.emplace(param.local_count(mesh) / experts, param.shape.back());
+    }
+  }
+  SlotBuilder slot("weight_gradients", 1);
+  for (const auto& [elements, columns] : shapes) {
+    slot.add("stand_in", sizes.compute, {elements / columns, columns});
+  }
+  return slot.take();
+}
+
 ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const LocalSizes& sizes,
                           int64_t stage) {
   const auto any = [&](bool routed) {
     return any_layers(recipe, stage, routed, false) || any_layers(recipe, stage, routed, true);
   };
-  return make_arena(
-      "workspace",
-      {SlotBuilder("step", 1).add(profile.workspace, sizes, any(false), any(true)).take()});
+  std::vector<SlotPlan> slots;
+  if (profile.weight_gradient_stand_ins) {
+    slots.push_back(weight_stand_ins(recipe, profile, sizes));
+  }
+  slots.push_back(
+      SlotBuilder("step", 1).add(profile.workspace, sizes, any(false), any(true)).take());
+  ArenaPlan arena = make_arena("workspace", std::move(slots));
+  if (profile.loss_in_compute_type && stage == recipe.parallel.pp - 1) {
+    SlotPlan loss = SlotBuilder("loss", 1)
+                        .add("logits", sizes.compute, {sizes.tokens, sizes.vocabulary})
+                        .add("d_logits", sizes.compute, {sizes.tokens, sizes.vocabulary})
+                        .take();
+    loss.offset_bytes = arena.slot("step").offset_bytes;
+    arena.bytes = std::max(arena.bytes, loss.offset_bytes + loss.stride_bytes);
+    arena.slots.push_back(std::move(loss));
+  }
+  return arena;
 }
 
 // What routers tell about a step, summed over its micro-batches.
@@ -303,7 +338,9 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
   map.arenas.push_back(activation_arena(recipe, profile, sizes, stage));
   map.arenas.push_back(workspace_arena(recipe, profile, sizes, stage));
   add_routing_arena(map, recipe, stage);
-  if (stage == recipe.parallel.pp - 1) map.arenas.push_back(loss_arena(profile, sizes));
+  if (stage == recipe.parallel.pp - 1 && !profile.loss_in_compute_type) {
+    map.arenas.push_back(loss_arena(profile, sizes));
+  }
   SlotBuilder batch("batch", 2);
   batch.add("tokens", DType::i32, {sizes.tokens}).add("targets", DType::i32, {sizes.tokens});
   if (recipe.data.packing == Packing::documents) {

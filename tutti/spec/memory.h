@@ -61,7 +61,9 @@
 // of them, attention 6,192, mlp 12,288, activation 6,144, full 24,640.
 //
 // Other profiles have the same arenas with the tensors their tables list (profile.h); their loss
-// arena also holds the logits in the compute type.
+// arena also holds the logits in the compute type. megatron-te-2.11 has no loss arena: slot "loss"
+// of the workspace, over slot "step", holds logits and d_logits in c (a layer's backward follows);
+// slot "weight_gradients" holds a buffer in c for every shape of a layer's weights.
 #pragma once
 
 #include <cstdint>

@@ -19,10 +19,13 @@ const Profile& tutti_profile() {
 const Profile& find_profile(const std::string& name) {
   static const Profile megatron_2022 = make_megatron_2022_profile();
   static const Profile megatron_te = make_megatron_te_profile();
-  for (const Profile* profile : {&tutti_profile(), &megatron_2022, &megatron_te}) {
+  static const Profile megatron_te_2_11 = make_megatron_te_2_11_profile();
+  for (const Profile* profile :
+       {&tutti_profile(), &megatron_2022, &megatron_te, &megatron_te_2_11}) {
     if (profile->name == name) return *profile;
   }
-  const std::vector<std::string> known = {"tutti", "megatron-2022", "megatron-te"};
+  const std::vector<std::string> known = {"tutti", "megatron-2022", "megatron-te",
+                                          "megatron-te-2.11"};
   const std::string suggestion = nearest_word(name, known);
   fail(ErrorKind::usage, "profile: '{}' is unknown;{} accepted: {}", name,
        suggestion.empty() ? "" : " did you mean '" + suggestion + "'?", join(known, ", "));
@@ -176,7 +179,7 @@ bool LocalSizes::holds(unsigned conditions, bool routed_layer) const {
            unmet(kCompressedQuery, is_latent && model->latent.query_rank > 0) ||
            unmet(kDense, !routed_layer) || unmet(kRouted, routed_layer) ||
            unmet(kShared, routed_layer && model->moe.shared_experts > 0) ||
-           unmet(kRope, model->positions == Positions::rope));
+           unmet(kRope, model->positions == Positions::rope) || unmet(kContext, cp > 1));
 }
 
 }  // namespace tutti::spec

@@ -57,6 +57,10 @@ enum class Rows {
 // only), or nothing. Rows of context parallel ranks are always divided by cp.
 enum class Split { none, columns, rows };
 
+// How ranks that hold parts of a sequence attend to all of it: they gather the keys and values, or
+// exchange heads for positions before and after the attention (all-to-all).
+enum class ContextExchange { gather, heads };
+
 enum class Element { compute, f32, mask, i32 };  // mask: one byte
 
 // When a tensor exists; all bits set must hold.
@@ -72,6 +76,7 @@ inline constexpr Condition kDense = 1U << 6;
 inline constexpr Condition kRouted = 1U << 7;
 inline constexpr Condition kShared = 1U << 8;
 inline constexpr Condition kRope = 1U << 9;
+inline constexpr Condition kContext = 1U << 10;  // sequences are split over context ranks
 
 struct SavedTensor {
   const char* name;
@@ -97,6 +102,10 @@ struct Profile {
   int64_t loss_chunk_bytes = 0;            // of f32 logits handled at once; 0: all rows
   int64_t loss_chunk_rows = 0;             // and at most this many rows
   bool loss_keeps_compute_logits = false;  // logits also stored in the compute type
+  bool loss_in_compute_type = false;       // the logits and their gradient, no f32 copy; they lie
+                                           // over the workspace, which layers need only later
+  bool weight_gradient_stand_ins = false;  // a buffer in the compute type for every shape of weight
+  ContextExchange context_exchange = ContextExchange::gather;
   std::vector<SavedTensor> block;          // kept per layer and micro-batch in flight
   std::vector<SavedTensor> checkpoint;     // the same under full recomputation
   std::vector<SavedTensor> embedding;      // kept on the first stage
@@ -105,8 +114,10 @@ struct Profile {
   std::vector<SavedTensor> forward_workspace;  // that of it which forward passes use
 };
 
-// "tutti", "megatron-2022" (Korthikanti et al. 2022, as published) or "megatron-te" (flash
-// attention, bf16 residual); throws usage naming the known ones.
+// "tutti", "megatron-2022" (Korthikanti et al. 2022, as published), "megatron-te" (flash attention,
+// bf16 residual) or "megatron-te-2.11" (the same with the fused loss and the buffers of
+// Transformer Engine 2.11, context parallelism by exchanging heads); throws usage naming the known
+// ones.
 const Profile& find_profile(const std::string& name);
 const Profile& tutti_profile();
 

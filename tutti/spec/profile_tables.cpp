@@ -211,4 +211,19 @@ Profile make_megatron_te_profile() {
   return p;
 }
 
+// Facts: MooreThreads/SimuMax, docs/b200/b200_real_repro_guide.md and its memory model, of
+// Megatron-LM 23e00ed0 with Transformer Engine 2.11.
+Profile make_megatron_te_2_11_profile() {
+  Profile p = make_megatron_te_profile();
+  p.name = "megatron-te-2.11";
+  p.loss_keeps_compute_logits = false;
+  p.loss_in_compute_type = true;
+  p.weight_gradient_stand_ins = true;
+  p.context_exchange = ContextExchange::heads;
+  // The attention keeps its own output, besides what the projection after the exchange keeps.
+  p.block.push_back({"attention.exchanged", kTokens, Width::attention_out, compute, columns,
+                     kContext, kPartAttention});
+  return p;
+}
+
 }  // namespace tutti::spec

@@ -8,5 +8,6 @@ namespace tutti::spec {
 Profile make_tutti_profile();
 Profile make_megatron_2022_profile();
 Profile make_megatron_te_profile();
+Profile make_megatron_te_2_11_profile();
 
 }  // namespace tutti::spec
