@@ -148,7 +148,7 @@ double gather_seconds(const Network& network, const Group& group, double bytes) 
   return std::min(ring, seconds);
 }
 
-double all_to_all_seconds(const Network& network, const Group& group, double bytes) {
+double all_to_all_seconds(const Network& network, const Group& group, double bytes, double copies) {
   if (group.ranks <= 1) return 0;
   const Levels levels = levels_of(network, group);
   const double n = real(group.ranks);
@@ -159,8 +159,11 @@ double all_to_all_seconds(const Network& network, const Group& group, double byt
     const Level& level = levels.level[i];
     // What leaves the nearer domain, but not this one.
     const int64_t reach = inside * level.ranks;
-    const double leaves =
-        bytes * (i + 1 == levels.count ? n - real(inside) : real(reach - inside)) / n;
+    double leaves = bytes * (i + 1 == levels.count ? n - real(inside) : real(reach - inside)) / n;
+    if (i > 0 && copies > 1) {
+      const double domains = n / real(inside);
+      leaves *= domains * (1 - std::pow(1 - 1 / domains, copies)) / copies;
+    }
     slowest = std::max(slowest, leaves / level.bandwidth);
     latency = std::max(latency, level.latency);
     inside = reach;

@@ -47,7 +47,8 @@ double collective_seconds(const Op& op, const Prices& at) {
   if (name == "all_to_all") {
     const double fullest =
         op.axis == Axis::ep ? at.constants[Constant::expert_imbalance_ratio] : 1;
-    return start + all_to_all_seconds(at.network, group, op.bytes) * fullest;
+    return start +
+           all_to_all_seconds(at.network, group, op.bytes, real(op.dims[2])) * fullest;
   }
   if (name == "send" || name == "receive") {
     return start + send_seconds(at.network, group.stride, op.bytes);

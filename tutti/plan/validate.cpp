@@ -29,12 +29,17 @@ bool known_metric(const std::string& metric) {
                                               "peak_mem_gib",
                                               "peak_alloc_gib",
                                               "activation_mem_gib",
-                                              "param_opt_mem_gib"};
+                                              "param_opt_mem_gib",
+                                              "activation_mem_pct_of_tp_baseline"};
   return known.count(metric) > 0;
 }
 
 bool is_rate(const std::string& metric) {
   return metric.find("_per_") != std::string::npos || metric == "mfu" || metric == "hfu";
+}
+
+bool is_memory_metric(const std::string& metric) {
+  return metric.find("_gib") != std::string::npos || metric.find("_mem_") != std::string::npos;
 }
 
 // The source without what is in parentheses.
@@ -46,6 +51,15 @@ std::string short_source(const std::string& source) {
 bool counts_square(const Measurement& row) {
   return row.note.find("non-causal") != std::string::npos ||
          row.software.find("2022") != std::string::npos;
+}
+
+// Bytes that a layer keeps of a micro-batch.
+double kept_per_layer(const spec::Recipe& recipe, const spec::Profile& profile) {
+  const spec::MemoryMap map = spec::memory_map(recipe, profile, 0);
+  for (const spec::SlotPlan& slot : map.arena("activations").slots) {
+    if (starts_with(slot.name, "block")) return real(slot.stride_bytes);
+  }
+  return 0;
 }
 
 std::vector<spec::Recipe> choices(const Measurement& row) {
@@ -95,7 +109,7 @@ PreparedRow::PreparedRow(Measurement measurement, const catalog::Catalog& catalo
 }
 
 bool PreparedRow::is_memory() const {
-  return measurement_.metric.find("_gib") != std::string::npos;
+  return is_memory_metric(measurement_.metric);
 }
 
 std::string PreparedRow::group() const {
@@ -107,6 +121,14 @@ double PreparedRow::predict_memory_metric(const Constants& constants) const {
   const MemoryPrediction memory = predict_memory(recipe, measurement_.profile, *system_, constants);
   if (measurement_.metric == "peak_mem_gib") return memory.bytes / kGibibyte;
   if (measurement_.metric == "peak_alloc_gib") return memory.allocated_bytes / kGibibyte;
+  if (measurement_.metric == "activation_mem_pct_of_tp_baseline") {
+    // Of what tensor parallelism alone keeps: no sequence parallelism, nothing recomputed.
+    spec::Recipe baseline = recipe;
+    baseline.recompute = {};
+    spec::Profile plain = measurement_.profile;
+    plain.sequence_parallel = false;
+    return 100 * kept_per_layer(recipe, measurement_.profile) / kept_per_layer(baseline, plain);
+  }
   const spec::MemoryMap map = spec::memory_map(recipe, measurement_.profile, 0);
   double activations = 0;
   double states = 0;
@@ -208,7 +230,7 @@ Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector
   std::map<std::string, std::vector<double>> errors;
   for (const ValidatedRow& row : out.rows) {
     if (!row.skipped.empty() || row.fitted) continue;
-    const bool memory = row.metric.find("_gib") != std::string::npos;
+    const bool memory = is_memory_metric(row.metric);
     const std::string name = short_source(row.source) + (memory ? ", memory" : ", time");
     for (const std::string& key : {name, std::string(memory ? "all memory" : "all time")}) {
       if (errors.count(key) == 0 && key == name) order.push_back(key);

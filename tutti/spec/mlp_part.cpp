@@ -44,7 +44,9 @@ PartOps experts_part(const LayerContext& at) {
   const ActivationShape activation = {rows, width, at.gated(), false, at.c};
   const auto exchange = [&](Ops& ops) {
     if (at.mesh.ep > 1) {
-      ops.push_back(collective_op("all_to_all", Axis::ep, at.mesh.ep, copies_bytes));
+      Op op = collective_op("all_to_all", Axis::ep, at.mesh.ep, copies_bytes);
+      if (at.profile.dispatch_once_per_domain) op.dims[2] = moe.top_k;
+      ops.push_back(op);
     }
   };
   const CopyShape copies = {at.tokens(), moe.top_k, rows, at.hidden(), at.c};

@@ -2,7 +2,8 @@
 // states dims, flops and bytes of each), plus what counts for MFU. Also operations and collectives
 // that only the planner knows; their dims:
 //   collectives (bytes of the full buffer, ranks): all_reduce, all_gather, reduce_scatter,
-//     all_to_all, send, receive; bytes is the full buffer too
+//     all_to_all, send, receive; bytes is the full buffer too. all_to_all of experts may have a
+//     third: copies of a token of which a domain of the network gets one (0: all of them)
 //   batched_gemm (batch, m, n, k), softmax and softmax_backward (rows, columns): attention that
 //     stores its matrix
 //   residual_add (rows, hidden)

@@ -106,6 +106,8 @@ struct Profile {
                                            // over the workspace, which layers need only later
   bool weight_gradient_stand_ins = false;  // a buffer in the compute type for every shape of weight
   ContextExchange context_exchange = ContextExchange::gather;
+  bool dispatch_once_per_domain = false;  // a token crosses to a domain of the network once, however
+                                          // many of its experts are there; else once per expert
   std::vector<SavedTensor> block;          // kept per layer and micro-batch in flight
   std::vector<SavedTensor> checkpoint;     // the same under full recomputation
   std::vector<SavedTensor> embedding;      // kept on the first stage
@@ -116,8 +118,9 @@ struct Profile {
 
 // "tutti", "megatron-2022" (Korthikanti et al. 2022, as published), "megatron-te" (flash attention,
 // bf16 residual) or "megatron-te-2.11" (the same with the fused loss and the buffers of
-// Transformer Engine 2.11, context parallelism by exchanging heads); throws usage naming the known
-// ones.
+// Transformer Engine 2.11, context parallelism by exchanging heads) or "megatron-bridge" (as
+// megatron-te-2.11, with gathered keys and a dispatcher that sends a token to a domain once); throws
+// usage naming the known ones.
 const Profile& find_profile(const std::string& name);
 const Profile& tutti_profile();
 

@@ -226,4 +226,14 @@ Profile make_megatron_te_2_11_profile() {
   return p;
 }
 
+// Megatron-Bridge's recipes of 2025 and 2026: DeepEP or HybridEP dispatch (NVIDIA/Megatron-LM,
+// megatron/core/transformer/moe/README.md).
+Profile make_megatron_bridge_profile() {
+  Profile p = make_megatron_te_2_11_profile();
+  p.name = "megatron-bridge";
+  p.context_exchange = ContextExchange::gather;
+  p.dispatch_once_per_domain = true;
+  return p;
+}
+
 }  // namespace tutti::spec

@@ -9,5 +9,6 @@ Profile make_tutti_profile();
 Profile make_megatron_2022_profile();
 Profile make_megatron_te_profile();
 Profile make_megatron_te_2_11_profile();
+Profile make_megatron_bridge_profile();
 
 }  // namespace tutti::spec
