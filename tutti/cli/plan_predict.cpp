@@ -57,6 +57,8 @@ int run_predict(const PredictArguments& arguments) {
   const double work = step.step_seconds * static_cast<double>(recipe.train.steps);
   const int64_t nodes = (gpus + system.chips_per_node - 1) / system.chips_per_node;
   const plan::FailureForecast failures = plan::forecast_failures(arguments.failures, nodes, work);
+  const plan::InterruptionInterval interruptions =
+      plan::interruption_interval(arguments.failures, nodes, failures.wall_seconds / 86400);
   const catalog::Price* price = catalog.price_of(system.name);
   const plan::Bill bill =
       plan::bill_of(system, site, price, kind, step, gpus, failures.wall_seconds);
@@ -69,30 +71,32 @@ int run_predict(const PredictArguments& arguments) {
   if (arguments.json) {
     Json memory_json = Json::object();
     for (const auto& [name, bytes] : memory.kinds) memory_json[name] = bytes;
-    print_json({{"fits", memory.fits},
-                {"step_seconds", step.step_seconds},
-                {"split_seconds", split_json(step.split)},
-                {"bottleneck", step.bottleneck},
-                {"tokens_per_second_per_gpu", step.tokens_per_second_per_chip},
-                {"mfu", step.mfu_causal},
-                {"mfu_square", step.mfu_square},
-                {"hardware_utilisation", step.hardware_utilisation},
-                {"memory_bytes_per_rank", memory.bytes},
-                {"memory_by_kind_bytes", memory_json},
-                {"tokens", tokens},
-                {"time_to_target_minutes", minutes},
-                {"goodput", failures.goodput},
-                {"interruptions", failures.interruptions},
-                {"checkpoint_interval_seconds", failures.interval_seconds},
-                {"cost_usd", bill.usd ? Json(*bill.usd) : Json(nullptr)},
-                {"energy_kwh", bill.facility_kwh},
-                {"co2e_kg", bill.co2e_kg},
-                {"water_liters", bill.water_liters},
-                {"interval",
-                 {{"low_minutes", minutes * (1 - error)}, {"high_minutes", minutes * (1 + error)}}},
-                {"constants", constants.name},
-                {"gpus", gpus},
-                {"system", system.name}});
+    print_json(
+        {{"fits", memory.fits},
+         {"step_seconds", step.step_seconds},
+         {"split_seconds", split_json(step.split)},
+         {"bottleneck", step.bottleneck},
+         {"tokens_per_second_per_gpu", step.tokens_per_second_per_chip},
+         {"mfu", step.mfu_causal},
+         {"mfu_square", step.mfu_square},
+         {"hardware_utilisation", step.hardware_utilisation},
+         {"memory_bytes_per_rank", memory.bytes},
+         {"memory_by_kind_bytes", memory_json},
+         {"tokens", tokens},
+         {"time_to_target_minutes", minutes},
+         {"goodput", failures.goodput},
+         {"interruptions", failures.interruptions},
+         {"interruptions_interval", {{"low", interruptions.low}, {"high", interruptions.high}}},
+         {"checkpoint_interval_seconds", failures.interval_seconds},
+         {"cost_usd", bill.usd ? Json(*bill.usd) : Json(nullptr)},
+         {"energy_kwh", bill.facility_kwh},
+         {"co2e_kg", bill.co2e_kg},
+         {"water_liters", bill.water_liters},
+         {"interval",
+          {{"low_minutes", minutes * (1 - error)}, {"high_minutes", minutes * (1 + error)}}},
+         {"constants", constants.name},
+         {"gpus", gpus},
+         {"system", system.name}});
     return exit_ok;
   }
   std::vector<std::vector<std::string>> parts = {{"part of a step", "seconds", "share"}};

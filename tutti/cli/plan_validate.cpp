@@ -13,6 +13,9 @@
 #include "tutti/cli/plan_common.h"
 #include "tutti/cli/progress_bar.h"
 #include "tutti/plan/fit.h"
+#include "tutti/plan/mlperf_rows.h"
+#include "tutti/plan/protocols.h"
+#include "tutti/plan/reliability.h"
 #include "tutti/plan/validate.h"
 
 namespace tutti::cli {
@@ -21,54 +24,114 @@ namespace {
 struct ValidateArguments {
   std::string file;
   std::string catalog;
+  std::string source;
+  std::string transfer;
+  std::string left_out = "Llama 3 Herd";
   std::string write_fit;
   bool fit = false;
+  bool leave_one_model_out = false;
   bool rows = false;
   bool json = false;
 };
+
+// Interruptions, effective time and power (plan/reliability.h).
+int run_reliability(const ValidateArguments& arguments, const CsvTable& table,
+                    const std::vector<std::string>& folders, const catalog::Catalog& catalog) {
+  FileSystem& files = posix_file_system();
+  plan::FailureModel model = plan::load_failure_model(files, folders);
+  if (arguments.fit) model = plan::fit_failures(table, model, arguments.left_out);
+  const std::vector<plan::ReliabilityRow> rows = plan::validate_reliability(table, model, catalog);
+  if (arguments.json) {
+    print_json(plan::to_json(rows, model));
+  } else {
+    print_text(plan::format_reliability(rows, model));
+  }
+  return exit_ok;
+}
+
+std::vector<plan::PreparedRow> prepared_rows(const ValidateArguments& arguments,
+                                             const CsvTable& table,
+                                             const std::vector<std::string>& folders,
+                                             const catalog::Catalog& catalog) {
+  FileSystem& files = posix_file_system();
+  const std::vector<plan::MeasurementSource> sources = plan::load_sources(files, folders);
+  const auto read =
+      plan::is_mlperf_table(table) ? plan::read_mlperf_results : plan::read_measurements;
+  std::vector<plan::PreparedRow> rows;
+  for (plan::Measurement& row : read(table, sources, catalog, models_folder(files))) {
+    if (!starts_with(row.source, arguments.source)) continue;
+    rows.emplace_back(std::move(row), catalog);
+  }
+  if (rows.empty()) {
+    fail(ErrorKind::usage, "--source: no row of {} has a source that begins with '{}'",
+         arguments.file, arguments.source);
+  }
+  plan::reject_other_conventions(rows);
+  return rows;
+}
+
+void write_sets(const ValidateArguments& arguments, const std::vector<plan::Constants>& sets) {
+  FileSystem& files = posix_file_system();
+  for (const plan::Constants& set : sets) {
+    std::string name = set.name;
+    for (char& c : name) c = c == '/' ? '-' : c;
+    files.create_directories(join_path(arguments.write_fit, "constants"));
+    write_file_atomic(
+        files, join_path(arguments.write_fit, "constants/" + name + ".yaml"),
+        plan::to_yaml(set, "fitted on half of " + base_name(arguments.file), "2026-11-20"));
+  }
+}
 
 int run_validate(const ValidateArguments& arguments) {
   FileSystem& files = posix_file_system();
   const std::vector<std::string> folders = catalog_folders(arguments.catalog);
   const catalog::Catalog catalog = catalog::load_catalog(files, folders);
   const CsvTable table = parse_csv(read_file(files, arguments.file), arguments.file);
-  std::vector<plan::PreparedRow> rows;
-  for (plan::Measurement& row : plan::read_measurements(table, plan::load_sources(files, folders),
-                                                        catalog, models_folder(files))) {
-    rows.emplace_back(std::move(row), catalog);
+  if (plan::is_reliability_table(table)) {
+    return run_reliability(arguments, table, folders, catalog);
   }
-  std::vector<plan::Constants> sets = plan::load_constants(files, folders);
-  const std::vector<bool> fitted = plan::fitted_half(rows);
-  std::vector<plan::FitReport> reports;
-  if (arguments.fit) {
-    ProgressBar progress("fit", "sets of constants");
-    sets = plan::fit_groups(rows, fitted, {}, &reports, [&](int64_t done, int64_t total) {
-      throw_if_interrupted();
-      progress.update(done, total);
-    });
-    progress.finish();
+  const std::vector<plan::PreparedRow> rows = prepared_rows(arguments, table, folders, catalog);
+
+  ProgressBar bar("fit", "sets of constants");
+  const auto progress = [&](int64_t done, int64_t total) {
+    throw_if_interrupted();
+    bar.update(done, total);
+  };
+  plan::Validation validation;
+  if (arguments.leave_one_model_out) {
+    validation = plan::leave_one_model_out(rows, {}, progress);
+  } else if (!arguments.transfer.empty()) {
+    const size_t colon = arguments.transfer.find(':');
+    if (colon == std::string::npos) {
+      fail(ErrorKind::usage, "--transfer: '{}' is not two chips; write H100:H200",
+           arguments.transfer);
+    }
+    validation = plan::transfer(rows, catalog, arguments.transfer.substr(0, colon),
+                                arguments.transfer.substr(colon + 1), {}, progress);
+  } else {
+    std::vector<plan::Constants> sets = plan::load_constants(files, folders);
+    const std::vector<bool> fitted = plan::fitted_half(rows);
+    std::vector<plan::FitReport> reports;
+    if (arguments.fit) sets = plan::fit_groups(rows, fitted, {}, &reports, progress);
     for (const plan::FitReport& report : reports) {
       print_message(fmt::format("fitted {} on {} rows: mean error {:.1f}% -> {:.1f}%\n",
                                 report.group, report.rows, 100 * report.mape_before,
                                 100 * report.mape_after));
     }
+    validation = plan::validate_rows(rows, sets, fitted);
+    plan::set_held_out_errors(rows, validation, sets);
+    if (!arguments.write_fit.empty()) write_sets(arguments, sets);
   }
-  const plan::Validation validation = plan::validate_rows(rows, sets, fitted);
-  plan::set_held_out_errors(rows, validation, sets);
-  if (!arguments.write_fit.empty()) {
-    for (const plan::Constants& set : sets) {
-      std::string name = set.name;
-      for (char& c : name) c = c == '/' ? '-' : c;
-      files.create_directories(join_path(arguments.write_fit, "constants"));
-      write_file_atomic(
-          files, join_path(arguments.write_fit, "constants/" + name + ".yaml"),
-          plan::to_yaml(set, "fitted on half of " + base_name(arguments.file), "2026-11-20"));
-    }
-  }
+  bar.finish();
+  const std::vector<plan::Ranking> rankings = plan::rank_layouts(rows, validation);
   if (arguments.json) {
-    print_json(plan::to_json(validation));
+    Json json = plan::to_json(validation);
+    json["ranking"] = plan::to_json(rankings);
+    print_json(json);
   } else {
+    const std::string text = plan::format_rankings(rankings);
     print_text(plan::format_validation(validation, arguments.rows));
+    if (!text.empty()) print_text("\n" + text);
   }
   return exit_ok;
 }
@@ -79,14 +142,34 @@ void add_plan_validate(CLI::App& group, Action& action) {
   const auto arguments = std::make_shared<ValidateArguments>();
   CLI::App* command =
       group.add_subcommand("validate", "Predict published measurements and show every error");
-  command->add_option("FILE", arguments->file, "CSV of measurements (docs/planner.md)")->required();
+  command
+      ->add_option("FILE", arguments->file,
+                   "CSV of measurements, MLPerf results or interruptions (docs/planner.md)")
+      ->required();
   add_catalog_option(*command, arguments->catalog);
-  command->add_flag("--fit", arguments->fit, "First fit the constants on every other layout");
+  command->add_option("--source", arguments->source, "Only rows whose source begins like this");
+  CLI::Option* fit = command->add_flag(
+      "--fit", arguments->fit,
+      "First fit the constants on every other layout (of interruptions: on other sources)");
+  CLI::Option* models = command->add_flag("--leave-one-model-out", arguments->leave_one_model_out,
+                                          "Predict each model by constants fitted on the others");
+  CLI::Option* transfer =
+      command
+          ->add_option("--transfer", arguments->transfer,
+                       "Predict one chip by constants fitted on another and the data sheets")
+          ->type_name("FROM:TO");
+  fit->excludes(models)->excludes(transfer);
+  models->excludes(transfer);
+  command
+      ->add_option("--left-out", arguments->left_out, "Of interruptions, the source not fitted on")
+      ->capture_default_str();
   command->add_option("--write-fit", arguments->write_fit, "Write the constants below this folder")
       ->type_name("FOLDER");
   command->add_flag("--rows", arguments->rows, "Show every row, not only the summary");
   add_json_option(*command, arguments->json);
-  command->footer("Example:\n  tutti plan validate measurements.csv --rows");
+  command->footer(
+      "Example:\n  tutti plan validate measurements.csv --fit --rows\n"
+      "  tutti plan validate measurements.csv --transfer H100:H200");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_validate(*arguments); }; });
 }

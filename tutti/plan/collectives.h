@@ -43,9 +43,9 @@ double hierarchical_all_reduce_seconds(const Network& network, const Group& grou
 double all_reduce_seconds(const Network& network, const Group& group, double bytes);
 // Of all-gather or reduce-scatter, whose full buffer has `bytes`.
 double gather_seconds(const Network& network, const Group& group, double bytes);
-// Every rank holds `bytes`, of which it sends 1/n to each. Where `copies` > 1, they are that many of
-// each token, to random ranks, and of those for one far domain only one crosses: N (1 - (1 - 1/N)^k)
-// of k copies with N domains. The other ones are made over the link there.
+// Every rank holds `bytes`, of which it sends 1/n to each. Where `copies` > 1, they are that many
+// of each token, to random ranks, and of those for one far domain only one crosses: N (1 - (1 -
+// 1/N)^k) of k copies with N domains. The other ones are made over the link there.
 double all_to_all_seconds(const Network& network, const Group& group, double bytes,
                           double copies = 0);
 // From a rank to the one `stride` places on.

@@ -19,18 +19,18 @@ enum class Constant : size_t {
   gemm_depth_count,  // inner dimension: time grows by count / k
   attention_ratio,   // of the 16-bit peak, fused attention, forward
   attention_backward_ratio,
-  attention_fill_count,  // rows of queries times heads: time grows by count / (rows heads)
-  batched_ratio,        // of the 16-bit peak, small batched products
-  memory_ratio,         // of the memory bandwidth
-  launch_microseconds,  // per operation, on the device's time line
-  link_ratio,           // of the scale-up link's bandwidth, collectives
-  network_ratio,        // of the network's bandwidth, collectives
+  attention_fill_count,     // rows of queries times heads: time grows by count / (rows heads)
+  batched_ratio,            // of the 16-bit peak, small batched products
+  memory_ratio,             // of the memory bandwidth
+  launch_microseconds,      // per operation, on the device's time line
+  link_ratio,               // of the scale-up link's bandwidth, collectives
+  network_ratio,            // of the network's bandwidth, collectives
   collective_microseconds,  // that starting a collective takes, on the device's time line
-  tp_overlap_ratio,     // of tensor-parallel communication, hidden behind products
-  dp_overlap_ratio,     // of the backward (forward) pass usable to hide gradient (weight) traffic
-  pp_overlap_ratio,     // of a pipeline transfer, hidden
-  cp_overlap_ratio,     // of context-parallel communication, hidden behind attention
-  ep_overlap_ratio,     // of expert-parallel communication, hidden behind experts
+  tp_overlap_ratio,         // of tensor-parallel communication, hidden behind products
+  dp_overlap_ratio,  // of the backward (forward) pass usable to hide gradient (weight) traffic
+  pp_overlap_ratio,  // of a pipeline transfer, hidden
+  cp_overlap_ratio,  // of context-parallel communication, hidden behind attention
+  ep_overlap_ratio,  // of expert-parallel communication, hidden behind experts
   expert_imbalance_ratio,  // load of the fullest rank over the mean
   straggler_ratio,         // slowdown of a step at 1,024 ranks against 1, growing with log2
   step_overhead_seconds,   // host work of a step that nothing hides

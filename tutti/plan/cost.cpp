@@ -45,10 +45,8 @@ double collective_seconds(const Op& op, const Prices& at) {
   const std::string_view name = op.name;
   if (name == "all_reduce") return start + all_reduce_seconds(at.network, group, op.bytes);
   if (name == "all_to_all") {
-    const double fullest =
-        op.axis == Axis::ep ? at.constants[Constant::expert_imbalance_ratio] : 1;
-    return start +
-           all_to_all_seconds(at.network, group, op.bytes, real(op.dims[2])) * fullest;
+    const double fullest = op.axis == Axis::ep ? at.constants[Constant::expert_imbalance_ratio] : 1;
+    return start + all_to_all_seconds(at.network, group, op.bytes, real(op.dims[2])) * fullest;
   }
   if (name == "send" || name == "receive") {
     return start + send_seconds(at.network, group.stride, op.bytes);

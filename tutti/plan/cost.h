@@ -3,7 +3,8 @@
 //
 //   product m x n x k   max(flops / (peak ratio), bytes / bandwidth), where the ratio falls with
 //                       small shapes: ratio / ((1 + side (1/m + 1/n)) (1 + depth / k))
-//   products of experts flops / (peak ratio / (1 + depth / k)) + bytes / bandwidth: loading the next
+//   products of experts flops / (peak ratio / (1 + depth / k)) + bytes / bandwidth: loading the
+//   next
 //                       expert's weights is not hidden (grouped GEMM of 128 to 1,232 rows on B200:
 //                       MooreThreads/SimuMax, configs/system/b200_bf16_ceperm.json, within 15%)
 //   attention (fused)   executed flops / (peak attention_ratio) (1 + fill / (rows heads)): few rows

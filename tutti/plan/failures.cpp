@@ -70,7 +70,20 @@ double quantile(std::vector<double>& values, double share) {
 }  // namespace
 
 double interruptions_per_second(const FailureModel& model, int64_t nodes) {
-  return (model.per_job_per_day + static_cast<double>(nodes) * model.per_node_per_day) / kDay;
+  const auto count = static_cast<double>(nodes);
+  const double whole_job = model.job_nodes > 0 ? std::min(1.0, count / model.job_nodes) : 1;
+  return (model.per_job_per_day * whole_job + count * model.per_node_per_day) / kDay;
+}
+
+InterruptionInterval interruption_interval(const FailureModel& model, int64_t nodes, double days) {
+  constexpr double kFivePercent = 1.645;  // standard deviations
+  const auto count_at = [&](double deviations) {
+    FailureModel cluster = model;
+    cluster.per_node_per_day *= std::exp(deviations * model.spread_ratio);
+    const double mean = interruptions_per_second(cluster, nodes) * kDay * days;
+    return std::max(0.0, mean + deviations * std::sqrt(mean));
+  };
+  return {count_at(-kFivePercent), count_at(0), count_at(kFivePercent)};
 }
 
 double daly_interval_seconds(double save_seconds, double mean_time_seconds) {

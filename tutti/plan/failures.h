@@ -1,9 +1,11 @@
 // What failures cost a run: interruptions arrive at random, at a rate that grows with the number of
 // nodes; each throws away the work since the newest checkpoint and takes time to restart from.
 //
-//   rate      lambda = per_job + nodes * per_node (per day). The first part does not shrink with
-//             the machine: software, preemption, operators (Kokolis et al., arXiv 2410.21680: 7.9 h
-//             at 1,024 GPUs measured, where nodes alone would give 28.8 h).
+//   rate      lambda = per_job * min(1, nodes / job_nodes) + nodes * per_node (per day). The first
+//             part does not grow with the machine beyond job_nodes: software, preemption, operators
+//             (Kokolis et al., arXiv 2410.21680: 7.9 h at 1,024 GPUs measured, where nodes alone
+//             would give 28.8 h).
+//   spread    per_node differs between clusters: its logarithm has the standard deviation `spread`
 //   interval  Daly 2006: t = sqrt(2 w M) [1 + sqrt(w / 2M) / 3 + w / 18M] - w, for w < 2M, else M;
 //             M mean time to interruption, w seconds that a save blocks training
 //   wall      work / t * M e^(R/M) (e^((t + w)/M) - 1), R seconds to detect and restart
@@ -13,12 +15,15 @@
 
 namespace tutti::plan {
 
+// The defaults are those of catalog/failures/published.yaml, fitted as reliability.h says.
 struct FailureModel {
-  double per_job_per_day = 0.3;
-  double per_node_per_day = 4.4e-3;  // mean of the two clusters of arXiv 2410.21680 (6.50, 2.34)
-  double restart_seconds = 600;      // detect, restart, load
-  double save_seconds = 5;           // that a checkpoint blocks training
-  double interval_seconds = 0;       // between checkpoints; 0: Daly's
+  double per_job_per_day = 2.38;
+  double job_nodes = 139;  // nodes from which on a job has all of per_job; 0: any job
+  double per_node_per_day = 3.9e-3;
+  double spread_ratio = 0.367;   // of the logarithm of per_node_per_day
+  double restart_seconds = 420;  // detect, restart, load
+  double save_seconds = 5;       // that a checkpoint blocks training
+  double interval_seconds = 0;   // between checkpoints; 0: Daly's
 };
 
 struct FailureForecast {
@@ -32,6 +37,15 @@ struct FailureForecast {
 };
 
 double interruptions_per_second(const FailureModel& model, int64_t nodes);
+
+// Interruptions within so many days: expected, and 90% of clusters and runs: the spread between
+// clusters, then chance (Poisson).
+struct InterruptionInterval {
+  double low = 0;
+  double expected = 0;
+  double high = 0;
+};
+InterruptionInterval interruption_interval(const FailureModel& model, int64_t nodes, double days);
 double daly_interval_seconds(double save_seconds, double mean_time_seconds);
 
 // `work_seconds` of undisturbed training on `nodes`.

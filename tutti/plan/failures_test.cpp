@@ -18,9 +18,29 @@ TEST(Failures, IntervalOfDalysExamples) {
 TEST(Failures, RateHasAPartThatNodesDoNotExplain) {
   FailureModel model;
   model.per_job_per_day = 1;
+  model.job_nodes = 0;
   model.per_node_per_day = 0.01;
   EXPECT_DOUBLE_EQ(interruptions_per_second(model, 100) * 86400, 2);
   EXPECT_DOUBLE_EQ(interruptions_per_second(model, 0) * 86400, 1);
+  model.job_nodes = 50;
+  EXPECT_DOUBLE_EQ(interruptions_per_second(model, 100) * 86400, 2);
+  EXPECT_DOUBLE_EQ(interruptions_per_second(model, 10) * 86400, 0.3);
+}
+
+TEST(Failures, IntervalIsChanceAloneWithoutSpread) {
+  FailureModel model;
+  model.per_job_per_day = 0;
+  model.per_node_per_day = 0.01;
+  model.spread_ratio = 0;
+  const InterruptionInterval chance = interruption_interval(model, 100, 100);
+  EXPECT_DOUBLE_EQ(chance.expected, 100);
+  EXPECT_DOUBLE_EQ(chance.low, 100 - 16.45);
+  EXPECT_DOUBLE_EQ(chance.high, 100 + 16.45);
+  model.spread_ratio = 0.5;
+  const InterruptionInterval spread = interruption_interval(model, 100, 100);
+  EXPECT_LT(spread.low, chance.low);
+  EXPECT_GT(spread.high, chance.high);
+  EXPECT_DOUBLE_EQ(spread.expected, 100);
 }
 
 // The closed form is the expectation of what is simulated.

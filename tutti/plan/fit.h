@@ -14,9 +14,9 @@
 namespace tutti::plan {
 
 struct FitOptions {
-  int rounds = 6;          // restarts of the simplex from the best point
-  int evaluations = 1500;  // in each
-  double pull = 0.002;     // weight of the squared distance to where a fit starts, per constant
+  int rounds = 6;             // restarts of the simplex from the best point
+  int evaluations = 1500;     // in each
+  double pull = 0.002;        // weight of the squared distance to where a fit starts, per constant
   double family_pull = 0.05;  // further weight over the rows of a set: of its family's values
 };
 
@@ -33,9 +33,9 @@ Constants fit_constants(const std::vector<const PreparedRow*>& rows, const Const
                         const FitOptions& options = {});
 
 // One set per group of the rows marked in `fitted`. A family, the versions of one software on all
-// chips ("bridge" of bridge-25.11), is fitted first from the assumed values; each of its groups then
-// starts there, and is held there the more the fewer rows it has. `progress` gets steps done and in
-// all, and what it throws ends the fit.
+// chips ("bridge" of bridge-25.11), is fitted first from the assumed values; each of its groups
+// then starts there, and is held there the more the fewer rows it has. `progress` gets steps done
+// and in all, and what it throws ends the fit.
 std::vector<Constants> fit_groups(const std::vector<PreparedRow>& rows,
                                   const std::vector<bool>& fitted, const FitOptions& options,
                                   std::vector<FitReport>* reports,

@@ -93,16 +93,6 @@ spec::RecomputeMode recompute_of(const std::string& text) {
   return spec::RecomputeMode::none;
 }
 
-const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
-                                   const std::string& name) {
-  const MeasurementSource* best = nullptr;
-  for (const MeasurementSource& source : sources) {
-    if (!starts_with(name, source.prefix)) continue;
-    if (best == nullptr || source.prefix.size() > best->prefix.size()) best = &source;
-  }
-  return best;
-}
-
 void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSource>& sources,
               const catalog::Catalog& catalog, const std::string& models_folder, Measurement& out) {
   const MeasurementSource* source = source_of(sources, out.source);
@@ -116,9 +106,7 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
     if (profile.empty()) profile = source->profile;
     if (recompute.empty()) recompute = source->recompute;
     out.stated = source->stated;
-    for (const auto& [type, system] : source->systems) {
-      if (out.system.empty() && lower(type) == lower(gpu)) out.system = system;
-    }
+    if (out.system.empty()) out.system = system_of(*source, gpu);
   }
   if (out.system.empty()) {
     fail(ErrorKind::unsupported, "no system of the catalog is known for {} of this source",
@@ -131,8 +119,7 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   }
 
   spec::Recipe& recipe = out.recipe;
-  recipe.model =
-      model_of(table, row, source == nullptr ? -1 : source->dense_layers, models_folder);
+  recipe.model = model_of(table, row, source == nullptr ? -1 : source->dense_layers, models_folder);
   recipe.precision = precision_of(table.field(row, "precision"));
   recipe.recompute.mode = recompute_of(recompute);
   recipe.batch.sequence = whole(table, row, "seq", 2048);
@@ -156,14 +143,20 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
     out.free.emplace_back("micro_batch");
     recipe.batch.micro = 1;
   }
-  if (table.field(row, "vpp").empty() && mesh.pp > 1) out.free.emplace_back("vpp");
+  if (table.field(row, "vpp").empty() && mesh.pp > 1) {
+    if (source != nullptr && source->virtual_stages > 0) {
+      mesh.vpp = source->virtual_stages;
+    } else {
+      out.free.emplace_back("vpp");
+    }
+  }
   recipe.train.steps = 1000;
   spec::resolve(recipe);
   spec::validate(recipe);
 }
 
 std::map<Constant, double> stated_constants(const catalog::Entry& entry) {
-  std::vector<std::string> known = {"first_dense_count"};
+  std::vector<std::string> known = {"first_dense_count", "virtual_stages_count"};
   for (const ConstantInfo& info : constant_table()) known.emplace_back(info.name);
   catalog::check_quantities(entry, known);
   std::map<Constant, double> stated;
@@ -175,6 +168,23 @@ std::map<Constant, double> stated_constants(const catalog::Entry& entry) {
 }
 
 }  // namespace
+
+const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
+                                   const std::string& name) {
+  const MeasurementSource* best = nullptr;
+  for (const MeasurementSource& source : sources) {
+    if (!starts_with(name, source.prefix)) continue;
+    if (best == nullptr || source.prefix.size() > best->prefix.size()) best = &source;
+  }
+  return best;
+}
+
+std::string system_of(const MeasurementSource& source, const std::string& gpu) {
+  for (const auto& [type, system] : source.systems) {
+    if (lower(type) == lower(gpu)) return system;
+  }
+  return {};
+}
 
 std::vector<MeasurementSource> load_sources(FileSystem& files,
                                             const std::vector<std::string>& folders) {
@@ -199,6 +209,7 @@ std::vector<MeasurementSource> load_sources(FileSystem& files,
       }
       source.recompute = entry.text_or("recompute", "");
       source.dense_layers = static_cast<int64_t>(entry.number_or("first_dense_count", -1));
+      source.virtual_stages = static_cast<int64_t>(entry.number_or("virtual_stages_count", 0));
       source.stated = stated_constants(entry);
       sources.push_back(std::move(source));
     }

@@ -115,6 +115,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
     backward_window += passes[g].backward + passes[g].weight_gradient;
     inside += times * pass;
   }
+  out.forward_seconds = pipeline * forward_window / (forward_window + backward_window);
   inside += out.split.pp;
   out.split.bubble = std::max(0.0, pipeline - inside);
 

@@ -31,6 +31,7 @@ struct Split {
 
 struct StepPrediction {
   double step_seconds = 0;
+  double forward_seconds = 0;  // of its pipeline: what evaluating as many samples takes
   Split split;
   double tokens_per_second_per_chip = 0;
   double model_flops_per_second_per_chip = 0;  // convention causal

@@ -10,11 +10,14 @@
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/plan/unpublished.h"
 
 namespace tutti::plan {
 namespace {
 
+constexpr int64_t kEnoughRows = 4;  // held out, for an error that says something
 constexpr double kGibibyte = 1024.0 * 1024 * 1024;
+constexpr double kConventionRatio = 0.05;  // counts of FLOPs that differ by more are other ones
 
 double real(int64_t value) { return static_cast<double>(value); }
 
@@ -30,7 +33,8 @@ bool known_metric(const std::string& metric) {
                                               "peak_alloc_gib",
                                               "activation_mem_gib",
                                               "param_opt_mem_gib",
-                                              "activation_mem_pct_of_tp_baseline"};
+                                              "activation_mem_pct_of_tp_baseline",
+                                              "run_minutes"};
   return known.count(metric) > 0;
 }
 
@@ -62,31 +66,6 @@ double kept_per_layer(const spec::Recipe& recipe, const spec::Profile& profile) 
   return 0;
 }
 
-std::vector<spec::Recipe> choices(const Measurement& row) {
-  std::vector<spec::Recipe> out = {row.recipe};
-  for (const std::string& name : row.free) {
-    std::vector<spec::Recipe> grown;
-    for (const spec::Recipe& recipe : out) {
-      for (const int64_t value : {1, 2, 3, 4, 6, 8, 12, 16}) {
-        spec::Recipe next = recipe;
-        if (name == "micro_batch") {
-          next.batch.micro = value;
-        } else {
-          next.parallel.vpp = value;
-        }
-        try {
-          spec::validate(next);
-        } catch (const Error&) {
-          continue;
-        }
-        grown.push_back(std::move(next));
-      }
-    }
-    out = std::move(grown);
-  }
-  return out;
-}
-
 }  // namespace
 
 PreparedRow::PreparedRow(Measurement measurement, const catalog::Catalog& catalog)
@@ -96,25 +75,48 @@ PreparedRow::PreparedRow(Measurement measurement, const catalog::Catalog& catalo
   }
   if (!predictable()) return;
   system_ = &catalog.system(measurement_.system);
-  for (spec::Recipe& recipe : choices(measurement_)) {
-    const bool only = measurement_.free.empty();
-    if (!only &&
-        !predict_memory(recipe, measurement_.profile, *system_, assumed_constants()).fits) {
-      continue;
-    }
-    spec::Program program = spec::make_program(recipe, measurement_.profile);
-    candidates_.push_back({std::move(recipe), std::move(program)});
+  const auto keep = [&](const spec::Recipe& recipe) {
+    candidates_.push_back({recipe, spec::make_program(recipe, measurement_.profile)});
+  };
+  const std::vector<spec::Recipe> recipes = unpublished_choices(measurement_);
+  if (recipes.size() == 1) {
+    keep(recipes.front());
+    return;
   }
-  if (candidates_.empty()) measurement_.unpredictable = "no unpublished size lets it fit";
+  // Those that fit; it did run, so where none does, the one that needs least.
+  const spec::Recipe* smallest = nullptr;
+  double least = 0;
+  for (const spec::Recipe& recipe : recipes) {
+    const MemoryPrediction memory =
+        predict_memory(recipe, measurement_.profile, *system_, assumed_constants());
+    if (memory.fits) keep(recipe);
+    if (smallest == nullptr || memory.bytes < least) {
+      smallest = &recipe;
+      least = memory.bytes;
+    }
+  }
+  if (smallest == nullptr) {
+    measurement_.unpredictable = "no layout is possible";
+  } else if (candidates_.empty()) {
+    keep(*smallest);
+  }
 }
 
-bool PreparedRow::is_memory() const {
-  return is_memory_metric(measurement_.metric);
-}
+bool PreparedRow::is_memory() const { return is_memory_metric(measurement_.metric); }
 
 std::string PreparedRow::group() const {
   return system_->chip.generation + "/" + measurement_.software;
 }
+
+std::string PreparedRow::layout() const {
+  const spec::Recipe& recipe = measurement_.recipe;
+  const spec::Mesh& mesh = recipe.parallel;
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", measurement_.model, recipe.batch.sequence,
+                     recipe.batch.global, recipe.batch.micro, mesh.tp, mesh.pp, mesh.vpp, mesh.cp,
+                     mesh.dp, mesh.ep, measurement_.system);
+}
+
+void PreparedRow::reject(std::string reason) { measurement_.unpredictable = std::move(reason); }
 
 double PreparedRow::predict_memory_metric(const Constants& constants) const {
   const spec::Recipe& recipe = candidates_.front().recipe;
@@ -156,6 +158,10 @@ double PreparedRow::predict(const Constants& constants) const {
   }
   const std::string& metric = measurement_.metric;
   if (metric == "iter_time_s") return best.step_seconds;
+  if (metric == "run_minutes") {
+    const auto& run = measurement_.run;
+    return (run.steps * best.step_seconds + run.evaluated_steps * best.forward_seconds) / 60;
+  }
   if (metric == "tokens_per_s_per_gpu") return best.tokens_per_second_per_chip;
   const auto flops = [&](spec::FlopConvention convention) {
     return best.tokens_per_second_per_chip *
@@ -181,6 +187,29 @@ double PreparedRow::predict(const Constants& constants) const {
   return model / 1e12;
 }
 
+void reject_other_conventions(std::vector<PreparedRow>& rows) {
+  for (PreparedRow& row : rows) {
+    const Measurement& flops = row.measurement();
+    if (!row.predictable() || flops.metric != "model_tflops_per_gpu") continue;
+    for (const PreparedRow& other : rows) {
+      const Measurement& tokens = other.measurement();
+      if (!other.predictable() || tokens.metric != "tokens_per_s_per_gpu" ||
+          tokens.source != flops.source || row.layout() != other.layout()) {
+        continue;
+      }
+      const double counted = flops.value * 1e12 / tokens.value;
+      const double needed = spec::flops_per_token(flops.recipe.model, flops.recipe.batch.sequence,
+                                                  spec::FlopConvention::causal);
+      if (std::abs(counted / needed - 1) <= kConventionRatio) continue;
+      row.reject(fmt::format(
+          "counts {:.1f} GFLOP per token where the model needs {:.1f}; its tokens per second are "
+          "predicted",
+          counted / 1e9, needed / 1e9));
+      break;
+    }
+  }
+}
+
 std::vector<bool> fitted_half(const std::vector<PreparedRow>& rows) {
   std::map<std::string, std::map<std::string, size_t>> layouts;  // source -> layout -> number
   std::vector<bool> fitted;
@@ -190,17 +219,28 @@ std::vector<bool> fitted_half(const std::vector<PreparedRow>& rows) {
       fitted.push_back(false);
       continue;
     }
-    const spec::Recipe& recipe = row.measurement().recipe;
-    const spec::Mesh& mesh = recipe.parallel;
-    const std::string layout =
-        fmt::format("{} {} {} {} {} {} {} {} {} {} {}", row.measurement().model,
-                    recipe.batch.sequence, recipe.batch.global, recipe.batch.micro, mesh.tp,
-                    mesh.pp, mesh.vpp, mesh.cp, mesh.dp, mesh.ep, row.measurement().system);
     auto& known = layouts[row.measurement().source];
-    const size_t number = known.emplace(layout, known.size()).first->second;
+    const size_t number = known.emplace(row.layout(), known.size()).first->second;
     fitted.push_back(number % 2 == 0);
   }
   return fitted;
+}
+
+ValidatedRow validate_row(const PreparedRow& prepared, const Constants& constants, bool fitted) {
+  const Measurement& measurement = prepared.measurement();
+  ValidatedRow row;
+  row.source = measurement.source;
+  row.model = measurement.model;
+  row.metric = measurement.metric;
+  row.line = measurement.line;
+  row.measured = measurement.value;
+  row.skipped = measurement.unpredictable;
+  if (!prepared.predictable()) return row;
+  row.predicted = prepared.predict(constants);
+  const double ratio = row.predicted / row.measured;
+  row.error = is_rate(row.metric) ? 1 / ratio - 1 : ratio - 1;
+  row.fitted = fitted;
+  return row;
 }
 
 Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector<Constants>& sets,
@@ -208,27 +248,21 @@ Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector
   const Constants assumed = assumed_constants();
   Validation out;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const Measurement& measurement = rows[i].measurement();
-    ValidatedRow row;
-    row.source = measurement.source;
-    row.model = measurement.model;
-    row.metric = measurement.metric;
-    row.line = measurement.line;
-    row.measured = measurement.value;
-    row.skipped = measurement.unpredictable;
+    const Constants* set = nullptr;
     if (rows[i].predictable()) {
-      const Constants* set =
-          find_constants(sets, rows[i].system().chip.generation, measurement.software);
-      row.predicted = rows[i].predict(set != nullptr ? *set : assumed);
-      const double ratio = row.predicted / row.measured;
-      row.error = is_rate(row.metric) ? 1 / ratio - 1 : ratio - 1;
-      row.fitted = fitted[i];
+      set = find_constants(sets, rows[i].system().chip.generation, rows[i].measurement().software);
     }
-    out.rows.push_back(std::move(row));
+    out.rows.push_back(validate_row(rows[i], set != nullptr ? *set : assumed, fitted[i]));
   }
+  out.summary = summarize(out.rows);
+  return out;
+}
+
+std::vector<SourceSummary> summarize(const std::vector<ValidatedRow>& rows) {
+  std::vector<SourceSummary> out;
   std::vector<std::string> order;
   std::map<std::string, std::vector<double>> errors;
-  for (const ValidatedRow& row : out.rows) {
+  for (const ValidatedRow& row : rows) {
     if (!row.skipped.empty() || row.fitted) continue;
     const bool memory = is_memory_metric(row.metric);
     const std::string name = short_source(row.source) + (memory ? ", memory" : ", time");
@@ -253,7 +287,7 @@ Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector
     summary.mape /= real(summary.rows);
     std::sort(sizes.begin(), sizes.end());
     summary.median = (sizes[sizes.size() / 2] + sizes[(sizes.size() - 1) / 2]) / 2;
-    out.summary.push_back(summary);
+    out.push_back(summary);
   }
   return out;
 }
@@ -271,7 +305,7 @@ void set_held_out_errors(const std::vector<PreparedRow>& rows, const Validation&
       sum += std::abs(validation.rows[i].error);
       ++count;
     }
-    if (count > 0) set.error = sum / real(count);
+    if (count >= kEnoughRows) set.error = sum / real(count);
   }
 }
 

@@ -25,6 +25,9 @@ class PreparedRow {
   double predict(const Constants& constants) const;
   // Group that shares constants: chip generation and software.
   std::string group() const;
+  // Equal for the metrics of one run.
+  std::string layout() const;
+  void reject(std::string reason);  // from now on it cannot be predicted
   const catalog::System& system() const { return *system_; }
 
  private:
@@ -69,11 +72,20 @@ struct Validation {
 // of a source in order, every other one is fitted. Stated once, never tuned.
 std::vector<bool> fitted_half(const std::vector<PreparedRow>& rows);
 
+ValidatedRow validate_row(const PreparedRow& row, const Constants& constants, bool fitted);
+
+// Per source and kind of metric of the rows that are predicted and not fitted; all memory and all
+// time last.
+std::vector<SourceSummary> summarize(const std::vector<ValidatedRow>& rows);
+
+// FLOP rates whose count per token, by the same run's tokens per second, is not the model's.
+void reject_other_conventions(std::vector<PreparedRow>& rows);
+
 Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector<Constants>& sets,
                          const std::vector<bool>& fitted);
 
-// Sets each set's error to its mean absolute error of time on the rows not fitted; sets without
-// such rows keep theirs.
+// Sets each set's error to its mean absolute error of time on the rows not fitted; sets with less
+// than four such rows keep theirs.
 void set_held_out_errors(const std::vector<PreparedRow>& rows, const Validation& validation,
                          std::vector<Constants>& sets);
 

@@ -21,9 +21,9 @@ PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
   const double rank_bytes =
       real(at.sizes.batch * queries) * real(dtype_bytes(at.c)) * real(at.sizes.heads);
   const double output_bytes = rank_bytes * real(value_dim);
-  const double operand_bytes =
-      rank_bytes * real(key_dim) +
-      rank_bytes * real(key_dim + value_dim) * real(kv_heads) / real(at.sizes.heads);
+  const double operand_bytes = rank_bytes * real(key_dim) + rank_bytes * real(key_dim + value_dim) *
+                                                                real(kv_heads) /
+                                                                real(at.sizes.heads);
   const auto exchange = [&](double bytes) {
     return collective_op("all_to_all", Axis::cp, at.mesh.cp, bytes);
   };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -128,7 +129,8 @@ TEST(MemoryMap, IsSoundForEveryModelMeshAndProfile) {
 
 TEST(MemoryMap, RecomputationReducesActivations) {
   for (const char* name : {"gpt2-124m", "llama3.1-8b", "mixtral-8x7b", "deepseek-v3"}) {
-    for (const char* profile : {"tutti", "megatron-2022", "megatron-te"}) {
+    for (const char* profile :
+         {"tutti", "megatron-2022", "megatron-te", "megatron-te-2.11", "megatron-bridge"}) {
       const auto bytes = [&](const char* recompute) {
         return memory_map(recipe_of(name, {"batch.global=1", "batch.sequence=1024",
                                            std::string("recompute=") + recompute}),
@@ -204,6 +206,45 @@ TEST(LocalElements, AddUpOverTheMesh) {
     EXPECT_EQ(total("{dp: 8, ep: 8}"), whole) << name;
     EXPECT_EQ(total("{dp: 4, cp: 2, ep: 8, tp: 2, pp: 2}"), whole) << name;
   }
+}
+
+// The fused loss: logits and their gradient over what layers need later; a buffer for each shape of
+// a layer's weights: query-key-value, output, gate and up, down, and an expert's two.
+TEST(MemoryMap, LossLiesOverTheWorkspaceWhereItIsFused) {
+  const Recipe recipe = recipe_of("llama3.1-8b", {"batch.global=4", "batch.sequence=1024",
+                                                  "batch.micro=1", "parallel={tp: 2, pp: 2}"});
+  const MemoryMap map = memory_map(recipe, find_profile("megatron-te-2.11"), 1);
+  EXPECT_FALSE(map.has("loss"));
+  const ArenaPlan& workspace = map.arena("workspace");
+  const SlotPlan& step = workspace.slot("step");
+  const SlotPlan& loss = workspace.slot("loss");
+  EXPECT_EQ(loss.offset_bytes, step.offset_bytes);
+  EXPECT_EQ(loss.stride_bytes, 2 * 1024 * 128256 / 2 * 2);
+  EXPECT_EQ(workspace.bytes, loss.offset_bytes + std::max(loss.stride_bytes, step.stride_bytes));
+  EXPECT_EQ(workspace.slot("weight_gradients").stride_bytes,
+            2 * (4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336) / 2);
+  const MemoryMap first = memory_map(recipe, find_profile("megatron-te-2.11"), 0);
+  EXPECT_EQ(first.arena("workspace").bytes, step.offset_bytes + step.stride_bytes);
+
+  const Recipe routed = recipe_of("mixtral-8x7b", {"batch.global=1", "batch.sequence=1024"});
+  EXPECT_EQ(memory_map(routed, find_profile("megatron-te-2.11"))
+                .arena("workspace")
+                .slot("weight_gradients")
+                .tensors.size(),
+            5U);  // and the router's
+}
+
+// Context parallelism by exchanging heads: queries, keys, values and the output, to and fro.
+TEST(MemoryMap, ExchangedHeadsKeepTheirOutput) {
+  const auto kept = [](const char* cp) {
+    const Recipe recipe = recipe_of("llama3.1-8b", {"batch.global=1", "batch.sequence=8192",
+                                                    std::string("parallel={cp: ") + cp + "}"});
+    return memory_map(recipe, find_profile("megatron-te-2.11"))
+        .arena("activations")
+        .slot("block")
+        .stride_bytes;
+  };
+  EXPECT_EQ(kept("4"), kept("1") / 4 + 2 * 2048 * 4096);
 }
 
 // Bytes per parameter of mixed precision (planner): 18 replicated; 6 + 12/D with ZeRO-1; 2 + 16/D

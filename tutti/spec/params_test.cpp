@@ -59,6 +59,16 @@ TEST(Params, MixtralActiveParameters) {
   EXPECT_NEAR(static_cast<double>(active_count(preset("mixtral-8x7b"))) / 1e9, 13, 0.2);
 }
 
+// Their model cards: 30.5 B with 3.3 B active, 235 B with 22 B; gpt-oss: 116.8 B.
+TEST(Params, ExpertsOfQwenAndGptOss) {
+  const auto billions = [](int64_t count) { return static_cast<double>(count) / 1e9; };
+  EXPECT_NEAR(billions(param_table(preset("qwen3-30b-a3b")).count()), 30.5, 0.1);
+  EXPECT_NEAR(billions(active_count(preset("qwen3-30b-a3b"))), 3.3, 0.1);
+  EXPECT_NEAR(billions(param_table(preset("qwen3-235b-a22b")).count()), 235, 0.5);
+  EXPECT_NEAR(billions(active_count(preset("qwen3-235b-a22b"))), 22, 0.3);
+  EXPECT_NEAR(billions(param_table(preset("gpt-oss-120b")).count()), 116.8, 0.3);
+}
+
 TEST(Params, ActiveCountOfADenseModelIsItsCount) {
   const ModelConfig model = preset("llama3.1-8b");
   EXPECT_EQ(active_count(model), param_table(model).count());

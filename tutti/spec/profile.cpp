@@ -21,8 +21,8 @@ const Profile& find_profile(const std::string& name) {
   static const Profile megatron_te = make_megatron_te_profile();
   static const Profile megatron_te_2_11 = make_megatron_te_2_11_profile();
   static const Profile megatron_bridge = make_megatron_bridge_profile();
-  for (const Profile* profile : {&tutti_profile(), &megatron_2022, &megatron_te,
-                                 &megatron_te_2_11, &megatron_bridge}) {
+  for (const Profile* profile :
+       {&tutti_profile(), &megatron_2022, &megatron_te, &megatron_te_2_11, &megatron_bridge}) {
     if (profile->name == name) return *profile;
   }
   const std::vector<std::string> known = {"tutti", "megatron-2022", "megatron-te",

@@ -106,21 +106,22 @@ struct Profile {
                                            // over the workspace, which layers need only later
   bool weight_gradient_stand_ins = false;  // a buffer in the compute type for every shape of weight
   ContextExchange context_exchange = ContextExchange::gather;
-  bool dispatch_once_per_domain = false;  // a token crosses to a domain of the network once, however
-                                          // many of its experts are there; else once per expert
-  std::vector<SavedTensor> block;          // kept per layer and micro-batch in flight
-  std::vector<SavedTensor> checkpoint;     // the same under full recomputation
-  std::vector<SavedTensor> embedding;      // kept on the first stage
-  std::vector<SavedTensor> head;           // kept on the last stage
-  std::vector<SavedTensor> workspace;      // one set per rank
+  bool dispatch_once_per_domain =
+      false;                            // a token crosses to a domain of the network once, however
+                                        // many of its experts are there; else once per expert
+  std::vector<SavedTensor> block;       // kept per layer and micro-batch in flight
+  std::vector<SavedTensor> checkpoint;  // the same under full recomputation
+  std::vector<SavedTensor> embedding;   // kept on the first stage
+  std::vector<SavedTensor> head;        // kept on the last stage
+  std::vector<SavedTensor> workspace;   // one set per rank
   std::vector<SavedTensor> forward_workspace;  // that of it which forward passes use
 };
 
 // "tutti", "megatron-2022" (Korthikanti et al. 2022, as published), "megatron-te" (flash attention,
 // bf16 residual) or "megatron-te-2.11" (the same with the fused loss and the buffers of
 // Transformer Engine 2.11, context parallelism by exchanging heads) or "megatron-bridge" (as
-// megatron-te-2.11, with gathered keys and a dispatcher that sends a token to a domain once); throws
-// usage naming the known ones.
+// megatron-te-2.11, with gathered keys and a dispatcher that sends a token to a domain once);
+// throws usage naming the known ones.
 const Profile& find_profile(const std::string& name);
 const Profile& tutti_profile();
 

@@ -171,7 +171,8 @@ TEST(Program, FlopsAddUpToTheFormula) {
                                            {"mixtral-8x7b", "{dp: 4, ep: 4, tp: 2, pp: 2}"},
                                            {"deepseek-v3", "{}"},
                                            {"deepseek-v3", "{dp: 8, ep: 8, pp: 3}"}}) {
-    for (const char* profile : {"tutti", "megatron-2022", "megatron-te"}) {
+    for (const char* profile :
+         {"tutti", "megatron-2022", "megatron-te", "megatron-te-2.11", "megatron-bridge"}) {
       for (const char* recompute : {"none", "full"}) {
         const Recipe recipe = recipe_of(
             one.model, {std::string("parallel=") + one.mesh, "batch.global=24", "batch.micro=1",
@@ -297,6 +298,23 @@ TEST(Program, DataParallelVolumes) {
   EXPECT_EQ(reduced(1, "reduce_scatter"), 4 * elements);
   EXPECT_EQ(reduced(1, "all_gather"), 2 * elements);
   EXPECT_EQ(reduced(3, "all_gather"), 2 * elements * 4 * 2);
+}
+
+TEST(Program, ContextRanksGatherKeysOrExchangeHeads) {
+  const Recipe recipe = recipe_of("llama3.1-8b", {"parallel={cp: 4}", "batch.global=1",
+                                                  "batch.micro=1", "batch.sequence=8192"});
+  const auto bytes = [&](const char* profile, const std::string& name) {
+    double sum = 0;
+    const Program program = make_program(recipe, find_profile(profile));
+    for (const Op& op : program.kind("block").forward) {
+      if (op.collective && op.axis == Axis::cp && name == op.name) sum += op.bytes;
+    }
+    return sum;
+  };
+  EXPECT_EQ(bytes("megatron-te", "all_gather"), 8192.0 * 2 * 1024 * 2);
+  EXPECT_EQ(bytes("megatron-te", "all_to_all"), 0);
+  EXPECT_EQ(bytes("megatron-te-2.11", "all_gather"), 0);
+  EXPECT_EQ(bytes("megatron-te-2.11", "all_to_all"), 2048.0 * (2 * 4096 + 2 * 1024) * 2);
 }
 
 }  // namespace

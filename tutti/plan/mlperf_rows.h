@@ -1,0 +1,28 @@
+// MLPerf Training results as measurements: a run of a known model and batch to its target, timed
+// whole, so that evaluations count.
+//
+// A table with the columns round, benchmark, accelerator, num_accelerators, global_batch,
+// micro_batch, tp, pp, cp, dp, precision, minutes, samples_to_target, source. The metric is
+// run_minutes, as logged: before the scaling of results that converged faster than the reference
+// ("(raw 10.94 min)" in `source`). Virtual stages were not published and are searched; so is a
+// whole layout, unless another row of the same benchmark, round, accelerators and number tells it.
+//
+// Software is "mlperf-" and the round; profiles and systems come from the catalog's sources, whose
+// prefix is the beginning of the row's source ("training_results_v4.0").
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/plan/measurement.h"
+
+namespace tutti::plan {
+
+bool is_mlperf_table(const CsvTable& table);
+
+std::vector<Measurement> read_mlperf_results(const CsvTable& table,
+                                             const std::vector<MeasurementSource>& sources,
+                                             const catalog::Catalog& catalog,
+                                             const std::string& models_folder);
+
+}  // namespace tutti::plan
