@@ -123,6 +123,36 @@ TEST(Gemm, OwnKernelEqualsTheReferenceForManyShapes) {
   }
 }
 
+// A is packed when it is transposed, else read where it lies; few columns of a transposed A are
+// rows of the transposed product. The sums are the same.
+TEST(Gemm, OwnKernelSumsAlikeInEveryOrientation) {
+  if (!use_bf16_dot()) GTEST_SKIP() << "needs AVX512_BF16";
+  const auto one_thread = make_cpu_stream(1);
+  for (const Shape& s :
+       {Shape{67, 131, 65}, {40, 16, 33}, {530, 3, 18}, {9, 50, 3301}, {1, 1, 1}}) {
+    SCOPED_TRACE(fmt::format("m {} n {} k {}", s.m, s.n, s.k));
+    const TestMatrix a = random_matrix(s.m, s.k, DType::bf16, 1, 1, 3);
+    const TestMatrix b = random_matrix(s.k, s.n, DType::bf16, 2);
+    TestMatrix turned = zero_matrix(s.k, s.m, DType::bf16);
+    for (int64_t i = 0; i < s.m; ++i) {
+      for (int64_t j = 0; j < s.k; ++j) turned.view().row<bf16>(j)[i] = a.view().row<bf16>(i)[j];
+    }
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      TestMatrix direct = random_matrix(s.m, s.n, dtype, 3);
+      TestMatrix packed = direct;
+      TestMatrix serial = direct;
+      GemmArgs args = {.a = a, .b = b, .c = direct, .beta = 1};
+      gemm_bf16(static_cast<CpuStream&>(test_stream()), args);
+      args.c = serial;
+      gemm_bf16(static_cast<CpuStream&>(*one_thread), args);
+      args = {.a = turned, .b = b, .c = packed, .transpose_a = true, .beta = 1};
+      gemm_bf16(static_cast<CpuStream&>(test_stream()), args);
+      EXPECT_TRUE(direct.same_bytes(packed));
+      EXPECT_TRUE(direct.same_bytes(serial));
+    }
+  }
+}
+
 TEST(Gemm, WithoutKScalesAndAddsTheBias) {
   for_each_dtype([](DType dtype) {
     const auto run = [](const GemmArgs& g) { test_stream().ops().gemm(test_stream(), g); };
