@@ -22,6 +22,7 @@ void check_complete(const OpTable& table) {
   check(table.embedding_forward, "embedding_forward");
   check(table.embedding_backward, "embedding_backward");
   check(table.cross_entropy, "cross_entropy");
+  check(table.distill_cross_entropy, "distill_cross_entropy");
   check(table.dropout, "dropout");
   check(table.adamw, "adamw");
   check(table.squared_norm, "squared_norm");
@@ -34,7 +35,7 @@ void check_complete(const OpTable& table) {
   check(table.grouped_gemm, "grouped_gemm");
   check(table.grouped_gemm_weight, "grouped_gemm_weight");
   check(table.update_selection_bias, "update_selection_bias");
-  constexpr size_t kEntries = 26;
+  constexpr size_t kEntries = 27;
   static_assert(sizeof(OpTable) == (kEntries + 1) * sizeof(void*), "a new entry is checked here");
 }
 

@@ -230,6 +230,30 @@ struct CrossEntropyArgs {
   Matrix d_logits = {};  // [n, >= V] c, optional
 };
 
+// Knowledge distillation (Hinton et al. 2015): cross-entropy and the divergence from a teacher, per
+// row r, with p_T(x) = softmax(x[:V] / T):
+//   loss[r] = the cross-entropy above, to the bit;
+//   divergence[r] = T^2 KL(p_T(teacher_logits[r]) || p_T(logits[r]));
+// both 0 where the target is ignored. With d_logits given, writes gradient_scale times the gradient
+// of (1 - weight) * loss + weight * divergence,
+//   (1 - weight) (p_1(logits) - onehot) + weight T (p_T(logits) - p_T(teacher_logits)),
+// and zero where ignored and in columns [V, d_logits.cols); with weight 0 the bits of
+// cross_entropy. d_logits may overlay logits as there, never the teacher's.
+// record "distill_cross_entropy": dims (rows, V); bytes: both logits, targets, loss, divergence,
+// d_logits.
+struct DistillCrossEntropyArgs {
+  Matrix logits;          // [n, >= V] f32 or c: the student's
+  Matrix teacher_logits;  // [n, >= V] of the same type
+  int64_t vocabulary = 0;
+  Vector targets;         // [n] i32
+  float temperature = 1;  // T > 0
+  float weight = 0;       // 0 to 1
+  float gradient_scale = 1;
+  Vector loss;           // [n] f32
+  Vector divergence;     // [n] f32
+  Matrix d_logits = {};  // [n, >= V] c, optional
+};
+
 // Multiplies x by mask/(1-p), in place or into `out`; element (r, j) is dropped when the Philox
 // word of (key, first_row + r, j) says so, so the same call applies the same mask forward and
 // backward. record "dropout": dims (N, M).
@@ -295,6 +319,7 @@ struct OpTable {
   void (*embedding_forward)(Stream&, const EmbeddingForwardArgs&) = nullptr;
   void (*embedding_backward)(Stream&, const EmbeddingBackwardArgs&) = nullptr;
   void (*cross_entropy)(Stream&, const CrossEntropyArgs&) = nullptr;
+  void (*distill_cross_entropy)(Stream&, const DistillCrossEntropyArgs&) = nullptr;
   void (*dropout)(Stream&, const DropoutArgs&) = nullptr;
   void (*adamw)(Stream&, const AdamwArgs&) = nullptr;
   void (*squared_norm)(Stream&, const SquaredNormArgs&) = nullptr;

@@ -86,6 +86,37 @@ CrossEntropy cross_entropy(const Values& logits, int64_t cols, int64_t vocabular
   return out;
 }
 
+DistillCrossEntropy distill_cross_entropy(const Values& logits, const Values& teacher, int64_t cols,
+                                          int64_t vocabulary, const Values& targets,
+                                          double temperature, double weight, double scale,
+                                          int64_t gradient_cols) {
+  const CrossEntropy plain =
+      cross_entropy(logits, cols, vocabulary, targets, scale * (1 - weight), gradient_cols);
+  DistillCrossEntropy out{plain.loss, Values(targets.size()), plain.gradient};
+  const auto log_softmax = [&](const Values& x, int64_t r) {
+    Values row;
+    for (int64_t j = 0; j < vocabulary; ++j) row.push_back(x[at(r, cols, j)] / temperature);
+    const double highest = *std::max_element(row.begin(), row.end());
+    double sum = 0;
+    for (const double value : row) sum += std::exp(value - highest);
+    for (double& value : row) value -= highest + std::log(sum);
+    return row;
+  };
+  for (size_t r = 0; r < targets.size(); ++r) {
+    if (targets[r] < 0) continue;
+    const auto row = static_cast<int64_t>(r);
+    const Values p = log_softmax(teacher, row);
+    const Values q = log_softmax(logits, row);
+    for (int64_t j = 0; j < vocabulary; ++j) {
+      const double log_p = p[static_cast<size_t>(j)], log_q = q[static_cast<size_t>(j)];
+      out.divergence[r] += temperature * temperature * std::exp(log_p) * (log_p - log_q);
+      out.gradient[at(row, gradient_cols, j)] +=
+          scale * weight * temperature * (std::exp(log_q) - std::exp(log_p));
+    }
+  }
+  return out;
+}
+
 void adamw(AdamwState& state, const Values& gradient, const Values& decay, double learning_rate,
            double beta1, double beta2, double epsilon, double clip, int64_t step) {
   const double bias1 = 1 - std::pow(beta1, static_cast<double>(step));

@@ -32,6 +32,16 @@ struct CrossEntropy {
 CrossEntropy cross_entropy(const Values& logits, int64_t cols, int64_t vocabulary,
                            const Values& targets, double scale, int64_t gradient_cols);
 
+// divergence: T^2 KL; gradient: of (1 - weight) * loss + weight * divergence, times scale.
+struct DistillCrossEntropy {
+  Values loss, divergence;  // [rows]
+  Values gradient;          // [rows, gradient_cols]
+};
+DistillCrossEntropy distill_cross_entropy(const Values& logits, const Values& teacher, int64_t cols,
+                                          int64_t vocabulary, const Values& targets,
+                                          double temperature, double weight, double scale,
+                                          int64_t gradient_cols);
+
 // One step over all elements, in place; decay is per element.
 struct AdamwState {
   Values master, m, v;

@@ -21,6 +21,7 @@ void cpu_attention_decode(Stream& stream, const AttentionDecodeArgs& args);
 void cpu_embedding_forward(Stream& stream, const EmbeddingForwardArgs& args);
 void cpu_embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args);
 void cpu_cross_entropy(Stream& stream, const CrossEntropyArgs& args);
+void cpu_distill_cross_entropy(Stream& stream, const DistillCrossEntropyArgs& args);
 void cpu_dropout(Stream& stream, const DropoutArgs& args);
 void cpu_adamw(Stream& stream, const AdamwArgs& args);
 void cpu_squared_norm(Stream& stream, const SquaredNormArgs& args);

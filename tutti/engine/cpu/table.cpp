@@ -20,6 +20,7 @@ const OpTable& cpu_ops() {
     t.embedding_forward = cpu_embedding_forward;
     t.embedding_backward = cpu_embedding_backward;
     t.cross_entropy = cpu_cross_entropy;
+    t.distill_cross_entropy = cpu_distill_cross_entropy;
     t.dropout = cpu_dropout;
     t.adamw = cpu_adamw;
     t.squared_norm = cpu_squared_norm;
