@@ -148,7 +148,8 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   const double peak = eight_bit ? chip.fp8_flops : chip.bf16_flops;
   const auto rate = [&](spec::FlopConvention convention) {
     return out.tokens_per_second_per_chip *
-           spec::flops_per_token(recipe.model, recipe.batch.sequence, convention);
+           (spec::flops_per_token(recipe.model, recipe.batch.sequence, convention) +
+            spec::teacher_flops_per_token(recipe, recipe.batch.sequence, convention));
   };
   out.model_flops_per_second_per_chip = rate(spec::FlopConvention::causal);
   out.mfu_causal = out.model_flops_per_second_per_chip / peak;

@@ -67,12 +67,20 @@ double model_flops_per_token(const ModelConfig& model, int64_t sequence) {
   return flops_per_token(model, sequence, FlopConvention::causal);
 }
 
+double teacher_flops_per_token(const Recipe& recipe, int64_t sequence, FlopConvention convention) {
+  if (!recipe.distill.enabled()) return 0;
+  // Nothing of a teacher is computed twice.
+  if (convention == FlopConvention::hardware) convention = FlopConvention::square;
+  return flops_per_token(teacher_recipe(recipe).model, sequence, convention) / 3;
+}
+
 namespace {
 
 double recipe_flops_per_token(const Recipe& recipe, int64_t sequence) {
   const ModelConfig& model = recipe.model;
+  const double teacher = teacher_flops_per_token(recipe, sequence, FlopConvention::causal);
   const double all = model_flops_per_token(model, sequence);
-  if (!recipe.lora.enabled()) return all;
+  if (!recipe.lora.enabled()) return all + teacher;
   const double pairs = attention_pairs(model, sequence) / 2;
   const auto parameters = [&](Projection p) {
     return real(projection_inputs(model, p)) * real(projection_outputs(model, p));
@@ -91,8 +99,9 @@ double recipe_flops_per_token(const Recipe& recipe, int64_t sequence) {
     if (p <= lowest) flops -= 2 * parameters(p);
   }
   if (lowest > Projection::qkv) flops -= 4 * pairs;
-  return flops - 2 * real(adapter_columns(model, recipe.lora, lowest)) *
-                     real(projection_inputs(model, lowest));
+  return flops + teacher -
+         2 * real(adapter_columns(model, recipe.lora, lowest)) *
+             real(projection_inputs(model, lowest));
 }
 
 }  // namespace
@@ -112,8 +121,10 @@ double model_flops_per_step(const Recipe& recipe) {
   return real(recipe.batch.global) * real(recipe.batch.sequence) * model_flops_per_token(recipe);
 }
 
-const char* model_flops_formula(const Recipe& recipe) {
-  return recipe.lora.enabled() ? kLoraFlopsFormula : kModelFlopsFormula;
+std::string model_flops_formula(const Recipe& recipe) {
+  std::string formula = recipe.lora.enabled() ? kLoraFlopsFormula : kModelFlopsFormula;
+  if (recipe.distill.enabled()) formula += kTeacherFlopsFormula;
+  return formula;
 }
 
 }  // namespace tutti::spec

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "tutti/spec/model_config.h"
 #include "tutti/spec/recipe.h"
@@ -25,6 +26,10 @@ inline constexpr const char* kLoraFlopsFormula =
     "* adapter parameters, less what block 0 needs no gradient for, FLOPs per token (causal half "
     "of attention)";
 
+inline constexpr const char* kTeacherFlopsFormula =
+    "; and 2 * (the teacher's matrix parameters at work, head included) + 2 * layers * heads * "
+    "head_dim * sequence of its forward pass";
+
 enum class FlopConvention { causal, square, hardware };
 
 inline constexpr const char* kModelFlopsFormula =
@@ -35,8 +40,11 @@ double flops_per_token(const ModelConfig& model, int64_t sequence, FlopConventio
 
 // Convention causal: what every MFU of Tutti divides.
 double model_flops_per_token(const ModelConfig& model, int64_t sequence);
-// Of a recipe: with adapters of rank r (lora.h) frozen weights need no gradient and nothing below
-// the lowest adapter of block 0 a backward pass,
+// Of the forward pass of a recipe's teacher (distill.h), a third of flops_per_token of its model; 0
+// without one.
+double teacher_flops_per_token(const Recipe& recipe, int64_t sequence, FlopConvention convention);
+// Of a recipe, its teacher's included: with adapters of rank r (lora.h) frozen weights need no
+// gradient and nothing below the lowest adapter of block 0 a backward pass,
 //   4 * (matrix parameters at work + head) + 6 L a (d_qk + d_v) s / 2 + 6 * adapter parameters
 //   minus block 0: 2 * (its projections up to the lowest with adapters), 2 * (that one's A), and
 //   4 a (d_qk + d_v) s / 2 where attention lies below it.
@@ -45,6 +53,6 @@ double model_flops_per_step(const Recipe& recipe);  // all ranks together
 // Of so many tokens whose documents (or sequences) have lengths s with sum s^2 = squared_lengths:
 // attention of a token sees what its document holds, whatever sequence it was packed into.
 double model_flops(const Recipe& recipe, int64_t tokens, int64_t squared_lengths);
-const char* model_flops_formula(const Recipe& recipe);
+std::string model_flops_formula(const Recipe& recipe);
 
 }  // namespace tutti::spec

@@ -67,6 +67,15 @@ struct HeadPart {
   Ops evaluation;
 };
 
+// Of every chunk of a teacher's logits: their product, the same for all chunks of so many rows.
+Op teacher_logits_op(const Recipe& recipe, const Profile& profile, int64_t rows) {
+  const Recipe teacher = teacher_recipe(recipe);
+  const LayerContext at(teacher, profile);
+  Op op = gemm_op({rows, at.sizes.vocabulary, at.hidden()}, at.c, DType::f32);
+  op.model_flops *= real(at.model.vocabulary) / real(at.sizes.vocabulary);
+  return op;
+}
+
 HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
   const int64_t padded = at.sizes.vocabulary;
   const int64_t vocabulary = at.mesh.tp == 1 ? at.model.vocabulary : padded;
@@ -89,6 +98,11 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
       if (at.mesh.tp > 1) {
         // Maximum, sum of exponentials and target logit of every row.
         ops->push_back(collective_op("all_reduce", Axis::tp, at.mesh.tp, real(rows) * 3 * 4));
+      }
+      if (ops == &part.training && at.recipe.distill.enabled()) {
+        ops->push_back(teacher_logits_op(at.recipe, at.profile, rows));
+        ops->push_back(distill_cross_entropy_op(rows, vocabulary, padded, at.c));
+        continue;
       }
       ops->push_back(cross_entropy_op(rows, vocabulary, padded, at.c, ops == &part.training));
     }
@@ -207,6 +221,21 @@ LayerOps head_ops(const Recipe& recipe, const Profile& profile) {
   layer.backward_input = {norm_backward_input_op(at.norm(), false, true)};
   at.norm_weight(layer.backward_weight);
   return layer;
+}
+
+LayerOps teacher_head_ops(const Recipe& teacher, const Profile& profile) {
+  const LayerContext at(teacher, profile);
+  LayerOps layer;
+  add_norm(at, layer.forward, true);
+  layer.kind = "head";
+  return layer;
+}
+
+LayerOps as_teacher(LayerOps layer) {
+  LayerOps out;
+  out.kind = kTeacherPrefix + layer.kind;
+  out.forward = without_dropout(layer.forward);
+  return out;
 }
 
 LayerOps prediction_ops(const Recipe& recipe, const Profile& profile) {

@@ -17,7 +17,7 @@
 namespace tutti::spec {
 
 struct LayerOps {
-  std::string kind;           // "embedding", "block", "moe", "head", "block.recomputed", ...
+  std::string kind;           // "embedding", "block", "moe", "head", "teacher.block", ...
   std::vector<Op> forward;    // head: with loss and gradient of the logits
   std::vector<Op> evaluate;   // forward without dropout and gradients
   std::vector<Op> recompute;  // forward operations that run again before backward
@@ -38,6 +38,10 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
 LayerOps tail_ops(const Recipe& recipe, const Profile& profile);
 // Final norm, head, loss; the head's input gradient and weight gradient run in the same pass.
 LayerOps head_ops(const Recipe& recipe, const Profile& profile);
+// The final norm of a teacher (distill.h), whose head works chunk by chunk in head_ops; and a layer
+// of one as its pass in training: forward, and nothing else.
+LayerOps teacher_head_ops(const Recipe& teacher, const Profile& profile);
+LayerOps as_teacher(LayerOps layer);
 // A multi-token-prediction module (DeepSeek-V3): two norms, projection, block, norm, head, loss.
 LayerOps prediction_ops(const Recipe& recipe, const Profile& profile);
 

@@ -256,6 +256,26 @@ ArenaPlan loss_arena(const Profile& profile, const LocalSizes& sizes) {
       {logits.take(), SlotBuilder("rows", 1).add("loss", DType::f32, {sizes.tokens}).take()});
 }
 
+constexpr const char* kForwardArenas[] = {"weights", "activations", "workspace", "loss"};
+
+// The map of `recipe` with what forward passes alone need.
+MemoryMap forward_map(const Recipe& recipe, Profile profile) {
+  Recipe forward = recipe;
+  forward.distill = {};
+  forward.recompute = {RecomputeMode::full, 0, 0};
+  profile.checkpoint = {};
+  profile.workspace = profile.forward_workspace;
+  return memory_map(forward, profile);
+}
+
+void add_teacher_arenas(MemoryMap& map, const Recipe& recipe, const Profile& profile) {
+  const MemoryMap teacher = forward_map(teacher_recipe(recipe), profile);
+  for (const char* name : kForwardArenas) {
+    map.arenas.push_back(teacher.arena(name));
+    map.arenas.back().name = kTeacherPrefix + map.arenas.back().name;
+  }
+}
+
 }  // namespace
 
 const TensorPlace& SlotPlan::tensor(std::string_view tensor_name) const {
@@ -347,22 +367,17 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
     batch.add("positions", DType::i32, {sizes.tokens}).add("starts", DType::i32, {sizes.tokens});
   }
   map.arenas.push_back(make_arena("batch", {batch.take()}));
+  if (recipe.distill.enabled()) add_teacher_arenas(map, recipe, profile);
   return map;
 }
 
 MemoryMap memory_map(const Recipe& recipe) { return memory_map(recipe, tutti_profile()); }
 
 MemoryMap inference_memory_map(const Recipe& recipe) {
-  Recipe forward = recipe;
-  forward.recompute = {RecomputeMode::full, 0, 0};
-  Profile profile = tutti_profile();
-  profile.checkpoint = {};
-  profile.workspace = profile.forward_workspace;
-  const MemoryMap whole = memory_map(forward, profile);
+  const MemoryMap whole = forward_map(recipe, tutti_profile());
   MemoryMap map;
-  for (const char* name : {"weights", "activations", "workspace", "loss", "batch"}) {
-    map.arenas.push_back(whole.arena(name));
-  }
+  for (const char* name : kForwardArenas) map.arenas.push_back(whole.arena(name));
+  map.arenas.push_back(whole.arena("batch"));
   return map;
 }
 

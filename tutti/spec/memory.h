@@ -39,6 +39,10 @@
 //                 (C = loss chunk rows of the profile; a chunk's gradient overlays its logits)
 //   batch         slot "batch" x 2: tokens [N] i32, targets [N] i32; packed documents also
 //                 positions [N] i32, starts [N] i32
+//   teacher.weights, teacher.activations, teacher.workspace, teacher.loss
+//                 with a teacher (distill.h): those of inference_memory_map for its model and the
+//                 run's micro-batches. It reads the run's batch; the rows of its loss arena hold
+//                 each row's divergence from it
 //
 // Every tensor starts at a multiple of 256 bytes. On larger meshes: rows divided by cp (and tp with
 // sequence parallel), columns by tp; block slots are as many as layers are in flight on the rank

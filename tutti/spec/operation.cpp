@@ -238,6 +238,12 @@ Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType comp
                   (gradient ? size(rows * padded, compute) : 0));
 }
 
+Op distill_cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType compute) {
+  return make("distill_cross_entropy", {rows, vocabulary}, 0,
+              2 * size(rows * padded, DType::f32) + size(rows, DType::i32) +
+                  2 * size(rows, DType::f32) + size(rows * padded, compute));
+}
+
 Op dropout_op(int64_t rows, int64_t columns, DType type) {
   return make("dropout", {rows, columns}, 0, 2 * size(rows * columns, type));
 }

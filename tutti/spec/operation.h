@@ -118,6 +118,9 @@ Op embedding_backward_op(const EmbeddingShape& shape, int64_t token_rows, int64_
 // `padded` columns of which `vocabulary` are real.
 Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType compute, bool gradient);
 
+// With the logits of a teacher beside them.
+Op distill_cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType compute);
+
 Op dropout_op(int64_t rows, int64_t columns, DType type);
 Op squared_norm_op(int64_t elements);
 Op adamw_op(int64_t elements, bool separate_weights);

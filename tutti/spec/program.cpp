@@ -14,8 +14,8 @@ namespace {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
-// Keys of the kinds that are no blocks; those take 0 to 15.
-enum KindKey { kEmbedding = 16, kTail, kHead, kPrediction };
+// Keys of the kinds that are no blocks; those take 0 to 15. A teacher's are kTeacher further.
+enum KindKey { kEmbedding = 16, kTail, kHead, kPrediction, kTeacher = 32 };
 
 class ProgramBuilder {
  public:
@@ -55,6 +55,29 @@ class ProgramBuilder {
     return kind(key, [&] { return block_ops(recipe_, profile_, shape); });
   }
 
+  static void add_run(std::vector<LayerRun>& out, size_t layer) {
+    if (!out.empty() && out.back().kind == layer) {
+      ++out.back().repeats;
+    } else {
+      out.push_back({layer, 1});
+    }
+  }
+
+  // The teacher's forward pass, up to the input of its head.
+  void add_teacher(std::vector<LayerRun>& out) {
+    const Recipe teacher = teacher_recipe(recipe_);
+    const auto add = [&](int key, const auto& make) {
+      add_run(out, kind(kTeacher + key, [&] { return as_teacher(make()); }));
+    };
+    add(kEmbedding, [&] { return embedding_ops(teacher, profile_); });
+    for (int64_t i = 0; i < teacher.model.layers; ++i) {
+      const BlockShape shape = {is_routed(teacher.model, i), i > 0, false, false};
+      add((shape.routed ? 1 : 0) + (shape.adds_branch ? 2 : 0),
+          [&] { return block_ops(teacher, profile_, shape); });
+    }
+    add(kHead, [&] { return teacher_head_ops(teacher, profile_); });
+  }
+
   std::vector<LayerRun> runs(int64_t stage) {
     std::vector<LayerRun> out;
     const LayerRange range = stage_layers(mesh_, model_.layers, stage);
@@ -67,18 +90,13 @@ class ProgramBuilder {
     }
     for (int64_t i = 0; i < range.count; ++i) {
       const bool routed = range.first + i >= dense_end;
-      const size_t layer =
-          block_kind({routed, i > 0, i > 0 || !first, recipe_.recompute.covers(i)});
-      if (!out.empty() && out.back().kind == layer) {
-        ++out.back().repeats;
-      } else {
-        out.push_back({layer, 1});
-      }
+      add_run(out, block_kind({routed, i > 0, i > 0 || !first, recipe_.recompute.covers(i)}));
     }
     if (!last) {
       out.push_back({kind(kTail, [&] { return tail_ops(recipe_, profile_); }), 1});
       return out;
     }
+    if (recipe_.distill.enabled()) add_teacher(out);
     out.push_back({kind(kHead, [&] { return head_ops(recipe_, profile_); }), 1});
     if (model_.prediction_layers > 0) {
       out.push_back({kind(kPrediction, [&] { return prediction_ops(recipe_, profile_); }),

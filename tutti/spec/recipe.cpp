@@ -346,6 +346,7 @@ void resolve(Recipe& recipe) {
 void validate(const Recipe& recipe) {
   validate(recipe.model);
   validate(recipe.lora, recipe.model);
+  validate_distill(recipe);
   validate_batch(recipe);
   validate_mesh(recipe);
   validate_recompute(recipe);
@@ -382,6 +383,13 @@ void check_executable(const Recipe& recipe) {
   if (recipe.model.attention == Attention::latent) refuse("model.attention: latent");
   if (recipe.model.prediction_layers > 0) {
     refuse(fmt::format("model.prediction_layers: {}", recipe.model.prediction_layers));
+  }
+  if (recipe.distill.model && recipe.distill.model->attention == Attention::latent) {
+    refuse("distill.model.attention: latent");
+  }
+  if (recipe.distill.model && recipe.distill.model->prediction_layers > 0) {
+    refuse(fmt::format("distill.model.prediction_layers: {}",
+                       recipe.distill.model->prediction_layers));
   }
   if (recipe.precision == Precision::fp8) refuse("precision: fp8");
   if (recipe.device != "cpu") refuse(fmt::format("device: {}", recipe.device));

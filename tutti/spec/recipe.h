@@ -2,15 +2,15 @@
 // units and impossible combinations throw usage naming the key, the value and what is accepted
 // (with the nearest known key). Counts may carry suffixes ("10k", "1.5M"), times units ("1.5h").
 //
-// Sections are the members of Recipe: model, lora, precision, device, threads, recompute, data,
-// batch, optimizer, schedule, train, evaluate, checkpoint, parallel, telemetry, mlperf,
-// run; keys are the members' names. Exceptions: train.target_loss, and parallel.schedule (1f1b,
+// Sections are the members of Recipe: model, lora, distill, precision, device, threads, recompute,
+// data, batch, optimizer, schedule, train, evaluate, checkpoint, parallel, telemetry, mlperf, run;
+// keys are the members' names. Exceptions: train.target_loss, and parallel.schedule (1f1b,
 // interleaved, zero-bubble, gpipe) for Mesh::pipeline. `model` is a preset's name, or a mapping
 // with `preset` and keys that replace the preset's, or a mapping in full. In a model, head_dim,
 // kv_heads and ffn (4 * hidden, gelu only) follow from hidden and heads when left out, also when
 // only those two are replaced. `recompute` is none, selective or full, or a mapping {mode, parts:
 // [norms, attention, core, mlp, activation] or default, layers: count or all}; parts alone mean
-// selective.
+// selective. `distill.model` is written as `model`.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/spec/distill.h"
 #include "tutti/spec/lora.h"
 #include "tutti/spec/mesh.h"
 #include "tutti/spec/model_config.h"
@@ -175,6 +176,7 @@ struct Recipe {
   bool operator==(const Recipe&) const = default;
   ModelConfig model;
   LoraConfig lora;
+  DistillConfig distill;
   Precision precision = Precision::bf16;
   std::string device = "cpu";
   int threads = 0;  // 0: all cores

@@ -177,14 +177,15 @@ void read_lora(YamlMap map, LoraConfig& lora) {
   map.finish();
 }
 
-ModelConfig read_model_node(const YAML::Node& node, const std::string& origin,
+// `path`: of the key, "model" or "distill.model".
+ModelConfig read_model_node(const YAML::Node& node, const char* path, const std::string& origin,
                             const std::string& models_folder) {
   if (!node.IsDefined() || node.IsNull()) {
-    fail(ErrorKind::usage, "{}: model: missing; name a preset (model: gpt2-124m) or describe one",
-         origin);
+    fail(ErrorKind::usage, "{}: {}: missing; name a preset (model: gpt2-124m) or describe one",
+         origin, path);
   }
   if (node.IsScalar()) return load_model_preset(node.Scalar(), models_folder);
-  YamlMap map(node, "model", origin);  // rejects lists and repeated keys
+  YamlMap map(node, path, origin);  // rejects lists and repeated keys
   if (!map.has("preset")) return read_model(std::move(map));
   std::string preset;
   map.read_text("preset", preset);
@@ -192,7 +193,17 @@ ModelConfig read_model_node(const YAML::Node& node, const std::string& origin,
   over.remove("preset");
   YAML::Node merged = preset_node(preset, models_folder);
   merge(merged, over);
-  return read_model(YamlMap(merged, "model", origin));
+  return read_model(YamlMap(merged, path, origin));
+}
+
+void read_distill(YamlMap map, DistillConfig& distill, const std::string& origin,
+                  const std::string& folder) {
+  map.read_text("teacher", distill.teacher);
+  map.read_real("temperature", distill.temperature);
+  map.read_real("weight", distill.weight);
+  const YAML::Node model = map.node("model");
+  if (model.IsDefined()) distill.model = read_model_node(model, "distill.model", origin, folder);
+  map.finish();
 }
 
 Parts read_parts(YamlMap& map, const YAML::Node& node) {
@@ -398,8 +409,9 @@ Recipe parse_recipe(const std::string& text, const std::string& origin,
 
   YamlMap map(root, "", origin);
   Recipe recipe;
-  recipe.model = read_model_node(map.node("model"), origin, models_folder);
+  recipe.model = read_model_node(map.node("model"), "model", origin, models_folder);
   read_lora(map.map("lora"), recipe.lora);
+  read_distill(map.map("distill"), recipe.distill, origin, models_folder);
   map.read_choice("precision", recipe.precision, kPrecisionNames);
   map.read_choice("device", recipe.device, Names<std::string>{{"cpu", "cpu"}, {"cuda", "cuda"}});
   map.read_count("threads", recipe.threads, 0, 4096);

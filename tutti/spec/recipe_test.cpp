@@ -34,7 +34,8 @@ TEST(Recipe, DefaultsAreResolved) {
 
 TEST(Recipe, AFileOfKeysIsAsGoodAsTheCommandLine) {
   const auto overrides = read_overrides(
-      "model: {layers: 3, name: \"a b\"}\nlora:\n  rank: 4\n  targets: [query, mlp.up]\nparallel: {dp: 2}\n",
+      "model: {layers: 3, name: \"a b\"}\nlora:\n  rank: 4\n  targets: [query, mlp.up]\nparallel: "
+      "{dp: 2}\n",
       "keys.yaml");
   EXPECT_EQ(overrides.size(), 5U);
   const Recipe recipe = parse(kTiny, overrides);

@@ -134,6 +134,15 @@ void write_model(YamlWriter& out, const ModelConfig& model) {
   out.close();
 }
 
+void write_distill(YamlWriter& out, const DistillConfig& distill) {
+  out.open("distill");
+  out.value("teacher", distill.teacher);
+  out.value("temperature", distill.temperature);
+  out.value("weight", distill.weight);
+  if (distill.model) write_model(out, *distill.model);
+  out.close();
+}
+
 void write_recompute(YamlWriter& out, const Recompute& recompute) {
   out.open("recompute");
   out.name("mode", kRecomputeNames, recompute.mode);
@@ -256,6 +265,7 @@ std::string to_yaml(const Recipe& recipe) {
   out.value("dropout", recipe.lora.dropout);
   out.texts("targets", recipe.lora.targets);
   out.close();
+  write_distill(out, recipe.distill);
   out.name("precision", kPrecisionNames, recipe.precision);
   out.value("device", recipe.device);
   out.value("threads", recipe.threads);

@@ -44,8 +44,10 @@ void apply_override(YAML::Node& root, const std::string& assignment) {
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     const std::string part(parts[i]);
     YAML::Node next = chain.back()[part];
-    const char* scalar_key = part == "model" ? "preset" : part == "recompute" ? "mode" : nullptr;
-    if (i == 0 && scalar_key != nullptr && next.IsDefined() && next.IsScalar()) {
+    const bool model = part == "model" && (i == 0 || (i == 1 && parts[0] == "distill"));
+    const bool recompute = part == "recompute" && i == 0;
+    const char* scalar_key = model ? "preset" : recompute ? "mode" : nullptr;
+    if (scalar_key != nullptr && next.IsDefined() && next.IsScalar()) {
       YAML::Node mapping(YAML::NodeType::Map);
       mapping[scalar_key] = next.Scalar();
       chain.back()[part] = mapping;

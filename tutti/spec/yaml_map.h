@@ -20,7 +20,8 @@ namespace tutti::spec {
 YAML::Node parse_yaml(const std::string& text, const std::string& origin);
 
 // Sets `a.b.c` to the YAML value after "=" in "a.b.c=value", making mappings on the way. A scalar
-// `model` on the way becomes {preset: scalar}, a scalar `recompute` {mode: scalar}.
+// `model` (of the root or of `distill`) on the way becomes {preset: scalar}, a scalar `recompute`
+// {mode: scalar}.
 void apply_override(YAML::Node& root, const std::string& assignment);
 
 class YamlMap {
