@@ -232,6 +232,11 @@ std::string format_manifest(const Manifest& manifest) {
   if (state.base) {
     head["base"] = {{"path", state.base->path}, {"manifest_xxh3", state.base->manifest_xxh3}};
   }
+  if (state.teacher) {
+    const Base& from = state.teacher->checkpoint;
+    head["teacher"] = {
+        {"path", from.path}, {"step", state.teacher->step}, {"manifest_xxh3", from.manifest_xxh3}};
+  }
   std::string body = "{\n";
   for (const auto& [key, value] : head.items()) {
     body += fmt::format("  \"{}\": {},\n", key, dump_json(value));
@@ -265,6 +270,12 @@ Manifest parse_manifest(std::string_view text, std::string_view path) {
     const Json base = json_get<Json>(json, "base", path);
     state.base = {json_get<std::string>(base, "path", path),
                   json_get<std::string>(base, "manifest_xxh3", path)};
+  }
+  if (json.contains("teacher")) {
+    const Json teacher = json_get<Json>(json, "teacher", path);
+    state.teacher = {{json_get<std::string>(teacher, "path", path),
+                      json_get<std::string>(teacher, "manifest_xxh3", path)},
+                     json_get<int64_t>(teacher, "step", path)};
   }
   state.model = json_get<Json>(json, "model", path);
   state.training = json_get<Json>(json, "training", path);

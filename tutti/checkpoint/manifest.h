@@ -27,6 +27,13 @@ struct Base {
       manifest_xxh3;  // XXH3 of its whole manifest.json, which holds the checksums of the rest
 };
 
+// The checkpoint that a run learns from beside its data.
+struct Teacher {
+  bool operator==(const Teacher&) const = default;
+  Base checkpoint;
+  int64_t step = 0;  // of the teacher's own run
+};
+
 // What a run needs beside its tensors to go on exactly.
 struct State {
   int64_t step = 0;         // optimizer steps done
@@ -35,6 +42,7 @@ struct State {
   std::optional<double> validation_loss;  // decides what keep-best keeps; non-finite means none
   std::string recipe_hash;
   std::optional<Base> base;        // only of checkpoints of adapters
+  std::optional<Teacher> teacher;  // only of runs that learn from one
   Json model = Json::object();     // description of the model, compared by check_same_model
   Json training = Json::object();  // the trainer's own state; non-finite numbers become null
 };

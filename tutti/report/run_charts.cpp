@@ -130,6 +130,17 @@ std::string loss_section(const RunData& run, const RunSummary& summary) {
     validation.y.push_back(evaluation.body.loss);
   }
   chart.curves.push_back(std::move(validation));
+  if (run.started && run.started->teacher) {
+    const auto part = [&](const char* name, const std::vector<double>& values, int color) {
+      Curve curve = chart.curves.front();
+      curve.name = name;
+      curve.y = values;
+      curve.color = color;
+      chart.curves.push_back(std::move(curve));
+    };
+    part("cross-entropy", run.steps.cross_entropy, 2);
+    part("divergence from the teacher", run.steps.divergence, 3);
+  }
   if (summary.target_loss) {
     chart.horizontal.push_back(
         {*summary.target_loss, "target " + format_value(Quantity::loss, *summary.target_loss)});

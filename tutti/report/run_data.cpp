@@ -1,6 +1,7 @@
 #include "tutti/report/run_data.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tutti/base/error.h"
 #include "tutti/base/flat_yaml.h"
@@ -38,9 +39,9 @@ class Collector {
     size_t keep = s.size();
     while (keep > 0 && s.step[keep - 1] > limit) --keep;
     run_.repeated_steps += static_cast<int64_t>(s.size() - keep);
-    for (auto* column :
-         {&s.step, &s.loss, &s.gradient_norm, &s.learning_rate, &s.step_seconds,
-          &s.tokens_per_second, &s.mfu, &s.data_wait_seconds, &s.wall, &s.train_seconds}) {
+    for (auto* column : {&s.step, &s.loss, &s.cross_entropy, &s.divergence, &s.gradient_norm,
+                         &s.learning_rate, &s.step_seconds, &s.tokens_per_second, &s.mfu,
+                         &s.data_wait_seconds, &s.wall, &s.train_seconds}) {
       column->resize(keep);
     }
     const auto later = [step](const auto& timed) { return timed.body.step > step; };
@@ -71,6 +72,9 @@ class Collector {
       go_back_to(event.step - 1);
     s.step.push_back(static_cast<double>(event.step));
     s.loss.push_back(event.loss);
+    const telemetry::LossParts none = {std::nan(""), std::nan("")};
+    s.cross_entropy.push_back(event.parts.value_or(none).cross_entropy);
+    s.divergence.push_back(event.parts.value_or(none).divergence);
     s.gradient_norm.push_back(event.gradient_norm);
     s.learning_rate.push_back(event.learning_rate);
     s.step_seconds.push_back(event.step_seconds);

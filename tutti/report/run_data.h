@@ -17,8 +17,9 @@ namespace tutti::report {
 struct StepSeries {
   std::vector<double> step, loss, gradient_norm, learning_rate, step_seconds, tokens_per_second,
       mfu, data_wait_seconds;
-  std::vector<double> wall;           // when the step ended, seconds since 1970
-  std::vector<double> train_seconds;  // the same on the run's own clock, without pauses
+  std::vector<double> cross_entropy, divergence;  // parts of the loss, with a teacher
+  std::vector<double> wall;                       // when the step ended, seconds since 1970
+  std::vector<double> train_seconds;              // the same on the run's own clock, without pauses
   size_t size() const { return step.size(); }
 };
 

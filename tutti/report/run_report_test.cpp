@@ -165,6 +165,30 @@ TEST_F(RunReportTest, EveryPartHasItsPlace) {
   }
 }
 
+TEST_F(RunReportTest, ATeacherIsNamedAndItsPartOfTheLossDrawn) {
+  telemetry::RunStarted begun;
+  begun.name = "trial";
+  begun.steps = 2;
+  begun.teacher =
+      telemetry::TeacherDescribed{"runs/large/step-00000070", 70, "feed", "large", 999, 2, 0.75};
+  emit(0, begun);
+  for (int64_t i = 1; i <= 2; ++i) {
+    telemetry::StepDone event;
+    event.step = i;
+    event.loss = 2.5;
+    event.parts = telemetry::LossParts{2, 3};
+    emit(static_cast<double>(i), event);
+  }
+  const RunData run = read();
+  EXPECT_EQ(run.steps.cross_entropy, (std::vector<double>{2, 2}));
+  EXPECT_EQ(run.steps.divergence, (std::vector<double>{3, 3}));
+  const std::string html = page();
+  for (const char* text : {"runs/large/step-00000070", "feed", "999", "divergence from the teacher",
+                           "0.25 cross-entropy + 0.75 divergence at temperature 2"}) {
+    EXPECT_NE(html.find(text), std::string::npos) << text;
+  }
+}
+
 TEST_F(RunReportTest, ComparesWhatDiffers) {
   const auto write = [&](const std::string& folder, const char* rate, double loss) {
     files_.create_directories(folder);

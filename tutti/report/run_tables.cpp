@@ -92,6 +92,21 @@ std::string told(const RunData& run, const char* key) {
   return text.empty() ? run.recipe_value(std::string("run.") + key) : text;
 }
 
+// Empty without a teacher.
+std::string teacher_card(const RunData& run) {
+  if (!run.started || !run.started->teacher) return "";
+  const telemetry::TeacherDescribed& t = *run.started->teacher;
+  return html_card("Teacher",
+                   html_facts({{"Checkpoint", t.path},
+                               {"Step", format_integer(t.step)},
+                               {"Model", t.model},
+                               {"Parameters", count_text(t.parameters)},
+                               {"Hash of its manifest (XXH3)", t.manifest_hash},
+                               {"Loss", fmt::format("{:.4g} cross-entropy + {:.4g} divergence at "
+                                                    "temperature {:.4g}",
+                                                    1 - t.weight, t.weight, t.temperature)}}));
+}
+
 }  // namespace
 
 std::string evaluation_table(const RunData& run, const RunSummary& summary) {
@@ -230,7 +245,8 @@ std::string incidents_section(const RunData& run) {
 std::string data_section(const RunData& run) {
   if (run.corpora.empty()) {
     return html_card("Data", html_facts({{"Training", run.recipe_value("data.train")},
-                                         {"Validation", run.recipe_value("data.validation")}}));
+                                         {"Validation", run.recipe_value("data.validation")}})) +
+           teacher_card(run);
   }
   std::string out;
   for (const telemetry::CorpusDescribed& c : run.corpora) {
@@ -270,6 +286,7 @@ std::string data_section(const RunData& run) {
     title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
     out += html_card(title, facts);
   }
+  out += teacher_card(run);
   return "<div class=\"grid2\">" + out + "</div>\n";
 }
 

@@ -81,6 +81,19 @@ RunStarted read_run_started(const Members& in) {
   in.read("target_loss", event.target_loss);
   in.read("mfu_formula", event.mfu_formula);
   in.read("details", event.details);
+  Json teacher;
+  in.read("teacher", teacher);
+  if (teacher.is_object()) {
+    const Members members(teacher);
+    event.teacher.emplace();
+    members.read("path", event.teacher->path);
+    members.read("step", event.teacher->step);
+    members.read("manifest_hash", event.teacher->manifest_hash);
+    members.read("model", event.teacher->model);
+    members.read("parameters", event.teacher->parameters);
+    members.read("temperature", event.teacher->temperature);
+    members.read("weight", event.teacher->weight);
+  }
   return event;
 }
 
@@ -154,6 +167,10 @@ StepDone read_step(const Members& in) {
   in.read("skipped", event.skipped);
   in.read("targets", event.targets);
   in.read("useful_share", event.useful_share);
+  std::optional<double> ce_loss, kl_loss;
+  in.read("ce_loss", ce_loss);
+  in.read("kl_loss", kl_loss);
+  if (ce_loss || kl_loss) event.parts = {ce_loss.value_or(kNone), kl_loss.value_or(kNone)};
   Json routing;
   in.read("routing", routing);
   if (routing.is_object()) {

@@ -13,7 +13,18 @@ namespace {
 
 // One event of each kind, no member at its default.
 std::vector<Event> one_of_each() {
-  RunStarted run{"runs/a", "a", 7, 100, 20, 64, 6e6, 1e12, 1.5, "6 N", Json{{"owner", "me"}}};
+  RunStarted run{"runs/a",
+                 "a",
+                 7,
+                 100,
+                 20,
+                 64,
+                 6e6,
+                 1e12,
+                 1.5,
+                 "6 N",
+                 Json{{"owner", "me"}},
+                 TeacherDescribed{"t/step-00000003", 3, "abc", "large", 99, 2, 0.5}};
   MachineDescribed machine{"host",
                            "cpu",
                            4,
@@ -43,8 +54,21 @@ std::vector<Event> one_of_each() {
                          "456",
                          "789"};
   MemoryMeasured memory{1, 100, 200, {{"weights", 64}, {"batch", 8}}};
-  StepDone step{5,   320,   2.5,  0.5, 1e-3, 0.25, 256,
-                0.6, 0.125, true, 2,   300,  0.75, Routing{2.1, 4, 1.25, 0.1}};
+  StepDone step{5,
+                320,
+                2.5,
+                0.5,
+                1e-3,
+                0.25,
+                256,
+                0.6,
+                0.125,
+                true,
+                2,
+                300,
+                0.75,
+                Routing{2.1, 4, 1.25, 0.1},
+                LossParts{2.25, 2.75}};
   return {{1.5, run},
           {1.5, machine},
           {1.5, corpus},

@@ -34,6 +34,16 @@ void add_members(Json& out, const RunStarted& event) {
   out["gemm_peak_flops"] = number(event.gemm_peak_flops);
   out["target_loss"] = event.target_loss ? number(*event.target_loss) : Json(nullptr);
   out["mfu_formula"] = event.mfu_formula;
+  if (event.teacher) {
+    const TeacherDescribed& teacher = *event.teacher;
+    out["teacher"] = Json{{"path", teacher.path},
+                          {"step", teacher.step},
+                          {"manifest_hash", teacher.manifest_hash},
+                          {"model", teacher.model},
+                          {"parameters", teacher.parameters},
+                          {"temperature", teacher.temperature},
+                          {"weight", teacher.weight}};
+  }
   out["details"] = event.details;
 }
 
@@ -104,6 +114,10 @@ void add_members(Json& out, const StepDone& event) {
   out["skipped"] = event.skipped;
   out["targets"] = event.targets;
   out["useful_share"] = number(event.useful_share);
+  if (event.parts) {
+    out["ce_loss"] = number(event.parts->cross_entropy);
+    out["kl_loss"] = number(event.parts->divergence);
+  }
   if (event.routing) {
     out["routing"] = Json{{"balance_loss", number(event.routing->balance_loss)},
                           {"z_loss", number(event.routing->z_loss)},

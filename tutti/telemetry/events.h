@@ -12,6 +12,17 @@
 
 namespace tutti::telemetry {
 
+// The model that a run learns from beside its data.
+struct TeacherDescribed {
+  std::string path;  // of its checkpoint
+  int64_t step = 0;
+  std::string manifest_hash;  // XXH3 of that checkpoint's manifest.json
+  std::string model;          // its name
+  int64_t parameters = 0;
+  double temperature = 0;
+  double weight = 0;
+};
+
 struct RunStarted {
   std::string run;  // run folder
   std::string name;
@@ -26,6 +37,7 @@ struct RunStarted {
   // Machine, owner, memory; `recipe`, resolved, as YAML; `initial_weights` (path, manifest_xxh3) of
   // a session that began with those of another run.
   Json details = Json::object();
+  std::optional<TeacherDescribed> teacher;
 };
 
 // Where the run runs: once per session of the run.
@@ -93,10 +105,17 @@ struct Routing {
   double dropped_share = 0;       // of the copies, beyond the capacity
 };
 
+// What the loss of a run with a teacher is made of (spec/distill.h): loss = (1 - weight) *
+// cross_entropy + weight * divergence.
+struct LossParts {
+  double cross_entropy = 0;  // against the targets; JSON ce_loss
+  double divergence = 0;     // from the teacher, T^2 KL; JSON kl_loss
+};
+
 struct StepDone {
   int64_t step = 0;    // 1 for the first
   int64_t tokens = 0;  // of the whole run so far, without padding
-  double loss = 0;
+  double loss = 0;     // what is optimised
   double gradient_norm = 0;
   double learning_rate = 0;
   double step_seconds = 0;
@@ -108,6 +127,7 @@ struct StepDone {
   int64_t targets = 0;        // of this step, that are neither padding nor masked
   double useful_share = 1;    // of this step's rows: not padding
   std::optional<Routing> routing;
+  std::optional<LossParts> parts;
 };
 
 struct EvaluationDone {

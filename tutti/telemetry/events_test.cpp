@@ -36,6 +36,10 @@ TEST(Events, StepDoneKeepsItsValues) {
   step.data_wait_seconds = 1e-5;
   step.skipped = true;
   EXPECT_FALSE(parsed(step).contains("routing"));  // of models with experts only
+  EXPECT_FALSE(parsed(step).contains("ce_loss"));  // of runs with a teacher only
+  step.parts = LossParts{2.5, 0.75};
+  EXPECT_EQ(parsed(step)["ce_loss"], 2.5);
+  EXPECT_EQ(parsed(step)["kl_loss"], 0.75);
   step.routing = Routing{2.125, 4.5, 1.25, 0.0625};
   const Json line = parsed(step);
   EXPECT_EQ(line["event"], "step_done");

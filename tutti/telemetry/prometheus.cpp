@@ -199,6 +199,12 @@ void PrometheusSink::Metrics::take(const StepDone& event) {
     set("tutti_mfu_ratio", "Model FLOPs of the last step per measured matrix-product peak.",
         event.mfu);
   }
+  if (event.parts) {
+    set("tutti_cross_entropy", "Cross-entropy of the last step, a part of its loss.",
+        event.parts->cross_entropy);
+    set("tutti_teacher_divergence", "Divergence from the teacher, the other part, with T^2.",
+        event.parts->divergence);
+  }
   if (event.routing) {
     set("tutti_routing_balance_loss", "Balance loss of the routers, before its weight.",
         event.routing->balance_loss);

@@ -116,6 +116,11 @@ void TensorBoardSink::write(const Event& event) {
                                          {"throughput/mfu", step->mfu},
                                          {"optimizer/learning_rate", step->learning_rate},
                                          {"optimizer/gradient_norm", step->gradient_norm}})));
+    if (step->parts) {
+      append(tfrecord(tensorboard_scalars(event.wall_seconds, step->step,
+                                          {{"loss/cross_entropy", step->parts->cross_entropy},
+                                           {"loss/divergence", step->parts->divergence}})));
+    }
     if (step->routing) {
       append(tfrecord(
           tensorboard_scalars(event.wall_seconds, step->step,
