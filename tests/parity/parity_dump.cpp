@@ -8,7 +8,8 @@
 // weights (with adapters: of theirs only), with experts also `balance_loss` and `z_loss` F64 [1];
 // `losses` F64 [S] of S optimizer steps with the recipe's learning rate, from there on. With
 // adapters also `merged.NAME` F32: the given weights with the adapters merged; and the adapters for
-// PEFT in FOLDER.
+// PEFT in FOLDER. With `distill`, distill.teacher is a file like WEIGHTS with the parameters of
+// distill.model, and OUT has `ce_loss` and `kl_loss` F64 [1], the parts of `loss`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -143,6 +144,18 @@ void load_weights(train::Trainer& trainer, const TensorFile& weights) {
   trainer.state_changed();
 }
 
+void load_teacher(train::Trainer& trainer, const spec::DistillConfig& distill) {
+  const TensorFile weights(distill.teacher);
+  const spec::ParamLayout layout = spec::param_layout(spec::param_table(*distill.model));
+  std::vector<float> flat(static_cast<size_t>(layout.elements));
+  for (const spec::PlacedParam& placed : layout.params) {
+    const std::vector<float> values =
+        weights.read<float>(placed.name, DType::f32, placed.param.shape);
+    std::copy(values.begin(), values.end(), flat.begin() + placed.element_offset);
+  }
+  trainer.set_teacher(flat.data());
+}
+
 // The given weights merged into `out`, and exported.
 void add_adapters(const spec::Recipe& recipe, const TensorFile& weights, const std::string& folder,
                   OutputFile& out) {
@@ -170,6 +183,7 @@ void run(const std::string& recipe_path, const std::string& weights_path,
   const Batches batches(TensorFile(tokens_path), recipe.batch);
   train::Trainer trainer(recipe);
   load_weights(trainer, TensorFile(weights_path));
+  if (recipe.distill.enabled()) load_teacher(trainer, recipe.distill);
   OutputFile out;
   if (recipe.lora.enabled()) {
     add_adapters(recipe, TensorFile(weights_path), adapter_folder, out);
@@ -185,6 +199,10 @@ void run(const std::string& recipe_path, const std::string& weights_path,
 
   const double loss = trainer.gradients(batches.from_start());
   out.add("loss", DType::f64, {1}, &loss);
+  if (const auto& parts = trainer.loss_parts()) {
+    out.add("ce_loss", DType::f64, {1}, &parts->cross_entropy);
+    out.add("kl_loss", DType::f64, {1}, &parts->divergence);
+  }
   if (recipe.model.moe.experts > 0) {
     const telemetry::Routing routing = train::routing_of_step(recipe, trainer.memory());
     out.add("balance_loss", DType::f64, {1}, &routing.balance_loss);

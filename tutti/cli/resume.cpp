@@ -9,7 +9,9 @@
 namespace tutti::cli {
 namespace {
 
-bool may_change(const std::string& key, const spec::Recipe& recipe) {
+bool may_change(const std::string& key, const spec::Recipe& recipe, const spec::Recipe& wanted) {
+  // A teacher is known by its checksum too.
+  if (key == "distill.teacher") return recipe.distill.enabled() && wanted.distill.enabled();
   // Where the run began; adapters know their base by its checksum, wherever it lies.
   if (key == "checkpoint.initialize_from") return recipe.lora.enabled();
   return train::free_of_arithmetic(key);
@@ -27,7 +29,8 @@ void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
   for (const auto& [key, value] : flatten(stored)) before[key] = value;
   for (const auto& [key, value] : flatten(wanted)) {
     const auto found = before.find(key);
-    if (may_change(key, stored) || (found != before.end() && found->second == value)) continue;
+    const bool same = found != before.end() && found->second == value;
+    if (same || may_change(key, stored, wanted)) continue;
     fail(ErrorKind::usage,
          "{}: the run in '{}' was started with {}, not {}; it can go on with other train.steps, "
          "train.target_loss, data.validation, checkpoint.*, evaluate.*, recompute.*, "

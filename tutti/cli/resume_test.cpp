@@ -84,5 +84,26 @@ TEST(CheckResumable, RefusesWhatDoesNamingKeyAndBothValues) {
   EXPECT_EQ(refusal({"train.steps=200"}).rfind("schedule.decay_steps: ", 0), 0U);
 }
 
+TEST(CheckResumable, ATeacherMayMoveButNotChange) {
+  const std::string teacher =
+      "distill={teacher: a, temperature: 2, model: {layers: 1, hidden: 16, heads: 1, vocabulary: "
+      "65, context: 16}}";
+  const auto message = [](const spec::Recipe& stored, const spec::Recipe& wanted) {
+    try {
+      check_resumable(stored, wanted, "runs/test");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const spec::Recipe stored = recipe({teacher});
+  EXPECT_EQ(message(stored, recipe({teacher, "distill.teacher=b"})), "");
+  for (const char* change : {"distill.temperature=3", "distill.weight=0.9"}) {
+    EXPECT_NE(message(stored, recipe({teacher, change})).find("distill."), std::string::npos);
+  }
+  EXPECT_EQ(message(stored, recipe()).rfind("distill.teacher: ", 0), 0U);
+  EXPECT_EQ(message(recipe(), stored).rfind("distill.teacher: ", 0), 0U);
+}
+
 }  // namespace
 }  // namespace tutti::cli

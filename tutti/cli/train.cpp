@@ -26,6 +26,7 @@
 #include "tutti/train/interchange.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/session.h"
+#include "tutti/train/teacher.h"
 
 namespace tutti::cli {
 namespace {
@@ -99,6 +100,7 @@ Plan make_plan(FileSystem& files, const TrainArguments& arguments) {
   const std::string path =
       is_run ? train::recipe_path(arguments.target) : find_recipe(files, arguments.target);
   plan.recipe = read_recipe(files, path, all_overrides(files, arguments));
+  train::resolve_teacher(files, plan.recipe);
   if (is_run && !arguments.run.empty() && arguments.run != arguments.target) {
     fail(ErrorKind::usage, "--run: '{}' is not the run to resume, '{}'; drop one of the two",
          arguments.run, arguments.target);
@@ -133,6 +135,10 @@ void print_plan(const Plan& plan, int64_t memory_bytes) {
   if (recipe.lora.enabled()) {
     parameters += fmt::format(", {} of them trained",
                               format_count(static_cast<double>(table.trainable_count())));
+  }
+  if (recipe.distill.enabled()) {
+    const auto teacher = static_cast<double>(spec::param_table(*recipe.distill.model).count());
+    parameters += fmt::format(", and the teacher's {}", format_count(teacher));
   }
   const double flops = spec::model_flops_per_token(recipe);
   const auto tokens = static_cast<double>(recipe.batch.global * recipe.batch.sequence);

@@ -15,6 +15,24 @@ engine::Matrix overlay(const engine::Matrix& logits, DType dtype) {
                         logits.ld * dtype_bytes(logits.dtype) / dtype_bytes(dtype));
 }
 
+// The loss of one chunk, whose rows begin at `first`, against targets and teacher.
+void distill_chunk(engine::Stream& stream, const engine::CrossEntropyArgs& args,
+                   const Distillation& from, int64_t first) {
+  const int64_t count = args.logits.rows;
+  const engine::Matrix teacher_logits = from.work.logits.slice_rows(0, count);
+  linear_forward(stream, from.teacher.head, from.y.slice_rows(first, count), teacher_logits);
+  stream.ops().distill_cross_entropy(stream, {.logits = args.logits,
+                                              .teacher_logits = teacher_logits,
+                                              .vocabulary = args.vocabulary,
+                                              .targets = args.targets,
+                                              .temperature = from.temperature,
+                                              .weight = from.weight,
+                                              .gradient_scale = args.gradient_scale,
+                                              .loss = args.loss,
+                                              .divergence = slice(from.work.rows, first, count),
+                                              .d_logits = args.d_logits});
+}
+
 }  // namespace
 
 void loss_forward(engine::Stream& stream, const LossLayer& layer, engine::Matrix y,
@@ -32,19 +50,24 @@ void loss_forward(engine::Stream& stream, const LossLayer& layer, engine::Matrix
 
 void loss_forward_backward(engine::Stream& stream, const LossLayer& layer, engine::Matrix y,
                            engine::Vector targets, float gradient_scale, const LossWork& work,
-                           engine::Matrix dy, float beta) {
+                           engine::Matrix dy, float beta, const Distillation* distillation) {
   for (int64_t first = 0; first < y.rows; first += work.logits.rows) {
     const int64_t count = std::min(work.logits.rows, y.rows - first);
     const engine::Matrix chunk = y.slice_rows(first, count);
     const engine::Matrix logits = work.logits.slice_rows(0, count);
     const engine::Matrix d_logits = overlay(logits, y.dtype);
     linear_forward(stream, layer.head, chunk, logits);
-    stream.ops().cross_entropy(stream, {.logits = logits,
-                                        .vocabulary = layer.vocabulary,
-                                        .targets = slice(targets, first, count),
-                                        .gradient_scale = gradient_scale,
-                                        .loss = slice(work.rows, first, count),
-                                        .d_logits = d_logits});
+    const engine::CrossEntropyArgs args = {.logits = logits,
+                                           .vocabulary = layer.vocabulary,
+                                           .targets = slice(targets, first, count),
+                                           .gradient_scale = gradient_scale,
+                                           .loss = slice(work.rows, first, count),
+                                           .d_logits = d_logits};
+    if (distillation == nullptr) {
+      stream.ops().cross_entropy(stream, args);
+    } else {
+      distill_chunk(stream, args, *distillation, first);
+    }
     linear_backward_input(stream, layer.head, d_logits, dy.slice_rows(first, count));
     linear_backward_weight(stream, layer.head, chunk, d_logits, first == 0 ? beta : 1);
   }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "tutti/base/check.h"
+#include "tutti/base/text.h"
 
 namespace tutti::model {
 namespace {
@@ -25,12 +26,14 @@ const spec::TensorPlace* find_tensor(const spec::SlotPlan& slot, std::string_vie
 }  // namespace
 
 Memory::Memory(const spec::MemoryMap& map) : map_(map) {
-  for (const spec::ArenaPlan& plan : map_.arenas) arenas_.emplace_back(plan.name, plan.bytes);
+  for (const spec::ArenaPlan& plan : map_.arenas) {
+    arenas_.push_back(std::make_shared<const engine::Arena>(plan.name, plan.bytes));
+  }
 }
 
 const engine::Arena& Memory::arena(std::string_view name) const {
-  for (const engine::Arena& arena : arenas_) {
-    if (arena.name() == name) return arena;
+  for (size_t i = 0; i < arenas_.size(); ++i) {
+    if (map_.arenas[i].name == name) return *arenas_[i];
   }
   check_failed(__FILE__, __LINE__, "arena exists", fmt::format("memory map: no arena '{}'", name));
 }
@@ -77,10 +80,22 @@ engine::Vector Memory::vector(std::string_view arena, std::string_view slot, int
   return engine::vector(found.data, found.place->dtype, count);
 }
 
+Memory Memory::part(std::string_view prefix) const {
+  Memory out;
+  for (size_t i = 0; i < arenas_.size(); ++i) {
+    if (!starts_with(map_.arenas[i].name, prefix)) continue;
+    out.map_.arenas.push_back(map_.arenas[i]);
+    out.map_.arenas.back().name.erase(0, prefix.size());
+    out.arenas_.push_back(arenas_[i]);
+  }
+  return out;
+}
+
 void Memory::poison_transients() const {
-  for (const char* name : {"activations", "workspace", "loss"}) {
-    const engine::Arena& range = arena(name);
-    range.poison(0, range.bytes());
+  for (size_t i = 0; i < arenas_.size(); ++i) {
+    for (const char* name : {"activations", "workspace", "loss"}) {
+      if (ends_with(map_.arenas[i].name, name)) arenas_[i]->poison(0, arenas_[i]->bytes());
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // them by the map's names.
 #pragma once
 
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -30,10 +31,15 @@ class Memory {
   // Slots of this name; 0: the arena has none.
   int64_t repeats(std::string_view arena, std::string_view slot) const;
 
-  // Fills everything that does not outlive a step (activations, workspace, loss) with poison.
+  // The arenas whose names begin with `prefix`, under the rest of their names: the same memory.
+  Memory part(std::string_view prefix) const;
+
+  // Fills everything that does not outlive a step (activations, workspace, loss; a teacher's too)
+  // with poison.
   void poison_transients() const;
 
  private:
+  Memory() = default;
   struct Found {
     const spec::TensorPlace* place;
     void* data;
@@ -42,7 +48,7 @@ class Memory {
              std::string_view name) const;
 
   spec::MemoryMap map_;
-  std::vector<engine::Arena> arenas_;  // in the map's order
+  std::vector<std::shared_ptr<const engine::Arena>> arenas_;  // in the map's order
 };
 
 }  // namespace tutti::model

@@ -53,6 +53,23 @@ TEST(Memory, PoisonReadsAsNan) {
   EXPECT_TRUE(std::isnan(to_f32(b.as<bf16>()[4])));
 }
 
+TEST(Memory, APartIsTheSameMemoryUnderShorterNames) {
+  spec::MemoryMap map = small_map();
+  for (const spec::ArenaPlan& plan : small_map().arenas) {
+    map.arenas.push_back(plan);
+    map.arenas.back().name = "teacher." + plan.name;
+  }
+  const Memory memory(map);
+  const Memory part = memory.part("teacher.");
+  EXPECT_EQ(part.map().arenas.size(), 3U);
+  EXPECT_EQ(part.map().total_bytes(), small_map().total_bytes());
+  const engine::Matrix a = part.matrix("activations", "block", 1, "a");
+  EXPECT_EQ(a.data, memory.matrix("teacher.activations", "block", 1, "a").data);
+  EXPECT_NE(a.data, memory.matrix("activations", "block", 1, "a").data);
+  memory.poison_transients();
+  EXPECT_TRUE(std::isnan(a.as<float>()[0]));
+}
+
 using MemoryDeathTest = ::testing::Test;
 
 TEST(MemoryDeathTest, UnknownNamesAbortNamingThem) {

@@ -76,16 +76,35 @@ void Stage::forward(engine::Stream& stream, const MicroBatch& batch) {
   run_forward(stream, batch, true);
 }
 
-void Stage::evaluate(engine::Stream& stream, const MicroBatch& batch) {
+void Stage::infer(engine::Stream& stream, const MicroBatch& batch) {
   run_forward(stream, batch, false);
+}
+
+void Stage::distill_from(Stage& teacher, const spec::DistillConfig& config) {
+  TUTTI_CHECK(teacher.loss_.vocabulary == loss_.vocabulary &&
+                  teacher.shape_.rows() == shape_.rows() &&
+                  teacher.loss_work_.logits.rows == loss_work_.logits.rows,
+              "teacher: {} tokens, {} rows in chunks of {}; student: {}, {}, {}",
+              teacher.loss_.vocabulary, teacher.shape_.rows(), teacher.loss_work_.logits.rows,
+              loss_.vocabulary, shape_.rows(), loss_work_.logits.rows);
+  teacher_ = &teacher;
+  distillation_ =
+      Distillation{teacher.loss_, teacher.final_saved_.y, teacher.loss_work_,
+                   static_cast<float>(config.temperature), static_cast<float>(config.weight)};
+}
+
+void Stage::evaluate(engine::Stream& stream, const MicroBatch& batch) {
+  infer(stream, batch);
   loss_forward(stream, loss_, final_saved_.y, batch.targets, loss_work_);
 }
 
 void Stage::loss_forward_backward(engine::Stream& stream, const MicroBatch& batch,
                                   float gradient_scale, bool first_of_step) {
   TUTTI_CHECK(trains_, "a stage without the arena of gradients only evaluates");
+  if (teacher_ != nullptr) teacher_->infer(stream, batch);
   model::loss_forward_backward(stream, loss_, final_saved_.y, batch.targets, gradient_scale,
-                               loss_work_, d_final_, first_of_step ? 0 : 1);
+                               loss_work_, d_final_, first_of_step ? 0 : 1,
+                               distillation_ ? &*distillation_ : nullptr);
 }
 
 void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first_of_step) {

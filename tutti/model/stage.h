@@ -2,6 +2,7 @@
 // calls the passes below; between them everything lives in the arenas of the memory map.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "tutti/engine/stream.h"
@@ -9,6 +10,7 @@
 #include "tutti/model/embedding.h"
 #include "tutti/model/loss.h"
 #include "tutti/model/memory.h"
+#include "tutti/spec/distill.h"
 #include "tutti/spec/model_config.h"
 #include "tutti/spec/params.h"
 
@@ -48,7 +50,16 @@ class Stage {
   // Evaluation: no dropout, no gradient.
   void evaluate(engine::Stream& stream, const MicroBatch& batch);
 
-  // Losses of the last micro-batch's rows [N] f32.
+  // The same without the loss: final_output() holds what the head reads.
+  void infer(engine::Stream& stream, const MicroBatch& batch);
+
+  // From now on loss_forward_backward also reads `teacher`, a stage that only evaluates the same
+  // micro-batches and must outlive this one: first its forward pass, then the loss of both.
+  void distill_from(Stage& teacher, const spec::DistillConfig& config);
+  // Divergences of the last micro-batch's rows from the teacher [N] f32; there must be one.
+  engine::Vector row_divergences() const { return distillation_->work.rows; }
+
+  // Losses of the last micro-batch's rows [N] f32: cross-entropy, with a teacher too.
   engine::Vector row_losses() const { return loss_work_.rows; }
   // Output of the final norm [N, H] c and the head, for callers that want logits.
   engine::Matrix final_output() const { return final_saved_.y; }
@@ -78,6 +89,8 @@ class Stage {
   NormSaved final_saved_;
   engine::Matrix d_final_;
   LossWork loss_work_;
+  Stage* teacher_ = nullptr;
+  std::optional<Distillation> distillation_;
 };
 
 // Inverse frequencies of rotary embedding [head_dim / 2], theta^(-2i/D), with Llama 3.1's

@@ -100,13 +100,15 @@ TEST(Allocation, TheHookCounts) {
 
 TEST(Allocation, StepsAllocateNothingAfterWarmUp) {
   for (spec::Recipe recipe :
-       {testing::gpt_recipe(), testing::llama_recipe(), testing::mixed_moe_recipe()}) {
+       {testing::gpt_recipe(), testing::llama_recipe(), testing::mixed_moe_recipe(),
+        testing::distilled(testing::gpt_recipe(), testing::llama_recipe().model)}) {
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       recipe.precision = precision;
       recipe.batch = {6, 3, 7};
       recipe.model.dropout = 0.1;
       Trainer trainer(recipe);
       trainer.initialize();
+      testing::randomize_teacher(trainer);
       testing::RandomBatches batches(recipe, 1);
       const BatchView batch = batches.next();
       const BatchSource source = [&batch] { return batch; };

@@ -1,10 +1,10 @@
 #include "tutti/train/evaluator.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "tutti/base/check.h"
 #include "tutti/spec/memory.h"
+#include "tutti/train/place_weights.h"
 
 namespace tutti::train {
 
@@ -13,15 +13,7 @@ Evaluator::Evaluator(const spec::Recipe& recipe, const float* master)
   spec::check_executable(recipe_);
   memory_ = std::make_unique<model::Memory>(spec::inference_memory_map(recipe_));
   stream_ = engine::make_cpu_stream(recipe_.threads);
-  const engine::Arena& weights = memory_->arena("weights");
-  if (recipe_.precision == spec::Precision::f32) {
-    std::memcpy(weights.data(), master, static_cast<size_t>(weights.bytes()));
-  } else {
-    // The view is read only; ops take their operands without const.
-    stream_->ops().convert(
-        *stream_, {.x = engine::vector(const_cast<float*>(master), DType::f32, layout_.elements),
-                   .out = engine::vector(weights.data(), DType::bf16, layout_.elements)});
-  }
+  place_weights(*stream_, *memory_, master);
 }
 
 model::Stage& Evaluator::stage(model::BatchShape shape) {

@@ -34,6 +34,7 @@ inline void expect_gradients_match_finite_differences(const spec::Recipe& recipe
   Trainer trainer(recipe);
   trainer.initialize();
   randomize(trainer, 11, 0.15F);
+  randomize_teacher(trainer);
   loss_of(trainer, recipe);
   std::vector<std::vector<float>> gradients;
   double total = 0;

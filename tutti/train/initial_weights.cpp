@@ -86,7 +86,7 @@ void check_model(const checkpoint::Reader& reader, const spec::ModelConfig& mode
 
 }  // namespace
 
-std::string find_weights(FileSystem& files, const std::string& folder) {
+std::string find_weights(FileSystem& files, const std::string& folder, const char* key) {
   std::string path = folder;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (files.exists(join_path(path, checkpoint::kManifestName))) return path;
@@ -96,7 +96,7 @@ std::string find_weights(FileSystem& files, const std::string& folder) {
   if (newest) return newest->path();
   fail(ErrorKind::not_found,
        "{}: '{}' holds no valid checkpoint; give a run folder or one of its step-NNNNNNNN folders",
-       kKey, folder);
+       key, folder);
 }
 
 void load_weights(FileSystem& files, const std::string& path, const spec::Recipe& recipe,
@@ -130,6 +130,14 @@ checkpoint::Base base_of(FileSystem& files, const std::string& path) {
 }
 
 std::string find_base(FileSystem& files, const checkpoint::Base& base, const std::string& given) {
+  return find_recorded(
+      files, base, given, "base checkpoint",
+      "these adapters need exactly the checkpoint they were trained on: put it back, or say where "
+      "it is with checkpoint.initialize_from");
+}
+
+std::string find_recorded(FileSystem& files, const checkpoint::Base& base, const std::string& given,
+                          const char* what, const char* remedy) {
   std::vector<std::string> candidates = {base.path};
   if (!given.empty()) {
     const std::string step = base_name(base.path);
@@ -142,15 +150,11 @@ std::string find_base(FileSystem& files, const checkpoint::Base& base, const std
     if (base_of(files, candidate).manifest_xxh3 == base.manifest_xxh3) return candidate;
     if (changed.empty()) changed = candidate;
   }
-  const char* remedy =
-      "these adapters need exactly the checkpoint they were trained on: put it back, or say where "
-      "it is with checkpoint.initialize_from";
   if (changed.empty()) {
-    fail(ErrorKind::not_found, "the base checkpoint '{}' is missing; {}", base.path, remedy);
+    fail(ErrorKind::not_found, "the {} '{}' is missing; {}", what, base.path, remedy);
   }
-  fail(ErrorKind::corrupt,
-       "'{}' is not the base checkpoint any more: its manifest has checksum {}, not {}; {}",
-       changed, base_of(files, changed).manifest_xxh3, base.manifest_xxh3, remedy);
+  fail(ErrorKind::corrupt, "'{}' is not the {} any more: its manifest has checksum {}, not {}; {}",
+       changed, what, base_of(files, changed).manifest_xxh3, base.manifest_xxh3, remedy);
 }
 
 }  // namespace tutti::train

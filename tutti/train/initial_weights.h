@@ -15,8 +15,9 @@
 namespace tutti::train {
 
 // The checkpoint that `folder` stands for: itself, or the newest valid one of a run folder or of a
-// folder of step folders. Throws not_found naming what such a folder must hold.
-std::string find_weights(FileSystem& files, const std::string& folder);
+// folder of step folders. Throws not_found naming `key` and what such a folder must hold.
+std::string find_weights(FileSystem& files, const std::string& folder,
+                         const char* key = "checkpoint.initialize_from");
 
 // Takes a parameter's values [logical shape] f32.
 using ParameterSink = std::function<void(const spec::PlacedParam&, const std::vector<float>&)>;
@@ -35,5 +36,10 @@ checkpoint::Base base_of(FileSystem& files, const std::string& checkpoint);
 // Where that checkpoint is now: at its path, or in `given`, where the recipe says (empty: nothing).
 // Throws not_found when it is at neither place, and corrupt when what is there is another one.
 std::string find_base(FileSystem& files, const checkpoint::Base& base, const std::string& given);
+
+// The same of any checkpoint that a run refers to: `what` it is ("base checkpoint") and what to do
+// without it, for the errors.
+std::string find_recorded(FileSystem& files, const checkpoint::Base& recorded,
+                          const std::string& given, const char* what, const char* remedy);
 
 }  // namespace tutti::train

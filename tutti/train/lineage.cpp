@@ -6,6 +6,7 @@
 #include "tutti/base/machine.h"
 #include "tutti/base/program.h"
 #include "tutti/data/corpus_format.h"
+#include "tutti/spec/params.h"
 #include "tutti/spec/recipe_names.h"
 #include "tutti/telemetry/event_reader.h"
 #include "tutti_version.h"
@@ -90,6 +91,19 @@ telemetry::MachineDescribed describe_place(const spec::Recipe& recipe,
   place.executable_hash = program.executable_hash;
   place.libraries = program.libraries;
   return place;
+}
+
+telemetry::TeacherDescribed describe_teacher(const spec::Recipe& recipe,
+                                             const checkpoint::Teacher& teacher) {
+  telemetry::TeacherDescribed out;
+  out.path = teacher.checkpoint.path;
+  out.step = teacher.step;
+  out.manifest_hash = teacher.checkpoint.manifest_xxh3;
+  out.model = recipe.distill.model->name;
+  out.parameters = spec::param_table(*recipe.distill.model).count();
+  out.temperature = recipe.distill.temperature;
+  out.weight = recipe.distill.weight;
+  return out;
 }
 
 }  // namespace tutti::train

@@ -1,10 +1,11 @@
-// Where a run's data comes from, told from the files beside its corpora, and where and with which
-// program it runs.
+// Where a run's data comes from, told from the files beside its corpora; its teacher; and where and
+// with which program it runs.
 #pragma once
 
 #include <string>
 
 #include "tutti/base/file.h"
+#include "tutti/checkpoint/manifest.h"
 #include "tutti/data/corpus.h"
 #include "tutti/engine/stream.h"
 #include "tutti/spec/recipe.h"
@@ -20,5 +21,9 @@ telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string&
 // The machine, this program and the threads that `stream` uses. Peaks are left at zero.
 telemetry::MachineDescribed describe_place(const spec::Recipe& recipe,
                                            const engine::Stream& stream);
+
+// The teacher of a run, for its events.
+telemetry::TeacherDescribed describe_teacher(const spec::Recipe& recipe,
+                                             const checkpoint::Teacher& teacher);
 
 }  // namespace tutti::train

@@ -12,6 +12,7 @@ namespace tutti::train {
 spec::Recipe merged_recipe(const LoadedRun& run) {
   spec::Recipe recipe = run.recipe;
   recipe.lora = {};
+  recipe.distill = {};
   recipe.checkpoint.initialize_from.clear();
   return recipe;
 }

@@ -10,7 +10,7 @@
 
 namespace tutti::train {
 
-// The recipe of `run` without adapters and base.
+// The recipe of `run` without adapters, base and teacher.
 spec::Recipe merged_recipe(const LoadedRun& run);
 
 // Merges the adapters and writes the parameters (f32, no optimizer state) as a step folder in

@@ -15,15 +15,22 @@ namespace tutti::train {
 namespace {
 
 using testing::adapted;
+using testing::distilled;
 using testing::gpt_recipe;
 using testing::llama_recipe;
 using testing::randomize;
+using testing::randomize_teacher;
 
 constexpr int64_t kT = 16;
 
-// Each model, trained whole and by adapters.
+// Each model, trained whole, by adapters and by a teacher of the other kind.
 std::vector<spec::Recipe> recipes() {
-  return {gpt_recipe(), llama_recipe(), adapted(gpt_recipe()), adapted(llama_recipe())};
+  return {gpt_recipe(),
+          llama_recipe(),
+          adapted(gpt_recipe()),
+          adapted(llama_recipe()),
+          distilled(gpt_recipe(), llama_recipe().model),
+          distilled(llama_recipe(), gpt_recipe().model)};
 }
 
 // Micro-batches of `micro` sequences, handed out in order.
@@ -102,6 +109,7 @@ Gradients gradients_of(spec::Recipe recipe, Batches& batches, int64_t micro) {
   // weigh nearly the same, and what remains are differences of much larger terms.
   const bool wide = recipe.lora.rank > 0 && recipe.precision == spec::Precision::f32;
   randomize(trainer, 7, wide ? 0.4F : 0.1F);
+  randomize_teacher(trainer);
   Gradients out;
   out.loss = trainer.gradients(batches.source());
   for (const StateTensor& tensor : trainer.gradient_tensors()) {
@@ -215,6 +223,7 @@ TEST(Packing, RecordedWorkEqualsTheLengthsOfDocuments) {
         packed.micro_rows = micro * kT;
         Trainer trainer(recipe);
         trainer.initialize();
+        randomize_teacher(trainer);
         engine::Recorder recorder;
         trainer.stream().set_recorder(&recorder);
         trainer.step(packed.source(), 1e-3, 1);

@@ -90,6 +90,23 @@ TEST_F(ReproduceTest, GivesTheSameBitsAsARunThatWasResumed) {
   EXPECT_EQ(result.steps, 20);
 }
 
+TEST_F(ReproduceTest, NamesATeacherThatLearnedOn) {
+  record("teacher");
+  recipe_.distill.teacher = "teacher";
+  record("run");
+  const Reproduction same = reproduce({.run = "run", .out = "again"});
+  EXPECT_TRUE(same.equal) << same.verdict;
+  EXPECT_EQ(factor(same, "teacher").state, FactorState::same);
+  EXPECT_EQ(factor(same, "recipe").state, FactorState::same) << format_factors(same.factors);
+  recipe_ = load_recipe(files_, "teacher");
+  recipe_.train.steps = 25;
+  record("teacher");
+  const Reproduction other = reproduce({.run = "run", .out = "third"});
+  EXPECT_FALSE(other.equal);
+  EXPECT_EQ(factor(other, "teacher").state, FactorState::differs);
+  EXPECT_NE(other.verdict.find("suspect: teacher"), std::string::npos) << other.verdict;
+}
+
 TEST_F(ReproduceTest, StopsEarlyOnRequest) {
   record("run");
   const Reproduction result = reproduce({.run = "run", .out = "again", .steps = 15});

@@ -35,7 +35,8 @@ struct Findings {
 
 // Keys that other factors judge: by content, or by what they come to.
 bool judged_elsewhere(const std::string& key) {
-  return key == "threads" || starts_with(key, "data.train") || key == "checkpoint.initialize_from";
+  return key == "threads" || starts_with(key, "data.train") ||
+         key == "checkpoint.initialize_from" || key == "distill.teacher";
 }
 
 // Entries of lists have one key several times.
@@ -123,6 +124,15 @@ Findings compare_weights(const RunPartRecord& was, const RunPartRecord& is) {
   if (was.first_step == 0) {
     findings.compare("hash of the initial checkpoint's manifest", hash(was), hash(is));
   }
+  return findings;
+}
+
+Findings compare_teacher(const RunPartRecord& was, const RunPartRecord& is) {
+  Findings findings;
+  const auto hash = [](const RunPartRecord& part) {
+    return part.teacher ? part.teacher->manifest_xxh3 : std::string();
+  };
+  findings.compare("hash of the teacher's manifest", hash(was), hash(is));
   return findings;
 }
 
@@ -287,6 +297,9 @@ RunPartRecord describe_now(FileSystem& files, const spec::Recipe& recipe,
   if (!recipe.checkpoint.initialize_from.empty()) {
     now.initial_weights = base_of(files, find_weights(files, recipe.checkpoint.initialize_from));
   }
+  if (recipe.distill.enabled()) {
+    now.teacher = base_of(files, find_weights(files, recipe.distill.teacher, "distill.teacher"));
+  }
   now.machine = describe_place(recipe, *engine::make_cpu_stream(recipe.threads));
   return now;
 }
@@ -301,6 +314,7 @@ std::vector<Factor> compare_factors(const RunRecord& record, const RunPartRecord
   if (from_weights) {
     factors.push_back(judge("initial weights", record, now, compare_weights, false));
   }
+  if (now.teacher) factors.push_back(judge("teacher", record, now, compare_teacher, false));
   factors.push_back(judge("threads", record, now, compare_threads, true));
   factors.push_back(judge("machine", record, now, compare_machine, true));
   factors.push_back(judge("program", record, now, compare_program, true));

@@ -30,6 +30,9 @@ class Collector {
       part.recipe_yaml = recipe->get<std::string>();
     }
     part.initial_weights = read_weights(event.details);
+    if (event.teacher) {
+      part.teacher = checkpoint::Base{event.teacher->path, event.teacher->manifest_hash};
+    }
     record_.parts.push_back(std::move(part));
     record_.last_step = event.first_step;
   }

@@ -23,6 +23,7 @@ struct RunPartRecord {
   std::vector<telemetry::CorpusDescribed> corpora;
   std::string recipe_yaml;  // resolved; empty where an older version did not record it
   std::optional<checkpoint::Base> initial_weights;
+  std::optional<checkpoint::Base> teacher;
 };
 
 struct StepNumbers {

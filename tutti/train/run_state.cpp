@@ -20,6 +20,7 @@ RunState from_checkpoint_state(const checkpoint::State& saved, const std::string
   RunState state;
   state.step = saved.step;
   state.base = saved.base;
+  state.teacher = saved.teacher;
   state.updates = json_get<int64_t>(training, "updates", origin);
   state.skipped = json_get<int64_t>(training, "skipped", origin);
   state.nonfinite_in_a_row = json_get<int64_t>(training, "nonfinite_in_a_row", origin);
@@ -80,6 +81,7 @@ checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe&
   if (state.evaluated_step == state.step) out.validation_loss = state.validation_loss;
   out.recipe_hash = hash_hex(hash_text(spec::to_yaml(recipe)));
   out.base = state.base;
+  out.teacher = state.teacher;
   out.model = describe_model(recipe);
   out.training = Json{{"updates", state.updates},
                       {"skipped", state.skipped},

@@ -27,6 +27,7 @@ struct RunState {
   std::optional<double> best_validation_loss;
   std::optional<double> time_to_target_seconds;  // set when the target was reached
   std::optional<checkpoint::Base> base;          // of the adapters
+  std::optional<checkpoint::Teacher> teacher;
 };
 
 // The fields that decide whether parameters of one model fit another.

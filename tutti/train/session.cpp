@@ -23,6 +23,7 @@
 #include "tutti/train/run_folder.h"
 #include "tutti/train/run_state.h"
 #include "tutti/train/step_trace.h"
+#include "tutti/train/teacher.h"
 #include "tutti/train/trainer.h"
 
 namespace tutti::train {
@@ -56,6 +57,7 @@ class Session {
   void open_run_folder();
   void start_from_weights(const std::string& path);
   void load_frozen(const std::string& path);
+  void take_teacher(bool resumed);
   void open_corpora();
   void start_loaders();
   void measure_peaks();
@@ -121,6 +123,7 @@ void Session::open_run_folder() {
     }
     load_frozen(find_base(files_, *state_.base, recipe_.checkpoint.initialize_from));
   }
+  if (recipe_.distill.enabled()) take_teacher(restored.has_value());
   elapsed_before_ = state_.elapsed_seconds;
   // The target may have changed since it was reached.
   const auto& target = recipe_.train.target_validation_loss;
@@ -149,6 +152,19 @@ void Session::load_frozen(const std::string& path) {
                  trainer_.set_parameter(placed, values.data());
                });
   trainer_.state_changed();
+}
+
+void Session::take_teacher(bool resumed) {
+  if (resumed && !state_.teacher) {
+    fail(ErrorKind::corrupt, "'{}' was saved without saying which teacher it learned from",
+         checkpoints_path(options_.run_folder));
+  }
+  const LoadedTeacher teacher = load_teacher(files_, recipe_, state_.teacher);
+  trainer_.set_teacher(teacher.master.data());
+  state_.teacher = teacher.record;
+  telemetry_.info(fmt::format("learning from {}, temperature {}, weight {}",
+                              teacher.record.checkpoint.path, recipe_.distill.temperature,
+                              recipe_.distill.weight));
 }
 
 void Session::open_corpora() {
@@ -203,6 +219,7 @@ void Session::announce() {
   event.gemm_peak_flops = summary_.gemm_peak_flops;
   event.target_loss = recipe_.train.target_validation_loss;
   event.mfu_formula = spec::model_flops_formula(recipe_);
+  if (state_.teacher) event.teacher = describe_teacher(recipe_, *state_.teacher);
   event.details = Json{{"cpu", machine.cpu},
                        {"cores", machine.cores},
                        {"host", machine.host},
@@ -282,6 +299,7 @@ void Session::take_step() {
   event.data_wait_seconds = train_data_->wait_seconds() - waited;
   event.skipped = !result.applied;
   event.routing = result.routing;
+  event.parts = result.parts;
   telemetry_.emit(event);
   if (session_steps_ == 1) tell_memory();
 }
@@ -491,7 +509,9 @@ Summary run_session(const spec::Recipe& recipe, const SessionOptions& options, F
          "lora: adapters need a model below them; set checkpoint.initialize_from to the run or "
          "checkpoint to tune");
   }
-  return Session(recipe, options, files, telemetry).run();
+  spec::Recipe described = recipe;
+  resolve_teacher(files, described);
+  return Session(described, options, files, telemetry).run();
 }
 
 }  // namespace tutti::train

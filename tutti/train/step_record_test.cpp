@@ -15,6 +15,7 @@ namespace tutti::train {
 namespace {
 
 using testing::capacity_recipe;
+using testing::distilled;
 using testing::gpt_recipe;
 using testing::llama_recipe;
 using testing::mixed_moe_recipe;
@@ -27,6 +28,7 @@ using Multiset = std::map<Key, int64_t>;
 Multiset recorded(const spec::Recipe& recipe) {
   Trainer trainer(recipe);
   trainer.initialize();
+  testing::randomize_teacher(trainer);
   RandomBatches batches(recipe, 1);
   engine::Recorder recorder;
   trainer.stream().set_recorder(&recorder);
@@ -126,6 +128,39 @@ TEST(StepRecord, AdaptersAndNothingForFrozenWeights) {
       }
     }
   }
+}
+
+// Teachers of other architectures and sizes; students of every kind.
+TEST(StepRecord, ATeachersForwardPassIsDescribed) {
+  spec::ModelConfig large = llama_recipe().model;
+  large.layers = 3;
+  large.hidden = 32;
+  large.heads = 4;
+  large.head_dim = 8;
+  spec::Recipe routed = distilled(mixed_moe_recipe(), gpt_recipe().model);
+  for (spec::Recipe recipe :
+       {distilled(gpt_recipe(), large), distilled(llama_recipe(), gpt_recipe().model), routed,
+        distilled(testing::adapted(gpt_recipe()), large),
+        distilled(gpt_recipe(), mixed_moe_recipe().model)}) {
+    for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+      for (const int64_t micro : {6, 2}) {
+        recipe.precision = precision;
+        recipe.batch = {6, micro, 7};
+        recipe.model.dropout = 0.1;
+        recipe.distill.model->dropout = 0.2;  // of its own training
+        SCOPED_TRACE(fmt::format("{} from {} micro {}", recipe.model.name,
+                                 recipe.distill.model->name, micro));
+        expect_equal(recipe);
+        recipe.recompute.mode = spec::RecomputeMode::full;
+        expect_equal(recipe);
+        recipe.recompute = {};
+      }
+    }
+  }
+  spec::Recipe chunks = distilled(gpt_recipe(), large);
+  chunks.model.context = chunks.distill.model->context = 700;
+  chunks.batch = {3, 3, 700};  // more rows than one loss chunk
+  expect_equal(chunks);
 }
 
 TEST(StepRecord, UntiedHeadAndManyLossChunks) {

@@ -57,6 +57,13 @@ inline spec::Recipe adapted(spec::Recipe recipe) {
   return recipe;
 }
 
+// Learning from a model of the same vocabulary, too.
+inline spec::Recipe distilled(spec::Recipe recipe, const spec::ModelConfig& teacher) {
+  recipe.model.name += "-distilled";
+  recipe.distill = {"teacher", 2, 0.6, teacher};
+  return recipe;
+}
+
 // Mixtral in small, with losses heavy enough to be seen.
 inline spec::Recipe mixtral_recipe() {
   spec::Recipe recipe = llama_recipe();
@@ -130,6 +137,20 @@ inline void randomize(Trainer& trainer, uint64_t seed, float scale) {
     trainer.set_parameter(placed, values.data());
   }
   trainer.state_changed();
+}
+
+// Random parameters for the teacher, far from uniform predictions; nothing without one.
+inline void randomize_teacher(Trainer& trainer, uint64_t seed = 17) {
+  if (!trainer.recipe().distill.enabled()) return;
+  const spec::ParamLayout layout =
+      spec::param_layout(spec::param_table(*trainer.recipe().distill.model));
+  std::vector<float> master(static_cast<size_t>(layout.elements), 0.0F);
+  for (const spec::PlacedParam& placed : layout.params) {
+    fill_normal(master.data() + placed.element_offset, placed.param.count(),
+                stream_key(seed, "teacher." + placed.name), 0,
+                placed.param.shape.size() == 1 ? 0.5F : 0.0F, 0.4F);
+  }
+  trainer.set_teacher(master.data());
 }
 
 // The parameters as LoadedRun::master holds them, frozen ones as they are computed with.

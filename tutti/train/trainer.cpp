@@ -10,6 +10,7 @@
 #include "tutti/spec/memory.h"
 #include "tutti/spec/profile.h"
 #include "tutti/train/initialize.h"
+#include "tutti/train/place_weights.h"
 
 namespace tutti::train {
 namespace {
@@ -23,6 +24,13 @@ int64_t count_targets(const model::MicroBatch& batch) {
   const int32_t* targets = batch.targets.as<int32_t>();
   return std::count_if(targets, targets + batch.targets.count,
                        [](int32_t target) { return target >= 0; });
+}
+
+double sum_of(const engine::Vector& rows) {
+  const float* values = rows.as<float>();
+  double sum = 0;
+  for (int64_t i = 0; i < rows.count; ++i) sum += static_cast<double>(values[i]);
+  return sum;
 }
 
 }  // namespace
@@ -50,6 +58,23 @@ Trainer::Trainer(const spec::Recipe& recipe)
   selection_biases_ = bind_selection_biases(recipe_.model, layout_, *memory_, optimizer_.master,
                                             optimizer_.weights);
   stage_->prepare();
+  if (recipe_.distill.enabled()) make_teacher();
+}
+
+void Trainer::make_teacher() {
+  const spec::Recipe teacher = spec::teacher_recipe(recipe_);
+  teacher_memory_ = std::make_unique<model::Memory>(memory_->part(spec::kTeacherPrefix));
+  teacher_ = std::make_unique<model::Stage>(teacher.model,
+                                            spec::param_layout(spec::param_table(teacher.model)),
+                                            *teacher_memory_, stage_->shape(), recipe_.train.seed);
+  teacher_->prepare();
+  stage_->distill_from(*teacher_, recipe_.distill);
+}
+
+void Trainer::set_teacher(const float* master) {
+  TUTTI_CHECK(teacher_ != nullptr, "the recipe has no teacher");
+  place_weights(*stream_, *teacher_memory_, master);
+  teacher_is_set_ = true;
 }
 
 void Trainer::initialize() {
@@ -106,17 +131,11 @@ model::MicroBatch Trainer::load(const BatchView& view) {
   return batch;
 }
 
-double Trainer::sum_of_losses() const {
-  const engine::Vector rows = stage_->row_losses();
-  const float* losses = rows.as<float>();
-  double sum = 0;
-  for (int64_t i = 0; i < rows.count; ++i) sum += static_cast<double>(losses[i]);
-  return sum;
-}
-
 double Trainer::gradients(const BatchSource& next) {
   const int64_t rows = recipe_.batch.global * recipe_.batch.sequence;
+  TUTTI_CHECK(!teacher_ || teacher_is_set_, "the teacher has no parameters yet");
   double loss = 0;
+  double divergence = 0;
   step_targets_ = 0;
   parallel::StepHooks hooks;
   hooks.load = [&](int64_t /*micro*/) {
@@ -124,7 +143,10 @@ double Trainer::gradients(const BatchSource& next) {
     step_targets_ += count_targets(batch);
     return batch;
   };
-  hooks.loss_done = [&](int64_t /*micro*/) { loss += sum_of_losses(); };
+  hooks.loss_done = [&](int64_t /*micro*/) {
+    loss += sum_of(stage_->row_losses());
+    if (teacher_) divergence += sum_of(stage_->row_divergences());
+  };
   parallel::execute_passes(actions_, *stage_, *stream_,
                            static_cast<float>(1 / static_cast<double>(rows)), hooks);
   if (step_targets_ == 0) {
@@ -134,13 +156,18 @@ double Trainer::gradients(const BatchSource& next) {
          rows);
   }
   gradient_factor_ = static_cast<double>(rows) / static_cast<double>(step_targets_);
-  return loss / static_cast<double>(step_targets_);
+  const double cross_entropy = loss / static_cast<double>(step_targets_);
+  if (!teacher_) return cross_entropy;
+  loss_parts_ = {cross_entropy, divergence / static_cast<double>(step_targets_)};
+  const double weight = recipe_.distill.weight;
+  return (1 - weight) * loss_parts_->cross_entropy + weight * loss_parts_->divergence;
 }
 
 StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t update) {
   StepResult result;
   result.loss = gradients(next);
   result.targets = step_targets_;
+  result.parts = loss_parts_;
   if (recipe_.model.moe.experts > 0) result.routing = routing_of_step(recipe_, *memory_);
   double sum_of_squares = 0;
   stream_->ops().squared_norm(*stream_,
@@ -177,7 +204,7 @@ EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
   for (int64_t i = 0; i < batches; ++i) {
     const model::MicroBatch batch = load(next());
     stage_->evaluate(*stream_, batch);
-    sum += sum_of_losses();
+    sum += sum_of(stage_->row_losses());
     result.tokens += count_targets(batch);
   }
   result.loss = sum / static_cast<double>(std::max<int64_t>(result.tokens, 1));

@@ -22,13 +22,15 @@
 namespace tutti::train {
 
 struct StepResult {
-  // Mean over the step's targets that are not ignored, without the routers' losses.
+  // Mean over the step's targets that are not ignored, without the routers' losses: what is
+  // optimised, with a teacher the mixture of cross-entropy and divergence.
   double loss = 0;
   int64_t targets = 0;           // how many those are
   double gradient_norm = 0;      // before clipping
   bool applied = false;          // false: non-finite, parameters left as they were
   std::string nonfinite_tensor;  // first parameter with a non-finite gradient, when not applied
   std::optional<telemetry::Routing> routing;  // of a model with experts
+  std::optional<telemetry::LossParts> parts;  // with a teacher
 };
 
 struct EvaluationResult {
@@ -56,6 +58,9 @@ class Trainer {
   // Copies `values` [logical shape] f32 into a parameter of layout(); a frozen one is rounded to
   // the compute type.
   void set_parameter(const spec::PlacedParam& placed, const float* values);
+  // The parameters of the teacher, flat f32 in the layout of its model; before the first step of a
+  // recipe with one.
+  void set_teacher(const float* master);
   // To be called after parameters or state tensors were written from outside (resume, import).
   void state_changed();
 
@@ -72,6 +77,8 @@ class Trainer {
   // factor multiplies too: where targets are masked, routers count as much more.
   double gradients(const BatchSource& next);
   double gradient_factor() const { return gradient_factor_; }
+  // The parts of that loss, with a teacher.
+  const std::optional<telemetry::LossParts>& loss_parts() const { return loss_parts_; }
 
   // Mean loss over `batches` micro-batches.
   EvaluationResult evaluate(const BatchSource& next, int64_t batches);
@@ -91,7 +98,7 @@ class Trainer {
 
  private:
   model::MicroBatch load(const BatchView& view);
-  double sum_of_losses() const;
+  void make_teacher();
   std::string first_nonfinite_gradient() const;
 
   spec::Recipe recipe_;
@@ -100,11 +107,15 @@ class Trainer {
   std::unique_ptr<model::Memory> memory_;
   std::unique_ptr<engine::Stream> stream_;
   std::unique_ptr<model::Stage> stage_;
+  std::unique_ptr<model::Memory> teacher_memory_;  // part of memory_
+  std::unique_ptr<model::Stage> teacher_;
+  bool teacher_is_set_ = false;
   optim::AdamwState optimizer_;
   std::vector<SelectionBias> selection_biases_;
   int64_t next_slot_ = 0;
   int64_t step_targets_ = 0;
   double gradient_factor_ = 1;
+  std::optional<telemetry::LossParts> loss_parts_;
 };
 
 }  // namespace tutti::train
