@@ -71,6 +71,8 @@ Benchmark parse_benchmark(const std::string& yaml, const std::string& origin) {
   map.read_text("flops_formula", benchmark.flops_formula);
   map.read_count("eval_samples", benchmark.eval_samples, 0, kMost);
   map.read_count("eval_interval_samples", benchmark.eval_interval_samples, 0, kMost);
+  map.read_real("eval_skip_per_batch", benchmark.eval_skip_per_batch);
+  map.read_real("eval_skip", benchmark.eval_skip);
   map.read_count("allowance_samples", benchmark.allowance_samples, 0, kMost);
   map.read_text("source", benchmark.source);
   map.read_text("date", benchmark.date);

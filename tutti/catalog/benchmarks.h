@@ -46,6 +46,9 @@ struct Benchmark {
   std::string flops_formula;
   int64_t eval_samples = 0;
   int64_t eval_interval_samples = 0;
+  // The first floor(eval_skip_per_batch * global batch + eval_skip) evaluations may be skipped.
+  double eval_skip_per_batch = 0;
+  double eval_skip = 0;
   int64_t allowance_samples = 0;  // see score: a result may beat its limit by this much
   std::string source;
   std::string date;

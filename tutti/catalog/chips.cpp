@@ -1,17 +1,43 @@
 #include "tutti/catalog/chips.h"
 
+#include "tutti/base/error.h"
 #include "tutti/catalog/known_quantities.h"
+#include "tutti/spec/recipe_names.h"
 
 namespace tutti::catalog {
 
+double product_flops(const Chip& chip, spec::Precision precision) {
+  switch (precision) {
+    case spec::Precision::f32: return chip.f32_flops > 0 ? chip.f32_flops : chip.bf16_flops;
+    case spec::Precision::bf16: return chip.bf16_flops;
+    case spec::Precision::fp8: return chip.fp8_flops;
+    // The units that scale blocks came with those for 4 bits.
+    case spec::Precision::mxfp8: return chip.fp4_flops > 0 ? chip.fp8_flops : 0;
+    case spec::Precision::fp4: return chip.fp4_flops;
+  }
+  return 0;
+}
+
+void check_precision(const Chip& chip, spec::Precision precision) {
+  if (product_flops(chip, precision) > 0) return;
+  std::string has;
+  for (const auto& [name, each] : spec::kPrecisionNames) {
+    if (product_flops(chip, each) > 0) has += (has.empty() ? "" : ", ") + name;
+  }
+  fail(ErrorKind::unsupported, "precision: {}: {} has no such products; accepted on it: {}",
+       spec::name_of(spec::kPrecisionNames, precision), chip.name, has);
+}
+
 Chip chip_from(const Entry& entry) {
-  check_quantities(entry, {"dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops",
-                           "sparse_fp4_tflops", "memory_gigabytes", "memory_terabytes_per_second",
-                           "link_gigabytes_per_second", "board_power_watts"});
+  check_quantities(entry,
+                   {"dense_f32_tflops", "dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops",
+                    "sparse_fp4_tflops", "memory_gigabytes", "memory_terabytes_per_second",
+                    "link_gigabytes_per_second", "board_power_watts"});
   Chip chip;
   chip.name = entry.name;
   chip.vendor = entry.text("vendor");
   chip.generation = entry.text("generation");
+  chip.f32_flops = entry.number_or("dense_f32_tflops", 0) * 1e12;
   chip.bf16_flops = entry.number("dense_bf16_tflops") * 1e12;
   chip.fp8_flops = entry.number_or("dense_fp8_tflops", 0) * 1e12;
   chip.fp4_flops = entry.number_or("dense_fp4_tflops", 0) * 1e12;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tutti/catalog/entry.h"
+#include "tutti/spec/recipe.h"
 
 namespace tutti::catalog {
 
@@ -13,6 +14,7 @@ struct Chip {
   std::string vendor;
   std::string generation;  // of the architecture: "ampere", "hopper", "blackwell", ...
   // Dense peaks in FLOP/s; 0: not supported.
+  double f32_flops = 0;
   double bf16_flops = 0;
   double fp8_flops = 0;
   double fp4_flops = 0;
@@ -24,8 +26,14 @@ struct Chip {
   Entry entry;                       // where each number comes from
 };
 
-// From an entry of kind chip: dense_bf16_tflops, dense_fp8_tflops, dense_fp4_tflops,
-// sparse_fp4_tflops, memory_gigabytes (10^9), memory_terabytes_per_second,
+// The peak that products of a precision run at; 0: the chip has none. Of f32 the 16-bit peak where
+// no own is known.
+double product_flops(const Chip& chip, spec::Precision precision);
+// Throws unsupported naming the precisions that the chip has.
+void check_precision(const Chip& chip, spec::Precision precision);
+
+// From an entry of kind chip: dense_f32_tflops, dense_bf16_tflops, dense_fp8_tflops,
+// dense_fp4_tflops, sparse_fp4_tflops, memory_gigabytes (10^9), memory_terabytes_per_second,
 // link_gigabytes_per_second, board_power_watts. Throws usage for a quantity it does not know.
 Chip chip_from(const Entry& entry);
 

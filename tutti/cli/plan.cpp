@@ -7,6 +7,7 @@ void add_plan(CLI::App& app, Action& action) {
   CLI::App* group = app.add_subcommand("plan", "Price a training run before it is run");
   group->require_subcommand(1);
   add_plan_predict(*group, action);
+  add_plan_explain(*group, action);
   add_plan_systems(*group, action);
   add_plan_validate(*group, action);
 }

@@ -14,6 +14,7 @@ const std::array<ConstantInfo, kConstants>& constant_table() {
   static const std::array<ConstantInfo, kConstants> table = {{
       {"gemm_ratio", 0.80, 0.3, 1.0},
       {"gemm_fp8_ratio", 0.70, 0.2, 1.0},
+      {"gemm_fp4_ratio", 0.50, 0.1, 1.0},
       {"gemm_side_count", 128, 0, 2000},
       {"gemm_depth_count", 128, 0, 2000},
       {"attention_ratio", 0.55, 0.05, 1.0},

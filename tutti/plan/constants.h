@@ -14,7 +14,8 @@ namespace tutti::plan {
 
 enum class Constant : size_t {
   gemm_ratio,        // of the 16-bit (or 32-bit) peak that a large product reaches
-  gemm_fp8_ratio,    // of the 8-bit peak
+  gemm_fp8_ratio,    // of the 8-bit peak (fp8 and mxfp8)
+  gemm_fp4_ratio,    // of the 4-bit peak
   gemm_side_count,   // rows and columns: time grows by count (1/m + 1/n)
   gemm_depth_count,  // inner dimension: time grows by count / k
   attention_ratio,   // of the 16-bit peak, fused attention, forward
@@ -36,7 +37,7 @@ enum class Constant : size_t {
   step_overhead_seconds,   // host work of a step that nothing hides
   memory_reserve_ratio,    // what the allocator holds over what is allocated
 };
-inline constexpr size_t kConstants = 22;
+inline constexpr size_t kConstants = 23;
 
 struct ConstantInfo {
   const char* name = "";

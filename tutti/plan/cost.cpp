@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tutti/base/check.h"
+#include "tutti/spec/narrow.h"
 
 namespace tutti::plan {
 namespace {
@@ -29,12 +30,23 @@ Group group_of(const spec::Mesh& mesh, Axis axis, int64_t ranks) {
   return {ranks, 1};
 }
 
+Constant ratio_of(spec::Precision precision) {
+  switch (precision) {
+    case spec::Precision::fp8:
+    case spec::Precision::mxfp8: return Constant::gemm_fp8_ratio;
+    case spec::Precision::fp4: return Constant::gemm_fp4_ratio;
+    case spec::Precision::f32:
+    case spec::Precision::bf16: break;
+  }
+  return Constant::gemm_ratio;
+}
+
 struct Prices {
   const catalog::System& system;
   const Constants& constants;
   const spec::Mesh& mesh;
   Network network;
-  bool eight_bit;
+  spec::Precision precision;
 };
 
 double collective_seconds(const Op& op, const Prices& at) {
@@ -59,7 +71,7 @@ struct PassTimes {
   double collective[5] = {};  // alone, by axis
 };
 
-PassTimes price_pass(const std::vector<Op>& ops, const Prices& at, bool head) {
+PassTimes price_pass(const std::vector<Op>& ops, const Prices& at) {
   PassTimes out;
   double attention = 0;
   double expert = 0;
@@ -68,7 +80,7 @@ PassTimes price_pass(const std::vector<Op>& ops, const Prices& at, bool head) {
       out.collective[static_cast<size_t>(op.axis)] += collective_seconds(op, at);
       continue;
     }
-    const double seconds = operation_seconds(op, at.system, at.constants, at.eight_bit && !head);
+    const double seconds = operation_seconds(op, at.system, at.constants, at.precision);
     const std::string_view name = op.name;
     if (op.flops > 0 && name != "squared_norm") {
       out.seconds.products += seconds;
@@ -111,7 +123,7 @@ Seconds operator*(double factor, const Seconds& seconds) {
 }
 
 double operation_seconds(const Op& op, const catalog::System& system, const Constants& constants,
-                         bool eight_bit) {
+                         spec::Precision precision) {
   const catalog::Chip& chip = system.chip;
   const double bandwidth = chip.memory_bytes_per_second * constants[Constant::memory_ratio];
   const double launch = constants[Constant::launch_microseconds] * 1e-6;
@@ -120,9 +132,9 @@ double operation_seconds(const Op& op, const catalog::System& system, const Cons
   const double side = constants[Constant::gemm_side_count];
   const double depth = constants[Constant::gemm_depth_count];
   const auto plain_product = [&](double k) {
-    const bool low = eight_bit && chip.fp8_flops > 0;
-    const double peak = low ? chip.fp8_flops * constants[Constant::gemm_fp8_ratio]
-                            : chip.bf16_flops * constants[Constant::gemm_ratio];
+    const spec::Precision operands =
+        spec::is_narrow(precision) && !op.narrow ? spec::Precision::bf16 : precision;
+    const double peak = catalog::product_flops(chip, operands) * constants[ratio_of(operands)];
     return op.flops / peak * (1 + depth / k);
   };
   const auto product = [&](double m, double n, double k) {
@@ -158,15 +170,13 @@ Pricing price_program(const spec::Program& program, const spec::Recipe& recipe,
                      constants,
                      mesh,
                      {&system, constants[Constant::link_ratio], constants[Constant::network_ratio]},
-                     recipe.precision == spec::Precision::fp8};
+                     recipe.precision};
   std::vector<StageSeconds> kinds;
   kinds.reserve(program.kinds.size());
   for (const LayerOps& kind : program.kinds) {
-    const bool head = kind.kind == "head" || kind.kind == "embedding";
-    kinds.push_back({price_pass(kind.forward, at, head).seconds,
-                     price_pass(kind.recompute, at, head).seconds,
-                     price_pass(kind.backward_input, at, head).seconds,
-                     price_pass(kind.backward_weight, at, head).seconds, 0});
+    kinds.push_back({price_pass(kind.forward, at).seconds, price_pass(kind.recompute, at).seconds,
+                     price_pass(kind.backward_input, at).seconds,
+                     price_pass(kind.backward_weight, at).seconds, 0});
   }
   Pricing pricing;
   pricing.ranks.resize(static_cast<size_t>(mesh.pp));
@@ -193,7 +203,7 @@ Pricing price_program(const spec::Program& program, const spec::Recipe& recipe,
     RankSeconds& rank = pricing.ranks[r];
     for (const Op& op : program.updates[r]) {
       if (!op.collective) {
-        rank.update += operation_seconds(op, system, constants, false);
+        rank.update += operation_seconds(op, system, constants, recipe.precision);
       } else if (op.axis == Axis::pp) {
         rank.tied += collective_seconds(op, at);
       } else {

@@ -56,7 +56,7 @@ struct Pricing {
 };
 
 double operation_seconds(const spec::Op& op, const catalog::System& system,
-                         const Constants& constants, bool eight_bit);
+                         const Constants& constants, spec::Precision precision);
 
 Pricing price_program(const spec::Program& program, const spec::Recipe& recipe,
                       const catalog::System& system, const Constants& constants);

@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 
+#include "tutti/spec/narrow.h"
+
 namespace tutti::plan {
 namespace {
 
@@ -16,7 +18,7 @@ std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) 
     });
   };
   bool tensor = false, context = false, expert = false, pipeline = false, data = false,
-       eight = false, sixteen = false, fused = false, plain = false, many = false;
+       eight = false, four = false, sixteen = false, fused = false, plain = false, many = false;
   for (const PreparedRow* row : rows) {
     const spec::Recipe& recipe = row->measurement().recipe;
     const spec::Mesh& mesh = recipe.parallel;
@@ -26,8 +28,10 @@ std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) 
     pipeline = pipeline || mesh.pp > 1;
     data = data || mesh.dp > 1;
     many = many || mesh.world() > 64;
-    eight = eight || recipe.precision == spec::Precision::fp8;
-    sixteen = sixteen || recipe.precision != spec::Precision::fp8;
+    const bool block_scaled_four = recipe.precision == spec::Precision::fp4;
+    four = four || block_scaled_four;
+    eight = eight || (spec::is_narrow(recipe.precision) && !block_scaled_four);
+    sixteen = sixteen || !spec::is_narrow(recipe.precision);
     plain = plain || row->measurement().profile.stores_attention_matrix;
     fused = fused || !row->measurement().profile.stores_attention_matrix;
   }
@@ -37,6 +41,7 @@ std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) 
   };
   use(sixteen, Constant::gemm_ratio);
   use(eight, Constant::gemm_fp8_ratio);
+  use(four, Constant::gemm_fp4_ratio);
   use(true, Constant::gemm_side_count);
   use(true, Constant::gemm_depth_count);
   use(fused, Constant::attention_ratio);

@@ -69,6 +69,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Profile& 
 }
 
 StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& program) {
+  catalog::check_precision(system_.chip, recipe.precision);
   const spec::Mesh& mesh = recipe.parallel;
   const Pricing pricing = price_program(program, recipe, system_, constants_);
   const std::vector<PassSeconds> passes = pass_seconds(pricing, recipe, constants_);
@@ -81,9 +82,12 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   size_t busiest = 0;
   for (size_t r = 0; r < static_cast<size_t>(mesh.pp); ++r) {
     double busy = 0;
+    double forward = 0;
     for (size_t g = r; g < passes.size(); g += static_cast<size_t>(mesh.pp)) {
       busy += passes[g].forward + passes[g].backward + passes[g].weight_gradient;
+      forward += passes[g].forward;
     }
+    out.forward_seconds_per_micro_batch = std::max(out.forward_seconds_per_micro_batch, forward);
     if (busy > most) {
       most = busy;
       busiest = r;
@@ -123,10 +127,11 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   // needs them.
   const RankSeconds& rank = pricing.ranks[busiest];
   const double usable = constants_[Constant::dp_overlap_ratio];
-  if (mesh.zero <= 1) out.split.dp += exposed(rank.reduce, backward_window, usable);
+  if (mesh.zero <= 1) out.reduce_seconds = exposed(rank.reduce, backward_window, usable);
   if (mesh.zero == 1 || mesh.zero == 2) {
-    out.split.dp += exposed(rank.gather, forward_window, usable);
+    out.gather_seconds = exposed(rank.gather, forward_window, usable);
   }
+  out.split.dp += out.gather_seconds + out.reduce_seconds;
   double tied = 0;
   double update = 0;
   for (const RankSeconds& each : pricing.ranks) {
@@ -134,6 +139,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
     update = std::max(update, each.update);
   }
   out.split.pp += tied;
+  out.reduce_seconds += tied;
   out.split.optimizer = update;
   const double work = out.split.total();
   const double ranks = real(mesh.world());
@@ -144,8 +150,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   const double tokens = real(recipe.batch.global) * real(recipe.batch.sequence);
   out.tokens_per_second_per_chip = tokens / out.step_seconds / ranks;
   const catalog::Chip& chip = system_.chip;
-  const bool eight_bit = recipe.precision == spec::Precision::fp8 && chip.fp8_flops > 0;
-  const double peak = eight_bit ? chip.fp8_flops : chip.bf16_flops;
+  const double peak = catalog::product_flops(chip, recipe.precision);
   const auto rate = [&](spec::FlopConvention convention) {
     return out.tokens_per_second_per_chip *
            (spec::flops_per_token(recipe.model, recipe.batch.sequence, convention) +

@@ -35,11 +35,15 @@ struct StepPrediction {
   Split split;
   double tokens_per_second_per_chip = 0;
   double model_flops_per_second_per_chip = 0;  // convention causal
-  // Of the chip's 16-bit (8-bit for fp8) dense peak, by the three conventions of spec/flops.h.
+  // Of the chip's dense peak in the recipe's precision, by the three conventions of spec/flops.h.
   double mfu_causal = 0;
   double mfu_square = 0;
   double hardware_utilisation = 0;
   const char* bottleneck = "";  // the largest part of `split`
+  // Of split.dp and split.pp, what lies before and after the pipeline's passes.
+  double forward_seconds_per_micro_batch = 0;  // of the slowest pipeline rank
+  double gather_seconds = 0;  // weights
+  double reduce_seconds = 0;  // gradients, tied embeddings included
 };
 
 class Predictor {
@@ -48,7 +52,7 @@ class Predictor {
   Predictor(const catalog::System& system, const Constants& constants, PipelineSimulator& simulator)
       : system_(system), constants_(constants), simulator_(simulator) {}
 
-  // `recipe` is resolved and valid.
+  // `recipe` is resolved and valid. Throws unsupported where the chip lacks its precision.
   StepPrediction step(const spec::Recipe& recipe, const spec::Profile& profile);
   // `program` was made of `recipe`.
   StepPrediction step(const spec::Recipe& recipe, const spec::Program& program);

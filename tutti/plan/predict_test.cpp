@@ -2,21 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "tutti/catalog/catalog.h"
+#include "tutti/plan/plan_test_support.h"
 
 namespace tutti::plan {
 namespace {
-
-const catalog::Catalog& shipped() {
-  static const catalog::Catalog catalog =
-      catalog::load_catalog(posix_file_system(), {std::string(TUTTI_SOURCE_DIR) + "/catalog"});
-  return catalog;
-}
-
-spec::Recipe recipe_of(const std::string& model, const std::vector<std::string>& overrides) {
-  return spec::parse_recipe("model: " + model + "\n", "test", overrides,
-                            std::string(TUTTI_SOURCE_DIR) + "/recipes/models");
-}
 
 StepPrediction predict(const spec::Recipe& recipe, const Constants& constants,
                        const std::string& system = "dgx-h100") {

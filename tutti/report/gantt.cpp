@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "tutti/report/html.h"
 
@@ -19,6 +21,7 @@ struct Block {
   double busy = 0;  // seconds of its spans
   int count = 0;
   std::string label;
+  int color = 0;
 };
 
 std::string block_label(const Block& block) {
@@ -28,26 +31,48 @@ std::string block_label(const Block& block) {
                      format_value(Quantity::seconds, block.end - block.begin));
 }
 
-// Spans in order, those that touch on the screen joined.
-std::vector<Block> joined(const Lane& lane, double seconds) {
-  std::vector<Span> sorted = lane.spans;
+// Spans of one colour in order, those that touch on the screen joined.
+void join_color(std::vector<Span> sorted, int color, double seconds, std::vector<Block>& out) {
+  const size_t start = out.size();
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const Span& a, const Span& b) { return a.begin < b.begin; });
-  std::vector<Block> out;
   for (const Span& span : sorted) {
     const bool touches =
-        !out.empty() && span.begin - out.back().end < kPixel * seconds &&
+        out.size() > start && span.begin - out.back().end < kPixel * seconds &&
         // Long neighbours stay apart: their border means something.
         std::min(span.end - span.begin, out.back().end - out.back().begin) < 8 * kPixel * seconds;
     if (!touches) {
-      out.push_back({span.begin, span.end, span.end - span.begin, 1, span.label});
+      out.push_back({span.begin, span.end, span.end - span.begin, 1, span.label, color});
       continue;
     }
     out.back().end = std::max(out.back().end, span.end);
     out.back().busy += span.end - span.begin;
     ++out.back().count;
   }
+}
+
+std::vector<Block> joined(const Lane& lane, double seconds) {
+  std::map<int, std::vector<Span>> colors;
+  for (const Span& span : lane.spans) {
+    colors[(span.color < 0 ? lane.color : span.color) % kColors].push_back(span);
+  }
+  std::vector<Block> out;
+  for (auto& [color, spans] : colors) join_color(std::move(spans), color, seconds, out);
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Block& a, const Block& b) { return a.begin < b.begin; });
   return out;
+}
+
+std::string legend_html(const Gantt& gantt) {
+  if (gantt.legend.empty()) return "";
+  std::string items;
+  for (const auto& [name, color] : gantt.legend) {
+    items += fmt::format(
+        "<li><svg viewBox=\"0 0 24 8\" aria-hidden=\"true\"><rect class=\"c{}\" width=\"24\" "
+        "height=\"8\"/></svg>{}</li>",
+        color % kColors, escape_html(name));
+  }
+  return "<ul class=\"legend\">" + items + "</ul>\n";
 }
 
 }  // namespace
@@ -86,7 +111,7 @@ std::string draw(const Gantt& gantt) {
       drawing += fmt::format(
           "<rect class=\"c{}\" x=\"{}\" y=\"150\" width=\"{}\" height=\"1200\""
           " opacity=\"{:.2g}\"><title>{}</title></rect>\n",
-          lane.color % kColors, left, std::max(7, right - left),
+          block.color, left, std::max(7, right - left),
           block.count == 1 ? 1.0 : std::clamp(share, 0.2, 1.0), escape_html(block_label(block)));
       busy += block.busy;
       if (table.rows.size() < 200) {
@@ -106,9 +131,10 @@ std::string draw(const Gantt& gantt) {
   }
   return figure(
       frame, "",
-      fmt::format("<div class=\"gantt\">{}<div class=\"lane\"><span class=\"name\"></span>"
-                  "{}</div></div>\n",
-                  rows, axis_labels(ticks, false, "")) +
+      legend_html(gantt) +
+          fmt::format("<div class=\"gantt\">{}<div class=\"lane\"><span class=\"name\"></span>"
+                      "{}</div></div>\n",
+                      rows, axis_labels(ticks, false, "")) +
           html_details("Times as a table", html_table(table)));
 }
 

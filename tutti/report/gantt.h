@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/report/plot.h"
@@ -12,6 +13,7 @@ struct Span {
   double begin = 0;  // seconds, from any origin
   double end = 0;
   std::string label;  // shown where the pointer rests
+  int color = -1;     // its own; else the lane's
 };
 
 struct Lane {
@@ -23,12 +25,13 @@ struct Lane {
 struct Gantt {
   std::string id, title, subtitle;
   std::vector<Lane> lanes;
-  std::vector<Mark> marks;  // moments worth a line through all lanes
+  std::vector<Mark> marks;                               // moments worth a line through all lanes
+  std::vector<std::pair<std::string, int>> legend = {};  // where spans have colours of their own
   bool wide = true;
 };
 
 // Time starts at 0 with the first span. Spans nearer to each other than a pixel or so are drawn as
-// one block, the paler the less of it they fill, so the page stays small.
+// one block, the paler the less of it they fill, so the page stays small; each colour by itself.
 std::string draw(const Gantt& gantt);
 
 }  // namespace tutti::report

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tutti/spec/lora.h"
+#include "tutti/spec/narrow.h"
 #include "tutti/spec/operation.h"
 #include "tutti/spec/profile.h"
 #include "tutti/spec/recipe.h"
@@ -76,18 +77,24 @@ struct LayerContext {
     if (model.dropout > 0) ops.push_back(dropout_op(shard(), hidden(), c));
   }
 
+  // A product in the recipe's precision, where that is below 16 bits.
+  Op in_format(Op op) const {
+    op.narrow = is_narrow(recipe.precision);
+    return op;
+  }
+
   // x [rows, in] -> [rows, out]: forward with bias, input gradient, weight gradient and bias sum.
   Op linear(int64_t rows, int64_t out, int64_t in, bool bias) const {
-    return gemm_op({rows, out, in}, c, c, bias);
+    return in_format(gemm_op({rows, out, in}, c, c, bias));
   }
   Op linear_input(int64_t rows, int64_t out, int64_t in,
                   Accumulate accumulate = Accumulate::never) const {
-    return gemm_op({rows, in, out}, c, c, false, accumulate);
+    return in_format(gemm_op({rows, in, out}, c, c, false, accumulate));
   }
   // Nothing when the projection is frozen.
   void linear_weight(Ops& ops, int64_t rows, int64_t out, int64_t in, bool bias) const {
     if (frozen()) return;
-    ops.push_back(gemm_op({out, in, rows}, c, DType::f32, false, Accumulate::later));
+    ops.push_back(in_format(gemm_op({out, in, rows}, c, DType::f32, false, Accumulate::later)));
     if (bias) ops.push_back(column_sum_op(rows, out, c));
   }
   void norm_weight(Ops& ops) const {

@@ -197,6 +197,12 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
     layer.recompute = as_recomputed(std::move(again));
     layer.kind += ".recomputed";
   }
+  if (const NarrowFormat* format = block_scaled_format(recipe.precision)) {
+    for (Ops* ops : {&layer.forward, &layer.evaluate, &layer.recompute, &layer.backward_input}) {
+      describe_narrow(*format, true, *ops);
+    }
+    describe_narrow(*format, false, layer.backward_weight);  // quantized by the passes before
+  }
   return layer;
 }
 

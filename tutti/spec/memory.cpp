@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tutti/base/check.h"
+#include "tutti/spec/narrow.h"
 #include "tutti/spec/schedule.h"
 
 namespace tutti::spec {
@@ -99,6 +100,14 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
                  mesh.zero >= 3 ? shard_elements(elements, mesh) : elements.total()));
   if (mesh.zero >= 3) {
     map.arenas.push_back(flat_arena("gathered", sizes.compute, 2 * elements.largest_layer));
+  }
+  if (const NarrowFormat* format = block_scaled_format(recipe.precision)) {
+    // Both copies, kept from the first micro-batch of a step to the last.
+    const LocalElements narrow = local_elements(narrow_parameters(table), recipe, stage);
+    const int64_t count = mesh.zero >= 3 ? 2 * narrow.largest_layer : narrow.total();
+    map.arenas.push_back(
+        flat_arena("narrow", DType::u8,
+                   static_cast<int64_t>(2 * format->element_bytes() * static_cast<double>(count))));
   }
   if (sizes.compute != DType::f32) {
     map.arenas.push_back(flat_arena("master", DType::f32, optimizer));
@@ -334,7 +343,9 @@ LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int6
     elements.expert += times * expert;
     elements.largest_layer = std::max(elements.largest_layer, shared + expert);
   }
-  const Param& tokens = table.groups.front().params.front();
+  const std::vector<Param>& first = table.groups.front().params;
+  if (first.empty()) return elements;  // a table of some parameters
+  const Param& tokens = first.front();
   if (mesh.pp > 1 && stage == mesh.pp - 1 && recipe.model.tied_embeddings &&
       (tokens.trainable || !trainable_only)) {
     elements.shared += align_elements(tokens.local_count(mesh));

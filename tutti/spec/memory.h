@@ -4,6 +4,8 @@
 // Arenas of profile `tutti` (c = compute type, N = micro-batch * sequence rows):
 //   weights       c         slot "flat" x 1 with one tensor "flat": ParamLayout offsets (f32 runs:
 //                           also the master); the next three likewise
+//   narrow        u8       flat; mxfp8 and fp4 only: both quantized copies of the blocks' matrices
+//                           (narrow.h)
 //   master        f32       flat; bf16 runs only. This and the following three hold the trainable
 //                           parameters, which with adapters are those of the adapters
 //   gradients     f32       flat

@@ -62,13 +62,14 @@ PartOps experts_part(const LayerContext& at) {
   at.enter(forward);
   forward.push_back(permute_op(copies, false));
   exchange(forward);
-  const Op project = grouped_gemm_op(groups, {rows, up, at.hidden()}, model_rows, at.c);
+  const Op project =
+      at.in_format(grouped_gemm_op(groups, {rows, up, at.hidden()}, model_rows, at.c));
   if (at.whole) part.recompute = forward;
   if (at.repeats(kPartMlp)) part.recompute.push_back(project);
   if (at.repeats(kPartMlp | kPartActivation)) {
     part.recompute.push_back(activation_forward_op(activation));
   }
-  Ops back = {grouped_gemm_op(groups, {rows, at.hidden(), width}, model_rows, at.c)};
+  Ops back = {at.in_format(grouped_gemm_op(groups, {rows, at.hidden(), width}, model_rows, at.c))};
   exchange(back);
   if (at.whole) append(part.recompute, back);  // the router's gradient needs the experts' outputs
   forward.push_back(project);
@@ -80,15 +81,18 @@ PartOps experts_part(const LayerContext& at) {
   at.enter(input);
   input.push_back(permute_op(copies, true));
   exchange(input);
-  input.push_back(grouped_gemm_op(groups, {rows, width, at.hidden()}, model_rows, at.c));
+  input.push_back(
+      at.in_format(grouped_gemm_op(groups, {rows, width, at.hidden()}, model_rows, at.c)));
   input.push_back(activation_backward_op(activation));
-  input.push_back(grouped_gemm_op(groups, {rows, at.hidden(), up}, model_rows, at.c));
+  input.push_back(at.in_format(grouped_gemm_op(groups, {rows, at.hidden(), up}, model_rows, at.c)));
   exchange(input);
   input.push_back(unpermute_op(copies, false, shares));
 
   Ops& weight = part.backward_weight;
-  weight.push_back(grouped_gemm_weight_op(groups, {rows, at.hidden(), width}, model_rows, at.c));
-  weight.push_back(grouped_gemm_weight_op(groups, {rows, up, at.hidden()}, model_rows, at.c));
+  weight.push_back(
+      at.in_format(grouped_gemm_weight_op(groups, {rows, at.hidden(), width}, model_rows, at.c)));
+  weight.push_back(
+      at.in_format(grouped_gemm_weight_op(groups, {rows, up, at.hidden()}, model_rows, at.c)));
   if (shares) {
     const PartOps shared = mlp_part(at, moe.shared_experts * width);
     append(forward, shared.forward);

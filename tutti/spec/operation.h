@@ -7,6 +7,7 @@
 //   batched_gemm (batch, m, n, k), softmax and softmax_backward (rows, columns): attention that
 //     stores its matrix
 //   residual_add (rows, hidden)
+//   quantize (rows, columns): narrow.h
 #pragma once
 
 #include <array>
@@ -27,6 +28,7 @@ struct Op {
   // The sizes within the operation are known at run time only (packed documents): flops and
   // model_flops are bounds, which the recorded ones reach or stay below.
   bool bound = false;
+  bool narrow = false;  // a product that reads the recipe's format below 16 bits (narrow.h)
   bool collective = false;
   Axis axis = Axis::tp;  // of a collective
 };

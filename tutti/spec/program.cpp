@@ -8,6 +8,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/spec/memory.h"
+#include "tutti/spec/narrow.h"
 
 namespace tutti::spec {
 namespace {
@@ -156,6 +157,10 @@ class ProgramBuilder {
       ops.push_back(collective_op("all_reduce", Axis::dp, mesh_.world(), 32));
     }
     ops.push_back(adamw_op(elements, sizes_.compute != DType::f32));
+    if (const NarrowFormat* format = block_scaled_format(recipe_.precision)) {
+      ops.push_back(quantize_op(
+          *format, local_elements(narrow_parameters(table_), recipe_, rank).total(), 1));
+    }
     const int64_t routed = routed_layers(rank);
     if (routed > 0 && mesh_.world() > 1) {
       // Loads and sums of its routers (the memory map's arena "routing").

@@ -6,6 +6,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/spec/narrow.h"
 #include "tutti/spec/recipe_names.h"
 
 namespace tutti::spec {
@@ -391,7 +392,10 @@ void check_executable(const Recipe& recipe) {
     refuse(fmt::format("distill.model.prediction_layers: {}",
                        recipe.distill.model->prediction_layers));
   }
-  if (recipe.precision == Precision::fp8) refuse("precision: fp8");
+  if (is_narrow(recipe.precision)) {
+    refuse(fmt::format("precision: {}; this build trains in f32 and bf16",
+                       name_of(kPrecisionNames, recipe.precision)));
+  }
   if (recipe.device != "cpu") refuse(fmt::format("device: {}", recipe.device));
 }
 

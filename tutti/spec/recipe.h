@@ -27,7 +27,7 @@
 
 namespace tutti::spec {
 
-enum class Precision { f32, bf16, fp8 };
+enum class Precision { f32, bf16, fp8, mxfp8, fp4 };  // narrow.h has those below 16 bits
 enum class ScheduleKind { constant, linear, cosine, wsd };
 
 // The learning rate in a warm-up of W steps, as a share of the peak, at step s = 0, 1, ... :

@@ -20,8 +20,11 @@ inline const Names<Positions> kPositionsNames = {{"learned", Positions::learned}
                                                  {"rope", Positions::rope}};
 inline const Names<Attention> kAttentionNames = {{"grouped", Attention::grouped},
                                                  {"latent", Attention::latent}};
-inline const Names<Precision> kPrecisionNames = {
-    {"f32", Precision::f32}, {"bf16", Precision::bf16}, {"fp8", Precision::fp8}};
+inline const Names<Precision> kPrecisionNames = {{"f32", Precision::f32},
+                                                 {"bf16", Precision::bf16},
+                                                 {"fp8", Precision::fp8},
+                                                 {"mxfp8", Precision::mxfp8},
+                                                 {"fp4", Precision::fp4}};
 inline const Names<ScheduleKind> kScheduleNames = {{"constant", ScheduleKind::constant},
                                                    {"linear", ScheduleKind::linear},
                                                    {"cosine", ScheduleKind::cosine},

@@ -262,7 +262,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"telemetry: {metrics_port: 70000}", {"telemetry.metrics_port", "65535"}},
         Bad{"checkpoint: {every_seconds: 10 parsecs}", {"checkpoint.every_seconds", "1.5h"}},
         Bad{"checkpoint: {every_seconds: -5}", {"checkpoint.every_seconds", "-5"}},
-        Bad{"precision: fp16", {"precision: 'fp16'", "f32, bf16, fp8"}},
+        Bad{"precision: fp16", {"precision: 'fp16'", "f32, bf16, fp8, mxfp8, fp4"}},
         Bad{"device: tpu", {"device: 'tpu'", "cpu, cuda"}},
         Bad{"schedule: {kind: step}", {"schedule.kind", "constant, linear, cosine, wsd"}},
         Bad{"schedule: {kind: wsd}\ntrain: {steps: 4}",
@@ -380,6 +380,7 @@ TEST(Recipe, WhatCannotBeExecutedIsRefusedByName) {
   };
   refused("gpt2-124m", "parallel.dp=2", "2 ranks");
   refused("gpt2-124m", "precision=fp8", "fp8");
+  refused("gpt2-124m", "precision=fp4", "fp4");
   refused("gpt2-124m", "device=cuda", "cuda");
   refused("gpt2-124m", "parallel.zero=1", "zero");
   EXPECT_NO_THROW(check_executable(recipe_of("mixtral-8x7b")));
