@@ -8,6 +8,7 @@ void add_plan(CLI::App& app, Action& action) {
   group->require_subcommand(1);
   add_plan_predict(*group, action);
   add_plan_explain(*group, action);
+  add_plan_calibrate(*group, action);
   add_plan_systems(*group, action);
   add_plan_validate(*group, action);
 }

@@ -25,6 +25,7 @@ spec::Recipe planned_recipe(const std::string& recipe, const std::vector<std::st
 
 Json split_json(const plan::Split& split);
 
+void add_plan_calibrate(CLI::App& group, Action& action);
 void add_plan_explain(CLI::App& group, Action& action);
 void add_plan_predict(CLI::App& group, Action& action);
 void add_plan_systems(CLI::App& group, Action& action);

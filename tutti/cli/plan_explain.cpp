@@ -105,7 +105,8 @@ int run_explain(const ExplainArguments& arguments) {
   situation.software = arguments.software;
 
   const spec::Recipe recipe = situation.recipe({});
-  std::vector<plan::WhatIf> questions = {{.name = "as it is"}};
+  std::vector<plan::WhatIf> questions(1);
+  questions[0].name = "as it is";
   for (const std::string& text : arguments.what_if) questions.push_back(plan::parse_what_if(text));
   for (plan::WhatIf& question : plan::usual_questions(situation)) {
     questions.push_back(std::move(question));

@@ -7,12 +7,12 @@
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/base/units.h"
+#include "tutti/catalog/benchmarks.h"
 #include "tutti/catalog/catalog.h"
 #include "tutti/cli/common.h"
+#include "tutti/cli/home.h"
 #include "tutti/cli/plan_common.h"
-#include "tutti/plan/bill.h"
-#include "tutti/plan/failures.h"
+#include "tutti/plan/run_forecast.h"
 
 namespace tutti::cli {
 namespace {
@@ -27,7 +27,8 @@ struct PredictArguments {
   std::string site = "us-average";
   std::string price = "on-demand";
   int64_t gpus = 0;
-  plan::FailureModel failures;
+  std::string benchmark;
+  plan::RunQuestion question;
   bool json = false;
 };
 
@@ -36,67 +37,43 @@ int run_predict(const PredictArguments& arguments) {
   const std::vector<std::string> folders = catalog_folders(arguments.catalog);
   const catalog::Catalog catalog = catalog::load_catalog(files, folders);
   const catalog::System& system = catalog.system(arguments.system);
-  const catalog::Site& site = catalog.site(arguments.site);
-  const catalog::PriceKind kind = catalog::parse_price_kind(arguments.price);
   const std::vector<plan::Constants> sets = plan::load_constants(files, folders);
   const plan::Constants* found =
       plan::find_constants(sets, system.chip.generation, arguments.software);
   const plan::Constants constants = found != nullptr ? *found : plan::assumed_constants();
-  const spec::Profile& profile = spec::find_profile(arguments.profile);
   const spec::Recipe recipe = planned_recipe(arguments.recipe, arguments.overrides, arguments.gpus);
   const int64_t gpus = recipe.parallel.world();
   if (system.largest_chips > 0 && gpus > system.largest_chips) {
     fail(ErrorKind::usage, "--gpus: {} are more than the {} that {} has", gpus,
          system.largest_chips, system.name);
   }
-
+  plan::RunQuestion question = arguments.question;
+  question.recipe = &recipe;
+  question.profile = &spec::find_profile(arguments.profile);
+  question.system = &system;
+  question.site = &catalog.site(arguments.site);
+  question.price = catalog.price_of(system.name);
+  question.price_kind = catalog::parse_price_kind(arguments.price);
+  question.constants = &constants;
+  question.site_power_watts *= 1e3;
+  std::vector<catalog::Benchmark> benchmarks;
+  if (!arguments.benchmark.empty()) {
+    benchmarks = catalog::load_benchmarks(files, catalog_folder(files));
+    question.benchmark = catalog::find_benchmark(benchmarks, arguments.benchmark);
+    if (question.benchmark == nullptr) {
+      std::vector<std::string> names;
+      for (const catalog::Benchmark& each : benchmarks) names.push_back(each.name);
+      fail(ErrorKind::usage, "--benchmark: '{}' is unknown; accepted: {}", arguments.benchmark,
+           join(names, ", "));
+    }
+  }
   plan::PipelineSimulator simulator;
-  plan::Predictor predictor(system, constants, simulator);
-  const plan::StepPrediction step = predictor.step(recipe, profile);
-  const plan::MemoryPrediction memory = plan::predict_memory(recipe, profile, system, constants);
-  const double work = step.step_seconds * static_cast<double>(recipe.train.steps);
-  const int64_t nodes = (gpus + system.chips_per_node - 1) / system.chips_per_node;
-  const plan::FailureForecast failures = plan::forecast_failures(arguments.failures, nodes, work);
-  const plan::InterruptionInterval interruptions =
-      plan::interruption_interval(arguments.failures, nodes, failures.wall_seconds / 86400);
-  const catalog::Price* price = catalog.price_of(system.name);
-  const plan::Bill bill =
-      plan::bill_of(system, site, price, kind, step, gpus, failures.wall_seconds);
-  // Twice the mean error on held-out runs; where nobody has measured, a quarter either way.
-  const double error = constants.error > 0 ? 2 * constants.error : 0.25;
-  const double minutes = failures.wall_seconds / 60;
-  const double tokens = static_cast<double>(recipe.train.steps) *
-                        static_cast<double>(recipe.batch.global * recipe.batch.sequence);
-
+  const plan::RunForecast forecast = plan::forecast_run(question, simulator);
+  const plan::StepPrediction& step = forecast.step;
   if (arguments.json) {
-    Json memory_json = Json::object();
-    for (const auto& [name, bytes] : memory.kinds) memory_json[name] = bytes;
-    print_json(
-        {{"fits", memory.fits},
-         {"step_seconds", step.step_seconds},
-         {"split_seconds", split_json(step.split)},
-         {"bottleneck", step.bottleneck},
-         {"tokens_per_second_per_gpu", step.tokens_per_second_per_chip},
-         {"mfu", step.mfu_causal},
-         {"mfu_square", step.mfu_square},
-         {"hardware_utilisation", step.hardware_utilisation},
-         {"memory_bytes_per_rank", memory.bytes},
-         {"memory_by_kind_bytes", memory_json},
-         {"tokens", tokens},
-         {"time_to_target_minutes", minutes},
-         {"goodput", failures.goodput},
-         {"interruptions", failures.interruptions},
-         {"interruptions_interval", {{"low", interruptions.low}, {"high", interruptions.high}}},
-         {"checkpoint_interval_seconds", failures.interval_seconds},
-         {"cost_usd", bill.usd ? Json(*bill.usd) : Json(nullptr)},
-         {"energy_kwh", bill.facility_kwh},
-         {"co2e_kg", bill.co2e_kg},
-         {"water_liters", bill.water_liters},
-         {"interval",
-          {{"low_minutes", minutes * (1 - error)}, {"high_minutes", minutes * (1 + error)}}},
-         {"constants", constants.name},
-         {"gpus", gpus},
-         {"system", system.name}});
+    Json json = plan::to_json(forecast, question);
+    json["split_seconds"] = split_json(step.split);
+    print_json(json);
     return exit_ok;
   }
   std::vector<std::vector<std::string>> parts = {{"part of a step", "seconds", "share"}};
@@ -107,36 +84,49 @@ int run_predict(const PredictArguments& arguments) {
     parts.push_back({name, fmt::format("{:.4f}", value),
                      fmt::format("{:.1f}%", 100 * value / step.step_seconds)});
   }
-  print_text(format_pairs(
-      {{"system", fmt::format("{} x {} ({})", gpus, system.chip.name, system.name)},
-       {"constants",
-        fmt::format("{}{}", constants.name,
-                    constants.error > 0 ? fmt::format(", {:.0f}% mean error on held-out runs",
-                                                      100 * constants.error)
-                                        : ", not measured: a quarter either way")},
-       {"memory",
-        fmt::format("{} of {} per GPU: {}", format_bytes(memory.bytes),
-                    format_bytes(system.chip.memory_bytes), memory.fits ? "fits" : "DOES NOT FIT")},
-       {"step",
-        fmt::format("{}, limited by {}", format_seconds(step.step_seconds), step.bottleneck)},
-       {"speed",
-        fmt::format("{:.0f} tokens/s/GPU, MFU {:.1f}% (causal), {:.1f}% (square)",
-                    step.tokens_per_second_per_chip, 100 * step.mfu_causal, 100 * step.mfu_square)},
-       {"run", fmt::format("{} tokens in {} ({} to {})", format_count(tokens),
-                           format_seconds(failures.wall_seconds),
-                           format_seconds(failures.wall_seconds * (1 - error)),
-                           format_seconds(failures.wall_seconds * (1 + error)))},
-       {"failures", fmt::format("{:.1f} interruptions, goodput {:.1f}%, a checkpoint every {}",
-                                failures.interruptions, 100 * failures.goodput,
-                                format_seconds(failures.interval_seconds))},
-       {"estimated cost", bill.usd ? fmt::format("USD {:.0f} ({}, {})", *bill.usd, arguments.price,
-                                                 price->entry.quantities.begin()->second.date)
-                                   : "no price of this system in the catalog"},
-       {"estimated energy",
-        fmt::format("{:.0f} kWh, {:.0f} kg CO2e, {:.0f} l water ({})", bill.facility_kwh,
-                    bill.co2e_kg, bill.water_liters, site.name)}}));
+  print_text(format_pairs(plan::describe(forecast, question)));
   print_text(format_table(parts));
   return exit_ok;
+}
+
+void add_run_options(CLI::App& command, PredictArguments& arguments) {
+  plan::RunQuestion& question = arguments.question;
+  command
+      .add_option("--benchmark", arguments.benchmark,
+                  "Train to the target of this MLPerf benchmark instead of train.steps")
+      ->type_name("NAME");
+  command.add_option("--ruleset", question.ruleset, "Of the benchmark; default: the newest")
+      ->type_name("X.Y.Z");
+  command
+      .add_option("--slow-node-share", question.slow.share, "Share of nodes slower than the others")
+      ->check(between(0, 1))
+      ->capture_default_str();
+  command
+      .add_option("--slow-node-factor", question.slow.factor,
+                  "How many times as long a step takes on them")
+      ->check(between(1, 100))
+      ->capture_default_str();
+  command
+      .add_option("--preemptions-per-day", question.spot.preemptions_per_node_per_day,
+                  "With --price spot: times a node is taken away per day")
+      ->check(between(0, 1e6))
+      ->capture_default_str();
+  command
+      .add_option("--notice-seconds", question.spot.notice_seconds,
+                  "With --price spot: notice before")
+      ->check(between(0, 1e9))
+      ->capture_default_str();
+  command.add_option("--repair-seconds", question.repair_seconds, "Until a failed node is back")
+      ->check(between(0, 1e9))
+      ->capture_default_str();
+  command.add_option("--budget", question.budget_usd, "USD that the run may cost")
+      ->check(between(0, 1e15))
+      ->type_name("USD");
+  command
+      .add_option("--site-kilowatts", question.site_power_watts,
+                  "Power that the facility has for the run")
+      ->check(between(0, 1e12))
+      ->type_name("KW");
 }
 
 }  // namespace
@@ -162,17 +152,18 @@ void add_plan_predict(CLI::App& group, Action& action) {
   command->add_option("--price", arguments->price, "on-demand, spot or reserved")
       ->capture_default_str();
   command
-      ->add_option("--node-failures-per-day", arguments->failures.per_node_per_day,
+      ->add_option("--node-failures-per-day", arguments->question.failures.per_node_per_day,
                    "Interruptions per node and day")
       ->capture_default_str();
   command
-      ->add_option("--job-failures-per-day", arguments->failures.per_job_per_day,
+      ->add_option("--job-failures-per-day", arguments->question.failures.per_job_per_day,
                    "Interruptions per day that do not grow with nodes")
       ->capture_default_str();
   command
-      ->add_option("--checkpoint-seconds", arguments->failures.interval_seconds,
+      ->add_option("--checkpoint-seconds", arguments->question.failures.interval_seconds,
                    "Between checkpoints; 0: the best (Daly)")
       ->capture_default_str();
+  add_run_options(*command, *arguments);
   add_catalog_option(*command, arguments->catalog);
   add_json_option(*command, arguments->json);
   command->footer(

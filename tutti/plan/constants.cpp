@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -39,6 +40,10 @@ const std::array<ConstantInfo, kConstants>& constant_table() {
   return table;
 }
 
+std::string operation_ratio_name(const std::string& operation) {
+  return "operation_" + operation + "_ratio";
+}
+
 const char* origin_name(Origin origin) {
   switch (origin) {
     case Origin::assumed: return "assumed";
@@ -57,11 +62,24 @@ Constants assumed_constants() {
 Constants constants_from(const catalog::Entry& entry) {
   std::vector<std::string> known = {"held_out_error_ratio"};
   for (const ConstantInfo& info : constant_table()) known.emplace_back(info.name);
+  const std::string ours = operation_ratio_name("");
+  const size_t prefix = ours.find("_ratio");  // with one of its underscores
+  std::vector<std::pair<std::string, double>> ratios;
+  for (const auto& [name, quantity] : entry.quantities) {
+    if (!starts_with(name, ours.substr(0, prefix)) || !ends_with(name, "_ratio")) continue;
+    known.push_back(name);
+    if (quantity.value < kLeastOperationRatio || quantity.value > kMostOperationRatio) {
+      fail(ErrorKind::usage, "{}: quantities.{}: {} is out of range; accepted: {} to {}",
+           entry.origin, name, quantity.value, kLeastOperationRatio, kMostOperationRatio);
+    }
+    ratios.emplace_back(name.substr(prefix, name.size() - ours.size()), quantity.value);
+  }
   catalog::check_quantities(entry, known);
   Constants constants = assumed_constants();
   constants.name = entry.name;
   constants.chip_generation = entry.text("generation");
   constants.software = entry.text("software");
+  constants.operation_ratios = std::move(ratios);
   constants.error = entry.number_or("held_out_error_ratio", 0);
   const Origin origin =
       entry.text_or("origin", "fitted") == "measured" ? Origin::measured : Origin::fitted;
@@ -87,6 +105,9 @@ std::string to_yaml(const Constants& constants, const std::string& source,
     if (constants.origin[i] == Origin::assumed) continue;
     measured = measured || constants.origin[i] == Origin::measured;
     quantities += fmt::format("  {}: {:.6g}\n", constant_table()[i].name, constants.value[i]);
+  }
+  for (const auto& [name, ratio] : constants.operation_ratios) {
+    quantities += fmt::format("  {}: {:.6g}\n", operation_ratio_name(name), ratio);
   }
   if (constants.error > 0) {
     quantities += fmt::format("  held_out_error_ratio: {:.4g}\n", constants.error);

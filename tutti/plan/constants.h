@@ -6,6 +6,8 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tutti/catalog/entry.h"
@@ -47,6 +49,10 @@ struct ConstantInfo {
 };
 const std::array<ConstantInfo, kConstants>& constant_table();
 
+inline constexpr double kLeastOperationRatio = 1e-4;
+inline constexpr double kMostOperationRatio = 100;
+std::string operation_ratio_name(const std::string& operation);  // of the quantity
+
 enum class Origin { assumed, fitted, measured };
 const char* origin_name(Origin origin);
 
@@ -56,9 +62,19 @@ struct Constants {
   std::string software;
   std::array<double, kConstants> value{};
   std::array<Origin, kConstants> origin{};
+  // Shares of the memory bandwidth of single operations, where measured (calibrate.h); quantities
+  // operation_NAME_ratio. Above 1: from a cache.
+  std::vector<std::pair<std::string, double>> operation_ratios;
   double error = 0;  // mean absolute error of step time on rows held out; 0: unknown
 
   double operator[](Constant constant) const { return value[static_cast<size_t>(constant)]; }
+  // Of `operation`; memory_ratio where it has none of its own.
+  double bandwidth_ratio(std::string_view operation) const {
+    for (const auto& [own, ratio] : operation_ratios) {
+      if (own == operation) return ratio;
+    }
+    return (*this)[Constant::memory_ratio];
+  }
   double& operator[](Constant constant) { return value[static_cast<size_t>(constant)]; }
 };
 

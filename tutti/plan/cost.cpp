@@ -158,9 +158,11 @@ double operation_seconds(const Op& op, const catalog::System& system, const Cons
                                                        : Constant::attention_backward_ratio;
     const double rows = std::max(1.0, real(op.dims[0]) * real(op.dims[1]) * real(op.dims[2]));
     const double filled = 1 + constants[Constant::attention_fill_count] / rows;
-    return std::max(op.flops / (chip.bf16_flops * constants[ratio]) * filled, traffic) + launch;
+    const double peak = catalog::product_flops(
+        chip, precision == spec::Precision::f32 ? precision : spec::Precision::bf16);
+    return std::max(op.flops / (peak * constants[ratio]) * filled, traffic) + launch;
   }
-  return traffic + launch;
+  return op.bytes / (chip.memory_bytes_per_second * constants.bandwidth_ratio(name)) + launch;
 }
 
 Pricing price_program(const spec::Program& program, const spec::Recipe& recipe,

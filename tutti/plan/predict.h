@@ -42,8 +42,8 @@ struct StepPrediction {
   const char* bottleneck = "";  // the largest part of `split`
   // Of split.dp and split.pp, what lies before and after the pipeline's passes.
   double forward_seconds_per_micro_batch = 0;  // of the slowest pipeline rank
-  double gather_seconds = 0;  // weights
-  double reduce_seconds = 0;  // gradients, tied embeddings included
+  double gather_seconds = 0;                   // weights
+  double reduce_seconds = 0;                   // gradients, tied embeddings included
 };
 
 class Predictor {

@@ -21,8 +21,7 @@ double converged(const catalog::Benchmark& benchmark, const catalog::ReferencePo
   const std::vector<double>& runs = point.samples_per_run;  // ascending, three or more
   double sum = 0;
   for (size_t i = 1; i + 1 < runs.size(); ++i) sum += runs[i];
-  const int64_t interval =
-      rounded_up(benchmark.eval_interval_samples, point.global_batch_samples);
+  const int64_t interval = rounded_up(benchmark.eval_interval_samples, point.global_batch_samples);
   return sum / real(static_cast<int64_t>(runs.size()) - 2) - real(interval) / 2;
 }
 
@@ -52,9 +51,9 @@ TargetForecast forecast_target(const catalog::Benchmark& benchmark, const std::s
   }
   const catalog::ReferenceSet& set = set_of(benchmark, ruleset);
   const int64_t batch = recipe.batch.global;
-  const auto above =
-      std::find_if(set.points.begin(), set.points.end(),
-                   [&](const auto& point) { return point.global_batch_samples >= batch; });
+  const auto above = std::find_if(set.points.begin(), set.points.end(), [&](const auto& point) {
+    return point.global_batch_samples >= batch;
+  });
   if (above == set.points.end()) {
     fail(ErrorKind::usage,
          "batch.global: {} is beyond {}, the largest batch with reference convergence of {}", batch,
@@ -77,7 +76,8 @@ TargetForecast forecast_target(const catalog::Benchmark& benchmark, const std::s
   out.interval_samples = rounded_up(std::max<int64_t>(benchmark.eval_interval_samples, 1), batch);
   const double interval = real(out.interval_samples);
   out.samples = std::max(samples + interval / 2, interval);
-  out.first_samples = out.interval_samples * static_cast<int64_t>(std::floor(out.samples / interval));
+  out.first_samples =
+      out.interval_samples * static_cast<int64_t>(std::floor(out.samples / interval));
   out.last_samples = out.interval_samples * static_cast<int64_t>(std::ceil(out.samples / interval));
   out.steps = out.samples / real(batch);
   const double skipped =

@@ -1,8 +1,10 @@
 // When a run of an MLPerf benchmark reaches its target: samples from the reference convergence
 // (catalog/benchmarks.h), evaluations on the clock.
 //
-//   samples      the reference's mean (fastest and slowest run dropped) at the batch, linear between
-//                points; below the smallest batch its own. Beyond the largest nobody knows: an error
+//   samples      the reference's mean (fastest and slowest run dropped) at the batch, linear
+//   between
+//                points; below the smallest batch its own. Beyond the largest nobody knows: an
+//                error
 //   granularity  a run ends at an evaluation, which are every `interval` = eval_interval rounded up
 //                to whole batches. The reference's mean has half its own interval of waiting in it,
 //                which is exchanged for half of this run's; a single run ends at an evaluation near
@@ -31,8 +33,8 @@ struct TargetForecast {
   double work_seconds = 0;        // training and evaluation, without failures
 };
 
-// Of the newest reference set, or that of `ruleset`. Throws usage where the recipe's sequence is not
-// the benchmark's or its batch is beyond the reference.
+// Of the newest reference set, or that of `ruleset`. Throws usage where the recipe's sequence is
+// not the benchmark's or its batch is beyond the reference.
 TargetForecast forecast_target(const catalog::Benchmark& benchmark, const std::string& ruleset,
                                const spec::Recipe& recipe, const StepPrediction& step);
 

@@ -95,7 +95,9 @@ std::vector<WhatIf> usual_questions(const Situation& situation) {
     add(list, name, {"precision=" + name});
   }
   for (const auto& [name, mode] : spec::kRecomputeNames) {
-    if (mode != recipe.recompute.mode) add(list, name + " recomputation", {"recompute=" + name});
+    if (mode == recipe.recompute.mode) continue;
+    add(list, (mode == spec::RecomputeMode::none ? "no" : name) + " recomputation",
+        {"recompute=" + name});
   }
   const int64_t micro = recipe.batch.micro;
   if (micro > 1 && micro % 2 == 0) {

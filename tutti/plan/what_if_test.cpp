@@ -71,7 +71,7 @@ TEST(WhatIf, UsualQuestionsLeaveOutWhatIsAlreadySo) {
     EXPECT_NE(names.find(asked), std::string::npos) << asked << " in " << names;
   }
   EXPECT_EQ(names.find("bf16"), std::string::npos);
-  EXPECT_EQ(names.find("none recomputation"), std::string::npos);
+  EXPECT_EQ(names.find("no recomputation"), std::string::npos);
 }
 
 TEST(WhatIf, ErrorsNameWhatIsAccepted) {

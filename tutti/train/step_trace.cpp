@@ -16,6 +16,8 @@ Json describe(const engine::OpRecord& record) {
     if (dim != 0) dims.push_back(dim);
   }
   return Json{{"dims", dims},
+              {"flops", record.flops},
+              {"bytes", record.bytes},
               {"gflops_per_second", record.flops / seconds / 1e9},
               {"gbytes_per_second", record.bytes / seconds / 1e9}};
 }

@@ -1,0 +1,173 @@
+// `tutti plan calibrate`: a real run's recorded operations become a system of the catalog.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/file.h"
+#include "tutti/base/machine.h"
+#include "tutti/base/text.h"
+#include "tutti/base/units.h"
+#include "tutti/cli/common.h"
+#include "tutti/cli/plan_common.h"
+#include "tutti/engine/gemm_peak.h"
+#include "tutti/plan/calibrate.h"
+#include "tutti/telemetry/event_reader.h"
+#include "tutti/train/bench.h"
+#include "tutti/train/run_folder.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr size_t kRows = 15;
+
+struct CalibrateArguments {
+  std::string run;
+  std::string name = "this-machine";
+  std::string out = "calibrated";
+  bool json = false;
+};
+
+// What the run noted about itself; zeros where it did not.
+struct Noted {
+  double peak_bytes = 0;
+  int64_t threads = 0;
+  std::string cpu;
+};
+
+Noted read_notes(FileSystem& files, const std::string& run) {
+  Noted noted;
+  const std::string path = train::events_path(run);
+  if (!files.exists(path)) return noted;
+  telemetry::read_events(files, path, [&](const telemetry::Event& event) {
+    if (const auto* memory = std::get_if<telemetry::MemoryMeasured>(&event.body)) {
+      noted.peak_bytes = static_cast<double>(memory->peak_resident_bytes);
+    }
+    if (const auto* machine = std::get_if<telemetry::MachineDescribed>(&event.body)) {
+      noted.threads = machine->threads;
+      noted.cpu = machine->cpu;
+    }
+  });
+  return noted;
+}
+
+void check_name(const std::string& name) {
+  for (const char c : name) {
+    const bool fine = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
+    if (!fine || name.front() == '.') {
+      fail(ErrorKind::usage, "--name: '{}'; accepted: small letters, digits, dashes, dots", name);
+    }
+  }
+  if (name.empty()) fail(ErrorKind::usage, "--name: empty");
+}
+
+std::string dims_text(const std::array<int64_t, 6>& dims) {
+  std::string text;
+  for (const int64_t dim : dims) {
+    if (dim != 0) text += (text.empty() ? "" : "x") + std::to_string(dim);
+  }
+  return text;
+}
+
+int run_calibrate(const CalibrateArguments& arguments) {
+  FileSystem& files = posix_file_system();
+  check_name(arguments.name);
+  const spec::Recipe recipe = train::load_recipe(files, arguments.run);
+  const std::string path = join_path(arguments.run, "trace.json");
+  if (!files.exists(path)) {
+    fail(ErrorKind::not_found,
+         "{}: no such file; record operations with: tutti train RECIPE --run {} --trace 8", path,
+         arguments.run);
+  }
+  const plan::RunTrace trace = plan::parse_trace(read_file(files, path), path);
+  const Noted noted = read_notes(files, arguments.run);
+  const Machine machine = describe_machine();
+  if (!noted.cpu.empty() && noted.cpu != machine.cpu) {
+    fail(ErrorKind::unsupported,
+         "{}: recorded on '{}', this is '{}'; calibrate where the run was, since the ceilings are "
+         "measured now",
+         arguments.run, noted.cpu, machine.cpu);
+  }
+
+  print_message("measuring the ceilings of this machine\n");
+  const std::unique_ptr<engine::Stream> stream =
+      engine::make_cpu_stream(static_cast<int>(noted.threads));
+  plan::MachineCeilings ceilings;
+  ceilings.bf16_flops = engine::measure_gemm_peak(*stream, DType::bf16, {2048}, 5);
+  ceilings.f32_flops = engine::measure_gemm_peak(*stream, DType::f32, {2048}, 5);
+  ceilings.bytes_per_second = train::measure_copy_bandwidth();
+  ceilings.memory_bytes = static_cast<double>(machine.memory_bytes);
+  const plan::Calibration calibration = plan::calibrate(
+      trace, recipe, plan::machine_system(arguments.name, ceilings), noted.peak_bytes);
+
+  const std::string source =
+      fmt::format("measured: tutti plan calibrate {} on {}, {} threads", base_name(arguments.run),
+                  printable(machine.cpu), noted.threads);
+  const std::string date = format_utc(wall_seconds()).substr(0, 10);
+  for (const auto& [file, text] :
+       plan::machine_files(arguments.name, ceilings, calibration.constants, source, date)) {
+    const std::string full = join_path(arguments.out, file);
+    files.create_directories(parent_path(full));
+    write_file_atomic(files, full, text);
+  }
+
+  const double error = calibration.fitted_step_seconds / calibration.measured_step_seconds - 1;
+  if (arguments.json) {
+    Json json = plan::to_json(calibration);
+    json["system"] = arguments.name;
+    json["catalog"] = arguments.out;
+    json["ceilings"] = {{"bf16_flops", ceilings.bf16_flops},
+                        {"f32_flops", ceilings.f32_flops},
+                        {"bytes_per_second", ceilings.bytes_per_second}};
+    print_json(json);
+    return exit_ok;
+  }
+  std::vector<std::vector<std::string>> rows = {
+      {"operation", "shape", "calls", "measured", "fitted", "error", "held out"}};
+  for (const plan::CalibratedGroup& group : calibration.groups) {
+    if (rows.size() > kRows) break;
+    rows.push_back(
+        {group.name, dims_text(group.dims), fmt::format("{:.0f}", group.calls_per_step),
+         format_seconds(group.measured_seconds), format_seconds(group.fitted_seconds),
+         fmt::format("{:+.1f}%", 100 * (group.fitted_seconds / group.measured_seconds - 1)),
+         fmt::format("{:+.1f}%", 100 * (group.held_out_seconds / group.measured_seconds - 1))});
+  }
+  print_text(format_table(rows));
+  print_text(format_pairs(
+      {{"step", fmt::format("{} measured, {} fitted ({:+.1f}%)",
+                            format_seconds(calibration.measured_step_seconds),
+                            format_seconds(calibration.fitted_step_seconds), 100 * error)},
+       {"held-out error", fmt::format("{:.1f}%", 100 * calibration.constants.error)},
+       {"written", arguments.out}}));
+  print_text(
+      fmt::format("\ntutti plan predict RECIPE --catalog {} --system {} --profile tutti --gpus 1\n",
+                  arguments.out, arguments.name));
+  return exit_ok;
+}
+
+}  // namespace
+
+void add_plan_calibrate(CLI::App& group, Action& action) {
+  const auto arguments = std::make_shared<CalibrateArguments>();
+  CLI::App* command = group.add_subcommand(
+      "calibrate", "Make this machine a system of the catalog from a recorded run");
+  command->add_option("RUN", arguments->run, "Run folder with a trace.json (train --trace)")
+      ->required();
+  command->add_option("--name", arguments->name, "Name of the system")->capture_default_str();
+  command->add_option("--out", arguments->out, "Catalog folder to write it to")
+      ->type_name("FOLDER")
+      ->capture_default_str();
+  add_json_option(*command, arguments->json);
+  command->footer(
+      "Example:\n  tutti train demo --run runs/a --trace 8 train.steps=12\n  tutti plan calibrate "
+      "runs/a\n  tutti plan predict demo --catalog calibrated --system this-machine\n      "
+      "--profile tutti --gpus 1 batch.global=32");
+  command->callback(
+      [arguments, &action] { action = [arguments] { return run_calibrate(*arguments); }; });
+}
+
+}  // namespace tutti::cli

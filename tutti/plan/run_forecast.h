@@ -1,0 +1,85 @@
+// Everything about one run on one system: step, memory, time to its end with evaluations, slow
+// nodes and failures, what it costs, and what constrains it. Every figure is an estimate;
+// `interval_from` says how far it can be trusted and why.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/plan/bill.h"
+#include "tutti/plan/resilience.h"
+#include "tutti/plan/target.h"
+
+namespace tutti::plan {
+
+// Storage that a node writes checkpoints at where the system states none: 1 GB/s. Meta's 2 TB/s
+// under 3,072 nodes of 8 GPUs (Llama 3, section 3.3) are 0.65.
+inline constexpr double kAssumedNodeStorageBytesPerSecond = 1e9;
+
+struct RunQuestion {
+  const spec::Recipe* recipe = nullptr;
+  const spec::Profile* profile = nullptr;
+  const catalog::System* system = nullptr;
+  const catalog::Site* site = nullptr;
+  const catalog::Price* price = nullptr;  // may be absent
+  catalog::PriceKind price_kind = catalog::PriceKind::on_demand;
+  const Constants* constants = nullptr;
+  FailureModel failures;
+  SlowNodes slow;
+  SpotModel spot;                                 // counts with price kind spot
+  double repair_seconds = 86400;                  // of a failed node
+  double budget_usd = 0;                          // 0: none
+  double site_power_watts = 0;                    // of the facility; 0: no cap
+  const catalog::Benchmark* benchmark = nullptr;  // else train.steps of the recipe
+  std::string ruleset;
+};
+
+struct KindCost {
+  std::string kind;
+  double usd = 0;
+  double wall_seconds = 0;
+};
+
+struct PowerLimit {
+  double facility_watts = 0;    // of the run
+  int64_t chips_allowed = -1;   // under the cap of the site; -1: no cap
+  int64_t nodes_per_rack = -1;  // under the cap of a rack; -1: no cap stated
+  int64_t racks = 0;            // then needed
+  bool within = true;
+};
+
+struct RunForecast {
+  StepPrediction step;
+  MemoryPrediction memory;
+  std::optional<TargetForecast> target;
+  double tokens = 0;
+  double steps = 0;
+  double slow_factor = 1;
+  double work_seconds = 0;  // slow nodes included
+  FailureForecast failures;
+  InterruptionInterval interruptions;
+  std::optional<SpotForecast> spot;
+  double wall_seconds = 0;
+  int64_t spare_nodes = 0;
+  Bill bill;               // of the kind asked for
+  double failure_usd = 0;  // of its cost, paid for what failures threw away
+  double spares_usd = 0;   // beside it, for spares that stand by
+  std::vector<KindCost> costs;
+  std::optional<bool> within_budget;
+  double affordable_steps = 0;
+  PowerLimit power;
+  double checkpoint_bytes = 0;
+  double checkpoint_seconds = 0;
+  std::string checkpoint_from;  // which bandwidth
+  double interval_ratio = 0;    // of time: low and high are (1 -+ ratio) of it
+  std::string interval_from;
+};
+
+RunForecast forecast_run(const RunQuestion& question, PipelineSimulator& simulator);
+Json to_json(const RunForecast& forecast, const RunQuestion& question);
+std::vector<std::pair<std::string, std::string>> describe(const RunForecast& forecast,
+                                                          const RunQuestion& question);
+
+}  // namespace tutti::plan

@@ -1,0 +1,93 @@
+#include "tutti/plan/run_forecast.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tutti/plan/plan_test_support.h"
+
+namespace tutti::plan {
+namespace {
+
+class RunForecastTest : public testing::Test {
+ protected:
+  RunForecastTest()
+      : recipe_(recipe_of("llama2-70b", {"batch.global=64", "parallel.tp=8", "parallel.dp=8",
+                                         "parallel.zero=1", "train.steps=100000"})),
+        constants_(assumed_constants()) {
+    question_.recipe = &recipe_;
+    question_.profile = &spec::find_profile("megatron-te");
+    question_.system = &shipped().system("azure-nd-h100-v5");
+    question_.site = &shipped().site("us-average");
+    question_.price = shipped().price_of("azure-nd-h100-v5");
+    question_.constants = &constants_;
+  }
+  RunForecast ask() {
+    PipelineSimulator simulator;
+    return forecast_run(question_, simulator);
+  }
+
+  spec::Recipe recipe_;
+  Constants constants_;
+  RunQuestion question_;
+};
+
+TEST_F(RunForecastTest, AFactorOfSlowNodesIsInTheTime) {
+  const RunForecast even = ask();
+  question_.slow = {1, 1.25};
+  const RunForecast slow = ask();
+  EXPECT_DOUBLE_EQ(slow.work_seconds, 1.25 * even.work_seconds);
+  EXPECT_GT(slow.bill.usd, even.bill.usd);
+}
+
+TEST_F(RunForecastTest, SpotIsCheaperByTheHourAndTakesLonger) {
+  const RunForecast calm = ask();
+  question_.price_kind = catalog::PriceKind::spot;
+  question_.spot = {0.5, 120};
+  const RunForecast spot = ask();
+  EXPECT_GT(spot.wall_seconds, calm.wall_seconds);
+  EXPECT_LT(*spot.bill.usd, *calm.bill.usd);
+  ASSERT_GE(spot.costs.size(), 2U);
+  EXPECT_EQ(spot.costs[0].kind, "on-demand");
+  EXPECT_DOUBLE_EQ(spot.costs[0].usd, *calm.bill.usd);
+  EXPECT_DOUBLE_EQ(spot.costs[1].usd, *spot.bill.usd);
+  question_.spot = {1000, 120};
+  EXPECT_TRUE(std::isinf(ask().wall_seconds));
+  EXPECT_TRUE(to_json(ask(), question_)["time_to_target_minutes"].is_null());
+}
+
+TEST_F(RunForecastTest, BudgetAndPowerAreConstraints) {
+  const RunForecast free = ask();
+  EXPECT_FALSE(free.within_budget.has_value());
+  const double cost = *free.bill.usd + free.spares_usd;
+  question_.budget_usd = cost / 2;
+  const RunForecast half = ask();
+  EXPECT_FALSE(*half.within_budget);
+  EXPECT_NEAR(half.affordable_steps, 50000, 1e-6);
+  question_.budget_usd = cost * 2;
+  EXPECT_TRUE(*ask().within_budget);
+  // Two and a half nodes' worth of power is two nodes of 8.
+  question_.site_power_watts = 2.5 * free.power.facility_watts / 8;
+  const RunForecast capped = ask();
+  EXPECT_EQ(capped.power.chips_allowed, 16);
+  EXPECT_FALSE(capped.power.within);
+}
+
+TEST_F(RunForecastTest, CheckpointsAndIntervalSayWhereTheyComeFrom) {
+  const RunForecast forecast = ask();
+  const double parameters = static_cast<double>(spec::param_table(recipe_.model).trainable_count());
+  EXPECT_DOUBLE_EQ(forecast.checkpoint_bytes, 12 * parameters);
+  EXPECT_DOUBLE_EQ(forecast.checkpoint_seconds, forecast.checkpoint_bytes / 8e9);  // 8 nodes
+  EXPECT_NE(forecast.checkpoint_from.find("assumed"), std::string::npos);
+  EXPECT_NE(forecast.interval_from.find("nobody has measured"), std::string::npos);
+  constants_.error = 0.05;
+  constants_.name = "hopper/x";
+  const RunForecast known = ask();
+  EXPECT_DOUBLE_EQ(known.interval_ratio, 0.1);
+  EXPECT_NE(known.interval_from.find("hopper/x"), std::string::npos);
+  EXPECT_NEAR(known.failure_usd / *known.bill.usd, 1 - known.work_seconds / known.wall_seconds,
+              1e-12);
+}
+
+}  // namespace
+}  // namespace tutti::plan
