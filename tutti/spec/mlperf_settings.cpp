@@ -29,6 +29,8 @@ std::string precision_name(Precision precision) {
     case Precision::f32: return "fp32";
     case Precision::bf16: return "bf16";
     case Precision::fp8: return "fp8";
+    case Precision::mxfp8: return "mxfp8";
+    case Precision::fp4: return "nvfp4";
   }
   return "?";
 }
