@@ -2,6 +2,7 @@
 # Names to write after LINK:
 #
 #   DNNL::dnnl  fmt::fmt  yaml-cpp  nlohmann_json::nlohmann_json  CLI11::CLI11  ZLIB::ZLIB
+#   OpenSSL::Crypto
 #   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  PkgConfig::icu  PkgConfig::pcre2
 #   PkgConfig::sentencepiece  Threads::Threads
 #   PkgConfig::prometheus  (the pull library: a registry and an HTTP server)
@@ -37,6 +38,7 @@ tutti_find_package(nlohmann_json nlohmann-json3-dev)
 tutti_find_package(yaml-cpp libyaml-cpp-dev)
 tutti_find_package(CLI11 libcli11-dev)
 tutti_find_package(ZLIB zlib1g-dev)
+tutti_find_package(OpenSSL libssl-dev)
 tutti_pkg_config(xxhash libxxhash libxxhash-dev)
 tutti_pkg_config(zstd libzstd libzstd-dev)
 tutti_pkg_config(icu icu-uc libicu-dev)

@@ -84,13 +84,11 @@ std::string World::key(const std::string& name) const {
 void World::check_generation() {
   Store& store = *options_.store;
   uint64_t newest = 0;
-  if (!store.list("generation").empty()) {
-    for (const std::string& entry : store.list("generation-")) {
-      uint64_t number = 0;
-      const std::string_view text = std::string_view(entry).substr(11);
-      std::from_chars(text.data(), text.data() + text.size(), number);
-      newest = std::max(newest, number);
-    }
+  for (const std::string& entry : store.list("generation-")) {
+    uint64_t number = 0;
+    const std::string_view text = std::string_view(entry).substr(11);
+    std::from_chars(text.data(), text.data() + text.size(), number);
+    newest = std::max(newest, number);
   }
   if (generation() < newest) {
     fail(ErrorKind::peer, "rank {} came with generation {}, but the world is at generation {}",
@@ -121,10 +119,14 @@ void World::meet() {
             std::find(keys.begin(), keys.end(), key(fmt::format("host/{}", other))) != keys.end();
         (is_here ? arrived : missing).push_back(std::to_string(other));
       }
-      store.set(key("hosts"),
-                fmt::format("-rank{} {} of {} did not arrive within {}; arrived: {}",
-                            missing.size() == 1 ? "" : "s", join(missing, ", "), size(),
-                            format_seconds(options_.timeout_seconds), join(arrived, ", ")));
+      std::string message =
+          fmt::format("-rank{} {} of {} did not arrive within {}; arrived: {}",
+                      missing.size() == 1 ? "" : "s", join(missing, ", "), size(),
+                      format_seconds(options_.timeout_seconds), join(arrived, ", "));
+      for (const std::string& refused : store.list("refused/")) {
+        message += fmt::format("; refused {}", store.get(refused, 0));
+      }
+      store.set(key("hosts"), message);
     }
   }
   // Rank 0 gives up at its own timeout, which may have begun later than this rank's.

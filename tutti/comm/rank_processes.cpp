@@ -1,0 +1,139 @@
+#include "tutti/comm/rank_processes.h"
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+
+#include "tutti/base/check.h"
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/comm/message.h"
+
+namespace tutti::comm {
+namespace {
+
+std::map<std::string, std::string> current_environment() {
+  std::map<std::string, std::string> out;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string entry = *at;
+    const size_t equals = entry.find('=');
+    if (equals != std::string::npos) out[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return out;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  out.reserve(texts.size() + 1);
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+}  // namespace
+
+RankProcesses::RankProcesses(const std::string& program, const std::vector<std::string>& arguments,
+                             int64_t ranks, const Variables& variables, uint64_t generation) {
+  const std::string secret = random_token();
+  const std::string session = fmt::format("environment/{}", ranks);
+  store_ = std::make_unique<TcpStoreServer>("127.0.0.1", std::vector<int>{0}, session, secret);
+  std::map<std::string, std::string> environment = current_environment();
+  for (const auto& [name, value] : variables) environment[name] = value;
+  environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(ranks);
+  environment["TUTTI_STORE"] = fmt::format("127.0.0.1:{}", store_->port());
+  environment["TUTTI_SECRET"] = secret;
+  environment["TUTTI_GENERATION"] = std::to_string(generation);
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
+    std::vector<std::string> entries;
+    for (const auto& [name, value] : environment)
+      entries.push_back(fmt::format("{}={}", name, value));
+    std::vector<std::string> words = {program};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    // Ranks start with the signals as a shell would leave them.
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    pid_t process = 0;
+    const int failed = posix_spawn(&process, program.c_str(), nullptr, &attributes,
+                                   pointers(words).data(), pointers(entries).data());
+    posix_spawnattr_destroy(&attributes);
+    if (failed != 0) {
+      end_all();
+      fail(ErrorKind::io, "rank {} cannot be started: {}: {}", rank, program,
+           std::strerror(failed));
+    }
+    processes_.push_back(process);
+  }
+}
+
+RankProcesses::~RankProcesses() { end_all(); }
+
+void RankProcesses::end_all() {
+  for (pid_t& process : processes_) {
+    if (process == 0) continue;
+    kill(process, SIGKILL);
+    waitpid(process, nullptr, 0);
+    process = 0;
+  }
+}
+
+void RankProcesses::send_signal(int64_t rank, int signal) const {
+  if (process(rank) != 0) kill(process(rank), signal);
+}
+
+bool RankProcesses::collect(bool block, RankExit& exit) {
+  // One by one, not waitpid(-1): this process may have other children.
+  do {
+    for (size_t rank = 0; rank < processes_.size(); ++rank) {
+      int status = 0;
+      if (processes_[rank] == 0 ||
+          waitpid(processes_[rank], &status, WNOHANG) != processes_[rank]) {
+        continue;
+      }
+      processes_[rank] = 0;
+      exit.rank = static_cast<int64_t>(rank);
+      exit.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+      exit.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+      return true;
+    }
+    if (block) sleep_seconds(0.005);
+  } while (block);
+  return false;
+}
+
+RankExit RankProcesses::wait_one() {
+  TUTTI_CHECK(std::any_of(processes_.begin(), processes_.end(), [](pid_t p) { return p != 0; }),
+              "no rank is left to wait for");
+  RankExit exit;
+  collect(true, exit);
+  return exit;
+}
+
+bool RankProcesses::wait_all(double timeout_seconds, std::vector<RankExit>& exits) {
+  const double end = monotonic_seconds() + timeout_seconds;
+  const auto is_left = [](pid_t process) { return process != 0; };
+  while (std::any_of(processes_.begin(), processes_.end(), is_left)) {
+    RankExit exit;
+    if (collect(false, exit)) {
+      exits.push_back(exit);
+      continue;
+    }
+    if (monotonic_seconds() > end) return false;
+    sleep_seconds(0.005);
+  }
+  std::sort(exits.begin(), exits.end(),
+            [](const RankExit& a, const RankExit& b) { return a.rank < b.rank; });
+  return true;
+}
+
+}  // namespace tutti::comm
