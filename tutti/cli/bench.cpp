@@ -197,6 +197,8 @@ void add_bench(CLI::App& app, Action& action) {
   step->callback([step_arguments, &action] {
     action = [step_arguments] { return run_step(*step_arguments); };
   });
+
+  add_bench_collectives(*group, action);
 }
 
 }  // namespace tutti::cli

@@ -22,6 +22,7 @@ void add_checkpoint_export(CLI::App& checkpoint, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_checkpoint_adapter(CLI::App& group, Action& action);  // of the checkpoint group
 void add_bench(CLI::App& app, Action& action);
+void add_bench_collectives(CLI::App& bench, Action& action);  // below `bench`
 void add_mlperf(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 
