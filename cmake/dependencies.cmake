@@ -2,7 +2,7 @@
 # Names to write after LINK:
 #
 #   DNNL::dnnl  fmt::fmt  yaml-cpp  nlohmann_json::nlohmann_json  CLI11::CLI11  ZLIB::ZLIB
-#   OpenSSL::Crypto
+#   OpenSSL::Crypto  tutti::gloo
 #   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  PkgConfig::icu  PkgConfig::pcre2
 #   PkgConfig::sentencepiece  Threads::Threads
 #   PkgConfig::prometheus  (the pull library: a registry and an HTTP server)
@@ -58,6 +58,31 @@ add_library(DNNL::dnnl UNKNOWN IMPORTED)
 set_target_properties(DNNL::dnnl PROPERTIES
   IMPORTED_LOCATION "${TUTTI_DNNL_LIBRARY}"
   INTERFACE_INCLUDE_DIRECTORIES "${TUTTI_DNNL_INCLUDE_DIR}")
+
+# Gloo by header and library, too: its CMake package names build directories of its own.
+find_path(TUTTI_GLOO_INCLUDE_DIR gloo/context.h)
+find_library(TUTTI_GLOO_LIBRARY gloo)
+if(NOT TUTTI_GLOO_INCLUDE_DIR OR NOT TUTTI_GLOO_LIBRARY)
+  tutti_missing(gloo libgloo-dev)
+endif()
+add_library(tutti_gloo INTERFACE)
+add_library(tutti::gloo ALIAS tutti_gloo)
+target_include_directories(tutti_gloo SYSTEM INTERFACE "${TUTTI_GLOO_INCLUDE_DIR}")
+target_link_libraries(tutti_gloo INTERFACE "${TUTTI_GLOO_LIBRARY}")
+
+# NCCL with the CUDA runtime, where both are: otherwise tutti_nccl stays undefined.
+option(TUTTI_NCCL "Use NCCL where the CUDA toolkit and NCCL are found" ON)
+if(TUTTI_NCCL AND NOT TUTTI_SANITIZE)
+  find_package(CUDAToolkit QUIET)
+  find_path(TUTTI_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(TUTTI_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+  if(CUDAToolkit_FOUND AND TUTTI_NCCL_INCLUDE_DIR AND TUTTI_NCCL_LIBRARY)
+    add_library(tutti_nccl INTERFACE)
+    add_library(tutti::nccl ALIAS tutti_nccl)
+    target_include_directories(tutti_nccl SYSTEM INTERFACE "${TUTTI_NCCL_INCLUDE_DIR}")
+    target_link_libraries(tutti_nccl INTERFACE "${TUTTI_NCCL_LIBRARY}" CUDA::cudart)
+  endif()
+endif()
 
 add_library(tutti_openmp INTERFACE)
 add_library(tutti::openmp ALIAS tutti_openmp)

@@ -22,7 +22,7 @@ constexpr int64_t kCopyBytes = 64 << 20;
 struct CollectivesArguments {
   int64_t ranks = 2;
   std::string sizes = "4KiB,64KiB,1MiB,16MiB,64MiB";
-  std::string transport = "local";
+  std::string transport = "local";  // between hosts always gloo
   bool json = false;
 };
 
@@ -73,7 +73,9 @@ void print_result(const CollectivesArguments& arguments, const comm::World& worl
 int run_rank(const CollectivesArguments& arguments, const comm::LaunchEnvironment& environment) {
   spec::Mesh mesh;
   mesh.dp = environment.size;
-  const std::unique_ptr<comm::World> world = comm::join_world(environment, mesh);
+  const std::unique_ptr<comm::World> world = comm::join_world(
+      environment, mesh, 60,
+      arguments.transport == "gloo" ? comm::Transport::gloo : comm::Transport::automatic);
   const std::unique_ptr<engine::Stream> stream = engine::make_cpu_stream(1);
   const double copies = comm::measure_copies(*world, *stream, kCopyBytes, describe_machine().cores);
   ProgressBar progress("measure", "collectives");
@@ -89,6 +91,9 @@ int run_rank(const CollectivesArguments& arguments, const comm::LaunchEnvironmen
 
 int run_collectives(const CollectivesArguments& arguments) {
   parse_sizes(arguments.sizes);
+  if (arguments.transport != "local" && arguments.transport != "gloo") {
+    fail(ErrorKind::usage, "--transport {}: expected local or gloo", arguments.transport);
+  }
   const comm::LaunchEnvironment environment = comm::read_launch_environment();
   if (environment.size > 1) return run_rank(arguments, environment);
   std::vector<std::string> words = {"bench",         "collectives", "--sizes",
@@ -119,9 +124,8 @@ void add_bench_collectives(CLI::App& group, Action& action) {
       ->check(between(2, 64));
   command->add_option("--sizes", arguments->sizes, "Of the full buffer, separated by commas")
       ->capture_default_str();
-  command->add_option("--transport", arguments->transport, "local: shared memory")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"local"}));
+  command->add_option("--transport", arguments->transport, "local: shared memory; gloo: TCP")
+      ->capture_default_str();
   add_json_option(*command, arguments->json);
   command->footer("Example:\n  tutti bench collectives --ranks 2 --sizes 1MiB,64MiB");
   command->callback(

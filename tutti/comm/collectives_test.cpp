@@ -4,14 +4,15 @@
 
 #include <numeric>
 
+#include "tutti/comm/control_block.h"
 #include "tutti/comm/test_support.h"
 #include "tutti/engine/recorder.h"
 
 namespace tutti::comm::testing {
 namespace {
 
-// Empty, one, odd, one meeting, several parts, more than one round of staging memory.
-const std::vector<int64_t> kCounts = {0, 1, 7, 1000, 9001};
+// Empty, one, odd, within one meeting; kRounds: more than one round of staging memory.
+const std::vector<int64_t> kCounts = {0, 1, 7, 1000};
 constexpr int64_t kRounds = 270011;
 
 struct Case {
@@ -22,6 +23,7 @@ std::vector<Case> cases() {
   std::vector<Case> out;
   for (const DType dtype : kTypes) {
     for (const int64_t count : kCounts) out.push_back({dtype, count});
+    out.push_back({dtype, ControlBlock::kInlineBytes / dtype_bytes(dtype) + 1237});
   }
   out.push_back({DType::f32, kRounds});
   return out;

@@ -5,7 +5,7 @@
 // returns a Ticket; the buffers belong to the group until the ticket is done. Ticket::wait(stream)
 // lets what is enqueued on the stream from then on see the result. On the CPU the work is done by a
 // communication thread of the rank, beside whatever the rank computes meanwhile; waiting blocks the
-// calling thread. Nothing is allocated after the first call of a kind.
+// calling thread. In shared memory nothing is allocated after the first call of a kind.
 //
 // Order. The collectives of a group run one after the other in the order of calls, which must be
 // the same on all its ranks; so do the sends to one rank, and the receives from one rank, each in
@@ -61,8 +61,8 @@ class Ticket {
   int32_t lane_ = 0;  // which of the group's queues
 };
 
-// What a rank of a group is doing, as it published it: for watchdogs. Read without stopping
-// anybody, so a call that is just changing may show half of each.
+// Which collective a rank of a group is in, as it published it: for watchdogs. Read without
+// stopping anybody, so a call that is just changing may show half of each. Messages are not shown.
 struct RankActivity {
   int64_t rank = 0;          // in the world
   uint64_t calls = 0;        // collectives entered so far; the last one is number `calls`

@@ -265,7 +265,7 @@ std::shared_ptr<Store> meet_at_store(const LaunchEnvironment& environment, doubl
 }
 
 std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const spec::Mesh& mesh,
-                                  double timeout_seconds) {
+                                  double timeout_seconds, Transport transport) {
   if (mesh.world() != environment.size) {
     fail(ErrorKind::usage,
          "parallel: dp {} x tp {} x pp {} x cp {} are {} ranks, but the launcher ({}) started {}",
@@ -276,7 +276,9 @@ std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const sp
   options.mesh = mesh;
   options.generation = environment.generation;
   options.timeout_seconds = timeout_seconds;
+  options.transport = transport;
   options.store = meet_at_store(environment, timeout_seconds);
+  if (environment.size > 1) options.address = address_towards(environment.address);
   return std::make_unique<World>(std::move(options));
 }
 

@@ -64,6 +64,7 @@ std::shared_ptr<Store> meet_at_store(const LaunchEnvironment& environment, doubl
 // The world of this launch: meets at the store, then the other ranks. Throws usage when the mesh
 // has another number of ranks than the launcher started, and as meet_at_store and World do.
 std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const spec::Mesh& mesh,
-                                  double timeout_seconds = 60);
+                                  double timeout_seconds = 60,
+                                  Transport transport = Transport::automatic);
 
 }  // namespace tutti::comm

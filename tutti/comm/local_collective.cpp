@@ -4,26 +4,13 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/local_group.h"
+#include "tutti/comm/partition.h"
 
 namespace tutti::comm {
 namespace {
 
-struct Range {
-  int64_t begin = 0;
-  int64_t count = 0;
-};
-
-// Part `rank` of `count` elements split over `size` ranks at cache lines.
-Range part_of(int64_t count, int64_t item_bytes, int rank, int size) {
-  const int64_t line = std::max<int64_t>(64 / item_bytes, 1);
-  const int64_t lines = (count + line - 1) / line;
-  const int64_t length = (lines + size - 1) / size * line;
-  const int64_t begin = std::min(count, rank * length);
-  return {begin, std::min(count - begin, length)};
-}
-
 // Elements [round * length, ...) of `count`.
-Range round_of(int64_t count, int64_t round, int64_t length) {
+Part round_of(int64_t count, int64_t round, int64_t length) {
   const int64_t begin = std::min(count, round * length);
   return {begin, std::min(count - begin, length)};
 }
@@ -244,7 +231,7 @@ void LocalGroup::work_direct(const Call& call) {
   };
   switch (shape.kind) {
     case CallKind::all_reduce: {
-      const Range part = part_of(shape.count, item, rank(), size());
+      const Part part = part_of(shape.count, item, rank(), size());
       for (int other = 0; other < size(); ++other) {
         const auto index = static_cast<size_t>(other);
         sources_[index] = send_of(other) + part.begin * item;
@@ -314,7 +301,7 @@ void LocalGroup::copy_in(const Call& call) {
   char* mine = block_.staging(turn_, rank());
   if (shape.kind == CallKind::broadcast && shape.peer != rank()) return;
   if (shape.kind != CallKind::reduce_scatter && shape.kind != CallKind::all_to_all) {
-    const Range part = round_of(shape.count, progress_.round, whole);
+    const Part part = round_of(shape.count, progress_.round, whole);
     return copy_bytes(mine, send + part.begin * item, part.count * item);
   }
   int64_t begin = 0;
@@ -322,7 +309,7 @@ void LocalGroup::copy_in(const Call& call) {
     const int64_t count = shape.kind == CallKind::reduce_scatter
                               ? shape.count
                               : call.send_counts[static_cast<size_t>(other)];
-    const Range part = round_of(count, progress_.round, piece);
+    const Part part = round_of(count, progress_.round, piece);
     copy_bytes(mine + other * piece * item, send + (begin + part.begin) * item, part.count * item);
     begin += count;
   }
@@ -334,10 +321,10 @@ void LocalGroup::work_staged(const Call& call) {
   const int64_t whole = ControlBlock::kStagingBytes / item;
   const int64_t piece = whole / size();
   auto* receive = static_cast<char*>(call.receive);
-  const Range round = round_of(shape.count, progress_.round, whole);
+  const Part round = round_of(shape.count, progress_.round, whole);
   switch (shape.kind) {
     case CallKind::all_reduce: {
-      const Range part = part_of(round.count, item, rank(), size());
+      const Part part = part_of(round.count, item, rank(), size());
       for (int other = 0; other < size(); ++other) {
         sources_[static_cast<size_t>(other)] = block_.staging(turn_, other) + part.begin * item;
       }
@@ -346,7 +333,7 @@ void LocalGroup::work_staged(const Call& call) {
       break;
     }
     case CallKind::reduce_scatter: {
-      const Range part = round_of(shape.count, progress_.round, piece);
+      const Part part = round_of(shape.count, progress_.round, piece);
       for (int other = 0; other < size(); ++other) {
         sources_[static_cast<size_t>(other)] = block_.staging(turn_, other) + rank() * piece * item;
       }
@@ -370,7 +357,7 @@ void LocalGroup::work_staged(const Call& call) {
       int64_t begin = 0;
       for (int other = 0; other < size(); ++other) {
         const int64_t count = call.receive_counts[static_cast<size_t>(other)];
-        const Range part = round_of(count, progress_.round, piece);
+        const Part part = round_of(count, progress_.round, piece);
         copy_bytes(receive + (begin + part.begin) * item,
                    block_.staging(turn_, other) + rank() * piece * item, part.count * item);
         begin += count;
@@ -383,11 +370,11 @@ void LocalGroup::work_staged(const Call& call) {
 
 void LocalGroup::copy_out(const Call& call) {
   const int64_t item = dtype_bytes(call.shape.dtype);
-  const Range round =
+  const Part round =
       round_of(call.shape.count, progress_.round, ControlBlock::kStagingBytes / item);
   auto* receive = static_cast<char*>(call.receive) + round.begin * item;
   for (int other = 0; other < size(); ++other) {
-    const Range part = part_of(round.count, item, other, size());
+    const Part part = part_of(round.count, item, other, size());
     copy_bytes(receive + part.begin * item, block_.staging(turn_, other) + part.begin * item,
                part.count * item);
   }

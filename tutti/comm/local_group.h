@@ -116,11 +116,14 @@ class LocalGroup : public Group {
   // failure.
   template <typename Body>
   bool with_peer_buffers(const Body& body) {
-    RankSlot& self = block_.slot(rank());
-    self.working.store(1);  // who fails and takes its buffers back waits for this
+    struct Working {
+      std::atomic<uint32_t>& flag;
+      explicit Working(std::atomic<uint32_t>& working) : flag(working) { flag.store(1); }
+      ~Working() { flag.store(0); }
+    };
+    const Working working(block_.slot(rank()).working);  // who fails and takes buffers back waits
     const bool usable = !block_.failed();
     if (usable) body();
-    self.working.store(0);
     return usable;
   }
   void note_entered(const CallShape& shape);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 
@@ -321,6 +322,27 @@ std::shared_ptr<Store> connect_store(const std::string& address, const std::vect
        "rank {} found no store of this run at {}, port {}, within {} (last: {}): is rank 0 there, "
        "and are MASTER_ADDR and MASTER_PORT those of its host?",
        rank, address, ports_text(ports), format_seconds(timeout_seconds), why);
+}
+
+std::string address_towards(const std::string& address) {
+  addrinfo hints = {};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const int failed = getaddrinfo(address.c_str(), "9", &hints, &found);
+  if (failed != 0) fail(ErrorKind::peer, "{}: {}", address, gai_strerror(failed));
+  // Connecting a datagram socket sends nothing: the system only chooses the way.
+  const int trial = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in self = {};
+  socklen_t length = sizeof self;
+  const bool known = trial >= 0 && connect(trial, found->ai_addr, found->ai_addrlen) == 0 &&
+                     getsockname(trial, reinterpret_cast<sockaddr*>(&self), &length) == 0;
+  const int error = errno;
+  if (trial >= 0) close(trial);
+  freeaddrinfo(found);
+  if (!known) fail(ErrorKind::peer, "no way to {}: {}", address, std::strerror(error));
+  std::array<char, INET_ADDRSTRLEN> text;
+  return inet_ntop(AF_INET, &self.sin_addr, text.data(), text.size());
 }
 
 }  // namespace tutti::comm

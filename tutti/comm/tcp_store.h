@@ -66,4 +66,8 @@ std::shared_ptr<Store> connect_store(const std::string& address, const std::vect
                                      const std::string& session, const std::string& secret,
                                      int64_t rank, double timeout_seconds);
 
+// The address of this host's interface through which `address` is reached, as a number. Throws peer
+// when there is none.
+std::string address_towards(const std::string& address);
+
 }  // namespace tutti::comm

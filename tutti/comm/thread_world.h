@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "tutti/comm/world.h"
 #include "tutti/engine/stream.h"
@@ -12,9 +13,11 @@ namespace tutti::comm {
 // Runs body(world, stream) once per rank of the mesh, each in a thread with a stream of its own
 // with `threads` threads, and returns when all have ended. An exception of one rank aborts its
 // world; the first exception that is not the echo of another rank's (kind peer) is thrown.
-// `options` holds for all ranks, but for rank, mesh, store and segments.
+// `options` holds for all ranks, but for rank, mesh, store and segments, and the host, where
+// `host_of` names one: ranks that are to behave as if they were on several.
 using RankBody = std::function<void(World& world, engine::Stream& stream)>;
+using HostOf = std::function<std::string(int64_t rank)>;
 void run_threads(const spec::Mesh& mesh, const RankBody& body, const WorldOptions& options = {},
-                 int threads = 1);
+                 int threads = 1, const HostOf& host_of = {});
 
 }  // namespace tutti::comm

@@ -13,7 +13,9 @@
 #include "tutti/base/hash.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
+#include "tutti/comm/gloo_group.h"
 #include "tutti/comm/local_group.h"
+#include "tutti/comm/nccl_group.h"
 
 namespace tutti::comm {
 namespace {
@@ -176,13 +178,30 @@ Group& World::make_group(const std::string& name, std::vector<int64_t> members) 
 
 std::unique_ptr<Group> World::build_group(GroupInfo info) {
   if (info.size() == 1) return std::make_unique<SoloGroup>(std::move(info));
+  if (options_.transport == Transport::nccl) {
+    const std::string prefix = key(fmt::format("group/{}/{}", info.name, info.members[0]));
+    return make_nccl_group(std::move(info), options_.store, prefix, local_rank_,
+                           options_.timeout_seconds);
+  }
+  const int mine = hosts_[static_cast<size_t>(rank())];
+  const auto away = std::find_if(info.members.begin(), info.members.end(), [&](int64_t member) {
+    return hosts_[static_cast<size_t>(member)] != mine;
+  });
+  const bool one_host = away == info.members.end();
+  if (options_.transport == Transport::local && !one_host) {
+    fail(ErrorKind::unsupported,
+         "group {}: rank {} is on another host than rank {}, which shared "
+         "memory does not reach",
+         info.name, *away, rank());
+  }
+  if (one_host && options_.transport != Transport::gloo) return build_local(std::move(info));
+  return build_gloo(std::move(info));
+}
+
+std::unique_ptr<Group> World::build_local(GroupInfo info) {
   LocalGroupOptions options;
   for (const int64_t member : info.members) {
     const auto at = std::find(local_ranks_.begin(), local_ranks_.end(), member);
-    if (at == local_ranks_.end()) {
-      fail(ErrorKind::unsupported, "group {}: rank {} is on another host than rank {}", info.name,
-           member, rank());
-    }
     options.places.push_back(static_cast<int>(at - local_ranks_.begin()));
   }
   options.create = info.rank == 0;
@@ -194,6 +213,41 @@ std::unique_ptr<Group> World::build_group(GroupInfo info) {
   options.memory = memory_;
   options.timeout_seconds = options_.timeout_seconds;
   return std::make_unique<LocalGroup>(std::move(options));
+}
+
+std::unique_ptr<Group> World::build_gloo(GroupInfo info) {
+  GlooGroupOptions options;
+  options.store = options_.store;
+  options.prefix = key(fmt::format("group/{}/{}", info.name, info.members[0]));
+  options.address = options_.address;
+  options.timeout_seconds = options_.timeout_seconds;
+  if (options_.transport == Transport::automatic) {
+    // The members host by host, for what they do among themselves first.
+    std::map<int, std::vector<int>> places;
+    for (int place = 0; place < info.size(); ++place) {
+      const int64_t member = info.members[static_cast<size_t>(place)];
+      places[hosts_[static_cast<size_t>(member)]].push_back(place);
+    }
+    const std::vector<int>& here = places[hosts_[static_cast<size_t>(rank())]];
+    if (static_cast<int>(places.size()) < info.size()) {
+      for (const auto& [host, members] : places) options.leaders.push_back(members.front());
+      std::sort(options.leaders.begin(), options.leaders.end());
+    }
+    if (here.size() > 1) {
+      GroupInfo local;
+      local.name = info.name + " of one host";
+      local.members.clear();
+      for (const int place : here) {
+        if (place == info.rank) local.rank = static_cast<int>(local.members.size());
+        local.members.push_back(info.members[static_cast<size_t>(place)]);
+      }
+      local.generation = info.generation;
+      local.on_failure = info.on_failure;
+      options.local = build_local(std::move(local));
+    }
+  }
+  options.info = std::move(info);
+  return std::make_unique<GlooGroup>(std::move(options));
 }
 
 void World::share(const engine::Arena& arena) {

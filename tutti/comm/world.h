@@ -24,6 +24,10 @@
 
 namespace tutti::comm {
 
+// automatic: shared memory among ranks of one host, gloo between hosts. local, gloo, nccl (the GPU
+// numbered as the rank is on its host): nothing else.
+enum class Transport { automatic, local, gloo, nccl };
+
 struct WorldOptions {
   int64_t rank = 0;
   spec::Mesh mesh;  // of as many ranks as the world has
@@ -34,7 +38,9 @@ struct WorldOptions {
   std::shared_ptr<SegmentSource> segments;
   bool threads = false;  // all ranks are threads of this process
   bool direct = true;    // of threads: read and write private buffers of others, without staging
-  std::string host;      // ranks of equal text share memory; empty: host_identity()
+  Transport transport = Transport::automatic;
+  std::string address = "127.0.0.1";  // of this host, for ranks of others
+  std::string host;                   // ranks of equal text share memory; empty: host_identity()
 };
 
 // The machine and the name space of processes in which this process can reach others; hashed, safe
@@ -81,6 +87,8 @@ class World {
   void meet();
   Group& make_group(const std::string& name, std::vector<int64_t> members);
   std::unique_ptr<Group> build_group(GroupInfo info);
+  std::unique_ptr<Group> build_local(GroupInfo info);
+  std::unique_ptr<Group> build_gloo(GroupInfo info);
   void fail_all(const std::string& message);
 
   WorldOptions options_;

@@ -1,0 +1,139 @@
+// Ranks that behave as if they were on several hosts, over TCP on loopback.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tutti/base/clock.h"
+#include "tutti/comm/test_support.h"
+
+namespace tutti::comm::testing {
+namespace {
+
+// Each rank a host of its own; or two to a host, so that large reductions go through hosts.
+const HostOf kApart = [](int64_t rank) { return std::to_string(rank); };
+const HostOf kPairs = [](int64_t rank) { return std::to_string(rank / 2); };
+
+void on_hosts(int ranks, const HostOf& hosts, const RankBody& body) {
+  run_threads(mesh_of(ranks), body, {}, 1, hosts);
+}
+
+class Gloo : public ::testing::TestWithParam<std::tuple<int, bool>> {
+ protected:
+  void run(const RankBody& body) const {
+    on_hosts(std::get<0>(GetParam()), std::get<1>(GetParam()) ? kPairs : kApart, body);
+  }
+};
+
+TEST_P(Gloo, EveryCollectiveAgainstPlainLoops) {
+  run([](World& world, Stream& stream) {
+    Group& group = world.all();
+    const int size = group.size();
+    const auto rank = static_cast<size_t>(group.rank());
+    for (const DType dtype : kTypes) {
+      for (const int64_t count : {0, 1, 5, 4099}) {
+        std::vector<Buffer> sends = buffers_of_ranks(size, dtype, count, 9);
+        // Whole numbers: sums do not depend on the order of hosts.
+        for (Buffer& send : sends) {
+          for (int64_t i = 0; i < count; ++i) send.set(i, std::floor(send.at(i) / 64));
+        }
+        const Buffer sum = reduced(sends, dtype, Reduce::sum);
+        const Buffer max = reduced(sends, dtype, Reduce::max);
+        Buffer out(dtype, count);
+        group.all_reduce(stream, sends[rank].view(), out.view()).wait(stream);
+        ASSERT_TRUE(out.same(sum)) << dtype_name(dtype) << " " << count;
+        group.all_reduce(stream, sends[rank].view(), out.view(), Reduce::max).wait(stream);
+        ASSERT_TRUE(out.same(max)) << dtype_name(dtype) << " " << count;
+        Buffer all(dtype, count * size);
+        group.all_gather(stream, sends[rank].view(), all.view()).wait(stream);
+        for (int64_t i = 0; i < all.count(); ++i) {
+          ASSERT_EQ(all.at(i), sends[static_cast<size_t>(i / count)].at(i % count));
+        }
+        group.reduce_scatter(stream, all.view(), out.view()).wait(stream);
+        for (int64_t i = 0; i < count; ++i) {
+          // A small whole number times the ranks: exact in f32, rounded once to bf16.
+          Buffer expected(dtype, 1);
+          expected.set(0, sends[rank].at(i) * size);
+          ASSERT_EQ(out.at(i), expected.at(0));
+        }
+        group.all_to_all(stream, all.view(), Buffer(dtype, count * size).view()).wait(stream);
+        Buffer mine = sends[rank];
+        group.broadcast(stream, mine.view(), size - 1).wait(stream);
+        ASSERT_TRUE(mine.same(sends.back()));
+      }
+    }
+    group.barrier(stream).wait(stream);
+  });
+}
+
+TEST_P(Gloo, MessagesInBothDirections) {
+  run([](World& world, Stream& stream) {
+    Group& group = world.all();
+    const int next = (group.rank() + 1) % group.size();
+    const int previous = (group.rank() + group.size() - 1) % group.size();
+    for (const int64_t count : {0, 3, 50001}) {
+      Buffer mine = Buffer(DType::bf16, count).fill(static_cast<uint64_t>(group.rank()));
+      Buffer up(DType::bf16, count);
+      Buffer down(DType::bf16, count);
+      const Ticket tickets[] = {
+          group.send(stream, mine.view(), next), group.send(stream, mine.view(), previous),
+          group.receive(stream, up.view(), previous), group.receive(stream, down.view(), next)};
+      for (const Ticket& ticket : tickets) ticket.wait(stream);
+      ASSERT_TRUE(up.same(Buffer(DType::bf16, count).fill(static_cast<uint64_t>(previous))));
+      ASSERT_TRUE(down.same(Buffer(DType::bf16, count).fill(static_cast<uint64_t>(next))));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Gloo,
+                         ::testing::Combine(::testing::Values(2, 3, 5), ::testing::Bool()));
+
+TEST(GlooOrder, EveryRankGetsTheSameBits) {
+  std::vector<Buffer> results(5, Buffer(DType::bf16, 3001));
+  for (int run = 0; run < 2; ++run) {
+    on_hosts(5, kPairs, [&](World& world, Stream& stream) {
+      Buffer data = Buffer(DType::bf16, 3001).fill(static_cast<uint64_t>(world.rank()));
+      world.all().all_reduce(stream, data.view(), data.view()).wait(stream);
+      Buffer& known = results[static_cast<size_t>(world.rank())];
+      EXPECT_TRUE(run == 0 || known.same(data));
+      known = data;
+    });
+  }
+  for (const Buffer& result : results) EXPECT_TRUE(result.same(results[0]));
+}
+
+TEST(GlooFailure, AbortReachesEveryRankWithItsReason) {
+  for (const HostOf& hosts : {kApart, kPairs}) {
+    on_hosts(4, hosts, [](World& world, Stream& stream) {
+      Group& group = world.all();
+      Buffer data = Buffer(DType::f32, 10).fill(1);
+      group.barrier(stream).wait(stream);
+      const double begin = monotonic_seconds();
+      if (world.rank() == 2) {
+        sleep_seconds(0.05);
+        group.abort("out of ideas");
+      }
+      const std::string message =
+          peer_error([&] { group.all_reduce(stream, data.view(), data.view()).wait(stream); });
+      EXPECT_NE(message.find("aborted by rank 2 after barrier, call 1: out of ideas"),
+                std::string::npos)
+          << message;
+      EXPECT_LT(monotonic_seconds() - begin, 1);
+    });
+  }
+}
+
+TEST(GlooFailure, DifferentCallsAreNamed) {
+  on_hosts(3, kApart, [](World& world, Stream& stream) {
+    Group& group = world.all();
+    Buffer data = Buffer(DType::f32, 10).fill(1);
+    const int64_t count = world.rank() == 1 ? 9 : 10;
+    const std::string message = peer_error(
+        [&] { group.all_reduce(stream, data.view(0, count), data.view(0, count)).wait(stream); });
+    EXPECT_NE(message.find("call 1: rank 0 all_reduce(sum, 10 f32), rank 1 all_reduce(sum, 9 f32)"),
+              std::string::npos)
+        << message;
+  });
+}
+
+}  // namespace
+}  // namespace tutti::comm::testing

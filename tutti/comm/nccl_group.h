@@ -1,0 +1,32 @@
+// The group of ranks that have a GPU each, through NCCL. Where the build found no CUDA toolkit with
+// NCCL, nccl_stub.cpp stands in.
+//
+// Calls are enqueued on streams of the group's own, which wait for the caller's stream by event,
+// and the caller's stream for theirs: nothing blocks the host but starting. Communicators are
+// non-blocking; a thread watches them and the store, so that a failure or abort anywhere ends the
+// work on every GPU (ncclCommAbort).
+//
+// Different from shared memory and gloo: NCCL does not compare calls, so different ones are not an
+// error but a hang, which activity() shows; sums of bf16 are rounded as NCCL does; the order of
+// additions is NCCL's. Messages start, several in one NCCL group so that both directions progress,
+// when a ticket of one of them is waited for or asked, or a collective is enqueued.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tutti/comm/group.h"
+#include "tutti/comm/store.h"
+
+namespace tutti::comm {
+
+bool has_nccl();  // this build
+
+// Throws unsupported without NCCL or GPU, peer when the others do not come within the timeout.
+// `device`: the GPU of this rank on its host. Calls take CUDA streams
+// (engine/device_stream.h).
+std::unique_ptr<Group> make_nccl_group(GroupInfo info, std::shared_ptr<Store> store,
+                                       const std::string& prefix, int device,
+                                       double timeout_seconds);
+
+}  // namespace tutti::comm
