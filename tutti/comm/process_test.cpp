@@ -24,6 +24,9 @@ class Processes : public ::testing::Test {
   ~Processes() override { std::filesystem::remove_all(folder_); }
 
   RankProcesses start(const std::string& role, int64_t ranks) const {
+    for (const auto& left : std::filesystem::directory_iterator(folder_)) {
+      std::filesystem::remove(left.path());  // of an earlier start
+    }
     return {"/proc/self/exe",
             {},
             ranks,
