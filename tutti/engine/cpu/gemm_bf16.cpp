@@ -130,10 +130,10 @@ void tiles(const Product& x, const PackDepth& depth, Span rows, const uint32_t* 
   }
 }
 
-// Time of the slowest thread over that of an even split of `panels`.
+// Panels of the thread that has most, over those of an even split.
 double imbalance(int64_t panels, int threads) {
-  return static_cast<double>((panels + threads - 1) / threads * threads) /
-         static_cast<double>(panels);
+  const int64_t most = (panels + threads - 1) / threads;
+  return static_cast<double>(most) * threads / static_cast<double>(panels);
 }
 
 // How a product is cut up.

@@ -134,6 +134,7 @@ TUTTI_AVX512 void tile(const TileTerm& term, const TileEnd& end) {
   prefetch_result(end);
   Sums<kVectors> sums;
 #pragma GCC unroll 8
+  // NOLINTNEXTLINE(modernize-loop-convert): the index form takes the unroll pragma
   for (int i = 0; i < kPanelRows; ++i) {
 #pragma GCC unroll 3
     for (int j = 0; j < kVectors; ++j) sums.at[i][j] = _mm512_setzero_ps();
