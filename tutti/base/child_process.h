@@ -1,0 +1,56 @@
+// A child process with its output in a file. It is started with posix_spawn, never fork, so that
+// threads of this process do no harm, and in a process group of its own, so that Ctrl-C on the
+// terminal reaches only this process, which passes it on.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti {
+
+// The path that starts this program again, the same file even when it was replaced since.
+inline constexpr const char* kThisExecutable = "/proc/self/exe";
+
+class ChildProcess {
+ public:
+  // arguments[0] is the name that the child sees. Signals are unblocked and at their defaults in
+  // it, standard input is empty, standard output and error are added to the end of `output`. Throws
+  // io.
+  ChildProcess(const std::string& executable, const std::vector<std::string>& arguments,
+               const std::string& output);
+  ~ChildProcess();  // kills a child that still runs and waits for it
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  int id() const { return id_; }
+  // Once it has ended: its exit code, 128 + n when signal n ended it. Does not wait.
+  std::optional<int> exit_code();
+  void send(int signal) const;  // nothing once it has ended
+
+ private:
+  int id_ = 0;
+  std::optional<int> exit_code_;
+};
+
+// To be called by a child: asks the system for SIGTERM when the process `parent` that started it is
+// gone, however that ended. False when it is gone already.
+bool end_with_parent(int parent);
+
+// Holds a lock on the file `path` (created) for as long as the object or any child process that was
+// started meanwhile lives: who gets it knows that no process of an earlier holder is left. Throws
+// io when the file cannot be opened.
+class ProcessLock {
+ public:
+  explicit ProcessLock(const std::string& path);
+  ~ProcessLock();
+  ProcessLock(const ProcessLock&) = delete;
+  ProcessLock& operator=(const ProcessLock&) = delete;
+  bool held() const { return held_; }  // false: another process holds it
+
+ private:
+  int file_ = -1;
+  bool held_ = false;
+};
+
+}  // namespace tutti
