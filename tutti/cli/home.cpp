@@ -7,6 +7,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/spec/recipe.h"
 
 namespace tutti::cli {
 namespace {
@@ -105,6 +106,18 @@ std::string find_recipe(FileSystem& files, const std::string& recipe) {
   const std::string suggestion = nearest_word(recipe, names);
   fail(ErrorKind::not_found, "no recipe '{}'{}; give a file, a run folder or a name (known: {})",
        recipe, suggestion.empty() ? "" : "; did you mean '" + suggestion + "'?", known);
+}
+
+std::vector<std::string> all_overrides(FileSystem& files, const std::vector<std::string>& with,
+                                       const std::vector<std::string>& overrides) {
+  std::vector<std::string> all;
+  for (const std::string& path : with) {
+    const std::string file = find_recipe(files, path);
+    const auto keys = spec::read_overrides(read_file(files, file), file);
+    all.insert(all.end(), keys.begin(), keys.end());
+  }
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return all;
 }
 
 }  // namespace tutti::cli

@@ -30,4 +30,9 @@ std::string user_data_folder();
 // Throws not_found listing the known names.
 std::string find_recipe(FileSystem& files, const std::string& recipe);
 
+// What --with and KEY=VALUE set: keys of the recipe files first, so that those of the command line
+// win.
+std::vector<std::string> all_overrides(FileSystem& files, const std::vector<std::string>& with,
+                                       const std::vector<std::string>& overrides);
+
 }  // namespace tutti::cli

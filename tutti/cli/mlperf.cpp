@@ -38,60 +38,9 @@ int run_check(const MlperfArguments& arguments) {
   progress.finish();
   std::sort(rulesets.begin(), rulesets.end());
   rulesets.erase(std::unique(rulesets.begin(), rulesets.end()), rulesets.end());
-  const bool compliant = mlperf::compliant(check.findings);
-  const auto errors = std::count_if(check.findings.begin(), check.findings.end(),
-                                    [](const mlperf::Finding& f) { return !f.warning; });
-  std::string text;
-  Json findings = Json::array();
-  for (const mlperf::Finding& finding : check.findings) {
-    text += mlperf::format_finding(finding) + "\n";
-    findings.push_back(mlperf::to_json(finding));
-  }
-  text += fmt::format("{} by ruleset {}: {} logs in {} results, {} errors, {} warnings\n",
-                      compliant ? "compliant" : "not compliant", join(rulesets, ", "), check.logs,
-                      check.results, errors, static_cast<int64_t>(check.findings.size()) - errors);
-  if (arguments.json) {
-    print_json({{"compliant", compliant},
-                {"rulesets", rulesets},
-                {"logs", check.logs},
-                {"results", check.results},
-                {"findings", std::move(findings)}});
-  } else {
-    print_text(text);
-  }
-  return compliant ? exit_ok : exit_failed;
-}
-
-std::string cell(const std::optional<double>& value, int digits) {
-  return value ? fmt::format("{:.{}f}", *value, digits) : "-";
-}
-
-std::string reference_cell(const mlperf::ReferenceTest& reference) {
-  if (!reference.known) return "-";
-  return reference.pass ? "pass" : "too fast";
-}
-
-void print_scores(const std::vector<mlperf::Score>& scores) {
-  std::vector<std::vector<std::string>> rows = {
-      {"result", "rules", "runs", "minutes", "raw", "scale", "samples", "batch", "reference"}};
-  std::string notes;
-  for (const mlperf::Score& score : scores) {
-    rows.push_back({score.path, score.ruleset,
-                    fmt::format("{} of {}", score.converged_runs,
-                                std::max<int64_t>(score.required_runs,
-                                                  static_cast<int64_t>(score.runs.size()))),
-                    cell(score.minutes, 3), cell(score.raw_minutes, 3),
-                    fmt::format("{:.4f}", score.scale), cell(score.samples_to_target, 0),
-                    cell(score.global_batch_samples, 0), reference_cell(score.reference)});
-    for (const std::string& note : score.notes) {
-      notes += fmt::format("{}: {}\n", score.path, note);
-    }
-    if (!score.reference.known) {
-      notes += fmt::format("{}: not tested against the reference: {}\n", score.path,
-                           score.reference.basis);
-    }
-  }
-  print_text(format_table(rows) + notes);
+  if (arguments.json) print_json(check_json(check, rulesets));
+  else print_text(format_check(check, rulesets));
+  return mlperf::compliant(check.findings) ? exit_ok : exit_failed;
 }
 
 int run_score(const MlperfArguments& arguments) {
@@ -106,7 +55,7 @@ int run_score(const MlperfArguments& arguments) {
     if (scores.size() == 1) print_json(results[0]);
     else print_json({{"results", std::move(results)}});
   } else {
-    print_scores(scores);
+    print_text(format_scores(scores));
   }
   return all ? exit_ok : exit_failed;
 }
@@ -124,7 +73,7 @@ std::shared_ptr<MlperfArguments> add_options(CLI::App& command, const char* path
 }  // namespace
 
 void add_mlperf(CLI::App& app, Action& action) {
-  CLI::App* group = app.add_subcommand("mlperf", "Check and score MLPerf Training results");
+  CLI::App* group = app.add_subcommand("mlperf", "Run, check and score MLPerf Training results");
   group->require_subcommand(1);
   group->footer("Example:\n  tutti mlperf score training_results_v4.1/*/results/*/llama2_70b_lora");
 
@@ -148,7 +97,9 @@ void add_mlperf(CLI::App& app, Action& action) {
     action = [score_arguments] { return run_score(*score_arguments); };
   });
 
+  add_mlperf_run(*group, action);
   add_mlperf_compare(*group, action);
+  add_mlperf_validate(*group, action);
   add_mlperf_claim(*group, action);
 }
 

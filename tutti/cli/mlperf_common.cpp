@@ -1,5 +1,9 @@
 #include "tutti/cli/mlperf_common.h"
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/cli/common.h"
@@ -7,6 +11,23 @@
 #include "tutti/cli/progress_bar.h"
 
 namespace tutti::cli {
+namespace {
+
+int64_t errors_in(const mlperf::ComplianceCheck& check) {
+  return std::count_if(check.findings.begin(), check.findings.end(),
+                       [](const mlperf::Finding& finding) { return !finding.warning; });
+}
+
+std::string cell(const std::optional<double>& value, int digits) {
+  return value ? fmt::format("{:.{}f}", *value, digits) : "-";
+}
+
+std::string reference_cell(const mlperf::ReferenceTest& reference) {
+  if (!reference.known) return "-";
+  return reference.pass ? "pass" : "too fast";
+}
+
+}  // namespace
 
 std::vector<catalog::Benchmark> mlperf_benchmarks() {
   FileSystem& files = posix_file_system();
@@ -45,6 +66,54 @@ std::vector<mlperf::Score> mlperf_scores(const std::vector<std::string>& paths,
   }
   progress.finish();
   return scores;
+}
+
+std::string format_check(const mlperf::ComplianceCheck& check,
+                         const std::vector<std::string>& rulesets) {
+  std::string text;
+  for (const mlperf::Finding& finding : check.findings) {
+    text += mlperf::format_finding(finding) + "\n";
+  }
+  const int64_t errors = errors_in(check);
+  return text + fmt::format("{} by ruleset {}: {} logs in {} results, {} errors, {} warnings\n",
+                            errors == 0 ? "compliant" : "not compliant", join(rulesets, ", "),
+                            check.logs, check.results, errors,
+                            static_cast<int64_t>(check.findings.size()) - errors);
+}
+
+Json check_json(const mlperf::ComplianceCheck& check, const std::vector<std::string>& rulesets) {
+  Json findings = Json::array();
+  for (const mlperf::Finding& finding : check.findings) {
+    findings.push_back(mlperf::to_json(finding));
+  }
+  return {{"compliant", mlperf::compliant(check.findings)},
+          {"rulesets", rulesets},
+          {"logs", check.logs},
+          {"results", check.results},
+          {"findings", std::move(findings)}};
+}
+
+std::string format_scores(const std::vector<mlperf::Score>& scores) {
+  std::vector<std::vector<std::string>> rows = {
+      {"result", "rules", "runs", "minutes", "raw", "scale", "samples", "batch", "reference"}};
+  std::string notes;
+  for (const mlperf::Score& score : scores) {
+    rows.push_back({score.path, score.ruleset,
+                    fmt::format("{} of {}", score.converged_runs,
+                                std::max<int64_t>(score.required_runs,
+                                                  static_cast<int64_t>(score.runs.size()))),
+                    cell(score.minutes, 3), cell(score.raw_minutes, 3),
+                    fmt::format("{:.4f}", score.scale), cell(score.samples_to_target, 0),
+                    cell(score.global_batch_samples, 0), reference_cell(score.reference)});
+    for (const std::string& note : score.notes) {
+      notes += fmt::format("{}: {}\n", score.path, note);
+    }
+    if (!score.reference.known) {
+      notes += fmt::format("{}: not tested against the reference: {}\n", score.path,
+                           score.reference.basis);
+    }
+  }
+  return format_table(rows) + notes;
 }
 
 }  // namespace tutti::cli

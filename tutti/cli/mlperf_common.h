@@ -7,6 +7,7 @@
 
 #include "tutti/catalog/benchmarks.h"
 #include "tutti/cli/commands.h"
+#include "tutti/mlperf/compliance.h"
 #include "tutti/mlperf/ruleset.h"
 #include "tutti/mlperf/score.h"
 
@@ -23,7 +24,14 @@ const mlperf::Ruleset& ruleset_for(const std::string& asked, const std::string& 
 std::vector<mlperf::Score> mlperf_scores(const std::vector<std::string>& paths,
                                          const std::string& ruleset);
 
+std::string format_check(const mlperf::ComplianceCheck& check,
+                         const std::vector<std::string>& rulesets);
+Json check_json(const mlperf::ComplianceCheck& check, const std::vector<std::string>& rulesets);
+std::string format_scores(const std::vector<mlperf::Score>& scores);  // a table and its notes
+
+void add_mlperf_run(CLI::App& group, Action& action);
 void add_mlperf_claim(CLI::App& group, Action& action);  // claim and import
 void add_mlperf_compare(CLI::App& group, Action& action);
+void add_mlperf_validate(CLI::App& group, Action& action);
 
 }  // namespace tutti::cli

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/child_process.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/signals.h"
@@ -40,6 +41,7 @@ struct TrainArguments {
   int64_t stop_after_step = 0;
   int64_t processes = 1;
   bool dry_run = false;
+  int parent = 0;  // process that must not die before this one; 0: any may
   bool json = false;
 };
 
@@ -81,25 +83,13 @@ void check_not_started(FileSystem& files, const Plan& plan) {
        log, plan.recipe.mlperf.benchmark);
 }
 
-// Keys of files first, so that those of the command line win.
-std::vector<std::string> all_overrides(FileSystem& files, const TrainArguments& arguments) {
-  std::vector<std::string> all;
-  for (const std::string& path : arguments.with) {
-    const std::string file = find_recipe(files, path);
-    const auto keys = spec::read_overrides(read_file(files, file), file);
-    all.insert(all.end(), keys.begin(), keys.end());
-  }
-  all.insert(all.end(), arguments.overrides.begin(), arguments.overrides.end());
-  return all;
-}
-
 Plan make_plan(FileSystem& files, const TrainArguments& arguments) {
   Plan plan;
   const bool is_run =
       files.is_directory(arguments.target) && files.exists(train::recipe_path(arguments.target));
   const std::string path =
       is_run ? train::recipe_path(arguments.target) : find_recipe(files, arguments.target);
-  plan.recipe = read_recipe(files, path, all_overrides(files, arguments));
+  plan.recipe = read_recipe(files, path, all_overrides(files, arguments.with, arguments.overrides));
   train::resolve_teacher(files, plan.recipe);
   if (is_run && !arguments.run.empty() && arguments.run != arguments.target) {
     fail(ErrorKind::usage, "--run: '{}' is not the run to resume, '{}'; drop one of the two",
@@ -195,6 +185,9 @@ int run_train(const TrainArguments& arguments) {
   train::keep_huggingface(files, plan.recipe, plan.run_folder);
 
   watch_signals();
+  if (arguments.parent > 0 && !end_with_parent(arguments.parent)) {
+    fail(ErrorKind::io, "--end-with-parent: process {} is gone", arguments.parent);
+  }
   telemetry::Telemetry telemetry;
   files.create_directories(plan.run_folder);
   if (const spec::TelemetryConfig& config = plan.recipe.telemetry; config.metrics_port > 0) {
@@ -257,6 +250,8 @@ void add_train(CLI::App& app, Action& action) {
       "Describe the run (sizes, memory per rank, schedule) and do not start it; of an "
       "MLPerf run also the head of its log, checked");
   command->add_option("--nproc", arguments->processes, "Processes on this machine (1 for now)");
+  // Of the commands that run this one; not for people.
+  command->add_option("--end-with-parent", arguments->parent)->group("");
   add_json_option(*command, arguments->json);
   command->footer(
       "A run that was interrupted goes on by itself: give the same command with its run.name or\n"

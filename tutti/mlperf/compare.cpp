@@ -12,8 +12,6 @@
 namespace tutti::mlperf {
 namespace {
 
-double logarithmic_mean(double p, double q) { return p == q ? p : (p - q) / std::log(p / q); }
-
 ComparedResult summarise(const Score& score, double progress_per_sample) {
   if (!score.minutes || !score.raw_minutes) {
     fail(ErrorKind::usage, "{}: no score to compare; see 'tutti mlperf score'", score.path);

@@ -135,6 +135,43 @@ double olympic_mean(std::vector<double> values) {
   return mean({values.begin() + 1, values.end() - 1});
 }
 
+double logarithmic_mean(double p, double q) { return p == q ? p : (p - q) / std::log(p / q); }
+
+double variation(const std::vector<double>& values) {
+  const auto n = static_cast<double>(values.size());
+  if (values.size() < 2) return 0;
+  return population_deviation(values) * std::sqrt(n / (n - 1)) / mean(values);
+}
+
+RatioInterval ratio_interval(const std::vector<double>& a, const std::vector<double>& b,
+                             double confidence) {
+  TUTTI_CHECK(a.size() > 1 && b.size() > 1, "an interval of {} and {} values", a.size(), b.size());
+  struct Side {
+    double mean = 0, error = 0, freedom = 0;  // of logarithms; error: squared, of the mean
+  };
+  const auto side = [](const std::vector<double>& values) {
+    std::vector<double> logs;
+    for (const double value : values) logs.push_back(std::log(value));
+    const auto n = static_cast<double>(values.size());
+    const double deviation = population_deviation(logs);
+    return Side{mean(logs), deviation * deviation / (n - 1), n - 1};
+  };
+  const Side x = side(a);
+  const Side y = side(b);
+  const double difference = x.mean - y.mean;
+  const double error = x.error + y.error;
+  RatioInterval interval;
+  interval.ratio = interval.low = interval.high = std::exp(difference);
+  // Equal values differ by the rounding of their sums.
+  if (error < 1e-24) return interval;
+  const double freedom =
+      error * error / (x.error * x.error / x.freedom + y.error * y.error / y.freedom);
+  const double width = student_quantile((1 + confidence) / 2, freedom) * std::sqrt(error);
+  interval.low = std::exp(difference - width);
+  interval.high = std::exp(difference + width);
+  return interval;
+}
+
 double student_cdf(double t, double freedom) {
   const double tail = incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t)) / 2;
   return t < 0 ? tail : 1 - tail;

@@ -23,6 +23,24 @@ double student_quantile(double probability, double freedom);
 // Piecewise linear: the value at x between (x0, y0) and (x1, y1).
 double interpolate(double x, double x0, double y0, double x1, double y1);
 
+// L(p, q) = (p - q) / ln(p / q), p where the two are equal; of positive numbers.
+double logarithmic_mean(double p, double q);
+
+// Sample deviation (of n - 1) over mean; 0 of a single value.
+double variation(const std::vector<double>& values);
+
+struct RatioInterval {
+  double ratio = 1;  // of the geometric means
+  double low = 1;
+  double high = 1;
+};
+
+// How often larger are values of a than those of b? The interval is that of Welch's t for the
+// difference of the means of their logarithms (Biometrika 34, 1947), which for few values keeps its
+// confidence where percentiles of a bootstrap do not. Two positive values or more of each.
+RatioInterval ratio_interval(const std::vector<double>& a, const std::vector<double>& b,
+                             double confidence);
+
 struct OrderTest {
   double ratio = 1;  // mean of a / mean of b
   double low = 1;    // 95% confidence interval of the ratio, bootstrap

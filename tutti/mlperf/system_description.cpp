@@ -76,6 +76,8 @@ std::optional<int64_t> SystemDescription::accelerators() const {
   return *nodes * std::max<int64_t>(1, *accelerators_per_node);
 }
 
+std::vector<std::string> system_fields() { return {kFields.begin(), kFields.end()}; }
+
 SystemCheck check_system(FileSystem& files, const std::string& path, const Ruleset& ruleset) {
   SystemCheck check;
   Findings findings(path);

@@ -31,6 +31,9 @@ struct SystemCheck {
   std::vector<Finding> findings;
 };
 
+// The names of all required fields.
+std::vector<std::string> system_fields();
+
 // Throws only what reading the file throws.
 SystemCheck check_system(FileSystem& files, const std::string& path, const Ruleset& ruleset);
 

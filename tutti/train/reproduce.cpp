@@ -160,6 +160,8 @@ ReproductionPlan plan_reproduction(FileSystem& files, const ReproduceOptions& op
   load_recipe(files, options.run);  // names a folder that is no run
   const std::string path = recipe_path(options.run);
   plan.recipe = spec::parse_recipe(read_file(files, path), path, options.overrides, "");
+  // What is run again is no result: it clears no caches and writes no log.
+  plan.recipe.mlperf.benchmark.clear();
   plan.record = read_run_record(files, options.run);
   plan.steps = plan.record.last_step;
   if (options.steps > plan.steps) {

@@ -1,0 +1,432 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/base/child_process.h"
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/signals.h"
+#include "tutti/base/text.h"
+#include "tutti/base/units.h"
+#include "tutti/cli/common.h"
+#include "tutti/cli/home.h"
+#include "tutti/cli/mlperf_common.h"
+#include "tutti/data/corpus_format.h"
+#include "tutti/mlperf/run_set.h"
+#include "tutti/mlperf/submission.h"
+#include "tutti/spec/memory.h"
+#include "tutti/spec/recipe.h"
+#include "tutti/telemetry/console.h"
+#include "tutti/telemetry/event_tail.h"
+#include "tutti/train/run_folder.h"
+#include "tutti/train/teacher.h"
+#include "tutti_version.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr int64_t kShownLines = 12;  // of the log of a failed run
+
+struct RunArguments {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  std::vector<std::string> with;
+  int64_t runs = 0;  // 0: as many as the benchmark's rules want
+  std::optional<uint64_t> seed_base;
+  std::string out;
+  std::string ruleset;
+  mlperf::SubmissionFacts facts;
+  std::vector<std::string> fields;
+  bool json = false;
+};
+
+// Where everything of a set lies.
+struct Places {
+  std::string out;
+  std::string set() const { return join_path(out, "runs.json"); }
+  std::string recipe() const { return join_path(out, "recipe.yaml"); }
+  std::string submission() const { return join_path(out, "submission"); }
+  std::string run(size_t index) const {
+    return join_path(join_path(out, "runs"), fmt::format("run_{}", index));
+  }
+  std::string log(size_t index) const { return train::mlperf_log_path(run(index)); }
+  std::string output(size_t index) const { return run(index) + ".txt"; }
+};
+
+// One line about the set below the permanent ones: which run, how far.
+class Display {
+ public:
+  Display(int64_t runs, int64_t steps)
+      : status_(telemetry::stderr_console()), runs_(runs), steps_(steps) {}
+  ~Display() { status_.clear(); }
+
+  void tell(const std::string& line, telemetry::Tint tint = telemetry::Tint::plain) {
+    status_.print(line, tint);
+  }
+  // At most as often as makes sense; `begin` is when the run started.
+  void update(size_t run, uint64_t seed, const std::string& events, double begin) {
+    const double now = monotonic_seconds();
+    if (now < next_) return;
+    next_ = now + (status_.terminal() ? 0.5 : 30);
+    const auto step = telemetry::last_step(posix_file_system(), events);
+    const double share =
+        step && steps_ > 0 ? static_cast<double>(step->step) / static_cast<double>(steps_) : 0;
+    const std::string at =
+        step ? fmt::format("step {}/{}, loss {:.4f}", step->step, steps_, step->loss)
+             : std::string("starting");
+    const std::string text = fmt::format("run {} of {}, seed {}: {}, {:.1f} min", run + 1, runs_,
+                                         seed, at, (now - begin) / 60);
+    const double done = (static_cast<double>(run) + share) / static_cast<double>(runs_);
+    if (status_.terminal()) {
+      const int width = telemetry::progress_bar_width(status_.columns());
+      status_.show((width > 0 ? telemetry::progress_bar(done, width) + " " : "") + text);
+    } else if (now - begin > 1) {
+      status_.print(text);
+    }
+  }
+  void clear() { status_.clear(); }
+
+ private:
+  telemetry::StatusLine status_;
+  const int64_t runs_;
+  const int64_t steps_;
+  double next_ = 0;
+};
+
+std::string tail_of(FileSystem& files, const std::string& path) {
+  if (!files.exists(path)) return {};
+  const std::string text = read_file(files, path);
+  const auto lines = split(trim(text), '\n');
+  const auto shown = std::min<size_t>(lines.size(), kShownLines);
+  std::string out;
+  for (size_t i = lines.size() - shown; i < lines.size(); ++i) {
+    out += "  | " + printable(lines[i]) + "\n";
+  }
+  return out;
+}
+
+// Runs what is missing of a set, one run after the other.
+class SetRunner {
+ public:
+  SetRunner(FileSystem& files, Places places, mlperf::RunSet set, int64_t steps)
+      : files_(files),
+        places_(std::move(places)),
+        set_(std::move(set)),
+        display_(static_cast<int64_t>(set_.runs.size()), steps) {}
+
+  const mlperf::RunSet& set() const { return set_; }
+
+  // False: asked to stop; what is done is saved.
+  bool run_all() {
+    put_aside_what_was_cut();
+    for (size_t i = 0; i < set_.runs.size(); ++i) {
+      if (set_.runs[i].progress != mlperf::RunProgress::planned) continue;
+      if (set_.missed() > 1) {
+        display_.tell(fmt::format("two runs missed the target: there can be no score any more, and "
+                                  "{} runs were not started",
+                                  static_cast<int64_t>(set_.runs.size()) - set_.ended()),
+                      telemetry::Tint::warning);
+        break;
+      }
+      if (stop_signal() != 0 || !run_one(i)) return false;
+    }
+    display_.clear();
+    return true;
+  }
+
+ private:
+  void save() { mlperf::save_run_set(files_, places_.set(), set_); }
+
+  // The command ended in the middle of a run; nobody is left of it (the lock says so).
+  void put_aside_what_was_cut() {
+    for (size_t i = 0; i < set_.runs.size(); ++i) {
+      if (set_.runs[i].progress == mlperf::RunProgress::running) {
+        put_aside(i, "the command ended without a word");
+      }
+    }
+  }
+
+  void put_aside(size_t index, const std::string& reason) {
+    mlperf::SetRun& run = set_.runs[index];
+    const std::string folder = join_path(join_path(places_.out, "interrupted"),
+                                         fmt::format("run_{}-{}", index, set_.attempts.size() + 1));
+    files_.create_directories(parent_path(folder));
+    if (files_.exists(places_.run(index))) files_.rename(places_.run(index), folder);
+    set_.attempts.push_back({static_cast<int64_t>(index), folder, run.started, reason});
+    const uint64_t seed = run.seed;
+    run = {};
+    run.seed = seed;
+    save();
+  }
+
+  bool run_one(size_t index) {
+    mlperf::SetRun& run = set_.runs[index];
+    files_.create_directories(parent_path(places_.run(index)));
+    run.progress = mlperf::RunProgress::running;
+    run.started = format_utc(wall_seconds());
+    save();
+    const double begin = monotonic_seconds();
+    ChildProcess child(
+        kThisExecutable,
+        {"tutti", "train", places_.recipe(), fmt::format("train.seed={}", run.seed), "--run",
+         places_.run(index), "--end-with-parent", std::to_string(::getpid())},
+        places_.output(index));
+    int passed_on = 0;
+    while (!child.exit_code()) {
+      display_.update(index, run.seed, train::events_path(places_.run(index)), begin);
+      if (passed_on == 0 && stop_signal() != 0) {
+        passed_on = stop_signal();
+        child.send(passed_on);
+        display_.tell(fmt::format("stopping run {} (seed {})", index, run.seed));
+      }
+      sleep_seconds(0.05);
+    }
+    const int code = *child.exit_code();
+    if (passed_on != 0 && code != exit_ok) {
+      put_aside(index, fmt::format("stopped by signal {}", passed_on));
+      return false;
+    }
+    if (code == exit_usage) {
+      put_aside(index, "it could not start");
+      display_.clear();
+      fail(ErrorKind::usage, "run {} (seed {}) could not start; its last words:\n{}", index,
+           run.seed, tail_of(files_, places_.output(index)));
+    }
+    note_end(index, code);
+    return passed_on == 0;
+  }
+
+  void note_end(size_t index, int code) {
+    mlperf::SetRun& run = set_.runs[index];
+    const auto outcome = mlperf::read_outcome(files_, places_.log(index));
+    run.exit_code = code;
+    run.ended = format_utc(wall_seconds());
+    run.minutes = outcome.minutes;
+    run.reached_target = code == exit_ok && outcome.reached_target;
+    run.progress = code == exit_ok ? mlperf::RunProgress::done : mlperf::RunProgress::failed;
+    if (code != exit_ok) run.reason = fmt::format("exit code {}", code);
+    save();
+    const std::string who =
+        fmt::format("run {} of {}, seed {}: ", index + 1, set_.runs.size(), run.seed);
+    const std::string minutes =
+        run.minutes ? fmt::format("{:.3f} min", *run.minutes) : std::string("no time");
+    if (run.reached_target) {
+      display_.tell(who + "target reached, " + minutes, telemetry::Tint::good);
+    } else if (code == exit_ok) {
+      display_.tell(who + "ended without the target, " + minutes + "; it counts as the slowest",
+                    telemetry::Tint::warning);
+    } else {
+      display_.tell(fmt::format("{}failed ({}); it counts as the slowest. The end of {}:", who,
+                                run.reason, places_.output(index)),
+                    telemetry::Tint::warning);
+      const std::string tail = tail_of(files_, places_.output(index));
+      for (const std::string_view line : split(trim(tail), '\n')) {
+        display_.tell("  " + std::string(line));
+      }
+    }
+  }
+
+  FileSystem& files_;
+  const Places places_;
+  mlperf::RunSet set_;
+  Display display_;
+};
+
+// The facts of one corpus for people, from its meta file where it has one.
+std::string corpus_fact(FileSystem& files, const std::string& prefix) {
+  const std::string path = data::corpus_paths(prefix).meta;
+  if (!files.exists(path)) return prefix;
+  const Json meta = Json::parse(read_file(files, path), nullptr, false);
+  if (!meta.is_object()) return prefix;
+  return fmt::format("{}: {} tokens, XXH3 {}", prefix, meta.value("tokens", Json()).dump(),
+                     meta.value("bin_xxh3", Json()).dump());
+}
+
+mlperf::Submission describe_submission(FileSystem& files, const Places& places,
+                                       const mlperf::RunSet& set, const spec::Recipe& recipe,
+                                       const mlperf::SubmissionFacts& facts,
+                                       const std::string& benchmark) {
+  mlperf::Submission out;
+  out.folder = places.submission();
+  out.benchmark = benchmark;
+  out.facts = facts;
+  out.program = describe_program();
+  out.system = mlperf::system_description(describe_host(places.out), out.program, facts);
+  out.recipe_yaml = set.recipe_yaml;
+  for (const spec::CorpusBlend* blend : {&recipe.data.train, &recipe.data.validation}) {
+    for (const spec::CorpusShare& corpus : blend->corpora) {
+      out.corpora.push_back(corpus.prefix);
+      out.corpus_facts.push_back(corpus_fact(files, corpus.prefix));
+    }
+  }
+  for (size_t i = 0; i < set.runs.size(); ++i) {
+    if (set.runs[i].progress == mlperf::RunProgress::planned) continue;
+    out.runs.emplace_back(set.runs[i].seed, places.log(i));
+  }
+  return out;
+}
+
+// What the options leave open, from the recipe, which says the same in the logs.
+mlperf::SubmissionFacts complete_facts(const RunArguments& arguments,
+                                       const spec::MlperfConfig& settings) {
+  mlperf::SubmissionFacts facts = arguments.facts;
+  facts.version = TUTTI_VERSION;
+  facts.submitter = settings.organization;
+  facts.division = settings.division;
+  facts.status = settings.status;
+  facts.system_name = settings.platform;
+  if (facts.system_name.empty()) {
+    const HostSheet host = describe_host(".");
+    facts.system_name = fmt::format("{}x {}", host.sockets, host.processor);
+  }
+  for (const std::string& field : arguments.fields) {
+    const size_t equals = field.find('=');
+    if (equals == std::string::npos) {
+      fail(ErrorKind::usage, "--field: '{}' is not FIELD=VALUE, such as cooling=air", field);
+    }
+    facts.fields.emplace_back(field.substr(0, equals), field.substr(equals + 1));
+  }
+  return facts;
+}
+
+// The recipe with what the options say about the submission, as its logs shall say it.
+std::vector<std::string> overrides_of(FileSystem& files, const RunArguments& arguments) {
+  std::vector<std::string> out = all_overrides(files, arguments.with, arguments.overrides);
+  const auto set = [&](const char* key, const std::string& value) {
+    if (!value.empty()) out.push_back(fmt::format("mlperf.{}={}", key, dump_json(value)));
+  };
+  set("organization", arguments.facts.submitter);
+  set("platform", arguments.facts.system_name);
+  set("division", arguments.facts.division);
+  set("status", arguments.facts.status);
+  return out;
+}
+
+int run_set(const RunArguments& arguments) {
+  FileSystem& files = posix_file_system();
+  const std::string path = find_recipe(files, arguments.recipe);
+  spec::Recipe recipe = spec::parse_recipe(read_file(files, path), path,
+                                           overrides_of(files, arguments), models_folder(files));
+  train::resolve_teacher(files, recipe);
+  if (arguments.seed_base) recipe.train.seed = *arguments.seed_base;
+  const std::string yaml = spec::to_yaml(recipe);
+  const std::string& benchmark = recipe.mlperf.benchmark;
+  if (benchmark.empty()) {
+    fail(ErrorKind::usage,
+         "'{}' has no mlperf.benchmark, so its runs write no MLPerf log; take one of "
+         "recipes/mlperf/, or set mlperf.benchmark=NAME",
+         path);
+  }
+  spec::check_executable(recipe);
+  check_memory(spec::memory_map(recipe).total_bytes());
+  const mlperf::SubmissionFacts facts = complete_facts(arguments, recipe.mlperf);
+  mlperf::system_description({}, {}, facts);  // refuses wrong fields before the first run
+
+  const auto known = mlperf_benchmarks();
+  const auto* rules = catalog::find_benchmark(known, benchmark);
+  const int64_t required = rules != nullptr ? rules->runs_per_result : 0;
+  const int64_t runs = arguments.runs > 0 ? arguments.runs : required;
+  if (runs == 0) {
+    fail(ErrorKind::usage, "--runs: the catalog does not know how many runs '{}' needs; say so",
+         benchmark);
+  }
+  Places places{arguments.out};
+  if (places.out.empty()) {
+    std::string stem(base_name(path));
+    if (const size_t dot = stem.find_last_of('.'); dot != std::string::npos) stem.resize(dot);
+    places.out = join_path("runs", "mlperf-" + stem);
+  }
+  const mlperf::Ruleset& ruleset = ruleset_for(arguments.ruleset, places.submission(), rules);
+
+  watch_signals();
+  files.create_directories(places.out);
+  const ProcessLock lock(join_path(places.out, "lock"));
+  if (!lock.held()) {
+    fail(ErrorKind::usage,
+         "'{}' is in use: a set of runs works there, or its last run is still ending", places.out);
+  }
+  mlperf::RunSet set = mlperf::plan_runs(yaml, runs, recipe.train.seed);
+  set.version = TUTTI_VERSION;
+  set.executable_hash = describe_program().executable_hash;
+  if (const auto stored = mlperf::load_run_set(files, places.set())) {
+    mlperf::check_same_set(*stored, set, places.set());
+    set = *stored;
+  }
+  mlperf::save_run_set(files, places.set(), set);
+  write_file_atomic(files, places.recipe(), yaml);
+
+  SetRunner runner(files, places, set, recipe.train.steps);
+  if (!runner.run_all()) {
+    print_message(fmt::format("{} of {} runs are done and kept; the same command goes on\n",
+                              runner.set().ended(), runs));
+    if (arguments.json) print_json({{"complete", false}, {"set", mlperf::to_json(runner.set())}});
+    return exit_requeue;
+  }
+  mlperf::write_submission(
+      files, describe_submission(files, places, runner.set(), recipe, facts, benchmark));
+  mlperf::ComplianceCheck check;
+  mlperf::check_path(files, places.submission(), ruleset, known, check);
+  const auto scores = mlperf_scores({places.submission()}, ruleset.version);
+  const std::string text = format_check(check, {ruleset.version}) + format_scores(scores) +
+                           fmt::format("The submission is in {}\n", places.submission());
+  const bool scored = std::all_of(scores.begin(), scores.end(), [](const mlperf::Score& score) {
+    return score.minutes.has_value();
+  });
+  if (arguments.json) {
+    print_message(text);
+    Json score = Json::array();
+    for (const mlperf::Score& s : scores) score.push_back(mlperf::to_json(s));
+    print_json({{"complete", true},
+                {"submission", places.submission()},
+                {"check", check_json(check, {ruleset.version})},
+                {"scores", std::move(score)},
+                {"set", mlperf::to_json(runner.set())}});
+  } else {
+    print_text(text);
+  }
+  return scored && mlperf::compliant(check.findings) ? exit_ok : exit_failed;
+}
+
+}  // namespace
+
+void add_mlperf_run(CLI::App& group, Action& action) {
+  CLI::App* run = group.add_subcommand("run", "All runs of a result, one seed after the other");
+  const auto arguments = std::make_shared<RunArguments>();
+  arguments->facts.division.clear();
+  arguments->facts.status.clear();
+  run->add_option("RECIPE", arguments->recipe, "Recipe with mlperf.benchmark: a file or a name")
+      ->required();
+  run->add_option("KEY=VALUE", arguments->overrides, "Keys of the recipe to set");
+  run->add_option("--with", arguments->with,
+                  "YAML of further keys, which replace the recipe's; KEY=VALUE wins")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  run->add_option("--runs", arguments->runs, "How many; default what the benchmark's rules want")
+      ->check(at_least(1));
+  run->add_option("--seed-base", arguments->seed_base,
+                  "Seed of the first run, the next has one more; default train.seed");
+  run->add_option("--out", arguments->out, "Folder of the set; default runs/mlperf-RECIPE")
+      ->type_name("FOLDER");
+  run->add_option("--submitter", arguments->facts.submitter, "Default mlperf.organization");
+  run->add_option("--system-name", arguments->facts.system_name,
+                  "Default mlperf.platform, or the processor");
+  run->add_option("--division", arguments->facts.division, "closed or open");
+  run->add_option("--status", arguments->facts.status, "onprem, cloud, preview or research");
+  run->add_option("--field", arguments->fields,
+                  "FIELD=VALUE of the system description, such as cooling=air");
+  run->add_option("--ruleset", arguments->ruleset, "As in check; default the newest");
+  add_json_option(*run, arguments->json);
+  run->footer(
+      "The set is fixed before its first run; all runs are kept and recorded in runs.json. After\n"
+      "Ctrl-C (exit code 75) the same command goes on: finished runs stay, the interrupted one is\n"
+      "done again with its seed. When all are done, FOLDER/submission is written, checked and\n"
+      "scored: exit code 0 when it complies and has a score, 1 when not.\n\n"
+      "Example:\n  tutti mlperf run mlperf/llama31-8b --submitter Me --system-name my-box");
+  run->callback([arguments, &action] { action = [arguments] { return run_set(*arguments); }; });
+}
+
+}  // namespace tutti::cli
