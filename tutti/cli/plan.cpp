@@ -9,6 +9,7 @@ void add_plan(CLI::App& app, Action& action) {
   add_plan_predict(*group, action);
   add_plan_explain(*group, action);
   add_plan_calibrate(*group, action);
+  add_plan_search(*group, action);
   add_plan_systems(*group, action);
   add_plan_validate(*group, action);
 }

@@ -54,17 +54,9 @@ spec::Recipe planned_recipe(const std::string& recipe_name,
 }
 
 Json split_json(const plan::Split& split) {
-  return {{"products", split.products},
-          {"memory", split.memory},
-          {"recompute", split.recompute},
-          {"tp", split.tp},
-          {"cp", split.cp},
-          {"ep", split.ep},
-          {"pp", split.pp},
-          {"dp", split.dp},
-          {"bubble", split.bubble},
-          {"optimizer", split.optimizer},
-          {"host", split.host}};
+  Json json = Json::object();
+  for (const plan::SplitPart& part : plan::split_parts()) json[part.key] = split.*part.seconds;
+  return json;
 }
 
 }  // namespace tutti::cli

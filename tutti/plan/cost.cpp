@@ -49,6 +49,15 @@ struct Prices {
   spec::Precision precision;
 };
 
+Prices prices_of(const spec::Recipe& recipe, const catalog::System& system,
+                 const Constants& constants) {
+  return {system,
+          constants,
+          recipe.parallel,
+          {&system, constants[Constant::link_ratio], constants[Constant::network_ratio]},
+          recipe.precision};
+}
+
 double collective_seconds(const Op& op, const Prices& at) {
   const int64_t ranks = op.dims[1] > 0 ? op.dims[1] : at.mesh.size(op.axis);
   const Group group = group_of(at.mesh, op.axis, ranks);
@@ -165,21 +174,30 @@ double operation_seconds(const Op& op, const catalog::System& system, const Cons
   return op.bytes / (chip.memory_bytes_per_second * constants.bandwidth_ratio(name)) + launch;
 }
 
+std::vector<StageSeconds> price_kinds(const std::vector<LayerOps>& kinds,
+                                      const spec::Recipe& recipe, const catalog::System& system,
+                                      const Constants& constants) {
+  const Prices at = prices_of(recipe, system, constants);
+  std::vector<StageSeconds> prices;
+  prices.reserve(kinds.size());
+  for (const LayerOps& kind : kinds) {
+    prices.push_back({price_pass(kind.forward, at).seconds, price_pass(kind.recompute, at).seconds,
+                      price_pass(kind.backward_input, at).seconds,
+                      price_pass(kind.backward_weight, at).seconds, 0});
+  }
+  return prices;
+}
+
+double price_collectives(const std::vector<Op>& ops, const spec::Recipe& recipe,
+                         const catalog::System& system, const Constants& constants) {
+  return sum_collectives(ops, prices_of(recipe, system, constants));
+}
+
 Pricing price_program(const spec::Program& program, const spec::Recipe& recipe,
                       const catalog::System& system, const Constants& constants) {
   const spec::Mesh& mesh = recipe.parallel;
-  const Prices at = {system,
-                     constants,
-                     mesh,
-                     {&system, constants[Constant::link_ratio], constants[Constant::network_ratio]},
-                     recipe.precision};
-  std::vector<StageSeconds> kinds;
-  kinds.reserve(program.kinds.size());
-  for (const LayerOps& kind : program.kinds) {
-    kinds.push_back({price_pass(kind.forward, at).seconds, price_pass(kind.recompute, at).seconds,
-                     price_pass(kind.backward_input, at).seconds,
-                     price_pass(kind.backward_weight, at).seconds, 0});
-  }
+  const Prices at = prices_of(recipe, system, constants);
+  const std::vector<StageSeconds> kinds = price_kinds(program.kinds, recipe, system, constants);
   Pricing pricing;
   pricing.ranks.resize(static_cast<size_t>(mesh.pp));
   for (size_t g = 0; g < program.stages.size(); ++g) {

@@ -58,6 +58,15 @@ struct Pricing {
 double operation_seconds(const spec::Op& op, const catalog::System& system,
                          const Constants& constants, spec::Precision precision);
 
+// Of one layer of each of `kinds`; transfer is 0.
+std::vector<StageSeconds> price_kinds(const std::vector<spec::LayerOps>& kinds,
+                                      const spec::Recipe& recipe, const catalog::System& system,
+                                      const Constants& constants);
+
+// Of collectives of `recipe`'s mesh, one after the other.
+double price_collectives(const std::vector<spec::Op>& ops, const spec::Recipe& recipe,
+                         const catalog::System& system, const Constants& constants);
+
 Pricing price_program(const spec::Program& program, const spec::Recipe& recipe,
                       const catalog::System& system, const Constants& constants);
 

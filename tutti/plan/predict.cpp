@@ -10,34 +10,52 @@ namespace {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
-// Traffic of `alone` seconds beside `window` seconds of work of which `usable` can hide it.
-double exposed(double alone, double window, double usable) {
-  return std::max(0.0, alone - window * usable);
-}
-
 const char* largest_part(const Split& split) {
-  const std::pair<double, const char*> parts[] = {{split.products, "matrix products"},
-                                                  {split.memory, "memory bandwidth"},
-                                                  {split.recompute, "recomputation"},
-                                                  {split.tp, "tensor-parallel communication"},
-                                                  {split.cp, "context-parallel communication"},
-                                                  {split.ep, "expert-parallel communication"},
-                                                  {split.pp, "pipeline transfers"},
-                                                  {split.dp, "data-parallel communication"},
-                                                  {split.bubble, "pipeline bubble"},
-                                                  {split.optimizer, "optimizer"},
-                                                  {split.host, "host and stragglers"}};
-  return std::max_element(std::begin(parts), std::end(parts),
-                          [](const auto& a, const auto& b) { return a.first < b.first; })
-      ->second;
+  return std::max_element(split_parts().begin(), split_parts().end(),
+                          [&](const SplitPart& a, const SplitPart& b) {
+                            return split.*a.seconds < split.*b.seconds;
+                          })
+      ->label;
 }
 
 }  // namespace
 
+const std::array<SplitPart, 11>& split_parts() {
+  static const std::array<SplitPart, 11> parts = {{
+      {"products", "matrix products", &Split::products},
+      {"memory", "memory bandwidth", &Split::memory},
+      {"recompute", "recomputation", &Split::recompute},
+      {"tp", "tensor-parallel communication", &Split::tp},
+      {"cp", "context-parallel communication", &Split::cp},
+      {"ep", "expert-parallel communication", &Split::ep},
+      {"pp", "pipeline transfers", &Split::pp},
+      {"dp", "data-parallel communication", &Split::dp},
+      {"bubble", "pipeline bubble", &Split::bubble},
+      {"optimizer", "optimizer", &Split::optimizer},
+      {"host", "host and stragglers", &Split::host},
+  }};
+  return parts;
+}
+
+PassSeconds with_weight_traffic(PassSeconds pass, int64_t zero, double chunk_gather,
+                                double chunk_reduce, const Constants& constants) {
+  if (zero < 2) return pass;
+  const double usable = constants[Constant::dp_overlap_ratio];
+  const double window = pass.backward + pass.weight_gradient;
+  const double gather = zero == 3 ? chunk_gather : 0;
+  pass.forward += exposed_seconds(gather, pass.forward, usable);
+  pass.backward += exposed_seconds(gather + chunk_reduce, window, usable);
+  return pass;
+}
+
+double host_seconds(double work, int64_t ranks, const Constants& constants) {
+  return constants[Constant::step_overhead_seconds] +
+         work * constants[Constant::straggler_ratio] * std::log2(real(ranks)) / 10;
+}
+
 std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe& recipe,
                                       const Constants& constants) {
   const spec::Mesh& mesh = recipe.parallel;
-  const double dp_usable = constants[Constant::dp_overlap_ratio];
   std::vector<PassSeconds> passes;
   for (size_t g = 0; g < pricing.stages.size(); ++g) {
     const StageSeconds& stage = pricing.stages[g];
@@ -47,16 +65,8 @@ std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe
     pass.forward = stage.forward.total();
     pass.backward = stage.recompute.total() + stage.backward_input.total();
     pass.weight_gradient = stage.backward_weight.total();
-    // ZeRO 3 gathers the weights for every pass, ZeRO 2 and 3 reduce every micro-batch.
-    if (mesh.zero == 3) {
-      pass.forward += exposed(rank.chunk_gather[chunk], pass.forward, dp_usable);
-      const double window = pass.backward + pass.weight_gradient;
-      pass.backward +=
-          exposed(rank.chunk_gather[chunk] + rank.chunk_reduce[chunk], window, dp_usable);
-    } else if (mesh.zero == 2) {
-      const double window = pass.backward + pass.weight_gradient;
-      pass.backward += exposed(rank.chunk_reduce[chunk], window, dp_usable);
-    }
+    pass = with_weight_traffic(pass, mesh.zero, rank.chunk_gather[chunk], rank.chunk_reduce[chunk],
+                               constants);
     pass.transfer = stage.transfer;
     pass.blocked = stage.transfer * (1 - constants[Constant::pp_overlap_ratio]);
     passes.push_back(pass);
@@ -127,9 +137,9 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   // needs them.
   const RankSeconds& rank = pricing.ranks[busiest];
   const double usable = constants_[Constant::dp_overlap_ratio];
-  if (mesh.zero <= 1) out.reduce_seconds = exposed(rank.reduce, backward_window, usable);
+  if (mesh.zero <= 1) out.reduce_seconds = exposed_seconds(rank.reduce, backward_window, usable);
   if (mesh.zero == 1 || mesh.zero == 2) {
-    out.gather_seconds = exposed(rank.gather, forward_window, usable);
+    out.gather_seconds = exposed_seconds(rank.gather, forward_window, usable);
   }
   out.split.dp += out.gather_seconds + out.reduce_seconds;
   double tied = 0;
@@ -143,8 +153,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   out.split.optimizer = update;
   const double work = out.split.total();
   const double ranks = real(mesh.world());
-  out.split.host = constants_[Constant::step_overhead_seconds] +
-                   work * constants_[Constant::straggler_ratio] * std::log2(ranks) / 10;
+  out.split.host = host_seconds(work, mesh.world(), constants_);
   out.step_seconds = out.split.total();
 
   const double tokens = real(recipe.batch.global) * real(recipe.batch.sequence);
@@ -164,11 +173,32 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   return out;
 }
 
+std::vector<int64_t> memory_stages(const spec::Recipe& recipe) {
+  const spec::Mesh& mesh = recipe.parallel;
+  const int64_t dense =
+      recipe.model.moe.experts > 0 ? recipe.model.moe.first_dense_layers : recipe.model.layers;
+  // Layers of either sort that virtual stage `g` has.
+  const auto sorts = [&](int64_t g) {
+    const spec::LayerRange range = spec::stage_layers(mesh, recipe.model.layers, g);
+    const int64_t plain = std::clamp<int64_t>(dense - range.first, 0, range.count);
+    return std::pair(plain, range.count - plain);
+  };
+  std::vector<int64_t> stages;
+  for (int64_t stage = 0; stage < mesh.pp; ++stage) {
+    bool fresh = stage == 0 || stage == mesh.pp - 1;
+    for (int64_t g = stage; g < mesh.virtual_stages() && !fresh; g += mesh.pp) {
+      fresh = sorts(g) != sorts(g - 1);
+    }
+    // Only stage 0 has the embedding.
+    if (fresh || stage == 1) stages.push_back(stage);
+  }
+  return stages;
+}
+
 MemoryPrediction predict_memory(const spec::Recipe& recipe, const spec::Profile& profile,
                                 const catalog::System& system, const Constants& constants) {
   MemoryPrediction out;
-  // Memory falls from the first stage on, but the last one also has the head.
-  for (const int64_t stage : {int64_t{0}, recipe.parallel.pp - 1}) {
+  for (const int64_t stage : memory_stages(recipe)) {
     const spec::MemoryMap map = spec::memory_map(recipe, profile, stage);
     const double bytes = real(map.total_bytes());
     if (bytes <= out.allocated_bytes) continue;

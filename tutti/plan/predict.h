@@ -2,7 +2,9 @@
 // that the trainer executes, priced.
 #pragma once
 
+#include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/plan/cost.h"
@@ -28,6 +30,14 @@ struct Split {
     return products + memory + recompute + tp + cp + ep + pp + dp + bubble + optimizer + host;
   }
 };
+
+// The parts by name: `key` for scripts, `label` for people.
+struct SplitPart {
+  const char* key;
+  const char* label;
+  double Split::*seconds;
+};
+const std::array<SplitPart, 11>& split_parts();
 
 struct StepPrediction {
   double step_seconds = 0;
@@ -66,12 +76,25 @@ class Predictor {
   PipelineSimulator& simulator_;
 };
 
+// Traffic of `alone` seconds beside `window` seconds of work of which `usable` can hide it.
+inline double exposed_seconds(double alone, double window, double usable) {
+  return alone > window * usable ? alone - window * usable : 0;
+}
+
+// `pass` with the weight traffic of its chunk that nothing hides: ZeRO 3 gathers weights for every
+// pass, ZeRO 2 and 3 reduce gradients after every micro-batch.
+PassSeconds with_weight_traffic(PassSeconds pass, int64_t zero, double chunk_gather,
+                                double chunk_reduce, const Constants& constants);
+
+// What the host and stragglers add to `work` seconds of a step on `ranks`.
+double host_seconds(double work, int64_t ranks, const Constants& constants);
+
 // The passes as the simulator takes them: exposed ZeRO-3 traffic inside.
 std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe& recipe,
                                       const Constants& constants);
 
-// What a rank needs of the chip's memory, per pipeline rank, largest first: MemoryMap under the
-// profile times the allocator's reserve.
+// What the fullest rank needs of the chip's memory: MemoryMap under the profile times the
+// allocator's reserve.
 struct MemoryPrediction {
   double bytes = 0;            // of the fullest rank, with reserve
   double allocated_bytes = 0;  // without
@@ -79,6 +102,10 @@ struct MemoryPrediction {
   std::vector<std::pair<std::string, double>> kinds;  // arena name, bytes
   bool fits = false;
 };
+// The pipeline ranks among which the fullest is: of neighbours with the same sorts and numbers of
+// layers the first holds most, because fewer micro-batches are in flight on those after it.
+std::vector<int64_t> memory_stages(const spec::Recipe& recipe);
+
 MemoryPrediction predict_memory(const spec::Recipe& recipe, const spec::Profile& profile,
                                 const catalog::System& system, const Constants& constants);
 

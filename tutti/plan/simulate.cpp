@@ -8,9 +8,44 @@ namespace tutti::plan {
 namespace {
 
 constexpr double kNever = -1;
-constexpr size_t kMostCached = 64;
+constexpr size_t kMostCachedActions = size_t{1} << 22;
 
 }  // namespace
+
+double pipeline_lower_bound(const spec::Mesh& mesh, int64_t micro_batches,
+                            const std::vector<PassSeconds>& stages) {
+  const auto pp = static_cast<size_t>(mesh.pp);
+  const size_t count = stages.size();
+  const bool early = mesh.pipeline == spec::Pipeline::zero_bubble;
+  const auto times = static_cast<double>(micro_batches);
+  double start = 0;  // of the first forward on a rank; from the last rank downwards
+  for (size_t g = 0; g + 1 < pp; ++g) start += stages[g].forward + stages[g].transfer;
+  double longest = 0;
+  double back = 0;  // earliest end of the last gradient that rank r + 1 has to send
+  for (size_t r = pp; r-- > 0;) {
+    double work = 0;
+    for (size_t g = r; g < count; g += pp) {
+      const PassSeconds& pass = stages[g];
+      const double sends = (g + 1 < count ? 1 : 0) + (g > 0 ? 1 : 0);
+      work += pass.forward + pass.backward + pass.weight_gradient + sends * pass.blocked;
+    }
+    const PassSeconds& own = stages[r];
+    // Weight gradients that ZB-H1 does after the last input gradient of the rank.
+    const double left = early ? std::min(times, static_cast<double>(r + 1)) : 0;
+    double end = start + times * work - left * own.weight_gradient;
+    if (r + 1 < pp) {
+      const PassSeconds& next = stages[r + 1];
+      const double arrived = back + next.transfer - next.blocked;
+      const double last = own.backward + (early ? 0 : own.weight_gradient);
+      end = std::max(end, arrived + last + (r > 0 ? own.blocked : 0));
+    }
+    back = end;
+    longest = std::max(longest, end + left * own.weight_gradient);
+    if (r > 0) start -= stages[r - 1].forward + stages[r - 1].transfer;
+  }
+  // Sums in another order than the play's differ in their last bits.
+  return longest * (1 - 1e-12);
+}
 
 const std::vector<std::vector<spec::Action>>& PipelineSimulator::orders(const spec::Mesh& mesh,
                                                                         int64_t micro_batches) {
@@ -20,8 +55,13 @@ const std::vector<std::vector<spec::Action>>& PipelineSimulator::orders(const sp
       return cached.orders;
     }
   }
-  if (cache_.size() >= kMostCached) cache_.erase(cache_.begin());
-  CachedOrder fresh = {mesh.pp, mesh.vpp, micro_batches, mesh.pipeline, {}};
+  const auto actions = static_cast<size_t>(3 * mesh.virtual_stages() * micro_batches);
+  while (!cache_.empty() && cached_actions_ + actions > kMostCachedActions) {
+    cached_actions_ -= cache_.front().actions;
+    cache_.pop_front();
+  }
+  cached_actions_ += actions;
+  CachedOrder fresh = {mesh.pp, mesh.vpp, micro_batches, mesh.pipeline, actions, {}};
   for (int64_t stage = 0; stage < mesh.pp; ++stage) {
     fresh.orders.push_back(spec::pass_order(mesh, micro_batches, stage));
   }
@@ -117,7 +157,8 @@ double PipelineSimulator::seconds(const spec::Mesh& mesh, int64_t micro_batches,
   const double first = play(mesh, base, stages, nullptr);
   const double second = play(mesh, base + period, stages, nullptr);
   const int64_t periods = (micro_batches - base) / period;  // exact: base has the remainder
-  return first + (second - first) * static_cast<double>(periods);
+  return std::max(first + (second - first) * static_cast<double>(periods),
+                  pipeline_lower_bound(mesh, micro_batches, stages));
 }
 
 }  // namespace tutti::plan

@@ -4,7 +4,9 @@
 // periods, which is exact once the pattern is periodic.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "tutti/plan/cost.h"
@@ -36,12 +38,22 @@ struct SimulatedPipeline {
   std::vector<TimelineEntry> timeline;  // when asked for
 };
 
+// No play of the schedule is shorter. Rank r cannot start before the first micro-batch has passed
+// the stages before it, then it has all its passes to do, and then the last gradient still has to
+// travel back to rank 0 through the passes of the ranks before it:
+//   max over r of  sum_{g<r} (F_g + transfer_g)  +  work of r  +  the way back from r to q <= r
+// Without transfers and with equal stages this is the play itself for 1F1B and GPipe; ZB-H1 waits
+// with weight gradients of its last passes, which are not on the way back.
+double pipeline_lower_bound(const spec::Mesh& mesh, int64_t micro_batches,
+                            const std::vector<PassSeconds>& stages);
+
 // One simulator may be used again and again; it keeps its scratch memory.
 class PipelineSimulator {
  public:
   SimulatedPipeline run(const spec::Mesh& mesh, int64_t micro_batches,
                         const std::vector<PassSeconds>& stages, bool timeline = false);
-  // The seconds alone, extrapolated for many micro-batches.
+  // The seconds alone, extrapolated for many micro-batches; at least pipeline_lower_bound, because
+  // a rank that is only slightly slower than the others sets the pace in the long run alone.
   double seconds(const spec::Mesh& mesh, int64_t micro_batches,
                  const std::vector<PassSeconds>& stages);
 
@@ -54,9 +66,11 @@ class PipelineSimulator {
   struct CachedOrder {
     int64_t pp = 0, vpp = 0, micro_batches = 0;
     spec::Pipeline pipeline = spec::Pipeline::one_f_one_b;
+    size_t actions = 0;
     std::vector<std::vector<spec::Action>> orders;
   };
-  std::vector<CachedOrder> cache_;
+  std::deque<CachedOrder> cache_;  // oldest first
+  size_t cached_actions_ = 0;
   std::vector<double> forward_ready_;   // [virtual stage, micro]: input arrived
   std::vector<double> backward_ready_;  // [virtual stage, micro]
   std::vector<double> clock_;           // per rank

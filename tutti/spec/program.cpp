@@ -33,7 +33,7 @@ class ProgramBuilder {
     for (int64_t stage = 0; stage < mesh_.virtual_stages(); ++stage) {
       StageProgram out;
       out.runs = runs(stage);
-      if (mesh_.pp > 1) out.transfer = {transfer()};
+      if (mesh_.pp > 1) out.transfer = {transfer_op(recipe_, profile_)};
       add_weight_collectives(stage, out);
       program_.stages.push_back(std::move(out));
     }
@@ -104,13 +104,6 @@ class ProgramBuilder {
                      model_.prediction_layers});
     }
     return out;
-  }
-
-  // The residual of a micro-batch in the compute type, as each rank holds it.
-  Op transfer() const {
-    return collective_op(
-        "send", Axis::pp, 2,
-        real(sizes_.shard_tokens) * real(model_.hidden) * real(dtype_bytes(sizes_.compute)));
   }
 
   // A recipe with one virtual stage per rank, to ask for the parameters of one virtual stage.
@@ -214,6 +207,13 @@ const LayerOps& Program::kind(const std::string& name) const {
 
 Program make_program(const Recipe& recipe, const Profile& profile) {
   return ProgramBuilder(recipe, profile).build();
+}
+
+Op transfer_op(const Recipe& recipe, const Profile& profile) {
+  const LocalSizes sizes = local_sizes(recipe, profile);
+  return collective_op(
+      "send", Axis::pp, 2,
+      real(sizes.shard_tokens) * real(recipe.model.hidden) * real(dtype_bytes(sizes.compute)));
 }
 
 void visit_operations(const Program& program, const Mesh& mesh, int64_t stage, const Action& action,

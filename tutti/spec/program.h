@@ -43,6 +43,10 @@ struct Program {
 
 Program make_program(const Recipe& recipe, const Profile& profile);
 
+// One boundary crossing between pipeline ranks: the residual of a micro-batch in the compute type,
+// as each rank holds it.
+Op transfer_op(const Recipe& recipe, const Profile& profile);
+
 // Calls `visit(op, first, times)` for every operation that `action` stands for on pipeline rank
 // `stage`, `times` equal layers at once; `first`: in the first micro-batch of a step
 // (Op::first_bytes hold). load, save and evaluate have none here.

@@ -1,0 +1,84 @@
+// What a layout takes at least: seconds of a step and bytes of a rank, without playing its schedule
+// and without a memory map of its own. Judging one costs well under a microsecond's worth of sums
+// over its stages, because everything else is priced once for all layouts that share it:
+//
+//   layers   forward, backward and weight-gradient seconds and bytes of a layer of every kind, per
+//            (tp, cp, ep, micro-batch, recomputation, precision): price_kinds, memory_map
+//   ranks    weight and gradient traffic, optimizer, and bytes that do not depend on the batch, per
+//            (mesh, virtual stages, precision, ZeRO stage): price_program, memory_map
+//
+// Seconds of a layout: its passes are summed from the layers as price_program sums them, the
+// pipeline is pipeline_lower_bound, and exposed traffic, optimizer and host follow by the formulas
+// of predict.cpp; all of them grow with the pipeline's time, so the sum is a lower bound of
+// Predictor::step. Seconds of a group: the work of all layers over the pipeline ranks (the busiest
+// rank has at least the mean).
+//
+// Bytes of a layout: memory_map's slots times layers in flight, where chunks of different sizes
+// count as the smallest of them; of a group: its share of the parameters' arenas, and one layer at
+// work. Never more than predict_memory says.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "tutti/plan/layouts.h"
+#include "tutti/plan/predict.h"
+
+namespace tutti::plan {
+
+struct Bound {
+  double seconds = 0;
+  double bytes = 0;  // with the allocator's reserve
+};
+
+// Not thread-safe: it fills its caches.
+class LayoutBounds {
+ public:
+  // `recipe` is resolved; its own layout does not matter. All references outlive the object.
+  LayoutBounds(const spec::Recipe& recipe, const spec::Profile& profile,
+               const catalog::System& system, const Constants& constants);
+  ~LayoutBounds();
+  LayoutBounds(const LayoutBounds&) = delete;
+  LayoutBounds& operator=(const LayoutBounds&) = delete;
+
+  // Of every layout of the group, whatever its schedule and ZeRO stage.
+  Bound group(const Layout& group);
+
+  // Calls `visit` with every layout of the group with one of these schedules and ZeRO stages.
+  void layouts(const Layout& group, const std::vector<ScheduleChoice>& schedules,
+               const std::vector<int64_t>& zero_stages,
+               const std::function<void(const Layout&, const Bound&)>& visit);
+
+ private:
+  struct Layers;
+  struct Ranks;
+  using Key = std::array<int64_t, 8>;
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
+  };
+
+  const Layers& layers(const Layout& group);
+  const Ranks& ranks(const Layout& layout);
+  double parameter_bytes(const Layout& group);
+  double transfer_seconds(const Layout& group);
+  double static_bytes(int64_t stage);  // of recipe_ as it stands
+  double layout_seconds(const Layout& layout, const Ranks& ranks);
+  double layout_bytes(const Layout& layout, const Layers& layers, const Ranks& ranks) const;
+
+  spec::Recipe recipe_;  // scratch: the layout at hand is applied to it
+  const spec::Profile& profile_;
+  const catalog::System& system_;
+  const Constants& constants_;
+  int64_t dense_layers_;
+  std::unordered_map<Key, std::unique_ptr<Layers>, KeyHash> layers_;
+  std::unordered_map<Key, std::unique_ptr<Ranks>, KeyHash> ranks_;
+  std::unordered_map<Key, double, KeyHash> parameter_bytes_;
+  std::vector<PassSeconds> passes_;    // of the layout at hand, without weight traffic
+  std::vector<PassSeconds> adjusted_;  // with it
+};
+
+}  // namespace tutti::plan

@@ -1,0 +1,304 @@
+#include "tutti/plan/search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tutti/base/error.h"
+#include "tutti/catalog/catalog.h"
+
+namespace tutti::plan {
+namespace {
+
+const catalog::Catalog& shipped() {
+  static const catalog::Catalog catalog =
+      catalog::load_catalog(posix_file_system(), {std::string(TUTTI_SOURCE_DIR) + "/catalog"});
+  return catalog;
+}
+
+spec::Recipe recipe_of(const std::string& model, const std::vector<std::string>& overrides) {
+  return spec::parse_recipe("model: " + model + "\n", "test", overrides,
+                            std::string(TUTTI_SOURCE_DIR) + "/recipes/models");
+}
+
+const spec::Profile& profile() { return spec::find_profile("megatron-te"); }
+
+LayoutSpace space_of(const spec::Recipe& recipe, int64_t chips) {
+  LayoutSpace space;
+  space.recipe = &recipe;
+  space.chips = chips;
+  space.precisions = {spec::Precision::bf16};
+  return space;
+}
+
+// Every layout of a space, one by one.
+std::vector<Layout> all_layouts(const LayoutSpace& space, Enumerated* counts = nullptr) {
+  std::vector<Layout> out;
+  const Enumerated counted = for_each_group(space, [&](const Layout& group) {
+    for (const ScheduleChoice& choice : schedules_of(space, group)) {
+      for (const int64_t zero : zero_stages_of(space, group)) {
+        Layout layout = group;
+        layout.mesh.pipeline = choice.pipeline;
+        layout.mesh.vpp = choice.vpp;
+        layout.mesh.zero = zero;
+        out.push_back(layout);
+      }
+    }
+  });
+  if (counts != nullptr) *counts = counted;
+  return out;
+}
+
+bool is_valid(spec::Recipe recipe, const Layout& layout) {
+  apply(layout, recipe);
+  try {
+    spec::validate(recipe);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// What is enumerated is what the recipe reader accepts: of all products of small axes, exactly
+// those; and the counts add up.
+TEST(Layouts, AreThoseThatRecipesAccept) {
+  for (const char* model : {"moe-tiny", "gpt2-124m"}) {
+    SCOPED_TRACE(model);
+    const spec::Recipe recipe = recipe_of(model, {"batch.global=12", "batch.sequence=48"});
+    const LayoutSpace space = space_of(recipe, 12);
+    Enumerated counts;
+    const std::vector<Layout> layouts = all_layouts(space, &counts);
+    EXPECT_EQ(counts.considered - counts.indivisible, static_cast<int64_t>(layouts.size()));
+    size_t accepted = 0;
+    const int64_t sizes[] = {1, 2, 3, 4, 5, 6, 8, 12};
+    for (const int64_t tp : sizes) {
+      for (const int64_t pp : sizes) {
+        for (const int64_t cp : sizes) {
+          if (12 % (tp * pp * cp) != 0) continue;
+          for (const int64_t ep : sizes) {
+            for (const int64_t micro : sizes) {
+              for (int64_t vpp = 1; vpp <= recipe.model.layers; ++vpp) {
+                Layout layout;
+                layout.mesh = {12 / (tp * pp * cp),        tp, pp, vpp, cp, ep, 0,
+                               spec::Pipeline::one_f_one_b};
+                layout.micro = micro;
+                layout.recompute.mode = spec::RecomputeMode::full;
+                const bool listed =
+                    std::find(layouts.begin(), layouts.end(), layout) != layouts.end();
+                EXPECT_EQ(listed, is_valid(recipe, layout)) << layout_text(layout);
+                if (listed) ++accepted;
+              }
+            }
+          }
+        }
+      }
+    }
+    EXPECT_GT(accepted, 20U);
+    for (const Layout& layout : layouts) EXPECT_TRUE(is_valid(recipe, layout));
+  }
+}
+
+TEST(Layouts, KeptAxesKeepTheRecipesValues) {
+  const spec::Recipe recipe =
+      recipe_of("gpt2-124m", {"batch.global=32", "batch.micro=2", "parallel.tp=4", "parallel.dp=2",
+                              "parallel.zero=1", "recompute=full"});
+  LayoutSpace space = space_of(recipe, 32);
+  keep_axis(space.kept, "layout");
+  const std::vector<Layout> layouts = all_layouts(space);
+  ASSERT_EQ(layouts.size(), 1U);
+  Layout expected = layout_of(recipe);
+  expected.mesh.dp = 8;
+  EXPECT_EQ(layouts[0], expected);
+  EXPECT_THROW(keep_axis(space.kept, "dp"), Error);
+}
+
+TEST(Layouts, YamlAndOverridesGiveTheLayoutBack) {
+  const spec::Recipe recipe = recipe_of("llama2-70b", {"batch.global=64", "batch.micro=1"});
+  const std::vector<Layout> layouts = all_layouts(space_of(recipe, 64));
+  ASSERT_GT(layouts.size(), 100U);
+  for (size_t i = 0; i < layouts.size(); i += 97) {
+    const std::string models = std::string(TUTTI_SOURCE_DIR) + "/recipes/models";
+    const spec::Recipe pasted = spec::parse_recipe(
+        "model: llama2-70b\n" + layout_yaml(layouts[i], recipe.batch), "pasted", {}, models);
+    EXPECT_EQ(layout_of(pasted), layouts[i]) << layout_yaml(layouts[i], recipe.batch);
+    std::vector<std::string> overrides = layout_overrides(layouts[i]);
+    overrides.emplace_back("batch.global=64");
+    EXPECT_EQ(layout_of(recipe_of("llama2-70b", overrides)), layouts[i]);
+  }
+}
+
+struct Case {
+  const char* model;
+  const char* system;
+  int64_t chips;
+  const char* batch;
+};
+
+// Of random layouts of many models and systems: no bound exceeds what is then predicted.
+TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
+  const Case cases[] = {{"gpt3-175b", "dgx-h100", 512, "batch.global=768"},
+                        {"llama3.1-405b", "superpod-h100", 1024, "batch.global=512"},
+                        {"llama2-70b", "a100-80-roce", 96, "batch.global=192"},
+                        {"deepseek-v3", "azure-nd-gb200-v6", 576, "batch.global=1152"},
+                        {"mixtral-8x7b", "dgx-b200", 64, "batch.global=128"},
+                        {"gpt2-1558m", "meta-24k", 48, "batch.global=480"},
+                        {"deepseek-v2", "mi300x-8", 40, "batch.global=80"}};
+  const auto seed = static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed());
+  std::printf("seed %u (--gtest_random_seed=%u repeats it)\n", seed, seed);
+  std::mt19937_64 random(seed);
+  const std::vector<Constants> sets =
+      load_constants(posix_file_system(), {std::string(TUTTI_SOURCE_DIR) + "/catalog"});
+  int64_t checked = 0;
+  double tightness = 0;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.model);
+    const spec::Recipe recipe = recipe_of(c.model, {c.batch});
+    const catalog::System& system = shipped().system(c.system);
+    const Constants* found = find_constants(sets, system.chip.generation, "");
+    const Constants constants = found != nullptr ? *found : assumed_constants();
+    LayoutSpace space = space_of(recipe, c.chips);
+    space.precisions = precisions_of(system.chip, recipe.precision);
+    std::vector<Layout> groups;
+    for_each_group(space, [&](const Layout& group) { groups.push_back(group); });
+    std::shuffle(groups.begin(), groups.end(), random);
+    if (groups.size() > 60) groups.resize(60);
+    LayoutBounds bounds(recipe, profile(), system, constants);
+    PipelineSimulator simulator;
+    Predictor predictor(system, constants, simulator);
+    for (const Layout& group : groups) {
+      const Bound outer = bounds.group(group);
+      bounds.layouts(group, schedules_of(space, group), zero_stages_of(space, group),
+                     [&](const Layout& layout, const Bound& bound) {
+                       if (random() % 4 != 0) return;
+                       spec::Recipe one = recipe;
+                       apply(layout, one);
+                       const double seconds = predictor.step(one, profile()).step_seconds;
+                       const double bytes = predict_memory(one, profile(), system, constants).bytes;
+                       EXPECT_LE(bound.seconds, seconds) << layout_text(layout);
+                       EXPECT_LE(bound.bytes, bytes) << layout_text(layout);
+                       EXPECT_LE(outer.seconds, bound.seconds * (1 + 1e-9)) << layout_text(layout);
+                       EXPECT_LE(outer.bytes, bytes) << layout_text(layout);
+                       EXPECT_GT(bound.seconds, 0.3 * seconds) << layout_text(layout);
+                       tightness += bound.seconds / seconds;
+                       ++checked;
+                     });
+    }
+  }
+  EXPECT_GT(checked, 1500);
+  std::printf("%lld layouts; bounds are %.1f%% of the predicted time on average\n",
+              static_cast<long long>(checked), 100 * tightness / static_cast<double>(checked));
+  EXPECT_GT(tightness, 0.85 * static_cast<double>(checked));
+}
+
+// The fullest pipeline rank is among those that are looked at.
+TEST(Bound, MemoryStagesHoldTheFullest) {
+  std::mt19937_64 random(7);
+  for (const char* model : {"llama3.1-405b", "deepseek-v3", "gpt3-175b"}) {
+    const spec::Recipe recipe = recipe_of(model, {"batch.global=480"});
+    std::vector<Layout> layouts = all_layouts(space_of(recipe, 480));
+    std::shuffle(layouts.begin(), layouts.end(), random);
+    layouts.resize(300);
+    for (const Layout& layout : layouts) {
+      spec::Recipe one = recipe;
+      apply(layout, one);
+      double most = 0;
+      for (int64_t stage = 0; stage < layout.mesh.pp; ++stage) {
+        const spec::MemoryMap map = spec::memory_map(one, profile(), stage);
+        most = std::max(most, static_cast<double>(map.total_bytes()));
+      }
+      const MemoryPrediction memory =
+          predict_memory(one, profile(), shipped().system("dgx-h100"), assumed_constants());
+      EXPECT_EQ(memory.allocated_bytes, most) << model << ": " << layout_text(layout);
+    }
+  }
+}
+
+// Best first finds exactly what playing every layout finds.
+TEST(Search, FindsWhatPlayingEveryLayoutFinds) {
+  const Case cases[] = {{"llama2-70b", "dgx-h100", 24, "batch.global=24"},
+                        {"mixtral-8x7b", "azure-nd-h100-v5", 16, "batch.global=16"},
+                        {"llama3.1-8b", "dgx-b200", 12, "batch.global=24"}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.model);
+    const spec::Recipe recipe = recipe_of(c.model, {c.batch});
+    const catalog::System& system = shipped().system(c.system);
+    const Constants constants = assumed_constants();
+    PipelineSimulator simulator;
+    Predictor predictor(system, constants, simulator);
+    std::vector<double> times;
+    LayoutSpace space = space_of(recipe, c.chips);
+    space.precisions = precisions_of(system.chip, recipe.precision);
+    int64_t too_large = 0;
+    for (const Layout& layout : all_layouts(space)) {
+      spec::Recipe one = recipe;
+      apply(layout, one);
+      if (predict_memory(one, profile(), system, constants).fits) {
+        times.push_back(predictor.step(one, profile()).step_seconds);
+      } else {
+        ++too_large;
+      }
+    }
+    std::sort(times.begin(), times.end());
+    ASSERT_GT(times.size(), 50U);
+    ASSERT_GT(too_large, 0);
+    for (const bool exhaustive : {false, true}) {
+      SearchOptions options;
+      options.exhaustive = exhaustive;
+      const SearchResult result =
+          search_layouts(recipe, profile(), system, constants, c.chips, options);
+      ASSERT_EQ(result.best.size(), options.keep);
+      for (size_t i = 0; i < options.keep; ++i) {
+        EXPECT_EQ(result.best[i].step.step_seconds, times[i]) << i;
+      }
+      const SearchCounts& counts = result.counts;
+      EXPECT_EQ(counts.considered, counts.indivisible + counts.judged);
+      EXPECT_EQ(counts.judged, counts.memory + counts.bound + counts.played);
+      EXPECT_LT(counts.played, static_cast<int64_t>(times.size()) / 2);
+      EXPECT_TRUE(counts.complete);
+    }
+  }
+}
+
+TEST(Search, NamesTheSmallestWhereNothingFits) {
+  const spec::Recipe recipe = recipe_of("llama3.1-405b", {"batch.global=4"});
+  const catalog::System& system = shipped().system("dgx-h100");
+  const Constants constants = assumed_constants();
+  const SearchResult result = search_layouts(recipe, profile(), system, constants, 16, {});
+  EXPECT_TRUE(result.best.empty());
+  ASSERT_EQ(result.smallest.size(), 1U);
+  double least = 1e300;
+  LayoutSpace space = space_of(recipe, 16);
+  space.precisions = precisions_of(system.chip, recipe.precision);
+  for (const Layout& layout : all_layouts(space)) {
+    spec::Recipe one = recipe;
+    apply(layout, one);
+    least = std::min(least, predict_memory(one, profile(), system, constants).bytes);
+  }
+  EXPECT_EQ(result.smallest[0].memory.bytes, least);
+}
+
+TEST(Search, StopsWhenTheWatcherSaysSo) {
+  const spec::Recipe recipe = recipe_of("gpt3-175b", {"batch.global=768"});
+  int64_t calls = 0;
+  const SearchResult result =
+      search_layouts(recipe, profile(), shipped().system("dgx-h100"), assumed_constants(), 512, {},
+                     [&](const SearchCounts&) { return ++calls < 3; });
+  EXPECT_EQ(calls, 3);
+  EXPECT_FALSE(result.counts.complete);
+}
+
+TEST(Search, SaysWhatMakesALayoutSlower) {
+  StepPrediction a, b;
+  a.step_seconds = 10;
+  a.split.tp = 1;
+  a.split.bubble = 2;
+  b = a;
+  b.split.tp = 1.31;
+  b.split.bubble = 1.9;
+  b.split.dp = 0.01;
+  EXPECT_EQ(split_difference(a, b), "tensor-parallel communication +3.1%, pipeline bubble -1.0%");
+}
+
+}  // namespace
+}  // namespace tutti::plan
