@@ -139,7 +139,7 @@ def to_yaml(mapping, indent=""):
     return "\n".join(lines)
 
 
-def recipe(model, precision, micro, batch):
+def recipe(model, precision, micro, batch, sections):
     return to_yaml(
         {
             "model": {"name": "parity", **model},
@@ -149,6 +149,7 @@ def recipe(model, precision, micro, batch):
             "optimizer": OPTIMIZER,
             "schedule": {"kind": "constant"},
             "train": {"steps": STEPS},
+            **sections,
         }
     )
 
@@ -159,11 +160,14 @@ class Runner:
     def __init__(self, program, folder):
         self.program, self.folder = program, Path(folder)
 
-    def run(self, name, model, precision, micro, weights, tokens, targets, batch=BATCH):
+    def run(
+        self, name, model, precision, micro, weights, tokens, targets, batch=BATCH, teacher=None
+    ):
         folder = self.folder / f"{name}-{precision}"
         folder.mkdir(parents=True, exist_ok=True)
+        sections = teacher.write(folder) if teacher else {}
         recipe_path = folder / "recipe.yaml"
-        recipe_path.write_text(recipe(model, precision, micro, batch) + "\n")
+        recipe_path.write_text(recipe(model, precision, micro, batch, sections) + "\n")
         files = [folder / f"{part}.safetensors" for part in ("weights", "tokens", "out")]
         safetensors_file.write(files[0], {n: w.numpy() for n, w in weights.items()})
         batches = {"tokens": tokens, "targets": targets}
@@ -171,7 +175,8 @@ class Runner:
             files[1], {n: t.numpy().astype(np.int32) for n, t in batches.items()}
         )
         subprocess.run([self.program, recipe_path, *files], check=True)
-        return safetensors_file.read(files[2])
+        out = safetensors_file.read(files[2])
+        return teacher.means(out, targets[0]) if teacher else out
 
 
 def norm(array):
@@ -203,13 +208,21 @@ def check_names(case, out, reference):
         sys.exit(f"{case}: gradients of {sorted(given ^ set(reference))} on one side only")
 
 
-def check_f32(table, runner, case, model, micro):
+def check_f32(table, runner, case, model, micro, teacher=None):
+    """`teacher` (distill_parity_test.py) draws its weights, hides targets and gives the loss."""
     generator = torch.Generator().manual_seed(1)
     weights = random_weights(model, generator)
     tokens, targets = random_batches(model, generator)
-    logits, loss, gradients = reference_models.gradients(model, weights, tokens[0], targets[0])
-    losses = reference_models.adamw_losses(model, weights, tokens, targets, OPTIMIZER)
-    out = runner.run(case, model, "f32", micro, weights, tokens, targets)
+    if teacher:
+        targets = teacher.draw(generator, targets)
+    loss_of = teacher.loss_of if teacher else None
+    logits, loss, gradients = reference_models.gradients(
+        model, weights, tokens[0], targets[0], loss_of=loss_of
+    )
+    losses = reference_models.adamw_losses(
+        model, weights, tokens, targets, OPTIMIZER, loss_of=loss_of
+    )
+    out = runner.run(case, model, "f32", micro, weights, tokens, targets, teacher=teacher)
 
     case = f"{case} f32"
     expected = logits.flatten(0, 1).numpy()
@@ -220,23 +233,33 @@ def check_f32(table, runner, case, model, micro):
     for name, gradient in gradients.items():
         error = norm(out[f"grad.{name}"] - gradient.numpy())
         table.row(case, name, error / max(norm(gradient), floor), TOLERANCE)
+    if teacher:
+        for part, value in teacher.parts(logits, tokens[0], targets[0]).items():
+            table.row(case, part, abs(out[part][0] - value) / value, TOLERANCE)
     worst = max(abs(a - b) / b for a, b in zip(out["losses"], losses))
     note = f"loss {losses[0]:.4f} -> {losses[-1]:.4f}"
     table.row(case, f"losses of {STEPS} AdamW steps", worst, STEP_TOLERANCE, note)
 
 
-def check_bf16(table, runner, case, model, micro):
+def check_bf16(table, runner, case, model, micro, teacher=None):
+    loss_of = teacher.loss_of if teacher else None
     ours, autocasts, sizes = {}, {}, {}  # name: sum over draws of squared errors, of squared norms
     floors = 0.0
     for draw in range(BF16_DRAWS):
         generator = torch.Generator().manual_seed(100 + draw)
         weights = random_weights(model, generator)
         tokens, targets = random_batches(model, generator)
-        logits, _, exact = reference_models.gradients(model, weights, tokens[0], targets[0])
-        cast_logits, _, cast = reference_models.gradients(
-            model, weights, tokens[0], targets[0], autocast=True
+        if teacher:
+            targets = teacher.draw(generator, targets)
+        logits, _, exact = reference_models.gradients(
+            model, weights, tokens[0], targets[0], loss_of=loss_of
         )
-        out = runner.run(case, model, "bf16", micro, weights, tokens[:1], targets[:1])
+        cast_logits, _, cast = reference_models.gradients(
+            model, weights, tokens[0], targets[0], autocast=True, loss_of=loss_of
+        )
+        out = runner.run(
+            case, model, "bf16", micro, weights, tokens[:1], targets[:1], teacher=teacher
+        )
         check_names(case, out, exact)
         floors += gradient_floor(exact) ** 2
 

@@ -130,17 +130,21 @@ def mean_loss(logits, targets):
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
-def gradients(model, weights, tokens, targets, autocast=False):
-    """Logits, loss and a dict of every gradient, on CPU; with autocast in bf16 as PyTorch does."""
+def gradients(model, weights, tokens, targets, autocast=False, loss_of=None):
+    """Logits, loss and a dict of every gradient, on CPU; with autocast in bf16 as PyTorch does.
+
+    loss_of(logits, tokens, targets) instead of mean_loss, where given; here and below.
+    """
+    loss_of = loss_of or (lambda logits, _, targets: mean_loss(logits, targets))
     parameters = {name: w.clone().requires_grad_() for name, w in weights.items()}
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         logits = forward(model, parameters, tokens)
-        loss = mean_loss(logits, targets)
+        loss = loss_of(logits, tokens, targets)
     loss.backward()
     return logits.detach().float(), loss.item(), {n: p.grad for n, p in parameters.items()}
 
 
-def adamw_losses(model, weights, tokens, targets, optimizer):
+def adamw_losses(model, weights, tokens, targets, optimizer, loss_of=None):
     """Losses of one AdamW step per batch of tokens [S, B, T]; `optimizer` as in a recipe."""
     parameters = {name: w.clone().requires_grad_() for name, w in weights.items()}
     matrices = [p for p in parameters.values() if p.ndim == 2]
@@ -157,7 +161,8 @@ def adamw_losses(model, weights, tokens, targets, optimizer):
     losses = []
     for x, y in zip(tokens, targets):
         adamw.zero_grad()
-        loss = mean_loss(forward(model, parameters, x), y)
+        logits = forward(model, parameters, x)
+        loss = loss_of(logits, x, y) if loss_of else mean_loss(logits, y)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters.values(), optimizer["clip_norm"])
         adamw.step()
