@@ -163,7 +163,7 @@ void add_plan_calibrate(CLI::App& group, Action& action) {
       ->capture_default_str();
   add_json_option(*command, arguments->json);
   command->footer(
-      "Example:\n  tutti train demo --run runs/a --trace 8 train.steps=12\n  tutti plan calibrate "
+      "Example:\n  tutti train demo --run runs/a --trace 8 train.steps=60\n  tutti plan calibrate "
       "runs/a\n  tutti plan predict demo --catalog calibrated --system this-machine\n      "
       "--profile tutti --gpus 1 batch.global=32");
   command->callback(
