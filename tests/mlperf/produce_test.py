@@ -1,5 +1,6 @@
 """The benchmarks' recipes: at full size their hyperparameters are by the rules; at a tiny one they
-train to run_stop, and the checker finds what the size must cause and nothing else."""
+train to run_stop, and the checker finds what the size must cause and nothing else. tutti-mini, cut
+short: same seed, same samples to target."""
 
 import json
 import os
@@ -97,6 +98,16 @@ def a_run_starts_once(folder):
     assert "starts once" in done.stderr, done.stderr
 
 
+def mini(folder, run, seed):
+    """Cut short: a target of 2.6 instead of 0.75."""
+    tutti(folder, "train", os.path.join(RECIPES, "tutti-mini.yaml"), "--run", run,
+          "train.target_loss=2.6", f"train.seed={seed}")
+    found = findings(folder, os.path.join(run, "mlperf.log"), "tutti-1")
+    assert {f["rule"] for f in found} == {"target.not_reached"}, found
+    log = records(os.path.join(folder, run))
+    return [(r["metadata"]["samples_count"], r["value"]) for r in log if r["key"] == "eval_accuracy"]
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         tutti(folder, "data", "synthesize", "--documents", "300", "--out", "invented.jsonl")
@@ -107,6 +118,13 @@ def main():
             tiny_run_reaches_its_end(folder, name, ruleset, expected)
         wrong_rate_is_told(folder)
         a_run_starts_once(folder)
+
+        tutti(folder, "data", "synthesize", "--documents", "6000", "--out", "mini.jsonl")
+        tutti(folder, "data", "prepare", "mini.jsonl", "--out", "corpora/tutti-mini", "--tokenizer",
+              "byte", "--holdout", "0.05")
+        first = mini(folder, "first", 7)
+        assert mini(folder, "again", 7) == first
+        assert mini(folder, "other", 8) != first
     print("ok")
 
 

@@ -74,6 +74,8 @@ Benchmark parse_benchmark(const std::string& yaml, const std::string& origin) {
   map.read_real("eval_skip_per_batch", benchmark.eval_skip_per_batch);
   map.read_real("eval_skip", benchmark.eval_skip);
   map.read_count("allowance_samples", benchmark.allowance_samples, 0, kMost);
+  map.read_text("train_corpus_xxh3", benchmark.train_corpus_xxh3);
+  map.read_text("validation_corpus_xxh3", benchmark.validation_corpus_xxh3);
   map.read_text("source", benchmark.source);
   map.read_text("date", benchmark.date);
   for (spec::YamlMap& set : read_maps(map, "reference_sets", origin)) {

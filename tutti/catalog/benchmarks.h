@@ -50,6 +50,9 @@ struct Benchmark {
   double eval_skip_per_batch = 0;
   double eval_skip = 0;
   int64_t allowance_samples = 0;  // see score: a result may beat its limit by this much
+  // XXH3 of the only training and validation tokens (PREFIX.bin) there are; empty: not fixed.
+  std::string train_corpus_xxh3;
+  std::string validation_corpus_xxh3;
   std::string source;
   std::string date;
   std::vector<ReferenceSet> reference_sets;

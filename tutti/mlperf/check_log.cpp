@@ -266,9 +266,10 @@ void LogChecker::check_benchmark() {
                                 ruleset_.version, division),
                     "known: " + join(accepted, ", "));
   } else if (find_rules(ruleset_, benchmark, division) == nullptr) {
-    findings_.error(line, "benchmark.not_covered",
-                    fmt::format("the {} rules of '{}' are not built in", division, benchmark),
-                    "only gpt3, llama31_405b, llama31_8b and llama2_70b_lora are checked");
+    findings_.error(
+        line, "benchmark.not_covered",
+        fmt::format("the {} rules of '{}' are not built in", division, benchmark),
+        "only gpt3, llama31_405b, llama31_8b, llama2_70b_lora and tutti_mini are checked");
   }
 }
 

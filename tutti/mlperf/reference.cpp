@@ -56,7 +56,9 @@ ReferenceTest judge(const ReferenceMean& reference, double mean_samples, double 
   return test;
 }
 
-bool since_version_5(std::string_view ruleset) { return !ruleset.empty() && ruleset[0] >= '5'; }
+bool since_version_5(std::string_view ruleset) {
+  return !ruleset.empty() && ruleset[0] >= '5' && ruleset[0] <= '9';
+}
 
 }  // namespace
 

@@ -50,6 +50,12 @@ KeyRule reaches(double above, double at_most, std::string progress) {
 
 constexpr double kAnyLow = -1e300;
 
+// tutti_mini, as in catalog/benchmarks/tutti_mini.yaml.
+constexpr const char* kTuttiMiniTraining = "00755c9d07cf1b6d";
+constexpr const char* kTuttiMiniValidation = "aa319a04e49948c7";
+constexpr double kTuttiMiniTarget = 0.75;
+constexpr double kTuttiMiniParameters = 586752;
+
 void replace(Keys& keys, KeyRule rule) {
   const auto at =
       std::find_if(keys.begin(), keys.end(), [&](const KeyRule& k) { return k.key == rule.key; });
@@ -266,9 +272,44 @@ Ruleset rules_5_1_0() {
   return rules;
 }
 
+// Batch, learning rate and schedule are free, as in 8B; the model is named by its data and target.
+Keys tutti_mini() {
+  return {one_word("opt_name", {"adamw"}),
+          one("opt_base_learning_rate"),
+          one("opt_end_learning_rate"),
+          one("opt_learning_rate_warmup_steps"),
+          one("opt_learning_rate_decay_steps"),
+          one("opt_learning_rate_decay_schedule"),
+          one_number("opt_adamw_beta_1", {0.9}),
+          one_number("opt_adamw_beta_2", {0.95}),
+          one_number("opt_adamw_epsilon", {1e-8}),
+          one_number("opt_adamw_weight_decay", {0.1}),
+          one_number("opt_gradient_clip_norm", {1.0}),
+          one_positive("gradient_accumulation_steps"),
+          one("global_batch_size"),
+          one_number("max_sequence_length", {128}),
+          one_number("parameters", {kTuttiMiniParameters}),
+          one_number("eval_samples", {64}),
+          one_number("init_checkpoint_step", {0}),
+          one_word("train_corpus_xxh3", {kTuttiMiniTraining}),
+          one_word("validation_corpus_xxh3", {kTuttiMiniValidation}),
+          reaches(0, kTuttiMiniTarget, "samples_count")};
+}
+
+Ruleset rules_tutti_1() {
+  Ruleset rules = rules_5_1_0();
+  rules.version = "tutti-1";
+  rules.closed_benchmarks = {"tutti_mini"};
+  rules.open_benchmarks = {};
+  rules.benchmarks.clear();
+  set_rules(rules, "tutti_mini", "closed", tutti_mini());
+  return rules;
+}
+
 const std::vector<Ruleset>& all_rulesets() {
-  static const std::vector<Ruleset> rulesets = {rules_3_0_0(), rules_3_1_0(), rules_4_0_0(),
-                                                rules_4_1_0(), rules_5_0_0(), rules_5_1_0()};
+  static const std::vector<Ruleset> rulesets = {rules_3_0_0(),  rules_3_1_0(), rules_4_0_0(),
+                                                rules_4_1_0(),  rules_5_0_0(), rules_5_1_0(),
+                                                rules_tutti_1()};
   return rulesets;
 }
 
@@ -301,6 +342,7 @@ double allowed_init_minutes(std::string_view division) {
 }
 
 int required_runs(std::string_view benchmark) {
+  if (benchmark == "tutti_mini") return 5;
   if (benchmark == "gpt3" || benchmark == "llama31_405b") return 3;
   return benchmark == "llama2_70b_lora" || benchmark == "llama31_8b" ? 10 : 0;
 }

@@ -1,5 +1,8 @@
 // The rules of MLPerf Training logs, one ruleset per published version, as data.
 //
+// tutti-1 is Tutti's own: the rules of 5.1.0 for tutti_mini, a benchmark of half a minute
+// (docs/mlperf.md), and for nothing else.
+//
 // A ruleset says which keys a log needs, how often, with which values, and in which order; the
 // functions in ruleset.cpp build each version from the one before it. Sources:
 // mlcommons/logging, compliance_checker/training_<version>/*.yaml (the checker is what decides),
@@ -52,7 +55,7 @@ struct BenchmarkRules {
 };
 
 struct Ruleset {
-  std::string version;  // "4.1.0"
+  std::string version;  // "4.1.0", "tutti-1"
   std::vector<KeyRule> common;
   // Accepted values of submission_benchmark, with those that Tutti has no rules for.
   std::vector<std::string> closed_benchmarks;
@@ -65,7 +68,7 @@ struct Ruleset {
   bool checks_availability = false;  // status of the system description is one of a list
 };
 
-std::vector<std::string> ruleset_versions();  // oldest first
+std::vector<std::string> ruleset_versions();  // MLPerf's, oldest first; then Tutti's
 
 // Throws usage listing the known versions.
 const Ruleset& find_ruleset(std::string_view version);
@@ -77,7 +80,7 @@ const BenchmarkRules* find_rules(const Ruleset& ruleset, std::string_view benchm
 // The minutes that may pass from the first init_start to init_stop.
 double allowed_init_minutes(std::string_view division);  // closed 30, open 240, else 0
 
-// Result files of a complete result: 3 or 10; 0 for benchmarks Tutti has no rules for.
+// Result files of a complete result: 3, 5 or 10; 0 for benchmarks Tutti has no rules for.
 int required_runs(std::string_view benchmark);
 
 }  // namespace tutti::mlperf

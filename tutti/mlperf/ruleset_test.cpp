@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "tutti/base/error.h"
+#include "tutti/base/file.h"
+#include "tutti/catalog/benchmarks.h"
 #include "tutti/mlperf/value_rule.h"
 
 namespace tutti::mlperf {
@@ -22,10 +24,11 @@ const KeyRule* closed_rule(const char* version, const char* benchmark, const cha
 }
 
 TEST(Ruleset, VersionsInheritAndChange) {
-  EXPECT_EQ(ruleset_versions(),
-            (std::vector<std::string>{"3.0.0", "3.1.0", "4.0.0", "4.1.0", "5.0.0", "5.1.0"}));
+  EXPECT_EQ(ruleset_versions(), (std::vector<std::string>{"3.0.0", "3.1.0", "4.0.0", "4.1.0",
+                                                          "5.0.0", "5.1.0", "tutti-1"}));
   EXPECT_THROW(find_ruleset("2.1.0"), Error);
   for (const std::string& version : ruleset_versions()) {
+    if (version == "tutti-1") continue;
     const Ruleset& ruleset = find_ruleset(version);
     EXPECT_EQ(ruleset.version, version);
     EXPECT_EQ(rule_of(ruleset.common, "submission_status") != nullptr, version < "4.1");
@@ -49,6 +52,24 @@ TEST(Ruleset, VersionsInheritAndChange) {
             mlperf::Test::any);
   EXPECT_EQ(closed_rule("5.1.0", "llama31_405b", "opt_learning_rate_decay_steps")->test,
             mlperf::Test::decay_405b);
+}
+
+// The corpus and the target of Tutti's own benchmark are rules: they are those of the catalog.
+TEST(Ruleset, TuttiMiniIsTheCatalogs) {
+  const auto all = catalog::load_benchmarks(posix_file_system(), TUTTI_SOURCE_DIR "/catalog");
+  const catalog::Benchmark* mini = catalog::find_benchmark(all, "tutti_mini");
+  ASSERT_NE(mini, nullptr);
+  const auto rule = [](const char* key) { return *closed_rule("tutti-1", "tutti_mini", key); };
+  EXPECT_EQ(rule("train_corpus_xxh3").words, std::vector<std::string>{mini->train_corpus_xxh3});
+  EXPECT_EQ(rule("validation_corpus_xxh3").words,
+            std::vector<std::string>{mini->validation_corpus_xxh3});
+  EXPECT_EQ(rule("eval_accuracy").at_most, mini->target);
+  EXPECT_EQ(rule("max_sequence_length").numbers[0], static_cast<double>(mini->sequence_tokens));
+  EXPECT_EQ(rule("eval_samples").numbers[0], static_cast<double>(mini->eval_samples));
+  EXPECT_EQ(rule("parameters").numbers[0], mini->parameters);
+  EXPECT_EQ(required_runs("tutti_mini"), mini->runs_per_result);
+  EXPECT_EQ(find_rules(find_ruleset("5.1.0"), "tutti_mini", "closed"), nullptr);
+  EXPECT_EQ(find_rules(find_ruleset("tutti-1"), "llama31_8b", "closed"), nullptr);
 }
 
 // The rate must be computed as 8e-5 * GBS / 1152; another order or rounding is another double.

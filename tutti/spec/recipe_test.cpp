@@ -114,11 +114,13 @@ data: {train: [{prefix: a/b, weight: 3}, {prefix: e}], validation: "c: d", packi
 batch: {global: 64, micro: 2, sequence: 64}
 optimizer: {learning_rate: 1e-3, beta1: 0.8, beta2: 0.99, epsilon: 1e-7, weight_decay: 0.2,
             clip_norm: 2}
-schedule: {kind: wsd, warmup_steps: 10, decay_steps: 50, minimum_ratio: 0}
+schedule: {kind: wsd, warmup_steps: 10, warmup_form: between, decay_steps: 50, minimum_ratio: 0}
 train: {steps: 2k, seed: 18446744073709551615, stop_after_nonfinite: 3, target_loss: 1.88}
-evaluate: {every_samples: 640, samples: 100}
+evaluate: {every_samples: 640, samples: 100, skip_first: 2}
 checkpoint: {every_steps: 100, every_seconds: 10min, keep_last: 5, keep_best: 0}
 telemetry: {metrics_port: 9400, metrics_address: "::1"}
+mlperf: {benchmark: gpt3, division: open, organization: us, platform: box, status: onprem,
+         clear_all: false}
 parallel: {dp: 4, tp: 2, pp: 2, vpp: 2, cp: 1, ep: 4, zero: 1, schedule: interleaved}
 run: {name: n, owner: o, project: p, data_class: public,
       budget: {hours: 1.5, usd: 10, kwh: 2, usd_per_hour: 3, average_watts: 200}}
@@ -135,6 +137,9 @@ run: {name: n, owner: o, project: p, data_class: public,
   EXPECT_EQ(recipe.train.target_validation_loss, 1.88);
   EXPECT_EQ(recipe.checkpoint.every_seconds, 600);
   EXPECT_EQ(recipe.parallel.world(), 16);
+  EXPECT_EQ(recipe.schedule.warmup_form, WarmupForm::between);
+  EXPECT_EQ(recipe.evaluate.skip_first, 2);
+  EXPECT_EQ(recipe.mlperf, (MlperfConfig{"gpt3", "open", "us", "box", "onprem", false}));
   EXPECT_EQ(recipe.run.budget.usd_per_hour, 3);
   EXPECT_EQ(recipe.schedule.decay_steps, 50);
   EXPECT_EQ(recipe.recompute, (Recompute{RecomputeMode::selective, kPartAttention | kPartMlp, 1}));
