@@ -28,6 +28,7 @@ Json split_json(const plan::Split& split);
 void add_plan_calibrate(CLI::App& group, Action& action);
 void add_plan_explain(CLI::App& group, Action& action);
 void add_plan_predict(CLI::App& group, Action& action);
+void add_plan_scaling(CLI::App& group, Action& action);
 void add_plan_search(CLI::App& group, Action& action);
 void add_plan_systems(CLI::App& group, Action& action);
 void add_plan_validate(CLI::App& group, Action& action);

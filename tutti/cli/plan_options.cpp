@@ -67,6 +67,10 @@ void add_search_options(CLI::App& command, SearchArguments& arguments) {
                   "Numbers of GPUs: 1024, or 512,1024, or 8..4096 (each twice the one before)")
       ->delimiter(',');
   command
+      .add_option("--max-gpus", arguments.max_gpus,
+                  "No more than so many; without --gpus: all doublings of a node up to it")
+      ->check(at_least(1));
+  command
       .add_option("--keep", arguments.keep,
                   "Axes that stay as the recipe has them: " + join(plan::axis_names(), ", "))
       ->delimiter(',');

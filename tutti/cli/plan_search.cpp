@@ -218,10 +218,6 @@ void add_plan_search(CLI::App& group, Action& action) {
   CLI::App* command = group.add_subcommand(
       "search", "The best layouts of a recipe: parallelism, ZeRO, micro-batch, precision, ...");
   add_search_options(*command, arguments->common);
-  command
-      ->add_option("--max-gpus", arguments->common.max_gpus,
-                   "No more than so many; without --gpus: all doublings of a node up to it")
-      ->check(at_least(1));
   command->add_option("--target", arguments->target,
                       "The run may take so long at most, such as 10min or 30d: the cheapest wins");
   command->add_option("--budget", arguments->budget, "US dollars that the run may cost");

@@ -15,8 +15,12 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// No worse anywhere, and better somewhere.
-bool dominates(const Choice& a, const Choice& b) {
+struct Compared {
+  bool no_worse = false;  // in time, money and energy
+  bool equal = false;
+};
+
+Compared compare(const Choice& a, const Choice& b) {
   const bool priced = a.bill.usd.has_value() && b.bill.usd.has_value();
   const double usd_a = priced ? *a.bill.usd : 0;
   const double usd_b = priced ? *b.bill.usd : 0;
@@ -24,8 +28,8 @@ bool dominates(const Choice& a, const Choice& b) {
   const double time_b = b.forecast.wall_seconds;
   const double kwh_a = a.bill.facility_kwh;
   const double kwh_b = b.bill.facility_kwh;
-  return time_a <= time_b && usd_a <= usd_b && kwh_a <= kwh_b &&
-         (time_a < time_b || usd_a < usd_b || kwh_a < kwh_b);
+  return {time_a <= time_b && usd_a <= usd_b && kwh_a <= kwh_b,
+          time_a == time_b && usd_a == usd_b && kwh_a == kwh_b};
 }
 
 double worst_ratio(const Choice& choice, const Constraints& constraints) {
@@ -56,9 +60,12 @@ Choice make_choice(const catalog::System& system, const catalog::Price* price, i
 std::vector<size_t> pareto_front(const std::vector<Choice>& choices) {
   std::vector<size_t> front;
   for (size_t i = 0; i < choices.size(); ++i) {
-    const bool beaten = std::any_of(choices.begin(), choices.end(), [&](const Choice& other) {
-      return other.fits && dominates(other, choices[i]);
-    });
+    bool beaten = false;
+    for (size_t j = 0; j < choices.size() && !beaten; ++j) {
+      if (!choices[j].fits || j == i) continue;
+      const Compared compared = compare(choices[j], choices[i]);
+      beaten = compared.no_worse && (!compared.equal || j < i);
+    }
     if (choices[i].fits && !beaten) front.push_back(i);
   }
   std::stable_sort(front.begin(), front.end(), [&](size_t a, size_t b) {

@@ -33,8 +33,8 @@ struct Choice {
 Choice make_choice(const catalog::System& system, const catalog::Price* price, int64_t gpus,
                    Found found, const RunTerms& terms);
 
-// Indices of those that no other beats or equals in time, money and energy at once (and beats in
-// one), fastest first. Those that do not fit are left out; a choice without a price is compared by
+// Indices of those that no other beats in time, money and energy at once, fastest first; of equal
+// ones the first. Those that do not fit are left out; a choice without a price is compared by
 // time and energy alone.
 std::vector<size_t> pareto_front(const std::vector<Choice>& choices);
 

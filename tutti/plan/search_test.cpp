@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 #include <random>
 
 #include "tutti/base/error.h"
 #include "tutti/catalog/catalog.h"
+#include "tutti/plan/pressure.h"
+#include "tutti/spec/params.h"
 
 namespace tutti::plan {
 namespace {
@@ -21,6 +24,13 @@ spec::Recipe recipe_of(const std::string& model, const std::vector<std::string>&
   return spec::parse_recipe("model: " + model + "\n", "test", overrides,
                             std::string(TUTTI_SOURCE_DIR) + "/recipes/models");
 }
+
+// Whether this build runs at full speed.
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+constexpr bool kMeasures = true;
+#else
+constexpr bool kMeasures = false;
+#endif
 
 const spec::Profile& profile() { return spec::find_profile("megatron-te"); }
 
@@ -258,6 +268,54 @@ TEST(Search, FindsWhatPlayingEveryLayoutFinds) {
       EXPECT_TRUE(counts.complete);
     }
   }
+}
+
+// Two hundred trillion parameters on machines of the day after tomorrow are planned in seconds, and
+// what limits them is told from the numbers.
+TEST(Search, PlansBeyondTodayInSeconds) {
+  const spec::Recipe recipe =
+      recipe_of("moe-200t", {"batch.global=36000", "batch.micro=1", "batch.sequence=4096"});
+  EXPECT_NEAR(static_cast<double>(spec::param_table(recipe.model).count()), 2e14, 0.01e14);
+  const catalog::System& system = shipped().system("azure-nd-gb300-v6");
+  const Constants constants = assumed_constants();
+  SearchOptions options;
+  options.keep = 1;
+  const auto seconds_on = [&](int64_t chips, const char* breaks_first) {
+    const std::clock_t begin = std::clock();
+    SearchResult result = search_layouts(recipe, profile(), system, constants, chips, options);
+    EXPECT_TRUE(result.counts.complete);
+    RunTerms terms;
+    terms.steps = 1e5;
+    std::vector<Found>& list = result.best.empty() ? result.smallest : result.best;
+    EXPECT_EQ(list.size(), 1U);
+    const Choice choice = make_choice(system, nullptr, chips, list.at(0), terms);
+    const std::vector<Pressure> limits = pressures(choice, terms);
+    EXPECT_EQ(limits[0].key, breaks_first) << chips << ": " << pressure_sentence(limits);
+    EXPECT_GT(limits[0].used, 1);
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  if (!kMeasures) {
+    seconds_on(100000, "parallelism");
+    return;
+  }
+  EXPECT_LT(seconds_on(4608, "memory"), 30);
+  EXPECT_LT(seconds_on(100000, "parallelism"), 30);
+  EXPECT_LT(seconds_on(331776, "failures"), 30);
+}
+
+// The target of docs/performance.md: every layout of GPT-3 on 1,024 chips within ten seconds.
+TEST(Search, JudgesEveryLayoutOfGpt3OnAThousandChipsInTenSeconds) {
+  const spec::Recipe recipe = recipe_of("gpt3-175b", {"batch.global=1536"});
+  const std::clock_t begin = std::clock();
+  const SearchResult result = search_layouts(recipe, profile(), shipped().system("dgx-h100"),
+                                             assumed_constants(), 1024, {});
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  EXPECT_EQ(result.best.size(), 10U);
+  EXPECT_GT(result.counts.judged, 1000000);
+  if (kMeasures) {
+    EXPECT_LT(seconds, 10);
+  }
+  std::printf("%lld layouts in %.2f s\n", static_cast<long long>(result.counts.judged), seconds);
 }
 
 TEST(Search, NamesTheSmallestWhereNothingFits) {
