@@ -189,17 +189,17 @@ void LocalGroup::check_members(bool processes) {
     if (other == rank()) continue;
     const auto index = static_cast<size_t>(other);
     const RankSlot& slot = block_.slot(other);
-    const auto is_gone = [&] {
-      return slot.presence.load() == static_cast<uint32_t>(Presence::left) ||
-             (processes && !block_.is_alive(other));
-    };
+    const bool left = slot.presence.load() == static_cast<uint32_t>(Presence::left);
+    const bool killed = !left && processes && !block_.is_alive(other);
+    if (!left && !killed) continue;
+    // What a rank did before it left still counts. One that was killed may have been just about to
+    // be counted, so it is missed in any case.
     const auto is_missed = [&] {
       return (!collectives_.empty() && progress_.stage != Stage::start &&
-              slot.arrived.load() < phase_) ||
+              (killed || slot.arrived.load() < phase_)) ||
              !sends_[index].line.empty() || !receives_[index].line.empty();
     };
-    // What it did before it went still counts.
-    if (!is_missed() || !is_gone() || step() || !is_missed()) continue;
+    if (!is_missed() || step() || !is_missed()) continue;
     block_.fail(gone_text(other));
     return;
   }
