@@ -152,7 +152,10 @@ std::string why_invalid(const report::RunData& run) {
       return fmt::format("non-finite validation loss after step {}", evaluation.body.step);
     }
   }
-  if (run.parts.size() > 1) return "it was interrupted and resumed";
+  // What a run says before it starts to train is a part of its own.
+  const bool resumed = std::any_of(run.parts.begin(), run.parts.end(),
+                                   [](const auto& part) { return part.first_step > 0; });
+  if (resumed || run.repeated_steps > 0) return "it was interrupted and resumed";
   if (!run.finished) return "it ended without a word";
   return run.steps.size() == 0 ? "no steps" : "";
 }
@@ -175,7 +178,7 @@ void read_run_repeat(FileSystem& files, const std::string& folder,
     if (!corpus.hash.empty()) workload.settings[corpus.role + " corpus"] = corpus.hash;
   }
   if (!run.parts.empty() && run.started) {
-    const double begin = run.parts.front().begin_wall;
+    const double begin = run.parts.back().begin_wall;
     const auto tokens = static_cast<double>(run.started->tokens_per_step);
     std::vector<Stretch> stretches;
     double end = begin;

@@ -262,6 +262,7 @@ void write_run(FileSystem& files, const std::string& folder, const RecordedRun& 
                   run.batch));
   telemetry::JsonLinesSink sink(files, folder + "/events.jsonl");
   double now = 1.7e9;
+  sink.write({now - 60, telemetry::Message{telemetry::Level::info, "caches cleared"}});
   telemetry::RunStarted started;
   started.parameters = 35'000'000;
   started.tokens_per_step = 1000;
@@ -327,6 +328,18 @@ TEST(ValidateRuns, SkippedStepsAndUnfinishedRunsDoNotCount) {
   EXPECT_NE(skipped.workloads.at(0).invalid[0].find("step 7"), std::string::npos);
   const Validation cut = validate(runs_of({.finished = false}), runs_of({}), {});
   EXPECT_EQ(cut.workloads.at(0).judgement, Judgement::invalid);
+}
+
+TEST(ValidateRuns, AResumedRunDoesNotCount) {
+  MemoryFileSystem files;
+  write_run(files, "run", {});
+  telemetry::JsonLinesSink sink(files, "run/events.jsonl");
+  telemetry::RunStarted resumed;
+  resumed.first_step = 40;
+  sink.write({1.8e9, resumed});
+  sink.write({1.8e9, telemetry::RunFinished{"steps_done", Json::object()}});
+  EXPECT_EQ(read_workloads(files, "run", benchmarks()).at(0).repeats.at(0).invalid,
+            "it was interrupted and resumed");
 }
 
 TEST(ValidateRuns, AnotherBatchIsIncomparableButNotAnotherSeed) {
