@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "tutti/base/check.h"
@@ -79,6 +80,7 @@ class GroupBuilder {
         b.kv_heads = model_.kv_heads;
         b.kv_rows = adapter.first_row + adapter.rows - std::max(adapter.first_row, queries);
         b.kv_rows = std::max<int64_t>(0, b.kv_rows);
+        b.kv_parts = b.kv_rows > model_.kv_heads * model_.head_dim ? 2 : 1;
       }
     }
   }
@@ -91,6 +93,7 @@ class GroupBuilder {
       if (param.name.starts_with("attention.qkv")) {
         param.kv_heads = model_.kv_heads;
         param.kv_rows = kv_rows;
+        param.kv_parts = 2;
       }
     }
     adapters_of(Projection::qkv);
@@ -118,7 +121,9 @@ class GroupBuilder {
 
   void mlp(const std::string& name, int64_t width) {
     if (model_.activation == Activation::swiglu) {
+      const size_t first = params_.size();
       column_linear(name + ".gate_up", 2 * width, model_.hidden);
+      for (size_t i = first; i < params_.size(); ++i) params_[i].parts = 2;
     } else {
       column_linear(name + ".up", width, model_.hidden);
     }
@@ -130,9 +135,10 @@ class GroupBuilder {
     const bool gated = model_.activation == Activation::swiglu;
     matrix("moe.router", {moe.experts, model_.hidden}, -1);
     if (moe.router_bias) vector("moe.router.bias", moe.experts, Init::zeros);
-    matrix(gated ? "moe.experts.gate_up" : "moe.experts.up",
-           {moe.experts, (gated ? 2 : 1) * moe.expert_ffn, model_.hidden}, 1)
-        .expert = true;
+    Param& up = matrix(gated ? "moe.experts.gate_up" : "moe.experts.up",
+                       {moe.experts, (gated ? 2 : 1) * moe.expert_ffn, model_.hidden}, 1);
+    up.expert = true;
+    up.parts = gated ? 2 : 1;
     matrix("moe.experts.down", {moe.experts, model_.hidden, moe.expert_ffn}, 2, true).expert = true;
     if (moe.shared_experts > 0) mlp("moe.shared", moe.shared_experts * moe.expert_ffn);
   }
@@ -173,6 +179,25 @@ ParamGroup make_group(std::string prefix, std::vector<Param> params, int64_t fir
 }
 
 bool is_prediction(const ParamGroup& group) { return group.prefix == "prediction."; }
+bool is_block(const ParamGroup& group) { return group.prefix == "blocks."; }
+
+// The group of the final norm, where it holds no head of its own.
+bool is_tied_head(const ParamGroup& group) {
+  return group.params.front().name.starts_with("final_norm") && !is_prediction(group) &&
+         group.params.back().name != "head.weight";
+}
+
+// By layer: whether pipeline rank `stage` has it.
+std::vector<bool> layers_of_rank(const ParamTable& table, const Mesh& mesh, int64_t stage) {
+  int64_t layers = 0;
+  for (const ParamGroup& group : table.groups) layers += is_block(group) ? group.repeats : 0;
+  std::vector<bool> mine(static_cast<size_t>(layers));
+  for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
+    const LayerRange range = stage_layers(mesh, layers, chunk * mesh.pp + stage);
+    std::fill_n(mine.begin() + range.first, range.count, true);
+  }
+  return mine;
+}
 
 int64_t group_count(const ParamGroup& group, bool trainable_only = false) {
   int64_t sum = 0;
@@ -299,25 +324,49 @@ const PlacedParam& ParamLayout::find(const std::string& name) const {
   return *found;
 }
 
-ParamLayout param_layout(const ParamTable& table) {
+ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordinates& at) {
+  const int64_t ep_rank = (at.dp * mesh.cp + at.cp) % mesh.ep;
+  const std::vector<bool> mine = layers_of_rank(table, mesh, at.pp);
   ParamLayout layout;
   layout.lora = table.lora;
-  for (const bool trainable : {true, false}) {
-    for (auto group = table.groups.rbegin(); group != table.groups.rend(); ++group) {
-      for (int64_t repeat = group->repeats - 1; repeat >= 0; --repeat) {
+  using Holds = std::function<bool(const Param&)>;
+  const auto place = [&](const std::string& prefix, const Param& param, const Holds& holds) {
+    if (!holds(param)) return;
+    layout.params.push_back(
+        {prefix + param.name, param, layout.elements, param_shard(param, mesh, at.tp, ep_rank)});
+    layout.elements += align_elements(layout.params.back().shard.count());
+  };
+  const auto place_all = [&](const Holds& holds) {
+    for (size_t i = table.groups.size(); i-- > 0;) {
+      const ParamGroup& group = table.groups[i];
+      const bool last = at.pp == mesh.pp - 1;
+      for (int64_t layer = group.first_layer + group.repeats - 1; layer >= group.first_layer;
+           --layer) {
+        const bool here =
+            is_block(group) ? mine[static_cast<size_t>(layer)] : (i == 0 ? at.pp == 0 : last);
+        if (!here) continue;
         const std::string prefix =
-            group->numbered ? fmt::format("{}{}.", group->prefix, group->first_layer + repeat)
-                            : group->prefix;
-        for (auto param = group->params.rbegin(); param != group->params.rend(); ++param) {
-          if (param->trainable != trainable) continue;
-          layout.params.push_back({prefix + param->name, *param, layout.elements});
-          layout.elements += align_elements(param->padded_count());
+            group.numbered ? fmt::format("{}{}.", group.prefix, layer) : group.prefix;
+        for (auto param = group.params.rbegin(); param != group.params.rend(); ++param) {
+          place(prefix, *param, holds);
         }
       }
+      if (mesh.pp > 1 && last && is_tied_head(group)) {
+        place("", table.groups.front().params.front(), holds);
+      }
     }
-    if (trainable) layout.trainable_elements = layout.elements;
-  }
+  };
+  const bool apart = mesh.ep > 1;
+  place_all([&](const Param& param) { return param.trainable && !(apart && param.expert); });
+  layout.expert_offset = layout.elements;
+  if (apart) place_all([](const Param& param) { return param.trainable && param.expert; });
+  layout.trainable_elements = layout.elements;
+  place_all([](const Param& param) { return !param.trainable; });
   return layout;
+}
+
+ParamLayout param_layout(const ParamTable& table) {
+  return param_layout(table, Mesh{}, Coordinates{});
 }
 
 }  // namespace tutti::spec

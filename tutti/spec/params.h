@@ -31,6 +31,7 @@
 #include "tutti/spec/lora.h"
 #include "tutti/spec/mesh.h"
 #include "tutti/spec/model_config.h"
+#include "tutti/spec/shard.h"
 
 namespace tutti::spec {
 
@@ -48,8 +49,10 @@ struct Param {
   int shard_dim = -1;     // dim split over shard_axis; -1: replicated
   Axis shard_axis = Axis::tp;
   bool expert = false;   // dim 0 is split over ep (besides shard_dim over tp)
-  int64_t kv_heads = 0;  // of the rows, kv_rows belong to this many key/value heads, which
+  int64_t parts = 1;     // equal parts of shard_dim, each split on its own (gate and up rows)
+  int64_t kv_heads = 0;  // of the rows, the last kv_rows belong to this many key/value heads, which
   int64_t kv_rows = 0;   // are replicated where tp exceeds them (gradients then summed)
+  int64_t kv_parts = 1;  // keys, then values
 
   int64_t count() const;         // product of shape
   int64_t padded_count() const;  // with padded rows
@@ -98,17 +101,24 @@ struct PlacedParam {
   std::string name;
   Param param;
   int64_t element_offset = 0;
+  ParamShard shard;  // of it that this rank holds: shard.count() elements from element_offset
 };
 
 struct ParamLayout {
   std::vector<PlacedParam> params;
   int64_t elements = 0;            // of the weights arena, padding included
   int64_t trainable_elements = 0;  // of the other flat arenas: the first ones
+  int64_t expert_offset = 0;       // of those; trainable_elements unless ep > 1
   LoraConfig lora;
 
   const PlacedParam& find(const std::string& name) const;  // aborts when absent
 };
 
-ParamLayout param_layout(const ParamTable& table);  // single rank; names are expanded here only
+// Names are expanded here only. On one rank, and of rank `at` of a mesh: of the parameters of its
+// layers its shards. With tied embeddings and several stages the last one holds the token table
+// too. With expert parallelism what experts own comes after everything else that is trainable,
+// from expert_offset on: it is reduced over other ranks.
+ParamLayout param_layout(const ParamTable& table);
+ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordinates& at);
 
 }  // namespace tutti::spec
