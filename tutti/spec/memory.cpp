@@ -92,12 +92,12 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
       param_table(recipe.model, recipe.lora, profile.vocabulary_multiple * mesh.tp);
   const LocalElements elements = local_elements(table, recipe, stage);
   const LocalElements trainable = local_elements(table, recipe, stage, true);
-  const int64_t whole = trainable.total();
   const int64_t shard = shard_elements(trainable, mesh);
+  const int64_t whole = divisible_elements(trainable, mesh);
   const int64_t optimizer = mesh.zero >= 1 ? shard : whole;
-  map.arenas.push_back(
-      flat_arena("weights", sizes.compute,
-                 mesh.zero >= 3 ? shard_elements(elements, mesh) : elements.total()));
+  const int64_t frozen = elements.total() - trainable.total();
+  map.arenas.push_back(flat_arena(
+      "weights", sizes.compute, mesh.zero >= 3 ? shard_elements(elements, mesh) : whole + frozen));
   if (mesh.zero >= 3) {
     map.arenas.push_back(flat_arena("gathered", sizes.compute, 2 * elements.largest_layer));
   }
@@ -353,11 +353,35 @@ LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int6
   return elements;
 }
 
+namespace {
+
+// Of each zone that ZeRO divides on its own, ranks and elements.
+struct Zone {
+  int64_t ways = 1;
+  int64_t elements = 0;
+};
+std::vector<Zone> zero_zones(const LocalElements& elements, const Mesh& mesh) {
+  if (mesh.ep == 1) return {{replicas(mesh), elements.total()}};
+  return {{replicas(mesh), elements.shared}, {replicas(mesh, true), elements.expert}};
+}
+
+}  // namespace
+
 int64_t shard_elements(const LocalElements& elements, const Mesh& mesh) {
-  const auto divide = [](int64_t count, int64_t ways) {
-    return align_elements((count + ways - 1) / ways);
-  };
-  return divide(elements.shared, replicas(mesh)) + divide(elements.expert, replicas(mesh, true));
+  int64_t sum = 0;
+  for (const Zone& zone : zero_zones(elements, mesh)) {
+    sum += align_elements((zone.elements + zone.ways - 1) / zone.ways);
+  }
+  return sum;
+}
+
+int64_t divisible_elements(const LocalElements& elements, const Mesh& mesh) {
+  if (mesh.zero == 0) return elements.total();
+  int64_t sum = 0;
+  for (const Zone& zone : zero_zones(elements, mesh)) {
+    sum += zone.ways * align_elements((zone.elements + zone.ways - 1) / zone.ways);
+  }
+  return sum;
 }
 
 MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage) {

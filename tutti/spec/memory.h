@@ -131,8 +131,9 @@ struct LocalElements {
 LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int64_t stage,
                              bool trainable_only = false);
 
-// Elements of one ZeRO shard.
+// Elements of one ZeRO shard, and of all of them together: with ZeRO padded so that all are equal.
 int64_t shard_elements(const LocalElements& elements, const Mesh& mesh);
+int64_t divisible_elements(const LocalElements& elements, const Mesh& mesh);
 
 // What every rank on pipeline rank `stage` holds. With profile tutti on one rank the flat arenas
 // have exactly ParamLayout::elements elements (trainable_elements, all but the weights).

@@ -356,10 +356,19 @@ ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordi
       }
     }
   };
+  // With ZeRO every zone is divided equally.
+  const auto end_zone = [&](bool expert) {
+    const int64_t unit = kParamAlignment * (mesh.zero >= 1 ? replicas(mesh, expert) : 1);
+    layout.elements = (layout.elements + unit - 1) / unit * unit;
+  };
   const bool apart = mesh.ep > 1;
   place_all([&](const Param& param) { return param.trainable && !(apart && param.expert); });
+  end_zone(false);
   layout.expert_offset = layout.elements;
-  if (apart) place_all([](const Param& param) { return param.trainable && param.expert; });
+  if (apart) {
+    place_all([](const Param& param) { return param.trainable && param.expert; });
+    end_zone(true);
+  }
   layout.trainable_elements = layout.elements;
   place_all([](const Param& param) { return !param.trainable; });
   return layout;
