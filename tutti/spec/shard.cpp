@@ -34,6 +34,38 @@ int64_t product(const std::vector<int64_t>& shape, size_t begin, size_t end) {
   return out;
 }
 
+// Cuts elements [first, end) of a row-major tensor of `shape` into boxes, given as offset and
+// shape. Indices of the first `outer` dimensions are not put together.
+using Indices = std::vector<int64_t>;
+void cut_range(const Indices& shape, size_t dim, size_t outer, int64_t first, int64_t end,
+               Indices& offset, Indices& size,
+               const std::function<void(const Indices&, const Indices&)>& visit) {
+  const int64_t inner = product(shape, dim + 1, shape.size());
+  const auto rows = [&](int64_t from, int64_t to) {
+    offset[dim] = from;
+    size[dim] = to - from;
+    for (size_t i = dim + 1; i < shape.size(); ++i) {
+      offset[i] = 0;
+      size[i] = shape[i];
+    }
+    visit(offset, size);
+  };
+  while (first < end) {
+    const int64_t row = first / inner;
+    const int64_t whole_until = end / inner;
+    if (dim >= outer && first % inner == 0 && row < whole_until) {
+      rows(row, whole_until);
+      first = whole_until * inner;
+      continue;
+    }
+    offset[dim] = row;
+    size[dim] = 1;
+    cut_range(shape, dim + 1, outer, first % inner, std::min(inner, first % inner + end - first),
+              offset, size, visit);
+    first = std::min((row + 1) * inner, end);
+  }
+}
+
 }  // namespace
 
 int64_t ParamShard::count() const { return product(shape, 0, shape.size()); }
@@ -91,6 +123,32 @@ void visit_runs(const Param& param, const ParamShard& shard,
              range.copies, range.copy});
     }
   }
+}
+
+void visit_boxes(const Param& param, const ParamShard& shard, int64_t first, int64_t count,
+                 const std::function<void(const ShardBox&)>& visit) {
+  const auto dim = static_cast<size_t>(shard.dim);
+  const size_t dims = shard.shape.size();
+  const bool one_range = shard.ranges.size() == 1 && shard.ranges.front().count == shard.shape[dim];
+  Indices offset(dims);
+  Indices size(dims);
+  const auto visit_cut = [&](const Indices& at, const Indices& cut) {
+    for (const ShardRange& range : shard.ranges) {
+      const int64_t begin = std::max(at[dim], range.local_first);
+      const int64_t end = std::min(at[dim] + cut[dim], range.local_first + range.count);
+      if (begin >= end) continue;
+      ShardBox box = {0, at, cut};
+      box.offset[dim] = begin;
+      box.shape[dim] = end - begin;
+      for (size_t i = 0; i < dims; ++i) {
+        box.local_first = box.local_first * shard.shape[i] + box.offset[i];
+      }
+      box.offset[dim] += range.global_first - range.local_first;
+      if (param.expert) box.offset[0] += shard.first_expert;
+      visit(box);
+    }
+  };
+  cut_range(shard.shape, 0, one_range ? 0 : dim, first, first + count, offset, size, visit_cut);
 }
 
 }  // namespace tutti::spec

@@ -54,4 +54,16 @@ struct ShardRun {
 void visit_runs(const Param& param, const ParamShard& shard,
                 const std::function<void(const ShardRun&)>& visit);
 
+// A part of a whole tensor: a box of it, contiguous in this rank's tensor.
+struct ShardBox {
+  int64_t local_first = 0;      // its first element in this rank's tensor
+  std::vector<int64_t> offset;  // its first index in the whole tensor
+  std::vector<int64_t> shape;
+};
+
+// Cuts elements [first, first + count) of this rank's tensor into boxes, in ascending order;
+// together they are all of them but the padding. A few, however many elements there are.
+void visit_boxes(const Param& param, const ParamShard& shard, int64_t first, int64_t count,
+                 const std::function<void(const ShardBox&)>& visit);
+
 }  // namespace tutti::spec

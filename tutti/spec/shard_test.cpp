@@ -134,5 +134,55 @@ TEST(ParamShard, KeyValueHeadsAreSplitApartFromQueries) {
   EXPECT_TRUE(tokens.shard.ranges.empty());
 }
 
+// Boxes of any range are the same elements as the runs.
+TEST(ParamShard, BoxesOfAnyRangeAreItsRuns) {
+  const ModelConfig model = small_model("mixtral-8x7b");
+  const ParamTable table = param_table(model, kVocabularyMultiple);
+  const Mesh mesh{.dp = 2, .tp = 4, .ep = 2};
+  uint64_t state = 7;
+  for (int64_t rank = 0; rank < mesh.world(); ++rank) {
+    for (const PlacedParam& placed : param_layout(table, mesh, coordinates(mesh, rank)).params) {
+      const int64_t size = placed.shard.count();
+      std::vector<int64_t> global(static_cast<size_t>(size), -1);
+      visit_runs(placed.param, placed.shard, [&](const ShardRun& run) {
+        for (int64_t i = 0; i < run.count; ++i) {
+          global[static_cast<size_t>(run.local_first + i)] = run.global_first + i;
+        }
+      });
+      for (int trial = 0; trial < 6; ++trial) {
+        state = state * 6364136223846793005U + 1442695040888963407U;
+        int64_t first = static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(size));
+        int64_t end = first + 1 + static_cast<int64_t>((state >> 20) % static_cast<uint64_t>(size));
+        if (trial == 0) first = 0;
+        if (trial == 0 || end > size) end = size;
+        std::vector<int64_t> boxed(static_cast<size_t>(size), -1);
+        int64_t boxes = 0;
+        visit_boxes(placed.param, placed.shard, first, end - first, [&](const ShardBox& box) {
+          ++boxes;
+          int64_t elements = 1;
+          for (const int64_t extent : box.shape) elements *= extent;
+          for (int64_t i = 0; i < elements; ++i) {
+            int64_t index = 0;
+            int64_t rest = i;
+            int64_t stride = elements;
+            for (size_t d = 0; d < box.shape.size(); ++d) {
+              stride /= box.shape[d];
+              index = index * placed.param.shape[d] + box.offset[d] + rest / stride;
+              rest %= stride;
+            }
+            boxed.at(static_cast<size_t>(box.local_first + i)) = index;
+          }
+        });
+        EXPECT_LE(boxes, 30) << placed.name;
+        for (int64_t i = 0; i < size; ++i) {
+          const bool inside = i >= first && i < end;
+          ASSERT_EQ(boxed[static_cast<size_t>(i)], inside ? global[static_cast<size_t>(i)] : -1)
+              << placed.name << " element " << i << " of [" << first << ", " << end << ")";
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti::spec
