@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <tuple>
+#include <utility>
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
@@ -14,34 +16,56 @@
 namespace tutti::checkpoint {
 namespace {
 
-// Copies a row-major slice from the file into its place in the global tensor.
-void copy_slice(const Slice& slice, const TensorRecord& tensor, const char* from, char* to) {
-  if (slice.begin == slice.end) return;
-  // Trailing dimensions that the slice covers whole are one run of bytes with the first that it
-  // covers in part.
-  size_t inner = tensor.shape.size();
-  int64_t run_bytes = dtype_bytes(tensor.dtype);
-  while (inner > 0 && slice.shape[inner - 1] == tensor.shape[inner - 1]) {
-    run_bytes *= slice.shape[--inner];
+// A part of a whole tensor, in row-major memory of its own.
+struct Box {
+  std::vector<int64_t> offset;
+  std::vector<int64_t> shape;
+};
+
+// What two boxes have in common; nullopt: nothing.
+std::optional<Box> common(const Box& a, const Box& b) {
+  Box out = a;
+  for (size_t d = 0; d < a.shape.size(); ++d) {
+    out.offset[d] = std::max(a.offset[d], b.offset[d]);
+    out.shape[d] = std::min(a.offset[d] + a.shape[d], b.offset[d] + b.shape[d]) - out.offset[d];
+    if (out.shape[d] <= 0) return std::nullopt;
   }
-  int64_t row_bytes = run_bytes;  // in the global tensor, of dimension `inner` - 1
-  if (inner > 0) {
+  return out;
+}
+
+// Position in the memory of `box` of the element at `index` of the whole tensor.
+int64_t position(const Box& box, const std::vector<int64_t>& index) {
+  int64_t at = 0;
+  for (size_t d = 0; d < index.size(); ++d) at = at * box.shape[d] + index[d] - box.offset[d];
+  return at;
+}
+
+// Copies `part`, which lies in both boxes, from one's memory to the other's.
+void copy_box(const Box& part, const Box& from_box, const char* from, const Box& to_box, char* to,
+              int64_t element_bytes) {
+  // Trailing dimensions that are whole in both are one run with the first that is not.
+  size_t inner = part.shape.size();
+  int64_t run = 1;
+  while (inner > 0) {
     --inner;
-    row_bytes = run_bytes * tensor.shape[inner];
-    to += slice.offset[inner] * run_bytes;
-    run_bytes *= slice.shape[inner];
-  }
-  const int64_t runs = (slice.end - slice.begin) / run_bytes;
-  for (int64_t run = 0; run < runs; ++run) {
-    int64_t row = 0;  // of the global tensor, dimensions before `inner` flattened
-    int64_t rest = run;
-    int64_t stride = 1;
-    for (size_t d = inner; d-- > 0;) {
-      row += (slice.offset[d] + rest % slice.shape[d]) * stride;
-      rest /= slice.shape[d];
-      stride *= tensor.shape[d];
+    run *= part.shape[inner];
+    if (part.shape[inner] != from_box.shape[inner] || part.shape[inner] != to_box.shape[inner]) {
+      break;
     }
-    std::memcpy(to + row * row_bytes, from + run * run_bytes, static_cast<size_t>(run_bytes));
+  }
+  std::vector<int64_t> index = part.offset;
+  while (true) {
+    std::memcpy(to + position(to_box, index) * element_bytes,
+                from + position(from_box, index) * element_bytes,
+                static_cast<size_t>(run * element_bytes));
+    size_t d = inner;
+    while (d > 0) {
+      --d;
+      if (++index[d] < part.offset[d] + part.shape[d]) break;
+      index[d] = part.offset[d];
+      if (d == 0) return;
+    }
+    if (inner == 0) return;
   }
 }
 
@@ -141,32 +165,42 @@ void Reader::verify(const std::vector<Chunk>& chunks) {
 void Reader::load(const std::vector<TensorTarget>& targets) {
   struct Copy {
     const Slice* slice;
-    const TensorRecord* tensor;
-    char* to;
+    Box part;
   };
-  struct Widened {
+  struct Job {
+    const TensorTarget* target;
     const TensorRecord* tensor;
-    void* to;
+    Box box;
+    std::vector<Copy> copies;
   };
   std::vector<Chunk> chunks;
-  std::vector<Copy> copies;
-  std::vector<Widened> widened;
+  std::vector<Job> jobs;
   for (const TensorTarget& target : targets) {
     const TensorRecord& record = tensor(target.name);
+    const std::vector<int64_t>& shape =
+        target.global_shape.empty() ? target.shape : target.global_shape;
     const bool widen = target.dtype == DType::f32 && is_parameter_type(record.dtype);
-    if ((record.dtype != target.dtype && !widen) || record.shape != target.shape) {
+    if ((record.dtype != target.dtype && !widen) || record.shape != shape) {
       fail(ErrorKind::usage, "{}: tensor '{}' is {} {} there; {} {} is wanted", path_, target.name,
            dtype_name(record.dtype), format_shape(record.shape), dtype_name(target.dtype),
-           format_shape(target.shape));
+           format_shape(shape));
     }
-    for (const Slice& slice : record.slices) need(chunks, slice.file, slice.begin, slice.end);
-    if (record.dtype != target.dtype) {
-      widened.push_back({&record, target.data});
-      continue;
-    }
+    Job job = {&target, &record, {target.offset, target.shape}, {}};
+    job.box.offset.resize(shape.size(), 0);
     for (const Slice& slice : record.slices) {
-      copies.push_back({&slice, &record, static_cast<char*>(target.data)});
+      if (slice.begin == slice.end) continue;
+      const std::optional<Box> part = common(job.box, {slice.offset, slice.shape});
+      if (!part) continue;
+      // Of a slice of which little is wanted, the chunks from its first wanted byte to its last.
+      const Box whole = {slice.offset, slice.shape};
+      std::vector<int64_t> last = part->offset;
+      for (size_t d = 0; d < last.size(); ++d) last[d] += part->shape[d] - 1;
+      const int64_t bytes = dtype_bytes(record.dtype);
+      need(chunks, slice.file, slice.begin + position(whole, part->offset) * bytes,
+           slice.begin + (position(whole, last) + 1) * bytes);
+      job.copies.push_back({&slice, *part});
     }
+    jobs.push_back(std::move(job));
   }
   const auto key = [](const Chunk& chunk) { return std::pair(chunk.file, chunk.index); };
   std::sort(chunks.begin(), chunks.end(),
@@ -175,21 +209,25 @@ void Reader::load(const std::vector<TensorTarget>& targets) {
                            [&](const Chunk& a, const Chunk& b) { return key(a) == key(b); }),
                chunks.end());
   verify(chunks);
-  parallel_(static_cast<int64_t>(copies.size()), [&](int64_t i) {
-    const Copy& copy = copies[static_cast<size_t>(i)];
-    const char* file = maps_[static_cast<size_t>(copy.slice->file)]->bytes().data();
-    copy_slice(*copy.slice, *copy.tensor, file + copy.slice->begin, copy.to);
-  });
-  parallel_(static_cast<int64_t>(widened.size()), [&](int64_t i) {
-    const TensorRecord& tensor = *widened[static_cast<size_t>(i)].tensor;
-    std::string stored(static_cast<size_t>(checked_bytes(tensor.dtype, tensor.shape)), '\0');
-    for (const Slice& slice : tensor.slices) {
-      const char* file = maps_[static_cast<size_t>(slice.file)]->bytes().data();
-      copy_slice(slice, tensor, file + slice.begin, stored.data());
+  parallel_(static_cast<int64_t>(jobs.size()), [&](int64_t i) {
+    const Job& job = jobs[static_cast<size_t>(i)];
+    const DType stored_type = job.tensor->dtype;
+    const bool widen = stored_type != job.target->dtype;
+    std::string stored;
+    auto* to = static_cast<char*>(job.target->data);
+    if (widen) {
+      stored.resize(static_cast<size_t>(checked_bytes(stored_type, job.target->shape)));
+      to = stored.data();
     }
-    convert_elements(tensor.dtype, stored.data(), DType::f32, widened[static_cast<size_t>(i)].to,
-                     static_cast<int64_t>(stored.size()) / dtype_bytes(tensor.dtype),
-                     fmt::format("{}: tensor '{}'", path_, tensor.name));
+    for (const Copy& copy : job.copies) {
+      const char* file = maps_[static_cast<size_t>(copy.slice->file)]->bytes().data();
+      copy_box(copy.part, {copy.slice->offset, copy.slice->shape}, file + copy.slice->begin,
+               job.box, to, dtype_bytes(stored_type));
+    }
+    if (!widen) return;
+    convert_elements(stored_type, stored.data(), DType::f32, job.target->data,
+                     static_cast<int64_t>(stored.size()) / dtype_bytes(stored_type),
+                     fmt::format("{}: tensor '{}'", path_, job.tensor->name));
   });
 }
 

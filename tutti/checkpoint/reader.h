@@ -16,12 +16,15 @@
 
 namespace tutti::checkpoint {
 
-// Where a loaded tensor goes: contiguous row-major memory of this type and global shape.
+// Where a loaded tensor goes, or a box of it: contiguous row-major memory of this type and shape.
 struct TensorTarget {
   std::string name;
   DType dtype = DType::f32;
   std::vector<int64_t> shape;
   void* data = nullptr;
+  // For a box only: shape of the whole tensor, index of the box's first element in it.
+  std::vector<int64_t> global_shape = {};
+  std::vector<int64_t> offset = {};
 };
 
 // One opened checkpoint. Loading is for one thread at a time; it uses `parallel` inside.
@@ -36,10 +39,10 @@ class Reader {
   bool contains(const std::string& name) const { return index_.count(name) > 0; }
   const TensorRecord& tensor(const std::string& name) const;  // throws not_found
 
-  // Copies the tensors out; parameters stored as bf16 or f16 are widened where f32 is wanted (an
-  // import keeps the type of its files). Throws not_found for a missing name, usage for another
-  // dtype or shape, corrupt when a checksum of a chunk that is read does not hold (targets are then
-  // undefined).
+  // Copies the tensors out, reading no more of the files than they need; parameters stored as bf16
+  // or f16 are widened where f32 is wanted (an import keeps the type of its files). Throws
+  // not_found for a missing name, usage for another dtype or shape, corrupt when a checksum of a
+  // chunk that is read does not hold (targets are then undefined).
   void load(const std::vector<TensorTarget>& targets);
   void load(const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* data);
 

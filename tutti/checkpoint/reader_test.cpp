@@ -70,6 +70,31 @@ TEST(Reader, SlicesJoinIntoTheGlobalTensor) {
     std::vector<int32_t> loaded(72, -1);
     reader.load("t", DType::i32, shape, loaded.data());
     EXPECT_EQ(loaded, global);
+
+    // Any box of it, whichever slices it crosses.
+    for (int64_t box = 0; box < 4 * 3 * 6 * 4 * 3 * 6; box += 5) {
+      int64_t rest = box;
+      std::vector<int64_t> offset, size;
+      for (const int64_t extent : shape) {
+        offset.push_back(rest % extent);
+        rest /= extent;
+        size.push_back(1 + rest % extent);
+        rest /= extent;
+        size.back() = std::min(size.back(), extent - offset.back());
+      }
+      std::vector<int32_t> expected;
+      for (int64_t i = 0; i < size[0]; ++i) {
+        for (int64_t j = 0; j < size[1]; ++j) {
+          for (int64_t k = 0; k < size[2]; ++k) {
+            expected.push_back(static_cast<int32_t>(
+                ((offset[0] + i) * shape[1] + offset[1] + j) * shape[2] + offset[2] + k));
+          }
+        }
+      }
+      std::vector<int32_t> boxed(expected.size(), -1);
+      reader.load({{"t", DType::i32, size, boxed.data(), shape, offset}});
+      ASSERT_EQ(boxed, expected) << format_shape(offset) << " " << format_shape(size);
+    }
   }
 }
 

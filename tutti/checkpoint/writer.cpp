@@ -34,21 +34,28 @@ void create_durable_directories(FileSystem& files, const std::string& path) {
 // One shard: the tensors in it, in the order of the caller.
 using Shard = std::vector<const TensorSource*>;
 
+// A file holds one slice of a tensor, so the second slices of all tensors begin another one.
 std::vector<Shard> split_shards(const std::vector<TensorSource>& tensors, int64_t max_bytes) {
-  std::vector<Shard> shards(1);
-  std::set<std::string> names;
-  int64_t bytes = 0;
+  std::vector<Shard> rounds(1);
+  std::map<std::string, size_t> slices;
   for (const TensorSource& tensor : tensors) {
-    const int64_t size = tensor_bytes(tensor);
-    const bool full = !shards.back().empty() && (bytes + size > max_bytes);
-    if (full || names.count(tensor.name) > 0) {  // a file holds one slice of a tensor
-      shards.emplace_back();
-      names.clear();
-      bytes = 0;
+    const size_t round = slices[tensor.name]++;
+    rounds.resize(std::max(rounds.size(), round + 1));
+    rounds[round].push_back(&tensor);
+  }
+  std::vector<Shard> shards;
+  for (const Shard& round : rounds) {
+    int64_t bytes = 0;
+    shards.emplace_back();
+    for (const TensorSource* tensor : round) {
+      const int64_t size = tensor_bytes(*tensor);
+      if (!shards.back().empty() && bytes + size > max_bytes) {
+        shards.emplace_back();
+        bytes = 0;
+      }
+      shards.back().push_back(tensor);
+      bytes += size;
     }
-    shards.back().push_back(&tensor);
-    names.insert(tensor.name);
-    bytes += size;
   }
   return shards;
 }
