@@ -138,7 +138,7 @@ Slice parse_slice(const Json& json, const TensorRecord& tensor,
 }
 
 TensorRecord parse_tensor(const Json& json, const std::vector<FileRecord>& files,
-                          std::string_view path) {
+                          std::string_view path, Coverage coverage) {
   TensorRecord tensor;
   tensor.name = json_get<std::string>(json, "name", path);
   tensor.dtype = parse_dtype(json_get<std::string>(json, "dtype", path));
@@ -158,7 +158,8 @@ TensorRecord parse_tensor(const Json& json, const std::vector<FileRecord>& files
       }
     }
   }
-  if (elements != volume(tensor.shape) || tensor.slices.empty()) {
+  const bool whole = elements == volume(tensor.shape);
+  if ((!whole && coverage == Coverage::whole) || tensor.slices.empty()) {
     fail(ErrorKind::corrupt, "{}: the slices of tensor '{}' hold {} of its {} elements", path,
          printable(tensor.name), elements, volume(tensor.shape));
   }
@@ -246,7 +247,7 @@ std::string format_manifest(const Manifest& manifest) {
   return body + trailer(body);
 }
 
-Manifest parse_manifest(std::string_view text, std::string_view path) {
+Manifest parse_manifest(std::string_view text, std::string_view path, Coverage coverage) {
   const Json json = checked_json(text, path);
   if (json_get<std::string>(json, "format", path) != kFormatName) {
     fail(ErrorKind::corrupt, "{}: format '{}' instead of '{}'", path, show(json.at("format")),
@@ -295,7 +296,7 @@ Manifest parse_manifest(std::string_view text, std::string_view path) {
   }
   names.clear();
   for (const Json& tensor : json_get<Json>(json, "tensors", path)) {
-    manifest.tensors.push_back(parse_tensor(tensor, manifest.files, path));
+    manifest.tensors.push_back(parse_tensor(tensor, manifest.files, path, coverage));
     if (!names.insert(manifest.tensors.back().name).second) {
       fail(ErrorKind::corrupt, "{}: tensor '{}' twice", path,
            printable(manifest.tensors.back().name));

@@ -82,9 +82,13 @@ struct Manifest {
 
 std::string format_manifest(const Manifest& manifest);
 
+// What the slices of every tensor are: all of it, or what one of several ranks writes of it.
+enum class Coverage { whole, part };
+
 // Throws corrupt when the checksum or anything else does not hold (ranges, slices that do not make
 // up their tensor, names that would leave the folder), unsupported for a newer format version.
-Manifest parse_manifest(std::string_view text, std::string_view path);
+Manifest parse_manifest(std::string_view text, std::string_view path,
+                        Coverage coverage = Coverage::whole);
 
 // "step-00000120" and back; nullopt for any other name.
 std::string step_folder_name(int64_t step);

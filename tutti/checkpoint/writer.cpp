@@ -1,232 +1,15 @@
 #include "tutti/checkpoint/writer.h"
 
-#include <algorithm>
 #include <exception>
-#include <map>
-#include <memory>
-#include <set>
+#include <iterator>
 #include <utility>
 
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
-#include "tutti/base/hash.h"
-#include "tutti/checkpoint/safetensors.h"
-#include "tutti_version.h"
+#include "tutti/checkpoint/joint_save.h"
+#include "tutti/checkpoint/shard_writer.h"
 
 namespace tutti::checkpoint {
-namespace {
-
-// Makes `path` and what is missing above it, so that the whole path survives a crash, also where
-// somebody else made a folder on it a moment ago.
-void create_durable_directories(FileSystem& files, const std::string& path) {
-  files.create_directories(path);
-  for (std::string at = path; parent_path(at) != at;) {
-    at = parent_path(at);
-    try {
-      files.sync_directory(at);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::permission) throw;
-      return;  // a folder of the system, older than this run
-    }
-  }
-}
-
-// One shard: the tensors in it, in the order of the caller.
-using Shard = std::vector<const TensorSource*>;
-
-// A file holds one slice of a tensor, so the second slices of all tensors begin another one.
-std::vector<Shard> split_shards(const std::vector<TensorSource>& tensors, int64_t max_bytes) {
-  std::vector<Shard> rounds(1);
-  std::map<std::string, size_t> slices;
-  for (const TensorSource& tensor : tensors) {
-    const size_t round = slices[tensor.name]++;
-    rounds.resize(std::max(rounds.size(), round + 1));
-    rounds[round].push_back(&tensor);
-  }
-  std::vector<Shard> shards;
-  for (const Shard& round : rounds) {
-    int64_t bytes = 0;
-    shards.emplace_back();
-    for (const TensorSource* tensor : round) {
-      const int64_t size = tensor_bytes(*tensor);
-      if (!shards.back().empty() && bytes + size > max_bytes) {
-        shards.emplace_back();
-        bytes = 0;
-      }
-      shards.back().push_back(tensor);
-      bytes += size;
-    }
-  }
-  return shards;
-}
-
-// A name that no file in the folder has: a checkpoint of the same step that is being replaced
-// keeps its shards until the new manifest takes effect.
-std::string shard_name(FileSystem& files, const std::string& path, size_t index, size_t count) {
-  for (int revision = 0;; ++revision) {
-    std::string name = fmt::format("shard-{:05}-of-{:05}{}.safetensors", index, count,
-                                   revision == 0 ? "" : fmt::format(".r{}", revision));
-    if (!files.exists(join_path(path, name))) return name;
-  }
-}
-
-// Appends to a file and checksums every chunk of it on the way.
-class ChunkedFile {
- public:
-  ChunkedFile(FileSystem& files, const std::string& path, int64_t chunk_bytes, FileRecord& record)
-      : file_(files.create(path)), chunk_bytes_(chunk_bytes), record_(record) {}
-
-  void append(const void* data, int64_t size) {
-    const char* next = static_cast<const char*>(data);
-    while (size > 0) {
-      const int64_t piece = std::min(size, chunk_bytes_ - in_chunk_);
-      hasher_.update(next, static_cast<size_t>(piece));
-      file_->append(next, static_cast<size_t>(piece));
-      in_chunk_ += piece;
-      record_.bytes += piece;
-      if (in_chunk_ == chunk_bytes_) finish_chunk();
-      next += piece;
-      size -= piece;
-    }
-  }
-
-  void finish() {
-    if (in_chunk_ > 0) finish_chunk();
-    file_->sync();
-    file_->close();
-  }
-
- private:
-  void finish_chunk() {
-    record_.chunks.push_back(hasher_.digest());
-    hasher_ = Hasher();
-    in_chunk_ = 0;
-  }
-
-  std::unique_ptr<WritableFile> file_;
-  const int64_t chunk_bytes_;
-  FileRecord& record_;
-  Hasher hasher_;
-  int64_t in_chunk_ = 0;
-};
-
-void append_tensor(ChunkedFile& out, const TensorSource& source, int64_t bytes) {
-  if (!source.stream) return out.append(source.data, bytes);
-  int64_t appended = 0;
-  source.stream([&](const void* data, int64_t size) {
-    out.append(data, size);
-    appended += size;
-  });
-  TUTTI_CHECK(appended == bytes, "tensor {}: {} bytes streamed, not {}", source.name, appended,
-              bytes);
-}
-
-void write_shard(FileSystem& files, const std::string& path, const Shard& shard, Manifest& manifest,
-                 std::vector<TensorRecord*>& records, FileRecord& file) {
-  std::vector<SafetensorsTensor> entries;
-  std::map<std::string, size_t> position;
-  for (size_t i = 0; i < shard.size(); ++i) {
-    entries.push_back({shard[i]->name, shard[i]->dtype, shard[i]->shape, 0, 0});
-    position[shard[i]->name] = i;
-  }
-  const SafetensorsLayout layout = layout_safetensors(std::move(entries), {{"format", "pt"}});
-  ChunkedFile out(files, join_path(path, file.name), manifest.chunk_bytes, file);
-  out.append(layout.header.data(), static_cast<int64_t>(layout.header.size()));
-  for (const SafetensorsTensor& tensor : layout.tensors) {
-    const size_t i = position.at(tensor.name);
-    const TensorSource& source = *shard[i];
-    append_tensor(out, source, tensor.end - tensor.begin);
-    Slice slice;
-    slice.file = static_cast<int64_t>(&file - manifest.files.data());
-    slice.begin = tensor.begin;
-    slice.end = tensor.end;
-    slice.offset =
-        source.global_shape.empty() ? std::vector<int64_t>(source.shape.size(), 0) : source.offset;
-    slice.shape = source.shape;
-    records[i]->slices.push_back(std::move(slice));
-  }
-  out.finish();
-}
-
-// Shards, their folder, manifest under its temporary name: all durable but the commit.
-Manifest write_files(FileSystem& files, const std::string& path,
-                     const std::vector<TensorSource>& tensors, const State& state,
-                     const WriteOptions& options, std::vector<std::string>& written) {
-  Manifest manifest;
-  manifest.state = state;
-  manifest.tutti_version = TUTTI_VERSION;
-  manifest.created = format_utc(wall_seconds());
-  manifest.chunk_bytes = options.chunk_bytes;
-
-  std::map<std::string, size_t> index;
-  for (const TensorSource& tensor : tensors) {
-    const std::vector<int64_t>& shape =
-        tensor.global_shape.empty() ? tensor.shape : tensor.global_shape;
-    const auto [at, added] = index.emplace(tensor.name, manifest.tensors.size());
-    if (added) manifest.tensors.push_back({tensor.name, tensor.dtype, shape, {}});
-    const TensorRecord& record = manifest.tensors[at->second];
-    TUTTI_CHECK(record.dtype == tensor.dtype && record.shape == shape,
-                "slices of tensor {} disagree about its type or shape", tensor.name);
-  }
-  const std::vector<Shard> shards = split_shards(tensors, options.max_shard_bytes);
-  manifest.files.resize(shards.size());
-  for (size_t i = 0; i < shards.size(); ++i) {
-    FileRecord& file = manifest.files[i];
-    file.name = shard_name(files, path, i, shards.size());
-    written.push_back(file.name);
-    std::vector<TensorRecord*> records;
-    for (const TensorSource* tensor : shards[i]) {
-      records.push_back(&manifest.tensors[index.at(tensor->name)]);
-    }
-    write_shard(files, path, shards[i], manifest, records, file);
-  }
-  files.sync_directory(path);
-  return manifest;
-}
-
-bool has_valid_manifest(FileSystem& files, const std::string& path) {
-  const std::string manifest = join_path(path, kManifestName);
-  if (!files.exists(manifest)) return false;
-  try {
-    parse_manifest(read_file(files, manifest), manifest);
-    return true;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::corrupt) throw;
-    return false;
-  }
-}
-
-// What was written before the save failed. Its own failure is not worth more than the first.
-void clean_up(FileSystem& files, const std::string& path, bool whole_folder,
-              const std::vector<std::string>& written) noexcept {
-  try {
-    if (whole_folder) files.remove_tree(path);
-    for (const std::string& name : written) {
-      const std::string file = join_path(path, name);
-      if (files.exists(file)) files.remove_file(file);
-    }
-  } catch (const Error&) {
-    return;
-  }
-}
-
-// After a checkpoint was replaced: files that its new manifest does not name. Best effort; the next
-// replacement tries again.
-void remove_replaced(FileSystem& files, const std::string& path,
-                     const Manifest& manifest) noexcept {
-  std::set<std::string> named = {kManifestName};
-  for (const FileRecord& file : manifest.files) named.insert(file.name);
-  try {
-    for (const DirectoryEntry& entry : files.list(path)) {
-      if (named.count(entry.name) > 0 || entry.is_directory) continue;
-      files.remove_file(join_path(path, entry.name));
-    }
-  } catch (const Error&) {
-    return;
-  }
-}
-
-}  // namespace
 
 Written write_checkpoint(FileSystem& files, const std::string& folder,
                          const std::vector<TensorSource>& tensors, const State& state,
@@ -242,13 +25,10 @@ Written write_checkpoint(FileSystem& files, const std::string& folder,
   try {
     if (!replace) files.remove_tree(path);
     create_durable_directories(files, path);
-    const Manifest manifest = write_files(files, path, tensors, state, options, written);
+    const Manifest manifest = write_shards(files, path, tensors, state, options, "", written);
     const std::string text = format_manifest(manifest);
     parse_manifest(text, manifest_path);  // what cannot be read back is not committed
-    const auto file = files.create(temporary_path);
-    file->append(text.data(), text.size());
-    file->sync();
-    file->close();
+    write_durably(files, temporary_path, text);
     files.rename(temporary_path, manifest_path);
     committed = true;
     files.sync_directory(path);
@@ -328,13 +108,22 @@ void Writer::wait_until_idle(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [this] { return !job_; });
 }
 
+Written Writer::write_tensors(const std::vector<TensorSource>& tensors, const State& state) {
+  if (options_.joint.ranks == 1) {
+    return write_checkpoint(files_, folder_, tensors, state, options_.write);
+  }
+  JointSave joint = options_.joint;
+  joint.attempt += fmt::format(".{}", saves_++);
+  return write_joint_checkpoint(files_, folder_, tensors, state, options_.write, joint);
+}
+
 SaveResult Writer::write(const std::vector<TensorSource>& tensors, const State& state) {
   SaveResult result;
   result.step = state.step;
   result.path = join_path(folder_, step_folder_name(state.step));
   const double start = monotonic_seconds();
   try {
-    const Written written = write_checkpoint(files_, folder_, tensors, state, options_.write);
+    const Written written = write_tensors(tensors, state);
     result.bytes = written.bytes;
   } catch (const Error& error) {
     result.error = error;
@@ -342,7 +131,7 @@ SaveResult Writer::write(const std::vector<TensorSource>& tensors, const State& 
     result.error = Error(ErrorKind::io, fmt::format("{}: {}", result.path, error.what()));
   }
   result.write_seconds = monotonic_seconds() - start;
-  if (result.error) return result;
+  if (result.error || options_.joint.rank > 0) return result;
   try {
     result.removed = apply_retention(files_, folder_, options_.retention, state.step);
   } catch (const Error& error) {

@@ -28,6 +28,14 @@ struct WriteOptions {
   int64_t chunk_bytes = kChunkBytes;            // bytes per checksum
 };
 
+// Which part of a checkpoint that several ranks save together (joint_save.h) is written here.
+struct JointSave {
+  int rank = 0;
+  int ranks = 1;
+  std::string attempt;  // the same on all ranks, another for every save; fit for a file name
+  double timeout_seconds = 600;  // for the others
+};
+
 struct Written {
   std::string path;
   int64_t bytes = 0;  // shards and manifest
@@ -48,6 +56,9 @@ struct WriterOptions {
   int64_t snapshot_bytes = 0;
   Retention retention;
   WriteOptions write;
+  // With several ranks: every one has a Writer and calls save() for the same steps, always with
+  // IfBusy::wait. `attempt` is completed with the number of the save. Rank 0 applies retention.
+  JointSave joint = {};
   ParallelFor parallel = parallel_threads;  // for the copy
 };
 
@@ -84,6 +95,7 @@ class Writer {
 
  private:
   SaveResult write(const std::vector<TensorSource>& tensors, const State& state);
+  Written write_tensors(const std::vector<TensorSource>& tensors, const State& state);
   void run();
   void wait_until_idle(std::unique_lock<std::mutex>& lock);
 
@@ -102,6 +114,7 @@ class Writer {
   std::optional<Job> job_;  // present while busy
   bool stop_ = false;
   std::deque<SaveResult> results_;
+  int64_t saves_ = 0;   // written by whoever writes
   std::thread thread_;  // last: starts when everything else is there
 };
 

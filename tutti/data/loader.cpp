@@ -19,8 +19,8 @@ struct Source {
   std::shared_ptr<const Dataset> dataset;
   int64_t rows = 1;
   bool training = true;
-  int64_t global_batch = 0, slice_first = 0;  // training
-  int64_t max_samples = 0;                    // evaluation
+  int64_t global_batch = 0, slice_first = 0;     // training
+  int64_t max_samples = 0, part = 0, parts = 1;  // evaluation
   int64_t batches_per_pass = 1;
 };
 
@@ -63,7 +63,7 @@ void fill_slot(const Source& source, int64_t k, Slot& slot) {
     batch.first_sample = pass * source.global_batch + source.slice_first + within * source.rows;
     batch.epoch = dataset.epoch(batch.first_sample);
   } else {
-    batch.first_sample = within * source.rows;
+    batch.first_sample = (within * source.parts + source.part) * source.rows;
     batch.epoch = pass;
   }
   for (int64_t row = 0; row < source.rows; ++row) {
@@ -162,9 +162,14 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const EvalLoaderOptions& 
   source.training = false;
   source.rows = options.rows;
   source.max_samples = options.max_samples;
+  source.part = options.part;
+  source.parts = options.parts;
   TUTTI_CHECK(options.rows > 0, "evaluation of {} rows", options.rows);
+  TUTTI_CHECK(options.part >= 0 && options.part < options.parts, "part {} of {}", options.part,
+              options.parts);
   const int64_t samples = dataset->evaluation_samples(options.max_samples);
-  source.batches_per_pass = (samples + options.rows - 1) / options.rows;
+  const int64_t rows_of_all = options.rows * options.parts;
+  source.batches_per_pass = (samples + rows_of_all - 1) / rows_of_all;
   source.dataset = std::move(dataset);
   state_ = std::make_unique<State>(std::move(source), options.slots, 0);
 }

@@ -45,6 +45,10 @@ struct TrainLoaderOptions {
 struct EvalLoaderOptions {
   int64_t rows = 1;
   int64_t max_samples = 0;  // evaluate the first so many samples only; 0: all
+  // Of the set's micro-batches this rank takes number `part`, part + parts, ...; all parts have
+  // equally many, the last of which may be padding.
+  int64_t part = 0;
+  int64_t parts = 1;
   int slots = 3;
 };
 

@@ -1,5 +1,6 @@
 #include "tutti/data/loader.h"
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
@@ -117,6 +118,31 @@ TEST_F(LoaderTest, EvaluationOfTheFirstSamples) {
   EXPECT_EQ(loader.batches_per_pass(), 2);
   const int64_t first = loader.next().facts.targets;
   EXPECT_EQ(first + loader.next().facts.targets, 24);
+}
+
+TEST_F(LoaderTest, PartsOfAnEvaluationAreTheWholeOnceAndEquallyLong) {
+  for (const int32_t tokens : {2, 9, 57, 64, 129}) {
+    for (const int64_t parts : {1, 2, 3, 7}) {
+      std::vector<int32_t> targets;
+      int64_t batches = -1;
+      for (int64_t part = 0; part < parts; ++part) {
+        Loader loader(counting(tokens, {.sequence = 8}),
+                      EvalLoaderOptions{.rows = 2, .part = part, .parts = parts});
+        EXPECT_TRUE(batches < 0 || loader.batches_per_pass() == batches);
+        batches = loader.batches_per_pass();
+        for (int64_t i = 0; i < batches; ++i) {
+          const Batch& batch = loader.next();
+          for (int64_t j = 0; j < batch.rows * batch.sequence; ++j) {
+            if (batch.targets[j] != kIgnoredTarget) targets.push_back(batch.targets[j]);
+          }
+        }
+      }
+      std::sort(targets.begin(), targets.end());
+      std::vector<int32_t> expected(static_cast<size_t>(tokens - 1));
+      std::iota(expected.begin(), expected.end(), 1);
+      EXPECT_EQ(targets, expected) << tokens << " tokens, " << parts << " parts";
+    }
+  }
 }
 
 TEST_F(LoaderTest, HandsErrorsOfItsThreadToTheCaller) {

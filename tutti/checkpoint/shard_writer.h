@@ -1,0 +1,39 @@
+// The steps of writing a checkpoint's folder, in the order in which they make it durable.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/base/file.h"
+#include "tutti/checkpoint/manifest.h"
+#include "tutti/checkpoint/snapshot.h"
+#include "tutti/checkpoint/writer.h"
+
+namespace tutti::checkpoint {
+
+// Makes `path` and what is missing above it, so that the whole path survives a crash, also where
+// somebody else made a folder on it a moment ago.
+void create_durable_directories(FileSystem& files, const std::string& path);
+
+// The shards with these tensors, under names that begin with `prefix`, and their folder: all
+// durable. Returns what a manifest says of them; adds the names of the files to `written` as soon
+// as they are made.
+Manifest write_shards(FileSystem& files, const std::string& path,
+                      const std::vector<TensorSource>& tensors, const State& state,
+                      const WriteOptions& options, const std::string& prefix,
+                      std::vector<std::string>& written);
+
+// A small file and its contents, durable but for its name.
+void write_durably(FileSystem& files, const std::string& path, const std::string& text);
+
+bool has_valid_manifest(FileSystem& files, const std::string& path);
+
+// What was written before a save failed. Its own failure is not worth more than the first.
+void clean_up(FileSystem& files, const std::string& path, bool whole_folder,
+              const std::vector<std::string>& written) noexcept;
+
+// Files that the manifest does not name: of the checkpoint that was replaced. Best effort; the next
+// replacement tries again.
+void remove_replaced(FileSystem& files, const std::string& path, const Manifest& manifest) noexcept;
+
+}  // namespace tutti::checkpoint
