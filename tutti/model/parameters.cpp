@@ -35,8 +35,8 @@ bool Parameters::has(std::string_view name) const { return find(name) != nullptr
 engine::Matrix Parameters::view(const spec::PlacedParam& placed, void* base, DType dtype) const {
   if (base == nullptr) return {};
   void* data = static_cast<char*>(base) + placed.element_offset * dtype_bytes(dtype);
-  const int64_t cols = placed.param.shape.size() < 2 ? 1 : placed.param.shape.back();
-  return engine::matrix(data, dtype, placed.param.padded_count() / cols, cols);
+  const int64_t cols = placed.shard.shape.size() < 2 ? 1 : placed.shard.shape.back();
+  return engine::matrix(data, dtype, placed.shard.count() / cols, cols);
 }
 
 engine::Matrix Parameters::weight(std::string_view name) const {

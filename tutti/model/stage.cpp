@@ -107,7 +107,8 @@ void Stage::loss_forward_backward(engine::Stream& stream, const MicroBatch& batc
                                distillation_ ? &*distillation_ : nullptr);
 }
 
-void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first_of_step) {
+void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first_of_step,
+                     const std::function<void(int64_t layer)>& layer_done) {
   const float beta = first_of_step ? 0 : 1;
   const engine::Matrix d_residual = work_.back().d_residual;
   norm_backward_input(stream, final_norm_, final_saved_, d_final_, false, d_residual,
@@ -119,6 +120,7 @@ void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first
     block_backward_input(stream, blocks_[i], shape_of(batch), batch.first_row,
                          {batch.row_scale, first_of_step}, saved_[i], work_[i]);
     block_backward_weight(stream, blocks_[i], batch.first_row, saved_[i], work_[i], beta);
+    if (layer_done) layer_done(static_cast<int64_t>(i));
   }
   if (!embedding_.d_token) return;  // frozen
   if (dropout_ > 0) {

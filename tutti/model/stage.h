@@ -2,6 +2,7 @@
 // calls the passes below; between them everything lives in the arenas of the memory map.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -45,7 +46,9 @@ class Stage {
   void forward(engine::Stream& stream, const MicroBatch& batch);
   void loss_forward_backward(engine::Stream& stream, const MicroBatch& batch, float gradient_scale,
                              bool first_of_step);
-  void backward(engine::Stream& stream, const MicroBatch& batch, bool first_of_step);
+  // layer_done, when given, is called as soon as all gradients of a layer are computed.
+  void backward(engine::Stream& stream, const MicroBatch& batch, bool first_of_step,
+                const std::function<void(int64_t layer)>& layer_done = {});
 
   // Evaluation: no dropout, no gradient.
   void evaluate(engine::Stream& stream, const MicroBatch& batch);

@@ -1,5 +1,6 @@
 #include "tutti/parallel/execute.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "tutti/base/check.h"
@@ -23,6 +24,9 @@ void execute_passes(const std::vector<spec::Action>& actions, model::Stage& stag
     return loaded->batch;
   };
   int64_t backwards = 0;
+  const int64_t micro_batches =
+      std::count_if(actions.begin(), actions.end(),
+                    [](const spec::Action& action) { return action.kind == ActionKind::backward; });
   for (size_t i = 0; i < actions.size(); ++i) {
     const spec::Action& action = actions[i];
     switch (action.kind) {
@@ -43,16 +47,20 @@ void execute_passes(const std::vector<spec::Action>& actions, model::Stage& stag
                                               action.chunk};
         TUTTI_CHECK(i + 1 < actions.size() && actions[i + 1] == weight_gradient,
                     "a weight gradient apart from its backward needs a workspace of its own");
-        stage.backward(stream, current(action), backwards == 0);
+        stage.backward(stream, current(action), backwards == 0,
+                       backwards == micro_batches - 1 ? hooks.layer_done : nullptr);
         loaded.reset();
         ++backwards;
         ++i;
         break;
       }
+      case ActionKind::gather: hooks.gather(); break;
+      case ActionKind::reduce: hooks.reduce(); break;
       case ActionKind::update:
       case ActionKind::evaluate:
       case ActionKind::save: break;
-      default: TUTTI_CHECK(false, "action '{}' needs other ranks", spec::action_name(action.kind));
+      default:
+        TUTTI_CHECK(false, "action '{}' belongs to a pipeline", spec::action_name(action.kind));
     }
   }
   TUTTI_CHECK(!loaded, "micro-batch {} had no backward pass", loaded->micro);

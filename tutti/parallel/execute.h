@@ -16,13 +16,20 @@ struct StepHooks {
   std::function<model::MicroBatch(int64_t micro)> load;
   // After the loss of a micro-batch: stage.row_losses() holds its rows until the next one.
   std::function<void(int64_t micro)> loss_done;
+  // With several ranks that hold the same parameters. Before the first pass: weights that other
+  // ranks updated must be here.
+  std::function<void()> gather;
+  // In the last backward pass: the gradients of this layer and of all above it are final.
+  std::function<void(int64_t layer)> layer_done;
+  // After it: gradients must be summed over those ranks.
+  std::function<void()> reduce;
 };
 
 // Executes load, forward (with the loss and its gradient), backward and weight_gradient actions in
 // their order; gradients end in the gradients arena, overwritten by the first micro-batch and added
 // to by the others. A backward and the weight_gradient that follows it are run layer by layer, so
-// one layer's workspace serves all. update, evaluate and save are their caller's; actions that need
-// other ranks abort: spec::check_executable refuses such recipes before.
+// one layer's workspace serves all. update, evaluate and save are their caller's; actions of
+// pipelines abort: spec::check_executable refuses such recipes before.
 void execute_passes(const std::vector<spec::Action>& actions, model::Stage& stage,
                     engine::Stream& stream, float gradient_scale, const StepHooks& hooks);
 

@@ -362,21 +362,38 @@ void validate(const Recipe& recipe) {
   validate_budget(recipe.run.budget);
 }
 
-void check_executable(const Recipe& recipe) {
+void check_executable(const Recipe& recipe, int64_t ranks) {
   const auto refuse = [](const std::string& message) {
     fail(ErrorKind::unsupported, "{}; it can be described and planned, but not executed yet",
          message);
   };
-  if (recipe.parallel.world() > 1 || recipe.parallel.vpp > 1) {
-    refuse(fmt::format("parallel: a mesh of {} ranks; this build trains on one",
-                       recipe.parallel.world()));
+  const Mesh& mesh = recipe.parallel;
+  for (const Axis axis : {Axis::tp, Axis::pp, Axis::cp, Axis::ep}) {
+    if (mesh.size(axis) > 1) {
+      refuse(fmt::format("parallel.{}: {}; this build splits over dp", axis_name(axis),
+                         mesh.size(axis)));
+    }
+  }
+  if (mesh.vpp > 1) refuse(fmt::format("parallel.vpp: {}", mesh.vpp));
+  if (mesh.world() != ranks) {
+    refuse(
+        fmt::format("parallel: a mesh of {} ranks on {} here (several ranks train in the library, "
+                    "no command starts them)",
+                    mesh.world(), ranks));
+  }
+  if (mesh.zero > 1) refuse(fmt::format("parallel.zero: {}; write 0 or 1", mesh.zero));
+  if (mesh.world() > 1 && recipe.model.moe.experts > 0) {
+    refuse(
+        fmt::format("parallel: {} ranks for {} experts", mesh.world(), recipe.model.moe.experts));
   }
   if (recipe.parallel.pipeline == Pipeline::gpipe) {
     refuse("parallel.schedule: gpipe keeps every micro-batch's activations; write 1f1b");
   }
-  if (recipe.parallel.zero != 0) {
-    refuse(
-        fmt::format("parallel.zero: {} shards nothing on one rank; write 0", recipe.parallel.zero));
+  if (mesh.world() > 1 && recipe.distill.enabled()) {
+    refuse(fmt::format("parallel: {} ranks learning from a teacher", mesh.world()));
+  }
+  if (mesh.zero != 0 && replicas(mesh) == 1) {
+    refuse(fmt::format("parallel.zero: {} shards nothing on one rank; write 0", mesh.zero));
   }
   if (recipe.lora.enabled() && recipe.model.moe.experts > 0) {
     refuse(fmt::format("lora: adapters beside {} experts", recipe.model.moe.experts));

@@ -222,7 +222,8 @@ void resolve(Recipe& recipe);
 // Throws usage naming the first impossible value or combination of a resolved recipe.
 void validate(const Recipe& recipe);
 
-// Throws unsupported when this build can describe the run but not execute it, naming the key.
-void check_executable(const Recipe& recipe);
+// Throws unsupported when this build can describe the run but not execute it on so many ranks,
+// naming the key.
+void check_executable(const Recipe& recipe, int64_t ranks = 1);
 
 }  // namespace tutti::spec

@@ -28,6 +28,13 @@ std::vector<Part> parts_of(const Param& param, int64_t size, int64_t ways) {
   return parts;
 }
 
+// Whether `next` follows `range` in both tensors.
+bool continues(const ShardRange& range, const ShardRange& next) {
+  return range.local_first + range.count == next.local_first &&
+         range.global_first + range.count == next.global_first && range.copies == next.copies &&
+         range.copy == next.copy;
+}
+
 int64_t product(const std::vector<int64_t>& shape, size_t begin, size_t end) {
   int64_t out = 1;
   for (size_t i = begin; i < end; ++i) out *= shape[i];
@@ -100,8 +107,14 @@ ParamShard param_shard(const Param& param, const Mesh& mesh, int64_t tp_rank, in
     const int64_t global = part.first + tp_rank / copies * size;
     // Vocabulary padding: what lies beyond the logical rows.
     const int64_t count = std::clamp<int64_t>(logical - global, 0, size);
-    if (count > 0) shard.ranges.push_back({local, global, count, copies, tp_rank % copies});
+    const ShardRange range = {local, global, count, copies, tp_rank % copies};
     local += size;
+    if (count == 0) continue;
+    if (!shard.ranges.empty() && continues(shard.ranges.back(), range)) {
+      shard.ranges.back().count += count;
+    } else {
+      shard.ranges.push_back(range);
+    }
   }
   local_size = local;
   return shard;

@@ -134,6 +134,20 @@ TEST(ParamShard, KeyValueHeadsAreSplitApartFromQueries) {
   EXPECT_TRUE(tokens.shard.ranges.empty());
 }
 
+TEST(ParamShard, OneRankHoldsEveryParameterInOneBox) {
+  for (const char* name : {"gpt2-124m", "llama3.1-8b", "mixtral-8x7b"}) {
+    const ParamTable table = param_table(small_model(name));
+    for (const PlacedParam& placed : param_layout(table).params) {
+      int boxes = 0;
+      visit_boxes(placed.param, placed.shard, 0, placed.shard.count(), [&](const ShardBox& box) {
+        ++boxes;
+        EXPECT_EQ(box.shape, placed.param.shape) << placed.name;
+      });
+      EXPECT_EQ(boxes, 1) << placed.name;
+    }
+  }
+}
+
 // Boxes of any range are the same elements as the runs.
 TEST(ParamShard, BoxesOfAnyRangeAreItsRuns) {
   const ModelConfig model = small_model("mixtral-8x7b");

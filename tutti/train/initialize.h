@@ -8,8 +8,8 @@
 
 namespace tutti::train {
 
-// Fills one parameter [padded count] f32: normals, uniforms, ones or zeros as the table says, zero
-// in the padding of its rows.
+// Fills the shard of one parameter, placed.shard.count() f32: normals, uniforms, ones or zeros as
+// the table says, zero in the padding of its rows.
 void initialize_parameter(const spec::PlacedParam& placed, uint64_t seed, float* out);
 
 }  // namespace tutti::train

@@ -98,10 +98,28 @@ checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe&
 
 std::vector<checkpoint::TensorSource> checkpoint_tensors(const Trainer& trainer) {
   std::vector<checkpoint::TensorSource> out;
+  if (!trainer.owns_state()) return out;
   for (const StateTensor& tensor : trainer.state()) {
-    out.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data, {}, {}});
+    checkpoint::TensorSource source{tensor.name, tensor.dtype, tensor.shape, tensor.data, {}, {}};
+    if (tensor.shape != tensor.global_shape) {
+      source.global_shape = tensor.global_shape;
+      source.offset = tensor.offset;
+    }
+    out.push_back(std::move(source));
   }
   return out;
+}
+
+void load_state(checkpoint::Reader& reader, Trainer& trainer) {
+  checkpoint::check_same_model(reader.manifest().state.model, describe_model(trainer.recipe()),
+                               reader.path());
+  std::vector<checkpoint::TensorTarget> targets;
+  for (const StateTensor& tensor : trainer.state()) {
+    targets.push_back(
+        {tensor.name, tensor.dtype, tensor.shape, tensor.data, tensor.global_shape, tensor.offset});
+  }
+  reader.load(targets);
+  trainer.state_changed();
 }
 
 std::optional<RunState> restore_newest(FileSystem& files, const std::string& folder,
@@ -113,13 +131,7 @@ std::optional<RunState> restore_newest(FileSystem& files, const std::string& fol
       });
   if (!reader) return std::nullopt;
   const checkpoint::State& saved = reader->manifest().state;
-  checkpoint::check_same_model(saved.model, describe_model(trainer.recipe()), reader->path());
-  std::vector<checkpoint::TensorTarget> targets;
-  for (const StateTensor& tensor : trainer.state()) {
-    targets.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data});
-  }
-  reader->load(targets);
-  trainer.state_changed();
+  load_state(*reader, trainer);
   return from_checkpoint_state(saved, reader->path());
 }
 

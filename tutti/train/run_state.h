@@ -9,6 +9,7 @@
 
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/manifest.h"
+#include "tutti/checkpoint/reader.h"
 #include "tutti/checkpoint/snapshot.h"
 #include "tutti/train/trainer.h"
 
@@ -38,7 +39,12 @@ Json describe_model(const spec::Recipe& recipe);
 // The state as a checkpoint stores it. next_sample = step * global batch.
 checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe& recipe);
 
+// What this rank saves of it: all ranks of a mesh together, everything once.
 std::vector<checkpoint::TensorSource> checkpoint_tensors(const Trainer& trainer);
+
+// Parameters and optimizer state of any mesh into those that this rank holds, reading no more than
+// these. Collective. Throws usage for a checkpoint of another model.
+void load_state(checkpoint::Reader& reader, Trainer& trainer);
 
 // Loads the newest valid checkpoint of the folder into the trainer; nullopt when there is none.
 // Damaged ones are passed over with a warning. Throws usage for a checkpoint of another model.

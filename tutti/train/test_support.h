@@ -115,6 +115,8 @@ class RandomBatches {
     }
     return {data_.data(), data_.data() + 1, count_++ * rows_};
   }
+  // Goes on with micro-batch `number`.
+  void seek(int64_t number) { count_ = number; }
   BatchSource source() {
     return [this] { return next(); };
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <numeric>
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
@@ -14,10 +16,6 @@
 
 namespace tutti::train {
 namespace {
-
-engine::Vector flat(const engine::Arena& arena, DType dtype, int64_t elements) {
-  return engine::vector(arena.at(0, elements * dtype_bytes(dtype)), dtype, elements);
-}
 
 // Targets that are not ignored.
 int64_t count_targets(const model::MicroBatch& batch) {
@@ -35,30 +33,40 @@ double sum_of(const engine::Vector& rows) {
 
 }  // namespace
 
-Trainer::Trainer(const spec::Recipe& recipe)
-    : recipe_(recipe), layout_(spec::param_layout(spec::param_table(recipe.model, recipe.lora))) {
-  spec::check_executable(recipe_);
+Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks)
+    : recipe_(recipe),
+      ranks_(ranks),
+      layout_(spec::param_layout(
+          spec::param_table(recipe.model, recipe.lora,
+                            spec::tutti_profile().vocabulary_multiple * recipe.parallel.tp),
+          recipe.parallel, ranks.at)) {
+  spec::check_executable(recipe_, ranks.world == nullptr ? 1 : ranks.world->size());
   // Every step has the same passes; evaluation and saving are decided by the session.
-  actions_ = spec::step_actions(spec::make_schedule(recipe_), 0, 1);
-  memory_ = std::make_unique<model::Memory>(spec::memory_map(recipe_));
+  actions_ = spec::step_actions(spec::make_schedule(recipe_), ranks.at.pp, 1);
+  memory_ = std::make_unique<model::Memory>(
+      spec::memory_map(recipe_, spec::tutti_profile(), ranks.at.pp));
   stream_ = engine::make_cpu_stream(recipe_.threads);
   stage_ = std::make_unique<model::Stage>(
       recipe_.model, layout_, *memory_,
       model::BatchShape{recipe_.batch.micro, recipe_.batch.sequence}, recipe_.train.seed);
-
-  const int64_t n = layout_.trainable_elements;
-  const bool mixed = recipe_.precision != spec::Precision::f32;
-  optimizer_.gradient = flat(memory_->arena("gradients"), DType::f32, n);
-  optimizer_.master = flat(memory_->arena(mixed ? "master" : "weights"), DType::f32, n);
-  optimizer_.moment1 = flat(memory_->arena("moment1"), DType::f32, n);
-  optimizer_.moment2 = flat(memory_->arena("moment2"), DType::f32, n);
-  if (mixed) optimizer_.weights = flat(memory_->arena("weights"), DType::bf16, n);
-  optimizer_.segments =
-      optim::decay_segments(layout_, static_cast<float>(recipe_.optimizer.weight_decay));
-  selection_biases_ = bind_selection_biases(recipe_.model, layout_, *memory_, optimizer_.master,
-                                            optimizer_.weights);
+  gradient_sync_ = std::make_unique<parallel::GradientSync>(
+      layout_, recipe_.parallel, ranks_,
+      engine::vector(memory_->arena("gradients").data(), DType::f32, layout_.trainable_elements));
+  optimizer_ = std::make_unique<parallel::ShardedAdamw>(recipe_, layout_, ranks_, *memory_);
+  const optim::AdamwState& all = optimizer_->slices().front().state;
+  selection_biases_ =
+      bind_selection_biases(recipe_.model, layout_, *memory_, all.master, all.weights);
   stage_->prepare();
   if (recipe_.distill.enabled()) make_teacher();
+}
+
+// A rank that left with weights on their way would be missed by the others.
+Trainer::~Trainer() {
+  try {
+    optimizer_->wait_weights(*stream_);
+  } catch (const Error&) {
+    return;  // another rank failed, which its own calls have told or will tell
+  }
 }
 
 void Trainer::make_teacher() {
@@ -82,47 +90,63 @@ void Trainer::initialize() {
   for (const spec::PlacedParam& placed : layout_.params) {
     if (placed.param.trainable) continue;
     values.resize(static_cast<size_t>(placed.param.padded_count()));
-    initialize_parameter(placed, recipe_.train.seed, values.data());
+    initialize_parameter({placed.name, placed.param, 0, spec::whole_param(placed.param)},
+                         recipe_.train.seed, values.data());
     set_parameter(placed, values.data());
   }
   initialize_trainable();
 }
 
 void Trainer::initialize_trainable() {
-  float* master = optimizer_.master.as<float>();
-  for (const engine::Vector* array :
-       {&optimizer_.master, &optimizer_.moment1, &optimizer_.moment2}) {
-    std::memset(array->data, 0, static_cast<size_t>(array->bytes()));
+  for (const parallel::OwnedSlice& slice : optimizer_->slices()) {
+    for (const engine::Vector* array :
+         {&slice.state.master, &slice.state.moment1, &slice.state.moment2}) {
+      std::memset(array->data, 0, static_cast<size_t>(array->bytes()));
+    }
   }
+  std::vector<float> local;
   for (const spec::PlacedParam& placed : layout_.params) {
     if (!placed.param.trainable) break;
-    initialize_parameter(placed, recipe_.train.seed, master + placed.element_offset);
+    local.resize(static_cast<size_t>(placed.shard.count()));
+    initialize_parameter(placed, recipe_.train.seed, local.data());
+    write_master(placed, local.data());
   }
   state_changed();
 }
 
+void Trainer::write_master(const spec::PlacedParam& placed, const float* local) {
+  const int64_t end = placed.element_offset + placed.shard.count();
+  for (const parallel::OwnedSlice& slice : optimizer_->slices()) {
+    const int64_t from = std::max(placed.element_offset, slice.place.first);
+    const int64_t until = std::min(end, slice.place.first + slice.place.count);
+    if (from >= until) continue;
+    std::copy_n(local + (from - placed.element_offset), until - from,
+                slice.state.master.as<float>() + (from - slice.place.first));
+  }
+}
+
 void Trainer::set_parameter(const spec::PlacedParam& placed, const float* values) {
-  const int64_t count = placed.param.count();
+  std::vector<float> local(static_cast<size_t>(placed.shard.count()), 0.0F);
+  spec::visit_runs(placed.param, placed.shard, [&](const spec::ShardRun& run) {
+    std::copy_n(values + run.global_first, run.count, local.data() + run.local_first);
+  });
   if (placed.param.trainable) {
-    std::copy_n(values, count, optimizer_.master.as<float>() + placed.element_offset);
+    write_master(placed, local.data());
     return;
   }
   const DType compute = spec::compute_type(recipe_.precision);
+  const auto count = static_cast<int64_t>(local.size());
   char* weights = static_cast<char*>(memory_->arena("weights").data());
   void* at = weights + placed.element_offset * dtype_bytes(compute);
   if (compute == DType::f32) {
-    std::copy_n(values, count, static_cast<float*>(at));
+    std::copy_n(local.data(), count, static_cast<float*>(at));
     return;
   }
-  stream_->ops().convert(*stream_,
-                         {.x = engine::vector(const_cast<float*>(values), DType::f32, count),
-                          .out = engine::vector(at, compute, count)});
+  stream_->ops().convert(*stream_, {.x = engine::vector(local.data(), DType::f32, count),
+                                    .out = engine::vector(at, compute, count)});
 }
 
-void Trainer::state_changed() {
-  if (!optimizer_.weights) return;
-  stream_->ops().convert(*stream_, {.x = optimizer_.master, .out = optimizer_.weights});
-}
+void Trainer::state_changed() { optimizer_->masters_changed(*stream_); }
 
 model::MicroBatch Trainer::load(const BatchView& view) {
   model::MicroBatch batch = load_micro_batch(*memory_, next_slot_, stage_->shape(), view);
@@ -150,8 +174,17 @@ double Trainer::gradients(const BatchSource& next) {
     sums.loss += sum_of(stage_->row_losses());
     if (teacher_) sums.divergence += sum_of(stage_->row_divergences());
   };
+  hooks.gather = [this] { optimizer_->wait_weights(*stream_); };
+  hooks.layer_done = [this](int64_t layer) { gradient_sync_->layer_done(*stream_, layer); };
+  hooks.reduce = [this] { gradient_sync_->finish(*stream_); };
   parallel::execute_passes(actions_, *stage_, *stream_,
                            static_cast<float>(1 / static_cast<double>(rows)), hooks);
+  squared_norm_ = optimizer_->squared_norm(*stream_);
+  auto targets = static_cast<double>(step_targets_);
+  if (!owns_state()) squared_norm_ = 0;  // of the whole gradient, which another rank has too
+  parallel::sum_over_world(ranks_, *stream_,
+                           {&sums.loss, &sums.divergence, &targets, &squared_norm_});
+  step_targets_ = std::llround(targets);
   if (step_targets_ == 0) {
     fail(ErrorKind::usage,
          "every target of a step's {} rows is masked or padding: there is nothing to learn; "
@@ -172,30 +205,26 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
   result.targets = step_targets_;
   result.parts = loss_parts_;
   if (recipe_.model.moe.experts > 0) result.routing = routing_of_step(recipe_, *memory_);
-  double sum_of_squares = 0;
-  stream_->ops().squared_norm(*stream_,
-                              {.x = optimizer_.gradient, .sum_of_squares = &sum_of_squares});
-  result.gradient_norm = gradient_factor_ * std::sqrt(sum_of_squares);
+  result.gradient_norm = gradient_factor_ * std::sqrt(squared_norm_);
   if (!std::isfinite(result.gradient_norm) || !std::isfinite(result.loss)) {
     result.nonfinite_tensor = first_nonfinite_gradient();
     return result;
   }
   const double clip = optim::clip_factor(result.gradient_norm, recipe_.optimizer.clip_norm);
-  optim::adamw_update(*stream_, optimizer_, recipe_.optimizer, learning_rate,
-                      clip * gradient_factor_, update);
+  optimizer_->update(*stream_, learning_rate, clip * gradient_factor_, update);
   update_selection_biases(*stream_, selection_biases_, recipe_.model.moe.router_bias_rate);
   result.applied = true;
   return result;
 }
 
 std::string Trainer::first_nonfinite_gradient() const {
-  const float* gradient = optimizer_.gradient.as<float>();
-  for (auto placed = layout_.params.rbegin(); placed != layout_.params.rend(); ++placed) {
-    if (!placed->param.trainable) continue;
-    const float* begin = gradient + placed->element_offset;
-    if (!std::all_of(begin, begin + placed->param.count(),
-                     [](float x) { return std::isfinite(x); })) {
-      return placed->name;
+  const std::vector<StateTensor> gradients = gradient_tensors();
+  for (auto tensor = gradients.rbegin(); tensor != gradients.rend(); ++tensor) {
+    const float* begin = static_cast<const float*>(tensor->data);
+    const int64_t count = std::accumulate(tensor->shape.begin(), tensor->shape.end(), int64_t{1},
+                                          std::multiplies<>());
+    if (!std::all_of(begin, begin + count, [](float x) { return std::isfinite(x); })) {
+      return tensor->name;
     }
   }
   return "loss";
@@ -203,6 +232,7 @@ std::string Trainer::first_nonfinite_gradient() const {
 
 EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
   EvaluationResult result;
+  optimizer_->wait_weights(*stream_);
   double sum = 0;
   for (int64_t i = 0; i < batches; ++i) {
     const model::MicroBatch batch = load(next());
@@ -210,11 +240,15 @@ EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
     sum += sum_of(stage_->row_losses());
     result.tokens += count_targets(batch);
   }
+  auto tokens = static_cast<double>(result.tokens);
+  parallel::sum_over_world(ranks_, *stream_, {&sum, &tokens});
+  result.tokens = std::llround(tokens);
   result.loss = sum / static_cast<double>(std::max<int64_t>(result.tokens, 1));
   return result;
 }
 
 std::vector<float> Trainer::logits(const BatchView& view) {
+  optimizer_->wait_weights(*stream_);
   const model::MicroBatch batch = load(view);
   stage_->evaluate(*stream_, batch);
   const engine::Matrix y = stage_->final_output();
@@ -231,27 +265,49 @@ std::vector<float> Trainer::logits(const BatchView& view) {
   return out;
 }
 
+void Trainer::add_boxes(
+    std::vector<StateTensor>& out, const std::string& prefix, const spec::PlacedParam& placed,
+    const std::function<engine::Vector(const parallel::OwnedSlice&)>& part) const {
+  const int64_t end = placed.element_offset + placed.shard.count();
+  for (const parallel::OwnedSlice& slice : optimizer_->slices()) {
+    const int64_t from = std::max(placed.element_offset, slice.place.first);
+    const int64_t until = std::min(end, slice.place.first + slice.place.count);
+    if (from >= until) continue;
+    float* data = part(slice).as<float>() + (placed.element_offset - slice.place.first);
+    spec::visit_boxes(placed.param, placed.shard, from - placed.element_offset, until - from,
+                      [&](const spec::ShardBox& box) {
+                        out.push_back({prefix + placed.name, DType::f32, box.shape,
+                                       data + box.local_first, placed.param.shape, box.offset});
+                      });
+  }
+}
+
 std::vector<StateTensor> Trainer::state() const {
+  using Part = engine::Vector optim::AdamwState::*;
+  const std::pair<const char*, Part> parts[] = {{"param.", &optim::AdamwState::master},
+                                                {"adamw.m.", &optim::AdamwState::moment1},
+                                                {"adamw.v.", &optim::AdamwState::moment2}};
   std::vector<StateTensor> tensors;
-  const std::pair<const char*, const engine::Vector*> parts[] = {{"param.", &optimizer_.master},
-                                                                 {"adamw.m.", &optimizer_.moment1},
-                                                                 {"adamw.v.", &optimizer_.moment2}};
-  for (const auto& [prefix, array] : parts) {
+  for (const auto& [prefix, part] : parts) {
     for (const spec::PlacedParam& placed : layout_.params) {
       if (!placed.param.trainable) break;
-      tensors.push_back({prefix + placed.name, DType::f32, placed.param.shape,
-                         array->as<float>() + placed.element_offset});
+      add_boxes(tensors, prefix, placed,
+                [part = part](const parallel::OwnedSlice& slice) { return slice.state.*part; });
     }
   }
   return tensors;
+}
+
+bool Trainer::owns_state() const {
+  return recipe_.parallel.zero >= 1 || spec::replica_rank(recipe_.parallel, ranks_.at) == 0;
 }
 
 std::vector<StateTensor> Trainer::gradient_tensors() const {
   std::vector<StateTensor> tensors;
   for (const spec::PlacedParam& placed : layout_.params) {
     if (!placed.param.trainable) break;
-    tensors.push_back({placed.name, DType::f32, placed.param.shape,
-                       optimizer_.gradient.as<float>() + placed.element_offset});
+    add_boxes(tensors, "", placed,
+              [](const parallel::OwnedSlice& slice) { return slice.state.gradient; });
   }
   return tensors;
 }

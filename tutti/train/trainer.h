@@ -12,7 +12,9 @@
 #include "tutti/engine/stream.h"
 #include "tutti/model/memory.h"
 #include "tutti/model/stage.h"
-#include "tutti/optim/adamw.h"
+#include "tutti/parallel/gradient_sync.h"
+#include "tutti/parallel/ranks.h"
+#include "tutti/parallel/sharded_adamw.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/schedule.h"
 #include "tutti/telemetry/events.h"
@@ -38,18 +40,25 @@ struct EvaluationResult {
   int64_t tokens = 0;  // how many those are
 };
 
-// A named part of the state, for checkpoints: logical shape, contiguous.
+// A named part of the state, for checkpoints: the whole tensor or a box of it, contiguous.
 struct StateTensor {
   std::string name;  // "param.<name>", "adamw.m.<name>", "adamw.v.<name>"
   DType dtype = DType::f32;
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape;  // of the data
   void* data = nullptr;
+  std::vector<int64_t> global_shape;  // of the whole tensor, without padding
+  std::vector<int64_t> offset;        // where the data begins in it
 };
 
 class Trainer {
  public:
-  // Allocates everything. The recipe must be executable here (spec::check_executable).
-  explicit Trainer(const spec::Recipe& recipe);
+  // Allocates everything. The recipe must be executable here (spec::check_executable), `ranks` of
+  // its mesh. With several ranks all functions but state() and gradient_tensors() are collective:
+  // every rank calls them in the same order.
+  explicit Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks = {});
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   // Parameters from the seed: a pure function of (seed, name, element), moments zero.
   void initialize();
@@ -86,9 +95,12 @@ class Trainer {
   // Logits [N, V] f32 of one micro-batch, row-major without padding (tests and tools).
   std::vector<float> logits(const BatchView& batch);
 
-  // Of the trainable parameters. Frozen ones are no state: they come from where the run started.
+  // What this rank owns of the trainable parameters: alone, each of them whole and once. Frozen
+  // ones are no state: they come from where the run started.
   std::vector<StateTensor> state() const;
-  // The gradient of the last step as [logical shape] f32, by parameter name (without "param.").
+  // Whether it is this rank that saves them: without ZeRO several have the same.
+  bool owns_state() const;
+  // The same of the gradient of the last step, by parameter name (without "param.").
   std::vector<StateTensor> gradient_tensors() const;
 
   const spec::Recipe& recipe() const { return recipe_; }
@@ -100,8 +112,13 @@ class Trainer {
   model::MicroBatch load(const BatchView& view);
   void make_teacher();
   std::string first_nonfinite_gradient() const;
+  void write_master(const spec::PlacedParam& placed, const float* local);
+  void add_boxes(std::vector<StateTensor>& out, const std::string& prefix,
+                 const spec::PlacedParam& placed,
+                 const std::function<engine::Vector(const parallel::OwnedSlice&)>& part) const;
 
   spec::Recipe recipe_;
+  parallel::Ranks ranks_;
   spec::ParamLayout layout_;
   std::vector<spec::Action> actions_;  // of one step
   std::unique_ptr<model::Memory> memory_;
@@ -110,10 +127,12 @@ class Trainer {
   std::unique_ptr<model::Memory> teacher_memory_;  // part of memory_
   std::unique_ptr<model::Stage> teacher_;
   bool teacher_is_set_ = false;
-  optim::AdamwState optimizer_;
+  std::unique_ptr<parallel::GradientSync> gradient_sync_;
+  std::unique_ptr<parallel::ShardedAdamw> optimizer_;
   std::vector<SelectionBias> selection_biases_;
   int64_t next_slot_ = 0;
   int64_t step_targets_ = 0;
+  double squared_norm_ = 0;  // of the last step's gradients, before gradient_factor_
   double gradient_factor_ = 1;
   std::optional<telemetry::LossParts> loss_parts_;
 };

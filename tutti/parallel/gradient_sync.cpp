@@ -1,0 +1,81 @@
+#include "tutti/parallel/gradient_sync.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "tutti/base/check.h"
+
+namespace tutti::parallel {
+namespace {
+
+// The number in "blocks.7.norm1.weight"; -1 for parameters of no block.
+int64_t block_number(std::string_view name) {
+  constexpr std::string_view kPrefix = "blocks.";
+  if (!name.starts_with(kPrefix)) return -1;
+  int64_t number = -1;
+  std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), number);
+  return number;
+}
+
+engine::Vector range(const engine::Vector& all, int64_t first, int64_t count) {
+  return engine::vector(all.as<float>() + first, DType::f32, count);
+}
+
+}  // namespace
+
+GradientSync::GradientSync(const spec::ParamLayout& layout, const spec::Mesh& mesh,
+                           const Ranks& ranks, engine::Vector gradients, int64_t bucket_elements)
+    : ranks_(ranks),
+      sharded_(mesh.zero >= 1),
+      gradients_(gradients),
+      buckets_(spec::buckets(layout, mesh, bucket_elements)) {
+  TUTTI_CHECK(gradients.count == layout.trainable_elements, "{} gradients, {} trainable elements",
+              gradients.count, layout.trainable_elements);
+  // Parameters lie in the order in which their gradients complete, so what is final after a layer
+  // ends where the layer's last parameter of a zone ends.
+  for (const spec::PlacedParam& placed : layout.params) {
+    const int64_t layer = block_number(placed.name);
+    if (layer < 0 || !placed.param.trainable) continue;
+    after_layer_.resize(std::max(after_layer_.size(), static_cast<size_t>(layer + 1)));
+    Until& until = after_layer_[static_cast<size_t>(layer)];
+    int64_t& end = placed.element_offset < layout.expert_offset ? until.shared : until.expert;
+    end = std::max(end, placed.element_offset + placed.shard.count());
+  }
+  started_.assign(buckets_.size(), false);
+  tickets_.reserve(buckets_.size());
+}
+
+void GradientSync::layer_done(engine::Stream& stream, int64_t layer) {
+  if (layer < static_cast<int64_t>(after_layer_.size())) {
+    start(stream, after_layer_[static_cast<size_t>(layer)]);
+  }
+}
+
+void GradientSync::finish(engine::Stream& stream) {
+  start(stream, {gradients_.count, gradients_.count});
+  for (const comm::Ticket& ticket : tickets_) ticket.wait(stream);
+  tickets_.clear();
+  std::fill(started_.begin(), started_.end(), false);
+}
+
+void GradientSync::start(engine::Stream& stream, const Until& until) {
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const spec::Bucket& bucket = buckets_[i];
+    const int64_t final_until = bucket.expert ? until.expert : until.shared;
+    if (started_[i] || bucket.first + bucket.count > final_until) continue;
+    started_[i] = true;
+    comm::Group* group = bucket.expert ? ranks_.expert_replicas : ranks_.replicas;
+    if (group == nullptr) continue;
+    const engine::Vector all = range(gradients_, bucket.first, bucket.count);
+    if (sharded_) {
+      const engine::Vector mine =
+          range(gradients_, bucket.first + group->rank() * bucket.slice(), bucket.slice());
+      tickets_.push_back(group->reduce_scatter(stream, all, mine));
+    } else {
+      tickets_.push_back(group->all_reduce(stream, all, all));
+    }
+  }
+}
+
+}  // namespace tutti::parallel

@@ -1,0 +1,46 @@
+// Sums the gradients of the ranks that hold the same parameters, bucket by bucket (spec/zero.h),
+// while the layers below are still computed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tutti/engine/stream.h"
+#include "tutti/engine/tensor.h"
+#include "tutti/parallel/ranks.h"
+#include "tutti/spec/params.h"
+#include "tutti/spec/zero.h"
+
+namespace tutti::parallel {
+
+class GradientSync {
+ public:
+  // gradients: the flat arena, layout.trainable_elements f32.
+  GradientSync(const spec::ParamLayout& layout, const spec::Mesh& mesh, const Ranks& ranks,
+               engine::Vector gradients, int64_t bucket_elements = spec::kBucketElements);
+
+  // The gradients of `layer` and of all above it are final: starts to sum the buckets that are
+  // complete.
+  void layer_done(engine::Stream& stream, int64_t layer);
+
+  // All gradients of the step are final. Afterwards (for the stream) they are summed: everywhere,
+  // or with ZeRO in the slices of this rank; elsewhere they are undefined then.
+  void finish(engine::Stream& stream);
+
+ private:
+  struct Until {  // elements that are final, of either zone
+    int64_t shared = 0;
+    int64_t expert = 0;
+  };
+  void start(engine::Stream& stream, const Until& until);
+
+  Ranks ranks_;
+  bool sharded_;
+  engine::Vector gradients_;
+  std::vector<spec::Bucket> buckets_;
+  std::vector<Until> after_layer_;
+  std::vector<bool> started_;  // per bucket
+  std::vector<comm::Ticket> tickets_;
+};
+
+}  // namespace tutti::parallel
