@@ -81,7 +81,8 @@ ControlBlock::ControlBlock(std::shared_ptr<Segment> segment, int rank, int size,
   staging_ = base + layout.staging;
   pieces_ = base + layout.pieces;
   if (create) {
-    header_ = new (base) Header();
+    // Fresh memory is zero. `magic` is left alone until the end: the others are looking at it.
+    header_ = new (base) Header;  // NOLINT(*-init): and not Header(), which would write zeros
     slots_ = new (base + layout.slots) RankSlot[static_cast<size_t>(size)]();
     channels_ = new (base + layout.channels) Channel[static_cast<size_t>(size * size)]();
     header_->size = size;
