@@ -43,6 +43,7 @@ JointSave joint_of(int rank, const std::string& attempt) { return {rank, kRanks,
 std::vector<std::optional<Error>> on_ranks(const std::function<void(int rank)>& run) {
   std::vector<std::optional<Error>> errors(kRanks);
   std::vector<std::thread> threads;
+  threads.reserve(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
       try {

@@ -73,6 +73,7 @@ TEST_F(LoaderTest, ResumesAndSeeks) {
   const TrainLoaderOptions options{.rows = 2, .global_batch = 4};
   Loader straight(corpus, options);
   std::vector<std::vector<int32_t>> batches;
+  batches.reserve(40);
   for (int i = 0; i < 40; ++i) batches.push_back(tokens_of(straight.next()));
   TrainLoaderOptions later = options;
   later.start_step = 10;
