@@ -10,8 +10,9 @@
 namespace tutti::model {
 
 Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
-             BatchShape shape, uint64_t seed)
+             BatchShape shape, uint64_t seed, const Groups& groups)
     : shape_(shape),
+      groups_(groups),
       tied_(model.tied_embeddings),
       trains_(memory.map().has("gradients")),
       dropout_(static_cast<float>(model.dropout)),

@@ -9,6 +9,7 @@
 #include "tutti/engine/stream.h"
 #include "tutti/model/block.h"
 #include "tutti/model/embedding.h"
+#include "tutti/model/groups.h"
 #include "tutti/model/loss.h"
 #include "tutti/model/memory.h"
 #include "tutti/spec/distill.h"
@@ -33,9 +34,9 @@ class Stage {
  public:
   // `memory` must outlive the stage and hold the arenas of `model` for micro-batches of `shape`, or
   // of another shape with as many rows. With the arenas of spec::inference_memory_map the stage
-  // only evaluates.
+  // only evaluates. With groups, `layout` and `memory` are those of this rank's place in the mesh.
   Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
-        BatchShape shape, uint64_t seed);
+        BatchShape shape, uint64_t seed, const Groups& groups = {});
 
   // Fills constants (rotation frequencies); call once before the first pass.
   void prepare();
@@ -75,6 +76,7 @@ class Stage {
   BatchShape shape_of(const MicroBatch& batch) const;
 
   BatchShape shape_;
+  Groups groups_;
   bool tied_ = true;
   bool trains_ = true;
   float dropout_ = 0;

@@ -17,6 +17,11 @@ Ranks ranks_of(comm::World& world) {
   if (mesh.ep > 1 && spec::replicas(mesh, true) > 1) {
     ranks.expert_replicas = &world.expert_replicas();
   }
+  const auto along = [&](spec::Axis axis) {
+    return mesh.size(axis) > 1 ? &world.group(axis) : nullptr;
+  };
+  ranks.pipeline = along(spec::Axis::pp);
+  ranks.layers = {along(spec::Axis::tp), along(spec::Axis::cp), along(spec::Axis::ep)};
   return ranks;
 }
 

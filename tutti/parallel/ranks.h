@@ -7,6 +7,7 @@
 #include "tutti/comm/group.h"
 #include "tutti/comm/world.h"
 #include "tutti/engine/stream.h"
+#include "tutti/model/groups.h"
 #include "tutti/spec/mesh.h"
 
 namespace tutti::parallel {
@@ -16,6 +17,8 @@ struct Ranks {
   comm::Group* world = nullptr;
   comm::Group* replicas = nullptr;         // dp x cp: the same parameters
   comm::Group* expert_replicas = nullptr;  // of those, the same experts
+  comm::Group* pipeline = nullptr;         // the stages, in their order
+  model::Groups layers;                    // who shares its layers
 };
 
 // Of a rank of `world`, which must outlive what is returned. Collective: makes the groups.

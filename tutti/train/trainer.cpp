@@ -46,9 +46,10 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks)
   memory_ = std::make_unique<model::Memory>(
       spec::memory_map(recipe_, spec::tutti_profile(), ranks.at.pp));
   stream_ = engine::make_cpu_stream(recipe_.threads);
-  stage_ = std::make_unique<model::Stage>(
-      recipe_.model, layout_, *memory_,
-      model::BatchShape{recipe_.batch.micro, recipe_.batch.sequence}, recipe_.train.seed);
+  stage_ =
+      std::make_unique<model::Stage>(recipe_.model, layout_, *memory_,
+                                     model::BatchShape{recipe_.batch.micro, recipe_.batch.sequence},
+                                     recipe_.train.seed, ranks_.layers);
   gradient_sync_ = std::make_unique<parallel::GradientSync>(
       layout_, recipe_.parallel, ranks_,
       engine::vector(memory_->arena("gradients").data(), DType::f32, layout_.trainable_elements));
@@ -181,6 +182,7 @@ double Trainer::gradients(const BatchSource& next) {
                            static_cast<float>(1 / static_cast<double>(rows)), hooks);
   squared_norm_ = optimizer_->squared_norm(*stream_);
   auto targets = static_cast<double>(step_targets_);
+  if (!counts_rows()) targets = sums.loss = sums.divergence = 0;
   if (!owns_state()) squared_norm_ = 0;  // of the whole gradient, which another rank has too
   parallel::sum_over_world(ranks_, *stream_,
                            {&sums.loss, &sums.divergence, &targets, &squared_norm_});
@@ -241,6 +243,7 @@ EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
     result.tokens += count_targets(batch);
   }
   auto tokens = static_cast<double>(result.tokens);
+  if (!counts_rows()) sum = tokens = 0;
   parallel::sum_over_world(ranks_, *stream_, {&sum, &tokens});
   result.tokens = std::llround(tokens);
   result.loss = sum / static_cast<double>(std::max<int64_t>(result.tokens, 1));
@@ -296,6 +299,10 @@ std::vector<StateTensor> Trainer::state() const {
     }
   }
   return tensors;
+}
+
+bool Trainer::counts_rows() const {
+  return ranks_.at.tp == 0 && ranks_.at.pp == recipe_.parallel.pp - 1;
 }
 
 bool Trainer::owns_state() const {

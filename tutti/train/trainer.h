@@ -73,6 +73,9 @@ class Trainer {
   // To be called after parameters or state tensors were written from outside (resume, import).
   void state_changed();
 
+  // A BatchSource gives whole micro-batches: the same to every rank of one place along dp. Each
+  // takes of it what its places along the other axes need.
+  //
   // One optimizer step over the recipe's accumulation of micro-batches. Loss and gradient are means
   // over the targets of the whole step that are not ignored, each counting the same whichever
   // micro-batch it is in. `update` is the step's number among applied updates, 1 for the first
@@ -112,6 +115,7 @@ class Trainer {
   model::MicroBatch load(const BatchView& view);
   void make_teacher();
   std::string first_nonfinite_gradient() const;
+  bool counts_rows() const;  // it is this rank that tells the losses of its rows
   void write_master(const spec::PlacedParam& placed, const float* local);
   void add_boxes(std::vector<StateTensor>& out, const std::string& prefix,
                  const spec::PlacedParam& placed,

@@ -1,0 +1,96 @@
+// What of all that can be described this build can also train (recipe.h, check_executable).
+#include "tutti/base/error.h"
+#include "tutti/spec/narrow.h"
+#include "tutti/spec/recipe.h"
+#include "tutti/spec/recipe_names.h"
+
+namespace tutti::spec {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  fail(ErrorKind::unsupported, "{}; it can be described and planned, but not executed yet",
+       message);
+}
+
+void check_tensor_parallel(const Mesh& mesh) {
+  if (mesh.tp > 1) refuse(fmt::format("parallel.tp: {}", mesh.tp));
+}
+
+void check_pipeline(const Mesh& mesh) {
+  if (mesh.pp > 1) refuse(fmt::format("parallel.pp: {}", mesh.pp));
+  if (mesh.vpp > 1) refuse(fmt::format("parallel.vpp: {}", mesh.vpp));
+  if (mesh.pipeline == Pipeline::gpipe) {
+    refuse("parallel.schedule: gpipe keeps every micro-batch's activations; write 1f1b");
+  }
+}
+
+void check_context_parallel(const Mesh& mesh) {
+  if (mesh.cp > 1) refuse(fmt::format("parallel.cp: {}", mesh.cp));
+}
+
+void check_experts(const Recipe& recipe) {
+  const Mesh& mesh = recipe.parallel;
+  if (mesh.ep > 1) refuse(fmt::format("parallel.ep: {}", mesh.ep));
+  if (mesh.world() > 1 && recipe.model.moe.experts > 0) {
+    refuse(
+        fmt::format("parallel: {} ranks for {} experts", mesh.world(), recipe.model.moe.experts));
+  }
+  if (recipe.lora.enabled() && recipe.model.moe.experts > 0) {
+    refuse(fmt::format("lora: adapters beside {} experts", recipe.model.moe.experts));
+  }
+}
+
+void check_zero(const Mesh& mesh) {
+  if (mesh.zero > 1) refuse(fmt::format("parallel.zero: {}; write 0 or 1", mesh.zero));
+  if (mesh.zero != 0 && replicas(mesh) == 1) {
+    refuse(fmt::format("parallel.zero: {} shards nothing on one rank; write 0", mesh.zero));
+  }
+}
+
+void check_distillation(const Recipe& recipe) {
+  if (!recipe.distill.enabled()) return;
+  if (recipe.parallel.world() > 1) {
+    refuse(fmt::format("parallel: {} ranks learning from a teacher", recipe.parallel.world()));
+  }
+  if (!recipe.distill.model) return;
+  if (recipe.distill.model->attention == Attention::latent) {
+    refuse("distill.model.attention: latent");
+  }
+  if (recipe.distill.model->prediction_layers > 0) {
+    refuse(fmt::format("distill.model.prediction_layers: {}",
+                       recipe.distill.model->prediction_layers));
+  }
+}
+
+void check_model(const ModelConfig& model) {
+  if (model.attention == Attention::latent) refuse("model.attention: latent");
+  if (model.prediction_layers > 0) {
+    refuse(fmt::format("model.prediction_layers: {}", model.prediction_layers));
+  }
+}
+
+}  // namespace
+
+void check_executable(const Recipe& recipe, int64_t ranks) {
+  const Mesh& mesh = recipe.parallel;
+  check_tensor_parallel(mesh);
+  check_pipeline(mesh);
+  check_context_parallel(mesh);
+  check_experts(recipe);
+  check_zero(mesh);
+  if (mesh.world() != ranks) {
+    refuse(
+        fmt::format("parallel: a mesh of {} ranks on {} here (several ranks train in the library, "
+                    "no command starts them)",
+                    mesh.world(), ranks));
+  }
+  check_distillation(recipe);
+  check_model(recipe.model);
+  if (is_narrow(recipe.precision)) {
+    refuse(fmt::format("precision: {}; this build trains in f32 and bf16",
+                       name_of(kPrecisionNames, recipe.precision)));
+  }
+  if (recipe.device != "cpu") refuse(fmt::format("device: {}", recipe.device));
+}
+
+}  // namespace tutti::spec

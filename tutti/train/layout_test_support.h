@@ -1,0 +1,75 @@
+// Trains small recipes on a mesh whose ranks are threads of this process, and compares what they
+// compute with what one rank alone does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tutti/parallel/ranks.h"
+#include "tutti/spec/recipe.h"
+#include "tutti/train/test_support.h"
+#include "tutti/train/trainer.h"
+
+namespace tutti::train::testing {
+
+// `recipe` on `mesh`: twelve sequences of seven tokens a step, in micro-batches of one or two,
+// unless a test chooses its own batch afterwards.
+spec::Recipe recipe_on(spec::Recipe recipe, const spec::Mesh& mesh);
+
+// "dp 2 tp 2 zero 1", "1 rank".
+std::string text_of(const spec::Mesh& mesh);
+
+// The micro-batches of a data parallel rank, of the same samples whatever the mesh: every rank with
+// this place along dp reads the same whole sequences.
+class RankBatches {
+ public:
+  RankBatches(const spec::Recipe& recipe, int64_t dp_rank);
+  BatchSource step(int64_t step);
+
+ private:
+  BatchView next();
+
+  spec::Recipe recipe_;
+  RandomBatches batches_;
+  int64_t first_;
+  int64_t next_ = 0;
+  std::vector<int32_t> tokens_, targets_;
+};
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+// Puts a rank's boxes into whole tensors; NaN where no rank has been yet. Returns in how many
+// elements it differs from ranks that hold the same.
+int64_t gather(const std::vector<StateTensor>& boxes, Tensors& out);
+
+struct Training {
+  Tensors gradients;           // of the first step
+  std::vector<double> losses;  // of all
+  std::vector<double> norms;
+  Tensors state;              // after them
+  int64_t disagreements = 0;  // between ranks, in either
+};
+
+// What goes wrong on purpose: changes the groups or the source of a rank before it trains.
+struct Sabotage {
+  std::function<void(parallel::Ranks&)> ranks;
+  std::function<int64_t(const parallel::Ranks&)> samples_of;  // dp place whose samples it reads
+};
+
+// Gradients of the first step, then `steps` steps. The recipe as recipe_on makes it.
+Training train_on(const spec::Recipe& recipe, int64_t steps, const Sabotage& sabotage = {});
+Training train(const spec::Recipe& base, const spec::Mesh& mesh, int64_t steps,
+               const Sabotage& sabotage = {});
+
+// The largest of |difference| / max(|g|, 1e-3 |G| / sqrt(tensors)), per tensor.
+double gradient_error(const Tensors& actual, const Tensors& expected);
+
+// No disagreement; gradients within 1e-5 by that rule, losses within 1e-5 relative, norms within
+// 1e-3.
+void expect_same(const Training& together, const Training& alone);
+
+}  // namespace tutti::train::testing
