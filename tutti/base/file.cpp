@@ -1,5 +1,7 @@
 #include "tutti/base/file.h"
 
+#include "tutti/base/error.h"
+
 namespace tutti {
 
 void MappedFile::will_need(size_t /*offset*/, size_t /*size*/) const {}
@@ -10,14 +12,27 @@ std::string read_file(FileSystem& files, const std::string& path) {
 }
 
 void write_file_atomic(FileSystem& files, const std::string& path, std::string_view bytes) {
+  if (files.is_stream(path)) {
+    const auto stream = files.open_append(path);
+    stream->append(bytes.data(), bytes.size());
+    stream->close();
+    return;
+  }
   const std::string temporary = path + ".tmp";
-  {
+  try {
     const auto file = files.create(temporary);
     file->append(bytes.data(), bytes.size());
     file->sync();
     file->close();
+    files.rename(temporary, path);
+  } catch (const Error&) {
+    try {
+      if (files.exists(temporary)) files.remove_file(temporary);
+    } catch (const Error&) {
+      // The first error says more.
+    }
+    throw;
   }
-  files.rename(temporary, path);
   files.sync_directory(parent_path(path));
 }
 

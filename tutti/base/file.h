@@ -47,6 +47,8 @@ class FileSystem {
   virtual std::unique_ptr<MappedFile> map(const std::string& path) = 0;
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_directory(const std::string& path) = 0;
+  // Whether `path` is a device, a pipe or a socket: what bytes go through and are not kept.
+  virtual bool is_stream(const std::string& /*path*/) { return false; }
   virtual int64_t size_bytes(const std::string& path) = 0;
   virtual std::vector<DirectoryEntry> list(const std::string& path) = 0;  // sorted by name
   virtual void create_directories(const std::string& path) = 0;
@@ -64,7 +66,8 @@ FileSystem& posix_file_system();
 // Whole small files.
 std::string read_file(FileSystem& files, const std::string& path);
 // Writes `path` so that after a crash it holds the old or the new bytes: temporary file, sync,
-// rename, directory sync.
+// rename, directory sync. After an error the temporary file is gone. A stream (/dev/stdout, a pipe)
+// gets the bytes and stays what it is.
 void write_file_atomic(FileSystem& files, const std::string& path, std::string_view bytes);
 
 std::string join_path(std::string_view folder, std::string_view name);

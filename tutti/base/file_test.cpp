@@ -1,7 +1,9 @@
 // Both file systems answer alike; the one in memory loses exactly what POSIX lets a disk lose.
 #include "tutti/base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <set>
@@ -131,6 +133,12 @@ TEST_P(AnyFileSystem, WriteFileAtomicLeavesNoTemporary) {
   EXPECT_EQ(files_->list(root_).size(), 1U);
 }
 
+TEST_P(AnyFileSystem, WriteFileAtomicThatFailsLeavesNothing) {
+  files_->create_directories(at("folder"));  // a file cannot take its place
+  EXPECT_THROW(write_file_atomic(*files_, at("folder"), "bytes"), Error);
+  EXPECT_EQ(files_->list(root_).size(), 1U);
+}
+
 TEST_P(AnyFileSystem, ErrorsHaveKindAndPath) {
   write(*files_, at("f"), "file")->close();
   files_->create_directories(at("d"));
@@ -152,6 +160,32 @@ TEST_P(AnyFileSystem, ErrorsHaveKindAndPath) {
 
 INSTANTIATE_TEST_SUITE_P(Both, AnyFileSystem, testing::Bool(),
                          [](const auto& which) { return which.param ? "posix" : "memory"; });
+
+// A device stays a device, whoever writes to it.
+TEST(Streams, GetTheBytesThemselves) {
+  FileSystem& files = posix_file_system();
+  const std::string pipe =
+      join_path(testing::TempDir(), "tutti_file_test_pipe_" + std::to_string(::getpid()));
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  EXPECT_TRUE(files.is_stream(pipe));
+  write_file_atomic(files, pipe, "through");
+  char bytes[16] = {};
+  EXPECT_EQ(::read(reader, bytes, sizeof bytes), 7);
+  EXPECT_STREQ(bytes, "through");
+  EXPECT_TRUE(files.is_stream(pipe));
+  ::close(reader);
+  files.remove_file(pipe);
+}
+
+TEST(Streams, AFullDeviceIsAnError) {
+  FileSystem& files = posix_file_system();
+  if (!files.is_stream("/dev/full")) GTEST_SKIP() << "skipped: no /dev/full";
+  EXPECT_THROW(write_file_atomic(files, "/dev/full", "bytes"), Error);
+  EXPECT_TRUE(files.is_stream("/dev/full"));
+  EXPECT_FALSE(files.exists("/dev/full.tmp"));
+}
 
 TEST(Paths, JoinAndSplit) {
   EXPECT_EQ(join_path("a", "b"), "a/b");

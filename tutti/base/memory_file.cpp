@@ -1,73 +1,19 @@
 #include "tutti/base/memory_file.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <utility>
 
 #include "tutti/base/check.h"
-#include "tutti/base/rng.h"
+#include "tutti/base/memory_disk.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
 namespace {
 
-constexpr size_t kSectorBytes = 512;
-constexpr int64_t kRoot = 0;
-constexpr int64_t kNone = -1;
-
-enum class Action {
-  create,
-  make_folder,
-  append,
-  sync,
-  rename,
-  remove_file,
-  remove_folder,
-  sync_folder
-};
-
-const char* action_name(Action action) {
-  switch (action) {
-    case Action::create: return "create";
-    case Action::make_folder: return "make_folder";
-    case Action::append: return "append";
-    case Action::sync: return "sync";
-    case Action::rename: return "rename";
-    case Action::remove_file: return "remove_file";
-    case Action::remove_folder: return "remove_folder";
-    case Action::sync_folder: return "sync_folder";
-  }
-  return "";
+bool needs_space(DiskAction action) {
+  return action != DiskAction::remove_file && action != DiskAction::remove_folder &&
+         action != DiskAction::sync_folder;
 }
-
-bool needs_space(Action action) {
-  return action != Action::remove_file && action != Action::remove_folder &&
-         action != Action::sync_folder;
-}
-
-std::vector<std::string> path_parts(const std::string& path) {
-  std::vector<std::string> parts;
-  for (const std::string_view part : split(path, '/')) {
-    if (part.empty() || part == ".") continue;
-    if (part == "..") fail(ErrorKind::unsupported, "'{}': '..' in a path in memory", path);
-    parts.emplace_back(part);
-  }
-  return parts;
-}
-
-// Answers of one seed, in the order asked.
-class Chance {
- public:
-  explicit Chance(uint64_t seed) : key_(stream_key(seed, "power cut")) {}
-  double uniform() { return random_uniform(key_, next_++); }
-  bool yes(double probability) { return uniform() < probability; }
-  size_t below(size_t n) { return static_cast<size_t>(random_u64(key_, next_++) % n); }
-
- private:
-  uint64_t key_;
-  uint64_t next_ = 0;
-};
 
 class Bytes final : public MappedFile {
  public:
@@ -79,266 +25,6 @@ class Bytes final : public MappedFile {
 };
 
 }  // namespace
-
-struct MemoryFileSystem::Operation {
-  Action action = Action::create;
-  std::string path;
-  std::string to;        // rename
-  int64_t node = kNone;  // append, sync
-  std::string data;      // append
-};
-
-// A value: nodes (files and folders) refer to each other by index, so that copies are independent.
-class MemoryFileSystem::Disk {
- public:
-  Disk() { nodes_.push_back({.directory = true}); }
-
-  void apply(const Operation& operation) {
-    const std::string& path = operation.path;
-    switch (operation.action) {
-      case Action::create: create(path); break;
-      case Action::make_folder: add_node(place_of(path), path, {.directory = true}); break;
-      case Action::append: nodes_[index(operation.node)].data += operation.data; break;
-      case Action::sync: {
-        Node& file = nodes_[index(operation.node)];
-        file.synced_bytes = file.data.size();
-        file.before_truncation.reset();
-        break;
-      }
-      case Action::rename: rename(path, operation.to); break;
-      case Action::remove_file:
-        if (node(path, "remove").directory) {
-          fail(ErrorKind::io, "cannot remove '{}': Is a directory", path);
-        }
-        change({{place_of(path), kNone}});
-        break;
-      case Action::remove_folder:
-        TUTTI_CHECK(node(path, "remove").entries.empty(), "'{}' is not empty", path);
-        change({{place_of(path), kNone}});
-        break;
-      case Action::sync_folder: sync_folder(path); break;
-    }
-  }
-
-  // kNone when there is nothing of that name.
-  int64_t find(const std::string& path) const {
-    int64_t at = kRoot;
-    for (const std::string& part : path_parts(path)) {
-      const Node& folder = nodes_[index(at)];
-      const auto entry = folder.entries.find(part);
-      if (!folder.directory || entry == folder.entries.end()) return kNone;
-      at = entry->second;
-    }
-    return at;
-  }
-  bool is_directory(int64_t at) const { return nodes_[index(at)].directory; }
-  const std::string& data(int64_t at) const { return nodes_[index(at)].data; }
-  std::string& data(int64_t at) { return nodes_[index(at)].data; }
-
-  std::vector<DirectoryEntry> list(const std::string& path) const {
-    const int64_t at = find(path);
-    if (at == kNone || !is_directory(at)) {
-      fail(ErrorKind::not_found, "cannot list '{}': {}", path,
-           at == kNone ? "No such file or directory" : "Not a directory");
-    }
-    std::vector<DirectoryEntry> entries;
-    for (const auto& [name, child] : nodes_[index(at)].entries) {
-      const Node& node = nodes_[index(child)];
-      entries.push_back({name, node.directory, static_cast<int64_t>(node.data.size())});
-    }
-    return entries;
-  }
-
-  // Bytes of all files that have a name.
-  int64_t used_bytes(int64_t at = kRoot) const {
-    const Node& node = nodes_[index(at)];
-    auto used = static_cast<int64_t>(node.data.size());
-    for (const auto& [name, child] : node.entries) used += used_bytes(child);
-    return used;
-  }
-
-  void make_durable() {
-    pending_.clear();
-    for (Node& node : nodes_) {
-      node.synced_bytes = node.data.size();
-      node.before_truncation.reset();
-      node.durable_entries = node.entries;
-    }
-  }
-
-  void lose_power(uint64_t seed) {
-    Chance chance(seed);
-    for (Node& node : nodes_) node.data = surviving_bytes(node, seed, chance);
-    const double likely = chance.uniform();
-    std::set<Place> blocked;  // a change that was lost takes later ones of the same name with it
-    for (const Change& change : pending_) {
-      bool survives = seed == 1 || (seed > 1 && chance.yes(likely));
-      for (const Touch& touch : change) survives = survives && blocked.count(touch.place) == 0;
-      for (const Touch& touch : change) {
-        if (survives) {
-          set_entry(&Node::durable_entries, touch);
-        } else {
-          blocked.insert(touch.place);
-        }
-      }
-    }
-    for (Node& node : nodes_) node.entries = node.durable_entries;
-    make_durable();
-  }
-
- private:
-  using Place = std::pair<int64_t, std::string>;  // folder and name in it
-  struct Touch {
-    Place place;
-    int64_t node;  // what the name refers to afterwards, or kNone
-  };
-  using Change = std::vector<Touch>;  // happens whole or not at all
-
-  struct Node {
-    bool directory = false;
-    std::map<std::string, int64_t> entries{};
-    std::map<std::string, int64_t> durable_entries{};
-    std::string data{};
-    size_t synced_bytes = 0;                         // this much of `data` is durable
-    std::optional<std::string> before_truncation{};  // durable until the next sync
-  };
-
-  static size_t index(int64_t node) {
-    TUTTI_CHECK(node >= 0, "no node");
-    return static_cast<size_t>(node);
-  }
-
-  const Node& node(const std::string& path, const char* action) const {
-    const int64_t at = find(path);
-    if (at == kNone) {
-      fail(ErrorKind::not_found, "cannot {} '{}': No such file or directory", action, path);
-    }
-    return nodes_[index(at)];
-  }
-
-  // Where the name `path` is or would be.
-  Place place_of(const std::string& path) const {
-    std::vector<std::string> parts = path_parts(path);
-    TUTTI_CHECK(!parts.empty(), "'{}' names the root", path);
-    const std::string name = std::move(parts.back());
-    parts.pop_back();
-    const int64_t folder = find(join(parts, "/"));
-    if (folder == kNone || !is_directory(folder)) {
-      fail(ErrorKind::not_found, "cannot write '{}': {}", path,
-           folder == kNone ? "No such file or directory" : "Not a directory");
-    }
-    return {folder, name};
-  }
-
-  void set_entry(std::map<std::string, int64_t> Node::*entries, const Touch& touch) {
-    auto& names = nodes_[index(touch.place.first)].*entries;
-    if (touch.node == kNone) {
-      names.erase(touch.place.second);
-    } else {
-      names[touch.place.second] = touch.node;
-    }
-  }
-
-  void change(Change change) {
-    for (const Touch& touch : change) set_entry(&Node::entries, touch);
-    pending_.push_back(std::move(change));
-  }
-
-  void add_node(const Place& place, const std::string& path, Node node) {
-    if (nodes_[index(place.first)].entries.count(place.second) > 0) {
-      fail(ErrorKind::io, "cannot create '{}': File exists", path);
-    }
-    nodes_.push_back(std::move(node));
-    change({{place, static_cast<int64_t>(nodes_.size()) - 1}});
-  }
-
-  void create(const std::string& path) {
-    const int64_t at = find(path);
-    if (at == kNone) {
-      add_node(place_of(path), path, {});
-      return;
-    }
-    Node& file = nodes_[index(at)];
-    if (file.directory) fail(ErrorKind::io, "cannot write '{}': Is a directory", path);
-    if (!file.before_truncation) file.before_truncation = file.data.substr(0, file.synced_bytes);
-    file.data.clear();
-    file.synced_bytes = 0;
-  }
-
-  void rename(const std::string& from, const std::string& to) {
-    const int64_t source = find(from);
-    if (source == kNone) {
-      fail(ErrorKind::not_found, "cannot rename '{}' to '{}': No such file or directory", from, to);
-    }
-    const bool directory = is_directory(source);
-    const int64_t target = find(to);
-    if (target == source) return;
-    if (target != kNone) {
-      const Node& old = nodes_[index(target)];
-      if (old.directory != directory || !old.entries.empty()) {
-        fail(old.directory || !directory ? ErrorKind::io : ErrorKind::not_found,
-             "cannot rename to '{}': it is in the way", to);
-      }
-    }
-    change({{place_of(from), kNone}, {place_of(to), source}});
-  }
-
-  // Commits the changes in this folder, and earlier ones that they build on.
-  void sync_folder(const std::string& path) {
-    const Node& synced = node(path, "sync folder");
-    if (!synced.directory) {
-      fail(ErrorKind::not_found, "cannot sync folder '{}': Not a directory", path);
-    }
-    const int64_t folder = find(path);
-    std::set<Place> wanted;
-    std::vector<bool> commit(pending_.size(), false);
-    for (size_t i = pending_.size(); i-- > 0;) {
-      for (const Touch& touch : pending_[i]) {
-        if (touch.place.first == folder || wanted.count(touch.place) > 0) commit[i] = true;
-      }
-      if (!commit[i]) continue;
-      for (const Touch& touch : pending_[i]) wanted.insert(touch.place);
-    }
-    std::vector<Change> rest;
-    for (size_t i = 0; i < pending_.size(); ++i) {
-      if (!commit[i]) {
-        rest.push_back(std::move(pending_[i]));
-        continue;
-      }
-      for (const Touch& touch : pending_[i]) set_entry(&Node::durable_entries, touch);
-    }
-    pending_ = std::move(rest);
-  }
-
-  static std::string surviving_bytes(const Node& node, uint64_t seed, Chance& chance) {
-    if (seed == 1) return node.data;
-    if (node.before_truncation && (seed == 0 || chance.yes(0.5))) return *node.before_truncation;
-    const size_t synced = node.synced_bytes;
-    const size_t size = node.data.size();
-    if (seed == 0 || synced == size) return node.data.substr(0, synced);
-    switch (chance.below(5)) {
-      case 0: return node.data.substr(0, synced);
-      case 1: return node.data;
-      case 2: return node.data.substr(0, synced + chance.below(size - synced));
-      case 3: return node.data.substr(0, synced) + std::string(size - synced, '\0');
-      default: break;
-    }
-    const size_t cut = chance.yes(0.5) ? 0 : chance.below(size - synced);
-    std::string torn = node.data.substr(0, size - cut);
-    const double likely = chance.uniform();
-    for (size_t begin = synced; begin < torn.size();) {
-      const size_t end = std::min(torn.size(), (begin / kSectorBytes + 1) * kSectorBytes);
-      if (!chance.yes(likely))
-        std::fill(torn.begin() + static_cast<int64_t>(begin),
-                  torn.begin() + static_cast<int64_t>(end), '\0');
-      begin = end;
-    }
-    return torn;
-  }
-
-  std::vector<Node> nodes_;
-  std::vector<Change> pending_;  // not yet durable, oldest first
-};
 
 class MemoryFileSystem::File final : public WritableFile {
  public:
@@ -352,7 +38,8 @@ class MemoryFileSystem::File final : public WritableFile {
   void sync() override {
     check_open();
     const std::lock_guard lock(files_.mutex_);
-    files_.perform({.action = Action::sync, .path = path_, .to = {}, .node = node_, .data = {}});
+    files_.perform(
+        {.action = DiskAction::sync, .path = path_, .to = {}, .node = node_, .data = {}});
   }
   void close() override { open_ = false; }
 
@@ -368,7 +55,7 @@ class MemoryFileSystem::File final : public WritableFile {
 };
 
 MemoryFileSystem::MemoryFileSystem()
-    : disk_(std::make_unique<Disk>()), start_(std::make_unique<Disk>()) {}
+    : disk_(std::make_unique<MemoryDisk>()), start_(std::make_unique<MemoryDisk>()) {}
 
 MemoryFileSystem::~MemoryFileSystem() = default;
 
@@ -379,10 +66,10 @@ int64_t MemoryFileSystem::operation_count() const {
 
 std::string MemoryFileSystem::operation(int64_t index) const {
   const std::lock_guard lock(mutex_);
-  const Operation& operation = record_.at(static_cast<size_t>(index));
-  std::string text = fmt::format("{} {}", action_name(operation.action), operation.path);
-  if (operation.action == Action::rename) text += " " + operation.to;
-  if (operation.action == Action::append) text += fmt::format(" {}", operation.data.size());
+  const DiskOperation& operation = record_.at(static_cast<size_t>(index));
+  std::string text = fmt::format("{} {}", disk_action_name(operation.action), operation.path);
+  if (operation.action == DiskAction::rename) text += " " + operation.to;
+  if (operation.action == DiskAction::append) text += fmt::format(" {}", operation.data.size());
   return text;
 }
 
@@ -437,12 +124,12 @@ void MemoryFileSystem::cut(const std::string& path, int64_t size_bytes) {
   data.resize(static_cast<size_t>(size_bytes));
 }
 
-void MemoryFileSystem::perform(Operation operation) {
+void MemoryFileSystem::perform(DiskOperation operation) {
   const int64_t attempt = attempts_++;
   if (fault_ &&
       (attempt == fault_->operation || (fault_->lasting && attempt > fault_->operation)) &&
       (fault_->kind != ErrorKind::no_space || needs_space(operation.action))) {
-    fail(fault_->kind, "cannot {} '{}': {}", action_name(operation.action), operation.path,
+    fail(fault_->kind, "cannot {} '{}': {}", disk_action_name(operation.action), operation.path,
          fault_->kind == ErrorKind::no_space ? "No space left on device" : "Input/output error");
   }
   try {
@@ -463,7 +150,7 @@ void MemoryFileSystem::append(int64_t node, const std::string& path, const void*
     fits = std::min(size, static_cast<size_t>(free_bytes));
   }
   if (fits > 0) {
-    perform({.action = Action::append,
+    perform({.action = DiskAction::append,
              .path = path,
              .to = {},
              .node = node,
@@ -477,11 +164,15 @@ void MemoryFileSystem::append(int64_t node, const std::string& path, const void*
 std::unique_ptr<WritableFile> MemoryFileSystem::open(const std::string& path, bool truncate) {
   const std::lock_guard lock(mutex_);
   const int64_t found = disk_->find(path);
-  if (found != kNone && disk_->is_directory(found)) {
+  if (found != MemoryDisk::kNone && disk_->is_directory(found)) {
     fail(ErrorKind::io, "cannot write '{}': Is a directory", path);
   }
-  if (truncate || found == kNone) {
-    perform({.action = Action::create, .path = path, .to = {}, .node = kNone, .data = {}});
+  if (truncate || found == MemoryDisk::kNone) {
+    perform({.action = DiskAction::create,
+             .path = path,
+             .to = {},
+             .node = MemoryDisk::kNone,
+             .data = {}});
   }
   return std::make_unique<File>(*this, disk_->find(path), path);
 }
@@ -497,7 +188,7 @@ std::unique_ptr<WritableFile> MemoryFileSystem::open_append(const std::string& p
 std::unique_ptr<MappedFile> MemoryFileSystem::map(const std::string& path) {
   const std::lock_guard lock(mutex_);
   const int64_t at = disk_->find(path);
-  if (at == kNone) {
+  if (at == MemoryDisk::kNone) {
     fail(ErrorKind::not_found, "cannot read '{}': No such file or directory", path);
   }
   if (disk_->is_directory(at)) fail(ErrorKind::io, "cannot read '{}': Is a directory", path);
@@ -506,19 +197,19 @@ std::unique_ptr<MappedFile> MemoryFileSystem::map(const std::string& path) {
 
 bool MemoryFileSystem::exists(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  return disk_->find(path) != kNone;
+  return disk_->find(path) != MemoryDisk::kNone;
 }
 
 bool MemoryFileSystem::is_directory(const std::string& path) {
   const std::lock_guard lock(mutex_);
   const int64_t at = disk_->find(path);
-  return at != kNone && disk_->is_directory(at);
+  return at != MemoryDisk::kNone && disk_->is_directory(at);
 }
 
 int64_t MemoryFileSystem::size_bytes(const std::string& path) {
   const std::lock_guard lock(mutex_);
   const int64_t at = disk_->find(path);
-  if (at == kNone) {
+  if (at == MemoryDisk::kNone) {
     fail(ErrorKind::not_found, "cannot read '{}': No such file or directory", path);
   }
   return static_cast<int64_t>(disk_->data(at).size());
@@ -532,11 +223,15 @@ std::vector<DirectoryEntry> MemoryFileSystem::list(const std::string& path) {
 void MemoryFileSystem::create_directories(const std::string& path) {
   const std::lock_guard lock(mutex_);
   std::string prefix = starts_with(path, "/") ? "/" : "";
-  for (const std::string& part : path_parts(path)) {
+  for (const std::string& part : disk_path_parts(path)) {
     prefix = join_path(prefix, part);
     const int64_t at = disk_->find(prefix);
-    if (at == kNone) {
-      perform({.action = Action::make_folder, .path = prefix, .to = {}, .node = kNone, .data = {}});
+    if (at == MemoryDisk::kNone) {
+      perform({.action = DiskAction::make_folder,
+               .path = prefix,
+               .to = {},
+               .node = MemoryDisk::kNone,
+               .data = {}});
     } else if (!disk_->is_directory(at)) {
       fail(ErrorKind::not_found, "cannot create folder '{}': Not a directory", prefix);
     }
@@ -545,12 +240,20 @@ void MemoryFileSystem::create_directories(const std::string& path) {
 
 void MemoryFileSystem::rename(const std::string& from, const std::string& to) {
   const std::lock_guard lock(mutex_);
-  perform({.action = Action::rename, .path = from, .to = to, .node = kNone, .data = {}});
+  perform({.action = DiskAction::rename,
+           .path = from,
+           .to = to,
+           .node = MemoryDisk::kNone,
+           .data = {}});
 }
 
 void MemoryFileSystem::remove_file(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  perform({.action = Action::remove_file, .path = path, .to = {}, .node = kNone, .data = {}});
+  perform({.action = DiskAction::remove_file,
+           .path = path,
+           .to = {},
+           .node = MemoryDisk::kNone,
+           .data = {}});
 }
 
 void MemoryFileSystem::remove_tree(const std::string& path) {
@@ -560,18 +263,22 @@ void MemoryFileSystem::remove_tree(const std::string& path) {
     if (directory) {
       for (const DirectoryEntry& entry : disk_->list(at)) self(self, join_path(at, entry.name));
     }
-    perform({.action = directory ? Action::remove_folder : Action::remove_file,
+    perform({.action = directory ? DiskAction::remove_folder : DiskAction::remove_file,
              .path = at,
              .to = {},
-             .node = kNone,
+             .node = MemoryDisk::kNone,
              .data = {}});
   };
-  if (disk_->find(path) != kNone) remove(remove, path);
+  if (disk_->find(path) != MemoryDisk::kNone) remove(remove, path);
 }
 
 void MemoryFileSystem::sync_directory(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  perform({.action = Action::sync_folder, .path = path, .to = {}, .node = kNone, .data = {}});
+  perform({.action = DiskAction::sync_folder,
+           .path = path,
+           .to = {},
+           .node = MemoryDisk::kNone,
+           .data = {}});
 }
 
 }  // namespace tutti

@@ -25,6 +25,9 @@
 
 namespace tutti {
 
+class MemoryDisk;
+struct DiskOperation;
+
 class MemoryFileSystem final : public FileSystem {
  public:
   MemoryFileSystem();
@@ -66,9 +69,7 @@ class MemoryFileSystem final : public FileSystem {
   void sync_directory(const std::string& path) override;
 
  private:
-  class Disk;
   class File;
-  struct Operation;
   struct Fault {
     int64_t operation = 0;
     ErrorKind kind = ErrorKind::io;
@@ -76,14 +77,14 @@ class MemoryFileSystem final : public FileSystem {
   };
 
   // Checks faults, applies to the disk, records. Needs the lock.
-  void perform(Operation operation);
+  void perform(DiskOperation operation);
   void append(int64_t node, const std::string& path, const void* data, size_t size);
   std::unique_ptr<WritableFile> open(const std::string& path, bool truncate);
 
   mutable std::mutex mutex_;
-  std::unique_ptr<Disk> disk_;
-  std::unique_ptr<Disk> start_;  // the disk when the record started
-  std::vector<Operation> record_;
+  std::unique_ptr<MemoryDisk> disk_;
+  std::unique_ptr<MemoryDisk> start_;  // the disk when the record started
+  std::vector<DiskOperation> record_;
   int64_t attempts_ = 0;  // operations begun, failed ones too
   std::optional<Fault> fault_;
   std::optional<int64_t> capacity_bytes_;

@@ -134,6 +134,11 @@ class PosixFileSystem final : public FileSystem {
     struct stat info {};
     return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
   }
+  bool is_stream(const std::string& path) override {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) return false;
+    return !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+  }
   int64_t size_bytes(const std::string& path) override {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) fail_errno("read", path);

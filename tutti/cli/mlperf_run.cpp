@@ -54,8 +54,8 @@ mlperf::Submission describe_submission(FileSystem& files, const SetPlaces& place
   out.folder = places.submission();
   out.benchmark = benchmark;
   out.facts = facts;
-  out.program = describe_program();
-  out.system = mlperf::system_description(describe_host(places.out), out.program, facts);
+  out.binary = describe_binary();
+  out.system = mlperf::system_description(describe_host(places.out), out.binary, facts);
   out.recipe_yaml = set.recipe_yaml;
   for (const spec::CorpusBlend* blend : {&recipe.data.train, &recipe.data.validation}) {
     for (const spec::CorpusShare& corpus : blend->corpora) {
@@ -151,7 +151,7 @@ int run_set(const RunArguments& arguments) {
   }
   mlperf::RunSet set = mlperf::plan_runs(yaml, runs, recipe.train.seed);
   set.version = TUTTI_VERSION;
-  set.executable_hash = describe_program().executable_hash;
+  set.executable_hash = describe_binary().executable_hash;
   if (const auto stored = mlperf::load_run_set(files, places.set())) {
     mlperf::check_same_set(*stored, set, places.set());
     set = *stored;

@@ -104,8 +104,7 @@ std::string availability(const std::string& status) {
   fail(ErrorKind::usage, "status '{}': accepted are {}", status, join(words, ", "));
 }
 
-Json system_description(const HostSheet& host, const Program& program,
-                        const SubmissionFacts& facts) {
+Json system_description(const HostSheet& host, const Binary& binary, const SubmissionFacts& facts) {
   const auto told = [](const std::string& text) { return text.empty() ? kNone : text; };
   Json out = {{"submitter", facts.submitter},
               {"division", facts.division},
@@ -138,8 +137,8 @@ Json system_description(const HostSheet& host, const Program& program,
   out["framework"] = "Tutti " + facts.version;
   Json stack = Json::object();
   stack["kernel"] = told(host.kernel);
-  stack["executable_xxh3"] = told(program.executable_hash);
-  for (const std::string_view entry : split(program.libraries, ',')) {
+  stack["executable_xxh3"] = told(binary.executable_hash);
+  for (const std::string_view entry : split(binary.libraries, ',')) {
     const auto words = split(trim(entry), ' ');
     if (words.size() == 2) stack[std::string(words[0])] = "build id " + std::string(words[1]);
   }
@@ -177,8 +176,8 @@ void write_submission(FileSystem& files, const Submission& s) {
   }
   const Json source = {{"program", "Tutti"},
                        {"version", s.facts.version},
-                       {"executable_xxh3", s.program.executable_hash},
-                       {"libraries", s.program.libraries}};
+                       {"executable_xxh3", s.binary.executable_hash},
+                       {"libraries", s.binary.libraries}};
   write_text(files, code, "README.md", readme_of_implementation(s));
   write_text(files, code, "recipe.yaml", s.recipe_yaml);
   write_text(files, code, "source.json", source.dump(2) + "\n");

@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/base/binary.h"
 #include "tutti/base/file.h"
 #include "tutti/base/host.h"
 #include "tutti/base/json.h"
-#include "tutti/base/program.h"
 
 namespace tutti::mlperf {
 
@@ -40,15 +40,14 @@ std::string folder_name(const std::string& name);
 std::string availability(const std::string& status);
 
 // Every field that a system description needs. Throws usage for a field it does not have.
-Json system_description(const HostSheet& host, const Program& program,
-                        const SubmissionFacts& facts);
+Json system_description(const HostSheet& host, const Binary& binary, const SubmissionFacts& facts);
 
 struct Submission {
   std::string folder;
   std::string benchmark;
   Json system;  // system_description()
   SubmissionFacts facts;
-  Program program;
+  Binary binary;
   std::string recipe_yaml;                             // resolved
   std::vector<std::string> corpora;                    // prefixes
   std::vector<std::string> corpus_facts;               // one line per corpus: hash, tokens

@@ -24,8 +24,8 @@ Submission example(MemoryFileSystem& files, int runs) {
   s.facts.system_name = "1 x Example (2 cores)";
   s.facts.version = "0.1.0+g1234";
   s.facts.fields = {{"cooling", "air"}};
-  s.program = describe_program();
-  s.system = system_description(describe_host("/tmp"), s.program, s.facts);
+  s.binary = describe_binary();
+  s.system = system_description(describe_host("/tmp"), s.binary, s.facts);
   s.recipe_yaml = "train:\n  seed: 1\n";
   s.corpora = {"corpora/it's"};
   for (int i = 0; i < runs; ++i) {
@@ -87,7 +87,7 @@ TEST(Submission, DescribesThisMachineInFull) {
   SubmissionFacts facts;
   facts.submitter = "Example";
   facts.system_name = "x";
-  const Json system = system_description(describe_host("/tmp"), describe_program(), facts);
+  const Json system = system_description(describe_host("/tmp"), describe_binary(), facts);
   for (const std::string& field : system_fields()) {
     EXPECT_TRUE(system.contains(field)) << field;
     if (field != "other_software_stack") {

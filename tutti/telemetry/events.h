@@ -54,7 +54,7 @@ struct MachineDescribed {
   double nominal_peak_flops = 0;     // cores x clock x FLOPs per cycle; 0 when unknown
   std::string version;               // of Tutti, with the commit
   std::string executable_hash = {};  // XXH3 of the program's file; empty when unknown
-  std::string libraries = {};        // loaded with it: "NAME ID, NAME ID, ..." (base/program.h)
+  std::string libraries = {};        // loaded with it: "NAME ID, NAME ID, ..." (base/binary.h)
 };
 
 // One of the texts that a corpus was made of. Counts are 0 where the corpus does not say.

@@ -1,10 +1,10 @@
 #include "tutti/train/lineage.h"
 
+#include "tutti/base/binary.h"
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/json.h"
 #include "tutti/base/machine.h"
-#include "tutti/base/program.h"
 #include "tutti/data/corpus_format.h"
 #include "tutti/spec/params.h"
 #include "tutti/spec/recipe_names.h"
@@ -77,7 +77,7 @@ telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string&
 telemetry::MachineDescribed describe_place(const spec::Recipe& recipe,
                                            const engine::Stream& stream) {
   const Machine machine = describe_machine();
-  const Program program = describe_program();
+  const Binary binary = describe_binary();
   telemetry::MachineDescribed place;
   place.host = machine.host;
   place.cpu = machine.cpu;
@@ -88,8 +88,8 @@ telemetry::MachineDescribed describe_place(const spec::Recipe& recipe,
   place.instruction_set = engine::cpu_isa();
   place.precision = spec::name_of(spec::kPrecisionNames, recipe.precision);
   place.version = TUTTI_VERSION;
-  place.executable_hash = program.executable_hash;
-  place.libraries = program.libraries;
+  place.executable_hash = binary.executable_hash;
+  place.libraries = binary.libraries;
   return place;
 }
 

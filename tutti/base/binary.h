@@ -6,13 +6,13 @@
 
 namespace tutti {
 
-struct Program {
+struct Binary {
   std::string executable_hash;  // XXH3 of the executable's file; empty where it cannot be read
   // Shared libraries of the process by name, with the first eight digits of their build ids (the
   // linker's hash of the contents; "?" where there is none): "libc.so.6 1a2b3c4d, libdnnl..."
   std::string libraries;
 };
 
-Program describe_program();
+Binary describe_binary();
 
 }  // namespace tutti

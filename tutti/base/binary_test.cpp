@@ -1,4 +1,4 @@
-#include "tutti/base/program.h"
+#include "tutti/base/binary.h"
 
 #include <gtest/gtest.h>
 
@@ -9,13 +9,13 @@
 namespace tutti {
 namespace {
 
-TEST(Program, IsThisExecutableWithItsLibraries) {
-  const Program program = describe_program();
+TEST(Binary, IsThisExecutableWithItsLibraries) {
+  const Binary binary = describe_binary();
   const std::string bytes = read_file(posix_file_system(), "/proc/self/exe");
-  EXPECT_EQ(program.executable_hash, hash_hex(hash_text(bytes)));
+  EXPECT_EQ(binary.executable_hash, hash_hex(hash_text(bytes)));
   int with_id = 0;
   bool c_library = false;
-  for (const std::string_view entry : split(program.libraries, ',')) {
+  for (const std::string_view entry : split(binary.libraries, ',')) {
     const auto words = split(trim(entry), ' ');
     ASSERT_EQ(words.size(), 2U) << entry;
     c_library = c_library || starts_with(words[0], "libc.so");
@@ -24,12 +24,12 @@ TEST(Program, IsThisExecutableWithItsLibraries) {
       ++with_id;
     }
   }
-  EXPECT_TRUE(c_library) << program.libraries;
-  EXPECT_GT(with_id, 0) << program.libraries;
+  EXPECT_TRUE(c_library) << binary.libraries;
+  EXPECT_GT(with_id, 0) << binary.libraries;
 }
 
-TEST(Program, SaysTheSameTwice) {
-  EXPECT_EQ(describe_program().libraries, describe_program().libraries);
+TEST(Binary, SaysTheSameTwice) {
+  EXPECT_EQ(describe_binary().libraries, describe_binary().libraries);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "tutti/base/program.h"
+#include "tutti/base/binary.h"
 
 #include <fmt/format.h>
 #include <link.h>
@@ -66,7 +66,7 @@ std::string hash_of_executable() {
 
 }  // namespace
 
-Program describe_program() {
+Binary describe_binary() {
   std::vector<std::string> libraries;
   dl_iterate_phdr(add_library, &libraries);
   std::sort(libraries.begin(), libraries.end());
