@@ -16,6 +16,7 @@
 #include "tutti/data/corpus_meta.h"
 #include "tutti/data/encode.h"
 #include "tutti/data/loss_mask.h"
+#include "tutti/data/tail_split.h"
 
 namespace tutti::data {
 namespace {
@@ -42,16 +43,6 @@ class Progress {
   const int64_t total_;
   int64_t done_ = 0;
   double last_ = 0;
-};
-
-struct Part {
-  std::string prefix;
-  std::unique_ptr<CorpusWriter> writer;
-  CorpusSummary summary;
-  int64_t text_bytes = 0;
-  std::vector<SourceCount> counts = {};
-  std::vector<uint32_t> masked = {};  // tokens of each document; of exchanges
-  int64_t open_masked = 0;            // of the document being written
 };
 
 void check_options(FileSystem& files, const PrepareOptions& options) {
@@ -133,16 +124,16 @@ std::unique_ptr<Tokenizer> make_char_tokenizer(const EncodeJob& job, Progress& p
 
 // Encodes all sources into parts[0] and, what is held out, parts[1].
 void write_parts(const EncodeJob& job, const Tokenizer& tokenizer, const Holdout& holdout,
-                 std::vector<Part>& parts, Lineage& lineage, Progress& progress,
+                 std::vector<CorpusPart>& parts, Lineage& lineage, Progress& progress,
                  PrepareResult& result) {
   const DType dtype = token_dtype(tokenizer.vocabulary_size());
   std::vector<std::vector<SourceCount>*> counts;
   counts.reserve(parts.size());
-  for (Part& part : parts) counts.push_back(&part.counts);
+  for (CorpusPart& part : parts) counts.push_back(&part.counts);
   encode_documents(job, tokenizer, dtype, holdout, [&](EncodedBlock& block) {
     const char* next = block.packed.data();
     for (const EncodedSegment& segment : block.segments) {
-      Part& part = parts[segment.held_out ? 1 : 0];
+      CorpusPart& part = parts[segment.held_out ? 1 : 0];
       part.writer->append_packed(next, segment.tokens);
       if (segment.prompt) part.open_masked += segment.tokens;
       if (segment.ends_document) part.writer->end_document();
@@ -161,87 +152,13 @@ void write_parts(const EncodeJob& job, const Tokenizer& tokenizer, const Holdout
     lineage.add(block, counts);
     progress.advance(block.source_bytes);
   });
-  for (Part& part : parts) part.summary = part.writer->finish();
+  for (CorpusPart& part : parts) part.summary = part.writer->finish();
 }
 
-int64_t decoded_bytes(const Corpus& corpus, const Tokenizer& tokenizer, int64_t first,
-                      int64_t count) {
-  constexpr int64_t kStep = int64_t{1} << 16;
-  std::vector<int32_t> ids(kStep);
-  int64_t bytes = 0;
-  for (const int64_t end = first + count; first < end; first += kStep) {
-    const int64_t step = std::min(kStep, end - first);
-    corpus.read(first, step, ids.data());
-    bytes +=
-        static_cast<int64_t>(tokenizer.decode_rest({ids.data(), static_cast<size_t>(step)}).size());
-  }
-  return bytes;
-}
-
-// Copies tokens [first, first + count) of `whole`, ending documents where they end there.
-// `sources` tells how many documents each source gave, one source after the other.
-void copy_tokens(const Corpus& whole, const std::vector<SourceCount>& sources, int64_t first,
-                 int64_t count, Part& part) {
-  const int64_t width = dtype_bytes(whole.dtype());
-  size_t source = 0;
-  int64_t source_end = sources[0].documents;
-  for (int64_t d = 0; d < whole.documents(); ++d) {
-    while (d >= source_end) source_end += sources[++source].documents;
-    const auto [document_first, document_count] = whole.document_range(d);
-    const int64_t begin = std::max(first, document_first);
-    const int64_t end = std::min(first + count, document_first + document_count);
-    if (begin >= end) continue;
-    part.writer->append_packed(whole.bin_bytes().data() + begin * width, end - begin);
-    part.writer->end_document();
-    ++part.counts[source].documents;
-    part.counts[source].tokens += end - begin;
-  }
-}
-
-// Divides the whole corpus at `whole_prefix` into two parts by `share`.
-void write_tail_split(FileSystem& files, const std::string& whole_prefix,
-                      const std::vector<SourceCount>& sources, const Tokenizer& tokenizer,
-                      double share, std::vector<Part>& parts) {
-  const Corpus whole(files, whole_prefix);
-  const int64_t tokens = whole.tokens();
-  const auto kept = static_cast<int64_t>(static_cast<double>(tokens) * (1 - share));
-  const int64_t first[2] = {0, kept};
-  const int64_t count[2] = {kept, tokens - kept};
-  for (size_t i = 0; i < 2; ++i) {
-    parts[i].writer = std::make_unique<CorpusWriter>(files, parts[i].prefix, whole.dtype());
-    copy_tokens(whole, sources, first[i], count[i], parts[i]);
-    parts[i].text_bytes = decoded_bytes(whole, tokenizer, first[i], count[i]);
-    parts[i].summary = parts[i].writer->finish();
-  }
-}
-
-// The undivided corpus of a tail split; gone with this object.
-class TemporaryCorpus {
- public:
-  TemporaryCorpus(FileSystem& files, std::string prefix)
-      : files_(files), prefix_(std::move(prefix)) {}
-  ~TemporaryCorpus() {
-    const CorpusPaths paths = corpus_paths(prefix_);
-    for (const std::string& path : {paths.bin, paths.idx}) {
-      try {
-        if (files_.exists(path)) files_.remove_file(path);
-      } catch (const Error&) {  // only a temporary file; the next run replaces it
-      }
-    }
-  }
-  TemporaryCorpus(const TemporaryCorpus&) = delete;
-  TemporaryCorpus& operator=(const TemporaryCorpus&) = delete;
-  const std::string& prefix() const { return prefix_; }
-
- private:
-  FileSystem& files_;
-  std::string prefix_;
-};
-
-void check_parts(const std::vector<Part>& parts, const PrepareOptions& options,
+void check_parts(const std::vector<CorpusPart>& parts, const PrepareOptions& options,
                  const PrepareResult& result) {
   int64_t tokens = 0;
-  for (const Part& part : parts) tokens += part.summary.tokens;
+  for (const CorpusPart& part : parts) tokens += part.summary.tokens;
   if (tokens == 0) {
     std::vector<std::string> why;
     for (const Skipped& entry : result.skipped) {
@@ -250,7 +167,7 @@ void check_parts(const std::vector<Part>& parts, const PrepareOptions& options,
     fail(ErrorKind::usage, "there is no text in {}{}", join(options.sources, ", "),
          why.empty() ? "" : " (passed over: " + join(why, ", ") + ")");
   }
-  for (const Part& part : parts) {
+  for (const CorpusPart& part : parts) {
     if (part.summary.tokens > 0) continue;
     fail(ErrorKind::usage,
          "a holdout of {} by {} leaves nothing in '{}'; use another share, or split 'tail'",
@@ -270,7 +187,7 @@ std::vector<SourceNote> notes_of(const PrepareOptions& options) {
 }
 
 CorpusMeta describe(const PrepareOptions& options, const PrepareResult& result,
-                    const Lineage& lineage, const Tokenizer& tokenizer, const Part& part,
+                    const Lineage& lineage, const Tokenizer& tokenizer, const CorpusPart& part,
                     const char* part_name) {
   CorpusMeta meta;
   meta.created = format_utc(wall_seconds());
@@ -318,7 +235,7 @@ void remove_old(FileSystem& files, const PrepareOptions& options) {
 }
 
 void commit(FileSystem& files, const PrepareOptions& options, const Tokenizer& tokenizer,
-            const PrepareResult& result, const Lineage& lineage, std::vector<Part>& parts) {
+            const PrepareResult& result, const Lineage& lineage, std::vector<CorpusPart>& parts) {
   if (options.overwrite) remove_old(files, options);
   for (size_t i = 0; i < parts.size(); ++i) {
     const char* name = parts.size() == 1 ? "all" : i == 0 ? "training" : "validation";
@@ -386,17 +303,17 @@ PrepareResult prepare(FileSystem& files, const PrepareOptions& options) {
   const DType dtype = token_dtype(result.vocabulary);
 
   files.create_directories(parent_path(options.prefix));
-  std::vector<Part> parts(1);
+  std::vector<CorpusPart> parts(1);
   parts[0].prefix = options.prefix;
   if (options.holdout_share > 0) {
     parts.emplace_back();
     parts[1].prefix = validation_prefix(options.prefix);
   }
-  for (Part& part : parts) part.counts.resize(options.sources.size());
+  for (CorpusPart& part : parts) part.counts.resize(options.sources.size());
   Lineage lineage(sources);
   if (split == SplitMethod::tail) {
     const TemporaryCorpus whole(files, options.prefix + ".whole");
-    std::vector<Part> undivided(1);
+    std::vector<CorpusPart> undivided(1);
     undivided[0].counts.resize(options.sources.size());
     undivided[0].writer = std::make_unique<CorpusWriter>(files, whole.prefix(), dtype,
                                                          kMaxSequenceTokens, /*durable=*/false);
@@ -406,7 +323,7 @@ PrepareResult prepare(FileSystem& files, const PrepareOptions& options) {
     write_tail_split(files, whole.prefix(), undivided[0].counts, *tokenizer, options.holdout_share,
                      parts);
   } else {
-    for (Part& part : parts) {
+    for (CorpusPart& part : parts) {
       part.writer = std::make_unique<CorpusWriter>(files, part.prefix, dtype);
     }
     write_parts(job, *tokenizer, Holdout(options.holdout_share, options.split_seed), parts, lineage,
@@ -416,7 +333,7 @@ PrepareResult prepare(FileSystem& files, const PrepareOptions& options) {
   progress.finish();  // may cancel, and after it nothing does
   commit(files, options, *tokenizer, result, lineage, parts);
   std::vector<SourceCount> counts(options.sources.size());
-  for (const Part& part : parts) {
+  for (const CorpusPart& part : parts) {
     for (size_t i = 0; i < counts.size(); ++i) {
       counts[i].documents += part.counts[i].documents;
       counts[i].tokens += part.counts[i].tokens;
