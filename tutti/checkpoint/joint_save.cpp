@@ -80,8 +80,6 @@ void join(Manifest& manifest, const Manifest& part, const std::string& path) {
 Written write_first(FileSystem& files, const Names& names, const std::vector<TensorSource>& tensors,
                     const State& state, const WriteOptions& options, const JointSave& joint) {
   const std::string& path = names.folder;
-  const std::string manifest_path = join_path(path, kManifestName);
-  const std::string temporary_path = join_path(path, kManifestTemporaryName);
   const bool replace = has_valid_manifest(files, path);
   std::vector<std::string> written = {kManifestTemporaryName};
   bool committed = false;
@@ -98,14 +96,9 @@ Written write_first(FileSystem& files, const Names& names, const std::vector<Ten
       wait_for(files, names, part, rank, deadline, joint.timeout_seconds);
       join(manifest, parse_manifest(read_file(files, part), part, Coverage::part), part);
     }
-    const std::string text = format_manifest(manifest);
-    parse_manifest(text, manifest_path);  // what cannot be read back is not committed
-    write_durably(files, temporary_path, text);
-    files.rename(temporary_path, manifest_path);
-    committed = true;
-    files.sync_directory(path);
+    const int64_t manifest_bytes = commit_manifest(files, path, manifest, committed);
     remove_replaced(files, path, manifest);
-    return {path, manifest.total_bytes() + static_cast<int64_t>(text.size())};
+    return {path, manifest.total_bytes() + manifest_bytes};
   } catch (const std::exception& error) {
     tell_failure(files, names, joint.rank, error.what());
     if (!committed) clean_up(files, path, !replace, written);

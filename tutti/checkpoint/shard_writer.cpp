@@ -192,6 +192,19 @@ void write_durably(FileSystem& files, const std::string& path, const std::string
   file->close();
 }
 
+int64_t commit_manifest(FileSystem& files, const std::string& path, const Manifest& manifest,
+                        bool& committed) {
+  const std::string manifest_path = join_path(path, kManifestName);
+  const std::string temporary_path = join_path(path, kManifestTemporaryName);
+  const std::string text = format_manifest(manifest);
+  parse_manifest(text, manifest_path);  // what cannot be read back is not committed
+  write_durably(files, temporary_path, text);
+  files.rename(temporary_path, manifest_path);
+  committed = true;
+  files.sync_directory(path);
+  return static_cast<int64_t>(text.size());
+}
+
 bool has_valid_manifest(FileSystem& files, const std::string& path) {
   const std::string manifest = join_path(path, kManifestName);
   if (!files.exists(manifest)) return false;

@@ -26,6 +26,11 @@ Manifest write_shards(FileSystem& files, const std::string& path,
 // A small file and its contents, durable but for its name.
 void write_durably(FileSystem& files, const std::string& path, const std::string& text);
 
+// The manifest of the folder, which makes what it names the checkpoint: `committed` tells whether
+// it has its name, also after an error. Returns its size in bytes.
+int64_t commit_manifest(FileSystem& files, const std::string& path, const Manifest& manifest,
+                        bool& committed);
+
 bool has_valid_manifest(FileSystem& files, const std::string& path);
 
 // What was written before a save failed. Its own failure is not worth more than the first.

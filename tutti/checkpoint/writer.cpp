@@ -17,8 +17,6 @@ Written write_checkpoint(FileSystem& files, const std::string& folder,
   TUTTI_CHECK(state.step >= 0 && options.chunk_bytes > 0, "step {}, chunks of {} bytes", state.step,
               options.chunk_bytes);
   const std::string path = join_path(folder, step_folder_name(state.step));
-  const std::string manifest_path = join_path(path, kManifestName);
-  const std::string temporary_path = join_path(path, kManifestTemporaryName);
   const bool replace = has_valid_manifest(files, path);
   std::vector<std::string> written = {kManifestTemporaryName};
   bool committed = false;
@@ -26,14 +24,9 @@ Written write_checkpoint(FileSystem& files, const std::string& folder,
     if (!replace) files.remove_tree(path);
     create_durable_directories(files, path);
     const Manifest manifest = write_shards(files, path, tensors, state, options, "", written);
-    const std::string text = format_manifest(manifest);
-    parse_manifest(text, manifest_path);  // what cannot be read back is not committed
-    write_durably(files, temporary_path, text);
-    files.rename(temporary_path, manifest_path);
-    committed = true;
-    files.sync_directory(path);
+    const int64_t manifest_bytes = commit_manifest(files, path, manifest, committed);
     if (replace) remove_replaced(files, path, manifest);
-    return {path, manifest.total_bytes() + static_cast<int64_t>(text.size())};
+    return {path, manifest.total_bytes() + manifest_bytes};
   } catch (...) {
     if (!committed) clean_up(files, path, !replace, written);
     throw;

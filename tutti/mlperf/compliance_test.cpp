@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tutti/base/error.h"
+#include "tutti/mlperf/system_description.h"
 #include "tutti/mlperf/test_support.h"
 
 namespace tutti::mlperf {
@@ -18,35 +19,7 @@ const std::vector<catalog::Benchmark>& benchmarks() {
 
 std::string system_json() {
   Json system = Json::object();
-  for (const char* field : {"submitter",
-                            "system_name",
-                            "host_processors_per_node",
-                            "host_processor_model_name",
-                            "host_processor_core_count",
-                            "host_processor_vcpu_count",
-                            "host_processor_frequency",
-                            "host_processor_caches",
-                            "host_processor_interconnect",
-                            "host_memory_capacity",
-                            "host_storage_type",
-                            "host_storage_capacity",
-                            "host_networking",
-                            "host_networking_topology",
-                            "host_memory_configuration",
-                            "accelerator_model_name",
-                            "accelerator_host_interconnect",
-                            "accelerator_frequency",
-                            "accelerator_on-chip_memories",
-                            "accelerator_memory_configuration",
-                            "accelerator_memory_capacity",
-                            "accelerator_interconnect",
-                            "accelerator_interconnect_topology",
-                            "cooling",
-                            "hw_notes",
-                            "framework",
-                            "other_software_stack",
-                            "operating_system",
-                            "sw_notes"}) {
+  for (const std::string& field : system_fields()) {
     system[field] = "x";
   }
   system["division"] = "closed";

@@ -55,15 +55,7 @@ TEST_F(AdapterSessionTest, ResumeEqualsTheUninterruptedRun) {
   for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
     recipe_.precision = precision;
     recipe_.batch.micro = 1;
-    const std::string name = fmt::format("tuned-{}", static_cast<int>(precision));
-    events_.clear();
-    run(name);
-    const std::vector<double> whole = losses();
-    events_.clear();
-    run(name + "-parts", 10);
-    run(name + "-parts");
-    EXPECT_EQ(losses(), whole);
-    EXPECT_EQ(parameters(name + "-parts"), parameters(name));
+    expect_resume_to_the_bit(fmt::format("tuned-{}", static_cast<int>(precision)), 10);
   }
 }
 

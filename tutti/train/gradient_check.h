@@ -78,4 +78,21 @@ inline void expect_gradients_match_finite_differences(const spec::Recipe& recipe
   }
 }
 
+// Each gradient of `b` within 1e-5 of that of `a`, in norm.
+inline void expect_equal_gradients(const Trainer& a, const Trainer& b, double floor) {
+  const std::vector<StateTensor> ga = a.gradient_tensors();
+  const std::vector<StateTensor> gb = b.gradient_tensors();
+  ASSERT_EQ(ga.size(), gb.size());
+  for (size_t i = 0; i < ga.size(); ++i) {
+    double difference = 0, norm = 0;
+    for (int64_t j = 0; j < count_of(ga[i]); ++j) {
+      const double x = static_cast<double>(static_cast<const float*>(ga[i].data)[j]);
+      const double y = static_cast<double>(static_cast<const float*>(gb[i].data)[j]);
+      difference += (x - y) * (x - y);
+      norm += x * x;
+    }
+    EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm) + floor) << ga[i].name;
+  }
+}
+
 }  // namespace tutti::train::testing

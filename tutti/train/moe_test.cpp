@@ -12,6 +12,7 @@ namespace {
 
 using testing::capacity_recipe;
 using testing::count_of;
+using testing::expect_equal_gradients;
 using testing::expect_gradients_match_finite_differences;
 using testing::loss_of;
 using testing::mixed_moe_recipe;
@@ -67,17 +68,7 @@ TEST(Moe, AccumulationEqualsOneLargeBatch) {
     EXPECT_EQ(ra.load_max_over_mean, rb.load_max_over_mean);
     EXPECT_EQ(ra.dropped_share, rb.dropped_share);
     EXPECT_EQ(ra.dropped_share > 0, whole.model.moe.capacity_factor > 0);
-    const auto ga = a.gradient_tensors(), gb = b.gradient_tensors();
-    for (size_t i = 0; i < ga.size(); ++i) {
-      double difference = 0, norm = 0;
-      for (int64_t j = 0; j < count_of(ga[i]); ++j) {
-        const double x = static_cast<double>(static_cast<const float*>(ga[i].data)[j]);
-        const double y = static_cast<double>(static_cast<const float*>(gb[i].data)[j]);
-        difference += (x - y) * (x - y);
-        norm += x * x;
-      }
-      EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm) + 1e-8) << ga[i].name;
-    }
+    expect_equal_gradients(a, b, 1e-8);
   }
 }
 

@@ -97,6 +97,18 @@ class SessionTest : public ::testing::Test {
     return load_run(files_, folder, false).master;
   }
 
+  // Two sessions, the first stopped after a step, compute what one does.
+  void expect_resume_to_the_bit(const std::string& name, int64_t stop_after_step) {
+    events_.clear();
+    run(name);
+    const std::vector<double> whole = losses();
+    events_.clear();
+    run(name + "-parts", stop_after_step);
+    run(name + "-parts");
+    EXPECT_EQ(losses(), whole);
+    EXPECT_EQ(parameters(name + "-parts"), parameters(name));
+  }
+
   std::string error_of_load(const std::string& folder) {
     try {
       load_run(files_, folder, false);

@@ -14,6 +14,7 @@ namespace tutti::train {
 namespace {
 
 using testing::count_of;
+using testing::expect_equal_gradients;
 using testing::expect_gradients_match_finite_differences;
 using testing::gpt_recipe;
 using testing::llama_recipe;
@@ -74,17 +75,7 @@ void expect_accumulation_equals_one_large_batch(spec::Recipe whole) {
     return BatchView{batch.tokens + first, batch.targets + first, first};
   });
   EXPECT_NEAR(loss_a, loss_b, 1e-6 * loss_a);
-  const auto ga = a.gradient_tensors(), gb = b.gradient_tensors();
-  for (size_t i = 0; i < ga.size(); ++i) {
-    double difference = 0, norm = 0;
-    for (int64_t j = 0; j < count_of(ga[i]); ++j) {
-      const double x = static_cast<double>(static_cast<const float*>(ga[i].data)[j]);
-      const double y = static_cast<double>(static_cast<const float*>(gb[i].data)[j]);
-      difference += (x - y) * (x - y);
-      norm += x * x;
-    }
-    EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm) + 1e-9) << ga[i].name;
-  }
+  expect_equal_gradients(a, b, 1e-9);
 }
 
 TEST(Trainer, AccumulationEqualsOneLargeBatch) {
