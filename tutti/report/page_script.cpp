@@ -73,6 +73,7 @@ for (const figure of document.querySelectorAll("figure.chart")) {
   const cursor = make("div", "cursor"), readout = make("div", "readout");
   readout.setAttribute("aria-live", "polite");
   let dots = [], at = -1;
+  let held = false, pointer = NaN;  // by the keys, whatever moves under a pointer that rests
 
   const hide = () => {
     for (const element of [cursor, readout, ...dots]) element.remove();
@@ -113,12 +114,15 @@ for (const figure of document.querySelectorAll("figure.chart")) {
     area.append(cursor, ...dots, readout);
   };
   const follow = event => {
+    if (held && event.clientX === pointer) return;
+    held = false;
+    pointer = event.clientX;
     const box = area.getBoundingClientRect();
     show(nearest(guide.x, data.x[0] + span * (event.clientX - box.left) / box.width));
   };
   area.addEventListener("pointermove", follow);
   area.addEventListener("pointerdown", follow);
-  area.addEventListener("pointerleave", hide);
+  area.addEventListener("pointerleave", () => { if (!held) hide(); });
   area.addEventListener("blur", hide);
   area.addEventListener("focus", () => { if (area.matches(":focus-visible")) show(at < 0 ? 0 : at); });
   area.addEventListener("keydown", event => {
@@ -128,6 +132,7 @@ for (const figure of document.querySelectorAll("figure.chart")) {
     if (event.key === "Escape") hide();
     if (to === undefined) return;
     event.preventDefault();
+    held = true;
     show(to);
   });
 }
@@ -139,7 +144,7 @@ for (const figure of document.querySelectorAll("figure.chart")) {
 std::string_view page_script() { return kScript; }
 
 std::string_view page_script_hash() {
-  return "sha256-6mAQIq0zlo7ryZDjKTwdkeCkMelZZUhz/tuLd9IDNMw=";
+  return "sha256-Lj+RVL1ExqdHtE3jznuLn74ABA/rEB/lZj/zIycE4v8=";
 }
 
 }  // namespace tutti::report
