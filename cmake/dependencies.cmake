@@ -4,7 +4,7 @@
 #   DNNL::dnnl  fmt::fmt  yaml-cpp  nlohmann_json::nlohmann_json  CLI11::CLI11  ZLIB::ZLIB
 #   OpenSSL::Crypto  tutti::gloo
 #   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  PkgConfig::icu  PkgConfig::pcre2
-#   PkgConfig::sentencepiece  Threads::Threads
+#   PkgConfig::sentencepiece  PkgConfig::sqlite3  Threads::Threads
 #   PkgConfig::prometheus  (the pull library: a registry and an HTTP server)
 #   tutti::openmp  OpenMP, or with TUTTI_OPENMP=OFF nothing (pragmas are then ignored and _OPENMP
 #                  is undefined, so omp_*() calls belong behind `#ifdef _OPENMP`)
@@ -44,6 +44,7 @@ tutti_pkg_config(zstd libzstd libzstd-dev)
 tutti_pkg_config(icu icu-uc libicu-dev)
 tutti_pkg_config(pcre2 libpcre2-8 libpcre2-dev)
 tutti_pkg_config(sentencepiece sentencepiece libsentencepiece-dev)
+tutti_pkg_config(sqlite3 sqlite3 libsqlite3-dev)
 tutti_pkg_config(hwy libhwy libhwy-dev)
 tutti_pkg_config(prometheus prometheus-cpp-pull prometheus-cpp-dev)
 

@@ -1,0 +1,298 @@
+#include "tutti/control/controller.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tutti/base/error.h"
+#include "tutti/control/audit.h"
+#include "tutti/control/job_table.h"
+#include "tutti/control/ledger.h"
+#include "tutti/control/policy.h"
+
+namespace tutti::control {
+namespace {
+
+constexpr const char* kSelf = "controller";
+
+std::string first_node(const std::vector<Claim>& claims) {
+  return claims.empty() ? std::string() : claims.front().node;
+}
+
+}  // namespace
+
+LaunchKey key_of(const Job& job) { return {job.id, job.submitted_ms, job.generation}; }
+
+Snapshot read_snapshot(Database& database, int64_t now_ms) {
+  Snapshot snapshot;
+  snapshot.now_ms = now_ms;
+  snapshot.jobs = live_jobs(database);
+  snapshot.claims = all_claims(database);
+  snapshot.nodes = all_nodes(database);
+  snapshot.place = read_site(database).place;
+  for (Project& project : all_projects(database)) {
+    const std::string name = project.name;
+    snapshot.projects[name] = {std::move(project), spent_by_project(database, name)};
+  }
+  return snapshot;
+}
+
+void Controller::move(Job& job, JobState to, Reason reason, const std::string& detail,
+                      int64_t now_ms) {
+  move_job(database_, job, to, reason, detail, kSelf, now_ms);
+  ++result_.changes;
+}
+
+TickResult Controller::tick(int64_t now_ms) {
+  result_ = {};
+  for (const Job& job : live_jobs(database_)) {
+    if (owns_nodes(job.state)) {
+      look_after(job.id, now_ms);
+    } else if (job.state == JobState::pending && job.request.deadline_ms > 0 &&
+               job.request.deadline_ms <= now_ms) {
+      expire(job.id, now_ms);
+    }
+  }
+  const Snapshot snapshot = read_snapshot(database_, now_ms);
+  const Schedule plan = schedule(snapshot);
+  for (const Start& start : plan.starts) begin(start, now_ms);
+  for (const Preemption& preemption : plan.preemptions) preempt(preemption, now_ms);
+  for (const Wait& wait : plan.waits) {
+    const auto job = std::find_if(snapshot.jobs.begin(), snapshot.jobs.end(),
+                                  [&](const Job& each) { return each.id == wait.job; });
+    if (job->reason == wait.reason) continue;
+    database_.run("UPDATE jobs SET reason = ? WHERE id = ? AND state = ?",
+                  static_cast<int>(wait.reason), wait.job, static_cast<int>(JobState::pending));
+  }
+  Query states = database_.query("SELECT state FROM jobs WHERE state < 5 OR state = 13");
+  while (states.next()) {
+    const auto state = static_cast<JobState>(states.integer(0));
+    ++(owns_nodes(state) ? result_.active : result_.waiting);
+  }
+  return result_;
+}
+
+LaunchOrder Controller::order_of(const Job& job) {
+  LaunchOrder order{key_of(job), job.request.command, job.request.folder,
+                    claims_of(database_, job.id), job.request.time_limit_ms};
+  // Where nobody looks: no longer than the budgets allow for it alone.
+  const auto launch = find_launch(database_, job.id, job.generation);
+  const auto project = find_project(database_, job.request.project);
+  if (!launch || !project) return order;
+  const auto shorten = [&](std::optional<int64_t> left) {
+    if (!left) return;
+    const int64_t at_least = std::max<int64_t>(1, *left);
+    order.stop_after_ms =
+        order.stop_after_ms == 0 ? at_least : std::min(order.stop_after_ms, at_least);
+  };
+  shorten(milliseconds_left(job.request.budget, spent_by_job(database_, job.id), launch->rate));
+  shorten(milliseconds_left(project->budget, spent_by_project(database_, job.request.project),
+                            launch->rate));
+  return order;
+}
+
+void Controller::look_after(int64_t id, int64_t now_ms) {
+  auto job = find_job(database_, id);
+  if (!job || !owns_nodes(job->state)) return;
+  const LaunchKey key = key_of(*job);
+  const LaunchStatus status = launcher_.status(key);
+  switch (status.phase) {
+    case LaunchPhase::unknown: {
+      if (job->state == JobState::configuring) {
+        launcher_.start(order_of(*job));
+        return;
+      }
+      // Told to stop before it began. From now on it cannot begin; perhaps it just did.
+      launcher_.kill(key);
+      LaunchStatus never = launcher_.status(key);
+      if (never.phase != LaunchPhase::unknown) return;
+      never.detail = "it had not begun";
+      finish(*job, never, now_ms);
+      return;
+    }
+    case LaunchPhase::superseded: {
+      // The records are older than what they tell of: go on with what there is.
+      Transaction transaction(database_);
+      job = find_job(database_, id);
+      const auto launch = find_launch(database_, id, job->generation);
+      database_.run("UPDATE claims SET generation = ? WHERE job = ?", status.newer_generation, id);
+      job->generation = status.newer_generation;
+      job->elapsed_ms = 0;
+      update_job(database_, *job);
+      if (launch) {
+        Launch next = *launch;
+        next.generation = job->generation;
+        write_launch(database_, next);
+      }
+      append_audit(database_, {now_ms,
+                               kSelf,
+                               "adopt",
+                               fmt::format("job {}", id),
+                               true,
+                               {{"generation", job->generation}}});
+      transaction.commit();
+      return;
+    }
+    case LaunchPhase::starting:
+      if (job->state == JobState::completing) launcher_.stop(key);
+      return;
+    case LaunchPhase::running: observe_running(*job, status, now_ms); return;
+    case LaunchPhase::ended:
+    case LaunchPhase::lost:
+    case LaunchPhase::failed: finish(*job, status, now_ms); return;
+  }
+}
+
+void Controller::observe_running(Job& seen, const LaunchStatus& status, int64_t now_ms) {
+  const LaunchKey key = key_of(seen);
+  const bool to_book = status.elapsed_ms - seen.elapsed_ms >= kChargeIntervalMs;
+  const bool to_move = seen.state == JobState::configuring;
+  if (to_book || to_move || (seen.state == JobState::completing && seen.told_ms < 0)) {
+    Transaction transaction(database_);
+    Job job = *find_job(database_, seen.id);
+    if (!owns_nodes(job.state)) return;
+    const auto launch = find_launch(database_, job.id, job.generation);
+    if (job.state == JobState::configuring) {
+      move(job, JobState::running, Reason::none, "", now_ms);
+    }
+    if (to_book && launch) {
+      job.elapsed_ms = status.elapsed_ms;
+      charge(database_, job, *launch, status.elapsed_ms, std::nullopt, now_ms);
+    }
+    if (job.state == JobState::running) {
+      const auto project = find_project(database_, job.request.project);
+      const Stop due =
+          stop_due(job, spent_by_job(database_, job.id), project ? project->budget : Budget{},
+                   spent_by_project(database_, job.request.project), now_ms);
+      if (due != Stop::none) {
+        job.stop = due;
+        move(job, JobState::completing, reason_of(due), "", now_ms);
+      }
+    }
+    if (job.state == JobState::completing && job.told_ms < 0) job.told_ms = status.elapsed_ms;
+    update_job(database_, job);
+    transaction.commit();
+    seen = job;
+  }
+  if (seen.state != JobState::completing) return;
+  launcher_.stop(key);
+  if (status.elapsed_ms - seen.told_ms >= grace_ms(seen)) launcher_.kill(key);
+}
+
+void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
+  Transaction transaction(database_);
+  Job job = *find_job(database_, seen.id);
+  if (!owns_nodes(job.state) || job.generation != seen.generation) return;
+  const bool started = status.phase == LaunchPhase::ended || status.phase == LaunchPhase::lost;
+  if (job.state == JobState::configuring && started) {
+    move(job, JobState::running, Reason::none, "", now_ms);
+  }
+  End end;
+  end.exit_code = status.exit_code;
+  end.started = started;
+  end.detail = status.detail;
+  end.elapsed_ms = std::max(job.elapsed_ms, status.elapsed_ms);
+  const std::string node = first_node(claims_of(database_, job.id));
+  job.elapsed_ms = end.elapsed_ms;
+  auto launch = find_launch(database_, job.id, job.generation);
+  if (launch) charge(database_, job, *launch, end.elapsed_ms, status.measured_micro_kwh, now_ms);
+  if (job.stop == Stop::none && end.exit_code == exit_requeue) {
+    // It may have been stopped by the limit that its launch carries, while no controller was there.
+    const auto project = find_project(database_, job.request.project);
+    job.stop = stop_due(job, spent_by_job(database_, job.id), project ? project->budget : Budget{},
+                        spent_by_project(database_, job.request.project), now_ms);
+  }
+  const Verdict verdict = judge(job, end);
+  if (launch) {
+    launch->ended_ms = now_ms;
+    launch->elapsed_ms = end.elapsed_ms;
+    if (end.exit_code) launch->exit_code = *end.exit_code;
+    launch->outcome = reason_name(verdict.reason);
+    write_launch(database_, *launch);
+  }
+  const bool again = verdict.path.back() == JobState::pending;
+  if (verdict.is_incident) {
+    Incident incident;
+    incident.job = job.id;
+    incident.generation = job.generation;
+    incident.time_ms = now_ms;
+    incident.node = node;
+    incident.cause = reason_name(
+        end.exit_code ? Reason::exit_code : (started ? Reason::node_lost : Reason::launch_failed));
+    incident.action = again ? fmt::format("again in {} s", verdict.pause_ms / 1000) : "given up";
+    incident.detail = verdict.detail;
+    incident.lost_ms = end.elapsed_ms;
+    add_incident(database_, incident);
+  }
+  job.run_ms += end.elapsed_ms;
+  job.exit_code = end.exit_code;
+  job.attempts = verdict.attempts;
+  job.ended_ms = now_ms;
+  for (const JobState state : verdict.path) {
+    if (state == JobState::requeued) ++job.requeues;
+    if (state == JobState::pending) {
+      job.stop = Stop::none;
+      job.told_ms = -1;
+      job.elapsed_ms = 0;
+      job.started_ms = 0;
+      job.eligible_ms = now_ms + verdict.pause_ms;
+    }
+    move(job, state, verdict.reason, verdict.detail, now_ms);
+  }
+  transaction.commit();
+}
+
+void Controller::begin(const Start& start, int64_t now_ms) {
+  Job job;
+  {
+    Transaction transaction(database_);
+    const auto found = find_job(database_, start.job);
+    // Somebody may have cancelled or held it since the snapshot.
+    if (!found || found->state != JobState::pending || found->held) return;
+    job = *found;
+    if (job.generation + 1 != start.claims.front().generation) return;
+    ++job.generation;
+    job.started_ms = now_ms;
+    job.elapsed_ms = 0;
+    job.told_ms = -1;
+    job.stop = Stop::none;
+    job.ended_ms = 0;
+    job.exit_code.reset();
+    Launch launch;
+    launch.job = job.id;
+    launch.generation = job.generation;
+    launch.started_ms = now_ms;
+    for (const Claim& claim : start.claims) {
+      add_claim(database_, claim);
+      launch.nodes.push_back(claim.node);
+    }
+    launch.rate = rate_of(read_site(database_), all_nodes(database_), start.claims);
+    write_launch(database_, launch);
+    move(job, JobState::configuring, Reason::none, "", now_ms);
+    transaction.commit();
+  }
+  launcher_.start(order_of(job));
+}
+
+void Controller::preempt(const Preemption& preemption, int64_t now_ms) {
+  Transaction transaction(database_);
+  auto job = find_job(database_, preemption.job);
+  if (!job || job->state != JobState::running) return;
+  job->stop = Stop::preempt;
+  job->told_ms = -1;
+  move(*job, JobState::completing, Reason::preempted_by,
+       fmt::format("by job {}", preemption.for_job), now_ms);
+  transaction.commit();
+}
+
+void Controller::expire(int64_t id, int64_t now_ms) {
+  Transaction transaction(database_);
+  auto job = find_job(database_, id);
+  if (!job || job->state != JobState::pending) return;
+  job->ended_ms = now_ms;
+  move(*job, JobState::deadline, Reason::deadline_passed, "", now_ms);
+  transaction.commit();
+}
+
+}  // namespace tutti::control

@@ -1,0 +1,57 @@
+// The controller: carries out what schedule.h and policy.h decide. It keeps nothing in memory that
+// matters: every step begins with what the database says, and ends with a transaction. It may be
+// killed between any two of them; the next one goes on from there, because
+//
+//   - a job gets its nodes and a new generation in one transaction, before anything is started;
+//   - starting, stopping and killing a launch may be repeated (launcher.h);
+//   - a launch of an older generation than the newest one never starts.
+//
+// People write to the same database through requests.h while it runs. One controller at a time: who
+// runs it holds a lock (ProcessLock) for as long as it lives.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tutti/control/database.h"
+#include "tutti/control/launcher.h"
+#include "tutti/control/schedule.h"
+
+namespace tutti::control {
+
+struct TickResult {
+  int64_t waiting = 0;
+  int64_t active = 0;
+  int64_t changes = 0;  // transitions
+};
+
+class Controller {
+ public:
+  Controller(Database& database, Launcher& launcher) : database_(database), launcher_(launcher) {}
+
+  // One round: looks after what runs, books what it cost, ends what must end, starts what may
+  // start. `now_ms` is the wall clock, used for dates, deadlines and pauses only: how long things
+  // ran is the launcher's to say.
+  TickResult tick(int64_t now_ms);
+
+ private:
+  void look_after(int64_t job, int64_t now_ms);
+  void observe_running(Job& job, const LaunchStatus& status, int64_t now_ms);
+  void finish(Job& job, const LaunchStatus& status, int64_t now_ms);
+  void begin(const Start& start, int64_t now_ms);
+  void preempt(const Preemption& preemption, int64_t now_ms);
+  void expire(int64_t job, int64_t now_ms);
+  void move(Job& job, JobState to, Reason reason, const std::string& detail, int64_t now_ms);
+  LaunchOrder order_of(const Job& job);
+
+  Database& database_;
+  Launcher& launcher_;
+  TickResult result_;
+};
+
+// What the scheduler looks at, as the database has it now.
+Snapshot read_snapshot(Database& database, int64_t now_ms);
+
+LaunchKey key_of(const Job& job);  // of its newest launch
+
+}  // namespace tutti::control

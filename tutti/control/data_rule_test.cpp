@@ -1,0 +1,36 @@
+#include "tutti/control/data_rule.h"
+
+#include <gtest/gtest.h>
+
+#include "tutti/control/test_support.h"
+
+namespace tutti::control {
+namespace {
+
+TEST(DataRule, EveryClassAgainstEveryPlace) {
+  const DataClass classes[] = {DataClass::public_, DataClass::internal, DataClass::restricted};
+  for (const DataClass data : classes) {
+    for (const DataClass highest : classes) {
+      for (const char* region : {"eu", "us"}) {
+        const Place place{"site", region, highest};
+        const bool below = static_cast<int>(data) <= static_cast<int>(highest);
+        const bool here = data == DataClass::public_ || std::string(region) == "eu";
+        EXPECT_EQ(!refusal(data, {"eu", "ch"}, place), below && here);
+        EXPECT_EQ(!refusal(data, {}, place), below && data != DataClass::restricted);
+      }
+    }
+  }
+}
+
+TEST(DataRule, TheRuleIsNamed) {
+  EXPECT_EQ(*refusal(DataClass::restricted, {"eu"}, {"lab", "eu", DataClass::internal}),
+            "rule 1: 'lab' holds data up to class internal, and this is restricted");
+  EXPECT_EQ(*refusal(DataClass::internal, {"eu", "ch"}, {"lab", "us", DataClass::internal}),
+            "rule 2: internal data of this project stay in eu, ch, and 'lab' is in 'us'");
+  EXPECT_EQ(parse_data_class(""), DataClass::internal);
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [] { parse_data_class("secret"); }, "restricted"));
+}
+
+}  // namespace
+}  // namespace tutti::control

@@ -1,0 +1,153 @@
+// The database when things go wrong: locked, full, damaged, not ours, from the future.
+
+#include "tutti/control/database.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tutti/control/job_table.h"
+#include "tutti/control/ledger.h"
+#include "tutti/control/test_support.h"
+
+namespace tutti::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+class DatabaseFile : public testing::Test {
+ protected:
+  DatabaseFile() {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~DatabaseFile() override { fs::remove_all(folder_); }
+  std::string path(const char* name = "control.db") const { return (folder_ / name).string(); }
+
+  const fs::path folder_ =
+      fs::path(testing::TempDir()) / ("tutti_control_database_" + std::to_string(::getpid()));
+};
+
+void found(Database& database) {
+  prepare_schema(database);
+  found_place({database, "root", kNoon}, {"n1", 4, 0, true, false, ""}, Site{});
+}
+
+JobRequest request() { return SmallPlace::request(kDefaultProject); }
+
+TEST_F(DatabaseFile, TransactionsRollBackUnlessCommitted) {
+  Database database(path());
+  found(database);
+  {
+    Transaction transaction(database);
+    add_user(database, "gone", kNoon);
+  }
+  EXPECT_FALSE(has_user(database, "gone"));
+  Database second(path());
+  prepare_schema(second);
+  EXPECT_TRUE(has_user(second, "root"));
+}
+
+TEST_F(DatabaseFile, ALockOfAnotherIsWaitedForAndThenNamed) {
+  Database database(path());
+  found(database);
+  Database other(path(), 0.05);
+  {
+    Transaction transaction(database);
+    EXPECT_TRUE(throws(
+        ErrorKind::io, [&] { Transaction second(other); }, "locked"));
+    // Readers are not in the way.
+    EXPECT_EQ(all_users(other).size(), 1U);
+  }
+  EXPECT_EQ(submit({other, "root", kNoon}, request(), false).job.id, 1);
+}
+
+TEST_F(DatabaseFile, AFullDiskChangesNothingAndPasses) {
+  Database database(path());
+  found(database);
+  const Caller root{database, "root", kNoon};
+  submit(root, request(), false);
+  const AuditHead head = audit_head(database);
+  {
+    Query pages = database.query("PRAGMA page_count");
+    pages.next();
+    database.execute(("PRAGMA max_page_count = " + pages.text(0)).c_str());
+  }
+  JobRequest large = request();
+  large.name = std::string(1 << 20, 'x');
+  EXPECT_TRUE(throws(ErrorKind::no_space, [&] { submit(root, large, false); }));
+  EXPECT_EQ(audit_head(database).seq, head.seq);
+  EXPECT_EQ(live_jobs(database).size(), 1U);
+  database.execute("PRAGMA max_page_count = 1000000");
+  EXPECT_EQ(submit(root, large, false).job.id, 2);
+  database.check_integrity();
+}
+
+TEST_F(DatabaseFile, DamageIsFoundAndABackupTakesItsPlace) {
+  {
+    Database database(path());
+    found(database);
+    const Caller root{database, "root", kNoon};
+    for (int i = 0; i < 50; ++i) submit(root, request(), false);
+    database.copy_to(path("backup.db"));
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)");
+  }
+  const auto size = fs::file_size(path());
+  {
+    std::fstream file(path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096);
+    const std::string noise(static_cast<size_t>(size) - 4096, '\x5a');
+    file.write(noise.data(), static_cast<std::streamsize>(noise.size()));
+  }
+  EXPECT_TRUE(throws(ErrorKind::corrupt, [&] {
+    Database database(path());
+    prepare_schema(database);
+    database.check_integrity();
+    live_jobs(database);
+  }));
+  fs::rename(path("backup.db"), path());
+  fs::remove(path("control.db-wal"));
+  fs::remove(path("control.db-shm"));
+  Database database(path());
+  prepare_schema(database);
+  database.check_integrity();
+  EXPECT_EQ(live_jobs(database).size(), 50U);
+}
+
+TEST_F(DatabaseFile, OtherFilesAndOtherVersionsAreRefused) {
+  {
+    Database database(path("theirs.db"));
+    database.execute("CREATE TABLE t (x)");
+    EXPECT_TRUE(throws(
+        ErrorKind::corrupt, [&] { prepare_schema(database); }, "no database of"));
+  }
+  {
+    Database database(path());
+    found(database);
+    database.execute("PRAGMA user_version = 99");
+    EXPECT_TRUE(throws(
+        ErrorKind::unsupported, [&] { prepare_schema(database); }, "99"));
+  }
+  std::ofstream(path("text.db")) << std::string(8192, 'x');
+  EXPECT_TRUE(throws(ErrorKind::corrupt, [&] { Database database(path("text.db")); }));
+}
+
+TEST_F(DatabaseFile, AStatementMayRunInTheMiddleOfItself) {
+  Database database(path());
+  found(database);
+  const char* sql = "SELECT name FROM users UNION SELECT name FROM projects ORDER BY name";
+  Query outer = database.query(sql);
+  int rows = 0;
+  while (outer.next()) {
+    Query inner = database.query(sql);
+    while (inner.next()) ++rows;
+  }
+  EXPECT_EQ(rows, 4);
+}
+
+}  // namespace
+}  // namespace tutti::control

@@ -1,0 +1,131 @@
+#include "tutti/control/ledger.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+
+namespace tutti::control {
+namespace {
+
+#define SPEND_COLUMNS \
+  "node_microhours, core_microhours, gpu_microhours, micro_usd, micro_kwh, micro_kg, micro_liters"
+#define SPEND_ADDED                                                                             \
+  "node_microhours = node_microhours + excluded.node_microhours, core_microhours = "            \
+  "core_microhours + excluded.core_microhours, gpu_microhours = gpu_microhours + "              \
+  "excluded.gpu_microhours, micro_usd = micro_usd + excluded.micro_usd, micro_kwh = micro_kwh " \
+  "+ excluded.micro_kwh, micro_kg = micro_kg + excluded.micro_kg, micro_liters = micro_liters " \
+  "+ excluded.micro_liters"
+
+Spend spend_from(const Query& row, int column) {
+  Spend spend;
+  for (const SpendPart& part : spend_parts()) spend.*part.value = row.integer(column++);
+  return spend;
+}
+
+void add_to_total(Database& database, const char* scope, const std::string& name,
+                  const Spend& spend) {
+  database.run(
+      "INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (scope, name) DO "
+      "UPDATE SET " SPEND_ADDED,
+      scope, name, spend.node_microhours, spend.core_microhours, spend.gpu_microhours,
+      spend.micro_usd, spend.micro_kwh, spend.micro_kg, spend.micro_liters);
+}
+
+Spend total(Database& database, const char* scope, const std::string& name) {
+  Query query = database.query("SELECT " SPEND_COLUMNS " FROM totals WHERE scope = ? AND name = ?",
+                               scope, name);
+  return query.next() ? spend_from(query, 0) : Spend{};
+}
+
+std::vector<LedgerEntry> entries_from(Query query) {
+  std::vector<LedgerEntry> entries;
+  while (query.next()) {
+    entries.push_back({query.integer(0), query.integer(1), query.text(2), query.text(3),
+                       query.text(4), query.text(5), spend_from(query, 6)});
+  }
+  return entries;
+}
+
+}  // namespace
+
+std::string month_of(int64_t time_ms) {
+  return format_utc(static_cast<double>(time_ms) / 1000).substr(0, 7);
+}
+
+void charge(Database& database, const Job& job, const Launch& launch, int64_t elapsed_ms,
+            std::optional<int64_t> measured_micro_kwh, int64_t now_ms) {
+  Spend booked;
+  {
+    Query query =
+        database.query("SELECT " SPEND_COLUMNS " FROM ledger WHERE job = ? AND generation = ?",
+                       job.id, launch.generation);
+    while (query.next()) booked += spend_from(query, 0);
+  }
+  const Spend more = spend_of(launch.rate, elapsed_ms, measured_micro_kwh) - booked;
+  const char* energy = measured_micro_kwh ? "measured" : "estimated";
+  if (more == Spend{} && !measured_micro_kwh) return;
+  database.run(
+      "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
+      "(job, generation, month) DO UPDATE SET energy = excluded.energy, " SPEND_ADDED,
+      job.id, launch.generation, month_of(now_ms), job.request.project, job.user, energy,
+      more.node_microhours, more.core_microhours, more.gpu_microhours, more.micro_usd,
+      more.micro_kwh, more.micro_kg, more.micro_liters);
+  add_to_total(database, "job", std::to_string(job.id), more);
+  add_to_total(database, "project", job.request.project, more);
+  add_to_total(database, "user", job.user, more);
+}
+
+Spend spent_by_job(Database& database, int64_t job) {
+  return total(database, "job", std::to_string(job));
+}
+
+Spend spent_by_project(Database& database, const std::string& project) {
+  return total(database, "project", project);
+}
+
+std::vector<LedgerEntry> ledger_entries(Database& database, const std::string& project,
+                                        const std::string& month) {
+  return entries_from(database.query(
+      "SELECT job, generation, month, project, user, energy, " SPEND_COLUMNS
+      " FROM ledger WHERE (?1 = '' OR project = ?1) AND (?2 = '' OR month = ?2) ORDER BY job, "
+      "generation, month",
+      project, month));
+}
+
+std::vector<LedgerEntry> ledger_entries_of(Database& database, int64_t job) {
+  return entries_from(
+      database.query("SELECT job, generation, month, project, user, energy, " SPEND_COLUMNS
+                     " FROM ledger WHERE job = ? ORDER BY "
+                     "generation, month",
+                     job));
+}
+
+void verify_ledger(Database& database) {
+  std::map<std::pair<std::string, std::string>, Spend> sums;
+  for (const LedgerEntry& entry : ledger_entries(database, "", "")) {
+    sums[{"job", std::to_string(entry.job)}] += entry.spend;
+    sums[{"project", entry.project}] += entry.spend;
+    sums[{"user", entry.user}] += entry.spend;
+  }
+  Query query = database.query("SELECT scope, name, " SPEND_COLUMNS " FROM totals");
+  size_t totals = 0;
+  while (query.next()) {
+    ++totals;
+    const auto found = sums.find({query.text(0), query.text(1)});
+    const Spend sum = found == sums.end() ? Spend{} : found->second;
+    if (spend_from(query, 2) != sum) {
+      fail(ErrorKind::corrupt, "'{}': the total of {} {} is not the sum of its entries",
+           database.path(), query.text(0), query.text(1));
+    }
+  }
+  if (totals != sums.size()) {
+    fail(ErrorKind::corrupt, "'{}': {} totals, and entries of {}", database.path(), totals,
+         sums.size());
+  }
+}
+
+}  // namespace tutti::control

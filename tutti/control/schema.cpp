@@ -1,0 +1,134 @@
+#include "tutti/control/schema.h"
+
+#include "tutti/base/error.h"
+
+namespace tutti::control {
+namespace {
+
+// "TUTC": tells our files from others' (PRAGMA application_id).
+constexpr int64_t kApplicationId = 0x54555443;
+
+// Times are milliseconds since 1970-01-01 UTC; amounts whole millionths (spend.h). An absent limit
+// is NULL.
+constexpr const char* kTables = R"(
+CREATE TABLE users (
+  name TEXT PRIMARY KEY, created_ms INTEGER NOT NULL, disabled INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE TABLE projects (
+  name TEXT PRIMARY KEY, created_ms INTEGER NOT NULL, regions TEXT NOT NULL DEFAULT '',
+  max_nodes INTEGER, max_cores INTEGER, max_jobs INTEGER,
+  budget_node_microhours INTEGER, budget_core_microhours INTEGER, budget_gpu_microhours INTEGER,
+  budget_micro_usd INTEGER, budget_micro_kwh INTEGER
+) WITHOUT ROWID;
+
+CREATE TABLE members (
+  user TEXT NOT NULL REFERENCES users, project TEXT NOT NULL, role TEXT NOT NULL,
+  PRIMARY KEY (user, project)
+) WITHOUT ROWID;
+
+CREATE TABLE tokens (
+  id TEXT PRIMARY KEY, user TEXT NOT NULL REFERENCES users, salt TEXT NOT NULL,
+  hash TEXT NOT NULL, created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,
+  revoked INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE TABLE site (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE nodes (
+  name TEXT PRIMARY KEY, cores INTEGER NOT NULL, gpus INTEGER NOT NULL,
+  up INTEGER NOT NULL, drained INTEGER NOT NULL, reason TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID;
+
+CREATE TABLE jobs (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  user TEXT NOT NULL, project TEXT NOT NULL, name TEXT NOT NULL, client_key TEXT,
+  request TEXT NOT NULL,
+  state INTEGER NOT NULL, reason INTEGER NOT NULL, detail TEXT NOT NULL,
+  priority INTEGER NOT NULL, held INTEGER NOT NULL, stop INTEGER NOT NULL,
+  generation INTEGER NOT NULL, attempts INTEGER NOT NULL, requeues INTEGER NOT NULL,
+  submitted_ms INTEGER NOT NULL, eligible_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL,
+  ended_ms INTEGER NOT NULL, elapsed_ms INTEGER NOT NULL, told_ms INTEGER NOT NULL,
+  run_ms INTEGER NOT NULL, exit_code INTEGER,
+  UNIQUE (user, client_key)
+);
+CREATE INDEX jobs_live ON jobs (state) WHERE state < 5 OR state = 13;
+
+CREATE TABLE claims (
+  job INTEGER NOT NULL REFERENCES jobs, generation INTEGER NOT NULL,
+  node TEXT NOT NULL REFERENCES nodes, cores INTEGER NOT NULL, gpus INTEGER NOT NULL,
+  PRIMARY KEY (job, node)
+) WITHOUT ROWID;
+
+CREATE TABLE launches (
+  job INTEGER NOT NULL REFERENCES jobs, generation INTEGER NOT NULL,
+  nodes TEXT NOT NULL, rate TEXT NOT NULL, started_ms INTEGER NOT NULL,
+  ended_ms INTEGER, elapsed_ms INTEGER NOT NULL, exit_code INTEGER, outcome TEXT NOT NULL,
+  PRIMARY KEY (job, generation)
+) WITHOUT ROWID;
+
+CREATE TABLE ledger (
+  job INTEGER NOT NULL REFERENCES jobs, generation INTEGER NOT NULL, month TEXT NOT NULL,
+  project TEXT NOT NULL, user TEXT NOT NULL, energy TEXT NOT NULL,
+  node_microhours INTEGER NOT NULL, core_microhours INTEGER NOT NULL,
+  gpu_microhours INTEGER NOT NULL, micro_usd INTEGER NOT NULL, micro_kwh INTEGER NOT NULL,
+  micro_kg INTEGER NOT NULL, micro_liters INTEGER NOT NULL,
+  PRIMARY KEY (job, generation, month)
+) WITHOUT ROWID;
+CREATE INDEX ledger_project ON ledger (project, month);
+
+CREATE TABLE totals (
+  scope TEXT NOT NULL, name TEXT NOT NULL,
+  node_microhours INTEGER NOT NULL, core_microhours INTEGER NOT NULL,
+  gpu_microhours INTEGER NOT NULL, micro_usd INTEGER NOT NULL, micro_kwh INTEGER NOT NULL,
+  micro_kg INTEGER NOT NULL, micro_liters INTEGER NOT NULL,
+  PRIMARY KEY (scope, name)
+) WITHOUT ROWID;
+
+CREATE TABLE incidents (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL REFERENCES jobs,
+  generation INTEGER NOT NULL, time_ms INTEGER NOT NULL, node TEXT NOT NULL,
+  cause TEXT NOT NULL, action TEXT NOT NULL, detail TEXT NOT NULL, lost_ms INTEGER NOT NULL
+);
+
+CREATE TABLE audit (seq INTEGER PRIMARY KEY, line TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE TABLE audit_head (
+  one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL, hash TEXT NOT NULL,
+  exported INTEGER NOT NULL, exported_bytes INTEGER NOT NULL
+);
+INSERT INTO audit_head VALUES (1, 0, '', 0, 0);
+)";
+
+int64_t number_of(Database& database, const char* pragma) {
+  Query query = database.query(pragma);
+  return query.next() ? query.integer(0) : 0;
+}
+
+}  // namespace
+
+void prepare_schema(Database& database) {
+  const auto version = [&] { return number_of(database, "PRAGMA user_version"); };
+  if (version() == kSchemaVersion &&
+      number_of(database, "PRAGMA application_id") == kApplicationId) {
+    return;
+  }
+  Transaction transaction(database);
+  const int64_t found = version();
+  const int64_t application = number_of(database, "PRAGMA application_id");
+  if (found == 0 && application == 0 &&
+      number_of(database, "SELECT count(*) FROM sqlite_master") == 0) {
+    database.execute(kTables);
+    database.execute("PRAGMA application_id = 1414878275; PRAGMA user_version = 1;");
+    transaction.commit();
+    return;
+  }
+  if (application != kApplicationId) {
+    fail(ErrorKind::corrupt, "'{}' is no database of Tutti's control plane", database.path());
+  }
+  if (found != kSchemaVersion) {
+    fail(ErrorKind::unsupported, "'{}' has tables of version {}; this program knows {}",
+         database.path(), found, kSchemaVersion);
+  }
+}
+
+}  // namespace tutti::control
