@@ -2,7 +2,7 @@
 # Names to write after LINK:
 #
 #   DNNL::dnnl  fmt::fmt  yaml-cpp  nlohmann_json::nlohmann_json  CLI11::CLI11  ZLIB::ZLIB
-#   OpenSSL::Crypto  tutti::gloo
+#   OpenSSL::Crypto  tutti::gloo  tutti::hwloc
 #   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  PkgConfig::icu  PkgConfig::pcre2
 #   PkgConfig::sentencepiece  PkgConfig::sqlite3  Threads::Threads
 #   PkgConfig::prometheus  (the pull library: a registry and an HTTP server)
@@ -70,6 +70,16 @@ add_library(tutti_gloo INTERFACE)
 add_library(tutti::gloo ALIAS tutti_gloo)
 target_include_directories(tutti_gloo SYSTEM INTERFACE "${TUTTI_GLOO_INCLUDE_DIR}")
 target_link_libraries(tutti_gloo INTERFACE "${TUTTI_GLOO_LIBRARY}")
+
+find_path(TUTTI_HWLOC_INCLUDE_DIR hwloc.h)
+find_library(TUTTI_HWLOC_LIBRARY hwloc)
+if(NOT TUTTI_HWLOC_INCLUDE_DIR OR NOT TUTTI_HWLOC_LIBRARY)
+  tutti_missing(hwloc libhwloc-dev)
+endif()
+add_library(tutti_hwloc INTERFACE)
+add_library(tutti::hwloc ALIAS tutti_hwloc)
+target_include_directories(tutti_hwloc SYSTEM INTERFACE "${TUTTI_HWLOC_INCLUDE_DIR}")
+target_link_libraries(tutti_hwloc INTERFACE "${TUTTI_HWLOC_LIBRARY}")
 
 # NCCL with the CUDA runtime, where both are: otherwise tutti_nccl stays undefined.
 option(TUTTI_NCCL "Use NCCL where the CUDA toolkit and NCCL are found" ON)

@@ -52,7 +52,11 @@ void run_alone(const Call& call) {
 bool Ticket::done() const { return group_ == nullptr || group_->done(lane_, number_); }
 
 void Ticket::wait(Stream& stream) const {
-  if (group_ != nullptr) group_->wait(stream, lane_, number_);
+  if (group_ == nullptr) return;
+  const double begin = monotonic_seconds();
+  group_->wait(stream, lane_, number_);
+  const double waited = monotonic_seconds() - begin;  // one thread at a time waits
+  group_->waited_seconds_.store(group_->waited_seconds() + waited, std::memory_order_relaxed);
 }
 
 std::string activity_text(const RankActivity& activity, double now_seconds) {

@@ -29,6 +29,7 @@
 // from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -136,6 +137,10 @@ class Group {
   // blocks and never throws. The first reason counts.
   void abort(const std::string& reason);
 
+  // How long callers have been kept by Ticket::wait, in total: what communication, and waiting for
+  // other ranks, has cost them.
+  double waited_seconds() const { return waited_seconds_.load(std::memory_order_relaxed); }
+
   // Of every rank, in the group's order. A transport that cannot see others reports this rank only.
   virtual std::vector<RankActivity> activity() const = 0;
 
@@ -158,6 +163,7 @@ class Group {
   Ticket submit(engine::Stream& stream, const Call& call, int64_t record_count);
 
   GroupInfo info_;
+  std::atomic<double> waited_seconds_{0};
   std::vector<int64_t> equal_counts_;
 };
 

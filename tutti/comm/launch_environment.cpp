@@ -266,6 +266,13 @@ std::shared_ptr<Store> meet_at_store(const LaunchEnvironment& environment, doubl
 
 std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const spec::Mesh& mesh,
                                   double timeout_seconds, Transport transport) {
+  return join_world(environment, mesh, meet_at_store(environment, timeout_seconds), timeout_seconds,
+                    transport);
+}
+
+std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const spec::Mesh& mesh,
+                                  std::shared_ptr<Store> store, double timeout_seconds,
+                                  Transport transport) {
   if (mesh.world() != environment.size) {
     fail(ErrorKind::usage,
          "parallel: dp {} x tp {} x pp {} x cp {} are {} ranks, but the launcher ({}) started {}",
@@ -277,7 +284,7 @@ std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const sp
   options.generation = environment.generation;
   options.timeout_seconds = timeout_seconds;
   options.transport = transport;
-  options.store = meet_at_store(environment, timeout_seconds);
+  options.store = std::move(store);
   if (environment.size > 1) options.address = address_towards(environment.address);
   return std::make_unique<World>(std::move(options));
 }

@@ -66,5 +66,9 @@ std::shared_ptr<Store> meet_at_store(const LaunchEnvironment& environment, doubl
 std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const spec::Mesh& mesh,
                                   double timeout_seconds = 60,
                                   Transport transport = Transport::automatic);
+// The same with the store that meet_at_store has returned.
+std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const spec::Mesh& mesh,
+                                  std::shared_ptr<Store> store, double timeout_seconds,
+                                  Transport transport);
 
 }  // namespace tutti::comm

@@ -1,12 +1,14 @@
 #include "tutti/comm/rank_processes.h"
 
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -28,6 +30,24 @@ std::map<std::string, std::string> current_environment() {
   return out;
 }
 
+constexpr const char* kLauncherVariable = "TUTTI_LAUNCHER";
+
+// Of launchers, which would speak of this process and not of its ranks.
+constexpr const char* kOuterVariables[] = {"SLURM_PROCID",
+                                           "SLURM_LOCALID",
+                                           "SLURM_NTASKS",
+                                           "SLURM_STEP_ID",
+                                           "SLURM_STEP_NUM_TASKS",
+                                           "OMPI_COMM_WORLD_RANK",
+                                           "OMPI_COMM_WORLD_SIZE",
+                                           "OMPI_COMM_WORLD_LOCAL_RANK",
+                                           "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                           "PMIX_RANK",
+                                           "PMIX_NAMESPACE",
+                                           "TORCHELASTIC_RUN_ID",
+                                           "TORCHELASTIC_RESTART_COUNT",
+                                           "TUTTI_SECRET_FILE"};
+
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> out;
   out.reserve(texts.size() + 1);
@@ -38,13 +58,27 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 }  // namespace
 
+bool has_launcher() {
+  return std::getenv(kLauncherVariable) != nullptr;  // NOLINT(concurrency-mt-unsafe)
+}
+
+void end_with_launcher() {
+  const char* launcher = std::getenv(kLauncherVariable);  // NOLINT(concurrency-mt-unsafe)
+  if (launcher == nullptr) return;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // It may have ended before the request.
+  if (std::to_string(getppid()) != launcher) _exit(128 + SIGKILL);
+}
+
 RankProcesses::RankProcesses(const std::string& program, const std::vector<std::string>& arguments,
                              int64_t ranks, const Variables& variables, uint64_t generation) {
   const std::string secret = random_token();
   const std::string session = fmt::format("environment/{}", ranks);
-  store_ = std::make_unique<TcpStoreServer>("127.0.0.1", std::vector<int>{0}, session, secret);
+  store_ = std::make_shared<TcpStoreServer>("127.0.0.1", std::vector<int>{0}, session, secret);
   std::map<std::string, std::string> environment = current_environment();
+  for (const char* name : kOuterVariables) environment.erase(name);
   for (const auto& [name, value] : variables) environment[name] = value;
+  environment[kLauncherVariable] = std::to_string(getpid());
   environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(ranks);
   environment["TUTTI_STORE"] = fmt::format("127.0.0.1:{}", store_->port());
   environment["TUTTI_SECRET"] = secret;
@@ -62,7 +96,8 @@ RankProcesses::RankProcesses(const std::string& program, const std::vector<std::
     sigset_t none;
     sigemptyset(&none);
     posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
     pid_t process = 0;
     const int failed = posix_spawn(&process, program.c_str(), nullptr, &attributes,
                                    pointers(words).data(), pointers(entries).data());
@@ -109,6 +144,22 @@ bool RankProcesses::collect(bool block, RankExit& exit) {
     if (block) sleep_seconds(0.005);
   } while (block);
   return false;
+}
+
+std::optional<RankExit> RankProcesses::poll() {
+  RankExit exit;
+  if (!collect(false, exit)) return std::nullopt;
+  return exit;
+}
+
+int64_t RankProcesses::running() const {
+  return std::count_if(processes_.begin(), processes_.end(), [](pid_t p) { return p != 0; });
+}
+
+void RankProcesses::kill_all() const {
+  for (const pid_t process : processes_) {
+    if (process != 0) kill(process, SIGKILL);
+  }
 }
 
 RankExit RankProcesses::wait_one() {

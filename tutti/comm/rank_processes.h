@@ -1,12 +1,17 @@
 // Starts the ranks of a world as processes of this host and waits for them: what a launcher does.
 // The store is served here, so it outlives every rank; ranks find it, and each other, through the
-// environment (launch_environment.h).
+// environment (launch_environment.h), which hides from them what an outer launcher said.
+//
+// No rank outlives its launcher, however that ends: a rank's program calls end_with_launcher()
+// first of all, and the system then kills the rank when the thread that started it is gone. Each
+// has a process group of its own, so that Ctrl-C on the terminal reaches the launcher alone.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,7 +24,19 @@ struct RankExit {
   int64_t rank = 0;
   int code = 0;    // exit code, when it ended by itself
   int signal = 0;  // else the signal that ended it
+  bool ok() const { return code == 0 && signal == 0; }
 };
+
+// A rank that ends with this exit code says that it cannot be started again: its host or device is
+// gone for good.
+inline constexpr int kExitRankGone = 94;
+
+// Whether this process was started by RankProcesses.
+bool has_launcher();
+
+// To be called by a rank before it starts threads. Without a launcher of our own it does nothing;
+// ends the process when that launcher is gone already.
+void end_with_launcher();
 
 class RankProcesses {
  public:
@@ -38,6 +55,10 @@ class RankProcesses {
   void send_signal(int64_t rank, int signal) const;  // ranks that have been collected: nothing
   // The next rank to end. Blocks until one does; there must be one that has not been collected.
   RankExit wait_one();
+  std::optional<RankExit> poll();  // the same, if one has ended
+  int64_t running() const;         // ranks that have not been collected
+  void kill_all() const;           // SIGKILL to those; they are yet to be collected
+  std::shared_ptr<Store> store() const { return store_; }
   // All that are left, in the order of ranks; false: the timeout came first.
   bool wait_all(double timeout_seconds, std::vector<RankExit>& exits);
 
@@ -45,7 +66,7 @@ class RankProcesses {
   bool collect(bool block, RankExit& exit);
   void end_all();
 
-  std::unique_ptr<TcpStoreServer> store_;
+  std::shared_ptr<TcpStoreServer> store_;
   std::vector<pid_t> processes_;  // 0: collected
 };
 

@@ -257,7 +257,31 @@ void World::share(const engine::Arena& arena) {
 void World::fail_all(const std::string& message) {
   const std::lock_guard lock(mutex_);
   if (closing_) return;
+  if (failure_.empty()) failure_ = message;
   for (const auto& group : groups_) group->fail_with(message);
+}
+
+std::string World::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+double World::waited_seconds() const {
+  const std::lock_guard lock(mutex_);
+  double sum = 0;
+  for (const auto& group : groups_) sum += group->waited_seconds();
+  return sum;
+}
+
+std::string World::host_segment_key(const std::string& name, uint64_t generation, int host) {
+  return fmt::format("generation-{}/{}/{}", generation, name, host);
+}
+
+std::shared_ptr<Segment> World::host_segment(const std::string& name, int64_t bytes) {
+  if (options_.segments == nullptr) return Segment::create(bytes);  // alone
+  const int host = hosts_[static_cast<size_t>(rank())];
+  return options_.segments->open(host_segment_key(name, generation(), host), bytes,
+                                 local_rank_ == 0, options_.timeout_seconds);
 }
 
 void World::abort(const std::string& reason) {

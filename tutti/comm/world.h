@@ -64,6 +64,7 @@ class World {
   const std::vector<int>& hosts() const { return hosts_; }
   int local_rank() const { return local_rank_; }
   int local_size() const { return static_cast<int>(local_ranks_.size()); }
+  const std::vector<int64_t>& local_ranks() const { return local_ranks_; }
 
   // Groups exist from the first time they are asked for; that call waits for all their members, so
   // ranks ask in the same order (Session: all at start-up). They live as long as the world.
@@ -75,8 +76,20 @@ class World {
   // For all groups; the arena outlives the world. Without it, or for other buffers, data is staged.
   void share(const engine::Arena& arena);
 
+  // Memory that all ranks of this host share, zero at first: every one of them asks, with the same
+  // name and size. Others who know the store find it under host_segment_key.
+  std::shared_ptr<Segment> host_segment(const std::string& name, int64_t bytes);
+  static std::string host_segment_key(const std::string& name, uint64_t generation, int host);
+
   // Ends every group of this rank, and through them the world.
   void abort(const std::string& reason);
+
+  // Why the world has failed, empty while it has not. For any thread: a rank that computes learns
+  // of a failure in its next call only.
+  std::string failure() const;
+
+  // Of all groups (Group::waited_seconds).
+  double waited_seconds() const;
 
   // What every rank of the world was last seen doing, through the groups of this rank.
   std::vector<RankActivity> activity() const;
@@ -98,6 +111,7 @@ class World {
   std::shared_ptr<PeerMemory> memory_;
   mutable std::mutex mutex_;
   bool closing_ = false;
+  std::string failure_;
   std::vector<std::unique_ptr<Group>> groups_;
 };
 
