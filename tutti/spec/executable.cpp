@@ -79,10 +79,10 @@ void check_executable(const Recipe& recipe, int64_t ranks) {
   check_experts(recipe);
   check_zero(mesh);
   if (mesh.world() != ranks) {
-    refuse(
-        fmt::format("parallel: a mesh of {} ranks on {} here (several ranks train in the library, "
-                    "no command starts them)",
-                    mesh.world(), ranks));
+    fail(ErrorKind::usage,
+         "parallel: a mesh of {} ranks on {} here; start as many (tutti train --nproc {}, mpirun, "
+         "srun, torchrun), or write parallel.dp=1",
+         mesh.world(), ranks, mesh.world());
   }
   check_distillation(recipe);
   check_model(recipe.model);

@@ -1,0 +1,66 @@
+#include "tutti/spec/fit_mesh.h"
+
+#include <gtest/gtest.h>
+
+#include "tutti/base/error.h"
+#include "tutti/spec/spec_test_support.h"
+
+namespace tutti::spec {
+namespace {
+
+std::string error_of(Recipe recipe, int64_t ranks) {
+  try {
+    fit_mesh(recipe, ranks, "--nproc");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(FitMesh, TheRestIsDataParallelAndTold) {
+  Recipe recipe = recipe_of("gpt2-124m", {"batch.global=8"});
+  EXPECT_EQ(recipe.batch.micro, 8);
+  const auto changes = fit_mesh(recipe, 4, "--nproc");
+  EXPECT_EQ(recipe.parallel.dp, 4);
+  EXPECT_EQ(recipe.batch.micro, 2);
+  ASSERT_EQ(changes.size(), 2U);
+  EXPECT_EQ(changes[0], "dp 4 (from --nproc)");
+  EXPECT_EQ(changes[1], "micro-batch 2 (of 2 sequences per rank and step)");
+  EXPECT_TRUE(fit_mesh(recipe, 4, "--nproc").empty());
+}
+
+TEST(FitMesh, AMicroBatchNeverGrows) {
+  Recipe recipe = recipe_of("gpt2-124m", {"batch.global=12", "batch.micro=4"});
+  fit_mesh(recipe, 2, "--nproc");
+  EXPECT_EQ(recipe.batch.micro, 3);  // of six
+  fit_mesh(recipe, 1, "--nproc");
+  EXPECT_EQ(recipe.batch.micro, 3);
+}
+
+TEST(FitMesh, AShardedRunGoesOnAlone) {
+  Recipe recipe = recipe_of("gpt2-124m", {"batch.global=8", "parallel.dp=4", "parallel.zero=1"});
+  fit_mesh(recipe, 1, "--nproc");
+  EXPECT_EQ(recipe.parallel, Mesh{});
+}
+
+TEST(FitMesh, WhatCannotBeNamesTheNearest) {
+  const Recipe recipe = recipe_of("gpt2-124m", {"batch.global=8"});
+  EXPECT_FALSE(fits(recipe, 3));
+  EXPECT_TRUE(fits(recipe, 8));
+  const std::string error = error_of(recipe, 3);
+  EXPECT_NE(error.find("--nproc: batch.global: 8 is not a multiple of dp 3"), std::string::npos)
+      << error;
+  EXPECT_NE(error.find("2 ranks as dp 2"), std::string::npos) << error;
+  EXPECT_NE(error.find("4 ranks as dp 4"), std::string::npos) << error;
+  const Recipe split = recipe_of("gpt2-124m", {"batch.global=8", "parallel.tp=2"});
+  EXPECT_NE(error_of(split, 5).find("5 ranks are not a multiple of tp 2"), std::string::npos);
+}
+
+TEST(FitMesh, TextNamesWhatIsNotOne) {
+  EXPECT_EQ(mesh_text({}), "dp 1");
+  EXPECT_EQ(mesh_text({.dp = 2, .tp = 4, .pp = 3, .vpp = 2, .zero = 1}),
+            "dp 2 tp 4 pp 3 vpp 2 zero 1");
+}
+
+}  // namespace
+}  // namespace tutti::spec
