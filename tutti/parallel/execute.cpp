@@ -29,6 +29,7 @@ void execute_passes(const std::vector<spec::Action>& actions, model::Stage& stag
                     [](const spec::Action& action) { return action.kind == ActionKind::backward; });
   for (size_t i = 0; i < actions.size(); ++i) {
     const spec::Action& action = actions[i];
+    if (hooks.enter) hooks.enter(action);
     switch (action.kind) {
       case ActionKind::load:
         // The first and the last stage load on their own; on one rank it is the same micro-batch.

@@ -23,6 +23,8 @@ struct StepHooks {
   std::function<void(int64_t layer)> layer_done;
   // After it: gradients must be summed over those ranks.
   std::function<void()> reduce;
+  // Before every action, where somebody wants to know.
+  std::function<void(const spec::Action& action)> enter = {};
 };
 
 // Executes load, forward (with the loss and its gradient), backward and weight_gradient actions in

@@ -123,16 +123,23 @@ void load_state(checkpoint::Reader& reader, Trainer& trainer) {
 }
 
 std::optional<RunState> restore_newest(FileSystem& files, const std::string& folder,
-                                       Trainer& trainer,
+                                       Trainer& trainer, const Together& together,
                                        const std::function<void(const std::string&)>& warn) {
-  auto reader = checkpoint::newest_valid(
-      files, folder, [&](const std::string& path, const std::string& reason) {
-        warn(fmt::format("skipping damaged checkpoint '{}': {}", path, reason));
-      });
-  if (!reader) return std::nullopt;
-  const checkpoint::State& saved = reader->manifest().state;
+  std::optional<checkpoint::Reader> reader;
+  if (together.leads()) {
+    reader = checkpoint::newest_valid(
+        files, folder, [&](const std::string& path, const std::string& reason) {
+          warn(fmt::format("skipping damaged checkpoint '{}': {}", path, reason));
+        });
+  }
+  const int64_t found =
+      together.of_leader(trainer.stream(), reader ? reader->manifest().state.step : int64_t{-1});
+  if (found < 0) return std::nullopt;
+  if (!reader) {
+    reader.emplace(files, join_path(folder, checkpoint::step_folder_name(found)));
+  }
   load_state(*reader, trainer);
-  return from_checkpoint_state(saved, reader->path());
+  return from_checkpoint_state(reader->manifest().state, reader->path());
 }
 
 }  // namespace tutti::train

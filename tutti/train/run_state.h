@@ -11,6 +11,7 @@
 #include "tutti/checkpoint/manifest.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/checkpoint/snapshot.h"
+#include "tutti/train/together.h"
 #include "tutti/train/trainer.h"
 
 namespace tutti::train {
@@ -48,8 +49,9 @@ void load_state(checkpoint::Reader& reader, Trainer& trainer);
 
 // Loads the newest valid checkpoint of the folder into the trainer; nullopt when there is none.
 // Damaged ones are passed over with a warning. Throws usage for a checkpoint of another model.
+// With several ranks rank 0 looks for it; all load what they need of the one it found. Collective.
 std::optional<RunState> restore_newest(FileSystem& files, const std::string& folder,
-                                       Trainer& trainer,
+                                       Trainer& trainer, const Together& together,
                                        const std::function<void(const std::string&)>& warn);
 
 }  // namespace tutti::train

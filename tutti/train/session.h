@@ -8,6 +8,7 @@
 
 #include "tutti/base/file.h"
 #include "tutti/base/json.h"
+#include "tutti/comm/world.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/telemetry/events.h"
 #include "tutti/telemetry/sink.h"
@@ -19,6 +20,15 @@ struct SessionOptions {
   int64_t trace_steps = 0;      // record this many steps (after the second) into trace.json
   bool measure_peak = true;     // measure the GEMM peak first, for MFU
   int64_t stop_after_step = 0;  // > 0: checkpoint and stop after this step (as if asked to)
+  int threads = 0;              // of this rank; 0: as the recipe says
+
+  // Of several ranks. Every rank of the world runs the session, with the same recipe and options;
+  // null: alone. The world outlives the session.
+  comm::World* world = nullptr;
+  bool ranks_are_processes = false;    // else threads of one process
+  double watchdog_seconds = 0;         // limit of a step; 0: as watchdog.h says
+  int64_t check_replicas_every = 100;  // steps, and before a checkpoint; 0: never
+  std::string note;                    // why this session was started, to be told
 };
 
 // Why a run ended.
@@ -26,6 +36,13 @@ enum class Outcome { target_reached, steps_done, stopped, over_budget };
 const char* outcome_name(Outcome outcome);
 
 using telemetry::MemoryByKind;
+
+// What one of several ranks used, of this session's training steps.
+struct RankUse {
+  int64_t peak_memory_bytes = 0;
+  double own_seconds = 0;     // of steps, computing or getting data
+  double waited_seconds = 0;  // of steps, for communication and for other ranks
+};
 
 struct Summary {
   Outcome outcome = Outcome::steps_done;
@@ -51,7 +68,9 @@ struct Summary {
   int64_t checkpoints = 0;
   double data_wait_seconds = 0;
   int64_t peak_memory_bytes = 0;     // resident set, as the system counts it
-  std::vector<MemoryByKind> memory;  // arenas
+  std::vector<MemoryByKind> memory;  // arenas, of one rank
+  std::string mesh;                  // "dp 2 zero 1"; empty: alone
+  std::vector<RankUse> ranks;        // in their order; empty: alone
   std::string recompute;
   int64_t recompute_freed_bytes = 0;  // of the arenas
   std::string run_folder;
@@ -60,6 +79,11 @@ struct Summary {
 
 // Trains until the target, the last step, a signal or the budget. Throws diverged after
 // stop_after_nonfinite steps in a row; everything else that goes wrong outside throws Error.
+//
+// With several ranks all return the same summary, but for what only rank 0 sees: checkpoints and
+// waiting for data. Rank 0 writes the run folder and emits events; the others save and evaluate
+// their part. What goes wrong on one rank ends the session on all: elsewhere it throws peer, naming
+// that rank and what it was doing.
 Summary run_session(const spec::Recipe& recipe, const SessionOptions& options, FileSystem& files,
                     telemetry::Telemetry& telemetry);
 

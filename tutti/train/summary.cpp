@@ -28,7 +28,7 @@ const char* outcome_name(Outcome outcome) {
 Json to_json(const Summary& s) {
   Json memory = Json::object();
   for (const MemoryByKind& part : s.memory) memory[part.kind + "_bytes"] = part.bytes;
-  return Json{
+  Json out = Json{
       {"outcome", outcome_name(s.outcome)},
       {"reached_target", s.reached_target},
       {"time_to_target_seconds", s.reached_target ? Json(s.time_to_target_seconds) : Json(nullptr)},
@@ -56,6 +56,15 @@ Json to_json(const Summary& s) {
       {"recompute_freed_bytes", s.recompute_freed_bytes},
       {"run", s.run_folder},
       {"exit_code", s.exit_code}};
+  if (s.ranks.empty()) return out;
+  out["mesh"] = s.mesh;
+  Json& ranks = out["ranks"] = Json::array();
+  for (const RankUse& use : s.ranks) {
+    ranks.push_back({{"peak_memory_bytes", use.peak_memory_bytes},
+                     {"own_seconds", use.own_seconds},
+                     {"waited_seconds", use.waited_seconds}});
+  }
+  return out;
 }
 
 std::string format_summary(const Summary& s) {
@@ -89,6 +98,15 @@ std::string format_summary(const Summary& s) {
              format_bytes(static_cast<double>(part.bytes));
   }
   row("memory", format_bytes(static_cast<double>(s.peak_memory_bytes)) + " peak resident");
+  for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
+    const RankUse& use = s.ranks[rank];
+    const double steps = use.own_seconds + use.waited_seconds;
+    row(rank == 0 ? "ranks" : "",
+        fmt::format("{}{}: {} peak resident, {:.0f}% of the steps waiting",
+                    rank == 0 ? s.mesh + "; " : "", rank,
+                    format_bytes(static_cast<double>(use.peak_memory_bytes)),
+                    steps > 0 ? 100 * use.waited_seconds / steps : 0));
+  }
   row("arenas", kinds);
   if (s.recompute_freed_bytes > 0) {
     row("recompute", fmt::format("{}: {} less", s.recompute,

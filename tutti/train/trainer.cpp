@@ -8,6 +8,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
+#include "tutti/base/hash.h"
 #include "tutti/parallel/execute.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/profile.h"
@@ -178,6 +179,7 @@ double Trainer::gradients(const BatchSource& next) {
   hooks.gather = [this] { optimizer_->wait_weights(*stream_); };
   hooks.layer_done = [this](int64_t layer) { gradient_sync_->layer_done(*stream_, layer); };
   hooks.reduce = [this] { gradient_sync_->finish(*stream_); };
+  if (action_listener_) hooks.enter = std::cref(action_listener_);
   parallel::execute_passes(actions_, *stage_, *stream_,
                            static_cast<float>(1 / static_cast<double>(rows)), hooks);
   squared_norm_ = optimizer_->squared_norm(*stream_);
@@ -212,6 +214,7 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
     result.nonfinite_tensor = first_nonfinite_gradient();
     return result;
   }
+  if (action_listener_) action_listener_({spec::ActionKind::update});
   const double clip = optim::clip_factor(result.gradient_norm, recipe_.optimizer.clip_norm);
   optimizer_->update(*stream_, learning_rate, clip * gradient_factor_, update);
   update_selection_biases(*stream_, selection_biases_, recipe_.model.moe.router_bias_rate);
@@ -230,6 +233,12 @@ std::string Trainer::first_nonfinite_gradient() const {
     }
   }
   return "loss";
+}
+
+uint64_t Trainer::weights_hash() {
+  optimizer_->wait_weights(*stream_);
+  const engine::Arena& weights = memory_->arena("weights");
+  return hash_bytes(weights.data(), static_cast<size_t>(weights.bytes()));
 }
 
 EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {

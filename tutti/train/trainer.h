@@ -92,6 +92,14 @@ class Trainer {
   // The parts of that loss, with a teacher.
   const std::optional<telemetry::LossParts>& loss_parts() const { return loss_parts_; }
 
+  // Is told each action of the schedule before it is done, on the thread that does it.
+  void on_action(std::function<void(const spec::Action& action)> listener) {
+    action_listener_ = std::move(listener);
+  }
+
+  // XXH3 of the parameters that forward reads: equal on all ranks that hold the same.
+  uint64_t weights_hash();
+
   // Mean loss over `batches` micro-batches.
   EvaluationResult evaluate(const BatchSource& next, int64_t batches);
 
@@ -125,6 +133,7 @@ class Trainer {
   parallel::Ranks ranks_;
   spec::ParamLayout layout_;
   std::vector<spec::Action> actions_;  // of one step
+  std::function<void(const spec::Action& action)> action_listener_;
   std::unique_ptr<model::Memory> memory_;
   std::unique_ptr<engine::Stream> stream_;
   std::unique_ptr<model::Stage> stage_;

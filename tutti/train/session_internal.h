@@ -1,0 +1,108 @@
+// One run on one rank, for the sources of the session alone: session.cpp is the story of a run,
+// session_start.cpp what happens before its first step, session_save.cpp what it leaves behind.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/checkpoint/writer.h"
+#include "tutti/data/dataset.h"
+#include "tutti/data/loader.h"
+#include "tutti/train/fault.h"
+#include "tutti/train/mlperf_run.h"
+#include "tutti/train/run_state.h"
+#include "tutti/train/session.h"
+#include "tutti/train/step_trace.h"
+#include "tutti/train/together.h"
+#include "tutti/train/trainer.h"
+#include "tutti/train/watchdog.h"
+
+namespace tutti::train {
+
+// Members live as long as the session.
+class Session {
+ public:
+  Session(const spec::Recipe& recipe, const SessionOptions& options, FileSystem& files,
+          telemetry::Telemetry& telemetry);
+
+  Summary run();
+
+ private:
+  // session_start.cpp
+  void open_run_folder();
+  void start_from_weights(const std::string& path);
+  void load_frozen(const std::string& path);
+  void take_teacher(bool resumed);
+  void open_corpora();
+  void start_loaders();
+  void measure_peaks();
+  void announce();
+  void tell_memory();
+
+  // session.cpp
+  void watch_actions();
+  void enter(comm::RankPhase phase, int64_t step);
+  void meet_fault(const std::string& where, int64_t step);
+  void train();
+  void take_step();
+  void agree();
+  void tell_trouble(const std::vector<StepWords>& words);
+  void count_nonfinite(const StepResult& result);
+  std::string first_nonfinite_tensor(const std::string& mine);
+  void check_replicas();
+  bool evaluation_due() const;
+  bool checkpoint_due() const;
+  void evaluate();
+  bool asked_to_stop();
+  std::optional<Outcome> reason_to_end();
+
+  // session_save.cpp
+  void open_writer();
+  void save(checkpoint::IfBusy if_busy);
+  void report_saves(const std::vector<checkpoint::SaveResult>& results);
+  bool is_saved();
+  void finish(Outcome outcome);
+  void summarize(Outcome outcome, double train_seconds);
+
+  int64_t step_rows() const { return recipe_.batch.global * recipe_.batch.sequence; }
+  double elapsed() const;
+
+  const spec::Recipe recipe_;
+  const SessionOptions options_;
+  FileSystem& files_;
+  telemetry::Telemetry& telemetry_;
+  const Together together_;
+  std::unique_ptr<Watchdog> watchdog_;  // with several ranks
+  std::optional<Fault> fault_;
+  MlperfRun mlperf_;  // before the trainer: building it is initialisation
+  Trainer trainer_;
+  StepTrace trace_;
+  RunState state_;
+  Summary summary_;
+  std::optional<checkpoint::Base> initial_weights_;  // when this session began with them
+  std::shared_ptr<const data::Dataset> train_set_;
+  std::shared_ptr<const data::Dataset> validation_set_;
+  std::unique_ptr<data::Loader> train_data_;
+  std::unique_ptr<data::Loader> validation_data_;
+  std::unique_ptr<checkpoint::Writer> writer_;
+  double started_ = 0;         // monotonic, when training began
+  double elapsed_before_ = 0;  // in earlier sessions of the run
+  double step_seconds_ = 0;    // of all steps of this session
+  double last_save_ = 0;
+  int64_t session_steps_ = 0;
+  data::SampleFacts session_facts_;  // of all steps of this session
+  double session_flops_ = 0;         // model FLOPs of them
+  int64_t saved_step_ = -1;
+  bool new_best_ = false;  // the evaluation after this step was the best so far
+
+  StepWords words_;  // of this rank, about the last step
+  Agreed agreed_;    // after it
+  RankUse use_;
+  SlowRanks slow_ranks_;
+  int64_t checked_step_ = -1;  // after which replicas were last compared
+};
+
+}  // namespace tutti::train

@@ -1,0 +1,163 @@
+#include "tutti/train/watchdog.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/base/units.h"
+
+namespace tutti::train {
+namespace {
+
+constexpr double kTickSeconds = 0.1;
+constexpr double kFrozenSeconds = 1;  // a tick that takes longer
+constexpr double kLeastLimitSeconds = 10;
+constexpr double kLongLimitSeconds = 600;
+constexpr size_t kKnownSteps = 500;
+constexpr size_t kEnoughSteps = 3;
+// Nobody waits for anybody: a step in which all are slow alike is given more time.
+constexpr double kAllComputeFactor = 10;
+
+}  // namespace
+
+Watchdog::Watchdog(comm::World& world, WatchdogOptions options)
+    : world_(world),
+      options_(options),
+      board_(world.host_segment("board", comm::RankBoard::bytes(world.local_size())),
+             world.local_size()) {
+  board_.enter(world_.local_rank(), comm::RankPhase::starting, 0);
+  thread_ = std::thread([this] { watch(); });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void Watchdog::enter(comm::RankPhase phase, int64_t step) {
+  board_.enter(world_.local_rank(), phase, step);
+  const std::lock_guard lock(mutex_);
+  phase_ = phase;
+  awake_seconds_ = 0;
+}
+
+void Watchdog::step_done(double seconds) {
+  const std::lock_guard lock(mutex_);
+  steps_.push_back(seconds);
+  if (steps_.size() > kKnownSteps) steps_.pop_front();
+}
+
+double Watchdog::limit_of(comm::RankPhase phase) const {
+  const bool is_step = phase == comm::RankPhase::training;
+  if (options_.limit_seconds > 0 && (is_step || phase == comm::RankPhase::evaluating)) {
+    return options_.limit_seconds;
+  }
+  if (!is_step || steps_.size() < kEnoughSteps) {
+    return std::max(kLongLimitSeconds, options_.limit_seconds);
+  }
+  std::vector<double> sorted(steps_.begin(), steps_.end());
+  const size_t place = (sorted.size() - 1) * 99 / 100;
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<int64_t>(place), sorted.end());
+  return std::max(kLeastLimitSeconds, 3 * sorted[place]);
+}
+
+double Watchdog::limit_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return limit_of(comm::RankPhase::training);
+}
+
+double Watchdog::take_frozen_seconds() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(frozen_seconds_, 0);
+}
+
+std::string Watchdog::where() const {
+  return comm::state_text(board_.state(world_.local_rank()), monotonic_seconds());
+}
+
+std::string Watchdog::scene() const {
+  const double now = monotonic_seconds();
+  std::vector<std::string> keep_waiting;
+  std::vector<std::string> gone;  // others may have learned of the failure before, and ended
+  for (const comm::RankActivity& activity : world_.activity()) {
+    const auto& local = world_.local_ranks();
+    const auto at = std::find(local.begin(), local.end(), activity.rank);
+    if (at == local.end() || activity.rank == world_.rank()) continue;
+    const std::string text =
+        fmt::format("{}; it was in {}", comm::activity_text(activity, now),
+                    comm::state_text(board_.state(static_cast<int>(at - local.begin())), now));
+    if (!activity.inside) keep_waiting.push_back(text);
+    else if (!activity.alive) gone.push_back(text);
+  }
+  return join(keep_waiting.empty() ? gone : keep_waiting, "; ");
+}
+
+std::string Watchdog::hang_text(bool& somebody_waits) const {
+  const double now = monotonic_seconds();
+  std::vector<std::string> missing;
+  std::string waiting;
+  for (const comm::RankActivity& activity : world_.activity()) {
+    if (activity.inside) {
+      if (waiting.empty()) waiting = comm::activity_text(activity, now);
+      continue;
+    }
+    const auto& local = world_.local_ranks();
+    const auto at = std::find(local.begin(), local.end(), activity.rank);
+    std::string text = fmt::format("rank {} hangs", activity.rank);
+    if (at != local.end()) {
+      text += " in " + comm::state_text(board_.state(static_cast<int>(at - local.begin())), now);
+    }
+    missing.push_back(text);
+  }
+  somebody_waits = !waiting.empty();
+  if (missing.empty()) return "all ranks wait for each other; " + waiting;
+  return join(missing, ", ") + (waiting.empty() ? "" : "; others wait: " + waiting);
+}
+
+void Watchdog::look(double awake_seconds) {
+  awake_seconds_ += awake_seconds;
+  const std::string failure = world_.failure();
+  if (!failure.empty()) {
+    failed_seconds_ += awake_seconds;
+    if (!options_.ends_process || failed_seconds_ < options_.patience_seconds) return;
+    const std::string others = scene();
+    const std::string text =
+        fmt::format("tutti: rank {}: error: {}{} (this rank was in {})\n", world_.rank(), failure,
+                    others.empty() ? "" : "; " + others, where());
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fflush(nullptr);
+    ::_exit(exit_failed);
+  }
+  if (phase_ == comm::RankPhase::absent || phase_ == comm::RankPhase::finishing) return;
+  const double limit = limit_of(phase_);
+  if (awake_seconds_ < limit) return;
+  bool somebody_waits = false;
+  const std::string text = hang_text(somebody_waits);
+  if (!somebody_waits && awake_seconds_ < kAllComputeFactor * limit) return;
+  world_.abort(fmt::format("{}; over the limit of {}", text, format_seconds(limit)));
+}
+
+void Watchdog::watch() {
+  std::unique_lock lock(mutex_);
+  double last = monotonic_seconds();
+  while (!stop_) {
+    wake_.wait_for(lock, std::chrono::duration<double>(kTickSeconds));
+    const double now = monotonic_seconds();
+    const double gap = now - std::exchange(last, now);
+    if (gap > kFrozenSeconds) frozen_seconds_ += gap - kTickSeconds;
+    if (!stop_) look(std::min(gap, 2 * kTickSeconds));
+  }
+}
+
+}  // namespace tutti::train
