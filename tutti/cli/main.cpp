@@ -14,6 +14,8 @@
 #include "tutti/base/text.h"
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
+#include "tutti/cli/rank_output.h"
+#include "tutti/comm/rank_processes.h"
 #include "tutti_version.h"
 
 namespace tutti::cli {
@@ -71,8 +73,8 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
 
 int report(const Json& error, const std::string& message, int code, bool json) {
   std::fflush(stdout);
-  print_message("tutti: error: " + message + "\n");
-  if (json) {
+  print_message(fmt::format("tutti: {}error: {}\n", rank_prefix(), message));
+  if (json && answers_for_the_command()) {
     Json object = {{"error", error}, {"exit_code", code}};
     object["error"]["message"] = message;
     print_json(object);
@@ -92,6 +94,8 @@ int run_action(const Action& action, bool json) {
     return report({{"kind", "interrupted"}},
                   fmt::format("stopped by signal {}", interrupted.signal), 128 + interrupted.signal,
                   json);
+  } catch (const EndedQuietly& ended) {
+    return ended.code;
   } catch (const std::bad_alloc&) {
     return report({{"kind", "no_memory"}},
                   "out of memory; make the model or batch smaller, or use a larger machine",
@@ -147,4 +151,7 @@ int main_with(int argc, char** argv) {
 }  // namespace
 }  // namespace tutti::cli
 
-int main(int argc, char** argv) { return tutti::cli::main_with(argc, argv); }
+int main(int argc, char** argv) {
+  tutti::comm::end_with_launcher();
+  return tutti::cli::main_with(argc, argv);
+}

@@ -4,6 +4,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/flat_yaml.h"
+#include "tutti/base/text.h"
 #include "tutti/train/run_factors.h"
 
 namespace tutti::cli {
@@ -14,6 +15,9 @@ bool may_change(const std::string& key, const spec::Recipe& recipe, const spec::
   if (key == "distill.teacher") return recipe.distill.enabled() && wanted.distill.enabled();
   // Where the run began; adapters know their base by its checksum, wherever it lies.
   if (key == "checkpoint.initialize_from") return recipe.lora.enabled();
+  // Any number of ranks goes on from any other's checkpoints.
+  if (starts_with(key, "parallel.")) return true;
+  if (key == "batch.micro") return !(recipe.parallel == wanted.parallel);
   return train::free_of_arithmetic(key);
 }
 
@@ -33,7 +37,7 @@ void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
     if (same || may_change(key, stored, wanted)) continue;
     fail(ErrorKind::usage,
          "{}: the run in '{}' was started with {}, not {}; it can go on with other train.steps, "
-         "train.target_loss, data.validation, checkpoint.*, evaluate.*, recompute.*, "
+         "train.target_loss, data.validation, checkpoint.*, evaluate.*, parallel.*, recompute.*, "
          "telemetry.* and run.* only. For "
          "anything else start a new run: another --run or run.name",
          key, run_folder, found == before.end() ? "none" : found->second, value);

@@ -14,8 +14,9 @@ std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& rec
 
 // Throws usage naming the first key in which `wanted` differs from what the run was started with
 // although it decides the run's arithmetic. Free to change: train.steps and train.target_loss
-// (when to stop), checkpoint.* (initialize_from with adapters only), evaluate.*, run.*,
-// data.validation, and distill.teacher from one place to another.
+// (when to stop), checkpoint.* (initialize_from with adapters only), evaluate.*, run.*, parallel.*
+// (with another mesh also batch.micro), data.validation, and distill.teacher from one place to
+// another.
 void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
                      const std::string& run_folder);
 

@@ -1,22 +1,23 @@
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tutti/base/child_process.h"
-#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/signals.h"
 #include "tutti/base/text.h"
-#include "tutti/base/units.h"
-#include "tutti/checkpoint/reader.h"
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
-#include "tutti/cli/home.h"
-#include "tutti/cli/resume.h"
+#include "tutti/cli/rank_cores.h"
+#include "tutti/cli/rank_output.h"
 #include "tutti/cli/run_page.h"
 #include "tutti/cli/tokenizer.h"
 #include "tutti/cli/train_dry_run.h"
-#include "tutti/spec/flops.h"
+#include "tutti/cli/train_plan.h"
+#include "tutti/cli/train_ranks.h"
+#include "tutti/comm/launch_environment.h"
 #include "tutti/spec/memory.h"
 #include "tutti/telemetry/jsonl.h"
 #include "tutti/telemetry/mlperf_log.h"
@@ -27,119 +28,11 @@
 #include "tutti/train/interchange.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/session.h"
-#include "tutti/train/teacher.h"
 
 namespace tutti::cli {
 namespace {
 
-struct TrainArguments {
-  std::string target;
-  std::vector<std::string> overrides;
-  std::vector<std::string> with;
-  std::string run;
-  int64_t trace_steps = 0;
-  int64_t stop_after_step = 0;
-  int64_t processes = 1;
-  bool dry_run = false;
-  int parent = 0;  // process that must not die before this one; 0: any may
-  bool json = false;
-};
-
-struct Plan {
-  spec::Recipe recipe;
-  std::string run_folder;
-};
-
-spec::Recipe read_recipe(FileSystem& files, const std::string& path,
-                         const std::vector<std::string>& overrides) {
-  return spec::parse_recipe(read_file(files, path), path, overrides, models_folder(files));
-}
-
-// "runs/NAME" for a named run, else "runs/RECIPE-TIME".
-std::string default_run_folder(const spec::Recipe& recipe, const std::string& path) {
-  if (!recipe.run.name.empty()) return join_path("runs", recipe.run.name);
-  std::string stem(base_name(path));
-  if (const size_t dot = stem.find_last_of('.'); dot != std::string::npos) stem.resize(dot);
-  return join_path("runs", stem + "-" + format_utc_compact(wall_seconds()));
-}
-
-// An import has no optimizer state to go on from.
-void check_not_import(FileSystem& files, const std::string& run_folder) {
-  const std::string model = train::model_path(run_folder);
-  if (!files.exists(model)) return;
-  fail(ErrorKind::usage,
-       "'{}' is an imported model, not a run to go on with; start a new run from it: tutti train "
-       "RECIPE model={} checkpoint.initialize_from={}",
-       run_folder, model, run_folder);
-}
-
-// The time of an MLPerf run is one stretch, from a fresh folder.
-void check_not_started(FileSystem& files, const Plan& plan) {
-  const std::string log = train::mlperf_log_path(plan.run_folder);
-  if (!plan.recipe.mlperf.enabled() || !files.exists(log)) return;
-  fail(ErrorKind::usage,
-       "'{}' is there: an MLPerf run (mlperf.benchmark: {}) starts once and cannot go on; choose "
-       "another folder (--run or run.name)",
-       log, plan.recipe.mlperf.benchmark);
-}
-
-Plan make_plan(FileSystem& files, const TrainArguments& arguments) {
-  Plan plan;
-  const bool is_run =
-      files.is_directory(arguments.target) && files.exists(train::recipe_path(arguments.target));
-  const std::string path =
-      is_run ? train::recipe_path(arguments.target) : find_recipe(files, arguments.target);
-  plan.recipe = read_recipe(files, path, all_overrides(files, arguments.with, arguments.overrides));
-  train::resolve_teacher(files, plan.recipe);
-  if (is_run && !arguments.run.empty() && arguments.run != arguments.target) {
-    fail(ErrorKind::usage, "--run: '{}' is not the run to resume, '{}'; drop one of the two",
-         arguments.run, arguments.target);
-  }
-  if (is_run) {
-    plan.run_folder = arguments.target;
-  } else {
-    plan.run_folder = arguments.run.empty() ? default_run_folder(plan.recipe, path) : arguments.run;
-  }
-  check_not_import(files, plan.run_folder);
-  check_not_started(files, plan);
-  const std::string stored = train::recipe_path(plan.run_folder);
-  // Until its first checkpoint a run has nothing that another recipe could spoil.
-  if (files.exists(stored) &&
-      !checkpoint::list_checkpoints(files, train::checkpoints_path(plan.run_folder)).empty()) {
-    check_resumable(read_recipe(files, stored, {}), plan.recipe, plan.run_folder);
-  }
-  if (plan.recipe.run.name.empty()) plan.recipe.run.name = base_name(plan.run_folder);
-  return plan;
-}
-
-std::string recompute_line(const spec::Recipe& recipe) {
-  const std::string text = spec::recompute_text(recipe.recompute);
-  const int64_t freed = spec::bytes_freed_by_recompute(recipe);
-  return freed == 0 ? text : text + ": " + format_bytes(static_cast<double>(freed)) + " less";
-}
-
-void print_plan(const Plan& plan, int64_t memory_bytes) {
-  const spec::Recipe& recipe = plan.recipe;
-  const spec::ParamTable table = spec::param_table(recipe.model, recipe.lora);
-  std::string parameters = format_count(static_cast<double>(table.count()));
-  if (recipe.lora.enabled()) {
-    parameters += fmt::format(", {} of them trained",
-                              format_count(static_cast<double>(table.trainable_count())));
-  }
-  if (recipe.distill.enabled()) {
-    const auto teacher = static_cast<double>(spec::param_table(*recipe.distill.model).count());
-    parameters += fmt::format(", and the teacher's {}", format_count(teacher));
-  }
-  const double flops = spec::model_flops_per_token(recipe);
-  const auto tokens = static_cast<double>(recipe.batch.global * recipe.batch.sequence);
-  print_message(spec::to_yaml(recipe));
-  print_message(format_pairs({{"parameters", parameters},
-                              {"FLOPs per token", format_count(flops)},
-                              {"tokens per step", format_count(tokens)},
-                              {"memory map", format_bytes(static_cast<double>(memory_bytes))},
-                              {"recompute", recompute_line(recipe)},
-                              {"run folder", plan.run_folder}}));
-}
+constexpr double kArrivalSeconds = 60;
 
 // A page that cannot be written is no reason for a run to fail.
 void leave_page(FileSystem& files, const std::string& run_folder, telemetry::Telemetry& telemetry) {
@@ -153,7 +46,7 @@ void leave_page(FileSystem& files, const std::string& run_folder, telemetry::Tel
 }
 
 // A run that diverged leaves its page too: that is the one to look at.
-train::Summary train_and_draw(const Plan& plan, const train::SessionOptions& options,
+train::Summary train_and_draw(const TrainPlan& plan, const train::SessionOptions& options,
                               FileSystem& files, telemetry::Telemetry& telemetry) {
   try {
     train::Summary summary = train::run_session(plan.recipe, options, files, telemetry);
@@ -165,30 +58,36 @@ train::Summary train_and_draw(const Plan& plan, const train::SessionOptions& opt
   }
 }
 
-int run_train(const TrainArguments& arguments) {
-  FileSystem& files = posix_file_system();
-  if (arguments.processes != 1) {
-    fail(arguments.processes < 1 ? ErrorKind::usage : ErrorKind::unsupported,
-         "--nproc: {} processes; this version trains in one process, on all cores of the machine",
-         arguments.processes);
+// What rank 0 has decided, or why it could not.
+TrainPlan share_plan(comm::Store& store, const comm::LaunchEnvironment& environment,
+                     const std::function<TrainPlan()>& make) {
+  const std::string key = fmt::format("generation-{}/plan", environment.generation);
+  constexpr double kPatienceSeconds = 120;
+  if (environment.rank == 0) {
+    try {
+      TrainPlan plan = make();
+      store.set(key, "+" + to_text(plan));
+      return plan;
+    } catch (const std::exception& error) {
+      store.set(key, std::string("-") + error.what());
+      throw;
+    }
   }
-  const Plan plan = make_plan(files, arguments);
-  if (arguments.dry_run) {
-    print_message(spec::to_yaml(plan.recipe));
-    return dry_run(plan.recipe, arguments.json);
-  }
-  spec::check_executable(plan.recipe);
-  const int64_t memory_bytes = spec::memory_map(plan.recipe).total_bytes();
-  check_memory(memory_bytes);
-  print_plan(plan, memory_bytes);
-  keep_tokenizer(files, plan.recipe, plan.run_folder);
-  train::keep_huggingface(files, plan.recipe, plan.run_folder);
+  const std::string text = store.get(key, kPatienceSeconds);
+  if (text[0] == '+') return parse_train_plan(text.substr(1));
+  throw EndedQuietly{exit_usage};  // rank 0 has said it
+}
 
-  watch_signals();
-  if (arguments.parent > 0 && !end_with_parent(arguments.parent)) {
-    fail(ErrorKind::io, "--end-with-parent: process {} is gone", arguments.parent);
-  }
-  telemetry::Telemetry telemetry;
+// What this process is: alone, or a rank among others.
+struct Place {
+  comm::LaunchEnvironment environment;
+  std::shared_ptr<comm::Store> store;  // null: alone
+  int threads = 0;                     // 0: as the recipe says
+  bool leads() const { return environment.rank == 0; }
+  bool alone() const { return environment.size == 1; }
+};
+
+void add_sinks(telemetry::Telemetry& telemetry, const TrainPlan& plan, FileSystem& files) {
   files.create_directories(plan.run_folder);
   if (const spec::TelemetryConfig& config = plan.recipe.telemetry; config.metrics_port > 0) {
     telemetry.add(
@@ -202,12 +101,10 @@ int run_train(const TrainArguments& arguments) {
     telemetry.add(
         std::make_unique<telemetry::MlperfLogSink>(files, train::mlperf_log_path(plan.run_folder)));
   }
-  train::SessionOptions options;
-  options.run_folder = plan.run_folder;
-  options.trace_steps = arguments.trace_steps;
-  options.stop_after_step = arguments.stop_after_step;
-  const train::Summary summary = train_and_draw(plan, options, files, telemetry);
-  if (arguments.json) {
+}
+
+void print_result(const TrainPlan& plan, const train::Summary& summary, bool json) {
+  if (json) {
     print_message(train::format_summary(summary));
     Json result = train::to_json(summary);
     result["report"] = report_path(plan.run_folder);
@@ -216,7 +113,93 @@ int run_train(const TrainArguments& arguments) {
     print_text(train::format_summary(summary));
   }
   print_message(fmt::format("The report is in {}\n", report_path(plan.run_folder)));
+}
+
+// One rank, which may be the only one.
+int run_rank(const TrainArguments& arguments, const Place& place) {
+  FileSystem& files = posix_file_system();
+  const int64_t ranks =
+      place.alone() && arguments.processes == 0 ? 0 : std::max<int64_t>(1, place.environment.size);
+  const auto make = [&] {
+    return make_train_plan(files, arguments, ranks,
+                           place.alone() || place.environment.store_is_served
+                               ? "--nproc"
+                               : place.environment.launcher);
+  };
+  const TrainPlan plan = place.alone() ? make() : share_plan(*place.store, place.environment, make);
+  spec::check_executable(plan.recipe, place.environment.size);
+  const int64_t memory_bytes = spec::memory_map(plan.recipe).total_bytes();
+  check_memory(memory_bytes * std::max<int64_t>(1, place.environment.local_size));
+  if (place.leads()) {
+    if (place.environment.generation == 1) print_train_plan(plan, memory_bytes);
+    keep_tokenizer(files, plan.recipe, plan.run_folder);
+    train::keep_huggingface(files, plan.recipe, plan.run_folder);
+  }
+  train::SessionOptions options;
+  if (plan.recipe.threads == 0) options.threads = place.threads;
+  if (place.alone()) watch_signals();
+  if (arguments.parent > 0 && !end_with_parent(arguments.parent)) {
+    fail(ErrorKind::io, "--end-with-parent: process {} is gone", arguments.parent);
+  }
+  std::unique_ptr<comm::World> world;
+  if (!place.alone()) {
+    world = comm::join_world(place.environment, plan.recipe.parallel, place.store, kArrivalSeconds,
+                             comm::Transport::automatic);
+  }
+  telemetry::Telemetry telemetry;
+  if (place.leads()) add_sinks(telemetry, plan, files);
+  options.run_folder = plan.run_folder;
+  options.trace_steps = arguments.trace_steps;
+  options.stop_after_step = arguments.stop_after_step;
+  options.world = world.get();
+  options.ranks_are_processes = true;
+  options.watchdog_seconds = arguments.watchdog_seconds;
+  options.check_replicas_every = arguments.check_replicas_every;
+  options.note = comm::read_process_variable(kNoteVariable).value_or("");
+  if (!place.leads()) {
+    return train::run_session(plan.recipe, options, files, telemetry).exit_code;
+  }
+  const train::Summary summary = train_and_draw(plan, options, files, telemetry);
+  print_result(plan, summary, arguments.json);
   return summary.exit_code;
+}
+
+// The launcher hears why a rank ends, so that it can tell causes from echoes.
+int run_told_rank(const TrainArguments& arguments) {
+  Place place;
+  place.environment = comm::read_launch_environment();
+  if (!place.alone() && arguments.processes > 1) {
+    fail(ErrorKind::usage,
+         "--nproc {}: this process was started as one of {} ranks already (by {}); leave it out",
+         arguments.processes, place.environment.size, place.environment.launcher);
+  }
+  place.threads = take_cores(place.environment, place.environment.generation == 1);
+  if (!place.alone()) watch_signals();  // before the store has threads
+  place.store = comm::meet_at_store(place.environment, kArrivalSeconds);
+  if (!place.environment.store_is_served) return run_rank(arguments, place);
+  try {
+    return run_rank(arguments, place);
+  } catch (const Error& error) {
+    tell_launcher(*place.store, place.environment, error);
+    throw;
+  }
+}
+
+int run_train(const TrainArguments& arguments) {
+  FileSystem& files = posix_file_system();
+  if (arguments.least_processes > std::max<int64_t>(1, arguments.processes)) {
+    fail(ErrorKind::usage, "--min-nproc {}: expected with --nproc, and not more than that",
+         arguments.least_processes);
+  }
+  if (arguments.dry_run) {
+    const TrainPlan plan = make_train_plan(files, arguments, arguments.processes, "--nproc");
+    print_message(spec::to_yaml(plan.recipe));
+    return dry_run(plan.recipe, arguments.json);
+  }
+  if (arguments.processes > 1 && comm::read_launch_environment().size == 1) {
+    return train_with_ranks(arguments);
+  }
+  return run_told_rank(arguments);
 }
 
 }  // namespace
@@ -249,7 +232,27 @@ void add_train(CLI::App& app, Action& action) {
       "--dry-run", arguments->dry_run,
       "Describe the run (sizes, memory per rank, schedule) and do not start it; of an "
       "MLPerf run also the head of its log, checked");
-  command->add_option("--nproc", arguments->processes, "Processes on this machine (1 for now)");
+  command
+      ->add_option("--nproc", arguments->processes,
+                   "Ranks to start on this machine, and to start again when one dies")
+      ->check(between(1, 4096))
+      ->type_name("N");
+  command
+      ->add_option("--min-nproc", arguments->least_processes,
+                   "Go on with no fewer when one is gone for good; default: --nproc")
+      ->check(between(1, 4096))
+      ->type_name("N");
+  command
+      ->add_option("--watchdog", arguments->watchdog_seconds,
+                   "Limit of a step before it counts as hung; default: 10 s, or 3 long steps")
+      ->check(between(0, 1e6))
+      ->type_name("SECONDS");
+  command
+      ->add_option("--check-replicas", arguments->check_replicas_every,
+                   "Compare the parameters of ranks that should have the same; 0: never")
+      ->check(at_least(0))
+      ->capture_default_str()
+      ->type_name("STEPS");
   // Of the commands that run this one; not for people.
   command->add_option("--end-with-parent", arguments->parent)->group("");
   add_json_option(*command, arguments->json);
@@ -260,6 +263,7 @@ void add_train(CLI::App& app, Action& action) {
       "Examples:\n"
       "  tutti train demo\n"
       "  tutti train recipes/gpt2-124m.yaml data.train=corpora/books train.steps=1000\n"
+      "  tutti train demo --nproc 2 parallel.zero=1\n"
       "  tutti train runs/demo-20260131-120000 train.steps=4000\n"
       "  tutti train mlperf/llama31-8b --dry-run");
   command->callback(
