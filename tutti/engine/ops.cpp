@@ -35,7 +35,10 @@ void check_complete(const OpTable& table) {
   check(table.grouped_gemm, "grouped_gemm");
   check(table.grouped_gemm_weight, "grouped_gemm_weight");
   check(table.update_selection_bias, "update_selection_bias");
-  constexpr size_t kEntries = 27;
+  check(table.add_positions, "add_positions");
+  check(table.cross_entropy_shard, "cross_entropy_shard");
+  check(table.cross_entropy_merge, "cross_entropy_merge");
+  constexpr size_t kEntries = 30;
   static_assert(sizeof(OpTable) == (kEntries + 1) * sizeof(void*), "a new entry is checked here");
 }
 

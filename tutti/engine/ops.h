@@ -20,6 +20,7 @@
 
 #include "tutti/engine/moe_ops.h"
 #include "tutti/engine/tensor.h"
+#include "tutti/engine/vocabulary_ops.h"
 
 namespace tutti::engine {
 
@@ -186,33 +187,41 @@ struct AttentionDecodeArgs {
 };
 
 // out[r] = token_table[tokens[r]] (+ position_table[first_position + r % sequence], or
-// positions[r] where given). out is f32.
+// positions[r] where given). out is f32, or c.
+// Of a table whose rows are divided among ranks (`vocabulary` says how many there are in all) this
+// is the part of [first_token, first_token + V): rows of other tokens become zero.
 // record "embedding_forward": dims (N, H); bytes: N*H of each table and of out, N tokens, and N
 // positions where given.
 struct EmbeddingForwardArgs {
-  Vector tokens;               // [N] i32, each in [0, V)
+  Vector tokens;               // [N] i32, each in [0, V), or [0, vocabulary)
   int64_t sequence = 0;        // T
   Matrix token_table;          // [V, H] c
   Matrix position_table = {};  // [context, H] c, optional
   Vector positions = {};       // [N] i32, optional
   int64_t first_position = 0;
-  Matrix out;  // [N, H] f32
+  Matrix out;  // [N, H] f32 or c
+  int64_t first_token = 0;
+  int64_t vocabulary = 0;  // 0: the table is whole
 };
 
 // d_token_table[tokens[r]] += d_out[r]; d_position_table[positions[r] or r % sequence] += d_out[r].
-// Deterministic: rows are added in ascending r. beta 0 overwrites the whole tables first.
+// Either table may be left out. Deterministic: rows are added in ascending r. beta 0 overwrites the
+// whole tables first. first_token and vocabulary as forward: tokens of other ranks add nothing.
 // record "embedding_backward": dims (N, H); bytes: N*H of d_out read, and N*H f32 accumulated per
-// table (so twice), N tokens, and N positions where given; beta 0 adds one write of each whole
-// table.
+// table (so twice; also where tokens are others'), N tokens, and N positions where given; beta 0
+// adds one write of each whole table.
 struct EmbeddingBackwardArgs {
-  Vector tokens;
+  Vector tokens = {};  // [N] i32, with d_token_table
   int64_t sequence = 0;
   Vector positions = {};  // [N] i32, optional
-  Matrix d_out;           // [N, H] f32
+  Matrix d_out;           // [N, H] f32 or bf16
   float token_beta = 1;   // the token table may hold the tied head's gradient already
   float position_beta = 1;
-  Matrix d_token_table;          // [V, H] f32
+  Matrix d_token_table = {};     // [V, H] f32
   Matrix d_position_table = {};  // [context, H] f32, optional
+  int64_t first_token = 0;
+  int64_t vocabulary = 0;
+  int64_t first_row = 0;  // row r counts as row first_row + r of the micro-batch
 };
 
 // Per row r: loss[r] = logsumexp(logits[r, :V]) - logits[r, target] in f32. A target < 0 is
@@ -255,14 +264,15 @@ struct DistillCrossEntropyArgs {
 };
 
 // Multiplies x by mask/(1-p), in place or into `out`; element (r, j) is dropped when the Philox
-// word of (key, first_row + r, j) says so, so the same call applies the same mask forward and
-// backward. record "dropout": dims (N, M).
+// word of (key, first_row + r, first_column + j) says so, so the same call applies the same mask
+// forward and backward. record "dropout": dims (N, M).
 struct DropoutArgs {
   Matrix x;  // [N, M] f32 or bf16
   float probability = 0;
   uint64_t key = 0;
   int64_t first_row = 0;
   Matrix out = {};  // [N, M] of x's type, optional; x is then left alone
+  int64_t first_column = 0;
 };
 
 // One step of AdamW (Loshchilov & Hutter 2019) over a flat range, reading and writing each array
@@ -333,6 +343,10 @@ struct OpTable {
   void (*grouped_gemm)(Stream&, const GroupedGemmArgs&) = nullptr;
   void (*grouped_gemm_weight)(Stream&, const GroupedGemmWeightArgs&) = nullptr;
   void (*update_selection_bias)(Stream&, const UpdateSelectionBiasArgs&) = nullptr;
+  // vocabulary_ops.h
+  void (*add_positions)(Stream&, const AddPositionsArgs&) = nullptr;
+  void (*cross_entropy_shard)(Stream&, const CrossEntropyShardArgs&) = nullptr;
+  void (*cross_entropy_merge)(Stream&, const CrossEntropyMergeArgs&) = nullptr;
 };
 
 }  // namespace tutti::engine

@@ -1,6 +1,7 @@
-// Dropout on the CPU (ops.h states the contract). The word of element (row, j) is
-// philox(key, row, j / 4)[j % 4] with row = first_row + r (base/rng.h); the element is kept when
-// uniform01(word) >= probability, and then divided by 1 - probability.
+// Dropout on the CPU (ops.h states the contract). The word of element (r, j) is
+// philox(key, row, column / 4)[column % 4] with row = first_row + r and column = first_column + j
+// (base/rng.h); the element is kept when uniform01(word) >= probability, and then divided by
+// 1 - probability.
 #include "tutti/base/rng.h"
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
@@ -73,20 +74,25 @@ void dropout_rows(const DropoutArgs& args, int64_t begin, int64_t end) {
   const int64_t m = args.x.cols;
   const F32 scale = set(1.0F / (1.0F - args.probability));
   const F32 threshold = set(args.probability);
-  HWY_ALIGN uint32_t words[4 * kLanes];
+  // A first column inside a block of words skips up to three; the last vector may begin there.
+  HWY_ALIGN uint32_t words[5 * kLanes + 4] = {};
   for (int64_t r = begin; r < end; ++r) {
     const T* x = args.x.row<T>(r);
     T* out = args.out.row<T>(r);
-    for (int64_t first = 0; first < m; first += 4 * kLanes) {
+    for (int64_t first = 0; first < m;) {
+      const int64_t column = args.first_column + first;
+      const int64_t skip = column % 4;
+      const int64_t count = std::min(4 * kLanes - skip, m - first);
       philox_words(args.key, static_cast<uint64_t>(args.first_row + r),
-                   static_cast<uint32_t>(first / 4), words);
-      for_lanes(std::min(4 * kLanes, m - first), [&](int64_t j, auto block, auto) TUTTI_LANES_BODY {
-        const auto word = hn::LoadU(TagWord(), words + j);
+                   static_cast<uint32_t>(column / 4), words);
+      for_lanes(count, [&](int64_t j, auto block, auto) TUTTI_LANES_BODY {
+        const auto word = hn::LoadU(TagWord(), words + skip + j);
         const auto top24 = hn::BitCast(di, hn::ShiftRight<8>(word));
         const F32 uniform = hn::Mul(hn::ConvertTo(Tag(), top24), set(0x1p-24F));
         const F32 v = hn::Mul(load(x + first + j, block), scale);
         store(hn::IfThenElseZero(hn::Ge(uniform, threshold), v), out + first + j, block);
       });
+      first += count;
     }
   }
 }

@@ -46,6 +46,31 @@ TEST(Dropout, IntoAnotherMatrixIsTheSameAndLeavesTheFirst) {
   });
 }
 
+// A rank that holds some columns of a matrix drops what one with all of them drops there.
+TEST(Dropout, ColumnsOfAPartAreThoseOfTheWhole) {
+  for_each_isa_and_dtype([&](DType dtype) {
+    const TestMatrix before = random_matrix(3, 301, dtype);
+    TestMatrix whole = before;
+    drop(whole, 0.3F, 5);
+    for (const int64_t first : {1, 2, 3, 4, 67, 100}) {
+      for (const int64_t count : {1, 5, 64, 101, 200}) {
+        const TestMatrix x = before;
+        test_stream().ops().dropout(test_stream(), {.x = x.view().slice_cols(first, count),
+                                                    .probability = 0.3F,
+                                                    .key = kKey,
+                                                    .first_row = 5,
+                                                    .first_column = first});
+        for (int64_t r = 0; r < 3; ++r) {
+          for (int64_t j = first; j < first + count; ++j) {
+            ASSERT_EQ(x.at(r, j), whole.at(r, j))
+                << first << " + " << count << ": " << r << ", " << j;
+          }
+        }
+      }
+    }
+  });
+}
+
 TEST(Dropout, EqualsReferenceElementByElement) {
   for_each_isa_and_dtype([&](DType dtype) {
     for (const int64_t n : {1, 3, 21}) {

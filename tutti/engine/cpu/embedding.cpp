@@ -1,6 +1,10 @@
 // Rows of the tables, gathered forward and added up backward. Backward, threads split the columns:
 // each adds its columns of all rows in order, so equal tokens need no locks and the result does not
 // depend on the number of threads.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
@@ -35,11 +39,15 @@ void gather_bf16(const bf16* token, const bf16* position, float* out, int64_t co
   gather(token, position, out, count);
 }
 
-void add_row(const float* x, float* sum, int64_t count) {
+template <typename T>
+HWY_INLINE void add_row(const T* x, float* sum, int64_t count) {
   for_lanes(count, [&](int64_t j, auto block, auto /*slot*/) TUTTI_LANES_BODY {
     store(hn::Add(load(sum + j, block), load(x + j, block)), sum + j, block);
   });
 }
+
+void add_row_f32(const float* x, float* sum, int64_t count) { add_row(x, sum, count); }
+void add_row_bf16(const bf16* x, float* sum, int64_t count) { add_row(x, sum, count); }
 
 }  // namespace tutti::engine::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -49,41 +57,100 @@ namespace tutti::engine {
 
 HWY_EXPORT(gather_f32);
 HWY_EXPORT(gather_bf16);
-HWY_EXPORT(add_row);
+HWY_EXPORT(add_row_f32);
+HWY_EXPORT(add_row_bf16);
 
 namespace {
 
-void check_tokens(const char* op, const Vector& tokens, int64_t rows, int64_t vocabulary) {
+// Which rows of the token table are here.
+struct TokenRows {
+  int64_t first = 0;
+  int64_t count = 0;
+  bool have(int64_t token) const { return token >= first && token < first + count; }
+};
+
+TokenRows check_tokens(const char* op, const Vector& tokens, int64_t rows, const Matrix& table,
+                       int64_t first_token, int64_t vocabulary) {
   TUTTI_CHECK(tokens.count == rows, "{}: {} tokens for {} rows", op, tokens.count, rows);
+  if (vocabulary == 0) vocabulary = table.rows;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t token = tokens.as<int32_t>()[r];
     TUTTI_CHECK(token >= 0 && token < vocabulary, "{}: token {} of row {} is not below {}", op,
                 token, r, vocabulary);
   }
+  return {first_token, table.rows};
+}
+
+// Where row r of a micro-batch has its position: positions[r], or `first` + row % sequence.
+struct Positions {
+  const char* op;
+  const Matrix& table;
+  const Vector& positions;
+  int64_t sequence = 0;
+  int64_t first = 0;
+  int64_t first_row = 0;
+
+  template <typename T>
+  const T* row(int64_t r) const {
+    if (!table) return nullptr;
+    const int64_t index =
+        positions ? positions.as<int32_t>()[r] : first + (first_row + r) % sequence;
+    TUTTI_CHECK(index >= 0 && index < table.rows, "{}: position {} of row {} is not below {}", op,
+                index, r, table.rows);
+    return table.row<T>(index);
+  }
+};
+
+template <typename T, typename Function>
+void forward(const EmbeddingForwardArgs& args, const TokenRows& table, Function function) {
+  const auto* tokens = args.tokens.as<int32_t>();
+  const Positions positions = {"embedding_forward", args.position_table, args.positions,
+                               args.sequence, args.first_position};
+  parallel_ranges(args.out.rows, 1, [&](int64_t first, int64_t last, int) {
+    for (int64_t r = first; r < last; ++r) {
+      if (!table.have(tokens[r])) {
+        std::fill_n(args.out.row<float>(r), args.out.cols, 0.0F);
+        continue;
+      }
+      function(args.token_table.row<T>(tokens[r] - table.first), positions.row<T>(r),
+               args.out.row<float>(r), args.out.cols);
+    }
+  });
+}
+
+// Into the type of the table: rows are copied.
+void copy_rows(const EmbeddingForwardArgs& args, const TokenRows& table) {
+  const auto* tokens = args.tokens.as<int32_t>();
+  const int64_t size = dtype_bytes(args.out.dtype);
+  const auto row_bytes = static_cast<size_t>(args.out.cols * size);
+  const auto* from = static_cast<const char*>(args.token_table.data);
+  auto* to = static_cast<char*>(args.out.data);
+  parallel_ranges(args.out.rows, 1, [&](int64_t first, int64_t last, int) {
+    for (int64_t r = first; r < last; ++r) {
+      char* row = to + r * args.out.ld * size;
+      if (table.have(tokens[r])) {
+        std::memcpy(row, from + (tokens[r] - table.first) * args.token_table.ld * size, row_bytes);
+      } else {
+        std::memset(row, 0, row_bytes);
+      }
+    }
+  });
 }
 
 template <typename T, typename Function>
-void forward(const EmbeddingForwardArgs& args, Function function) {
-  const auto* tokens = args.tokens.as<int32_t>();
+void add_positions(const AddPositionsArgs& args, Function function) {
+  const Positions positions = {
+      "add_positions", args.position_table, args.positions, args.sequence, 0, args.first_row};
   parallel_ranges(args.out.rows, 1, [&](int64_t first, int64_t last, int) {
     for (int64_t r = first; r < last; ++r) {
-      const T* position = nullptr;
-      if (args.position_table) {
-        const int64_t index = args.positions ? args.positions.as<int32_t>()[r]
-                                             : args.first_position + r % args.sequence;
-        TUTTI_CHECK(index >= 0 && index < args.position_table.rows,
-                    "embedding_forward: position {} of row {} is not below {}", index, r,
-                    args.position_table.rows);
-        position = args.position_table.row<T>(index);
-      }
-      function(args.token_table.row<T>(tokens[r]), position, args.out.row<float>(r), args.out.cols);
+      function(args.x.row<T>(r), positions.row<T>(r), args.out.row<float>(r), args.out.cols);
     }
   });
 }
 
 // The row of the position table that row r belongs to.
 int64_t position_of(const EmbeddingBackwardArgs& args, int64_t r) {
-  return args.positions ? args.positions.as<int32_t>()[r] : r % args.sequence;
+  return args.positions ? args.positions.as<int32_t>()[r] : (args.first_row + r) % args.sequence;
 }
 
 void check_positions(const EmbeddingBackwardArgs& args) {
@@ -120,12 +187,20 @@ void cpu_embedding_forward(Stream& stream, const EmbeddingForwardArgs& args) {
   TUTTI_CHECK(!args.position_table || args.position_table.dtype == args.token_table.dtype,
               "embedding_forward: tables of {} and {}", dtype_name(args.token_table.dtype),
               dtype_name(args.position_table.dtype));
-  check_tokens("embedding_forward", args.tokens, n, args.token_table.rows);
+  const bool sums = args.out.dtype == DType::f32;
+  TUTTI_CHECK(sums || (args.out.dtype == args.token_table.dtype && !args.position_table),
+              "embedding_forward: a table of {} and {} of positions to {}",
+              dtype_name(args.token_table.dtype), args.position_table.rows,
+              dtype_name(args.out.dtype));
+  const TokenRows table = check_tokens("embedding_forward", args.tokens, n, args.token_table,
+                                       args.first_token, args.vocabulary);
   const double begin = begin_op(stream);
-  if (args.token_table.dtype == DType::bf16) {
-    forward<bf16>(args, HWY_DYNAMIC_DISPATCH(gather_bf16));
+  if (!sums) {
+    copy_rows(args, table);
+  } else if (args.token_table.dtype == DType::bf16) {
+    forward<bf16>(args, table, HWY_DYNAMIC_DISPATCH(gather_bf16));
   } else {
-    forward<float>(args, HWY_DYNAMIC_DISPATCH(gather_f32));
+    forward<float>(args, table, HWY_DYNAMIC_DISPATCH(gather_f32));
   }
   const int64_t tables = args.position_table ? 2 : 1;
   record(
@@ -135,39 +210,77 @@ void cpu_embedding_forward(Stream& stream, const EmbeddingForwardArgs& args) {
       begin);
 }
 
+void cpu_add_positions(Stream& stream, const AddPositionsArgs& args) {
+  const int64_t n = args.out.rows;
+  const int64_t h = args.out.cols;
+  const Matrix& table = args.position_table;
+  TUTTI_CHECK(args.x.rows == n && args.x.cols == h && (!table || table.cols == h),
+              "add_positions: x [{}, {}] and a table of width {} to [{}, {}]", args.x.rows,
+              args.x.cols, table.cols, n, h);
+  TUTTI_CHECK(!table || table.dtype == args.x.dtype, "add_positions: x of {}, table of {}",
+              dtype_name(args.x.dtype), dtype_name(table.dtype));
+  TUTTI_CHECK(n == 0 || args.sequence > 0, "add_positions: sequence {}", args.sequence);
+  const double begin = begin_op(stream);
+  if (args.x.dtype == DType::bf16) {
+    add_positions<bf16>(args, HWY_DYNAMIC_DISPATCH(gather_bf16));
+  } else {
+    add_positions<float>(args, HWY_DYNAMIC_DISPATCH(gather_f32));
+  }
+  record(stream, "add_positions", {n, h}, 0,
+         static_cast<double>((table ? 2 : 1) * args.x.bytes() + args.out.bytes() +
+                             (table ? args.positions.bytes() : 0)),
+         begin);
+}
+
 void cpu_embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
   const int64_t n = args.d_out.rows;
   const int64_t h = args.d_out.cols;
   const bool positions = static_cast<bool>(args.d_position_table);
-  TUTTI_CHECK(args.d_token_table.cols == h && (!positions || args.d_position_table.cols == h),
-              "embedding_backward: tables of width {} and {} for {}", args.d_token_table.cols,
-              args.d_position_table.cols, h);
+  const bool lookup = static_cast<bool>(args.d_token_table);
+  TUTTI_CHECK(
+      (!lookup || args.d_token_table.cols == h) && (!positions || args.d_position_table.cols == h),
+      "embedding_backward: tables of width {} and {} for {}", args.d_token_table.cols,
+      args.d_position_table.cols, h);
   if (positions) check_positions(args);
-  check_tokens("embedding_backward", args.tokens, n, args.d_token_table.rows);
+  TokenRows table;
+  if (lookup) {
+    table = check_tokens("embedding_backward", args.tokens, n, args.d_token_table, args.first_token,
+                         args.vocabulary);
+  }
   constexpr int64_t kGrain = 16;
   const double begin = begin_op(stream);
-  const auto* tokens = args.tokens.as<int32_t>();
-  const auto function = HWY_DYNAMIC_DISPATCH(add_row);
-  parallel_ranges(h, kGrain, [&](int64_t first, int64_t last, int) {
-    if (args.token_beta == 0) clear_columns(args.d_token_table, first, last);
-    if (positions && args.position_beta == 0) clear_columns(args.d_position_table, first, last);
-    for (int64_t r = 0; r < n; ++r) {
-      const float* x = args.d_out.row<float>(r) + first;
-      function(x, args.d_token_table.row<float>(tokens[r]) + first, last - first);
-      if (positions) {
-        function(x, args.d_position_table.row<float>(position_of(args, r)) + first, last - first);
+  const int32_t* tokens = lookup ? args.tokens.as<int32_t>() : nullptr;
+  const auto add_rows = [&](const auto* type, auto function) {
+    using T = std::remove_cv_t<std::remove_pointer_t<decltype(type)>>;
+    parallel_ranges(h, kGrain, [&](int64_t first, int64_t last, int) {
+      if (lookup && args.token_beta == 0) clear_columns(args.d_token_table, first, last);
+      if (positions && args.position_beta == 0) clear_columns(args.d_position_table, first, last);
+      for (int64_t r = 0; r < n; ++r) {
+        const T* x = args.d_out.row<T>(r) + first;
+        if (lookup && table.have(tokens[r])) {
+          function(x, args.d_token_table.row<float>(tokens[r] - table.first) + first, last - first);
+        }
+        if (positions) {
+          function(x, args.d_position_table.row<float>(position_of(args, r)) + first, last - first);
+        }
       }
-    }
-  });
-  const auto table_bytes = [&](const Matrix& table, float beta) {
-    return 2 * n * h * int64_t{4} + (beta == 0 ? table.bytes() : 0);
+    });
+  };
+  if (args.d_out.dtype == DType::bf16) {
+    add_rows(static_cast<const bf16*>(nullptr), HWY_DYNAMIC_DISPATCH(add_row_bf16));
+  } else {
+    add_rows(static_cast<const float*>(nullptr), HWY_DYNAMIC_DISPATCH(add_row_f32));
+  }
+  const auto table_bytes = [&](const Matrix& sums, float beta) {
+    return 2 * n * h * int64_t{4} + (beta == 0 ? sums.bytes() : 0);
   };
   record(stream, "embedding_backward", {n, h}, 0,
-         static_cast<double>(args.d_out.bytes() + args.tokens.bytes() +
-                             table_bytes(args.d_token_table, args.token_beta) +
-                             (positions ? table_bytes(args.d_position_table, args.position_beta) +
-                                              args.positions.bytes()
-                                        : 0)),
+         static_cast<double>(
+             args.d_out.bytes() +
+             (lookup ? table_bytes(args.d_token_table, args.token_beta) + args.tokens.bytes() : 0) +
+             (positions
+                  ? table_bytes(args.d_position_table, args.position_beta) + args.positions.bytes()
+                  : 0)),
          begin);
 }
 

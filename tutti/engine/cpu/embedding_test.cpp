@@ -105,6 +105,100 @@ TEST(Embedding, BackwardDoesNotDependOnThreads) {
   EXPECT_TRUE(one.same_bytes(two));
 }
 
+// Two ranks with a part of the token table each: their rows add up to those of the whole table.
+TEST(Embedding, PartsOfATableAddUp) {
+  for_each_isa_and_dtype([](DType dtype) {
+    constexpr int64_t kSplit = 40;
+    for (const int64_t n : {0, 1, 21}) {
+      for (const int64_t h : {1, 24, 101}) {
+        const TestMatrix tokens = random_tokens(n, kVocabulary);
+        const TestMatrix table = random_matrix(kVocabulary, h, dtype, 1, 1, 3);
+        const TestMatrix positions = random_matrix(kContext, h, dtype, 2);
+        const Matrix parts[] = {table.view().slice_rows(0, kSplit),
+                                table.view().slice_rows(kSplit, kVocabulary - kSplit)};
+        TestMatrix found[2] = {poisoned_matrix(n, h, dtype, 2), poisoned_matrix(n, h, dtype, 2)};
+        TestMatrix summed = zero_matrix(n, h, dtype);
+        for (const int64_t part : {0, 1}) {
+          test_stream().ops().embedding_forward(test_stream(), {.tokens = tokens,
+                                                                .token_table = parts[part],
+                                                                .out = found[part],
+                                                                .first_token = part * kSplit,
+                                                                .vocabulary = kVocabulary});
+          TestMatrix wide = poisoned_matrix(n, h);
+          test_stream().ops().embedding_forward(test_stream(), {.tokens = tokens,
+                                                                .sequence = 7,
+                                                                .token_table = parts[part],
+                                                                .out = wide,
+                                                                .first_token = part * kSplit,
+                                                                .vocabulary = kVocabulary});
+          EXPECT_EQ(wide.values(), found[part].values());
+        }
+        for (int64_t r = 0; r < n; ++r) {
+          for (int64_t j = 0; j < h; ++j) {
+            summed.set(r, j, found[0].at(r, j) + found[1].at(r, j));
+          }
+        }
+        for (const bool given : {false, true}) {
+          const TestMatrix rows = random_tokens(n, kContext, 6);
+          TestMatrix out = poisoned_matrix(n, h, DType::f32, 5);
+          AddPositionsArgs args{
+              .x = summed, .sequence = 7, .position_table = positions, .first_row = 4, .out = out};
+          if (given) args.positions = rows;
+          test_stream().ops().add_positions(test_stream(), args);
+          std::vector<double> at = rows.values();
+          for (int64_t r = 0; r < n && !given; ++r) {
+            at[static_cast<size_t>(r)] = static_cast<double>((4 + r) % 7);
+          }
+          EXPECT_TRUE(close(out,
+                            reference::embedding_forward(tokens.values(), table.values(), at,
+                                                         positions.values(), h),
+                            1e-6));
+        }
+        TestMatrix plain = poisoned_matrix(n, h);
+        test_stream().ops().add_positions(test_stream(),
+                                          {.x = summed, .sequence = 1, .out = plain});
+        EXPECT_EQ(plain.values(), summed.values());
+      }
+    }
+  });
+}
+
+TEST(Embedding, BackwardOfPartsOfATable) {
+  for_each_isa_and_dtype([](DType dtype) {
+    constexpr int64_t kSplit = 3;
+    const int64_t n = 42;
+    const int64_t h = 101;
+    const TestMatrix tokens = random_tokens(n, 5);
+    const TestMatrix d_out = random_matrix(n, h, dtype, 1, 1, 3);
+    const auto expected = reference::embedding_backward(tokens.values(), d_out.values(), h,
+                                                        std::vector<double>(5 * h));
+    TestMatrix whole = poisoned_matrix(5, h);
+    for (const int64_t part : {0, 1}) {
+      test_stream().ops().embedding_backward(
+          test_stream(), {.tokens = tokens,
+                          .d_out = d_out,
+                          .token_beta = 0,
+                          .d_token_table = part == 0 ? whole.view().slice_rows(0, kSplit)
+                                                     : whole.view().slice_rows(kSplit, 5 - kSplit),
+                          .first_token = part * kSplit,
+                          .vocabulary = 5});
+    }
+    EXPECT_TRUE(close(whole, expected, 1e-5));
+    TestMatrix positions = poisoned_matrix(kContext, h);
+    test_stream().ops().embedding_backward(test_stream(), {.sequence = 7,
+                                                           .d_out = d_out,
+                                                           .position_beta = 0,
+                                                           .d_position_table = positions,
+                                                           .first_row = 4});
+    std::vector<double> at;
+    for (int64_t r = 0; r < n; ++r) at.push_back(static_cast<double>((4 + r) % 7));
+    EXPECT_TRUE(close(
+        positions,
+        reference::embedding_backward(at, d_out.values(), h, std::vector<double>(kContext * h)),
+        1e-5));
+  });
+}
+
 TEST(EmbeddingDeathTest, TokenOutsideTheVocabularyAborts) {
   const TestMatrix tokens = TestMatrix(1, 2, DType::i32).assign({1, 5});
   const TestMatrix table = zero_matrix(5, 4);

@@ -34,5 +34,8 @@ void cpu_unpermute(Stream& stream, const UnpermuteArgs& args);
 void cpu_grouped_gemm(Stream& stream, const GroupedGemmArgs& args);
 void cpu_grouped_gemm_weight(Stream& stream, const GroupedGemmWeightArgs& args);
 void cpu_update_selection_bias(Stream& stream, const UpdateSelectionBiasArgs& args);
+void cpu_add_positions(Stream& stream, const AddPositionsArgs& args);
+void cpu_cross_entropy_shard(Stream& stream, const CrossEntropyShardArgs& args);
+void cpu_cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& args);
 
 }  // namespace tutti::engine

@@ -8,8 +8,9 @@
 
 namespace tutti::engine {
 
-inline void check_loss_rows(const char* op, const Matrix& logits, int64_t vocabulary,
-                            const Vector& targets, const Vector& loss, const Matrix& d) {
+// Sizes, and that a gradient over its logits leaves those that are still to be read.
+inline void check_loss_memory(const char* op, const Matrix& logits, int64_t vocabulary,
+                              const Vector& targets, const Vector& loss, const Matrix& d) {
   const int64_t n = logits.rows;
   TUTTI_CHECK(targets.count == n && loss.count == n && (!d || d.rows == n),
               "{}: {} rows, {} targets, {} losses, {} gradients", op, n, targets.count, loss.count,
@@ -23,11 +24,20 @@ inline void check_loss_rows(const char* op, const Matrix& logits, int64_t vocabu
                 "{}: gradient {} with ld {} over logits {} with ld {}", op, dtype_name(d.dtype),
                 d.ld, dtype_name(logits.dtype), logits.ld);
   }
-  for (int64_t r = 0; r < n; ++r) {
+}
+
+inline void check_targets(const char* op, const Vector& targets, int64_t vocabulary) {
+  for (int64_t r = 0; r < targets.count; ++r) {
     const int64_t target = targets.as<int32_t>()[r];
     TUTTI_CHECK(target < vocabulary, "{}: target {} of row {} is not below {}", op, target, r,
                 vocabulary);
   }
+}
+
+inline void check_loss_rows(const char* op, const Matrix& logits, int64_t vocabulary,
+                            const Vector& targets, const Vector& loss, const Matrix& d) {
+  check_loss_memory(op, logits, vocabulary, targets, loss, d);
+  check_targets(op, targets, vocabulary);
 }
 
 }  // namespace tutti::engine

@@ -33,6 +33,9 @@ const OpTable& cpu_ops() {
     t.grouped_gemm = cpu_grouped_gemm;
     t.grouped_gemm_weight = cpu_grouped_gemm_weight;
     t.update_selection_bias = cpu_update_selection_bias;
+    t.add_positions = cpu_add_positions;
+    t.cross_entropy_shard = cpu_cross_entropy_shard;
+    t.cross_entropy_merge = cpu_cross_entropy_merge;
     check_complete(t);
     return t;
   }();

@@ -1,0 +1,192 @@
+// Ranks that hold parts of the vocabulary find together what one with all of it does.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "tutti/engine/reference.h"
+#include "tutti/engine/test_support.h"
+
+namespace tutti::engine::testing {
+namespace {
+
+constexpr float kScale = 0.125F;
+
+TestMatrix targets_of(int64_t rows, int64_t vocabulary) {
+  TestMatrix targets = random_tokens(rows, vocabulary, 3);
+  if (rows > 2) targets.set(0, 2, -1);
+  return targets;
+}
+
+// Columns [first, first + padded) of `whole`, of which those below `vocabulary` are real; the
+// others hold numbers that must not matter.
+struct Part {
+  int64_t first = 0;
+  int64_t real = 0;
+  TestMatrix logits;
+};
+std::vector<Part> split(const TestMatrix& whole, int64_t vocabulary, int64_t ways, int64_t padded,
+                        DType dtype) {
+  std::vector<Part> parts;
+  for (int64_t way = 0; way < ways; ++way) {
+    const int64_t first = way * padded;
+    Part part = {first, std::clamp<int64_t>(vocabulary - first, 0, padded),
+                 random_matrix(whole.view().rows, padded, dtype, 9, 30, 2)};
+    for (int64_t r = 0; r < whole.view().rows; ++r) {
+      for (int64_t j = 0; j < part.real; ++j) part.logits.set(r, j, whole.at(r, first + j));
+    }
+    parts.push_back(part);
+  }
+  return parts;
+}
+
+// The statistics of all ranks, one after another, as an all-gather leaves them.
+TestMatrix statistics_of(const std::vector<Part>& parts, const TestMatrix& targets,
+                         int64_t vocabulary) {
+  const int64_t rows = targets.view().cols;
+  TestMatrix all = poisoned_vector(static_cast<int64_t>(parts.size()) * 2 * rows);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    float* begin = static_cast<float*>(all.view().data) + static_cast<int64_t>(i) * 2 * rows;
+    test_stream().ops().cross_entropy_shard(test_stream(),
+                                            {.logits = parts[i].logits,
+                                             .vocabulary = parts[i].real,
+                                             .first_column = parts[i].first,
+                                             .all_columns = vocabulary,
+                                             .targets = targets,
+                                             .statistics = vector(begin, DType::f32, 2 * rows)});
+  }
+  return all;
+}
+
+void merge(const Part& part, const TestMatrix& targets, const TestMatrix& statistics,
+           TestMatrix& loss, const Matrix& d_logits) {
+  test_stream().ops().cross_entropy_merge(test_stream(), {.logits = part.logits,
+                                                          .vocabulary = part.real,
+                                                          .first_column = part.first,
+                                                          .targets = targets,
+                                                          .statistics = statistics,
+                                                          .gradient_scale = kScale,
+                                                          .loss = loss,
+                                                          .d_logits = d_logits});
+}
+
+TEST(CrossEntropyShard, PartsEqualTheReferenceOfTheWhole) {
+  for_each_isa_and_dtype([](DType dtype) {
+    for (const int64_t rows : {0, 1, 3, 21}) {
+      for (const int64_t vocabulary : {1, 24, 101, 5001}) {
+        for (const int64_t ways : {1, 2, 3, 7}) {
+          SCOPED_TRACE(fmt::format("{} rows, {} of {}", rows, vocabulary, ways));
+          const int64_t padded = (vocabulary + ways - 1) / ways + 3;  // the last may have none
+          const TestMatrix whole = random_matrix(rows, vocabulary, dtype, 1, 3);
+          const TestMatrix targets = targets_of(rows, vocabulary);
+          const auto expected = reference::cross_entropy(whole.values(), vocabulary, vocabulary,
+                                                         targets.values(), kScale, vocabulary);
+          const std::vector<Part> parts = split(whole, vocabulary, ways, padded, dtype);
+          const TestMatrix statistics = statistics_of(parts, targets, vocabulary);
+          TestMatrix first_loss = poisoned_vector(rows);
+          merge(parts.front(), targets, statistics, first_loss, {});
+          EXPECT_TRUE(close(first_loss, expected.loss, 4e-6));
+          for (const Part& part : parts) {
+            TestMatrix loss = poisoned_vector(rows);
+            TestMatrix d = poisoned_matrix(rows, padded, dtype, 1);
+            merge(part, targets, statistics, loss, d);
+            EXPECT_TRUE(loss.same_bytes(first_loss));  // every rank the same bits
+            std::vector<double> columns;
+            for (int64_t r = 0; r < rows; ++r) {
+              for (int64_t j = 0; j < padded; ++j) {
+                columns.push_back(
+                    j < part.real
+                        ? expected.gradient[static_cast<size_t>(r * vocabulary + part.first + j)]
+                        : 0);
+              }
+            }
+            EXPECT_TRUE(close(d, columns, dtype == DType::bf16 ? 4e-3 : 1e-5));
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(CrossEntropyShard, GradientMayOverlayTheLogits) {
+  for_each_isa_and_dtype([](DType dtype) {
+    const int64_t rows = 5;
+    const int64_t vocabulary = 201;
+    const TestMatrix targets = targets_of(rows, vocabulary);
+    const TestMatrix whole = random_matrix(rows, vocabulary, DType::f32, 1, 3);
+    const std::vector<Part> parts = split(whole, vocabulary, 2, 103, DType::f32);
+    const TestMatrix statistics = statistics_of(parts, targets, vocabulary);
+    for (Part part : parts) {
+      TestMatrix loss = poisoned_vector(rows);
+      TestMatrix apart = poisoned_matrix(rows, 103, dtype);
+      merge(part, targets, statistics, loss, apart);
+      Matrix d = part.logits.view();
+      d.dtype = dtype;
+      d.ld = d.ld * 4 / dtype_bytes(dtype);
+      merge(part, targets, statistics, loss, d);
+      const int64_t item = dtype_bytes(dtype);
+      for (int64_t r = 0; r < rows; ++r) {
+        const auto* have = static_cast<const char*>(d.data) + r * d.ld * item;
+        const auto* want = static_cast<const char*>(apart.view().data) + r * 103 * item;
+        EXPECT_EQ(std::memcmp(have, want, static_cast<size_t>(103 * item)), 0) << "row " << r;
+      }
+    }
+  });
+}
+
+TEST(CrossEntropyShard, GradientIsTheDerivativeOfTheLoss) {
+  const int64_t rows = 3;
+  const int64_t vocabulary = 11;
+  const TestMatrix targets = targets_of(rows, vocabulary);
+  TestMatrix whole = random_matrix(rows, vocabulary);
+  const auto loss_of = [&] {
+    const std::vector<Part> parts = split(whole, vocabulary, 2, 6, DType::f32);
+    TestMatrix loss = poisoned_vector(rows);
+    merge(parts[0], targets, statistics_of(parts, targets, vocabulary), loss, {});
+    return loss.values();
+  };
+  const std::vector<Part> parts = split(whole, vocabulary, 2, 6, DType::f32);
+  const TestMatrix statistics = statistics_of(parts, targets, vocabulary);
+  constexpr double kStep = 1e-2;
+  for (const Part& part : parts) {
+    TestMatrix loss = poisoned_vector(rows);
+    TestMatrix d = poisoned_matrix(rows, 6);
+    merge(part, targets, statistics, loss, d);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t j = 0; j < part.real; ++j) {
+        const double x = whole.at(r, part.first + j);
+        whole.set(r, part.first + j, x + kStep);
+        const double above = loss_of()[static_cast<size_t>(r)];
+        whole.set(r, part.first + j, x - kStep);
+        const double below = loss_of()[static_cast<size_t>(r)];
+        whole.set(r, part.first + j, x);
+        EXPECT_NEAR(d.at(r, j), kScale * (above - below) / (2 * kStep), 2e-5) << r << ", " << j;
+      }
+    }
+  }
+}
+
+TEST(CrossEntropyShard, LargeLogitsDoNotOverflowAndNanShows) {
+  for_each_isa([] {
+    TestMatrix whole = TestMatrix(2, 500).fill(-3e4);
+    whole.set(0, 400, 3e4);
+    whole.set(1, 17, std::nan(""));
+    const TestMatrix targets = TestMatrix(1, 2, DType::i32).assign({400, 400});
+    const std::vector<Part> parts = split(whole, 500, 2, 250, DType::f32);
+    TestMatrix loss = poisoned_vector(2);
+    TestMatrix d = poisoned_matrix(2, 250);
+    merge(parts[0], targets, statistics_of(parts, targets, 500), loss, d);
+    EXPECT_EQ(loss.at(0, 0), 0);
+    EXPECT_EQ(d.at(0, 17), 0);
+    EXPECT_TRUE(std::isnan(loss.at(0, 1)));
+  });
+}
+
+TEST(CrossEntropyShardDeathTest, TargetOutsideTheVocabularyAborts) {
+  const TestMatrix targets = TestMatrix(1, 1, DType::i32).assign({7});
+  const std::vector<Part> parts = split(random_matrix(1, 7), 7, 2, 4, DType::f32);
+  EXPECT_DEATH(statistics_of(parts, targets, 7), "target 7 of row 0 is not below 7");
+}
+
+}  // namespace
+}  // namespace tutti::engine::testing
