@@ -96,7 +96,7 @@ PartOps grouped_attention_part(const LayerContext& at) {
   if (at.whole) append(part.recompute, output);
 
   at.projection_weight(part.backward_weight, Projection::output, at.hidden(), out, bias);
-  at.enter(part.backward_weight);
+  if (at.trains(Projection::qkv)) at.enter(part.backward_weight);
   at.projection_weight(part.backward_weight, Projection::qkv, qkv, at.hidden(), bias);
 
   at.enter(part.backward_input);

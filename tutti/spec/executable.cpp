@@ -12,8 +12,16 @@ namespace {
        message);
 }
 
+// Proven alone and with dp.
 void check_tensor_parallel(const Mesh& mesh) {
-  if (mesh.tp > 1) refuse(fmt::format("parallel.tp: {}", mesh.tp));
+  if (mesh.tp == 1) return;
+  const auto check = [&](const char* axis, int64_t size) {
+    if (size > 1) refuse(fmt::format("parallel.tp: {} with parallel.{}: {}", mesh.tp, axis, size));
+  };
+  check("pp", mesh.pp);
+  check("cp", mesh.cp);
+  check("ep", mesh.ep);
+  check("zero", mesh.zero);
 }
 
 void check_pipeline(const Mesh& mesh) {

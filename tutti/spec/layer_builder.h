@@ -91,11 +91,16 @@ struct LayerContext {
                   Accumulate accumulate = Accumulate::never) const {
     return in_format(gemm_op({rows, in, out}, c, c, false, accumulate));
   }
-  // Nothing when the projection is frozen.
-  void linear_weight(Ops& ops, int64_t rows, int64_t out, int64_t in, bool bias) const {
+  // Nothing when the projection is frozen. `bias_rows` are those that count in the bias's gradient:
+  // all, or of a row-parallel projection this rank's own.
+  void linear_weight(Ops& ops, int64_t rows, int64_t out, int64_t in, bool bias,
+                     int64_t bias_rows) const {
     if (frozen()) return;
     ops.push_back(in_format(gemm_op({out, in, rows}, c, DType::f32, false, Accumulate::later)));
-    if (bias) ops.push_back(column_sum_op(rows, out, c));
+    if (bias) ops.push_back(column_sum_op(bias_rows, out, c));
+  }
+  void linear_weight(Ops& ops, int64_t rows, int64_t out, int64_t in, bool bias) const {
+    linear_weight(ops, rows, out, in, bias, rows);
   }
   void norm_weight(Ops& ops) const {
     if (!frozen()) ops.push_back(norm_backward_weight_op(norm()));
@@ -103,6 +108,12 @@ struct LayerContext {
 
   // Everything but adapters is frozen.
   bool frozen() const { return recipe.lora.enabled(); }
+  // Whether backward wants weight gradients of `projection`, and so its input.
+  bool trains(Projection projection) const {
+    return !frozen() || adapter_columns(model, recipe.lora, projection) > 0;
+  }
+  // Tables and losses as several ranks of this program divide them (vocabulary_ops.h).
+  bool divides_vocabulary() const { return mesh.tp > 1 && profile.executable; }
   // Backward of this block ends at the outputs of `projection`.
   bool ends_at(Projection projection) const {
     return lowest && lowest_projection(model, recipe.lora) == projection;

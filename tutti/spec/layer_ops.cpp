@@ -41,7 +41,7 @@ PartOps feed_forward_part(const LayerContext& at, bool routed) {
   at.enter(part.backward_input);
   append(part.backward_input, mlp.backward_input);
   if (!at.ends_at(Projection::up) && !at.ends_at(Projection::down)) at.leave(part.backward_input);
-  at.enter(part.backward_weight);  // the norm's output again
+  if (at.trains(Projection::up)) at.enter(part.backward_weight);  // the norm's output again
   append(part.backward_weight, mlp.backward_weight);
   if (at.repeats(kPartMlp)) at.enter(part.recompute);
   append(part.recompute, mlp.recompute);
@@ -90,11 +90,19 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
   at.enter(part.evaluation);
   for (int64_t first = 0; first < at.tokens(); first += chunk) {
     const int64_t rows = std::min(chunk, at.tokens() - first);
-    const double slice = real(rows) * real(at.hidden()) * real(dtype_bytes(at.c));
     const Op logits = unpadded(gemm_op({rows, padded, at.hidden()}, at.c, DType::f32));
     Ops& out = part.training;
     for (Ops* ops : {&part.training, &part.evaluation}) {
       ops->push_back(logits);
+      if (at.divides_vocabulary()) {
+        ops->push_back(cross_entropy_shard_op(rows, padded));
+        // Of every row and rank log-sum-exp and target logit.
+        const double statistics = real(rows) * real(at.mesh.tp) * 2 * 4;
+        ops->push_back(collective_op("all_gather", Axis::tp, at.mesh.tp, statistics));
+        ops->push_back(
+            cross_entropy_merge_op(rows, padded, at.mesh.tp, at.c, ops == &part.training));
+        continue;
+      }
       if (at.mesh.tp > 1) {
         // Maximum, sum of exponentials and target logit of every row.
         ops->push_back(collective_op("all_reduce", Axis::tp, at.mesh.tp, real(rows) * 3 * 4));
@@ -107,12 +115,12 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
       ops->push_back(cross_entropy_op(rows, vocabulary, padded, at.c, ops == &part.training));
     }
     out.push_back(unpadded(gemm_op({rows, at.hidden(), padded}, at.c, at.c)));
-    at.leave(out, slice);
     if (at.frozen()) continue;
     out.push_back(unpadded(
         gemm_op({padded, at.hidden(), rows}, at.c, DType::f32, false,
                 first == 0 && first_use_of_weight ? Accumulate::later : Accumulate::always)));
   }
+  at.leave(part.training);
   return part;
 }
 
@@ -125,18 +133,32 @@ LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
   const bool positions = at.model.positions == Positions::learned;
   const EmbeddingShape shape = {at.tokens(), at.hidden(), positions, positions && at.packed(),
                                 at.c,        at.residual};
-  layer.forward = {embedding_forward_op(shape)};
+  // Divided among ranks: tokens of all rows in the compute type, positions of this rank's own rows.
+  const EmbeddingShape lookup = {at.tokens(), at.hidden(), false, false, at.c, at.c};
+  EmbeddingShape own = shape;
+  own.rows = at.shard();
+  layer.forward = {embedding_forward_op(at.divides_vocabulary() ? lookup : shape)};
   at.leave(layer.forward);
+  if (at.divides_vocabulary()) layer.forward.push_back(add_positions_op(own));
   layer.evaluate = layer.forward;
   const Op mask = dropout_op(at.shard(), at.hidden(), at.residual);
   if (at.model.dropout > 0) layer.forward.push_back(mask);
   if (at.frozen()) return layer;  // nobody wants its gradient
   if (at.model.dropout > 0) layer.backward_input.push_back(mask);
-  at.enter(layer.backward_weight);
   // A tied table already holds the head's gradient when both are on one stage.
   const bool holds_head = at.model.tied_embeddings && at.mesh.pp == 1;
-  layer.backward_weight.push_back(embedding_backward_op(shape, holds_head ? 0 : at.sizes.vocabulary,
-                                                        positions ? at.model.context : 0));
+  const int64_t token_rows = holds_head ? 0 : at.sizes.vocabulary;
+  Ops& weight = layer.backward_weight;
+  if (at.divides_vocabulary()) {
+    if (positions) weight.push_back(position_backward_op(own, at.model.context));
+    if (at.c != at.residual)
+      weight.push_back(convert_op(at.shard() * at.hidden(), at.residual, at.c));
+    at.enter(weight);
+    weight.push_back(embedding_backward_op(lookup, token_rows, 0));
+    return layer;
+  }
+  at.enter(weight);
+  weight.push_back(embedding_backward_op(shape, token_rows, positions ? at.model.context : 0));
   return layer;
 }
 

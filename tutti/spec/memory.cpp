@@ -260,6 +260,8 @@ ArenaPlan loss_arena(const Profile& profile, const LocalSizes& sizes) {
   if (profile.loss_keeps_compute_logits) {
     logits.add("logits.compute", sizes.compute, {chunk, sizes.vocabulary});
   }
+  if (profile.executable && sizes.tp > 1)
+    logits.add("statistics", DType::f32, {sizes.tp * 2 * chunk});
   return make_arena(
       "loss",
       {logits.take(), SlotBuilder("rows", 1).add("loss", DType::f32, {sizes.tokens}).take()});
@@ -314,6 +316,44 @@ bool MemoryMap::has(std::string_view name) const {
 
 const ArenaPlan& MemoryMap::arena(std::string_view name) const { return named(arenas, name); }
 
+namespace {
+
+// How often pipeline rank `stage` holds the parameters of `group`.
+int64_t times_here(const ParamTable& table, const ParamGroup& group, const Recipe& recipe,
+                   int64_t stage) {
+  const Mesh& mesh = recipe.parallel;
+  if (group.prefix != "blocks.") {
+    if (&group == &table.groups.front()) return stage == 0 ? 1 : 0;
+    return stage == mesh.pp - 1 ? group.repeats : 0;
+  }
+  int64_t times = 0;
+  for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
+    const LayerRange range = stage_layers(mesh, recipe.model.layers, chunk * mesh.pp + stage);
+    times += std::max<int64_t>(
+        0, std::min(range.first + range.count, group.first_layer + group.repeats) -
+               std::max(range.first, group.first_layer));
+  }
+  return times;
+}
+
+}  // namespace
+
+int64_t common_elements(const ParamTable& table, const Recipe& recipe, int64_t stage,
+                        int64_t ways) {
+  int64_t sum = 0;
+  for (const ParamGroup& group : table.groups) {
+    int64_t common = 0;
+    for (const Param& param : group.params) {
+      if (!param.trainable) continue;
+      visit_runs(param, param_shard(param, recipe.parallel, 0, 0), [&](const ShardRun& run) {
+        if (run.copies == ways) common += run.count;
+      });
+    }
+    sum += times_here(table, group, recipe, stage) * common;
+  }
+  return sum;
+}
+
 LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int64_t stage,
                              bool trainable_only) {
   const Mesh& mesh = recipe.parallel;
@@ -325,19 +365,7 @@ LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int6
       if (trainable_only && !param.trainable) continue;
       (param.expert ? expert : shared) += align_elements(param.local_count(mesh));
     }
-    int64_t times = 0;
-    if (group.prefix == "blocks.") {
-      for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
-        const LayerRange range = stage_layers(mesh, recipe.model.layers, chunk * mesh.pp + stage);
-        times += std::max<int64_t>(
-            0, std::min(range.first + range.count, group.first_layer + group.repeats) -
-                   std::max(range.first, group.first_layer));
-      }
-    } else if (&group == &table.groups.front()) {
-      times = stage == 0 ? 1 : 0;
-    } else {
-      times = stage == mesh.pp - 1 ? group.repeats : 0;
-    }
+    const int64_t times = times_here(table, group, recipe, stage);
     if (times == 0) continue;
     elements.shared += times * shared;
     elements.expert += times * expert;

@@ -37,7 +37,8 @@
 //     lora.d_qkv, lora.d_output, lora.d_up, lora.d_down [N,r] c (gradients of what adapters save),
 //     lora.input [N,widest input] c (with adapter dropout: the dropped input)
 //     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only)
-//   loss          slot "chunk" x 1: logits [C, padded V] f32; slot "rows" x 1: loss [N] f32
+//   loss          slot "chunk" x 1: logits [C, padded V] f32, with tp also statistics [tp * 2 C]
+//                 f32 (engine/vocabulary_ops.h); slot "rows" x 1: loss [N] f32
 //                 (C = loss chunk rows of the profile; a chunk's gradient overlays its logits)
 //   batch         slot "batch" x 2: tokens [N] i32, targets [N] i32; packed documents also
 //                 positions [N] i32, starts [N] i32
@@ -130,6 +131,11 @@ struct LocalElements {
 // With trainable_only, those that have a gradient.
 LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int64_t stage,
                              bool trainable_only = false);
+
+// Trainable elements on pipeline rank `stage` that `ways` tensor parallel ranks hold: all of them
+// norms, biases of row-parallel projections and the like, or the copies of key and value heads
+// where there are fewer than ranks. Each rank finds a part of their gradients.
+int64_t common_elements(const ParamTable& table, const Recipe& recipe, int64_t stage, int64_t ways);
 
 // Elements of one ZeRO shard, and of all of them together: with ZeRO padded so that all are equal.
 int64_t shard_elements(const LocalElements& elements, const Mesh& mesh);

@@ -231,6 +231,39 @@ Op embedding_backward_op(const EmbeddingShape& shape, int64_t token_rows, int64_
   return op;
 }
 
+Op add_positions_op(const EmbeddingShape& shape) {
+  const int64_t all = shape.rows * shape.width;
+  return make("add_positions", {shape.rows, shape.width}, 0,
+              (shape.positions ? 2 : 1) * size(all, shape.compute) + size(all, shape.residual) +
+                  (shape.given_positions ? size(shape.rows, DType::i32) : 0));
+}
+
+Op position_backward_op(const EmbeddingShape& shape, int64_t position_rows) {
+  const int64_t all = shape.rows * shape.width;
+  Op op = make("embedding_backward", {shape.rows, shape.width}, 0,
+               size(all, shape.residual) + 2 * real(all) * kF32 +
+                   (shape.given_positions ? size(shape.rows, DType::i32) : 0));
+  op.first_bytes += real(position_rows * shape.width) * kF32;
+  return op;
+}
+
+Op convert_op(int64_t elements, DType from, DType to) {
+  return make("convert", {elements}, 0, size(elements, from) + size(elements, to));
+}
+
+Op cross_entropy_shard_op(int64_t rows, int64_t padded) {
+  return make(
+      "cross_entropy_shard", {rows, padded}, 0,
+      size(rows * padded, DType::f32) + size(rows, DType::i32) + 2 * size(rows, DType::f32));
+}
+
+Op cross_entropy_merge_op(int64_t rows, int64_t padded, int64_t ways, DType compute,
+                          bool gradient) {
+  return make("cross_entropy_merge", {rows, padded}, 0,
+              size(rows, DType::i32) + real(2 * ways + 1) * size(rows, DType::f32) +
+                  (gradient ? size(rows * padded, DType::f32) + size(rows * padded, compute) : 0));
+}
+
 Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType compute,
                     bool gradient) {
   return make("cross_entropy", {rows, vocabulary}, 0,

@@ -117,6 +117,16 @@ Op embedding_forward_op(const EmbeddingShape& shape);
 // Table rows are what the first micro-batch overwrites; 0: it adds.
 Op embedding_backward_op(const EmbeddingShape& shape, int64_t token_rows, int64_t position_rows);
 
+// Of a table that tensor parallel ranks divide (engine/vocabulary_ops.h): what each does with its
+// own rows, of the shape that one rank would embed.
+Op add_positions_op(const EmbeddingShape& shape);
+Op position_backward_op(const EmbeddingShape& shape, int64_t position_rows);
+Op convert_op(int64_t elements, DType from, DType to);
+
+// Of logits of which each of `ways` ranks has `padded` columns.
+Op cross_entropy_shard_op(int64_t rows, int64_t padded);
+Op cross_entropy_merge_op(int64_t rows, int64_t padded, int64_t ways, DType compute, bool gradient);
+
 // `padded` columns of which `vocabulary` are real.
 Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType compute, bool gradient);
 

@@ -144,6 +144,7 @@ class ProgramBuilder {
       ops.push_back(collective_op("all_reduce", Axis::pp, 2,
                                   real(table) * real(dtype_bytes(profile_.gradient))));
     }
+    add_common_sums(rank, ops);
     ops.push_back(squared_norm_op(elements));
     if (mesh_.world() > 1) {
       // Squared norm, loss, token count and finite flag.
@@ -165,6 +166,22 @@ class ProgramBuilder {
                  update_selection_bias_op(model_.moe.experts, sizes_.compute != DType::f32));
     }
     return ops;
+  }
+
+  // The gradients of what several tensor parallel ranks hold, added up: of this rank's ZeRO shard,
+  // which is a share of them, larger or smaller.
+  void add_common_sums(int64_t rank, std::vector<Op>& ops) const {
+    if (mesh_.tp == 1 || !sizes_.sequence_parallel || !profile_.executable) return;
+    const double share = mesh_.zero >= 1 ? 1 / real(replicas(mesh_)) : 1;
+    const auto add = [&](int64_t ways) {
+      const int64_t elements = common_elements(table_, recipe_, rank, ways);
+      if (elements == 0) return;
+      ops.push_back(collective_op("all_reduce", Axis::tp, ways,
+                                  share * real(elements) * real(dtype_bytes(profile_.gradient))));
+    };
+    add(mesh_.tp);
+    const int64_t copies = tensor_copies(model_.kv_heads, mesh_);
+    if (copies > 1 && copies < mesh_.tp) add(copies);
   }
 
   // Layers with experts on a pipeline rank.

@@ -1,6 +1,7 @@
 // The operations of a training step on one rank of each pipeline stage, factored: kinds of layers
 // with their operations, and per virtual stage how many of each kind follow one another. All ranks
-// of a stage run the same program.
+// of a stage run the same program, but that of tensor parallel ranks the first alone adds the
+// biases of row-parallel projections.
 //
 // One micro-batch: forward of the runs in order, backward (input, weight) in reverse. Per chunk:
 // gather before, reduce after. Once: update. Schedule says when.

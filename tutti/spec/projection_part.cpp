@@ -30,19 +30,14 @@ std::vector<LocalAdapter> local_adapters(const LayerContext& at, Projection proj
   return list;
 }
 
-// Under tensor parallelism the narrow products are partial sums: a row-parallel projection's
-// forward, a column-parallel one's backward.
-void sum_narrow(const LayerContext& at, Ops& ops, Projection projection) {
-  if (at.mesh.tp == 1) return;
-  const int64_t columns = adapter_columns(at.model, at.recipe.lora, projection);
-  const int64_t bytes = at.tokens() * columns * dtype_bytes(at.c);
-  ops.push_back(collective_op("all_reduce", Axis::tp, at.mesh.tp, static_cast<double>(bytes)));
-}
-
 Op dropped_input(const LayerContext& at, int64_t in) { return dropout_op(at.tokens(), in, at.c); }
 
 }  // namespace
 
+// Under tensor parallelism nothing narrow is exchanged: B of a row-parallel projection takes
+// partial sums to partial sums, which are added up with the projection's own; so does A of a
+// column-parallel one in backward. Their gradients are partial too, and added up once per step
+// (Program::updates).
 void LayerContext::projection_forward(Ops& ops, Projection projection, int64_t out, int64_t in,
                                       bool bias) const {
   ops.push_back(linear(tokens(), out, in, bias));
@@ -51,7 +46,6 @@ void LayerContext::projection_forward(Ops& ops, Projection projection, int64_t o
   const int64_t rank = recipe.lora.rank;
   if (recipe.lora.dropout > 0) ops.push_back(dropped_input(*this, in));
   for (size_t i = 0; i < list.size(); ++i) ops.push_back(gemm_op({tokens(), rank, in}, c, c));
-  if (is_row_parallel(projection)) sum_narrow(*this, ops, projection);
   for (const LocalAdapter& adapter : list) {
     ops.push_back(gemm_op({tokens(), adapter.rows, rank}, c, c, false, Accumulate::always));
   }
@@ -64,7 +58,6 @@ void LayerContext::projection_input(Ops& ops, Projection projection, int64_t out
   for (const LocalAdapter& adapter : list) {
     ops.push_back(gemm_op({tokens(), rank, adapter.rows}, c, c));
   }
-  if (!list.empty() && !is_row_parallel(projection)) sum_narrow(*this, ops, projection);
   if (ends_at(projection)) return;
   for (size_t i = 0; i < list.size(); ++i) {
     ops.push_back(gemm_op({tokens(), in, rank}, c, c, false,
@@ -77,7 +70,7 @@ void LayerContext::projection_input(Ops& ops, Projection projection, int64_t out
 
 void LayerContext::projection_weight(Ops& ops, Projection projection, int64_t out, int64_t in,
                                      bool bias) const {
-  linear_weight(ops, tokens(), out, in, bias);
+  linear_weight(ops, tokens(), out, in, bias, is_row_parallel(projection) ? shard() : tokens());
   const std::vector<LocalAdapter> list = local_adapters(*this, projection);
   const int64_t rank = recipe.lora.rank;
   if (!list.empty() && recipe.lora.dropout > 0) ops.push_back(dropped_input(*this, in));

@@ -61,7 +61,9 @@ int64_t nearest_common_divisor(const std::vector<int64_t>& sizes, int64_t wanted
   return 1;
 }
 
-void validate_tensor_parallel(const ModelConfig& model, const Mesh& mesh, int64_t sequence) {
+void validate_tensor_parallel(const ModelConfig& model, const Mesh& mesh,
+                              const BatchConfig& batch) {
+  const int64_t sequence = batch.sequence;
   if (model.heads % mesh.tp != 0) {
     reject("parallel.tp: {} does not divide model.heads {}; nearest that does: {}", mesh.tp,
            model.heads, nearest_common_divisor({model.heads, model.ffn}, mesh.tp));
@@ -76,6 +78,18 @@ void validate_tensor_parallel(const ModelConfig& model, const Mesh& mesh, int64_
   if (model.moe.experts > 0 && model.moe.expert_ffn % mesh.tp != 0) {
     reject("parallel.tp: {} does not divide model.moe.expert_ffn {}", mesh.tp,
            model.moe.expert_ffn);
+  }
+  // Between the projections each rank has an equal block of a micro-batch's rows, which may begin
+  // and end within a sequence.
+  if (mesh.cp == 1 && model.moe.experts == 0) {
+    if (batch.micro * sequence % mesh.tp != 0) {
+      reject(
+          "parallel.tp: {} does not divide the {} rows of a micro-batch (batch.micro {} * "
+          "batch.sequence {}); nearest batch.sequence that it divides: {}",
+          mesh.tp, batch.micro * sequence, batch.micro, sequence,
+          nearest_multiple(sequence, mesh.tp));
+    }
+    return;
   }
   // Context parallel ranks take two chunks each, one from either end, so that causal work is equal.
   const int64_t pieces = (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp;
@@ -125,7 +139,7 @@ void validate_mesh(const Recipe& recipe) {
   if (model.moe.experts % mesh.ep != 0) {
     reject("parallel.ep: {} does not divide model.moe.experts {}", mesh.ep, model.moe.experts);
   }
-  validate_tensor_parallel(model, mesh, recipe.batch.sequence);
+  validate_tensor_parallel(model, mesh, recipe.batch);
 }
 
 void validate_recompute(const Recipe& recipe) {

@@ -288,6 +288,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"optimizer: {learning_rate: -1}", {"optimizer.learning_rate: -1"}},
         Bad{"optimizer: {clip_norm: .inf}", {"optimizer.clip_norm"}},
         Bad{"parallel: {tp: 5}", {"parallel.tp: 5", "model.heads 12", "nearest that does: 4"}},
+        Bad{"parallel: {tp: 4}\nbatch: {micro: 1, sequence: 1022}",
+            {"parallel.tp: 4", "1022 rows", "1024"}},
         Bad{"parallel: {zero: 4}", {"parallel.zero", "0 to 3"}},
         Bad{"parallel: {pp: 13}", {"parallel.pp: 13", "model.layers 12"}},
         Bad{"parallel: {ep: 2}", {"parallel.ep: 2", "mixture-of-experts"}},
@@ -388,6 +390,7 @@ TEST(Recipe, WhatCannotBeExecutedIsRefusedByName) {
   refused("gpt2-124m", "precision=fp4", "fp4");
   refused("gpt2-124m", "device=cuda", "cuda");
   refused("gpt2-124m", "parallel.zero=1", "zero");
+  refused("gpt2-124m", "parallel={tp: 2, pp: 2}", "parallel.tp: 2 with parallel.pp: 2");
   EXPECT_NO_THROW(check_executable(recipe_of("mixtral-8x7b")));
   Recipe latent = recipe_of("deepseek-v3");
   latent.model.moe = {};

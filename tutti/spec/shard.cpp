@@ -77,6 +77,10 @@ void cut_range(const Indices& shape, size_t dim, size_t outer, int64_t first, in
 
 int64_t ParamShard::count() const { return product(shape, 0, shape.size()); }
 
+int64_t tensor_copies(int64_t kv_heads, const Mesh& mesh) {
+  return mesh.tp > kv_heads ? mesh.tp / kv_heads : 1;
+}
+
 ParamShard whole_param(const Param& param) { return param_shard(param, Mesh{}, 0, 0); }
 
 ParamShard param_shard(const Param& param, const Mesh& mesh, int64_t tp_rank, int64_t ep_rank) {
@@ -150,9 +154,10 @@ void visit_boxes(const Param& param, const ParamShard& shard, int64_t first, int
       const int64_t begin = std::max(at[dim], range.local_first);
       const int64_t end = std::min(at[dim] + cut[dim], range.local_first + range.count);
       if (begin >= end) continue;
-      ShardBox box = {0, at, cut};
+      ShardBox box = {0, at, cut, 0};
       box.offset[dim] = begin;
       box.shape[dim] = end - begin;
+      box.copy = range.copy;
       for (size_t i = 0; i < dims; ++i) {
         box.local_first = box.local_first * shard.shape[i] + box.offset[i];
       }

@@ -33,6 +33,9 @@ struct ParamShard {
   int64_t count() const;  // elements in the arena
 };
 
+// Tensor parallel ranks, one after another, that hold the same key/value heads.
+int64_t tensor_copies(int64_t kv_heads, const Mesh& mesh);
+
 // The whole parameter, as one rank alone holds it.
 ParamShard whole_param(const Param& param);
 
@@ -59,6 +62,7 @@ struct ShardBox {
   int64_t local_first = 0;      // its first element in this rank's tensor
   std::vector<int64_t> offset;  // its first index in the whole tensor
   std::vector<int64_t> shape;
+  int64_t copy = 0;  // which of the ranks that hold it this one is, as ShardRange
 };
 
 // Cuts elements [first, first + count) of this rank's tensor into boxes, in ascending order;

@@ -148,6 +148,29 @@ TEST(ParamShard, OneRankHoldsEveryParameterInOneBox) {
   }
 }
 
+// So that each is saved once.
+TEST(ParamShard, BoxesSayWhichOfTheirHoldersThisIs) {
+  ModelConfig model = small_model("llama3.1-8b");
+  model.heads = 4;
+  model.kv_heads = 2;
+  const ParamTable table = param_table(model, kVocabularyMultiple);
+  const Mesh mesh{.tp = 4};
+  for (int64_t rank = 0; rank < mesh.world(); ++rank) {
+    const ParamLayout layout = param_layout(table, mesh, coordinates(mesh, rank));
+    const auto copies = [&](const char* name) {
+      const PlacedParam& placed = layout.find(name);
+      std::vector<int64_t> found;
+      visit_boxes(placed.param, placed.shard, 0, placed.shard.count(),
+                  [&](const ShardBox& box) { found.push_back(box.copy); });
+      return found;
+    };
+    EXPECT_EQ(copies("blocks.0.norm1.weight"), (std::vector<int64_t>{rank}));
+    EXPECT_EQ(copies("blocks.0.attention.output.weight"), (std::vector<int64_t>{0}));
+    EXPECT_EQ(copies("blocks.0.attention.qkv.weight"),
+              (std::vector<int64_t>{0, rank % 2, rank % 2}));  // query, key and value rows
+  }
+}
+
 // Boxes of any range are the same elements as the runs.
 TEST(ParamShard, BoxesOfAnyRangeAreItsRuns) {
   const ModelConfig model = small_model("mixtral-8x7b");
