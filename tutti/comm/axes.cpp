@@ -57,4 +57,11 @@ std::vector<int64_t> expert_replicas(const spec::Mesh& mesh, int64_t rank) {
   });
 }
 
+std::vector<int64_t> tensor_copies(const spec::Mesh& mesh, int64_t rank, int64_t count) {
+  TUTTI_CHECK(count > 0 && mesh.tp % count == 0, "{} copies on tp {}", count, mesh.tp);
+  return select(mesh, rank, [&](const Coordinates& a, const Coordinates& b) {
+    return a.pp == b.pp && a.dp == b.dp && a.cp == b.cp && a.tp / count == b.tp / count;
+  });
+}
+
 }  // namespace tutti::comm

@@ -35,4 +35,8 @@ std::vector<int64_t> members(const spec::Mesh& mesh, int64_t rank, Axes axes);
 // (spec::replicas with expert).
 std::vector<int64_t> expert_replicas(const spec::Mesh& mesh, int64_t rank);
 
+// The `count` tensor parallel ranks, one after another, of which this is one: those that hold the
+// same key/value heads (spec::tensor_copies). count divides tp.
+std::vector<int64_t> tensor_copies(const spec::Mesh& mesh, int64_t rank, int64_t count);
+
 }  // namespace tutti::comm

@@ -18,6 +18,13 @@ spec::Mesh mesh() {
   return mesh;
 }
 
+TEST(Axes, TensorRanksWithTheSameHeadsAreNeighbours) {
+  const spec::Mesh mesh = {.dp = 2, .tp = 6};
+  EXPECT_EQ(tensor_copies(mesh, 7, 3), (std::vector<int64_t>{6, 7, 8}));
+  EXPECT_EQ(tensor_copies(mesh, 5, 2), (std::vector<int64_t>{4, 5}));
+  EXPECT_EQ(tensor_copies(mesh, 4, 1), (std::vector<int64_t>{4}));
+}
+
 TEST(Axes, NamedAxesVaryTheOthersStay) {
   // tp varies fastest, then cp, dp, pp: rank 21 is tp 1, cp 0, dp 1, pp 1.
   EXPECT_EQ(members(mesh(), 21, Axis::tp), (Ranks{20, 21}));

@@ -156,6 +156,10 @@ Group& World::all() {
 
 Group& World::group(Axes axes) { return make_group(axes.name(), members(mesh(), rank(), axes)); }
 
+Group& World::tensor_copies(int64_t count) {
+  return make_group(fmt::format("{} of tp", count), comm::tensor_copies(mesh(), rank(), count));
+}
+
 Group& World::expert_replicas() {
   return make_group("expert replicas", comm::expert_replicas(mesh(), rank()));
 }

@@ -71,6 +71,7 @@ class World {
   Group& all();
   Group& group(Axes axes);
   Group& expert_replicas();
+  Group& tensor_copies(int64_t count);
 
   // Buffers in this arena (kind shared) are read and written by other ranks of the host directly.
   // For all groups; the arena outlives the world. Without it, or for other buffers, data is staged.

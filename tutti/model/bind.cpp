@@ -1,10 +1,12 @@
 #include "tutti/model/bind.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tutti/base/rng.h"
+#include "tutti/model/tensor_parallel.h"
 
 namespace tutti::model {
 namespace {
@@ -141,33 +143,44 @@ MoeWork bind_moe_work(const spec::ModelConfig& model, const Memory& memory, int6
 
 }  // namespace
 
-Embedding bind_embedding(const Parameters& parameters) {
+Embedding bind_embedding(const spec::ModelConfig& model, const Parameters& parameters,
+                         const Groups& groups) {
   Embedding out;
+  out.tp = groups.tp;
   out.token = parameters.weight("embedding.token.weight");
   out.d_token = parameters.gradient("embedding.token.weight");
   if (parameters.has("embedding.position.weight")) {
     out.position = parameters.weight("embedding.position.weight");
     out.d_position = parameters.gradient("embedding.position.weight");
   }
+  if (out.tp != nullptr) {
+    out.first_token = out.tp->rank() * out.token.rows;
+    out.vocabulary = model.vocabulary;
+  }
   return out;
 }
 
 BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& parameters, int64_t layer,
-                      engine::Vector rope_frequency, uint64_t seed) {
+                      engine::Vector rope_frequency, uint64_t seed, const Groups& groups) {
   const std::string prefix = "blocks." + std::to_string(layer) + ".";
   BlockLayer out;
   out.norm1 = make_norm(model, parameters.norm(prefix + "norm1"));
-  out.attention = {model.heads,
-                   model.kv_heads,
-                   model.head_dim,
-                   parameters.linear(prefix + "attention.qkv"),
-                   parameters.linear(prefix + "attention.output"),
-                   rope_frequency};
+  out.tp = groups.tp;
+  out.attention.qkv = parameters.linear(prefix + "attention.qkv");
+  out.attention.output = parameters.linear(prefix + "attention.output");
+  out.attention.output.summed_over = groups.tp;
+  // Of this rank: query heads are divided evenly, key and value heads may be held several times.
+  out.attention.head_dim = model.head_dim;
+  out.attention.heads = out.attention.output.weight.cols / model.head_dim;
+  out.attention.kv_heads =
+      (out.attention.qkv.weight.rows / model.head_dim - out.attention.heads) / 2;
+  out.attention.rope_frequency = rope_frequency;
   out.norm2 = make_norm(model, parameters.norm(prefix + "norm2"));
   if (spec::is_routed(model, layer)) {
     out.moe = bind_moe(model, parameters, prefix + "moe");
   } else {
     out.mlp = bind_mlp(model, parameters, prefix + "mlp");
+    out.mlp.down.summed_over = groups.tp;
   }
   using spec::Projection;
   std::vector<std::pair<Projection, Linear*>> projections = {
@@ -192,8 +205,16 @@ NormLayer bind_final_norm(const spec::ModelConfig& model, const Parameters& para
   return make_norm(model, parameters.norm("final_norm"));
 }
 
-LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters) {
-  return {model.vocabulary, parameters.linear(model.tied_embeddings ? "embedding.token" : "head")};
+LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters,
+                    const Groups& groups) {
+  LossLayer out;
+  out.head = parameters.linear(model.tied_embeddings ? "embedding.token" : "head");
+  out.tp = groups.tp;
+  out.all_columns = model.vocabulary;
+  out.first_column = tensor_rank(out.tp) * out.head.weight.rows;
+  out.vocabulary =
+      std::clamp<int64_t>(model.vocabulary - out.first_column, 0, out.head.weight.rows);
+  return out;
 }
 
 BlockSaved bind_block_saved(const spec::ModelConfig& model, const Memory& memory, int64_t layer) {
@@ -294,7 +315,13 @@ void end_backward_at_lowest_adapter(const spec::ModelConfig& model, const spec::
 }
 
 LossWork bind_loss_work(const Memory& memory) {
-  return {memory.matrix("loss", "chunk", 0, "logits"), memory.vector("loss", "rows", 0, "loss")};
+  LossWork out = {memory.matrix("loss", "chunk", 0, "logits"),
+                  memory.vector("loss", "rows", 0, "loss")};
+  if (memory.has("loss", "chunk", "statistics")) {
+    out.statistics = memory.vector("loss", "chunk", 0, "statistics");
+    out.gathered = memory.matrix("workspace", "step", 0, "branch");
+  }
+  return out;
 }
 
 }  // namespace tutti::model

@@ -4,17 +4,20 @@
 
 #include "tutti/model/block.h"
 #include "tutti/model/embedding.h"
+#include "tutti/model/groups.h"
 #include "tutti/model/loss.h"
 #include "tutti/model/memory.h"
 #include "tutti/spec/model_config.h"
 
 namespace tutti::model {
 
-Embedding bind_embedding(const Parameters& parameters);
+Embedding bind_embedding(const spec::ModelConfig& model, const Parameters& parameters,
+                         const Groups& groups = {});
 BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& parameters, int64_t layer,
-                      engine::Vector rope_frequency, uint64_t seed);
+                      engine::Vector rope_frequency, uint64_t seed, const Groups& groups = {});
 NormLayer bind_final_norm(const spec::ModelConfig& model, const Parameters& parameters);
-LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters);
+LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters,
+                    const Groups& groups = {});
 
 BlockSaved bind_block_saved(const spec::ModelConfig& model, const Memory& memory, int64_t layer);
 // What block_forward must repeat before the backward pass of `layer`: that which recomputation

@@ -1,5 +1,7 @@
 #include "tutti/model/block.h"
 
+#include "tutti/model/tensor_parallel.h"
+
 namespace tutti::model {
 namespace {
 
@@ -16,65 +18,88 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
                    int64_t first_row, engine::Matrix previous, const BlockSaved& saved,
                    const BlockWork& work, const BlockSteps& steps) {
   const AdapterPass pass = {layer.adapter_dropout, first_row};
+  const engine::Matrix branch = own_rows(layer.tp, work.branch);
+  const int64_t first_own = first_row + first_own_row(layer.tp, work.branch.rows);
   if (steps.norm1) {
-    const engine::Matrix branch = previous ? work.branch : engine::Matrix{};
-    norm_forward(stream, layer.norm1, previous, branch, saved.norm1);
+    norm_forward(stream, layer.norm1, previous, previous ? branch : engine::Matrix{}, saved.norm1);
   }
-  attention_forward(stream, layer.attention, shape, saved.norm1.y, saved.attention, work.branch,
+  const engine::Matrix attention_input =
+      steps.attention.qkv ? gather_rows(stream, layer.tp, saved.norm1.y, work.branch)
+                          : engine::Matrix{};
+  attention_forward(stream, layer.attention, shape, attention_input, saved.attention, work.branch,
                     pass, steps.attention);
   const bool adds = steps.attention.output;
-  if (adds) drop(stream, layer.dropout, layer.attention_dropout_key, first_row, work.branch);
+  if (adds) {
+    scatter_rows(stream, layer.tp, work.branch);
+    drop(stream, layer.dropout, layer.attention_dropout_key, first_own, branch);
+  }
 
   if (steps.norm2) {
     norm_forward(stream, layer.norm2, adds ? saved.norm1.residual : engine::Matrix{},
-                 adds ? work.branch : engine::Matrix{}, saved.norm2);
+                 adds ? branch : engine::Matrix{}, saved.norm2);
   }
   if (layer.moe) {
     moe_forward(stream, layer.moe, shape, saved.norm2.y, saved.moe, work.branch, steps.moe);
   } else {
-    mlp_forward(stream, layer.mlp, saved.norm2.y, saved.mlp, work.branch, pass, steps.mlp);
+    const engine::Matrix mlp_input =
+        steps.mlp.up ? gather_rows(stream, layer.tp, saved.norm2.y, work.branch) : engine::Matrix{};
+    mlp_forward(stream, layer.mlp, mlp_input, saved.mlp, work.branch, pass, steps.mlp);
+    if (steps.mlp.down) scatter_rows(stream, layer.tp, work.branch);
   }
   const bool ends = layer.moe ? steps.moe.combine : steps.mlp.down;
-  if (ends) drop(stream, layer.dropout, layer.mlp_dropout_key, first_row, work.branch);
+  if (ends) drop(stream, layer.dropout, layer.mlp_dropout_key, first_own, branch);
 }
 
 void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                           int64_t first_row, const RoutingStep& routing, const BlockSaved& saved,
                           const BlockWork& work) {
+  comm::Group* tp = layer.tp;
   const AdapterPass pass = {layer.adapter_dropout, first_row};
-  drop(stream, layer.dropout, layer.mlp_dropout_key, first_row, work.d_branch);
+  const int64_t first_own = first_row + first_own_row(tp, work.branch.rows);
+  const engine::Matrix d_branch = own_rows(tp, work.d_branch);
+  drop(stream, layer.dropout, layer.mlp_dropout_key, first_own, d_branch);
   if (layer.moe) {
     moe_backward_input(stream, layer.moe, shape, routing, saved.moe, work.d_branch, work.moe,
                        work.d_norm2);
   } else {
+    gather_rows(stream, tp, d_branch, work.d_branch);
     mlp_backward_input(stream, layer.mlp, saved.mlp, work.d_branch, work.mlp, work.d_norm2, pass);
+    if (work.d_norm2) scatter_rows(stream, tp, work.d_norm2);
   }
   if (!work.d_norm2) return;
-  norm_backward_input(stream, layer.norm2, saved.norm2, work.d_norm2, true, work.d_residual,
-                      work.d_branch_attention);
+  const engine::Matrix d_branch_attention = own_rows(tp, work.d_branch_attention);
+  norm_backward_input(stream, layer.norm2, saved.norm2, own_rows(tp, work.d_norm2), true,
+                      work.d_residual, d_branch_attention);
 
-  drop(stream, layer.dropout, layer.attention_dropout_key, first_row, work.d_branch_attention);
+  drop(stream, layer.dropout, layer.attention_dropout_key, first_own, d_branch_attention);
+  gather_rows(stream, tp, d_branch_attention, work.d_branch_attention);
   attention_backward_input(stream, layer.attention, shape, saved.attention, work.d_branch_attention,
                            work.attention, work.d_norm1, pass);
   if (!work.d_norm1) return;
-  norm_backward_input(stream, layer.norm1, saved.norm1, work.d_norm1, true, work.d_residual,
-                      work.d_branch_next);
+  scatter_rows(stream, tp, work.d_norm1);
+  norm_backward_input(stream, layer.norm1, saved.norm1, own_rows(tp, work.d_norm1), true,
+                      work.d_residual, own_rows(tp, work.d_branch_next));
 }
 
 void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, int64_t first_row,
                            const BlockSaved& saved, const BlockWork& work, float beta) {
+  comm::Group* tp = layer.tp;
   const AdapterPass pass = {layer.adapter_dropout, first_row};
+  // The input of a projection again, where its weights want it.
+  const auto input_of = [&](const Linear& projection, engine::Matrix y) {
+    return projection.trains() ? gather_rows(stream, tp, y, work.branch) : engine::Matrix{};
+  };
   if (layer.moe) {
     moe_backward_weight(stream, layer.moe, saved.norm2.y, saved.moe, work.d_branch, work.moe, beta);
   } else {
-    mlp_backward_weight(stream, layer.mlp, saved.norm2.y, saved.mlp, work.d_branch, work.mlp, beta,
-                        pass);
+    mlp_backward_weight(stream, layer.mlp, input_of(layer.mlp.up, saved.norm2.y), saved.mlp,
+                        work.d_branch, work.mlp, beta, pass);
   }
   if (!work.d_norm2) return;
-  norm_backward_weight(stream, layer.norm2, saved.norm2, work.d_norm2, beta);
-  attention_backward_weight(stream, layer.attention, saved.norm1.y, saved.attention,
-                            work.d_branch_attention, work.attention, beta, pass);
-  norm_backward_weight(stream, layer.norm1, saved.norm1, work.d_norm1, beta);
+  norm_backward_weight(stream, layer.norm2, saved.norm2, own_rows(tp, work.d_norm2), beta);
+  attention_backward_weight(stream, layer.attention, input_of(layer.attention.qkv, saved.norm1.y),
+                            saved.attention, work.d_branch_attention, work.attention, beta, pass);
+  norm_backward_weight(stream, layer.norm1, saved.norm1, own_rows(tp, work.d_norm1), beta);
 }
 
 }  // namespace tutti::model

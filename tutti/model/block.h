@@ -3,6 +3,10 @@
 //
 // The residual stream is f32. Additions are fused into the norm that follows them: a block receives
 // the previous residual and the branch still to be added, and hands on its own last branch.
+//
+// Of tensor parallel ranks (tensor_parallel.h) norms, residual and dropout see this rank's own
+// rows, n = N / tp, and attention and mlp all N. Rows are gathered before them, and what they leave
+// is added up and scattered, in the same buffers: those of N rows below.
 #pragma once
 
 #include "tutti/engine/stream.h"
@@ -23,10 +27,11 @@ struct BlockLayer {
   float adapter_dropout = 0;
   uint64_t attention_dropout_key = 0;  // of the attention branch
   uint64_t mlp_dropout_key = 0;
+  comm::Group* tp = nullptr;
 };
 
 struct BlockSaved {
-  NormSaved norm1;  // norm1.residual [N, H] f32 is the block's input
+  NormSaved norm1;  // norm1.residual [n, H] f32 is the block's input
   AttentionSaved attention;
   NormSaved norm2;
   MlpSaved mlp;
@@ -45,7 +50,7 @@ struct BlockSteps {
 
 struct BlockWork {
   engine::Matrix branch;              // [N, H] c: the branch to be added next
-  engine::Matrix d_residual;          // [N, H] f32: gradient of the residual stream
+  engine::Matrix d_residual;          // [n, H] f32: gradient of the residual stream
   engine::Matrix d_branch;            // [N, H] c: incoming gradient of the mlp branch
   engine::Matrix d_branch_next;       // [N, H] c: outgoing, for the block below; empty in the first
   engine::Matrix d_branch_attention;  // [N, H] c
@@ -56,9 +61,11 @@ struct BlockWork {
   MoeWork moe;
 };
 
-// first_row: global number of the micro-batch's first row, which keys dropout.
-// previous is empty where the block's input is in saved.norm1.residual already: in the first block,
-// and when `steps` repeat what was dropped after the forward pass (bind.h, bind_block_restore).
+// first_row: global number of the micro-batch's first row, which keys dropout. The branch that is
+// to be added next is in this rank's own rows of work.branch, and its gradient in those of
+// d_branch. previous is empty where the block's input is in saved.norm1.residual already: in the
+// first block, and when `steps` repeat what was dropped after the forward pass (bind.h,
+// bind_block_restore).
 void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                    int64_t first_row, engine::Matrix previous, const BlockSaved& saved,
                    const BlockWork& work, const BlockSteps& steps = {});

@@ -44,7 +44,7 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
     frequency_ = rope_frequencies(model);
     rope = engine::vector(frequency_.data(), DType::f32, static_cast<int64_t>(frequency_.size()));
   }
-  embedding_ = bind_embedding(parameters);
+  embedding_ = bind_embedding(model, parameters);
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     blocks_.push_back(bind_block(model, parameters, layer, rope, 0));
     blocks_.back().moe.config.capacity_factor = 0;  // nothing is dropped

@@ -1,29 +1,73 @@
 #include "tutti/model/embedding.h"
 
+#include "tutti/model/tensor_parallel.h"
+
 namespace tutti::model {
 
 void embedding_forward(engine::Stream& stream, const Embedding& layer, engine::Vector tokens,
-                       const RowPositions& rows, engine::Matrix out) {
+                       const RowPositions& rows, engine::Matrix out, engine::Matrix room) {
+  if (layer.tp == nullptr) {
+    stream.ops().embedding_forward(stream, {.tokens = tokens,
+                                            .sequence = rows.sequence,
+                                            .token_table = layer.token,
+                                            .position_table = layer.position,
+                                            .positions = rows.positions,
+                                            .first_position = rows.first,
+                                            .out = out});
+    return;
+  }
   stream.ops().embedding_forward(stream, {.tokens = tokens,
                                           .sequence = rows.sequence,
                                           .token_table = layer.token,
-                                          .position_table = layer.position,
-                                          .positions = rows.positions,
-                                          .first_position = rows.first,
-                                          .out = out});
+                                          .out = room,
+                                          .first_token = layer.first_token,
+                                          .vocabulary = layer.vocabulary});
+  scatter_rows(stream, layer.tp, room);
+  stream.ops().add_positions(stream, {.x = own_rows(layer.tp, room),
+                                      .sequence = rows.sequence,
+                                      .position_table = layer.position,
+                                      .positions = own_rows(layer.tp, rows.positions),
+                                      .first_row = first_own_row(layer.tp, tokens.count),
+                                      .out = out});
 }
 
 void embedding_backward_weight(engine::Stream& stream, const Embedding& layer,
                                engine::Vector tokens, const RowPositions& rows,
-                               engine::Matrix d_out, float token_beta, float position_beta) {
-  stream.ops().embedding_backward(stream, {.tokens = tokens,
-                                           .sequence = rows.sequence,
-                                           .positions = rows.positions,
-                                           .d_out = d_out,
-                                           .token_beta = token_beta,
-                                           .position_beta = position_beta,
-                                           .d_token_table = layer.d_token,
-                                           .d_position_table = layer.d_position});
+                               engine::Matrix d_out, float token_beta, float position_beta,
+                               engine::Matrix room) {
+  engine::EmbeddingBackwardArgs args = {.tokens = tokens,
+                                        .sequence = rows.sequence,
+                                        .positions = rows.positions,
+                                        .d_out = d_out,
+                                        .token_beta = token_beta,
+                                        .position_beta = position_beta,
+                                        .d_token_table = layer.d_token,
+                                        .d_position_table = layer.d_position,
+                                        .first_token = layer.first_token,
+                                        .vocabulary = layer.vocabulary};
+  if (layer.tp == nullptr) {
+    stream.ops().embedding_backward(stream, args);
+    return;
+  }
+  if (layer.d_position) {
+    engine::EmbeddingBackwardArgs own = args;
+    own.tokens = {};
+    own.d_token_table = {};
+    own.positions = own_rows(layer.tp, rows.positions);
+    own.first_row = first_own_row(layer.tp, tokens.count);
+    stream.ops().embedding_backward(stream, own);
+  }
+  engine::Matrix own = d_out;
+  if (room.dtype != d_out.dtype) {
+    own = own_rows(layer.tp, room);
+    stream.ops().convert(stream,
+                         {.x = engine::vector(d_out.data, d_out.dtype, d_out.rows * d_out.cols),
+                          .out = engine::vector(own.data, own.dtype, own.rows * own.cols)});
+  }
+  args.positions = {};
+  args.d_position_table = {};
+  args.d_out = gather_rows(stream, layer.tp, own, room);
+  stream.ops().embedding_backward(stream, args);
 }
 
 }  // namespace tutti::model

@@ -1,19 +1,32 @@
 #include "tutti/model/linear.h"
 
+#include "tutti/model/tensor_parallel.h"
+
 namespace tutti::model {
 namespace {
 
+// A rank of a row-parallel layer has the columns from here on of its input of `columns`.
+int64_t first_input(const Linear& layer, int64_t columns) {
+  return tensor_rank(layer.summed_over) * columns;
+}
+
+engine::Vector bias_here(const Linear& layer) {
+  return tensor_rank(layer.summed_over) == 0 ? layer.bias : engine::Vector{};
+}
+
 // The adapters' input: x, or what dropout leaves of it.
-engine::Matrix adapter_input(engine::Stream& stream, const Adapters& adapters, engine::Matrix x,
+engine::Matrix adapter_input(engine::Stream& stream, const Linear& layer, engine::Matrix x,
                              const AdapterPass& pass) {
   if (pass.dropout == 0) return x;
+  const Adapters& adapters = layer.adapters;
   const engine::Matrix out =
       engine::matrix(adapters.input.data, adapters.input.dtype, x.rows, x.cols);
   stream.ops().dropout(stream, {.x = x,
                                 .probability = pass.dropout,
                                 .key = adapters.dropout_key,
                                 .first_row = pass.first_row,
-                                .out = out});
+                                .out = out,
+                                .first_column = first_input(layer, x.cols)});
   return out;
 }
 
@@ -22,10 +35,11 @@ engine::Matrix columns_of(const engine::Matrix& narrow, size_t index, int64_t ro
   return narrow.slice_rows(0, rows).slice_cols(static_cast<int64_t>(index) * rank, rank);
 }
 
-void adapters_forward(engine::Stream& stream, const Adapters& adapters, engine::Matrix x,
+void adapters_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x,
                       engine::Matrix y, const AdapterPass& pass) {
+  const Adapters& adapters = layer.adapters;
   if (adapters.count == 0) return;
-  const engine::Matrix input = adapter_input(stream, adapters, x, pass);
+  const engine::Matrix input = adapter_input(stream, layer, x, pass);
   for (size_t i = 0; i < adapters.count; ++i) {
     const AdapterWeights& adapter = adapters.list[i];
     const int64_t rank = adapter.a.rows;
@@ -45,15 +59,15 @@ void adapters_forward(engine::Stream& stream, const Adapters& adapters, engine::
 
 void linear_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x, engine::Matrix y,
                     const AdapterPass& pass) {
-  stream.ops().gemm(stream,
-                    {.a = x, .b = layer.weight, .c = y, .transpose_b = true, .bias = layer.bias});
-  adapters_forward(stream, layer.adapters, x, y, pass);
+  stream.ops().gemm(
+      stream, {.a = x, .b = layer.weight, .c = y, .transpose_b = true, .bias = bias_here(layer)});
+  adapters_forward(stream, layer, x, y, pass);
 }
 
 void linear_forward_no_bias(engine::Stream& stream, const Linear& layer, engine::Matrix x,
                             engine::Matrix y, const AdapterPass& pass) {
   stream.ops().gemm(stream, {.a = x, .b = layer.weight, .c = y, .transpose_b = true});
-  adapters_forward(stream, layer.adapters, x, y, pass);
+  adapters_forward(stream, layer, x, y, pass);
 }
 
 void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::Matrix dy,
@@ -79,7 +93,8 @@ void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::
     stream.ops().dropout(stream, {.x = dx,
                                   .probability = pass.dropout,
                                   .key = adapters.dropout_key,
-                                  .first_row = pass.first_row});
+                                  .first_row = pass.first_row,
+                                  .first_column = first_input(layer, dx.cols)});
   }
   stream.ops().gemm(
       stream, {.a = dy, .b = layer.weight, .c = dx, .beta = adapters.count > 0 ? 1.0F : 0.0F});
@@ -91,10 +106,13 @@ void linear_backward_weight(engine::Stream& stream, const Linear& layer, engine:
     stream.ops().gemm(stream,
                       {.a = dy, .b = x, .c = layer.d_weight, .transpose_a = true, .beta = beta});
   }
-  if (layer.d_bias) stream.ops().column_sum(stream, {.x = dy, .beta = beta, .out = layer.d_bias});
+  if (layer.d_bias) {
+    stream.ops().column_sum(
+        stream, {.x = own_rows(layer.summed_over, dy), .beta = beta, .out = layer.d_bias});
+  }
   const Adapters& adapters = layer.adapters;
   if (adapters.count == 0) return;
-  const engine::Matrix input = adapter_input(stream, adapters, x, pass);
+  const engine::Matrix input = adapter_input(stream, layer, x, pass);
   for (size_t i = 0; i < adapters.count; ++i) {
     const AdapterWeights& adapter = adapters.list[i];
     const int64_t rank = adapter.a.rows;

@@ -4,6 +4,11 @@
 // With adapters (spec/lora.h) each adds scale * dropout(x) A^T B^T to its columns of y. Forward
 // keeps scale * dropout(x) A^T in the layer's `narrow` memory, backward_input leaves its gradient
 // in `d_narrow`, and backward_weight uses both. Weights without gradient views are frozen.
+//
+// Under tensor parallelism a column-parallel layer has some of the outputs and a row-parallel one
+// some of the inputs; x and dy have all rows of the micro-batch. What comes out partial is a sum
+// over ranks: y of a row-parallel layer, dx of a column-parallel one, and the gradients of what
+// several ranks hold (row-parallel: bias and B; column-parallel: A).
 #pragma once
 
 #include "tutti/engine/stream.h"

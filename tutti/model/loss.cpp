@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tutti/model/tensor_parallel.h"
+
 namespace tutti::model {
 namespace {
 
@@ -33,24 +35,59 @@ void distill_chunk(engine::Stream& stream, const engine::CrossEntropyArgs& args,
                                               .d_logits = args.d_logits});
 }
 
+// The loss of one chunk whose columns several ranks share; args.loss and gradients as there.
+void shared_chunk(engine::Stream& stream, const LossLayer& layer, const LossWork& work,
+                  const engine::CrossEntropyArgs& args) {
+  const int64_t rows = args.logits.rows;
+  const engine::Vector all = slice(work.statistics, 0, layer.tp->size() * 2 * rows);
+  const engine::Vector own = slice(all, layer.tp->rank() * 2 * rows, 2 * rows);
+  stream.ops().cross_entropy_shard(stream, {.logits = args.logits,
+                                            .vocabulary = layer.vocabulary,
+                                            .first_column = layer.first_column,
+                                            .all_columns = layer.all_columns,
+                                            .targets = args.targets,
+                                            .statistics = own});
+  layer.tp->all_gather(stream, own, all).wait(stream);
+  stream.ops().cross_entropy_merge(stream, {.logits = args.logits,
+                                            .vocabulary = layer.vocabulary,
+                                            .first_column = layer.first_column,
+                                            .targets = args.targets,
+                                            .statistics = all,
+                                            .gradient_scale = args.gradient_scale,
+                                            .loss = args.loss,
+                                            .d_logits = args.d_logits});
+}
+
+void chunk_loss(engine::Stream& stream, const LossLayer& layer, const LossWork& work,
+                const engine::CrossEntropyArgs& args) {
+  if (layer.tp != nullptr) {
+    shared_chunk(stream, layer, work, args);
+  } else {
+    stream.ops().cross_entropy(stream, args);
+  }
+}
+
 }  // namespace
 
 void loss_forward(engine::Stream& stream, const LossLayer& layer, engine::Matrix y,
                   engine::Vector targets, const LossWork& work) {
+  y = gather_rows(stream, layer.tp, y, work.gathered);
   for (int64_t first = 0; first < y.rows; first += work.logits.rows) {
     const int64_t count = std::min(work.logits.rows, y.rows - first);
     const engine::Matrix logits = work.logits.slice_rows(0, count);
     linear_forward(stream, layer.head, y.slice_rows(first, count), logits);
-    stream.ops().cross_entropy(stream, {.logits = logits,
-                                        .vocabulary = layer.vocabulary,
-                                        .targets = slice(targets, first, count),
-                                        .loss = slice(work.rows, first, count)});
+    chunk_loss(stream, layer, work,
+               {.logits = logits,
+                .vocabulary = layer.vocabulary,
+                .targets = slice(targets, first, count),
+                .loss = slice(work.rows, first, count)});
   }
 }
 
 void loss_forward_backward(engine::Stream& stream, const LossLayer& layer, engine::Matrix y,
                            engine::Vector targets, float gradient_scale, const LossWork& work,
                            engine::Matrix dy, float beta, const Distillation* distillation) {
+  y = gather_rows(stream, layer.tp, y, work.gathered);
   for (int64_t first = 0; first < y.rows; first += work.logits.rows) {
     const int64_t count = std::min(work.logits.rows, y.rows - first);
     const engine::Matrix chunk = y.slice_rows(first, count);
@@ -64,13 +101,14 @@ void loss_forward_backward(engine::Stream& stream, const LossLayer& layer, engin
                                            .loss = slice(work.rows, first, count),
                                            .d_logits = d_logits};
     if (distillation == nullptr) {
-      stream.ops().cross_entropy(stream, args);
+      chunk_loss(stream, layer, work, args);
     } else {
       distill_chunk(stream, args, *distillation, first);
     }
     linear_backward_input(stream, layer.head, d_logits, dy.slice_rows(first, count));
     linear_backward_weight(stream, layer.head, chunk, d_logits, first == 0 ? beta : 1);
   }
+  scatter_rows(stream, layer.tp, dy);
 }
 
 }  // namespace tutti::model

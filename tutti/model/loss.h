@@ -1,20 +1,31 @@
 // Head and cross-entropy in chunks of rows: a chunk's logits are computed, turned into their
 // gradient in place, and used up, so the logits of a micro-batch never exist as a whole.
+//
+// Of tensor parallel ranks (tensor_parallel.h) each has some columns of the logits of all rows.
+// They exchange two numbers per row and rank, from which each finds the loss (all of them the same
+// bits) and the gradient of its columns (engine/vocabulary_ops.h).
 #pragma once
 
+#include "tutti/comm/group.h"
 #include "tutti/engine/stream.h"
 #include "tutti/model/linear.h"
 
 namespace tutti::model {
 
 struct LossLayer {
-  int64_t vocabulary = 0;  // without padding
+  int64_t vocabulary = 0;  // without padding, here
   Linear head;             // [padded V, H]; the token embedding when tied
+  comm::Group* tp = nullptr;
+  int64_t first_column = 0;  // of this rank's columns
+  int64_t all_columns = 0;   // of all ranks, without padding
 };
 
 struct LossWork {
   engine::Matrix logits;  // [C, padded V] f32; gradients in c overlay it
   engine::Vector rows;    // [N] f32: loss of each row
+  // With several tensor parallel ranks.
+  engine::Vector statistics = {};  // [tp * 2 C] f32
+  engine::Matrix gathered = {};    // [N, H] c: y of all rows
 };
 
 // What a student learns from beside the targets (spec/distill.h).
@@ -26,13 +37,14 @@ struct Distillation {
   float weight = 0;
 };
 
-// Losses of all rows of y [N, H] c against targets [N] i32 (< 0: ignored, loss 0).
+// Losses of all N rows against targets [N] i32 (< 0: ignored, loss 0). y [N / tp, H] c.
 void loss_forward(engine::Stream& stream, const LossLayer& layer, engine::Matrix y,
                   engine::Vector targets, const LossWork& work);
 
-// The same, and in the same pass over the chunks the gradient dy [N, H] c of
-// gradient_scale * (sum of losses) and the head's weight gradient (beta 0 overwrites it). With a
-// teacher it is the gradient of the mixture with the divergences, which go into its rows.
+// The same, and in the same pass over the chunks the gradient of gradient_scale * (sum of losses)
+// and the head's weight gradient (beta 0 overwrites it). dy [N, H] c: its own rows are the gradient
+// of y. With a teacher it is the gradient of the mixture with the divergences, which go into its
+// rows.
 void loss_forward_backward(engine::Stream& stream, const LossLayer& layer, engine::Matrix y,
                            engine::Vector targets, float gradient_scale, const LossWork& work,
                            engine::Matrix dy, float beta,

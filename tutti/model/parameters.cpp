@@ -71,9 +71,27 @@ Adapters Parameters::adapters(const std::string& prefix, const spec::ModelConfig
     const std::string a = prefix + adapter.name + ".lora_a.weight";
     const std::string b = prefix + adapter.name + ".lora_b.weight";
     TUTTI_CHECK(out.count < out.list.size(), "{}: too many adapters", a);
-    out.list[out.count++] = {weight(a), weight(b), gradient(a), gradient(b), adapter.first_row};
+    out.list[out.count++] = {weight(a), weight(b), gradient(a), gradient(b),
+                             first_output(prefix, model, adapter)};
   }
   return out;
+}
+
+// Outputs are split part by part, so an adapter begins where its part does on this rank.
+int64_t Parameters::first_output(const std::string& prefix, const spec::ModelConfig& model,
+                                 const spec::Adapter& adapter) const {
+  const spec::ParamShard& rows =
+      get(prefix + spec::projection_name(model, adapter.projection) + ".weight").shard;
+  const spec::ParamShard& own = get(prefix + adapter.name + ".lora_b.weight").shard;
+  if (rows.dim != 0) return adapter.first_row;  // row-parallel: all outputs are here
+  const int64_t first = adapter.first_row + own.ranges.front().global_first;
+  for (const spec::ShardRange& range : rows.ranges) {
+    if (first >= range.global_first && first < range.global_first + range.count) {
+      return range.local_first + first - range.global_first;
+    }
+  }
+  check_failed(__FILE__, __LINE__, "outputs are here",
+               fmt::format("{}{}: output {} is another rank's", prefix, adapter.name, first));
 }
 
 NormWeights Parameters::norm(std::string_view name) const {

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "tutti/comm/group.h"
 #include "tutti/engine/tensor.h"
 #include "tutti/spec/params.h"
 
@@ -11,11 +12,11 @@ namespace tutti::model {
 
 // One low-rank adapter of a linear layer, over its outputs [first_row, first_row + b.rows).
 struct AdapterWeights {
-  engine::Matrix a;    // [r, in] c
-  engine::Matrix b;    // [rows, r] c
-  engine::Matrix d_a;  // [r, in] f32
-  engine::Matrix d_b;  // [rows, r] f32
-  int64_t first_row = 0;
+  engine::Matrix a;       // [r, in] c
+  engine::Matrix b;       // [rows, r] c
+  engine::Matrix d_a;     // [r, in] f32
+  engine::Matrix d_b;     // [rows, r] f32
+  int64_t first_row = 0;  // of this rank's outputs
 };
 
 // The adapters of a linear layer, and the memory they work in, bound by the layer's owner.
@@ -30,13 +31,18 @@ struct Adapters {
 };
 
 // Views of one linear layer, y = x W^T + b. Gradient views are empty when nothing is trained, or
-// the parameter is frozen.
+// the parameter is frozen. Of tensor parallel ranks each has some outputs or some inputs.
 struct Linear {
   engine::Matrix weight;    // [out, in] c
   engine::Vector bias;      // [out] c, may be empty
   engine::Matrix d_weight;  // [out, in] f32
   engine::Vector d_bias;    // [out] f32
   Adapters adapters;
+  // Row-parallel: this rank has a part of the inputs, and y is to be added up over these ranks. The
+  // first adds the bias; of its gradient, each has what its own rows give (tensor_parallel.h).
+  comm::Group* summed_over = nullptr;
+
+  bool trains() const { return d_weight || adapters.count > 0; }
 };
 
 struct NormWeights {
@@ -67,6 +73,8 @@ class Parameters {
  private:
   const spec::PlacedParam* find(std::string_view name) const;
   const spec::PlacedParam& get(std::string_view name) const;
+  int64_t first_output(const std::string& prefix, const spec::ModelConfig& model,
+                       const spec::Adapter& adapter) const;
   engine::Matrix view(const spec::PlacedParam& placed, void* base, DType dtype) const;
 
   spec::ParamLayout layout_;

@@ -6,6 +6,7 @@
 #include "tutti/base/check.h"
 #include "tutti/base/rng.h"
 #include "tutti/model/bind.h"
+#include "tutti/model/tensor_parallel.h"
 
 namespace tutti::model {
 
@@ -25,9 +26,9 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
   if (model.positions == spec::Positions::rope) {
     rope_frequency_ = memory.vector("workspace", "step", 0, "rope.frequency");
   }
-  embedding_ = bind_embedding(parameters);
+  embedding_ = bind_embedding(model, parameters, groups_);
   for (int64_t layer = 0; layer < model.layers; ++layer) {
-    blocks_.push_back(bind_block(model, parameters, layer, rope_frequency_, seed));
+    blocks_.push_back(bind_block(model, parameters, layer, rope_frequency_, seed, groups_));
     bind_adapter_memory(memory, layer, blocks_.back());
     saved_.push_back(bind_block_saved(model, memory, layer));
     restore_.push_back(bind_block_restore(memory, layer));
@@ -37,7 +38,7 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
   final_norm_ = bind_final_norm(model, parameters);
   final_saved_ = bind_final_saved(model, memory);
   if (trains_) d_final_ = memory.matrix("workspace", "step", 0, "d_final");
-  loss_ = bind_loss(model, parameters);
+  loss_ = bind_loss(model, parameters, groups_);
   loss_work_ = bind_loss_work(memory);
 }
 
@@ -45,6 +46,10 @@ void Stage::prepare() {
   if (!rope_frequency_) return;
   const std::vector<float> frequency = rope_frequencies(model_);
   std::copy(frequency.begin(), frequency.end(), rope_frequency_.as<float>());
+}
+
+int64_t Stage::first_own_row_of(const MicroBatch& batch) const {
+  return batch.first_row + first_own_row(groups_.tp, shape_.rows());
 }
 
 BatchShape Stage::shape_of(const MicroBatch& batch) const {
@@ -56,12 +61,13 @@ BatchShape Stage::shape_of(const MicroBatch& batch) const {
 
 void Stage::run_forward(engine::Stream& stream, const MicroBatch& batch, bool training) {
   const engine::Matrix input = saved_.front().norm1.residual;
-  embedding_forward(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions}, input);
+  embedding_forward(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions}, input,
+                    work_.front().branch);
   if (training && dropout_ > 0) {
     stream.ops().dropout(stream, {.x = input,
                                   .probability = dropout_,
                                   .key = embedding_dropout_key_,
-                                  .first_row = batch.first_row});
+                                  .first_row = first_own_row_of(batch)});
   }
   engine::Matrix previous;
   for (size_t i = 0; i < blocks_.size(); ++i) {
@@ -70,7 +76,8 @@ void Stage::run_forward(engine::Stream& stream, const MicroBatch& batch, bool tr
     block_forward(stream, layer, shape_of(batch), batch.first_row, previous, saved_[i], work_[i]);
     previous = saved_[i].norm2.residual;
   }
-  norm_forward(stream, final_norm_, previous, work_.back().branch, final_saved_);
+  norm_forward(stream, final_norm_, previous, own_rows(groups_.tp, work_.back().branch),
+               final_saved_);
 }
 
 void Stage::forward(engine::Stream& stream, const MicroBatch& batch) {
@@ -112,9 +119,10 @@ void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first
                      const std::function<void(int64_t layer)>& layer_done) {
   const float beta = first_of_step ? 0 : 1;
   const engine::Matrix d_residual = work_.back().d_residual;
-  norm_backward_input(stream, final_norm_, final_saved_, d_final_, false, d_residual,
-                      work_.back().d_branch);
-  norm_backward_weight(stream, final_norm_, final_saved_, d_final_, beta);
+  const engine::Matrix d_final = own_rows(groups_.tp, d_final_);
+  norm_backward_input(stream, final_norm_, final_saved_, d_final, false, d_residual,
+                      own_rows(groups_.tp, work_.back().d_branch));
+  norm_backward_weight(stream, final_norm_, final_saved_, d_final, beta);
   for (size_t i = blocks_.size(); i-- > 0;) {
     block_forward(stream, blocks_[i], shape_of(batch), batch.first_row, {}, saved_[i], work_[i],
                   restore_[i]);
@@ -128,11 +136,11 @@ void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first
     stream.ops().dropout(stream, {.x = d_residual,
                                   .probability = dropout_,
                                   .key = embedding_dropout_key_,
-                                  .first_row = batch.first_row});
+                                  .first_row = first_own_row_of(batch)});
   }
   // With tied embeddings the token table already holds the head's gradient of this micro-batch.
   embedding_backward_weight(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions},
-                            d_residual, tied_ ? 1 : beta, beta);
+                            d_residual, tied_ ? 1 : beta, beta, work_.front().branch);
 }
 
 // Llama 3.1's rule: wavelengths shorter than original_context / high_frequency_factor stay,

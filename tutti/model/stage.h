@@ -65,7 +65,8 @@ class Stage {
 
   // Losses of the last micro-batch's rows [N] f32: cross-entropy, with a teacher too.
   engine::Vector row_losses() const { return loss_work_.rows; }
-  // Output of the final norm [N, H] c and the head, for callers that want logits.
+  // Output of the final norm [N, H] c, of this rank's own rows, and the head, for callers that want
+  // logits.
   engine::Matrix final_output() const { return final_saved_.y; }
   const LossLayer& loss_layer() const { return loss_; }
   BatchShape shape() const { return shape_; }
@@ -74,6 +75,7 @@ class Stage {
  private:
   void run_forward(engine::Stream& stream, const MicroBatch& batch, bool training);
   BatchShape shape_of(const MicroBatch& batch) const;
+  int64_t first_own_row_of(const MicroBatch& batch) const;  // global, as MicroBatch::first_row
 
   BatchShape shape_;
   Groups groups_;

@@ -3,10 +3,11 @@
 #include <array>
 
 #include "tutti/base/check.h"
+#include "tutti/spec/shard.h"
 
 namespace tutti::parallel {
 
-Ranks ranks_of(comm::World& world) {
+Ranks ranks_of(comm::World& world, int64_t kv_heads) {
   const spec::Mesh& mesh = world.mesh();
   Ranks ranks;
   ranks.at = spec::coordinates(mesh, world.rank());
@@ -22,6 +23,8 @@ Ranks ranks_of(comm::World& world) {
   };
   ranks.pipeline = along(spec::Axis::pp);
   ranks.layers = {along(spec::Axis::tp), along(spec::Axis::cp), along(spec::Axis::ep)};
+  const int64_t copies = kv_heads > 0 ? spec::tensor_copies(kv_heads, mesh) : 1;
+  if (copies > 1) ranks.tensor_copies = &world.tensor_copies(copies);
   return ranks;
 }
 

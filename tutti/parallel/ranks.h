@@ -19,10 +19,12 @@ struct Ranks {
   comm::Group* expert_replicas = nullptr;  // of those, the same experts
   comm::Group* pipeline = nullptr;         // the stages, in their order
   model::Groups layers;                    // who shares its layers
+  comm::Group* tensor_copies = nullptr;    // of layers.tp, the same key/value heads
 };
 
 // Of a rank of `world`, which must outlive what is returned. Collective: makes the groups.
-Ranks ranks_of(comm::World& world);
+// kv_heads: of the model, which matter where they are fewer than tp; 0: they are not.
+Ranks ranks_of(comm::World& world, int64_t kv_heads = 0);
 
 // Sums a few numbers over all ranks; every rank gets the same. Each travels as two f32, so whole
 // numbers up to 2^24 per rank are exact and others keep 48 bits less what f32 sums round.

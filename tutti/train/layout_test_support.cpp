@@ -129,7 +129,8 @@ Training train_on(const spec::Recipe& recipe, int64_t steps, const Sabotage& sab
     return out;
   }
   comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
-    train_rank(recipe, parallel::ranks_of(world), steps, mutex, out, sabotage);
+    train_rank(recipe, parallel::ranks_of(world, recipe.model.kv_heads), steps, mutex, out,
+               sabotage);
   });
   return out;
 }

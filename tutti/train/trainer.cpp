@@ -9,6 +9,7 @@
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
+#include "tutti/model/tensor_parallel.h"
 #include "tutti/parallel/execute.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/profile.h"
@@ -55,6 +56,8 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks)
       layout_, recipe_.parallel, ranks_,
       engine::vector(memory_->arena("gradients").data(), DType::f32, layout_.trainable_elements));
   optimizer_ = std::make_unique<parallel::ShardedAdamw>(recipe_, layout_, ranks_, *memory_);
+  common_gradients_ =
+      std::make_unique<parallel::CommonGradients>(layout_, ranks_, optimizer_->slices());
   const optim::AdamwState& all = optimizer_->slices().front().state;
   selection_biases_ =
       bind_selection_biases(recipe_.model, layout_, *memory_, all.master, all.weights);
@@ -182,6 +185,7 @@ double Trainer::gradients(const BatchSource& next) {
   if (action_listener_) hooks.enter = std::cref(action_listener_);
   parallel::execute_passes(actions_, *stage_, *stream_,
                            static_cast<float>(1 / static_cast<double>(rows)), hooks);
+  common_gradients_->sum(*stream_);
   squared_norm_ = optimizer_->squared_norm(*stream_);
   auto targets = static_cast<double>(step_targets_);
   if (!counts_rows()) targets = sums.loss = sums.divergence = 0;
@@ -263,16 +267,26 @@ std::vector<float> Trainer::logits(const BatchView& view) {
   optimizer_->wait_weights(*stream_);
   const model::MicroBatch batch = load(view);
   stage_->evaluate(*stream_, batch);
-  const engine::Matrix y = stage_->final_output();
+  const engine::Matrix own = stage_->final_output();
   const model::LossLayer& head = stage_->loss_layer();
+  const int64_t ways = model::tensor_ranks(head.tp);
+  const int64_t rows = own.rows * ways;
+  std::vector<char> gathered(static_cast<size_t>(own.bytes() * ways));
+  const engine::Matrix y = model::gather_rows(
+      *stream_, head.tp, own, engine::matrix(gathered.data(), own.dtype, rows, own.cols));
+  // Columns of every rank, one rank's rows after another's.
   const int64_t padded = head.head.weight.rows;
-  std::vector<float> all(static_cast<size_t>(y.rows * padded));
-  linear_forward(*stream_, head.head, y, engine::matrix(all.data(), DType::f32, y.rows, padded));
+  std::vector<float> all(static_cast<size_t>(ways * rows * padded));
+  const engine::Matrix parts = engine::matrix(all.data(), DType::f32, ways * rows, padded);
+  const engine::Matrix mine = model::own_rows(head.tp, parts);
+  linear_forward(*stream_, head.head, y, mine);
+  model::gather_rows(*stream_, head.tp, mine, parts);
   std::vector<float> out;
-  out.reserve(static_cast<size_t>(y.rows * head.vocabulary));
-  for (int64_t row = 0; row < y.rows; ++row) {
-    const auto begin = all.begin() + row * padded;
-    out.insert(out.end(), begin, begin + head.vocabulary);
+  out.reserve(static_cast<size_t>(rows * head.all_columns));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < head.all_columns; ++column) {
+      out.push_back(parts.row<float>(column / padded * rows + row)[column % padded]);
+    }
   }
   return out;
 }
@@ -286,11 +300,12 @@ void Trainer::add_boxes(
     const int64_t until = std::min(end, slice.place.first + slice.place.count);
     if (from >= until) continue;
     float* data = part(slice).as<float>() + (placed.element_offset - slice.place.first);
-    spec::visit_boxes(placed.param, placed.shard, from - placed.element_offset, until - from,
-                      [&](const spec::ShardBox& box) {
-                        out.push_back({prefix + placed.name, DType::f32, box.shape,
-                                       data + box.local_first, placed.param.shape, box.offset});
-                      });
+    spec::visit_boxes(
+        placed.param, placed.shard, from - placed.element_offset, until - from,
+        [&](const spec::ShardBox& box) {
+          out.push_back({prefix + placed.name, DType::f32, box.shape, data + box.local_first,
+                         placed.param.shape, box.offset, box.copy});
+        });
   }
 }
 

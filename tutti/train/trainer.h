@@ -12,6 +12,7 @@
 #include "tutti/engine/stream.h"
 #include "tutti/model/memory.h"
 #include "tutti/model/stage.h"
+#include "tutti/parallel/common_gradients.h"
 #include "tutti/parallel/gradient_sync.h"
 #include "tutti/parallel/ranks.h"
 #include "tutti/parallel/sharded_adamw.h"
@@ -48,6 +49,7 @@ struct StateTensor {
   void* data = nullptr;
   std::vector<int64_t> global_shape;  // of the whole tensor, without padding
   std::vector<int64_t> offset;        // where the data begins in it
+  int64_t copy = 0;  // of several tensor parallel ranks with the same, the first: 0
 };
 
 class Trainer {
@@ -103,7 +105,8 @@ class Trainer {
   // Mean loss over `batches` micro-batches.
   EvaluationResult evaluate(const BatchSource& next, int64_t batches);
 
-  // Logits [N, V] f32 of one micro-batch, row-major without padding (tests and tools).
+  // Logits [N, V] f32 of one micro-batch, row-major without padding (tests and tools). Every rank
+  // has all of them.
   std::vector<float> logits(const BatchView& batch);
 
   // What this rank owns of the trainable parameters: alone, each of them whole and once. Frozen
@@ -142,6 +145,7 @@ class Trainer {
   bool teacher_is_set_ = false;
   std::unique_ptr<parallel::GradientSync> gradient_sync_;
   std::unique_ptr<parallel::ShardedAdamw> optimizer_;
+  std::unique_ptr<parallel::CommonGradients> common_gradients_;
   std::vector<SelectionBias> selection_biases_;
   int64_t next_slot_ = 0;
   int64_t step_targets_ = 0;

@@ -1,0 +1,263 @@
+// Tensor parallel ranks train as one: gradients, losses and checkpoints do not depend on how a
+// layer is divided. The ranks are threads of this process.
+#include "tutti/model/tensor_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tutti/base/memory_file.h"
+#include "tutti/checkpoint/joint_save.h"
+#include "tutti/checkpoint/reader.h"
+#include "tutti/train/run_state.h"
+#include "tutti/train/tensor_parallel_recipes.h"
+
+namespace tutti::train {
+namespace {
+
+using namespace testing;
+
+TEST(TensorParallel, GradientsAndLossesAreThoseOfOneRank) {
+  for (const spec::Recipe& recipe :
+       {divided_gpt(), divided_gpt(0.1), divided_llama(), with_adapters(divided_gpt(), 0.1),
+        with_adapters(divided_llama(), 0)}) {
+    const Training alone = train_on(divided(recipe, {}), 20);
+    for (const int64_t tp : {2, recipe.model.kv_heads < 4 ? 6 : 4}) {
+      const spec::Mesh mesh = {.tp = tp};
+      SCOPED_TRACE(
+          fmt::format("{} dropout {} {}", recipe.model.name, recipe.model.dropout, text_of(mesh)));
+      expect_same(train_on(divided(recipe, mesh), 20), alone);
+    }
+  }
+}
+
+TEST(TensorParallel, WithDataParallelRanks) {
+  for (const spec::Recipe& recipe : {divided_gpt(0.1), divided_llama()}) {
+    const Training alone = train_on(divided(recipe, {}), 20);
+    for (const spec::Mesh mesh :
+         {spec::Mesh{.dp = 2, .tp = 2}, spec::Mesh{.dp = 2, .tp = 4, .zero = 1}}) {
+      SCOPED_TRACE(recipe.model.name + " " + text_of(mesh));
+      expect_same(train_on(divided(recipe, mesh), 20), alone);
+    }
+  }
+}
+
+TEST(TensorParallel, InTheComputeType) {
+  for (spec::Recipe recipe :
+       {divided_gpt(0.1), divided_llama(), with_adapters(divided_llama(), 0.1)}) {
+    recipe.precision = spec::Precision::bf16;
+    const Training alone = train_on(divided(recipe, {}), 10);
+    const Training together = train_on(divided(recipe, {.tp = 4}), 10);
+    EXPECT_EQ(together.disagreements, 0);
+    EXPECT_LT(gradient_error(together.gradients, alone.gradients), 4e-2) << recipe.model.name;
+    for (size_t i = 0; i < alone.losses.size(); ++i) {
+      EXPECT_NEAR(together.losses[i] / alone.losses[i], 1, 2e-2) << "step " << i;
+    }
+    EXPECT_EQ(train_on(divided(recipe, {.tp = 4}), 10).losses, together.losses);  // the same bits
+  }
+}
+
+TEST(TensorParallel, RecomputationChangesNoBit) {
+  for (spec::Recipe recipe :
+       {divided_gpt(0.1), divided_llama(), with_adapters(divided_gpt(), 0.1)}) {
+    recipe = divided(recipe, {.tp = 2});
+    const Training kept = train_on(recipe, 3);
+    for (const auto mode : {spec::RecomputeMode::selective, spec::RecomputeMode::full}) {
+      recipe.recompute = {mode, 0, 1};
+      const Training repeated = train_on(recipe, 3);
+      EXPECT_EQ(repeated.losses, kept.losses);
+      EXPECT_EQ(repeated.gradients, kept.gradients);
+    }
+  }
+}
+
+// Hands every call on to another group, but for one kind that it leaves out, or does twice.
+class FaultyGroup : public comm::Group {
+ public:
+  FaultyGroup(comm::Group& inner, comm::CallKind kind, bool twice)
+      : Group(inner.info()), inner_(inner), kind_(kind), twice_(twice) {}
+  std::vector<comm::RankActivity> activity() const override { return inner_.activity(); }
+  void fail_with(const std::string& message) override { inner_.fail_with(message); }
+
+ protected:
+  comm::Ticket enqueue(engine::Stream& stream, const comm::Call& call) override {
+    const bool hit = call.shape.kind == kind_;
+    if (hit && !twice_) return {};
+    if (hit) forward(stream, call).wait(stream);
+    return forward(stream, call);
+  }
+  bool done(int32_t, uint64_t) const override { return true; }
+  void wait(engine::Stream&, int32_t, uint64_t) override {}
+
+ private:
+  comm::Ticket forward(engine::Stream& stream, const comm::Call& call) {
+    const auto buffer = [&](const void* data, int64_t times) {
+      return engine::vector(const_cast<void*>(data), call.shape.dtype, times * call.shape.count);
+    };
+    switch (call.shape.kind) {
+      case comm::CallKind::all_reduce:
+        return inner_.all_reduce(stream, buffer(call.send, 1), buffer(call.receive, 1));
+      case comm::CallKind::reduce_scatter:
+        return inner_.reduce_scatter(stream, buffer(call.send, size()), buffer(call.receive, 1));
+      case comm::CallKind::all_gather:
+        return inner_.all_gather(stream, buffer(call.send, 1), buffer(call.receive, size()));
+      default: TUTTI_CHECK(false, "no call of tensor parallelism");
+    }
+    return {};
+  }
+
+  comm::Group& inner_;
+  comm::CallKind kind_;
+  bool twice_;
+};
+
+// What the comparison is for: each of these is found.
+TEST(TensorParallel, MistakesAreFound) {
+  const spec::Recipe recipe = divided(divided_llama(), {.tp = 4});
+  const Training alone = train_on(divided(divided_llama(), {}), 0);
+  const auto error_of = [&](const Sabotage& sabotage) {
+    const Training together = train_on(recipe, 0, sabotage);
+    return gradient_error(together.gradients, alone.gradients);
+  };
+  std::mutex mutex;
+  std::vector<std::unique_ptr<FaultyGroup>> groups;
+  const auto with = [&](comm::Group* parallel::Ranks::*copies, comm::CallKind kind, bool twice) {
+    return Sabotage{[&, copies, kind, twice](parallel::Ranks& ranks) {
+                      comm::Group*& group = copies != nullptr ? ranks.*copies : ranks.layers.tp;
+                      const std::lock_guard lock(mutex);
+                      groups.push_back(std::make_unique<FaultyGroup>(*group, kind, twice));
+                      group = groups.back().get();
+                    },
+                    {}};
+  };
+  using comm::CallKind;
+  EXPECT_LT(error_of(with(nullptr, CallKind::none, false)), 1e-5);  // no fault
+  EXPECT_GT(error_of(with(nullptr, CallKind::all_reduce, false)), 1e-2);
+  EXPECT_GT(error_of(with(nullptr, CallKind::all_reduce, true)), 1e-2);
+  EXPECT_GT(error_of(with(nullptr, CallKind::reduce_scatter, false)), 1e-2);
+  EXPECT_GT(error_of(with(&parallel::Ranks::tensor_copies, CallKind::all_reduce, false)), 1e-2);
+  EXPECT_GT(error_of(with(&parallel::Ranks::tensor_copies, CallKind::all_reduce, true)), 1e-2);
+  EXPECT_GT(error_of({{}, [](const parallel::Ranks& ranks) { return ranks.at.tp; }}), 1e-2);
+}
+
+TEST(TensorParallel, LogitsAndEvaluationAreThoseOfOneRank) {
+  for (const spec::Recipe& base : {divided_gpt(0.1), divided_llama()}) {
+    std::vector<float> alone;
+    EvaluationResult result;
+    for (const spec::Mesh mesh : {spec::Mesh{}, spec::Mesh{.tp = 4}}) {
+      const spec::Recipe recipe = divided(base, mesh);
+      std::mutex mutex;
+      run_ranks(recipe, [&](const parallel::Ranks& ranks) {
+        Trainer trainer(recipe, ranks);
+        trainer.initialize();
+        RandomBatches batches(recipe, 3);
+        const EvaluationResult found = trainer.evaluate(batches.source(), 3);
+        batches.seek(0);
+        const std::vector<float> logits = trainer.logits(batches.next());
+        const std::lock_guard lock(mutex);
+        if (mesh.tp == 1) {
+          alone = logits;
+          result = found;
+          return;
+        }
+        EXPECT_EQ(found.tokens, result.tokens);
+        EXPECT_NEAR(found.loss / result.loss, 1, 1e-6);
+        ASSERT_EQ(logits.size(), alone.size());
+        for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], alone[i], 1e-5) << i;
+      });
+    }
+  }
+}
+
+// Documents of lengths that cross the blocks of the ranks.
+TEST(TensorParallel, PackedDocuments) {
+  for (const spec::Recipe& base : {divided_gpt(), divided_llama()}) {
+    std::vector<int32_t> positions, starts;
+    for (const int32_t length : {5, 1, 4, 2}) {  // two sequences of six
+      for (int32_t i = 0; i < length; ++i) {
+        positions.push_back(i);
+        starts.push_back(static_cast<int32_t>((positions.size() - 1) % 6) - i);
+      }
+    }
+    Tensors gradients[2];
+    for (const spec::Mesh mesh : {spec::Mesh{}, spec::Mesh{.tp = 4}}) {
+      spec::Recipe recipe = divided(base, mesh);
+      recipe.data.packing = spec::Packing::documents;
+      std::mutex mutex;
+      run_ranks(recipe, [&](const parallel::Ranks& ranks) {
+        Trainer trainer(recipe, ranks);
+        trainer.initialize();
+        RandomBatches batches(recipe, 3);
+        trainer.gradients([&] {
+          BatchView view = batches.next();
+          view.positions = positions.data();
+          view.starts = starts.data();
+          return view;
+        });
+        const std::lock_guard lock(mutex);
+        EXPECT_EQ(gather(trainer.gradient_tensors(), gradients[mesh.tp > 1 ? 1 : 0]), 0);
+      });
+    }
+    EXPECT_LT(gradient_error(gradients[1], gradients[0]), 1e-5) << base.model.name;
+  }
+}
+
+// Ten steps on one mesh, saved by all ranks together, ten more on another.
+TEST(TensorParallel, ACheckpointOfOneMeshIsContinuedOnAnother) {
+  using Meshes = std::pair<spec::Mesh, spec::Mesh>;
+  for (const spec::Recipe& base : {divided_gpt(), divided_llama()}) {
+    const Training undisturbed = train_on(divided(base, {}), 20);
+    for (const auto& [from, to] :
+         {Meshes{{.tp = 2}, {}}, Meshes{{.tp = 4}, {.tp = 3}}, Meshes{{.tp = 4}, {.dp = 2}},
+          Meshes{{.dp = 2, .tp = 2, .zero = 1}, {.tp = 4}}, Meshes{{}, {.dp = 2, .tp = 2}}}) {
+      if (base.model.kv_heads % to.tp != 0 && to.tp % base.model.kv_heads != 0) continue;
+      SCOPED_TRACE(base.model.name + ": " + text_of(from) + " to " + text_of(to));
+      MemoryFileSystem files;
+      Tensors saved;
+      std::mutex mutex;
+      const spec::Recipe first = divided(base, from);
+      run_ranks(first, [&](const parallel::Ranks& ranks) {
+        Trainer trainer(first, ranks);
+        trainer.initialize();
+        RankBatches batches(first, ranks.at.dp);
+        for (int64_t step = 0; step < 10; ++step) trainer.step(batches.step(step), 1e-2, step + 1);
+        RunState state;
+        state.step = 10;
+        const int rank = ranks.world == nullptr ? 0 : ranks.world->rank();
+        const int size = ranks.world == nullptr ? 1 : ranks.world->size();
+        checkpoint::write_joint_checkpoint(files, "run", checkpoint_tensors(trainer),
+                                           to_checkpoint_state(state, first), {},
+                                           {rank, size, "a", 60});
+        const std::lock_guard lock(mutex);
+        EXPECT_EQ(gather(trainer.state(), saved), 0);
+      });
+      const spec::Recipe second = divided(base, to);
+      run_ranks(second, [&](const parallel::Ranks& ranks) {
+        Trainer trainer(second, ranks);
+        trainer.initialize();
+        checkpoint::Reader reader(files, "run/step-00000010");
+        load_state(reader, trainer);
+        Tensors loaded;
+        gather(trainer.state(), loaded);
+        for (const auto& [name, values] : loaded) {
+          for (size_t i = 0; i < values.size(); ++i) {
+            if (std::isnan(values[i])) continue;  // another rank's
+            ASSERT_EQ(values[i], saved.at(name)[i]) << name << " " << i;
+          }
+        }
+        RankBatches batches(second, ranks.at.dp);
+        for (int64_t step = 10; step < 20; ++step) {
+          const StepResult result = trainer.step(batches.step(step), 1e-2, step + 1);
+          EXPECT_NEAR(result.loss / undisturbed.losses[static_cast<size_t>(step)], 1, 1e-5);
+        }
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::train
