@@ -345,9 +345,11 @@ int64_t common_elements(const ParamTable& table, const Recipe& recipe, int64_t s
     int64_t common = 0;
     for (const Param& param : group.params) {
       if (!param.trainable) continue;
-      visit_runs(param, param_shard(param, recipe.parallel, 0, 0), [&](const ShardRun& run) {
-        if (run.copies == ways) common += run.count;
-      });
+      const ParamShard shard = param_shard(param, recipe.parallel, 0, 0);
+      const int64_t across = shard.count() / shard.shape[static_cast<size_t>(shard.dim)];
+      for (const ShardRange& range : shard.ranges) {
+        if (range.copies == ways) common += range.count * across;
+      }
     }
     sum += times_here(table, group, recipe, stage) * common;
   }

@@ -376,16 +376,16 @@ TEST(Recipe, WhatCannotBeExecutedIsRefusedByName) {
   EXPECT_NO_THROW(check_executable(recipe_of("gpt2-124m")));
   EXPECT_NO_THROW(check_executable(recipe_of("llama3.1-8b", {"precision=f32"})));
   const auto refused = [](const std::string& name, const std::string& assignment,
-                          const std::string& word) {
+                          const std::string& word, ErrorKind kind = ErrorKind::unsupported) {
     try {
       check_executable(recipe_of(name, {assignment}));
       ADD_FAILURE() << "accepted " << assignment;
     } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+      EXPECT_EQ(error.kind(), kind);
       EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
     }
   };
-  refused("gpt2-124m", "parallel.dp=2", "2 ranks");
+  refused("gpt2-124m", "parallel.dp=2", "2 ranks", ErrorKind::usage);
   refused("gpt2-124m", "precision=fp8", "fp8");
   refused("gpt2-124m", "precision=fp4", "fp4");
   refused("gpt2-124m", "device=cuda", "cuda");
