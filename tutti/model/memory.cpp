@@ -93,7 +93,7 @@ Memory Memory::part(std::string_view prefix) const {
 
 void Memory::poison_transients() const {
   for (size_t i = 0; i < arenas_.size(); ++i) {
-    for (const char* name : {"activations", "workspace", "loss"}) {
+    for (const char* name : {"activations", "workspace", "loss", "gathered", "layer_gradients"}) {
       if (ends_with(map_.arenas[i].name, name)) arenas_[i]->poison(0, arenas_[i]->bytes());
     }
   }

@@ -34,8 +34,8 @@ class Memory {
   // The arenas whose names begin with `prefix`, under the rest of their names: the same memory.
   Memory part(std::string_view prefix) const;
 
-  // Fills everything that does not outlive a step (activations, workspace, loss; a teacher's too)
-  // with poison.
+  // Fills everything that does not outlive a step (activations, workspace, loss, the buffers that
+  // layers take turns in; a teacher's too) with poison.
   void poison_transients() const;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "tutti/base/check.h"
 
@@ -12,11 +13,32 @@ engine::Vector flatten(const engine::Matrix& view) {
   return engine::vector(view.data, view.dtype, view.rows * view.cols);
 }
 
+ParamPlace flat_place(void* base, DType dtype) {
+  return [base, dtype](const spec::PlacedParam& placed) -> void* {
+    if (base == nullptr) return nullptr;
+    return static_cast<char*>(base) + placed.element_offset * dtype_bytes(dtype);
+  };
+}
+
+engine::Matrix view(const spec::PlacedParam& placed, void* data, DType dtype) {
+  if (data == nullptr) return {};
+  const int64_t cols = placed.shard.shape.size() < 2 ? 1 : placed.shard.shape.back();
+  return engine::matrix(data, dtype, placed.shard.count() / cols, cols);
+}
+
 }  // namespace
 
 Parameters::Parameters(const spec::ParamLayout& layout, void* weights, DType compute,
                        float* gradients)
-    : layout_(layout), weights_(weights), compute_(compute), gradients_(gradients) {}
+    : Parameters(layout, flat_place(weights, compute), compute, flat_place(gradients, DType::f32)) {
+}
+
+Parameters::Parameters(const spec::ParamLayout& layout, ParamPlace weights, DType compute,
+                       ParamPlace gradients)
+    : layout_(layout),
+      weights_(std::move(weights)),
+      compute_(compute),
+      gradients_(std::move(gradients)) {}
 
 const spec::PlacedParam* Parameters::find(std::string_view name) const {
   const auto at = std::find_if(layout_.params.begin(), layout_.params.end(),
@@ -32,20 +54,14 @@ const spec::PlacedParam& Parameters::get(std::string_view name) const {
 
 bool Parameters::has(std::string_view name) const { return find(name) != nullptr; }
 
-engine::Matrix Parameters::view(const spec::PlacedParam& placed, void* base, DType dtype) const {
-  if (base == nullptr) return {};
-  void* data = static_cast<char*>(base) + placed.element_offset * dtype_bytes(dtype);
-  const int64_t cols = placed.shard.shape.size() < 2 ? 1 : placed.shard.shape.back();
-  return engine::matrix(data, dtype, placed.shard.count() / cols, cols);
-}
-
 engine::Matrix Parameters::weight(std::string_view name) const {
-  return view(get(name), weights_, compute_);
+  const spec::PlacedParam& placed = get(name);
+  return view(placed, weights_(placed), compute_);
 }
 
 engine::Matrix Parameters::gradient(std::string_view name) const {
   const spec::PlacedParam& placed = get(name);
-  return placed.param.trainable ? view(placed, gradients_, DType::f32) : engine::Matrix{};
+  return placed.param.trainable ? view(placed, gradients_(placed), DType::f32) : engine::Matrix{};
 }
 
 Linear Parameters::linear(std::string_view name) const {

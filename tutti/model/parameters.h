@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string_view>
 
 #include "tutti/comm/group.h"
@@ -52,11 +53,17 @@ struct NormWeights {
   engine::Vector d_bias;    // [H] f32
 };
 
+// Where the elements of a parameter begin; null: nowhere.
+using ParamPlace = std::function<void*(const spec::PlacedParam&)>;
+
 class Parameters {
  public:
   // weights has layout.elements elements, gradients layout.trainable_elements; gradients may be
   // null (no training).
   Parameters(const spec::ParamLayout& layout, void* weights, DType compute, float* gradients);
+  // The same wherever they lie.
+  Parameters(const spec::ParamLayout& layout, ParamPlace weights, DType compute,
+             ParamPlace gradients);
 
   // With vocabulary padding the matrix has the padded rows. The weights of E experts [E, out, in]
   // are one matrix of E * out rows.
@@ -75,12 +82,11 @@ class Parameters {
   const spec::PlacedParam& get(std::string_view name) const;
   int64_t first_output(const std::string& prefix, const spec::ModelConfig& model,
                        const spec::Adapter& adapter) const;
-  engine::Matrix view(const spec::PlacedParam& placed, void* base, DType dtype) const;
 
   spec::ParamLayout layout_;
-  void* weights_;
+  ParamPlace weights_;
   DType compute_;
-  float* gradients_;
+  ParamPlace gradients_;
 };
 
 }  // namespace tutti::model

@@ -6,23 +6,23 @@
 #include "tutti/base/check.h"
 #include "tutti/base/rng.h"
 #include "tutti/model/bind.h"
+#include "tutti/model/layer_buffers.h"
 #include "tutti/model/tensor_parallel.h"
 
 namespace tutti::model {
 
 Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
-             BatchShape shape, uint64_t seed, const Groups& groups)
+             BatchShape shape, uint64_t seed, const Groups& groups, const spec::Mesh& mesh)
     : shape_(shape),
       groups_(groups),
       tied_(model.tied_embeddings),
       trains_(memory.map().has("gradients")),
+      overwrites_gradients_(memory.map().has("layer_gradients")),
       dropout_(static_cast<float>(model.dropout)),
       embedding_dropout_key_(stream_key(seed, "dropout", "embedding")),
       model_(model) {
   const DType compute = memory.matrix("activations", "head", 0, "norm.y").dtype;
-  const Parameters parameters(
-      layout, memory.arena("weights").data(), compute,
-      trains_ ? static_cast<float*>(memory.arena("gradients").data()) : nullptr);
+  const Parameters parameters = bind_parameters(layout, mesh, memory, compute);
   if (model.positions == spec::Positions::rope) {
     rope_frequency_ = memory.vector("workspace", "step", 0, "rope.frequency");
   }
@@ -61,6 +61,7 @@ BatchShape Stage::shape_of(const MicroBatch& batch) const {
 
 void Stage::run_forward(engine::Stream& stream, const MicroBatch& batch, bool training) {
   const engine::Matrix input = saved_.front().norm1.residual;
+  need_weights(stream, spec::kEmbeddingLayer);
   embedding_forward(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions}, input,
                     work_.front().branch);
   if (training && dropout_ > 0) {
@@ -73,9 +74,11 @@ void Stage::run_forward(engine::Stream& stream, const MicroBatch& batch, bool tr
   for (size_t i = 0; i < blocks_.size(); ++i) {
     BlockLayer layer = blocks_[i];
     if (!training) layer.dropout = layer.adapter_dropout = 0;
+    need_weights(stream, static_cast<int64_t>(i));
     block_forward(stream, layer, shape_of(batch), batch.first_row, previous, saved_[i], work_[i]);
     previous = saved_[i].norm2.residual;
   }
+  need_weights(stream, spec::kHeadLayer);
   norm_forward(stream, final_norm_, previous, own_rows(groups_.tp, work_.back().branch),
                final_saved_);
 }
@@ -110,20 +113,24 @@ void Stage::loss_forward_backward(engine::Stream& stream, const MicroBatch& batc
                                   float gradient_scale, bool first_of_step) {
   TUTTI_CHECK(trains_, "a stage without the arena of gradients only evaluates");
   if (teacher_ != nullptr) teacher_->infer(stream, batch);
+  need_gradients(stream, spec::kHeadLayer);
   model::loss_forward_backward(stream, loss_, final_saved_.y, batch.targets, gradient_scale,
-                               loss_work_, d_final_, first_of_step ? 0 : 1,
+                               loss_work_, d_final_, gradient_beta(first_of_step),
                                distillation_ ? &*distillation_ : nullptr);
 }
 
 void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first_of_step,
                      const std::function<void(int64_t layer)>& layer_done) {
-  const float beta = first_of_step ? 0 : 1;
+  const float beta = gradient_beta(first_of_step);
   const engine::Matrix d_residual = work_.back().d_residual;
   const engine::Matrix d_final = own_rows(groups_.tp, d_final_);
   norm_backward_input(stream, final_norm_, final_saved_, d_final, false, d_residual,
                       own_rows(groups_.tp, work_.back().d_branch));
   norm_backward_weight(stream, final_norm_, final_saved_, d_final, beta);
+  if (layer_done && !tied_) layer_done(spec::kHeadLayer);
   for (size_t i = blocks_.size(); i-- > 0;) {
+    need_weights(stream, static_cast<int64_t>(i));
+    need_gradients(stream, static_cast<int64_t>(i));
     block_forward(stream, blocks_[i], shape_of(batch), batch.first_row, {}, saved_[i], work_[i],
                   restore_[i]);
     block_backward_input(stream, blocks_[i], shape_of(batch), batch.first_row,
@@ -138,9 +145,11 @@ void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first
                                   .key = embedding_dropout_key_,
                                   .first_row = first_own_row_of(batch)});
   }
+  need_gradients(stream, spec::kEmbeddingLayer);
   // With tied embeddings the token table already holds the head's gradient of this micro-batch.
   embedding_backward_weight(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions},
                             d_residual, tied_ ? 1 : beta, beta, work_.front().branch);
+  if (layer_done) layer_done(spec::kEmbeddingLayer);
 }
 
 // Llama 3.1's rule: wavelengths shorter than original_context / high_frequency_factor stay,

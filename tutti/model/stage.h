@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "tutti/engine/stream.h"
@@ -30,16 +31,28 @@ struct MicroBatch {
   engine::Vector starts = {};     // [N] i32
 };
 
+// What a rank does before a layer is computed, where it does not hold the layer's weights or
+// gradients all the time (spec/zero_layers.h, which numbers the layers): before its weights are
+// read, and before its gradients are written.
+struct LayerNeeds {
+  std::function<void(engine::Stream&, int64_t layer)> weights;
+  std::function<void(engine::Stream&, int64_t layer)> gradients;
+};
+
 class Stage {
  public:
   // `memory` must outlive the stage and hold the arenas of `model` for micro-batches of `shape`, or
   // of another shape with as many rows. With the arenas of spec::inference_memory_map the stage
-  // only evaluates. With groups, `layout` and `memory` are those of this rank's place in the mesh.
+  // only evaluates. With groups, `layout` and `memory` are those of this rank's place in the
+  // `mesh`.
   Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
-        BatchShape shape, uint64_t seed, const Groups& groups = {});
+        BatchShape shape, uint64_t seed, const Groups& groups = {}, const spec::Mesh& mesh = {});
 
   // Fills constants (rotation frequencies); call once before the first pass.
   void prepare();
+
+  // To be called from now on; empty functions are not.
+  void set_needs(LayerNeeds needs) { needs_ = std::move(needs); }
 
   // Training: forward with dropout; then loss and its gradient; then the gradients of the inputs
   // and weights of every layer. gradient_scale multiplies every gradient (1 / tokens of the
@@ -47,7 +60,8 @@ class Stage {
   void forward(engine::Stream& stream, const MicroBatch& batch);
   void loss_forward_backward(engine::Stream& stream, const MicroBatch& batch, float gradient_scale,
                              bool first_of_step);
-  // layer_done, when given, is called as soon as all gradients of a layer are computed.
+  // layer_done, when given, is called as soon as all gradients of a layer are computed; of the
+  // layers of zero_layers.h, a head that shares the token table not apart from the embedding.
   void backward(engine::Stream& stream, const MicroBatch& batch, bool first_of_step,
                 const std::function<void(int64_t layer)>& layer_done = {});
 
@@ -76,11 +90,22 @@ class Stage {
   void run_forward(engine::Stream& stream, const MicroBatch& batch, bool training);
   BatchShape shape_of(const MicroBatch& batch) const;
   int64_t first_own_row_of(const MicroBatch& batch) const;  // global, as MicroBatch::first_row
+  float gradient_beta(bool first_of_step) const {
+    return first_of_step || overwrites_gradients_ ? 0 : 1;
+  }
+  void need_weights(engine::Stream& stream, int64_t layer) const {
+    if (needs_.weights) needs_.weights(stream, layer);
+  }
+  void need_gradients(engine::Stream& stream, int64_t layer) const {
+    if (needs_.gradients) needs_.gradients(stream, layer);
+  }
 
   BatchShape shape_;
   Groups groups_;
   bool tied_ = true;
   bool trains_ = true;
+  bool overwrites_gradients_ = false;  // in every micro-batch, not only the first
+  LayerNeeds needs_;
   float dropout_ = 0;
   uint64_t embedding_dropout_key_ = 0;
   spec::ModelConfig model_;

@@ -48,14 +48,16 @@ void execute_passes(const std::vector<spec::Action>& actions, model::Stage& stag
                                               action.chunk};
         TUTTI_CHECK(i + 1 < actions.size() && actions[i + 1] == weight_gradient,
                     "a weight gradient apart from its backward needs a workspace of its own");
-        stage.backward(stream, current(action), backwards == 0,
-                       backwards == micro_batches - 1 ? hooks.layer_done : nullptr);
+        stage.backward(
+            stream, current(action), backwards == 0,
+            hooks.every_layer || backwards == micro_batches - 1 ? hooks.layer_done : nullptr);
         loaded.reset();
         ++backwards;
         ++i;
         break;
       }
-      case ActionKind::gather: hooks.gather(); break;
+      case ActionKind::gather:
+      case ActionKind::gather_backward: break;
       case ActionKind::reduce: hooks.reduce(); break;
       case ActionKind::update:
       case ActionKind::evaluate:

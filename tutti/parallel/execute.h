@@ -16,12 +16,12 @@ struct StepHooks {
   std::function<model::MicroBatch(int64_t micro)> load;
   // After the loss of a micro-batch: stage.row_losses() holds its rows until the next one.
   std::function<void(int64_t micro)> loss_done;
-  // With several ranks that hold the same parameters. Before the first pass: weights that other
-  // ranks updated must be here.
-  std::function<void()> gather;
-  // In the last backward pass: the gradients of this layer and of all above it are final.
+  // In the last backward pass: the gradients of this layer and of all above it are final; with
+  // every_layer in every backward pass.
   std::function<void(int64_t layer)> layer_done;
-  // After it: gradients must be summed over those ranks.
+  bool every_layer = false;
+  // After a backward pass whose gradients are to be summed over the ranks that hold the same
+  // parameters.
   std::function<void()> reduce;
   // Before every action, where somebody wants to know.
   std::function<void(const spec::Action& action)> enter = {};
@@ -30,7 +30,8 @@ struct StepHooks {
 // Executes load, forward (with the loss and its gradient), backward and weight_gradient actions in
 // their order; gradients end in the gradients arena, overwritten by the first micro-batch and added
 // to by the others. A backward and the weight_gradient that follows it are run layer by layer, so
-// one layer's workspace serves all. update, evaluate and save are their caller's; actions of
+// one layer's workspace serves all. update, evaluate and save are their caller's; gathering is the
+// stage's (model::LayerNeeds); actions of
 // pipelines abort: spec::check_executable refuses such recipes before.
 void execute_passes(const std::vector<spec::Action>& actions, model::Stage& stage,
                     engine::Stream& stream, float gradient_scale, const StepHooks& hooks);

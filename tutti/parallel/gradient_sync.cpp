@@ -1,22 +1,12 @@
 #include "tutti/parallel/gradient_sync.h"
 
 #include <algorithm>
-#include <charconv>
-#include <string_view>
 
 #include "tutti/base/check.h"
+#include "tutti/spec/zero_layers.h"
 
 namespace tutti::parallel {
 namespace {
-
-// The number in "blocks.7.norm1.weight"; -1 for parameters of no block.
-int64_t block_number(std::string_view name) {
-  constexpr std::string_view kPrefix = "blocks.";
-  if (!name.starts_with(kPrefix)) return -1;
-  int64_t number = -1;
-  std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), number);
-  return number;
-}
 
 engine::Vector range(const engine::Vector& all, int64_t first, int64_t count) {
   return engine::vector(all.as<float>() + first, DType::f32, count);
@@ -35,7 +25,7 @@ GradientSync::GradientSync(const spec::ParamLayout& layout, const spec::Mesh& me
   // Parameters lie in the order in which their gradients complete, so what is final after a layer
   // ends where the layer's last parameter of a zone ends.
   for (const spec::PlacedParam& placed : layout.params) {
-    const int64_t layer = block_number(placed.name);
+    const int64_t layer = spec::layer_number(placed.name);
     if (layer < 0 || !placed.param.trainable) continue;
     after_layer_.resize(std::max(after_layer_.size(), static_cast<size_t>(layer + 1)));
     Until& until = after_layer_[static_cast<size_t>(layer)];
@@ -47,7 +37,7 @@ GradientSync::GradientSync(const spec::ParamLayout& layout, const spec::Mesh& me
 }
 
 void GradientSync::layer_done(engine::Stream& stream, int64_t layer) {
-  if (layer < static_cast<int64_t>(after_layer_.size())) {
+  if (layer >= 0 && layer < static_cast<int64_t>(after_layer_.size())) {
     start(stream, after_layer_[static_cast<size_t>(layer)]);
   }
 }

@@ -1,5 +1,5 @@
 // Sums the gradients of the ranks that hold the same parameters, bucket by bucket (spec/zero.h),
-// while the layers below are still computed.
+// while the layers below are still computed: with ZeRO 0 and 1. (LayerGradients with 2 and 3.)
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ class GradientSync {
   GradientSync(const spec::ParamLayout& layout, const spec::Mesh& mesh, const Ranks& ranks,
                engine::Vector gradients, int64_t bucket_elements = spec::kBucketElements);
 
-  // The gradients of `layer` and of all above it are final: starts to sum the buckets that are
-  // complete.
+  // The gradients of block `layer` and of all above it are final: starts to sum the buckets that
+  // are complete.
   void layer_done(engine::Stream& stream, int64_t layer);
 
   // All gradients of the step are final. Afterwards (for the stream) they are summed: everywhere,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/spec/profile.h"
+#include "tutti/spec/zero_layers.h"
 
 namespace tutti::parallel {
 namespace {
@@ -50,30 +51,28 @@ std::vector<Range> counted_ranges(const spec::ParamLayout& layout) {
 
 ShardedAdamw::ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& layout,
                            const Ranks& ranks, const model::Memory& memory, int64_t bucket_elements)
-    : config_(recipe.optimizer),
-      ranks_(ranks),
-      sharded_(recipe.parallel.zero >= 1),
-      buckets_(spec::buckets(layout, recipe.parallel, bucket_elements)) {
+    : config_(recipe.optimizer) {
+  const spec::Mesh& mesh = recipe.parallel;
   const DType compute = spec::compute_type(recipe.precision);
   const bool mixed = compute != DType::f32;
-  weights_ = range(memory.arena("weights"), compute, 0, layout.trainable_elements);
+  const bool gradient_shards = mesh.zero >= 2 && spec::by_layer(mesh);
+  const bool weight_shards = mesh.zero == 3 && spec::by_layer(mesh);
   const std::vector<engine::AdamwSegment> segments =
       optim::decay_segments(layout, static_cast<float>(recipe.optimizer.weight_decay));
   for (const spec::ShardSlice& place :
-       spec::owned_slices(layout, recipe.parallel, ranks.at, bucket_elements)) {
-    const auto flat = [&](const char* arena, DType dtype) {
-      return range(memory.arena(arena), dtype, place.first, place.count);
-    };
-    const auto shard = [&](const char* arena) {
-      return range(memory.arena(arena), DType::f32, place.shard_first, place.count);
+       spec::owned_slices(layout, mesh, ranks.at, bucket_elements)) {
+    const auto part = [&](const char* arena, DType dtype, bool shard) {
+      return range(memory.arena(arena), dtype, shard ? place.shard_first : place.first,
+                   place.count);
     };
     OwnedSlice slice;
     slice.place = place;
-    slice.state.gradient = flat("gradients", DType::f32);
-    slice.state.master = mixed ? shard("master") : flat("weights", DType::f32);
-    slice.state.moment1 = shard("moment1");
-    slice.state.moment2 = shard("moment2");
-    if (mixed) slice.state.weights = flat("weights", compute);
+    slice.state.gradient = part("gradients", DType::f32, gradient_shards);
+    slice.state.master =
+        mixed ? part("master", DType::f32, true) : part("weights", DType::f32, weight_shards);
+    slice.state.moment1 = part("moment1", DType::f32, true);
+    slice.state.moment2 = part("moment2", DType::f32, true);
+    if (mixed) slice.state.weights = part("weights", compute, weight_shards);
     slice.state.segments = cut(segments, place.first, place.count);
     slices_.push_back(std::move(slice));
   }
@@ -85,9 +84,9 @@ ShardedAdamw::ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& 
     for (const Range& one : counted) {
       const int64_t first = std::max(one.first, slice.place.first);
       const int64_t end = std::min(one.end, slice.place.first + slice.place.count);
-      if (first < end) {
-        counted_.push_back(range(memory.arena("gradients"), DType::f32, first, end - first));
-      }
+      if (first >= end) continue;
+      float* gradient = slice.state.gradient.as<float>() + (first - slice.place.first);
+      counted_.push_back(engine::vector(gradient, DType::f32, end - first));
     }
   }
 }
@@ -106,27 +105,6 @@ void ShardedAdamw::update(engine::Stream& stream, double learning_rate, double c
   for (const OwnedSlice& slice : slices_) {
     optim::adamw_update(stream, slice.state, config_, learning_rate, clip, step);
   }
-  gather_weights(stream);
-}
-
-void ShardedAdamw::gather_weights(engine::Stream& stream) {
-  if (!sharded_) return;
-  const int64_t size = dtype_bytes(weights_.dtype);
-  const auto part = [&](int64_t first, int64_t count) {
-    return engine::vector(static_cast<char*>(weights_.data) + first * size, weights_.dtype, count);
-  };
-  for (const spec::Bucket& bucket : buckets_) {
-    comm::Group* group = bucket.expert ? ranks_.expert_replicas : ranks_.replicas;
-    if (group == nullptr) continue;
-    tickets_.push_back(group->all_gather(
-        stream, part(bucket.first + group->rank() * bucket.slice(), bucket.slice()),
-        part(bucket.first, bucket.count)));
-  }
-}
-
-void ShardedAdamw::wait_weights(engine::Stream& stream) {
-  for (const comm::Ticket& ticket : tickets_) ticket.wait(stream);
-  tickets_.clear();
 }
 
 void ShardedAdamw::masters_changed(engine::Stream& stream) {
@@ -134,8 +112,6 @@ void ShardedAdamw::masters_changed(engine::Stream& stream) {
     if (!slice.state.weights) continue;
     stream.ops().convert(stream, {.x = slice.state.master, .out = slice.state.weights});
   }
-  gather_weights(stream);
-  wait_weights(stream);
 }
 
 }  // namespace tutti::parallel

@@ -1,5 +1,5 @@
-// AdamW over what a rank owns of the flat arenas (ZeRO, spec/zero.h), and the gathering of the
-// updated weights. Alone, or without ZeRO, it owns everything.
+// AdamW over what a rank owns of the flat arenas (ZeRO, spec/zero.h). Alone, or without ZeRO, it
+// owns everything. Who changes weights here tells ShardedWeights (sharded_weights.h).
 #pragma once
 
 #include <cstdint>
@@ -31,25 +31,16 @@ class ShardedAdamw {
   // Of the owned gradients; what tensor parallel ranks hold several times counts once among them.
   double squared_norm(engine::Stream& stream) const;
 
-  // Updates the owned elements, then the weights of all ranks are gathered; wait_weights makes the
-  // stream see them.
+  // Updates the owned elements.
   void update(engine::Stream& stream, double learning_rate, double clip, int64_t step);
-  void wait_weights(engine::Stream& stream);
 
-  // The weights from the masters, after these were written from outside.
+  // The owned weights from the masters, after these were written from outside.
   void masters_changed(engine::Stream& stream);
 
  private:
-  void gather_weights(engine::Stream& stream);
-
   spec::OptimizerConfig config_;
-  Ranks ranks_;
-  bool sharded_;
-  engine::Vector weights_;  // [trainable elements] c, flat
-  std::vector<spec::Bucket> buckets_;
   std::vector<OwnedSlice> slices_;
   std::vector<engine::Vector> counted_;  // gradients in the norm
-  std::vector<comm::Ticket> tickets_;
 };
 
 }  // namespace tutti::parallel

@@ -49,7 +49,6 @@ void check_experts(const Recipe& recipe) {
 }
 
 void check_zero(const Mesh& mesh) {
-  if (mesh.zero > 1) refuse(fmt::format("parallel.zero: {}; write 0 or 1", mesh.zero));
   if (mesh.zero != 0 && replicas(mesh) == 1) {
     refuse(fmt::format("parallel.zero: {} shards nothing on one rank; write 0", mesh.zero));
   }

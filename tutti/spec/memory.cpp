@@ -9,6 +9,7 @@
 #include "tutti/base/check.h"
 #include "tutti/spec/narrow.h"
 #include "tutti/spec/schedule.h"
+#include "tutti/spec/zero_layers.h"
 
 namespace tutti::spec {
 namespace {
@@ -85,6 +86,19 @@ ArenaPlan flat_arena(const char* name, DType dtype, int64_t elements) {
   return make_arena(name, {SlotBuilder("flat", 1).add("flat", dtype, {elements}).take()});
 }
 
+// What layers take turns in (zero_layers.h).
+ArenaPlan layer_arena(const char* name, DType dtype, int64_t block_slots, int64_t block_elements,
+                      int64_t outer_elements) {
+  std::vector<SlotPlan> slots;
+  const auto add = [&](const char* slot, int64_t repeats, int64_t elements) {
+    if (repeats * elements == 0) return;
+    slots.push_back(SlotBuilder(slot, repeats).add("flat", dtype, {elements}).take());
+  };
+  add("block", block_slots, block_elements);
+  add("outer", 1, outer_elements);
+  return make_arena(name, std::move(slots));
+}
+
 void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& profile,
                           const LocalSizes& sizes, int64_t stage) {
   const Mesh& mesh = recipe.parallel;
@@ -92,14 +106,27 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
       param_table(recipe.model, recipe.lora, profile.vocabulary_multiple * mesh.tp);
   const LocalElements elements = local_elements(table, recipe, stage);
   const LocalElements trainable = local_elements(table, recipe, stage, true);
-  const int64_t shard = shard_elements(trainable, mesh);
-  const int64_t whole = divisible_elements(trainable, mesh);
+  int64_t shard = shard_elements(trainable, mesh);
+  int64_t whole = divisible_elements(trainable, mesh);
+  int64_t frozen = elements.total() - trainable.total();
+  int64_t weights_shard = shard_elements(elements, mesh);
+  const bool layered = profile.executable && by_layer(mesh);
+  ZeroSizes layers;
+  if (layered) {
+    layers = zero_sizes(table, recipe, stage);
+    shard = layers.shard;
+    whole = layers.trainable();
+    frozen = layers.frozen;
+    weights_shard = shard + layers.frozen_shard;
+  }
   const int64_t optimizer = mesh.zero >= 1 ? shard : whole;
-  const int64_t frozen = elements.total() - trainable.total();
-  map.arenas.push_back(flat_arena(
-      "weights", sizes.compute, mesh.zero >= 3 ? shard_elements(elements, mesh) : whole + frozen));
+  map.arenas.push_back(
+      flat_arena("weights", sizes.compute, mesh.zero >= 3 ? weights_shard : whole + frozen));
   if (mesh.zero >= 3) {
-    map.arenas.push_back(flat_arena("gathered", sizes.compute, 2 * elements.largest_layer));
+    map.arenas.push_back(layered
+                             ? layer_arena("gathered", sizes.compute, layers.block_slots,
+                                           layers.gathered_block, layers.gathered_outer)
+                             : flat_arena("gathered", sizes.compute, 2 * elements.largest_layer));
   }
   if (const NarrowFormat* format = block_scaled_format(recipe.precision)) {
     // Both copies, kept from the first micro-batch of a step to the last.
@@ -113,6 +140,10 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
     map.arenas.push_back(flat_arena("master", DType::f32, optimizer));
   }
   map.arenas.push_back(flat_arena("gradients", profile.gradient, mesh.zero >= 2 ? shard : whole));
+  if (layered) {
+    map.arenas.push_back(layer_arena("layer_gradients", profile.gradient, layers.block_slots,
+                                     layers.gradients_block, layers.gradients_outer));
+  }
   map.arenas.push_back(flat_arena("moment1", DType::f32, optimizer));
   map.arenas.push_back(flat_arena("moment2", DType::f32, optimizer));
 }
@@ -316,27 +347,22 @@ bool MemoryMap::has(std::string_view name) const {
 
 const ArenaPlan& MemoryMap::arena(std::string_view name) const { return named(arenas, name); }
 
-namespace {
-
-// How often pipeline rank `stage` holds the parameters of `group`.
-int64_t times_here(const ParamTable& table, const ParamGroup& group, const Recipe& recipe,
-                   int64_t stage) {
+int64_t held_layers(const ParamTable& table, const ParamGroup& group, const Recipe& recipe,
+                    int64_t stage) {
   const Mesh& mesh = recipe.parallel;
   if (group.prefix != "blocks.") {
     if (&group == &table.groups.front()) return stage == 0 ? 1 : 0;
     return stage == mesh.pp - 1 ? group.repeats : 0;
   }
-  int64_t times = 0;
+  int64_t layers = 0;
   for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
     const LayerRange range = stage_layers(mesh, recipe.model.layers, chunk * mesh.pp + stage);
-    times += std::max<int64_t>(
+    layers += std::max<int64_t>(
         0, std::min(range.first + range.count, group.first_layer + group.repeats) -
                std::max(range.first, group.first_layer));
   }
-  return times;
+  return layers;
 }
-
-}  // namespace
 
 int64_t common_elements(const ParamTable& table, const Recipe& recipe, int64_t stage,
                         int64_t ways) {
@@ -351,7 +377,7 @@ int64_t common_elements(const ParamTable& table, const Recipe& recipe, int64_t s
         if (range.copies == ways) common += range.count * across;
       }
     }
-    sum += times_here(table, group, recipe, stage) * common;
+    sum += held_layers(table, group, recipe, stage) * common;
   }
   return sum;
 }
@@ -367,7 +393,7 @@ LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int6
       if (trainable_only && !param.trainable) continue;
       (param.expert ? expert : shared) += align_elements(param.local_count(mesh));
     }
-    const int64_t times = times_here(table, group, recipe, stage);
+    const int64_t times = held_layers(table, group, recipe, stage);
     if (times == 0) continue;
     elements.shared += times * shared;
     elements.expert += times * expert;

@@ -50,8 +50,11 @@
 // Every tensor starts at a multiple of 256 bytes. On larger meshes: rows divided by cp (and tp with
 // sequence parallel), columns by tp; block slots are as many as layers are in flight on the rank
 // (dense layers in slot "block", routed ones in "block.moe", likewise "block.moe.recomputed" and
-// "recompute.moe"); ZeRO divides moments and master (stage 1), gradients (2) and weights (3, plus
-// arena "gathered": two layers at a time). Dense and routed layers share one workspace.
+// "recompute.moe"); ZeRO divides moments and master (stage 1), gradients (2) and weights (3). What
+// layers compute with is then whole two blocks at a time, besides embedding or head: arenas
+// "layer_gradients" f32 (2) and "gathered" c (3), with slots "block" x 2 and "outer" x 1
+// (zero_layers.h; in other profiles "gathered" has two of the largest layer). Dense and routed
+// layers share one workspace.
 //
 // Recomputation (recompute.h): a layer that recomputes keeps the rest in its slot, and what it
 // drops lies in the one slot "recompute", for the layer at work. Bytes per row of the micro-batch
@@ -132,6 +135,9 @@ struct LocalElements {
 LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int64_t stage,
                              bool trainable_only = false);
 
+// How many layers of `group` pipeline rank `stage` holds; of other groups 1 for each repeat.
+int64_t held_layers(const ParamTable& table, const ParamGroup& group, const Recipe& recipe,
+                    int64_t stage);
 // Trainable elements on pipeline rank `stage` that `ways` tensor parallel ranks hold: all of them
 // norms, biases of row-parallel projections and the like, or the copies of key and value heads
 // where there are fewer than ranks. Each rank finds a part of their gradients.

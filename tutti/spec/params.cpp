@@ -327,8 +327,15 @@ const PlacedParam& ParamLayout::find(const std::string& name) const {
 ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordinates& at) {
   const int64_t ep_rank = (at.dp * mesh.cp + at.cp) % mesh.ep;
   const std::vector<bool> mine = layers_of_rank(table, mesh, at.pp);
+  const bool layered = mesh.zero >= 2;
   ParamLayout layout;
   layout.lora = table.lora;
+  // Every zone of the layout is divided equally with ZeRO, and with stages 2 and 3 every layer of
+  // it.
+  const auto pad = [&](bool expert) {
+    const int64_t unit = kParamAlignment * (mesh.zero >= 1 ? replicas(mesh, expert) : 1);
+    layout.elements = (layout.elements + unit - 1) / unit * unit;
+  };
   using Holds = std::function<bool(const Param&)>;
   const auto place = [&](const std::string& prefix, const Param& param, const Holds& holds) {
     if (!holds(param)) return;
@@ -336,7 +343,7 @@ ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordi
         {prefix + param.name, param, layout.elements, param_shard(param, mesh, at.tp, ep_rank)});
     layout.elements += align_elements(layout.params.back().shard.count());
   };
-  const auto place_all = [&](const Holds& holds) {
+  const auto place_all = [&](const Holds& holds, bool expert) {
     for (size_t i = table.groups.size(); i-- > 0;) {
       const ParamGroup& group = table.groups[i];
       const bool last = at.pp == mesh.pp - 1;
@@ -350,27 +357,24 @@ ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordi
         for (auto param = group.params.rbegin(); param != group.params.rend(); ++param) {
           place(prefix, *param, holds);
         }
+        if (layered) pad(expert);
       }
       if (mesh.pp > 1 && last && is_tied_head(group)) {
         place("", table.groups.front().params.front(), holds);
+        if (layered) pad(expert);
       }
     }
   };
-  // With ZeRO every zone is divided equally.
-  const auto end_zone = [&](bool expert) {
-    const int64_t unit = kParamAlignment * (mesh.zero >= 1 ? replicas(mesh, expert) : 1);
-    layout.elements = (layout.elements + unit - 1) / unit * unit;
-  };
   const bool apart = mesh.ep > 1;
-  place_all([&](const Param& param) { return param.trainable && !(apart && param.expert); });
-  end_zone(false);
+  place_all([&](const Param& param) { return param.trainable && !(apart && param.expert); }, false);
+  pad(false);
   layout.expert_offset = layout.elements;
   if (apart) {
-    place_all([](const Param& param) { return param.trainable && param.expert; });
-    end_zone(true);
+    place_all([](const Param& param) { return param.trainable && param.expert; }, true);
+    pad(true);
   }
   layout.trainable_elements = layout.elements;
-  place_all([](const Param& param) { return !param.trainable; });
+  place_all([](const Param& param) { return !param.trainable; }, false);
   return layout;
 }
 

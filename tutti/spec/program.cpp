@@ -9,6 +9,7 @@
 #include "tutti/base/check.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/narrow.h"
+#include "tutti/spec/zero_layers.h"
 
 namespace tutti::spec {
 namespace {
@@ -26,7 +27,8 @@ class ProgramBuilder {
         model_(recipe.model),
         mesh_(recipe.parallel),
         sizes_(local_sizes(recipe, profile)),
-        table_(param_table(model_, recipe.lora, profile.vocabulary_multiple * mesh_.tp)) {}
+        table_(param_table(model_, recipe.lora, profile.vocabulary_multiple * mesh_.tp)),
+        layered_(profile.executable && by_layer(mesh_)) {}
 
   Program build() {
     program_.profile = profile_.name;
@@ -38,6 +40,7 @@ class ProgramBuilder {
       program_.stages.push_back(std::move(out));
     }
     for (int64_t rank = 0; rank < mesh_.pp; ++rank) program_.updates.push_back(update(rank));
+    if (layered_) overwrite_gradients();
     return std::move(program_);
   }
 
@@ -106,15 +109,51 @@ class ProgramBuilder {
     return out;
   }
 
+  // Where layers take turns in the memory of gradients, every micro-batch overwrites them.
+  void overwrite_gradients() {
+    for (LayerOps& kind : program_.kinds) {
+      for (Op& op : kind.backward_weight) op.bytes = op.first_bytes;
+      if (kind.kind != "head") continue;  // its pass goes forward and back
+      for (Op& op : kind.forward) op.bytes = op.first_bytes;
+    }
+  }
+
   // A recipe with one virtual stage per rank, to ask for the parameters of one virtual stage.
-  LocalElements chunk_elements(int64_t stage, bool trainable_only) const {
+  Recipe with_chunks_as_stages() const {
     Recipe flat = recipe_;
     flat.parallel.pp = mesh_.virtual_stages();
     flat.parallel.vpp = 1;
-    return local_elements(table_, flat, stage, trainable_only);
+    return flat;
+  }
+  LocalElements chunk_elements(int64_t stage, bool trainable_only) const {
+    return local_elements(table_, with_chunks_as_stages(), stage, trainable_only);
+  }
+
+  void add_layer_collectives(int64_t stage, StageProgram& out) const {
+    const ZeroSizes sizes = zero_sizes(table_, with_chunks_as_stages(), stage);
+    const int64_t expert_ways = replicas(mesh_, true);
+    const auto add = [&](std::vector<Op>& ops, const char* name, int64_t ways, int64_t elements,
+                         DType dtype) {
+      if (ways == 1 || elements == 0) return;
+      ops.push_back(collective_op(name, Axis::dp, ways, real(elements) * real(dtype_bytes(dtype))));
+    };
+    const auto gather = [&](std::vector<Op>& ops, const ZeroSizes::Gathered& elements) {
+      add(ops, "all_gather", replicas(mesh_), elements.shared, sizes_.compute);
+      add(ops, "all_gather", expert_ways, elements.expert, sizes_.compute);
+    };
+    if (mesh_.zero == 3) {
+      gather(out.gather, sizes.forward);
+      gather(out.gather_backward, sizes.backward);
+    } else {
+      gather(out.gather, {sizes.shared, sizes.expert});
+    }
+    add(out.reduce, "reduce_scatter", replicas(mesh_), sizes.shared, profile_.gradient);
+    add(out.reduce, "reduce_scatter", expert_ways, sizes.expert, profile_.gradient);
+    if (sizes.shard > 0) out.add = {column_sum_op(1, sizes.shard, profile_.gradient)};
   }
 
   void add_weight_collectives(int64_t stage, StageProgram& out) const {
+    if (layered_) return add_layer_collectives(stage, out);
     // Frozen weights are gathered only where they are split.
     const LocalElements held = chunk_elements(stage, mesh_.zero < 3);
     const LocalElements elements = chunk_elements(stage, true);
@@ -131,11 +170,13 @@ class ProgramBuilder {
       out.reduce.push_back(collective_op(mesh_.zero >= 1 ? "reduce_scatter" : "all_reduce",
                                          Axis::dp, ranks, gradient));
     }
+    if (mesh_.zero == 3) out.gather_backward = out.gather;
   }
 
   std::vector<Op> update(int64_t rank) const {
     const LocalElements local = local_elements(table_, recipe_, rank, true);
-    const int64_t elements = mesh_.zero >= 1 ? shard_elements(local, mesh_) : local.total();
+    int64_t elements = mesh_.zero >= 1 ? shard_elements(local, mesh_) : local.total();
+    if (layered_) elements = zero_sizes(table_, recipe_, rank).shard;
     std::vector<Op> ops;
     if (model_.tied_embeddings && !recipe_.lora.enabled() && mesh_.pp > 1 &&
         (rank == 0 || rank == mesh_.pp - 1)) {
@@ -202,6 +243,7 @@ class ProgramBuilder {
   const Mesh& mesh_;
   LocalSizes sizes_;
   ParamTable table_;
+  bool layered_;
   Program program_;
   std::map<int, size_t> indices_;
 };
@@ -259,7 +301,11 @@ void visit_operations(const Program& program, const Mesh& mesh, int64_t stage, c
       }
       break;
     case ActionKind::gather: visit_all(chunk.gather); break;
-    case ActionKind::reduce: visit_all(chunk.reduce); break;
+    case ActionKind::gather_backward: visit_all(chunk.gather_backward); break;
+    case ActionKind::reduce:
+      visit_all(chunk.reduce);
+      if (!first) visit_all(chunk.add);
+      break;
     case ActionKind::update: visit_all(program.updates[static_cast<size_t>(stage)]); break;
     case ActionKind::load:
     case ActionKind::evaluate:

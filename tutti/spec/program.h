@@ -27,10 +27,13 @@ struct LayerRun {
 };
 
 struct StageProgram {
-  std::vector<LayerRun> runs;  // in forward order
-  std::vector<Op> transfer;    // one boundary crossing (send, receive and their gradients)
-  std::vector<Op> gather;      // weights of this chunk (ZeRO)
-  std::vector<Op> reduce;      // gradients of this chunk
+  std::vector<LayerRun> runs;       // in forward order
+  std::vector<Op> transfer;         // one boundary crossing (send, receive and their gradients)
+  std::vector<Op> gather;           // weights of this chunk (ZeRO)
+  std::vector<Op> gather_backward;  // again for the way back (ZeRO 3)
+  std::vector<Op> reduce;           // gradients of this chunk
+  std::vector<Op> add;              // of what was reduced to the rank's shard, after the first
+                                    // micro-batch (ZeRO 2 and 3)
 };
 
 struct Program {

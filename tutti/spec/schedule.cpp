@@ -74,7 +74,7 @@ class StepBuilder {
         if (!last) put(ActionKind::send);
         break;
       case ActionKind::backward:
-        if (sharded && mesh_.zero == 3) put(ActionKind::gather);
+        if (sharded && mesh_.zero == 3) put(ActionKind::gather_backward);
         if (!last) put(ActionKind::receive_gradient);
         put(ActionKind::backward);
         if (!first && early_send) put(ActionKind::send_gradient);
@@ -107,6 +107,7 @@ const char* action_name(ActionKind kind) {
   switch (kind) {
     case ActionKind::load: return "load";
     case ActionKind::gather: return "gather";
+    case ActionKind::gather_backward: return "gather_backward";
     case ActionKind::receive: return "receive";
     case ActionKind::forward: return "forward";
     case ActionKind::send: return "send";

@@ -24,6 +24,7 @@ namespace tutti::spec {
 enum class ActionKind {
   load,              // tokens or targets of a micro-batch (first and last virtual stage)
   gather,            // weights of a chunk from the ZeRO ranks
+  gather_backward,   // the same of its blocks, for the way back (ZeRO 3)
   receive,           // activations from the previous virtual stage
   forward,           // on the last virtual stage with loss and its gradient
   send,              // activations to the next virtual stage

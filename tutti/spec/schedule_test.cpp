@@ -263,7 +263,8 @@ TEST(Schedule, GatherAndReduceFollowZero) {
   EXPECT_EQ(count(1, ActionKind::gather), 1);
   EXPECT_EQ(count(1, ActionKind::reduce), 1);
   EXPECT_EQ(count(2, ActionKind::reduce), 4);
-  EXPECT_EQ(count(3, ActionKind::gather), 8);
+  EXPECT_EQ(count(3, ActionKind::gather), 4);
+  EXPECT_EQ(count(3, ActionKind::gather_backward), 4);
   EXPECT_EQ(count(3, ActionKind::reduce), 4);
 }
 

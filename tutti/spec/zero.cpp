@@ -3,20 +3,48 @@
 #include <algorithm>
 
 #include "tutti/base/check.h"
+#include "tutti/spec/zero_layers.h"
 
 namespace tutti::spec {
 
-std::vector<Bucket> buckets(const ParamLayout& layout, const Mesh& mesh, int64_t bucket_elements) {
+namespace {
+
+// What is cut into buckets on its own.
+struct Zone {
+  int64_t first = 0;
+  int64_t end = 0;
+  bool expert = false;
+  bool trainable = true;
+};
+
+std::vector<Zone> zones_of(const ParamLayout& layout, const Mesh& mesh) {
+  if (!by_layer(mesh)) {
+    return {{0, layout.expert_offset, false, true},
+            {layout.expert_offset, layout.trainable_elements, true, true}};
+  }
+  std::vector<Zone> zones;
+  for (const ZeroLayer& layer : zero_layers(layout, mesh)) {
+    for (const LayerPart& part : layer.parts) {
+      zones.push_back({part.first, part.first + part.count, part.expert, part.trainable});
+    }
+  }
+  std::sort(zones.begin(), zones.end(),
+            [](const Zone& a, const Zone& b) { return a.first < b.first; });
+  return zones;
+}
+
+std::vector<Bucket> cut(const ParamLayout& layout, const Mesh& mesh, int64_t bucket_elements,
+                        bool frozen) {
   std::vector<Bucket> out;
   int64_t shard_first = 0;
-  for (const bool expert : {false, true}) {
-    const int64_t begin = expert ? layout.expert_offset : 0;
-    const int64_t end = expert ? layout.trainable_elements : layout.expert_offset;
-    const int64_t ways = replicas(mesh, expert);
+  for (const Zone& zone : zones_of(layout, mesh)) {
+    if (!zone.trainable && !frozen) continue;
+    const int64_t ways = replicas(mesh, zone.expert);
     const int64_t unit = kParamAlignment * (mesh.zero >= 1 ? ways : 1);
     const int64_t size = std::max<int64_t>(1, bucket_elements / unit) * unit;
-    for (int64_t first = begin; first < end; first += size) {
-      Bucket bucket = {first, std::min(size, end - first), ways, shard_first, expert};
+    for (int64_t first = zone.first; first < zone.end; first += size) {
+      Bucket bucket = {
+          first, std::min(size, zone.end - first), ways, shard_first, zone.expert, zone.trainable};
       TUTTI_CHECK(bucket.count % unit == 0, "{} elements from {} on for {} ranks", bucket.count,
                   first, ways);
       shard_first += mesh.zero >= 1 ? bucket.slice() : bucket.count;
@@ -26,11 +54,10 @@ std::vector<Bucket> buckets(const ParamLayout& layout, const Mesh& mesh, int64_t
   return out;
 }
 
-std::vector<ShardSlice> owned_slices(const ParamLayout& layout, const Mesh& mesh,
-                                     const Coordinates& at, int64_t bucket_elements) {
-  if (mesh.zero == 0) return {{0, 0, layout.trainable_elements}};
+std::vector<ShardSlice> slices_of(const std::vector<Bucket>& list, const Mesh& mesh,
+                                  const Coordinates& at) {
   std::vector<ShardSlice> out;
-  for (const Bucket& bucket : buckets(layout, mesh, bucket_elements)) {
+  for (const Bucket& bucket : list) {
     const int64_t first = bucket.first + replica_rank(mesh, at, bucket.expert) * bucket.slice();
     const bool continues = !out.empty() && out.back().first + out.back().count == first;
     if (continues) {
@@ -40,6 +67,29 @@ std::vector<ShardSlice> owned_slices(const ParamLayout& layout, const Mesh& mesh
     }
   }
   return out;
+}
+
+}  // namespace
+
+std::vector<Bucket> buckets(const ParamLayout& layout, const Mesh& mesh, int64_t bucket_elements) {
+  return cut(layout, mesh, bucket_elements, false);
+}
+
+std::vector<Bucket> weight_buckets(const ParamLayout& layout, const Mesh& mesh,
+                                   int64_t bucket_elements) {
+  return cut(layout, mesh, bucket_elements, mesh.zero == 3 && by_layer(mesh));
+}
+
+std::vector<ShardSlice> owned_slices(const ParamLayout& layout, const Mesh& mesh,
+                                     const Coordinates& at, int64_t bucket_elements) {
+  if (mesh.zero == 0) return {{0, 0, layout.trainable_elements}};
+  return slices_of(buckets(layout, mesh, bucket_elements), mesh, at);
+}
+
+std::vector<ShardSlice> weight_slices(const ParamLayout& layout, const Mesh& mesh,
+                                      const Coordinates& at, int64_t bucket_elements) {
+  if (mesh.zero < 3 || !by_layer(mesh)) return {{0, 0, layout.elements}};
+  return slices_of(weight_buckets(layout, mesh, bucket_elements), mesh, at);
 }
 
 int64_t replica_rank(const Mesh& mesh, const Coordinates& at, bool expert) {

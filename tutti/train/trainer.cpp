@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
@@ -13,6 +14,7 @@
 #include "tutti/parallel/execute.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/profile.h"
+#include "tutti/spec/zero_layers.h"
 #include "tutti/train/initialize.h"
 #include "tutti/train/place_weights.h"
 
@@ -51,10 +53,17 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks)
   stage_ =
       std::make_unique<model::Stage>(recipe_.model, layout_, *memory_,
                                      model::BatchShape{recipe_.batch.micro, recipe_.batch.sequence},
-                                     recipe_.train.seed, ranks_.layers);
-  gradient_sync_ = std::make_unique<parallel::GradientSync>(
-      layout_, recipe_.parallel, ranks_,
-      engine::vector(memory_->arena("gradients").data(), DType::f32, layout_.trainable_elements));
+                                     recipe_.train.seed, ranks_.layers, recipe_.parallel);
+  if (spec::by_layer(recipe_.parallel)) {
+    layer_gradients_ =
+        std::make_unique<parallel::LayerGradients>(layout_, recipe_.parallel, ranks_, *memory_);
+  } else {
+    gradient_sync_ = std::make_unique<parallel::GradientSync>(
+        layout_, recipe_.parallel, ranks_,
+        engine::vector(memory_->arena("gradients").data(), DType::f32, layout_.trainable_elements));
+  }
+  weights_ = std::make_unique<parallel::ShardedWeights>(recipe_, layout_, ranks_, *memory_);
+  set_needs();
   optimizer_ = std::make_unique<parallel::ShardedAdamw>(recipe_, layout_, ranks_, *memory_);
   common_gradients_ =
       std::make_unique<parallel::CommonGradients>(layout_, ranks_, optimizer_->slices());
@@ -65,10 +74,22 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks)
   if (recipe_.distill.enabled()) make_teacher();
 }
 
+void Trainer::set_needs() {
+  if (ranks_.world == nullptr) return;
+  model::LayerNeeds needs;
+  needs.weights = [this](engine::Stream& stream, int64_t layer) { weights_->need(stream, layer); };
+  if (layer_gradients_) {
+    needs.gradients = [this](engine::Stream& stream, int64_t layer) {
+      layer_gradients_->need(stream, layer);
+    };
+  }
+  stage_->set_needs(std::move(needs));
+}
+
 // A rank that left with weights on their way would be missed by the others.
 Trainer::~Trainer() {
   try {
-    optimizer_->wait_weights(*stream_);
+    weights_->wait(*stream_);
   } catch (const Error&) {
     return;  // another rank failed, which its own calls have told or will tell
   }
@@ -139,19 +160,15 @@ void Trainer::set_parameter(const spec::PlacedParam& placed, const float* values
     write_master(placed, local.data());
     return;
   }
-  const DType compute = spec::compute_type(recipe_.precision);
-  const auto count = static_cast<int64_t>(local.size());
-  char* weights = static_cast<char*>(memory_->arena("weights").data());
-  void* at = weights + placed.element_offset * dtype_bytes(compute);
-  if (compute == DType::f32) {
-    std::copy_n(local.data(), count, static_cast<float*>(at));
-    return;
-  }
-  stream_->ops().convert(*stream_, {.x = engine::vector(local.data(), DType::f32, count),
-                                    .out = engine::vector(at, compute, count)});
+  weights_->write(*stream_, placed.element_offset, local.data(),
+                  static_cast<int64_t>(local.size()));
 }
 
-void Trainer::state_changed() { optimizer_->masters_changed(*stream_); }
+void Trainer::state_changed() {
+  optimizer_->masters_changed(*stream_);
+  weights_->updated(*stream_);
+  weights_->wait(*stream_);
+}
 
 model::MicroBatch Trainer::load(const BatchView& view) {
   model::MicroBatch batch = load_micro_batch(*memory_, next_slot_, stage_->shape(), view);
@@ -179,12 +196,19 @@ double Trainer::gradients(const BatchSource& next) {
     sums.loss += sum_of(stage_->row_losses());
     if (teacher_) sums.divergence += sum_of(stage_->row_divergences());
   };
-  hooks.gather = [this] { optimizer_->wait_weights(*stream_); };
-  hooks.layer_done = [this](int64_t layer) { gradient_sync_->layer_done(*stream_, layer); };
-  hooks.reduce = [this] { gradient_sync_->finish(*stream_); };
+  if (layer_gradients_) {
+    hooks.every_layer = true;
+    hooks.layer_done = [this](int64_t layer) { layer_gradients_->layer_done(*stream_, layer); };
+    hooks.reduce = [] {};  // of a micro-batch: goes on beside the next one
+  } else {
+    hooks.layer_done = [this](int64_t layer) { gradient_sync_->layer_done(*stream_, layer); };
+    hooks.reduce = [this] { gradient_sync_->finish(*stream_); };
+  }
+  weights_->begin_step(actions_);
   if (action_listener_) hooks.enter = std::cref(action_listener_);
   parallel::execute_passes(actions_, *stage_, *stream_,
                            static_cast<float>(1 / static_cast<double>(rows)), hooks);
+  if (layer_gradients_) layer_gradients_->finish(*stream_);
   common_gradients_->sum(*stream_);
   squared_norm_ = optimizer_->squared_norm(*stream_);
   auto targets = static_cast<double>(step_targets_);
@@ -222,6 +246,7 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
   const double clip = optim::clip_factor(result.gradient_norm, recipe_.optimizer.clip_norm);
   optimizer_->update(*stream_, learning_rate, clip * gradient_factor_, update);
   update_selection_biases(*stream_, selection_biases_, recipe_.model.moe.router_bias_rate);
+  weights_->updated(*stream_);
   result.applied = true;
   return result;
 }
@@ -240,17 +265,17 @@ std::string Trainer::first_nonfinite_gradient() const {
 }
 
 uint64_t Trainer::weights_hash() {
-  optimizer_->wait_weights(*stream_);
+  weights_->wait(*stream_);
   const engine::Arena& weights = memory_->arena("weights");
   return hash_bytes(weights.data(), static_cast<size_t>(weights.bytes()));
 }
 
 EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
   EvaluationResult result;
-  optimizer_->wait_weights(*stream_);
   double sum = 0;
   for (int64_t i = 0; i < batches; ++i) {
     const model::MicroBatch batch = load(next());
+    weights_->begin_forward();
     stage_->evaluate(*stream_, batch);
     sum += sum_of(stage_->row_losses());
     result.tokens += count_targets(batch);
@@ -264,8 +289,8 @@ EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
 }
 
 std::vector<float> Trainer::logits(const BatchView& view) {
-  optimizer_->wait_weights(*stream_);
   const model::MicroBatch batch = load(view);
+  weights_->begin_forward();
   stage_->evaluate(*stream_, batch);
   const engine::Matrix own = stage_->final_output();
   const model::LossLayer& head = stage_->loss_layer();

@@ -14,8 +14,10 @@
 #include "tutti/model/stage.h"
 #include "tutti/parallel/common_gradients.h"
 #include "tutti/parallel/gradient_sync.h"
+#include "tutti/parallel/layer_gradients.h"
 #include "tutti/parallel/ranks.h"
 #include "tutti/parallel/sharded_adamw.h"
+#include "tutti/parallel/sharded_weights.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/schedule.h"
 #include "tutti/telemetry/events.h"
@@ -124,6 +126,7 @@ class Trainer {
 
  private:
   model::MicroBatch load(const BatchView& view);
+  void set_needs();
   void make_teacher();
   std::string first_nonfinite_gradient() const;
   bool counts_rows() const;  // it is this rank that tells the losses of its rows
@@ -143,7 +146,10 @@ class Trainer {
   std::unique_ptr<model::Memory> teacher_memory_;  // part of memory_
   std::unique_ptr<model::Stage> teacher_;
   bool teacher_is_set_ = false;
+  // How gradients are summed: with ZeRO 0 and 1, or with 2 and 3.
   std::unique_ptr<parallel::GradientSync> gradient_sync_;
+  std::unique_ptr<parallel::LayerGradients> layer_gradients_;
+  std::unique_ptr<parallel::ShardedWeights> weights_;
   std::unique_ptr<parallel::ShardedAdamw> optimizer_;
   std::unique_ptr<parallel::CommonGradients> common_gradients_;
   std::vector<SelectionBias> selection_biases_;

@@ -1,0 +1,22 @@
+// The buffers that layers take turns in on a rank that holds only shards of gradients and weights
+// (spec/zero_layers.h), and the parameters of a stage wherever they lie.
+#pragma once
+
+#include "tutti/engine/tensor.h"
+#include "tutti/model/memory.h"
+#include "tutti/model/parameters.h"
+#include "tutti/spec/mesh.h"
+#include "tutti/spec/params.h"
+#include "tutti/spec/zero_layers.h"
+
+namespace tutti::model {
+
+engine::Vector gathered_buffer(const Memory& memory, const spec::ZeroLayer& layer);  // c
+engine::Vector gradient_buffer(const Memory& memory, const spec::ZeroLayer& layer);  // f32
+
+// `layout` and `memory` are those of a rank of `mesh`. Without the arena of gradients there are
+// none.
+Parameters bind_parameters(const spec::ParamLayout& layout, const spec::Mesh& mesh,
+                           const Memory& memory, DType compute);
+
+}  // namespace tutti::model

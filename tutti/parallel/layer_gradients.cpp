@@ -1,0 +1,135 @@
+#include "tutti/parallel/layer_gradients.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "tutti/base/check.h"
+#include "tutti/model/layer_buffers.h"
+
+namespace tutti::parallel {
+namespace {
+
+engine::Vector range(const engine::Vector& all, int64_t first, int64_t count) {
+  TUTTI_CHECK(first >= 0 && first + count <= all.count, "elements {}+{} of {}", first, count,
+              all.count);
+  return engine::vector(all.as<float>() + first, DType::f32, count);
+}
+
+// out += x, or out = x.
+void add(engine::Stream& stream, const engine::Vector& x, const engine::Vector& out, bool first) {
+  stream.ops().column_sum(
+      stream,
+      {.x = engine::matrix(x.data, x.dtype, 1, x.count), .beta = first ? 0.0F : 1.0F, .out = out});
+}
+
+// A selection bias lies among what is trained, but has no gradient.
+bool has_gradient(const spec::PlacedParam& placed) {
+  return placed.param.trainable && placed.param.name != "moe.router.bias";
+}
+
+}  // namespace
+
+LayerGradients::LayerGradients(const spec::ParamLayout& layout, const spec::Mesh& mesh,
+                               const Ranks& ranks, const model::Memory& memory,
+                               int64_t bucket_elements) {
+  const engine::Vector shard = memory.vector("gradients", "flat", 0, "flat");
+  const std::vector<spec::Bucket> buckets = spec::buckets(layout, mesh, bucket_elements);
+  for (spec::ZeroLayer& place : spec::zero_layers(layout, mesh)) {
+    if (place.gradients == 0) continue;
+    const engine::Vector buffer = model::gradient_buffer(memory, place);
+    Layer layer;
+    for (const spec::Bucket& bucket : buckets) {
+      const spec::LayerPart* part = place.part_of(bucket.first);
+      if (part == nullptr) continue;
+      Piece piece;
+      piece.group = bucket.expert ? ranks.expert_replicas : ranks.replicas;
+      piece.all = range(buffer, part->in_gradients + bucket.first - part->first, bucket.count);
+      const int64_t mine = piece.group == nullptr ? 0 : piece.group->rank();
+      piece.mine = range(piece.all, mine * bucket.slice(), bucket.slice());
+      piece.shard = range(shard, bucket.shard_first, bucket.slice());
+      layer.pieces.push_back(piece);
+    }
+    for (const spec::LayerPart& part : place.parts) {
+      if (!part.trainable) continue;
+      int64_t next = part.first;
+      const auto gap_until = [&](int64_t end) {
+        if (next < end) {
+          const engine::Vector gap =
+              range(buffer, part.in_gradients + next - part.first, end - next);
+          layer.gaps.push_back({gap.as<float>(), gap.count});
+        }
+      };
+      for (const spec::PlacedParam& placed : layout.params) {
+        if (placed.element_offset < part.first ||
+            placed.element_offset >= part.first + part.count || !has_gradient(placed)) {
+          continue;
+        }
+        gap_until(placed.element_offset);
+        next = placed.element_offset + placed.shard.count();
+      }
+      gap_until(part.first + part.count);
+    }
+    layer.place = std::move(place);
+    layers_.push_back(std::move(layer));
+  }
+}
+
+LayerGradients::Layer* LayerGradients::find(int64_t layer) {
+  const auto found = std::find_if(layers_.begin(), layers_.end(),
+                                  [&](const Layer& one) { return one.place.is(layer); });
+  return found == layers_.end() ? nullptr : &*found;
+}
+
+void LayerGradients::need(engine::Stream& stream, int64_t number) {
+  Layer* layer = find(number);
+  if (layer == nullptr || layer->state == State::open) return;
+  for (Layer& other : layers_) {
+    if (std::string_view(other.place.slot) != layer->place.slot ||
+        other.place.repeat != layer->place.repeat) {
+      continue;
+    }
+    TUTTI_CHECK(other.state != State::open, "layer {} needs the buffer that layer {} works in",
+                number, other.place.layer);
+    settle(stream, other);
+  }
+  for (const Range& gap : layer->gaps) std::fill_n(gap.first, gap.count, 0.0F);
+  layer->state = State::open;
+}
+
+void LayerGradients::layer_done(engine::Stream& stream, int64_t number) {
+  Layer* layer = find(number);
+  if (layer == nullptr) return;
+  TUTTI_CHECK(layer->state == State::open, "layer {} is done before it needed its buffer", number);
+  for (Piece& piece : layer->pieces) {
+    if (piece.group == nullptr) {
+      add(stream, piece.mine, piece.shard, layer->first);
+    } else {
+      piece.ticket =
+          piece.group->reduce_scatter(stream, piece.all, layer->first ? piece.shard : piece.mine);
+    }
+  }
+  layer->state = State::on_its_way;
+}
+
+void LayerGradients::settle(engine::Stream& stream, Layer& layer) {
+  if (layer.state == State::free) return;
+  for (Piece& piece : layer.pieces) {
+    if (piece.group == nullptr) continue;
+    piece.ticket.wait(stream);
+    piece.ticket = {};
+    if (!layer.first) add(stream, piece.mine, piece.shard, false);
+  }
+  layer.first = false;
+  layer.state = State::free;
+}
+
+void LayerGradients::finish(engine::Stream& stream) {
+  for (Layer& layer : layers_) {
+    TUTTI_CHECK(layer.state != State::open, "layer {} was never done", layer.place.layer);
+    settle(stream, layer);
+    layer.first = true;
+  }
+}
+
+}  // namespace tutti::parallel
