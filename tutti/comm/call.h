@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tutti/base/dtype.h"
-#include "tutti/engine/cpu/reduce.h"
+#include "tutti/engine/reduce.h"
 
 namespace tutti::comm {
 

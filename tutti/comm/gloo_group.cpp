@@ -6,6 +6,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/comm/partition.h"
+#include "tutti/engine/cpu/reduce.h"
 
 namespace tutti::comm {
 namespace {

@@ -5,6 +5,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/local_group.h"
 #include "tutti/comm/partition.h"
+#include "tutti/engine/cpu/reduce.h"
 
 namespace tutti::comm {
 namespace {

@@ -20,16 +20,16 @@ engine::Vector buffer(const Memory& memory, const char* arena, const spec::ZeroL
   return slot;
 }
 
-// Parameters in `buffer` of their layers, from `begin` of their part on.
-using Buffer = engine::Vector (*)(const Memory&, const spec::ZeroLayer&);
-ParamPlace place_in(const std::vector<spec::ZeroLayer>& layers, const Memory& memory, Buffer buffer,
-                    int64_t spec::LayerPart::*begin, ParamPlace otherwise) {
+// Parameters in the buffers of their layers, from `begin` of their part on.
+using BufferOf = engine::Vector (*)(const Memory&, const spec::ZeroLayer&);
+ParamPlace place_in(const std::vector<spec::ZeroLayer>& layers, const Memory& memory,
+                    BufferOf buffer_of, int64_t spec::LayerPart::*begin, ParamPlace otherwise) {
   return [=, &memory](const spec::PlacedParam& placed) -> void* {
     for (const spec::ZeroLayer& layer : layers) {
       const spec::LayerPart* part = layer.part_of(placed.element_offset);
       if (part == nullptr) continue;
       if (part->*begin < 0) return otherwise(placed);
-      const engine::Vector all = buffer(memory, layer);
+      const engine::Vector all = buffer_of(memory, layer);
       const int64_t at = part->*begin + placed.element_offset - part->first;
       return static_cast<char*>(all.data) + at * dtype_bytes(all.dtype);
     }

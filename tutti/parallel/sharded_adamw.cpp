@@ -2,15 +2,20 @@
 
 #include <algorithm>
 
+#include "tutti/base/check.h"
 #include "tutti/spec/profile.h"
 #include "tutti/spec/zero_layers.h"
 
 namespace tutti::parallel {
 namespace {
 
-engine::Vector range(const engine::Arena& arena, DType dtype, int64_t first, int64_t count) {
-  const int64_t size = dtype_bytes(dtype);
-  return engine::vector(arena.at(first * size, count * size), dtype, count);
+// Of a flat arena.
+engine::Vector range(const model::Memory& memory, const char* arena, int64_t first, int64_t count) {
+  const engine::Vector all = memory.vector(arena, "flat", 0, "flat");
+  TUTTI_CHECK(first >= 0 && first + count <= all.count, "elements {}+{} of {}", first, count,
+              all.count);
+  char* data = static_cast<char*>(all.data) + first * dtype_bytes(all.dtype);
+  return engine::vector(data, all.dtype, count);
 }
 
 // The part of `segments` in [first, first + count), counted from `first`.
@@ -53,26 +58,23 @@ ShardedAdamw::ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& 
                            const Ranks& ranks, const model::Memory& memory, int64_t bucket_elements)
     : config_(recipe.optimizer) {
   const spec::Mesh& mesh = recipe.parallel;
-  const DType compute = spec::compute_type(recipe.precision);
-  const bool mixed = compute != DType::f32;
+  const bool mixed = spec::compute_type(recipe.precision) != DType::f32;
   const bool gradient_shards = mesh.zero >= 2 && spec::by_layer(mesh);
   const bool weight_shards = mesh.zero == 3 && spec::by_layer(mesh);
   const std::vector<engine::AdamwSegment> segments =
       optim::decay_segments(layout, static_cast<float>(recipe.optimizer.weight_decay));
   for (const spec::ShardSlice& place :
        spec::owned_slices(layout, mesh, ranks.at, bucket_elements)) {
-    const auto part = [&](const char* arena, DType dtype, bool shard) {
-      return range(memory.arena(arena), dtype, shard ? place.shard_first : place.first,
-                   place.count);
+    const auto part = [&](const char* arena, bool shard) {
+      return range(memory, arena, shard ? place.shard_first : place.first, place.count);
     };
     OwnedSlice slice;
     slice.place = place;
-    slice.state.gradient = part("gradients", DType::f32, gradient_shards);
-    slice.state.master =
-        mixed ? part("master", DType::f32, true) : part("weights", DType::f32, weight_shards);
-    slice.state.moment1 = part("moment1", DType::f32, true);
-    slice.state.moment2 = part("moment2", DType::f32, true);
-    if (mixed) slice.state.weights = part("weights", compute, weight_shards);
+    slice.state.gradient = part("gradients", gradient_shards);
+    slice.state.master = mixed ? part("master", true) : part("weights", weight_shards);
+    slice.state.moment1 = part("moment1", true);
+    slice.state.moment2 = part("moment2", true);
+    if (mixed) slice.state.weights = part("weights", weight_shards);
     slice.state.segments = cut(segments, place.first, place.count);
     slices_.push_back(std::move(slice));
   }

@@ -332,9 +332,9 @@ ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordi
   layout.lora = table.lora;
   // Every zone of the layout is divided equally with ZeRO, and with stages 2 and 3 every layer of
   // it.
-  const auto pad = [&](bool expert) {
+  const auto pad = [&](bool expert, int64_t first) {
     const int64_t unit = kParamAlignment * (mesh.zero >= 1 ? replicas(mesh, expert) : 1);
-    layout.elements = (layout.elements + unit - 1) / unit * unit;
+    layout.elements = first + (layout.elements - first + unit - 1) / unit * unit;
   };
   using Holds = std::function<bool(const Param&)>;
   const auto place = [&](const std::string& prefix, const Param& param, const Holds& holds) {
@@ -354,24 +354,26 @@ ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordi
         if (!here) continue;
         const std::string prefix =
             group.numbered ? fmt::format("{}{}.", group.prefix, layer) : group.prefix;
+        const int64_t first = layout.elements;
         for (auto param = group.params.rbegin(); param != group.params.rend(); ++param) {
           place(prefix, *param, holds);
         }
-        if (layered) pad(expert);
+        if (layered) pad(expert, first);
       }
       if (mesh.pp > 1 && last && is_tied_head(group)) {
+        const int64_t first = layout.elements;
         place("", table.groups.front().params.front(), holds);
-        if (layered) pad(expert);
+        if (layered) pad(expert, first);
       }
     }
   };
   const bool apart = mesh.ep > 1;
   place_all([&](const Param& param) { return param.trainable && !(apart && param.expert); }, false);
-  pad(false);
+  pad(false, 0);
   layout.expert_offset = layout.elements;
   if (apart) {
     place_all([](const Param& param) { return param.trainable && param.expert; }, true);
-    pad(true);
+    pad(true, layout.expert_offset);
   }
   layout.trainable_elements = layout.elements;
   place_all([](const Param& param) { return !param.trainable; }, false);

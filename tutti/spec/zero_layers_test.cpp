@@ -27,7 +27,7 @@ Recipe small(const char* name, const Mesh& mesh) {
   recipe.model.context = 16;
   if (recipe.model.moe.experts > 0) recipe.model.moe.expert_ffn = 24;
   recipe.parallel = mesh;
-  recipe.batch = {mesh.dp, 1, 16};
+  recipe.batch = {mesh.dp * mesh.pp, 1, 16};
   recipe.precision = Precision::bf16;
   return recipe;
 }

@@ -29,7 +29,8 @@ void train_rank(const spec::Recipe& recipe, parallel::Ranks ranks, int64_t steps
   }
   EXPECT_TRUE(std::isfinite(first));
   for (int64_t step = 0; step < steps; ++step) {
-    const StepResult result = trainer.step(batches.step(step), 1e-2, step + 1);
+    const StepResult result =
+        trainer.step(batches.step(step), recipe.optimizer.learning_rate, step + 1);
     EXPECT_EQ(result.targets, recipe.batch.global * recipe.batch.sequence);
     if (ranks.world != nullptr && ranks.world->rank() > 0) continue;
     out.losses.push_back(result.loss);

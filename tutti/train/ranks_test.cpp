@@ -79,7 +79,8 @@ TEST(Ranks, ACheckpointOfOneMeshIsContinuedOnAnother) {
       Trainer trainer(recipe, ranks);
       trainer.initialize();
       RankBatches batches(recipe, ranks.at.dp);
-      for (int64_t step = 0; step < 10; ++step) trainer.step(batches.step(step), 1e-2, step + 1);
+      for (int64_t step = 0; step < 10; ++step)
+        trainer.step(batches.step(step), recipe.optimizer.learning_rate, step + 1);
       RunState state;
       state.step = 10;
       checkpoint::write_joint_checkpoint(
@@ -104,7 +105,8 @@ TEST(Ranks, ACheckpointOfOneMeshIsContinuedOnAnother) {
       }
       RankBatches batches(recipe, ranks.at.dp);
       for (int64_t step = 10; step < 20; ++step) {
-        const StepResult result = trainer.step(batches.step(step), 1e-2, step + 1);
+        const StepResult result =
+            trainer.step(batches.step(step), recipe.optimizer.learning_rate, step + 1);
         EXPECT_NEAR(result.loss / undisturbed.losses[static_cast<size_t>(step)], 1, 1e-5);
       }
     };

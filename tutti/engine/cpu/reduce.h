@@ -6,10 +6,9 @@
 #include <span>
 
 #include "tutti/base/dtype.h"
+#include "tutti/engine/reduce.h"
 
 namespace tutti::engine {
-
-enum class Reduce { sum, max };
 
 // destinations[d][i] = sources[0][i] + sources[1][i] + ..., or their maximum, for i in [0, count).
 // Types: f32, bf16 (accumulated in f32, rounded once), i32, i64. Always in the order of `sources`,

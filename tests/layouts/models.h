@@ -1,0 +1,42 @@
+// The models that layouts are tried with, and how they are compared with one rank.
+//
+// Sizes: width 24, 4 to 6 layers, vocabulary 101 (so that vocabulary and stages divide unevenly),
+// about 40 thousand parameters; 24 sequences a step, of 16 tokens, or of 7 where nothing divides
+// them.
+#pragma once
+
+#include <string>
+
+#include "tutti/spec/recipe.h"
+#include "tutti/train/layout_test_support.h"
+
+namespace tutti::train::testing {
+
+enum class Kind {
+  gpt,      // tied embeddings, learned positions, biases, layer norms
+  llama,    // grouped queries, rotary positions, rms norms, a head of its own
+  experts,  // the same with a mixture of experts
+};
+const char* name_of(Kind kind);
+
+struct Layout {
+  Kind kind = Kind::gpt;
+  spec::Mesh mesh;
+  int64_t micro = 1;  // sequences of a micro-batch
+  double dropout = 0;
+  bool recompute = false;
+  bool adapters = false;
+};
+std::string text_of(const Layout& layout);
+
+// Of the layout; sequences of 16 tokens where they are divided, else of 7.
+spec::Recipe recipe_of(const Layout& layout);
+
+// Twenty steps on one rank in micro-batches of two, of the same samples: made once for all layouts
+// that need it.
+const Training& alone(const Layout& layout);
+
+// Twenty steps on its ranks, compared with those (expect_same).
+void expect_same_as_alone(const Layout& layout);
+
+}  // namespace tutti::train::testing

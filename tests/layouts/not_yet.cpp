@@ -1,0 +1,55 @@
+#include "tests/layouts/not_yet.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tutti/base/error.h"
+
+namespace tutti::train::testing {
+namespace {
+
+struct NotYet {
+  const char* what;
+  bool (*is)(const spec::Recipe& recipe);
+};
+
+constexpr NotYet kNotYet[] = {
+    {"tensor parallel", [](const spec::Recipe& recipe) { return recipe.parallel.tp > 1; }},
+    {"pipeline", [](const spec::Recipe& recipe) { return recipe.parallel.pp > 1; }},
+    {"context parallel", [](const spec::Recipe& recipe) { return recipe.parallel.cp > 1; }},
+    {"experts on several ranks",
+     [](const spec::Recipe& recipe) {
+       return recipe.model.moe.experts > 0 && recipe.parallel.world() > 1;
+     }},
+};
+
+}  // namespace
+
+std::optional<std::string> not_yet(const spec::Recipe& recipe) {
+  for (const NotYet& one : kNotYet) {
+    if (one.is(recipe)) return one.what;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> refusal(const spec::Recipe& recipe) {
+  try {
+    spec::check_executable(recipe, recipe.parallel.world());
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
+bool is_to_be_tried(const spec::Recipe& recipe, const std::string& name) {
+  const std::optional<std::string> listed = not_yet(recipe);
+  const std::optional<std::string> refused = refusal(recipe);
+  EXPECT_EQ(listed.has_value(), refused.has_value())
+      << name << ": "
+      << (refused ? "refused, and not in the list: " + *refused
+                  : "trains, and is in the list of those that do not: " + listed.value_or(""));
+  if (refused && listed) fmt::print("not yet: {} ({})\n", name, *listed);
+  return !refused;
+}
+
+}  // namespace tutti::train::testing
