@@ -224,7 +224,8 @@ TEST(TensorParallel, ACheckpointOfOneMeshIsContinuedOnAnother) {
         Trainer trainer(first, ranks);
         trainer.initialize();
         RankBatches batches(first, ranks.at.dp);
-        for (int64_t step = 0; step < 10; ++step) trainer.step(batches.step(step), 1e-2, step + 1);
+        for (int64_t step = 0; step < 10; ++step)
+          trainer.step(batches.step(step), first.optimizer.learning_rate, step + 1);
         RunState state;
         state.step = 10;
         const int rank = ranks.world == nullptr ? 0 : ranks.world->rank();
@@ -251,7 +252,8 @@ TEST(TensorParallel, ACheckpointOfOneMeshIsContinuedOnAnother) {
         }
         RankBatches batches(second, ranks.at.dp);
         for (int64_t step = 10; step < 20; ++step) {
-          const StepResult result = trainer.step(batches.step(step), 1e-2, step + 1);
+          const StepResult result =
+              trainer.step(batches.step(step), second.optimizer.learning_rate, step + 1);
           EXPECT_NEAR(result.loss / undisturbed.losses[static_cast<size_t>(step)], 1, 1e-5);
         }
       });
