@@ -35,6 +35,10 @@ def start(recipe, run, *arguments, steps=20, **variables):
         env=rank_runs.environment(**variables), stdout=log, stderr=log)
 
 
+def restarts(text):
+    return len(re.findall(r"^tutti: .* start again ", text, re.MULTILINE))
+
+
 def goes_on(recipe, run, expected, fault, said, *arguments):
     """The fault happens once; the run ends by itself, with the same losses."""
     begin = time.monotonic()
@@ -50,8 +54,8 @@ def deaths(recipe, at, expected):
         ("rank=0 step=8 at=forward do=kill", r"rank 0 was ended by signal 9 \(Killed\) in step 8, forward of micro-batch 0"),
         ("rank=1 step=8 at=backward do=exit", r"rank 1 ended with exit code 1 in step 8, backward"),
         ("rank=2 step=8 at=reduce do=throw", r"aborted by rank 2 .*TUTTI_FAULT asked for \(in step 8, reduce"),
-        ("rank=3 step=10 at=save do=kill", r"rank 3 was ended by signal 9 \(Killed\) in the checkpoint after step 10"),
-        ("rank=0 step=10 at=save do=throw", r"rank 0 ended with exit code 1 in the checkpoint after step 10"),
+        ("rank=3 step=5 at=save do=kill", r"rank 3 was ended by signal 9 \(Killed\) in the checkpoint after step 5"),
+        ("rank=0 step=5 at=save do=throw", r"rank 0 ended with exit code 1 in the checkpoint after step 5"),
         ("rank=3 step=7 at=update do=throw", r"rank 3 ended with exit code 1 in step 7, update"),
         ("rank=1 step=1 at=start do=kill", r"rank 1 was ended by signal 9 \(Killed\) in start-up"),
     ]
@@ -61,11 +65,11 @@ def deaths(recipe, at, expected):
 
 def hangs(recipe, at, expected):
     for number, (rank, where, how) in enumerate([(2, "backward", "stop"), (0, "forward", "hang"), (1, "save", "stop")]):
-        step = 10 if where == "save" else 8
-        place = "the checkpoint after step 10" if where == "save" else f"step 8, {where} of micro-batch 0"
+        step = 5 if where == "save" else 8
+        place = "the checkpoint after step 5" if where == "save" else f"step 8, {where} of micro-batch 0"
         goes_on(recipe, at(f"hang-{number}"), expected, f"rank={rank} step={step} at={where} do={how}",
                 rf"rank {rank} hangs in {place}, for .*; others wait: rank \d: in all_(reduce|gather)\(.*call \d+",
-                "--watchdog", "2")
+                "--watchdog", "8")
 
 
 def flipped_bit(recipe, at, expected):
@@ -74,10 +78,11 @@ def flipped_bit(recipe, at, expected):
 
 
 def crash_loop(recipe, run):
-    error = rank_runs.train(recipe, run, "--nproc", str(RANKS), code=1,
+    # Without checkpoints between, which would be progress.
+    error = rank_runs.train(recipe, run, "checkpoint.every_steps=0", "--nproc", str(RANKS), code=1,
                             fault="rank=2 step=7 at=forward do=kill generation=0")
     assert "given up after 3 failures in a row in step 7" in error, error[-2000:]
-    assert error.count("start again") == 2, error[-2000:]
+    assert restarts(error) == 2, error[-2000:]
 
 
 def fewer_ranks(recipe, at, expected):
@@ -106,8 +111,9 @@ def frozen_rank(recipe, run):
     rank_runs.wait_for(lambda: len(rank_runs.losses(run)) > before + 20, process)
     cost = time.monotonic() - begin
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 75
-    said = [text for text in rank_runs.messages(run) if "was frozen for" in text]
+    assert process.wait(timeout=120) == 75
+    # On a busy machine others may be starved, too.
+    said = [text for text in rank_runs.messages(run) if re.match(r"rank 1 was frozen for [4-9]\.", text)]
     assert len(said) == 1, rank_runs.messages(run)
     assert "start again" not in open(run + ".log").read()
     print(f"a freeze of 5 s cost {cost:.1f} s; told: {said[0]}")
@@ -115,9 +121,9 @@ def frozen_rank(recipe, run):
 
 def slow_rank(recipe, run):
     rank_runs.train(recipe, run, "--nproc", str(RANKS), steps=30,
-                    fault="rank=1 step=3 at=forward do=slow seconds=0.05")
-    said = [text for text in rank_runs.messages(run) if "is slow" in text]
-    assert len(said) == 1 and said[0].startswith("rank 1 is slow"), rank_runs.messages(run)
+                    fault="rank=1 step=3 at=forward do=slow seconds=0.2")
+    said = [text for text in rank_runs.messages(run) if text.startswith("rank 1 is slow")]
+    assert len(said) == 1, rank_runs.messages(run)
 
 
 def nobody_is_left(recipe, at):
@@ -131,9 +137,9 @@ def nobody_is_left(recipe, at):
         if number == signal.SIGKILL:
             os.kill(ranks[2], signal.SIGSTOP)
         process.send_signal(number)
-        code = process.wait(timeout=30)
+        code = process.wait(timeout=120)
         assert code == (75 if number == signal.SIGTERM else -number), code
-        end = time.monotonic() + 2
+        end = time.monotonic() + 10
         while any(map(is_running, ranks)) and time.monotonic() < end:
             time.sleep(0.02)
         assert not any(map(is_running, ranks)), "ranks were left over"
@@ -142,7 +148,7 @@ def nobody_is_left(recipe, at):
     process = start(recipe, run, steps=100000)
     rank_runs.wait_for(lambda: len(rank_runs.losses(run)) > 5, process)
     os.kill(children_of(process.pid)[3], signal.SIGTERM)
-    assert process.wait(timeout=30) == 75
+    assert process.wait(timeout=120) == 75
     last = max(rank_runs.losses(run))
     assert os.path.exists(os.path.join(run, "checkpoints", f"step-{last:08d}", "manifest.json"))
 
@@ -164,7 +170,7 @@ def random_kills(recipe, run, kills):
         if len(ranks) == RANKS:
             os.kill(chance.choice(ranks), signal.SIGKILL)
             done += 1
-    code = process.wait(timeout=120)
+    code = process.wait(timeout=300)
     log = open(run + ".log").read()
     assert code == 0, f"exit code {code}:\n{log[-3000:]}"
     assert done == kills, f"only {done} kills in {steps} steps"
@@ -173,11 +179,11 @@ def random_kills(recipe, run, kills):
     expected = rank_runs.losses(whole)
     wrong = [pair for pair in rank_runs.small_run.losses(run) if expected[pair[0]] != pair[1]]
     assert not wrong, f"{len(wrong)} losses differ from the undisturbed run, first {wrong[0]}"
-    print(f"{kills} kills, {log.count('start again')} restarts, all {steps} losses as undisturbed")
+    print(f"{kills} kills, {restarts(log)} restarts, all {steps} losses as undisturbed")
 
 
 def test():
-    kills = int(os.environ.get("TUTTI_TEST_KILLS", 5))
+    kills = int(os.environ.get("TUTTI_TEST_KILLS", 20))
     with tempfile.TemporaryDirectory() as folder:
         recipe = rank_runs.prepare(folder)
         at = lambda name: os.path.join(folder, name)

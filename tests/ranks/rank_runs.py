@@ -10,7 +10,11 @@ import small_run  # noqa: E402
 
 TUTTI = small_run.TUTTI
 events = small_run.events
-wait_for = small_run.wait_for
+
+
+def wait_for(condition, process):
+    small_run.wait_for(condition, process, seconds=240)
+
 
 # Twelve sequences a step: 1, 2, 3, 4 and 6 ranks divide them.
 SETTINGS = ["batch.global=12", "batch.micro=3", "checkpoint.every_steps=5", "run.name=ranks"]
@@ -41,7 +45,7 @@ def command(target, run, *arguments, steps=20):
     return [TUTTI, "train", target, *settings, f"train.steps={steps}", "--run", run, *arguments]
 
 
-def train(target, run, *arguments, launcher=(), fault="", code=0, timeout=120, steps=20, **variables):
+def train(target, run, *arguments, launcher=(), fault="", code=0, timeout=300, steps=20, **variables):
     """Trains to the end; what it wrote on standard error. Fails unless it ends with `code`."""
     if fault:
         variables["TUTTI_FAULT"] = fault

@@ -20,8 +20,6 @@
 namespace tutti::train {
 namespace {
 
-constexpr double kToldFrozenSeconds = 1;
-
 BatchView view_of(const data::Batch& batch) {
   return {batch.tokens, batch.targets, batch.first_sample * batch.sequence, batch.positions,
           batch.starts};
@@ -161,7 +159,7 @@ void Session::agree() {
 
 void Session::tell_trouble(const std::vector<StepWords>& words) {
   for (size_t rank = 0; rank < words.size(); ++rank) {
-    if (words[rank].frozen_seconds < kToldFrozenSeconds) continue;
+    if (words[rank].frozen_seconds == 0) continue;
     telemetry_.warn(fmt::format(
         "rank {} was frozen for {:.1f} s up to step {}: it was stopped, or its machine was", rank,
         words[rank].frozen_seconds, state_.step));

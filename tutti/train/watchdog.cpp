@@ -17,7 +17,7 @@ namespace tutti::train {
 namespace {
 
 constexpr double kTickSeconds = 0.1;
-constexpr double kFrozenSeconds = 1;  // a tick that takes longer
+constexpr double kFrozenSeconds = 2;  // a tick that takes longer
 constexpr double kLeastLimitSeconds = 10;
 constexpr double kLongLimitSeconds = 600;
 constexpr size_t kKnownSteps = 500;

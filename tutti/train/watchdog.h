@@ -12,7 +12,7 @@
 // long, or something waits for files that will not come, the watchdog says why and ends the
 // process.
 //
-// Pauses. A rank that did not run for over a second although it wanted to (stopped, migrated,
+// Pauses. A rank that did not run for over two seconds although it wanted to (stopped, migrated,
 // starved) counts that time, for the session to tell.
 #pragma once
 
