@@ -118,9 +118,8 @@ int run_explain(const ExplainArguments& arguments) {
       fail(ErrorKind::unsupported, "{}", outcomes[0].impossible);
     }
   }
-  const plan::Constants* found =
-      plan::find_constants(sets, situation.system->chip.generation, arguments.software);
-  const plan::Constants constants = found != nullptr ? *found : plan::assumed_constants();
+  const plan::Constants constants =
+      plan::constants_for(sets, situation.system->chip, arguments.software);
   plan::PipelineSimulator simulator;
   const plan::StepTimeline timeline = plan::step_timeline(
       recipe, *situation.profile, *situation.system, constants, outcomes[0].step, simulator);

@@ -116,8 +116,7 @@ std::vector<int64_t> parse_gpu_counts(const std::vector<std::string>& texts) {
 
 plan::Constants SearchInputs::constants(const catalog::System& system,
                                         const std::string& software) const {
-  const plan::Constants* found = plan::find_constants(sets, system.chip.generation, software);
-  return found != nullptr ? *found : plan::assumed_constants();
+  return plan::constants_for(sets, system.chip, software);
 }
 
 SearchInputs load_search_inputs(const SearchArguments& arguments) {

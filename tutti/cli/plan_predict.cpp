@@ -38,9 +38,7 @@ int run_predict(const PredictArguments& arguments) {
   const catalog::Catalog catalog = catalog::load_catalog(files, folders);
   const catalog::System& system = catalog.system(arguments.system);
   const std::vector<plan::Constants> sets = plan::load_constants(files, folders);
-  const plan::Constants* found =
-      plan::find_constants(sets, system.chip.generation, arguments.software);
-  const plan::Constants constants = found != nullptr ? *found : plan::assumed_constants();
+  const plan::Constants constants = plan::constants_for(sets, system.chip, arguments.software);
   const spec::Recipe recipe = planned_recipe(arguments.recipe, arguments.overrides, arguments.gpus);
   const int64_t gpus = recipe.parallel.world();
   if (system.largest_chips > 0 && gpus > system.largest_chips) {

@@ -86,8 +86,8 @@ double LayoutBounds::layout_seconds(const Layout& layout, const Ranks& ranks) {
       const double busy = forward + backward;
       if (busy < most * (1 - 1e-9)) continue;
       double own = 0;
-      if (mesh.zero <= 1) own += exposed_seconds(traffic.reduce[r], backward, usable);
-      if (mesh.zero >= 1) own += exposed_seconds(traffic.gather[r], forward, usable);
+      if (mesh.zero <= 1) own += exposed_traffic(mesh, traffic.reduce[r], backward, usable);
+      if (mesh.zero >= 1) own += exposed_traffic(mesh, traffic.gather[r], forward, usable);
       data = busy > most * (1 + 1e-9) ? own : std::min(data, own);
       most = std::max(most, busy);
     }

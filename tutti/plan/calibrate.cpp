@@ -143,6 +143,9 @@ Constants start_from(const std::string& name) {
   set(Constant::attention_fill_count, 0);
   set(Constant::step_overhead_seconds, 0);
   set(Constant::launch_microseconds, 0);
+  set(Constant::host_microseconds, 0);
+  set(Constant::run_start_seconds, 0);
+  set(Constant::evaluation_start_seconds, 0);
   constants[Constant::gemm_side_count] = 10;
   constants[Constant::gemm_depth_count] = 10;
   return constants;

@@ -47,8 +47,13 @@ Levels levels_of(const Network& network, const Group& group) {
   return out;
 }
 
+// How many members' wires lead out of a domain in which `members` of the group are.
+double ways_out(const Network& network, const Group& group, double members) {
+  return group.stride > 1 ? 1 + (members - 1) * network.rail_ratio : members;
+}
+
 // Bytes of a ring over all members that each level's wires carry per rank: the ring crosses a
-// domain's border once, and all members of the domain share its wires.
+// domain's border once, and the members of the domain share its wires.
 double ring_seconds(const Network& network, const Group& group, double bytes_on_wire,
                     int64_t steps_factor) {
   const Levels levels = levels_of(network, group);
@@ -57,7 +62,8 @@ double ring_seconds(const Network& network, const Group& group, double bytes_on_
   int64_t inside = 1;
   for (int i = 0; i < levels.count; ++i) {
     const Level& level = levels.level[i];
-    slowest = std::max(slowest, bytes_on_wire / (level.bandwidth * real(inside)));
+    slowest = std::max(slowest,
+                       bytes_on_wire / (level.bandwidth * ways_out(network, group, real(inside))));
     latency += real(steps_factor * (level.ranks - 1)) * level.latency;
     inside *= level.ranks;
   }
@@ -83,7 +89,8 @@ double tree_all_reduce_seconds(const Network& network, const Group& group, doubl
     const double hops =
         i == 0 && levels.count > 1 ? real(level.ranks - 1) : std::log2(real(level.ranks));
     latency += 2 * hops * level.latency;
-    slowest = std::max(slowest, 2 * bytes / (0.92 * level.bandwidth * real(inside)));
+    slowest = std::max(
+        slowest, 2 * bytes / (0.92 * level.bandwidth * ways_out(network, group, real(inside))));
     inside *= level.ranks;
   }
   return latency + slowest;
@@ -101,7 +108,7 @@ double switch_all_reduce_seconds(const Network& network, const Group& group, dou
     // One crossing up and one down at the same time; NVLS pays a fixed start of about 25 us.
     const double start = level.tier->reduction == "nvls" ? 25e-6 : 2 * level.latency;
     seconds += start + (n + 1) / n * part / level.bandwidth;
-    part /= n;
+    part /= ways_out(network, group, n);
   }
   return seconds;
 }
@@ -115,7 +122,7 @@ double hierarchical_all_reduce_seconds(const Network& network, const Group& grou
     const Level& level = levels.level[i];
     const double n = real(level.ranks);
     seconds += 2 * ((n - 1) * level.latency + (n - 1) / n * part / level.bandwidth);
-    part /= n;
+    part /= ways_out(network, group, n);
   }
   const Level& last = levels.level[levels.count - 1];
   const double n = real(last.ranks);
@@ -143,7 +150,7 @@ double gather_seconds(const Network& network, const Group& group, double bytes) 
     // Recursive doubling hops instead of a ring's where domains are many.
     seconds +=
         std::min(m - 1, 2 * std::log2(m)) * level.latency + (m - 1) / m * part / level.bandwidth;
-    part /= m;
+    part /= ways_out(network, group, m);
   }
   return std::min(ring, seconds);
 }

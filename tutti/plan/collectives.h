@@ -3,6 +3,9 @@
 // S bytes in the full buffer, n ranks that are `stride` places apart. On a fabric whose nearest
 // tier joins G chips, k = min(n, max(1, G / stride)) of them are near each other, in N = n / k
 // domains (and so on outwards). Bandwidths are one direction of one chip, times the fitted ratio.
+// All k of a domain have their own way out of it; where a group skips ranks (stride > 1), k - 1 of
+// them only to the share rail_ratio: other groups' members lie between, and rings of old NCCL leave
+// a node by one of their members.
 //
 //   ring             all-reduce 2 (n-1) a + 2 (n-1)/n S / B, reduce-scatter and all-gather half
 //   tree             all-reduce 2 log2(N) a_out + 2 (k-1) a_in + 2 S / B   (B x 0.92)
@@ -32,6 +35,7 @@ struct Network {
   const catalog::System* system = nullptr;
   double link_ratio = 1;
   double network_ratio = 1;
+  double rail_ratio = 1;
 };
 
 double ring_all_reduce_seconds(const Network& network, const Group& group, double bytes);

@@ -24,10 +24,12 @@ const std::array<ConstantInfo, kConstants>& constant_table() {
       {"batched_ratio", 0.35, 0.02, 1.0},
       {"memory_ratio", 0.85, 0.2, 1.0},
       {"launch_microseconds", 4, 0, 40},
+      {"host_microseconds", 40, 0, 200},
       {"link_ratio", 0.80, 0.1, 1.1},
       {"network_ratio", 0.80, 0.1, 1.0},
+      {"rail_ratio", 0.3, 0, 1.0},
       {"collective_microseconds", 10, 0, 200},
-      {"tp_overlap_ratio", 0, 0, 1.0},
+      {"tp_overlap_ratio", 0.4, 0, 1.0},
       {"dp_overlap_ratio", 0.8, 0, 1.0},
       {"pp_overlap_ratio", 0.5, 0, 1.0},
       {"cp_overlap_ratio", 0.5, 0, 1.0},
@@ -35,6 +37,8 @@ const std::array<ConstantInfo, kConstants>& constant_table() {
       {"expert_imbalance_ratio", 1.0, 1.0, 3.0},
       {"straggler_ratio", 0.02, 0, 0.3},
       {"step_overhead_seconds", 0.01, 0, 2.0},
+      {"run_start_seconds", 5, 0, 60},
+      {"evaluation_start_seconds", 0.5, 0, 10},
       {"memory_reserve_ratio", 1.04, 1.0, 1.3},
   }};
   return table;
@@ -56,6 +60,15 @@ const char* origin_name(Origin origin) {
 Constants assumed_constants() {
   Constants constants;
   for (size_t i = 0; i < kConstants; ++i) constants.value[i] = constant_table()[i].assumed;
+  return constants;
+}
+
+Constants assumed_constants(const catalog::Chip& chip) {
+  Constants constants = assumed_constants();
+  if (chip.best_product_ratio == 0) return constants;
+  for (const Constant constant : {Constant::gemm_ratio, Constant::gemm_fp8_ratio}) {
+    constants[constant] = std::min(constants[constant], chip.best_product_ratio);
+  }
   return constants;
 }
 
@@ -149,6 +162,12 @@ const Constants* find_constants(const std::vector<Constants>& sets,
     if (best == nullptr || set.error < best->error) best = &set;
   }
   return best;
+}
+
+Constants constants_for(const std::vector<Constants>& sets, const catalog::Chip& chip,
+                        const std::string& software) {
+  const Constants* found = find_constants(sets, chip.generation, software);
+  return found != nullptr ? *found : assumed_constants(chip);
 }
 
 }  // namespace tutti::plan

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/catalog/entry.h"
+#include "tutti/catalog/chips.h"
 
 namespace tutti::plan {
 
@@ -26,20 +26,24 @@ enum class Constant : size_t {
   batched_ratio,            // of the 16-bit peak, small batched products
   memory_ratio,             // of the memory bandwidth
   launch_microseconds,      // per operation, on the device's time line
+  host_microseconds,        // per operation that the host needs to launch it: the device may wait
   link_ratio,               // of the scale-up link's bandwidth, collectives
   network_ratio,            // of the network's bandwidth, collectives
+  rail_ratio,               // of the ways out of a node that further members of a group have
   collective_microseconds,  // that starting a collective takes, on the device's time line
   tp_overlap_ratio,         // of tensor-parallel communication, hidden behind products
   dp_overlap_ratio,  // of the backward (forward) pass usable to hide gradient (weight) traffic
   pp_overlap_ratio,  // of a pipeline transfer, hidden
   cp_overlap_ratio,  // of context-parallel communication, hidden behind attention
   ep_overlap_ratio,  // of expert-parallel communication, hidden behind experts
-  expert_imbalance_ratio,  // load of the fullest rank over the mean
-  straggler_ratio,         // slowdown of a step at 1,024 ranks against 1, growing with log2
-  step_overhead_seconds,   // host work of a step that nothing hides
-  memory_reserve_ratio,    // what the allocator holds over what is allocated
+  expert_imbalance_ratio,    // load of the fullest rank over the mean
+  straggler_ratio,           // slowdown of a step at 1,024 ranks against 1, growing with log2
+  step_overhead_seconds,     // host work of a step that nothing hides
+  run_start_seconds,         // of a whole run on the clock, until steps have their pace
+  evaluation_start_seconds,  // from training to evaluation and back
+  memory_reserve_ratio,      // what the allocator holds over what is allocated
 };
-inline constexpr size_t kConstants = 23;
+inline constexpr size_t kConstants = 27;
 
 struct ConstantInfo {
   const char* name = "";
@@ -79,6 +83,8 @@ struct Constants {
 };
 
 Constants assumed_constants();
+// No better than the chip was measured to be (Chip::best_product_ratio).
+Constants assumed_constants(const catalog::Chip& chip);
 
 // Of an entry of kind constants: quantities by the names above; what is absent is assumed. Throws
 // usage for unknown names and values outside the table's range.
@@ -93,5 +99,8 @@ std::vector<Constants> load_constants(FileSystem& files, const std::vector<std::
 // least error, else assumed.
 const Constants* find_constants(const std::vector<Constants>& sets,
                                 const std::string& chip_generation, const std::string& software);
+// That set, or what is assumed for the chip.
+Constants constants_for(const std::vector<Constants>& sets, const catalog::Chip& chip,
+                        const std::string& software);
 
 }  // namespace tutti::plan

@@ -54,7 +54,8 @@ Prices prices_of(const spec::Recipe& recipe, const catalog::System& system,
   return {system,
           constants,
           recipe.parallel,
-          {&system, constants[Constant::link_ratio], constants[Constant::network_ratio]},
+          {&system, constants[Constant::link_ratio], constants[Constant::network_ratio],
+           constants[Constant::rail_ratio]},
           recipe.precision};
 }
 
@@ -106,6 +107,10 @@ PassTimes price_pass(const std::vector<Op>& ops, const Prices& at) {
   out.seconds.tp = exposed(Axis::tp, Constant::tp_overlap_ratio, out.seconds.products);
   out.seconds.cp = exposed(Axis::cp, Constant::cp_overlap_ratio, attention);
   out.seconds.ep = exposed(Axis::ep, Constant::ep_overlap_ratio, expert);
+  // The host launches one operation after the other, ahead of the device where it can.
+  const double launching =
+      real(static_cast<int64_t>(ops.size())) * at.constants[Constant::host_microseconds] * 1e-6;
+  out.seconds.host = std::max(0.0, launching - out.seconds.total());
   return out;
 }
 
@@ -123,12 +128,13 @@ Seconds& Seconds::operator+=(const Seconds& other) {
   tp += other.tp;
   cp += other.cp;
   ep += other.ep;
+  host += other.host;
   return *this;
 }
 
 Seconds operator*(double factor, const Seconds& seconds) {
   return {factor * seconds.products, factor * seconds.memory, factor * seconds.tp,
-          factor * seconds.cp, factor * seconds.ep};
+          factor * seconds.cp,       factor * seconds.ep,     factor * seconds.host};
 }
 
 double operation_seconds(const Op& op, const catalog::System& system, const Constants& constants,

@@ -28,7 +28,8 @@ struct Seconds {
   double tp = 0;        // exposed communication, by axis
   double cp = 0;
   double ep = 0;
-  double total() const { return products + memory + tp + cp + ep; }
+  double host = 0;  // that the device waits for the host to launch
+  double total() const { return products + memory + tp + cp + ep + host; }
   Seconds& operator+=(const Seconds& other);
 };
 Seconds operator*(double factor, const Seconds& seconds);

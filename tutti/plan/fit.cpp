@@ -18,7 +18,8 @@ std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) 
     });
   };
   bool tensor = false, context = false, expert = false, pipeline = false, data = false,
-       eight = false, four = false, sixteen = false, fused = false, plain = false, many = false;
+       eight = false, four = false, sixteen = false, fused = false, plain = false, many = false,
+       runs = false;
   for (const PreparedRow* row : rows) {
     const spec::Recipe& recipe = row->measurement().recipe;
     const spec::Mesh& mesh = recipe.parallel;
@@ -28,6 +29,7 @@ std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) 
     pipeline = pipeline || mesh.pp > 1;
     data = data || mesh.dp > 1;
     many = many || mesh.world() > 64;
+    runs = runs || row->measurement().metric == "run_minutes";
     const bool block_scaled_four = recipe.precision == spec::Precision::fp4;
     four = four || block_scaled_four;
     eight = eight || (spec::is_narrow(recipe.precision) && !block_scaled_four);
@@ -50,8 +52,10 @@ std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) 
   use(plain, Constant::batched_ratio);
   use(true, Constant::memory_ratio);
   use(true, Constant::launch_microseconds);
+  use(true, Constant::host_microseconds);
   use(tensor || context || expert, Constant::link_ratio);
   use(data || pipeline, Constant::network_ratio);
+  use(data && tensor, Constant::rail_ratio);
   use(tensor || context || expert, Constant::collective_microseconds);
   use(tensor, Constant::tp_overlap_ratio);
   use(data, Constant::dp_overlap_ratio);
@@ -61,12 +65,15 @@ std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) 
   use(expert, Constant::expert_imbalance_ratio);
   use(many, Constant::straggler_ratio);
   use(true, Constant::step_overhead_seconds);
+  use(runs, Constant::run_start_seconds);
+  use(runs, Constant::evaluation_start_seconds);
   return out;
 }
 
-// A bounded variable as an unbounded one and back.
+// A bounded variable as an unbounded one and back. What starts at a bound starts a little inside,
+// where it can still move.
 double to_free(double value, const ConstantInfo& info) {
-  const double share = std::clamp((value - info.least) / (info.most - info.least), 1e-6, 1 - 1e-6);
+  const double share = std::clamp((value - info.least) / (info.most - info.least), 0.05, 0.95);
   return std::log(share / (1 - share));
 }
 double from_free(double value, const ConstantInfo& info) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -155,6 +156,22 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   spec::validate(recipe);
 }
 
+// "GPU=value, GPU=value"; empty where the entry has no such text.
+std::vector<std::pair<std::string, std::string>> pairs_of(const catalog::Entry& entry,
+                                                          const std::string& name) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  const std::string text = entry.text_or(name, "");
+  if (text.empty()) return pairs;
+  for (const std::string_view pair : split(text, ',')) {
+    const size_t equals = pair.find('=');
+    if (equals == std::string_view::npos) {
+      fail(ErrorKind::usage, "{}: texts.{}: write GPU=value, GPU=value", entry.origin, name);
+    }
+    pairs.emplace_back(trim(pair.substr(0, equals)), trim(pair.substr(equals + 1)));
+  }
+  return pairs;
+}
+
 std::map<Constant, double> stated_constants(const catalog::Entry& entry) {
   std::vector<std::string> known = {"first_dense_count", "virtual_stages_count"};
   for (const ConstantInfo& info : constant_table()) known.emplace_back(info.name);
@@ -199,13 +216,9 @@ std::vector<MeasurementSource> load_sources(FileSystem& files,
       source.prefix = entry.text("prefix");
       source.software = entry.text("software");
       source.profile = entry.text("profile");
-      const std::string systems = entry.text("systems");
-      for (const std::string_view pair : split(systems, ',')) {
-        const size_t equals = pair.find('=');
-        if (equals == std::string_view::npos) {
-          fail(ErrorKind::usage, "{}: texts.systems: write GPU=system, GPU=system", entry.origin);
-        }
-        source.systems.emplace_back(trim(pair.substr(0, equals)), trim(pair.substr(equals + 1)));
+      source.systems = pairs_of(entry, "systems");
+      for (const auto& [gpu, layers] : pairs_of(entry, "recomputed_layers")) {
+        source.recomputed_layers.emplace_back(gpu, std::atoll(layers.c_str()));
       }
       source.recompute = entry.text_or("recompute", "");
       source.dense_layers = static_cast<int64_t>(entry.number_or("first_dense_count", -1));

@@ -20,16 +20,18 @@
 namespace tutti::plan {
 
 // Who measured with what: an entry of kind source, matched by the beginning of the row's source.
-// Texts prefix, software, profile, systems; where wanted recompute; quantities first_dense_count,
-// virtual_stages_count and any of constant_table(), such as dp_overlap_ratio: 0 where gradients are
-// not overlapped.
+// Texts prefix, software, profile, systems; where wanted recompute, recomputed_layers; quantities
+// first_dense_count, virtual_stages_count and any of constant_table(), such as dp_overlap_ratio: 0
+// where gradients are not overlapped.
 struct MeasurementSource {
   std::string prefix;
   std::string software;
   std::string profile;
   // "GPU type=system" pairs; a row's gpu_type selects the system.
   std::vector<std::pair<std::string, std::string>> systems;
-  std::string recompute;              // of rows that leave it empty
+  std::string recompute;  // of rows that leave it empty
+  // GPU types whose runs recompute so many layers in full.
+  std::vector<std::pair<std::string, int64_t>> recomputed_layers;
   int64_t dense_layers = -1;          // first layers without experts, of cut-down models; -1: as is
   int64_t virtual_stages = 0;         // of rows that leave it empty; 0: to be searched
   std::map<Constant, double> stated;  // constants that follow from how it says it ran
@@ -57,10 +59,10 @@ struct Measurement {
   std::map<Constant, double> stated;
   spec::Recipe recipe;            // resolved; unknown sizes have their defaults
   std::vector<std::string> free;  // "micro_batch", "vpp", "layout": not published, to be searched
-  // Of a whole run (metric run_minutes): steps, and evaluations in steps of as many samples.
-  struct {
+  struct {                        // of a whole run (metric run_minutes)
     double steps = 0;
-    double evaluated_steps = 0;
+    double evaluations = 0;
+    int64_t evaluation_samples = 0;
   } run;
 };
 

@@ -20,7 +20,7 @@ struct Task {
   int64_t vocabulary;  // of its tokenizer; 0: the preset's
   int64_t sequence;
   int64_t lora_rank;
-  double evaluation_samples;  // full sequences
+  int64_t evaluation_samples;  // full sequences
   double interval_samples;
   double skipped_share;  // evaluations left out at first: share * batch + 2, where above 0
 };
@@ -91,6 +91,7 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   if (task->vocabulary > 0) recipe.model.vocabulary = task->vocabulary;
   recipe.model.context = std::max(recipe.model.context, task->sequence);
   recipe.lora.rank = task->lora_rank;
+  recipe.lora.dropout = task->lora_rank > 0 ? 0.1 : 0;
   recipe.batch.sequence = task->sequence;
   recipe.batch.global = whole(table, row, "global_batch");
   recipe.batch.micro = 1;
@@ -115,6 +116,11 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
     fail(ErrorKind::unsupported, "tp {} x pp {} x cp {} x dp {} is not {} accelerators", mesh.tp,
          mesh.pp, mesh.cp, mesh.dp, chips);
   }
+  for (const auto& [gpu, layers] : source->recomputed_layers) {
+    if (gpu != accelerator) continue;
+    recipe.recompute.mode = spec::RecomputeMode::full;
+    recipe.recompute.layers = layers;
+  }
   recipe.train.steps = 1000;
   spec::resolve(recipe);
   if (known) spec::validate(recipe);
@@ -124,7 +130,8 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   double evaluations = std::round(samples / task->interval_samples);
   if (task->skipped_share > 0) evaluations -= std::floor(task->skipped_share * batch + 2);
   out.run.steps = samples / batch;
-  out.run.evaluated_steps = std::max(1.0, evaluations) * task->evaluation_samples / batch;
+  out.run.evaluations = std::max(1.0, evaluations);
+  out.run.evaluation_samples = task->evaluation_samples;
 }
 
 }  // namespace

@@ -116,6 +116,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
       split.tp += times * part->tp;
       split.cp += times * part->cp;
       split.ep += times * part->ep;
+      split.host += times * part->host;
     }
     split.recompute += times * stage.recompute.total();
     const bool sends_on = g + 1 < passes.size();
@@ -133,13 +134,14 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   inside += out.split.pp;
   out.split.bubble = std::max(0.0, pipeline - inside);
 
-  // Gradients and weights of the step: hidden behind one micro-batch of the pass that makes or
-  // needs them.
+  // Gradients and weights of the step: hidden behind the passes that make or need them.
   const RankSeconds& rank = pricing.ranks[busiest];
   const double usable = constants_[Constant::dp_overlap_ratio];
-  if (mesh.zero <= 1) out.reduce_seconds = exposed_seconds(rank.reduce, backward_window, usable);
+  if (mesh.zero <= 1) {
+    out.reduce_seconds = exposed_traffic(mesh, rank.reduce, backward_window, usable);
+  }
   if (mesh.zero == 1 || mesh.zero == 2) {
-    out.gather_seconds = exposed_seconds(rank.gather, forward_window, usable);
+    out.gather_seconds = exposed_traffic(mesh, rank.gather, forward_window, usable);
   }
   out.split.dp += out.gather_seconds + out.reduce_seconds;
   double tied = 0;
@@ -153,7 +155,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   out.split.optimizer = update;
   const double work = out.split.total();
   const double ranks = real(mesh.world());
-  out.split.host = host_seconds(work, mesh.world(), constants_);
+  out.split.host += host_seconds(work, mesh.world(), constants_);
   out.step_seconds = out.split.total();
 
   const double tokens = real(recipe.batch.global) * real(recipe.batch.sequence);

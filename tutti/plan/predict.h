@@ -81,6 +81,18 @@ inline double exposed_seconds(double alone, double window, double usable) {
   return alone > window * usable ? alone - window * usable : 0;
 }
 
+// Of a rank's weights or gradients, `alone` seconds over all its chunks, beside the passes of one
+// micro-batch through them, `window` seconds. Without virtual stages only these can hide it. With
+// them a chunk ends (begins) pp micro-batches before the next, and only the last one's share has
+// nothing but its own pass to hide behind.
+inline double exposed_traffic(const spec::Mesh& mesh, double alone, double window, double usable) {
+  if (mesh.vpp == 1) return exposed_seconds(alone, window, usable);
+  const auto chunks = static_cast<double>(mesh.vpp);
+  const double longer = window * (static_cast<double>(mesh.pp) * (chunks - 1) + 1) / chunks;
+  return std::max(exposed_seconds(alone, longer, usable),
+                  exposed_seconds(alone, window, usable) / chunks);
+}
+
 // `pass` with the weight traffic of its chunk that nothing hides: ZeRO 3 gathers weights for every
 // pass, ZeRO 2 and 3 reduce gradients after every micro-batch.
 PassSeconds with_weight_traffic(PassSeconds pass, int64_t zero, double chunk_gather,

@@ -93,7 +93,7 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
   out.steps = real(recipe.train.steps);
   out.work_seconds = out.step.step_seconds * out.steps;
   if (at.benchmark != nullptr) {
-    out.target = forecast_target(*at.benchmark, at.ruleset, recipe, out.step);
+    out.target = forecast_target(*at.benchmark, at.ruleset, recipe, out.step, *at.constants);
     out.steps = out.target->steps;
     out.work_seconds = out.target->work_seconds;
   }

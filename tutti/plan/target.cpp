@@ -43,8 +43,18 @@ const catalog::ReferenceSet& set_of(const catalog::Benchmark& benchmark,
 
 }  // namespace
 
+double evaluation_seconds(const spec::Recipe& recipe, const StepPrediction& step,
+                          const Constants& constants, int64_t samples) {
+  const spec::Mesh& mesh = recipe.parallel;
+  const int64_t round = mesh.dp * recipe.batch.micro;
+  return constants[Constant::evaluation_start_seconds] +
+         step.forward_seconds_per_micro_batch *
+             real(rounded_up(samples, round) / round + mesh.pp - 1);
+}
+
 TargetForecast forecast_target(const catalog::Benchmark& benchmark, const std::string& ruleset,
-                               const spec::Recipe& recipe, const StepPrediction& step) {
+                               const spec::Recipe& recipe, const StepPrediction& step,
+                               const Constants& constants) {
   if (recipe.batch.sequence != benchmark.sequence_tokens) {
     fail(ErrorKind::usage, "batch.sequence: {} is not the {} of benchmark {}",
          recipe.batch.sequence, benchmark.sequence_tokens, benchmark.name);
@@ -83,11 +93,9 @@ TargetForecast forecast_target(const catalog::Benchmark& benchmark, const std::s
   const double skipped =
       std::floor(benchmark.eval_skip_per_batch * real(batch) + benchmark.eval_skip);
   out.evaluations = std::max(1.0, out.samples / interval - skipped);
-  const spec::Mesh& mesh = recipe.parallel;
-  const int64_t round = mesh.dp * recipe.batch.micro;
-  out.evaluation_seconds = step.forward_seconds_per_micro_batch *
-                           real(rounded_up(benchmark.eval_samples, round) / round + mesh.pp - 1);
-  out.work_seconds = out.steps * step.step_seconds + out.evaluations * out.evaluation_seconds;
+  out.evaluation_seconds = evaluation_seconds(recipe, step, constants, benchmark.eval_samples);
+  out.work_seconds = constants[Constant::run_start_seconds] + out.steps * step.step_seconds +
+                     out.evaluations * out.evaluation_seconds;
   return out;
 }
 

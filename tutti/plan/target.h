@@ -9,7 +9,8 @@
 //                to whole batches. The reference's mean has half its own interval of waiting in it,
 //                which is exchanged for half of this run's; a single run ends at an evaluation near
 //   evaluations  samples / interval, less those that the rules skip at the start; each one forward
-//                pass over eval_samples, rounded up to whole rounds of all data-parallel ranks
+//                pass over eval_samples, rounded up to whole rounds of all data-parallel ranks,
+//                and evaluation_start_seconds; a run has its run_start_seconds
 #pragma once
 
 #include <string>
@@ -36,7 +37,12 @@ struct TargetForecast {
 // Of the newest reference set, or that of `ruleset`. Throws usage where the recipe's sequence is
 // not the benchmark's or its batch is beyond the reference.
 TargetForecast forecast_target(const catalog::Benchmark& benchmark, const std::string& ruleset,
-                               const spec::Recipe& recipe, const StepPrediction& step);
+                               const spec::Recipe& recipe, const StepPrediction& step,
+                               const Constants& constants);
+
+// Of an evaluation over so many samples.
+double evaluation_seconds(const spec::Recipe& recipe, const StepPrediction& step,
+                          const Constants& constants, int64_t samples);
 
 Json to_json(const TargetForecast& forecast);
 

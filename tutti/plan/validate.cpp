@@ -10,6 +10,7 @@
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/plan/target.h"
 #include "tutti/plan/unpublished.h"
 
 namespace tutti::plan {
@@ -160,7 +161,11 @@ double PreparedRow::predict(const Constants& constants) const {
   if (metric == "iter_time_s") return best.step_seconds;
   if (metric == "run_minutes") {
     const auto& run = measurement_.run;
-    return (run.steps * best.step_seconds + run.evaluated_steps * best.forward_seconds) / 60;
+    const double evaluation =
+        evaluation_seconds(chosen->recipe, best, constants, run.evaluation_samples);
+    return (constants[Constant::run_start_seconds] + run.steps * best.step_seconds +
+            run.evaluations * evaluation) /
+           60;
   }
   if (metric == "tokens_per_s_per_gpu") return best.tokens_per_second_per_chip;
   const auto flops = [&](spec::FlopConvention convention) {
@@ -245,14 +250,13 @@ ValidatedRow validate_row(const PreparedRow& prepared, const Constants& constant
 
 Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector<Constants>& sets,
                          const std::vector<bool>& fitted) {
-  const Constants assumed = assumed_constants();
   Validation out;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const Constants* set = nullptr;
+    Constants constants;
     if (rows[i].predictable()) {
-      set = find_constants(sets, rows[i].system().chip.generation, rows[i].measurement().software);
+      constants = constants_for(sets, rows[i].system().chip, rows[i].measurement().software);
     }
-    out.rows.push_back(validate_row(rows[i], set != nullptr ? *set : assumed, fitted[i]));
+    out.rows.push_back(validate_row(rows[i], constants, fitted[i]));
   }
   out.summary = summarize(out.rows);
   return out;

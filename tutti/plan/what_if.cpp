@@ -127,9 +127,7 @@ Outcome ask(const Situation& situation, const WhatIf& what_if) {
     if (system.largest_chips > 0 && chips > system.largest_chips) {
       fail(ErrorKind::usage, "{} has {} chips", system.name, system.largest_chips);
     }
-    const Constants* found =
-        find_constants(*situation.sets, system.chip.generation, situation.software);
-    const Constants constants = found != nullptr ? *found : assumed_constants();
+    const Constants constants = constants_for(*situation.sets, system.chip, situation.software);
     PipelineSimulator simulator;
     Predictor predictor(system, constants, simulator);
     out.step = predictor.step(recipe, *situation.profile);

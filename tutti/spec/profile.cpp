@@ -17,16 +17,16 @@ const Profile& tutti_profile() {
 }
 
 const Profile& find_profile(const std::string& name) {
-  static const Profile megatron_2022 = make_megatron_2022_profile();
-  static const Profile megatron_te = make_megatron_te_profile();
-  static const Profile megatron_te_2_11 = make_megatron_te_2_11_profile();
-  static const Profile megatron_bridge = make_megatron_bridge_profile();
-  for (const Profile* profile :
-       {&tutti_profile(), &megatron_2022, &megatron_te, &megatron_te_2_11, &megatron_bridge}) {
-    if (profile->name == name) return *profile;
+  static const std::vector<Profile> published = {
+      make_megatron_2021_profile(),      make_megatron_2022_profile(),
+      make_megatron_deepspeed_profile(), make_megatron_te_profile(),
+      make_megatron_te_2_11_profile(),   make_megatron_bridge_profile()};
+  std::vector<std::string> known = {tutti_profile().name};
+  if (name == known.front()) return tutti_profile();
+  for (const Profile& profile : published) {
+    if (profile.name == name) return profile;
+    known.push_back(profile.name);
   }
-  const std::vector<std::string> known = {"tutti", "megatron-2022", "megatron-te",
-                                          "megatron-te-2.11", "megatron-bridge"};
   const std::string suggestion = nearest_word(name, known);
   fail(ErrorKind::usage, "profile: '{}' is unknown;{} accepted: {}", name,
        suggestion.empty() ? "" : " did you mean '" + suggestion + "'?", join(known, ", "));

@@ -171,6 +171,23 @@ Profile make_megatron_2022_profile() {
   return p;
 }
 
+// Before sequence parallelism: SC21 (arXiv 2104.04473).
+Profile make_megatron_2021_profile() {
+  Profile p = make_megatron_2022_profile();
+  p.name = "megatron-2021";
+  p.sequence_parallel = false;
+  return p;
+}
+
+// DeepSpeed's optimizer of 16-bit runs reduces the gradients in 16 bits
+// (microsoft/DeepSpeed: communication_data_type).
+Profile make_megatron_deepspeed_profile() {
+  Profile p = make_megatron_2021_profile();
+  p.name = "megatron-deepspeed";
+  p.gradient = DType::bf16;
+  return p;
+}
+
 Profile make_megatron_te_profile() {
   Profile p;
   p.name = "megatron-te";

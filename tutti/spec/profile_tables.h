@@ -7,6 +7,8 @@ namespace tutti::spec {
 
 Profile make_tutti_profile();
 Profile make_megatron_2022_profile();
+Profile make_megatron_2021_profile();
+Profile make_megatron_deepspeed_profile();
 Profile make_megatron_te_profile();
 Profile make_megatron_te_2_11_profile();
 Profile make_megatron_bridge_profile();

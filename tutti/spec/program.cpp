@@ -270,9 +270,9 @@ Program make_program(const Recipe& recipe, const Profile& profile) {
 
 Op transfer_op(const Recipe& recipe, const Profile& profile) {
   const LocalSizes sizes = local_sizes(recipe, profile);
-  return collective_op(
-      "send", Axis::pp, 2,
-      real(sizes.shard_tokens) * real(recipe.model.hidden) * real(dtype_bytes(sizes.compute)));
+  return collective_op("send", Axis::pp, 2,
+                       real(sizes.tokens) / real(sizes.tp) * real(recipe.model.hidden) *
+                           real(dtype_bytes(sizes.compute)));
 }
 
 void visit_operations(const Program& program, const Mesh& mesh, int64_t stage, const Action& action,
