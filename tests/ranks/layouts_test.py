@@ -38,6 +38,22 @@ def test():
             worst = rank_runs.compare(run, expected, 20)
             print(f"4 ranks, then {ranks}: losses differ by at most {worst:.1e}")
 
+        # Ranks that divide the layers, also where they outnumber the key/value heads.
+        grouped = "model.kv_heads=2"
+        rank_runs.train(recipe, at("grouped"), grouped)
+        expected_grouped = rank_runs.losses(at("grouped"))
+        for ranks, tp in [(2, 2), (4, 4), (4, 2)]:
+            run = at(f"tp-{tp}-of-{ranks}")
+            rank_runs.train(recipe, run, grouped, f"parallel.tp={tp}", "--nproc", str(ranks))
+            worst = rank_runs.compare(run, expected_grouped, 20)
+            print(f"{ranks} ranks, tp {tp}: losses differ by at most {worst:.1e}")
+        divided = at("divided")
+        rank_runs.train(recipe, divided, grouped, "parallel.tp=4", "--nproc", "4", "--stop-after", "10",
+                        code=75)
+        rank_runs.train(divided, divided, "parallel.tp=1", "--nproc", "3")
+        worst = rank_runs.compare(divided, expected_grouped, 20)
+        print(f"tp 4, then dp 3: losses differ by at most {worst:.1e}")
+
         # The mesh that cannot be names those that can.
         error = rank_runs.train(recipe, at("none"), "--nproc", "5", code=2)
         assert "nearest: 4 ranks as dp 4, 6 ranks as dp 6" in error, error

@@ -47,7 +47,7 @@ Session::Session(const spec::Recipe& recipe, const SessionOptions& options, File
       options_(options),
       files_(files),
       telemetry_(telemetry),
-      together_(options.world),
+      together_(options.world, recipe.model.kv_heads),
       watchdog_(make_watchdog(options)),
       fault_(requested_fault(together_.rank(),
                              options.world == nullptr ? 1 : options.world->generation())),

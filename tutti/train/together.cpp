@@ -8,8 +8,9 @@
 
 namespace tutti::train {
 
-Together::Together(comm::World* world)
-    : world_(world), ranks_(world == nullptr ? parallel::Ranks{} : parallel::ranks_of(*world)) {}
+Together::Together(comm::World* world, int64_t kv_heads)
+    : world_(world),
+      ranks_(world == nullptr ? parallel::Ranks{} : parallel::ranks_of(*world, kv_heads)) {}
 
 void Together::gather(engine::Stream& stream, void* items, int64_t item_bytes) const {
   if (ranks_.world == nullptr) return;

@@ -45,8 +45,9 @@ struct Agreed {
 
 class Together {
  public:
-  // Null: alone. The world outlives this object. Collective: makes the groups.
-  explicit Together(comm::World* world);
+  // Null: alone. The world outlives this object. kv_heads: of the model (parallel::ranks_of).
+  // Collective: makes the groups.
+  Together(comm::World* world, int64_t kv_heads);
 
   comm::World* world() const { return world_; }
   const parallel::Ranks& ranks() const { return ranks_; }
