@@ -22,7 +22,7 @@ std::vector<StepWords> own_seconds(const std::vector<double>& seconds) {
 
 TEST(Together, WhatOneRankSaysAllFollow) {
   comm::run_threads({.dp = 2, .cp = 2}, [](comm::World& world, engine::Stream& stream) {
-    const Together together(&world);
+    const Together together(&world, 1);
     StepWords mine;
     mine.useful = 100 + world.rank();
     mine.squared_rows = int64_t{1} << 40;
