@@ -25,21 +25,35 @@ struct RouteForwardArgs {
   Vector lse;            // [N] f32
   Matrix experts;        // [N, k] i32
   Matrix weights;        // [N, k] f32
+  bool given = false;    // the choices are in `experts` already: they are weighed, not made
 };
 
 // Places the chosen copies: rows sorted by expert, then by token. Of each sequence of T tokens an
 // expert takes at most `capacity` copies, those of the earliest tokens; the others are dropped
 // (position -1). capacity 0: all are taken. counts are the choices before dropping. Aborts when the
-// copies need more than `rows` rows.
+// copies need more than `rows` rows. Where the rows are parts of sequences, each of T tokens,
+// `before` are the choices of the earlier tokens of its sequence, which lie elsewhere.
 // record "assign_rows": dims (N, E, k).
 struct AssignRowsArgs {
   Matrix experts;        // [N, k] i32
   int64_t sequence = 0;  // T; divides N
   int64_t capacity = 0;
-  int64_t rows = 0;  // R
-  Matrix counts;     // [N/T, E] i32
-  Vector offsets;    // [E+1] i32
-  Matrix positions;  // [N, k] i32: the row of each choice
+  int64_t rows = 0;    // R
+  Matrix before = {};  // [N/T, E] i32, optional
+  Matrix counts;       // [N/T, E] i32
+  Vector offsets;      // [E+1] i32
+  Matrix positions;    // [N, k] i32: the row of each choice
+};
+
+// Sequences that are divided among `blocks` ranks, two parts on each: rank i has the parts i and
+// 2 * blocks - 1 - i (AttentionBlockForwardArgs). From the choices in every part, totals of each
+// sequence and, for the two parts on rank `block`, the choices in all earlier ones.
+// record "merge_counts": dims (B, E, blocks).
+struct MergeCountsArgs {
+  Matrix counts;  // [blocks * 2B, E] i32: rank by rank, of each sequence its two parts
+  int64_t blocks = 0, block = 0;
+  Matrix totals;  // [B, E] i32
+  Matrix before;  // [2B, E] i32
 };
 
 // Scatters tokens to their copies: out[positions[n, i]] = x[n] (times weights[n, i] where given).
@@ -67,24 +81,27 @@ struct UnpermuteArgs {
 };
 
 // c[r] = a[r] * B_e for the rows r of expert e, where B_e is the e-th of E blocks of equal height
-// in b: [k, n], or [n, k] read transposed. Rows of no expert are left alone. record "grouped_gemm":
-// dims (E, offsets[E], n, k); flops 2*offsets[E]*n*k; bytes of the used rows and of all of b.
+// in b: [k, n], or [n, k] read transposed. Rows of no expert are left alone. There may be several
+// times E groups of rows, as they come from as many ranks: group g is of expert g % E, and
+// `offsets` has as many boundaries more. record "grouped_gemm": dims (E, used rows, n, k);
+// flops 2*used*n*k; bytes of the used rows and of all of b.
 struct GroupedGemmArgs {
   Matrix a;        // [R, k] c
   Matrix b;        // [E*k, n] or [E*n, k] c
-  Vector offsets;  // [E+1] i32
+  Vector offsets;  // [groups+1] i32
   bool transpose_b = false;
   Matrix c;  // [R, n] c
 };
 
 // d_weight_e = beta * d_weight_e + dy_e^T x_e for each expert's rows; without rows the product is
-// zero. beta is 0 (d_weight may hold anything) or 1.
-// record "grouped_gemm_weight": dims (E, offsets[E], m, n); flops 2*offsets[E]*m*n; bytes of the
-// used rows and of d_weight.
+// zero. beta is 0 (d_weight may hold anything) or 1. Groups as in grouped_gemm; those of one expert
+// are added in their order.
+// record "grouped_gemm_weight": dims (E, used rows, m, n); flops 2*used*m*n; bytes of the used rows
+// and of d_weight.
 struct GroupedGemmWeightArgs {
   Matrix dy;       // [R, m] c
   Matrix x;        // [R, n] c
-  Vector offsets;  // [E+1] i32
+  Vector offsets;  // [groups+1] i32
   float beta = 1;
   Matrix d_weight;  // [E*m, n] f32
 };
@@ -93,9 +110,11 @@ struct GroupedGemmWeightArgs {
 //   balance(sequence) = E * sum over e of (counts[e] / T) * (mean of probabilities[:, e])
 //   z(row)            = lse^2
 // d_logits = d(sum of d_weights * weights) + balance_scale * d(balance) + z_scale * d(z); counts
-// are constants. balance is what Hugging Face's load_balancing_loss_func gives for the logits of
-// one layer and sequence: k when even (Fedus et al. 2021, eq. 4, over k choices); z: Zoph et al.
-// 2022, eq. 5. Also sums up what happened (beta 0: overwritten): load[e] += choices of e, and sums
+// are constants. Of sequences that lie on several ranks, rows are a part, `sequence` is T and
+// counts are those of all parts; d_logits and the sums are then this part's share. balance is what
+// Hugging Face's load_balancing_loss_func gives for the logits of one layer and sequence: k when
+// even (Fedus et al. 2021, eq. 4, over k choices); z: Zoph et al. 2022, eq. 5. Also sums up what
+// happened (beta 0: overwritten): load[e] += choices of e, and sums
 // += {balance of all sequences, z of all rows, choices dropped}. record "route_backward": dims (N,
 // E, k).
 struct RouteBackwardArgs {
@@ -104,8 +123,9 @@ struct RouteBackwardArgs {
   Matrix experts;        // [N, k] i32
   Matrix weights;        // [N, k] f32
   Matrix d_weights;      // [N, k] f32
-  Matrix counts;         // [N/T, E] i32, of assign_rows
+  Matrix counts;         // [B, E] i32: of assign_rows, or merge_counts' totals
   Vector offsets;        // [E+1] i32, of assign_rows
+  int64_t sequence = 0;  // T; 0: N/B
   float balance_scale = 0;
   float z_scale = 0;
   Matrix d_logits;  // [N, E] c
@@ -117,11 +137,12 @@ struct RouteBackwardArgs {
 // bias[e] += rate * sign(mean of load - load[e]): experts with less than their share become more
 // attractive (Wang et al. 2024, "Auxiliary-loss-free load balancing"; DeepSeek-V3, section 2.1.2).
 // `weights`, when given, receives bias in bf16.
-// record "update_selection_bias": dims (E).
+// record "update_selection_bias": dims (biases).
 struct UpdateSelectionBiasArgs {
   Vector load;          // [E] f32
-  Vector bias;          // [E] f32
-  Vector weights = {};  // [E] bf16, optional
+  int64_t first = 0;    // the first expert of those that `bias` has
+  Vector bias;          // [<= E] f32
+  Vector weights = {};  // as many bf16, optional
   float rate = 0;
 };
 

@@ -18,6 +18,8 @@ void check_complete(const OpTable& table) {
   check(table.rope, "rope");
   check(table.attention_forward, "attention_forward");
   check(table.attention_backward, "attention_backward");
+  check(table.attention_block_forward, "attention_block_forward");
+  check(table.attention_block_backward, "attention_block_backward");
   check(table.attention_decode, "attention_decode");
   check(table.embedding_forward, "embedding_forward");
   check(table.embedding_backward, "embedding_backward");
@@ -27,9 +29,11 @@ void check_complete(const OpTable& table) {
   check(table.adamw, "adamw");
   check(table.squared_norm, "squared_norm");
   check(table.convert, "convert");
+  check(table.copy, "copy");
   check(table.route_forward, "route_forward");
   check(table.route_backward, "route_backward");
   check(table.assign_rows, "assign_rows");
+  check(table.merge_counts, "merge_counts");
   check(table.permute, "permute");
   check(table.unpermute, "unpermute");
   check(table.grouped_gemm, "grouped_gemm");
@@ -38,7 +42,7 @@ void check_complete(const OpTable& table) {
   check(table.add_positions, "add_positions");
   check(table.cross_entropy_shard, "cross_entropy_shard");
   check(table.cross_entropy_merge, "cross_entropy_merge");
-  constexpr size_t kEntries = 30;
+  constexpr size_t kEntries = 34;
   static_assert(sizeof(OpTable) == (kEntries + 1) * sizeof(void*), "a new entry is checked here");
 }
 

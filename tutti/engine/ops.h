@@ -171,6 +171,52 @@ struct AttentionBackwardArgs {
   Vector starts = {};  // [N] i32, optional: those of forward
 };
 
+// Causal attention of sequences that are divided among ranks (ring attention, Liu et al. 2023): the
+// queries of one rank against the keys of one rank. A sequence of blocks * n tokens is cut into
+// 2 * blocks chunks; rank i has chunks i and 2 * blocks - 1 - i, one after the other, so that all
+// ranks have equal work. So of its own keys row t sees rows 0 .. t; of a rank before it all rows
+// see the first chunk; of a rank behind it the rows of the second chunk see all. Each of these is
+// half of the pairs, pairs = B*n*n/2.
+//
+// What is seen so far is kept normalised, in f32: total = softmax-weighted values and lse =
+// log-sum-exp of the scaled scores; a further block of keys is merged into them. The first block is
+// that of the rank itself (key_block = query_block): total and lse are then overwritten.
+// record "attention_block_forward": dims (B, n, A, K, D, first); flops 4*A*D*pairs; bytes: all
+// operands, total and lse twice but for the first.
+struct AttentionBlockForwardArgs {
+  int64_t batch = 0, rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 0;
+  int64_t blocks = 1, query_block = 0, key_block = 0;
+  Matrix q;       // [B*n, A*D] c
+  Matrix keys;    // [B*n, K*D] c
+  Matrix values;  // [B*n, K*D] c
+  bool first = true;
+  Matrix total;  // [B*n, A*D] f32
+  Vector lse;    // [B*A*n] f32, laid out [B, A, n]
+};
+
+// The gradients of one block's queries, keys and values from d_out, in f32; overwritten or, where
+// asked for, added to. lse is that of all blocks. With the rank's own block delta = rowsum(d_out *
+// out) is computed, the others read it. record "attention_block_backward": dims (B, n, A, K, D,
+// first: the own block); flops 10*A*D*pairs; bytes: all operands, what is added to twice.
+struct AttentionBlockBackwardArgs {
+  int64_t batch = 0, rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 0;
+  int64_t blocks = 1, query_block = 0, key_block = 0;
+  Matrix q;       // [B*n, A*D] c
+  Matrix keys;    // [B*n, K*D] c
+  Matrix values;  // [B*n, K*D] c
+  Matrix out;     // [B*n, A*D] c, read with the own block
+  Matrix d_out;   // [B*n, A*D] c
+  Vector lse;     // [B*A*n] f32
+  Vector delta;   // [B*A*n] f32
+  bool add_queries = false;
+  bool add_keys = false;  // and values
+  Matrix d_q;             // [B*n, A*D] f32
+  Matrix d_keys;          // [B*n, K*D] f32
+  Matrix d_values;        // [B*n, K*D] f32
+};
+
 // Attention of `queries` new tokens per sequence against a cache of keys and values, for
 // generation. The new keys and values must already be in the cache: sequence b has
 // past + queries valid rows; query i sees rows 0 .. past+i. q rows are [B*queries, A*D].
@@ -264,14 +310,16 @@ struct DistillCrossEntropyArgs {
 };
 
 // Multiplies x by mask/(1-p), in place or into `out`; element (r, j) is dropped when the Philox
-// word of (key, first_row + r, first_column + j) says so, so the same call applies the same mask
-// forward and backward. record "dropout": dims (N, M).
+// word of (key, first_row + r, first_column + j) says so, or of (key, first_row + rows[r], ...) where
+// rows are not consecutive, so the same call applies the same mask forward and backward.
+// record "dropout": dims (N, M); bytes of x read and written, and of rows.
 struct DropoutArgs {
   Matrix x;  // [N, M] f32 or bf16
   float probability = 0;
   uint64_t key = 0;
   int64_t first_row = 0;
-  Matrix out = {};  // [N, M] of x's type, optional; x is then left alone
+  Vector rows = {};  // [N] i32, optional
+  Matrix out = {};   // [N, M] of x's type, optional; x is then left alone
   int64_t first_column = 0;
 };
 
@@ -313,6 +361,14 @@ struct ConvertArgs {
   Vector out;
 };
 
+// out = x, or x + plus, row by row, converted to out's type.
+// record "copy": dims (N, M); bytes of all operands.
+struct CopyArgs {
+  Matrix x;          // [N, M] f32 or bf16
+  Matrix plus = {};  // [N, M] f32 or bf16, optional
+  Matrix out;        // [N, M] f32 or bf16; may be x or plus where the type is the same
+};
+
 struct OpTable {
   const char* backend = "";
   void (*gemm)(Stream&, const GemmArgs&) = nullptr;
@@ -325,6 +381,8 @@ struct OpTable {
   void (*rope)(Stream&, const RopeArgs&) = nullptr;
   void (*attention_forward)(Stream&, const AttentionForwardArgs&) = nullptr;
   void (*attention_backward)(Stream&, const AttentionBackwardArgs&) = nullptr;
+  void (*attention_block_forward)(Stream&, const AttentionBlockForwardArgs&) = nullptr;
+  void (*attention_block_backward)(Stream&, const AttentionBlockBackwardArgs&) = nullptr;
   void (*attention_decode)(Stream&, const AttentionDecodeArgs&) = nullptr;
   void (*embedding_forward)(Stream&, const EmbeddingForwardArgs&) = nullptr;
   void (*embedding_backward)(Stream&, const EmbeddingBackwardArgs&) = nullptr;
@@ -334,10 +392,12 @@ struct OpTable {
   void (*adamw)(Stream&, const AdamwArgs&) = nullptr;
   void (*squared_norm)(Stream&, const SquaredNormArgs&) = nullptr;
   void (*convert)(Stream&, const ConvertArgs&) = nullptr;
+  void (*copy)(Stream&, const CopyArgs&) = nullptr;
   // moe_ops.h
   void (*route_forward)(Stream&, const RouteForwardArgs&) = nullptr;
   void (*route_backward)(Stream&, const RouteBackwardArgs&) = nullptr;
   void (*assign_rows)(Stream&, const AssignRowsArgs&) = nullptr;
+  void (*merge_counts)(Stream&, const MergeCountsArgs&) = nullptr;
   void (*permute)(Stream&, const PermuteArgs&) = nullptr;
   void (*unpermute)(Stream&, const UnpermuteArgs&) = nullptr;
   void (*grouped_gemm)(Stream&, const GroupedGemmArgs&) = nullptr;

@@ -16,6 +16,113 @@ void rotate(engine::Stream& stream, const AttentionLayer& layer, const BatchShap
                              .inverse = inverse});
 }
 
+engine::Vector elements(const engine::Matrix& matrix) {
+  return engine::vector(matrix.data, matrix.dtype, matrix.rows * matrix.cols);
+}
+
+// `out` to the next rank of the ring while `in` comes from the one before.
+struct Exchange {
+  comm::Ticket sent, received;
+  Exchange(engine::Stream& stream, comm::Group& group, const engine::Matrix& out,
+           const engine::Matrix& in)
+      : sent(group.send(stream, elements(out), (group.rank() + 1) % group.size())),
+        received(group.receive(stream, elements(in),
+                               (group.rank() + group.size() - 1) % group.size())) {}
+  Exchange() = default;
+  void wait(engine::Stream& stream) const {
+    received.wait(stream);
+    sent.wait(stream);
+  }
+};
+
+// Whose keys are here after `step` steps.
+int64_t key_block(const comm::Group& group, int64_t step) {
+  return (group.rank() + group.size() - step) % group.size();
+}
+
+template <typename Args>
+Args block_args(const AttentionLayer& layer, const BatchShape& shape, const AttentionSaved& saved,
+                int64_t step) {
+  const int64_t width = layer.kv_heads * layer.head_dim;
+  const engine::Matrix& key_values = layer.ring.key_values[step % 2];
+  Args args;
+  args.batch = shape.sequences;
+  args.rows = shape.tokens;
+  args.heads = layer.heads;
+  args.kv_heads = layer.kv_heads;
+  args.head_dim = layer.head_dim;
+  args.blocks = layer.ring.group->size();
+  args.query_block = layer.ring.group->rank();
+  args.key_block = key_block(*layer.ring.group, step);
+  args.q = saved.qkv.slice_cols(0, layer.heads * layer.head_dim);
+  args.keys = key_values.slice_cols(0, width);
+  args.values = key_values.slice_cols(width, width);
+  args.lse = saved.lse;
+  return args;
+}
+
+engine::Matrix key_value_columns(const AttentionLayer& layer, const engine::Matrix& qkv) {
+  return qkv.slice_cols(layer.heads * layer.head_dim, 2 * layer.kv_heads * layer.head_dim);
+}
+
+// Each step attends to the keys that are here while they travel on. Every rank meets the blocks in
+// an order of its own, but always the same.
+void ring_forward(engine::Stream& stream, const AttentionLayer& layer, const BatchShape& shape,
+                  const AttentionSaved& saved) {
+  const AttentionRing& ring = layer.ring;
+  const engine::OpTable& ops = stream.ops();
+  const int64_t steps = ring.group->size();
+  ops.copy(stream, {.x = key_value_columns(layer, saved.qkv), .out = ring.key_values[0]});
+  for (int64_t step = 0; step < steps; ++step) {
+    const bool last = step + 1 == steps;
+    const Exchange exchange = last ? Exchange()
+                                   : Exchange(stream, *ring.group, ring.key_values[step % 2],
+                                              ring.key_values[(step + 1) % 2]);
+    auto args = block_args<engine::AttentionBlockForwardArgs>(layer, shape, saved, step);
+    args.first = step == 0;
+    args.total = ring.total;
+    ops.attention_block_forward(stream, args);
+    exchange.wait(stream);
+  }
+  ops.copy(stream, {.x = ring.total, .out = saved.out});
+}
+
+// Keys and values travel as in forward. The gradients of a rank's keys and values begin at the rank
+// behind it, collect what each rank adds, and come home in the end, where its own share joins them.
+void ring_backward(engine::Stream& stream, const AttentionLayer& layer, const BatchShape& shape,
+                   const AttentionSaved& saved, const AttentionWork& work) {
+  const AttentionRing& ring = layer.ring;
+  const engine::OpTable& ops = stream.ops();
+  const int64_t steps = ring.group->size();
+  const int64_t width = layer.kv_heads * layer.head_dim;
+  ops.copy(stream, {.x = key_value_columns(layer, saved.qkv), .out = ring.key_values[0]});
+  for (int64_t step = 0; step < steps; ++step) {
+    const bool last = step + 1 == steps;
+    const Exchange exchange = last ? Exchange()
+                                   : Exchange(stream, *ring.group, ring.key_values[step % 2],
+                                              ring.key_values[(step + 1) % 2]);
+    const engine::Matrix& d_kv = step == 0 ? ring.d_own : ring.d_key_values[step % 2];
+    auto args = block_args<engine::AttentionBlockBackwardArgs>(layer, shape, saved, step);
+    if (step == 0) args.out = saved.out;
+    args.d_out = work.d_out;
+    args.delta = work.delta;
+    args.add_queries = step > 0;
+    args.add_keys = step > 1;
+    args.d_q = ring.total;
+    args.d_keys = d_kv.slice_cols(0, width);
+    args.d_values = d_kv.slice_cols(width, width);
+    ops.attention_block_backward(stream, args);
+    exchange.wait(stream);
+    if (step == 0) continue;
+    Exchange(stream, *ring.group, d_kv, ring.d_key_values[(step + 1) % 2]).wait(stream);
+  }
+  ops.copy(stream,
+           {.x = ring.total, .out = work.d_qkv.slice_cols(0, layer.heads * layer.head_dim)});
+  ops.copy(stream, {.x = ring.d_own,
+                    .plus = ring.d_key_values[steps % 2],
+                    .out = key_value_columns(layer, work.d_qkv)});
+}
+
 }  // namespace
 
 void attention_forward(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
@@ -25,7 +132,9 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
     linear_forward(stream, layer.qkv, x, saved.qkv, pass);
     rotate(stream, layer, shape, saved.qkv, false);
   }
-  if (steps.core) {
+  if (steps.core && layer.ring.group != nullptr) {
+    ring_forward(stream, layer, shape, saved);
+  } else if (steps.core) {
     stream.ops().attention_forward(stream, {.batch = shape.sequences,
                                             .sequence = shape.tokens,
                                             .heads = layer.heads,
@@ -45,18 +154,22 @@ void attention_backward_input(engine::Stream& stream, const AttentionLayer& laye
                               const AdapterPass& pass) {
   linear_backward_input(stream, layer.output, d_branch, work.d_out, pass);
   if (!work.d_out) return;
-  stream.ops().attention_backward(stream, {.batch = shape.sequences,
-                                           .sequence = shape.tokens,
-                                           .heads = layer.heads,
-                                           .kv_heads = layer.kv_heads,
-                                           .head_dim = layer.head_dim,
-                                           .qkv = saved.qkv,
-                                           .out = saved.out,
-                                           .d_out = work.d_out,
-                                           .lse = saved.lse,
-                                           .delta = work.delta,
-                                           .d_qkv = work.d_qkv,
-                                           .starts = shape.starts});
+  if (layer.ring.group != nullptr) {
+    ring_backward(stream, layer, shape, saved, work);
+  } else {
+    stream.ops().attention_backward(stream, {.batch = shape.sequences,
+                                             .sequence = shape.tokens,
+                                             .heads = layer.heads,
+                                             .kv_heads = layer.kv_heads,
+                                             .head_dim = layer.head_dim,
+                                             .qkv = saved.qkv,
+                                             .out = saved.out,
+                                             .d_out = work.d_out,
+                                             .lse = saved.lse,
+                                             .delta = work.delta,
+                                             .d_qkv = work.d_qkv,
+                                             .starts = shape.starts});
+  }
   rotate(stream, layer, shape, work.d_qkv, true);
   linear_backward_input(stream, layer.qkv, work.d_qkv, dx, pass);
 }

@@ -2,10 +2,21 @@
 // rotation where the model has it, tiled attention, output projection.
 #pragma once
 
+#include "tutti/comm/group.h"
 #include "tutti/engine/stream.h"
 #include "tutti/model/linear.h"
 
 namespace tutti::model {
+
+// Where each rank holds a part of every sequence: keys and values travel around the ranks of the
+// group, and the gradients of them after them.
+struct AttentionRing {
+  comm::Group* group = nullptr;    // null: sequences are whole
+  engine::Matrix key_values[2];    // [N, 2KD] c: those at work, and those arriving
+  engine::Matrix total;            // [N, A*D] f32: of the output, or the gradient of the queries
+  engine::Matrix d_own;            // [N, 2KD] f32: of this rank's keys and values, from its queries
+  engine::Matrix d_key_values[2];  // [N, 2KD] f32: of other ranks', at work and arriving
+};
 
 struct AttentionLayer {
   int64_t heads = 0;
@@ -14,6 +25,7 @@ struct AttentionLayer {
   Linear qkv;                     // [H] -> [(A+2K)D]
   Linear output;                  // [A*D] -> [H]
   engine::Vector rope_frequency;  // [D/2] f32; empty without rotation
+  AttentionRing ring;
 };
 
 struct AttentionSaved {
@@ -28,13 +40,17 @@ struct AttentionWork {
   engine::Vector delta;  // [B*A*T] f32
 };
 
-// The sizes of a micro-batch, and where documents lie in it when they are packed.
+// The sizes of a micro-batch on this rank, and where documents lie in it when they are packed.
 struct BatchShape {
   int64_t sequences = 0;          // B
-  int64_t tokens = 0;             // T of each
+  int64_t tokens = 0;             // of each on this rank: T / parts
+  int64_t parts = 1;              // context parallel ranks, which share each sequence
   engine::Vector positions = {};  // [N] i32: of each row in its document; empty: in its sequence
   engine::Vector starts = {};     // [N] i32: as engine::AttentionForwardArgs::starts
+  engine::Vector numbers = {};    // [N] i32: of each row in the whole micro-batch, where they are
+                                  // not 0, 1, ...
   int64_t rows() const { return sequences * tokens; }
+  int64_t sequence() const { return tokens * parts; }  // T
 };
 
 // What of a forward pass to compute; the rest is in `saved` already.

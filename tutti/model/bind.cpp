@@ -32,6 +32,10 @@ class LayerSlots {
   explicit LayerSlots(const Memory& memory) : memory_(memory), kept_("head") {}
 
   bool routed() const { return routed_; }
+  bool has(const std::string& name) const {
+    return memory_.has("activations", kept_, name) ||
+           (recomputes_ && memory_.has("activations", shared(), name));
+  }
   bool dropped(const std::string& name) const {
     return recomputes_ && !memory_.has("activations", kept_, name);
   }
@@ -113,6 +117,7 @@ MoeSaved bind_moe_saved(const spec::ModelConfig& model, const LayerSlots& slots)
   out.positions = slots.matrix("moe.positions");
   out.counts = slots.matrix("moe.counts");
   out.offsets = slots.vector("moe.offsets");
+  if (slots.has("moe.received")) out.received = slots.vector("moe.received");
   out.input = slots.matrix("moe.input");
   out.pre = slots.matrix("moe.up");
   out.act = slots.matrix("moe.act");
@@ -136,8 +141,9 @@ MoeWork bind_moe_work(const spec::ModelConfig& model, const Memory& memory, int6
   if (model.moe.shared_experts > 0) {
     out.shared = {work("moe.shared.d_act"), work(gelu ? "moe.shared.d_act" : "moe.shared.d_up")};
   }
-  out.load = memory.vector("routing", "layer", routed_layer, "load");
-  out.sums = memory.vector("routing", "layer", routed_layer, "sums");
+  const engine::Matrix routing = memory.matrix("routing", "step", 0, "layers");
+  out.load = engine::vector(routing.row<float>(routed_layer), DType::f32, model.moe.experts);
+  out.sums = engine::vector(routing.row<float>(routed_layer) + model.moe.experts, DType::f32, 3);
   return out;
 }
 
@@ -178,6 +184,7 @@ BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& paramete
   out.norm2 = make_norm(model, parameters.norm(prefix + "norm2"));
   if (spec::is_routed(model, layer)) {
     out.moe = bind_moe(model, parameters, prefix + "moe");
+    out.moe.number = layer;
   } else {
     out.mlp = bind_mlp(model, parameters, prefix + "mlp");
     out.mlp.down.summed_over = groups.tp;
@@ -302,6 +309,26 @@ void bind_adapter_memory(const Memory& memory, int64_t layer, BlockLayer& block)
   bind(block.attention.output, "attention.output.lora", "lora.d_output");
   bind(block.mlp.up, "mlp.up.lora", "lora.d_up");
   bind(block.mlp.down, "mlp.down.lora", "lora.d_down");
+}
+
+void bind_groups(const Memory& memory, const Groups& groups, std::span<int64_t> counts,
+                 BlockLayer& block) {
+  const auto work = [&](const char* name) { return memory.matrix("workspace", "step", 0, name); };
+  if (groups.cp != nullptr) {
+    block.attention.ring = {groups.cp,
+                            {work("attention.kv.0"), work("attention.kv.1")},
+                            work("attention.total"),
+                            work("attention.d_kv.own"),
+                            {work("attention.d_kv.0"), work("attention.d_kv.1")}};
+  }
+  if (!block.moe) return;
+  if (groups.ep != nullptr) {
+    block.moe.exchange = {groups.ep, work("moe.copies"), work("moe.d_input"),
+                          memory.vector("workspace", "step", 0, "moe.sizes"), counts};
+  }
+  if (groups.cp != nullptr) {
+    block.moe.parts = {groups.cp, work("moe.parts"), work("moe.before")};
+  }
 }
 
 void end_backward_at_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora,

@@ -2,6 +2,8 @@
 // names of spec/params.h and spec/memory.h meet the structures of this folder.
 #pragma once
 
+#include <span>
+
 #include "tutti/model/block.h"
 #include "tutti/model/embedding.h"
 #include "tutti/model/groups.h"
@@ -29,6 +31,10 @@ BlockWork bind_block_work(const spec::ModelConfig& model, const Memory& memory, 
 BlockWork bind_forward_work(const Memory& memory);
 // What adapters of a block keep and, where the memory trains, work in.
 void bind_adapter_memory(const Memory& memory, int64_t layer, BlockLayer& block);
+// Of a stage that shares its layers: with whom, and the memory that exchanges take. `counts` is
+// host memory for two numbers per expert parallel rank.
+void bind_groups(const Memory& memory, const Groups& groups, std::span<int64_t> counts,
+                 BlockLayer& block);
 // Empties the gradients below the first adapter of block 0; nothing without adapters.
 void end_backward_at_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora,
                                     BlockWork& work);

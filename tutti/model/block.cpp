@@ -5,21 +5,29 @@
 namespace tutti::model {
 namespace {
 
-void drop(engine::Stream& stream, float probability, uint64_t key, int64_t first_row,
+void drop(engine::Stream& stream, float probability, uint64_t key, const OwnRows& rows,
           engine::Matrix x) {
   if (probability == 0) return;
-  stream.ops().dropout(stream,
-                       {.x = x, .probability = probability, .key = key, .first_row = first_row});
+  stream.ops().dropout(stream, {.x = x,
+                                .probability = probability,
+                                .key = key,
+                                .first_row = rows.first,
+                                .rows = rows.numbers});
 }
 
 }  // namespace
 
+OwnRows own_row_numbers(const comm::Group* tp, const BatchShape& shape, int64_t first_row) {
+  if (shape.numbers) return {first_row, own_rows(tp, shape.numbers)};
+  return {first_row + first_own_row(tp, shape.rows()), {}};
+}
+
 void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                    int64_t first_row, engine::Matrix previous, const BlockSaved& saved,
                    const BlockWork& work, const BlockSteps& steps) {
-  const AdapterPass pass = {layer.adapter_dropout, first_row};
+  const AdapterPass pass = {layer.adapter_dropout, first_row, shape.numbers};
   const engine::Matrix branch = own_rows(layer.tp, work.branch);
-  const int64_t first_own = first_row + first_own_row(layer.tp, work.branch.rows);
+  const OwnRows own = own_row_numbers(layer.tp, shape, first_row);
   if (steps.norm1) {
     norm_forward(stream, layer.norm1, previous, previous ? branch : engine::Matrix{}, saved.norm1);
   }
@@ -31,7 +39,7 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
   const bool adds = steps.attention.output;
   if (adds) {
     scatter_rows(stream, layer.tp, work.branch);
-    drop(stream, layer.dropout, layer.attention_dropout_key, first_own, branch);
+    drop(stream, layer.dropout, layer.attention_dropout_key, own, branch);
   }
 
   if (steps.norm2) {
@@ -47,17 +55,17 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
     if (steps.mlp.down) scatter_rows(stream, layer.tp, work.branch);
   }
   const bool ends = layer.moe ? steps.moe.combine : steps.mlp.down;
-  if (ends) drop(stream, layer.dropout, layer.mlp_dropout_key, first_own, branch);
+  if (ends) drop(stream, layer.dropout, layer.mlp_dropout_key, own, branch);
 }
 
 void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                           int64_t first_row, const RoutingStep& routing, const BlockSaved& saved,
                           const BlockWork& work) {
   comm::Group* tp = layer.tp;
-  const AdapterPass pass = {layer.adapter_dropout, first_row};
-  const int64_t first_own = first_row + first_own_row(tp, work.branch.rows);
+  const AdapterPass pass = {layer.adapter_dropout, first_row, shape.numbers};
+  const OwnRows own = own_row_numbers(layer.tp, shape, first_row);
   const engine::Matrix d_branch = own_rows(tp, work.d_branch);
-  drop(stream, layer.dropout, layer.mlp_dropout_key, first_own, d_branch);
+  drop(stream, layer.dropout, layer.mlp_dropout_key, own, d_branch);
   if (layer.moe) {
     moe_backward_input(stream, layer.moe, shape, routing, saved.moe, work.d_branch, work.moe,
                        work.d_norm2);
@@ -71,7 +79,7 @@ void block_backward_input(engine::Stream& stream, const BlockLayer& layer, Batch
   norm_backward_input(stream, layer.norm2, saved.norm2, own_rows(tp, work.d_norm2), true,
                       work.d_residual, d_branch_attention);
 
-  drop(stream, layer.dropout, layer.attention_dropout_key, first_own, d_branch_attention);
+  drop(stream, layer.dropout, layer.attention_dropout_key, own, d_branch_attention);
   gather_rows(stream, tp, d_branch_attention, work.d_branch_attention);
   attention_backward_input(stream, layer.attention, shape, saved.attention, work.d_branch_attention,
                            work.attention, work.d_norm1, pass);
@@ -81,10 +89,11 @@ void block_backward_input(engine::Stream& stream, const BlockLayer& layer, Batch
                       work.d_residual, own_rows(tp, work.d_branch_next));
 }
 
-void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, int64_t first_row,
-                           const BlockSaved& saved, const BlockWork& work, float beta) {
+void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
+                           int64_t first_row, const BlockSaved& saved, const BlockWork& work,
+                           float beta) {
   comm::Group* tp = layer.tp;
-  const AdapterPass pass = {layer.adapter_dropout, first_row};
+  const AdapterPass pass = {layer.adapter_dropout, first_row, shape.numbers};
   // The input of a projection again, where its weights want it.
   const auto input_of = [&](const Linear& projection, engine::Matrix y) {
     return projection.trains() ? gather_rows(stream, tp, y, work.branch) : engine::Matrix{};

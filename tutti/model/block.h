@@ -61,6 +61,14 @@ struct BlockWork {
   MoeWork moe;
 };
 
+// Which rows of the run a rank holds between projections: numbers[r] after `first`, or r after it.
+struct OwnRows {
+  int64_t first = 0;
+  engine::Vector numbers = {};  // i32
+};
+// first_row: of the micro-batch.
+OwnRows own_row_numbers(const comm::Group* tp, const BatchShape& shape, int64_t first_row);
+
 // first_row: global number of the micro-batch's first row, which keys dropout. The branch that is
 // to be added next is in this rank's own rows of work.branch, and its gradient in those of
 // d_branch. previous is empty where the block's input is in saved.norm1.residual already: in the
@@ -77,7 +85,8 @@ void block_backward_input(engine::Stream& stream, const BlockLayer& layer, Batch
                           int64_t first_row, const RoutingStep& routing, const BlockSaved& saved,
                           const BlockWork& work);
 
-void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, int64_t first_row,
-                           const BlockSaved& saved, const BlockWork& work, float beta);
+void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
+                           int64_t first_row, const BlockSaved& saved, const BlockWork& work,
+                           float beta);
 
 }  // namespace tutti::model

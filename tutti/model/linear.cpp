@@ -25,6 +25,7 @@ engine::Matrix adapter_input(engine::Stream& stream, const Linear& layer, engine
                                 .probability = pass.dropout,
                                 .key = adapters.dropout_key,
                                 .first_row = pass.first_row,
+                                .rows = pass.numbers,
                                 .out = out,
                                 .first_column = first_input(layer, x.cols)});
   return out;
@@ -94,6 +95,7 @@ void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::
                                   .probability = pass.dropout,
                                   .key = adapters.dropout_key,
                                   .first_row = pass.first_row,
+                                  .rows = pass.numbers,
                                   .first_column = first_input(layer, dx.cols)});
   }
   stream.ops().gemm(

@@ -20,6 +20,7 @@ namespace tutti::model {
 struct AdapterPass {
   float dropout = 0;
   int64_t first_row = 0;  // global number of the micro-batch's first row, which keys the masks
+  engine::Vector numbers = {};  // BatchShape::numbers
 };
 
 void linear_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x, engine::Matrix y,

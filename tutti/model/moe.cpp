@@ -1,44 +1,191 @@
 #include "tutti/model/moe.h"
 
+#include "tutti/base/error.h"
+
 namespace tutti::model {
+namespace {
+
+// Boundaries of the groups of rows that this rank's experts work on.
+engine::Vector groups_of(const MoeSaved& saved) {
+  return saved.received ? saved.received : saved.offsets;
+}
+
+// The first rows of `matrix`, those that hold copies; all of them when no rank but this one knows.
+engine::Matrix used_rows(const MoeSaved& saved, const engine::Matrix& matrix) {
+  if (!saved.received) return matrix;
+  return matrix.slice_rows(0, saved.received.as<int32_t>()[saved.received.count - 1]);
+}
+
+engine::Vector elements(const engine::Matrix& matrix, int64_t rows) {
+  TUTTI_CHECK(matrix.ld == matrix.cols, "rows of {} elements, {} apart", matrix.cols, matrix.ld);
+  return engine::vector(matrix.data, matrix.dtype, rows * matrix.cols);
+}
+
+// Fills exchange.counts: elements of rows of `width` to each rank, then from each rank.
+void count_elements(const MoeLayer& layer, const MoeSaved& saved, int64_t width) {
+  const int64_t ranks = layer.exchange.group->size();
+  const int64_t experts = layer.config.experts / ranks;
+  const int32_t* sent = saved.offsets.as<int32_t>();
+  const int32_t* received = saved.received.as<int32_t>();
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const int64_t first = rank * experts;
+    const auto at = [](int64_t i) { return static_cast<size_t>(i); };
+    layer.exchange.counts[at(rank)] = (sent[first + experts] - sent[first]) * width;
+    layer.exchange.counts[at(ranks + rank)] = (received[first + experts] - received[first]) * width;
+  }
+}
+
+// Copies of this rank's tokens to the ranks of their experts.
+void dispatch(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved,
+              engine::Matrix to) {
+  const ExpertExchange& exchange = layer.exchange;
+  const auto ranks = static_cast<size_t>(exchange.group->size());
+  count_elements(layer, saved, to.cols);
+  const int32_t* sent = saved.offsets.as<int32_t>();
+  const int32_t* received = saved.received.as<int32_t>();
+  const int64_t experts = layer.config.experts;
+  exchange.group
+      ->all_to_all(stream, elements(exchange.copies, sent[experts]),
+                   elements(to, received[experts]), exchange.counts.first(ranks),
+                   exchange.counts.last(ranks))
+      .wait(stream);
+}
+
+// And back, in the places they had.
+void combine(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved,
+             engine::Matrix from, engine::Matrix to) {
+  const ExpertExchange& exchange = layer.exchange;
+  const auto ranks = static_cast<size_t>(exchange.group->size());
+  count_elements(layer, saved, to.cols);
+  const int32_t* sent = saved.offsets.as<int32_t>();
+  const int32_t* received = saved.received.as<int32_t>();
+  const int64_t experts = layer.config.experts;
+  exchange.group
+      ->all_to_all(stream, elements(from, received[experts]), elements(to, sent[experts]),
+                   exchange.counts.last(ranks), exchange.counts.first(ranks))
+      .wait(stream);
+}
+
+// Tells every rank how many copies its experts get, and learns the same.
+void exchange_sizes(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved) {
+  const ExpertExchange& exchange = layer.exchange;
+  const int64_t experts = layer.config.experts;
+  stream.synchronize();
+  const int32_t* offsets = saved.offsets.as<int32_t>();
+  auto* sizes = exchange.sizes.as<int32_t>();
+  for (int64_t e = 0; e < experts; ++e) sizes[e] = offsets[e + 1] - offsets[e];
+  auto* received = saved.received.as<int32_t>();
+  received[0] = 0;
+  exchange.group
+      ->all_to_all(stream, exchange.sizes, engine::vector(received + 1, DType::i32, experts))
+      .wait(stream);
+  stream.synchronize();
+  int64_t total = 0;
+  for (int64_t i = 1; i <= experts; ++i) received[i] = static_cast<int32_t>(total += received[i]);
+  if (total <= saved.input.rows) return;
+  fail(
+      ErrorKind::unsupported,
+      "layer {}: {} token copies for the experts of rank {}, which has room for {} "
+      "(parallel.expert_room); write parallel.expert_room: 0, which has room for any routing, or a "
+      "larger one, or moe.capacity_factor, or a larger moe.balance_loss",
+      layer.number, total, exchange.group->info().world_rank(), saved.input.rows);
+}
+
+void choose(engine::Stream& stream, const MoeLayer& layer, const BatchShape& shape,
+            const MoeSaved& saved) {
+  const bool given = layer.tape != nullptr && layer.tape->give &&
+                     layer.tape->give(layer.number, shape, saved.experts);
+  // The logits become probabilities in place.
+  stream.ops().route_forward(stream, {.logits = saved.probabilities,
+                                      .bias = layer.selection_bias,
+                                      .probabilities = saved.probabilities,
+                                      .lse = saved.lse,
+                                      .experts = saved.experts,
+                                      .weights = saved.weights,
+                                      .given = given});
+  if (layer.tape != nullptr && layer.tape->take) {
+    layer.tape->take(layer.number, shape, saved);
+  }
+}
+
+// The place of every copy. Parts of sequences also tell each other what they chose.
+void place(engine::Stream& stream, const MoeLayer& layer, const BatchShape& shape,
+           const MoeSaved& saved) {
+  const engine::OpTable& ops = stream.ops();
+  engine::AssignRowsArgs args;
+  args.experts = saved.experts;
+  args.sequence = shape.tokens;
+  args.capacity = spec::expert_capacity(layer.config, shape.sequence());
+  args.rows = saved.output.rows;
+  args.counts = saved.counts;
+  args.offsets = saved.offsets;
+  args.positions = saved.positions;
+  const SequenceParts& parts = layer.parts;
+  if (parts.group == nullptr) {
+    ops.assign_rows(stream, args);
+    return;
+  }
+  const int64_t capacity = args.capacity;
+  const int64_t rank = parts.group->rank();
+  args.sequence = shape.tokens / 2;
+  args.capacity = 0;
+  args.rows = saved.experts.rows * saved.experts.cols;
+  args.counts = parts.counts.slice_rows(rank * 2 * shape.sequences, 2 * shape.sequences);
+  ops.assign_rows(stream, args);
+  parts.group
+      ->all_gather(stream, elements(args.counts, args.counts.rows),
+                   elements(parts.counts, parts.counts.rows))
+      .wait(stream);
+  ops.merge_counts(stream, {.counts = parts.counts,
+                            .blocks = shape.parts,
+                            .block = rank,
+                            .totals = saved.counts,
+                            .before = parts.before});
+  if (capacity == 0) return;
+  args.capacity = capacity;
+  args.rows = saved.output.rows;
+  args.before = parts.before;
+  ops.assign_rows(stream, args);
+}
+
+}  // namespace
 
 void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape, engine::Matrix x,
                  const MoeSaved& saved, engine::Matrix branch, const MoeSteps& steps) {
   const engine::OpTable& ops = stream.ops();
+  const bool exchanges = layer.exchange.group != nullptr;
   if (steps.route) {
-    // The logits become probabilities in place.
     linear_forward(stream, layer.router, x, saved.probabilities);
-    ops.route_forward(stream, {.logits = saved.probabilities,
-                               .bias = layer.selection_bias,
-                               .probabilities = saved.probabilities,
-                               .lse = saved.lse,
-                               .experts = saved.experts,
-                               .weights = saved.weights});
-    ops.assign_rows(stream, {.experts = saved.experts,
-                             .sequence = shape.tokens,
-                             .capacity = spec::expert_capacity(layer.config, shape.tokens),
-                             .rows = saved.input.rows,
-                             .counts = saved.counts,
-                             .offsets = saved.offsets,
-                             .positions = saved.positions});
-    ops.permute(stream, {.x = x, .positions = saved.positions, .out = saved.input});
+    choose(stream, layer, shape, saved);
+    place(stream, layer, shape, saved);
+    ops.permute(stream, {.x = x,
+                         .positions = saved.positions,
+                         .out = exchanges ? layer.exchange.copies : saved.input});
+    if (exchanges) {
+      exchange_sizes(stream, layer, saved);
+      dispatch(stream, layer, saved, saved.input);
+    }
   }
   if (steps.up) {
     ops.grouped_gemm(stream, {.a = saved.input,
                               .b = layer.up.weight,
-                              .offsets = saved.offsets,
+                              .offsets = groups_of(saved),
                               .transpose_b = true,
                               .c = saved.pre});
   }
   if (steps.activation) {
-    ops.activation_forward(stream, {.kind = layer.activation, .x = saved.pre, .y = saved.act});
+    ops.activation_forward(stream, {.kind = layer.activation,
+                                    .x = used_rows(saved, saved.pre),
+                                    .y = used_rows(saved, saved.act)});
   }
   if (steps.down) {
+    const engine::Matrix results = exchanges ? layer.exchange.results : saved.output;
     ops.grouped_gemm(stream, {.a = saved.act,
                               .b = layer.down.weight,
-                              .offsets = saved.offsets,
+                              .offsets = groups_of(saved),
                               .transpose_b = true,
-                              .c = saved.output});
+                              .c = results});
+    if (exchanges) combine(stream, layer, saved, results, saved.output);
   }
   const bool shares = layer.config.shared_experts > 0;
   if (shares) mlp_forward(stream, layer.shared, x, saved.shared, branch, {}, steps.shared);
@@ -55,10 +202,11 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
                         const RoutingStep& step, const MoeSaved& saved, engine::Matrix d_branch,
                         const MoeWork& work, engine::Matrix dx) {
   const engine::OpTable& ops = stream.ops();
+  const bool exchanges = layer.exchange.group != nullptr;
   ops.permute(stream, {.x = d_branch,
                        .positions = saved.positions,
                        .weights = saved.weights,
-                       .out = work.d_output,
+                       .out = exchanges ? layer.exchange.copies : work.d_output,
                        .partner = saved.output,
                        .dots = work.d_weights});
   ops.route_backward(stream, {.probabilities = saved.probabilities,
@@ -68,25 +216,32 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
                               .d_weights = work.d_weights,
                               .counts = saved.counts,
                               .offsets = saved.offsets,
+                              .sequence = shape.sequence(),
                               .balance_scale = layer.balance_loss * step.row_scale *
-                                               static_cast<float>(shape.tokens),
+                                               static_cast<float>(shape.sequence()),
                               .z_scale = layer.z_loss * step.row_scale,
                               .d_logits = work.d_logits,
                               .beta = step.first ? 0.0F : 1.0F,
                               .load = work.load,
                               .sums = work.sums});
+  if (exchanges) dispatch(stream, layer, saved, work.d_output);
   ops.grouped_gemm(
       stream,
-      {.a = work.d_output, .b = layer.down.weight, .offsets = saved.offsets, .c = work.d_act});
-  ops.activation_backward(
-      stream, {.kind = layer.activation, .x = saved.pre, .dy = work.d_act, .dx = work.d_pre});
+      {.a = work.d_output, .b = layer.down.weight, .offsets = groups_of(saved), .c = work.d_act});
+  ops.activation_backward(stream, {.kind = layer.activation,
+                                   .x = used_rows(saved, saved.pre),
+                                   .dy = used_rows(saved, work.d_act),
+                                   .dx = used_rows(saved, work.d_pre)});
   ops.grouped_gemm(
-      stream, {.a = work.d_pre, .b = layer.up.weight, .offsets = saved.offsets, .c = work.d_input});
+      stream,
+      {.a = work.d_pre, .b = layer.up.weight, .offsets = groups_of(saved), .c = work.d_input});
+  if (exchanges) combine(stream, layer, saved, work.d_input, layer.exchange.copies);
   const bool shares = layer.config.shared_experts > 0;
   if (shares) mlp_backward_input(stream, layer.shared, saved.shared, d_branch, work.shared, dx);
-  ops.unpermute(
-      stream,
-      {.rows = work.d_input, .positions = saved.positions, .accumulate = shares, .out = dx});
+  ops.unpermute(stream, {.rows = exchanges ? layer.exchange.copies : work.d_input,
+                         .positions = saved.positions,
+                         .accumulate = shares,
+                         .out = dx});
   ops.gemm(stream, {.a = work.d_logits, .b = layer.router.weight, .c = dx, .beta = 1});
 }
 
@@ -96,12 +251,12 @@ void moe_backward_weight(engine::Stream& stream, const MoeLayer& layer, engine::
   const engine::OpTable& ops = stream.ops();
   ops.grouped_gemm_weight(stream, {.dy = work.d_output,
                                    .x = saved.act,
-                                   .offsets = saved.offsets,
+                                   .offsets = groups_of(saved),
                                    .beta = beta,
                                    .d_weight = layer.down.d_weight});
   ops.grouped_gemm_weight(stream, {.dy = work.d_pre,
                                    .x = saved.input,
-                                   .offsets = saved.offsets,
+                                   .offsets = groups_of(saved),
                                    .beta = beta,
                                    .d_weight = layer.up.d_weight});
   if (layer.config.shared_experts > 0) {

@@ -13,6 +13,11 @@
 // experts.gate_up.weight[e] [2Fe, H], its w2 (down) is experts.down.weight[e] [H, Fe].
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "tutti/comm/group.h"
 #include "tutti/engine/stream.h"
 #include "tutti/model/attention.h"
 #include "tutti/model/linear.h"
@@ -21,8 +26,40 @@
 
 namespace tutti::model {
 
+struct MoeSaved;
+
+// For tests, which record what routers choose or make them choose the same again: rounding decides
+// between experts that are nearly equal. Called on the rank's own thread.
+struct RoutingTape {
+  // Whether `experts` [N, k] now holds the choices of layer `layer` for these rows.
+  std::function<bool(int64_t layer, const BatchShape& shape, engine::Matrix experts)> give;
+  // What was chosen: experts and probabilities.
+  std::function<void(int64_t layer, const BatchShape& shape, const MoeSaved& saved)> take;
+  int64_t first_row = 0;  // of the micro-batch at work, global
+};
+
+// What experts on several ranks need besides: E/ep of them are here.
+struct ExpertExchange {
+  comm::Group* group = nullptr;  // null: all experts are here
+  engine::Matrix copies;         // [copies, H] c: on their way to the experts or back from them
+  engine::Matrix results;        // [R, H] c: of this rank's experts
+  engine::Vector sizes;          // [E] i32: copies for each expert
+  std::span<int64_t> counts;     // [2 ep]: elements to and from each rank
+};
+
+// Of sequences on several ranks.
+struct SequenceParts {
+  comm::Group* group = nullptr;  // null: sequences are whole
+  engine::Matrix counts;         // [cp * 2B, E] i32
+  engine::Matrix before;         // [2B, E] i32
+};
+
 struct MoeLayer {
   spec::MixtureOfExperts config;  // experts 0: the block has a dense MLP instead
+  int64_t number = 0;             // of the layer in the model
+  ExpertExchange exchange;
+  SequenceParts parts;
+  const RoutingTape* tape = nullptr;
   engine::Activation activation = engine::Activation::swiglu;
   Linear router;                  // [H] -> [E]
   engine::Vector selection_bias;  // [E] c, may be empty
@@ -35,19 +72,22 @@ struct MoeLayer {
   explicit operator bool() const { return config.experts > 0; }
 };
 
-// R: room for copies, spec::LocalSizes::routed_tokens.
+// R: room for copies, spec::LocalSizes::routed_tokens. Where experts are on several ranks, offsets
+// and positions speak of this rank's copies, sorted by expert and so by rank; `received` of those
+// that its experts got: by rank they came from, then by expert.
 struct MoeSaved {
   engine::Matrix probabilities;  // [N, E] f32
   engine::Vector lse;            // [N] f32
   engine::Matrix experts;        // [N, k] i32
   engine::Matrix weights;        // [N, k] f32
   engine::Matrix positions;      // [N, k] i32
-  engine::Matrix counts;         // [B, E] i32
+  engine::Matrix counts;         // [B, E] i32, of whole sequences
   engine::Vector offsets;        // [E+1] i32
+  engine::Vector received;       // [E+1] i32; empty when all experts are here
   engine::Matrix input;          // [R, H] c: the copies
   engine::Matrix pre;            // [R, Fe] or [R, 2Fe] c
   engine::Matrix act;            // [R, Fe] c
-  engine::Matrix output;         // [R, H] c, not weighted
+  engine::Matrix output;         // [R, H] c, not weighted; [copies, H] back from their experts
   MlpSaved shared;
 };
 
@@ -79,7 +119,8 @@ struct RoutingStep {
   bool first = true;    // of the step: sums start anew
 };
 
-// branch [N, H] c = moe(x [N, H] c)
+// branch [N, H] c = moe(x [N, H] c). Throws unsupported when this rank's experts get more copies
+// than it has room for.
 void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape, engine::Matrix x,
                  const MoeSaved& saved, engine::Matrix branch, const MoeSteps& steps = {});
 

@@ -27,9 +27,11 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
     rope_frequency_ = memory.vector("workspace", "step", 0, "rope.frequency");
   }
   embedding_ = bind_embedding(model, parameters, groups_);
+  if (groups.ep != nullptr) exchange_counts_.resize(2 * static_cast<size_t>(groups.ep->size()));
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     blocks_.push_back(bind_block(model, parameters, layer, rope_frequency_, seed, groups_));
     bind_adapter_memory(memory, layer, blocks_.back());
+    bind_groups(memory, groups, exchange_counts_, blocks_.back());
     saved_.push_back(bind_block_saved(model, memory, layer));
     restore_.push_back(bind_block_restore(memory, layer));
     work_.push_back(trains_ ? bind_block_work(model, memory, layer) : bind_forward_work(memory));
@@ -48,14 +50,12 @@ void Stage::prepare() {
   std::copy(frequency.begin(), frequency.end(), rope_frequency_.as<float>());
 }
 
-int64_t Stage::first_own_row_of(const MicroBatch& batch) const {
-  return batch.first_row + first_own_row(groups_.tp, shape_.rows());
-}
-
 BatchShape Stage::shape_of(const MicroBatch& batch) const {
+  if (tape_ != nullptr) tape_->first_row = batch.first_row;
   BatchShape shape = shape_;
   shape.positions = batch.positions;
   shape.starts = batch.starts;
+  shape.numbers = batch.numbers;
   return shape;
 }
 
@@ -65,10 +65,12 @@ void Stage::run_forward(engine::Stream& stream, const MicroBatch& batch, bool tr
   embedding_forward(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions}, input,
                     work_.front().branch);
   if (training && dropout_ > 0) {
+    const OwnRows own = own_row_numbers(groups_.tp, shape_of(batch), batch.first_row);
     stream.ops().dropout(stream, {.x = input,
                                   .probability = dropout_,
                                   .key = embedding_dropout_key_,
-                                  .first_row = first_own_row_of(batch)});
+                                  .first_row = own.first,
+                                  .rows = own.numbers});
   }
   engine::Matrix previous;
   for (size_t i = 0; i < blocks_.size(); ++i) {
@@ -85,6 +87,11 @@ void Stage::run_forward(engine::Stream& stream, const MicroBatch& batch, bool tr
 
 void Stage::forward(engine::Stream& stream, const MicroBatch& batch) {
   run_forward(stream, batch, true);
+}
+
+void Stage::set_routing_tape(RoutingTape* tape) {
+  tape_ = tape;
+  for (BlockLayer& block : blocks_) block.moe.tape = tape;
 }
 
 void Stage::infer(engine::Stream& stream, const MicroBatch& batch) {
@@ -135,15 +142,18 @@ void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first
                   restore_[i]);
     block_backward_input(stream, blocks_[i], shape_of(batch), batch.first_row,
                          {batch.row_scale, first_of_step}, saved_[i], work_[i]);
-    block_backward_weight(stream, blocks_[i], batch.first_row, saved_[i], work_[i], beta);
+    block_backward_weight(stream, blocks_[i], shape_of(batch), batch.first_row, saved_[i], work_[i],
+                          beta);
     if (layer_done) layer_done(static_cast<int64_t>(i));
   }
   if (!embedding_.d_token) return;  // frozen
   if (dropout_ > 0) {
+    const OwnRows own = own_row_numbers(groups_.tp, shape_of(batch), batch.first_row);
     stream.ops().dropout(stream, {.x = d_residual,
                                   .probability = dropout_,
                                   .key = embedding_dropout_key_,
-                                  .first_row = first_own_row_of(batch)});
+                                  .first_row = own.first,
+                                  .rows = own.numbers});
   }
   need_gradients(stream, spec::kEmbeddingLayer);
   // With tied embeddings the token table already holds the head's gradient of this micro-batch.

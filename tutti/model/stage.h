@@ -29,6 +29,8 @@ struct MicroBatch {
   // document within the sequence.
   engine::Vector positions = {};  // [N] i32
   engine::Vector starts = {};     // [N] i32
+  // Context parallel only: positions (in the sequence), and BatchShape::numbers.
+  engine::Vector numbers = {};  // [N] i32
 };
 
 // What a rank does before a layer is computed, where it does not hold the layer's weights or
@@ -71,6 +73,9 @@ class Stage {
   // The same without the loss: final_output() holds what the head reads.
   void infer(engine::Stream& stream, const MicroBatch& batch);
 
+  // Null ends it; the tape must outlive its use.
+  void set_routing_tape(RoutingTape* tape);
+
   // From now on loss_forward_backward also reads `teacher`, a stage that only evaluates the same
   // micro-batches and must outlive this one: first its forward pass, then the loss of both.
   void distill_from(Stage& teacher, const spec::DistillConfig& config);
@@ -89,7 +94,6 @@ class Stage {
  private:
   void run_forward(engine::Stream& stream, const MicroBatch& batch, bool training);
   BatchShape shape_of(const MicroBatch& batch) const;
-  int64_t first_own_row_of(const MicroBatch& batch) const;  // global, as MicroBatch::first_row
   float gradient_beta(bool first_of_step) const {
     return first_of_step || overwrites_gradients_ ? 0 : 1;
   }
@@ -111,6 +115,8 @@ class Stage {
   spec::ModelConfig model_;
   Embedding embedding_;
   std::vector<BlockLayer> blocks_;
+  std::vector<int64_t> exchange_counts_;
+  RoutingTape* tape_ = nullptr;
   NormLayer final_norm_;
   LossLayer loss_;
   engine::Vector rope_frequency_;

@@ -30,15 +30,19 @@ std::vector<engine::AdamwSegment> cut(const std::vector<engine::AdamwSegment>& s
   return out;
 }
 
-// Ranges of the flat arenas that this rank counts in the gradient's norm, ascending.
+// Ranges of the flat arenas that this rank counts in the gradient's norm, ascending: of what
+// several ranks hold, one of them counts it.
 struct Range {
   int64_t first = 0;
   int64_t end = 0;
 };
-std::vector<Range> counted_ranges(const spec::ParamLayout& layout) {
+std::vector<Range> counted_ranges(const spec::ParamLayout& layout, const spec::Mesh& mesh,
+                                  const spec::Coordinates& at) {
   std::vector<Range> out;
   for (const spec::PlacedParam& placed : layout.params) {
     if (!placed.param.trainable) break;
+    const bool expert = placed.param.expert && mesh.ep > 1;
+    if (mesh.zero == 0 && spec::replica_rank(mesh, at, expert) > 0) continue;
     spec::visit_runs(placed.param, placed.shard, [&](const spec::ShardRun& run) {
       if (run.copy > 0) return;
       const int64_t first = placed.element_offset + run.local_first;
@@ -81,7 +85,7 @@ ShardedAdamw::ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& 
   // On one rank the whole arena, whose padding holds zeros, is one sum.
   const std::vector<Range> counted = ranks.world == nullptr
                                          ? std::vector<Range>{{0, layout.trainable_elements}}
-                                         : counted_ranges(layout);
+                                         : counted_ranges(layout, recipe.parallel, ranks.at);
   for (const OwnedSlice& slice : slices_) {
     for (const Range& one : counted) {
       const int64_t first = std::max(one.first, slice.place.first);

@@ -28,7 +28,7 @@ class ShardedAdamw {
 
   const std::vector<OwnedSlice>& slices() const { return slices_; }
 
-  // Of the owned gradients; what tensor parallel ranks hold several times counts once among them.
+  // Of the owned gradients; what several ranks hold counts on one of them.
   double squared_norm(engine::Stream& stream) const;
 
   // Updates the owned elements.

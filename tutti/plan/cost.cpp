@@ -70,6 +70,8 @@ double collective_seconds(const Op& op, const Prices& at) {
     const double fullest = op.axis == Axis::ep ? at.constants[Constant::expert_imbalance_ratio] : 1;
     return start + all_to_all_seconds(at.network, group, op.bytes, real(op.dims[2])) * fullest;
   }
+  // In a ring what comes arrives while this rank sends.
+  if (name == "receive" && op.axis == Axis::cp) return 0;
   if (name == "send" || name == "receive") {
     return start + send_seconds(at.network, group.stride, op.bytes);
   }
@@ -168,9 +170,9 @@ double operation_seconds(const Op& op, const catalog::System& system, const Cons
     return std::max(op.flops / (chip.bf16_flops * constants[Constant::batched_ratio]), traffic) +
            launch;
   }
-  if (name == "attention_forward" || name == "attention_backward") {
-    const Constant ratio = name == "attention_forward" ? Constant::attention_ratio
-                                                       : Constant::attention_backward_ratio;
+  if (name.starts_with("attention_")) {
+    const Constant ratio =
+        name.ends_with("forward") ? Constant::attention_ratio : Constant::attention_backward_ratio;
     const double rows = std::max(1.0, real(op.dims[0]) * real(op.dims[1]) * real(op.dims[2]));
     const double filled = 1 + constants[Constant::attention_fill_count] / rows;
     const double peak = catalog::product_flops(

@@ -90,8 +90,8 @@ TEST(Layouts, AreThoseThatRecipesAccept) {
             for (const int64_t micro : sizes) {
               for (int64_t vpp = 1; vpp <= recipe.model.layers; ++vpp) {
                 Layout layout;
-                layout.mesh = {12 / (tp * pp * cp),        tp, pp, vpp, cp, ep, 0,
-                               spec::Pipeline::one_f_one_b};
+                layout.mesh = {
+                    .dp = 12 / (tp * pp * cp), .tp = tp, .pp = pp, .vpp = vpp, .cp = cp, .ep = ep};
                 layout.micro = micro;
                 layout.recompute.mode = spec::RecomputeMode::full;
                 const bool listed =

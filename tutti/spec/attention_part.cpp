@@ -5,8 +5,48 @@ namespace {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
+// Keys and values travel around the ranks (AttentionRing in model/attention.h): each step attends
+// to those that are here, while they are sent on. On the way back their gradients follow them in
+// f32.
+PartOps ring_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int64_t value_dim) {
+  const int64_t rows = at.sizes.sequence / at.sizes.cp;
+  const int64_t width = kv_heads * (key_dim + value_dim);
+  const AttentionShape shape = {at.sizes.batch, rows,      rows, at.sizes.heads, kv_heads,
+                                key_dim,        value_dim, at.c, false};
+  const auto pass_on = [&](Ops& ops, DType type) {
+    for (const char* name : {"send", "receive"}) {
+      ops.push_back(collective_op(name, Axis::cp, at.mesh.cp,
+                                  real(at.tokens() * width) * real(dtype_bytes(type))));
+    }
+  };
+  const int64_t query_width = at.sizes.heads * key_dim;
+  const int64_t out_width = at.sizes.heads * value_dim;
+  PartOps part;
+  Ops& forward = part.forward;
+  Ops& backward = part.backward_input;
+  forward.push_back(copy_op(at.tokens(), width, at.c, at.c));
+  backward.push_back(copy_op(at.tokens(), width, at.c, at.c));
+  for (int64_t step = 0; step < at.mesh.cp; ++step) {
+    if (step + 1 < at.mesh.cp) {
+      pass_on(forward, at.c);
+      pass_on(backward, at.c);
+    }
+    forward.push_back(attention_block_forward_op(shape, step == 0));
+    backward.push_back(attention_block_backward_op(shape, step == 0, step > 1));
+    if (step > 0) pass_on(backward, DType::f32);
+  }
+  forward.push_back(copy_op(at.tokens(), out_width, DType::f32, at.c));
+  backward.push_back(copy_op(at.tokens(), query_width, DType::f32, at.c));
+  backward.push_back(add_op(at.tokens(), width, DType::f32, DType::f32, at.c));
+  if (at.repeats(kPartAttention | kPartCore)) part.recompute = forward;
+  return part;
+}
+
 // The attention itself between its operands and its output, as the profile does it.
 PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int64_t value_dim) {
+  if (at.mesh.cp > 1 && at.profile.context_exchange == ContextExchange::ring) {
+    return ring_part(at, kv_heads, key_dim, value_dim);
+  }
   const int64_t queries = at.sizes.sequence / at.sizes.cp;
   const AttentionShape shape = {at.sizes.batch, queries,  at.sizes.sequence,
                                 at.sizes.heads, kv_heads, key_dim,
@@ -82,7 +122,7 @@ PartOps grouped_attention_part(const LayerContext& at) {
   Ops operands;
   at.enter(operands);
   at.projection_forward(operands, Projection::qkv, qkv, at.hidden(), bias);
-  if (rope) operands.push_back(rope_op(at.tokens(), rotated, d, at.c, at.packed()));
+  if (rope) operands.push_back(rope_op(at.tokens(), rotated, d, at.c, at.given_positions()));
   Ops output;
   at.projection_forward(output, Projection::output, at.hidden(), out, bias);
   at.leave(output);
@@ -103,7 +143,8 @@ PartOps grouped_attention_part(const LayerContext& at) {
   at.projection_input(part.backward_input, Projection::output, at.hidden(), out);
   if (at.ends_at(Projection::output)) return part;
   append(part.backward_input, core.backward_input);
-  if (rope) part.backward_input.push_back(rope_op(at.tokens(), rotated, d, at.c, at.packed()));
+  if (rope)
+    part.backward_input.push_back(rope_op(at.tokens(), rotated, d, at.c, at.given_positions()));
   at.projection_input(part.backward_input, Projection::qkv, qkv, at.hidden());
   if (!at.ends_at(Projection::qkv)) at.leave(part.backward_input);
   return part;
@@ -124,7 +165,7 @@ PartOps latent_attention_part(const LayerContext& at) {
   const double gathered = real(at.tokens()) * real(query_in + kv_down) * real(dtype_bytes(at.c));
   const PartOps core = core_part(at, at.sizes.heads, key, latent.value_head_dim);
   const Op rotate =
-      rope_op(at.tokens(), at.sizes.heads + 1, latent.rope_head_dim, at.c, at.packed());
+      rope_op(at.tokens(), at.sizes.heads + 1, latent.rope_head_dim, at.c, at.given_positions());
 
   Ops down;
   if (compressed) {

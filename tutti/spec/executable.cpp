@@ -33,15 +33,16 @@ void check_pipeline(const Mesh& mesh) {
 }
 
 void check_context_parallel(const Mesh& mesh) {
-  if (mesh.cp > 1) refuse(fmt::format("parallel.cp: {}", mesh.cp));
+  if (mesh.cp > 1 && mesh.tp * mesh.pp > 1) {
+    refuse(fmt::format("parallel.cp: {} with tp {} and pp {}", mesh.cp, mesh.tp, mesh.pp));
+  }
 }
 
 void check_experts(const Recipe& recipe) {
   const Mesh& mesh = recipe.parallel;
-  if (mesh.ep > 1) refuse(fmt::format("parallel.ep: {}", mesh.ep));
-  if (mesh.world() > 1 && recipe.model.moe.experts > 0) {
-    refuse(
-        fmt::format("parallel: {} ranks for {} experts", mesh.world(), recipe.model.moe.experts));
+  if (recipe.model.moe.experts > 0 && mesh.tp * mesh.pp > 1) {
+    refuse(fmt::format("parallel: tp {} and pp {} with {} experts", mesh.tp, mesh.pp,
+                       recipe.model.moe.experts));
   }
   if (recipe.lora.enabled() && recipe.model.moe.experts > 0) {
     refuse(fmt::format("lora: adapters beside {} experts", recipe.model.moe.experts));

@@ -43,6 +43,9 @@ struct LayerContext {
   int64_t tokens() const { return sizes.tokens; }
   int64_t shard() const { return sizes.shard_tokens; }  // rows of norms and residual
   bool packed() const { return recipe.data.packing == Packing::documents; }
+  // Context parallel ranks of the trainer have rows that do not follow one another.
+  bool scattered() const { return mesh.cp > 1 && profile.executable; }
+  bool given_positions() const { return packed() || scattered(); }
   bool gated() const { return model.activation == Activation::swiglu; }
   double hidden_bytes() const {
     return static_cast<double>(tokens()) * static_cast<double>(hidden()) *
@@ -74,7 +77,7 @@ struct LayerContext {
   }
 
   void dropout(Ops& ops) const {
-    if (model.dropout > 0) ops.push_back(dropout_op(shard(), hidden(), c));
+    if (model.dropout > 0) ops.push_back(dropout_op(shard(), hidden(), c, scattered()));
   }
 
   // A product in the recipe's precision, where that is below 16 bits.

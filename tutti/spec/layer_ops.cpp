@@ -131,7 +131,7 @@ LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
   LayerOps layer;
   layer.kind = "embedding";
   const bool positions = at.model.positions == Positions::learned;
-  const EmbeddingShape shape = {at.tokens(), at.hidden(), positions, positions && at.packed(),
+  const EmbeddingShape shape = {at.tokens(), at.hidden(), positions, positions && at.given_positions(),
                                 at.c,        at.residual};
   // Divided among ranks: tokens of all rows in the compute type, positions of this rank's own rows.
   const EmbeddingShape lookup = {at.tokens(), at.hidden(), false, false, at.c, at.c};
@@ -141,7 +141,7 @@ LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
   at.leave(layer.forward);
   if (at.divides_vocabulary()) layer.forward.push_back(add_positions_op(own));
   layer.evaluate = layer.forward;
-  const Op mask = dropout_op(at.shard(), at.hidden(), at.residual);
+  const Op mask = dropout_op(at.shard(), at.hidden(), at.residual, at.scattered());
   if (at.model.dropout > 0) layer.forward.push_back(mask);
   if (at.frozen()) return layer;  // nobody wants its gradient
   if (at.model.dropout > 0) layer.backward_input.push_back(mask);

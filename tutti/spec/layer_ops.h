@@ -3,8 +3,8 @@
 // Sequence of profile tutti: a block's input is the previous residual and a branch still to be
 // added; the norm adds it. Under tensor parallelism the projections are split over columns, then
 // rows; with sequence parallel, all-gather before and reduce-scatter after each pair, else one
-// all-reduce; weight gradients gather the norm's output again. Context parallel ranks gather keys
-// and values. Expert weights are split over ep (whole experts) and tp (their width).
+// all-reduce; weight gradients gather the norm's output again. Context parallel ranks pass
+// keys and values around. Expert weights are split over ep (whole experts) and tp (their width).
 #pragma once
 
 #include <string>

@@ -278,9 +278,8 @@ void add_routing_arena(MemoryMap& map, const Recipe& recipe, int64_t stage) {
   }
   if (layers == 0) return;
   map.arenas.push_back(
-      make_arena("routing", {SlotBuilder("layer", layers)
-                                 .add("load", DType::f32, {recipe.model.moe.experts})
-                                 .add("sums", DType::f32, {3})
+      make_arena("routing", {SlotBuilder("step", 1)
+                                 .add("layers", DType::f32, {layers, recipe.model.moe.experts + 3})
                                  .take()}));
 }
 
@@ -456,6 +455,8 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
   batch.add("tokens", DType::i32, {sizes.tokens}).add("targets", DType::i32, {sizes.tokens});
   if (recipe.data.packing == Packing::documents) {
     batch.add("positions", DType::i32, {sizes.tokens}).add("starts", DType::i32, {sizes.tokens});
+  } else if (sizes.cp > 1 && profile.executable) {
+    batch.add("positions", DType::i32, {sizes.tokens}).add("numbers", DType::i32, {sizes.tokens});
   }
   map.arenas.push_back(make_arena("batch", {batch.take()}));
   if (recipe.distill.enabled()) add_teacher_arenas(map, recipe, profile);

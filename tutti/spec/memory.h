@@ -21,7 +21,9 @@
 //            f32, moe.positions [N,k] i32, moe.counts [B,E] i32, moe.offsets [E+1] i32, moe.input
 //            [R,H] c, moe.up [R,Fe] c ([R,2Fe]), moe.act [R,Fe] c, moe.output [R,H] c, and of
 //            shared experts moe.shared.up, moe.shared.act. R is the bound of every routing: N*k
-//            without a capacity, else at most B*E*capacity (LocalSizes::routed_tokens)
+//            without a capacity, else at most B*E*capacity (LocalSizes::routed_tokens). With ep > 1
+//            also moe.received [E+1] i32; moe.output then has the rows of this rank's tokens
+//            (LocalSizes::copies), the others those of its experts
 //            with adapters (lora.h), r columns for each of a projection: attention.qkv.lora,
 //            attention.output.lora, mlp.up.lora, mlp.down.lora [N,r] c: scale * dropout(x) A^T
 //     head:  residual [N,H] f32, norm.mean, norm.rstd, norm.y [N,H] c
@@ -32,8 +34,11 @@
 //     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only); for routed layers moe.d_output,
 //     moe.d_input [R,H] c, moe.d_act [R,Fe] c, moe.d_up [R,2Fe] c (swiglu only), moe.d_weights
 //     [N,k] f32, moe.d_logits [N,E] c, moe.shared.d_act, moe.shared.d_up
-//   routing       slot "layer" x routed layers: load [E] f32, sums [3] f32 (route_backward of
-//                 engine/moe_ops.h), over the micro-batches of a step
+//     with ep > 1 moe.copies [copies,H] c, moe.sizes [E] i32; with cp > 1 attention.kv.0, .1
+//     [N,2KD] c, attention.total [N,A*D] f32, attention.d_kv.own, .0, .1 [N,2KD] f32, and for
+//     routed layers moe.parts [2B*cp,E] i32, moe.before [2B,E] i32
+//   routing       slot "step" x 1: layers [routed layers, E + 3] f32, of each its load [E] and sums
+//                 [3] (route_backward of engine/moe_ops.h), over the micro-batches of a step
 //     lora.d_qkv, lora.d_output, lora.d_up, lora.d_down [N,r] c (gradients of what adapters save),
 //     lora.input [N,widest input] c (with adapter dropout: the dropped input)
 //     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only)
@@ -41,7 +46,8 @@
 //                 f32 (engine/vocabulary_ops.h); slot "rows" x 1: loss [N] f32
 //                 (C = loss chunk rows of the profile; a chunk's gradient overlays its logits)
 //   batch         slot "batch" x 2: tokens [N] i32, targets [N] i32; packed documents also
-//                 positions [N] i32, starts [N] i32
+//                 positions [N] i32, starts [N] i32; context parallel ranks positions and numbers
+//                 [N] i32 (of rows in the whole micro-batch)
 //   teacher.weights, teacher.activations, teacher.workspace, teacher.loss
 //                 with a teacher (distill.h): those of inference_memory_map for its model and the
 //                 run's micro-batches. It reads the run's batch; the rows of its loss arena hold

@@ -32,16 +32,46 @@ PartOps mlp_part(const LayerContext& at, int64_t width) {
   return part;
 }
 
+namespace {
+
+// The choices' places. Of sequences on several ranks, what was chosen in earlier parts, and in all
+// of them, comes from these ranks; only a capacity needs it here.
+void assign_rows(const LayerContext& at, const RouterShape& router, Ops& ops) {
+  if (at.mesh.cp == 1 || !at.profile.executable) {
+    ops.push_back(assign_rows_op(router));
+    return;
+  }
+  RouterShape parts = router;
+  parts.sequences *= 2;
+  ops.push_back(assign_rows_op(parts));
+  ops.push_back(collective_op("all_gather", Axis::cp, at.mesh.cp,
+                              real(at.mesh.cp * parts.sequences * router.experts) * 4));
+  ops.push_back(merge_counts_op(router, at.mesh.cp));
+  if (at.model.moe.capacity_factor == 0) return;
+  Op within = assign_rows_op(parts);
+  const double before = real(parts.sequences * router.experts) * 4;
+  within.bytes += before;
+  within.first_bytes += before;
+  ops.push_back(within);
+}
+
+}  // namespace
+
 PartOps experts_part(const LayerContext& at) {
   const MixtureOfExperts& moe = at.model.moe;
   const int64_t groups = moe.experts / at.mesh.ep;
-  const int64_t rows = at.sizes.routed_tokens;
+  const int64_t rows = at.sizes.copies;  // that a rank sends; on average that it receives
   const int64_t width = moe.expert_ffn / at.mesh.tp;
   const int64_t up = (at.gated() ? 2 : 1) * width;
   const double model_rows = real(at.tokens() * moe.top_k);
   const double element = real(dtype_bytes(at.c));
   const double copies_bytes = real(rows) * real(at.hidden()) * element;
   const ActivationShape activation = {rows, width, at.gated(), false, at.c};
+  // How many copies each expert gets, which the way back knows already.
+  const auto exchange_counts = [&](Ops& ops) {
+    if (at.mesh.ep == 1 || !at.profile.executable) return;
+    ops.push_back(collective_op("all_to_all", Axis::ep, at.mesh.ep, real(moe.experts) * 4));
+  };
   const auto exchange = [&](Ops& ops) {
     if (at.mesh.ep > 1) {
       Op op = collective_op("all_to_all", Axis::ep, at.mesh.ep, copies_bytes);
@@ -58,9 +88,10 @@ PartOps experts_part(const LayerContext& at) {
   Ops& forward = part.forward;
   forward.push_back(gemm_op({at.shard(), moe.experts, at.hidden()}, at.c, DType::f32));
   forward.push_back(route_forward_op(router));
-  forward.push_back(assign_rows_op(router));
+  assign_rows(at, router, forward);
   at.enter(forward);
   forward.push_back(permute_op(copies, false));
+  exchange_counts(forward);
   exchange(forward);
   const Op project =
       at.in_format(grouped_gemm_op(groups, {rows, up, at.hidden()}, model_rows, at.c));

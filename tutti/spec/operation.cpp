@@ -136,6 +136,43 @@ Op attention_backward_op(const AttentionShape& shape) {
   return op;
 }
 
+Op attention_block_forward_op(const AttentionShape& shape, bool own) {
+  const int64_t rows = shape.batch * shape.queries;
+  const double state = size(rows * shape.heads * (shape.value_dim + 1), DType::f32);
+  return make("attention_block_forward",
+              {shape.batch, shape.queries, shape.heads, shape.kv_heads, shape.key_dim, own ? 1 : 0},
+              2 * causal_pairs(shape) * real(shape.key_dim + shape.value_dim),
+              operand_bytes(shape) + (own ? 1 : 2) * state);
+}
+
+Op attention_block_backward_op(const AttentionShape& shape, bool own, bool add_keys) {
+  const int64_t rows = shape.batch * shape.queries;
+  const int64_t seen = shape.batch * shape.keys;
+  const double pairs = causal_pairs(shape);
+  const double out = size(rows * shape.heads * shape.value_dim, shape.compute);
+  const double queries = size(rows * shape.heads * shape.key_dim, DType::f32);
+  const double keys = size(seen * shape.kv_heads * (shape.key_dim + shape.value_dim), DType::f32);
+  Op op =
+      make("attention_block_backward",
+           {shape.batch, shape.queries, shape.heads, shape.kv_heads, shape.key_dim, own ? 1 : 0},
+           2 * pairs * real(3 * shape.key_dim + 2 * shape.value_dim),
+           operand_bytes(shape) + (own ? 2 : 1) * out + 2 * size(rows * shape.heads, DType::f32) +
+               (own ? 1 : 2) * queries + (add_keys ? 2 : 1) * keys);
+  op.model_flops = 4 * pairs * real(shape.key_dim + shape.value_dim);
+  return op;
+}
+
+Op copy_op(int64_t rows, int64_t columns, DType x, DType out) {
+  return make("copy", {rows, columns}, 0, size(rows * columns, x) + size(rows * columns, out));
+}
+
+Op add_op(int64_t rows, int64_t columns, DType x, DType plus, DType out) {
+  Op op = copy_op(rows, columns, x, out);
+  op.bytes += size(rows * columns, plus);
+  op.first_bytes = op.bytes;
+  return op;
+}
+
 Op batched_gemm_op(int64_t batch, GemmShape shape, DType compute) {
   const auto [m, n, k] = shape;
   Op op = make("batched_gemm", {batch, m, n, k}, 2 * real(batch) * real(m) * real(n) * real(k),
@@ -174,6 +211,11 @@ Op assign_rows_op(const RouterShape& shape) {
   return make("assign_rows", {shape.tokens, shape.experts, shape.top_k}, 0,
               2 * per_choice(shape.tokens, shape.top_k) +
                   size(shape.sequences * shape.experts + shape.experts + 1, DType::i32));
+}
+
+Op merge_counts_op(const RouterShape& router, int64_t blocks) {
+  return make("merge_counts", {router.sequences, router.experts, blocks}, 0,
+              size((2 * blocks + 3) * router.sequences * router.experts, DType::i32));
 }
 
 Op permute_op(const CopyShape& shape, bool backward) {
@@ -277,8 +319,9 @@ Op distill_cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DT
                   2 * size(rows, DType::f32) + size(rows * padded, compute));
 }
 
-Op dropout_op(int64_t rows, int64_t columns, DType type) {
-  return make("dropout", {rows, columns}, 0, 2 * size(rows * columns, type));
+Op dropout_op(int64_t rows, int64_t columns, DType type, bool numbered) {
+  return make("dropout", {rows, columns}, 0,
+              2 * size(rows * columns, type) + (numbered ? size(rows, DType::i32) : 0));
 }
 
 Op squared_norm_op(int64_t elements) {

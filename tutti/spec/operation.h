@@ -82,6 +82,15 @@ struct AttentionShape {
 Op attention_forward_op(const AttentionShape& shape);
 Op attention_backward_op(const AttentionShape& shape);
 
+// Of a ring of context parallel ranks: the queries of one against as many keys, half of which they
+// see (engine/ops.h); `own`: the rank's own keys, the first.
+Op attention_block_forward_op(const AttentionShape& shape, bool own);
+// add_keys: gradients of other queries are there already.
+Op attention_block_backward_op(const AttentionShape& shape, bool own, bool add_keys);
+// x (+ plus) to out.
+Op copy_op(int64_t rows, int64_t columns, DType x, DType out);
+Op add_op(int64_t rows, int64_t columns, DType x, DType plus, DType out);
+
 Op batched_gemm_op(int64_t batch, GemmShape shape, DType compute);  // half of it is model work
 
 // Experts (engine/moe_ops.h). Rows are the declared bound where routing decides (copies);
@@ -99,6 +108,8 @@ struct CopyShape {
 Op route_forward_op(const RouterShape& shape);
 Op route_backward_op(const RouterShape& shape);
 Op assign_rows_op(const RouterShape& shape);
+// router.sequences: whole ones; `blocks` ranks share each.
+Op merge_counts_op(const RouterShape& router, int64_t blocks);
 Op permute_op(const CopyShape& shape, bool backward);  // backward: weighted, with dot products
 Op unpermute_op(const CopyShape& shape, bool weighted, bool accumulate);
 Op grouped_gemm_op(int64_t groups, GemmShape shape, double model_rows, DType compute);
@@ -133,7 +144,8 @@ Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType comp
 // With the logits of a teacher beside them.
 Op distill_cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType compute);
 
-Op dropout_op(int64_t rows, int64_t columns, DType type);
+// numbered: rows have numbers of their own.
+Op dropout_op(int64_t rows, int64_t columns, DType type, bool numbered = false);
 Op squared_norm_op(int64_t elements);
 Op adamw_op(int64_t elements, bool separate_weights);
 

@@ -66,6 +66,44 @@ DType compute_type(Precision precision) {
   return precision == Precision::f32 ? DType::f32 : DType::bf16;
 }
 
+namespace {
+
+// Sequences of which ranks with the same experts' group (comm/axes.h) hold tokens: that many
+// consecutive places of dp x cp touch at most so many places of dp.
+int64_t data_places(const Mesh& mesh) {
+  if (mesh.ep % mesh.cp == 0) return mesh.ep / mesh.cp;
+  return mesh.cp % mesh.ep == 0 ? 1 : (mesh.ep + mesh.cp - 2) / mesh.cp + 1;
+}
+
+void bound_routing(const Recipe& recipe, const Profile& profile, LocalSizes& sizes) {
+  const MixtureOfExperts& moe = recipe.model.moe;
+  const Mesh& mesh = recipe.parallel;
+  if (moe.experts == 0) return;
+  const int64_t all = sizes.tokens * moe.top_k;
+  const double factor = moe.capacity_factor;
+  if (mesh.ep > 1 && !profile.executable) {
+    const double balanced = static_cast<double>(all) * (factor > 0 ? factor : 1);
+    sizes.copies = sizes.routed_tokens = static_cast<int64_t>(std::ceil(balanced));
+    return;
+  }
+  const int64_t capacity = factor > 0 ? expert_capacity(moe, sizes.sequence) : all;
+  sizes.copies = std::min(all, sizes.batch * moe.experts * capacity);
+  sizes.routed_tokens = sizes.copies;
+  if (mesh.ep == 1) return;
+  const int64_t experts = moe.experts / mesh.ep;
+  sizes.routed_tokens = mesh.ep * sizes.tokens * std::min(moe.top_k, experts);
+  if (factor > 0) {
+    sizes.routed_tokens =
+        std::min(sizes.routed_tokens, data_places(mesh) * sizes.batch * experts * capacity);
+  }
+  if (mesh.expert_room_percent > 0) {
+    const int64_t room = (sizes.copies * mesh.expert_room_percent + 99) / 100;
+    sizes.routed_tokens = std::min(sizes.routed_tokens, room);
+  }
+}
+
+}  // namespace
+
 LocalSizes local_sizes(const Recipe& recipe, const Profile& profile) {
   const ModelConfig& model = recipe.model;
   const Mesh& mesh = recipe.parallel;
@@ -81,15 +119,7 @@ LocalSizes local_sizes(const Recipe& recipe, const Profile& profile) {
   sizes.sequence_parallel = profile.sequence_parallel && mesh.tp > 1;
   sizes.tokens = sizes.batch * sizes.sequence / mesh.cp;
   sizes.shard_tokens = sizes.sequence_parallel ? sizes.tokens / mesh.tp : sizes.tokens;
-  const int64_t copies = sizes.tokens * model.moe.top_k;
-  const double factor = model.moe.capacity_factor;
-  sizes.routed_tokens = copies;
-  if (factor > 0 && mesh.ep == 1) {
-    const int64_t taken = model.moe.experts * expert_capacity(model.moe, sizes.sequence);
-    sizes.routed_tokens = std::min(copies, sizes.batch * taken);
-  } else if (factor > 0) {
-    sizes.routed_tokens = static_cast<int64_t>(std::ceil(static_cast<double>(copies) * factor));
-  }
+  bound_routing(recipe, profile, sizes);
   sizes.heads = model.heads / mesh.tp;
   sizes.kv_heads = std::max<int64_t>(1, model.kv_heads / mesh.tp);
   sizes.vocabulary = padded_vocabulary(profile, model, mesh) / mesh.tp;
@@ -100,7 +130,10 @@ int64_t LocalSizes::rows(Rows kind, Split split) const {
   switch (kind) {
     case Rows::tokens: return split == Split::rows ? shard_tokens : tokens;
     case Rows::routed: return routed_tokens;
+    case Rows::copies: return copies;
     case Rows::sequences: return batch;
+    case Rows::sequence_parts: return 2 * batch;
+    case Rows::all_parts: return 2 * batch * cp;
     case Rows::single: return 1;
   }
   return 0;
@@ -121,6 +154,7 @@ int64_t LocalSizes::width(Width kind, Split split) const {
     case Width::qkv: return (a + 2 * k) * d;
     case Width::query_key: return (a + k) * d;
     case Width::value: return k * d;
+    case Width::key_value: return 2 * k * d;
     case Width::attention_out: return a * (is_latent ? latent.value_head_dim : d);
     case Width::heads: return a;
     case Width::attention_matrix: return a * sequence;
@@ -180,7 +214,8 @@ bool LocalSizes::holds(unsigned conditions, bool routed_layer) const {
            unmet(kCompressedQuery, is_latent && model->latent.query_rank > 0) ||
            unmet(kDense, !routed_layer) || unmet(kRouted, routed_layer) ||
            unmet(kShared, routed_layer && model->moe.shared_experts > 0) ||
-           unmet(kRope, model->positions == Positions::rope) || unmet(kContext, cp > 1));
+           unmet(kRope, model->positions == Positions::rope) || unmet(kContext, cp > 1) ||
+           unmet(kExchange, ep > 1));
 }
 
 }  // namespace tutti::spec

@@ -29,9 +29,10 @@ enum class Width {
   latent_kv_down,
   latent_kv_up,
   latent_key,
-  up,       // F, or 2F for swiglu
-  ffn,      // F
-  experts,  // E
+  key_value,  // 2 K D
+  up,         // F, or 2F for swiglu
+  ffn,        // F
+  experts,    // E
   top_k,
   expert_bounds,  // E + 1
   expert_up,
@@ -49,17 +50,21 @@ enum class Width {
 enum class Rows {
   tokens,  // of a micro-batch
   routed,  // room for the token copies of this rank's experts: LocalSizes::routed_tokens
+  copies,  // of this rank's tokens: LocalSizes::copies
   sequences,
-  single,  // one row
+  sequence_parts,  // two of each sequence on this context parallel rank
+  all_parts,       // and on all of them
+  single,          // one row
 };
 
 // What a kept tensor is divided by: the columns over tp, the rows over tp (with sequence parallel
 // only), or nothing. Rows of context parallel ranks are always divided by cp.
 enum class Split { none, columns, rows };
 
-// How ranks that hold parts of a sequence attend to all of it: they gather the keys and values, or
-// exchange heads for positions before and after the attention (all-to-all).
-enum class ContextExchange { gather, heads };
+// How ranks that hold parts of a sequence attend to all of it: keys and values travel around the
+// ranks while each attends to those it has (ring attention), they gather them, or they exchange
+// heads for positions before and after the attention (all-to-all).
+enum class ContextExchange { ring, gather, heads };
 
 enum class Element { compute, f32, mask, i32 };  // mask: one byte
 
@@ -76,7 +81,8 @@ inline constexpr Condition kDense = 1U << 6;
 inline constexpr Condition kRouted = 1U << 7;
 inline constexpr Condition kShared = 1U << 8;
 inline constexpr Condition kRope = 1U << 9;
-inline constexpr Condition kContext = 1U << 10;  // sequences are split over context ranks
+inline constexpr Condition kContext = 1U << 10;   // sequences are split over context ranks
+inline constexpr Condition kExchange = 1U << 11;  // experts are split over ranks
 
 struct SavedTensor {
   const char* name;
@@ -142,9 +148,12 @@ struct LocalSizes {
   bool sequence_parallel = false;
   int64_t tokens = 0;        // B * T / cp
   int64_t shard_tokens = 0;  // tokens / tp with sequence parallel, else tokens
-  // Rows::routed. With all experts on one rank the bound of any routing: top_k copies of each
-  // token, or fewer where the capacity says so. Over ep ranks the balanced load times the capacity
-  // factor.
+  // Rows::copies. The most copies that this rank's tokens can have: top_k of each, or fewer where
+  // the capacity says so. Over ep ranks also what a rank receives on average.
+  int64_t copies = 0;
+  // Rows::routed. The bound of what this rank's experts get: of any routing, or with
+  // Mesh::expert_room_percent (and in profiles that are not executable) of one so unbalanced, where
+  // the trainer refuses others. Equal to `copies` with all experts on one rank.
   int64_t routed_tokens = 0;
   int64_t heads = 0, kv_heads = 0;  // of this tp rank
   int64_t vocabulary = 0;           // padded rows of this tp rank

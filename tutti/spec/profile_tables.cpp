@@ -6,7 +6,7 @@ namespace {
 using enum Element;
 using enum Split;
 constexpr Rows kTokens = Rows::tokens;
-constexpr Rows kCopies = Rows::routed;
+constexpr Rows kRoutedRows = Rows::routed;
 constexpr Parts kAttentionCore = kPartAttention | kPartCore;
 constexpr Parts kMlpActivation = kPartMlp | kPartActivation;
 
@@ -36,10 +36,11 @@ const std::vector<SavedTensor> kExpertTensors = {
     {"moe.positions", kTokens, Width::top_k, i32, rows, kRouted},
     {"moe.counts", Rows::sequences, Width::experts, i32, none, kRouted},
     {"moe.offsets", Rows::single, Width::expert_bounds, i32, none, kRouted},
-    {"moe.input", kCopies, Width::hidden, compute, none, kRouted},
-    {"moe.up", kCopies, Width::expert_up, compute, columns, kRouted, kPartMlp},
-    {"moe.act", kCopies, Width::expert_ffn, compute, columns, kRouted, kMlpActivation},
-    {"moe.output", kCopies, Width::hidden, compute, none, kRouted},
+    {"moe.received", Rows::single, Width::expert_bounds, i32, none, kRouted | kExchange},
+    {"moe.input", kRoutedRows, Width::hidden, compute, none, kRouted},
+    {"moe.up", kRoutedRows, Width::expert_up, compute, columns, kRouted, kPartMlp},
+    {"moe.act", kRoutedRows, Width::expert_ffn, compute, columns, kRouted, kMlpActivation},
+    {"moe.output", Rows::copies, Width::hidden, compute, none, kRouted},
     {"moe.shared.up", kTokens, Width::shared_up, compute, columns, kShared, kPartMlp},
     {"moe.shared.act", kTokens, Width::shared_ffn, compute, columns, kShared, kMlpActivation},
 };
@@ -50,6 +51,7 @@ Profile make_tutti_profile() {
   Profile p;
   p.name = "tutti";
   p.executable = true;
+  p.context_exchange = ContextExchange::ring;
   p.loss_chunk_bytes = int64_t{128} << 20;
   p.loss_chunk_rows = 1024;  // enough for the projections' speed, small enough for caches
   p.block = {
@@ -95,10 +97,14 @@ Profile make_tutti_profile() {
       {"d_branch_attention", kTokens, Width::hidden, compute, none, kAlways},
       {"d_act", kTokens, Width::ffn, compute, columns, kDense},
       {"d_pre", kTokens, Width::up, compute, columns, kSwiglu | kDense},
-      {"moe.d_output", kCopies, Width::hidden, compute, none, kRouted},
-      {"moe.d_act", kCopies, Width::expert_ffn, compute, columns, kRouted},
-      {"moe.d_up", kCopies, Width::expert_up, compute, columns, kRouted | kSwiglu},
-      {"moe.d_input", kCopies, Width::hidden, compute, none, kRouted},
+      {"moe.d_output", kRoutedRows, Width::hidden, compute, none, kRouted},
+      {"moe.d_act", kRoutedRows, Width::expert_ffn, compute, columns, kRouted},
+      {"moe.d_up", kRoutedRows, Width::expert_up, compute, columns, kRouted | kSwiglu},
+      {"moe.d_input", kRoutedRows, Width::hidden, compute, none, kRouted},
+      {"moe.copies", Rows::copies, Width::hidden, compute, none, kRouted | kExchange},
+      {"moe.sizes", Rows::single, Width::experts, i32, none, kRouted | kExchange},
+      {"moe.parts", Rows::all_parts, Width::experts, i32, none, kRouted | kContext},
+      {"moe.before", Rows::sequence_parts, Width::experts, i32, none, kRouted | kContext},
       {"moe.d_weights", kTokens, Width::top_k, f32, rows, kRouted},
       {"moe.d_logits", kTokens, Width::experts, compute, rows, kRouted},
       {"moe.shared.d_act", kTokens, Width::shared_ffn, compute, columns, kShared},
@@ -119,6 +125,12 @@ Profile make_tutti_profile() {
       {"lora.d_down", kTokens, Width::lora_down, compute, none, kDense},
       {"lora.input", kTokens, Width::lora_input, compute, none, kGrouped},
       {"delta", kTokens, Width::heads, f32, columns, kAlways},
+      {"attention.kv.0", kTokens, Width::key_value, compute, columns, kGrouped | kContext},
+      {"attention.kv.1", kTokens, Width::key_value, compute, columns, kGrouped | kContext},
+      {"attention.total", kTokens, Width::attention_out, f32, columns, kGrouped | kContext},
+      {"attention.d_kv.own", kTokens, Width::key_value, f32, columns, kGrouped | kContext},
+      {"attention.d_kv.0", kTokens, Width::key_value, f32, columns, kGrouped | kContext},
+      {"attention.d_kv.1", kTokens, Width::key_value, f32, columns, kGrouped | kContext},
       {"rope.frequency", Rows::single, Width::rope_half, f32, none, kRope},
   };
   return p;

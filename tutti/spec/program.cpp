@@ -197,9 +197,9 @@ class ProgramBuilder {
           *format, local_elements(narrow_parameters(table_), recipe_, rank).total(), 1));
     }
     const int64_t routed = routed_layers(rank);
-    if (routed > 0 && mesh_.world() > 1) {
+    if (routed > 0 && replicas(mesh_) > 1) {
       // Loads and sums of its routers (the memory map's arena "routing").
-      ops.push_back(collective_op("all_reduce", Axis::dp, mesh_.dp * mesh_.cp,
+      ops.push_back(collective_op("all_reduce", Axis::dp, replicas(mesh_),
                                   real(routed * (model_.moe.experts + 3) * 4)));
     }
     if (model_.moe.router_bias) {

@@ -321,5 +321,52 @@ TEST(Program, ContextRanksGatherKeysOrExchangeHeads) {
   EXPECT_EQ(bytes("megatron-te-2.11", "all_to_all"), 2048.0 * (2 * 4096 + 2 * 1024) * 2);
 }
 
+// In the trainer keys and values travel around the ranks, and back their gradients in f32: cp - 1
+// times each. All blocks together are the causal half of a rank's share.
+TEST(Program, ContextRanksPassKeysOnInARing) {
+  const Recipe recipe = recipe_of("llama3.1-8b", {"parallel={cp: 4}", "batch.global=1",
+                                                  "batch.micro=1", "batch.sequence=8192"});
+  const Program program = make_program(recipe, tutti_profile());
+  const LayerOps& block = program.kind("block");
+  const double block_elements = 2048.0 * 2 * 1024;
+  for (const char* name : {"send", "receive"}) {
+    EXPECT_EQ(collective_bytes(block.forward, name, Axis::cp), 3 * block_elements * 2);
+    EXPECT_EQ(collective_bytes(block.backward_input, name, Axis::cp), 3 * block_elements * (2 + 4));
+  }
+  const auto flops = [](const std::vector<Op>& ops, const std::string& name, double Op::*part) {
+    double sum = 0;
+    for (const Op& op : ops) {
+      if (name == op.name) sum += op.*part;
+    }
+    return sum;
+  };
+  const double pairs = 32.0 * 128 * 8192 * 8192 / 2 / 4;
+  EXPECT_EQ(flops(block.forward, "attention_block_forward", &Op::flops), 4 * pairs);
+  EXPECT_EQ(flops(block.backward_input, "attention_block_backward", &Op::flops), 10 * pairs);
+  EXPECT_EQ(flops(block.backward_input, "attention_block_backward", &Op::model_flops), 8 * pairs);
+}
+
+// What a rank's experts may get: of any routing, of a capacity, or of the room that was asked for.
+TEST(Program, RoomForTokenCopies) {
+  const auto sizes = [](const std::string& parallel, const std::string& capacity) {
+    const Recipe recipe = recipe_of(
+        "mixtral-8x7b", {"parallel={" + parallel + "}", "model.moe.capacity_factor=" + capacity,
+                         "batch.global=16", "batch.micro=2", "batch.sequence=1024"});
+    return local_sizes(recipe, tutti_profile());
+  };
+  const int64_t copies = 2 * 1024 * 2;
+  EXPECT_EQ(sizes("dp: 1", "0").routed_tokens, copies);
+  EXPECT_EQ(sizes("dp: 4, ep: 4", "0").copies, copies);
+  EXPECT_EQ(sizes("dp: 4, ep: 4", "0").routed_tokens, 4 * copies);
+  EXPECT_EQ(sizes("dp: 8, ep: 8", "0").routed_tokens, 8 * copies / 2);  // one expert of two chosen
+  EXPECT_EQ(sizes("dp: 4, ep: 4, expert_room: 1.5", "0").routed_tokens, copies * 3 / 2);
+  EXPECT_EQ(sizes("dp: 4, ep: 4, expert_room: 9", "0").routed_tokens, 4 * copies);
+  // 1.5 * 1024 * 2 / 8 = 384 of each sequence for every expert.
+  EXPECT_EQ(sizes("dp: 4, ep: 4", "1.5").routed_tokens, 4 * 2 * 2 * 384);
+  EXPECT_EQ(sizes("dp: 2, cp: 2, ep: 4", "1.5").routed_tokens, 2 * 2 * 2 * 384);
+  EXPECT_EQ(sizes("dp: 2, cp: 2, ep: 2", "1.5").routed_tokens, 1 * 2 * 4 * 384);
+  EXPECT_EQ(sizes("dp: 4, ep: 4", "0.5").copies, 2 * 8 * 128);
+}
+
 }  // namespace
 }  // namespace tutti::spec

@@ -136,6 +136,11 @@ void validate_mesh(const Recipe& recipe) {
     reject("parallel.ep: {} does not divide parallel.dp * parallel.cp = {}", mesh.ep,
            mesh.dp * mesh.cp);
   }
+  if (mesh.expert_room_percent != 0 && mesh.expert_room_percent < 100) {
+    reject(
+        "parallel.expert_room_percent: {} is below the balanced load; accepted: 0, or 100 and more",
+        mesh.expert_room_percent);
+  }
   if (model.moe.experts % mesh.ep != 0) {
     reject("parallel.ep: {} does not divide model.moe.experts {}", mesh.ep, model.moe.experts);
   }

@@ -253,6 +253,9 @@ void read_parallel(YamlMap map, Mesh& mesh) {
   map.read_count("vpp", mesh.vpp, 1, kMost);
   map.read_count("cp", mesh.cp, 1, kMost);
   map.read_count("ep", mesh.ep, 1, kMost);
+  int64_t expert_room_percent = mesh.expert_room_percent;
+  map.read_count("expert_room_percent", expert_room_percent, 0, 1'000'000);
+  mesh.expert_room_percent = static_cast<int32_t>(expert_room_percent);
   map.read_count("zero", mesh.zero, 0, 3);
   std::string schedule;
   if (map.has("schedule")) map.read_text("schedule", schedule);

@@ -218,6 +218,7 @@ void write_place(YamlWriter& out, const Recipe& recipe) {
   out.value("vpp", mesh.vpp);
   out.value("cp", mesh.cp);
   out.value("ep", mesh.ep);
+  out.value("expert_room_percent", int64_t{mesh.expert_room_percent});
   out.value("zero", mesh.zero);
   out.name("schedule", kPipelineNames, mesh.pipeline);
   out.close();

@@ -16,10 +16,11 @@ spec::Recipe one_by_one(spec::Recipe recipe) {
 }
 
 void train_rank(const spec::Recipe& recipe, parallel::Ranks ranks, int64_t steps, std::mutex& mutex,
-                Training& out, const Sabotage& sabotage) {
+                Training& out, const Sabotage& sabotage, const Prepare& prepare) {
   const int64_t place = sabotage.samples_of ? sabotage.samples_of(ranks) : ranks.at.dp;
   if (sabotage.ranks) sabotage.ranks(ranks);
   Trainer trainer(recipe, ranks);
+  if (prepare) prepare(trainer);
   trainer.initialize();
   RankBatches batches(recipe, place);
   const double first = trainer.gradients(batches.step(0));
@@ -35,6 +36,7 @@ void train_rank(const spec::Recipe& recipe, parallel::Ranks ranks, int64_t steps
     if (ranks.world != nullptr && ranks.world->rank() > 0) continue;
     out.losses.push_back(result.loss);
     out.norms.push_back(result.gradient_norm);
+    if (result.routing) out.routing.push_back(*result.routing);
   }
   const std::lock_guard lock(mutex);
   out.disagreements += gather(trainer.state(), out.state);
@@ -122,23 +124,24 @@ int64_t gather(const std::vector<StateTensor>& boxes, Tensors& out) {
   return disagreements;
 }
 
-Training train_on(const spec::Recipe& recipe, int64_t steps, const Sabotage& sabotage) {
+Training train_on(const spec::Recipe& recipe, int64_t steps, const Sabotage& sabotage,
+                  const Prepare& prepare) {
   Training out;
   std::mutex mutex;
   if (recipe.parallel.world() == 1) {
-    train_rank(recipe, {}, steps, mutex, out, sabotage);
+    train_rank(recipe, {}, steps, mutex, out, sabotage, prepare);
     return out;
   }
   comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
     train_rank(recipe, parallel::ranks_of(world, recipe.model.kv_heads), steps, mutex, out,
-               sabotage);
+               sabotage, prepare);
   });
   return out;
 }
 
 Training train(const spec::Recipe& base, const spec::Mesh& mesh, int64_t steps,
-               const Sabotage& sabotage) {
-  return train_on(recipe_on(base, mesh), steps, sabotage);
+               const Sabotage& sabotage, const Prepare& prepare) {
+  return train_on(recipe_on(base, mesh), steps, sabotage, prepare);
 }
 
 double gradient_error(const Tensors& actual, const Tensors& expected) {
@@ -163,6 +166,14 @@ void expect_same(const Training& together, const Training& alone) {
   for (size_t i = 0; i < alone.losses.size(); ++i) {
     EXPECT_NEAR(together.losses[i] / alone.losses[i], 1, 1e-5) << "step " << i;
     EXPECT_NEAR(together.norms[i] / alone.norms[i], 1, 1e-3) << "step " << i;
+  }
+  ASSERT_EQ(together.routing.size(), alone.routing.size());
+  for (size_t i = 0; i < alone.routing.size(); ++i) {
+    const telemetry::Routing &a = together.routing[i], &b = alone.routing[i];
+    EXPECT_NEAR(a.balance_loss / b.balance_loss, 1, 1e-5) << "step " << i;
+    EXPECT_NEAR(a.z_loss / b.z_loss, 1, 1e-4) << "step " << i;
+    EXPECT_EQ(a.load_max_over_mean, b.load_max_over_mean) << "step " << i;
+    EXPECT_EQ(a.dropped_share, b.dropped_share) << "step " << i;
   }
 }
 

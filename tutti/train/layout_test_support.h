@@ -50,8 +50,9 @@ struct Training {
   Tensors gradients;           // of the first step
   std::vector<double> losses;  // of all
   std::vector<double> norms;
-  Tensors state;              // after them
-  int64_t disagreements = 0;  // between ranks, in either
+  std::vector<telemetry::Routing> routing;  // of a model with experts
+  Tensors state;                            // after them
+  int64_t disagreements = 0;                // between ranks, in either
 };
 
 // What goes wrong on purpose: changes the groups or the source of a rank before it trains.
@@ -60,10 +61,13 @@ struct Sabotage {
   std::function<int64_t(const parallel::Ranks&)> samples_of;  // dp place whose samples it reads
 };
 
-// Gradients of the first step, then `steps` steps. The recipe as recipe_on makes it.
-Training train_on(const spec::Recipe& recipe, int64_t steps, const Sabotage& sabotage = {});
+// Gradients of the first step, then `steps` steps. The recipe as recipe_on makes it. `prepare` is
+// called with every rank's trainer before it starts.
+using Prepare = std::function<void(Trainer&)>;
+Training train_on(const spec::Recipe& recipe, int64_t steps, const Sabotage& sabotage = {},
+                  const Prepare& prepare = {});
 Training train(const spec::Recipe& base, const spec::Mesh& mesh, int64_t steps,
-               const Sabotage& sabotage = {});
+               const Sabotage& sabotage = {}, const Prepare& prepare = {});
 
 // The largest of |difference| / max(|g|, 1e-3 |G| / sqrt(tensors)), per tensor.
 double gradient_error(const Tensors& actual, const Tensors& expected);

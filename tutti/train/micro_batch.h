@@ -22,8 +22,11 @@ struct BatchView {
 };
 using BatchSource = std::function<BatchView()>;
 
-// Copies `view` into slot `slot` of the batch arena, `shape.rows()` rows.
+// Copies `view` into slot `slot` of the batch arena, `shape.rows()` rows: of each sequence, which
+// `shape.parts` ranks share, the chunks `part` and 2 * parts - 1 - part of 2 * parts
+// (engine::AttentionBlockForwardArgs).
 model::MicroBatch load_micro_batch(const model::Memory& memory, int64_t slot,
-                                   model::BatchShape shape, const BatchView& view);
+                                   model::BatchShape shape, const BatchView& view,
+                                   int64_t part = 0);
 
 }  // namespace tutti::train

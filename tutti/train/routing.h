@@ -6,30 +6,37 @@
 
 #include "tutti/engine/stream.h"
 #include "tutti/model/memory.h"
+#include "tutti/parallel/ranks.h"
+#include "tutti/parallel/sharded_adamw.h"
 #include "tutti/spec/params.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/telemetry/events.h"
 
 namespace tutti::train {
 
+// Adds up what all ranks with other tokens have counted; once per step.
+void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks, const model::Memory& memory);
+
 // Means over the step's sequences (or tokens) and routed layers; the model must have experts.
 telemetry::Routing routing_of_step(const spec::Recipe& recipe, const model::Memory& memory);
 
-// Views of one routed layer's selection bias (model.moe.router_bias) and its load.
+// Views of what this rank owns of one routed layer's selection bias (model.moe.router_bias), and
+// the layer's load.
 struct SelectionBias {
   engine::Vector load;     // [E] f32, of the step
-  engine::Vector bias;     // [E] f32, of the flat parameters
-  engine::Vector weights;  // [E] bf16, or empty
+  int64_t first = 0;       // the first expert of these biases
+  engine::Vector bias;     // f32, in the master parameters
+  engine::Vector weights;  // as many bf16, or empty
 };
 
-// Of every routed layer; none without selection biases. `master` are the flat f32 parameters,
-// `weights` their bf16 copy or empty.
+// Of every routed layer; none without selection biases.
 std::vector<SelectionBias> bind_selection_biases(const spec::ModelConfig& model,
                                                  const spec::ParamLayout& layout,
-                                                 const model::Memory& memory, engine::Vector master,
-                                                 engine::Vector weights);
+                                                 const model::Memory& memory,
+                                                 const std::vector<parallel::OwnedSlice>& slices);
 
-// Moves the biases towards the mean load of the step.
+// Moves the biases towards the mean load of the step. Before the optimizer's update, which leaves
+// them alone (they have no gradient) but hands weights on to other ranks.
 void update_selection_biases(engine::Stream& stream, const std::vector<SelectionBias>& biases,
                              double rate);
 

@@ -98,9 +98,8 @@ checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe&
 
 std::vector<checkpoint::TensorSource> checkpoint_tensors(const Trainer& trainer) {
   std::vector<checkpoint::TensorSource> out;
-  if (!trainer.owns_state()) return out;
   for (const StateTensor& tensor : trainer.state()) {
-    if (tensor.copy > 0) continue;  // another tensor parallel rank writes it
+    if (!tensor.saved) continue;
     checkpoint::TensorSource source{tensor.name, tensor.dtype, tensor.shape, tensor.data, {}, {}};
     if (tensor.shape != tensor.global_shape) {
       source.global_shape = tensor.global_shape;

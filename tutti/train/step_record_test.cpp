@@ -6,9 +6,11 @@
 #include <map>
 #include <tuple>
 
+#include "tutti/comm/thread_world.h"
 #include "tutti/engine/recorder.h"
 #include "tutti/spec/flops.h"
 #include "tutti/spec/program.h"
+#include "tutti/train/layout_test_support.h"
 #include "tutti/train/test_support.h"
 
 namespace tutti::train {
@@ -55,8 +57,7 @@ std::string text(const Key& key) {
   return fmt::format("{} {} flops {} bytes {}", name, fmt::join(dims, "x"), flops, bytes);
 }
 
-void expect_equal(const spec::Recipe& recipe) {
-  const Multiset actual = recorded(recipe), expected = described(recipe);
+void expect_equal(const Multiset& actual, const Multiset& expected) {
   for (const auto& [key, count] : expected) {
     const auto found = actual.find(key);
     EXPECT_EQ(found == actual.end() ? 0 : found->second, count) << "described: " << text(key);
@@ -65,6 +66,8 @@ void expect_equal(const spec::Recipe& recipe) {
     EXPECT_TRUE(expected.count(key) > 0) << "executed " << count << " times: " << text(key);
   }
 }
+
+void expect_equal(const spec::Recipe& recipe) { expect_equal(recorded(recipe), described(recipe)); }
 
 TEST(StepRecord, EqualsProgramTimesSchedule) {
   for (spec::Recipe recipe : {gpt_recipe(), llama_recipe(), mixtral_recipe(), mixed_moe_recipe()}) {
@@ -205,6 +208,92 @@ TEST(StepRecord, RoutedRowsStayBelowTheDeclaredBound) {
     }
   }
   EXPECT_TRUE(below);  // else the test shows nothing
+}
+
+// What every rank of a mesh executes, with what its groups were asked for.
+std::vector<Multiset> recorded_by_ranks(const spec::Recipe& recipe) {
+  std::vector<Multiset> out(static_cast<size_t>(recipe.parallel.world()));
+  comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
+    const parallel::Ranks ranks = parallel::ranks_of(world);
+    Trainer trainer(recipe, ranks);
+    trainer.initialize();
+    testing::RankBatches batches(recipe, ranks.at.dp);
+    engine::Recorder recorder;
+    trainer.stream().set_recorder(&recorder);
+    trainer.step(batches.step(0), 1e-3, 1);
+    trainer.stream().set_recorder(nullptr);
+    Multiset& mine = out[static_cast<size_t>(world.rank())];
+    for (const engine::OpRecord& record : recorder.records()) {
+      ++mine[{record.op, record.dims, record.flops, record.bytes}];
+    }
+  });
+  return out;
+}
+
+TEST(StepRecord, ContextParallelRanksExecuteWhatIsDescribed) {
+  for (const spec::Recipe& base : {gpt_recipe(), llama_recipe()}) {
+    for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+      for (const spec::Mesh& mesh : {spec::Mesh{.cp = 2}, spec::Mesh{.dp = 2, .cp = 3}}) {
+        spec::Recipe recipe = testing::recipe_on(base, mesh);
+        recipe.batch.sequence = 12;
+        recipe.precision = precision;
+        recipe.model.dropout = 0.1;
+        for (const auto mode : {spec::RecomputeMode::none, spec::RecomputeMode::full}) {
+          recipe.recompute.mode = mode;
+          SCOPED_TRACE(fmt::format("{} {}", recipe.model.name, testing::text_of(mesh)));
+          const Multiset expected = described(recipe);
+          for (const Multiset& actual : recorded_by_ranks(recipe)) expect_equal(actual, expected);
+        }
+      }
+    }
+  }
+}
+
+// The rows of experts on several ranks are known only when they are there: equality holds for the
+// sums over the ranks, of each operation with its other sizes.
+TEST(StepRecord, ExpertParallelRanksTogetherExecuteWhatIsDescribed) {
+  struct Sums {
+    int64_t count = 0;
+    double flops = 0, bytes = 0;
+  };
+  const auto add = [](const spec::Recipe& recipe, const Multiset& all, int64_t times,
+                      std::map<std::string, Sums>& out) {
+    for (const auto& [key, count] : all) {
+      auto [name, dims, flops, bytes] = key;
+      if (name.starts_with("grouped_gemm")) dims[1] = 0;
+      if (name.starts_with("activation") && dims[1] == recipe.model.moe.expert_ffn) dims[0] = 0;
+      if (name == "all_to_all") dims[0] = 0;
+      Sums& sums = out[fmt::format("{} {}", name, fmt::join(dims, "x"))];
+      sums.count += count * times;
+      sums.flops += static_cast<double>(count * times) * flops;
+      sums.bytes += static_cast<double>(count * times) * bytes;
+    }
+  };
+  for (spec::Recipe base : {mixtral_recipe(), mixed_moe_recipe()}) {
+    base.model.moe.experts = 6;
+    for (const spec::Mesh& mesh :
+         {spec::Mesh{.dp = 2}, spec::Mesh{.dp = 2, .ep = 2},
+          spec::Mesh{.dp = 4, .ep = 2, .zero = 1}, spec::Mesh{.dp = 2, .cp = 3, .ep = 6}}) {
+      spec::Recipe recipe = testing::recipe_on(base, mesh);
+      recipe.batch.sequence = 12;
+      for (const auto mode : {spec::RecomputeMode::none, spec::RecomputeMode::full}) {
+        recipe.recompute.mode = mode;
+        SCOPED_TRACE(fmt::format("{} {}", recipe.model.name, testing::text_of(mesh)));
+        std::map<std::string, Sums> actual, expected;
+        add(recipe, described(recipe), mesh.world(), expected);
+        for (const Multiset& one : recorded_by_ranks(recipe)) add(recipe, one, 1, actual);
+        for (const auto& [name, sums] : expected) {
+          EXPECT_EQ(actual[name].count, sums.count) << name;
+          EXPECT_NEAR(actual[name].flops, sums.flops, 1e-9 * sums.flops) << name;
+          EXPECT_NEAR(actual[name].bytes, sums.bytes, 1e-9 * sums.bytes) << name;
+        }
+        EXPECT_EQ(actual.size(), expected.size());
+        for (const auto& [name, sums] : actual) {
+          EXPECT_TRUE(expected.contains(name)) << "executed " << sums.count << " times: " << name;
+        }
+      }
+    }
+  }
 }
 
 TEST(StepRecord, ModelFlopsAreWhatMfuDivides) {

@@ -50,10 +50,11 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks)
   memory_ = std::make_unique<model::Memory>(
       spec::memory_map(recipe_, spec::tutti_profile(), ranks.at.pp));
   stream_ = engine::make_cpu_stream(recipe_.threads);
-  stage_ =
-      std::make_unique<model::Stage>(recipe_.model, layout_, *memory_,
-                                     model::BatchShape{recipe_.batch.micro, recipe_.batch.sequence},
-                                     recipe_.train.seed, ranks_.layers, recipe_.parallel);
+  const int64_t parts = recipe_.parallel.cp;
+  stage_ = std::make_unique<model::Stage>(
+      recipe_.model, layout_, *memory_,
+      model::BatchShape{recipe_.batch.micro, recipe_.batch.sequence / parts, parts},
+      recipe_.train.seed, ranks_.layers, recipe_.parallel);
   if (spec::by_layer(recipe_.parallel)) {
     layer_gradients_ =
         std::make_unique<parallel::LayerGradients>(layout_, recipe_.parallel, ranks_, *memory_);
@@ -67,9 +68,7 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks)
   optimizer_ = std::make_unique<parallel::ShardedAdamw>(recipe_, layout_, ranks_, *memory_);
   common_gradients_ =
       std::make_unique<parallel::CommonGradients>(layout_, ranks_, optimizer_->slices());
-  const optim::AdamwState& all = optimizer_->slices().front().state;
-  selection_biases_ =
-      bind_selection_biases(recipe_.model, layout_, *memory_, all.master, all.weights);
+  selection_biases_ = bind_selection_biases(recipe_.model, layout_, *memory_, optimizer_->slices());
   stage_->prepare();
   if (recipe_.distill.enabled()) make_teacher();
 }
@@ -171,7 +170,8 @@ void Trainer::state_changed() {
 }
 
 model::MicroBatch Trainer::load(const BatchView& view) {
-  model::MicroBatch batch = load_micro_batch(*memory_, next_slot_, stage_->shape(), view);
+  model::MicroBatch batch =
+      load_micro_batch(*memory_, next_slot_, stage_->shape(), view, ranks_.at.cp);
   batch.row_scale = 1 / static_cast<float>(recipe_.batch.global * recipe_.batch.sequence);
   next_slot_ = 1 - next_slot_;
   return batch;
@@ -213,7 +213,6 @@ double Trainer::gradients(const BatchSource& next) {
   squared_norm_ = optimizer_->squared_norm(*stream_);
   auto targets = static_cast<double>(step_targets_);
   if (!counts_rows()) targets = sums.loss = sums.divergence = 0;
-  if (!owns_state()) squared_norm_ = 0;  // of the whole gradient, which another rank has too
   parallel::sum_over_world(ranks_, *stream_,
                            {&sums.loss, &sums.divergence, &targets, &squared_norm_});
   step_targets_ = std::llround(targets);
@@ -236,7 +235,10 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
   result.loss = gradients(next);
   result.targets = step_targets_;
   result.parts = loss_parts_;
-  if (recipe_.model.moe.experts > 0) result.routing = routing_of_step(recipe_, *memory_);
+  if (recipe_.model.moe.experts > 0) {
+    sum_routing(*stream_, ranks_, *memory_);
+    result.routing = routing_of_step(recipe_, *memory_);
+  }
   result.gradient_norm = gradient_factor_ * std::sqrt(squared_norm_);
   if (!std::isfinite(result.gradient_norm) || !std::isfinite(result.loss)) {
     result.nonfinite_tensor = first_nonfinite_gradient();
@@ -244,8 +246,8 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
   }
   if (action_listener_) action_listener_({spec::ActionKind::update});
   const double clip = optim::clip_factor(result.gradient_norm, recipe_.optimizer.clip_norm);
-  optimizer_->update(*stream_, learning_rate, clip * gradient_factor_, update);
   update_selection_biases(*stream_, selection_biases_, recipe_.model.moe.router_bias_rate);
+  optimizer_->update(*stream_, learning_rate, clip * gradient_factor_, update);
   weights_->updated(*stream_);
   result.applied = true;
   return result;
@@ -329,7 +331,7 @@ void Trainer::add_boxes(
         placed.param, placed.shard, from - placed.element_offset, until - from,
         [&](const spec::ShardBox& box) {
           out.push_back({prefix + placed.name, DType::f32, box.shape, data + box.local_first,
-                         placed.param.shape, box.offset, box.copy});
+                         placed.param.shape, box.offset, saves(placed) && box.copy == 0});
         });
   }
 }
@@ -354,8 +356,10 @@ bool Trainer::counts_rows() const {
   return ranks_.at.tp == 0 && ranks_.at.pp == recipe_.parallel.pp - 1;
 }
 
-bool Trainer::owns_state() const {
-  return recipe_.parallel.zero >= 1 || spec::replica_rank(recipe_.parallel, ranks_.at) == 0;
+bool Trainer::saves(const spec::PlacedParam& placed) const {
+  const spec::Mesh& mesh = recipe_.parallel;
+  const bool expert = placed.param.expert && mesh.ep > 1;
+  return mesh.zero >= 1 || spec::replica_rank(mesh, ranks_.at, expert) == 0;
 }
 
 std::vector<StateTensor> Trainer::gradient_tensors() const {

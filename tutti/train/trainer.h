@@ -51,7 +51,7 @@ struct StateTensor {
   void* data = nullptr;
   std::vector<int64_t> global_shape;  // of the whole tensor, without padding
   std::vector<int64_t> offset;        // where the data begins in it
-  int64_t copy = 0;  // of several tensor parallel ranks with the same, the first: 0
+  bool saved = true;                  // by this rank: without ZeRO several hold the same
 };
 
 class Trainer {
@@ -114,10 +114,11 @@ class Trainer {
   // What this rank owns of the trainable parameters: alone, each of them whole and once. Frozen
   // ones are no state: they come from where the run started.
   std::vector<StateTensor> state() const;
-  // Whether it is this rank that saves them: without ZeRO several have the same.
-  bool owns_state() const;
   // The same of the gradient of the last step, by parameter name (without "param.").
   std::vector<StateTensor> gradient_tensors() const;
+
+  // For tests: what routers choose is given to the tape, or taken from it.
+  void set_routing_tape(model::RoutingTape* tape) { stage_->set_routing_tape(tape); }
 
   const spec::Recipe& recipe() const { return recipe_; }
   const spec::ParamLayout& layout() const { return layout_; }
@@ -130,6 +131,7 @@ class Trainer {
   void make_teacher();
   std::string first_nonfinite_gradient() const;
   bool counts_rows() const;  // it is this rank that tells the losses of its rows
+  bool saves(const spec::PlacedParam& placed) const;
   void write_master(const spec::PlacedParam& placed, const float* local);
   void add_boxes(std::vector<StateTensor>& out, const std::string& prefix,
                  const spec::PlacedParam& placed,

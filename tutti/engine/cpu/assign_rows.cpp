@@ -21,7 +21,14 @@ void cpu_assign_rows(Stream& stream, const AssignRowsArgs& args) {
               k, n, args.sequence, sequences, experts, args.offsets.count, args.positions.rows,
               args.positions.cols);
   const double begin = begin_op(stream);
+  TUTTI_CHECK(!args.before || (args.before.rows == sequences && args.before.cols == experts),
+              "assign_rows: choices before [{}, {}] of {} sequences", args.before.rows,
+              args.before.cols, sequences);
   const int64_t capacity = args.capacity > 0 ? args.capacity : n * k;
+  const auto room = [&](int64_t b, int64_t e) {
+    if (!args.before || args.capacity == 0) return capacity;
+    return std::max<int64_t>(0, capacity - args.before.row<int32_t>(b)[e]);
+  };
 
   parallel_ranges(sequences, 1, [&](int64_t first, int64_t last, int) {
     for (int64_t b = first; b < last; ++b) {
@@ -47,7 +54,7 @@ void cpu_assign_rows(Stream& stream, const AssignRowsArgs& args) {
     offsets[e] = static_cast<int32_t>(total);
     for (int64_t b = 0; b < sequences; ++b) {
       next[b * experts + e] = static_cast<int32_t>(total);
-      total += std::min<int64_t>(args.counts.row<int32_t>(b)[e], capacity);
+      total += std::min<int64_t>(args.counts.row<int32_t>(b)[e], room(b, e));
       end[b * experts + e] = static_cast<int32_t>(total);
     }
   }
@@ -69,8 +76,8 @@ void cpu_assign_rows(Stream& stream, const AssignRowsArgs& args) {
     }
   });
   record(stream, "assign_rows", {n, experts, k}, 0,
-         static_cast<double>(args.experts.bytes() + args.counts.bytes() + args.offsets.bytes() +
-                             args.positions.bytes()),
+         static_cast<double>(args.experts.bytes() + args.before.bytes() + args.counts.bytes() +
+                             args.offsets.bytes() + args.positions.bytes()),
          begin);
 }
 

@@ -78,6 +78,62 @@ TEST(AssignRows, SortsByExpertThenToken) {
   }
 }
 
+// Sequences whose halves lie on several ranks drop what they drop on one.
+TEST(AssignRows, PartsOfSequencesKnowWhatCameBefore) {
+  const int64_t sequences = 3, sequence = 24, experts = 5, k = 2, capacity = 7;
+  const TestMatrix whole = random_choices(sequences * sequence, experts, k);
+  const Assigned together = assign(test_stream(), whole, sequence, experts, capacity, 1000);
+  for (const int64_t blocks : {1, 2, 3}) {
+    const int64_t part = sequence / (2 * blocks);
+    const auto row_of = [&](int64_t block, int64_t r) {
+      const int64_t half = r / part % 2;
+      return r / part / 2 * sequence + (half == 0 ? block : 2 * blocks - 1 - block) * part +
+             r % part;
+    };
+    std::vector<TestMatrix> choices;
+    TestMatrix counts(blocks * 2 * sequences, experts, DType::i32);
+    for (int64_t block = 0; block < blocks; ++block) {
+      TestMatrix mine(sequences * 2 * part, k, DType::i32);
+      for (int64_t r = 0; r < mine.rows(); ++r) {
+        for (int64_t i = 0; i < k; ++i) mine.set(r, i, whole.at(row_of(block, r), i));
+      }
+      const Assigned free = assign(test_stream(), mine, part, experts, 0, 1000);
+      for (int64_t r = 0; r < 2 * sequences; ++r) {
+        for (int64_t e = 0; e < experts; ++e) {
+          counts.set(block * 2 * sequences + r, e, free.counts.at(r, e));
+        }
+      }
+      choices.push_back(mine);
+    }
+    for (int64_t block = 0; block < blocks; ++block) {
+      SCOPED_TRACE(fmt::format("block {} of {}", block, blocks));
+      TestMatrix totals = poisoned_matrix(sequences, experts, DType::i32);
+      TestMatrix before = poisoned_matrix(2 * sequences, experts, DType::i32);
+      test_stream().ops().merge_counts(
+          test_stream(),
+          {.counts = counts, .blocks = blocks, .block = block, .totals = totals, .before = before});
+      EXPECT_EQ(totals.values(), together.counts.values());
+      const TestMatrix& mine = choices[static_cast<size_t>(block)];
+      TestMatrix own_counts(2 * sequences, experts, DType::i32),
+          offsets(1, experts + 1, DType::i32);
+      TestMatrix positions(mine.rows(), k, DType::i32);
+      test_stream().ops().assign_rows(test_stream(), {.experts = mine,
+                                                      .sequence = part,
+                                                      .capacity = capacity,
+                                                      .rows = 1000,
+                                                      .before = before,
+                                                      .counts = own_counts,
+                                                      .offsets = offsets,
+                                                      .positions = positions});
+      for (int64_t r = 0; r < mine.rows(); ++r) {
+        for (int64_t i = 0; i < k; ++i) {
+          EXPECT_EQ(positions.at(r, i) >= 0, together.positions.at(row_of(block, r), i) >= 0);
+        }
+      }
+    }
+  }
+}
+
 TEST(AssignRowsDeathTest, MoreCopiesThanTheBoundAbort) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const TestMatrix experts = random_choices(6, 4, 2);

@@ -86,11 +86,25 @@ Tasks plan_tasks(const Attend& args) {
 void start(const Attend& args, const TileOps& ops, int64_t sequence, QueryTile& tile) {
   const int64_t padded = padded_columns(args.head_dim);
   ops.pack_rows(
-      head_rows(args.q, sequence * args.queries + tile.first, tile.rows, tile.head, args.head_dim),
+      head_rows(args.q, args.query_row(sequence, tile.first), tile.rows, tile.head, args.head_dim),
       tile.q);
-  std::fill_n(tile.out, tile.rows * padded, 0.0F);
-  std::fill_n(tile.row_max, tile.rows, -std::numeric_limits<float>::infinity());
   std::fill_n(tile.row_sum, tile.rows * kSumLanes, 0.0F);
+  if (!args.merge) {
+    std::fill_n(tile.out, tile.rows * padded, 0.0F);
+    std::fill_n(tile.row_max, tile.rows, -std::numeric_limits<float>::infinity());
+    return;
+  }
+  // What is there already counts like one key with the value `out` and the score lse.
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    const float* from =
+        args.out.row<float>(args.query_row(sequence, tile.first + r)) + tile.head * args.head_dim;
+    float* to = tile.out + r * padded;
+    std::copy_n(from, args.head_dim, to);
+    std::fill(to + args.head_dim, to + padded, 0.0F);
+    tile.row_max[r] =
+        args.lse.as<float>()[args.lse_index(sequence, tile.head, tile.first + r)] / args.scale;
+    tile.row_sum[r * kSumLanes] = 1;
+  }
 }
 
 // The starts of a tile's rows, or null.
@@ -149,21 +163,22 @@ void add_keys(const Attend& args, const TileOps& ops, const Scratch& s, const Qu
   ops.multiply(out);
 }
 
-void finish(const Attend& args, const TileOps& ops, int64_t sequence, const QueryTile& tile) {
+void finish(const Attend& args, int64_t sequence, const QueryTile& tile) {
   float factors[kTile];
   for (int64_t r = 0; r < tile.rows; ++r) {
     float sum = 0;
     for (int64_t i = 0; i < kSumLanes; ++i) sum += tile.row_sum[r * kSumLanes + i];
     factors[r] = 1.0F / sum;
     if (args.lse) {
-      args.lse.as<float>()[(sequence * args.heads + tile.head) * args.queries + tile.first + r] =
+      args.lse.as<float>()[args.lse_index(sequence, tile.head, tile.first + r)] =
           tile.row_max[r] * args.scale + std::log(sum);
     }
   }
-  const TileSource to = head_rows(args.out, sequence * args.queries + tile.first, tile.rows,
+  const TileSource to = head_rows(args.out, args.query_row(sequence, tile.first), tile.rows,
                                   tile.head, args.head_dim);
-  ops.store(tile.out, padded_columns(args.head_dim), factors, tile.rows, args.head_dim,
-            const_cast<void*>(to.data), args.out.ld);
+  tile_ops(args.out.dtype)
+      .store(tile.out, padded_columns(args.head_dim), factors, tile.rows, args.head_dim,
+             const_cast<void*>(to.data), args.out.ld);
 }
 
 // Starts loading rows that will be packed next. Rows of one head lie far apart, often on a page
@@ -202,7 +217,7 @@ void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratc
       // Starts do not fall, so the first row sees the most.
       const int32_t* starts = starts_of(args, sequence, tile);
       keys_begin = std::min<int64_t>(keys_begin, starts == nullptr ? 0 : starts[0]);
-      keys_end = std::max(keys_end, args.past + first + tile.rows);
+      keys_end = std::max(keys_end, std::min(args.past + first + tile.rows, args.keys_end()));
       start(args, ops, sequence, tile);
     }
   }
@@ -216,7 +231,7 @@ void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratc
     prefetch(head_rows(args.values, row + keys, ahead, kv_head, args.head_dim), args.values.dtype);
     for (int64_t i = 0; i < tiles; ++i) add_keys(args, ops, s, s.tiles[i], sequence, key, keys);
   }
-  for (int64_t i = 0; i < tiles; ++i) finish(args, ops, sequence, s.tiles[i]);
+  for (int64_t i = 0; i < tiles; ++i) finish(args, sequence, s.tiles[i]);
 }
 
 }  // namespace

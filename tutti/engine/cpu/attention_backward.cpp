@@ -9,6 +9,7 @@
 // both (seven products). Sums run in the same order either way: queries ascending for dK and dV,
 // keys ascending for dQ, so the results are the same bits.
 #include <algorithm>
+#include <cstring>
 
 #include "tutti/base/check.h"
 #include "tutti/engine/cpu/attention.h"
@@ -25,15 +26,15 @@ constexpr int64_t kKeyTiles = 4;  // share the packed queries
 constexpr int64_t kMaxQueryGradientBytes = int64_t{16} << 20;
 
 struct Problem {
-  AttentionBackwardArgs args;
+  const AttendBackward& args;
   const TileOps& ops;
-  int64_t group = 1;        // query heads per key head
-  int64_t blocks = 0;       // tiles of a sequence
+  int64_t group = 1;                       // query heads per key head
+  int64_t query_first = 0, query_end = 0;  // queries of a sequence that see keys
+  int64_t key_end = 0;                     // keys of a sequence that are seen
+  int64_t query_blocks = 0, key_blocks = 0;
   int64_t padded = 0;       // D
   int64_t depth_words = 0;  // D, without padding
   int64_t row_words = 0;    // D, padded
-  float scale = 0;
-  Matrix q{}, keys{}, values{}, d_q{}, d_keys{}, d_values{};
 };
 
 // A part of the work of one key head: key tiles [key_begin, key_end) against query tiles
@@ -100,20 +101,24 @@ Scratch carve(Carver& carver, const Problem& p, int64_t query_tiles) {
   return s;
 }
 
-int64_t tile_rows(const Problem& p, int64_t tile) {
-  return std::min(kTile, p.args.sequence - tile * kTile);
+TileSource query_tile(const Problem& p, const Matrix& matrix, int64_t sequence, int64_t tile,
+                      int64_t head) {
+  const int64_t first = p.query_first + tile * kTile;
+  return head_rows(matrix, sequence * p.args.rows + first, std::min(kTile, p.query_end - first),
+                   head, p.args.head_dim);
 }
 
-TileSource tile_of(const Problem& p, const Matrix& matrix, int64_t sequence, int64_t tile,
-                   int64_t head) {
-  return head_rows(matrix, sequence * p.args.sequence + tile * kTile, tile_rows(p, tile), head,
+TileSource key_tile(const Problem& p, const Matrix& matrix, int64_t sequence, int64_t tile,
+                    int64_t head) {
+  const int64_t first = tile * kTile;
+  return head_rows(matrix, sequence * p.args.rows + first, std::min(kTile, p.key_end - first), head,
                    p.args.head_dim);
 }
 
 // The starts of a query tile's rows, or null.
 const int32_t* starts_of(const Problem& p, int64_t sequence, int64_t query_tile) {
-  if (!p.args.starts) return nullptr;
-  return p.args.starts.as<int32_t>() + sequence * p.args.sequence + query_tile * kTile;
+  if (p.args.starts == nullptr) return nullptr;
+  return p.args.starts + sequence * p.args.rows + query_tile * kTile;
 }
 
 // The first key tile that a query tile sees, and all later query tiles: starts do not fall.
@@ -122,16 +127,25 @@ int64_t first_key_tile(const Problem& p, int64_t sequence, int64_t query_tile) {
   return starts == nullptr ? 0 : starts[0] / kTile;
 }
 
+// to = factor * tile, or (in f32) to += factor * tile.
 void store_tile(const Problem& p, const float* tile, float factor, const TileSource& to,
-                int64_t ld) {
+                DType dtype, bool add) {
+  if (add) {
+    auto* out = static_cast<float*>(const_cast<void*>(to.data));
+    for (int64_t r = 0; r < to.rows; ++r, out += to.ld, tile += p.padded) {
+      for (int64_t c = 0; c < to.cols; ++c) out[c] += factor * tile[c];
+    }
+    return;
+  }
   float factors[kTile];
   std::fill_n(factors, kTile, factor);
-  p.ops.store(tile, p.padded, factors, to.rows, to.cols, const_cast<void*>(to.data), ld);
+  tile_ops(dtype).store(tile, p.padded, factors, to.rows, to.cols, const_cast<void*>(to.data),
+                        to.ld);
 }
 
 void load_keys(const Problem& p, const Part& part, int64_t index, uint32_t* spare, KeyTile& tile) {
-  const TileSource keys = tile_of(p, p.keys, part.sequence, index, part.kv_head);
-  const TileSource values = tile_of(p, p.values, part.sequence, index, part.kv_head);
+  const TileSource keys = key_tile(p, p.args.keys, part.sequence, index, part.kv_head);
+  const TileSource values = key_tile(p, p.args.values, part.sequence, index, part.kv_head);
   tile.rows = keys.rows;
   p.ops.pack_columns(keys, spare, tile.keys_by_columns);
   p.ops.pack_columns(values, spare, tile.values_by_columns);
@@ -217,25 +231,28 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
     }
     for (int64_t member = 0; member < p.group; ++member) {
       const int64_t head = part.kv_head * p.group + member;
-      for (int64_t i = std::max(first, part.query_begin); i < part.query_end; ++i) {
+      const int64_t lowest = p.args.causal ? first : 0;  // query tile that sees keys
+      for (int64_t i = std::max(lowest, part.query_begin); i < part.query_end; ++i) {
         const int64_t seen_begin = first_key_tile(p, part.sequence, i);
         if (seen_begin >= last) break;
-        const TileSource q = tile_of(p, p.q, part.sequence, i, head);
-        const TileSource d_out = tile_of(p, p.args.d_out, part.sequence, i, head);
+        const TileSource q = query_tile(p, p.args.q, part.sequence, i, head);
+        const TileSource d_out = query_tile(p, p.args.d_out, part.sequence, i, head);
         p.ops.pack_rows(q, s.q);
         p.ops.pack_rows(d_out, s.d_out);
         if (part.want_keys) {
           p.ops.pack_depth(q, s.q_by_depth);
           p.ops.pack_depth(d_out, s.d_out_by_depth);
         }
-        const int64_t row = (part.sequence * p.args.heads + head) * p.args.sequence + i * kTile;
+        const int64_t row =
+            (part.sequence * p.args.heads + head) * p.args.rows + p.query_first + i * kTile;
         float log2_lse[kTile];
         for (int64_t r = 0; r < q.rows; ++r) {
           log2_lse[r] = static_cast<float>(kLog2E * p.args.lse.as<float>()[row + r]);
         }
-        for (int64_t j = std::max(first, seen_begin); j < std::min(last, i + 1); ++j) {
+        const int64_t seen_end = p.args.causal ? std::min(last, i + 1) : last;
+        for (int64_t j = std::max(first, seen_begin); j < seen_end; ++j) {
           const KeyTile& tile = s.key_tiles[j - first];
-          const bool diagonal = i == j;
+          const bool diagonal = p.args.causal && i == j;
           multiply_by_keys(p, s.q, tile.keys_by_columns, q.rows, tile.rows, diagonal, s.scores);
           multiply_by_keys(p, s.d_out, tile.values_by_columns, q.rows, tile.rows, diagonal, s.dp);
           GradientTile gradient;
@@ -243,7 +260,7 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
                            j * kTile};
           gradient.scores = s.scores;
           gradient.dp = s.dp;
-          gradient.log2_scale = static_cast<float>(static_cast<double>(p.scale) * kLog2E);
+          gradient.log2_scale = static_cast<float>(static_cast<double>(p.args.scale) * kLog2E);
           gradient.log2_lse = log2_lse;
           gradient.delta = p.args.delta.as<float>() + row;
           gradient.p_by_columns = s.p_by_columns;
@@ -264,30 +281,36 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
     if (!part.want_keys) continue;
     for (int64_t j = first; j < last; ++j) {
       const KeyTile& tile = s.key_tiles[j - first];
-      store_tile(p, tile.d_keys, p.scale, tile_of(p, p.d_keys, part.sequence, j, part.kv_head),
-                 p.d_keys.ld);
-      store_tile(p, tile.d_values, 1, tile_of(p, p.d_values, part.sequence, j, part.kv_head),
-                 p.d_values.ld);
+      const AttendBackward& args = p.args;
+      store_tile(p, tile.d_keys, args.scale,
+                 key_tile(p, args.d_keys, part.sequence, j, part.kv_head), args.d_keys.dtype,
+                 args.add_keys);
+      store_tile(p, tile.d_values, 1, key_tile(p, args.d_values, part.sequence, j, part.kv_head),
+                 args.d_values.dtype, args.add_keys);
     }
   }
   if (!part.want_queries) return;
   for (int64_t member = 0; member < p.group; ++member) {
     for (int64_t i = part.query_begin; i < part.query_end; ++i) {
-      store_tile(p, d_q_tile(member, i), p.scale,
-                 tile_of(p, p.d_q, part.sequence, i, part.kv_head * p.group + member), p.d_q.ld);
+      store_tile(p, d_q_tile(member, i), p.args.scale,
+                 query_tile(p, p.args.d_q, part.sequence, i, part.kv_head * p.group + member),
+                 p.args.d_q.dtype, p.args.add_queries);
     }
   }
 }
 
 void compute_delta(const Problem& p) {
-  const AttentionBackwardArgs& args = p.args;
+  const AttendBackward& args = p.args;
+  if (!args.out) return;
   parallel_tasks(args.batch * args.heads, [&](int64_t index, int) {
     const int64_t sequence = index / args.heads;
     const int64_t head = index % args.heads;
-    float* delta = args.delta.as<float>() + index * args.sequence;
-    for (int64_t i = 0; i < p.blocks; ++i) {
-      p.ops.row_dots(tile_of(p, args.d_out, sequence, i, head),
-                     tile_of(p, args.out, sequence, i, head), delta + i * kTile);
+    float* delta = args.delta.as<float>() + index * args.rows;
+    for (int64_t first = 0; first < args.rows; first += kTile) {
+      const int64_t rows = std::min(kTile, args.rows - first);
+      const int64_t row = sequence * args.rows + first;
+      p.ops.row_dots(head_rows(args.d_out, row, rows, head, args.head_dim),
+                     head_rows(args.out, row, rows, head, args.head_dim), delta + first);
     }
   });
 }
@@ -312,29 +335,61 @@ void run_parts(const Problem& p, CpuStream& stream, int64_t count, int64_t query
 
 void run(const Problem& p, CpuStream& stream) {
   compute_delta(p);
-  const int64_t blocks = p.blocks;
+  const int64_t queries = p.query_blocks;
+  const int64_t keys = p.key_blocks;
   const int64_t pairs = p.args.batch * p.args.kv_heads;
   const int64_t threads = thread_count();
   // Five products on the share of the threads that whole key heads keep busy, or seven on all.
   const int64_t rounds = (pairs + threads - 1) / threads;
   const bool enough_tasks = 7 * pairs >= 5 * rounds * threads;
-  const bool small = p.group * blocks * kTile * p.padded * static_cast<int64_t>(sizeof(float)) <=
+  const bool small = p.group * queries * kTile * p.padded * static_cast<int64_t>(sizeof(float)) <=
                      kMaxQueryGradientBytes;
   if (enough_tasks && small) {
-    run_parts(p, stream, pairs, blocks,
-              [&](int64_t) { return Part{0, 0, 0, blocks, 0, blocks, true, true}; });
+    run_parts(p, stream, pairs, queries,
+              [&](int64_t) { return Part{0, 0, 0, keys, 0, queries, true, true}; });
     return;
   }
   // The first keys are seen by the most queries, the last queries see the most keys.
-  run_parts(p, stream, pairs * blocks, 0,
-            [&](int64_t j) { return Part{0, 0, j, j + 1, 0, blocks, true, false}; });
-  run_parts(p, stream, pairs * blocks, 1, [&](int64_t index) {
-    const int64_t i = blocks - 1 - index;
-    return Part{0, 0, 0, i + 1, i, i + 1, false, true};
+  run_parts(p, stream, pairs * keys, 0,
+            [&](int64_t j) { return Part{0, 0, j, j + 1, 0, queries, true, false}; });
+  run_parts(p, stream, pairs * queries, 1, [&](int64_t index) {
+    const int64_t i = queries - 1 - index;
+    return Part{0, 0, 0, p.args.causal ? i + 1 : keys, i, i + 1, false, true};
   });
 }
 
+// Rows that no pair reaches.
+void zero_rest(const AttendBackward& args) {
+  const auto zero = [&](const Matrix& matrix, int64_t first, int64_t end) {
+    for (int64_t row = 0; row < args.batch * args.rows; ++row) {
+      if (row % args.rows < first || row % args.rows >= end) continue;
+      char* data = static_cast<char*>(matrix.data) + row * matrix.ld * dtype_bytes(matrix.dtype);
+      std::memset(data, 0, static_cast<size_t>(matrix.cols * dtype_bytes(matrix.dtype)));
+    }
+  };
+  if (args.causal) return;
+  if (!args.add_queries) zero(args.d_q, 0, args.first_query);
+  if (args.add_keys) return;
+  zero(args.d_keys, args.key_count, args.rows);
+  zero(args.d_values, args.key_count, args.rows);
+}
+
 }  // namespace
+
+void attend_backward(CpuStream& stream, const AttendBackward& args) {
+  Problem p{args, tile_ops(args.q.dtype)};
+  p.group = args.heads / args.kv_heads;
+  p.query_first = args.causal ? 0 : args.first_query;
+  p.query_end = args.rows;
+  p.key_end = args.causal ? args.rows : args.key_count;
+  p.query_blocks = (p.query_end - p.query_first + kTile - 1) / kTile;
+  p.key_blocks = (p.key_end + kTile - 1) / kTile;
+  p.padded = padded_columns(args.head_dim);
+  p.depth_words = (args.head_dim + p.ops.elements_per_word - 1) / p.ops.elements_per_word;
+  p.row_words = p.padded / p.ops.elements_per_word;
+  zero_rest(args);
+  run(p, stream);
+}
 
 void cpu_attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   const double begin = begin_op(stream);
@@ -351,20 +406,25 @@ void cpu_attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
               "attention: lse and delta have {} and {} elements, not {}", args.lse.count,
               args.delta.count, b * a * t);
   const double twice_pairs = check_attention_starts(args.starts, b, t);
-  Problem p{args, tile_ops(dtype)};
-  p.group = a / k;
-  p.blocks = (t + kTile - 1) / kTile;
-  p.padded = padded_columns(d);
-  p.depth_words = (d + p.ops.elements_per_word - 1) / p.ops.elements_per_word;
-  p.row_words = p.padded / p.ops.elements_per_word;
-  p.scale = attention_scale(args.scale, d);
-  p.q = args.qkv.slice_cols(0, a * d);
-  p.keys = args.qkv.slice_cols(a * d, k * d);
-  p.values = args.qkv.slice_cols((a + k) * d, k * d);
-  p.d_q = args.d_qkv.slice_cols(0, a * d);
-  p.d_keys = args.d_qkv.slice_cols(a * d, k * d);
-  p.d_values = args.d_qkv.slice_cols((a + k) * d, k * d);
-  run(p, cpu_stream(stream));
+  AttendBackward work;
+  work.batch = b;
+  work.rows = t;
+  work.heads = a;
+  work.kv_heads = k;
+  work.head_dim = d;
+  work.scale = attention_scale(args.scale, d);
+  work.q = args.qkv.slice_cols(0, a * d);
+  work.keys = args.qkv.slice_cols(a * d, k * d);
+  work.values = args.qkv.slice_cols((a + k) * d, k * d);
+  work.out = args.out;
+  work.d_out = args.d_out;
+  work.lse = args.lse;
+  work.delta = args.delta;
+  if (args.starts) work.starts = args.starts.as<int32_t>();
+  work.d_q = args.d_qkv.slice_cols(0, a * d);
+  work.d_keys = args.d_qkv.slice_cols(a * d, k * d);
+  work.d_values = args.d_qkv.slice_cols((a + k) * d, k * d);
+  attend_backward(cpu_stream(stream), work);
   const double bytes = static_cast<double>(args.qkv.bytes() + args.out.bytes()) +
                        static_cast<double>(args.d_out.bytes() + args.d_qkv.bytes()) +
                        static_cast<double>(args.lse.bytes() + args.delta.bytes()) +

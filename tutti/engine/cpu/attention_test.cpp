@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "tutti/engine/cpu/attention_check.h"
 #include "tutti/engine/cpu/attention_tile.h"
 #include "tutti/engine/test_support.h"
 
@@ -14,20 +15,24 @@ namespace tutti::engine {
 namespace {
 
 using testing::close;
+using testing::expect_close;
 using testing::for_each_dtype;
 using testing::for_each_isa;
 using testing::for_each_isa_and_dtype;
+using testing::from_the_first;
+using testing::kBackwardRoundings;
+using testing::kForwardRoundings;
+using testing::name;
 using testing::poisoned_matrix;
 using testing::poisoned_vector;
 using testing::random_matrix;
+using testing::Reference;
+using testing::reference;
+using testing::relative_error;
+using testing::Shape;
+using testing::Starts;
 using testing::test_stream;
 using testing::TestMatrix;
-
-struct Shape {
-  int64_t b, t, a, k, d;
-  int64_t n() const { return b * t; }
-  int64_t qkv_cols() const { return (a + 2 * k) * d; }
-};
 
 const std::vector<Shape>& shapes() {
   static const std::vector<Shape> all = {
@@ -37,75 +42,6 @@ const std::vector<Shape>& shapes() {
       {1, 300, 6, 1, 4}, {1, 8, 2, 2, 100},
   };
   return all;
-}
-
-struct Reference {
-  std::vector<double> out, lse, d_qkv;
-};
-
-// First row that row t of sequence b sees.
-using Starts = std::function<int64_t(int64_t b, int64_t t)>;
-int64_t from_the_first(int64_t /*b*/, int64_t /*t*/) { return 0; }
-
-// O = softmax(scale Q K^T, causal) V, and the gradient of sum(O * d_out) with respect to Q, K, V.
-Reference reference(const Shape& s, const std::vector<double>& qkv,
-                    const std::vector<double>& d_out, double scale,
-                    const Starts& start = from_the_first) {
-  Reference r;
-  r.out.assign(static_cast<size_t>(s.n() * s.a * s.d), 0.0);
-  r.lse.assign(static_cast<size_t>(s.b * s.a * s.t), 0.0);
-  r.d_qkv.assign(qkv.size(), 0.0);
-  for (int64_t b = 0; b < s.b; ++b) {
-    for (int64_t a = 0; a < s.a; ++a) {
-      const int64_t kv = a / (s.a / s.k);
-      const auto at = [&](int64_t t, int64_t head, int64_t c) {
-        return static_cast<size_t>((b * s.t + t) * s.qkv_cols() + head * s.d + c);
-      };
-      const auto out_at = [&](int64_t t, int64_t c) {
-        return static_cast<size_t>(((b * s.t + t) * s.a + a) * s.d + c);
-      };
-      for (int64_t i = 0; i < s.t; ++i) {
-        std::vector<double> p(static_cast<size_t>(i + 1));
-        double largest = -1e300;
-        for (int64_t j = start(b, i); j <= i; ++j) {
-          double dot = 0;
-          for (int64_t c = 0; c < s.d; ++c) dot += qkv[at(i, a, c)] * qkv[at(j, s.a + kv, c)];
-          p[static_cast<size_t>(j)] = scale * dot;
-          largest = std::max(largest, scale * dot);
-        }
-        double sum = 0;
-        for (int64_t j = start(b, i); j <= i; ++j) {
-          double& x = p[static_cast<size_t>(j)];
-          sum += x = std::exp(x - largest);
-        }
-        for (double& x : p) x /= sum;
-        r.lse[static_cast<size_t>((b * s.a + a) * s.t + i)] = largest + std::log(sum);
-        double delta = 0;
-        for (int64_t c = 0; c < s.d; ++c) {
-          double o = 0;
-          for (int64_t j = start(b, i); j <= i; ++j) {
-            o += p[static_cast<size_t>(j)] * qkv[at(j, s.a + s.k + kv, c)];
-          }
-          r.out[out_at(i, c)] = o;
-          delta += o * d_out[out_at(i, c)];
-        }
-        for (int64_t j = start(b, i); j <= i; ++j) {
-          const double pj = p[static_cast<size_t>(j)];
-          double dp = 0;
-          for (int64_t c = 0; c < s.d; ++c) {
-            dp += d_out[out_at(i, c)] * qkv[at(j, s.a + s.k + kv, c)];
-            r.d_qkv[at(j, s.a + s.k + kv, c)] += pj * d_out[out_at(i, c)];
-          }
-          const double ds = pj * (dp - delta) * scale;
-          for (int64_t c = 0; c < s.d; ++c) {
-            r.d_qkv[at(i, a, c)] += ds * qkv[at(j, s.a + kv, c)];
-            r.d_qkv[at(j, s.a + kv, c)] += ds * qkv[at(i, a, c)];
-          }
-        }
-      }
-    }
-  }
-  return r;
 }
 
 // Operands of one call; outputs poisoned. Rows have odd gaps, so nothing is aligned by luck.
@@ -177,34 +113,6 @@ struct Case {
   float scale = 0;
   std::vector<int32_t> starts;  // empty: every row sees the first
 };
-
-// ||actual - expected|| / ||expected||.
-double relative_error(const TestMatrix& actual, const std::vector<double>& expected) {
-  const std::vector<double> have = actual.values();
-  double error = 0, size = 0;
-  for (size_t i = 0; i < have.size(); ++i) {
-    error += (have[i] - expected[i]) * (have[i] - expected[i]);
-    size += expected[i] * expected[i];
-  }
-  return size == 0 ? std::sqrt(error) : std::sqrt(error / size);
-}
-
-// `roundings` is how many roundings to bf16, each off by at most 2^-8 and 2^-8 / sqrt(3) in the
-// root mean square, lie between the operands and the result: as a norm they add like squares.
-// Single elements, small next to their neighbours by cancellation, may be off by more. f32: some
-// roundings of sums.
-void expect_close(const TestMatrix& actual, const std::vector<double>& expected, double roundings) {
-  const bool rounded = actual.view().dtype == DType::bf16;
-  EXPECT_TRUE(close(actual, expected, rounded ? 6e-2 : 4e-5));
-  EXPECT_LE(relative_error(actual, expected), rounded ? 0x1p-8 * std::sqrt(roundings / 3) : 1e-6);
-}
-constexpr double kForwardRoundings = 2;  // probabilities, result
-constexpr double kBackwardRoundings =
-    3;  // probabilities or their gradients, output in delta, result
-
-std::string name(const Shape& s) {
-  return fmt::format("B{} T{} A{} K{} D{}", s.b, s.t, s.a, s.k, s.d);
-}
 
 TEST(Attention, MatchesReference) {
   for_each_dtype([](DType dtype) {

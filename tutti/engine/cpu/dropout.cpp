@@ -1,7 +1,6 @@
-// Dropout on the CPU (ops.h states the contract). The word of element (r, j) is
-// philox(key, row, column / 4)[column % 4] with row = first_row + r and column = first_column + j
-// (base/rng.h); the element is kept when uniform01(word) >= probability, and then divided by
-// 1 - probability.
+// Dropout on the CPU (ops.h states the contract). The word of element (row, j) is
+// philox(key, row, column / 4)[column % 4] with column = first_column + j (base/rng.h); the element
+// is kept when uniform01(word) >= probability, and then divided by 1 - probability.
 #include "tutti/base/rng.h"
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
@@ -76,15 +75,16 @@ void dropout_rows(const DropoutArgs& args, int64_t begin, int64_t end) {
   const F32 threshold = set(args.probability);
   // A first column inside a block of words skips up to three; the last vector may begin there.
   HWY_ALIGN uint32_t words[5 * kLanes + 4] = {};
+  const int32_t* rows = args.rows ? args.rows.as<int32_t>() : nullptr;
   for (int64_t r = begin; r < end; ++r) {
     const T* x = args.x.row<T>(r);
     T* out = args.out.row<T>(r);
+    const auto row = static_cast<uint64_t>(args.first_row + (rows == nullptr ? r : rows[r]));
     for (int64_t first = 0; first < m;) {
       const int64_t column = args.first_column + first;
       const int64_t skip = column % 4;
       const int64_t count = std::min(4 * kLanes - skip, m - first);
-      philox_words(args.key, static_cast<uint64_t>(args.first_row + r),
-                   static_cast<uint32_t>(column / 4), words);
+      philox_words(args.key, row, static_cast<uint32_t>(column / 4), words);
       for_lanes(count, [&](int64_t j, auto block, auto) TUTTI_LANES_BODY {
         const auto word = hn::LoadU(TagWord(), words + skip + j);
         const auto top24 = hn::BitCast(di, hn::ShiftRight<8>(word));
@@ -125,6 +125,8 @@ void cpu_dropout(Stream& stream, const DropoutArgs& given) {
   TUTTI_CHECK(args.out.rows == n && args.out.cols == m && args.out.dtype == args.x.dtype,
               "dropout: x [{}, {}] {}, out [{}, {}] {}", n, m, dtype_name(args.x.dtype),
               args.out.rows, args.out.cols, dtype_name(args.out.dtype));
+  TUTTI_CHECK(!args.rows || args.rows.count == n, "dropout: {} row numbers for {} rows",
+              args.rows.count, n);
   TUTTI_CHECK(args.probability >= 0 && args.probability < 1, "dropout: probability {}",
               args.probability);
 
@@ -138,7 +140,8 @@ void cpu_dropout(Stream& stream, const DropoutArgs& given) {
     });
   }
 
-  record(stream, "dropout", {n, m}, 0, 2 * static_cast<double>(args.x.bytes()), begin);
+  record(stream, "dropout", {n, m}, 0, static_cast<double>(2 * args.x.bytes() + args.rows.bytes()),
+         begin);
 }
 
 }  // namespace tutti::engine

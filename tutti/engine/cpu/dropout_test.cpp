@@ -71,6 +71,25 @@ TEST(Dropout, ColumnsOfAPartAreThoseOfTheWhole) {
   });
 }
 
+TEST(Dropout, RowsMayHaveAnyNumbers) {
+  for_each_isa_and_dtype([&](DType dtype) {
+    const TestMatrix before = random_matrix(9, 101, dtype);
+    TestMatrix whole = before, some(3, 101, dtype), rows(1, 3, DType::i32);
+    drop(whole, 0.3F, 40);
+    const int64_t chosen[] = {7, 0, 4};
+    for (int64_t r = 0; r < 3; ++r) {
+      rows.set(0, r, static_cast<double>(chosen[r]));
+      for (int64_t j = 0; j < 101; ++j) some.set(r, j, before.at(chosen[r], j));
+    }
+    test_stream().ops().dropout(
+        test_stream(),
+        {.x = some, .probability = 0.3F, .key = kKey, .first_row = 40, .rows = rows});
+    for (int64_t r = 0; r < 3; ++r) {
+      for (int64_t j = 0; j < 101; ++j) ASSERT_EQ(some.at(r, j), whole.at(chosen[r], j));
+    }
+  });
+}
+
 TEST(Dropout, EqualsReferenceElementByElement) {
   for_each_isa_and_dtype([&](DType dtype) {
     for (const int64_t n : {1, 3, 21}) {

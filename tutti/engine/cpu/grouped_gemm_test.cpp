@@ -138,5 +138,47 @@ TEST(GroupedGemm, RecordsTheRowsInUse) {
   EXPECT_EQ(record.bytes, 2.0 * (8 * 16 + 3 * 60));
 }
 
+// Groups of several ranks, each with the same experts: as if they had been called one after
+// another.
+TEST(GroupedGemm, GroupsOfSeveralRanksShareTheExperts) {
+  for_each_isa_and_dtype([](DType dtype) {
+    const int64_t experts = 3, n = 21, k = 13;
+    const Case c = {{3, 0, 5, 1, 4, 0, 0, 0, 2}, 2, n, k};
+    const TestMatrix offsets = offsets_of(c);
+    const int64_t rows = used_rows(c) + c.spare;
+    const TestMatrix x = random_matrix(rows, k, dtype, 1, 1, 3);
+    const TestMatrix dy = random_matrix(rows, n, dtype, 2, 1, 1);
+    const TestMatrix weights = random_matrix(experts * n, k, dtype, 3);
+    TestMatrix all = poisoned_matrix(rows, n, dtype), apart = all;
+    TestMatrix d_all = poisoned_matrix(experts * n, k), d_apart = d_all;
+    const OpTable& ops = test_stream().ops();
+    ops.grouped_gemm(test_stream(),
+                     {.a = x, .b = weights, .offsets = offsets, .transpose_b = true, .c = all});
+    ops.grouped_gemm_weight(test_stream(),
+                            {.dy = dy, .x = x, .offsets = offsets, .beta = 0, .d_weight = d_all});
+    for (int64_t rank = 0; rank < 3; ++rank) {
+      const auto begin = static_cast<int64_t>(offsets.at(0, rank * experts));
+      const auto end = static_cast<int64_t>(offsets.at(0, (rank + 1) * experts));
+      TestMatrix mine(1, experts + 1, DType::i32);
+      for (int64_t e = 0; e <= experts; ++e) {
+        mine.set(0, e, offsets.at(0, rank * experts + e) - static_cast<double>(begin));
+      }
+      const auto part = [&](const TestMatrix& matrix) {
+        return matrix.view().slice_rows(begin, end - begin);
+      };
+      ops.grouped_gemm(
+          test_stream(),
+          {.a = part(x), .b = weights, .offsets = mine, .transpose_b = true, .c = part(apart)});
+      ops.grouped_gemm_weight(test_stream(), {.dy = part(dy),
+                                              .x = part(x),
+                                              .offsets = mine,
+                                              .beta = rank == 0 ? 0.0F : 1.0F,
+                                              .d_weight = d_apart});
+    }
+    EXPECT_TRUE(close(used_part(all, used_rows(c)), used_part(apart, used_rows(c)).values()));
+    EXPECT_TRUE(close(d_all, d_apart.values()));
+  });
+}
+
 }  // namespace
 }  // namespace tutti::engine::testing

@@ -37,7 +37,12 @@ void forward_row(const RouteForwardArgs& args, int64_t n) {
 
   // Comparisons with NaN are false, so a row of NaN chooses the first experts, each once.
   float chosen_sum = 0;
-  for (int64_t i = 0; i < args.experts.cols; ++i) {
+  for (int64_t i = 0; args.given && i < args.experts.cols; ++i) {
+    TUTTI_CHECK(chosen[i] >= 0 && chosen[i] < count, "route_forward: row {} is given expert {}", n,
+                chosen[i]);
+    chosen_sum += p[chosen[i]];
+  }
+  for (int64_t i = 0; !args.given && i < args.experts.cols; ++i) {
     int32_t best = -1;
     float best_score = 0;
     for (int32_t e = 0; e < count; ++e) {
@@ -73,7 +78,7 @@ void check_router(const char* op, const Matrix& probabilities, const Matrix& exp
 double balance_of_sequence(const RouteBackwardArgs& args, int64_t b, int64_t tokens,
                            double* slope) {
   const int64_t experts = args.probabilities.cols;
-  const auto length = static_cast<double>(tokens);
+  const auto length = static_cast<double>(args.sequence > 0 ? args.sequence : tokens);
   const int32_t* counts = args.counts.row<int32_t>(b);
   std::fill(slope, slope + experts, 0.0);  // first the sums of probabilities
   for (int64_t t = b * tokens; t < (b + 1) * tokens; ++t) {
@@ -195,13 +200,10 @@ void cpu_route_backward(Stream& stream, const RouteBackwardArgs& args) {
   }
   double balance = 0;
   double z = 0;
-  for (int64_t b = 0; b < sequences; ++b) {
-    balance += losses[b];
-    for (int64_t e = 0; e < experts; ++e) {
-      load[e] += static_cast<float>(args.counts.row<int32_t>(b)[e]);
-    }
-  }
+  for (int64_t b = 0; b < sequences; ++b) balance += losses[b];
   for (int64_t n = 0; n < rows; ++n) {
+    const int32_t* chosen = args.experts.row<int32_t>(n);
+    for (int64_t i = 0; i < args.experts.cols; ++i) load[chosen[i]] += 1;
     const auto lse = static_cast<double>(args.lse.as<float>()[n]);
     z += lse * lse;
   }

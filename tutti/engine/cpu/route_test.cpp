@@ -124,6 +124,34 @@ TEST(Route, NanChoosesEveryExpertAtMostOnce) {
   }
 }
 
+// Choices that were made elsewhere are weighed by this softmax.
+TEST(Route, GivenChoicesAreWeighed) {
+  const Shape s = {2, 9, 7, 2};
+  const TestMatrix logits = random_matrix(s.rows(), s.experts);
+  Routing made(s), given(s);
+  route(logits, made);
+  RouteForwardArgs args = {.logits = logits,
+                           .probabilities = given.probabilities,
+                           .lse = given.lse,
+                           .experts = made.experts,
+                           .weights = given.weights,
+                           .given = true};
+  test_stream().ops().route_forward(test_stream(), args);
+  EXPECT_TRUE(given.weights.same_bytes(made.weights));
+  TestMatrix others(s.rows(), s.k, DType::i32);
+  for (int64_t n = 0; n < s.rows(); ++n) {
+    others.set(n, 0, 3);
+    others.set(n, 1, 6);
+  }
+  args.experts = others;
+  test_stream().ops().route_forward(test_stream(), args);
+  for (int64_t n = 0; n < s.rows(); ++n) {
+    const double p = made.probabilities.at(n, 3), q = made.probabilities.at(n, 6);
+    EXPECT_NEAR(given.weights.at(n, 0), p / (p + q), 1e-6);
+    EXPECT_NEAR(given.weights.at(n, 1), q / (p + q), 1e-6);
+  }
+}
+
 struct Backward {
   TestMatrix d_logits, load, sums;
 };
@@ -239,6 +267,42 @@ TEST(Route, BackwardIsTheFiniteDifference) {
   }
 }
 
+// A sequence on two ranks: each gets its rows' gradients, and their sums are those of all.
+TEST(Route, PartsOfASequenceAddUp) {
+  const Shape whole = {1, 10, 5, 2}, part = {1, 5, 5, 2};
+  const TestMatrix logits = random_matrix(whole.rows(), whole.experts);
+  const TestMatrix d_weights = random_matrix(whole.rows(), whole.k, DType::f32, 4);
+  Routing forward(whole);
+  route(logits, forward);
+  Backward all = {poisoned_matrix(10, 5), poisoned_vector(5), poisoned_vector(3)};
+  backward(test_stream(), whole, forward, d_weights, 0.7F, 0.3F, 0, all);
+  const TestMatrix counts = counted(whole, forward.experts);
+  Backward parts = {poisoned_matrix(10, 5), poisoned_vector(5), poisoned_vector(3)};
+  for (int64_t first = 0; first < 10; first += 5) {
+    TestMatrix offsets = zero_vector(part.experts + 1, DType::i32);
+    offsets.set(0, part.experts, static_cast<double>(part.rows() * part.k - first / 5));
+    const auto rows = [&](const TestMatrix& matrix) { return matrix.view().slice_rows(first, 5); };
+    test_stream().ops().route_backward(
+        test_stream(), {.probabilities = rows(forward.probabilities),
+                        .lse = vector(forward.lse.vec().as<float>() + first, DType::f32, 5),
+                        .experts = rows(forward.experts),
+                        .weights = rows(forward.weights),
+                        .d_weights = rows(d_weights),
+                        .counts = counts,
+                        .offsets = offsets,
+                        .sequence = 10,
+                        .balance_scale = 0.7F,
+                        .z_scale = 0.3F,
+                        .d_logits = rows(parts.d_logits),
+                        .beta = first == 0 ? 0.0F : 1.0F,
+                        .load = parts.load,
+                        .sums = parts.sums});
+  }
+  EXPECT_TRUE(close(parts.d_logits, all.d_logits.values()));
+  EXPECT_EQ(parts.load.values(), all.load.values());
+  EXPECT_TRUE(close(parts.sums, all.sums.values()));
+}
+
 TEST(Route, BackwardDoesNotDependOnThreads) {
   const Shape s = {3, 131, 8, 2};
   const TestMatrix logits = random_matrix(s.rows(), s.experts);
@@ -264,6 +328,12 @@ TEST(Route, SelectionBiasMovesTowardsTheMeanLoad) {
       test_stream(), {.load = load, .bias = bias, .weights = weights, .rate = 0.125F});
   EXPECT_EQ(bias.values(), (Values{0.375, 0.625, 0.5, -1}));
   EXPECT_EQ(weights.values(), bias.values());
+  // Of some experts only.
+  TestMatrix some(1, 2);
+  some.assign({0.5, 0.5});
+  test_stream().ops().update_selection_bias(
+      test_stream(), {.load = load, .first = 1, .bias = some, .rate = 0.125F});
+  EXPECT_EQ(some.values(), (Values{0.625, 0.5}));
 }
 
 }  // namespace

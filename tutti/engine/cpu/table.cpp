@@ -16,6 +16,8 @@ const OpTable& cpu_ops() {
     t.rope = cpu_rope;
     t.attention_forward = cpu_attention_forward;
     t.attention_backward = cpu_attention_backward;
+    t.attention_block_forward = cpu_attention_block_forward;
+    t.attention_block_backward = cpu_attention_block_backward;
     t.attention_decode = cpu_attention_decode;
     t.embedding_forward = cpu_embedding_forward;
     t.embedding_backward = cpu_embedding_backward;
@@ -25,9 +27,11 @@ const OpTable& cpu_ops() {
     t.adamw = cpu_adamw;
     t.squared_norm = cpu_squared_norm;
     t.convert = cpu_convert;
+    t.copy = cpu_copy;
     t.route_forward = cpu_route_forward;
     t.route_backward = cpu_route_backward;
     t.assign_rows = cpu_assign_rows;
+    t.merge_counts = cpu_merge_counts;
     t.permute = cpu_permute;
     t.unpermute = cpu_unpermute;
     t.grouped_gemm = cpu_grouped_gemm;

@@ -6,20 +6,23 @@ namespace tutti::engine {
 
 void cpu_update_selection_bias(Stream& stream, const UpdateSelectionBiasArgs& args) {
   const int64_t experts = args.load.count;
-  TUTTI_CHECK(args.bias.count == experts && (!args.weights || args.weights.count == experts),
-              "update_selection_bias: {} loads, {} biases, {} weights", experts, args.bias.count,
-              args.weights.count);
+  const int64_t count = args.bias.count;
+  TUTTI_CHECK(args.first >= 0 && args.first + count <= experts &&
+                  (!args.weights || args.weights.count == count),
+              "update_selection_bias: {} loads, biases {}+{}, {} weights", experts, args.first,
+              count, args.weights.count);
   const double begin = begin_op(stream);
   const auto* load = args.load.as<float>();
   auto* bias = args.bias.as<float>();
   double sum = 0;
   for (int64_t e = 0; e < experts; ++e) sum += static_cast<double>(load[e]);
-  for (int64_t e = 0; e < experts; ++e) {
-    const double missing = sum / static_cast<double>(experts) - static_cast<double>(load[e]);
+  for (int64_t e = 0; e < count; ++e) {
+    const double missing =
+        sum / static_cast<double>(experts) - static_cast<double>(load[args.first + e]);
     bias[e] += missing > 0 ? args.rate : missing < 0 ? -args.rate : 0;
     if (args.weights) args.weights.as<bf16>()[e] = to_bf16(bias[e]);
   }
-  record(stream, "update_selection_bias", {experts}, 0,
+  record(stream, "update_selection_bias", {count}, 0,
          static_cast<double>(args.load.bytes() + 2 * args.bias.bytes() + args.weights.bytes()),
          begin);
 }
