@@ -83,12 +83,11 @@ void exchange_sizes(engine::Stream& stream, const MoeLayer& layer, const MoeSave
   int64_t total = 0;
   for (int64_t i = 1; i <= experts; ++i) received[i] = static_cast<int32_t>(total += received[i]);
   if (total <= saved.input.rows) return;
-  fail(
-      ErrorKind::unsupported,
-      "layer {}: {} token copies for the experts of rank {}, which has room for {} "
-      "(parallel.expert_room); write parallel.expert_room: 0, which has room for any routing, or a "
-      "larger one, or moe.capacity_factor, or a larger moe.balance_loss",
-      layer.number, total, exchange.group->info().world_rank(), saved.input.rows);
+  fail(ErrorKind::unsupported,
+       "layer {}: {} token copies for the experts of rank {}, which has room for {} "
+       "(parallel.expert_room_percent); write 0 there, which has room for any routing, or more, or "
+       "a model.moe.capacity_factor",
+       layer.number, total, exchange.group->info().world_rank(), saved.input.rows);
 }
 
 void choose(engine::Stream& stream, const MoeLayer& layer, const BatchShape& shape,

@@ -359,8 +359,8 @@ TEST(Program, RoomForTokenCopies) {
   EXPECT_EQ(sizes("dp: 4, ep: 4", "0").copies, copies);
   EXPECT_EQ(sizes("dp: 4, ep: 4", "0").routed_tokens, 4 * copies);
   EXPECT_EQ(sizes("dp: 8, ep: 8", "0").routed_tokens, 8 * copies / 2);  // one expert of two chosen
-  EXPECT_EQ(sizes("dp: 4, ep: 4, expert_room: 1.5", "0").routed_tokens, copies * 3 / 2);
-  EXPECT_EQ(sizes("dp: 4, ep: 4, expert_room: 9", "0").routed_tokens, 4 * copies);
+  EXPECT_EQ(sizes("dp: 4, ep: 4, expert_room_percent: 150", "0").routed_tokens, copies * 3 / 2);
+  EXPECT_EQ(sizes("dp: 4, ep: 4, expert_room_percent: 900", "0").routed_tokens, 4 * copies);
   // 1.5 * 1024 * 2 / 8 = 384 of each sequence for every expert.
   EXPECT_EQ(sizes("dp: 4, ep: 4", "1.5").routed_tokens, 4 * 2 * 2 * 384);
   EXPECT_EQ(sizes("dp: 2, cp: 2, ep: 4", "1.5").routed_tokens, 2 * 2 * 2 * 384);
