@@ -310,8 +310,8 @@ struct DistillCrossEntropyArgs {
 };
 
 // Multiplies x by mask/(1-p), in place or into `out`; element (r, j) is dropped when the Philox
-// word of (key, first_row + r, first_column + j) says so, or of (key, first_row + rows[r], ...) where
-// rows are not consecutive, so the same call applies the same mask forward and backward.
+// word of (key, first_row + r, first_column + j) says so, or of (key, first_row + rows[r], ...)
+// where rows are not consecutive, so the same call applies the same mask forward and backward.
 // record "dropout": dims (N, M); bytes of x read and written, and of rows.
 struct DropoutArgs {
   Matrix x;  // [N, M] f32 or bf16

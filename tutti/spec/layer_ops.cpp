@@ -131,8 +131,8 @@ LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
   LayerOps layer;
   layer.kind = "embedding";
   const bool positions = at.model.positions == Positions::learned;
-  const EmbeddingShape shape = {at.tokens(), at.hidden(), positions, positions && at.given_positions(),
-                                at.c,        at.residual};
+  const EmbeddingShape shape = {
+      at.tokens(), at.hidden(), positions, positions && at.given_positions(), at.c, at.residual};
   // Divided among ranks: tokens of all rows in the compute type, positions of this rank's own rows.
   const EmbeddingShape lookup = {at.tokens(), at.hidden(), false, false, at.c, at.c};
   EmbeddingShape own = shape;
