@@ -30,7 +30,9 @@ std::vector<LocalAdapter> local_adapters(const LayerContext& at, Projection proj
   return list;
 }
 
-Op dropped_input(const LayerContext& at, int64_t in) { return dropout_op(at.tokens(), in, at.c); }
+Op dropped_input(const LayerContext& at, int64_t in) {
+  return dropout_op(at.tokens(), in, at.c, at.scattered());
+}
 
 }  // namespace
 
