@@ -5,6 +5,8 @@
 #include <map>
 #include <tuple>
 
+#include "tutti/train/routing_record.h"
+
 namespace tutti::train::testing {
 namespace {
 
@@ -59,22 +61,35 @@ std::string text_of(const Layout& layout) {
 
 spec::Recipe recipe_of(const Layout& layout) { return on(layout, layout.mesh, layout.micro); }
 
-const Training& alone(const Layout& layout) {
-  static std::map<std::string, Training> made;
+namespace {
+
+// What one rank did, and what its routers chose: near-ties would turn out otherwise elsewhere.
+struct Alone {
+  RoutingRecord routing;
+  Training training;
+};
+Alone& make_alone(const Layout& layout) {
+  static std::map<std::string, Alone> made;
   Layout same = layout;
   same.mesh = {};
   same.micro = 2;
   same.recompute = false;
   const spec::Recipe recipe = on(layout, {}, 2);
   const std::string key = fmt::format("{} {}", text_of(same), recipe.batch.sequence);
-  const auto found = made.find(key);
-  if (found != made.end()) return found->second;
-  return made.emplace(key, train_on(recipe, kSteps)).first->second;
+  const auto [found, is_new] = made.try_emplace(key);
+  Alone& one = found->second;
+  if (is_new) one.training = train_on(recipe, kSteps, {}, one.routing.recorder());
+  return one;
 }
+
+}  // namespace
+
+const Training& alone(const Layout& layout) { return make_alone(layout).training; }
 
 void expect_same_as_alone(const Layout& layout) {
   SCOPED_TRACE(text_of(layout));
-  expect_same(train_on(recipe_of(layout), kSteps), alone(layout));
+  Alone& one = make_alone(layout);
+  expect_same(train_on(recipe_of(layout), kSteps, {}, one.routing.player()), one.training);
 }
 
 }  // namespace tutti::train::testing

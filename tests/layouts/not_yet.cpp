@@ -16,10 +16,11 @@ struct NotYet {
 constexpr NotYet kNotYet[] = {
     {"tensor parallel", [](const spec::Recipe& recipe) { return recipe.parallel.tp > 1; }},
     {"pipeline", [](const spec::Recipe& recipe) { return recipe.parallel.pp > 1; }},
-    {"context parallel", [](const spec::Recipe& recipe) { return recipe.parallel.cp > 1; }},
-    {"experts on several ranks",
+    {"context parallel with gradients or weights in shards",
+     [](const spec::Recipe& recipe) { return recipe.parallel.cp > 1 && recipe.parallel.zero > 1; }},
+    {"experts with gradients or weights in shards",
      [](const spec::Recipe& recipe) {
-       return recipe.model.moe.experts > 0 && recipe.parallel.world() > 1;
+       return recipe.model.moe.experts > 0 && recipe.parallel.zero > 1;
      }},
 };
 

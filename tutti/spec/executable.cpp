@@ -33,8 +33,12 @@ void check_pipeline(const Mesh& mesh) {
 }
 
 void check_context_parallel(const Mesh& mesh) {
-  if (mesh.cp > 1 && mesh.tp * mesh.pp > 1) {
+  if (mesh.cp == 1) return;
+  if (mesh.tp * mesh.pp > 1) {
     refuse(fmt::format("parallel.cp: {} with tp {} and pp {}", mesh.cp, mesh.tp, mesh.pp));
+  }
+  if (mesh.zero > 1) {
+    refuse(fmt::format("parallel.cp: {} with zero {}; write zero: 1", mesh.cp, mesh.zero));
   }
 }
 
@@ -42,6 +46,10 @@ void check_experts(const Recipe& recipe) {
   const Mesh& mesh = recipe.parallel;
   if (recipe.model.moe.experts > 0 && mesh.tp * mesh.pp > 1) {
     refuse(fmt::format("parallel: tp {} and pp {} with {} experts", mesh.tp, mesh.pp,
+                       recipe.model.moe.experts));
+  }
+  if (recipe.model.moe.experts > 0 && mesh.zero > 1) {
+    refuse(fmt::format("parallel.zero: {} with {} experts; write zero: 1", mesh.zero,
                        recipe.model.moe.experts));
   }
   if (recipe.lora.enabled() && recipe.model.moe.experts > 0) {
