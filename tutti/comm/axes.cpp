@@ -64,4 +64,9 @@ std::vector<int64_t> tensor_copies(const spec::Mesh& mesh, int64_t rank, int64_t
   });
 }
 
+std::vector<int64_t> pipeline_ends(const spec::Mesh& mesh, int64_t rank) {
+  const std::vector<int64_t> stages = members(mesh, rank, Axis::pp);
+  return {stages.front(), stages.back()};
+}
+
 }  // namespace tutti::comm

@@ -39,4 +39,7 @@ std::vector<int64_t> expert_replicas(const spec::Mesh& mesh, int64_t rank);
 // same key/value heads (spec::tensor_copies). count divides tp.
 std::vector<int64_t> tensor_copies(const spec::Mesh& mesh, int64_t rank, int64_t count);
 
+// Of the ranks along pp the first and the last one.
+std::vector<int64_t> pipeline_ends(const spec::Mesh& mesh, int64_t rank);
+
 }  // namespace tutti::comm

@@ -67,5 +67,11 @@ TEST(AxesDeathTest, ExpertsWithDataAreRefused) {
   EXPECT_DEATH(members(mesh(), 0, {Axis::ep, Axis::dp}), "ep is a part of dp x cp");
 }
 
+TEST(Axes, EndsOfAPipeline) {
+  const spec::Mesh mesh{.dp = 2, .pp = 3};
+  EXPECT_EQ(pipeline_ends(mesh, 0), (std::vector<int64_t>{0, 4}));
+  EXPECT_EQ(pipeline_ends(mesh, 5), (std::vector<int64_t>{1, 5}));
+}
+
 }  // namespace
 }  // namespace tutti::comm

@@ -164,6 +164,12 @@ Group& World::expert_replicas() {
   return make_group("expert replicas", comm::expert_replicas(mesh(), rank()));
 }
 
+Group& World::pipeline_gradients() {
+  return make_group("pp gradients", members(mesh(), rank(), spec::Axis::pp));
+}
+
+Group& World::pipeline_ends() { return make_group("pp ends", comm::pipeline_ends(mesh(), rank())); }
+
 Group& World::make_group(const std::string& name, std::vector<int64_t> members) {
   for (const auto& group : groups_) {
     if (group->name() == name) return *group;

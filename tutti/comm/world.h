@@ -72,6 +72,11 @@ class World {
   Group& group(Axes axes);
   Group& expert_replicas();
   Group& tensor_copies(int64_t count);
+  // The ranks along pp once more: with two interleaved stages activations and gradients go from one
+  // rank to the same other, and each needs an order of its own.
+  Group& pipeline_gradients();
+  // Asked for by the ranks that are in it.
+  Group& pipeline_ends();
 
   // Buffers in this arena (kind shared) are read and written by other ranks of the host directly.
   // For all groups; the arena outlives the world. Without it, or for other buffers, data is staged.

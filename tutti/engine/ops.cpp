@@ -29,6 +29,7 @@ void check_complete(const OpTable& table) {
   check(table.adamw, "adamw");
   check(table.squared_norm, "squared_norm");
   check(table.convert, "convert");
+  check(table.residual_add, "residual_add");
   check(table.copy, "copy");
   check(table.route_forward, "route_forward");
   check(table.route_backward, "route_backward");
@@ -42,7 +43,7 @@ void check_complete(const OpTable& table) {
   check(table.add_positions, "add_positions");
   check(table.cross_entropy_shard, "cross_entropy_shard");
   check(table.cross_entropy_merge, "cross_entropy_merge");
-  constexpr size_t kEntries = 34;
+  constexpr size_t kEntries = 35;
   static_assert(sizeof(OpTable) == (kEntries + 1) * sizeof(void*), "a new entry is checked here");
 }
 

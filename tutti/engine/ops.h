@@ -354,11 +354,19 @@ struct SquaredNormArgs {
   double* sum_of_squares = nullptr;
 };
 
-// out = x converted to out's type (f32 <-> bf16).
+// out = x converted to out's type (f32 <-> bf16), or copied.
 // record "convert": dims (count).
 struct ConvertArgs {
   Vector x;
   Vector out;
+};
+
+// out = residual + branch.
+// record "residual_add": dims (N, H).
+struct ResidualAddArgs {
+  Matrix residual;  // [N, H] f32
+  Matrix branch;    // [N, H] c
+  Matrix out;       // [N, H] f32
 };
 
 // out = x, or x + plus, row by row, converted to out's type.
@@ -392,6 +400,7 @@ struct OpTable {
   void (*adamw)(Stream&, const AdamwArgs&) = nullptr;
   void (*squared_norm)(Stream&, const SquaredNormArgs&) = nullptr;
   void (*convert)(Stream&, const ConvertArgs&) = nullptr;
+  void (*residual_add)(Stream&, const ResidualAddArgs&) = nullptr;
   void (*copy)(Stream&, const CopyArgs&) = nullptr;
   // moe_ops.h
   void (*route_forward)(Stream&, const RouteForwardArgs&) = nullptr;

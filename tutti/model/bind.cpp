@@ -11,25 +11,16 @@
 namespace tutti::model {
 namespace {
 
-// Where the activations of one layer lie: dense layers come before routed ones, of each the layers
-// that recompute before the others, and what they drop is in the slot that they share.
+// Where the activations of a layer lie: what it keeps in a slot of its own, what recomputation
+// drops in the slot that such layers share.
 class LayerSlots {
  public:
-  LayerSlots(const Memory& memory, int64_t layer) : memory_(memory) {
-    const auto repeats = [&](const char* slot) { return memory.repeats("activations", slot); };
-    const int64_t dense = repeats("block") + repeats("block.recomputed");
-    routed_ = layer >= dense;
-    repeat_ = routed_ ? layer - dense : layer;
-    const char* recomputed = routed_ ? "block.moe.recomputed" : "block.recomputed";
-    recomputes_ = repeat_ < repeats(recomputed);
-    if (recomputes_) {
-      kept_ = recomputed;
-    } else {
-      kept_ = routed_ ? "block.moe" : "block";
-      repeat_ -= repeats(recomputed);
-    }
-  }
-  explicit LayerSlots(const Memory& memory) : memory_(memory), kept_("head") {}
+  LayerSlots(const Memory& memory, SlotKind kind, int64_t repeat)
+      : memory_(memory),
+        kept_(slot_name(kind)),
+        repeat_(repeat),
+        routed_(kind == SlotKind::routed || kind == SlotKind::routed_recomputed),
+        recomputes_(kind == SlotKind::block_recomputed || kind == SlotKind::routed_recomputed) {}
 
   bool routed() const { return routed_; }
   bool has(const std::string& name) const {
@@ -47,6 +38,10 @@ class LayerSlots {
     return dropped(name) ? memory_.vector("activations", shared(), 0, name)
                          : memory_.vector("activations", kept_, repeat_, name);
   }
+  // Of a tensor that not every model has.
+  engine::Matrix optional(const std::string& name) const {
+    return has(name) ? matrix(name) : engine::Matrix{};
+  }
 
  private:
   const char* shared() const { return routed_ ? "recompute.moe" : "recompute"; }
@@ -56,6 +51,33 @@ class LayerSlots {
   int64_t repeat_ = 0;
   bool routed_ = false;
   bool recomputes_ = false;
+};
+
+// Where backward works: in the workspace, but for what delayed weight gradients read.
+class WorkPlaces {
+ public:
+  WorkPlaces(const Memory& memory, bool routed, int64_t slot)
+      : memory_(memory), delayed_(routed ? "delayed.moe" : "delayed"), slot_(slot) {}
+
+  bool has(const char* name) const {
+    return lies_delayed(name) || memory_.has("workspace", "step", name);
+  }
+  engine::Matrix matrix(const char* name) const {
+    return lies_delayed(name) ? memory_.matrix("activations", delayed_, slot_, name)
+                              : memory_.matrix("workspace", "step", 0, name);
+  }
+  engine::Matrix optional(const char* name) const {
+    return has(name) ? matrix(name) : engine::Matrix{};
+  }
+
+ private:
+  bool lies_delayed(const char* name) const {
+    return slot_ >= 0 && memory_.has("activations", delayed_, name);
+  }
+
+  const Memory& memory_;
+  const char* delayed_;
+  int64_t slot_;
 };
 
 NormSaved bind_norm_saved(const spec::ModelConfig& model, const LayerSlots& slots,
@@ -128,22 +150,19 @@ MoeSaved bind_moe_saved(const spec::ModelConfig& model, const LayerSlots& slots)
   return out;
 }
 
-MoeWork bind_moe_work(const spec::ModelConfig& model, const Memory& memory, int64_t routed_layer) {
-  const auto work = [&](const char* name) { return memory.matrix("workspace", "step", 0, name); };
+MoeWork bind_moe_work(const spec::ModelConfig& model, const WorkPlaces& places) {
   const bool gelu = model.activation == spec::Activation::gelu;
   MoeWork out;
-  out.d_output = work("moe.d_output");
-  out.d_act = work("moe.d_act");
-  out.d_pre = work(gelu ? "moe.d_act" : "moe.d_up");
-  out.d_input = work("moe.d_input");
-  out.d_weights = work("moe.d_weights");
-  out.d_logits = work("moe.d_logits");
+  out.d_output = places.matrix("moe.d_output");
+  out.d_act = places.matrix("moe.d_act");
+  out.d_pre = places.matrix(gelu ? "moe.d_act" : "moe.d_up");
+  out.d_input = places.matrix("moe.d_input");
+  out.d_weights = places.matrix("moe.d_weights");
+  out.d_logits = places.matrix("moe.d_logits");
   if (model.moe.shared_experts > 0) {
-    out.shared = {work("moe.shared.d_act"), work(gelu ? "moe.shared.d_act" : "moe.shared.d_up")};
+    out.shared = {places.matrix("moe.shared.d_act"),
+                  places.matrix(gelu ? "moe.shared.d_act" : "moe.shared.d_up")};
   }
-  const engine::Matrix routing = memory.matrix("routing", "step", 0, "layers");
-  out.load = engine::vector(routing.row<float>(routed_layer), DType::f32, model.moe.experts);
-  out.sums = engine::vector(routing.row<float>(routed_layer) + model.moe.experts, DType::f32, 3);
   return out;
 }
 
@@ -224,23 +243,27 @@ LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters
   return out;
 }
 
-BlockSaved bind_block_saved(const spec::ModelConfig& model, const Memory& memory, int64_t layer) {
-  const LayerSlots slots(memory, layer);
-  BlockSaved out;
-  out.norm1 = bind_norm_saved(model, slots, "residual_in", "norm1");
-  out.attention = {slots.matrix("attention.qkv"), slots.vector("attention.lse"),
-                   slots.matrix("attention.out")};
-  out.norm2 = bind_norm_saved(model, slots, "residual_mid", "norm2");
+BlockSlot bind_block_slot(const spec::ModelConfig& model, const Memory& memory, SlotKind kind,
+                          int64_t slot) {
+  const LayerSlots slots(memory, kind, slot);
+  BlockSlot out;
+  BlockSaved& saved = out.saved;
+  saved.norm1 = bind_norm_saved(model, slots, "residual_in", "norm1");
+  saved.attention = {slots.matrix("attention.qkv"), slots.vector("attention.lse"),
+                     slots.matrix("attention.out")};
+  saved.norm2 = bind_norm_saved(model, slots, "residual_mid", "norm2");
   if (slots.routed()) {
-    out.moe = bind_moe_saved(model, slots);
+    saved.moe = bind_moe_saved(model, slots);
   } else {
-    out.mlp = {slots.matrix("mlp.pre"), slots.matrix("mlp.act")};
+    saved.mlp = {slots.matrix("mlp.pre"), slots.matrix("mlp.act")};
   }
+  out.narrow = {slots.optional("attention.qkv.lora"), slots.optional("attention.output.lora"),
+                slots.optional("mlp.up.lora"), slots.optional("mlp.down.lora")};
   return out;
 }
 
-BlockSteps bind_block_restore(const Memory& memory, int64_t layer) {
-  const LayerSlots slots(memory, layer);
+BlockSteps bind_block_restore(const Memory& memory, SlotKind kind) {
+  const LayerSlots slots(memory, kind, 0);
   BlockSteps out;
   out.norm1 = slots.dropped("norm1.y");
   out.attention = {slots.dropped("attention.qkv"), slots.dropped("attention.out"),
@@ -259,56 +282,32 @@ BlockSteps bind_block_restore(const Memory& memory, int64_t layer) {
   return out;
 }
 
-NormSaved bind_final_saved(const spec::ModelConfig& model, const Memory& memory) {
-  return bind_norm_saved(model, LayerSlots(memory), "residual", "norm");
+HeadSlot bind_head_slot(const spec::ModelConfig& model, const Memory& memory, int64_t slot) {
+  const LayerSlots slots(memory, SlotKind::head, slot);
+  return {bind_norm_saved(model, slots, "residual", "norm"), slots.optional("d_final")};
 }
 
-BlockWork bind_block_work(const spec::ModelConfig& model, const Memory& memory, int64_t layer) {
-  const auto work = [&](const char* name) { return memory.matrix("workspace", "step", 0, name); };
-  // The gradient that leaves a block must not overwrite the one that its weight gradients still
-  // need: the two buffers swap roles from block to block.
-  const bool even = layer % 2 == 0;
-  BlockWork out;
-  out.branch = work("branch");
-  out.d_residual = work("d_residual");
-  out.d_branch = work(even ? "d_branch.0" : "d_branch.1");
-  if (layer > 0) out.d_branch_next = work(even ? "d_branch.1" : "d_branch.0");
-  out.d_branch_attention = work("d_branch_attention");
-  out.d_norm1 = work("d_norm1");
-  out.d_norm2 = work("d_norm2");
-  out.attention = {work("d_attention"), work("d_qkv"),
-                   memory.vector("workspace", "step", 0, "delta")};
-  if (spec::is_routed(model, layer)) {
-    out.moe = bind_moe_work(model, memory, layer - model.moe.first_dense_layers);
+WorkSlot bind_work_slot(const spec::ModelConfig& model, const Memory& memory, bool routed,
+                        int64_t slot) {
+  const WorkPlaces places(memory, routed, slot);
+  WorkSlot out;
+  BlockWork& work = out.work;
+  work.branch = memory.matrix("workspace", "step", 0, "branch");
+  if (slot >= 0) work.d_branch = places.matrix("d_branch");
+  work.d_branch_attention = places.matrix("d_branch_attention");
+  work.d_norm1 = places.matrix("d_norm1");
+  work.d_norm2 = places.matrix("d_norm2");
+  work.attention = {places.matrix("d_attention"), places.matrix("d_qkv"),
+                    memory.vector("workspace", "step", 0, "delta")};
+  if (routed) {
+    work.moe = bind_moe_work(model, places);
   } else {
     const bool gelu = model.activation == spec::Activation::gelu;
-    out.mlp = {work("d_act"), work(gelu ? "d_act" : "d_pre")};
+    work.mlp = {places.matrix("d_act"), places.matrix(gelu ? "d_act" : "d_pre")};
   }
+  out.d_narrow = {places.optional("lora.d_qkv"), places.optional("lora.d_output"),
+                  places.optional("lora.d_up"), places.optional("lora.d_down")};
   return out;
-}
-
-BlockWork bind_forward_work(const Memory& memory) {
-  BlockWork out;
-  out.branch = memory.matrix("workspace", "step", 0, "branch");
-  return out;
-}
-
-void bind_adapter_memory(const Memory& memory, int64_t layer, BlockLayer& block) {
-  const LayerSlots slots(memory, layer);
-  const bool trains = memory.map().has("gradients");
-  const auto bind = [&](Linear& linear, const char* narrow, const char* d_narrow) {
-    if (linear.adapters.count == 0) return;
-    linear.adapters.narrow = slots.matrix(narrow);
-    if (!trains) return;
-    linear.adapters.d_narrow = memory.matrix("workspace", "step", 0, d_narrow);
-    if (block.adapter_dropout > 0) {
-      linear.adapters.input = memory.matrix("workspace", "step", 0, "lora.input");
-    }
-  };
-  bind(block.attention.qkv, "attention.qkv.lora", "lora.d_qkv");
-  bind(block.attention.output, "attention.output.lora", "lora.d_output");
-  bind(block.mlp.up, "mlp.up.lora", "lora.d_up");
-  bind(block.mlp.down, "mlp.down.lora", "lora.d_down");
 }
 
 void bind_groups(const Memory& memory, const Groups& groups, std::span<int64_t> counts,
@@ -331,14 +330,18 @@ void bind_groups(const Memory& memory, const Groups& groups, std::span<int64_t> 
   }
 }
 
-void end_backward_at_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora,
-                                    BlockWork& work) {
-  if (!lora.enabled()) return;
+Unwanted below_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora) {
+  if (!lora.enabled()) return {};
   const spec::Projection lowest = spec::lowest_projection(model, lora);
-  work.d_norm1 = {};
-  if (lowest >= spec::Projection::output) work.attention.d_out = work.attention.d_qkv = {};
-  if (lowest >= spec::Projection::up) work.d_norm2 = {};
-  if (lowest >= spec::Projection::down) work.mlp.d_act = work.mlp.d_pre = {};
+  return {true, lowest >= spec::Projection::output, lowest >= spec::Projection::up,
+          lowest >= spec::Projection::down};
+}
+
+void remove(const Unwanted& unwanted, BlockWork& work) {
+  if (unwanted.d_norm1) work.d_norm1 = {};
+  if (unwanted.d_attention) work.attention.d_out = work.attention.d_qkv = {};
+  if (unwanted.d_norm2) work.d_norm2 = {};
+  if (unwanted.d_mlp) work.mlp.d_act = work.mlp.d_pre = {};
 }
 
 LossWork bind_loss_work(const Memory& memory) {

@@ -9,6 +9,7 @@
 #include "tutti/model/groups.h"
 #include "tutti/model/loss.h"
 #include "tutti/model/memory.h"
+#include "tutti/model/slots.h"
 #include "tutti/spec/model_config.h"
 
 namespace tutti::model {
@@ -21,23 +22,28 @@ NormLayer bind_final_norm(const spec::ModelConfig& model, const Parameters& para
 LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters,
                     const Groups& groups = {});
 
-BlockSaved bind_block_saved(const spec::ModelConfig& model, const Memory& memory, int64_t layer);
-// What block_forward must repeat before the backward pass of `layer`: that which recomputation
-// dropped; no step at all for a layer that kept everything.
-BlockSteps bind_block_restore(const Memory& memory, int64_t layer);
-NormSaved bind_final_saved(const spec::ModelConfig& model, const Memory& memory);
-BlockWork bind_block_work(const spec::ModelConfig& model, const Memory& memory, int64_t layer);
-// Of a stage that only evaluates.
-BlockWork bind_forward_work(const Memory& memory);
-// What adapters of a block keep and, where the memory trains, work in.
-void bind_adapter_memory(const Memory& memory, int64_t layer, BlockLayer& block);
+// Slot number `slot` of a kind of blocks; what recomputation drops is in the slot that they share.
+BlockSlot bind_block_slot(const spec::ModelConfig& model, const Memory& memory, SlotKind kind,
+                          int64_t slot);
+// What block_forward must repeat before the backward pass of a layer of this kind: that which
+// recomputation dropped; no step at all for a layer that kept everything.
+BlockSteps bind_block_restore(const Memory& memory, SlotKind kind);
+HeadSlot bind_head_slot(const spec::ModelConfig& model, const Memory& memory, int64_t slot);
+// What a block's backward works in, without what differs from layer to layer: d_branch (but with
+// delayed weight gradients), d_branch_next, d_residual and the sums of routers. slot >= 0: what
+// weight gradients read is in this slot of the delayed ones; -1: all in the workspace.
+WorkSlot bind_work_slot(const spec::ModelConfig& model, const Memory& memory, bool routed,
+                        int64_t slot);
+// Which gradients below the first adapter of block 0 nobody wants; none without adapters.
+struct Unwanted {
+  bool d_norm1 = false, d_attention = false, d_norm2 = false, d_mlp = false;
+};
+Unwanted below_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora);
+void remove(const Unwanted& unwanted, BlockWork& work);
 // Of a stage that shares its layers: with whom, and the memory that exchanges take. `counts` is
 // host memory for two numbers per expert parallel rank.
 void bind_groups(const Memory& memory, const Groups& groups, std::span<int64_t> counts,
                  BlockLayer& block);
-// Empties the gradients below the first adapter of block 0; nothing without adapters.
-void end_backward_at_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora,
-                                    BlockWork& work);
 LossWork bind_loss_work(const Memory& memory);
 
 }  // namespace tutti::model

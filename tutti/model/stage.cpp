@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "tutti/base/check.h"
 #include "tutti/base/rng.h"
@@ -11,43 +13,141 @@
 
 namespace tutti::model {
 
+StageShare share_of(const spec::Recipe& recipe, int64_t rank, int64_t chunk) {
+  const spec::Mesh& mesh = recipe.parallel;
+  StageShare out;
+  const auto layers_of = [&](int64_t number) {
+    return spec::stage_layers(mesh, recipe.model.layers, number * mesh.pp + rank);
+  };
+  out.layers = layers_of(chunk);
+  out.first = rank == 0 && chunk == 0;
+  out.last = rank == mesh.pp - 1 && chunk == mesh.vpp - 1;
+  out.alone = mesh.pp == 1;
+  for (int64_t before = 0; before < chunk; ++before) {
+    const spec::LayerRange range = layers_of(before);
+    for (int64_t i = 0; i < range.count; ++i) {
+      out.routed += spec::is_routed(recipe.model, range.first + i) ? 1 : 0;
+    }
+  }
+  out.recompute = recipe.recompute;
+  return out;
+}
+
 Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
-             BatchShape shape, uint64_t seed, const Groups& groups, const spec::Mesh& mesh)
+             BatchShape shape, uint64_t seed)
+    : Stage(model, layout, memory, shape, seed, {},
+            {.layers = {0, model.layers}, .recompute = {spec::RecomputeMode::full, 0, 0}},
+            std::make_shared<ActivationSlots>(model, memory)) {}
+
+Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
+             BatchShape shape, uint64_t seed, const Groups& groups, const StageShare& share,
+             std::shared_ptr<ActivationSlots> slots, const spec::Mesh& mesh)
     : shape_(shape),
       groups_(groups),
-      tied_(model.tied_embeddings),
+      share_(share),
+      slots_(std::move(slots)),
       trains_(memory.map().has("gradients")),
       overwrites_gradients_(memory.map().has("layer_gradients")),
       dropout_(static_cast<float>(model.dropout)),
       embedding_dropout_key_(stream_key(seed, "dropout", "embedding")),
       model_(model) {
-  const DType compute = memory.matrix("activations", "head", 0, "norm.y").dtype;
+  const DType compute = slots_->forward_work().branch.dtype;
   const Parameters parameters = bind_parameters(layout, mesh, memory, compute);
   if (model.positions == spec::Positions::rope) {
     rope_frequency_ = memory.vector("workspace", "step", 0, "rope.frequency");
   }
-  embedding_ = bind_embedding(model, parameters, groups_);
-  if (groups.ep != nullptr) exchange_counts_.resize(2 * static_cast<size_t>(groups.ep->size()));
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
-    blocks_.push_back(bind_block(model, parameters, layer, rope_frequency_, seed, groups_));
-    bind_adapter_memory(memory, layer, blocks_.back());
-    bind_groups(memory, groups, exchange_counts_, blocks_.back());
-    saved_.push_back(bind_block_saved(model, memory, layer));
-    restore_.push_back(bind_block_restore(memory, layer));
-    work_.push_back(trains_ ? bind_block_work(model, memory, layer) : bind_forward_work(memory));
-    if (trains_ && layer == 0) end_backward_at_lowest_adapter(model, layout.lora, work_.back());
+  if (share.first) embedding_ = bind_embedding(model, parameters, groups_);
+  bind_layers(memory, parameters, seed);
+  if (share.last) {
+    final_norm_ = bind_final_norm(model, parameters);
+    loss_ = bind_loss(model, parameters, groups_);
+    loss_work_ = bind_loss_work(memory);
+    ++slots_needed_[static_cast<size_t>(SlotKind::head)];
   }
-  final_norm_ = bind_final_norm(model, parameters);
-  final_saved_ = bind_final_saved(model, memory);
-  if (trains_) d_final_ = memory.matrix("workspace", "step", 0, "d_final");
-  loss_ = bind_loss(model, parameters, groups_);
-  loss_work_ = bind_loss_work(memory);
+  if (trains_ && share.first) unwanted_ = below_lowest_adapter(model, layout.lora);
+
+  int64_t flights = std::numeric_limits<int64_t>::max();
+  for (size_t kind = 0; kind < kSlotKinds; ++kind) {
+    if (slots_needed_[kind] == 0) continue;
+    flights = std::min(flights, slots_->free(static_cast<SlotKind>(kind)) / slots_needed_[kind]);
+  }
+  flights_.resize(static_cast<size_t>(flights));
+  for (Flight& flight : flights_) {
+    flight.blocks.resize(blocks_.size());
+    flight.delayed.resize(blocks_.size(), -1);
+  }
+}
+
+void Stage::bind_layers(const Memory& memory, const Parameters& parameters, uint64_t seed) {
+  int64_t routed_before = share_.routed;
+  if (groups_.ep != nullptr) exchange_counts_.resize(2 * static_cast<size_t>(groups_.ep->size()));
+  for (int64_t i = 0; i < share_.layers.count; ++i) {
+    const int64_t layer = share_.layers.first + i;
+    blocks_.push_back(bind_block(model_, parameters, layer, rope_frequency_, seed, groups_));
+    bind_groups(memory, groups_, exchange_counts_, blocks_.back());
+    const bool routed = spec::is_routed(model_, layer);
+    const SlotKind kind = block_slot(routed, share_.recompute.covers(i));
+    kinds_.push_back(kind);
+    ++slots_needed_[static_cast<size_t>(kind)];
+    restore_[static_cast<size_t>(kind)] = bind_block_restore(memory, kind);
+    loads_.emplace_back();
+    sums_.emplace_back();
+    if (!routed) continue;
+    if (trains_) {
+      float* counters = memory.matrix("routing", "step", 0, "layers").row<float>(routed_before);
+      loads_.back() = engine::vector(counters, DType::f32, model_.moe.experts);
+      sums_.back() = engine::vector(counters + model_.moe.experts, DType::f32, 3);
+    }
+    ++routed_before;
+  }
+  if (trains_ && !slots_->delays()) {
+    d_branches_ = {memory.matrix("workspace", "step", 0, "d_branch.0"),
+                   memory.matrix("workspace", "step", 0, "d_branch.1")};
+  }
 }
 
 void Stage::prepare() {
   if (!rope_frequency_) return;
   const std::vector<float> frequency = rope_frequencies(model_);
   std::copy(frequency.begin(), frequency.end(), rope_frequency_.as<float>());
+}
+
+Stage::Flight& Stage::flight(int64_t micro) {
+  return const_cast<Flight&>(std::as_const(*this).flight(micro));
+}
+
+const Stage::Flight& Stage::flight(int64_t micro) const {
+  for (const Flight& one : flights_) {
+    if (one.micro == micro) return one;
+  }
+  check_failed(__FILE__, __LINE__, "in flight",
+               fmt::format("micro-batch {} is not in the stage of layers {} to {}", micro,
+                           share_.layers.first, share_.layers.first + share_.layers.count - 1));
+}
+
+bool Stage::has_room() const {
+  for (size_t kind = 0; kind < kSlotKinds; ++kind) {
+    if (slots_->free(static_cast<SlotKind>(kind)) < slots_needed_[kind]) return false;
+  }
+  return true;
+}
+
+void Stage::enter(int64_t micro) {
+  Flight& one = flight(-1);
+  one.micro = micro;
+  for (size_t i = 0; i < blocks_.size(); ++i) one.blocks[i] = slots_->take(kinds_[i]);
+  if (share_.last) one.head = slots_->take(SlotKind::head);
+}
+
+void Stage::leave(int64_t micro) {
+  Flight& one = flight(micro);
+  one.micro = -1;
+  for (size_t i = blocks_.size(); i-- > 0;) slots_->give(kinds_[i], one.blocks[i]);
+  if (share_.last) slots_->give(SlotKind::head, one.head);
+}
+
+engine::Matrix Stage::input(int64_t micro) const {
+  return slot_of(flight(micro), 0).saved.norm1.residual;
 }
 
 BatchShape Stage::shape_of(const MicroBatch& batch) const {
@@ -59,34 +159,97 @@ BatchShape Stage::shape_of(const MicroBatch& batch) const {
   return shape;
 }
 
-void Stage::run_forward(engine::Stream& stream, const MicroBatch& batch, bool training) {
-  const engine::Matrix input = saved_.front().norm1.residual;
-  need_weights(stream, spec::kEmbeddingLayer);
-  embedding_forward(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions}, input,
-                    work_.front().branch);
-  if (training && dropout_ > 0) {
-    const OwnRows own = own_row_numbers(groups_.tp, shape_of(batch), batch.first_row);
-    stream.ops().dropout(stream, {.x = input,
-                                  .probability = dropout_,
-                                  .key = embedding_dropout_key_,
-                                  .first_row = own.first,
-                                  .rows = own.numbers});
-  }
-  engine::Matrix previous;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    BlockLayer layer = blocks_[i];
-    if (!training) layer.dropout = layer.adapter_dropout = 0;
-    need_weights(stream, static_cast<int64_t>(i));
-    block_forward(stream, layer, shape_of(batch), batch.first_row, previous, saved_[i], work_[i]);
-    previous = saved_[i].norm2.residual;
-  }
-  need_weights(stream, spec::kHeadLayer);
-  norm_forward(stream, final_norm_, previous, own_rows(groups_.tp, work_.back().branch),
-               final_saved_);
+const BlockSlot& Stage::slot_of(const Flight& flight, size_t index) const {
+  return slots_->block(kinds_[index], flight.blocks[index]);
 }
 
-void Stage::forward(engine::Stream& stream, const MicroBatch& batch) {
-  run_forward(stream, batch, true);
+// The layer with the adapters' memory of this micro-batch.
+BlockLayer Stage::layer_of(const Flight& flight, size_t index, bool training) const {
+  BlockLayer layer = blocks_[index];
+  if (!training) layer.dropout = layer.adapter_dropout = 0;
+  const AdapterColumns& narrow = slot_of(flight, index).narrow;
+  const WorkSlot& work = slots_->work(bool(layer.moe), flight.delayed[index]);
+  const auto bind = [&](Linear& linear, engine::Matrix kept, engine::Matrix gradient) {
+    linear.adapters.narrow = kept;
+    linear.adapters.d_narrow = gradient;
+    linear.adapters.input = slots_->adapter_input();
+  };
+  bind(layer.attention.qkv, narrow.qkv, work.d_narrow.qkv);
+  bind(layer.attention.output, narrow.output, work.d_narrow.output);
+  bind(layer.mlp.up, narrow.up, work.d_narrow.up);
+  bind(layer.mlp.down, narrow.down, work.d_narrow.down);
+  return layer;
+}
+
+BlockWork Stage::work_of(const Flight& flight, size_t index, engine::Matrix d_residual) const {
+  const auto d_branch = [&](size_t i) {
+    if (!slots_->delays()) return d_branches_[i % 2];
+    return slots_->work(bool(blocks_[i].moe), flight.delayed[i]).work.d_branch;
+  };
+  BlockWork work = slots_->work(bool(blocks_[index].moe), flight.delayed[index]).work;
+  work.d_residual = d_residual;
+  work.d_branch = d_branch(index);
+  work.d_branch_next = index > 0 ? d_branch(index - 1) : engine::Matrix{};
+  work.moe.load = loads_[index];
+  work.moe.sums = sums_[index];
+  if (share_.first && index == 0) remove(unwanted_, work);
+  return work;
+}
+
+void Stage::run_forward(engine::Stream& stream, Flight& flight, const MicroBatch& batch,
+                        bool training, engine::Matrix out) {
+  flight.batch = batch;
+  if (share_.first) {
+    const engine::Matrix input = slot_of(flight, 0).saved.norm1.residual;
+    need_weights(stream, spec::kEmbeddingLayer);
+    embedding_forward(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions}, input,
+                      slots_->forward_work().branch);
+    if (training && dropout_ > 0) {
+      const OwnRows own = own_row_numbers(groups_.tp, shape_of(batch), batch.first_row);
+      stream.ops().dropout(stream, {.x = input,
+                                    .probability = dropout_,
+                                    .key = embedding_dropout_key_,
+                                    .first_row = own.first,
+                                    .rows = own.numbers});
+    }
+  }
+  const BlockWork& work = slots_->forward_work();
+  engine::Matrix previous;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const BlockSaved& saved = slot_of(flight, i).saved;
+    need_weights(stream, layer_number(i));
+    block_forward(stream, layer_of(flight, i, training), shape_of(batch), batch.first_row, previous,
+                  saved, work);
+    previous = saved.norm2.residual;
+  }
+  if (share_.last) {
+    last_head_ = flight.head;
+    need_weights(stream, spec::kHeadLayer);
+    norm_forward(stream, final_norm_, previous, own_rows(groups_.tp, work.branch),
+                 slots_->head(flight.head).norm);
+  } else {
+    stream.ops().residual_add(
+        stream, {.residual = previous, .branch = own_rows(groups_.tp, work.branch), .out = out});
+  }
+}
+
+void Stage::forward(engine::Stream& stream, int64_t micro, const MicroBatch& batch,
+                    engine::Matrix out) {
+  run_forward(stream, flight(micro), batch, true, out);
+}
+
+void Stage::evaluate(engine::Stream& stream, int64_t micro, const MicroBatch& batch,
+                     engine::Matrix out) {
+  Flight& one = flight(micro);
+  run_forward(stream, one, batch, false, out);
+  if (!share_.last) return;
+  loss_forward(stream, loss_, slots_->head(one.head).norm.y, batch.targets, loss_work_);
+}
+
+void Stage::evaluate(engine::Stream& stream, const MicroBatch& batch) {
+  enter(0);
+  evaluate(stream, 0, batch);
+  leave(0);
 }
 
 void Stage::set_routing_tape(RoutingTape* tape) {
@@ -95,7 +258,9 @@ void Stage::set_routing_tape(RoutingTape* tape) {
 }
 
 void Stage::infer(engine::Stream& stream, const MicroBatch& batch) {
-  run_forward(stream, batch, false);
+  enter(0);
+  run_forward(stream, flight(0), batch, false, {});
+  leave(0);
 }
 
 void Stage::distill_from(Stage& teacher, const spec::DistillConfig& config) {
@@ -107,46 +272,68 @@ void Stage::distill_from(Stage& teacher, const spec::DistillConfig& config) {
               loss_.vocabulary, shape_.rows(), loss_work_.logits.rows);
   teacher_ = &teacher;
   distillation_ =
-      Distillation{teacher.loss_, teacher.final_saved_.y, teacher.loss_work_,
+      Distillation{teacher.loss_, teacher.final_output(), teacher.loss_work_,
                    static_cast<float>(config.temperature), static_cast<float>(config.weight)};
 }
 
-void Stage::evaluate(engine::Stream& stream, const MicroBatch& batch) {
-  infer(stream, batch);
-  loss_forward(stream, loss_, final_saved_.y, batch.targets, loss_work_);
-}
-
-void Stage::loss_forward_backward(engine::Stream& stream, const MicroBatch& batch,
-                                  float gradient_scale, bool first_of_step) {
+void Stage::loss_forward_backward(engine::Stream& stream, int64_t micro, float gradient_scale,
+                                  bool first_of_step) {
   TUTTI_CHECK(trains_, "a stage without the arena of gradients only evaluates");
-  if (teacher_ != nullptr) teacher_->infer(stream, batch);
+  const Flight& one = flight(micro);
+  const HeadSlot& head = slots_->head(one.head);
+  if (teacher_ != nullptr) teacher_->infer(stream, one.batch);
   need_gradients(stream, spec::kHeadLayer);
-  model::loss_forward_backward(stream, loss_, final_saved_.y, batch.targets, gradient_scale,
-                               loss_work_, d_final_, gradient_beta(first_of_step),
+  model::loss_forward_backward(stream, loss_, head.norm.y, one.batch.targets, gradient_scale,
+                               loss_work_, head.d_final, gradient_beta(first_of_step),
                                distillation_ ? &*distillation_ : nullptr);
 }
 
-void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first_of_step,
-                     const std::function<void(int64_t layer)>& layer_done) {
+void Stage::weight_gradient_of(engine::Stream& stream, const Flight& flight, size_t index,
+                               const BlockWork& work, float beta, const LayerDone& layer_done) {
+  block_backward_weight(stream, layer_of(flight, index, true), shape_of(flight.batch),
+                        flight.batch.first_row, slot_of(flight, index).saved, work, beta);
+  if (layer_done) layer_done(layer_number(index));
+}
+
+void Stage::backward(engine::Stream& stream, int64_t micro, engine::Matrix d_residual,
+                     bool first_of_step, const LayerDone& layer_done) {
+  Flight& one = flight(micro);
+  const MicroBatch& batch = one.batch;
   const float beta = gradient_beta(first_of_step);
-  const engine::Matrix d_residual = work_.back().d_residual;
-  const engine::Matrix d_final = own_rows(groups_.tp, d_final_);
-  norm_backward_input(stream, final_norm_, final_saved_, d_final, false, d_residual,
-                      own_rows(groups_.tp, work_.back().d_branch));
-  norm_backward_weight(stream, final_norm_, final_saved_, d_final, beta);
-  if (layer_done && !tied_) layer_done(spec::kHeadLayer);
-  for (size_t i = blocks_.size(); i-- > 0;) {
-    need_weights(stream, static_cast<int64_t>(i));
-    need_gradients(stream, static_cast<int64_t>(i));
-    block_forward(stream, blocks_[i], shape_of(batch), batch.first_row, {}, saved_[i], work_[i],
-                  restore_[i]);
-    block_backward_input(stream, blocks_[i], shape_of(batch), batch.first_row,
-                         {batch.row_scale, first_of_step}, saved_[i], work_[i]);
-    block_backward_weight(stream, blocks_[i], shape_of(batch), batch.first_row, saved_[i], work_[i],
-                          beta);
-    if (layer_done) layer_done(static_cast<int64_t>(i));
+  const bool apart = slots_->delays();
+  if (apart) {
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      one.delayed[i] = slots_->take(blocks_[i].moe ? SlotKind::delayed_routed : SlotKind::delayed);
+    }
   }
-  if (!embedding_.d_token) return;  // frozen
+  const engine::Matrix d_branch =
+      own_rows(groups_.tp, work_of(one, blocks_.size() - 1, d_residual).d_branch);
+  if (share_.last) {
+    const HeadSlot& head = slots_->head(one.head);
+    const engine::Matrix d_final = own_rows(groups_.tp, head.d_final);
+    norm_backward_input(stream, final_norm_, head.norm, d_final, false, d_residual, d_branch);
+    if (!apart) {
+      norm_backward_weight(stream, final_norm_, head.norm, d_final, beta);
+      if (layer_done && !one_table()) layer_done(spec::kHeadLayer);
+    }
+  } else {
+    const int64_t count = d_residual.rows * d_residual.cols;
+    stream.ops().convert(stream, {.x = engine::vector(d_residual.data, d_residual.dtype, count),
+                                  .out = engine::vector(d_branch.data, d_branch.dtype, count)});
+  }
+  for (size_t i = blocks_.size(); i-- > 0;) {
+    const BlockLayer layer = layer_of(one, i, true);
+    const BlockSaved& saved = slot_of(one, i).saved;
+    const BlockWork work = work_of(one, i, d_residual);
+    need_weights(stream, layer_number(i));
+    if (!apart) need_gradients(stream, layer_number(i));
+    block_forward(stream, layer, shape_of(batch), batch.first_row, {}, saved, work,
+                  restore_[static_cast<size_t>(kinds_[i])]);
+    block_backward_input(stream, layer, shape_of(batch), batch.first_row,
+                         {batch.row_scale, first_of_step}, saved, work);
+    if (!apart) weight_gradient_of(stream, one, i, work, beta, layer_done);
+  }
+  if (!share_.first || !embedding_.d_token) return;  // the latter: frozen
   if (dropout_ > 0) {
     const OwnRows own = own_row_numbers(groups_.tp, shape_of(batch), batch.first_row);
     stream.ops().dropout(stream, {.x = d_residual,
@@ -156,10 +343,28 @@ void Stage::backward(engine::Stream& stream, const MicroBatch& batch, bool first
                                   .rows = own.numbers});
   }
   need_gradients(stream, spec::kEmbeddingLayer);
-  // With tied embeddings the token table already holds the head's gradient of this micro-batch.
+  // A tied table on the same rank already holds the head's gradient of this micro-batch.
   embedding_backward_weight(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions},
-                            d_residual, tied_ ? 1 : beta, beta, work_.front().branch);
+                            d_residual, one_table() ? 1 : beta, beta,
+                            slots_->forward_work().branch);
   if (layer_done) layer_done(spec::kEmbeddingLayer);
+}
+
+void Stage::weight_gradient(engine::Stream& stream, int64_t micro, bool first_of_step,
+                            const LayerDone& layer_done) {
+  Flight& one = flight(micro);
+  const float beta = gradient_beta(first_of_step);
+  if (share_.last) {
+    const HeadSlot& head = slots_->head(one.head);
+    norm_backward_weight(stream, final_norm_, head.norm, own_rows(groups_.tp, head.d_final), beta);
+  }
+  for (size_t i = blocks_.size(); i-- > 0;) {
+    weight_gradient_of(stream, one, i, work_of(one, i, {}), beta, layer_done);
+  }
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    slots_->give(blocks_[i].moe ? SlotKind::delayed_routed : SlotKind::delayed, one.delayed[i]);
+    one.delayed[i] = -1;
+  }
 }
 
 // Llama 3.1's rule: wavelengths shorter than original_context / high_frequency_factor stay,

@@ -1,21 +1,32 @@
-// The layers a rank holds, bound to its memory: embedding, blocks, final norm and loss. A schedule
-// calls the passes below; between them everything lives in the arenas of the memory map.
+// The layers of one virtual stage, bound to the memory of its rank: blocks, on the first stage the
+// embedding, on the last the final norm and the loss. A schedule calls the passes below; between
+// them everything lives in the arenas of the memory map.
+//
+// Several micro-batches may be in flight, each between enter() and leave() with slots of its own.
+// At a boundary between stages one matrix travels, the residual stream [N, H] f32 with the branch
+// of the last block added, or its gradient: received where the first block reads it, and where the
+// backward pass works on it.
 #pragma once
 
+#include <array>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "tutti/engine/stream.h"
+#include "tutti/model/bind.h"
 #include "tutti/model/block.h"
 #include "tutti/model/embedding.h"
 #include "tutti/model/groups.h"
 #include "tutti/model/loss.h"
 #include "tutti/model/memory.h"
+#include "tutti/model/slots.h"
 #include "tutti/spec/distill.h"
 #include "tutti/spec/model_config.h"
 #include "tutti/spec/params.h"
+#include "tutti/spec/recipe.h"
 
 namespace tutti::model {
 
@@ -41,14 +52,30 @@ struct LayerNeeds {
   std::function<void(engine::Stream&, int64_t layer)> gradients;
 };
 
+// What of a model a stage has.
+struct StageShare {
+  spec::LayerRange layers;
+  bool first = true;   // the embedding too
+  bool last = true;    // final norm, head and loss too
+  bool alone = true;   // both on one rank: tied, they share one gradient
+  int64_t routed = 0;  // routed layers of the rank's stages before this one
+  spec::Recompute recompute;
+};
+
+// Of virtual stage `chunk` * pp + `rank`.
+StageShare share_of(const spec::Recipe& recipe, int64_t rank, int64_t chunk);
+
 class Stage {
  public:
   // `memory` must outlive the stage and hold the arenas of `model` for micro-batches of `shape`, or
-  // of another shape with as many rows. With the arenas of spec::inference_memory_map the stage
-  // only evaluates. With groups, `layout` and `memory` are those of this rank's place in the
-  // `mesh`.
+  // of another shape with as many rows. With groups, `layout` and `memory` are those of this rank's
+  // place in the `mesh`. `slots`: of this memory, shared by the stages of a rank.
   Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
-        BatchShape shape, uint64_t seed, const Groups& groups = {}, const spec::Mesh& mesh = {});
+        BatchShape shape, uint64_t seed, const Groups& groups, const StageShare& share,
+        std::shared_ptr<ActivationSlots> slots, const spec::Mesh& mesh = {});
+  // A whole model with the arenas of spec::inference_memory_map, which only evaluates.
+  Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
+        BatchShape shape, uint64_t seed);
 
   // Fills constants (rotation frequencies); call once before the first pass.
   void prepare();
@@ -56,20 +83,41 @@ class Stage {
   // To be called from now on; empty functions are not.
   void set_needs(LayerNeeds needs) { needs_ = std::move(needs); }
 
-  // Training: forward with dropout; then loss and its gradient; then the gradients of the inputs
-  // and weights of every layer. gradient_scale multiplies every gradient (1 / tokens of the
-  // step). first_of_step: gradients are overwritten, else added to.
-  void forward(engine::Stream& stream, const MicroBatch& batch);
-  void loss_forward_backward(engine::Stream& stream, const MicroBatch& batch, float gradient_scale,
+  // Whether another micro-batch finds its slots; takes them; gives them back. `micro` names the
+  // micro-batch in the calls below.
+  bool has_room() const;
+  void enter(int64_t micro);
+  void leave(int64_t micro);
+
+  // Where the residual stream is to be received before forward; not on the first stage.
+  engine::Matrix input(int64_t micro) const;
+
+  // Training: forward with dropout, whose result goes to `out` [N, H] f32 unless the stage is the
+  // last; there follow the loss and its gradient. gradient_scale multiplies every gradient (1 /
+  // tokens of the step). first_of_step: gradients are overwritten, else added to.
+  void forward(engine::Stream& stream, int64_t micro, const MicroBatch& batch,
+               engine::Matrix out = {});
+  void loss_forward_backward(engine::Stream& stream, int64_t micro, float gradient_scale,
                              bool first_of_step);
-  // layer_done, when given, is called as soon as all gradients of a layer are computed; of the
-  // layers of zero_layers.h, a head that shares the token table not apart from the embedding.
-  void backward(engine::Stream& stream, const MicroBatch& batch, bool first_of_step,
-                const std::function<void(int64_t layer)>& layer_done = {});
 
-  // Evaluation: no dropout, no gradient.
+  // The gradients of all inputs, from d_residual [N, H] f32: that of the stage's output, on the
+  // last stage anything; afterwards that of its input. Weight gradients too, layer by layer, unless
+  // they run apart: then weight_gradient must follow, after which the micro-batch leaves.
+  // layer_done, when given, is called as soon as all gradients of a layer (of the model) are
+  // computed.
+  using LayerDone = std::function<void(int64_t layer)>;
+  bool delays_weights() const { return slots_->delays(); }
+  void backward(engine::Stream& stream, int64_t micro, engine::Matrix d_residual,
+                bool first_of_step, const LayerDone& layer_done = {});
+  void weight_gradient(engine::Stream& stream, int64_t micro, bool first_of_step,
+                       const LayerDone& layer_done = {});
+
+  // Evaluation of a micro-batch that has entered: no dropout, no gradient; on the last stage the
+  // loss.
+  void evaluate(engine::Stream& stream, int64_t micro, const MicroBatch& batch,
+                engine::Matrix out = {});
+  // The same of a whole model, in and out.
   void evaluate(engine::Stream& stream, const MicroBatch& batch);
-
   // The same without the loss: final_output() holds what the head reads.
   void infer(engine::Stream& stream, const MicroBatch& batch);
 
@@ -84,16 +132,34 @@ class Stage {
 
   // Losses of the last micro-batch's rows [N] f32: cross-entropy, with a teacher too.
   engine::Vector row_losses() const { return loss_work_.rows; }
-  // Output of the final norm [N, H] c, of this rank's own rows, and the head, for callers that want
-  // logits.
-  engine::Matrix final_output() const { return final_saved_.y; }
+  // Output of the final norm [N, H] c and the head, for callers that want logits.
+  engine::Matrix final_output() const { return slots_->head(last_head_).norm.y; }
   const LossLayer& loss_layer() const { return loss_; }
   BatchShape shape() const { return shape_; }
-  bool tied() const { return tied_; }
+  const StageShare& share() const { return share_; }
 
  private:
-  void run_forward(engine::Stream& stream, const MicroBatch& batch, bool training);
+  // A micro-batch and the slots it has: of every layer, and of the head.
+  struct Flight {
+    int64_t micro = -1;  // none
+    MicroBatch batch;
+    std::vector<int64_t> blocks;
+    std::vector<int64_t> delayed;  // -1: weight gradients do not wait
+    int64_t head = -1;
+  };
+
+  Flight& flight(int64_t micro);
+  const Flight& flight(int64_t micro) const;
+  void bind_layers(const Memory& memory, const Parameters& parameters, uint64_t seed);
+  void run_forward(engine::Stream& stream, Flight& flight, const MicroBatch& batch, bool training,
+                   engine::Matrix out);
   BatchShape shape_of(const MicroBatch& batch) const;
+  const BlockSlot& slot_of(const Flight& flight, size_t index) const;
+  BlockLayer layer_of(const Flight& flight, size_t index, bool training) const;
+  BlockWork work_of(const Flight& flight, size_t index, engine::Matrix d_residual) const;
+  void weight_gradient_of(engine::Stream& stream, const Flight& flight, size_t index,
+                          const BlockWork& work, float beta, const LayerDone& layer_done);
+
   float gradient_beta(bool first_of_step) const {
     return first_of_step || overwrites_gradients_ ? 0 : 1;
   }
@@ -103,10 +169,16 @@ class Stage {
   void need_gradients(engine::Stream& stream, int64_t layer) const {
     if (needs_.gradients) needs_.gradients(stream, layer);
   }
+  int64_t layer_number(size_t index) const {
+    return share_.layers.first + static_cast<int64_t>(index);
+  }
+  // A tied table on one rank gets both gradients, and is done with the embedding.
+  bool one_table() const { return model_.tied_embeddings && share_.alone; }
 
   BatchShape shape_;
   Groups groups_;
-  bool tied_ = true;
+  StageShare share_;
+  std::shared_ptr<ActivationSlots> slots_;
   bool trains_ = true;
   bool overwrites_gradients_ = false;  // in every micro-batch, not only the first
   LayerNeeds needs_;
@@ -121,11 +193,15 @@ class Stage {
   LossLayer loss_;
   engine::Vector rope_frequency_;
 
-  std::vector<BlockSaved> saved_;
-  std::vector<BlockSteps> restore_;  // per block: what its backward needs and forward dropped
-  std::vector<BlockWork> work_;      // per block: they differ in which d_branch is in and out
-  NormSaved final_saved_;
-  engine::Matrix d_final_;
+  std::vector<Flight> flights_;
+  std::array<int64_t, kSlotKinds> slots_needed_{};  // slots of a micro-batch
+  std::vector<SlotKind> kinds_;                     // of every block
+  std::array<BlockSteps, 4> restore_;         // per kind: what backward needs and forward dropped
+  std::array<engine::Matrix, 2> d_branches_;  // of blocks in turn: what leaves a block must not
+                                              // overwrite what its weight gradients still need
+  std::vector<engine::Vector> loads_, sums_;  // of every block's router
+  Unwanted unwanted_;                         // of block 0 of the model
+  int64_t last_head_ = 0;
   LossWork loss_work_;
   Stage* teacher_ = nullptr;
   std::optional<Distillation> distillation_;

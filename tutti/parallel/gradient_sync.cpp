@@ -15,10 +15,12 @@ engine::Vector range(const engine::Vector& all, int64_t first, int64_t count) {
 }  // namespace
 
 GradientSync::GradientSync(const spec::ParamLayout& layout, const spec::Mesh& mesh,
-                           const Ranks& ranks, engine::Vector gradients, int64_t bucket_elements)
+                           const Ranks& ranks, engine::Vector gradients, engine::Vector tied,
+                           int64_t bucket_elements)
     : ranks_(ranks),
       sharded_(mesh.zero >= 1),
       gradients_(gradients),
+      tied_(tied),
       buckets_(spec::buckets(layout, mesh, bucket_elements)) {
   TUTTI_CHECK(gradients.count == layout.trainable_elements, "{} gradients, {} trainable elements",
               gradients.count, layout.trainable_elements);
@@ -43,10 +45,21 @@ void GradientSync::layer_done(engine::Stream& stream, int64_t layer) {
 }
 
 void GradientSync::finish(engine::Stream& stream) {
+  if (tied_) {
+    ranks_.pipeline_ends->all_reduce(stream, tied_, tied_).wait(stream);
+    tied_summed_ = true;
+  }
   start(stream, {gradients_.count, gradients_.count});
+  tied_summed_ = false;
   for (const comm::Ticket& ticket : tickets_) ticket.wait(stream);
   tickets_.clear();
   std::fill(started_.begin(), started_.end(), false);
+}
+
+bool GradientSync::waits_for_tied(const spec::Bucket& bucket) const {
+  if (!tied_ || tied_summed_) return false;
+  const int64_t first = tied_.as<float>() - gradients_.as<float>();
+  return bucket.first < first + tied_.count && first < bucket.first + bucket.count;
 }
 
 void GradientSync::start(engine::Stream& stream, const Until& until) {
@@ -54,6 +67,7 @@ void GradientSync::start(engine::Stream& stream, const Until& until) {
     const spec::Bucket& bucket = buckets_[i];
     const int64_t final_until = bucket.expert ? until.expert : until.shared;
     if (started_[i] || bucket.first + bucket.count > final_until) continue;
+    if (waits_for_tied(bucket)) continue;
     started_[i] = true;
     comm::Group* group = bucket.expert ? ranks_.expert_replicas : ranks_.replicas;
     if (group == nullptr) continue;

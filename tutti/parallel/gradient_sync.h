@@ -15,9 +15,12 @@ namespace tutti::parallel {
 
 class GradientSync {
  public:
-  // gradients: the flat arena, layout.trainable_elements f32.
+  // gradients: the flat arena, layout.trainable_elements f32. `tied` of them: of a table that first
+  // and last stage of a pipeline both have, and both get the sum of (ranks.pipeline_ends); else
+  // empty.
   GradientSync(const spec::ParamLayout& layout, const spec::Mesh& mesh, const Ranks& ranks,
-               engine::Vector gradients, int64_t bucket_elements = spec::kBucketElements);
+               engine::Vector gradients, engine::Vector tied = {},
+               int64_t bucket_elements = spec::kBucketElements);
 
   // The gradients of block `layer` and of all above it are final: starts to sum the buckets that
   // are complete.
@@ -33,10 +36,13 @@ class GradientSync {
     int64_t expert = 0;
   };
   void start(engine::Stream& stream, const Until& until);
+  bool waits_for_tied(const spec::Bucket& bucket) const;
 
   Ranks ranks_;
   bool sharded_;
   engine::Vector gradients_;
+  engine::Vector tied_;
+  bool tied_summed_ = false;
   std::vector<spec::Bucket> buckets_;
   std::vector<Until> after_layer_;
   std::vector<bool> started_;  // per bucket

@@ -22,6 +22,10 @@ Ranks ranks_of(comm::World& world, int64_t kv_heads) {
     return mesh.size(axis) > 1 ? &world.group(axis) : nullptr;
   };
   ranks.pipeline = along(spec::Axis::pp);
+  ranks.pipeline_gradients = mesh.vpp > 1 ? &world.pipeline_gradients() : ranks.pipeline;
+  if (mesh.pp > 1 && (ranks.at.pp == 0 || ranks.at.pp == mesh.pp - 1)) {
+    ranks.pipeline_ends = &world.pipeline_ends();
+  }
   ranks.layers = {along(spec::Axis::tp), along(spec::Axis::cp), along(spec::Axis::ep)};
   const int64_t copies = kv_heads > 0 ? spec::tensor_copies(kv_heads, mesh) : 1;
   if (copies > 1) ranks.tensor_copies = &world.tensor_copies(copies);

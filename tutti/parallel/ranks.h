@@ -15,11 +15,13 @@ namespace tutti::parallel {
 struct Ranks {
   spec::Coordinates at;
   comm::Group* world = nullptr;
-  comm::Group* replicas = nullptr;         // dp x cp: the same parameters
-  comm::Group* expert_replicas = nullptr;  // of those, the same experts
-  comm::Group* pipeline = nullptr;         // the stages, in their order
-  model::Groups layers;                    // who shares its layers
-  comm::Group* tensor_copies = nullptr;    // of layers.tp, the same key/value heads
+  comm::Group* replicas = nullptr;            // dp x cp: the same parameters
+  comm::Group* expert_replicas = nullptr;     // of those, the same experts
+  comm::Group* pipeline = nullptr;            // the stages, in their order
+  comm::Group* pipeline_gradients = nullptr;  // the same, for what goes backward
+  comm::Group* pipeline_ends = nullptr;       // first and last stage, on these two
+  model::Groups layers;                       // who shares its layers
+  comm::Group* tensor_copies = nullptr;       // of layers.tp, the same key/value heads
 };
 
 // Of a rank of `world`, which must outlive what is returned. Collective: makes the groups.

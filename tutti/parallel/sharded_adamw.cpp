@@ -36,11 +36,13 @@ struct Range {
   int64_t first = 0;
   int64_t end = 0;
 };
+// `copy`: a parameter that another stage counts.
 std::vector<Range> counted_ranges(const spec::ParamLayout& layout, const spec::Mesh& mesh,
-                                  const spec::Coordinates& at) {
+                                  const spec::Coordinates& at, const std::string& copy) {
   std::vector<Range> out;
   for (const spec::PlacedParam& placed : layout.params) {
     if (!placed.param.trainable) break;
+    if (placed.name == copy) continue;
     const bool expert = placed.param.expert && mesh.ep > 1;
     if (mesh.zero == 0 && spec::replica_rank(mesh, at, expert) > 0) continue;
     spec::visit_runs(placed.param, placed.shard, [&](const spec::ShardRun& run) {
@@ -83,9 +85,10 @@ ShardedAdamw::ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& 
     slices_.push_back(std::move(slice));
   }
   // On one rank the whole arena, whose padding holds zeros, is one sum.
-  const std::vector<Range> counted = ranks.world == nullptr
-                                         ? std::vector<Range>{{0, layout.trainable_elements}}
-                                         : counted_ranges(layout, recipe.parallel, ranks.at);
+  const std::vector<Range> counted =
+      ranks.world == nullptr
+          ? std::vector<Range>{{0, layout.trainable_elements}}
+          : counted_ranges(layout, recipe.parallel, ranks.at, spec::tied_copy(recipe, ranks.at));
   for (const OwnedSlice& slice : slices_) {
     for (const Range& one : counted) {
       const int64_t first = std::max(one.first, slice.place.first);

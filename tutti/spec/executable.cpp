@@ -24,11 +24,19 @@ void check_tensor_parallel(const Mesh& mesh) {
   check("zero", mesh.zero);
 }
 
-void check_pipeline(const Mesh& mesh) {
-  if (mesh.pp > 1) refuse(fmt::format("parallel.pp: {}", mesh.pp));
-  if (mesh.vpp > 1) refuse(fmt::format("parallel.vpp: {}", mesh.vpp));
-  if (mesh.pipeline == Pipeline::gpipe) {
-    refuse("parallel.schedule: gpipe keeps every micro-batch's activations; write 1f1b");
+void check_pipeline(const Recipe& recipe) {
+  const Mesh& mesh = recipe.parallel;
+  if (mesh.pp == 1) return;
+  if (mesh.pipeline == Pipeline::zero_bubble && recipe.recompute.mode != RecomputeMode::none) {
+    refuse(
+        "parallel.schedule: zero-bubble with recompute, whose delayed weight gradients would need "
+        "again what was dropped");
+  }
+  for (const Axis axis : {Axis::tp, Axis::cp, Axis::ep}) {
+    if (mesh.size(axis) > 1) {
+      refuse(fmt::format("parallel.pp: {} with parallel.{}: {}", mesh.pp, axis_name(axis),
+                         mesh.size(axis)));
+    }
   }
 }
 
@@ -58,6 +66,10 @@ void check_experts(const Recipe& recipe) {
 }
 
 void check_zero(const Mesh& mesh) {
+  if (mesh.zero > 1 && mesh.pp * mesh.cp * mesh.ep > 1) {
+    refuse(fmt::format("parallel.zero: {} with pp {}, cp {} and ep {}; write 0 or 1", mesh.zero,
+                       mesh.pp, mesh.cp, mesh.ep));
+  }
   if (mesh.zero != 0 && replicas(mesh) == 1) {
     refuse(fmt::format("parallel.zero: {} shards nothing on one rank; write 0", mesh.zero));
   }
@@ -90,7 +102,7 @@ void check_model(const ModelConfig& model) {
 void check_executable(const Recipe& recipe, int64_t ranks) {
   const Mesh& mesh = recipe.parallel;
   check_tensor_parallel(mesh);
-  check_pipeline(mesh);
+  check_pipeline(recipe);
   check_context_parallel(mesh);
   check_experts(recipe);
   check_zero(mesh);

@@ -168,14 +168,14 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
     at.again = repeated_parts(profile, recipe.recompute);
     at.whole = recipe.recompute.mode == RecomputeMode::full;
   }
-  at.lowest = at.frozen() && !shape.sends_branch;
+  at.lowest = at.frozen() && !shape.sends_gradient;
   const PartOps attention = at.model.attention == Attention::latent ? latent_attention_part(at)
                                                                     : grouped_attention_part(at);
   const PartOps feed_forward = feed_forward_part(at, shape.routed);
 
   LayerOps layer;
   layer.kind = shape.routed ? "moe" : "block";
-  if (!shape.adds_branch) layer.kind += shape.sends_branch ? ".received" : ".first";
+  if (!shape.adds_branch) layer.kind += shape.sends_gradient ? ".received" : ".first";
   const auto forward_from = [&](bool adds_branch) {
     Ops ops;
     add_norm(at, ops, adds_branch);
@@ -197,7 +197,11 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
     at.dropout(input);
     append(input, attention.backward_input);
   }
-  if (!at.lowest) input.push_back(norm_backward_input_op(at.norm(), true, shape.sends_branch));
+  // What the first block of a later stage hands down is the residual's gradient alone, where that
+  // is wider than the branch's.
+  const bool branch = shape.adds_branch || (shape.sends_gradient && at.residual == at.c &&
+                                            profile.residual != DType::f32);
+  if (!at.lowest) input.push_back(norm_backward_input_op(at.norm(), true, branch));
 
   Ops& weight = layer.backward_weight;
   append(weight, feed_forward.backward_weight);
@@ -234,6 +238,11 @@ LayerOps tail_ops(const Recipe& recipe, const Profile& profile) {
   layer.kind = "tail";
   layer.forward = {residual_add_op(at)};
   layer.evaluate = layer.forward;
+  if (profile.residual == DType::f32) {
+    const int64_t count = at.shard() * at.hidden();
+    const int64_t bytes = dtype_bytes(DType::f32) + dtype_bytes(at.c);
+    layer.backward_input = {memory_op("convert", {count}, real(count * bytes))};
+  }
   return layer;
 }
 

@@ -26,15 +26,18 @@ struct LayerOps {
 };
 
 struct BlockShape {
-  bool routed = false;       // mixture of experts instead of the dense MLP
-  bool adds_branch = true;   // its input comes with a branch to be added (not the first of a stage)
-  bool sends_branch = true;  // the layer below wants the gradient of its branch (not block 0)
-  bool recomputes = false;   // Recompute::covers it
+  bool routed = false;  // mixture of experts instead of the dense MLP
+  // Its input comes with a branch to be added, whose gradient the layer below wants (not the first
+  // of a stage).
+  bool adds_branch = true;
+  bool sends_gradient = true;  // something below wants the gradient of its input (not block 0)
+  bool recomputes = false;     // Recompute::covers it
 };
 
 LayerOps embedding_ops(const Recipe& recipe, const Profile& profile);
 LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShape& shape);
-// After the last block of a stage that is not the last: adds the open branch before sending.
+// After the last block of a stage that is not the last: adds the open branch before sending;
+// backward makes the branch's gradient from what was received.
 LayerOps tail_ops(const Recipe& recipe, const Profile& profile);
 // Final norm, head, loss; the head's input gradient and weight gradient run in the same pass.
 LayerOps head_ops(const Recipe& recipe, const Profile& profile);

@@ -173,11 +173,17 @@ bool any_layers(const Recipe& recipe, int64_t stage, bool routed, bool recompute
   return std::any_of(counts.begin(), counts.end(), [](int64_t n) { return n > 0; });
 }
 
-// Weights of 1 for the first chunk, 0 for the others.
-std::vector<int64_t> first_chunk(const Mesh& mesh) {
+// Micro-batches in flight of one chunk alone.
+int64_t in_flight_of_chunk(const Recipe& recipe, int64_t stage, int64_t chunk) {
+  const Mesh& mesh = recipe.parallel;
   std::vector<int64_t> weights(static_cast<size_t>(mesh.vpp), 0);
-  weights[0] = 1;
-  return weights;
+  weights[static_cast<size_t>(chunk)] = 1;
+  return peak_in_flight_weighted(mesh, make_schedule(recipe).micro_batches, stage, weights);
+}
+
+// Whether ranks of `profile` hand over the residual stream as it lies in memory.
+bool has_boundaries(const Profile& profile, const Mesh& mesh) {
+  return profile.executable && mesh.pp > 1;
 }
 
 // The tensors of a layer that recomputation drops, or those that it keeps.
@@ -196,8 +202,7 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
   const int64_t micro_batches = make_schedule(recipe).micro_batches;
   std::vector<SlotPlan> slots;
   if (stage == 0 && !profile.embedding.empty()) {
-    slots.push_back(SlotBuilder("embedding", peak_in_flight_weighted(mesh, micro_batches, stage,
-                                                                     first_chunk(mesh)))
+    slots.push_back(SlotBuilder("embedding", in_flight_of_chunk(recipe, stage, 0))
                         .add(profile.embedding, sizes, true, false)
                         .take());
   }
@@ -221,7 +226,21 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
                         .take());
   }
   if (stage == mesh.pp - 1) {
-    slots.push_back(SlotBuilder("head", 1).add(profile.head, sizes, true, false).take());
+    const int64_t heads =
+        profile.executable ? in_flight_of_chunk(recipe, stage, mesh.vpp - 1) : int64_t{1};
+    slots.push_back(SlotBuilder("head", heads).add(profile.head, sizes, true, false).take());
+  }
+  const int64_t delayed = peak_delayed(mesh, micro_batches, stage);
+  for (const bool routed : {false, true}) {
+    if (delayed == 0 || profile.delayed.empty()) break;
+    int64_t layers = 0;
+    for (const bool recomputes : {false, true}) {
+      for (const int64_t count : chunk_layers(recipe, stage, routed, recomputes)) layers += count;
+    }
+    if (layers == 0) continue;
+    slots.push_back(SlotBuilder(routed ? "delayed.moe" : "delayed", layers * delayed)
+                        .add(profile.delayed, sizes, !routed, routed)
+                        .take());
   }
   return make_arena("activations", std::move(slots));
 }
@@ -246,6 +265,17 @@ SlotPlan weight_stand_ins(const Recipe& recipe, const Profile& profile, const Lo
   return slot.take();
 }
 
+// Whether a tensor of the workspace lies in the slots of delayed layers instead.
+bool lies_delayed(const Profile& profile, const LocalSizes& sizes, const SavedTensor& tensor) {
+  const std::string_view name = tensor.name;
+  return std::any_of(profile.delayed.begin(), profile.delayed.end(), [&](const SavedTensor& one) {
+    const bool needed = sizes.holds(one.conditions, false) || sizes.holds(one.conditions, true);
+    const bool both =
+        one.name == std::string_view("d_branch") && (name == "d_branch.0" || name == "d_branch.1");
+    return needed && (both || name == one.name);
+  });
+}
+
 ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const LocalSizes& sizes,
                           int64_t stage) {
   const auto any = [&](bool routed) {
@@ -255,8 +285,22 @@ ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const Lo
   if (profile.weight_gradient_stand_ins) {
     slots.push_back(weight_stand_ins(recipe, profile, sizes));
   }
-  slots.push_back(
-      SlotBuilder("step", 1).add(profile.workspace, sizes, any(false), any(true)).take());
+  const Mesh& mesh = recipe.parallel;
+  const bool boundaries = has_boundaries(profile, mesh);
+  const bool delays = peak_delayed(mesh, make_schedule(recipe).micro_batches, stage) > 0;
+  std::vector<SavedTensor> step = profile.workspace;
+  std::erase_if(step, [&](const SavedTensor& tensor) {
+    if (boundaries && std::string_view(tensor.name) == "d_residual") return true;
+    return delays && lies_delayed(profile, sizes, tensor);
+  });
+  slots.push_back(SlotBuilder("step", 1).add(step, sizes, any(false), any(true)).take());
+  if (boundaries) {
+    const std::vector<int64_t> shape = {sizes.shard_tokens, recipe.model.hidden};
+    slots.push_back(SlotBuilder("boundary", 2)
+                        .add("send", DType::f32, shape)
+                        .add("d_residual", DType::f32, shape)
+                        .take());
+  }
   ArenaPlan arena = make_arena("workspace", std::move(slots));
   if (profile.loss_in_compute_type && stage == recipe.parallel.pp - 1) {
     SlotPlan loss = SlotBuilder("loss", 1)
@@ -303,8 +347,12 @@ constexpr const char* kForwardArenas[] = {"weights", "activations", "workspace",
 MemoryMap forward_map(const Recipe& recipe, Profile profile) {
   Recipe forward = recipe;
   forward.distill = {};
+  forward.parallel = {};
   forward.recompute = {RecomputeMode::full, 0, 0};
   profile.checkpoint = {};
+  std::erase_if(profile.head, [](const SavedTensor& tensor) {
+    return std::string_view(tensor.name) == "d_final";
+  });
   profile.workspace = profile.forward_workspace;
   return memory_map(forward, profile);
 }
@@ -451,7 +499,9 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
   if (stage == recipe.parallel.pp - 1 && !profile.loss_in_compute_type) {
     map.arenas.push_back(loss_arena(profile, sizes));
   }
-  SlotBuilder batch("batch", 2);
+  const int64_t loaded =
+      profile.executable ? std::max<int64_t>(2, in_flight_of_chunk(recipe, stage, 0)) : int64_t{2};
+  SlotBuilder batch("batch", loaded);
   batch.add("tokens", DType::i32, {sizes.tokens}).add("targets", DType::i32, {sizes.tokens});
   if (recipe.data.packing == Packing::documents) {
     batch.add("positions", DType::i32, {sizes.tokens}).add("starts", DType::i32, {sizes.tokens});

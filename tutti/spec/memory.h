@@ -26,11 +26,11 @@
 //            (LocalSizes::copies), the others those of its experts
 //            with adapters (lora.h), r columns for each of a projection: attention.qkv.lora,
 //            attention.output.lora, mlp.up.lora, mlp.down.lora [N,r] c: scale * dropout(x) A^T
-//     head:  residual [N,H] f32, norm.mean, norm.rstd, norm.y [N,H] c
+//     head:  residual [N,H] f32, norm.mean, norm.rstd, norm.y [N,H] c, d_final [N,H] c (training)
 //   workspace     slot "step" x 1
 //     branch [N,H] c, d_residual [N,H] f32, d_branch.0, d_branch.1, d_branch_attention [N,H] c,
 //     d_act [N,F] c, d_pre [N,2F] c (swiglu only; gelu works in place on d_act),
-//     d_norm1, d_norm2, d_final [N,H] c, d_attention [N,A*D] c, d_qkv [N,(A+2K)D] c,
+//     d_norm1, d_norm2 [N,H] c, d_attention [N,A*D] c, d_qkv [N,(A+2K)D] c,
 //     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only); for routed layers moe.d_output,
 //     moe.d_input [R,H] c, moe.d_act [R,Fe] c, moe.d_up [R,2Fe] c (swiglu only), moe.d_weights
 //     [N,k] f32, moe.d_logits [N,E] c, moe.shared.d_act, moe.shared.d_up
@@ -45,13 +45,24 @@
 //   loss          slot "chunk" x 1: logits [C, padded V] f32, with tp also statistics [tp * 2 C]
 //                 f32 (engine/vocabulary_ops.h); slot "rows" x 1: loss [N] f32
 //                 (C = loss chunk rows of the profile; a chunk's gradient overlays its logits)
-//   batch         slot "batch" x 2: tokens [N] i32, targets [N] i32; packed documents also
+//   batch         slot "batch" x 2 (or micro-batches in flight): tokens [N] i32, targets
+//                 [N] i32; packed documents also
 //                 positions [N] i32, starts [N] i32; context parallel ranks positions and numbers
 //                 [N] i32 (of rows in the whole micro-batch)
 //   teacher.weights, teacher.activations, teacher.workspace, teacher.loss
 //                 with a teacher (distill.h): those of inference_memory_map for its model and the
 //                 run's micro-batches. It reads the run's batch; the rows of its loss arena hold
 //                 each row's divergence from it
+//
+// Pipelines (pp > 1). Every slot of the activations is there as often as micro-batches are in
+// flight (peak_in_flight_weighted): "block" slots as many as layers are in flight on the rank,
+// "head" those of the last chunk, "batch" (2 at least) those of the first chunk, which is the
+// longest. What crosses a boundary is in slot "boundary" x 2 of the workspace: send [N,H] f32, the
+// output on its way to the next stage, and d_residual [N,H] f32, a gradient received, worked on and
+// sent on; the other of each serves the next micro-batch meanwhile. It replaces d_residual of slot
+// "step". Where weight gradients run apart (zero-bubble, all stages but the first), what they read
+// of slot "step" is instead in the activations, slots "delayed" and "delayed.moe" x layers x
+// peak_delayed.
 //
 // Every tensor starts at a multiple of 256 bytes. On larger meshes: rows divided by cp (and tp with
 // sequence parallel), columns by tp; block slots are as many as layers are in flight on the rank

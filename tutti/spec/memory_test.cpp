@@ -78,7 +78,7 @@ TEST(MemoryMap, Gpt2OnOneRank) {
   expect(step, "d_residual", DType::f32, {n, 768});
   expect(step, "d_act", DType::bf16, {n, 4 * 768});
   expect(step, "delta", DType::f32, {n * 12});
-  EXPECT_EQ(step.tensors.size(), 12U);  // neither d_pre nor rope.frequency
+  EXPECT_EQ(step.tensors.size(), 11U);  // neither d_pre nor rope.frequency
   expect(map.arena("loss").slot("chunk"), "logits", DType::f32, {n, 50304});
   expect(map.arena("loss").slot("rows"), "loss", DType::f32, {n});
   EXPECT_EQ(map.arena("batch").slot("batch").repeats, 2);
@@ -174,6 +174,47 @@ TEST(MemoryMap, RecomputationFreesWhatItsPartsName) {
   EXPECT_EQ(some.bytes, plain.bytes - 4 * kRows * 24640);
   EXPECT_EQ(bytes_freed_by_recompute(recipe_of("gpt2-124m", {"batch.global=4", "recompute=full"})),
             11 * kRows * 24640);
+}
+
+// Slots of a pipeline are as many as the schedule has micro-batches in flight.
+TEST(MemoryMap, PipelinesHoldWhatIsInFlight) {
+  const auto map = [](const std::string& mesh, int64_t stage) {
+    return memory_map(recipe_of("gpt2-124m", {"batch.global=8", "batch.micro=1",
+                                              "batch.sequence=64", "parallel=" + mesh}),
+                      tutti_profile(), stage);
+  };
+  const auto repeats = [](const MemoryMap& from, const char* arena, const char* slot) {
+    for (const SlotPlan& one : from.arena(arena).slots) {
+      if (one.name == slot) return one.repeats;
+    }
+    return int64_t{0};
+  };
+  for (int64_t stage = 0; stage < 4; ++stage) {
+    const MemoryMap plain = map("{pp: 4}", stage);
+    EXPECT_EQ(repeats(plain, "activations", "block"), 3 * (4 - stage));
+    EXPECT_EQ(repeats(plain, "activations", "head"), stage == 3 ? 1 : 0);
+    EXPECT_EQ(repeats(plain, "batch", "batch"), std::max<int64_t>(2, 4 - stage));
+    const SlotPlan& boundary = plain.arena("workspace").slot("boundary");
+    EXPECT_EQ(boundary.repeats, 2);
+    EXPECT_EQ(boundary.tensor_bytes(), 2 * 4 * 64 * 768);
+
+    // ZB-H1: four in flight everywhere, of which stage + 1 wait for their weight gradients; what
+    // these read is [N, H] five times and the query-key-value and feed-forward widths.
+    const MemoryMap zero = map("{pp: 4, schedule: zero-bubble}", stage);
+    EXPECT_EQ(repeats(zero, "activations", "block"), 3 * 4);
+    EXPECT_EQ(repeats(zero, "activations", "head"), stage == 3 ? 4 : 0);
+    EXPECT_EQ(repeats(zero, "activations", "delayed"), stage == 0 ? 0 : 3 * (stage + 1));
+    if (stage > 0) {
+      EXPECT_EQ(zero.arena("activations").slot("delayed").tensor_bytes(),
+                64 * 768 * (4 + 3 + 4) * 2);
+    }
+
+    const MemoryMap all = map("{pp: 4, schedule: gpipe}", stage);
+    EXPECT_EQ(repeats(all, "activations", "block"), 3 * 8);
+    EXPECT_EQ(repeats(all, "activations", "head"), stage == 3 ? 8 : 0);
+  }
+  // Interleaved: p v + p - 1 chunks of one layer and a half, as peak_in_flight_weighted counts.
+  EXPECT_EQ(repeats(map("{pp: 4, vpp: 3}", 0), "activations", "block"), 4 * 3 + 3);
 }
 
 // Local elements of all tp, pp and ep ranks add up to the model's, once what every tp rank holds

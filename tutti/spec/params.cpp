@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tutti/base/check.h"
+#include "tutti/spec/recipe.h"
 
 namespace tutti::spec {
 namespace {
@@ -382,6 +383,12 @@ ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordi
 
 ParamLayout param_layout(const ParamTable& table) {
   return param_layout(table, Mesh{}, Coordinates{});
+}
+
+std::string tied_copy(const Recipe& recipe, const Coordinates& at) {
+  const Mesh& mesh = recipe.parallel;
+  const bool here = recipe.model.tied_embeddings && mesh.pp > 1 && at.pp == mesh.pp - 1;
+  return here && !recipe.lora.enabled() ? "embedding.token.weight" : "";
 }
 
 }  // namespace tutti::spec

@@ -35,6 +35,8 @@
 
 namespace tutti::spec {
 
+struct Recipe;  // recipe.h
+
 enum class Init { zeros, ones, normal, uniform };
 
 struct Param {
@@ -120,5 +122,9 @@ struct ParamLayout {
 // from expert_offset on: it is reduced over other ranks.
 ParamLayout param_layout(const ParamTable& table);
 ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordinates& at);
+
+// The trainable parameter of rank `at` that the first stage of its pipeline has too and owns: the
+// token table of a last stage with tied embeddings. Empty elsewhere.
+std::string tied_copy(const Recipe& recipe, const Coordinates& at);
 
 }  // namespace tutti::spec

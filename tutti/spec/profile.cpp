@@ -209,7 +209,8 @@ bool LocalSizes::holds(unsigned conditions, bool routed_layer) const {
     return (conditions & bit) != 0 && !value;
   };
   return !(unmet(kLayerNorm, model->norm == Norm::layer) || unmet(kDropout, model->dropout > 0) ||
-           unmet(kSwiglu, model->activation == Activation::swiglu) || unmet(kGrouped, !is_latent) ||
+           unmet(kSwiglu, model->activation == Activation::swiglu) ||
+           unmet(kGelu, model->activation == Activation::gelu) || unmet(kGrouped, !is_latent) ||
            unmet(kLatent, is_latent) ||
            unmet(kCompressedQuery, is_latent && model->latent.query_rank > 0) ||
            unmet(kDense, !routed_layer) || unmet(kRouted, routed_layer) ||

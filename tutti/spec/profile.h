@@ -83,6 +83,7 @@ inline constexpr Condition kShared = 1U << 8;
 inline constexpr Condition kRope = 1U << 9;
 inline constexpr Condition kContext = 1U << 10;   // sequences are split over context ranks
 inline constexpr Condition kExchange = 1U << 11;  // experts are split over ranks
+inline constexpr Condition kGelu = 1U << 12;
 
 struct SavedTensor {
   const char* name;
@@ -120,6 +121,7 @@ struct Profile {
   std::vector<SavedTensor> embedding;   // kept on the first stage
   std::vector<SavedTensor> head;        // kept on the last stage
   std::vector<SavedTensor> workspace;   // one set per rank
+  std::vector<SavedTensor> delayed;     // of it, per layer where weight gradients run apart
   std::vector<SavedTensor> forward_workspace;  // that of it which forward passes use
 };
 

@@ -84,6 +84,7 @@ Profile make_tutti_profile() {
       {"norm.mean", kTokens, Width::one, f32, rows, kLayerNorm},
       {"norm.rstd", kTokens, Width::one, f32, rows, kAlways},
       {"norm.y", kTokens, Width::hidden, compute, rows, kAlways},
+      {"d_final", kTokens, Width::hidden, compute, none, kAlways},
   };
   p.forward_workspace = {
       {"branch", kTokens, Width::hidden, compute, none, kAlways},
@@ -111,7 +112,6 @@ Profile make_tutti_profile() {
       {"moe.shared.d_up", kTokens, Width::shared_up, compute, columns, kShared | kSwiglu},
       {"d_norm1", kTokens, Width::hidden, compute, none, kAlways},
       {"d_norm2", kTokens, Width::hidden, compute, none, kAlways},
-      {"d_final", kTokens, Width::hidden, compute, none, kAlways},
       {"d_attention", kTokens, Width::attention_out, compute, columns, kAlways},
       {"d_qkv", kTokens, Width::qkv, compute, columns, kGrouped},
       {"d_query", kTokens, Width::latent_query, compute, columns, kLatent},
@@ -132,6 +132,26 @@ Profile make_tutti_profile() {
       {"attention.d_kv.0", kTokens, Width::key_value, f32, columns, kGrouped | kContext},
       {"attention.d_kv.1", kTokens, Width::key_value, f32, columns, kGrouped | kContext},
       {"rope.frequency", Rows::single, Width::rope_half, f32, none, kRope},
+  };
+  // What block_backward_weight reads of it (model/block.h).
+  p.delayed = {
+      {"d_branch", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_branch_attention", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_act", kTokens, Width::ffn, compute, columns, kDense | kGelu},
+      {"d_pre", kTokens, Width::up, compute, columns, kDense | kSwiglu},
+      {"moe.d_output", kCopies, Width::hidden, compute, none, kRouted},
+      {"moe.d_act", kCopies, Width::expert_ffn, compute, columns, kRouted | kGelu},
+      {"moe.d_up", kCopies, Width::expert_up, compute, columns, kRouted | kSwiglu},
+      {"moe.d_logits", kTokens, Width::experts, compute, rows, kRouted},
+      {"moe.shared.d_act", kTokens, Width::shared_ffn, compute, columns, kShared | kGelu},
+      {"moe.shared.d_up", kTokens, Width::shared_up, compute, columns, kShared | kSwiglu},
+      {"d_norm1", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_norm2", kTokens, Width::hidden, compute, none, kAlways},
+      {"d_qkv", kTokens, Width::qkv, compute, columns, kGrouped},
+      {"lora.d_qkv", kTokens, Width::lora_qkv, compute, none, kGrouped},
+      {"lora.d_output", kTokens, Width::lora_output, compute, none, kGrouped},
+      {"lora.d_up", kTokens, Width::lora_up, compute, none, kDense},
+      {"lora.d_down", kTokens, Width::lora_down, compute, none, kDense},
   };
   return p;
 }

@@ -55,7 +55,7 @@ class ProgramBuilder {
 
   size_t block_kind(const BlockShape& shape) {
     const int key = (shape.routed ? 1 : 0) + (shape.adds_branch ? 2 : 0) +
-                    (shape.sends_branch ? 4 : 0) + (shape.recomputes ? 8 : 0);
+                    (shape.sends_gradient ? 4 : 0) + (shape.recomputes ? 8 : 0);
     return kind(key, [&] { return block_ops(recipe_, profile_, shape); });
   }
 
@@ -186,7 +186,11 @@ class ProgramBuilder {
                                   real(table) * real(dtype_bytes(profile_.gradient))));
     }
     add_common_sums(rank, ops);
-    ops.push_back(squared_norm_op(elements));
+    // The copy does not count in the norm.
+    const std::string copy = tied_copy(recipe_, {.pp = rank});
+    const int64_t copied =
+        copy.empty() ? 0 : table_.groups.front().params.front().local_count(mesh_);
+    ops.push_back(squared_norm_op(mesh_.zero >= 1 ? elements : elements - copied));
     if (mesh_.world() > 1) {
       // Squared norm, loss, token count and finite flag.
       ops.push_back(collective_op("all_reduce", Axis::dp, mesh_.world(), 32));
@@ -270,9 +274,10 @@ Program make_program(const Recipe& recipe, const Profile& profile) {
 
 Op transfer_op(const Recipe& recipe, const Profile& profile) {
   const LocalSizes sizes = local_sizes(recipe, profile);
+  const DType residual = profile.residual == DType::f32 ? DType::f32 : sizes.compute;
   return collective_op("send", Axis::pp, 2,
                        real(sizes.tokens) / real(sizes.tp) * real(recipe.model.hidden) *
-                           real(dtype_bytes(sizes.compute)));
+                           real(dtype_bytes(residual)));
 }
 
 void visit_operations(const Program& program, const Mesh& mesh, int64_t stage, const Action& action,

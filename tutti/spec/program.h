@@ -47,8 +47,8 @@ struct Program {
 
 Program make_program(const Recipe& recipe, const Profile& profile);
 
-// One boundary crossing between pipeline ranks: the residual of a micro-batch in the compute type,
-// as each rank holds it.
+// One boundary crossing between pipeline ranks: the residual of a micro-batch, or its gradient, in
+// the profile's type of it, as each rank holds it.
 Op transfer_op(const Recipe& recipe, const Profile& profile);
 
 // Calls `visit(op, first, times)` for every operation that `action` stands for on pipeline rank

@@ -272,6 +272,21 @@ TEST(Program, ContextAndPipelineVolumes) {
   EXPECT_EQ(program.stages[0].transfer.at(0).bytes, 2.0 * 8192 / 4 * 4096 / 2);
 }
 
+// What crosses a boundary is the residual stream as it is: f32 here, bf16 where a profile keeps
+// that.
+TEST(Program, BoundariesCarryTheResidualStream) {
+  const Recipe recipe =
+      recipe_of("gpt2-124m", {"parallel.pp=2", "batch.global=4", "batch.micro=1"});
+  const auto bytes = [&](const char* profile) {
+    return make_program(recipe, find_profile(profile)).stages[0].transfer.at(0).bytes;
+  };
+  EXPECT_EQ(bytes("tutti"), 4.0 * 1024 * 768);
+  EXPECT_EQ(bytes("megatron-te"), 2.0 * 1024 * 768);
+  const Program program = make_program(recipe, tutti_profile());
+  ASSERT_EQ(program.kind("tail").backward_input.size(), 1U);  // the branch's gradient, in bf16
+  EXPECT_EQ(program.kind("tail").backward_input[0].bytes, 6.0 * 1024 * 768);
+}
+
 TEST(Program, ExpertsExchangeTheirTokens) {
   const Recipe recipe = recipe_of("mixtral-8x7b", {"parallel={dp: 4, ep: 4}", "batch.global=4",
                                                    "batch.micro=1", "batch.sequence=4096"});

@@ -67,7 +67,7 @@ class StepBuilder {
     const auto put = [&](ActionKind kind) { add(kind, pass.micro, pass.chunk); };
     switch (pass.kind) {
       case ActionKind::forward:
-        if (first || last) put(ActionKind::load);
+        if (pass.chunk == 0) put(ActionKind::load);
         if (sharded && mesh_.zero == 3) put(ActionKind::gather);
         if (!first) put(ActionKind::receive);
         put(ActionKind::forward);
@@ -180,6 +180,11 @@ int64_t peak_in_flight(const Mesh& mesh, int64_t micro_batches, int64_t stage) {
   const int64_t total = micro_batches * mesh.vpp;
   const int64_t delay = mesh.pipeline == Pipeline::zero_bubble ? stage : 0;
   return std::min(total, warmup_forwards(mesh, micro_batches, stage) + 1 + delay);
+}
+
+int64_t peak_delayed(const Mesh& mesh, int64_t micro_batches, int64_t stage) {
+  const bool apart = mesh.pipeline == Pipeline::zero_bubble && stage > 0;
+  return apart ? std::min(micro_batches, stage + 1) : 0;
 }
 
 int64_t peak_in_flight_weighted(const Mesh& mesh, int64_t micro_batches, int64_t stage,

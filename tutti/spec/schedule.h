@@ -22,7 +22,7 @@
 namespace tutti::spec {
 
 enum class ActionKind {
-  load,              // tokens or targets of a micro-batch (first and last virtual stage)
+  load,              // a micro-batch: which rows, tokens (first stage), targets (last): chunk 0
   gather,            // weights of a chunk from the ZeRO ranks
   gather_backward,   // the same of its blocks, for the way back (ZeRO 3)
   receive,           // activations from the previous virtual stage
@@ -70,6 +70,10 @@ std::vector<Action> step_actions(const Schedule& schedule, int64_t stage, int64_
 
 // Most chunks whose activations are held at once on pipeline rank `stage`, in closed form.
 int64_t peak_in_flight(const Mesh& mesh, int64_t micro_batches, int64_t stage);
+
+// Most micro-batches whose input gradient is done and whose weight gradient is not, on pipeline
+// rank `stage`; 0 where each weight gradient follows its input gradient, layer by layer.
+int64_t peak_delayed(const Mesh& mesh, int64_t micro_batches, int64_t stage);
 
 // The most of sum over chunks c of weight[c] * (micro-batches in flight of chunk c), over the step:
 // layers, for weight[c] = layers of chunk c.

@@ -68,7 +68,9 @@ TEST(Ranks, ACheckpointOfOneMeshIsContinuedOnAnother) {
   for (const auto& [from, to] :
        std::vector<std::pair<spec::Mesh, spec::Mesh>>{{{.dp = 3, .zero = 1}, {.dp = 2, .zero = 1}},
                                                       {{.dp = 2}, {.dp = 6, .zero = 1}},
-                                                      {{.dp = 4, .zero = 1}, {}}}) {
+                                                      {{.dp = 4, .zero = 1}, {}},
+                                                      {{.pp = 2}, {.dp = 2, .pp = 2, .zero = 1}},
+                                                      {{.dp = 2, .pp = 2, .zero = 1}, {.dp = 3}}}) {
     SCOPED_TRACE(text_of(from) + " to " + text_of(to));
     MemoryFileSystem files;
     Tensors saved;

@@ -10,8 +10,8 @@
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
+#include "tutti/base/text.h"
 #include "tutti/model/tensor_parallel.h"
-#include "tutti/parallel/execute.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/profile.h"
 #include "tutti/spec/zero_layers.h"
@@ -45,23 +45,18 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks)
                             spec::tutti_profile().vocabulary_multiple * recipe.parallel.tp),
           recipe.parallel, ranks.at)) {
   spec::check_executable(recipe_, ranks.world == nullptr ? 1 : ranks.world->size());
-  // Every step has the same passes; evaluation and saving are decided by the session.
-  actions_ = spec::step_actions(spec::make_schedule(recipe_), ranks.at.pp, 1);
   memory_ = std::make_unique<model::Memory>(
       spec::memory_map(recipe_, spec::tutti_profile(), ranks.at.pp));
   stream_ = engine::make_cpu_stream(recipe_.threads);
-  const int64_t parts = recipe_.parallel.cp;
-  stage_ = std::make_unique<model::Stage>(
-      recipe_.model, layout_, *memory_,
-      model::BatchShape{recipe_.batch.micro, recipe_.batch.sequence / parts, parts},
-      recipe_.train.seed, ranks_.layers, recipe_.parallel);
+  make_stages();
   if (spec::by_layer(recipe_.parallel)) {
     layer_gradients_ =
         std::make_unique<parallel::LayerGradients>(layout_, recipe_.parallel, ranks_, *memory_);
   } else {
-    gradient_sync_ = std::make_unique<parallel::GradientSync>(
-        layout_, recipe_.parallel, ranks_,
-        engine::vector(memory_->arena("gradients").data(), DType::f32, layout_.trainable_elements));
+    const engine::Vector gradients =
+        engine::vector(memory_->arena("gradients").data(), DType::f32, layout_.trainable_elements);
+    gradient_sync_ = std::make_unique<parallel::GradientSync>(layout_, recipe_.parallel, ranks_,
+                                                              gradients, tied_gradient(gradients));
   }
   weights_ = std::make_unique<parallel::ShardedWeights>(recipe_, layout_, ranks_, *memory_);
   set_needs();
@@ -69,8 +64,65 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks)
   common_gradients_ =
       std::make_unique<parallel::CommonGradients>(layout_, ranks_, optimizer_->slices());
   selection_biases_ = bind_selection_biases(recipe_.model, layout_, *memory_, optimizer_->slices());
-  stage_->prepare();
   if (recipe_.distill.enabled()) make_teacher();
+}
+
+void Trainer::make_stages() {
+  const spec::Mesh& mesh = recipe_.parallel;
+  const spec::Schedule schedule = spec::make_schedule(recipe_);
+  const auto rows = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence);
+  const auto slots = std::make_shared<model::ActivationSlots>(recipe_.model, *memory_);
+  loaded_.resize(static_cast<size_t>(memory_->repeats("batch", "batch")));
+  std::vector<parallel::Passes*> chunks;
+  for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
+    stages_.push_back(std::make_unique<model::Stage>(
+        recipe_.model, layout_, *memory_,
+        model::BatchShape{recipe_.batch.micro, recipe_.batch.sequence / mesh.cp, mesh.cp},
+        recipe_.train.seed, ranks_.layers, model::share_of(recipe_, ranks_.at.pp, chunk), slots,
+        mesh));
+    stages_.back()->prepare();
+    parallel::StageCalls calls;
+    calls.gradient_scale = static_cast<float>(1 / rows);
+    calls.micro_batches = schedule.micro_batches;
+    calls.loss_done = [this](const model::Stage& stage) {
+      loss_sum_ += sum_of(stage.row_losses());
+      if (teacher_) divergence_sum_ += sum_of(stage.row_divergences());
+    };
+    calls.every_layer = spec::by_layer(mesh);
+    calls.layer_done = [this](int64_t layer) {
+      if (layer_gradients_) {
+        layer_gradients_->layer_done(*stream_, layer);
+      } else {
+        gradient_sync_->layer_done(*stream_, layer);
+      }
+    };
+    passes_.push_back(
+        std::make_unique<parallel::StagePasses>(*stages_.back(), loaded_, std::move(calls)));
+    chunks.push_back(passes_.back().get());
+  }
+  parallel::Boundary boundary = {ranks_.pipeline, ranks_.pipeline_gradients};
+  for (int64_t i = 0; i < 2; ++i) {
+    const auto index = static_cast<size_t>(i);
+    if (mesh.pp == 1) {
+      boundary.d_residual[index] = memory_->matrix("workspace", "step", 0, "d_residual");
+    } else {
+      boundary.send[index] = memory_->matrix("workspace", "boundary", i, "send");
+      boundary.d_residual[index] = memory_->matrix("workspace", "boundary", i, "d_residual");
+    }
+  }
+  // Every step has the same passes; evaluation and saving are decided by the session.
+  actions_ = spec::step_actions(schedule, ranks_.at.pp, 1);
+  executor_ = std::make_unique<parallel::Executor>(mesh, ranks_.at.pp, actions_, std::move(chunks),
+                                                   boundary);
+}
+
+engine::Vector Trainer::tied_gradient(const engine::Vector& gradients) const {
+  const spec::Coordinates last = {.pp = recipe_.parallel.pp - 1};
+  const std::string name = spec::tied_copy(recipe_, last);
+  if (name.empty() || ranks_.pipeline_ends == nullptr) return {};
+  const spec::PlacedParam& placed = layout_.find(name);
+  return engine::vector(gradients.as<float>() + placed.element_offset, DType::f32,
+                        placed.shard.count());
 }
 
 void Trainer::set_needs() {
@@ -82,7 +134,7 @@ void Trainer::set_needs() {
       layer_gradients_->need(stream, layer);
     };
   }
-  stage_->set_needs(std::move(needs));
+  for (const auto& stage : stages_) stage->set_needs(needs);
 }
 
 // A rank that left with weights on their way would be missed by the others.
@@ -97,11 +149,11 @@ Trainer::~Trainer() {
 void Trainer::make_teacher() {
   const spec::Recipe teacher = spec::teacher_recipe(recipe_);
   teacher_memory_ = std::make_unique<model::Memory>(memory_->part(spec::kTeacherPrefix));
-  teacher_ = std::make_unique<model::Stage>(teacher.model,
-                                            spec::param_layout(spec::param_table(teacher.model)),
-                                            *teacher_memory_, stage_->shape(), recipe_.train.seed);
+  teacher_ = std::make_unique<model::Stage>(
+      teacher.model, spec::param_layout(spec::param_table(teacher.model)), *teacher_memory_,
+      last_stage().shape(), recipe_.train.seed);
   teacher_->prepare();
-  stage_->distill_from(*teacher_, recipe_.distill);
+  last_stage().distill_from(*teacher_, recipe_.distill);
 }
 
 void Trainer::set_teacher(const float* master) {
@@ -169,52 +221,41 @@ void Trainer::state_changed() {
   weights_->wait(*stream_);
 }
 
-model::MicroBatch Trainer::load(const BatchView& view) {
-  model::MicroBatch batch =
-      load_micro_batch(*memory_, next_slot_, stage_->shape(), view, ranks_.at.cp);
+void Trainer::load(const BatchView& view, int64_t micro) {
+  const int64_t slot = micro % static_cast<int64_t>(loaded_.size());
+  model::MicroBatch& batch = loaded_[static_cast<size_t>(slot)];
+  batch = load_micro_batch(*memory_, slot, last_stage().shape(), view, ranks_.at.cp);
   batch.row_scale = 1 / static_cast<float>(recipe_.batch.global * recipe_.batch.sequence);
-  next_slot_ = 1 - next_slot_;
-  return batch;
+}
+
+int64_t Trainer::loaded_targets(int64_t micro) const {
+  return count_targets(loaded_[static_cast<size_t>(micro) % loaded_.size()]);
 }
 
 double Trainer::gradients(const BatchSource& next) {
   const int64_t rows = recipe_.batch.global * recipe_.batch.sequence;
   TUTTI_CHECK(!teacher_ || teacher_is_set_, "the teacher has no parameters yet");
-  // Together, so that the hook fits into a function object without allocation.
-  struct Sums {
-    double loss = 0;
-    double divergence = 0;
-  } sums;
   step_targets_ = 0;
+  loss_sum_ = divergence_sum_ = 0;
   parallel::StepHooks hooks;
-  hooks.load = [&](int64_t /*micro*/) {
-    const model::MicroBatch batch = load(next());
-    step_targets_ += count_targets(batch);
-    return batch;
+  hooks.load = [this, &next](int64_t micro) {
+    load(next(), micro);
+    step_targets_ += loaded_targets(micro);
   };
-  hooks.loss_done = [this, &sums](int64_t /*micro*/) {
-    sums.loss += sum_of(stage_->row_losses());
-    if (teacher_) sums.divergence += sum_of(stage_->row_divergences());
-  };
-  if (layer_gradients_) {
-    hooks.every_layer = true;
-    hooks.layer_done = [this](int64_t layer) { layer_gradients_->layer_done(*stream_, layer); };
-    hooks.reduce = [] {};  // of a micro-batch: goes on beside the next one
-  } else {
-    hooks.layer_done = [this](int64_t layer) { gradient_sync_->layer_done(*stream_, layer); };
-    hooks.reduce = [this] { gradient_sync_->finish(*stream_); };
-  }
   weights_->begin_step(actions_);
   if (action_listener_) hooks.enter = std::cref(action_listener_);
-  parallel::execute_passes(actions_, *stage_, *stream_,
-                           static_cast<float>(1 / static_cast<double>(rows)), hooks);
-  if (layer_gradients_) layer_gradients_->finish(*stream_);
+  executor_->run(*stream_, hooks);
+  if (layer_gradients_) {
+    layer_gradients_->finish(*stream_);
+  } else {
+    gradient_sync_->finish(*stream_);
+  }
   common_gradients_->sum(*stream_);
   squared_norm_ = optimizer_->squared_norm(*stream_);
   auto targets = static_cast<double>(step_targets_);
-  if (!counts_rows()) targets = sums.loss = sums.divergence = 0;
+  if (!counts_rows()) targets = loss_sum_ = divergence_sum_ = 0;
   parallel::sum_over_world(ranks_, *stream_,
-                           {&sums.loss, &sums.divergence, &targets, &squared_norm_});
+                           {&loss_sum_, &divergence_sum_, &targets, &squared_norm_});
   step_targets_ = std::llround(targets);
   if (step_targets_ == 0) {
     fail(ErrorKind::usage,
@@ -223,9 +264,9 @@ double Trainer::gradients(const BatchSource& next) {
          rows);
   }
   gradient_factor_ = static_cast<double>(rows) / static_cast<double>(step_targets_);
-  const double cross_entropy = sums.loss / static_cast<double>(step_targets_);
+  const double cross_entropy = loss_sum_ / static_cast<double>(step_targets_);
   if (!teacher_) return cross_entropy;
-  loss_parts_ = {cross_entropy, sums.divergence / static_cast<double>(step_targets_)};
+  loss_parts_ = {cross_entropy, divergence_sum_ / static_cast<double>(step_targets_)};
   const double weight = recipe_.distill.weight;
   return (1 - weight) * loss_parts_->cross_entropy + weight * loss_parts_->divergence;
 }
@@ -253,17 +294,24 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
   return result;
 }
 
-std::string Trainer::first_nonfinite_gradient() const {
-  const std::vector<StateTensor> gradients = gradient_tensors();
-  for (auto tensor = gradients.rbegin(); tensor != gradients.rend(); ++tensor) {
-    const float* begin = static_cast<const float*>(tensor->data);
-    const int64_t count = std::accumulate(tensor->shape.begin(), tensor->shape.end(), int64_t{1},
-                                          std::multiplies<>());
-    if (!std::all_of(begin, begin + count, [](float x) { return std::isfinite(x); })) {
-      return tensor->name;
-    }
+// The first one in forward order on any rank; all of them come here together.
+std::string Trainer::first_nonfinite_gradient() {
+  const spec::ParamLayout all = spec::param_layout(spec::param_table(recipe_.model, recipe_.lora));
+  int64_t found = -1;  // layouts begin with what is computed last
+  for (const StateTensor& tensor : gradient_tensors()) {
+    const float* begin = static_cast<const float*>(tensor.data);
+    const int64_t count =
+        std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>());
+    if (std::all_of(begin, begin + count, [](float x) { return std::isfinite(x); })) continue;
+    const spec::PlacedParam& placed = all.find(tensor.name);
+    found = std::max<int64_t>(found, &placed - all.params.data());
   }
-  return "loss";
+  if (ranks_.world != nullptr) {
+    const engine::Vector furthest = engine::vector(&found, DType::i64, 1);
+    ranks_.world->all_reduce(*stream_, furthest, furthest, comm::Reduce::max).wait(*stream_);
+    stream_->synchronize();
+  }
+  return found < 0 ? "loss" : all.params[static_cast<size_t>(found)].name;
 }
 
 uint64_t Trainer::weights_hash() {
@@ -274,28 +322,34 @@ uint64_t Trainer::weights_hash() {
 
 EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
   EvaluationResult result;
-  double sum = 0;
-  for (int64_t i = 0; i < batches; ++i) {
-    const model::MicroBatch batch = load(next());
-    weights_->begin_forward();
-    stage_->evaluate(*stream_, batch);
-    sum += sum_of(stage_->row_losses());
-    result.tokens += count_targets(batch);
-  }
-  auto tokens = static_cast<double>(result.tokens);
-  if (!counts_rows()) sum = tokens = 0;
-  parallel::sum_over_world(ranks_, *stream_, {&sum, &tokens});
-  result.tokens = std::llround(tokens);
-  result.loss = sum / static_cast<double>(std::max<int64_t>(result.tokens, 1));
+  struct Totals {  // together, so that a reference fits into a function object without allocation
+    double loss = 0;
+    double tokens = 0;
+  } totals;
+  executor_->evaluate(
+      *stream_, batches,
+      [this, &next](int64_t micro) {
+        load(next(), micro);
+        weights_->begin_forward();
+      },
+      [this, &totals](int64_t micro) {
+        totals.loss += sum_of(last_stage().row_losses());
+        totals.tokens += static_cast<double>(loaded_targets(micro));
+      });
+  if (!counts_rows()) totals = {};
+  parallel::sum_over_world(ranks_, *stream_, {&totals.loss, &totals.tokens});
+  result.tokens = std::llround(totals.tokens);
+  result.loss = totals.loss / static_cast<double>(std::max<int64_t>(result.tokens, 1));
   return result;
 }
 
 std::vector<float> Trainer::logits(const BatchView& view) {
-  const model::MicroBatch batch = load(view);
+  TUTTI_CHECK(recipe_.parallel.pp == 1, "logits of {} pipeline stages", recipe_.parallel.pp);
+  load(view, 0);
   weights_->begin_forward();
-  stage_->evaluate(*stream_, batch);
-  const engine::Matrix own = stage_->final_output();
-  const model::LossLayer& head = stage_->loss_layer();
+  last_stage().evaluate(*stream_, loaded_.front());
+  const engine::Matrix own = last_stage().final_output();
+  const model::LossLayer& head = last_stage().loss_layer();
   const int64_t ways = model::tensor_ranks(head.tp);
   const int64_t rows = own.rows * ways;
   std::vector<char> gathered(static_cast<size_t>(own.bytes() * ways));
@@ -359,6 +413,7 @@ bool Trainer::counts_rows() const {
 bool Trainer::saves(const spec::PlacedParam& placed) const {
   const spec::Mesh& mesh = recipe_.parallel;
   const bool expert = placed.param.expert && mesh.ep > 1;
+  if (placed.name == spec::tied_copy(recipe_, ranks_.at)) return false;  // the first stage does
   return mesh.zero >= 1 || spec::replica_rank(mesh, ranks_.at, expert) == 0;
 }
 

@@ -13,11 +13,13 @@
 #include "tutti/model/memory.h"
 #include "tutti/model/stage.h"
 #include "tutti/parallel/common_gradients.h"
+#include "tutti/parallel/execute.h"
 #include "tutti/parallel/gradient_sync.h"
 #include "tutti/parallel/layer_gradients.h"
 #include "tutti/parallel/ranks.h"
 #include "tutti/parallel/sharded_adamw.h"
 #include "tutti/parallel/sharded_weights.h"
+#include "tutti/parallel/stage_passes.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/schedule.h"
 #include "tutti/telemetry/events.h"
@@ -108,7 +110,7 @@ class Trainer {
   EvaluationResult evaluate(const BatchSource& next, int64_t batches);
 
   // Logits [N, V] f32 of one micro-batch, row-major without padding (tests and tools). Every rank
-  // has all of them.
+  // has all of them; of one pipeline stage.
   std::vector<float> logits(const BatchView& batch);
 
   // What this rank owns of the trainable parameters: alone, each of them whole and once. Frozen
@@ -118,7 +120,9 @@ class Trainer {
   std::vector<StateTensor> gradient_tensors() const;
 
   // For tests: what routers choose is given to the tape, or taken from it.
-  void set_routing_tape(model::RoutingTape* tape) { stage_->set_routing_tape(tape); }
+  void set_routing_tape(model::RoutingTape* tape) {
+    for (const auto& stage : stages_) stage->set_routing_tape(tape);
+  }
 
   const spec::Recipe& recipe() const { return recipe_; }
   const spec::ParamLayout& layout() const { return layout_; }
@@ -126,10 +130,14 @@ class Trainer {
   engine::Stream& stream() { return *stream_; }
 
  private:
-  model::MicroBatch load(const BatchView& view);
+  void load(const BatchView& view, int64_t micro);
+  int64_t loaded_targets(int64_t micro) const;
+  void make_stages();
+  engine::Vector tied_gradient(const engine::Vector& gradients) const;
   void set_needs();
   void make_teacher();
-  std::string first_nonfinite_gradient() const;
+  model::Stage& last_stage() const { return *stages_.back(); }
+  std::string first_nonfinite_gradient();
   bool counts_rows() const;  // it is this rank that tells the losses of its rows
   bool saves(const spec::PlacedParam& placed) const;
   void write_master(const spec::PlacedParam& placed, const float* local);
@@ -140,11 +148,14 @@ class Trainer {
   spec::Recipe recipe_;
   parallel::Ranks ranks_;
   spec::ParamLayout layout_;
-  std::vector<spec::Action> actions_;  // of one step
   std::function<void(const spec::Action& action)> action_listener_;
   std::unique_ptr<model::Memory> memory_;
   std::unique_ptr<engine::Stream> stream_;
-  std::unique_ptr<model::Stage> stage_;
+  std::vector<std::unique_ptr<model::Stage>> stages_;  // the virtual stages of this rank
+  parallel::LoadedBatches loaded_;
+  std::vector<std::unique_ptr<parallel::StagePasses>> passes_;  // of these
+  std::vector<spec::Action> actions_;                           // of one step
+  std::unique_ptr<parallel::Executor> executor_;
   std::unique_ptr<model::Memory> teacher_memory_;  // part of memory_
   std::unique_ptr<model::Stage> teacher_;
   bool teacher_is_set_ = false;
@@ -155,7 +166,8 @@ class Trainer {
   std::unique_ptr<parallel::ShardedAdamw> optimizer_;
   std::unique_ptr<parallel::CommonGradients> common_gradients_;
   std::vector<SelectionBias> selection_biases_;
-  int64_t next_slot_ = 0;
+  double loss_sum_ = 0;  // of the rows of the step
+  double divergence_sum_ = 0;
   int64_t step_targets_ = 0;
   double squared_norm_ = 0;  // of the last step's gradients, before gradient_factor_
   double gradient_factor_ = 1;

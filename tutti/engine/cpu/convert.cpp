@@ -1,5 +1,7 @@
 #include "tutti/engine/cpu/convert.h"
 
+#include <cstring>
+
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
@@ -49,7 +51,14 @@ void cpu_convert(Stream& stream, const ConvertArgs& args) {
       convert_elements(x + first, out + first, last - first);
     });
   };
-  if (args.x.dtype == DType::bf16) {
+  if (args.x.dtype == args.out.dtype) {
+    const int64_t size = dtype_bytes(args.x.dtype);
+    parallel_ranges(args.x.count, kGrain, [&](int64_t first, int64_t last, int) {
+      std::memcpy(static_cast<char*>(args.out.data) + first * size,
+                  static_cast<const char*>(args.x.data) + first * size,
+                  static_cast<size_t>((last - first) * size));
+    });
+  } else if (args.x.dtype == DType::bf16) {
     convert_as(args.x.as<bf16>(), args.out.as<float>());
   } else {
     convert_as(args.x.as<float>(), args.out.as<bf16>());

@@ -62,5 +62,16 @@ TEST(Convert, OddLengths) {
   });
 }
 
+TEST(Convert, BetweenEqualTypesCopies) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const int64_t count : {0, 1, 17, 10000}) {
+      const TestMatrix x = random_vector(count, dtype);
+      TestMatrix out = poisoned_vector(count, dtype);
+      convert(x, out);
+      EXPECT_TRUE(close(out, x.values(), 0));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti::engine::testing

@@ -28,6 +28,7 @@ void cpu_dropout(Stream& stream, const DropoutArgs& args);
 void cpu_adamw(Stream& stream, const AdamwArgs& args);
 void cpu_squared_norm(Stream& stream, const SquaredNormArgs& args);
 void cpu_convert(Stream& stream, const ConvertArgs& args);
+void cpu_residual_add(Stream& stream, const ResidualAddArgs& args);
 void cpu_copy(Stream& stream, const CopyArgs& args);
 void cpu_route_forward(Stream& stream, const RouteForwardArgs& args);
 void cpu_route_backward(Stream& stream, const RouteBackwardArgs& args);

@@ -27,6 +27,7 @@ const OpTable& cpu_ops() {
     t.adamw = cpu_adamw;
     t.squared_norm = cpu_squared_norm;
     t.convert = cpu_convert;
+    t.residual_add = cpu_residual_add;
     t.copy = cpu_copy;
     t.route_forward = cpu_route_forward;
     t.route_backward = cpu_route_backward;
