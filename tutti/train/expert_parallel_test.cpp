@@ -44,9 +44,8 @@ TEST(ExpertParallel, GradientsAndLossesDoNotDependOnTheMesh) {
        {dropped, six_experts(mixed_moe_recipe()), six_experts(capacity_recipe())}) {
     Recorded alone;
     record_alone(recipe, 20, alone);
-    for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 3, .zero = 1}, Mesh{.dp = 2, .ep = 2},
-                             Mesh{.dp = 3, .ep = 3, .zero = 1}, Mesh{.dp = 4, .ep = 2},
-                             Mesh{.dp = 4, .ep = 2, .zero = 1}, Mesh{.dp = 6, .ep = 6}}) {
+    for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 2, .ep = 2},
+                             Mesh{.dp = 3, .ep = 3, .zero = 1}, Mesh{.dp = 4, .ep = 2}}) {
       SCOPED_TRACE(fmt::format("{} {}", recipe.model.name, text_of(mesh)));
       expect_same(train(recipe, mesh, 20, {}, alone.routing.player()), alone.training);
     }
@@ -172,6 +171,7 @@ TEST(ExpertParallel, ACheckpointOfOneMeshIsContinuedOnAnother) {
   const spec::Recipe base = six_experts(mixed_moe_recipe());
   Recorded alone;
   record_alone(base, 12, alone);
+  const double learning_rate = base.optimizer.learning_rate;
   for (const auto& [from, to] :
        std::vector<std::pair<Mesh, Mesh>>{{{.dp = 4, .ep = 2}, {.dp = 3, .ep = 3, .zero = 1}},
                                           {{.dp = 6, .ep = 3, .zero = 1}, {.dp = 2}},
@@ -192,7 +192,8 @@ TEST(ExpertParallel, ACheckpointOfOneMeshIsContinuedOnAnother) {
       });
     };
     on_ranks(from, [&](comm::World& world, Trainer& trainer, RankBatches& batches) {
-      for (int64_t step = 0; step < 6; ++step) trainer.step(batches.step(step), 1e-2, step + 1);
+      for (int64_t step = 0; step < 6; ++step)
+        trainer.step(batches.step(step), learning_rate, step + 1);
       RunState state;
       state.step = 6;
       checkpoint::write_joint_checkpoint(
@@ -213,7 +214,7 @@ TEST(ExpertParallel, ACheckpointOfOneMeshIsContinuedOnAnother) {
         }
       }
       for (int64_t step = 6; step < 12; ++step) {
-        const StepResult result = trainer.step(batches.step(step), 1e-2, step + 1);
+        const StepResult result = trainer.step(batches.step(step), learning_rate, step + 1);
         EXPECT_NEAR(result.loss / alone.training.losses[static_cast<size_t>(step)], 1, 1e-5);
       }
     });
