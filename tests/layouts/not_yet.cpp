@@ -17,8 +17,7 @@ constexpr NotYet kNotYet[] = {
     {"tensor parallel with another axis or with experts",
      [](const spec::Recipe& recipe) {
        const spec::Mesh& mesh = recipe.parallel;
-       return mesh.tp > 1 && (mesh.pp > 1 || mesh.cp > 1 || mesh.ep > 1 || mesh.zero > 1 ||
-                              recipe.model.moe.experts > 0);
+       return mesh.tp > 1 && (mesh.pp > 1 || mesh.cp > 1 || recipe.model.moe.experts > 0);
      }},
     {"pipeline with context or expert parallel, experts or gradients in shards",
      [](const spec::Recipe& recipe) {
