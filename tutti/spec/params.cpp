@@ -355,8 +355,13 @@ ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordi
         if (!here) continue;
         const std::string prefix =
             group.numbered ? fmt::format("{}{}.", group.prefix, layer) : group.prefix;
-        const int64_t first = layout.elements;
+        int64_t first = layout.elements;
         for (auto param = group.params.rbegin(); param != group.params.rend(); ++param) {
+          // First and last stage divide the token table alike (zero_layers.h).
+          if (layered && mesh.pp > 1 && i == 0 && &*param == &group.params.front()) {
+            pad(expert, first);
+            first = layout.elements;
+          }
           place(prefix, *param, holds);
         }
         if (layered) pad(expert, first);

@@ -181,7 +181,11 @@ class ProgramBuilder {
     if (model_.tied_embeddings && !recipe_.lora.enabled() && mesh_.pp > 1 &&
         (rank == 0 || rank == mesh_.pp - 1)) {
       // Both copies of the token table get the sum of their gradients.
-      const int64_t table = table_.groups.front().params.front().local_count(mesh_);
+      int64_t table = table_.groups.front().params.front().local_count(mesh_);
+      if (layered_) {  // each rank its slices
+        const int64_t unit = kParamAlignment * replicas(mesh_);
+        table = (table + unit - 1) / unit * kParamAlignment;
+      }
       ops.push_back(collective_op("all_reduce", Axis::pp, 2,
                                   real(table) * real(dtype_bytes(profile_.gradient))));
     }

@@ -110,7 +110,9 @@ std::vector<ZeroLayer> zero_layers(const ParamLayout& layout, const Mesh& mesh) 
     int64_t end = zone_end(layout, placed.element_offset);
     if (i + 1 < layout.params.size()) end = std::min(end, layout.params[i + 1].element_offset);
     ZeroLayer& layer = layer_named(layers, layer_number(placed.name));
-    const bool goes_on = last_layer == &layer && layer.parts.back().trainable == trainable &&
+    const bool apart = mesh.pp > 1 && placed.name == "embedding.token.weight";
+    const bool goes_on = !apart && last_layer == &layer &&
+                         layer.parts.back().trainable == trainable &&
                          layer.parts.back().expert == expert;
     last_layer = &layer;
     if (goes_on) {
@@ -170,8 +172,13 @@ ZeroSizes zero_sizes(const ParamTable& table, const Recipe& recipe, int64_t stag
   for (const ParamGroup& group : table.groups) {
     const int64_t times = held_layers(table, group, recipe, stage);
     if (times == 0) continue;
-    add(group.params, times, group.prefix == "blocks.",
-        &group == &table.groups.front() ? embedding : head);
+    const bool first = &group == &table.groups.front();
+    std::vector<Param> params = group.params;
+    if (first && mesh.pp > 1) {
+      add({params.front()}, 1, false, embedding);
+      params.erase(params.begin());
+    }
+    add(params, times, group.prefix == "blocks.", first ? embedding : head);
   }
   const bool tied = recipe.model.tied_embeddings;
   if (tied && mesh.pp > 1 && stage == mesh.pp - 1) {

@@ -3,7 +3,9 @@
 // they are reduced (arena "layer_gradients"), its weights from when they were gathered (arena
 // "gathered"). Both arenas have slot "block", twice, for the blocks of a rank in turn, so that one
 // is on its way while the other computes; and slot "outer" for what is before and after the blocks.
-// Embedding and head take turns in it; where they share their table they are one layer.
+// Embedding and head take turns in it; where they share their table they are one layer. On several
+// pipeline stages the token table is a part by itself, so that first and last stage, where both
+// have it, divide it alike.
 #pragma once
 
 #include <cstdint>

@@ -166,6 +166,26 @@ TEST(ZeroLayers, TheProgramGathersEveryLayer) {
   }
 }
 
+// Where first and last stage both have the token table, the same ranks own the same elements of it.
+TEST(ZeroLayers, StagesDivideATiedTableAlike) {
+  const Mesh mesh = {.dp = 3, .pp = 2, .zero = 2};
+  const Recipe recipe = small("gpt2-124m", mesh);
+  const auto slices = [&](const Coordinates& at) {
+    const ParamLayout layout = param_layout(table_of(recipe), mesh, at);
+    const PlacedParam& table = layout.find("embedding.token.weight");
+    std::vector<int64_t> out;
+    for (const Bucket& bucket : buckets(layout, mesh, 1000)) {
+      const int64_t first = bucket.first - table.element_offset;
+      if (first >= 0 && first < table.shard.count()) {
+        out.insert(out.end(), {first, bucket.slice()});
+      }
+    }
+    return out;
+  };
+  EXPECT_FALSE(slices({.pp = 0}).empty());
+  EXPECT_EQ(slices({.pp = 0}), slices({.pp = 1}));
+}
+
 // Bytes per parameter in bf16 on D ranks, besides what layers take turns in (Rajbhandari et al.
 // 2020, with gradients in f32).
 TEST(ZeroLayers, ArenasShrinkAsTheFormulasSay) {
