@@ -39,13 +39,26 @@ struct Noted {
   std::string cpu;
 };
 
+// A run keeps a copy of what its checkpoints hold: f32 parameters and both moments.
+int64_t checkpoint_copy_bytes(const telemetry::MemoryMeasured& memory) {
+  const auto bytes_of = [&](std::string_view kind) {
+    for (const telemetry::MemoryByKind& each : memory.kinds) {
+      if (each.kind == kind) return each.bytes;
+    }
+    return int64_t{0};
+  };
+  const int64_t master = bytes_of("master");
+  return (master > 0 ? master : bytes_of("weights")) + bytes_of("moment1") + bytes_of("moment2");
+}
+
 Noted read_notes(FileSystem& files, const std::string& run) {
   Noted noted;
   const std::string path = train::events_path(run);
   if (!files.exists(path)) return noted;
   telemetry::read_events(files, path, [&](const telemetry::Event& event) {
     if (const auto* memory = std::get_if<telemetry::MemoryMeasured>(&event.body)) {
-      noted.peak_bytes = static_cast<double>(memory->peak_resident_bytes);
+      noted.peak_bytes =
+          static_cast<double>(memory->peak_resident_bytes - checkpoint_copy_bytes(*memory));
     }
     if (const auto* machine = std::get_if<telemetry::MachineDescribed>(&event.body)) {
       noted.threads = machine->threads;
@@ -115,6 +128,13 @@ int run_calibrate(const CalibrateArguments& arguments) {
     write_file_atomic(files, full, text);
   }
 
+  if (plan::step_spread(calibration) > plan::kQuietSpread) {
+    print_message(fmt::format(
+        "warning: the {} recorded steps took {} to {}, {:.0f}% of their median apart: other work "
+        "ran beside them, or memory was short; record again on a quiet machine\n",
+        trace.step_seconds.size(), format_seconds(calibration.least_step_seconds),
+        format_seconds(calibration.most_step_seconds), 100 * plan::step_spread(calibration)));
+  }
   const double error = calibration.fitted_step_seconds / calibration.measured_step_seconds - 1;
   if (arguments.json) {
     Json json = plan::to_json(calibration);
@@ -163,9 +183,13 @@ void add_plan_calibrate(CLI::App& group, Action& action) {
       ->capture_default_str();
   add_json_option(*command, arguments->json);
   command->footer(
-      "Example:\n  tutti train demo --run runs/a --trace 8 train.steps=60\n  tutti plan calibrate "
-      "runs/a\n  tutti plan predict demo --catalog calibrated --system this-machine\n      "
-      "--profile tutti --gpus 1 batch.global=32");
+      "Example:\n"
+      "  tutti data prepare texts/ --out mine --tokenizer byte --holdout 0.05\n"
+      "  tutti train demo --run runs/a --trace 8 train.steps=60 train.target_loss=null \\\n"
+      "      data.train=mine data.validation=mine-validation\n"
+      "  tutti plan calibrate runs/a\n"
+      "  tutti plan predict demo --catalog calibrated --system this-machine \\\n"
+      "      --profile tutti --gpus 1 batch.global=32");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_calibrate(*arguments); }; });
 }

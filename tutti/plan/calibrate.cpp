@@ -203,10 +203,19 @@ catalog::System machine_system(const std::string& name, const MachineCeilings& c
   return system;
 }
 
+double step_spread(const Calibration& calibration) {
+  return (calibration.most_step_seconds - calibration.least_step_seconds) /
+         calibration.measured_step_seconds;
+}
+
 Calibration calibrate(const RunTrace& trace, const spec::Recipe& recipe,
                       const catalog::System& system, double peak_bytes) {
   Calibration out;
   out.measured_step_seconds = median(trace.step_seconds);
+  const auto [least, most] =
+      std::minmax_element(trace.step_seconds.begin(), trace.step_seconds.end());
+  out.least_step_seconds = *least;
+  out.most_step_seconds = *most;
   const std::vector<OpGroup> groups = group_operations(trace);
   const FitContext context = {system, recipe.precision};
   Constants& constants = out.constants;
@@ -264,13 +273,15 @@ Calibration calibrate(const RunTrace& trace, const spec::Recipe& recipe,
               return a.measured_seconds * a.calls_per_step > b.measured_seconds * b.calls_per_step;
             });
   constants[Constant::launch_microseconds] = between;
+  // Arenas are allocated once, as large as described: nothing is kept in reserve.
+  constants[Constant::memory_reserve_ratio] = 1;
+  constants.origin[static_cast<size_t>(Constant::memory_reserve_ratio)] = Origin::measured;
   if (peak_bytes > 0) {
     const auto map = static_cast<double>(spec::memory_map(recipe).total_bytes());
-    constants[Constant::memory_reserve_ratio] = std::clamp(peak_bytes / map, 1.0, 1.3);
-  } else {
-    constants[Constant::memory_reserve_ratio] = 1;
+    const ConstantInfo& info = constant_table()[static_cast<size_t>(Constant::process_gigabytes)];
+    constants[Constant::process_gigabytes] = std::clamp((peak_bytes - map) / 1e9, 0.0, info.most);
+    constants.origin[static_cast<size_t>(Constant::process_gigabytes)] = Origin::measured;
   }
-  constants.origin[static_cast<size_t>(Constant::memory_reserve_ratio)] = Origin::measured;
   PipelineSimulator simulator;
   Predictor predictor(system, constants, simulator);
   out.fitted_step_seconds = predictor.step(recipe, spec::tutti_profile()).step_seconds;
@@ -325,6 +336,7 @@ Json to_json(const Calibration& calibration) {
                       {"held_out_seconds", group.held_out_seconds}});
   }
   return {{"measured_step_seconds", calibration.measured_step_seconds},
+          {"step_spread", step_spread(calibration)},
           {"fitted_step_seconds", calibration.fitted_step_seconds},
           {"error", calibration.fitted_step_seconds / calibration.measured_step_seconds - 1},
           {"held_out_error", calibration.constants.error},

@@ -60,11 +60,18 @@ struct CalibratedGroup {
 struct Calibration {
   Constants constants;  // error: held out
   double measured_step_seconds = 0;
+  double least_step_seconds = 0;
+  double most_step_seconds = 0;
   double fitted_step_seconds = 0;       // by Predictor::step with the constants
   std::vector<CalibratedGroup> groups;  // longest share of the step first
 };
 
-// `system`: machine_system of `name`. `peak_bytes`: the run's largest resident set, 0: not known.
+// Recorded steps further apart than this share of their median were disturbed.
+inline constexpr double kQuietSpread = 0.10;
+double step_spread(const Calibration& calibration);
+
+// `system`: machine_system of `name`. `peak_bytes`: the run's largest resident set without its copy
+// for checkpoints, 0: not known.
 Calibration calibrate(const RunTrace& trace, const spec::Recipe& recipe,
                       const catalog::System& system, double peak_bytes);
 

@@ -85,6 +85,22 @@ TEST(Calibrate, PredictsOtherRunsOfAKnownMachine) {
   }
 }
 
+// What the process holds beside its arenas does not grow with them.
+TEST(Calibrate, MemoryOfTheProcessIsAdded) {
+  const catalog::System system = machine_system("known", kCeilings);
+  const spec::Recipe base = recipe_of("gpt2-124m", kSizes);
+  const auto map = [](const spec::Recipe& recipe) {
+    return static_cast<double>(spec::memory_map(recipe).total_bytes());
+  };
+  const Calibration found =
+      calibrate(record(base, system, known_machine(), 2), base, system, map(base) + 150e6);
+  EXPECT_NEAR(found.constants[Constant::process_gigabytes], 0.15, 1e-9);
+  const spec::Recipe other = recipe_of(
+      "gpt2-124m", {"batch.global=8", "batch.micro=8", "batch.sequence=1024", "recompute=full"});
+  EXPECT_NEAR(predict_memory(other, spec::tutti_profile(), system, found.constants).bytes,
+              map(other) + 150e6, 1);
+}
+
 TEST(Calibrate, FilesAreASystemOfTheCatalog) {
   MemoryFileSystem files;
   Constants constants = known_machine();

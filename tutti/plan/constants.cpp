@@ -39,6 +39,7 @@ const std::array<ConstantInfo, kConstants>& constant_table() {
       {"step_overhead_seconds", 0.01, 0, 2.0},
       {"run_start_seconds", 5, 0, 60},
       {"evaluation_start_seconds", 0.5, 0, 10},
+      {"process_gigabytes", 0, 0, 16},
       {"memory_reserve_ratio", 1.04, 1.0, 1.3},
   }};
   return table;

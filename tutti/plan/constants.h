@@ -41,9 +41,10 @@ enum class Constant : size_t {
   step_overhead_seconds,     // host work of a step that nothing hides
   run_start_seconds,         // of a whole run on the clock, until steps have their pace
   evaluation_start_seconds,  // from training to evaluation and back
+  process_gigabytes,         // of memory that a process holds beside what is allocated
   memory_reserve_ratio,      // what the allocator holds over what is allocated
 };
-inline constexpr size_t kConstants = 27;
+inline constexpr size_t kConstants = 28;
 
 struct ConstantInfo {
   const char* name = "";

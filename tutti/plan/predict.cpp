@@ -211,7 +211,8 @@ MemoryPrediction predict_memory(const spec::Recipe& recipe, const spec::Profile&
       out.kinds.emplace_back(arena.name, real(arena.bytes));
     }
   }
-  out.bytes = out.allocated_bytes * constants[Constant::memory_reserve_ratio];
+  out.bytes = out.allocated_bytes * constants[Constant::memory_reserve_ratio] +
+              constants[Constant::process_gigabytes] * 1e9;
   out.fits = out.bytes <= system.chip.memory_bytes;
   return out;
 }

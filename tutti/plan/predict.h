@@ -106,9 +106,9 @@ std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe
                                       const Constants& constants);
 
 // What the fullest rank needs of the chip's memory: MemoryMap under the profile times the
-// allocator's reserve.
+// allocator's reserve, and what its process holds besides.
 struct MemoryPrediction {
-  double bytes = 0;            // of the fullest rank, with reserve
+  double bytes = 0;            // of the fullest rank, with reserve and process
   double allocated_bytes = 0;  // without
   int64_t stage = 0;
   std::vector<std::pair<std::string, double>> kinds;  // arena name, bytes
