@@ -60,7 +60,8 @@ TUTTI_AVX512_INLINE void transpose8(__m256i r[8]) {
   }
 }
 
-// Packs one panel of kWidth w, of which `valid` exist, whose k are contiguous in memory.
+// Packs one panel of kWidth w, of which `valid` exist, whose k are contiguous in memory. The rows
+// after those that are packed are fetched meanwhile: they come next, here or in the next panel.
 template <int kWidth>
 TUTTI_AVX512_INLINE void pack_k_contiguous(const bf16* src, int64_t stride, int64_t valid,
                                            int64_t count, uint32_t* out) {
@@ -76,6 +77,7 @@ TUTTI_AVX512_INLINE void pack_k_contiguous(const bf16* src, int64_t stride, int6
         const __mmask32 mask = low_bits(count - k, 32);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i) {
+          _mm_prefetch(reinterpret_cast<const char*>(row + (kStep + i) * stride + k), _MM_HINT_T1);
           r[i] = i < rows ? _mm512_maskz_loadu_epi16(mask, row + i * stride + k)
                           : _mm512_setzero_si512();
         }
