@@ -281,9 +281,8 @@ TEST(StepRecord, ExpertParallelRanksTogetherExecuteWhatIsDescribed) {
   };
   for (spec::Recipe base : {mixtral_recipe(), mixed_moe_recipe()}) {
     base.model.moe.experts = 6;
-    for (const spec::Mesh& mesh :
-         {spec::Mesh{.dp = 2}, spec::Mesh{.dp = 2, .ep = 2}, spec::Mesh{.dp = 4, .ep = 2},
-          spec::Mesh{.dp = 2, .cp = 3, .ep = 6}}) {
+    for (const spec::Mesh& mesh : {spec::Mesh{.dp = 2, .ep = 2}, spec::Mesh{.dp = 4, .ep = 2},
+                                   spec::Mesh{.dp = 2, .cp = 3, .ep = 6}}) {
       spec::Recipe recipe = testing::recipe_on(base, mesh);
       recipe.batch.sequence = 12;
       for (const auto mode : {spec::RecomputeMode::none, spec::RecomputeMode::full}) {

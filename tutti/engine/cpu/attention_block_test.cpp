@@ -115,6 +115,9 @@ struct Ring {
   std::vector<TestMatrix> totals, lses, d_queries;  // of every rank
 };
 
+// As kBackwardRoundings, twice: with two or ten rows the roundings do not average out.
+constexpr double kRingRoundings = 6;
+
 void expect_ring_is_whole(const Shape& shape, int64_t blocks, DType dtype) {
   Ring ring(shape, blocks, dtype);
   const Reference want = reference(shape, ring.qkv.values(), ring.d_out.values(),
@@ -135,8 +138,8 @@ void expect_ring_is_whole(const Shape& shape, int64_t blocks, DType dtype) {
       return cut(shape, blocks, rank, whole, first, cols).values();
     };
     expect_close(of(ring.totals), expected(out, 0, width), kForwardRoundings, dtype);
-    expect_close(of(ring.d_queries), expected(d_qkv, 0, width), kBackwardRoundings, dtype);
-    expect_close(of(d_kv), expected(d_qkv, width, kv_width), kBackwardRoundings, dtype);
+    expect_close(of(ring.d_queries), expected(d_qkv, 0, width), kRingRoundings, dtype);
+    expect_close(of(d_kv), expected(d_qkv, width, kv_width), kRingRoundings, dtype);
     std::vector<double> lse;
     const int64_t rows = shape.t / blocks;
     for (int64_t b = 0; b < shape.b; ++b) {
