@@ -14,27 +14,14 @@ struct NotYet {
 };
 
 constexpr NotYet kNotYet[] = {
-    {"tensor parallel with another axis or with experts",
+    {"tensor parallel with experts",
      [](const spec::Recipe& recipe) {
-       const spec::Mesh& mesh = recipe.parallel;
-       return mesh.tp > 1 && (mesh.pp > 1 || mesh.cp > 1 || recipe.model.moe.experts > 0);
-     }},
-    {"pipeline with context or expert parallel, experts or gradients in shards",
-     [](const spec::Recipe& recipe) {
-       const spec::Mesh& mesh = recipe.parallel;
-       return mesh.pp > 1 &&
-              (mesh.cp > 1 || mesh.ep > 1 || mesh.zero > 1 || recipe.model.moe.experts > 0);
+       return recipe.model.moe.experts > 0 && recipe.parallel.tp > 1;
      }},
     {"zero bubble with recomputation",
      [](const spec::Recipe& recipe) {
        return recipe.parallel.pp > 1 && recipe.parallel.pipeline == spec::Pipeline::zero_bubble &&
               recipe.recompute.mode != spec::RecomputeMode::none;
-     }},
-    {"context parallel with gradients or weights in shards",
-     [](const spec::Recipe& recipe) { return recipe.parallel.cp > 1 && recipe.parallel.zero > 1; }},
-    {"experts with gradients or weights in shards",
-     [](const spec::Recipe& recipe) {
-       return recipe.model.moe.experts > 0 && recipe.parallel.zero > 1;
      }},
 };
 

@@ -23,11 +23,11 @@ using spec::Mesh;
 constexpr int64_t kSaved = 10;
 constexpr int64_t kSteps = 20;
 
-void on_ranks(const spec::Mesh& mesh,
+void on_ranks(const spec::Recipe& recipe,
               const std::function<void(const parallel::Ranks&, int)>& body) {
-  if (mesh.world() == 1) return body({}, 0);
-  comm::run_threads(mesh, [&](comm::World& world, engine::Stream&) {
-    body(parallel::ranks_of(world), static_cast<int>(world.rank()));
+  if (recipe.parallel.world() == 1) return body({}, 0);
+  comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
+    body(parallel::ranks_of(world, recipe.model.kv_heads), static_cast<int>(world.rank()));
   });
 }
 
@@ -36,7 +36,7 @@ Tensors train_and_save(const Layout& layout, FileSystem& files) {
   const spec::Recipe recipe = recipe_of(layout);
   Tensors saved;
   std::mutex mutex;
-  on_ranks(layout.mesh, [&](const parallel::Ranks& ranks, int rank) {
+  on_ranks(recipe, [&](const parallel::Ranks& ranks, int rank) {
     Trainer trainer(recipe, ranks);
     trainer.initialize();
     RankBatches batches(recipe, ranks.at.dp);
@@ -58,7 +58,7 @@ void load_and_go_on(const Layout& layout, FileSystem& files, const Tensors& save
   const std::vector<double>& losses = alone(layout).losses;
   Tensors loaded;
   std::mutex mutex;
-  on_ranks(layout.mesh, [&](const parallel::Ranks& ranks, int) {
+  on_ranks(recipe, [&](const parallel::Ranks& ranks, int) {
     Trainer trainer(recipe, ranks);
     trainer.initialize();
     checkpoint::Reader reader(files, "run/step-00000010");

@@ -32,9 +32,18 @@ bool has_gradient(const spec::PlacedParam& placed) {
 
 LayerGradients::LayerGradients(const spec::ParamLayout& layout, const spec::Mesh& mesh,
                                const Ranks& ranks, const model::Memory& memory,
-                               int64_t bucket_elements) {
+                               const std::string& tied, int64_t bucket_elements)
+    : pipeline_ends_(tied.empty() ? nullptr : ranks.pipeline_ends) {
   const engine::Vector shard = memory.vector("gradients", "flat", 0, "flat");
   const std::vector<spec::Bucket> buckets = spec::buckets(layout, mesh, bucket_elements);
+  if (pipeline_ends_ != nullptr) {
+    const spec::PlacedParam& table = layout.find(tied);
+    for (const spec::Bucket& bucket : buckets) {
+      const int64_t first = bucket.first - table.element_offset;
+      if (first < 0 || first >= table.shard.count()) continue;
+      tied_.push_back(range(shard, bucket.shard_first, bucket.slice()));
+    }
+  }
   for (spec::ZeroLayer& place : spec::zero_layers(layout, mesh)) {
     if (place.gradients == 0) continue;
     const engine::Vector buffer = model::gradient_buffer(memory, place);
@@ -130,6 +139,9 @@ void LayerGradients::finish(engine::Stream& stream) {
     settle(stream, layer);
     layer.first = true;
   }
+  comm::Ticket last;  // the calls of a group are done in their order
+  for (const engine::Vector& slice : tied_) last = pipeline_ends_->all_reduce(stream, slice, slice);
+  last.wait(stream);
 }
 
 }  // namespace tutti::parallel

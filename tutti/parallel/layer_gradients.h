@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tutti/engine/stream.h"
@@ -21,8 +22,10 @@ namespace tutti::parallel {
 
 class LayerGradients {
  public:
+  // `tied`: the parameter that the first and the last pipeline stage both hold; empty: none here.
   LayerGradients(const spec::ParamLayout& layout, const spec::Mesh& mesh, const Ranks& ranks,
-                 const model::Memory& memory, int64_t bucket_elements = spec::kBucketElements);
+                 const model::Memory& memory, const std::string& tied = {},
+                 int64_t bucket_elements = spec::kBucketElements);
 
   // Before the gradients of `layer` are written: its buffer is free then.
   void need(engine::Stream& stream, int64_t layer);
@@ -55,6 +58,8 @@ class LayerGradients {
   void settle(engine::Stream& stream, Layer& layer);
 
   std::vector<Layer> layers_;
+  comm::Group* pipeline_ends_ = nullptr;
+  std::vector<engine::Vector> tied_;  // this rank's slices of the table, alike on both ends
 };
 
 }  // namespace tutti::parallel

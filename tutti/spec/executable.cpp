@@ -12,17 +12,6 @@ namespace {
        message);
 }
 
-// Proven alone, with dp and with ZeRO.
-void check_tensor_parallel(const Mesh& mesh) {
-  if (mesh.tp == 1) return;
-  const auto check = [&](const char* axis, int64_t size) {
-    if (size > 1) refuse(fmt::format("parallel.tp: {} with parallel.{}: {}", mesh.tp, axis, size));
-  };
-  check("pp", mesh.pp);
-  check("cp", mesh.cp);
-  check("ep", mesh.ep);
-}
-
 void check_pipeline(const Recipe& recipe) {
   const Mesh& mesh = recipe.parallel;
   if (mesh.pp == 1) return;
@@ -31,33 +20,12 @@ void check_pipeline(const Recipe& recipe) {
         "parallel.schedule: zero-bubble with recompute, whose delayed weight gradients would need "
         "again what was dropped");
   }
-  for (const Axis axis : {Axis::tp, Axis::cp, Axis::ep}) {
-    if (mesh.size(axis) > 1) {
-      refuse(fmt::format("parallel.pp: {} with parallel.{}: {}", mesh.pp, axis_name(axis),
-                         mesh.size(axis)));
-    }
-  }
-}
-
-void check_context_parallel(const Mesh& mesh) {
-  if (mesh.cp == 1) return;
-  if (mesh.tp * mesh.pp > 1) {
-    refuse(fmt::format("parallel.cp: {} with tp {} and pp {}", mesh.cp, mesh.tp, mesh.pp));
-  }
-  if (mesh.zero > 1) {
-    refuse(fmt::format("parallel.cp: {} with zero {}; write zero: 1", mesh.cp, mesh.zero));
-  }
 }
 
 void check_experts(const Recipe& recipe) {
   const Mesh& mesh = recipe.parallel;
-  if (recipe.model.moe.experts > 0 && mesh.tp * mesh.pp > 1) {
-    refuse(fmt::format("parallel: tp {} and pp {} with {} experts", mesh.tp, mesh.pp,
-                       recipe.model.moe.experts));
-  }
-  if (recipe.model.moe.experts > 0 && mesh.zero > 1) {
-    refuse(fmt::format("parallel.zero: {} with {} experts; write zero: 1", mesh.zero,
-                       recipe.model.moe.experts));
+  if (recipe.model.moe.experts > 0 && mesh.tp > 1) {
+    refuse(fmt::format("parallel.tp: {} with {} experts", mesh.tp, recipe.model.moe.experts));
   }
   if (recipe.lora.enabled() && recipe.model.moe.experts > 0) {
     refuse(fmt::format("lora: adapters beside {} experts", recipe.model.moe.experts));
@@ -65,10 +33,6 @@ void check_experts(const Recipe& recipe) {
 }
 
 void check_zero(const Mesh& mesh) {
-  if (mesh.zero > 1 && mesh.pp * mesh.cp * mesh.ep > 1) {
-    refuse(fmt::format("parallel.zero: {} with pp {}, cp {} and ep {}; write 0 or 1", mesh.zero,
-                       mesh.pp, mesh.cp, mesh.ep));
-  }
   if (mesh.zero != 0 && replicas(mesh) == 1) {
     refuse(fmt::format("parallel.zero: {} shards nothing on one rank; write 0", mesh.zero));
   }
@@ -100,9 +64,7 @@ void check_model(const ModelConfig& model) {
 
 void check_executable(const Recipe& recipe, int64_t ranks) {
   const Mesh& mesh = recipe.parallel;
-  check_tensor_parallel(mesh);
   check_pipeline(recipe);
-  check_context_parallel(mesh);
   check_experts(recipe);
   check_zero(mesh);
   if (mesh.world() != ranks) {

@@ -15,16 +15,31 @@ engine::Vector slice(const engine::Vector& flat, int64_t first, int64_t count) {
   return engine::vector(data, flat.dtype, count);
 }
 
-// Of every routed layer its load and sums.
+// Of every routed layer of this rank its load and sums; empty where there is none.
 engine::Matrix counters(const model::Memory& memory) {
+  if (!memory.map().has("routing")) return {};
   return memory.matrix("routing", "step", 0, "layers");
+}
+
+// The numbers of these layers in the model, chunk by chunk.
+std::vector<int64_t> routed_here(const spec::Recipe& recipe, const spec::Coordinates& at) {
+  const spec::Mesh& mesh = recipe.parallel;
+  std::vector<int64_t> layers;
+  for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
+    const spec::LayerRange range =
+        spec::stage_layers(mesh, recipe.model.layers, chunk * mesh.pp + at.pp);
+    for (int64_t i = range.first; i < range.first + range.count; ++i) {
+      if (spec::is_routed(recipe.model, i)) layers.push_back(i);
+    }
+  }
+  return layers;
 }
 
 }  // namespace
 
 void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks,
                  const model::Memory& memory) {
-  if (ranks.replicas == nullptr) return;
+  if (ranks.replicas == nullptr || !counters(memory)) return;
   const engine::Vector all = memory.vector("routing", "step", 0, "layers");
   ranks.replicas->all_reduce(stream, all, all).wait(stream);
   stream.synchronize();
@@ -37,8 +52,9 @@ telemetry::Routing routing_of_step(const spec::Recipe& recipe, const model::Memo
   const double tokens = sequences * static_cast<double>(recipe.batch.sequence);
   const double choices = tokens * static_cast<double>(moe.top_k);
   telemetry::Routing out;
-  for (int64_t layer = 0; layer < routed_layers(recipe.model); ++layer) {
-    const float* load = counters(memory).row<float>(layer);
+  const engine::Matrix mine = counters(memory);
+  for (int64_t layer = 0; layer < mine.rows; ++layer) {
+    const float* load = mine.row<float>(layer);
     const float* sums = load + moe.experts;
     out.balance_loss += static_cast<double>(sums[0]) / sequences / layers;
     out.z_loss += static_cast<double>(sums[1]) / tokens / layers;
@@ -50,17 +66,34 @@ telemetry::Routing routing_of_step(const spec::Recipe& recipe, const model::Memo
   return out;
 }
 
-std::vector<SelectionBias> bind_selection_biases(const spec::ModelConfig& model,
+void join_stages(engine::Stream& stream, const parallel::Ranks& ranks,
+                 telemetry::Routing& routing) {
+  if (ranks.pipeline == nullptr) return;
+  float sums[] = {static_cast<float>(routing.balance_loss), static_cast<float>(routing.z_loss),
+                  static_cast<float>(routing.dropped_share)};
+  auto highest = static_cast<float>(routing.load_max_over_mean);
+  const engine::Vector added = engine::vector(sums, DType::f32, 3);
+  const engine::Vector compared = engine::vector(&highest, DType::f32, 1);
+  ranks.pipeline->all_reduce(stream, added, added);
+  ranks.pipeline->all_reduce(stream, compared, compared, comm::Reduce::max).wait(stream);
+  stream.synchronize();
+  routing = {sums[0], sums[1], highest, sums[2]};
+}
+
+std::vector<SelectionBias> bind_selection_biases(const spec::Recipe& recipe,
+                                                 const spec::Coordinates& at,
                                                  const spec::ParamLayout& layout,
                                                  const model::Memory& memory,
                                                  const std::vector<parallel::OwnedSlice>& slices) {
   std::vector<SelectionBias> out;
+  const spec::ModelConfig& model = recipe.model;
   if (!model.moe.router_bias) return out;
-  for (int64_t layer = 0; layer < routed_layers(model); ++layer) {
+  const std::vector<int64_t> layers = routed_here(recipe, at);
+  for (size_t i = 0; i < layers.size(); ++i) {
     const spec::PlacedParam& placed =
-        layout.find(fmt::format("blocks.{}.moe.router.bias", model.moe.first_dense_layers + layer));
-    const engine::Vector load =
-        engine::vector(counters(memory).row<float>(layer), DType::f32, model.moe.experts);
+        layout.find(fmt::format("blocks.{}.moe.router.bias", layers[i]));
+    const engine::Vector load = engine::vector(counters(memory).row<float>(static_cast<int64_t>(i)),
+                                               DType::f32, model.moe.experts);
     for (const parallel::OwnedSlice& slice : slices) {
       const int64_t first = std::max(placed.element_offset, slice.place.first);
       const int64_t end = std::min(placed.element_offset + model.moe.experts,

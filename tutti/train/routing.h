@@ -17,8 +17,12 @@ namespace tutti::train {
 // Adds up what all ranks with other tokens have counted; once per step.
 void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks, const model::Memory& memory);
 
-// Means over the step's sequences (or tokens) and routed layers; the model must have experts.
+// Means over the step's sequences (or tokens) and all routed layers, of this rank's part of them;
+// the model must have experts.
 telemetry::Routing routing_of_step(const spec::Recipe& recipe, const model::Memory& memory);
+
+// Of the parts of all pipeline stages the whole.
+void join_stages(engine::Stream& stream, const parallel::Ranks& ranks, telemetry::Routing& routing);
 
 // Views of what this rank owns of one routed layer's selection bias (model.moe.router_bias), and
 // the layer's load.
@@ -29,8 +33,9 @@ struct SelectionBias {
   engine::Vector weights;  // as many bf16, or empty
 };
 
-// Of every routed layer; none without selection biases.
-std::vector<SelectionBias> bind_selection_biases(const spec::ModelConfig& model,
+// Of every routed layer of rank `at`; none without selection biases.
+std::vector<SelectionBias> bind_selection_biases(const spec::Recipe& recipe,
+                                                 const spec::Coordinates& at,
                                                  const spec::ParamLayout& layout,
                                                  const model::Memory& memory,
                                                  const std::vector<parallel::OwnedSlice>& slices);

@@ -50,8 +50,9 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks)
   stream_ = engine::make_cpu_stream(recipe_.threads);
   make_stages();
   if (spec::by_layer(recipe_.parallel)) {
-    layer_gradients_ =
-        std::make_unique<parallel::LayerGradients>(layout_, recipe_.parallel, ranks_, *memory_);
+    layer_gradients_ = std::make_unique<parallel::LayerGradients>(
+        layout_, recipe_.parallel, ranks_, *memory_,
+        spec::tied_copy(recipe_, {.pp = recipe_.parallel.pp - 1}));
   } else {
     const engine::Vector gradients =
         engine::vector(memory_->arena("gradients").data(), DType::f32, layout_.trainable_elements);
@@ -63,7 +64,8 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks)
   optimizer_ = std::make_unique<parallel::ShardedAdamw>(recipe_, layout_, ranks_, *memory_);
   common_gradients_ =
       std::make_unique<parallel::CommonGradients>(layout_, ranks_, optimizer_->slices());
-  selection_biases_ = bind_selection_biases(recipe_.model, layout_, *memory_, optimizer_->slices());
+  selection_biases_ =
+      bind_selection_biases(recipe_, ranks_.at, layout_, *memory_, optimizer_->slices());
   if (recipe_.distill.enabled()) make_teacher();
 }
 
@@ -279,6 +281,7 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
   if (recipe_.model.moe.experts > 0) {
     sum_routing(*stream_, ranks_, *memory_);
     result.routing = routing_of_step(recipe_, *memory_);
+    join_stages(*stream_, ranks_, *result.routing);
   }
   result.gradient_norm = gradient_factor_ * std::sqrt(squared_norm_);
   if (!std::isfinite(result.gradient_norm) || !std::isfinite(result.loss)) {
