@@ -7,14 +7,13 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/machine.h"
-#include "tutti/base/rng.h"
 #include "tutti/engine/arena.h"
 #include "tutti/engine/gemm_peak.h"
 #include "tutti/engine/recorder.h"
 #include "tutti/spec/flops.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/program.h"
-#include "tutti/train/trainer.h"
+#include "tutti/train/random_steps.h"
 
 namespace tutti::train {
 namespace {
@@ -30,42 +29,6 @@ double median(std::vector<double> values) {
 DType compute_type(const spec::Recipe& recipe) {
   return recipe.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
 }
-
-// A trainer fed with the same random tokens at every step.
-class Workload {
- public:
-  explicit Workload(const spec::Recipe& recipe) : trainer_(recipe) {
-    trainer_.initialize();
-    const int64_t rows = recipe.batch.micro * recipe.batch.sequence;
-    for (int64_t i = 0; i <= rows; ++i) {
-      const uint64_t word = random_u64(1, static_cast<uint64_t>(i));
-      tokens_.push_back(
-          static_cast<int32_t>(word % static_cast<uint64_t>(recipe.model.vocabulary)));
-    }
-    for (int64_t i = 0; i < rows; ++i) {  // where documents are packed: one per sequence
-      positions_.push_back(static_cast<int32_t>(i % recipe.batch.sequence));
-    }
-    starts_.assign(static_cast<size_t>(rows), 0);
-  }
-
-  double step() {
-    const double begin = monotonic_seconds();
-    trainer_.step(
-        [&] {
-          return BatchView{tokens_.data(), tokens_.data() + 1, 0, positions_.data(),
-                           starts_.data()};
-        },
-        trainer_.recipe().optimizer.learning_rate, ++updates_);
-    return monotonic_seconds() - begin;
-  }
-
-  Trainer& trainer() { return trainer_; }
-
- private:
-  Trainer trainer_;
-  std::vector<int32_t> tokens_, positions_, starts_;
-  int64_t updates_ = 0;
-};
 
 }  // namespace
 
@@ -107,7 +70,7 @@ double nominal_peak_flops(DType dtype, int threads) {
 
 StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
                      const std::function<void(int64_t)>& progress) {
-  Workload workload(recipe);
+  RandomSteps workload(recipe);
   for (int64_t i = 0; i < kWarmupSteps; ++i) workload.step();
   std::vector<double> seconds;
   for (int64_t i = 0; i < steps; ++i) {
@@ -151,7 +114,7 @@ Json to_json(const StepBench& b) {
 }
 
 std::vector<KernelBench> bench_kernels(const spec::Recipe& recipe, int64_t steps) {
-  Workload workload(recipe);
+  RandomSteps workload(recipe);
   engine::Stream& stream = workload.trainer().stream();
   const double gemm_peak = engine::measure_gemm_peak(stream, compute_type(recipe));
   const double copy_peak = measure_copy_bandwidth();

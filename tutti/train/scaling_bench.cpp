@@ -1,0 +1,104 @@
+#include "tutti/train/scaling_bench.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tutti/engine/recorder.h"
+#include "tutti/train/random_steps.h"
+#include "tutti/train/together.h"
+
+namespace tutti::train {
+namespace {
+
+constexpr int64_t kWarmupSteps = 2;
+
+struct RankTimes {
+  double step = 0, compute = 0, waited = 0;
+};
+
+double median(std::vector<double> values) {
+  const size_t middle = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(middle), values.end());
+  return values[middle];
+}
+
+// Of the operations, not of communication: that is recorded as an instant.
+double operation_seconds(const engine::Recorder& recorder) {
+  double sum = 0;
+  for (const engine::OpRecord& record : recorder.records()) {
+    sum += record.end_seconds - record.begin_seconds;
+  }
+  return sum;
+}
+
+}  // namespace
+
+ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64_t steps) {
+  const Together together(world, recipe.model.kv_heads);
+  RandomSteps random(recipe, together.ranks());
+  engine::Stream& stream = random.trainer().stream();
+  for (int64_t i = 0; i < kWarmupSteps; ++i) random.step();
+  engine::Recorder recorder;
+  stream.set_recorder(&recorder);
+  std::vector<double> step, compute, exposed, waiting, host;
+  for (int64_t i = 0; i < steps; ++i) {
+    recorder.clear();
+    const double waited = world == nullptr ? 0 : world->waited_seconds();
+    RankTimes mine;
+    mine.step = random.step();
+    mine.waited = world == nullptr ? 0 : world->waited_seconds() - waited;
+    mine.compute = operation_seconds(recorder);
+    const std::vector<RankTimes> all = together.exchange(stream, mine);
+    RankTimes sum;
+    double least = all.front().waited;
+    for (const RankTimes& rank : all) {
+      sum.step += rank.step / static_cast<double>(all.size());
+      sum.compute += rank.compute / static_cast<double>(all.size());
+      sum.waited += rank.waited / static_cast<double>(all.size());
+      least = std::min(least, rank.waited);
+    }
+    step.push_back(sum.step);
+    compute.push_back(sum.compute);
+    exposed.push_back(least);
+    waiting.push_back(sum.waited - least);
+    host.push_back(sum.step - sum.compute - sum.waited);
+  }
+  stream.set_recorder(nullptr);
+  ScalingBench out;
+  out.ranks = together.size();
+  out.threads = stream.threads();
+  out.tokens_per_step = recipe.batch.global * recipe.batch.sequence;
+  out.step_seconds = median(step);
+  out.compute_seconds = median(compute);
+  out.exposed_seconds = median(exposed);
+  out.waiting_seconds = median(waiting);
+  out.host_seconds = median(host);
+  return out;
+}
+
+Json to_json(const ScalingBench& bench) {
+  return {{"ranks", bench.ranks},
+          {"threads_per_rank", bench.threads},
+          {"tokens_per_step", bench.tokens_per_step},
+          {"tokens_per_second", bench.tokens_per_second()},
+          {"step_seconds", bench.step_seconds},
+          {"compute_seconds", bench.compute_seconds},
+          {"exposed_communication_seconds", bench.exposed_seconds},
+          {"waiting_seconds", bench.waiting_seconds},
+          {"host_seconds", bench.host_seconds}};
+}
+
+ScalingBench parse_scaling_bench(const Json& json) {
+  ScalingBench bench;
+  json.at("ranks").get_to(bench.ranks);
+  json.at("threads_per_rank").get_to(bench.threads);
+  json.at("tokens_per_step").get_to(bench.tokens_per_step);
+  json.at("step_seconds").get_to(bench.step_seconds);
+  json.at("compute_seconds").get_to(bench.compute_seconds);
+  json.at("exposed_communication_seconds").get_to(bench.exposed_seconds);
+  json.at("waiting_seconds").get_to(bench.waiting_seconds);
+  json.at("host_seconds").get_to(bench.host_seconds);
+  return bench;
+}
+
+}  // namespace tutti::train
