@@ -10,8 +10,8 @@ TUTTI := $(RELEASE)/tutti
 # The folders whose tests also run under sanitizers (their test program is <folder>_test).
 # Address and undefined: whoever reads foreign bytes or computes addresses. Thread: whoever starts
 # threads (the engine's are OpenMP's, which the sanitizer does not understand).
-ASAN_FOLDERS := base spec data checkpoint engine model train report mlperf comm
-TSAN_FOLDERS := telemetry data checkpoint comm
+ASAN_FOLDERS := base spec data checkpoint engine model parallel train report mlperf comm control
+TSAN_FOLDERS := telemetry data checkpoint comm parallel
 
 existing = $(foreach f,$(1),$(if $(wildcard tutti/$(f)/CMakeLists.txt),$(f)))
 missing = $(filter-out $(call existing,$(1)),$(1))
