@@ -101,7 +101,7 @@ void YamlMap::fail_key(const std::string& key, const std::string& message) {
 }
 
 YAML::Node YamlMap::node(const std::string& key) {
-  known_.push_back(key);
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.push_back(key);
   for (const auto& [name, node] : entries_) {
     if (name == key) return node;
   }

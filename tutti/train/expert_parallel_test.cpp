@@ -2,20 +2,14 @@
 // routers tell do not depend on the mesh. The ranks are threads of this process.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "tutti/base/error.h"
 #include "tutti/base/memory_file.h"
-#include "tutti/checkpoint/joint_save.h"
-#include "tutti/checkpoint/reader.h"
-#include "tutti/comm/thread_world.h"
 #include "tutti/spec/program.h"
 #include "tutti/train/layout_test_support.h"
 #include "tutti/train/routing_record.h"
-#include "tutti/train/run_state.h"
 
 namespace tutti::train {
 namespace {
@@ -171,53 +165,15 @@ TEST(ExpertParallel, ACheckpointOfOneMeshIsContinuedOnAnother) {
   const spec::Recipe base = six_experts(mixed_moe_recipe());
   Recorded alone;
   record_alone(base, 12, alone);
-  const double learning_rate = base.optimizer.learning_rate;
   for (const auto& [from, to] :
        std::vector<std::pair<Mesh, Mesh>>{{{.dp = 4, .ep = 2}, {.dp = 3, .ep = 3, .zero = 1}},
                                           {{.dp = 6, .ep = 3, .zero = 1}, {.dp = 2}},
                                           {{.dp = 2}, {.dp = 6, .ep = 6}}}) {
     SCOPED_TRACE(text_of(from) + " to " + text_of(to));
     MemoryFileSystem files;
-    Tensors saved;
-    std::mutex mutex;
-    const auto on_ranks = [&](const Mesh& mesh, const auto& body) {
-      comm::run_threads(mesh, [&](comm::World& world, engine::Stream&) {
-        const parallel::Ranks ranks = parallel::ranks_of(world);
-        const spec::Recipe recipe = recipe_on(base, mesh);
-        Trainer trainer(recipe, ranks);
-        alone.routing.player()(trainer);
-        trainer.initialize();
-        RankBatches batches(recipe, ranks.at.dp);
-        body(world, trainer, batches);
-      });
-    };
-    on_ranks(from, [&](comm::World& world, Trainer& trainer, RankBatches& batches) {
-      for (int64_t step = 0; step < 6; ++step)
-        trainer.step(batches.step(step), learning_rate, step + 1);
-      RunState state;
-      state.step = 6;
-      checkpoint::write_joint_checkpoint(
-          files, "run", checkpoint_tensors(trainer), to_checkpoint_state(state, trainer.recipe()),
-          {}, {static_cast<int>(world.rank()), static_cast<int>(world.size()), "a", 60});
-      const std::lock_guard lock(mutex);
-      gather(trainer.state(), saved);
-    });
-    on_ranks(to, [&](comm::World&, Trainer& trainer, RankBatches& batches) {
-      checkpoint::Reader reader(files, "run/step-00000006");
-      load_state(reader, trainer);
-      Tensors loaded;
-      gather(trainer.state(), loaded);
-      for (const auto& [name, values] : loaded) {
-        for (size_t i = 0; i < values.size(); ++i) {
-          if (std::isnan(values[i])) continue;  // another rank's
-          ASSERT_EQ(values[i], saved.at(name)[i]) << name << " " << i;
-        }
-      }
-      for (int64_t step = 6; step < 12; ++step) {
-        const StepResult result = trainer.step(batches.step(step), learning_rate, step + 1);
-        EXPECT_NEAR(result.loss / alone.training.losses[static_cast<size_t>(step)], 1, 1e-5);
-      }
-    });
+    const Tensors saved = train_and_save(recipe_on(base, from), 6, files, alone.routing.player());
+    load_and_go_on(recipe_on(base, to), 6, files, saved, alone.training.losses,
+                   alone.routing.player());
   }
 }
 

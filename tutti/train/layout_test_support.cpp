@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tutti/checkpoint/joint_save.h"
+#include "tutti/checkpoint/reader.h"
 #include "tutti/comm/thread_world.h"
+#include "tutti/train/run_state.h"
 
 namespace tutti::train::testing {
 namespace {
@@ -124,17 +127,19 @@ int64_t gather(const std::vector<StateTensor>& boxes, Tensors& out) {
   return disagreements;
 }
 
+void on_ranks(const spec::Recipe& recipe, const std::function<void(const parallel::Ranks&)>& body) {
+  if (recipe.parallel.world() == 1) return body({});
+  comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
+    body(parallel::ranks_of(world, recipe.model.kv_heads));
+  });
+}
+
 Training train_on(const spec::Recipe& recipe, int64_t steps, const Sabotage& sabotage,
                   const Prepare& prepare) {
   Training out;
   std::mutex mutex;
-  if (recipe.parallel.world() == 1) {
-    train_rank(recipe, {}, steps, mutex, out, sabotage, prepare);
-    return out;
-  }
-  comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
-    train_rank(recipe, parallel::ranks_of(world, recipe.model.kv_heads), steps, mutex, out,
-               sabotage, prepare);
+  on_ranks(recipe, [&](const parallel::Ranks& ranks) {
+    train_rank(recipe, ranks, steps, mutex, out, sabotage, prepare);
   });
   return out;
 }
@@ -142,6 +147,55 @@ Training train_on(const spec::Recipe& recipe, int64_t steps, const Sabotage& sab
 Training train(const spec::Recipe& base, const spec::Mesh& mesh, int64_t steps,
                const Sabotage& sabotage, const Prepare& prepare) {
   return train_on(recipe_on(base, mesh), steps, sabotage, prepare);
+}
+
+Tensors train_and_save(const spec::Recipe& recipe, int64_t steps, FileSystem& files,
+                       const Prepare& prepare) {
+  Tensors saved;
+  std::mutex mutex;
+  on_ranks(recipe, [&](const parallel::Ranks& ranks) {
+    Trainer trainer(recipe, ranks);
+    if (prepare) prepare(trainer);
+    trainer.initialize();
+    RankBatches batches(recipe, ranks.at.dp);
+    for (int64_t step = 0; step < steps; ++step) {
+      trainer.step(batches.step(step), recipe.optimizer.learning_rate, step + 1);
+    }
+    RunState state;
+    state.step = steps;
+    const int rank = ranks.world == nullptr ? 0 : ranks.world->rank();
+    checkpoint::write_joint_checkpoint(files, "run", checkpoint_tensors(trainer),
+                                       to_checkpoint_state(state, recipe), {},
+                                       {rank, static_cast<int>(recipe.parallel.world()), "a", 60});
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(gather(trainer.state(), saved), 0);
+  });
+  return saved;
+}
+
+void load_and_go_on(const spec::Recipe& recipe, int64_t steps, FileSystem& files,
+                    const Tensors& saved, const std::vector<double>& losses,
+                    const Prepare& prepare) {
+  Tensors loaded;
+  std::mutex mutex;
+  on_ranks(recipe, [&](const parallel::Ranks& ranks) {
+    Trainer trainer(recipe, ranks);
+    if (prepare) prepare(trainer);
+    trainer.initialize();
+    checkpoint::Reader reader(files, fmt::format("run/step-{:08}", steps));
+    load_state(reader, trainer);
+    {
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(gather(trainer.state(), loaded), 0);
+    }
+    RankBatches batches(recipe, ranks.at.dp);
+    for (int64_t step = steps; step < static_cast<int64_t>(losses.size()); ++step) {
+      const StepResult result =
+          trainer.step(batches.step(step), recipe.optimizer.learning_rate, step + 1);
+      EXPECT_NEAR(result.loss / losses[static_cast<size_t>(step)], 1, 1e-5) << "step " << step;
+    }
+  });
+  EXPECT_EQ(loaded, saved);
 }
 
 double gradient_error(const Tensors& actual, const Tensors& expected) {

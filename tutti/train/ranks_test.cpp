@@ -4,18 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <map>
-#include <mutex>
-#include <string>
 #include <vector>
 
 #include "tutti/base/memory_file.h"
-#include "tutti/checkpoint/joint_save.h"
-#include "tutti/checkpoint/reader.h"
-#include "tutti/comm/thread_world.h"
 #include "tutti/train/layout_test_support.h"
-#include "tutti/train/run_state.h"
 
 namespace tutti::train {
 namespace {
@@ -73,51 +65,8 @@ TEST(Ranks, ACheckpointOfOneMeshIsContinuedOnAnother) {
                                                       {{.dp = 2, .pp = 2, .zero = 1}, {.dp = 3}}}) {
     SCOPED_TRACE(text_of(from) + " to " + text_of(to));
     MemoryFileSystem files;
-    Tensors saved;
-    std::mutex mutex;
-    comm::run_threads(from, [&, from = from](comm::World& world, engine::Stream&) {
-      const spec::Recipe recipe = recipe_on(base, from);
-      const parallel::Ranks ranks = parallel::ranks_of(world);
-      Trainer trainer(recipe, ranks);
-      trainer.initialize();
-      RankBatches batches(recipe, ranks.at.dp);
-      for (int64_t step = 0; step < 10; ++step)
-        trainer.step(batches.step(step), recipe.optimizer.learning_rate, step + 1);
-      RunState state;
-      state.step = 10;
-      checkpoint::write_joint_checkpoint(
-          files, "run", checkpoint_tensors(trainer), to_checkpoint_state(state, recipe), {},
-          {static_cast<int>(world.rank()), static_cast<int>(world.size()), "a", 60});
-      const std::lock_guard lock(mutex);
-      gather(trainer.state(), saved);
-    });
-    const auto go_on = [&, to = to](const parallel::Ranks& ranks) {
-      const spec::Recipe recipe = recipe_on(base, to);
-      Trainer trainer(recipe, ranks);
-      trainer.initialize();
-      checkpoint::Reader reader(files, "run/step-00000010");
-      load_state(reader, trainer);
-      Tensors loaded;
-      gather(trainer.state(), loaded);
-      for (const auto& [name, values] : loaded) {
-        for (size_t i = 0; i < values.size(); ++i) {
-          if (std::isnan(values[i])) continue;  // another rank's
-          ASSERT_EQ(values[i], saved.at(name)[i]) << name << " " << i;
-        }
-      }
-      RankBatches batches(recipe, ranks.at.dp);
-      for (int64_t step = 10; step < 20; ++step) {
-        const StepResult result =
-            trainer.step(batches.step(step), recipe.optimizer.learning_rate, step + 1);
-        EXPECT_NEAR(result.loss / undisturbed.losses[static_cast<size_t>(step)], 1, 1e-5);
-      }
-    };
-    if (to.world() == 1) {
-      go_on({});
-    } else {
-      comm::run_threads(
-          to, [&](comm::World& world, engine::Stream&) { go_on(parallel::ranks_of(world)); });
-    }
+    const Tensors saved = train_and_save(recipe_on(base, from), 10, files);
+    load_and_go_on(recipe_on(base, to), 10, files, saved, undisturbed.losses);
   }
 }
 

@@ -1,10 +1,8 @@
 // Small recipes that tensor parallel ranks divide, and worlds of threads that run them.
 #pragma once
 
-#include <functional>
 #include <utility>
 
-#include "tutti/comm/thread_world.h"
 #include "tutti/train/layout_test_support.h"
 
 namespace tutti::train::testing {
@@ -37,15 +35,6 @@ inline spec::Recipe with_adapters(spec::Recipe recipe, double dropout) {
   recipe = adapted(std::move(recipe));
   recipe.lora.dropout = dropout;
   return recipe;
-}
-
-// Runs `body` on every rank of the recipe's mesh; alone in this thread.
-inline void run_ranks(const spec::Recipe& recipe,
-                      const std::function<void(const parallel::Ranks&)>& body) {
-  if (recipe.parallel.world() == 1) return body({});
-  comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
-    body(parallel::ranks_of(world, recipe.model.kv_heads));
-  });
 }
 
 }  // namespace tutti::train::testing

@@ -4,16 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "tutti/base/memory_file.h"
-#include "tutti/checkpoint/joint_save.h"
-#include "tutti/checkpoint/reader.h"
-#include "tutti/train/run_state.h"
 #include "tutti/train/tensor_parallel_recipes.h"
 
 namespace tutti::train {
@@ -151,7 +147,7 @@ TEST(TensorParallel, LogitsAndEvaluationAreThoseOfOneRank) {
     for (const spec::Mesh mesh : {spec::Mesh{}, spec::Mesh{.tp = 4}}) {
       const spec::Recipe recipe = divided(base, mesh);
       std::mutex mutex;
-      run_ranks(recipe, [&](const parallel::Ranks& ranks) {
+      on_ranks(recipe, [&](const parallel::Ranks& ranks) {
         Trainer trainer(recipe, ranks);
         trainer.initialize();
         RandomBatches batches(recipe, 3);
@@ -188,7 +184,7 @@ TEST(TensorParallel, PackedDocuments) {
       spec::Recipe recipe = divided(base, mesh);
       recipe.data.packing = spec::Packing::documents;
       std::mutex mutex;
-      run_ranks(recipe, [&](const parallel::Ranks& ranks) {
+      on_ranks(recipe, [&](const parallel::Ranks& ranks) {
         Trainer trainer(recipe, ranks);
         trainer.initialize();
         RandomBatches batches(recipe, 3);
@@ -217,46 +213,8 @@ TEST(TensorParallel, ACheckpointOfOneMeshIsContinuedOnAnother) {
       if (base.model.kv_heads % to.tp != 0 && to.tp % base.model.kv_heads != 0) continue;
       SCOPED_TRACE(base.model.name + ": " + text_of(from) + " to " + text_of(to));
       MemoryFileSystem files;
-      Tensors saved;
-      std::mutex mutex;
-      const spec::Recipe first = divided(base, from);
-      run_ranks(first, [&](const parallel::Ranks& ranks) {
-        Trainer trainer(first, ranks);
-        trainer.initialize();
-        RankBatches batches(first, ranks.at.dp);
-        for (int64_t step = 0; step < 10; ++step)
-          trainer.step(batches.step(step), first.optimizer.learning_rate, step + 1);
-        RunState state;
-        state.step = 10;
-        const int rank = ranks.world == nullptr ? 0 : ranks.world->rank();
-        const int size = ranks.world == nullptr ? 1 : ranks.world->size();
-        checkpoint::write_joint_checkpoint(files, "run", checkpoint_tensors(trainer),
-                                           to_checkpoint_state(state, first), {},
-                                           {rank, size, "a", 60});
-        const std::lock_guard lock(mutex);
-        EXPECT_EQ(gather(trainer.state(), saved), 0);
-      });
-      const spec::Recipe second = divided(base, to);
-      run_ranks(second, [&](const parallel::Ranks& ranks) {
-        Trainer trainer(second, ranks);
-        trainer.initialize();
-        checkpoint::Reader reader(files, "run/step-00000010");
-        load_state(reader, trainer);
-        Tensors loaded;
-        gather(trainer.state(), loaded);
-        for (const auto& [name, values] : loaded) {
-          for (size_t i = 0; i < values.size(); ++i) {
-            if (std::isnan(values[i])) continue;  // another rank's
-            ASSERT_EQ(values[i], saved.at(name)[i]) << name << " " << i;
-          }
-        }
-        RankBatches batches(second, ranks.at.dp);
-        for (int64_t step = 10; step < 20; ++step) {
-          const StepResult result =
-              trainer.step(batches.step(step), second.optimizer.learning_rate, step + 1);
-          EXPECT_NEAR(result.loss / undisturbed.losses[static_cast<size_t>(step)], 1, 1e-5);
-        }
-      });
+      const Tensors saved = train_and_save(divided(base, from), 10, files);
+      load_and_go_on(divided(base, to), 10, files, saved, undisturbed.losses);
     }
   }
 }

@@ -43,7 +43,7 @@ TEST(TensorParallel, MemoryIsDividedByTheRanks) {
         } else {
           EXPECT_EQ(bytes(map, "block") * tp, bytes(alone, "block"));
         }
-        run_ranks(recipe, [&](const parallel::Ranks& ranks) {
+        on_ranks(recipe, [&](const parallel::Ranks& ranks) {
           const Trainer trainer(recipe, ranks);
           for (const spec::ArenaPlan& plan : map.arenas) {
             EXPECT_EQ(trainer.memory().arena(plan.name).bytes(), plan.bytes) << plan.name;
@@ -127,7 +127,7 @@ TEST(TensorParallel, TheRecordedStepIsTheDescribedOne) {
                                    precision == spec::Precision::f32 ? "f32" : "bf16"));
           std::mutex mutex;
           double normed = 0;
-          run_ranks(recipe, [&](const parallel::Ranks& ranks) {
+          on_ranks(recipe, [&](const parallel::Ranks& ranks) {
             Trainer trainer(recipe, ranks);
             trainer.initialize();
             RankBatches batches(recipe, 0);
