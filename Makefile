@@ -13,6 +13,10 @@ TUTTI := $(RELEASE)/tutti
 ASAN_FOLDERS := base spec data checkpoint engine model parallel train report mlperf comm control
 TSAN_FOLDERS := telemetry data checkpoint comm parallel
 
+# Build trees of one checkout share compiled objects.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+
 existing = $(foreach f,$(1),$(if $(wildcard tutti/$(f)/CMakeLists.txt),$(f)))
 missing = $(filter-out $(call existing,$(1)),$(1))
 tests_of = $(addsuffix _test,$(call existing,$(1)))
@@ -26,7 +30,7 @@ run_tests = rm -rf build/$(1)/test-results && ctest --preset $(1) -j $(JOBS) $(2
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps deps-build build debug demo test test-release test-asan test-tsan bench \
-	format format-check layers tidy check hooks install clean
+	cuda bundle bundle-cpu gpu-check format format-check layers tidy check hooks install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +74,27 @@ test-tsan:
 bench: build ## Measure kernels and a GPT-2 124M step against this machine's own peak
 	@$(TUTTI) bench kernels
 	@$(TUTTI) bench step --model gpt2-124m --precision bf16 --batch 4 --seq 64 --steps 5
+
+# Which targets `make cuda` builds: the program, and the tests that also run on a GPU.
+CUDA_TARGETS ?= tutti engine_test train_test comm_test
+
+cuda: deps-build ## Build with CUDA, without a GPU too: build/cuda; run the tests that need one where one is
+	@tools/cuda_headers
+	@cmake --preset cuda --log-level=WARNING -DTUTTI_WERROR=$(if $(WERROR),ON,OFF)
+	@cmake --build --preset cuda -j $(JOBS) --target $(CUDA_TARGETS)
+	@ctest --preset cuda -L cuda --verbose
+
+bundle: deps-build ## Pack a relocatable archive with CUDA for all its GPUs: build/tutti-cuda.tar.gz
+	@tools/cuda_headers
+	@cmake --preset bundle --log-level=WARNING
+	@cmake --build --preset bundle -j $(JOBS) --target tutti engine_test train_test comm_test
+	@tools/bundle build/bundle build/tutti-cuda.tar.gz
+
+bundle-cpu: build ## Pack a relocatable archive of the CPU program: build/tutti.tar.gz
+	@tools/bundle $(RELEASE) build/tutti.tar.gz
+
+gpu-check: ## On a machine with a GPU: run the proof and the speed table into one report
+	@python3 benchmarks/gpu/gpu_check.py $(GPU_CHECK)
 
 format: ## Format all C++ sources
 	@tools/format

@@ -9,19 +9,26 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   message(FATAL_ERROR "GCC ${CMAKE_CXX_COMPILER_VERSION} is too old: 12 or later is needed")
 endif()
 
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow)
+# Flags of C++; CUDA's own are in cuda.cmake.
+macro(tutti_cxx_options)
+  foreach(option IN ITEMS ${ARGN})
+    add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${option}>")
+  endforeach()
+endmacro()
+
+tutti_cxx_options(-Wall -Wextra -Wpedantic -Wshadow)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees an overlapping memcpy in every inlined "literal" + std::string (GCC bug 105651).
-  add_compile_options(-Wno-restrict)
+  tutti_cxx_options(-Wno-restrict)
 endif()
 if(TUTTI_WERROR)
-  add_compile_options(-Werror)
+  tutti_cxx_options(-Werror)
 endif()
 
 # No code here reads errno of a math function or traps on floating-point exceptions. Contraction
 # is what GCC does by default outside strict ISO mode. Nothing that reorders sums: results are
 # bitwise reproducible.
-add_compile_options(-fno-math-errno -fno-trapping-math -ffp-contract=fast)
+tutti_cxx_options(-fno-math-errno -fno-trapping-math -ffp-contract=fast)
 
 if(TUTTI_SANITIZE)
   add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-sanitize-recover=all)

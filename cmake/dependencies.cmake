@@ -5,6 +5,7 @@
 #   OpenSSL::Crypto  tutti::gloo  tutti::hwloc
 #   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  PkgConfig::icu  PkgConfig::pcre2
 #   PkgConfig::sentencepiece  PkgConfig::sqlite3  Threads::Threads
+#   PkgConfig::httplib  PkgConfig::sodium
 #   PkgConfig::prometheus  (the pull library: a registry and an HTTP server)
 #   tutti::openmp  OpenMP, or with TUTTI_OPENMP=OFF nothing (pragmas are then ignored and _OPENMP
 #                  is undefined, so omp_*() calls belong behind `#ifdef _OPENMP`)
@@ -45,6 +46,8 @@ tutti_pkg_config(icu icu-uc libicu-dev)
 tutti_pkg_config(pcre2 libpcre2-8 libpcre2-dev)
 tutti_pkg_config(sentencepiece sentencepiece libsentencepiece-dev)
 tutti_pkg_config(sqlite3 sqlite3 libsqlite3-dev)
+tutti_pkg_config(sodium libsodium libsodium-dev)
+tutti_pkg_config(httplib cpp-httplib libcpp-httplib-dev)
 tutti_pkg_config(hwy libhwy libhwy-dev)
 tutti_pkg_config(prometheus prometheus-cpp-pull prometheus-cpp-dev)
 

@@ -13,7 +13,7 @@
 #     SOURCES <file_test.cpp>...
 #     LINK <target>...                GoogleTest and its main() are added
 #     [ARGS <argument>...]
-#     [TIMEOUT <seconds>]             default 120; five times that in a sanitizer build
+#     [TIMEOUT <seconds>]             default 300; five times that in a sanitizer build
 #     [PROCESSORS <n>]                default 1; write 2 or more when it runs OpenMP kernels
 #     [SERIAL]                        runs alone: for tests that measure time
 #     [LABELS <label>...]             added to "unit" and the folder's name
@@ -23,6 +23,11 @@
 #       Makes one GoogleTest program, <build>/bin/<folder>_test, and one CTest entry of that name.
 #       Test code sees TUTTI_SOURCE_DIR (repository root) and TUTTI_BINARY (path of the tutti
 #       program; link order does not build it, add_dependencies(<test> tutti) does).
+#
+#   tutti_device_test(<folder>_test <device>)
+#
+#       Runs that program once more with TUTTI_TEST_DEVICE=<device>, as <folder>_test_<device>; exit
+#       status 77 means skipped, because the machine has no such device.
 #
 #   tutti_python_test(<name>
 #     SCRIPT <file.py>                run by the interpreter of .venv (tools/python_env)
@@ -74,6 +79,16 @@ function(tutti_test name)
   tutti_test_properties(${name} unit ${folder})
 endfunction()
 
+function(tutti_device_test name device)
+  add_test(NAME ${name}_${device} COMMAND $<TARGET_FILE:${name}>)
+  set_tests_properties(${name}_${device} PROPERTIES
+    ENVIRONMENT "TUTTI_TEST_DEVICE=${device};${TUTTI_TEST_ENVIRONMENT}"
+    SKIP_RETURN_CODE 77
+    RESOURCE_LOCK ${device}
+    TIMEOUT 600
+    LABELS "unit;${device}")
+endfunction()
+
 function(tutti_python_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "SCRIPT;TIMEOUT;PROCESSORS"
                         "ARGS;LABELS;ENVIRONMENT")
@@ -114,7 +129,7 @@ endmacro()
 
 macro(tutti_test_properties name)
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
+    set(arg_TIMEOUT 300)
   endif()
   if(TUTTI_SANITIZE)
     math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")

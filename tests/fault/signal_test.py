@@ -27,7 +27,7 @@ def stops_with_checkpoint(recipe, run, number):
     process = small_run.start(recipe, run, "checkpoint.every_steps=0")
     small_run.wait_for(lambda: last_step(run) > 20, process)
     process.send_signal(number)
-    code = process.wait(timeout=30)
+    code = process.wait(timeout=120)
     assert code == 75, f"signal {number}: exit code {code}, not 75"
     assert checkpoints(run)[-1] == last_step(run), (checkpoints(run), last_step(run))
 
@@ -36,7 +36,7 @@ def resumes_where_it_stopped(run):
     stopped = last_step(run)
     before = len(small_run.losses(run))
     process = small_run.start(run, run, "--stop-after", str(stopped + 3))
-    assert process.wait(timeout=60) == 75
+    assert process.wait(timeout=120) == 75
     assert small_run.losses(run)[before][0] == stopped + 1
 
 
@@ -52,7 +52,7 @@ def user_signal_checkpoints_and_goes_on(recipe, run):
         process.send_signal(signal.SIGUSR1)
         time.sleep(0.005)
     process.send_signal(signal.SIGTERM)
-    code = process.wait(timeout=30)
+    code = process.wait(timeout=120)
     assert code == 75, f"exit code {code}, not 75"
 
 
@@ -62,7 +62,7 @@ def second_signal_ends_at_once(recipe, run):
     small_run.wait_for(lambda: last_step(run) > 5, process)
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGINT)
-    code = process.wait(timeout=30)
+    code = process.wait(timeout=120)
     assert code in (128 + signal.SIGTERM, 128 + signal.SIGINT, 75), f"exit code {code}"
 
 

@@ -27,15 +27,20 @@ checkpoint: {every_steps: 5, every_seconds: 0, keep_last: 2}
 """
 
 
-def prepare(folder):
-    """Writes a corpus and a recipe into `folder`; returns the recipe's path."""
+def write_corpus(folder, lines, *options):
+    """FOLDER/corpus, of so many lines of text."""
     text = os.path.join(folder, "text.txt")
     with open(text, "w") as file:
-        for i in range(4000):
+        for i in range(lines):
             file.write(f"line {i} of {i * i % 97} and {i % 13}\n")
     subprocess.run(
-        [TUTTI, "data", "prepare", text, "--tokenizer", "byte", "--out", os.path.join(folder, "corpus")],
-        check=True, capture_output=True)
+        [TUTTI, "data", "prepare", text, "--tokenizer", "byte", "--out", os.path.join(folder, "corpus"),
+         *options], check=True, capture_output=True)
+
+
+def prepare(folder):
+    """Writes a corpus and a recipe into `folder`; returns the recipe's path."""
+    write_corpus(folder, 4000)
     recipe = os.path.join(folder, "recipe.yaml")
     with open(recipe, "w") as file:
         file.write(RECIPE + f"data: {{train: {folder}/corpus}}\n")
@@ -70,7 +75,7 @@ def losses(run):
     return [(e["step"], e["loss"]) for e in events(run) if e["event"] == "step_done"]
 
 
-def wait_for(condition, process, seconds=60):
+def wait_for(condition, process, seconds=240):
     """Waits until condition() holds while the process lives."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

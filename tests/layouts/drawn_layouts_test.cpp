@@ -58,6 +58,7 @@ class Draw {
     out.micro = one_of({1, 1, 2, 3});
     if (out.kind != Kind::experts) out.dropout = one_of({0, 0, 1}) == 1 ? 0.1 : 0;
     out.recompute = below(4) == 0;
+    out.adapters = below(6) == 0;
     return out;
   }
 

@@ -86,10 +86,20 @@ Alone& make_alone(const Layout& layout) {
 
 const Training& alone(const Layout& layout) { return make_alone(layout).training; }
 
+Prepare same_routing(const Layout& layout) { return make_alone(layout).routing.player(); }
+
+Training train_again(const Layout& layout, int64_t steps, const Sabotage& sabotage,
+                     const Prepare& prepare) {
+  const Prepare play = same_routing(layout);
+  return train_on(recipe_of(layout), steps, sabotage, [&](Trainer& trainer) {
+    play(trainer);
+    if (prepare) prepare(trainer);
+  });
+}
+
 void expect_same_as_alone(const Layout& layout) {
   SCOPED_TRACE(text_of(layout));
-  Alone& one = make_alone(layout);
-  expect_same(train_on(recipe_of(layout), kSteps, {}, one.routing.player()), one.training);
+  expect_same(train_again(layout, kSteps), alone(layout));
 }
 
 }  // namespace tutti::train::testing

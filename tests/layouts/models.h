@@ -36,6 +36,13 @@ spec::Recipe recipe_of(const Layout& layout);
 // that need it.
 const Training& alone(const Layout& layout);
 
+// Lets routers choose as that rank's did.
+Prepare same_routing(const Layout& layout);
+
+// Steps on its ranks, with the routing of that rank; `prepare` as in train_on.
+Training train_again(const Layout& layout, int64_t steps, const Sabotage& sabotage = {},
+                     const Prepare& prepare = {});
+
 // Twenty steps on its ranks, compared with those (expect_same).
 void expect_same_as_alone(const Layout& layout);
 

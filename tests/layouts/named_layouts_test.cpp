@@ -72,6 +72,7 @@ std::vector<Layout> layouts() {
   routed({.dp = 3, .zero = 1}, 2);
   routed({.dp = 2, .zero = 3});
   routed({.tp = 2});
+  routed({.tp = 4}, 3);
   routed({.pp = 2});
   routed({.cp = 2});
   routed({.dp = 2, .ep = 2});
@@ -79,7 +80,14 @@ std::vector<Layout> layouts() {
   routed({.dp = 4, .ep = 2, .zero = 1});
   routed({.dp = 4, .ep = 2, .zero = 2});
   routed({.dp = 2, .ep = 2, .zero = 3}, 2);
+  routed({.dp = 2, .tp = 2});
+  routed({.dp = 2, .tp = 2, .zero = 2}, 2);
+  routed({.tp = 2, .pp = 2, .pipeline = Pipeline::zero_bubble});
+  routed({.tp = 2, .cp = 2});
   routed({.dp = 2, .tp = 2, .ep = 2});
+  routed({.dp = 4, .tp = 2, .ep = 2, .zero = 3});
+  routed({.tp = 2, .cp = 2, .ep = 2}, 2);
+  routed({.dp = 2, .tp = 2, .cp = 2, .ep = 4});
   routed({.dp = 2, .pp = 2, .ep = 2});
   routed({.cp = 2, .ep = 2});
   routed({.dp = 2, .cp = 2, .ep = 4});
@@ -92,6 +100,17 @@ std::vector<Layout> layouts() {
   all.push_back({Kind::gpt, {.dp = 2, .zero = 3}, 1, 0, false, true});
   all.push_back({Kind::llama, {.dp = 2, .tp = 2, .zero = 3}, 1, 0, false, true});
   all.push_back({Kind::gpt, {.dp = 2, .pp = 2, .zero = 1}, 1, 0, true, true});
+  all.push_back({Kind::gpt, {.pp = 3, .pipeline = Pipeline::zero_bubble}, 1, 0.1, true});
+  all.push_back({Kind::llama, {.tp = 2, .pp = 2, .pipeline = Pipeline::zero_bubble}, 2, 0, true});
+  all.push_back({Kind::experts,
+                 {.dp = 2, .pp = 2, .ep = 2, .zero = 1, .pipeline = Pipeline::zero_bubble},
+                 1,
+                 0,
+                 true});
+  all.push_back({Kind::experts, {.tp = 2, .pp = 2}, 1, 0, true});
+  all.push_back({Kind::experts, {.dp = 2, .zero = 3}, 1, 0, false, true});
+  all.push_back({Kind::experts, {.dp = 2, .tp = 2, .ep = 2, .zero = 1}, 1, 0, false, true});
+  all.push_back({Kind::experts, {.pp = 2, .cp = 2, .ep = 2}, 1, 0, true, true});
   return all;
 }
 

@@ -14,14 +14,14 @@ struct NotYet {
 };
 
 constexpr NotYet kNotYet[] = {
-    {"tensor parallel with experts",
-     [](const spec::Recipe& recipe) {
-       return recipe.model.moe.experts > 0 && recipe.parallel.tp > 1;
-     }},
-    {"zero bubble with recomputation",
+    {"zero bubble with recomputation and ZeRO 3",
      [](const spec::Recipe& recipe) {
        return recipe.parallel.pp > 1 && recipe.parallel.pipeline == spec::Pipeline::zero_bubble &&
-              recipe.recompute.mode != spec::RecomputeMode::none;
+              recipe.recompute.mode != spec::RecomputeMode::none && recipe.parallel.zero == 3;
+     }},
+    {"adapters beside divided experts with ZeRO 3",
+     [](const spec::Recipe& recipe) {
+       return recipe.lora.enabled() && recipe.parallel.ep > 1 && recipe.parallel.zero == 3;
      }},
 };
 

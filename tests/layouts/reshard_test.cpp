@@ -31,12 +31,13 @@ TEST(Reshard, ARunGoesOnInAnyOtherLayout) {
       const Layout from = {kind, meshes[i]};
       if (!is_to_be_tried(recipe_of(from), text_of(from))) continue;
       MemoryFileSystem files;
-      const Tensors saved = train_and_save(recipe_of(from), kSaved, files);
+      const Prepare routing = same_routing(from);
+      const Tensors saved = train_and_save(recipe_of(from), kSaved, files, routing);
       for (const size_t other : {i + 1, i + 3}) {
         const Layout to = {kind, meshes[other % meshes.size()]};
         if (!is_to_be_tried(recipe_of(to), text_of(to))) continue;
         SCOPED_TRACE(text_of(from) + " to " + text_of(to));
-        load_and_go_on(recipe_of(to), kSaved, files, saved, alone(to).losses);
+        load_and_go_on(recipe_of(to), kSaved, files, saved, alone(to).losses, routing);
       }
     }
   }

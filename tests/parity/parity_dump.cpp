@@ -204,7 +204,8 @@ void run(const std::string& recipe_path, const std::string& weights_path,
     out.add("kl_loss", DType::f64, {1}, &parts->divergence);
   }
   if (recipe.model.moe.experts > 0) {
-    const telemetry::Routing routing = train::routing_of_step(recipe, trainer.memory());
+    const telemetry::Routing routing =
+        train::routing_of_step(trainer.stream(), recipe, trainer.memory());
     out.add("balance_loss", DType::f64, {1}, &routing.balance_loss);
     out.add("z_loss", DType::f64, {1}, &routing.z_loss);
   }

@@ -1,124 +1,16 @@
-"""The same run under srun, on a real Slurm with four virtual nodes that this test starts: munged,
-slurmctld and four slurmd on this host. Needs root. About 20 s."""
+"""The same run under srun, on a real Slurm with four virtual nodes that this test starts. Needs
+root. About 20 s."""
 
 import os
-import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 
 import rank_runs
-
-NODES = 4
-CONFIGURATION = """\
-ClusterName=tutti
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={port}
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.sock
-CredType=cred/munge
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool/%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd-%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-ReturnToService=2
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SchedulerType=sched/builtin
-{nodes}
-PartitionName=all Nodes=n[1-{count}] Default=YES State=UP
-"""
-
-
-class Cluster:
-    """Daemons that end with this object."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.daemons = []
-        for name in ("state", "spool"):
-            os.mkdir(os.path.join(folder, name))
-        key = os.path.join(folder, "munge.key")
-        with open(key, "wb") as file:
-            file.write(os.urandom(128))
-        os.chmod(key, 0o600)
-        os.chmod(folder, 0o755)  # munge wants its socket reachable
-        self.configuration = os.path.join(folder, "slurm.conf")
-        ports = free_ports(NODES + 1)
-        host = socket.gethostname().split(".")[0]
-        nodes = "\n".join(
-            f"NodeName=n{n + 1} NodeAddr=127.0.0.1 NodeHostname={host} Port={ports[n + 1]} CPUs=1"
-            for n in range(NODES))
-        with open(self.configuration, "w") as file:
-            file.write(CONFIGURATION.format(host=host, port=ports[0], folder=folder, nodes=nodes,
-                                            count=NODES))
-        self.environment = rank_runs.environment(SLURM_CONF=self.configuration)
-
-    def __enter__(self):
-        at = lambda name: os.path.join(self.folder, name)
-        self.start("munged", "--foreground", "--force", f"--key-file={at('munge.key')}",
-                   f"--socket={at('munge.sock')}", f"--pid-file={at('munge.pid')}",
-                   f"--log-file={at('munge.log')}", f"--seed-file={at('munge.seed')}", "--num-threads=1")
-        wait_until(lambda: os.path.exists(at("munge.sock")), "munged")
-        self.start("slurmctld", "-D", "-f", self.configuration)
-        for node in range(1, NODES + 1):
-            self.start("slurmd", "-D", "-N", f"n{node}", "-f", self.configuration)
-        wait_until(self.is_ready, "the nodes")
-        return self
-
-    def __exit__(self, *_):
-        for daemon in reversed(self.daemons):
-            daemon.send_signal(signal.SIGTERM)
-        for daemon in self.daemons:
-            try:
-                daemon.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
-
-    def start(self, *command):
-        log = open(os.path.join(self.folder, os.path.basename(command[0]) + ".out"), "a")
-        self.daemons.append(subprocess.Popen(command, env=self.environment, stdout=log, stderr=log))
-
-    def is_ready(self):
-        found = subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], env=self.environment,
-                               capture_output=True, text=True)
-        return found.stdout.strip() == str(NODES)
-
-
-def free_ports(count):
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
-def wait_until(condition, what, seconds=30):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not come up within {seconds} s"
-        time.sleep(0.1)
+from slurm_cluster import Cluster, apart
 
 
 def test():
-    missing = [name for name in ("munged", "slurmctld", "slurmd", "srun", "sinfo") if not shutil.which(name)]
-    if missing:
-        raise rank_runs.Skip(f"no {', '.join(missing)} (slurm-wlm, munge)")
-    if os.geteuid() != 0:
-        raise rank_runs.Skip("starting Slurm's daemons needs root")
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cluster_folder:
         recipe = rank_runs.prepare(folder)
         at = lambda name: os.path.join(folder, name)
@@ -149,4 +41,5 @@ def test():
 
 
 if __name__ == "__main__":
+    apart()
     sys.exit(rank_runs.main(test))

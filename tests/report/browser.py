@@ -120,14 +120,14 @@ class Browser:
                 self.events.append(answer)
 
     def open(self, path, width, height, dark=False, scripts=True):
-        """Loads a local file as on a screen of this size; returns when it is loaded."""
+        """Loads a local file, or an address, as on a screen of this size; returns when it is loaded."""
         self.events.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=width < 600)
         self.call("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
-        self.call("Page.navigate", url="file://" + os.path.abspath(path))
+        self.call("Page.navigate", url=path if path.startswith("http") else "file://" + os.path.abspath(path))
         deadline = time.monotonic() + 60
         while not any(e["method"] == "Page.loadEventFired" for e in self.events):
             answer = self.message(deadline)

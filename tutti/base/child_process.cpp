@@ -1,7 +1,6 @@
 #include "tutti/base/child_process.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,57 +10,31 @@
 #include <csignal>
 #include <cstring>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/spawn.h"
 
 namespace tutti {
 namespace {
-
-struct SpawnOptions {
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  SpawnOptions() {
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-  }
-  ~SpawnOptions() {
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-  }
-  SpawnOptions(const SpawnOptions&) = delete;
-  SpawnOptions& operator=(const SpawnOptions&) = delete;
-};
 
 int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
 }  // namespace
 
+int start_detached(const std::string& executable, const std::vector<std::string>& arguments,
+                   const std::string& output) {
+  SpawnOptions options;
+  options.add_to_file(output);
+  posix_spawn_file_actions_addclosefrom_np(&options.files, STDERR_FILENO + 1);
+  options.in_own_session = true;
+  return spawn(executable, arguments, options);
+}
+
 ChildProcess::ChildProcess(const std::string& executable, const std::vector<std::string>& arguments,
                            const std::string& output) {
   SpawnOptions options;
-  posix_spawn_file_actions_addopen(&options.files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&options.files, STDOUT_FILENO, output.c_str(),
-                                   O_WRONLY | O_CREAT | O_APPEND, 0644);
-  posix_spawn_file_actions_adddup2(&options.files, STDOUT_FILENO, STDERR_FILENO);
-  sigset_t none;
-  sigset_t defaults;
-  sigemptyset(&none);
-  sigemptyset(&defaults);
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGPIPE}) sigaddset(&defaults, signal);
-  posix_spawnattr_setsigmask(&options.attributes, &none);
-  posix_spawnattr_setsigdefault(&options.attributes, &defaults);
-  posix_spawnattr_setpgroup(&options.attributes, 0);
-  posix_spawnattr_setflags(&options.attributes,
-                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  std::vector<char*> words;
-  for (const std::string& argument : arguments)
-    words.push_back(const_cast<char*>(argument.c_str()));
-  words.push_back(nullptr);
-  const int error = ::posix_spawn(&id_, executable.c_str(), &options.files, &options.attributes,
-                                  words.data(), environ);
-  if (error != 0) {
-    fail(ErrorKind::io, "'{}' cannot be started (output to '{}'): {}", executable, output,
-         std::strerror(error));
-  }
+  options.add_to_file(output);
+  id_ = spawn(executable, arguments, options);
 }
 
 ChildProcess::~ChildProcess() {
@@ -84,18 +57,32 @@ void ChildProcess::send(int signal) const {
 }
 
 bool end_with_parent(int parent) {
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // Not SIGTERM: it comes once per thread of the parent, and a second SIGTERM means "at once".
+  ::prctl(PR_SET_PDEATHSIG, SIGUSR2);
   // It may have ended before the request.
   return ::getppid() == parent;
 }
 
 ProcessLock::ProcessLock(const std::string& path) {
   // Without O_CLOEXEC: children inherit it.
-  file_ = ::open(path.c_str(), O_RDWR | O_CREAT, 0644);  // NOLINT(android-cloexec-open)
+  file_ =
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0644);  // NOLINT(android-cloexec-open)
   if (file_ < 0) fail(ErrorKind::io, "'{}' cannot be opened: {}", path, std::strerror(errno));
   held_ = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
 }
 
 ProcessLock::~ProcessLock() { ::close(file_); }
+
+std::unique_ptr<ProcessLock> take_lock(const std::string& path, double patience_seconds) {
+  constexpr double kPauseSeconds = 0.05;
+  const double end = monotonic_seconds() + patience_seconds;
+  while (true) {
+    auto lock = std::make_unique<ProcessLock>(path);
+    if (lock->held()) return lock;
+    if (monotonic_seconds() > end) return nullptr;
+    lock.reset();
+    sleep_seconds(kPauseSeconds);
+  }
+}
 
 }  // namespace tutti

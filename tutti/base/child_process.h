@@ -3,6 +3,7 @@
 // terminal reaches only this process, which passes it on.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,8 +34,15 @@ class ChildProcess {
   std::optional<int> exit_code_;
 };
 
-// To be called by a child: asks the system for SIGTERM when the process `parent` that started it is
-// gone, however that ended. False when it is gone already.
+// Starts a process in a session of its own that lives on when this one ends. It inherits no open
+// files; standard input is empty, standard output and error are added to the end of `output`.
+// Whoever lives long should collect it when it has ended (waitpid). Throws io. Returns its process
+// id.
+int start_detached(const std::string& executable, const std::vector<std::string>& arguments,
+                   const std::string& output);
+
+// To be called by a child: asks the system for SIGUSR2 (signals.h: save and stop) when the process
+// `parent` that started it is gone, however that ended. False when it is gone already.
 bool end_with_parent(int parent);
 
 // Holds a lock on the file `path` (created) for as long as the object or any child process that was
@@ -52,5 +60,8 @@ class ProcessLock {
   int file_ = -1;
   bool held_ = false;
 };
+
+// The lock, tried again for so long while others hold it; null when it was not to be had.
+std::unique_ptr<ProcessLock> take_lock(const std::string& path, double patience_seconds);
 
 }  // namespace tutti

@@ -1,9 +1,12 @@
 #include "tutti/base/child_process.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <memory>
+#include <string>
+#include <thread>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
@@ -18,7 +21,7 @@ class ChildProcessTest : public ::testing::Test {
   ~ChildProcessTest() override { posix_file_system().remove_tree(folder_); }
 
   static int wait(ChildProcess& child) {
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 5000; ++i) {
       if (const auto code = child.exit_code()) return *code;
       sleep_seconds(0.01);
     }
@@ -26,7 +29,8 @@ class ChildProcessTest : public ::testing::Test {
   }
   std::vector<std::string> shell(const std::string& command) { return {"sh", "-c", command}; }
 
-  const std::string folder_ = ::testing::TempDir() + "child-process-test";
+  const std::string folder_ =
+      ::testing::TempDir() + "child-process-test-" + std::to_string(::getpid());
   const std::string output_ = folder_ + "/output";
 };
 
@@ -80,6 +84,18 @@ TEST_F(ChildProcessTest, ALockLastsAsLongAsTheChildrenStartedUnderIt) {
   child.send(SIGKILL);
   wait(child);
   EXPECT_TRUE(ProcessLock(path).held());
+}
+
+TEST_F(ChildProcessTest, ALockIsWaitedForWithPatience) {
+  const std::string path = folder_ + "/lock";
+  auto lock = std::make_unique<ProcessLock>(path);
+  EXPECT_EQ(take_lock(path, 0.1), nullptr);
+  std::thread releases([&] {
+    sleep_seconds(0.2);
+    lock.reset();
+  });
+  EXPECT_NE(take_lock(path, 60), nullptr);
+  releases.join();
 }
 
 }  // namespace

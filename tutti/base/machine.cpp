@@ -50,6 +50,12 @@ Machine describe_machine() {
   return machine;
 }
 
+std::string boot_id() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot;
+}
+
 int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t all_pages = 0;

@@ -16,6 +16,8 @@ struct Machine {
 
 Machine describe_machine();
 
+std::string boot_id();  // of this boot of the machine; empty where the system does not say
+
 int64_t resident_bytes();       // of this process, now; 0 where the system does not say
 int64_t peak_resident_bytes();  // of this process, since it started
 

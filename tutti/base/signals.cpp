@@ -7,11 +7,14 @@
 #include <csignal>
 #include <thread>
 
+#include "tutti/base/launched.h"
+
 namespace tutti {
 namespace {
 
 std::atomic<int> stop_requested{0};
 std::atomic<bool> checkpoint_requested{false};
+std::atomic<bool> second_is_ignored{false};
 
 void take_signals(sigset_t watched) {
   while (true) {
@@ -22,7 +25,12 @@ void take_signals(sigset_t watched) {
       continue;
     }
     int none = 0;
-    if (!stop_requested.compare_exchange_strong(none, signal)) ::_exit(128 + signal);
+    if (signal == SIGUSR2) {
+      stop_requested.compare_exchange_strong(none, SIGTERM);
+      continue;
+    }
+    const bool is_second = !stop_requested.compare_exchange_strong(none, signal);
+    if (is_second && !second_is_ignored) ::_exit(128 + signal);
   }
 }
 
@@ -34,9 +42,12 @@ void watch_signals() {
   sigaddset(&watched, SIGTERM);
   sigaddset(&watched, SIGINT);
   sigaddset(&watched, SIGUSR1);
+  sigaddset(&watched, SIGUSR2);
   pthread_sigmask(SIG_BLOCK, &watched, nullptr);
   std::thread(take_signals, watched).detach();
 }
+
+void leave_ending_to_launcher() { second_is_ignored = true; }
 
 int stop_signal() { return stop_requested; }
 

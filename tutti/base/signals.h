@@ -1,6 +1,7 @@
 // Requests from outside, noted by one thread that waits for signals and polled between steps:
 // SIGTERM and SIGINT ask to checkpoint and stop, SIGUSR1 to checkpoint and go on. A second SIGTERM
-// or SIGINT ends the process at once with exit code 128 + signal.
+// or SIGINT ends the process at once with exit code 128 + signal. SIGUSR2 asks for the same as the
+// first SIGTERM, however often it comes.
 //
 // A thread and not handlers, because a handler's frame is written below the stack pointer of
 // whatever thread it interrupts, and oneDNN 2.6's generated f32 kernels keep theirs in a heap

@@ -4,36 +4,10 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/catalog/load_kind.h"
 
 namespace tutti::catalog {
 namespace {
-
-constexpr const char* kSuffix = ".yaml";
-
-// Entries of one kind by name, from all folders.
-std::map<std::string, Entry> load_kind(FileSystem& files, const std::vector<std::string>& folders,
-                                       const std::string& subfolder, const std::string& kind) {
-  std::map<std::string, Entry> entries;
-  for (const std::string& folder : folders) {
-    const std::string path = join_path(folder, subfolder);
-    if (!files.is_directory(path)) continue;
-    std::map<std::string, std::string> seen;
-    for (const DirectoryEntry& file : files.list(path)) {
-      if (file.is_directory || !ends_with(file.name, kSuffix)) continue;
-      Entry entry = load_entry(files, join_path(path, file.name));
-      if (entry.kind != kind) {
-        fail(ErrorKind::usage, "{}: kind: '{}', but files in {}/ are of kind {}", entry.origin,
-             entry.kind, subfolder, kind);
-      }
-      if (const auto [at, added] = seen.emplace(entry.name, entry.origin); !added) {
-        fail(ErrorKind::usage, "{}: name: '{}' is taken by {}", entry.origin, entry.name,
-             at->second);
-      }
-      entries[entry.name] = std::move(entry);
-    }
-  }
-  return entries;
-}
 
 template <typename T>
 const T* find(const std::vector<T>& items, const std::string& name) {
@@ -79,6 +53,7 @@ Catalog load_catalog(FileSystem& files, const std::vector<std::string>& folders)
     catalog.chips.push_back(chip_from(entry));
   }
   const std::map<std::string, Entry> fabrics = load_kind(files, folders, "fabrics", "fabric");
+  for (const auto& [name, entry] : fabrics) tiers_from(entry);  // also where no system has it
   for (const auto& [name, entry] : load_kind(files, folders, "systems", "system")) {
     const std::string chip_name = entry.text("chip");
     const Chip* chip = find(catalog.chips, chip_name);

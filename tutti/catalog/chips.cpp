@@ -29,10 +29,11 @@ void check_precision(const Chip& chip, spec::Precision precision) {
 }
 
 Chip chip_from(const Entry& entry) {
-  check_quantities(entry,
-                   {"dense_f32_tflops", "dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops",
-                    "sparse_fp4_tflops", "memory_gigabytes", "memory_terabytes_per_second",
-                    "link_gigabytes_per_second", "board_power_watts", "best_product_ratio"});
+  check_quantities(
+      entry, {"dense_f32_tflops", "dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops",
+              "sparse_fp4_tflops", "memory_gigabytes", "memory_terabytes_per_second",
+              "link_gigabytes_per_second", "host_link_gigabytes_per_second", "board_power_watts",
+              "best_product_ratio", "best_fp8_product_ratio"});
   Chip chip;
   chip.name = entry.name;
   chip.vendor = entry.text("vendor");
@@ -47,6 +48,7 @@ Chip chip_from(const Entry& entry) {
   chip.link_bytes_per_second = entry.number("link_gigabytes_per_second") * 1e9;
   chip.board_watts = entry.number_or("board_power_watts", 0);
   chip.best_product_ratio = entry.number_or("best_product_ratio", 0);
+  chip.best_fp8_product_ratio = entry.number_or("best_fp8_product_ratio", 0);
   chip.entry = entry;
   return chip;
 }

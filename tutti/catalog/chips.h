@@ -23,8 +23,11 @@ struct Chip {
   double memory_bytes_per_second = 0;
   double link_bytes_per_second = 0;  // scale-up link, one direction
   double board_watts = 0;            // 0: not published
-  double best_product_ratio = 0;     // of the dense peak, best measured by anybody; 0: not known
-  Entry entry;                       // where each number comes from
+  // Of the dense peaks, measured: products of 16 bits, best by anybody, and of 8 bits; 0: not
+  // known.
+  double best_product_ratio = 0;
+  double best_fp8_product_ratio = 0;
+  Entry entry;  // where each number comes from
 };
 
 // The peak that products of a precision run at; 0: the chip has none. Of f32 the 16-bit peak where
@@ -35,8 +38,9 @@ void check_precision(const Chip& chip, spec::Precision precision);
 
 // From an entry of kind chip: dense_f32_tflops, dense_bf16_tflops, dense_fp8_tflops,
 // dense_fp4_tflops, sparse_fp4_tflops, memory_gigabytes (10^9), memory_terabytes_per_second,
-// link_gigabytes_per_second, board_power_watts, best_product_ratio. Throws usage for a quantity it
-// does not know.
+// link_gigabytes_per_second, host_link_gigabytes_per_second (of its own link to its host, one
+// direction; kept in `entry`), board_power_watts, best_product_ratio, best_fp8_product_ratio.
+// Throws usage for a quantity it does not know.
 Chip chip_from(const Entry& entry);
 
 }  // namespace tutti::catalog

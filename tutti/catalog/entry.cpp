@@ -96,6 +96,7 @@ const std::vector<std::string>& known_units() {
                                                  "kilowatts",
                                                  "seconds",
                                                  "microseconds",
+                                                 "gigahertz",
                                                  "usd_per_hour",
                                                  "kg_per_kwh",
                                                  "liters_per_kwh",

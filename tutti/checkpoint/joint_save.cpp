@@ -13,8 +13,6 @@
 namespace tutti::checkpoint {
 namespace {
 
-std::string rank_prefix(int rank) { return fmt::format("rank-{:05}-", rank); }
-
 struct Names {
   std::string folder;
   std::string attempt;
@@ -28,16 +26,30 @@ struct Names {
   }
 };
 
-// Returns when `path` is there. Gives up when `rank`, who is to make it, says that it failed.
+// How long the others are waited for.
+struct Patience {
+  explicit Patience(const JointSave& joint)
+      : deadline(monotonic_seconds() + joint.timeout_seconds), give_up_at(joint.give_up_at) {}
+  double deadline;
+  const std::atomic<double>* give_up_at;
+};
+
+// Returns when `path` is there. Gives up when `rank`, who is to make it, says that it failed, or
+// when this rank's run did.
 void wait_for(FileSystem& files, const Names& names, const std::string& path, int rank,
-              double deadline, double timeout_seconds) {
+              const Patience& patience, double timeout_seconds) {
   constexpr double kLookEverySeconds = 0.005;
   while (!files.exists(path)) {
     if (files.exists(names.failed(rank))) {
       fail(ErrorKind::io, "{}: rank {} could not save its part: {}", names.folder, rank,
            printable(read_file(files, names.failed(rank))));
     }
-    if (monotonic_seconds() > deadline) {
+    const double now = monotonic_seconds();
+    if (patience.give_up_at != nullptr && now > *patience.give_up_at) {
+      fail(ErrorKind::io, "{}: the run failed before rank {} came to save its part", names.folder,
+           rank);
+    }
+    if (now > patience.deadline) {
       fail(ErrorKind::io, "{}: rank {} did not come to save its part within {} s", names.folder,
            rank, timeout_seconds);
     }
@@ -45,10 +57,12 @@ void wait_for(FileSystem& files, const Names& names, const std::string& path, in
   }
 }
 
-// Best effort: without it the others wait until their time is up.
+// Best effort: without it the others wait until their time is up. After the cleaning up, which may
+// have removed the folder: some may come later, and disks be full.
 void tell_failure(FileSystem& files, const Names& names, int rank, const char* reason) noexcept {
   try {
     const std::string path = names.failed(rank);
+    if (rank == 0) files.create_directories(names.folder);
     write_durably(files, path + ".tmp", reason);
     files.rename(path + ".tmp", path);
   } catch (const Error&) {
@@ -56,8 +70,74 @@ void tell_failure(FileSystem& files, const Names& names, int rank, const char* r
   }
 }
 
-// Adds the files and slices of `part`.
-void join(Manifest& manifest, const Manifest& part, const std::string& path) {
+Written write_first(FileSystem& files, const Names& names, const std::vector<TensorSource>& tensors,
+                    const State& state, const WriteOptions& options, const JointSave& joint) {
+  const std::string& path = names.folder;
+  const bool replace = has_valid_manifest(files, path);
+  std::vector<std::string> written = {kManifestTemporaryName};
+  bool committed = false;
+  try {
+    const std::shared_ptr<const SealKey> key = save_key(files, options.key_file);
+    if (!replace) files.remove_tree(path);
+    create_durable_directories(files, path);
+    write_durably(files, names.saving(), "");
+    written.push_back(base_name(names.saving()));
+    Manifest manifest = write_shards(files, path, tensors, state, options, key.get(),
+                                     rank_prefix(joint.rank), written);
+    const Patience deadline(joint);
+    for (int rank = 1; rank < joint.ranks; ++rank) {
+      const std::string part = names.part(rank);
+      wait_for(files, names, part, rank, deadline, joint.timeout_seconds);
+      const std::string text = read_file(files, part);
+      const Manifest theirs = parse_manifest(text, part, Coverage::part);
+      if (key && theirs.seal) check_signature(text, *key, part);
+      add_part(manifest, theirs, part);
+    }
+    const int64_t manifest_bytes = commit_manifest(files, path, manifest, key.get(), committed);
+    remove_replaced(files, path, manifest);
+    return {path, manifest.total_bytes() + manifest_bytes};
+  } catch (const std::exception& error) {
+    if (!committed) clean_up(files, path, !replace, written);
+    tell_failure(files, names, joint.rank, error.what());
+    throw;
+  }
+}
+
+Written write_other(FileSystem& files, const Names& names, const std::vector<TensorSource>& tensors,
+                    const State& state, const WriteOptions& options, const JointSave& joint) {
+  std::vector<std::string> written;
+  try {
+    wait_for(files, names, names.saving(), 0, Patience(joint), joint.timeout_seconds);
+    const std::shared_ptr<const SealKey> key = save_key(files, options.key_file);
+    Manifest manifest = write_shards(files, names.folder, tensors, state, options, key.get(),
+                                     rank_prefix(joint.rank), written);
+    if (key) sign(manifest, *key);
+    const std::string part = names.part(joint.rank);
+    const std::string text = format_manifest(manifest);
+    write_durably(files, part + ".tmp", text);
+    files.rename(part + ".tmp", part);
+    files.sync_directory(names.folder);
+    return {names.folder, manifest.total_bytes()};
+  } catch (const std::exception& error) {
+    clean_up(files, names.folder, false, written);
+    tell_failure(files, names, joint.rank, error.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+std::string rank_prefix(int64_t rank) { return fmt::format("rank-{:05}-", rank); }
+
+void add_part(Manifest& manifest, const Manifest& part, const std::string& path) {
+  if (manifest.seal.has_value() != part.seal.has_value() ||
+      (manifest.seal && manifest.seal->key_id != part.seal->key_id)) {
+    fail(ErrorKind::corrupt, "{}: ranks seal with different keys", path);
+  }
+  if (manifest.state.step != part.state.step) {
+    fail(ErrorKind::corrupt, "{}: of step {} instead of {}", path, part.state.step,
+         manifest.state.step);
+  }
   const auto first_file = static_cast<int64_t>(manifest.files.size());
   manifest.files.insert(manifest.files.end(), part.files.begin(), part.files.end());
   std::map<std::string, size_t> index;
@@ -76,58 +156,6 @@ void join(Manifest& manifest, const Manifest& part, const std::string& path) {
     }
   }
 }
-
-Written write_first(FileSystem& files, const Names& names, const std::vector<TensorSource>& tensors,
-                    const State& state, const WriteOptions& options, const JointSave& joint) {
-  const std::string& path = names.folder;
-  const bool replace = has_valid_manifest(files, path);
-  std::vector<std::string> written = {kManifestTemporaryName};
-  bool committed = false;
-  try {
-    if (!replace) files.remove_tree(path);
-    create_durable_directories(files, path);
-    write_durably(files, names.saving(), "");
-    written.push_back(base_name(names.saving()));
-    Manifest manifest =
-        write_shards(files, path, tensors, state, options, rank_prefix(joint.rank), written);
-    const double deadline = monotonic_seconds() + joint.timeout_seconds;
-    for (int rank = 1; rank < joint.ranks; ++rank) {
-      const std::string part = names.part(rank);
-      wait_for(files, names, part, rank, deadline, joint.timeout_seconds);
-      join(manifest, parse_manifest(read_file(files, part), part, Coverage::part), part);
-    }
-    const int64_t manifest_bytes = commit_manifest(files, path, manifest, committed);
-    remove_replaced(files, path, manifest);
-    return {path, manifest.total_bytes() + manifest_bytes};
-  } catch (const std::exception& error) {
-    tell_failure(files, names, joint.rank, error.what());
-    if (!committed) clean_up(files, path, !replace, written);
-    throw;
-  }
-}
-
-Written write_other(FileSystem& files, const Names& names, const std::vector<TensorSource>& tensors,
-                    const State& state, const WriteOptions& options, const JointSave& joint) {
-  std::vector<std::string> written;
-  try {
-    wait_for(files, names, names.saving(), 0, monotonic_seconds() + joint.timeout_seconds,
-             joint.timeout_seconds);
-    const Manifest manifest = write_shards(files, names.folder, tensors, state, options,
-                                           rank_prefix(joint.rank), written);
-    const std::string part = names.part(joint.rank);
-    const std::string text = format_manifest(manifest);
-    write_durably(files, part + ".tmp", text);
-    files.rename(part + ".tmp", part);
-    files.sync_directory(names.folder);
-    return {names.folder, manifest.total_bytes()};
-  } catch (const std::exception& error) {
-    clean_up(files, names.folder, false, written);
-    tell_failure(files, names, joint.rank, error.what());
-    throw;
-  }
-}
-
-}  // namespace
 
 Written write_joint_checkpoint(FileSystem& files, const std::string& folder,
                                const std::vector<TensorSource>& tensors, const State& state,

@@ -6,8 +6,9 @@
 //   rank 0   writes its shards, waits for all parts, joins them into manifest.json and commits
 //
 // Everything a part names is durable before the part is there, and the parts before the commit. A
-// rank that fails leaves `failed-ATTEMPT-RRRRR` with the reason, and rank 0 gives up. Files of an
-// earlier attempt are not looked at: every save has an ATTEMPT of its own.
+// rank that fails leaves `failed-ATTEMPT-RRRRR` with the reason, and rank 0 gives up; so do the
+// others when rank 0 fails, also those who come later. Files of an earlier attempt are not looked
+// at (every save has an ATTEMPT of its own), and the next save of the same step removes them.
 #pragma once
 
 #include <string>
@@ -17,6 +18,13 @@
 #include "tutti/checkpoint/writer.h"
 
 namespace tutti::checkpoint {
+
+// What the names of a rank's files begin with.
+std::string rank_prefix(int64_t rank);
+
+// Adds files and slices of the part at `path` to those of other ranks. Throws corrupt when they
+// disagree about a tensor.
+void add_part(Manifest& manifest, const Manifest& part, const std::string& path);
 
 // As write_checkpoint, called by every rank of `joint` with equal folder, state and attempt, and
 // with disjoint slices that together make up every tensor. Returns on rank 0 when the checkpoint is

@@ -107,15 +107,38 @@ TEST(JointSave, FilesOfAnEarlierAttemptAreNotLookedAt) {
 
 TEST(JointSave, AMissingRankIsNamed) {
   MemoryFileSystem files;
+  // The first that rank 0 waits for: rank 2 may or may not be in time.
   const auto errors = on_ranks([&](int rank) {
-    if (rank == 2) return;
+    if (rank == 1) return;
     const RankTensors tensors(rank, 0);
     JointSave joint = joint_of(rank, "a.0");
     joint.timeout_seconds = 0.2;
     write_joint_checkpoint(files, "run", tensors.sources, FakeRun(4).state, {}, joint);
   });
   ASSERT_TRUE(errors[0]);
-  EXPECT_TRUE(says(*errors[0], ErrorKind::io, "rank 2 did not come")) << errors[0]->what();
+  EXPECT_TRUE(says(*errors[0], ErrorKind::io, "rank 1 did not come")) << errors[0]->what();
+  EXPECT_FALSE(files.exists("run/step-00000004/manifest.json"));
+}
+
+TEST(JointSave, AWriterInAHurryDoesNotWaitForARankThatNeverComes) {
+  MemoryFileSystem files;
+  const auto errors = on_ranks([&](int rank) {
+    if (rank == 1) return;
+    WriterOptions options;
+    options.joint = joint_of(rank, "a");
+    options.joint.timeout_seconds = 600;
+    const RankTensors tensors(rank, 0);
+    options.snapshot_bytes = tensor_bytes(tensors.sources);
+    Writer writer(files, "run", options);
+    writer.save(tensors.sources, FakeRun(4).state, IfBusy::wait);
+    if (rank == 0) writer.hurry(0.05);
+    for (const SaveResult& result : writer.wait()) {  // rank 2 has handed over its part, or fails
+      if (result.error) throw Error(*result.error);
+    }
+  });
+  ASSERT_TRUE(errors[0]);
+  EXPECT_TRUE(says(*errors[0], ErrorKind::io, "the run failed before rank 1 came"))
+      << errors[0]->what();
   EXPECT_FALSE(files.exists("run/step-00000004/manifest.json"));
 }
 
@@ -138,6 +161,27 @@ TEST(JointSave, AFailingRankIsNamedWithItsReasonAndTheOldCheckpointStays) {
   std::vector<float> vector(7);
   reader.load("vector", DType::f32, {7}, vector.data());
   EXPECT_EQ(vector, RankTensors(0, 0).vector);
+}
+
+TEST(JointSave, WhoComesAfterRankZeroHasFailedHearsOfIt) {
+  MemoryFileSystem files;
+  const auto save_alone = [&](int rank, const char* full) -> std::string {
+    RankTensors tensors(rank, 0);
+    if (rank == 0) {
+      tensors.sources.back().stream = [&](const AppendBytes&) { fail(ErrorKind::io, "{}", full); };
+    }
+    JointSave joint = joint_of(rank, "a.0");
+    joint.timeout_seconds = 600;
+    try {
+      write_joint_checkpoint(files, "run", tensors.sources, FakeRun(4).state, {}, joint);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(save_alone(0, "the disk of rank 0 is full"), "the disk of rank 0 is full");
+  EXPECT_EQ(save_alone(1, ""),
+            "run/step-00000004: rank 0 could not save its part: the disk of rank 0 is full");
 }
 
 TEST(JointSave, SlicesThatLeaveAHoleAreNotCommitted) {

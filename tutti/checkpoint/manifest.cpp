@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tutti/base/error.h"
+#include "tutti/base/file.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/safetensors.h"
@@ -15,6 +16,13 @@ namespace {
 
 constexpr int64_t kLargestChunkBytes = int64_t{1} << 30;
 constexpr std::string_view kStepPrefix = "step-";
+
+constexpr const char* kCipher = "xchacha20-poly1305";
+constexpr size_t kSignatureDigits = 64;
+
+std::string signature_line(std::string_view signature) {
+  return fmt::format("  \"signature\": \"{}\",\n", signature);
+}
 
 // The end of every manifest: the checksum of all bytes before it.
 std::string trailer(std::string_view body) {
@@ -28,7 +36,9 @@ Json number_or_null(const std::optional<double>& value) {
 Json to_json(const FileRecord& file) {
   Json chunks = Json::array();
   for (const uint64_t chunk : file.chunks) chunks.push_back(hash_hex(chunk));
-  return {{"name", file.name}, {"bytes", file.bytes}, {"xxh3", std::move(chunks)}};
+  Json json = {{"name", file.name}, {"bytes", file.bytes}, {"xxh3", std::move(chunks)}};
+  if (!file.salt.empty()) json["salt"] = file.salt;
+  return json;
 }
 
 Json to_json(const TensorRecord& tensor) {
@@ -69,7 +79,7 @@ uint64_t parse_hash(const std::string& text, std::string_view path) {
   return hash;
 }
 
-FileRecord parse_file(const Json& json, int64_t chunk_bytes, std::string_view path) {
+FileRecord parse_file(const Json& json, int64_t chunk_bytes, bool sealed, std::string_view path) {
   FileRecord file;
   file.name = json_get<std::string>(json, "name", path);
   if (file.name.empty() || file.name == "." || file.name == ".." || file.name == kManifestName ||
@@ -85,6 +95,15 @@ FileRecord parse_file(const Json& json, int64_t chunk_bytes, std::string_view pa
   if (file.bytes < 0 || static_cast<int64_t>(file.chunks.size()) != chunks) {
     fail(ErrorKind::corrupt, "{}: file {} of {} bytes has {} checksums, one per {} bytes", path,
          file.name, file.bytes, file.chunks.size(), chunk_bytes);
+  }
+  file.content_bytes = file.bytes;
+  if (sealed) {
+    file.salt = json_get<std::string>(json, "salt", path);
+    file.content_bytes -= chunks * kSealBytes;
+    if (file.content_bytes <= (chunks - 1) * (chunk_bytes - kSealBytes)) {
+      fail(ErrorKind::corrupt, "{}: file {} of {} bytes is too short for the seals of {} chunks",
+           path, file.name, file.bytes, chunks);
+    }
   }
   return file;
 }
@@ -114,9 +133,9 @@ Slice parse_slice(const Json& json, const TensorRecord& tensor,
          slice.file, files.size());
   }
   const FileRecord& file = files[static_cast<size_t>(slice.file)];
-  if (slice.begin < 0 || slice.begin > slice.end || slice.end > file.bytes) {
+  if (slice.begin < 0 || slice.begin > slice.end || slice.end > file.content_bytes) {
     fail(ErrorKind::corrupt, "{}: tensor '{}' is at bytes {} to {} of {}, which has {}", path,
-         printable(tensor.name), slice.begin, slice.end, file.name, file.bytes);
+         printable(tensor.name), slice.begin, slice.end, file.name, file.content_bytes);
   }
   bool inside =
       slice.shape.size() == tensor.shape.size() && slice.offset.size() == tensor.shape.size();
@@ -214,11 +233,13 @@ int64_t Manifest::total_bytes() const {
   return bytes;
 }
 
+int64_t Manifest::piece_bytes() const { return chunk_bytes - (seal ? kSealBytes : 0); }
+
 std::string format_manifest(const Manifest& manifest) {
   const State& state = manifest.state;
   Json head = {
       {"format", kFormatName},
-      {"format_version", kFormatVersion},
+      {"format_version", manifest.seal ? kSealedFormatVersion : kFormatVersion},
       {"tutti_version", manifest.tutti_version},
       {"created", manifest.created},
       {"step", state.step},
@@ -238,13 +259,34 @@ std::string format_manifest(const Manifest& manifest) {
     head["teacher"] = {
         {"path", from.path}, {"step", state.teacher->step}, {"manifest_xxh3", from.manifest_xxh3}};
   }
+  if (manifest.seal) {
+    head["seal"] = {{"cipher", kCipher},
+                    {"key_id", manifest.seal->key_id},
+                    {"key_file", manifest.seal->key_file}};
+  }
   std::string body = "{\n";
   for (const auto& [key, value] : head.items()) {
     body += fmt::format("  \"{}\": {},\n", key, dump_json(value));
   }
   body += list_text("files", manifest.files);
   body += list_text("tensors", manifest.tensors);
+  if (manifest.seal) body += signature_line(manifest.signature);
   return body + trailer(body);
+}
+
+std::string_view signed_part(std::string_view text, std::string_view path) {
+  const std::string any(kSignatureDigits, '0');
+  const size_t line = signature_line(any).size();
+  const size_t tail = line + trailer("").size();
+  const size_t begin = signature_line("").find("\",");  // of the digits
+  if (text.size() >= tail) {
+    const size_t signed_bytes = text.size() - tail;
+    const std::string_view digits = text.substr(signed_bytes + begin, kSignatureDigits);
+    if (text.substr(signed_bytes, line) == signature_line(digits)) {
+      return text.substr(0, signed_bytes);
+    }
+  }
+  fail(ErrorKind::corrupt, "{}: it is not signed", path);
 }
 
 Manifest parse_manifest(std::string_view text, std::string_view path, Coverage coverage) {
@@ -254,11 +296,22 @@ Manifest parse_manifest(std::string_view text, std::string_view path, Coverage c
          kFormatName);
   }
   const auto version = json_get<int64_t>(json, "format_version", path);
-  if (version != kFormatVersion) {
-    fail(ErrorKind::unsupported, "{}: format version {}; this Tutti reads version {}", path,
-         version, kFormatVersion);
+  if (version != kFormatVersion && version != kSealedFormatVersion) {
+    fail(ErrorKind::unsupported, "{}: format version {}; this Tutti reads versions {} and {}", path,
+         version, kFormatVersion, kSealedFormatVersion);
   }
   Manifest manifest;
+  if (version == kSealedFormatVersion) {
+    const Json seal = json_get<Json>(json, "seal", path);
+    const auto cipher = json_get<std::string>(seal, "cipher", path);
+    if (cipher != kCipher) {
+      fail(ErrorKind::unsupported, "{}: sealed with {}; this Tutti knows {}", path,
+           printable(cipher), kCipher);
+    }
+    manifest.seal = {json_get<std::string>(seal, "key_id", path),
+                     json_get<std::string>(seal, "key_file", path)};
+    manifest.signature = json_get<std::string>(json, "signature", path);
+  }
   State& state = manifest.state;
   state.step = json_get<int64_t>(json, "step", path);
   state.next_sample = json_get<int64_t>(json, "next_sample", path);
@@ -283,13 +336,15 @@ Manifest parse_manifest(std::string_view text, std::string_view path, Coverage c
   manifest.tutti_version = json_get<std::string>(json, "tutti_version", path);
   manifest.created = json_get<std::string>(json, "created", path);
   manifest.chunk_bytes = json_get<int64_t>(json, "chunk_bytes", path);
-  if (manifest.chunk_bytes <= 0 || manifest.chunk_bytes > kLargestChunkBytes) {
-    fail(ErrorKind::corrupt, "{}: chunk_bytes is {}; 1 to {} are allowed", path,
-         manifest.chunk_bytes, kLargestChunkBytes);
+  const int64_t least = manifest.seal ? kSealBytes + 1 : 1;
+  if (manifest.chunk_bytes < least || manifest.chunk_bytes > kLargestChunkBytes) {
+    fail(ErrorKind::corrupt, "{}: chunk_bytes is {}; {} to {} are allowed", path,
+         manifest.chunk_bytes, least, kLargestChunkBytes);
   }
   std::set<std::string> names;
   for (const Json& file : json_get<Json>(json, "files", path)) {
-    manifest.files.push_back(parse_file(file, manifest.chunk_bytes, path));
+    manifest.files.push_back(
+        parse_file(file, manifest.chunk_bytes, manifest.seal.has_value(), path));
     if (!names.insert(manifest.files.back().name).second) {
       fail(ErrorKind::corrupt, "{}: file {} twice", path, manifest.files.back().name);
     }
@@ -317,6 +372,11 @@ std::optional<int64_t> parse_step_folder_name(std::string_view name) {
   }
   if (step_folder_name(step) != name) return std::nullopt;
   return step;
+}
+
+std::optional<int64_t> step_of_path(std::string_view path) {
+  while (ends_with(path, "/")) path.remove_suffix(1);
+  return parse_step_folder_name(base_name(path));
 }
 
 void check_same_model(const Json& saved, const Json& expected, std::string_view path) {

@@ -106,8 +106,9 @@ TEST(Manifest, ImpossibleContentIsRefused) {
        "impossible shape"},
       {R"("name":"whole")", R"("name":"split")", kCorrupt, "twice"},
       {R"("format": "tutti-checkpoint")", R"("format": "other")", kCorrupt, "format"},
-      {R"("format_version": 1)", R"("format_version": 2)", ErrorKind::unsupported,
-       "format version 2"},
+      {R"("format_version": 1)", R"("format_version": 3)", ErrorKind::unsupported,
+       "format version 3"},
+      {R"("format_version": 1)", R"("format_version": 2)", kCorrupt, "'seal' is missing"},
       {R"("step": 3,)", R"("stop": 3,)", kCorrupt, "'step' is missing"},
       {R"("step": 3,)", R"("step": "3",)", kCorrupt, "'step' has the wrong type"},
   };
@@ -151,6 +152,12 @@ TEST(Manifest, StepFolderNames) {
   for (const char* name : {"step-", "step-12", "step-0000001x", "step-000000012", "Step-00000012",
                            "step-00000012.old", "step-99999999999999999999"}) {
     EXPECT_EQ(parse_step_folder_name(name), std::nullopt) << name;
+  }
+  for (const char* path : {"step-00000120", "step-00000120/", "runs/a/step-00000120//"}) {
+    EXPECT_EQ(step_of_path(path), 120) << path;
+  }
+  for (const char* path : {"", "/", "runs/a/", "step-00000120/.."}) {
+    EXPECT_EQ(step_of_path(path), std::nullopt) << path;
   }
 }
 

@@ -84,7 +84,18 @@ Reader::Reader(FileSystem& files, std::string path, ParallelFor parallel)
   if (!files.exists(manifest_path)) {
     fail(ErrorKind::not_found, "'{}' is not a checkpoint: it has no {}", path_, kManifestName);
   }
-  manifest_ = parse_manifest(read_file(files, manifest_path), manifest_path);
+  const std::string text = read_file(files, manifest_path);
+  manifest_ = parse_manifest(text, manifest_path);
+  std::shared_ptr<const SealKey> key;
+  if (manifest_.seal) {
+    key = find_seal_key(files, *manifest_.seal, path_);
+    check_signature(text, *key, manifest_path);
+    // A signed one in the place of another; of those without a seal anything could be changed.
+    const std::optional<int64_t> step = step_of_path(path_);
+    if (step && *step != manifest_.state.step) {
+      fail(ErrorKind::corrupt, "{}: it was saved at step {}", manifest_path, manifest_.state.step);
+    }
+  }
   for (size_t i = 0; i < manifest_.tensors.size(); ++i) index_[manifest_.tensors[i].name] = i;
   for (const FileRecord& file : manifest_.files) {
     const std::string file_path = join_path(path_, file.name);
@@ -93,9 +104,15 @@ Reader::Reader(FileSystem& files, std::string path, ParallelFor parallel)
     if (bytes != file.bytes) {
       fail(ErrorKind::corrupt, "{}: {} bytes instead of {}", file_path, bytes, file.bytes);
     }
+    opened_.push_back(key ? std::make_unique<OpenedShard>(*key, file, manifest_.piece_bytes())
+                          : nullptr);
     verified_.emplace_back(file.chunks.size(), uint8_t{0});
   }
   check_headers();
+}
+
+std::string_view Reader::contents(size_t file) const {
+  return opened_[file] ? opened_[file]->bytes() : maps_[file]->bytes();
 }
 
 // Shard headers are for other readers; here they must say the same as the manifest.
@@ -110,8 +127,15 @@ void Reader::check_headers() {
   }
   for (size_t i = 0; i < maps_.size(); ++i) {
     const std::string file_path = join_path(path_, manifest_.files[i].name);
-    const SafetensorsHeader header = parse_safetensors(maps_[i]->bytes(), file_path);
     std::vector<Chunk> chunks;
+    if (opened_[i]) {  // what is not opened cannot be read: it ends where the tensors begin
+      int64_t end = manifest_.files[i].content_bytes;
+      for (const Entry& entry : expected[i]) end = std::min(end, std::get<3>(entry));
+      need(chunks, static_cast<int64_t>(i), 0, end);
+      verify(chunks);
+      chunks.clear();
+    }
+    const SafetensorsHeader header = parse_safetensors(contents(i), file_path);
     need(chunks, static_cast<int64_t>(i), 0, header.data_begin);
     verify(chunks);
     std::vector<Entry> found;
@@ -139,7 +163,8 @@ const TensorRecord& Reader::tensor(const std::string& name) const {
 
 void Reader::need(std::vector<Chunk>& chunks, int64_t file, int64_t begin, int64_t end) const {
   if (begin == end) return;
-  for (int64_t i = begin / manifest_.chunk_bytes; i <= (end - 1) / manifest_.chunk_bytes; ++i) {
+  const int64_t piece = manifest_.piece_bytes();
+  for (int64_t i = begin / piece; i <= (end - 1) / piece; ++i) {
     if (verified_[static_cast<size_t>(file)][static_cast<size_t>(i)] == 0) {
       chunks.push_back({file, i});
     }
@@ -155,6 +180,11 @@ void Reader::verify(const std::vector<Chunk>& chunks) {
     const std::string_view bytes = maps_[file]->bytes().substr(index * chunk_bytes, chunk_bytes);
     if (hash_bytes(bytes.data(), bytes.size()) != manifest_.files[file].chunks[index]) {
       fail(ErrorKind::corrupt, "{}: damaged between bytes {} and {}: the checksum does not hold",
+           join_path(path_, manifest_.files[file].name), index * chunk_bytes,
+           index * chunk_bytes + bytes.size());
+    }
+    if (opened_[file] && !opened_[file]->open(chunk.index, bytes)) {
+      fail(ErrorKind::corrupt, "{}: bytes {} to {} are not those that were sealed there",
            join_path(path_, manifest_.files[file].name), index * chunk_bytes,
            index * chunk_bytes + bytes.size());
     }
@@ -220,7 +250,7 @@ void Reader::load(const std::vector<TensorTarget>& targets) {
       to = stored.data();
     }
     for (const Copy& copy : job.copies) {
-      const char* file = maps_[static_cast<size_t>(copy.slice->file)]->bytes().data();
+      const char* file = contents(static_cast<size_t>(copy.slice->file)).data();
       copy_box(copy.part, {copy.slice->offset, copy.slice->shape}, file + copy.slice->begin,
                job.box, to, dtype_bytes(stored_type));
     }
@@ -246,14 +276,27 @@ std::string_view Reader::bytes(const std::string& name) {
   std::vector<Chunk> chunks;
   need(chunks, slice.file, slice.begin, slice.end);
   verify(chunks);
-  return maps_[static_cast<size_t>(slice.file)]->bytes().substr(
-      static_cast<size_t>(slice.begin), static_cast<size_t>(slice.end - slice.begin));
+  return contents(static_cast<size_t>(slice.file))
+      .substr(static_cast<size_t>(slice.begin), static_cast<size_t>(slice.end - slice.begin));
 }
 
-void Reader::release(const std::string& name) const {
+void Reader::release(const std::string& name) {
+  const int64_t piece = manifest_.piece_bytes();
   for (const Slice& slice : tensor(name).slices) {
-    maps_[static_cast<size_t>(slice.file)]->not_needed(
-        static_cast<size_t>(slice.begin), static_cast<size_t>(slice.end - slice.begin));
+    const auto file = static_cast<size_t>(slice.file);
+    if (!opened_[file]) {
+      maps_[file]->not_needed(static_cast<size_t>(slice.begin),
+                              static_cast<size_t>(slice.end - slice.begin));
+      continue;
+    }
+    // Whole chunks of it alone: the others hold what is not released.
+    const int64_t first = (slice.begin + piece - 1) / piece;
+    const int64_t last = slice.end / piece;
+    if (first >= last) continue;
+    for (int64_t i = first; i < last; ++i) verified_[file][static_cast<size_t>(i)] = 0;
+    opened_[file]->forget(first * piece, last * piece);
+    maps_[file]->not_needed(static_cast<size_t>(first * manifest_.chunk_bytes),
+                            static_cast<size_t>((last - first) * manifest_.chunk_bytes));
   }
 }
 
@@ -261,7 +304,7 @@ void Reader::verify_contents() {
   std::vector<Chunk> chunks;
   for (size_t i = 0; i < maps_.size(); ++i) {
     maps_[i]->will_need(0, maps_[i]->bytes().size());
-    need(chunks, static_cast<int64_t>(i), 0, manifest_.files[i].bytes);
+    need(chunks, static_cast<int64_t>(i), 0, manifest_.files[i].content_bytes);
   }
   verify(chunks);
 }

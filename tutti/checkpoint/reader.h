@@ -12,6 +12,7 @@
 
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/manifest.h"
+#include "tutti/checkpoint/opened_shard.h"
 #include "tutti/checkpoint/parallel.h"
 
 namespace tutti::checkpoint {
@@ -31,7 +32,8 @@ struct TensorTarget {
 class Reader {
  public:
   // Reads the manifest, maps the shards, compares sizes and headers with the manifest. Throws
-  // corrupt naming the file and what is wrong.
+  // corrupt naming the file and what is wrong; permission where a sealed checkpoint's key is not
+  // found, or another one is (seal.h).
   Reader(FileSystem& files, std::string path, ParallelFor parallel = parallel_threads);
 
   const std::string& path() const { return path_; }
@@ -46,12 +48,13 @@ class Reader {
   void load(const std::vector<TensorTarget>& targets);
   void load(const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* data);
 
-  // The bytes of a tensor in the mapped file, valid while the reader lives, with checked checksums.
+  // The bytes of a tensor in the mapped file, valid while the reader lives (of a sealed one: until
+  // it is released), with checked checksums.
   // Throws unsupported when it is stored in several slices.
   std::string_view bytes(const std::string& name);
 
   // A hint that the tensor has been read and its part of the mapped files can leave memory.
-  void release(const std::string& name) const;
+  void release(const std::string& name);
 
   // Compares the checksums of all chunks; throws corrupt at the first that does not hold.
   void verify_contents();
@@ -62,15 +65,17 @@ class Reader {
     int64_t index;
   };
   void check_headers();
+  std::string_view contents(size_t file) const;
   void need(std::vector<Chunk>& chunks, int64_t file, int64_t begin, int64_t end) const;
   void verify(const std::vector<Chunk>& chunks);
 
   std::string path_;
   ParallelFor parallel_;
   Manifest manifest_;
-  std::map<std::string, size_t> index_;            // name -> position in manifest_.tensors
-  std::vector<std::unique_ptr<MappedFile>> maps_;  // one per manifest_.files
-  std::vector<std::vector<uint8_t>> verified_;     // [file][chunk]: checksum compared
+  std::map<std::string, size_t> index_;               // name -> position in manifest_.tensors
+  std::vector<std::unique_ptr<MappedFile>> maps_;     // one per manifest_.files
+  std::vector<std::unique_ptr<OpenedShard>> opened_;  // likewise; null: not sealed
+  std::vector<std::vector<uint8_t>> verified_;  // [file][chunk]: checksum compared, and opened
 };
 
 struct CheckpointInfo {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -48,52 +49,77 @@ std::vector<Shard> split_shards(const std::vector<TensorSource>& tensors, int64_
 // A name that no file in the folder has: a checkpoint of the same step that is being replaced
 // keeps its shards until the new manifest takes effect.
 std::string shard_name(FileSystem& files, const std::string& path, const std::string& prefix,
-                       size_t index, size_t count) {
+                       size_t index, size_t count, bool sealed) {
   for (int revision = 0;; ++revision) {
-    std::string name = fmt::format("{}shard-{:05}-of-{:05}{}.safetensors", prefix, index, count,
-                                   revision == 0 ? "" : fmt::format(".r{}", revision));
+    std::string name = fmt::format("{}shard-{:05}-of-{:05}{}.{}", prefix, index, count,
+                                   revision == 0 ? "" : fmt::format(".r{}", revision),
+                                   sealed ? "sealed" : "safetensors");
     if (!files.exists(join_path(path, name))) return name;
   }
 }
 
-// Appends to a file and checksums every chunk of it on the way.
+// Appends to a file, seals every chunk of it where there is a key, and checksums it on the way.
 class ChunkedFile {
  public:
-  ChunkedFile(FileSystem& files, const std::string& path, int64_t chunk_bytes, FileRecord& record)
-      : file_(files.create(path)), chunk_bytes_(chunk_bytes), record_(record) {}
+  ChunkedFile(FileSystem& files, const std::string& path, int64_t piece_bytes, const SealKey* key,
+              FileRecord& record)
+      : file_(files.create(path)), piece_bytes_(piece_bytes), record_(record) {
+    if (key == nullptr) return;
+    record_.salt = random_salt();
+    seal_.emplace(*key, record_.salt);
+    piece_.reserve(static_cast<size_t>(piece_bytes));
+  }
 
   void append(const void* data, int64_t size) {
     const char* next = static_cast<const char*>(data);
     while (size > 0) {
-      const int64_t piece = std::min(size, chunk_bytes_ - in_chunk_);
-      hasher_.update(next, static_cast<size_t>(piece));
-      file_->append(next, static_cast<size_t>(piece));
-      in_chunk_ += piece;
-      record_.bytes += piece;
-      if (in_chunk_ == chunk_bytes_) finish_chunk();
-      next += piece;
-      size -= piece;
+      const int64_t part = std::min(size, piece_bytes_ - in_piece_);
+      if (seal_) {
+        piece_.append(next, static_cast<size_t>(part));
+      } else {
+        store(next, static_cast<size_t>(part));
+      }
+      in_piece_ += part;
+      record_.content_bytes += part;
+      if (in_piece_ == piece_bytes_) finish_chunk();
+      next += part;
+      size -= part;
     }
   }
 
   void finish() {
-    if (in_chunk_ > 0) finish_chunk();
+    if (in_piece_ > 0) finish_chunk();
     file_->sync();
     file_->close();
   }
 
  private:
+  void store(const char* data, size_t size) {
+    hasher_.update(data, size);
+    file_->append(data, size);
+    record_.bytes += static_cast<int64_t>(size);
+  }
+
   void finish_chunk() {
+    if (seal_) {
+      sealed_.resize(piece_.size() + static_cast<size_t>(kSealBytes));
+      seal_->seal(static_cast<int64_t>(record_.chunks.size()), piece_, sealed_.data());
+      store(sealed_.data(), sealed_.size());
+      piece_.clear();
+    }
     record_.chunks.push_back(hasher_.digest());
     hasher_ = Hasher();
-    in_chunk_ = 0;
+    in_piece_ = 0;
   }
 
   std::unique_ptr<WritableFile> file_;
-  const int64_t chunk_bytes_;
+  const int64_t piece_bytes_;
   FileRecord& record_;
+  std::optional<ShardSeal> seal_;
   Hasher hasher_;
-  int64_t in_chunk_ = 0;
+  int64_t in_piece_ = 0;
+  std::string piece_;   // what a chunk will seal
+  std::string sealed_;  // the chunk
 };
 
 void append_tensor(ChunkedFile& out, const TensorSource& source, int64_t bytes) {
@@ -107,8 +133,8 @@ void append_tensor(ChunkedFile& out, const TensorSource& source, int64_t bytes) 
               bytes);
 }
 
-void write_shard(FileSystem& files, const std::string& path, const Shard& shard, Manifest& manifest,
-                 std::vector<TensorRecord*>& records, FileRecord& file) {
+void write_shard(FileSystem& files, const std::string& path, const Shard& shard, const SealKey* key,
+                 Manifest& manifest, std::vector<TensorRecord*>& records, FileRecord& file) {
   std::vector<SafetensorsTensor> entries;
   std::map<std::string, size_t> position;
   for (size_t i = 0; i < shard.size(); ++i) {
@@ -116,7 +142,7 @@ void write_shard(FileSystem& files, const std::string& path, const Shard& shard,
     position[shard[i]->name] = i;
   }
   const SafetensorsLayout layout = layout_safetensors(std::move(entries), {{"format", "pt"}});
-  ChunkedFile out(files, join_path(path, file.name), manifest.chunk_bytes, file);
+  ChunkedFile out(files, join_path(path, file.name), manifest.piece_bytes(), key, file);
   out.append(layout.header.data(), static_cast<int64_t>(layout.header.size()));
   for (const SafetensorsTensor& tensor : layout.tensors) {
     const size_t i = position.at(tensor.name);
@@ -151,13 +177,14 @@ void create_durable_directories(FileSystem& files, const std::string& path) {
 
 Manifest write_shards(FileSystem& files, const std::string& path,
                       const std::vector<TensorSource>& tensors, const State& state,
-                      const WriteOptions& options, const std::string& prefix,
+                      const WriteOptions& options, const SealKey* key, const std::string& prefix,
                       std::vector<std::string>& written) {
   Manifest manifest;
   manifest.state = state;
   manifest.tutti_version = TUTTI_VERSION;
   manifest.created = format_utc(wall_seconds());
   manifest.chunk_bytes = options.chunk_bytes;
+  if (key != nullptr) manifest.seal = {key->id(), files.resolve(options.key_file)};
 
   std::map<std::string, size_t> index;
   for (const TensorSource& tensor : tensors) {
@@ -173,13 +200,13 @@ Manifest write_shards(FileSystem& files, const std::string& path,
   manifest.files.resize(shards.size());
   for (size_t i = 0; i < shards.size(); ++i) {
     FileRecord& file = manifest.files[i];
-    file.name = shard_name(files, path, prefix, i, shards.size());
+    file.name = shard_name(files, path, prefix, i, shards.size(), key != nullptr);
     written.push_back(file.name);
     std::vector<TensorRecord*> records;
     for (const TensorSource* tensor : shards[i]) {
       records.push_back(&manifest.tensors[index.at(tensor->name)]);
     }
-    write_shard(files, path, shards[i], manifest, records, file);
+    write_shard(files, path, shards[i], key, manifest, records, file);
   }
   files.sync_directory(path);
   return manifest;
@@ -192,10 +219,11 @@ void write_durably(FileSystem& files, const std::string& path, const std::string
   file->close();
 }
 
-int64_t commit_manifest(FileSystem& files, const std::string& path, const Manifest& manifest,
-                        bool& committed) {
+int64_t commit_manifest(FileSystem& files, const std::string& path, Manifest& manifest,
+                        const SealKey* key, bool& committed) {
   const std::string manifest_path = join_path(path, kManifestName);
   const std::string temporary_path = join_path(path, kManifestTemporaryName);
+  if (key != nullptr) sign(manifest, *key);
   const std::string text = format_manifest(manifest);
   parse_manifest(text, manifest_path);  // what cannot be read back is not committed
   write_durably(files, temporary_path, text);

@@ -6,6 +6,7 @@
 
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/manifest.h"
+#include "tutti/checkpoint/seal.h"
 #include "tutti/checkpoint/snapshot.h"
 #include "tutti/checkpoint/writer.h"
 
@@ -16,20 +17,20 @@ namespace tutti::checkpoint {
 void create_durable_directories(FileSystem& files, const std::string& path);
 
 // The shards with these tensors, under names that begin with `prefix`, and their folder: all
-// durable. Returns what a manifest says of them; adds the names of the files to `written` as soon
-// as they are made.
+// durable; sealed where there is a key. Returns what a manifest says of them; adds the names of the
+// files to `written` as soon as they are made.
 Manifest write_shards(FileSystem& files, const std::string& path,
                       const std::vector<TensorSource>& tensors, const State& state,
-                      const WriteOptions& options, const std::string& prefix,
+                      const WriteOptions& options, const SealKey* key, const std::string& prefix,
                       std::vector<std::string>& written);
 
 // A small file and its contents, durable but for its name.
 void write_durably(FileSystem& files, const std::string& path, const std::string& text);
 
 // The manifest of the folder, which makes what it names the checkpoint: `committed` tells whether
-// it has its name, also after an error. Returns its size in bytes.
-int64_t commit_manifest(FileSystem& files, const std::string& path, const Manifest& manifest,
-                        bool& committed);
+// it has its name, also after an error. Signs it with `key`, if any. Returns its size in bytes.
+int64_t commit_manifest(FileSystem& files, const std::string& path, Manifest& manifest,
+                        const SealKey* key, bool& committed);
 
 bool has_valid_manifest(FileSystem& files, const std::string& path);
 

@@ -44,17 +44,25 @@ int64_t tensor_bytes(const std::vector<TensorSource>& tensors) {
 
 void Snapshot::Free::operator()(char* memory) const { std::free(memory); }
 
-Snapshot::Snapshot(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {
+Snapshot::Snapshot(int64_t capacity_bytes, engine::Stream* stream)
+    : capacity_bytes_(capacity_bytes) {
   TUTTI_CHECK(capacity_bytes >= 0, "capacity {}", capacity_bytes);
   if (capacity_bytes == 0) return;
+  if (stream != nullptr && stream->memory() == engine::ArenaKind::device) {
+    stream_ = stream;
+    pinned_.emplace("checkpoint snapshot", capacity_bytes, engine::ArenaKind::pinned);
+    memory_ = static_cast<char*>(pinned_->data());
+    return;
+  }
   const size_t bytes =
       (static_cast<size_t>(capacity_bytes) + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  memory_.reset(static_cast<char*>(std::aligned_alloc(kHugePageBytes, bytes)));
+  own_.reset(static_cast<char*>(std::aligned_alloc(kHugePageBytes, bytes)));
+  memory_ = own_.get();
   TUTTI_CHECK(memory_ != nullptr, "out of memory for a checkpoint snapshot of {} bytes", bytes);
 #ifdef __linux__
-  ::madvise(memory_.get(), bytes, MADV_HUGEPAGE);  // a hint; small pages work too
+  ::madvise(memory_, bytes, MADV_HUGEPAGE);  // a hint; small pages work too
 #endif
-  std::memset(memory_.get(), 0, bytes);
+  std::memset(memory_, 0, bytes);
 }
 
 std::vector<TensorSource> Snapshot::copy(const std::vector<TensorSource>& tensors,
@@ -75,8 +83,13 @@ std::vector<TensorSource> Snapshot::copy(const std::vector<TensorSource>& tensor
     } else if (bytes > 0) {
       runs.push_back({from, bytes, to});
     }
-    tensor.data = memory_.get() + to;
+    tensor.data = memory_ + to;
     to += bytes;
+  }
+  if (stream_ != nullptr) {
+    for (const Run& run : runs) stream_->transfer(memory_ + run.to, run.from, run.bytes);
+    stream_->synchronize();
+    return copies;
   }
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
   const int64_t tasks = std::clamp<int64_t>(total / kLeastBytesPerTask, 1, cores);
@@ -87,8 +100,7 @@ std::vector<TensorSource> Snapshot::copy(const std::vector<TensorSource>& tensor
       const int64_t first = std::max(begin, run.to);
       const int64_t last = std::min(end, run.to + run.bytes);
       if (first >= last) continue;
-      std::memcpy(memory_.get() + first, run.from + (first - run.to),
-                  static_cast<size_t>(last - first));
+      std::memcpy(memory_ + first, run.from + (first - run.to), static_cast<size_t>(last - first));
     }
   });
   return copies;

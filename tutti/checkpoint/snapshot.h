@@ -4,17 +4,21 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/base/dtype.h"
 #include "tutti/checkpoint/parallel.h"
+#include "tutti/engine/arena.h"
+#include "tutti/engine/stream.h"
 
 namespace tutti::checkpoint {
 
 using AppendBytes = std::function<void(const void* data, int64_t bytes)>;
 
-// A contiguous row-major tensor in host memory, or a slice of a larger one.
+// A contiguous row-major tensor in host memory, or a slice of a larger one. What a Snapshot copies
+// may be in the memory of its stream instead.
 struct TensorSource {
   std::string name;
   DType dtype = DType::f32;
@@ -34,7 +38,8 @@ int64_t tensor_bytes(const std::vector<TensorSource>& tensors);
 // Host memory of fixed size, allocated and touched once, so that a copy runs at memory speed.
 class Snapshot {
  public:
-  explicit Snapshot(int64_t capacity_bytes);
+  // With a stream whose memory is a device's, of tensors there: the copy is pinned, and made by it.
+  explicit Snapshot(int64_t capacity_bytes, engine::Stream* stream = nullptr);
 
   // Copies the tensors; returns them with `data` pointing into the copy, which lives until the next
   // call. They must fit into the capacity.
@@ -46,7 +51,10 @@ class Snapshot {
     void operator()(char* memory) const;
   };
   int64_t capacity_bytes_;
-  std::unique_ptr<char, Free> memory_;
+  engine::Stream* stream_ = nullptr;  // null: the tensors are the host's
+  std::optional<engine::Arena> pinned_;
+  std::unique_ptr<char, Free> own_;
+  char* memory_ = nullptr;  // of one of them
 };
 
 }  // namespace tutti::checkpoint

@@ -93,9 +93,11 @@ TEST_F(VerifyTest, EveryDamagedFileIsListed) {
 TEST_F(VerifyTest, OfAnotherStepOrNothing) {
   save({});
   files_.rename(path_, "run/step-00000009");
-  const std::vector<Finding> findings = verify_checkpoint(files_, "run/step-00000009");
-  ASSERT_EQ(findings.size(), 1U);
-  EXPECT_NE(findings[0].what.find("saved at step 5"), std::string::npos);
+  for (const char* path : {"run/step-00000009", "run/step-00000009/"}) {
+    const std::vector<Finding> findings = verify_checkpoint(files_, path);
+    ASSERT_EQ(findings.size(), 1U) << path;
+    EXPECT_NE(findings[0].what.find("saved at step 5"), std::string::npos) << path;
+  }
   EXPECT_TRUE(says(error_of([&] { verify_checkpoint(files_, "run/absent"); }), ErrorKind::not_found,
                    "run/absent"));
 }

@@ -20,11 +20,12 @@ Written write_checkpoint(FileSystem& files, const std::string& folder,
   const bool replace = has_valid_manifest(files, path);
   std::vector<std::string> written = {kManifestTemporaryName};
   bool committed = false;
+  const std::shared_ptr<const SealKey> key = save_key(files, options.key_file);
   try {
     if (!replace) files.remove_tree(path);
     create_durable_directories(files, path);
-    const Manifest manifest = write_shards(files, path, tensors, state, options, "", written);
-    const int64_t manifest_bytes = commit_manifest(files, path, manifest, committed);
+    Manifest manifest = write_shards(files, path, tensors, state, options, key.get(), "", written);
+    const int64_t manifest_bytes = commit_manifest(files, path, manifest, key.get(), committed);
     if (replace) remove_replaced(files, path, manifest);
     return {path, manifest.total_bytes() + manifest_bytes};
   } catch (...) {
@@ -37,7 +38,7 @@ Writer::Writer(FileSystem& files, std::string folder, WriterOptions options)
     : files_(files),
       folder_(std::move(folder)),
       options_(std::move(options)),
-      snapshot_(options_.snapshot_bytes) {
+      snapshot_(options_.snapshot_bytes, options_.stream) {
   if (options_.snapshot_bytes > 0) thread_ = std::thread([this] { run(); });
 }
 
@@ -97,6 +98,8 @@ std::vector<SaveResult> Writer::wait() {
   return results;
 }
 
+void Writer::hurry(double seconds) { give_up_at_ = monotonic_seconds() + seconds; }
+
 void Writer::wait_until_idle(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [this] { return !job_; });
 }
@@ -107,6 +110,7 @@ Written Writer::write_tensors(const std::vector<TensorSource>& tensors, const St
   }
   JointSave joint = options_.joint;
   joint.attempt += fmt::format(".{}", saves_++);
+  joint.give_up_at = &give_up_at_;
   return write_joint_checkpoint(files_, folder_, tensors, state, options_.write, joint);
 }
 

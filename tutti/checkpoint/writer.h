@@ -4,9 +4,11 @@
 // and synced, renamed, folder synced. A crash at any moment leaves the old state or the new one.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -25,7 +27,8 @@ namespace tutti::checkpoint {
 
 struct WriteOptions {
   int64_t max_shard_bytes = int64_t{64} << 30;  // a further tensor starts the next shard
-  int64_t chunk_bytes = kChunkBytes;            // bytes per checksum
+  int64_t chunk_bytes = kChunkBytes;            // bytes per checksum, as stored
+  std::string key_file = {};                    // shards are sealed with its key (seal.h)
 };
 
 // Which part of a checkpoint that several ranks save together (joint_save.h) is written here.
@@ -34,6 +37,8 @@ struct JointSave {
   int ranks = 1;
   std::string attempt;  // the same on all ranks, another for every save; fit for a file name
   double timeout_seconds = 600;  // for the others
+  // Of the Writer: the moment (monotonic_seconds) from which on the others are not waited for.
+  const std::atomic<double>* give_up_at = nullptr;
 };
 
 struct Written {
@@ -60,6 +65,8 @@ struct WriterOptions {
   // IfBusy::wait. `attempt` is completed with the number of the save. Rank 0 applies retention.
   JointSave joint = {};
   ParallelFor parallel = parallel_threads;  // for the copy
+  engine::Stream* stream =
+      nullptr;  // in whose memory the tensors are; null: the host's. Outlives it
 };
 
 struct SaveResult {
@@ -92,6 +99,9 @@ class Writer {
   std::optional<SaveResult> poll();  // the oldest result not yet taken
   // Waits for the save in progress; all results not yet taken, oldest first.
   std::vector<SaveResult> wait();
+  // The run has failed, so other ranks may never come: a joint save in progress waits for them only
+  // this much longer. What all of them have handed over is still committed.
+  void hurry(double seconds);
 
  private:
   SaveResult write(const std::vector<TensorSource>& tensors, const State& state);
@@ -114,7 +124,8 @@ class Writer {
   std::optional<Job> job_;  // present while busy
   bool stop_ = false;
   std::deque<SaveResult> results_;
-  int64_t saves_ = 0;   // written by whoever writes
+  int64_t saves_ = 0;  // written by whoever writes
+  std::atomic<double> give_up_at_{std::numeric_limits<double>::infinity()};
   std::thread thread_;  // last: starts when everything else is there
 };
 

@@ -1,7 +1,9 @@
 #include "tutti/train/bench.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/base/error.h"
@@ -10,6 +12,7 @@
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
+#include "tutti/cli/memory_check.h"
 #include "tutti/cli/progress_bar.h"
 #include "tutti/spec/memory.h"
 
@@ -22,6 +25,8 @@ struct BenchArguments {
   int64_t batch = 4;
   int64_t sequence = 64;
   int64_t steps = 5;
+  std::string device = "cpu";
+  std::vector<std::string> set;
   std::string recompute = "none";
   int64_t recompute_layers = 0;
   int64_t threads = 0;
@@ -45,18 +50,18 @@ std::string recompute_yaml(const BenchArguments& arguments) {
 
 spec::Recipe bench_recipe(const BenchArguments& arguments) {
   std::string text = fmt::format(
-      "model: {}\nprecision: {}\nthreads: {}\nrecompute: {}\n"
+      "model: {}\nprecision: {}\ndevice: {}\nthreads: {}\nrecompute: {}\n"
       "batch: {{global: {}, micro: {}, sequence: {}}}\n",
-      arguments.model, arguments.precision, arguments.threads, recompute_yaml(arguments),
-      arguments.batch, arguments.batch, arguments.sequence);
+      arguments.model, arguments.precision, arguments.device, arguments.threads,
+      recompute_yaml(arguments), arguments.batch, arguments.batch, arguments.sequence);
   if (arguments.lora > 0) {
     text += fmt::format("lora: {{rank: {}, dropout: {}, targets: [{}]}}\n", arguments.lora,
                         arguments.lora_dropout, arguments.lora_targets);
   }
   spec::Recipe recipe =
-      spec::parse_recipe(text, "tutti bench", {}, models_folder(posix_file_system()));
+      spec::parse_recipe(text, "tutti bench", arguments.set, models_folder(posix_file_system()));
   spec::check_executable(recipe);
-  check_memory(spec::memory_map(recipe).total_bytes());
+  check_memory(recipe);
   return recipe;
 }
 
@@ -66,6 +71,8 @@ Json setting_json(const BenchArguments& arguments) {
           {"batch", arguments.batch},
           {"sequence", arguments.sequence},
           {"steps", arguments.steps},
+          {"device", arguments.device},
+          {"set", arguments.set},
           {"recompute", arguments.recompute},
           {"recompute_layers", arguments.recompute_layers},
           {"lora", arguments.lora > 0 ? Json{{"rank", arguments.lora},
@@ -137,11 +144,25 @@ int run_kernels(const BenchArguments& arguments) {
   return exit_ok;
 }
 
+// The recipe that options are written into would name its own line.
+CLI::Validator one_of(std::vector<std::string> accepted) {
+  return CLI::Validator(
+      [accepted = std::move(accepted)](const std::string& text) {
+        const bool known = std::find(accepted.begin(), accepted.end(), text) != accepted.end();
+        return known ? std::string()
+                     : fmt::format("'{}' is not accepted; write one of {}", text,
+                                   join(accepted, ", "));
+      },
+      "");
+}
+
 std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
   auto arguments = std::make_shared<BenchArguments>();
   command.add_option("--model", arguments->model, "Preset of recipes/models")
       ->capture_default_str();
-  command.add_option("--precision", arguments->precision, "bf16 or f32")->capture_default_str();
+  command.add_option("--precision", arguments->precision, "f32, bf16, fp8, mxfp8 or fp4")
+      ->capture_default_str()
+      ->check(one_of({"f32", "bf16", "fp8", "mxfp8", "fp4"}));
   command.add_option("--batch", arguments->batch, "Sequences per step")
       ->capture_default_str()
       ->check(at_least(1));
@@ -151,6 +172,12 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
   command.add_option("--steps", arguments->steps, "Steps to measure, after two of warm-up")
       ->capture_default_str()
       ->check(at_least(1));
+  command
+      .add_option("--set", arguments->set, "Further keys of the recipe, such as model.layers=24")
+      ->type_name("KEY=VALUE");
+  command.add_option("--device", arguments->device, "cpu or cuda")
+      ->capture_default_str()
+      ->check(one_of({"cpu", "cuda"}));
   command
       .add_option("--recompute", arguments->recompute,
                   "none, selective, full, or parts: norms,attention,core,mlp,activation")

@@ -8,6 +8,7 @@
 #include "tutti/checkpoint/manifest.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/checkpoint/verify.h"
+#include "tutti/cli/checkpoint_lineage.h"
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/progress_bar.h"
@@ -144,6 +145,7 @@ void add_checkpoint(CLI::App& app, Action& action) {
   add_checkpoint_import(*group, action);
   add_checkpoint_export(*group, action);
   add_checkpoint_adapter(*group, action);
+  add_checkpoint_lineage(*group, action);
 }
 
 }  // namespace tutti::cli

@@ -1,7 +1,5 @@
 #include "tutti/cli/common.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 
@@ -75,18 +73,6 @@ std::string format_pairs(const std::vector<std::pair<std::string, std::string>>&
 
 void throw_if_interrupted() {
   if (const int signal = stop_signal(); signal != 0) throw Interrupted{signal};
-}
-
-void check_memory(int64_t needed_bytes) {
-  const double machine =
-      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  const auto needed = static_cast<double>(needed_bytes);
-  if (machine > 0 && needed > machine) {
-    fail(ErrorKind::unsupported,
-         "this recipe needs {} of memory and the machine has {}; make model.hidden, model.layers, "
-         "batch.micro or batch.sequence smaller, or recompute more",
-         format_bytes(needed), format_bytes(machine));
-  }
 }
 
 }  // namespace tutti::cli

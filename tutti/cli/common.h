@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "tutti/base/json.h"
+#include "tutti/spec/memory.h"
+#include "tutti/spec/recipe.h"
 
 namespace tutti::cli {
 
@@ -36,9 +38,5 @@ struct Interrupted {
   int signal;
 };
 void throw_if_interrupted();
-
-// Throws unsupported when `needed_bytes` of arenas cannot fit into this machine; otherwise the
-// kernel would kill the process some time later without a word.
-void check_memory(int64_t needed_bytes);
 
 }  // namespace tutti::cli

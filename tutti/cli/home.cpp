@@ -22,18 +22,6 @@ std::string program_folder() {
   return error ? std::string() : program.parent_path().string();
 }
 
-std::vector<std::string> recipe_names(FileSystem& files) {
-  std::set<std::string> names;
-  for (const std::string& home : home_folders(files)) {
-    for (const DirectoryEntry& entry : files.list(join_path(home, kRecipes))) {
-      if (!entry.is_directory && ends_with(entry.name, kSuffix)) {
-        names.insert(entry.name.substr(0, entry.name.size() - std::string_view(kSuffix).size()));
-      }
-    }
-  }
-  return {names.begin(), names.end()};
-}
-
 }  // namespace
 
 std::vector<std::string> home_folders(FileSystem& files) {
@@ -55,6 +43,18 @@ std::vector<std::string> home_folders(FileSystem& files) {
     if (files.is_directory(join_path(candidate, kRecipes))) homes.push_back(candidate);
   }
   return homes;
+}
+
+std::vector<std::string> recipe_names(FileSystem& files) {
+  std::set<std::string> names;
+  for (const std::string& home : home_folders(files)) {
+    for (const DirectoryEntry& entry : files.list(join_path(home, kRecipes))) {
+      if (!entry.is_directory && ends_with(entry.name, kSuffix)) {
+        names.insert(entry.name.substr(0, entry.name.size() - std::string_view(kSuffix).size()));
+      }
+    }
+  }
+  return {names.begin(), names.end()};
 }
 
 std::string models_folder(FileSystem& files) {

@@ -30,6 +30,9 @@ std::string user_data_folder();
 // Throws not_found listing the known names.
 std::string find_recipe(FileSystem& files, const std::string& recipe);
 
+// The names of recipes that a user may call by name, sorted; presets and templates are none.
+std::vector<std::string> recipe_names(FileSystem& files);
+
 // What --with and KEY=VALUE set: keys of the recipe files first, so that those of the command line
 // win.
 std::vector<std::string> all_overrides(FileSystem& files, const std::vector<std::string>& with,

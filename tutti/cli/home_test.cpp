@@ -1,6 +1,7 @@
 #include "tutti/cli/home.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -16,7 +17,9 @@ namespace {
 class Home : public testing::Test {
  protected:
   void SetUp() override {
-    home_ = (std::filesystem::path(testing::TempDir()) / "tutti_home_test").string();
+    home_ = (std::filesystem::path(testing::TempDir()) /
+             ("tutti_home_test_" + std::to_string(::getpid())))
+                .string();
     files_.remove_tree(home_);
     files_.create_directories(join_path(home_, "recipes/models"));
     for (const char* name : {"recipes/alpha.yaml", "recipes/beta.yaml", "recipes/notes.txt"}) {

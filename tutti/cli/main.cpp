@@ -7,6 +7,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "tutti/base/text.h"
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
+#include "tutti/cli/control_common.h"
 #include "tutti/cli/rank_output.h"
 #include "tutti/comm/rank_processes.h"
 #include "tutti_version.h"
@@ -57,7 +59,8 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
     std::vector<std::string> names;
     const CLI::App* next = nullptr;
     for (const CLI::App* command : commands) {
-      names.push_back(command->get_name());
+      // Those without a group are not for people.
+      if (!command->get_group().empty()) names.push_back(command->get_name());
       if (command->get_name() == word) next = command;
     }
     if (next == nullptr) {
@@ -69,6 +72,32 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
     at = next;
   }
   return {};
+}
+
+// "--addres": the option of that command that it may have meant.
+std::string unknown_option(const CLI::App& app, const std::string& what) {
+  const size_t space = what.find(" --");
+  if (space == std::string::npos) return {};
+  const size_t begin = space + 1;
+  const std::string word = what.substr(begin, what.find_first_of(" =", begin) - begin);
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  std::vector<std::string> names;
+  for (const CLI::Option* option : at->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string suggestion = nearest_word(word, names);
+  return fmt::format("no option '{}'{}", word,
+                     suggestion.empty() ? "" : "; did you mean '" + suggestion + "'?");
+}
+
+// "Could not convert: JOB = abc": a number is expected wherever this happens.
+std::string unreadable_value(const std::string& what) {
+  constexpr std::string_view kStart = "Could not convert: ";
+  const size_t equals = what.find(" = ");
+  if (!starts_with(what, kStart) || equals == std::string::npos) return {};
+  return fmt::format("{}: '{}' is not accepted; write a number",
+                     what.substr(kStart.size(), equals - kStart.size()), what.substr(equals + 3));
 }
 
 int report(const Json& error, const std::string& message, int code, bool json) {
@@ -124,8 +153,18 @@ int main_with(int argc, char** argv) {
   add_checkpoint(app, action);
   add_report(app, action);
   add_bench(app, action);
+  add_check(app, action);
+  add_serve(app, action);
   add_mlperf(app, action);
   add_plan(app, action);
+  add_submit(app, action);
+  add_job_queries(app, action);
+  add_job_questions(app, action);
+  add_job_steering(app, action);
+  add_controller(app, action);
+  add_sweep_copies(app, action);
+  add_admin(app, action);
+  add_audit(app, action);
 
   bool json = false;
   for (int i = 1; i < argc; ++i) json = json || std::string(argv[i]) == "--json";
@@ -140,6 +179,10 @@ int main_with(int argc, char** argv) {
     return exit_ok;
   } catch (const CLI::ParseError& error) {
     std::string message = unknown_command(app, argc, argv);
+    if (message.empty() && error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+      message = unknown_option(app, error.what());
+    }
+    if (message.empty()) message = unreadable_value(error.what());
     if (message.empty()) message = error.what();
     return report({{"kind", "usage"}},
                   fmt::format("{}\n  see '{} --help'", message, command_path(app)), exit_usage,

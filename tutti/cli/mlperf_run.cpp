@@ -10,12 +10,12 @@
 #include "tutti/base/text.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
+#include "tutti/cli/memory_check.h"
 #include "tutti/cli/mlperf_common.h"
 #include "tutti/cli/set_runner.h"
 #include "tutti/data/corpus_format.h"
 #include "tutti/mlperf/run_set.h"
 #include "tutti/mlperf/submission.h"
-#include "tutti/spec/memory.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/train/teacher.h"
 #include "tutti_version.h"
@@ -122,7 +122,7 @@ int run_set(const RunArguments& arguments) {
          path);
   }
   spec::check_executable(recipe);
-  check_memory(spec::memory_map(recipe).total_bytes());
+  check_memory(recipe);
   const mlperf::SubmissionFacts facts = complete_facts(arguments, recipe.mlperf);
   mlperf::system_description({}, {}, facts);  // refuses wrong fields before the first run
 

@@ -1,10 +1,12 @@
 // `tutti plan calibrate`: a real run's recorded operations become a system of the catalog.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
@@ -13,9 +15,11 @@
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/cli/common.h"
+#include "tutti/cli/machine_probe.h"
 #include "tutti/cli/plan_common.h"
 #include "tutti/engine/gemm_peak.h"
 #include "tutti/plan/calibrate.h"
+#include "tutti/spec/recipe_names.h"
 #include "tutti/telemetry/event_reader.h"
 #include "tutti/train/bench.h"
 #include "tutti/train/run_folder.h"
@@ -29,6 +33,7 @@ struct CalibrateArguments {
   std::string run;
   std::string name = "this-machine";
   std::string out = "calibrated";
+  bool trace_only = false;
   bool json = false;
 };
 
@@ -86,10 +91,63 @@ std::string dims_text(const std::array<int64_t, 6>& dims) {
   return text;
 }
 
+// The run's trace is that of one rank on the CPU.
+void check_recipe(const spec::Recipe& recipe, const std::string& run) {
+  if (recipe.device != "cpu") {
+    fail(ErrorKind::unsupported, "{}: ran on {}; calibrate makes systems of CPUs only", run,
+         recipe.device);
+  }
+  if (recipe.parallel.world() > 1) {
+    fail(ErrorKind::unsupported,
+         "{}: has {} ranks; record a run of one rank, with all threads: what ranks do that share "
+         "the "
+         "machine is measured apart",
+         run, recipe.parallel.world());
+  }
+}
+
+spec::Precision other_precision(spec::Precision precision) {
+  return precision == spec::Precision::f32 ? spec::Precision::bf16 : spec::Precision::f32;
+}
+
+// Measures the other precision, which `alone` then knows, and ranks that share the machine. What
+// cannot be measured, such as more ranks than there is memory for, is told.
+std::vector<plan::MeasuredRanks> measure_others(const CalibrateArguments& arguments,
+                                                const spec::Recipe& recipe, int64_t threads,
+                                                plan::Calibration& alone, Json& json) {
+  std::vector<plan::MeasuredRanks> out;
+  const spec::Precision other = other_precision(recipe.precision);
+  const auto record = [&](int64_t ranks, spec::Precision precision) {
+    print_message(fmt::format("measuring {} rank{} in {}\n", ranks, ranks > 1 ? "s" : "",
+                              spec::name_of(spec::kPrecisionNames, precision)));
+    return probe_machine(arguments.run, recipe, ranks, threads, precision);
+  };
+  int64_t ranks = 1;
+  try {
+    const plan::RankRecording single = record(1, other);
+    plan::calibrate_precision(single.trace, single.recipe, arguments.name, alone);
+    for (const int64_t count : probed_ranks(threads)) {
+      ranks = count;
+      const plan::RankRecording run = record(ranks, recipe.precision);
+      plan::Calibration calibration = plan::calibrate_ranks(run, arguments.name, alone);
+      const plan::RankRecording others = record(ranks, other);
+      plan::calibrate_precision(others.trace, others.recipe, arguments.name, calibration);
+      json[std::to_string(ranks)] = plan::to_json(calibration);
+      out.push_back({ranks, calibration.ceilings, calibration.constants});
+    }
+  } catch (const Error& error) {
+    print_message(fmt::format(
+        "warning: not measured: {} rank{} and more, which have the constants of one rank: {}\n",
+        ranks, ranks > 1 ? "s" : "", error.what()));
+  }
+  return out;
+}
+
 int run_calibrate(const CalibrateArguments& arguments) {
   FileSystem& files = posix_file_system();
   check_name(arguments.name);
   const spec::Recipe recipe = train::load_recipe(files, arguments.run);
+  check_recipe(recipe, arguments.run);
   const std::string path = join_path(arguments.run, "trace.json");
   if (!files.exists(path)) {
     fail(ErrorKind::not_found,
@@ -114,32 +172,40 @@ int run_calibrate(const CalibrateArguments& arguments) {
   ceilings.f32_flops = engine::measure_gemm_peak(*stream, DType::f32, {2048}, 5);
   ceilings.bytes_per_second = train::measure_copy_bandwidth();
   ceilings.memory_bytes = static_cast<double>(machine.memory_bytes);
-  const plan::Calibration calibration = plan::calibrate(
-      trace, recipe, plan::machine_system(arguments.name, ceilings), noted.peak_bytes);
+  plan::Calibration calibration =
+      plan::calibrate(trace, recipe, arguments.name, ceilings, noted.peak_bytes);
+  const int64_t threads = std::max<int64_t>(1, noted.threads);
+  std::vector<plan::MeasuredRanks> measured;
+  Json measured_json = Json::object();
+  if (!arguments.trace_only) {
+    measured = measure_others(arguments, recipe, threads, calibration, measured_json);
+  }
+  ceilings = calibration.ceilings;
 
   const std::string source =
       fmt::format("measured: tutti plan calibrate {} on {}, {} threads", base_name(arguments.run),
                   printable(machine.cpu), noted.threads);
   const std::string date = format_utc(wall_seconds()).substr(0, 10);
-  for (const auto& [file, text] :
-       plan::machine_files(arguments.name, ceilings, calibration.constants, source, date)) {
+  for (const auto& [file, text] : plan::machine_files(
+           arguments.name, ceilings, threads, calibration.constants, source, date, measured)) {
     const std::string full = join_path(arguments.out, file);
     files.create_directories(parent_path(full));
     write_file_atomic(files, full, text);
   }
 
-  if (plan::step_spread(calibration) > plan::kQuietSpread) {
+  if (calibration.spread > plan::kQuietSpread) {
     print_message(fmt::format(
         "warning: the {} recorded steps took {} to {}, {:.0f}% of their median apart: other work "
         "ran beside them, or memory was short; record again on a quiet machine\n",
         trace.step_seconds.size(), format_seconds(calibration.least_step_seconds),
-        format_seconds(calibration.most_step_seconds), 100 * plan::step_spread(calibration)));
+        format_seconds(calibration.most_step_seconds), 100 * calibration.spread));
   }
   const double error = calibration.fitted_step_seconds / calibration.measured_step_seconds - 1;
   if (arguments.json) {
     Json json = plan::to_json(calibration);
     json["system"] = arguments.name;
     json["catalog"] = arguments.out;
+    json["ranks"] = std::move(measured_json);
     json["ceilings"] = {{"bf16_flops", ceilings.bf16_flops},
                         {"f32_flops", ceilings.f32_flops},
                         {"bytes_per_second", ceilings.bytes_per_second}};
@@ -181,6 +247,8 @@ void add_plan_calibrate(CLI::App& group, Action& action) {
   command->add_option("--out", arguments->out, "Catalog folder to write it to")
       ->type_name("FOLDER")
       ->capture_default_str();
+  command->add_flag("--trace-only", arguments->trace_only,
+                    "Measure no ranks that share the machine and not the other precision");
   add_json_option(*command, arguments->json);
   command->footer(
       "Example:\n"

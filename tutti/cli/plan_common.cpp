@@ -1,6 +1,9 @@
 #include "tutti/cli/plan_common.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
@@ -8,6 +11,13 @@
 #include "tutti/cli/home.h"
 
 namespace tutti::cli {
+namespace {
+
+constexpr const char* kCatalogFolders[] = {"chips",   "constants", "fabrics",   "failures",
+                                           "nodes",   "prices",    "published", "sites",
+                                           "sources", "systems",   "benchmarks"};
+
+}  // namespace
 
 std::vector<std::string> catalog_folders(const std::string& own) {
   std::vector<std::string> folders;
@@ -18,13 +28,38 @@ std::vector<std::string> catalog_folders(const std::string& own) {
       break;
     }
   }
-  if (!own.empty()) folders.push_back(own);
+  if (!own.empty()) {
+    FileSystem& files = posix_file_system();
+    if (!files.is_directory(own)) {
+      fail(ErrorKind::not_found, "--catalog: '{}' is no folder", own);
+    }
+    bool any = false;
+    for (const char* part : kCatalogFolders) any = any || files.is_directory(join_path(own, part));
+    if (!any) {
+      fail(ErrorKind::usage, "--catalog: '{}' has none of the folders of a catalog: {}", own,
+           fmt::join(kCatalogFolders, ", "));
+    }
+    folders.push_back(own);
+  }
   if (folders.empty()) {
     fail(ErrorKind::not_found,
          "no catalog folder beside the program; set TUTTI_HOME to the folder "
          "that holds catalog/ and recipes/, or give --catalog FOLDER");
   }
   return folders;
+}
+
+void check_software(const std::vector<plan::Constants>& sets, const std::string& software) {
+  if (software.empty()) return;
+  std::vector<std::string> names;
+  for (const plan::Constants& set : sets) {
+    if (set.software == software) return;
+    names.push_back(set.software);
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  fail(ErrorKind::usage, "--software: no constants of '{}' are in the catalog; known: {}", software,
+       join(names, ", "));
 }
 
 void add_catalog_option(CLI::App& command, std::string& folder) {
@@ -43,6 +78,12 @@ spec::Recipe planned_recipe(const std::string& recipe_name,
   spec::Recipe recipe = spec::parse_recipe(text, path, overrides, models_folder(files));
   if (gpus == 0 || recipe.parallel.world() == gpus) return recipe;
   const spec::Mesh& mesh = recipe.parallel;
+  for (const std::string& own : overrides) {
+    if (!starts_with(own, "parallel.dp=")) continue;
+    fail(ErrorKind::usage,
+         "--gpus: {} contradicts dp {} x tp {} x pp {} x cp {} = {}; leave {} out", gpus, mesh.dp,
+         mesh.tp, mesh.pp, mesh.cp, mesh.world(), own);
+  }
   const int64_t rest = mesh.tp * mesh.pp * mesh.cp;
   if (gpus % rest != 0) {
     fail(ErrorKind::usage, "--gpus: {} is not a multiple of tp {} x pp {} x cp {} = {}", gpus,

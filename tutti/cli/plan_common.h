@@ -14,12 +14,14 @@
 namespace tutti::cli {
 
 // The catalog that comes with the program, then the user's own folder. Throws not_found when there
-// is neither.
+// is neither or no such folder, and usage for one with nothing of a catalog in it.
 std::vector<std::string> catalog_folders(const std::string& own);
+// Throws usage, naming those there are, where no set is of that software; empty: any.
+void check_software(const std::vector<plan::Constants>& sets, const std::string& software);
 void add_catalog_option(CLI::App& command, std::string& folder);
 
 // The recipe of that file or name; data-parallel ranks follow from the number of GPUs (0: as the
-// recipe says) unless its mesh has so many.
+// recipe says) unless its mesh has so many. Throws usage where `overrides` say another number.
 spec::Recipe planned_recipe(const std::string& recipe, const std::vector<std::string>& overrides,
                             int64_t gpus);
 

@@ -92,6 +92,7 @@ int run_explain(const ExplainArguments& arguments) {
   const std::vector<std::string> folders = catalog_folders(arguments.catalog);
   const catalog::Catalog catalog = catalog::load_catalog(files, folders);
   const std::vector<plan::Constants> sets = plan::load_constants(files, folders);
+  check_software(sets, arguments.software);
   plan::Situation situation;
   situation.recipe = [&](const std::vector<std::string>& more) {
     std::vector<std::string> overrides = arguments.overrides;

@@ -125,6 +125,7 @@ SearchInputs load_search_inputs(const SearchArguments& arguments) {
   SearchInputs inputs;
   inputs.catalog = catalog::load_catalog(files, folders);
   inputs.sets = plan::load_constants(files, folders);
+  check_software(inputs.sets, arguments.software);
   for (const std::string& name : arguments.systems) {
     inputs.systems.push_back(&inputs.catalog.system(name));
   }

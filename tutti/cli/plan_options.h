@@ -9,6 +9,7 @@
 
 #include "tutti/base/json.h"
 #include "tutti/catalog/catalog.h"
+#include "tutti/cli/assumed_site.h"
 #include "tutti/cli/progress_bar.h"
 #include "tutti/plan/choice.h"
 #include "tutti/plan/constants.h"
@@ -27,7 +28,7 @@ struct SearchArguments {
   std::string catalog;
   std::string profile = "megatron-te";
   std::string software;
-  std::string site = "us-average";
+  std::string site = kAssumedSite;
   std::string price = "on-demand";
   std::string tokens;
   int64_t max_gpus = 0;

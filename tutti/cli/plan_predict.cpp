@@ -9,6 +9,7 @@
 #include "tutti/base/text.h"
 #include "tutti/catalog/benchmarks.h"
 #include "tutti/catalog/catalog.h"
+#include "tutti/cli/assumed_site.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
 #include "tutti/cli/plan_common.h"
@@ -24,7 +25,7 @@ struct PredictArguments {
   std::string catalog;
   std::string profile = "megatron-te";
   std::string software;
-  std::string site = "us-average";
+  std::string site = kAssumedSite;
   std::string price = "on-demand";
   int64_t gpus = 0;
   std::string benchmark;
@@ -38,6 +39,7 @@ int run_predict(const PredictArguments& arguments) {
   const catalog::Catalog catalog = catalog::load_catalog(files, folders);
   const catalog::System& system = catalog.system(arguments.system);
   const std::vector<plan::Constants> sets = plan::load_constants(files, folders);
+  check_software(sets, arguments.software);
   const plan::Constants constants = plan::constants_for(sets, system.chip, arguments.software);
   const spec::Recipe recipe = planned_recipe(arguments.recipe, arguments.overrides, arguments.gpus);
   const int64_t gpus = recipe.parallel.world();

@@ -10,6 +10,7 @@
 #include "tutti/catalog/catalog.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/plan_common.h"
+#include "tutti/plan/constants.h"
 
 namespace tutti::cli {
 namespace {
@@ -20,8 +21,9 @@ struct SystemsArguments {
 };
 
 int run_systems(const SystemsArguments& arguments) {
-  const catalog::Catalog catalog =
-      catalog::load_catalog(posix_file_system(), catalog_folders(arguments.catalog));
+  const std::vector<std::string> folders = catalog_folders(arguments.catalog);
+  const catalog::Catalog catalog = catalog::load_catalog(posix_file_system(), folders);
+  plan::load_constants(posix_file_system(), folders);  // checks them
   Json list = Json::array();
   std::vector<std::vector<std::string>> cells = {{"system", "chip", "per node", "bf16 TFLOP/s",
                                                   "fp8", "memory", "link", "network", "W",

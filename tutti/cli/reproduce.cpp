@@ -1,5 +1,8 @@
 #include "tutti/train/reproduce.h"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,8 +12,9 @@
 #include "tutti/base/signals.h"
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
+#include "tutti/cli/memory_check.h"
 #include "tutti/cli/progress_bar.h"
-#include "tutti/spec/memory.h"
+#include "tutti/cli/train_ranks.h"
 #include "tutti/telemetry/jsonl.h"
 #include "tutti/telemetry/sink.h"
 #include "tutti/telemetry/terminal.h"
@@ -52,6 +56,42 @@ void run_again(FileSystem& files, const train::ReproductionPlan& plan) {
   }
 }
 
+// While it lives, what this process and its children write to standard output goes to standard
+// error: of a command's results this is none.
+class OutputAsMessages {
+ public:
+  OutputAsMessages() : output_(::dup(STDOUT_FILENO)) {
+    std::fflush(stdout);
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  }
+  ~OutputAsMessages() {
+    std::fflush(stdout);
+    ::dup2(output_, STDOUT_FILENO);
+    ::close(output_);
+  }
+  OutputAsMessages(const OutputAsMessages&) = delete;
+  OutputAsMessages& operator=(const OutputAsMessages&) = delete;
+
+ private:
+  int output_;
+};
+
+// The ranks of the recorded mesh are processes here, started and watched as by tutti train.
+void run_ranks_again(FileSystem& files, const train::ReproductionPlan& plan) {
+  const std::string& folder = plan.options.run_folder;
+  files.create_directories(folder);
+  write_file_atomic(files, train::recipe_path(folder), spec::to_yaml(plan.recipe));
+  TrainArguments arguments;
+  arguments.target = folder;
+  arguments.processes = plan.recipe.parallel.world();
+  arguments.stop_after_step = plan.steps;
+  const OutputAsMessages messages;
+  const int code = train_with_ranks(arguments);
+  // As above: what ends with exit_do_not_restart may have diverged.
+  if (code == exit_ok || code == exit_requeue || code == exit_do_not_restart) return;
+  fail(ErrorKind::peer, "the ranks of '{}' ended with exit code {}", folder, code);
+}
+
 int run_reproduce(const ReproduceArguments& arguments) {
   FileSystem& files = posix_file_system();
   train::ReproduceOptions options = arguments.options;
@@ -61,12 +101,19 @@ int run_reproduce(const ReproduceArguments& arguments) {
   }
   watch_signals();
   const train::ReproductionPlan plan = make_plan(files, options);
-  spec::check_executable(plan.recipe);
-  check_memory(spec::memory_map(plan.recipe).total_bytes());
+  const int64_t ranks = plan.recipe.parallel.world();
+  spec::check_executable(plan.recipe, ranks);
+  check_memory(plan.recipe, ranks);
   print_message(fmt::format("What decides the numbers of {}, here and now:\n{}", plan.run,
                             train::format_factors(plan.factors)));
-  print_message(fmt::format("running {} steps again in {}\n", plan.steps, plan.options.run_folder));
-  run_again(files, plan);
+  print_message(fmt::format("running {} steps again{} in {}\n", plan.steps,
+                            ranks > 1 ? fmt::format(" on {} ranks", ranks) : std::string(),
+                            plan.options.run_folder));
+  if (ranks > 1) {
+    run_ranks_again(files, plan);
+  } else {
+    run_again(files, plan);
+  }
   const train::Reproduction result = train::compare_reproduction(files, plan);
   if (arguments.json) {
     print_message(train::format_reproduction(result));
@@ -96,7 +143,9 @@ void add_reproduce(CLI::App& app, Action& action) {
       "Compared before: recipe, data, initial weights, threads, machine, program. Then to the "
       "bit:\n"
       "loss, gradient norm and learning rate of every step, validation losses, and the tensors of\n"
-      "checkpoints that both have. Exit code 0 when all is equal, 1 when not.\n\n"
+      "checkpoints that both have. Exit code 0 when all is equal, 1 when not. A run of several "
+      "ranks\n"
+      "is run again by as many, as processes of this machine.\n\n"
       "Example:\n"
       "  tutti reproduce runs/demo-20260131-120000 --steps 100");
   command->callback(

@@ -38,7 +38,7 @@ void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
     fail(ErrorKind::usage,
          "{}: the run in '{}' was started with {}, not {}; it can go on with other train.steps, "
          "train.target_loss, data.validation, checkpoint.*, evaluate.*, parallel.*, recompute.*, "
-         "telemetry.* and run.* only. For "
+         "offload.*, telemetry.* and run.* only. For "
          "anything else start a new run: another --run or run.name",
          key, run_folder, found == before.end() ? "none" : found->second, value);
   }

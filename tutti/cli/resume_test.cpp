@@ -63,7 +63,8 @@ TEST(CheckResumable, AcceptsWhatDoesNotChangeTheArithmetic) {
   for (const char* change :
        {"train.target_loss=null", "train.target_loss=1.2", "checkpoint.every_steps=10",
         "checkpoint.keep_last=7", "evaluate.every_steps=5", "evaluate.samples=3", "run.name=other",
-        "run.budget.hours=2", "data.validation=elsewhere", "recompute=full"}) {
+        "run.budget.hours=2", "data.validation=elsewhere", "recompute=full",
+        "offload.optimizer=true", "telemetry.gpu_every_seconds=0"}) {
     EXPECT_EQ(refusal({change}), "") << change;
   }
   // More steps, while the learning rate's course stays what it was.

@@ -6,11 +6,15 @@
 
 #include "tutti/base/child_process.h"
 #include "tutti/base/error.h"
+#include "tutti/base/launched.h"
 #include "tutti/base/signals.h"
 #include "tutti/base/text.h"
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
+#include "tutti/cli/memory_check.h"
+#include "tutti/cli/notice.h"
 #include "tutti/cli/rank_cores.h"
+#include "tutti/cli/rank_devices.h"
 #include "tutti/cli/rank_output.h"
 #include "tutti/cli/run_page.h"
 #include "tutti/cli/tokenizer.h"
@@ -129,22 +133,32 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
   const TrainPlan plan = place.alone() ? make() : share_plan(*place.store, place.environment, make);
   spec::check_executable(plan.recipe, place.environment.size);
   const int64_t memory_bytes = spec::memory_map(plan.recipe).total_bytes();
-  check_memory(memory_bytes * std::max<int64_t>(1, place.environment.local_size));
+  check_memory(plan.recipe, std::max<int64_t>(1, place.environment.local_size));
+  const bool tell = place.environment.generation == 1;
   if (place.leads()) {
-    if (place.environment.generation == 1) print_train_plan(plan, memory_bytes);
+    if (tell) print_train_plan(plan, memory_bytes);
     keep_tokenizer(files, plan.recipe, plan.run_folder);
     train::keep_huggingface(files, plan.recipe, plan.run_folder);
   }
+  const RankDevice device =
+      take_device(plan.recipe, place.environment, place.store.get(), place.threads > 0, tell);
   train::SessionOptions options;
-  if (plan.recipe.threads == 0) options.threads = place.threads;
-  if (place.alone()) watch_signals();
+  if (plan.recipe.threads == 0) {
+    options.threads = device.threads > 0 ? device.threads : place.threads;
+  }
+  options.gpus = device.gpus_here;
+  if (place.alone()) {
+    watch_signals();
+    watch_notice(arguments.notice);
+  }
   if (arguments.parent > 0 && !end_with_parent(arguments.parent)) {
     fail(ErrorKind::io, "--end-with-parent: process {} is gone", arguments.parent);
   }
   std::unique_ptr<comm::World> world;
   if (!place.alone()) {
     world = comm::join_world(place.environment, plan.recipe.parallel, place.store, kArrivalSeconds,
-                             comm::Transport::automatic);
+                             comm::Transport::automatic, device.gpu, device.device);
+    use_transport(*world, tell && place.leads());
   }
   telemetry::Telemetry telemetry;
   if (place.leads()) add_sinks(telemetry, plan, files);
@@ -155,6 +169,8 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
   options.ranks_are_processes = true;
   options.watchdog_seconds = arguments.watchdog_seconds;
   options.check_replicas_every = arguments.check_replicas_every;
+  options.copy_every = arguments.copy_every;
+  options.memory_root = memory_root();
   options.note = comm::read_process_variable(kNoteVariable).value_or("");
   if (!place.leads()) {
     return train::run_session(plan.recipe, options, files, telemetry).exit_code;
@@ -174,7 +190,11 @@ int run_told_rank(const TrainArguments& arguments) {
          arguments.processes, place.environment.size, place.environment.launcher);
   }
   place.threads = take_cores(place.environment, place.environment.generation == 1);
-  if (!place.alone()) watch_signals();  // before the store has threads
+  if (!place.alone()) {
+    watch_signals();  // before the store has threads
+    // Of ranks that a launcher of ours started it sees the notice and tells them.
+    if (!place.environment.store_is_served) watch_notice(arguments.notice);
+  }
   place.store = comm::meet_at_store(place.environment, kArrivalSeconds);
   if (!place.environment.store_is_served) return run_rank(arguments, place);
   try {
@@ -191,12 +211,20 @@ int run_train(const TrainArguments& arguments) {
     fail(ErrorKind::usage, "--min-nproc {}: expected with --nproc, and not more than that",
          arguments.least_processes);
   }
+  if (arguments.parent > 0 || comm::read_process_variable("TUTTI_STORE")) {
+    leave_ending_to_launcher();
+  }
+  if (arguments.ranks_per_node > 0 && arguments.processes % arguments.ranks_per_node != 0) {
+    fail(ErrorKind::usage, "--ranks-per-node {}: expected to divide --nproc {}",
+         arguments.ranks_per_node, arguments.processes);
+  }
   if (arguments.dry_run) {
     const TrainPlan plan = make_train_plan(files, arguments, arguments.processes, "--nproc");
     print_message(spec::to_yaml(plan.recipe));
     return dry_run(plan.recipe, arguments.json);
   }
-  if (arguments.processes > 1 && comm::read_launch_environment().size == 1) {
+  const bool over_nodes = arguments.ranks_per_node > 0;
+  if ((arguments.processes > 1 || over_nodes) && comm::read_launch_environment().size == 1) {
     return train_with_ranks(arguments);
   }
   return run_told_rank(arguments);
@@ -243,6 +271,20 @@ void add_train(CLI::App& app, Action& action) {
       ->check(between(1, 4096))
       ->type_name("N");
   command
+      ->add_option("--ranks-per-node", arguments->ranks_per_node,
+                   "Start the ranks on the nodes of this Slurm job; nodes beyond are spares")
+      ->check(between(1, 4096))
+      ->type_name("N");
+  command
+      ->add_option("--node-check", arguments->node_check,
+                   "Command that a node must pass (exit code 0 or 1) before ranks start there")
+      ->type_name("COMMAND");
+  command
+      ->add_option("--notice", arguments->notice,
+                   "Save and stop when this file appears, such as a spot notice")
+      ->envname("TUTTI_NOTICE_FILE")
+      ->type_name("FILE");
+  command
       ->add_option("--watchdog", arguments->watchdog_seconds,
                    "Limit of a step before it counts as hung; default: 10 s, or 3 long steps")
       ->check(between(0, 1e6))
@@ -250,6 +292,12 @@ void add_train(CLI::App& app, Action& action) {
   command
       ->add_option("--check-replicas", arguments->check_replicas_every,
                    "Compare the parameters of ranks that should have the same; 0: never")
+      ->check(at_least(0))
+      ->capture_default_str()
+      ->type_name("STEPS");
+  command
+      ->add_option("--peer-copies", arguments->copy_every,
+                   "Keep copies of the state in the memory of two hosts; 0: never")
       ->check(at_least(0))
       ->capture_default_str()
       ->type_name("STEPS");

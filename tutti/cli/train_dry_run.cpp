@@ -109,8 +109,11 @@ std::string rank_text(const spec::RankClass& ranks) {
     arenas += (arenas.empty() ? "" : ", ") + arena.name + " " +
               format_bytes(static_cast<double>(arena.bytes));
   }
-  return fmt::format("{} ({})", format_bytes(static_cast<double>(ranks.memory.total_bytes())),
-                     arenas);
+  const int64_t host = ranks.memory.host_bytes();
+  return fmt::format(
+      "{}{} ({})", format_bytes(static_cast<double>(ranks.memory.total_bytes())),
+      host == 0 ? "" : " and " + format_bytes(static_cast<double>(host)) + " in memory of the host",
+      arenas);
 }
 
 void print_description(const spec::Recipe& recipe, const spec::Run& run) {
@@ -154,6 +157,7 @@ Json to_json(const spec::Recipe& recipe, const spec::Run& run) {
                       {"last_stage", ranks.last_stage},
                       {"ranks", ranks.ranks},
                       {"bytes", ranks.memory.total_bytes()},
+                      {"host_bytes", ranks.memory.host_bytes()},
                       {"arenas", arenas}});
   }
   Json rates = Json::array();

@@ -114,6 +114,12 @@ void print_train_plan(const TrainPlan& plan, int64_t memory_bytes) {
       {"memory map", format_bytes(static_cast<double>(memory_bytes))},
       {"recompute", recompute_line(recipe)},
       {"run folder", plan.run_folder}};
+  if (recipe.offload.enabled()) {
+    rows.emplace_back(
+        "offload",
+        fmt::format("{}: {} in memory of the host", spec::offload_text(recipe.offload),
+                    format_bytes(static_cast<double>(spec::memory_map(recipe).host_bytes()))));
+  }
   if (const int64_t ranks = recipe.parallel.world(); ranks > 1) {
     rows[3].second += fmt::format(" per rank");
     rows.emplace_back("ranks", fmt::format("{}: {}", ranks, spec::mesh_text(recipe.parallel)));

@@ -22,6 +22,10 @@ struct TrainArguments {
   int64_t least_processes = 0;  // 0: as many as `processes`
   double watchdog_seconds = 0;
   int64_t check_replicas_every = 100;
+  int64_t copy_every = 0;
+  int64_t ranks_per_node = 0;  // over the nodes of a Slurm job; 0: on this machine
+  std::string node_check;      // command that a node must pass before it is used; empty: none
+  std::string notice;          // file whose appearance means: save and stop; empty: none
   bool dry_run = false;
   int parent = 0;  // process that must not die before this one; 0: any may
   bool json = false;

@@ -1,209 +1,68 @@
 #include "tutti/cli/train_ranks.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <csignal>
-#include <cstring>
-#include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tutti/base/child_process.h"
 #include "tutti/base/clock.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/signals.h"
 #include "tutti/base/text.h"
-#include "tutti/base/units.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/cli/common.h"
-#include "tutti/comm/rank_board.h"
-#include "tutti/comm/rank_processes.h"
+#include "tutti/cli/fault_report.h"
+#include "tutti/cli/notice.h"
+#include "tutti/cli/rank_generation.h"
+#include "tutti/cli/rank_places.h"
+#include "tutti/cli/run_progress.h"
 #include "tutti/spec/fit_mesh.h"
+#include "tutti/train/peer_copies.h"
 #include "tutti/train/run_folder.h"
+#include "tutti/train/session.h"
 
 namespace tutti::cli {
 namespace {
 
-constexpr double kLookEverySeconds = 0.02;
-constexpr double kGraceSeconds = 5;        // for the other ranks, once one has failed
 constexpr int64_t kFailuresAtOneStep = 3;  // in a row
 constexpr int64_t kFailuresWithoutCheckpoint = 10;
 constexpr int64_t kDeathsAtStart = 2;  // of the same rank in a row: it is gone for good
-
-std::string failure_key(uint64_t generation, int64_t rank) {
-  return fmt::format("generation-{}/failure/{}", generation, rank);
-}
-
-// How one generation of ranks ended.
-struct GenerationEnd {
-  std::vector<comm::RankExit> exits;  // in the order in which the ranks ended
-  std::vector<bool> killed;           // per rank: by us, for it did not end
-  std::vector<std::string> failures;  // per rank: its own words, "kind\nmessage"
-  std::vector<std::string> places;    // per rank: where it was when it ended
-  int64_t steps = 0;                  // the step that the furthest rank was in; 0: none yet
-  bool is_well = false;               // every rank ended with 0, or every one with 75
-  int code = exit_ok;
-};
-
-// One generation: the processes and what they publish.
-class Generation {
- public:
-  Generation(const std::vector<std::string>& words, int64_t ranks, uint64_t number,
-             const comm::RankProcesses::Variables& variables)
-      : number_(number),
-        ranks_(ranks),
-        processes_(kThisExecutable, words, ranks, variables, number) {
-    end_.killed.resize(static_cast<size_t>(ranks));
-    end_.failures.resize(static_cast<size_t>(ranks));
-    end_.places.resize(static_cast<size_t>(ranks));
-  }
-
-  // Until all ranks have ended; passes on what signals ask for.
-  GenerationEnd run() {
-    double first_failure = 0;
-    while (processes_.running() > 0) {
-      find_board();
-      pass_on_signals();
-      while (const auto exit = processes_.poll()) {
-        note_exit(*exit);
-        if (!exit->ok() && exit->code != exit_requeue && first_failure == 0) {
-          first_failure = monotonic_seconds();
-        }
-      }
-      const bool is_late = first_failure > 0 && monotonic_seconds() - first_failure > kGraceSeconds;
-      if (is_late) kill_the_rest();
-      sleep_seconds(kLookEverySeconds);
-    }
-    for (int64_t rank = 0; rank < ranks_; ++rank) {
-      for (const std::string& key : processes_.store()->list(failure_key(number_, rank))) {
-        if (key != failure_key(number_, rank)) continue;
-        end_.failures[static_cast<size_t>(rank)] = processes_.store()->get(key, 0);
-      }
-    }
-    const auto all_end_with = [&](int code) {
-      return std::all_of(end_.exits.begin(), end_.exits.end(), [&](const comm::RankExit& exit) {
-        return exit.signal == 0 && exit.code == code;
-      });
-    };
-    end_.is_well = all_end_with(exit_ok) || all_end_with(exit_requeue);
-    if (end_.is_well) end_.code = end_.exits.front().code;
-    return end_;
-  }
-
- private:
-  // Made by rank 0 once the ranks have met.
-  void find_board() {
-    if (board_) return;
-    const std::string key = comm::World::host_segment_key("board", number_, 0);
-    if (processes_.store()->list(key).empty()) return;
-    try {
-      const int count = static_cast<int>(ranks_);
-      board_.emplace(comm::make_process_segments(processes_.store())
-                         ->open(key, comm::RankBoard::bytes(count), false, 0),
-                     count);
-    } catch (const Error&) {
-      return;  // rank 0 has ended meanwhile, which is told without the board
-    }
-  }
-
-  void pass_on_signals() {
-    if (take_checkpoint_request()) processes_.send_signal(0, SIGUSR1);
-    if (stop_signal() == 0 || stop_passed_on_) return;
-    stop_passed_on_ = true;
-    for (int64_t rank = 0; rank < ranks_; ++rank) processes_.send_signal(rank, stop_signal());
-  }
-
-  void note_exit(const comm::RankExit& exit) {
-    end_.exits.push_back(exit);
-    if (!board_) return;
-    for (int64_t rank = 0; rank < ranks_; ++rank) {
-      const comm::RankState state = board_->state(static_cast<int>(rank));
-      if (state.phase == comm::RankPhase::absent || state.phase == comm::RankPhase::starting) {
-        continue;
-      }
-      end_.steps = std::max(end_.steps, state.step);
-    }
-    end_.places[static_cast<size_t>(exit.rank)] =
-        comm::state_text(board_->state(static_cast<int>(exit.rank)), monotonic_seconds());
-  }
-
-  void kill_the_rest() {
-    for (int64_t rank = 0; rank < ranks_; ++rank) {
-      if (processes_.process(rank) != 0) end_.killed[static_cast<size_t>(rank)] = true;
-    }
-    processes_.kill_all();
-  }
-
-  const uint64_t number_;
-  const int64_t ranks_;
-  comm::RankProcesses processes_;
-  std::optional<comm::RankBoard> board_;
-  bool stop_passed_on_ = false;
-  GenerationEnd end_;
-};
-
-bool is_echo(const std::string& failure) {
-  return starts_with(failure, std::string(error_kind_name(ErrorKind::peer)) + "\n");
-}
-
-// Who began it: a rank that a signal ended, or with words of its own, or that had to be killed;
-// what others said is an echo of it.
-comm::RankExit find_culprit(const GenerationEnd& end) {
-  const auto find = [&](const auto& is_it) -> const comm::RankExit* {
-    for (const comm::RankExit& exit : end.exits) {
-      if (is_it(exit, static_cast<size_t>(exit.rank))) return &exit;
-    }
-    return nullptr;
-  };
-  const comm::RankExit* found =
-      find([&](const auto& exit, size_t rank) { return exit.signal != 0 && !end.killed[rank]; });
-  if (found == nullptr) {
-    found = find([&](const auto& exit, size_t rank) {
-      return !exit.ok() && !end.killed[rank] && exit.code != exit_requeue &&
-             !is_echo(end.failures[rank]);
-    });
-  }
-  if (found == nullptr) {
-    found = find([&](const auto& /*exit*/, size_t rank) { return bool{end.killed[rank]}; });
-  }
-  if (found == nullptr) found = find([](const auto& exit, size_t) { return !exit.ok(); });
-  return found == nullptr ? end.exits.front() : *found;
-}
-
-std::string culprit_text(const GenerationEnd& end, const comm::RankExit& exit) {
-  const auto rank = static_cast<size_t>(exit.rank);
-  std::string text = fmt::format("rank {} ", exit.rank);
-  if (end.killed[rank]) {
-    text += "did not end and was killed";
-  } else if (exit.signal != 0) {
-    text += fmt::format("was ended by signal {} ({})", exit.signal, strsignal(exit.signal));
-  } else if (exit.code == comm::kExitRankGone) {
-    text += "said that it is gone for good";
-  } else {
-    text += fmt::format("ended with exit code {}", exit.code);
-  }
-  if (!end.places[rank].empty()) text += fmt::format(" in {}", end.places[rank]);
-  const std::string& words = end.failures[rank];
-  if (!words.empty()) text += ": " + words.substr(words.find('\n') + 1);
-  return text;
-}
 
 class Supervisor {
  public:
   Supervisor(const TrainArguments& arguments, TrainPlan plan)
       : files_(posix_file_system()),
         plan_(std::move(plan)),
+        places_(arguments),
         ranks_(arguments.processes),
         least_(arguments.least_processes > 0 ? arguments.least_processes : arguments.processes),
         words_(words_of(arguments)) {}
 
   int run() {
     newest_ = newest_checkpoint();
+    if (places_.placed(ranks_) < ranks_) {
+      go_on_with(places_.placed(ranks_),
+                 fmt::format("{} nodes can be used", places_.nodes().size()));
+    }
     for (uint64_t generation = 1;; ++generation) {
       comm::RankProcesses::Variables variables;
       if (!note_.empty()) variables.emplace_back(kNoteVariable, note_);
-      const GenerationEnd end = Generation(words_, ranks_, generation, variables).run();
+      std::vector<std::string> nodes;
+      began_wall_ = wall_seconds();
+      began_ = monotonic_seconds();
+      GenerationEnd end = Generation(places_.start(words_, ranks_, generation, variables, nodes),
+                                     ranks_, generation)
+                              .run();
       if (end.is_well) return end.code;
+      if (places_.over_nodes()) {
+        end.nodes = nodes;
+        end.dead_nodes = places_.drop_dead();
+        end.steps = step_since(files_, plan_.run_folder, began_wall_);
+      }
       if (stop_signal() != 0) {
         // The last checkpoint holds; whether this one does its own rank has said.
         fail(ErrorKind::peer, "stopping failed: {}", culprit_text(end, find_culprit(end)));
@@ -213,9 +72,17 @@ class Supervisor {
       if (culprit.signal == 0 && !end.killed[static_cast<size_t>(culprit.rank)] &&
           (culprit.code == exit_usage || culprit.code == exit_do_not_restart)) {
         print_message(fmt::format("tutti: not started again: {}\n", why));
+        report(end, culprit, generation, why, "not started again: it would fail the same way", 0);
         return culprit.code;
       }
-      decide(end, culprit, why);
+      const int64_t before = ranks_;
+      try {
+        decide(end, culprit, why);
+      } catch (const Error& error) {
+        report(end, culprit, generation, why, error.what(), 0);
+        throw;
+      }
+      report(end, culprit, generation, why, action_, before);
     }
   }
 
@@ -229,6 +96,9 @@ class Supervisor {
       words.insert(words.end(), {name, fmt::format("{}", value)});
     };
     number("--check-replicas", static_cast<double>(arguments.check_replicas_every));
+    if (arguments.copy_every > 0) {
+      number("--peer-copies", static_cast<double>(arguments.copy_every));
+    }
     if (arguments.watchdog_seconds > 0) number("--watchdog", arguments.watchdog_seconds);
     if (arguments.trace_steps > 0) number("--trace", static_cast<double>(arguments.trace_steps));
     if (arguments.stop_after_step > 0) {
@@ -247,12 +117,52 @@ class Supervisor {
     return newest;
   }
 
+  train::KeptCopy newest_copy() const {
+    return train::newest_peer_copy(files_, memory_root(), plan_.run_folder);
+  }
+
+  // What the failure cost, and what follows. `before`: ranks that there were; 0: it is the end.
+  void report(const GenerationEnd& end, const comm::RankExit& culprit, uint64_t generation,
+              const std::string& why, const std::string& action, int64_t before) {
+    const auto rank = static_cast<size_t>(culprit.rank);
+    FaultReport fault;
+    fault.generation = generation;
+    fault.rank = culprit.rank;
+    fault.node = rank < end.nodes.size() ? end.nodes[rank] : describe_machine().host;
+    fault.step = end.steps;
+    fault.cause = why;
+    fault.action = action;
+    fault.ranks_before = before == 0 ? ranks_ : before;
+    fault.ranks_after = before == 0 ? 0 : ranks_;
+    const int64_t saved = std::max<int64_t>({0, newest_checkpoint(), newest_copy().step});
+    fault.lost_steps = std::max<int64_t>(0, end.steps - 1 - saved);
+    fault.lost_seconds = seconds_since_saved();
+    write_fault(files_, plan_.run_folder, fault);
+  }
+
+  // Or since this generation of ranks began.
+  double seconds_since_saved() const {
+    const double since_start = monotonic_seconds() - began_;
+    const int64_t newest = newest_checkpoint();
+    const train::KeptCopy copy = newest_copy();
+    const std::string path = copy.step > newest
+                                 ? copy.path
+                                 : join_path(train::checkpoints_path(plan_.run_folder),
+                                             fmt::format("step-{:08}/manifest.json", newest));
+    struct stat state {};
+    if (::stat(path.c_str(), &state) != 0) return since_start;
+    const double saved = static_cast<double>(state.st_mtim.tv_sec) +
+                         static_cast<double>(state.st_mtim.tv_nsec) * 1e-9;
+    return std::clamp(wall_seconds() - saved, 0.0, since_start);
+  }
+
   // Whether and how to go on; throws when not.
   void decide(const GenerationEnd& end, const comm::RankExit& culprit, const std::string& why) {
     if (plan_.recipe.mlperf.enabled()) {
       fail(ErrorKind::peer, "{}; an MLPerf run is not started again", why);
     }
-    const int64_t newest = newest_checkpoint();
+    const int64_t copy = newest_copy().step;
+    const int64_t newest = std::max(newest_checkpoint(), copy);
     const bool progress = newest > newest_;
     newest_ = newest;
     without_checkpoint_ = progress ? 1 : without_checkpoint_ + 1;
@@ -262,8 +172,11 @@ class Supervisor {
     deaths_at_start_ = !at_start ? 0 : culprit.rank == died_at_start_ ? deaths_at_start_ + 1 : 1;
     died_at_start_ = culprit.rank;
 
-    const bool is_gone = culprit.code == comm::kExitRankGone || deaths_at_start_ >= kDeathsAtStart;
-    if (is_gone && least_ < ranks_) {
+    const bool is_gone = culprit.code == comm::kExitRankGone ||
+                         deaths_at_start_ >= kDeathsAtStart || !end.dead_nodes.empty();
+    if (is_gone && places_.over_nodes()) {
+      find_other_places(end, culprit, why);
+    } else if (is_gone && least_ < ranks_) {
       go_on_without(culprit, why);
     } else if (culprit.code == comm::kExitRankGone) {
       fail(ErrorKind::peer, "{}; to go on with fewer ranks, allow it: --min-nproc", why);
@@ -275,32 +188,72 @@ class Supervisor {
       fail(ErrorKind::peer, "given up after {} failures without a newer checkpoint; the last: {}",
            without_checkpoint_, why);
     }
-    note_ = fmt::format("{}; {} ranks start again {}", why, ranks_,
-                        newest < 0 ? std::string("from the beginning")
-                                   : fmt::format("from the checkpoint after step {}", newest));
+    action_ = fmt::format(
+        "{} ranks start again {}{}", ranks_,
+        newest < 0 ? std::string("from the beginning")
+                   : fmt::format("from the {} after step {}",
+                                 newest == copy ? "copies in memory" : "checkpoint", newest),
+        place_note_);
+    place_note_.clear();
+    note_ = fmt::format("{}; {}", why, action_);
     print_message(fmt::format("tutti: {}\n", note_));
   }
 
   void go_on_without(const comm::RankExit& culprit, const std::string& why) {
-    int64_t fewer = ranks_ - 1;
-    while (fewer >= least_ && !spec::fits(plan_.recipe, fewer)) --fewer;
+    go_on_with(ranks_ - 1, why);
+    print_message(fmt::format("tutti: rank {} is gone for good: {} ranks instead of {}\n",
+                              culprit.rank, ranks_, ranks_before_));
+  }
+
+  // A spare takes the place of a node that is gone, or that a rank cannot live on; without one,
+  // fewer ranks.
+  void find_other_places(const GenerationEnd& end, const comm::RankExit& culprit,
+                         const std::string& why) {
+    if (end.dead_nodes.empty()) places_.drop(end.nodes[static_cast<size_t>(culprit.rank)]);
+    if (places_.placed(ranks_) == ranks_) {
+      place_note_ = fmt::format(" on {}", join(used_nodes(), ", "));
+      at_one_step_ = deaths_at_start_ = 0;
+      return;
+    }
+    go_on_with(places_.placed(ranks_), why);
+    place_note_ = fmt::format(" instead of {}, on {}", ranks_before_, join(used_nodes(), ", "));
+  }
+
+  std::vector<std::string> used_nodes() const {
+    const std::vector<std::string>& nodes = places_.nodes();
+    return {nodes.begin(), nodes.begin() + places_.nodes_for(ranks_)};
+  }
+
+  // The most ranks up to `most` that a layout fits and that have places; throws when they would be
+  // fewer than allowed.
+  void go_on_with(int64_t most, const std::string& why) {
+    int64_t fewer = most;
+    while (fewer >= least_ &&
+           (!spec::fits(plan_.recipe, fewer) || places_.placed(fewer) != fewer)) {
+      --fewer;
+    }
     if (fewer < least_) {
       fail(ErrorKind::peer, "{}; no layout of {} to {} ranks (--min-nproc) can go on", why, least_,
-           ranks_ - 1);
+           most);
     }
-    print_message(fmt::format("tutti: rank {} is gone for good: {} ranks instead of {}\n",
-                              culprit.rank, fewer, ranks_));
+    ranks_before_ = ranks_;
     ranks_ = fewer;
     at_one_step_ = deaths_at_start_ = 0;
   }
 
   FileSystem& files_;
   const TrainPlan plan_;
+  RankPlaces places_;
   int64_t ranks_;
+  int64_t ranks_before_ = 0;
   const int64_t least_;
   const std::vector<std::string> words_;
   std::string note_;
-  int64_t newest_ = -1;  // step of the newest checkpoint when the ranks were started; -1: none
+  std::string action_;
+  std::string place_note_;
+  double began_wall_ = 0;  // of this generation of ranks
+  double began_ = 0;       // the same on the clock that never jumps
+  int64_t newest_ = -1;    // step of the newest checkpoint when the ranks were started; -1: none
   int64_t without_checkpoint_ = 0;
   int64_t at_one_step_ = 0;
   int64_t failed_step_ = -1;
@@ -320,8 +273,13 @@ void tell_launcher(comm::Store& store, const comm::LaunchEnvironment& environmen
   }
 }
 
+std::string memory_root() {
+  return comm::read_process_variable("TUTTI_MEMORY_ROOT").value_or(train::kMemoryRoot);
+}
+
 int train_with_ranks(const TrainArguments& arguments) {
   watch_signals();
+  watch_notice(arguments.notice);
   if (arguments.parent > 0 && !end_with_parent(arguments.parent)) {
     fail(ErrorKind::io, "--end-with-parent: process {} is gone", arguments.parent);
   }

@@ -16,6 +16,9 @@ namespace tutti::cli {
 // Tells a rank why the ranks were started again.
 inline constexpr const char* kNoteVariable = "TUTTI_NOTE";
 
+// Where this host keeps copies of the state (train/peer_copies.h): TUTTI_MEMORY_ROOT, or tmpfs.
+std::string memory_root();
+
 // The exit code of the command. Throws what is wrong with the recipe before anything is started,
 // and peer when the run is given up.
 int train_with_ranks(const TrainArguments& arguments);

@@ -13,15 +13,18 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST(Abort, EveryWaitingRankLearnsWhoAndWhyWithinASecond) {
+TEST(Abort, EveryWaitingRankLearnsWhoAndWhyAtOnce) {
   for (int culprit = 0; culprit < 4; ++culprit) {
+    std::atomic<int> in_time = 0;  // ranks that have left the first call
     run_threads(mesh_of(4), [&](World& world, Stream& stream) {
       Group& group = world.all();
       Buffer data(DType::f32, 40000);
       data.fill(1);
       group.all_reduce(stream, data.view(), data.view()).wait(stream);
+      ++in_time;
       const double begin = monotonic_seconds();
       if (world.rank() == culprit) {
+        await(in_time, 4);
         sleep_seconds(0.02);
         group.abort("lost its mind");
       }
@@ -31,7 +34,7 @@ TEST(Abort, EveryWaitingRankLearnsWhoAndWhyWithinASecond) {
                                                 "f32), call 1: lost its mind",
                                                 culprit)))
           << message;
-      EXPECT_LT(monotonic_seconds() - begin, 1);
+      EXPECT_LT(monotonic_seconds() - begin, kAtOnceSeconds);
       EXPECT_EQ(message, peer_error([&] { group.barrier(stream); })) << "later calls, too";
     });
   }
@@ -75,6 +78,9 @@ TEST(Abort, OfLargeCallsInFullSwingLeavesNobodyInForeignMemory) {
           if (world.rank() == round % 3 && call == round % 10) world.abort("now");
           ticket.wait(stream);
         }
+        // The abort may come when the last call is over for everybody: whatever follows learns of
+        // it.
+        world.all().barrier(stream).wait(stream);
         FAIL() << "no error";
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::peer);
@@ -88,8 +94,11 @@ TEST(Mismatch, NamesBothRanksAndBothCallsOnEveryRank) {
                           const std::string& first, const std::string& second) {
     run_threads(mesh_of(3), [&](World& world, Stream& stream) {
       Group& group = world.all();
-      group.barrier(stream).wait(stream);
-      const std::string message = peer_error([&] { call(group, stream, group.rank() == 2); });
+      // Who is late to see the end of the barrier may be told of the failure there.
+      const std::string message = peer_error([&] {
+        group.barrier(stream).wait(stream);
+        call(group, stream, group.rank() == 2);
+      });
       EXPECT_TRUE(contains(message, "call 2: rank 0 " + first + ", rank 2 " + second)) << message;
     });
   };
@@ -175,17 +184,20 @@ TEST(Activity, ShowsWhoIsInWhatSinceWhen) {
     Group& group = world.all();
     Buffer data(DType::bf16, 30000);
     data.fill(1);
+    const double begin = monotonic_seconds();  // nobody leaves the barrier before
     group.barrier(stream).wait(stream);
     if (world.rank() != 1) {
       group.all_reduce(stream, data.view(), data.view()).wait(stream);
       return;
     }
     std::vector<RankActivity> seen;
-    const double begin = monotonic_seconds();
+    const auto both_inside = [&] {
+      return seen[0].inside && seen[0].calls == 2 && seen[2].inside && seen[2].calls == 2;
+    };
     do {
       sleep_seconds(0.001);
       seen = world.activity();
-    } while (!(seen[0].inside && seen[2].inside) && monotonic_seconds() < begin + 5);
+    } while (!both_inside() && monotonic_seconds() < begin + 60);
     ASSERT_EQ(seen.size(), 3U);
     EXPECT_FALSE(seen[1].inside);
     EXPECT_EQ(seen[1].calls, 1U);
@@ -193,7 +205,7 @@ TEST(Activity, ShowsWhoIsInWhatSinceWhen) {
       EXPECT_TRUE(seen[rank].inside);
       EXPECT_EQ(seen[rank].calls, 2U);
       EXPECT_EQ(call_text(seen[rank].last), "all_reduce(sum, 30000 bf16)");
-      EXPECT_GE(seen[rank].since_seconds, begin - 5);
+      EXPECT_GE(seen[rank].since_seconds, begin - 1e-6) << "told in whole nanoseconds";
       EXPECT_TRUE(seen[rank].alive);
     }
     EXPECT_TRUE(contains(activity_text(seen[2], seen[2].since_seconds + 2),

@@ -1,10 +1,10 @@
 #include "tutti/comm/group.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/error.h"
 #include "tutti/base/units.h"
 
 namespace tutti::comm {
@@ -40,11 +40,29 @@ int64_t total(std::span<const int64_t> counts) {
 }
 
 // All of a group of one: results are copies.
-void run_alone(const Call& call) {
+void run_alone(Stream& stream, const Call& call) {
   if (call.send == nullptr || call.receive == nullptr || call.send == call.receive) return;
   const int64_t count =
       call.shape.kind == CallKind::all_to_all ? total(call.send_counts) : call.shape.count;
-  std::memcpy(call.receive, call.send, static_cast<size_t>(count * dtype_bytes(call.shape.dtype)));
+  stream.transfer(call.receive, call.send, count * dtype_bytes(call.shape.dtype));
+}
+
+// Elements of both operands.
+struct Counts {
+  int64_t send = 0;
+  int64_t receive = 0;
+};
+Counts counts_of(const Call& call, int ranks) {
+  const int64_t count = call.shape.count;
+  switch (call.shape.kind) {
+    case CallKind::reduce_scatter: return {count * ranks, count};
+    case CallKind::all_gather: return {count, count * ranks};
+    case CallKind::all_to_all: return {total(call.send_counts), total(call.receive_counts)};
+    case CallKind::send: return {count, 0};
+    case CallKind::receive: return {0, count};
+    case CallKind::barrier: return {0, 0};
+    default: return {count, count};
+  }
 }
 
 }  // namespace
@@ -55,6 +73,7 @@ void Ticket::wait(Stream& stream) const {
   if (group_ == nullptr) return;
   const double begin = monotonic_seconds();
   group_->wait(stream, lane_, number_);
+  group_->bring_back(stream, lane_, number_);
   const double waited = monotonic_seconds() - begin;  // one thread at a time waits
   group_->waited_seconds_.store(group_->waited_seconds() + waited, std::memory_order_relaxed);
 }
@@ -84,9 +103,67 @@ Ticket Group::submit(Stream& stream, const Call& call, int64_t record_count) {
     record.begin_seconds = record.end_seconds = monotonic_seconds();
     stream.recorder()->add(record);
   }
-  if (size() > 1) return enqueue(stream, call);
-  run_alone(call);
-  return {};
+  if (size() == 1) {
+    run_alone(stream, call);
+    return {};
+  }
+  const bool staged = stream.memory() == engine::ArenaKind::device && !takes_device_memory();
+  return staged ? submit_staged(stream, call) : enqueue(stream, call);
+}
+
+Ticket Group::submit_staged(Stream& stream, const Call& call) {
+  const bool transfer = is_transfer(call.shape.kind);
+  if (!transfer) {
+    // A collective may take what the one before it gave, whose ticket nobody has waited for.
+    const auto last = std::find_if(staged_.rbegin(), staged_.rend(),
+                                   [](const Staged& one) { return !one.transfer; });
+    if (last != staged_.rend()) Ticket(this, last->lane, last->number).wait(stream);
+  }
+  const int64_t item = dtype_bytes(call.shape.dtype);
+  const Counts counts = counts_of(call, size());
+  Staged& staged = staged_.emplace_back();
+  staged.transfer = transfer;
+  Call here = call;
+  if (counts.send > 0) {
+    staged.send.resize(static_cast<size_t>(counts.send * item));
+    stream.transfer(staged.send.data(), call.send, counts.send * item);
+    stream.synchronize();
+    here.send = staged.send.data();
+  }
+  if (counts.receive > 0) {
+    staged.receive.resize(static_cast<size_t>(counts.receive * item));
+    staged.to = call.receive;
+    here.receive = staged.receive.data();
+    if (call.shape.kind == CallKind::broadcast) {  // one buffer, which the root's fills
+      staged.receive = staged.send;
+      here.send = here.receive = staged.receive.data();
+    }
+  }
+  try {
+    const Ticket ticket = enqueue(stream, here);
+    staged.lane = ticket.lane_;
+    staged.number = ticket.number_;
+    return ticket;
+  } catch (const Error&) {
+    staged_.pop_back();
+    throw;
+  }
+}
+
+void Group::bring_back(Stream& stream, int32_t lane, uint64_t number) {
+  const auto is_meant = [&](const Staged& one) { return one.lane == lane && one.number == number; };
+  const auto meant = std::find_if(staged_.begin(), staged_.end(), is_meant);
+  if (meant == staged_.end()) return;
+  // Collectives are done in their order, transfers each for itself.
+  const bool transfer = meant->transfer;
+  staged_.remove_if([&](const Staged& one) {
+    const bool earlier = !transfer && !one.transfer && one.lane == lane && one.number < number;
+    if (!earlier && !is_meant(one)) return false;
+    if (one.to != nullptr) {
+      stream.transfer(one.to, one.receive.data(), static_cast<int64_t>(one.receive.size()));
+    }
+    return true;
+  });
 }
 
 Ticket Group::all_reduce(Stream& stream, Vector send, Vector receive, Reduce reduce) {

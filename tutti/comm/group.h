@@ -18,6 +18,10 @@
 // rank order and rounded once. Every rank gets the same bits, and the same operands give the same
 // bits in every run. Empty buffers are legal.
 //
+// Devices. A stream whose operands are in a device's memory (engine/stream.h) may call any group:
+// one whose transport knows only the host's memory copies operands there and results back, and the
+// caller waits for the device at every call. That is slow and always right.
+//
 // Errors. Ranks compare their calls: another operation, type, reduction, root or count throws peer
 // naming both ranks and both calls, on every rank. When a rank calls abort(), vanishes (its process
 // ends), or leaves (destroys its group), every pending and later call on every other rank throws
@@ -32,6 +36,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,6 +62,7 @@ class Ticket {
   void wait(engine::Stream& stream) const;
 
  private:
+  friend class Group;
   Group* group_ = nullptr;
   uint64_t number_ = 0;
   int32_t lane_ = 0;  // which of the group's queues
@@ -154,17 +160,31 @@ class Group {
   virtual Ticket enqueue(engine::Stream& stream, const Call& call) = 0;
   virtual bool done(int32_t lane, uint64_t number) const = 0;
   virtual void wait(engine::Stream& stream, int32_t lane, uint64_t number) = 0;
+  // Whether enqueue() takes operands in a device's memory.
+  virtual bool takes_device_memory() const { return false; }
   void report_failure(const std::string& message) const {
     if (info_.on_failure) info_.on_failure(message);
   }
 
  private:
   friend class Ticket;
+  // A call on copies of a device's operands.
+  struct Staged {
+    int32_t lane = 0;
+    uint64_t number = 0;
+    bool transfer = false;
+    std::vector<char> send, receive;
+    void* to = nullptr;  // of receive; null: nothing comes back
+  };
   Ticket submit(engine::Stream& stream, const Call& call, int64_t record_count);
+  Ticket submit_staged(engine::Stream& stream, const Call& call);
+  // Brings back what this call has received, and of a collective those before it.
+  void bring_back(engine::Stream& stream, int32_t lane, uint64_t number);
 
   GroupInfo info_;
   std::atomic<double> waited_seconds_{0};
   std::vector<int64_t> equal_counts_;
+  std::list<Staged> staged_;
 };
 
 }  // namespace tutti::comm

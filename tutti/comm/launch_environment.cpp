@@ -200,7 +200,7 @@ LaunchEnvironment read_launch_environment(const ReadVariable& read) {
     if (launchers.torchrun || launchers.slurm) session.push_back(read(name).value_or(""));
   }
   if (launchers.torchrun) session.push_back(std::to_string(restarts));
-  out.session = join(session, "/");
+  out.session = read("TUTTI_SESSION").value_or(join(session, "/"));
   if (out.size == 1) return out;
   read_store(read, launchers, out);
   out.secret = read_secret(read);
@@ -272,7 +272,7 @@ std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const sp
 
 std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const spec::Mesh& mesh,
                                   std::shared_ptr<Store> store, double timeout_seconds,
-                                  Transport transport) {
+                                  Transport transport, const std::string& gpu, int device) {
   if (mesh.world() != environment.size) {
     fail(ErrorKind::usage,
          "parallel: dp {} x tp {} x pp {} x cp {} are {} ranks, but the launcher ({}) started {}",
@@ -285,6 +285,8 @@ std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const sp
   options.timeout_seconds = timeout_seconds;
   options.transport = transport;
   options.store = std::move(store);
+  options.gpu = gpu;
+  options.device = device;
   if (environment.size > 1) options.address = address_towards(environment.address);
   return std::make_unique<World>(std::move(options));
 }

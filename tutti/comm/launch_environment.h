@@ -12,7 +12,8 @@
 // it, and ranks look for it there; it tells by the session whether it is theirs. Slurm gives
 // address (first host of the step) and port (from the job's number) where MASTER_* are not set;
 // mpirun on one host a port from its name space. A launcher of our own serves the store itself and
-// says where, and which start of its ranks this is: TUTTI_STORE=host:port, TUTTI_GENERATION.
+// says where, how the session is called, and which start of its ranks this is:
+// TUTTI_STORE=host:port, TUTTI_SESSION, TUTTI_GENERATION.
 //
 // TUTTI_SECRET, or the file that TUTTI_SECRET_FILE names, must be the same on all ranks; worlds of
 // more than one host do not start without.
@@ -66,9 +67,11 @@ std::shared_ptr<Store> meet_at_store(const LaunchEnvironment& environment, doubl
 std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const spec::Mesh& mesh,
                                   double timeout_seconds = 60,
                                   Transport transport = Transport::automatic);
-// The same with the store that meet_at_store has returned.
+// The same with the store that meet_at_store has returned. `gpu` and `device`: what this rank
+// computes on, if it is not the host (WorldOptions).
 std::unique_ptr<World> join_world(const LaunchEnvironment& environment, const spec::Mesh& mesh,
                                   std::shared_ptr<Store> store, double timeout_seconds,
-                                  Transport transport);
+                                  Transport transport, const std::string& gpu = "",
+                                  int device = -1);
 
 }  // namespace tutti::comm

@@ -43,6 +43,7 @@ ncclDataType_t type_of(DType dtype) {
 // the other.
 struct Lane {
   ncclComm_t communicator = nullptr;
+  std::string name;  // in NCCL's own messages
   cudaStream_t stream = nullptr;
   uint64_t number = 0;  // of the last call
   std::array<cudaEvent_t, kEvents> events = {};
@@ -57,7 +58,11 @@ class NcclGroup : public Group {
  public:
   NcclGroup(GroupInfo info, std::shared_ptr<Store> store, const std::string& prefix, int device,
             double timeout_seconds)
-      : Group(std::move(info)), store_(std::move(store)), prefix_(prefix), device_(device) {
+      : Group(std::move(info)),
+        store_(std::move(store)),
+        prefix_(prefix),
+        device_(device),
+        timeout_seconds_(timeout_seconds) {
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     check_cuda(cudaMalloc(&barrier_word_, sizeof(int32_t)), "cudaMalloc");
     check_cuda(cudaMemset(barrier_word_, 0, sizeof(int32_t)), "cudaMemset");
@@ -76,10 +81,12 @@ class NcclGroup : public Group {
     for (Lane& lane : lanes_) {
       if (lane.communicator != nullptr) {
         // Finalize flushes what was issued; it is non-blocking here, so its end is polled.
+        // It waits for the other ranks, of which one may have vanished.
         ncclCommFinalize(lane.communicator);
         ncclResult_t state = ncclInProgress;
+        const double end = monotonic_seconds() + timeout_seconds_;
         while (ncclCommGetAsyncError(lane.communicator, &state) == ncclSuccess &&
-               state == ncclInProgress) {
+               state == ncclInProgress && monotonic_seconds() < end) {
           sleep_seconds(1e-4);
         }
         state == ncclSuccess ? ncclCommDestroy(lane.communicator)
@@ -104,7 +111,14 @@ class NcclGroup : public Group {
     return {self};
   }
 
-  void fail_with(const std::string& message) override {
+  void fail_with(const std::string& reason) override {
+    std::string message;
+    {
+      const std::lock_guard lock(asked_mutex_);
+      if (asked_.empty()) asked_ = reason;
+      message = asked_;
+    }
+    is_failing_.store(true);  // a call that waits for NCCL to start it gives up, and the mutex
     {
       const std::lock_guard lock(mutex_);
       if (!failure_.empty()) return;
@@ -122,6 +136,8 @@ class NcclGroup : public Group {
   }
 
  protected:
+  bool takes_device_memory() const override { return true; }
+
   Ticket enqueue(engine::Stream& stream, const Call& call) override {
     Ticket ticket;
     guarded([&] { ticket = enqueue_locked(stream, call); });
@@ -198,8 +214,18 @@ class NcclGroup : public Group {
   // A non-blocking communicator may still be at work on the last call when it returns; nothing else
   // may be asked of it, and nothing is on the stream yet, until it is not.
   void check_nccl(const Lane& lane, ncclResult_t result) const {
-    while (result == ncclInProgress) {
+    // It connects to ranks on the first call with them, and one that has vanished never answers.
+    const double end = monotonic_seconds() + timeout_seconds_;
+    while (result == ncclInProgress && !is_failing_.load() && monotonic_seconds() < end) {
       if (ncclCommGetAsyncError(lane.communicator, &result) != ncclSuccess) break;
+    }
+    if (result == ncclInProgress && is_failing_.load()) {
+      const std::lock_guard lock(asked_mutex_);
+      fail(ErrorKind::peer, "{}", asked_);
+    }
+    if (result == ncclInProgress) {
+      fail(ErrorKind::peer, "group {}: NCCL has not started a call within {} s", name(),
+           timeout_seconds_);
     }
     if (result != ncclSuccess) {
       fail(ErrorKind::peer, "group {}: NCCL: {} ({})", name(), ncclGetErrorString(result),
@@ -227,6 +253,10 @@ class NcclGroup : public Group {
     }
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    lane.name = name() + ", " + what;
+    config.commName = lane.name.c_str();
+#endif
     ncclResult_t state = ncclCommInitRankConfig(&lane.communicator, size(), id, rank(), &config);
     const double end = monotonic_seconds() + timeout_seconds;
     while (state == ncclInProgress && monotonic_seconds() < end) {
@@ -343,6 +373,10 @@ class NcclGroup : public Group {
   std::shared_ptr<Store> store_;
   std::string prefix_;
   int device_ = 0;
+  double timeout_seconds_ = 0;
+  mutable std::mutex asked_mutex_;  // of the next
+  std::string asked_;               // the first reason to fail; it counts
+  std::atomic<bool> is_failing_{false};
   mutable std::mutex mutex_;  // of everything below
   std::array<Lane, 2> lanes_;
   cudaEvent_t ready_ = nullptr;

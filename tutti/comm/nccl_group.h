@@ -6,6 +6,8 @@
 // non-blocking; a thread watches them and the store, so that a failure or abort anywhere ends the
 // work on every GPU (ncclCommAbort).
 //
+// Operands are the device's: what hosts tell each other goes through another group (transport.h).
+//
 // Different from shared memory and gloo: NCCL does not compare calls, so different ones are not an
 // error but a hang, which activity() shows; sums of bf16 are rounded as NCCL does; the order of
 // additions is NCCL's. Messages start, several in one NCCL group so that both directions progress,

@@ -57,6 +57,14 @@ void PeerMemory::share(const engine::Arena& arena) {
   own_.push_back({static_cast<const char*>(arena.data()), arena.bytes()});
 }
 
+// The others may still have it mapped; its number is not used again.
+void PeerMemory::withdraw(const engine::Arena& arena) {
+  const std::lock_guard lock(mutex_);
+  for (Own& own : own_) {
+    if (own.data == arena.data()) own = {};
+  }
+}
+
 Location PeerMemory::locate(const void* data, int64_t bytes) const {
   const auto* begin = static_cast<const char*>(data);
   Location location;
@@ -97,16 +105,13 @@ char* PeerMemory::reach(int place, const Location& location) {
       fail(ErrorKind::peer, "{}: the shared memory of another rank cannot be opened ({})", path,
            std::strerror(errno));
     }
-    void* data = mmap(nullptr, static_cast<size_t>(entry.bytes), PROT_READ | PROT_WRITE, MAP_SHARED,
-                      file, 0);
+    void* data = engine::map_shared(file, entry.bytes);
     const int error = errno;
     close(file);
-    if (data == MAP_FAILED) {
+    if (data == nullptr) {
       fail(ErrorKind::peer, "{}: {} bytes of another rank cannot be mapped ({})", path, entry.bytes,
            std::strerror(error));
     }
-    madvise(data, static_cast<size_t>(entry.bytes), MADV_HUGEPAGE);  // hints
-    madvise(data, static_cast<size_t>(entry.bytes), MADV_POPULATE_WRITE);
     mapping = {static_cast<char*>(data), entry.bytes};
   }
   return mapping.data + location.address;

@@ -27,9 +27,11 @@ class PeerMemory {
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  // Lets the other ranks reach buffers in this arena, which must be of kind shared and outlive
-  // their use of it. Throws unsupported after kMaxArenas.
+  // Lets the other ranks reach buffers in this arena, which must be of kind shared, until it is
+  // withdrawn. Throws unsupported after kMaxArenas.
   void share(const engine::Arena& arena);
+  // No call that uses it is under way, and none that follows will.
+  void withdraw(const engine::Arena& arena);
 
   // Of a buffer of this rank; unreachable unless it lies within a shared arena (or is empty).
   Location locate(const void* data, int64_t bytes) const;

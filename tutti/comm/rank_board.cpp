@@ -17,6 +17,8 @@ struct alignas(64) RankBoard::Slot {
   std::atomic<int64_t> micro;
   std::atomic<int64_t> chunk;
   std::atomic<double> since_seconds;
+  std::atomic<double> seen_seconds;
+  std::atomic<uint32_t> waits;
 };
 
 std::string state_text(const RankState& state, double now_seconds) {
@@ -61,6 +63,11 @@ void RankBoard::enter(int rank, const spec::Action& action) const {
   slot.action.store(1 + static_cast<int32_t>(action.kind), std::memory_order_release);
 }
 
+void RankBoard::show(int rank, bool waits) const {
+  slots_[rank].waits = waits ? 1 : 0;
+  slots_[rank].seen_seconds = monotonic_seconds();
+}
+
 RankState RankBoard::state(int rank) const {
   const Slot& slot = slots_[rank];
   RankState state;
@@ -72,6 +79,8 @@ RankState RankBoard::state(int rank) const {
     state.action = {static_cast<spec::ActionKind>(action - 1), slot.micro, slot.chunk};
   }
   state.since_seconds = slot.since_seconds;
+  state.seen_seconds = slot.seen_seconds;
+  state.waits = slot.waits != 0;
   return state;
 }
 

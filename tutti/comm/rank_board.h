@@ -23,6 +23,8 @@ struct RankState {
   bool in_action = false;  // of the step's schedule; set only while training
   spec::Action action;
   double since_seconds = 0;  // monotonic time at which the phase or the action began
+  double seen_seconds = 0;   // monotonic time at which it last showed that it runs; 0: never
+  bool waits = false;        // it was then inside a collective
 };
 
 // Where it is, to follow "in": "step 17, backward of micro-batch 1, for 3.2 s"; "start-up, for 1
@@ -38,6 +40,8 @@ class RankBoard {
   int ranks() const { return ranks_; }
   void enter(int rank, RankPhase phase, int64_t step) const;
   void enter(int rank, const spec::Action& action) const;
+  // The rank runs, and waits in a collective or not.
+  void show(int rank, bool waits) const;
   RankState state(int rank) const;
 
  private:

@@ -1,34 +1,21 @@
 #include "tutti/comm/rank_processes.h"
 
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
-#include <map>
 
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/spawn.h"
 #include "tutti/comm/message.h"
 
 namespace tutti::comm {
 namespace {
-
-std::map<std::string, std::string> current_environment() {
-  std::map<std::string, std::string> out;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string entry = *at;
-    const size_t equals = entry.find('=');
-    if (equals != std::string::npos) out[entry.substr(0, equals)] = entry.substr(equals + 1);
-  }
-  return out;
-}
 
 constexpr const char* kLauncherVariable = "TUTTI_LAUNCHER";
 
@@ -46,15 +33,8 @@ constexpr const char* kOuterVariables[] = {"SLURM_PROCID",
                                            "PMIX_NAMESPACE",
                                            "TORCHELASTIC_RUN_ID",
                                            "TORCHELASTIC_RESTART_COUNT",
-                                           "TUTTI_SECRET_FILE"};
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> out;
-  out.reserve(texts.size() + 1);
-  for (std::string& text : texts) out.push_back(text.data());
-  out.push_back(nullptr);
-  return out;
-}
+                                           "TUTTI_SECRET_FILE",
+                                           "TUTTI_SESSION"};
 
 }  // namespace
 
@@ -75,7 +55,7 @@ RankProcesses::RankProcesses(const std::string& program, const std::vector<std::
   const std::string secret = random_token();
   const std::string session = fmt::format("environment/{}", ranks);
   store_ = std::make_shared<TcpStoreServer>("127.0.0.1", std::vector<int>{0}, session, secret);
-  std::map<std::string, std::string> environment = current_environment();
+  Environment environment = current_environment();
   for (const char* name : kOuterVariables) environment.erase(name);
   for (const auto& [name, value] : variables) environment[name] = value;
   environment[kLauncherVariable] = std::to_string(getpid());
@@ -85,29 +65,15 @@ RankProcesses::RankProcesses(const std::string& program, const std::vector<std::
   environment["TUTTI_GENERATION"] = std::to_string(generation);
   for (int64_t rank = 0; rank < ranks; ++rank) {
     environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
-    std::vector<std::string> entries;
-    for (const auto& [name, value] : environment)
-      entries.push_back(fmt::format("{}={}", name, value));
     std::vector<std::string> words = {program};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    // Ranks start with the signals as a shell would leave them.
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-    pid_t process = 0;
-    const int failed = posix_spawn(&process, program.c_str(), nullptr, &attributes,
-                                   pointers(words).data(), pointers(entries).data());
-    posix_spawnattr_destroy(&attributes);
-    if (failed != 0) {
+    try {
+      SpawnOptions options;
+      processes_.push_back(spawn(program, words, options, &environment));
+    } catch (const Error& error) {
       end_all();
-      fail(ErrorKind::io, "rank {} cannot be started: {}: {}", rank, program,
-           std::strerror(failed));
+      fail(ErrorKind::io, "rank {}: {}", rank, error.what());
     }
-    processes_.push_back(process);
   }
 }
 
@@ -122,7 +88,7 @@ void RankProcesses::end_all() {
   }
 }
 
-void RankProcesses::send_signal(int64_t rank, int signal) const {
+void RankProcesses::send_signal(int64_t rank, int signal) {
   if (process(rank) != 0) kill(process(rank), signal);
 }
 
@@ -156,10 +122,18 @@ int64_t RankProcesses::running() const {
   return std::count_if(processes_.begin(), processes_.end(), [](pid_t p) { return p != 0; });
 }
 
-void RankProcesses::kill_all() const {
+void RankProcesses::kill_all() {
   for (const pid_t process : processes_) {
     if (process != 0) kill(process, SIGKILL);
   }
+}
+
+bool RankProcesses::is_stopped(int64_t rank) const {
+  if (process(rank) == 0) return false;
+  siginfo_t info = {};
+  const int flags = WSTOPPED | WNOHANG | WNOWAIT;  // it stays as it is
+  const auto id = static_cast<id_t>(process(rank));
+  return ::waitid(P_PID, id, &info, flags) == 0 && info.si_pid == process(rank);
 }
 
 RankExit RankProcesses::wait_one() {

@@ -22,8 +22,9 @@ namespace tutti::comm {
 
 struct RankExit {
   int64_t rank = 0;
-  int code = 0;    // exit code, when it ended by itself
-  int signal = 0;  // else the signal that ended it
+  int code = 0;        // exit code, when it ended by itself
+  int signal = 0;      // else the signal that ended it
+  bool is_own = true;  // false: what all ranks together ended with
   bool ok() const { return code == 0 && signal == 0; }
 };
 
@@ -38,7 +39,21 @@ bool has_launcher();
 // ends the process when that launcher is gone already.
 void end_with_launcher();
 
-class RankProcesses {
+// Ranks that were started, wherever they run.
+class StartedRanks {
+ public:
+  virtual ~StartedRanks() = default;
+  virtual void send_signal(int64_t rank, int signal) = 0;  // ranks that have ended: nothing
+  virtual std::optional<RankExit> poll() = 0;              // the next rank to end, if one has
+  virtual int64_t running() const = 0;                     // ranks that poll() has not told of
+  virtual bool is_running(int64_t rank) const = 0;
+  virtual bool is_stopped(int64_t rank) const = 0;  // by SIGSTOP, and not continued since
+  virtual void kill_all() = 0;                      // those that run; poll() is yet to tell of them
+  virtual std::shared_ptr<Store> store() const = 0;
+  virtual bool are_here() const = 0;  // processes of this host
+};
+
+class RankProcesses final : public StartedRanks {
  public:
   using Variables = std::vector<std::pair<std::string, std::string>>;
 
@@ -47,18 +62,21 @@ class RankProcesses {
   RankProcesses(const std::string& program, const std::vector<std::string>& arguments,
                 int64_t ranks, const Variables& variables = {}, uint64_t generation = 1);
   // Kills and collects those that still run.
-  ~RankProcesses();
+  ~RankProcesses() override;
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   pid_t process(int64_t rank) const { return processes_[static_cast<size_t>(rank)]; }
-  void send_signal(int64_t rank, int signal) const;  // ranks that have been collected: nothing
+  void send_signal(int64_t rank, int signal) override;
+  bool is_stopped(int64_t rank) const override;
   // The next rank to end. Blocks until one does; there must be one that has not been collected.
   RankExit wait_one();
-  std::optional<RankExit> poll();  // the same, if one has ended
-  int64_t running() const;         // ranks that have not been collected
-  void kill_all() const;           // SIGKILL to those; they are yet to be collected
-  std::shared_ptr<Store> store() const { return store_; }
+  std::optional<RankExit> poll() override;
+  int64_t running() const override;
+  bool is_running(int64_t rank) const override { return process(rank) != 0; }
+  void kill_all() override;  // SIGKILL
+  std::shared_ptr<Store> store() const override { return store_; }
+  bool are_here() const override { return true; }
   // All that are left, in the order of ranks; false: the timeout came first.
   bool wait_all(double timeout_seconds, std::vector<RankExit>& exits);
 

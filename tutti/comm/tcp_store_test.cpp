@@ -11,8 +11,8 @@ namespace tutti::comm::testing {
 namespace {
 
 std::shared_ptr<Store> connect(const TcpStoreServer& server, const std::string& secret = "secret",
-                               const std::string& session = "run") {
-  return connect_store("127.0.0.1", {server.port()}, session, secret, 3, 0.3);
+                               double timeout_seconds = 20) {
+  return connect_store("127.0.0.1", {server.port()}, "run", secret, 3, timeout_seconds);
 }
 
 TEST(TcpStore, SetGetList) {
@@ -33,7 +33,7 @@ TEST(TcpStore, GetWaitsForWhatComesLater) {
     sleep_seconds(0.3);
     connect(server)->set("key", "value");
   });
-  EXPECT_EQ(client->get("key", 10), "value");
+  EXPECT_EQ(client->get("key", 60), "value");
   later.join();
   EXPECT_NE(peer_error([&] { client->get("never", 0.1); }).find("no never within 100 ms"),
             std::string::npos);
@@ -50,7 +50,7 @@ TEST(TcpStore, RefusesAWrongSecretOnBothSides) {
                  "the store refused rank 3: it does not know the secret of rank 0: TUTTI_SECRET "
                  "differs");
   }
-  EXPECT_EQ(server.get("refused/0", 1),
+  EXPECT_EQ(server.get("refused/0", 20),
             "rank 3: it does not know the secret of rank 0: TUTTI_SECRET differs");
 }
 
@@ -58,11 +58,11 @@ TEST(TcpStore, LooksForItsOwnRunBehindOtherPorts) {
   TcpStoreServer other("127.0.0.1", {0}, "another run", "secret");
   TcpStoreServer server("127.0.0.1", {0}, "run", "secret");
   const auto client =
-      connect_store("127.0.0.1", {other.port(), server.port()}, "run", "secret", 3, 5);
+      connect_store("127.0.0.1", {other.port(), server.port()}, "run", "secret", 3, 20);
   client->set("key", "value");
   EXPECT_EQ(server.get("key", 0), "value");
   EXPECT_TRUE(other.list("key").empty());
-  const std::string message = peer_error([&] { connect(other); });
+  const std::string message = peer_error([&] { connect(other, "secret", 0.3); });
   EXPECT_NE(message.find("it belongs to the run run, the store to another run"), std::string::npos)
       << message;
 }

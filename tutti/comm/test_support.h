@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/rng.h"
 #include "tutti/comm/thread_world.h"
@@ -112,6 +114,16 @@ inline spec::Mesh mesh_of(int64_t ranks) {
   spec::Mesh mesh;
   mesh.dp = ranks;
   return mesh;
+}
+
+// Far more than it takes on a busy machine, far less than waiting for a timeout (60 s).
+constexpr double kAtOnceSeconds = 20;
+
+// Waits until so many ranks have counted.
+inline void await(const std::atomic<int>& counted, int ranks) {
+  const double end = monotonic_seconds() + 60;
+  while (counted < ranks && monotonic_seconds() < end) sleep_seconds(0.001);
+  EXPECT_EQ(counted, ranks);
 }
 
 // The message of the error of kind peer that body() throws; "" and a failure when it does not.

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <map>
 
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/comm/gloo_group.h"
@@ -19,6 +19,8 @@
 
 namespace tutti::comm {
 namespace {
+
+constexpr const char* kAllRanks = "world";
 
 // A group of one rank: its calls never reach a transport.
 class SoloGroup : public Group {
@@ -46,9 +48,7 @@ std::string link_text(const char* path) {
 }  // namespace
 
 std::string host_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return hash_hex(hash_text(boot + " " + link_text("/proc/self/ns/pid")));
+  return hash_hex(hash_text(boot_id() + " " + link_text("/proc/self/ns/pid")));
 }
 
 World::World(WorldOptions options) : options_(std::move(options)) {
@@ -101,7 +101,7 @@ void World::check_generation() {
 // Rank 0 collects where everybody is, and tells.
 void World::meet() {
   Store& store = *options_.store;
-  store.set(key(fmt::format("host/{}", rank())), options_.host);
+  store.set(key(fmt::format("host/{}", rank())), to_text({options_.host, options_.gpu}));
   if (rank() == 0) {
     const double end = monotonic_seconds() + options_.timeout_seconds;
     std::vector<std::string> hosts;
@@ -135,9 +135,11 @@ void World::meet() {
   const std::string answer = store.get(key("hosts"), 2 * options_.timeout_seconds + 5);
   if (answer[0] == '-') fail(ErrorKind::peer, "{}", answer.substr(1));
   std::map<std::string, int> numbers;
-  for (const std::string_view host : split(std::string_view(answer).substr(1), '\n')) {
-    const auto number = numbers.emplace(host, static_cast<int>(numbers.size())).first->second;
-    hosts_.push_back(number);
+  std::vector<RankPlace> places;
+  for (const std::string_view text : split(std::string_view(answer).substr(1), '\n')) {
+    places.push_back(parse_rank_place(text));
+    const auto number = numbers.emplace(places.back().host, static_cast<int>(numbers.size()));
+    hosts_.push_back(number.first->second);
   }
   TUTTI_CHECK(static_cast<int64_t>(hosts_.size()) == size(), "{} hosts of {} ranks", hosts_.size(),
               size());
@@ -146,12 +148,24 @@ void World::meet() {
     if (other == rank()) local_rank_ = local_size();
     local_ranks_.push_back(other);
   }
+  choose(places);
+}
+
+void World::choose(const std::vector<RankPlace>& places) {
+  const Transport asked = options_.transport;
+  if (asked == Transport::local || asked == Transport::gloo) return;
+  transport_ = choose_transport(places, has_nccl());
+  if (asked == Transport::nccl && !transport_.nccl) {
+    fail(ErrorKind::unsupported, "no collectives by NCCL: {}",
+         transport_.why.empty() ? "no rank has a GPU" : transport_.why);
+  }
+  options_.transport = Transport::automatic;  // of the group of all ranks
 }
 
 Group& World::all() {
   std::vector<int64_t> ranks(static_cast<size_t>(size()));
   for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int64_t>(i);
-  return make_group("world", std::move(ranks));
+  return make_group(kAllRanks, std::move(ranks));
 }
 
 Group& World::group(Axes axes) { return make_group(axes.name(), members(mesh(), rank(), axes)); }
@@ -182,15 +196,16 @@ Group& World::make_group(const std::string& name, std::vector<int64_t> members) 
   info.on_failure = [this](const std::string& message) { fail_all(message); };
   std::unique_ptr<Group> group = build_group(std::move(info));
   const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) group->fail_with(failure_);  // which came while the group was built
   groups_.push_back(std::move(group));
   return *groups_.back();
 }
 
 std::unique_ptr<Group> World::build_group(GroupInfo info) {
   if (info.size() == 1) return std::make_unique<SoloGroup>(std::move(info));
-  if (options_.transport == Transport::nccl) {
+  if (transport_.nccl && info.name != kAllRanks) {
     const std::string prefix = key(fmt::format("group/{}/{}", info.name, info.members[0]));
-    return make_nccl_group(std::move(info), options_.store, prefix, local_rank_,
+    return make_nccl_group(std::move(info), options_.store, prefix, options_.device,
                            options_.timeout_seconds);
   }
   const int mine = hosts_[static_cast<size_t>(rank())];
@@ -264,6 +279,16 @@ void World::share(const engine::Arena& arena) {
   if (memory_ != nullptr) memory_->share(arena);
 }
 
+void World::withdraw(const engine::Arena& arena) {
+  if (memory_ != nullptr) memory_->withdraw(arena);
+}
+
+bool World::shares_arenas() const {
+  const bool through_memory =
+      options_.transport == Transport::automatic || options_.transport == Transport::local;
+  return through_memory && !options_.threads && local_size() > 1;
+}
+
 void World::fail_all(const std::string& message) {
   const std::lock_guard lock(mutex_);
   if (closing_) return;
@@ -315,6 +340,7 @@ std::vector<RankActivity> World::activity() const {
     }
   }
   std::vector<RankActivity> out;
+  out.reserve(latest.size());
   for (const auto& [rank, activity] : latest) out.push_back(activity);
   return out;
 }

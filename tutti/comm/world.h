@@ -19,14 +19,11 @@
 #include "tutti/comm/peer_memory.h"
 #include "tutti/comm/segment.h"
 #include "tutti/comm/store.h"
+#include "tutti/comm/transport.h"
 #include "tutti/engine/arena.h"
 #include "tutti/spec/mesh.h"
 
 namespace tutti::comm {
-
-// automatic: shared memory among ranks of one host, gloo between hosts. local, gloo, nccl (the GPU
-// numbered as the rank is on its host): nothing else.
-enum class Transport { automatic, local, gloo, nccl };
 
 struct WorldOptions {
   int64_t rank = 0;
@@ -41,6 +38,8 @@ struct WorldOptions {
   Transport transport = Transport::automatic;
   std::string address = "127.0.0.1";  // of this host, for ranks of others
   std::string host;                   // ranks of equal text share memory; empty: host_identity()
+  std::string gpu;                    // what this rank computes on (RankPlace)
+  int device = -1;                    // the same as the device's backend numbers it; -1: none
 };
 
 // The machine and the name space of processes in which this process can reach others; hashed, safe
@@ -66,6 +65,10 @@ class World {
   int local_size() const { return static_cast<int>(local_ranks_.size()); }
   const std::vector<int64_t>& local_ranks() const { return local_ranks_; }
 
+  int device() const { return options_.device; }
+  // What carries the groups but the one of all ranks.
+  const TransportChoice& transport() const { return transport_; }
+
   // Groups exist from the first time they are asked for; that call waits for all their members, so
   // ranks ask in the same order (Session: all at start-up). They live as long as the world.
   Group& all();
@@ -78,9 +81,14 @@ class World {
   // Asked for by the ranks that are in it.
   Group& pipeline_ends();
 
-  // Buffers in this arena (kind shared) are read and written by other ranks of the host directly.
-  // For all groups; the arena outlives the world. Without it, or for other buffers, data is staged.
+  // Whether ranks of this host are processes that exchange data through memory: then it spares
+  // copies to share() the arenas that collectives use.
+  bool shares_arenas() const;
+  // Buffers in this arena (kind shared) are read and written by other ranks of the host directly,
+  // in all groups, until it is withdrawn: before it ends, and when no call uses it any more.
+  // Without it, or for other buffers, data is staged.
   void share(const engine::Arena& arena);
+  void withdraw(const engine::Arena& arena);
 
   // Memory that all ranks of this host share, zero at first: every one of them asks, with the same
   // name and size. Others who know the store find it under host_segment_key.
@@ -104,6 +112,7 @@ class World {
   std::string key(const std::string& name) const;
   void check_generation();
   void meet();
+  void choose(const std::vector<RankPlace>& places);
   Group& make_group(const std::string& name, std::vector<int64_t> members);
   std::unique_ptr<Group> build_group(GroupInfo info);
   std::unique_ptr<Group> build_local(GroupInfo info);
@@ -111,6 +120,7 @@ class World {
   void fail_all(const std::string& message);
 
   WorldOptions options_;
+  TransportChoice transport_;
   std::vector<int> hosts_;
   std::vector<int64_t> local_ranks_;  // the ranks of this host, ascending
   int local_rank_ = 0;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <thread>
 
 #include "tutti/base/clock.h"
@@ -15,7 +16,7 @@ WorldOptions options_of(int64_t rank, int64_t ranks, const std::shared_ptr<Store
   options.rank = rank;
   options.mesh = mesh_of(ranks);
   options.store = store;
-  options.timeout_seconds = 0.3;
+  options.timeout_seconds = 1;
   return options;
 }
 
@@ -51,11 +52,13 @@ TEST(World, GroupsAreThoseOfTheMesh) {
 
 TEST(World, NamesWhoDidNotArrive) {
   const std::shared_ptr<Store> store = make_memory_store();
+  std::latch all_run(3);  // rank 0's time begins when the others are about to arrive
   std::vector<std::thread> ranks;
   for (const int64_t rank : {0, 1, 3}) {
     ranks.emplace_back([&, rank] {
+      all_run.arrive_and_wait();
       const std::string message = peer_error([&] { World world(options_of(rank, 5, store)); });
-      EXPECT_EQ(message, "ranks 2, 4 of 5 did not arrive within 300 ms; arrived: 0, 1, 3");
+      EXPECT_EQ(message, "ranks 2, 4 of 5 did not arrive within 1.0 s; arrived: 0, 1, 3");
     });
   }
   for (std::thread& rank : ranks) rank.join();

@@ -46,6 +46,16 @@ void add_user(Database& database, const std::string& user, int64_t now_ms) {
   database.run("INSERT INTO users (name, created_ms) VALUES (?, ?)", user, now_ms);
 }
 
+void set_disabled(Database& database, const std::string& user, bool disabled) {
+  database.run("UPDATE users SET disabled = ? WHERE name = ?", disabled, user);
+}
+
+std::string unknown_text(const char* what, const std::string& name,
+                         const std::vector<std::string>& known) {
+  return fmt::format("{} '{}' is not known; known: {}", what, printable(name),
+                     known.empty() ? "none" : join(known, ", "));
+}
+
 std::vector<std::string> all_users(Database& database) {
   std::vector<std::string> users;
   Query query = database.query("SELECT name FROM users ORDER BY name");
@@ -154,11 +164,13 @@ std::vector<TokenInfo> all_tokens(Database& database) {
 }
 
 Site read_site(Database& database) {
-  Site site;
   Query query = database.query("SELECT value FROM site WHERE key = 'site'");
-  if (!query.next()) return site;
-  const std::string& origin = database.path();
-  const Json json = parse_json(query.text(0), origin);
+  if (!query.next()) return {};
+  return site_from_json(parse_json(query.text(0), database.path()), database.path());
+}
+
+Site site_from_json(const Json& json, const std::string& origin) {
+  Site site;
   site.place.name = json_get<std::string>(json, "name", origin);
   site.place.region = json_get<std::string>(json, "region", origin);
   site.place.highest = parse_data_class(json_get<std::string>(json, "highest", origin));
@@ -167,19 +179,30 @@ Site read_site(Database& database) {
   site.pue = json_get<double>(json, "pue", origin);
   site.micro_kg_per_kwh = json_get<int64_t>(json, "micro_kg_per_kwh", origin);
   site.micro_liters_per_kwh = json_get<int64_t>(json, "micro_liters_per_kwh", origin);
+  site.slurm = json.value("slurm", false);
+  site.slurm_partition = json.value("slurm_partition", std::string());
+  site.slurm_account = json.value("slurm_account", std::string());
+  site.node_check = json.value("node_check", std::string());
   return site;
 }
 
+Json to_json(const Site& site) {
+  return {{"name", site.place.name},
+          {"region", site.place.region},
+          {"highest", data_class_name(site.place.highest)},
+          {"micro_usd_per_node_hour", site.micro_usd_per_node_hour},
+          {"milliwatts_per_node", site.milliwatts_per_node},
+          {"pue", site.pue},
+          {"micro_kg_per_kwh", site.micro_kg_per_kwh},
+          {"micro_liters_per_kwh", site.micro_liters_per_kwh},
+          {"slurm", site.slurm},
+          {"slurm_partition", site.slurm_partition},
+          {"slurm_account", site.slurm_account},
+          {"node_check", site.node_check}};
+}
+
 void write_site(Database& database, const Site& site) {
-  const Json json = {{"name", site.place.name},
-                     {"region", site.place.region},
-                     {"highest", data_class_name(site.place.highest)},
-                     {"micro_usd_per_node_hour", site.micro_usd_per_node_hour},
-                     {"milliwatts_per_node", site.milliwatts_per_node},
-                     {"pue", site.pue},
-                     {"micro_kg_per_kwh", site.micro_kg_per_kwh},
-                     {"micro_liters_per_kwh", site.micro_liters_per_kwh}};
-  database.run("INSERT OR REPLACE INTO site VALUES ('site', ?)", dump_json(json));
+  database.run("INSERT OR REPLACE INTO site VALUES ('site', ?)", dump_json(to_json(site)));
 }
 
 std::vector<Node> all_nodes(Database& database) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/json.h"
 #include "tutti/control/data_rule.h"
 #include "tutti/control/database.h"
 #include "tutti/control/job.h"
@@ -40,11 +41,20 @@ struct Site {
   double pue = 1;                   // facility energy over the machine's
   int64_t micro_kg_per_kwh = 0;     // of facility energy
   int64_t micro_liters_per_kwh = 0;
+  // Who starts jobs: this machine, or Slurm.
+  bool slurm = false;
+  std::string slurm_partition;  // empty: Slurm's default
+  std::string slurm_account;    // empty: none
+  std::string node_check;       // command that a node must pass before a job's ranks start there
 };
 
 bool has_user(Database& database, const std::string& user);  // known and not disabled
 void add_user(Database& database, const std::string& user, int64_t now_ms);
-std::vector<std::string> all_users(Database& database);
+void set_disabled(Database& database, const std::string& user, bool disabled);
+std::vector<std::string> all_users(Database& database);  // disabled ones as well
+// "user 'eve' is not known; known: ada, bob"
+std::string unknown_text(const char* what, const std::string& name,
+                         const std::vector<std::string>& known);
 
 std::optional<Project> find_project(Database& database, const std::string& name);
 std::vector<Project> all_projects(Database& database);
@@ -73,6 +83,8 @@ struct TokenInfo {
 };
 std::vector<TokenInfo> all_tokens(Database& database);
 
+Json to_json(const Site& site);
+Site site_from_json(const Json& json, const std::string& origin);
 Site read_site(Database& database);
 void write_site(Database& database, const Site& site);
 std::vector<Node> all_nodes(Database& database);  // by name

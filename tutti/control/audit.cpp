@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string_view>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/control/digest.h"
+#include "tutti/control/job_table.h"
+#include "tutti/control/trail_replay.h"
 
 namespace tutti::control {
 namespace {
@@ -93,6 +96,12 @@ TrailFile read_trail(FileSystem& files, const std::string& path) {
   return trail;
 }
 
+// Whether a line is whole and by the rules, whatever it says.
+bool is_sound(std::string_view line) {
+  const Halves halves = halves_of(line);
+  return !halves.body.empty() && sha256_hex(halves.body) == halves.hash;
+}
+
 }  // namespace
 
 AuditHead audit_head(Database& database) {
@@ -123,6 +132,11 @@ int64_t append_audit(Database& database, const AuditLine& line) {
 }
 
 void export_audit(Database& database, FileSystem& files, const std::string& path) {
+  {
+    // Who only looked does not wait for those that write.
+    Query behind = database.query("SELECT 1 FROM audit_head WHERE exported < seq");
+    if (!behind.next()) return;
+  }
   // The transaction is the lock: one process appends at a time.
   Transaction transaction(database);
   Query head = database.query("SELECT seq, exported, exported_bytes FROM audit_head");
@@ -152,12 +166,63 @@ void export_audit(Database& database, FileSystem& files, const std::string& path
     file->close();
     if (is_new) files.sync_directory(parent_path(path));
   } else {
+    if (is_sound(rest.substr(0, rest.find('\n')))) {
+      fail(ErrorKind::corrupt, "'{}' goes on after line {} in another way than the database", path,
+           exported);
+    }
     // What a loss of power left of an earlier attempt.
     write_file_atomic(files, path, found.substr(0, durable) + text);
   }
   database.run("UPDATE audit_head SET exported = ?, exported_bytes = ?", last,
                static_cast<int64_t>(durable + text.size()));
   transaction.commit();
+}
+
+int64_t adopt_trail(Database& database, FileSystem& files, const std::string& path,
+                    int64_t now_ms) {
+  // Whether the file has more than the database knows of; asked again once nobody else writes.
+  const auto goes_on = [&] {
+    Query state = database.query("SELECT exported_bytes FROM audit_head");
+    state.next();
+    return files.exists(path) && files.size_bytes(path) > state.integer(0);
+  };
+  if (!goes_on()) return 0;
+  Transaction transaction(database);
+  if (!goes_on()) return 0;
+  AuditHead head = audit_head(database);
+  const TrailFile trail = read_trail(files, path);
+  int64_t adopted = 0;
+  int64_t last_job = 0;
+  Json not_repeated = Json::object();
+  size_t bytes = 0;
+  for (size_t i = 0; i < trail.lines.size(); ++i) {
+    const std::string& line = trail.lines[i];
+    bytes += line.size() + 1;
+    if (static_cast<int64_t>(i) < head.seq) continue;  // known; verify compares them
+    const Json json = is_sound(line) ? parse_json(line, path) : Json();
+    if (json.is_null() || json.value("seq", int64_t{0}) != head.seq + 1 ||
+        json.value("previous", std::string()) != head.hash) {
+      return 0;  // no continuation: for export and verify to judge
+    }
+    head = {head.seq + 1, std::string(halves_of(line).hash)};
+    database.run("INSERT INTO audit VALUES (?, ?, ?)", head.seq, line, head.hash);
+    const std::string on = json.value("on", std::string());
+    if (!replay_line(database, json)) {
+      const std::string what = json.value("what", std::string());
+      not_repeated[what] = not_repeated.value(what, int64_t{0}) + 1;
+    }
+    if (starts_with(on, "job ")) last_job = std::max(last_job, int64_t{std::atoll(on.c_str() + 4)});
+    ++adopted;
+  }
+  if (adopted == 0) return 0;
+  database.run("UPDATE audit_head SET seq = ?, hash = ?, exported = ?, exported_bytes = ?",
+               head.seq, head.hash, head.seq, static_cast<int64_t>(bytes));
+  reserve_ids(database, "jobs", last_job);
+  Json detail = {{"lines", adopted}, {"last_job", last_job}};
+  if (!not_repeated.empty()) detail["not_repeated"] = not_repeated;
+  append_audit(database, {now_ms, "controller", kAdoptTrail, "place", true, std::move(detail)});
+  transaction.commit();
+  return adopted;
 }
 
 AuditVerdict verify_audit(Database& database, FileSystem& files, const std::string& path,

@@ -40,6 +40,13 @@ int64_t append_audit(Database& database, const AuditLine& line);
 // were durable in it.
 void export_audit(Database& database, FileSystem& files, const std::string& path);
 
+// For a database that was restored from a backup: takes over the lines that its file has beyond its
+// own and that continue its chain, makes the changes that they tell of (trail_replay.h), and never
+// gives out the numbers of their jobs again. Returns how many. To be called before anything is
+// appended; adds a line kAdoptTrail, whose `not_repeated` counts by name what could not be made.
+inline constexpr const char* kAdoptTrail = "adopt trail";
+int64_t adopt_trail(Database& database, FileSystem& files, const std::string& path, int64_t now_ms);
+
 struct AuditHead {
   int64_t seq = 0;
   std::string hash;

@@ -3,6 +3,7 @@
 #include "tutti/control/audit.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -168,6 +169,32 @@ TEST(Audit, ACrashWhileExportingLosesNothing) {
     }
   }
   EXPECT_GT(torn, 0);
+}
+
+// A backup is put in the place of the database: the file knows more, and is believed.
+TEST(Audit, ARestoredDatabaseTakesOverWhatItsFileKnows) {
+  const std::string path =
+      testing::TempDir() + "/tutti_audit_restore_" + std::to_string(::getpid()) + ".db";
+  MemoryFileSystem files;
+  SmallPlace place;
+  submit(place.as("ada"), SmallPlace::request(), false);
+  export_audit(place.database, files, kPath);
+  place.database.copy_to(path);
+  submit(place.as("ada"), SmallPlace::request(), false);
+  submit(place.as("ada"), SmallPlace::request(), false);
+  export_audit(place.database, files, kPath);
+  const AuditHead head = audit_head(place.database);
+  EXPECT_EQ(adopt_trail(place.database, files, kPath, kNoon), 0);
+
+  Database restored(path);
+  EXPECT_FALSE(verify_audit(restored, files, kPath).intact());
+  EXPECT_EQ(adopt_trail(restored, files, kPath, kNoon), 2);
+  EXPECT_EQ(audit_head(restored).seq, head.seq + 1);
+  EXPECT_EQ(adopt_trail(restored, files, kPath, kNoon), 0);
+  // Numbers that were given out are not given out again.
+  EXPECT_EQ(submit({restored, "ada", kNoon}, SmallPlace::request(), false).job.id, 4);
+  export_audit(restored, files, kPath);
+  EXPECT_TRUE(verify_audit(restored, files, kPath, head).intact());
 }
 
 TEST(Digest, IsSha256) {

@@ -7,6 +7,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/control/audit.h"
+#include "tutti/control/incidents.h"
 #include "tutti/control/job_table.h"
 #include "tutti/control/ledger.h"
 #include "tutti/control/policy.h"
@@ -39,8 +40,8 @@ Snapshot read_snapshot(Database& database, int64_t now_ms) {
 }
 
 void Controller::move(Job& job, JobState to, Reason reason, const std::string& detail,
-                      int64_t now_ms) {
-  move_job(database_, job, to, reason, detail, kSelf, now_ms);
+                      int64_t now_ms, const Json& more) {
+  move_job(database_, job, to, reason, detail, kSelf, now_ms, more);
   ++result_.changes;
 }
 
@@ -59,6 +60,7 @@ TickResult Controller::tick(int64_t now_ms) {
   for (const Start& start : plan.starts) begin(start, now_ms);
   for (const Preemption& preemption : plan.preemptions) preempt(preemption, now_ms);
   for (const Wait& wait : plan.waits) {
+    if (wait.reason == Reason::begin_time) ++result_.startable;
     const auto job = std::find_if(snapshot.jobs.begin(), snapshot.jobs.end(),
                                   [&](const Job& each) { return each.id == wait.job; });
     if (job->reason == wait.reason) continue;
@@ -73,9 +75,25 @@ TickResult Controller::tick(int64_t now_ms) {
   return result_;
 }
 
-LaunchOrder Controller::order_of(const Job& job) {
-  LaunchOrder order{key_of(job), job.request.command, job.request.folder,
-                    claims_of(database_, job.id), job.request.time_limit_ms};
+bool is_idle(Database& database, int64_t now_ms) {
+  const Snapshot snapshot = read_snapshot(database, now_ms);
+  const Schedule plan = schedule(snapshot);
+  return plan.starts.empty() &&
+         std::none_of(plan.waits.begin(), plan.waits.end(),
+                      [](const Wait& wait) { return wait.reason == Reason::begin_time; }) &&
+         std::none_of(snapshot.jobs.begin(), snapshot.jobs.end(),
+                      [](const Job& job) { return owns_nodes(job.state); });
+}
+
+LaunchOrder Controller::order_of(const Job& job, int64_t now_ms) {
+  LaunchOrder order;
+  order.key = key_of(job);
+  order.command = job.request.command;
+  order.folder = job.request.folder;
+  order.claims = claims_of(database_, job.id);
+  order.stop_after_ms = job.request.time_limit_ms;
+  order.grace_ms = kBudgetGraceMs;
+  order.avoid = nodes_to_avoid(database_, job, now_ms);
   // Where nobody looks: no longer than the budgets allow for it alone.
   const auto launch = find_launch(database_, job.id, job.generation);
   const auto project = find_project(database_, job.request.project);
@@ -96,52 +114,104 @@ void Controller::look_after(int64_t id, int64_t now_ms) {
   auto job = find_job(database_, id);
   if (!job || !owns_nodes(job->state)) return;
   const LaunchKey key = key_of(*job);
-  const LaunchStatus status = launcher_.status(key);
+  LaunchStatus status;
+  if (!attempt(*job, [&] { status = launcher_.status(key); })) return;
   switch (status.phase) {
     case LaunchPhase::unknown: {
       if (job->state == JobState::configuring) {
-        launcher_.start(order_of(*job));
+        launch(*job, now_ms);
         return;
       }
       // Told to stop before it began. From now on it cannot begin; perhaps it just did.
-      launcher_.kill(key);
-      LaunchStatus never = launcher_.status(key);
-      if (never.phase != LaunchPhase::unknown) return;
+      LaunchStatus never;
+      const bool answered = attempt(*job, [&] {
+        launcher_.kill(key);
+        never = launcher_.status(key);
+      });
+      if (!answered || never.phase != LaunchPhase::unknown) return;
       never.detail = "it had not begun";
       finish(*job, never, now_ms);
       return;
     }
-    case LaunchPhase::superseded: {
-      // The records are older than what they tell of: go on with what there is.
-      Transaction transaction(database_);
-      job = find_job(database_, id);
-      const auto launch = find_launch(database_, id, job->generation);
-      database_.run("UPDATE claims SET generation = ? WHERE job = ?", status.newer_generation, id);
-      job->generation = status.newer_generation;
-      job->elapsed_ms = 0;
-      update_job(database_, *job);
-      if (launch) {
-        Launch next = *launch;
-        next.generation = job->generation;
-        write_launch(database_, next);
-      }
-      append_audit(database_, {now_ms,
-                               kSelf,
-                               "adopt",
-                               fmt::format("job {}", id),
-                               true,
-                               {{"generation", job->generation}}});
-      transaction.commit();
-      return;
-    }
+    case LaunchPhase::superseded: pass_over(key, status, now_ms); return;
     case LaunchPhase::starting:
-      if (job->state == JobState::completing) launcher_.stop(key);
+      if (job->state == JobState::completing) attempt(*job, [&] { launcher_.stop(key); });
+      if (job->state == JobState::configuring) tell(*job, status.detail);
       return;
-    case LaunchPhase::running: observe_running(*job, status, now_ms); return;
+    case LaunchPhase::running:
+      if (job->state == JobState::running) tell(*job, "");  // what was wrong has passed
+      result_.changes += take_over_faults(database_, launcher_, *job, now_ms);
+      observe_running(*job, status, now_ms);
+      return;
     case LaunchPhase::ended:
     case LaunchPhase::lost:
+      result_.changes += take_over_faults(database_, launcher_, *job, now_ms);
+      finish(*job, status, now_ms);
+      return;
     case LaunchPhase::failed: finish(*job, status, now_ms); return;
   }
+}
+
+// What is wrong with the folder of one job is not in the way of the others. Of one that was told to
+// stop the detail says by whom, and stays to its end.
+bool Controller::attempt(const Job& job, const std::function<void()>& call) {
+  try {
+    call();
+    return true;
+  } catch (const Error& error) {
+    if (job.state != JobState::completing) tell(job, error.what());
+    return false;
+  }
+}
+
+// Where that fails, the next round finds the launch unknown and starts it again.
+void Controller::launch(const Job& job, int64_t now_ms) {
+  const LaunchOrder order = order_of(job, now_ms);
+  attempt(job, [&] { launcher_.start(order); });
+}
+
+// What people see beside its state.
+void Controller::tell(const Job& job, const std::string& detail) {
+  if (job.detail == detail) return;
+  database_.run("UPDATE jobs SET detail = ? WHERE id = ? AND state = ?", detail, job.id,
+                static_cast<int>(job.state));
+}
+
+// The records are older than what they tell of: books what that launch took, and goes on with the
+// next one.
+void Controller::pass_over(const LaunchKey& key, const LaunchStatus& status, int64_t now_ms) {
+  Transaction transaction(database_);
+  auto job = find_job(database_, key.job);
+  if (!job || !owns_nodes(job->state) || job->generation != key.generation) return;
+  const int64_t elapsed_ms = std::max(job->elapsed_ms, status.elapsed_ms);
+  ++job->generation;
+  if (auto launch = find_launch(database_, job->id, key.generation)) {
+    charge(database_, *job, *launch, elapsed_ms, status.measured_micro_kwh, now_ms);
+    launch->elapsed_ms = elapsed_ms;
+    if (status.exit_code) launch->exit_code = *status.exit_code;
+    launch->ended_ms = now_ms;
+    launch->outcome = "Adopted";
+    write_launch(database_, *launch);
+    Launch next;
+    next.job = job->id;
+    next.generation = job->generation;
+    next.nodes = launch->nodes;
+    next.rate = launch->rate;
+    next.started_ms = now_ms;
+    write_launch(database_, next);
+  }
+  database_.run("UPDATE claims SET generation = ? WHERE job = ?", job->generation, job->id);
+  job->run_ms += elapsed_ms;
+  job->elapsed_ms = 0;
+  job->told_ms = -1;
+  update_job(database_, *job);
+  append_audit(database_, {now_ms,
+                           kSelf,
+                           "adopt",
+                           fmt::format("job {}", job->id),
+                           true,
+                           {{"generation", job->generation}, {"elapsed_ms", elapsed_ms}}});
+  transaction.commit();
 }
 
 void Controller::observe_running(Job& seen, const LaunchStatus& status, int64_t now_ms) {
@@ -154,6 +224,7 @@ void Controller::observe_running(Job& seen, const LaunchStatus& status, int64_t 
     if (!owns_nodes(job.state)) return;
     const auto launch = find_launch(database_, job.id, job.generation);
     if (job.state == JobState::configuring) {
+      follow_nodes(database_, job, status.nodes);
       move(job, JobState::running, Reason::none, "", now_ms);
     }
     if (to_book && launch) {
@@ -176,8 +247,10 @@ void Controller::observe_running(Job& seen, const LaunchStatus& status, int64_t 
     seen = job;
   }
   if (seen.state != JobState::completing) return;
-  launcher_.stop(key);
-  if (status.elapsed_ms - seen.told_ms >= grace_ms(seen)) launcher_.kill(key);
+  attempt(seen, [&] { launcher_.stop(key); });
+  if (status.elapsed_ms - seen.told_ms >= grace_ms(seen)) {
+    attempt(seen, [&] { launcher_.kill(key); });
+  }
 }
 
 void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
@@ -188,6 +261,8 @@ void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
   if (job.state == JobState::configuring && started) {
     move(job, JobState::running, Reason::none, "", now_ms);
   }
+  if (started) follow_nodes(database_, job, status.nodes);
+  if (job.stop == Stop::none) job.stop = status.stopped_by;
   End end;
   end.exit_code = status.exit_code;
   end.started = started;
@@ -211,6 +286,9 @@ void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
     launch->outcome = reason_name(verdict.reason);
     write_launch(database_, *launch);
   }
+  Json more = {{"elapsed_ms", end.elapsed_ms}, {"attempts", verdict.attempts}};
+  if (end.exit_code) more["exit_code"] = *end.exit_code;
+  if (status.measured_micro_kwh) more["measured_micro_kwh"] = *status.measured_micro_kwh;
   const bool again = verdict.path.back() == JobState::pending;
   if (verdict.is_incident) {
     Incident incident;
@@ -223,6 +301,7 @@ void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
     incident.action = again ? fmt::format("again in {} s", verdict.pause_ms / 1000) : "given up";
     incident.detail = verdict.detail;
     incident.lost_ms = end.elapsed_ms;
+    if (launch) price(incident, launch->rate);
     add_incident(database_, incident);
   }
   job.run_ms += end.elapsed_ms;
@@ -238,9 +317,12 @@ void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
       job.started_ms = 0;
       job.eligible_ms = now_ms + verdict.pause_ms;
     }
-    move(job, state, verdict.reason, verdict.detail, now_ms);
+    // The first of them leaves the nodes, and tells what the launch took.
+    move(job, state, verdict.reason, verdict.detail, now_ms,
+         state == verdict.path.front() ? more : Json::object());
   }
   transaction.commit();
+  if (ended_ && is_final(job.state)) ended_(job);
 }
 
 void Controller::begin(const Start& start, int64_t now_ms) {
@@ -269,10 +351,13 @@ void Controller::begin(const Start& start, int64_t now_ms) {
     }
     launch.rate = rate_of(read_site(database_), all_nodes(database_), start.claims);
     write_launch(database_, launch);
-    move(job, JobState::configuring, Reason::none, "", now_ms);
+    Json claims = Json::array();
+    for (const Claim& claim : start.claims) claims.push_back({claim.node, claim.cores, claim.gpus});
+    move(job, JobState::configuring, Reason::none, "", now_ms,
+         {{"claims", claims}, {"rate", to_json(launch.rate)}});
     transaction.commit();
   }
-  launcher_.start(order_of(job));
+  launch(job, now_ms);
 }
 
 void Controller::preempt(const Preemption& preemption, int64_t now_ms) {
@@ -293,6 +378,7 @@ void Controller::expire(int64_t id, int64_t now_ms) {
   job->ended_ms = now_ms;
   move(*job, JobState::deadline, Reason::deadline_passed, "", now_ms);
   transaction.commit();
+  if (ended_) ended_(*job);
 }
 
 }  // namespace tutti::control

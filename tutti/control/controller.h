@@ -11,7 +11,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "tutti/control/database.h"
 #include "tutti/control/launcher.h"
@@ -22,12 +24,15 @@ namespace tutti::control {
 struct TickResult {
   int64_t waiting = 0;
   int64_t active = 0;
-  int64_t changes = 0;  // transitions
+  int64_t startable = 0;  // of those that wait, without anything but time having to change
+  int64_t changes = 0;    // transitions
 };
 
 class Controller {
  public:
-  Controller(Database& database, Launcher& launcher) : database_(database), launcher_(launcher) {}
+  // `ended` hears of jobs that will never run again, at least once where nothing is killed.
+  Controller(Database& database, Launcher& launcher, std::function<void(const Job&)> ended = {})
+      : database_(database), launcher_(launcher), ended_(std::move(ended)) {}
 
   // One round: looks after what runs, books what it cost, ends what must end, starts what may
   // start. `now_ms` is the wall clock, used for dates, deadlines and pauses only: how long things
@@ -41,13 +46,23 @@ class Controller {
   void begin(const Start& start, int64_t now_ms);
   void preempt(const Preemption& preemption, int64_t now_ms);
   void expire(int64_t job, int64_t now_ms);
-  void move(Job& job, JobState to, Reason reason, const std::string& detail, int64_t now_ms);
-  LaunchOrder order_of(const Job& job);
+  void launch(const Job& job, int64_t now_ms);
+  // Whether the launcher did it; else what was wrong is noted on the job.
+  bool attempt(const Job& job, const std::function<void()>& call);
+  void tell(const Job& job, const std::string& detail);
+  void pass_over(const LaunchKey& key, const LaunchStatus& status, int64_t now_ms);
+  void move(Job& job, JobState to, Reason reason, const std::string& detail, int64_t now_ms,
+            const Json& more = Json::object());
+  LaunchOrder order_of(const Job& job, int64_t now_ms);
 
   Database& database_;
   Launcher& launcher_;
+  const std::function<void(const Job&)> ended_;
   TickResult result_;
 };
+
+// Whether no job is active or could start without anything but time having to change.
+bool is_idle(Database& database, int64_t now_ms);
 
 // What the scheduler looks at, as the database has it now.
 Snapshot read_snapshot(Database& database, int64_t now_ms);

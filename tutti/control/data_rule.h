@@ -14,6 +14,7 @@
 
 namespace tutti::control {
 
+// NOLINTNEXTLINE(readability-identifier-naming): `public` is a keyword
 enum class DataClass { public_, internal, restricted };
 
 const char* data_class_name(DataClass data_class);

@@ -1,11 +1,16 @@
 #include "tutti/control/database.h"
 
+#include <fmt/format.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
+#include "tutti/control/lock_holders.h"
 
 namespace tutti::control {
 
@@ -85,23 +90,45 @@ Database::~Database() {
   sqlite3_close(connection_);
 }
 
+namespace {
+
+constexpr const char* kDamaged =
+    "'{}' is damaged ({}); end the controller and put a backup in its place: `tutti controller "
+    "restore FILE`";
+constexpr const char* kNoSpace = "'{}': no space left to write; free some and try again";
+
+// Whom to ask about a lock: those that keep others from writing to the records.
+std::string who_locks(const std::string& path) {
+  std::string who;
+  for (const std::string& file : {path + "-shm", path}) {
+    for (const LockHolder& holder : lock_holders(file)) {
+      if (holder.writes) who += (who.empty() ? " by " : ", ") + describe(holder);
+    }
+  }
+  return who.empty() ? " by another process" : who;
+}
+
+}  // namespace
+
 void Database::fail_with(int code, const char* doing) const {
   const std::string detail = sqlite3_errmsg(connection_);
+  const int system = sqlite3_system_errno(connection_);
   switch (code & 0xFF) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      fail(ErrorKind::io, "'{}' was locked by another process for {} s; try again", path_,
-           patience_seconds_);
-    case SQLITE_FULL:
-      fail(ErrorKind::no_space, "'{}': no space left to write; free some and try again", path_);
+      fail(ErrorKind::io, "'{}' was locked{} for {} s; try again when it has ended", path_,
+           who_locks(path_), patience_seconds_);
+    case SQLITE_FULL: fail(ErrorKind::no_space, kNoSpace, path_);
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      fail(ErrorKind::corrupt, "'{}' is damaged ({}); restore the last backup", path_, detail);
+    case SQLITE_NOTADB: fail(ErrorKind::corrupt, kDamaged, path_, detail);
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_AUTH:
     case SQLITE_CANTOPEN: fail(ErrorKind::permission, "'{}': {}", path_, detail);
-    case SQLITE_IOERR: fail(ErrorKind::io, "'{}': {}", path_, detail);
+    case SQLITE_IOERR:
+      if (system == ENOSPC || system == EDQUOT) fail(ErrorKind::no_space, kNoSpace, path_);
+      fail(ErrorKind::io, "'{}': {}{}", path_, detail,
+           system == 0 ? std::string() : fmt::format(" ({})", std::strerror(system)));
     default: break;
   }
   // What is left are mistakes in statements and violated constraints: this program's own.
@@ -133,11 +160,14 @@ Query Database::prepare(const char* sql) {
 void Database::check_integrity() {
   Query query = this->query("PRAGMA integrity_check(1)");
   if (!query.next() || query.text(0) != "ok") {
-    fail(ErrorKind::corrupt, "'{}' is damaged: {}; restore the last backup", path_, query.text(0));
+    fail(ErrorKind::corrupt, kDamaged, path_, query.text(0));
   }
 }
 
 void Database::copy_to(const std::string& path) {
+  if (const std::string folder = parent_path(path); !posix_file_system().is_directory(folder)) {
+    fail(ErrorKind::not_found, "'{}': there is no folder '{}' to write it to", path, folder);
+  }
   const std::string temporary = path + ".tmp";
   std::remove(temporary.c_str());
   run("VACUUM INTO ?", temporary);
@@ -150,6 +180,12 @@ void Database::copy_to(const std::string& path) {
 Transaction::Transaction(Database& database) : database_(database) {
   TUTTI_CHECK(!database.in_transaction(), "{}: a transaction inside a transaction",
               database.path());
+  // One that reads an older state could never write: locked, however long one waits.
+  for (sqlite3_stmt* each = nullptr;
+       (each = sqlite3_next_stmt(database.connection_, each)) != nullptr;) {
+    TUTTI_CHECK(sqlite3_stmt_busy(each) == 0, "{}: a transaction while this is being read: {}",
+                database.path(), sqlite3_sql(each));
+  }
   database.run("BEGIN IMMEDIATE");
 }
 

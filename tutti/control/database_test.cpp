@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 
+#include "tutti/control/audit.h"
 #include "tutti/control/job_table.h"
 #include "tutti/control/ledger.h"
 #include "tutti/control/test_support.h"

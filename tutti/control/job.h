@@ -101,16 +101,23 @@ struct Launch {
   std::string outcome;
 };
 
+inline constexpr const char* kFaultCause = "Fault";
+
 struct Incident {
   int64_t id = 0;
   int64_t job = 0;
   int64_t generation = 0;
   int64_t time_ms = 0;
   std::string node;
-  std::string cause;   // reason_name
+  std::string cause;   // reason_name, or "Fault": of a part of the launch, which went on by itself
   std::string action;  // "requeued", "given up"
   std::string detail;
   int64_t lost_ms = 0;  // work since the last known save, at most
+  std::string name;     // of the launch's own report; empty: the end of a launch
+  int64_t rank = -1;    // -1: not of one rank
+  int64_t lost_steps = 0;
+  int64_t micro_usd = 0;  // of the lost work
+  int64_t micro_kwh = 0;
 };
 
 }  // namespace tutti::control

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "tutti/base/check.h"
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/control/audit.h"
 
@@ -25,21 +27,6 @@ Budget limits_from(const Json& json) {
   return budget;
 }
 
-Json rate_json(const Rate& rate) {
-  return {rate.nodes,
-          rate.cores,
-          rate.gpus,
-          rate.micro_usd_per_hour,
-          rate.milliwatts,
-          rate.micro_kg_per_kwh,
-          rate.micro_liters_per_kwh};
-}
-
-Rate rate_from(const Json& json) {
-  const auto at = [&](size_t i) { return json.at(i).get<int64_t>(); };
-  return {at(0), at(1), at(2), at(3), at(4), at(5), at(6)};
-}
-
 #define JOB_COLUMNS                                                                          \
   "id, user, request, state, reason, detail, priority, held, stop, generation, attempts, "   \
   "requeues, submitted_ms, eligible_ms, started_ms, ended_ms, elapsed_ms, told_ms, run_ms, " \
@@ -50,12 +37,21 @@ Job job_from(const Query& row, const std::string& origin) {
   job.id = row.integer(0);
   job.user = row.text(1);
   job.request = request_from_json(parse_json(row.text(2), origin), origin);
-  job.state = static_cast<JobState>(row.integer(3));
-  job.reason = static_cast<Reason>(row.integer(4));
+  const int64_t state = row.integer(3);
+  const int64_t reason = row.integer(4);
+  const int64_t stop = row.integer(8);
+  if (state < 0 || state >= kJobStates || reason < 0 || reason > static_cast<int>(Reason::fenced) ||
+      stop < 0 || stop > static_cast<int>(Stop::budget)) {
+    fail(ErrorKind::corrupt,
+         "'{}': job {} has state {}, reason {} and stop {}, and there are no such", origin, job.id,
+         state, reason, stop);
+  }
+  job.state = static_cast<JobState>(state);
+  job.reason = static_cast<Reason>(reason);
   job.detail = row.text(5);
   job.priority = row.integer(6);
   job.held = row.integer(7) != 0;
-  job.stop = static_cast<Stop>(row.integer(8));
+  job.stop = static_cast<Stop>(stop);
   job.generation = row.integer(9);
   job.attempts = row.integer(10);
   job.requeues = row.integer(11);
@@ -86,7 +82,7 @@ Launch launch_from(const Query& row, const std::string& origin) {
   launch.job = row.integer(0);
   launch.generation = row.integer(1);
   launch.nodes = parse_json(row.text(2), origin).get<std::vector<std::string>>();
-  launch.rate = rate_from(parse_json(row.text(3), origin));
+  launch.rate = rate_from_json(parse_json(row.text(3), origin));
   launch.started_ms = row.integer(4);
   launch.ended_ms = row.maybe_integer(5);
   launch.elapsed_ms = row.integer(6);
@@ -96,6 +92,21 @@ Launch launch_from(const Query& row, const std::string& origin) {
 }
 
 }  // namespace
+
+Json to_json(const Rate& rate) {
+  return {rate.nodes,
+          rate.cores,
+          rate.gpus,
+          rate.micro_usd_per_hour,
+          rate.milliwatts,
+          rate.micro_kg_per_kwh,
+          rate.micro_liters_per_kwh};
+}
+
+Rate rate_from_json(const Json& json) {
+  const auto at = [&](size_t i) { return json.at(i).get<int64_t>(); };
+  return {at(0), at(1), at(2), at(3), at(4), at(5), at(6)};
+}
 
 Json to_json(const JobRequest& request) {
   return {{"name", request.name},
@@ -207,7 +218,7 @@ std::vector<Job> newest_jobs(Database& database, const std::string& project, int
 }
 
 void move_job(Database& database, Job& job, JobState to, Reason reason, const std::string& detail,
-              const std::string& who, int64_t now_ms) {
+              const std::string& who, int64_t now_ms, const Json& more) {
   TUTTI_CHECK(is_legal(job.state, to), "job {}: {} -> {}", job.id, state_name(job.state),
               state_name(to));
   const JobState from = job.state;
@@ -218,10 +229,11 @@ void move_job(Database& database, Job& job, JobState to, Reason reason, const st
   if (owns_nodes(from) && !owns_nodes(to)) {
     database.run("DELETE FROM claims WHERE job = ?", job.id);
   }
-  Json more = {{"reason", reason_name(reason)}, {"generation", job.generation}};
-  if (!detail.empty()) more["detail"] = detail;
+  Json told = {{"reason", reason_name(reason)}, {"generation", job.generation}};
+  if (!detail.empty()) told["detail"] = detail;
+  told.update(more);
   append_audit(database, {now_ms, who, fmt::format("{} -> {}", state_name(from), state_name(to)),
-                          fmt::format("job {}", job.id), true, std::move(more)});
+                          fmt::format("job {}", job.id), true, std::move(told)});
 }
 
 std::vector<Claim> all_claims(Database& database) {
@@ -251,7 +263,7 @@ void add_claim(Database& database, const Claim& claim) {
 
 void write_launch(Database& database, const Launch& launch) {
   database.run("INSERT OR REPLACE INTO launches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", launch.job,
-               launch.generation, dump_json(Json(launch.nodes)), dump_json(rate_json(launch.rate)),
+               launch.generation, dump_json(Json(launch.nodes)), dump_json(to_json(launch.rate)),
                launch.started_ms, launch.ended_ms, launch.elapsed_ms, launch.exit_code,
                launch.outcome);
 }
@@ -271,22 +283,81 @@ std::vector<Launch> launches_of(Database& database, int64_t job) {
 }
 
 void add_incident(Database& database, const Incident& incident) {
-  database.run(
-      "INSERT INTO incidents (job, generation, time_ms, node, cause, action, detail, lost_ms) "
-      "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+  // A report that was taken over before is not taken over again; NULLs are all different.
+  Query insert = database.query(
+      "INSERT OR IGNORE INTO incidents (job, generation, time_ms, node, cause, action, detail, "
+      "lost_ms, name, rank, lost_steps, micro_usd, micro_kwh) VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
+      "nullif(?, ''), ?, ?, ?, ?)",
       incident.job, incident.generation, incident.time_ms, incident.node, incident.cause,
-      incident.action, incident.detail, incident.lost_ms);
+      incident.action, incident.detail, incident.lost_ms, incident.name, incident.rank,
+      incident.lost_steps, incident.micro_usd, incident.micro_kwh);
+  insert.next();
 }
+
+namespace {
+
+Incident incident_from(Query& query) {
+  Incident incident;
+  incident.id = query.integer(0);
+  incident.job = query.integer(1);
+  incident.generation = query.integer(2);
+  incident.time_ms = query.integer(3);
+  incident.node = query.text(4);
+  incident.cause = query.text(5);
+  incident.action = query.text(6);
+  incident.detail = query.text(7);
+  incident.lost_ms = query.integer(8);
+  incident.name = query.text(9);
+  incident.rank = query.integer(10);
+  incident.lost_steps = query.integer(11);
+  incident.micro_usd = query.integer(12);
+  incident.micro_kwh = query.integer(13);
+  return incident;
+}
+
+}  // namespace
 
 std::vector<Incident> incidents_of(Database& database, int64_t job) {
   std::vector<Incident> incidents;
   Query query = database.query("SELECT * FROM incidents WHERE job = ? ORDER BY id", job);
-  while (query.next()) {
-    incidents.push_back({query.integer(0), query.integer(1), query.integer(2), query.integer(3),
-                         query.text(4), query.text(5), query.text(6), query.text(7),
-                         query.integer(8)});
-  }
+  while (query.next()) incidents.push_back(incident_from(query));
   return incidents;
+}
+
+std::vector<Incident> incidents_after(Database& database, int64_t id) {
+  std::vector<Incident> incidents;
+  Query query = database.query("SELECT * FROM incidents WHERE id > ? ORDER BY id", id);
+  while (query.next()) incidents.push_back(incident_from(query));
+  return incidents;
+}
+
+void reserve_ids(Database& database, const char* table, int64_t last) {
+  database.run("DELETE FROM sqlite_sequence WHERE name = ? AND seq < ?", table, last);
+  database.run(
+      "INSERT INTO sqlite_sequence SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence "
+      "WHERE name = ?1)",
+      table, last);
+}
+
+bool has_incident(Database& database, int64_t job, const std::string& name) {
+  return database.query("SELECT 1 FROM incidents WHERE job = ? AND name = ?", job, name).next();
+}
+
+Json to_json(const Incident& incident) {
+  Json json = {{"incident", incident.id},
+               {"job", incident.job},
+               {"launch", incident.generation},
+               {"time", format_utc(static_cast<double>(incident.time_ms) / 1000)},
+               {"node", incident.node},
+               {"cause", incident.cause},
+               {"action", incident.action},
+               {"detail", incident.detail},
+               {"lost_seconds", static_cast<double>(incident.lost_ms) / 1000},
+               {"lost_steps", incident.lost_steps},
+               {"lost_usd", static_cast<double>(incident.micro_usd) / 1e6},
+               {"lost_kwh", static_cast<double>(incident.micro_kwh) / 1e6}};
+  json["rank"] = incident.rank < 0 ? Json() : Json(incident.rank);
+  return json;
 }
 
 }  // namespace tutti::control

@@ -23,9 +23,9 @@ std::vector<Job> newest_jobs(Database& database, const std::string& project, int
 
 // Moves a job to another state with its line in the trail, and takes its claims away when that
 // state owns no nodes. The caller has set the other fields of `job`; all are written. A move that
-// the table of states does not have aborts.
+// the table of states does not have aborts. `more` goes into the line as well.
 void move_job(Database& database, Job& job, JobState to, Reason reason, const std::string& detail,
-              const std::string& who, int64_t now_ms);
+              const std::string& who, int64_t now_ms, const Json& more = Json::object());
 
 std::vector<Claim> all_claims(Database& database);
 std::vector<Claim> claims_of(Database& database, int64_t job);
@@ -37,7 +37,14 @@ std::vector<Launch> launches_of(Database& database, int64_t job);
 
 void add_incident(Database& database, const Incident& incident);
 std::vector<Incident> incidents_of(Database& database, int64_t job);
+std::vector<Incident> incidents_after(Database& database, int64_t id);  // of all jobs
+// Numbers up to `last` are never given to what comes into `table`: "jobs", "incidents".
+void reserve_ids(Database& database, const char* table, int64_t last);
+bool has_incident(Database& database, int64_t job, const std::string& name);
+Json to_json(const Incident& incident);
 
+Json to_json(const Rate& rate);
+Rate rate_from_json(const Json& json);
 Json to_json(const JobRequest& request);
 JobRequest request_from_json(const Json& json, const std::string& origin);
 

@@ -19,12 +19,16 @@ struct LaunchKey {
   int64_t generation = 0;
 };
 
+std::string launch_name(const LaunchKey& key);  // "JOB-STAMP-GENERATION"
+
 struct LaunchOrder {
   LaunchKey key;
   std::vector<std::string> command;  // words after `tutti`
   std::string folder;                // working directory
   std::vector<Claim> claims;
-  int64_t stop_after_ms = 0;  // told to save and stop after so long even without a controller
+  std::vector<std::string> avoid;  // nodes that failed this job lately
+  int64_t stop_after_ms = 0;       // told to save and stop after so long even without a controller
+  int64_t grace_ms = 0;            // and killed so long after that
 };
 
 enum class LaunchPhase {
@@ -44,6 +48,20 @@ struct LaunchStatus {
   std::optional<int64_t> measured_micro_kwh;
   int64_t newer_generation = 0;
   std::string detail;
+  std::vector<std::string> nodes;  // that it really has, where a system outside chose them
+  Stop stopped_by = Stop::none;    // by that system, and why
+};
+
+// What a launch reports about itself: something failed, and it went on or gave up.
+struct Fault {
+  std::string name;  // unique
+  int64_t time_ms = 0;
+  std::string node;
+  int64_t rank = 0;
+  std::string cause;
+  std::string action;
+  int64_t lost_steps = 0;
+  int64_t lost_ms = 0;
 };
 
 class Launcher {
@@ -53,6 +71,12 @@ class Launcher {
   virtual LaunchStatus status(const LaunchKey& key) = 0;
   virtual void stop(const LaunchKey& key) = 0;  // save and stop
   virtual void kill(const LaunchKey& key) = 0;
+  // All so far, in order.
+  virtual std::vector<Fault> faults(const LaunchKey& key, const std::string& run_folder) {
+    (void)key;
+    (void)run_folder;
+    return {};
+  }
 };
 
 }  // namespace tutti::control

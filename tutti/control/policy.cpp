@@ -18,6 +18,11 @@ int64_t lead_ms(const JobRequest& request) {
   return std::min<int64_t>(60'000, request.time_limit_ms / 10);
 }
 
+std::string exit_text(const End& end) {
+  return fmt::format("exit code {}{}{}", *end.exit_code, end.detail.empty() ? "" : ": ",
+                     end.detail);
+}
+
 // Of a job that was told to stop, and did.
 Verdict stopped(const Job& job, const End& end) {
   using enum JobState;
@@ -64,7 +69,7 @@ Verdict judge(const Job& job, const End& end) {
     const bool wrong = end.exit_code == exit_usage;
     verdict.path = {failed};
     verdict.reason = wrong ? Reason::wrong_recipe : Reason::do_not_restart;
-    verdict.detail = fmt::format("exit code {}", *end.exit_code);
+    verdict.detail = exit_text(end);
     verdict.attempts = job.attempts + 1;
     verdict.is_incident = true;
     return verdict;
@@ -82,7 +87,7 @@ Verdict judge(const Job& job, const End& end) {
     verdict.detail = end.detail;
   } else {
     verdict.reason = saved ? Reason::checkpointed : Reason::exit_code;
-    verdict.detail = fmt::format("exit code {}", *end.exit_code);
+    verdict.detail = exit_text(end);
   }
   if (verdict.attempts >= job.request.max_attempts) {
     verdict.path = {lost ? node_fail : failed};
@@ -116,8 +121,8 @@ int64_t grace_ms(const Job& job) {
   switch (job.stop) {
     case Stop::time_limit: return lead_ms(job.request);
     case Stop::job_budget:
-    case Stop::budget: return 45'000;
-    default: return 120'000;
+    case Stop::budget: return kBudgetGraceMs;
+    default: return kLongestGraceMs;
   }
 }
 

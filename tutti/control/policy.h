@@ -46,6 +46,8 @@ Stop stop_due(const Job& job, const Spend& job_spent, const Budget& project_budg
 // How long after it was told a job may take before it is killed. Together with the interval of the
 // checks (kChargeIntervalMs and a tick) less than a minute where a budget is used up.
 int64_t grace_ms(const Job& job);
+inline constexpr int64_t kBudgetGraceMs = 45'000;
+inline constexpr int64_t kLongestGraceMs = 120'000;
 inline constexpr int64_t kChargeIntervalMs = 5'000;
 
 }  // namespace tutti::control

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "tutti/control/audit.h"
 #include "tutti/control/job_table.h"
 #include "tutti/control/ledger.h"
 
@@ -16,34 +16,6 @@ namespace tutti::control {
 namespace {
 
 std::string name_of_job(int64_t id) { return fmt::format("job {}", id); }
-
-bool may(const Caller& caller, Action action, const std::string& project) {
-  const std::string& where = is_about_everything(action) ? kAllProjects : project;
-  return allows(role_of(caller.database, caller.user, where), action);
-}
-
-void note(const Caller& caller, const char* what, const std::string& on, bool allowed,
-          Json detail = Json::object()) {
-  append_audit(caller.database, {caller.now_ms, caller.user, what, on, allowed, std::move(detail)});
-}
-
-// Ends the transaction with the line of a refusal, and throws.
-[[noreturn]] void refuse(const Caller& caller, Transaction& transaction, ErrorKind kind,
-                         const char* what, const std::string& on, const std::string& why) {
-  note(caller, what, on, false, {{"why", why}});
-  transaction.commit();
-  throw Error(kind, why);
-}
-
-void require(const Caller& caller, Transaction& transaction, Action action,
-             const std::string& project, const char* what, const std::string& on) {
-  if (may(caller, action, project)) return;
-  const std::string where =
-      is_about_everything(action) ? "all projects" : fmt::format("project '{}'", project);
-  refuse(caller, transaction, ErrorKind::permission, what, on,
-         fmt::format("{} may not {} in {}; an admin can grant a role that may", caller.user,
-                     action_name(action), where));
-}
 
 // A job that the caller may see, for an action that steers it.
 Job job_to_steer(const Caller& caller, Transaction& transaction, int64_t id, const char* what) {
@@ -92,6 +64,18 @@ std::string beyond_budget(const Budget& budget, const Spend& spent, const Foreca
   return text;
 }
 
+// Why its run folder cannot be had: two jobs would train into one run. Empty: it can.
+std::string taken_folder(const Caller& caller, const JobRequest& request) {
+  if (request.run_folder.empty()) return {};
+  for (const Job& job : live_jobs(caller.database)) {
+    if (job.request.run_folder != request.run_folder) continue;
+    const bool visible = may(caller, Action::view, job.request.project);
+    return fmt::format("the run folder '{}' is that of {}, which has not ended", request.run_folder,
+                       visible ? name_of_job(job.id) : "another job");
+  }
+  return {};
+}
+
 // Why the request cannot be taken, whoever asks; empty: it can.
 std::string objection(const Caller& caller, const JobRequest& request, const Project& project) {
   const auto beyond = [](const std::optional<int64_t>& limit, int64_t wanted) {
@@ -104,6 +88,9 @@ std::string objection(const Caller& caller, const JobRequest& request, const Pro
   if (request.deadline_ms != 0 && request.deadline_ms <= caller.now_ms) {
     return fmt::format("the deadline {} has passed",
                        format_utc(static_cast<double>(request.deadline_ms) / 1000));
+  }
+  if (const std::string text = taken_folder(caller, request); !text.empty()) {
+    return text + "; give --run";
   }
   const Site site = read_site(caller.database);
   if (const auto rule =
@@ -126,10 +113,8 @@ std::string objection(const Caller& caller, const JobRequest& request, const Pro
   if (beyond(project.max_jobs, 1)) {
     return fmt::format("project '{}' may run no jobs", project.name);
   }
-  std::string text = beyond_budget(project.budget, spent_by_project(caller.database, project.name),
-                                   request.forecast, fmt::format("project '{}'", project.name));
-  if (text.empty()) text = beyond_budget(request.budget, {}, request.forecast, "the job");
-  return text;
+  return beyond_budget(project.budget, spent_by_project(caller.database, project.name),
+                       request.forecast, fmt::format("project '{}'", project.name));
 }
 
 Job new_job(const Caller& caller, const JobRequest& request) {
@@ -153,6 +138,10 @@ std::vector<std::string> warnings_of(const Caller& caller, const JobRequest& req
   if (request.time_limit_ms != 0 && request.forecast.milliseconds > request.time_limit_ms) {
     warnings.emplace_back("the forecast is longer than the time limit: it will be stopped before");
   }
+  if (std::string text = beyond_budget(request.budget, {}, request.forecast, "the job");
+      !text.empty()) {
+    warnings.push_back(text + ": it will be stopped before its end");
+  }
   return warnings;
 }
 
@@ -163,51 +152,7 @@ void tell_to_stop(const Caller& caller, Job& job, Stop stop, const char* what) {
            fmt::format("{} asked by {}", what, caller.user), caller.user, caller.now_ms);
 }
 
-// A change of the place or of who may do what.
-template <typename Change>
-void change(const Caller& caller, Action action, const std::string& project, const char* what,
-            const std::string& on, Json detail, Change apply) {
-  Transaction transaction(caller.database);
-  require(caller, transaction, action, project, what, on);
-  apply(transaction);
-  note(caller, what, on, true, std::move(detail));
-  transaction.commit();
-}
-
-void check_name(const std::string& name, const char* what) {
-  const bool plain = !name.empty() && name.size() <= 64 &&
-                     name.find_first_not_of(
-                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                         "0123456789._-@") == std::string::npos;
-  if (!plain) {
-    fail(ErrorKind::usage, "'{}' is no name for a {}; write 1 to 64 letters, digits, . _ - @",
-         printable(name), what);
-  }
-}
-
 }  // namespace
-
-void found_place(const Caller& caller, const Node& node, const Site& site) {
-  Transaction transaction(caller.database);
-  if (!all_users(caller.database).empty()) return;
-  check_name(caller.user, "user");
-  add_user(caller.database, caller.user, caller.now_ms);
-  set_member(caller.database, {caller.user, kAllProjects, Role::admin});
-  Project project;
-  project.name = kDefaultProject;
-  write_project(caller.database, project, caller.now_ms);
-  write_node(caller.database, node);
-  write_site(caller.database, site);
-  note(caller, "found", "place " + site.place.name, true,
-       {{"node", node.name}, {"cores", node.cores}, {"admin", caller.user}});
-  transaction.commit();
-}
-
-void authorize(const Caller& caller, Action action, const std::string& project,
-               const std::string& on) {
-  Transaction transaction(caller.database);
-  require(caller, transaction, action, project, action_name(action), on);
-}
 
 Submission submit(const Caller& caller, const JobRequest& request, bool dry_run) {
   Transaction transaction(caller.database);
@@ -240,7 +185,9 @@ Submission submit(const Caller& caller, const JobRequest& request, bool dry_run)
   if (dry_run) return submission;
   submission.job.id = insert_job(caller.database, submission.job);
   note(caller, "submit", name_of_job(submission.job.id), true,
-       {{"project", request.project}, {"command", join(request.command, " ")}});
+       {{"project", request.project},
+        {"command", join(request.command, " ")},
+        {"request", to_json(request)}});
   transaction.commit();
   return submission;
 }
@@ -277,6 +224,10 @@ Job requeue(const Caller& caller, int64_t id) {
     if (job.request.deadline_ms != 0 && job.request.deadline_ms <= caller.now_ms) {
       refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id),
              fmt::format("the deadline of job {} has passed; submit it anew", id));
+    }
+    if (const std::string text = taken_folder(caller, job.request); !text.empty()) {
+      refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id),
+             text + "; requeue it after that");
     }
     job.attempts = 0;
     job.stop = Stop::none;
@@ -340,115 +291,21 @@ std::vector<std::string> visible_projects(const Caller& caller) {
   return names;
 }
 
-void create_user(const Caller& caller, const std::string& user) {
-  check_name(user, "user");
-  change(caller, Action::manage_users, "", "create user", "user " + user, Json::object(),
-         [&](Transaction& transaction) {
-           const auto users = all_users(caller.database);
-           if (std::find(users.begin(), users.end(), user) != users.end()) {
-             refuse(caller, transaction, ErrorKind::usage, "create user", "user " + user,
-                    fmt::format("user '{}' is there", user));
-           }
-           add_user(caller.database, user, caller.now_ms);
-         });
-}
-
-void grant(const Caller& caller, const Member& member) {
-  const bool all = member.project == kAllProjects;
-  const std::string on = fmt::format("project {}", member.project);
-  change(caller, all ? Action::manage_users : Action::manage_projects, member.project, "grant", on,
-         {{"user", member.user}, {"role", role_name(member.role)}}, [&](Transaction& transaction) {
-           if (!has_user(caller.database, member.user)) {
-             refuse(caller, transaction, ErrorKind::usage, "grant", on,
-                    fmt::format("user '{}' is not known; known: {}", member.user,
-                                join(all_users(caller.database), ", ")));
-           }
-           if (!all && !find_project(caller.database, member.project)) {
-             refuse(caller, transaction, ErrorKind::usage, "grant", on,
-                    fmt::format("project '{}' is not known", member.project));
-           }
-           set_member(caller.database, member);
-         });
-}
-
-void revoke(const Caller& caller, const std::string& user, const std::string& project) {
-  const std::string on = fmt::format("project {}", project);
-  const Action action = project == kAllProjects ? Action::manage_users : Action::manage_projects;
-  change(caller, action, project, "revoke", on, {{"user", user}}, [&](Transaction& transaction) {
-    remove_member(caller.database, user, project);
-    const std::vector<Member> members = all_members(caller.database);
-    const bool ruled = std::any_of(members.begin(), members.end(), [](const Member& member) {
-      return member.project == kAllProjects && member.role == Role::admin;
-    });
-    if (!ruled) {
-      // Undo before the refusal is written: the transaction carries only its line.
-      set_member(caller.database, {user, project, Role::admin});
-      refuse(caller, transaction, ErrorKind::usage, "revoke", on,
-             "somebody must stay admin of all projects");
-    }
-  });
-}
-
-void define_project(const Caller& caller, const Project& project) {
-  check_name(project.name, "project");
-  const bool known = find_project(caller.database, project.name).has_value();
-  Json detail = {{"regions", project.regions}, {"budget", to_json(project.budget)}};
-  if (project.max_nodes) detail["max_nodes"] = *project.max_nodes;
-  if (project.max_cores) detail["max_cores"] = *project.max_cores;
-  if (project.max_jobs) detail["max_jobs"] = *project.max_jobs;
-  change(caller, known ? Action::manage_projects : Action::manage_users, project.name,
-         "define project", "project " + project.name, std::move(detail),
-         [&](Transaction&) { write_project(caller.database, project, caller.now_ms); });
-}
-
-void define_site(const Caller& caller, const Site& site) {
-  change(caller, Action::manage_users, "", "define site", "place " + site.place.name,
-         {{"region", site.place.region},
-          {"highest", data_class_name(site.place.highest)},
-          {"usd_per_node_hour", format_micro(site.micro_usd_per_node_hour)},
-          {"milliwatts_per_node", site.milliwatts_per_node}},
-         [&](Transaction&) { write_site(caller.database, site); });
-}
-
-void define_node(const Caller& caller, const Node& node) {
-  check_name(node.name, "node");
-  change(caller, Action::run_controller, "", "define node", "node " + node.name,
-         {{"cores", node.cores}, {"gpus", node.gpus}, {"drained", node.drained}},
-         [&](Transaction&) { write_node(caller.database, node); });
-}
-
-std::string issue_token(const Caller& caller, const std::string& user, int64_t expires_ms) {
-  Transaction transaction(caller.database);
-  const std::string on = "user " + user;
-  if (user != caller.user) {
-    require(caller, transaction, Action::manage_users, "", "issue token", on);
+std::vector<std::string> visible_users(const Caller& caller) {
+  if (may(caller, Action::run_controller, kAllProjects)) return all_users(caller.database);
+  const std::vector<std::string> projects = visible_projects(caller);
+  const auto sees = [&](const std::string& project) {
+    return std::find(projects.begin(), projects.end(), project) != projects.end();
+  };
+  std::set<std::string> users = {caller.user};
+  for (const Member& member : all_members(caller.database)) {
+    const bool anywhere = member.project == kAllProjects && !projects.empty();
+    if (anywhere || sees(member.project)) users.insert(member.user);
   }
-  if (!has_user(caller.database, user)) {
-    refuse(caller, transaction, ErrorKind::usage, "issue token", on,
-           fmt::format("user '{}' is not known", user));
+  for (const Job& job : visible_jobs(caller, false, std::numeric_limits<int>::max())) {
+    users.insert(job.user);
   }
-  std::string token = add_token(caller.database, user, caller.now_ms, expires_ms);
-  note(caller, "issue token", on, true, {{"id", split(token, '-')[1]}, {"expires_ms", expires_ms}});
-  transaction.commit();
-  return token;
-}
-
-void withdraw_token(const Caller& caller, const std::string& id) {
-  Transaction transaction(caller.database);
-  const std::string on = "token " + id;
-  const auto tokens = all_tokens(caller.database);
-  const auto token = std::find_if(tokens.begin(), tokens.end(),
-                                  [&](const TokenInfo& each) { return each.id == id; });
-  if (token == tokens.end() || token->user != caller.user) {
-    require(caller, transaction, Action::manage_users, "", "withdraw token", on);
-  }
-  if (token == tokens.end()) {
-    refuse(caller, transaction, ErrorKind::usage, "withdraw token", on,
-           fmt::format("there is no token '{}'", printable(id)));
-  }
-  revoke_token(caller.database, id);
-  note(caller, "withdraw token", on, true, {{"user", token->user}});
-  transaction.commit();
+  return {users.begin(), users.end()};
 }
 
 }  // namespace tutti::control

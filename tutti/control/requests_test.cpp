@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "tutti/base/text.h"
+#include "tutti/control/audit.h"
+#include "tutti/control/controller.h"
 #include "tutti/control/job_table.h"
 #include "tutti/control/ledger.h"
 #include "tutti/control/test_support.h"
@@ -88,6 +90,7 @@ TEST(Submit, RacingDuplicatesMakeOneJob) {
     found_place({database, "root", kNoon}, {"n1", 4, 0, true, false, ""}, Site{});
   }
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       Database database(path, 60);
@@ -160,8 +163,10 @@ TEST(Submit, ABudgetIsCheckedAgainstTheForecast) {
   request.project = "vision";
   project.budget = {};
   define_project(place.as("root"), project);
-  EXPECT_TRUE(throws(
-      ErrorKind::usage, [&] { submit(place.as("ada"), request, false); }, "the job has"));
+  // A job's own budget may be less than its forecast: it is what stops it.
+  EXPECT_EQ(submit(place.as("ada"), request, false).warnings,
+            (std::vector<std::string>{"10.000000 usd are forecast, and the job has 1.000000 usd "
+                                      "left: it will be stopped before its end"}));
 }
 
 TEST(Submit, DataStayWhereTheirRuleWantsThem) {
@@ -180,6 +185,19 @@ TEST(Submit, DataStayWhereTheirRuleWantsThem) {
   submit(place.as("ada"), request, false);
 }
 
+TEST(Jobs, WithNumbersThatMeanNothingAreDamage) {
+  for (const char* column : {"state", "reason", "stop"}) {
+    SmallPlace place;
+    const int64_t id = submit(place.as("ada"), SmallPlace::request(), false).job.id;
+    for (const int value : {-1, 99}) {
+      const std::string sql = std::string("UPDATE jobs SET ") + column + " = ? WHERE id = ?";
+      place.database.run(sql.c_str(), value, id);
+      EXPECT_TRUE(throws(
+          ErrorKind::corrupt, [&] { find_job(place.database, id); }, column));
+    }
+  }
+}
+
 TEST(Steer, AWaitingJobIsHeldReleasedCancelledAndRequeued) {
   SmallPlace place;
   const int64_t id = submit(place.as("ada"), SmallPlace::request(), false).job.id;
@@ -189,6 +207,35 @@ TEST(Steer, AWaitingJobIsHeldReleasedCancelledAndRequeued) {
   EXPECT_TRUE(throws(
       ErrorKind::usage, [&] { cancel(place.as("ada"), id); }, "CANCELLED"));
   EXPECT_EQ(requeue(place.as("ada"), id).state, JobState::pending);
+}
+
+TEST(Steer, ARunFolderBelongsToOneJobAtATime) {
+  SmallPlace place;
+  JobRequest request = SmallPlace::request();
+  request.run_folder = "/runs/mine";
+  const int64_t first = submit(place.as("ada"), request, false).job.id;
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { submit(place.as("ada"), request, false); }, "job 1, which has not"));
+  cancel(place.as("ada"), first);
+  const int64_t second = submit(place.as("ada"), request, false).job.id;
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { requeue(place.as("ada"), first); }, "job 2, which has not ended"));
+  EXPECT_EQ(find_job(place.database, first)->state, JobState::cancelled);
+  cancel(place.as("ada"), second);
+  EXPECT_EQ(requeue(place.as("ada"), first).state, JobState::pending);
+}
+
+TEST(Steer, NothingIsLeftToDoWhereNothingCouldStart) {
+  SmallPlace place;
+  EXPECT_TRUE(is_idle(place.database, kNoon));
+  const int64_t id = submit(place.as("ada"), SmallPlace::request(), false).job.id;
+  EXPECT_FALSE(is_idle(place.database, kNoon));
+  set_held(place.as("ada"), id, true);
+  EXPECT_TRUE(is_idle(place.database, kNoon));
+  set_held(place.as("ada"), id, false);
+  EXPECT_FALSE(is_idle(place.database, kNoon));
+  cancel(place.as("ada"), id);
+  EXPECT_TRUE(is_idle(place.database, kNoon));
 }
 
 TEST(Steer, TenantsDoNotSeeEachOther) {
@@ -210,6 +257,12 @@ TEST(Steer, TenantsDoNotSeeEachOther) {
   EXPECT_TRUE(throws(ErrorKind::not_found, [&] { set_held(place.as("bob"), id, true); }));
   EXPECT_TRUE(visible_jobs(place.as("bob"), false, 100).empty());
   EXPECT_EQ(visible_projects(place.as("bob")), std::vector<std::string>{"speech"});
+  EXPECT_EQ(visible_users(place.as("bob")), (std::vector<std::string>{"bob", "root"}));
+  EXPECT_EQ(visible_users(place.as("viv")),
+            (std::vector<std::string>{"ada", "olaf", "root", "viv"}));
+  create_user(place.as("root"), "eve");
+  EXPECT_EQ(visible_users(place.as("eve")), std::vector<std::string>{"eve"});
+  EXPECT_EQ(visible_users(place.as("root")), all_users(place.database));
   EXPECT_EQ(visible_jobs(place.as("viv"), true, 100).size(), 1U);
   EXPECT_EQ(find_job(place.database, id)->state, JobState::pending);
 }
@@ -242,11 +295,45 @@ TEST(Tokens, AreStoredHashedAndExpire) {
 
 TEST(Place, SomebodyStaysAdmin) {
   SmallPlace place;
-  EXPECT_TRUE(throws(ErrorKind::usage, [&] { revoke(place.as("root"), "root", kAllProjects); }));
+  const std::string why = "somebody must stay admin";
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { revoke(place.as("root"), "root", kAllProjects); }, why));
+  EXPECT_TRUE(throws(
+      ErrorKind::usage,
+      [&] {
+        grant(place.as("root"), {"root", kAllProjects, Role::viewer});
+      },
+      why));
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { disable_user(place.as("root"), "root", true); }, why));
   EXPECT_EQ(role_of(place.database, "root", "vision"), Role::admin);
   grant(place.as("root"), {"olaf", kAllProjects, Role::admin});
   revoke(place.as("root"), "root", kAllProjects);
   EXPECT_FALSE(role_of(place.database, "root", "vision"));
+}
+
+TEST(Place, WhoIsDisabledIsSaidToBe) {
+  SmallPlace place;
+  disable_user(place.as("root"), "ada", true);
+  const std::string why = "`tutti admin user ada --enable`";
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { create_user(place.as("root"), "ada"); }, why));
+  EXPECT_TRUE(throws(
+      ErrorKind::usage,
+      [&] {
+        grant(place.as("root"), {"ada", "speech", Role::viewer});
+      },
+      why));
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { issue_token(place.as("root"), "ada", kNoon + 1000); }, why));
+  EXPECT_TRUE(throws(
+      ErrorKind::usage,
+      [&] {
+        grant(place.as("root"), {"eve", "speech", Role::viewer});
+      },
+      "user 'eve' is not known; known: ada, bob"));
+  disable_user(place.as("root"), "ada", false);
+  EXPECT_EQ(role_of(place.database, "ada", "vision"), Role::submitter);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 namespace tutti::control {
 
+// NOLINTNEXTLINE(readability-identifier-naming): `operator` is a keyword
 enum class Role { viewer, submitter, operator_, admin };
 inline constexpr int kRoles = 4;
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/control/audit.h"
 #include "tutti/control/job_table.h"
 #include "tutti/control/test_support.h"
 

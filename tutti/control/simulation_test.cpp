@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "tutti/control/audit.h"
 #include "tutti/control/controller.h"
 #include "tutti/control/job_table.h"
 #include "tutti/control/ledger.h"

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tutti/base/error.h"
+#include "tutti/control/administration.h"
 #include "tutti/control/requests.h"
 #include "tutti/control/schema.h"
 

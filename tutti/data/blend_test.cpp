@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ctime>
 #include <numeric>
 
-#include "tutti/base/clock.h"
 #include "tutti/base/rng.h"
 #include "tutti/data/test_support.h"
 
@@ -98,12 +98,12 @@ TEST(Blend, WeightsTooSmallForASampleAreRefused) {
 }
 
 TEST(Blend, IsMadeAndReadQuickly) {
-  const double start = monotonic_seconds();
+  const std::clock_t start = std::clock();  // processor time: other programs share the machine
   const Blend blend({std::sqrt(2.0), 1, 2, 3, 4, 5, 6});
   int64_t sum = 0;
   for (int64_t i = 0; i < 100000; ++i) sum += blend.place(i * 12345678).index;
   EXPECT_GT(sum, 0);
-  EXPECT_LT(monotonic_seconds() - start, 5);
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 5);
 }
 
 }  // namespace

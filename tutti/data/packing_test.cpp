@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <set>
 #include <tuple>
 
-#include "tutti/base/clock.h"
 #include "tutti/base/rng.h"
 
 namespace tutti::data {
@@ -92,11 +92,11 @@ TEST(Packing, ShortDocumentsLeaveLittlePadding) {
   EXPECT_GE(pack(random_lengths(3000, 20, 120, 3), 256).useful_share(), 0.98);
 }
 
-TEST(Packing, AMillionDocumentsTakeLessThanTwoSeconds) {
+TEST(Packing, AMillionDocumentsTakeLessThanTwoSecondsOfOneCore) {
   const auto lengths = random_lengths(1000000, 2, 3000, 4);
-  const double start = monotonic_seconds();
+  const std::clock_t start = std::clock();
   const PackedWindows packed = pack(lengths, 4096);
-  const double seconds = monotonic_seconds() - start;
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   RecordProperty("milliseconds", static_cast<int>(1e3 * seconds));
   EXPECT_LT(seconds, 2);
   EXPECT_GE(packed.useful_share(), 0.98);

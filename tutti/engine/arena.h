@@ -7,12 +7,19 @@
 namespace tutti::engine {
 
 enum class ArenaKind {
-  host,    // private memory of this process, in huge pages where the system grants them
+  host,    // private memory of this process
   shared,  // an anonymous file that other processes of this user can map: see file_descriptor()
+  device,  // memory of the accelerator, which the host must not touch (device_memory.h)
+  pinned,  // memory of the host that the accelerator reads and writes too, at the same address
 };
 
-// Zero-filled at creation. Bytes are aligned to 4096; offsets of tensors to kArenaAlignment.
+// Zero-filled at creation, in huge pages where the system grants them. Bytes are aligned to 4096;
+// offsets of tensors to kArenaAlignment.
 inline constexpr int64_t kArenaAlignment = 256;
+
+// `bytes` of an anonymous file, readable and writable, populated, and in huge pages where the
+// system grants them. Null with errno where it does not grant the memory. To be unmapped.
+void* map_shared(int file_descriptor, int64_t bytes);
 
 class Arena {
  public:
@@ -25,6 +32,7 @@ class Arena {
 
   const std::string& name() const { return name_; }
   int64_t bytes() const { return bytes_; }
+  ArenaKind kind() const { return kind_; }
   void* data() const { return data_; }
   // Of a shared arena: other processes open "/proc/<pid>/fd/<descriptor>" and map it; it vanishes
   // with the last mapping, however its processes end. Otherwise -1.
@@ -40,6 +48,7 @@ class Arena {
  private:
   std::string name_;
   int64_t bytes_ = 0;
+  ArenaKind kind_ = ArenaKind::host;
   void* data_ = nullptr;
   int file_descriptor_ = -1;
 };

@@ -111,21 +111,25 @@ struct GroupedGemmWeightArgs {
 //   z(row)            = lse^2
 // d_logits = d(sum of d_weights * weights) + balance_scale * d(balance) + z_scale * d(z); counts
 // are constants. Of sequences that lie on several ranks, rows are a part, `sequence` is T and
-// counts are those of all parts; d_logits and the sums are then this part's share. balance is what
+// counts are those of all parts; where the rows are a block of those of a micro-batch,
+// `rows_each` of each sequence, first_row says where it begins. d_logits and the sums are then this
+// part's share. balance is what
 // Hugging Face's load_balancing_loss_func gives for the logits of one layer and sequence: k when
 // even (Fedus et al. 2021, eq. 4, over k choices); z: Zoph et al. 2022, eq. 5. Also sums up what
 // happened (beta 0: overwritten): load[e] += choices of e, and sums
 // += {balance of all sequences, z of all rows, choices dropped}. record "route_backward": dims (N,
 // E, k).
 struct RouteBackwardArgs {
-  Matrix probabilities;  // [N, E] f32
-  Vector lse;            // [N] f32
-  Matrix experts;        // [N, k] i32
-  Matrix weights;        // [N, k] f32
-  Matrix d_weights;      // [N, k] f32
-  Matrix counts;         // [B, E] i32: of assign_rows, or merge_counts' totals
-  Vector offsets;        // [E+1] i32, of assign_rows
-  int64_t sequence = 0;  // T; 0: N/B
+  Matrix probabilities;   // [N, E] f32
+  Vector lse;             // [N] f32
+  Matrix experts;         // [N, k] i32
+  Matrix weights;         // [N, k] f32
+  Matrix d_weights;       // [N, k] f32
+  Matrix counts;          // [B, E] i32: of assign_rows, or merge_counts' totals
+  Matrix positions;       // [N, k] i32, of assign_rows
+  int64_t sequence = 0;   // T; 0: rows_each
+  int64_t rows_each = 0;  // 0: N/B, all rows being there
+  int64_t first_row = 0;
   float balance_scale = 0;
   float z_scale = 0;
   Matrix d_logits;  // [N, E] c

@@ -5,7 +5,9 @@
 namespace tutti::engine {
 
 void check_complete(const OpTable& table) {
+  size_t entries = 0;
   const auto check = [&](auto function, const char* name) {
+    ++entries;
     TUTTI_CHECK(function != nullptr, "backend {} lacks operation {}", table.backend, name);
   };
   check(table.gemm, "gemm");
@@ -28,8 +30,10 @@ void check_complete(const OpTable& table) {
   check(table.dropout, "dropout");
   check(table.adamw, "adamw");
   check(table.squared_norm, "squared_norm");
+  check(table.sum, "sum");
+  check(table.prepare_update, "prepare_update");
+  check(table.find_nonfinite, "find_nonfinite");
   check(table.convert, "convert");
-  check(table.residual_add, "residual_add");
   check(table.copy, "copy");
   check(table.route_forward, "route_forward");
   check(table.route_backward, "route_backward");
@@ -43,8 +47,10 @@ void check_complete(const OpTable& table) {
   check(table.add_positions, "add_positions");
   check(table.cross_entropy_shard, "cross_entropy_shard");
   check(table.cross_entropy_merge, "cross_entropy_merge");
-  constexpr size_t kEntries = 35;
-  static_assert(sizeof(OpTable) == (kEntries + 1) * sizeof(void*), "a new entry is checked here");
+  check(table.quantize, "quantize");
+  check(table.narrow_gemm, "narrow_gemm");
+  TUTTI_CHECK(sizeof(OpTable) == (entries + 1) * sizeof(void*),
+              "{} entries of the table are checked, a new one is not", entries);
 }
 
 }  // namespace tutti::engine

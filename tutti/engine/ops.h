@@ -15,10 +15,12 @@
 //   an accumulated result twice; optional operands count when present.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
 #include "tutti/engine/moe_ops.h"
+#include "tutti/engine/narrow_ops.h"
 #include "tutti/engine/tensor.h"
 #include "tutti/engine/vocabulary_ops.h"
 
@@ -176,7 +178,9 @@ struct AttentionBackwardArgs {
 // 2 * blocks chunks; rank i has chunks i and 2 * blocks - 1 - i, one after the other, so that all
 // ranks have equal work. So of its own keys row t sees rows 0 .. t; of a rank before it all rows
 // see the first chunk; of a rank behind it the rows of the second chunk see all. Each of these is
-// half of the pairs, pairs = B*n*n/2.
+// half of the pairs, pairs = B*n*n/2. With packed documents rows see less: starts says for each row
+// the first row of these keys that is of its document or later (n: none), not falling within a
+// sequence and at most t of the own keys; pairs are then those that are left.
 //
 // What is seen so far is kept normalised, in f32: total = softmax-weighted values and lse =
 // log-sum-exp of the scaled scores; a further block of keys is merged into them. The first block is
@@ -191,8 +195,9 @@ struct AttentionBlockForwardArgs {
   Matrix keys;    // [B*n, K*D] c
   Matrix values;  // [B*n, K*D] c
   bool first = true;
-  Matrix total;  // [B*n, A*D] f32
-  Vector lse;    // [B*A*n] f32, laid out [B, A, n]
+  Matrix total;        // [B*n, A*D] f32
+  Vector lse;          // [B*A*n] f32, laid out [B, A, n]
+  Vector starts = {};  // [B*n] i32, optional
 };
 
 // The gradients of one block's queries, keys and values from d_out, in f32; overwritten or, where
@@ -215,6 +220,7 @@ struct AttentionBlockBackwardArgs {
   Matrix d_q;             // [B*n, A*D] f32
   Matrix d_keys;          // [B*n, K*D] f32
   Matrix d_values;        // [B*n, K*D] f32
+  Vector starts = {};     // [B*n] i32, optional
 };
 
 // Attention of `queries` new tokens per sequence against a cache of keys and values, for
@@ -323,20 +329,102 @@ struct DropoutArgs {
   int64_t first_column = 0;
 };
 
+// What an update reads besides tensors and differs from step to step, in memory of the stream: so
+// no host waits between the gradients and their update.
+struct UpdateScalars {
+  float learning_rate;
+  float step_size;     // learning_rate / bias1
+  float inverse_root;  // 1 / sqrt(bias2)
+  float clip;
+  float apply;    // 1, or 0 where loss or gradients are not finite
+  double update;  // number of this update, 1 for the first
+};
+// What the host says of a step before it, and what it reads of it later.
+struct StepInputs {
+  double learning_rate;
+  double rows;     // of the step
+  double targets;  // of these, > 0
+};
+struct StepOutputs {
+  double loss;  // mean over the targets
+  double gradient_norm;
+  double applied;
+  int64_t nonfinite;  // of find_nonfinite; -1: nothing found
+};
+
+// From the sums of a step to what its update needs, in f64 (bias_i = 1 - beta_i^step, with step =
+// *updates + 1):
+//   factor = rows / targets; loss = *loss_sum / targets; norm = factor * sqrt(*squared_norm);
+//   clip = factor * min(1, clip_norm / (norm + 1e-6)), without min where clip_norm is 0;
+//   apply = loss and norm are finite; *updates += apply.
+// So a step that is enqueued before the outcome of the one before it is known has the right number.
+// All pointers are memory of the stream. record: nothing, it moves a hundred bytes.
+struct PrepareUpdateArgs {
+  const double* loss_sum = nullptr;
+  const double* squared_norm = nullptr;
+  const StepInputs* inputs = nullptr;
+  double clip_norm = 0;
+  float beta1 = 0.9F, beta2 = 0.95F;
+  double* updates = nullptr;  // applied so far, a whole number
+  UpdateScalars* scalars = nullptr;
+  StepOutputs* outputs = nullptr;
+};
+
+// *found = the last of the segments of x that has an element that is not finite, where there is one
+// and *scalars do not apply; else as it was. Segment i is [ends[i-1], ends[i]), the first begins at
+// 0; what lies behind the last is not looked at. All pointers are memory of the stream; costs
+// nothing but the launch where the update applies. record: nothing.
+struct FindNonfiniteArgs {
+  Vector x;     // [n] f32
+  Vector ends;  // [segments] i64, ascending, the last at most n
+  const UpdateScalars* scalars = nullptr;
+  int64_t* found = nullptr;
+};
+
+// *total (in memory of the stream) = sum of x, or *total + that when accumulating; in f64, in a
+// fixed order. record: nothing.
+struct SumArgs {
+  Vector x;  // [n] f32
+  bool accumulate = false;
+  double* total = nullptr;
+};
+
 // One step of AdamW (Loshchilov & Hutter 2019) over a flat range, reading and writing each array
 // once:  g = gradient * clip;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
 //        p -= lr * (m / bias1 / (sqrt(v / bias2) + eps) + decay * p)
 // with bias_i = 1 - b_i^step. `weights`, when given, receives p in bf16. Decay applies to the
 // segments that say so; segments are ascending and cover the range.
+// A bf16 `master` is rounded after every step, from what f32 has of it: to nearest even, or, with
+// `stochastic`, to one of its two neighbours with the probabilities that make the mean exact. Then
+// element e of a tensor takes the half h = e % 8 of the Philox block (segment's key, e / 8, step):
+// word h / 2, its lower 16 bits first. So neither the layout nor the order matters, and ranks that
+// hold the same element round it alike.
 // record "adamw": dims (count).
+// With `scalars` what changes from step to step comes from memory of the stream, and where `apply`
+// is 0 nothing is written.
 struct AdamwSegment {
   int64_t first = 0;
   int64_t count = 0;
   float weight_decay = 0;
+  // Which elements of a whole tensor these are, where rounding asks: of element i of the segment,
+  // with j = phase + i, number + j / width * stride + j % width.
+  struct Numbers {
+    uint64_t key = 0;
+    int64_t number = 0;
+    int64_t width = 1;
+    int64_t stride = 1;
+    int64_t phase = 0;
+  } numbers = {};
+};
+// Of the words of each array (u32; of weights u16) the sum modulo 2^32, as an update found it and
+// as it left it, added to what is here: one changed bit changes a sum, the order of threads none.
+struct AdamwSums {
+  using Arrays = std::array<uint32_t, 4>;  // master, m, v, weights
+  Arrays before{}, after{};
 };
 struct AdamwArgs {
   Vector gradient;      // [n] f32
-  Vector master;        // [n] f32
+  Vector master;        // [n] f32, or bf16 and no weights
   Vector m;             // [n] f32
   Vector v;             // [n] f32
   Vector weights = {};  // [n] bf16, optional
@@ -344,10 +432,15 @@ struct AdamwArgs {
   float learning_rate = 0, beta1 = 0.9F, beta2 = 0.95F, epsilon = 1e-8F;
   float clip = 1;
   int64_t step = 1;  // 1 for the first update
+  bool stochastic = false;
+  // Of prepare_update; then learning_rate, clip and step are read there.
+  const UpdateScalars* scalars = nullptr;
+  // Optional, on the host; only where operands are there too, and not with `scalars`.
+  AdamwSums* sums = nullptr;
 };
 
-// *sum_of_squares = sum x^2 accumulated in f64 over fixed-size blocks, so the value does not depend
-// on thread count. Non-finite elements make it non-finite.
+// *sum_of_squares (in memory of the stream) = sum x^2 accumulated in f64 over fixed-size blocks, so
+// the value does not depend on thread count. Non-finite elements make it non-finite.
 // record "squared_norm": dims (count); flops 2*count.
 struct SquaredNormArgs {
   Vector x;  // [n] f32
@@ -359,14 +452,6 @@ struct SquaredNormArgs {
 struct ConvertArgs {
   Vector x;
   Vector out;
-};
-
-// out = residual + branch.
-// record "residual_add": dims (N, H).
-struct ResidualAddArgs {
-  Matrix residual;  // [N, H] f32
-  Matrix branch;    // [N, H] c
-  Matrix out;       // [N, H] f32
 };
 
 // out = x, or x + plus, row by row, converted to out's type.
@@ -399,8 +484,10 @@ struct OpTable {
   void (*dropout)(Stream&, const DropoutArgs&) = nullptr;
   void (*adamw)(Stream&, const AdamwArgs&) = nullptr;
   void (*squared_norm)(Stream&, const SquaredNormArgs&) = nullptr;
+  void (*sum)(Stream&, const SumArgs&) = nullptr;
+  void (*prepare_update)(Stream&, const PrepareUpdateArgs&) = nullptr;
+  void (*find_nonfinite)(Stream&, const FindNonfiniteArgs&) = nullptr;
   void (*convert)(Stream&, const ConvertArgs&) = nullptr;
-  void (*residual_add)(Stream&, const ResidualAddArgs&) = nullptr;
   void (*copy)(Stream&, const CopyArgs&) = nullptr;
   // moe_ops.h
   void (*route_forward)(Stream&, const RouteForwardArgs&) = nullptr;
@@ -416,6 +503,9 @@ struct OpTable {
   void (*add_positions)(Stream&, const AddPositionsArgs&) = nullptr;
   void (*cross_entropy_shard)(Stream&, const CrossEntropyShardArgs&) = nullptr;
   void (*cross_entropy_merge)(Stream&, const CrossEntropyMergeArgs&) = nullptr;
+  // narrow_ops.h
+  void (*quantize)(Stream&, const QuantizeArgs&) = nullptr;
+  void (*narrow_gemm)(Stream&, const NarrowGemmArgs&) = nullptr;
 };
 
 }  // namespace tutti::engine

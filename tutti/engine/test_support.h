@@ -1,6 +1,11 @@
 // Helpers of the engine's tests: matrices that own their memory, fill themselves reproducibly, and
 // notice a write outside their shape; comparison against f64 references; loops over element types
-// and instruction sets.
+// and instruction sets; the device that the tests run on.
+//
+// The environment variable TUTTI_TEST_DEVICE names a backend (engine/backend.h), "cpu" where it is
+// not set: test_stream() is a stream of it, and everything that operations are given lies in memory
+// which both that device and the host can reach. Where the machine has no such device every test is
+// skipped (test_main.cpp).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,15 +16,42 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
 #include "tutti/base/rng.h"
+#include "tutti/engine/backend.h"
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/stream.h"
 #include "tutti/engine/tensor.h"
 
 namespace tutti::engine::testing {
+
+// The backend that the tests run on.
+const Backend& test_backend();
+// For what only the CPU's tests can ask: equal bits, its instruction sets, its threads.
+bool on_cpu();
+// Where operands of tests lie.
+std::pmr::memory_resource* test_memory();
+
+// Whether rows of new matrices with gaps begin at multiples of kAlignedElements, by longer gaps:
+// what kernels with wide loads need. The others have the gaps they ask for, which are odd.
+inline constexpr int64_t kAlignedElements = 16;
+void align_rows(bool aligned);
+int64_t row_stride(int64_t cols, int64_t gap);
+
+// One value that operations read or write through a pointer.
+template <typename T>
+class TestValue {
+ public:
+  explicit TestValue(const T& value = {}) : value_(1, value, test_memory()) {}
+  T* data() { return value_.data(); }
+  const T& value() const { return value_.front(); }
+
+ private:
+  std::pmr::vector<T> value_;
+};
 
 // Row-major [rows, cols] with `gap` extra elements after each row and 64 canary bytes behind the
 // last. A vector is a matrix of one row. New memory is poisoned: every element is NaN (or an
@@ -27,12 +59,12 @@ namespace tutti::engine::testing {
 class TestMatrix {
  public:
   TestMatrix(int64_t rows, int64_t cols, DType dtype = DType::f32, int64_t gap = 0)
-      : view_{nullptr, dtype, rows, cols, cols + gap},
-        bytes_(static_cast<size_t>(rows * (cols + gap) * dtype_bytes(dtype)) + kCanaryBytes,
-               kPoison) {
+      : view_{nullptr, dtype, rows, cols, row_stride(cols, gap)},
+        bytes_(static_cast<size_t>(rows * view_.ld * dtype_bytes(dtype)) + kCanaryBytes, kPoison,
+               test_memory()) {
     view_.data = bytes_.data();
   }
-  TestMatrix(const TestMatrix& other) : view_(other.view_), bytes_(other.bytes_) {
+  TestMatrix(const TestMatrix& other) : view_(other.view_), bytes_(other.bytes_, test_memory()) {
     view_.data = bytes_.data();
   }
   TestMatrix& operator=(const TestMatrix& other) {
@@ -113,7 +145,7 @@ class TestMatrix {
   static constexpr unsigned char kPoison = 0xff;  // NaN in f32 and bf16, -1 in i32
   static constexpr int kCanaryBytes = 64;
   Matrix view_;
-  std::vector<unsigned char> bytes_;
+  std::pmr::vector<unsigned char> bytes_;
 };
 
 // Normal with standard deviation `scale`, a pure function of (seed, element).
@@ -194,8 +226,18 @@ inline ::testing::AssertionResult close(const TestMatrix& actual,
 }
 
 // body() once per instruction set of this machine, the plainest first; then back to the former one.
+// On other devices twice: with matrices whose gaps leave their rows misaligned, and aligned.
 template <typename Body>
 void for_each_isa(const Body& body) {
+  if (!on_cpu()) {
+    for (const bool aligned : {false, true}) {
+      SCOPED_TRACE(aligned ? "aligned rows" : "rows as they come");
+      align_rows(aligned);
+      body();
+    }
+    align_rows(false);
+    return;
+  }
   const Isa before = current_isa();
   for (const Isa isa : available_isas()) {
     SCOPED_TRACE(std::string("isa ") + isa_name(isa));
@@ -221,9 +263,10 @@ void for_each_isa_and_dtype(const Body& body) {
 }
 
 // The process-wide stream of the tests. Two threads even on one core, so that splitting is tested.
-inline Stream& test_stream() {
-  static const std::unique_ptr<Stream> stream = make_cpu_stream(2);
-  return *stream;
-}
+// Every operation is done when its call returns.
+Stream& test_stream();
+// Another one on the same device. Of other devices than the CPU `threads` says nothing: equal bits
+// then mean that they do not depend on the run.
+std::unique_ptr<Stream> make_test_stream(int threads);
 
 }  // namespace tutti::engine::testing

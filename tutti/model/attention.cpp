@@ -58,6 +58,10 @@ Args block_args(const AttentionLayer& layer, const BatchShape& shape, const Atte
   args.keys = key_values.slice_cols(0, width);
   args.values = key_values.slice_cols(width, width);
   args.lse = saved.lse;
+  if (shape.starts) {
+    args.starts = engine::vector(shape.starts.as<int32_t>() + args.key_block * shape.rows(),
+                                 DType::i32, shape.rows());
+  }
   return args;
 }
 

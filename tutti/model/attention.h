@@ -46,9 +46,11 @@ struct BatchShape {
   int64_t tokens = 0;             // of each on this rank: T / parts
   int64_t parts = 1;              // context parallel ranks, which share each sequence
   engine::Vector positions = {};  // [N] i32: of each row in its document; empty: in its sequence
-  engine::Vector starts = {};     // [N] i32: as engine::AttentionForwardArgs::starts
-  engine::Vector numbers = {};    // [N] i32: of each row in the whole micro-batch, where they are
-                                  // not 0, 1, ...
+  engine::Vector starts = {};     // [N] i32: as engine::AttentionForwardArgs::starts; of sequences
+                               // on several ranks [parts N]: as AttentionBlockForwardArgs::starts
+                               // against the keys of each
+  engine::Vector numbers = {};  // [N] i32: of each row in the whole micro-batch, where they are
+                                // not 0, 1, ...
   int64_t rows() const { return sequences * tokens; }
   int64_t sequence() const { return tokens * parts; }  // T
 };

@@ -7,6 +7,7 @@
 
 #include "tutti/base/rng.h"
 #include "tutti/model/tensor_parallel.h"
+#include "tutti/spec/narrow.h"
 
 namespace tutti::model {
 namespace {
@@ -204,6 +205,8 @@ BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& paramete
   if (spec::is_routed(model, layer)) {
     out.moe = bind_moe(model, parameters, prefix + "moe");
     out.moe.number = layer;
+    out.moe.tp = groups.tp;
+    out.moe.shared.down.summed_over = groups.tp;
   } else {
     out.mlp = bind_mlp(model, parameters, prefix + "mlp");
     out.mlp.down.summed_over = groups.tp;
@@ -257,8 +260,8 @@ BlockSlot bind_block_slot(const spec::ModelConfig& model, const Memory& memory, 
   } else {
     saved.mlp = {slots.matrix("mlp.pre"), slots.matrix("mlp.act")};
   }
-  out.narrow = {slots.optional("attention.qkv.lora"), slots.optional("attention.output.lora"),
-                slots.optional("mlp.up.lora"), slots.optional("mlp.down.lora")};
+  out.low_rank = {slots.optional("attention.qkv.lora"), slots.optional("attention.output.lora"),
+                  slots.optional("mlp.up.lora"), slots.optional("mlp.down.lora")};
   return out;
 }
 
@@ -305,12 +308,12 @@ WorkSlot bind_work_slot(const spec::ModelConfig& model, const Memory& memory, bo
     const bool gelu = model.activation == spec::Activation::gelu;
     work.mlp = {places.matrix("d_act"), places.matrix(gelu ? "d_act" : "d_pre")};
   }
-  out.d_narrow = {places.optional("lora.d_qkv"), places.optional("lora.d_output"),
-                  places.optional("lora.d_up"), places.optional("lora.d_down")};
+  out.d_low_rank = {places.optional("lora.d_qkv"), places.optional("lora.d_output"),
+                    places.optional("lora.d_up"), places.optional("lora.d_down")};
   return out;
 }
 
-void bind_groups(const Memory& memory, const Groups& groups, std::span<int64_t> counts,
+void bind_groups(const Memory& memory, const Groups& groups, ExchangeSizes& sizes,
                  BlockLayer& block) {
   const auto work = [&](const char* name) { return memory.matrix("workspace", "step", 0, name); };
   if (groups.cp != nullptr) {
@@ -323,11 +326,32 @@ void bind_groups(const Memory& memory, const Groups& groups, std::span<int64_t> 
   if (!block.moe) return;
   if (groups.ep != nullptr) {
     block.moe.exchange = {groups.ep, work("moe.copies"), work("moe.d_input"),
-                          memory.vector("workspace", "step", 0, "moe.sizes"), counts};
+                          memory.vector("workspace", "step", 0, "moe.sizes"), &sizes};
   }
   if (groups.cp != nullptr) {
     block.moe.parts = {groups.cp, work("moe.parts"), work("moe.before")};
   }
+}
+
+NarrowProducts bind_narrow(spec::Precision precision, const Memory& memory) {
+  NarrowProducts out;
+  if (!spec::is_narrow(precision) || !memory.has("workspace", "step", "narrow.left")) return out;
+  out.operand = spec::operand_kind(precision);
+  out.gradient = spec::gradient_kind(precision);
+  out.left = memory.vector("workspace", "step", 0, "narrow.left");
+  out.right = memory.vector("workspace", "step", 0, "narrow.right");
+  return out;
+}
+
+void set_narrow(const NarrowProducts& narrow, int64_t layer, uint64_t seed, BlockLayer& block) {
+  const auto set = [&](Linear& linear, const char* name) {
+    linear.narrow = narrow;
+    linear.narrow.key = stream_key(seed, "rounding", fmt::format("blocks.{}.{}", layer, name));
+  };
+  set(block.attention.qkv, "attention.qkv");
+  set(block.attention.output, "attention.output");
+  set(block.mlp.up, "mlp.up");
+  set(block.mlp.down, "mlp.down");
 }
 
 Unwanted below_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora) {

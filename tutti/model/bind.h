@@ -2,8 +2,6 @@
 // names of spec/params.h and spec/memory.h meet the structures of this folder.
 #pragma once
 
-#include <span>
-
 #include "tutti/model/block.h"
 #include "tutti/model/embedding.h"
 #include "tutti/model/groups.h"
@@ -21,6 +19,11 @@ BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& paramete
 NormLayer bind_final_norm(const spec::ModelConfig& model, const Parameters& parameters);
 LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters,
                     const Groups& groups = {});
+
+// The recipe's format below 16 bits and the places for operands; empty without one.
+NarrowProducts bind_narrow(spec::Precision precision, const Memory& memory);
+// Gives it to the projections of block `layer`.
+void set_narrow(const NarrowProducts& narrow, int64_t layer, uint64_t seed, BlockLayer& block);
 
 // Slot number `slot` of a kind of blocks; what recomputation drops is in the slot that they share.
 BlockSlot bind_block_slot(const spec::ModelConfig& model, const Memory& memory, SlotKind kind,
@@ -40,9 +43,9 @@ struct Unwanted {
 };
 Unwanted below_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora);
 void remove(const Unwanted& unwanted, BlockWork& work);
-// Of a stage that shares its layers: with whom, and the memory that exchanges take. `counts` is
-// host memory for two numbers per expert parallel rank.
-void bind_groups(const Memory& memory, const Groups& groups, std::span<int64_t> counts,
+// Of a stage that shares its layers: with whom, and the memory that exchanges take. `sizes` is
+// for all layers.
+void bind_groups(const Memory& memory, const Groups& groups, ExchangeSizes& sizes,
                  BlockLayer& block);
 LossWork bind_loss_work(const Memory& memory);
 

@@ -1,7 +1,5 @@
 #include "tutti/model/block.h"
 
-#include "tutti/model/tensor_parallel.h"
-
 namespace tutti::model {
 namespace {
 
@@ -46,16 +44,19 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
     norm_forward(stream, layer.norm2, adds ? saved.norm1.residual : engine::Matrix{},
                  adds ? branch : engine::Matrix{}, saved.norm2);
   }
+  const bool reads_all = layer.moe ? reads_all_rows(layer.moe, steps.moe) : steps.mlp.up;
+  const engine::Matrix input =
+      reads_all ? gather_rows(stream, layer.tp, saved.norm2.y, work.branch) : engine::Matrix{};
   if (layer.moe) {
-    moe_forward(stream, layer.moe, shape, saved.norm2.y, saved.moe, work.branch, steps.moe);
+    moe_forward(stream, layer.moe, shape, {saved.norm2.y, own, input}, saved.moe, work.branch,
+                steps.moe);
   } else {
-    const engine::Matrix mlp_input =
-        steps.mlp.up ? gather_rows(stream, layer.tp, saved.norm2.y, work.branch) : engine::Matrix{};
-    mlp_forward(stream, layer.mlp, mlp_input, saved.mlp, work.branch, pass, steps.mlp);
-    if (steps.mlp.down) scatter_rows(stream, layer.tp, work.branch);
+    mlp_forward(stream, layer.mlp, input, saved.mlp, work.branch, pass, steps.mlp);
   }
   const bool ends = layer.moe ? steps.moe.combine : steps.mlp.down;
-  if (ends) drop(stream, layer.dropout, layer.mlp_dropout_key, own, branch);
+  if (!ends) return;
+  scatter_rows(stream, layer.tp, work.branch);
+  drop(stream, layer.dropout, layer.mlp_dropout_key, own, branch);
 }
 
 void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
@@ -66,15 +67,15 @@ void block_backward_input(engine::Stream& stream, const BlockLayer& layer, Batch
   const OwnRows own = own_row_numbers(layer.tp, shape, first_row);
   const engine::Matrix d_branch = own_rows(tp, work.d_branch);
   drop(stream, layer.dropout, layer.mlp_dropout_key, own, d_branch);
+  gather_rows(stream, tp, d_branch, work.d_branch);
   if (layer.moe) {
     moe_backward_input(stream, layer.moe, shape, routing, saved.moe, work.d_branch, work.moe,
                        work.d_norm2);
   } else {
-    gather_rows(stream, tp, d_branch, work.d_branch);
     mlp_backward_input(stream, layer.mlp, saved.mlp, work.d_branch, work.mlp, work.d_norm2, pass);
-    if (work.d_norm2) scatter_rows(stream, tp, work.d_norm2);
   }
   if (!work.d_norm2) return;
+  scatter_rows(stream, tp, work.d_norm2);
   const engine::Matrix d_branch_attention = own_rows(tp, work.d_branch_attention);
   norm_backward_input(stream, layer.norm2, saved.norm2, own_rows(tp, work.d_norm2), true,
                       work.d_residual, d_branch_attention);
@@ -99,7 +100,11 @@ void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, Batc
     return projection.trains() ? gather_rows(stream, tp, y, work.branch) : engine::Matrix{};
   };
   if (layer.moe) {
-    moe_backward_weight(stream, layer.moe, saved.norm2.y, saved.moe, work.d_branch, work.moe, beta);
+    const bool shares = layer.moe.config.shared_experts > 0;
+    const engine::Matrix all =
+        shares ? input_of(layer.moe.shared.up, saved.norm2.y) : engine::Matrix{};
+    moe_backward_weight(stream, layer.moe, saved.norm2.y, all, saved.moe, work.d_branch, work.moe,
+                        beta);
   } else {
     mlp_backward_weight(stream, layer.mlp, input_of(layer.mlp.up, saved.norm2.y), saved.mlp,
                         work.d_branch, work.mlp, beta, pass);

@@ -4,9 +4,9 @@
 // The residual stream is f32. Additions are fused into the norm that follows them: a block receives
 // the previous residual and the branch still to be added, and hands on its own last branch.
 //
-// Of tensor parallel ranks (tensor_parallel.h) norms, residual and dropout see this rank's own
-// rows, n = N / tp, and attention and mlp all N. Rows are gathered before them, and what they leave
-// is added up and scattered, in the same buffers: those of N rows below.
+// Of tensor parallel ranks (tensor_parallel.h) norms, residual, routers and dropout see this rank's
+// own rows, n = N / tp, and attention and mlp all N. Rows are gathered before them, and what they
+// leave is added up and scattered, in the same buffers: those of N rows below.
 #pragma once
 
 #include "tutti/engine/stream.h"
@@ -14,6 +14,7 @@
 #include "tutti/model/mlp.h"
 #include "tutti/model/moe.h"
 #include "tutti/model/norm.h"
+#include "tutti/model/tensor_parallel.h"
 
 namespace tutti::model {
 
@@ -61,11 +62,6 @@ struct BlockWork {
   MoeWork moe;
 };
 
-// Which rows of the run a rank holds between projections: numbers[r] after `first`, or r after it.
-struct OwnRows {
-  int64_t first = 0;
-  engine::Vector numbers = {};  // i32
-};
 // first_row: of the micro-batch.
 OwnRows own_row_numbers(const comm::Group* tp, const BatchShape& shape, int64_t first_row);
 

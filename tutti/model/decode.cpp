@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tutti/base/check.h"
+#include "tutti/model/rope_frequency.h"
 #include "tutti/model/stage.h"
 
 namespace tutti::model {
@@ -56,12 +57,12 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
   const int64_t query_width = model.heads * model.head_dim;
   const int64_t gate = model.activation == spec::Activation::swiglu ? 2 : 1;
   const int64_t chunk = std::max(kChunkRows, sequences);
-  int64_t narrow_width = 0;
+  int64_t low_rank_width = 0;
   for (const BlockLayer& block : blocks_) {
     for (const Linear* linear :
          {&block.attention.qkv, &block.attention.output, &block.mlp.up, &block.mlp.down}) {
-      narrow_width =
-          std::max(narrow_width, static_cast<int64_t>(linear->adapters.count) * layout.lora.rank);
+      low_rank_width =
+          std::max(low_rank_width, static_cast<int64_t>(linear->adapters.count) * layout.lora.rank);
     }
   }
   const auto carve = [&](Carver carver) {
@@ -79,7 +80,7 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
     pre_ = carver.take(compute, chunk, gate * model.ffn);
     act_ = carver.take(compute, chunk, model.ffn);
     if (model.moe.experts > 0) carve_moe(carver, chunk);
-    narrow_ = carver.take(compute, chunk, std::max<int64_t>(1, narrow_width));
+    low_rank_ = carver.take(compute, chunk, std::max<int64_t>(1, low_rank_width));
     logits_ = carver.take(DType::f32, sequences, head_.head.weight.rows);
     row_positions_ = engine::vector(carver.take(DType::i32, 1, chunk).data, DType::i32, chunk);
     return carver.bytes();
@@ -89,7 +90,7 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
   for (BlockLayer& block : blocks_) {
     for (Linear* linear :
          {&block.attention.qkv, &block.attention.output, &block.mlp.up, &block.mlp.down}) {
-      linear->adapters.narrow = narrow_;
+      linear->adapters.low_rank = low_rank_;
     }
   }
 }
@@ -186,7 +187,7 @@ void Decoder::run_block(engine::Stream& stream, size_t index, const std::vector<
   linear_forward(stream, attention.output, rows(attention_, count), branch);
   norm_forward(stream, layer.norm2, residual, branch, norm);
   if (layer.moe) {
-    moe_forward(stream, layer.moe, {1, count}, norm.y, moe_rows(count), branch);
+    moe_forward(stream, layer.moe, {1, count}, {norm.y, {}, norm.y}, moe_rows(count), branch);
   } else {
     mlp_forward(stream, layer.mlp, norm.y, {rows(pre_, count), rows(act_, count)}, branch);
   }

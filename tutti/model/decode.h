@@ -78,7 +78,7 @@ class Decoder {
   engine::Matrix pre_, act_;                   // [chunk, F or 2F], [chunk, F] c
   MoeSaved moe_;                               // of a chunk, where the model has experts
   engine::Matrix logits_;                      // [sequences, padded V] f32
-  engine::Matrix narrow_;                      // [chunk, columns of adapters] c
+  engine::Matrix low_rank_;                    // [chunk, columns of adapters] c
 };
 
 }  // namespace tutti::model

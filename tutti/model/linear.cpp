@@ -32,8 +32,9 @@ engine::Matrix adapter_input(engine::Stream& stream, const Linear& layer, engine
 }
 
 // The columns of adapter `index` in what the adapters of a projection save.
-engine::Matrix columns_of(const engine::Matrix& narrow, size_t index, int64_t rows, int64_t rank) {
-  return narrow.slice_rows(0, rows).slice_cols(static_cast<int64_t>(index) * rank, rank);
+engine::Matrix columns_of(const engine::Matrix& low_rank, size_t index, int64_t rows,
+                          int64_t rank) {
+  return low_rank.slice_rows(0, rows).slice_cols(static_cast<int64_t>(index) * rank, rank);
 }
 
 void adapters_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x,
@@ -44,11 +45,11 @@ void adapters_forward(engine::Stream& stream, const Linear& layer, engine::Matri
   for (size_t i = 0; i < adapters.count; ++i) {
     const AdapterWeights& adapter = adapters.list[i];
     const int64_t rank = adapter.a.rows;
-    const engine::Matrix narrow = columns_of(adapters.narrow, i, x.rows, rank);
+    const engine::Matrix kept = columns_of(adapters.low_rank, i, x.rows, rank);
     stream.ops().gemm(
         stream,
-        {.a = input, .b = adapter.a, .c = narrow, .transpose_b = true, .alpha = adapters.scale});
-    stream.ops().gemm(stream, {.a = narrow,
+        {.a = input, .b = adapter.a, .c = kept, .transpose_b = true, .alpha = adapters.scale});
+    stream.ops().gemm(stream, {.a = kept,
                                .b = adapter.b,
                                .c = y.slice_cols(adapter.first_row, adapter.b.rows),
                                .transpose_b = true,
@@ -56,18 +57,85 @@ void adapters_forward(engine::Stream& stream, const Linear& layer, engine::Matri
   }
 }
 
+// Operands of a narrow product in the places that all layers share.
+engine::NarrowMatrix quantize(engine::Stream& stream, engine::QuantizeArgs args, NarrowKind kind,
+                              const engine::Vector& place) {
+  args.out = {kind, args.transpose ? args.x.cols : args.x.rows,
+              args.transpose ? args.x.rows : args.x.cols, place.data};
+  TUTTI_CHECK(args.out.layout().bytes <= place.count, "{} bytes of {} [{}, {}] in {}",
+              args.out.layout().bytes, narrow_format(kind).name, args.out.rows, args.out.columns,
+              place.count);
+  stream.ops().quantize(stream, args);
+  return args.out;
+}
+
+engine::NarrowMatrix quantize_gradient(engine::Stream& stream, const NarrowProducts& narrow,
+                                       engine::Matrix dy, bool transpose, const AdapterPass& pass) {
+  return quantize(stream,
+                  {.x = dy,
+                   .transpose = transpose,
+                   .stochastic = narrow.stochastic,
+                   .key = narrow.key,
+                   .first_row = pass.first_row,
+                   .rows = pass.numbers},
+                  narrow.gradient, narrow.left);
+}
+
+// y = x W^T + bias
+void product_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x,
+                     engine::Matrix y, engine::Vector bias) {
+  const NarrowProducts& narrow = layer.narrow;
+  if (!narrow) {
+    stream.ops().gemm(stream,
+                      {.a = x, .b = layer.weight, .c = y, .transpose_b = true, .bias = bias});
+    return;
+  }
+  const engine::NarrowMatrix left = quantize(stream, {.x = x}, narrow.operand, narrow.left);
+  const engine::NarrowMatrix right =
+      quantize(stream, {.x = layer.weight}, narrow.operand, narrow.right);
+  stream.ops().narrow_gemm(stream, {.a = left, .b = right, .c = y, .bias = bias});
+}
+
+// dx = dy W + beta dx
+void product_input(engine::Stream& stream, const Linear& layer, engine::Matrix dy,
+                   engine::Matrix dx, float beta, const AdapterPass& pass) {
+  const NarrowProducts& narrow = layer.narrow;
+  if (!narrow) {
+    stream.ops().gemm(stream, {.a = dy, .b = layer.weight, .c = dx, .beta = beta});
+    return;
+  }
+  const engine::NarrowMatrix left = quantize_gradient(stream, narrow, dy, false, pass);
+  const engine::NarrowMatrix right =
+      quantize(stream, {.x = layer.weight, .transpose = true}, narrow.operand, narrow.right);
+  stream.ops().narrow_gemm(stream, {.a = left, .b = right, .c = dx, .beta = beta});
+}
+
+// dW = dy^T x + beta dW
+void product_weight(engine::Stream& stream, const Linear& layer, engine::Matrix x,
+                    engine::Matrix dy, float beta, const AdapterPass& pass) {
+  const NarrowProducts& narrow = layer.narrow;
+  if (!narrow) {
+    stream.ops().gemm(stream,
+                      {.a = dy, .b = x, .c = layer.d_weight, .transpose_a = true, .beta = beta});
+    return;
+  }
+  const engine::NarrowMatrix left = quantize_gradient(stream, narrow, dy, true, pass);
+  const engine::NarrowMatrix right =
+      quantize(stream, {.x = x, .transpose = true}, narrow.operand, narrow.right);
+  stream.ops().narrow_gemm(stream, {.a = left, .b = right, .c = layer.d_weight, .beta = beta});
+}
+
 }  // namespace
 
 void linear_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x, engine::Matrix y,
                     const AdapterPass& pass) {
-  stream.ops().gemm(
-      stream, {.a = x, .b = layer.weight, .c = y, .transpose_b = true, .bias = bias_here(layer)});
+  product_forward(stream, layer, x, y, bias_here(layer));
   adapters_forward(stream, layer, x, y, pass);
 }
 
 void linear_forward_no_bias(engine::Stream& stream, const Linear& layer, engine::Matrix x,
                             engine::Matrix y, const AdapterPass& pass) {
-  stream.ops().gemm(stream, {.a = x, .b = layer.weight, .c = y, .transpose_b = true});
+  product_forward(stream, layer, x, y, {});
   adapters_forward(stream, layer, x, y, pass);
 }
 
@@ -78,13 +146,13 @@ void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::
     const AdapterWeights& adapter = adapters.list[i];
     stream.ops().gemm(stream, {.a = dy.slice_cols(adapter.first_row, adapter.b.rows),
                                .b = adapter.b,
-                               .c = columns_of(adapters.d_narrow, i, dy.rows, adapter.a.rows),
+                               .c = columns_of(adapters.d_low_rank, i, dy.rows, adapter.a.rows),
                                .alpha = adapters.scale});
   }
   if (!dx) return;
   for (size_t i = 0; i < adapters.count; ++i) {
     const AdapterWeights& adapter = adapters.list[i];
-    stream.ops().gemm(stream, {.a = columns_of(adapters.d_narrow, i, dy.rows, adapter.a.rows),
+    stream.ops().gemm(stream, {.a = columns_of(adapters.d_low_rank, i, dy.rows, adapter.a.rows),
                                .b = adapter.a,
                                .c = dx,
                                .beta = i == 0 ? 0.0F : 1.0F});
@@ -98,16 +166,12 @@ void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::
                                   .rows = pass.numbers,
                                   .first_column = first_input(layer, dx.cols)});
   }
-  stream.ops().gemm(
-      stream, {.a = dy, .b = layer.weight, .c = dx, .beta = adapters.count > 0 ? 1.0F : 0.0F});
+  product_input(stream, layer, dy, dx, adapters.count > 0 ? 1.0F : 0.0F, pass);
 }
 
 void linear_backward_weight(engine::Stream& stream, const Linear& layer, engine::Matrix x,
                             engine::Matrix dy, float beta, const AdapterPass& pass) {
-  if (layer.d_weight) {
-    stream.ops().gemm(stream,
-                      {.a = dy, .b = x, .c = layer.d_weight, .transpose_a = true, .beta = beta});
-  }
+  if (layer.d_weight) product_weight(stream, layer, x, dy, beta, pass);
   if (layer.d_bias) {
     stream.ops().column_sum(
         stream, {.x = own_rows(layer.summed_over, dy), .beta = beta, .out = layer.d_bias});
@@ -118,13 +182,13 @@ void linear_backward_weight(engine::Stream& stream, const Linear& layer, engine:
   for (size_t i = 0; i < adapters.count; ++i) {
     const AdapterWeights& adapter = adapters.list[i];
     const int64_t rank = adapter.a.rows;
-    stream.ops().gemm(stream, {.a = columns_of(adapters.d_narrow, i, dy.rows, rank),
+    stream.ops().gemm(stream, {.a = columns_of(adapters.d_low_rank, i, dy.rows, rank),
                                .b = input,
                                .c = adapter.d_a,
                                .transpose_a = true,
                                .beta = beta});
     stream.ops().gemm(stream, {.a = dy.slice_cols(adapter.first_row, adapter.b.rows),
-                               .b = columns_of(adapters.narrow, i, dy.rows, rank),
+                               .b = columns_of(adapters.low_rank, i, dy.rows, rank),
                                .c = adapter.d_b,
                                .transpose_a = true,
                                .beta = beta});

@@ -2,8 +2,12 @@
 // gradient, 1 adds to it.
 //
 // With adapters (spec/lora.h) each adds scale * dropout(x) A^T B^T to its columns of y. Forward
-// keeps scale * dropout(x) A^T in the layer's `narrow` memory, backward_input leaves its gradient
-// in `d_narrow`, and backward_weight uses both. Weights without gradient views are frozen.
+// keeps scale * dropout(x) A^T in the layer's `low_rank` memory, backward_input leaves its gradient
+// in `d_low_rank`, and backward_weight uses both. Weights without gradient views are frozen.
+//
+// With `narrow` the three products of x, W and dy (not the adapters') read operands below 16 bits,
+// each quantized right before (engine/narrow_ops.h). What a product reads of a tensor is a function
+// of the tensor alone, so that repeating or delaying one changes nothing.
 //
 // Under tensor parallelism a column-parallel layer has some of the outputs and a row-parallel one
 // some of the inputs; x and dy have all rows of the micro-batch. What comes out partial is a sum
@@ -16,10 +20,11 @@
 
 namespace tutti::model {
 
-// What one pass does with the adapters' input.
+// What one pass does with the adapters' input, and which rows of the run it has.
 struct AdapterPass {
   float dropout = 0;
-  int64_t first_row = 0;  // global number of the micro-batch's first row, which keys the masks
+  int64_t first_row = 0;  // global number of the micro-batch's first row, which keys the masks and
+                          // stochastic rounding
   engine::Vector numbers = {};  // BatchShape::numbers
 };
 

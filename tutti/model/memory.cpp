@@ -23,11 +23,28 @@ const spec::TensorPlace* find_tensor(const spec::SlotPlan& slot, std::string_vie
   return nullptr;
 }
 
+// Of arenas that no collective uses.
+bool is_private(const std::string& name) {
+  return name == "master" || name == "moment1" || name == "moment2";
+}
+
 }  // namespace
 
-Memory::Memory(const spec::MemoryMap& map) : map_(map) {
+Memory::Memory(const spec::MemoryMap& map, engine::ArenaKind kind, comm::World* world) : map_(map) {
+  const bool shares = kind == engine::ArenaKind::host && world != nullptr && world->shares_arenas();
   for (const spec::ArenaPlan& plan : map_.arenas) {
-    arenas_.push_back(std::make_shared<const engine::Arena>(plan.name, plan.bytes));
+    if (!shares || plan.on_host || is_private(plan.name)) {
+      const bool pinned = plan.on_host && kind == engine::ArenaKind::device;
+      arenas_.push_back(std::make_shared<const engine::Arena>(
+          plan.name, plan.bytes, pinned ? engine::ArenaKind::pinned : kind));
+      continue;
+    }
+    auto* arena = new engine::Arena(plan.name, plan.bytes, engine::ArenaKind::shared);
+    arenas_.emplace_back(arena, [world](const engine::Arena* shared) {
+      world->withdraw(*shared);
+      delete shared;
+    });
+    world->share(*arena);
   }
 }
 
@@ -40,6 +57,16 @@ const engine::Arena& Memory::arena(std::string_view name) const {
 
 bool Memory::has(std::string_view arena, std::string_view slot, std::string_view name) const {
   return find_tensor(find_slot(map_.arena(arena), slot), name) != nullptr;
+}
+
+Memory::SlotBytes Memory::slot(std::string_view arena_name, std::string_view slot_name,
+                               int64_t repeat) const {
+  const spec::SlotPlan& plan = find_slot(map_.arena(arena_name), slot_name);
+  TUTTI_CHECK(repeat >= 0 && repeat < plan.repeats,
+              "memory map: slot '{}/{}' has {} repeats, not {}", arena_name, slot_name,
+              plan.repeats, repeat);
+  const int64_t offset = plan.offset_bytes + repeat * plan.stride_bytes;
+  return {static_cast<char*>(arena(arena_name).at(offset, plan.stride_bytes)), plan.stride_bytes};
 }
 
 int64_t Memory::repeats(std::string_view arena, std::string_view slot_name) const {
@@ -93,7 +120,8 @@ Memory Memory::part(std::string_view prefix) const {
 
 void Memory::poison_transients() const {
   for (size_t i = 0; i < arenas_.size(); ++i) {
-    for (const char* name : {"activations", "workspace", "loss", "gathered", "layer_gradients"}) {
+    for (const char* name :
+         {"activations", "workspace", "loss", "gathered", "layer_gradients", "optimizer_buffers"}) {
       if (ends_with(map_.arenas[i].name, name)) arenas_[i]->poison(0, arenas_[i]->bytes());
     }
   }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tutti/comm/world.h"
 #include "tutti/engine/arena.h"
 #include "tutti/engine/tensor.h"
 #include "tutti/spec/memory.h"
@@ -14,7 +15,12 @@ namespace tutti::model {
 
 class Memory {
  public:
-  explicit Memory(const spec::MemoryMap& map);
+  // kind: where operands of the stream that works on it are (engine/stream.h); what the map has on
+  // the host is pinned then, where that is a device. With a world whose
+  // ranks are processes of one host, they reach directly what collectives use; the world outlives
+  // this then.
+  explicit Memory(const spec::MemoryMap& map, engine::ArenaKind kind = engine::ArenaKind::host,
+                  comm::World* world = nullptr);
 
   const spec::MemoryMap& map() const { return map_; }
   const engine::Arena& arena(std::string_view name) const;
@@ -28,6 +34,13 @@ class Memory {
   // Whether the slot has the tensor at all (the map leaves out what a model does not need).
   bool has(std::string_view arena, std::string_view slot, std::string_view name) const;
 
+  // All bytes of the `repeat`-th slot.
+  struct SlotBytes {
+    char* data = nullptr;
+    int64_t bytes = 0;
+  };
+  SlotBytes slot(std::string_view arena, std::string_view slot, int64_t repeat) const;
+
   // Slots of this name; 0: the arena has none.
   int64_t repeats(std::string_view arena, std::string_view slot) const;
 
@@ -35,7 +48,7 @@ class Memory {
   Memory part(std::string_view prefix) const;
 
   // Fills everything that does not outlive a step (activations, workspace, loss, the buffers that
-  // layers take turns in; a teacher's too) with poison.
+  // layers and updates take turns in; a teacher's too) with poison.
   void poison_transients() const;
 
  private:

@@ -14,8 +14,11 @@ spec::MemoryMap small_map() {
   activations.slots = {
       {"block", 3, 0, 512, {{"a", DType::f32, {4, 6}, 0, 96}, {"b", DType::bf16, {5}, 256, 10}}},
       {"head", 1, 3 * 512, 256, {{"c", DType::f32, {2, 3, 4}, 0, 96}}}};
-  spec::ArenaPlan workspace{"workspace", 256, {}};
-  spec::ArenaPlan loss{"loss", 256, {}};
+  spec::ArenaPlan workspace;
+  workspace.name = "workspace";
+  workspace.bytes = 256;
+  spec::ArenaPlan loss = workspace;
+  loss.name = "loss";
   return {{activations, workspace, loss}};
 }
 

@@ -1,5 +1,7 @@
 #include "tutti/model/moe.h"
 
+#include <span>
+
 #include "tutti/base/error.h"
 
 namespace tutti::model {
@@ -10,10 +12,18 @@ engine::Vector groups_of(const MoeSaved& saved) {
   return saved.received ? saved.received : saved.offsets;
 }
 
+const CopyBoundaries& boundaries_of(const MoeLayer& layer, const MoeSaved& saved) {
+  const auto found = layer.exchange.host->boundaries.find({layer.number, saved.received.data});
+  TUTTI_CHECK(found != layer.exchange.host->boundaries.end(),
+              "layer {}: copies were not exchanged yet", layer.number);
+  return found->second;
+}
+
 // The first rows of `matrix`, those that hold copies; all of them when no rank but this one knows.
-engine::Matrix used_rows(const MoeSaved& saved, const engine::Matrix& matrix) {
+engine::Matrix used_rows(const MoeLayer& layer, const MoeSaved& saved,
+                         const engine::Matrix& matrix) {
   if (!saved.received) return matrix;
-  return matrix.slice_rows(0, saved.received.as<int32_t>()[saved.received.count - 1]);
+  return matrix.slice_rows(0, boundaries_of(layer, saved).received.back());
 }
 
 engine::Vector elements(const engine::Matrix& matrix, int64_t rows) {
@@ -21,33 +31,31 @@ engine::Vector elements(const engine::Matrix& matrix, int64_t rows) {
   return engine::vector(matrix.data, matrix.dtype, rows * matrix.cols);
 }
 
-// Fills exchange.counts: elements of rows of `width` to each rank, then from each rank.
-void count_elements(const MoeLayer& layer, const MoeSaved& saved, int64_t width) {
-  const int64_t ranks = layer.exchange.group->size();
-  const int64_t experts = layer.config.experts / ranks;
-  const int32_t* sent = saved.offsets.as<int32_t>();
-  const int32_t* received = saved.received.as<int32_t>();
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    const int64_t first = rank * experts;
-    const auto at = [](int64_t i) { return static_cast<size_t>(i); };
-    layer.exchange.counts[at(rank)] = (sent[first + experts] - sent[first]) * width;
-    layer.exchange.counts[at(ranks + rank)] = (received[first + experts] - received[first]) * width;
+// Elements of rows of `width` to each rank, then from each rank.
+std::span<const int64_t> count_elements(const MoeLayer& layer, const CopyBoundaries& copies,
+                                        int64_t width) {
+  const auto ranks = static_cast<size_t>(layer.exchange.group->size());
+  const size_t experts = static_cast<size_t>(layer.config.experts) / ranks;
+  std::vector<int64_t>& counts = layer.exchange.host->counts;
+  counts.resize(2 * ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const size_t first = rank * experts;
+    counts[rank] = (copies.sent[first + experts] - copies.sent[first]) * width;
+    counts[ranks + rank] = (copies.received[first + experts] - copies.received[first]) * width;
   }
+  return counts;
 }
 
 // Copies of this rank's tokens to the ranks of their experts.
 void dispatch(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved,
               engine::Matrix to) {
   const ExpertExchange& exchange = layer.exchange;
+  const CopyBoundaries& copies = boundaries_of(layer, saved);
   const auto ranks = static_cast<size_t>(exchange.group->size());
-  count_elements(layer, saved, to.cols);
-  const int32_t* sent = saved.offsets.as<int32_t>();
-  const int32_t* received = saved.received.as<int32_t>();
-  const int64_t experts = layer.config.experts;
+  const std::span<const int64_t> counts = count_elements(layer, copies, to.cols);
   exchange.group
-      ->all_to_all(stream, elements(exchange.copies, sent[experts]),
-                   elements(to, received[experts]), exchange.counts.first(ranks),
-                   exchange.counts.last(ranks))
+      ->all_to_all(stream, elements(exchange.copies, copies.sent.back()),
+                   elements(to, copies.received.back()), counts.first(ranks), counts.last(ranks))
       .wait(stream);
 }
 
@@ -55,33 +63,37 @@ void dispatch(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& sav
 void combine(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved,
              engine::Matrix from, engine::Matrix to) {
   const ExpertExchange& exchange = layer.exchange;
+  const CopyBoundaries& copies = boundaries_of(layer, saved);
   const auto ranks = static_cast<size_t>(exchange.group->size());
-  count_elements(layer, saved, to.cols);
-  const int32_t* sent = saved.offsets.as<int32_t>();
-  const int32_t* received = saved.received.as<int32_t>();
-  const int64_t experts = layer.config.experts;
+  const std::span<const int64_t> counts = count_elements(layer, copies, to.cols);
   exchange.group
-      ->all_to_all(stream, elements(from, received[experts]), elements(to, sent[experts]),
-                   exchange.counts.last(ranks), exchange.counts.first(ranks))
+      ->all_to_all(stream, elements(from, copies.received.back()), elements(to, copies.sent.back()),
+                   counts.last(ranks), counts.first(ranks))
       .wait(stream);
 }
 
 // Tells every rank how many copies its experts get, and learns the same.
 void exchange_sizes(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved) {
   const ExpertExchange& exchange = layer.exchange;
-  const int64_t experts = layer.config.experts;
+  const auto experts = static_cast<size_t>(layer.config.experts);
+  CopyBoundaries& copies = exchange.host->boundaries[{layer.number, saved.received.data}];
+  copies.sent.resize(experts + 1);
+  copies.received.resize(experts + 1);
+  stream.transfer(copies.sent.data(), saved.offsets.data, saved.offsets.bytes());
   stream.synchronize();
-  const int32_t* offsets = saved.offsets.as<int32_t>();
-  auto* sizes = exchange.sizes.as<int32_t>();
-  for (int64_t e = 0; e < experts; ++e) sizes[e] = offsets[e + 1] - offsets[e];
-  auto* received = saved.received.as<int32_t>();
-  received[0] = 0;
-  exchange.group
-      ->all_to_all(stream, exchange.sizes, engine::vector(received + 1, DType::i32, experts))
-      .wait(stream);
+  for (size_t e = 0; e < experts; ++e) copies.received[e + 1] = copies.sent[e + 1] - copies.sent[e];
+  stream.transfer(exchange.sizes.data, copies.received.data() + 1, exchange.sizes.bytes());
+  const engine::Vector there =
+      engine::vector(saved.received.as<int32_t>() + 1, DType::i32, layer.config.experts);
+  exchange.group->all_to_all(stream, exchange.sizes, there).wait(stream);
+  stream.transfer(copies.received.data() + 1, there.data, there.bytes());
   stream.synchronize();
+  copies.received[0] = 0;
   int64_t total = 0;
-  for (int64_t i = 1; i <= experts; ++i) received[i] = static_cast<int32_t>(total += received[i]);
+  for (size_t i = 1; i <= experts; ++i) {
+    copies.received[i] = static_cast<int32_t>(total += copies.received[i]);
+  }
+  stream.transfer(saved.received.data, copies.received.data(), saved.received.bytes());
   if (total <= saved.input.rows) return;
   fail(ErrorKind::unsupported,
        "layer {}: {} token copies for the experts of rank {}, which has room for {} "
@@ -90,21 +102,26 @@ void exchange_sizes(engine::Stream& stream, const MoeLayer& layer, const MoeSave
        layer.number, total, exchange.group->info().world_rank(), saved.input.rows);
 }
 
-void choose(engine::Stream& stream, const MoeLayer& layer, const BatchShape& shape,
+// Own rows choose their experts, and all ranks are told.
+void choose(engine::Stream& stream, const MoeLayer& layer, const OwnRows& rows,
             const MoeSaved& saved) {
-  const bool given = layer.tape != nullptr && layer.tape->give &&
-                     layer.tape->give(layer.number, shape, saved.experts);
+  const engine::Matrix experts = own_rows(layer.tp, saved.experts);
+  const engine::Matrix weights = own_rows(layer.tp, saved.weights);
+  const bool given =
+      layer.tape != nullptr && layer.tape->give && layer.tape->give(layer.number, rows, experts);
   // The logits become probabilities in place.
   stream.ops().route_forward(stream, {.logits = saved.probabilities,
                                       .bias = layer.selection_bias,
                                       .probabilities = saved.probabilities,
                                       .lse = saved.lse,
-                                      .experts = saved.experts,
-                                      .weights = saved.weights,
+                                      .experts = experts,
+                                      .weights = weights,
                                       .given = given});
   if (layer.tape != nullptr && layer.tape->take) {
-    layer.tape->take(layer.number, shape, saved);
+    layer.tape->take(layer.number, rows, experts, saved.probabilities);
   }
+  gather_rows(stream, layer.tp, experts, saved.experts);
+  gather_rows(stream, layer.tp, weights, saved.weights);
 }
 
 // The place of every copy. Parts of sequences also tell each other what they chose.
@@ -149,15 +166,19 @@ void place(engine::Stream& stream, const MoeLayer& layer, const BatchShape& shap
 
 }  // namespace
 
-void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape, engine::Matrix x,
+bool reads_all_rows(const MoeLayer& layer, const MoeSteps& steps) {
+  return steps.route || (layer.config.shared_experts > 0 && steps.shared.up);
+}
+
+void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape, const MoeInput& x,
                  const MoeSaved& saved, engine::Matrix branch, const MoeSteps& steps) {
   const engine::OpTable& ops = stream.ops();
   const bool exchanges = layer.exchange.group != nullptr;
   if (steps.route) {
-    linear_forward(stream, layer.router, x, saved.probabilities);
-    choose(stream, layer, shape, saved);
+    linear_forward(stream, layer.router, x.own, saved.probabilities);
+    choose(stream, layer, x.numbers, saved);
     place(stream, layer, shape, saved);
-    ops.permute(stream, {.x = x,
+    ops.permute(stream, {.x = x.all,
                          .positions = saved.positions,
                          .out = exchanges ? layer.exchange.copies : saved.input});
     if (exchanges) {
@@ -174,8 +195,8 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
   }
   if (steps.activation) {
     ops.activation_forward(stream, {.kind = layer.activation,
-                                    .x = used_rows(saved, saved.pre),
-                                    .y = used_rows(saved, saved.act)});
+                                    .x = used_rows(layer, saved, saved.pre),
+                                    .y = used_rows(layer, saved, saved.act)});
   }
   if (steps.down) {
     const engine::Matrix results = exchanges ? layer.exchange.results : saved.output;
@@ -187,7 +208,7 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
     if (exchanges) combine(stream, layer, saved, results, saved.output);
   }
   const bool shares = layer.config.shared_experts > 0;
-  if (shares) mlp_forward(stream, layer.shared, x, saved.shared, branch, {}, steps.shared);
+  if (shares) mlp_forward(stream, layer.shared, x.all, saved.shared, branch, {}, steps.shared);
   if (steps.combine) {
     ops.unpermute(stream, {.rows = saved.output,
                            .positions = saved.positions,
@@ -208,14 +229,17 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
                        .out = exchanges ? layer.exchange.copies : work.d_output,
                        .partner = saved.output,
                        .dots = work.d_weights});
+  scatter_rows(stream, layer.tp, work.d_weights);
   ops.route_backward(stream, {.probabilities = saved.probabilities,
                               .lse = saved.lse,
-                              .experts = saved.experts,
-                              .weights = saved.weights,
-                              .d_weights = work.d_weights,
+                              .experts = own_rows(layer.tp, saved.experts),
+                              .weights = own_rows(layer.tp, saved.weights),
+                              .d_weights = own_rows(layer.tp, work.d_weights),
                               .counts = saved.counts,
-                              .offsets = saved.offsets,
+                              .positions = own_rows(layer.tp, saved.positions),
                               .sequence = shape.sequence(),
+                              .rows_each = shape.tokens,
+                              .first_row = first_own_row(layer.tp, shape.rows()),
                               .balance_scale = layer.balance_loss * step.row_scale *
                                                static_cast<float>(shape.sequence()),
                               .z_scale = layer.z_loss * step.row_scale,
@@ -228,9 +252,9 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
       stream,
       {.a = work.d_output, .b = layer.down.weight, .offsets = groups_of(saved), .c = work.d_act});
   ops.activation_backward(stream, {.kind = layer.activation,
-                                   .x = used_rows(saved, saved.pre),
-                                   .dy = used_rows(saved, work.d_act),
-                                   .dx = used_rows(saved, work.d_pre)});
+                                   .x = used_rows(layer, saved, saved.pre),
+                                   .dy = used_rows(layer, saved, work.d_act),
+                                   .dx = used_rows(layer, saved, work.d_pre)});
   ops.grouped_gemm(
       stream,
       {.a = work.d_pre, .b = layer.up.weight, .offsets = groups_of(saved), .c = work.d_input});
@@ -241,12 +265,15 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
                          .positions = saved.positions,
                          .accumulate = shares,
                          .out = dx});
-  ops.gemm(stream, {.a = work.d_logits, .b = layer.router.weight, .c = dx, .beta = 1});
+  // The router's share of the sum, which own rows alone have.
+  ops.gemm(stream,
+           {.a = work.d_logits, .b = layer.router.weight, .c = own_rows(layer.tp, dx), .beta = 1});
 }
 
 void moe_backward_weight(engine::Stream& stream, const MoeLayer& layer, engine::Matrix x,
-                         const MoeSaved& saved, engine::Matrix d_branch, const MoeWork& work,
-                         float beta) {
+                         engine::Matrix all, const MoeSaved& saved, engine::Matrix d_branch,
+                         const MoeWork& work, float beta) {
+  if (!layer.router.trains()) return;  // where there are adapters, everything here is frozen
   const engine::OpTable& ops = stream.ops();
   ops.grouped_gemm_weight(stream, {.dy = work.d_output,
                                    .x = saved.act,
@@ -259,7 +286,7 @@ void moe_backward_weight(engine::Stream& stream, const MoeLayer& layer, engine::
                                    .beta = beta,
                                    .d_weight = layer.up.d_weight});
   if (layer.config.shared_experts > 0) {
-    mlp_backward_weight(stream, layer.shared, x, saved.shared, d_branch, work.shared, beta);
+    mlp_backward_weight(stream, layer.shared, all, saved.shared, d_branch, work.shared, beta);
   }
   linear_backward_weight(stream, layer.router, x, work.d_logits, beta);
 }

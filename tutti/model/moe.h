@@ -8,6 +8,11 @@
 // (spec::expert_capacity) and a dropped copy adds nothing. Evaluation drops as training does;
 // generation never drops.
 //
+// Of tensor parallel ranks each has some columns of every expert and of the shared ones. A row is
+// routed by the rank that holds it between projections, so all ranks have the same choices and
+// weights, to the bit; then each sends all N rows through its part of the experts, and what comes
+// out, forward and backward, is a sum over these ranks (linear.h).
+//
 // Tensors as spec/params.h names them. Of Hugging Face's Mixtral block_sparse_moe: gate.weight is
 // router.weight [E, H]; expert e's w1 (gate) and w3 (up) are rows [0, Fe) and [Fe, 2Fe) of
 // experts.gate_up.weight[e] [2Fe, H], its w2 (down) is experts.down.weight[e] [H, Fe].
@@ -15,36 +20,53 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "tutti/comm/group.h"
 #include "tutti/engine/stream.h"
 #include "tutti/model/attention.h"
 #include "tutti/model/linear.h"
 #include "tutti/model/mlp.h"
+#include "tutti/model/tensor_parallel.h"
 #include "tutti/spec/model_config.h"
 
 namespace tutti::model {
 
-struct MoeSaved;
-
 // For tests, which record what routers choose or make them choose the same again: rounding decides
 // between experts that are nearly equal. Called on the rank's own thread.
 struct RoutingTape {
-  // Whether `experts` [N, k] now holds the choices of layer `layer` for these rows.
-  std::function<bool(int64_t layer, const BatchShape& shape, engine::Matrix experts)> give;
-  // What was chosen: experts and probabilities.
-  std::function<void(int64_t layer, const BatchShape& shape, const MoeSaved& saved)> take;
-  int64_t first_row = 0;  // of the micro-batch at work, global
+  // Whether `experts` [n, k] now holds the choices of layer `layer` for these rows.
+  std::function<bool(int64_t layer, const OwnRows& rows, engine::Matrix experts)> give;
+  // What was chosen: experts [n, k], from probabilities [n, E].
+  std::function<void(int64_t layer, const OwnRows& rows, engine::Matrix experts,
+                     engine::Matrix probabilities)>
+      take;
+};
+
+// Of the copies of one layer and micro-batch: boundaries as MoeSaved has them in `offsets` and
+// `received`.
+struct CopyBoundaries {
+  std::vector<int32_t> sent, received;  // [E+1] each
+};
+
+// What the host knows of exchanges, because it says how much each one carries. Boundaries are kept
+// from a layer's forward pass to its backward pass, under the layer's number and the address of
+// MoeSaved::received: micro-batches under way differ in the one, layers that take turns in a place
+// (activation_offload.h) in the other.
+struct ExchangeSizes {
+  std::map<std::pair<int64_t, const void*>, CopyBoundaries> boundaries;
+  std::vector<int64_t> counts;  // [2 ep]: elements to and from each rank in the call at hand
 };
 
 // What experts on several ranks need besides: E/ep of them are here.
 struct ExpertExchange {
-  comm::Group* group = nullptr;  // null: all experts are here
-  engine::Matrix copies;         // [copies, H] c: on their way to the experts or back from them
-  engine::Matrix results;        // [R, H] c: of this rank's experts
-  engine::Vector sizes;          // [E] i32: copies for each expert
-  std::span<int64_t> counts;     // [2 ep]: elements to and from each rank
+  comm::Group* group = nullptr;   // null: all experts are here
+  engine::Matrix copies;          // [copies, H] c: on their way to the experts or back from them
+  engine::Matrix results;         // [R, H] c: of this rank's experts
+  engine::Vector sizes;           // [E] i32: copies for each expert
+  ExchangeSizes* host = nullptr;  // of all layers
 };
 
 // Of sequences on several ranks.
@@ -57,6 +79,7 @@ struct SequenceParts {
 struct MoeLayer {
   spec::MixtureOfExperts config;  // experts 0: the block has a dense MLP instead
   int64_t number = 0;             // of the layer in the model
+  comm::Group* tp = nullptr;
   ExpertExchange exchange;
   SequenceParts parts;
   const RoutingTape* tape = nullptr;
@@ -72,12 +95,12 @@ struct MoeLayer {
   explicit operator bool() const { return config.experts > 0; }
 };
 
-// R: room for copies, spec::LocalSizes::routed_tokens. Where experts are on several ranks, offsets
-// and positions speak of this rank's copies, sorted by expert and so by rank; `received` of those
-// that its experts got: by rank they came from, then by expert.
+// R: room for copies, spec::LocalSizes::routed_tokens; n: this rank's own rows. Where experts are
+// on several ranks, offsets and positions speak of this rank's copies, sorted by expert and so by
+// rank; `received` of those that its experts got: by rank they came from, then by expert.
 struct MoeSaved {
-  engine::Matrix probabilities;  // [N, E] f32
-  engine::Vector lse;            // [N] f32
+  engine::Matrix probabilities;  // [n, E] f32
+  engine::Vector lse;            // [n] f32
   engine::Matrix experts;        // [N, k] i32
   engine::Matrix weights;        // [N, k] f32
   engine::Matrix positions;      // [N, k] i32
@@ -97,7 +120,7 @@ struct MoeWork {
   engine::Matrix d_pre;      // [R, Fe] or [R, 2Fe] c; for gelu the same memory as d_act
   engine::Matrix d_input;    // [R, H] c
   engine::Matrix d_weights;  // [N, k] f32
-  engine::Matrix d_logits;   // [N, E] c
+  engine::Matrix d_logits;   // [n, E] c
   MlpWork shared;
   engine::Vector load;  // [E] f32: choices of each expert in this step
   engine::Vector sums;  // [3] f32: balance losses, z losses, dropped copies of this step
@@ -119,18 +142,30 @@ struct RoutingStep {
   bool first = true;    // of the step: sums start anew
 };
 
-// branch [N, H] c = moe(x [N, H] c). Throws unsupported when this rank's experts get more copies
-// than it has room for.
-void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape, engine::Matrix x,
+// What goes in: of this rank's own rows and of all. One rank alone has the same twice.
+struct MoeInput {
+  engine::Matrix own;    // [n, H] c
+  OwnRows numbers = {};  // of these
+  engine::Matrix all;    // [N, H] c; may be `branch`, empty where no step reads it
+};
+bool reads_all_rows(const MoeLayer& layer, const MoeSteps& steps);
+
+// branch [N, H] c = moe(x), of tensor parallel ranks to be added up. With experts on several ranks
+// the host waits twice in each forward pass that routes, for how many copies there are: without a
+// capacity any rank may get all, and exchanges of the largest size would carry ep times as much.
+// Throws unsupported when this
+// rank's experts get more copies than it has room for.
+void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape, const MoeInput& x,
                  const MoeSaved& saved, engine::Matrix branch, const MoeSteps& steps = {});
 
-// dx from d_branch and the auxiliary losses.
+// dx [N, H] c from d_branch and the auxiliary losses, of tensor parallel ranks to be added up.
 void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShape shape,
                         const RoutingStep& step, const MoeSaved& saved, engine::Matrix d_branch,
                         const MoeWork& work, engine::Matrix dx);
 
+// x: own rows; all: the shared experts' input, where there are any. Nothing when they are frozen.
 void moe_backward_weight(engine::Stream& stream, const MoeLayer& layer, engine::Matrix x,
-                         const MoeSaved& saved, engine::Matrix d_branch, const MoeWork& work,
-                         float beta);
+                         engine::Matrix all, const MoeSaved& saved, engine::Matrix d_branch,
+                         const MoeWork& work, float beta);
 
 }  // namespace tutti::model

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "tutti/comm/group.h"
+#include "tutti/engine/narrow_ops.h"
 #include "tutti/engine/tensor.h"
 #include "tutti/spec/params.h"
 
@@ -26,9 +27,22 @@ struct Adapters {
   size_t count = 0;
   float scale = 1;
   uint64_t dropout_key = 0;
-  engine::Matrix narrow;    // [N, count * r] c: scale * dropout(x) A^T of each, kept for backward
-  engine::Matrix d_narrow;  // [N, count * r] c
-  engine::Matrix input;     // [N, >= in] c: room for the dropped input; empty without dropout
+  engine::Matrix low_rank;    // [N, count * r] c: scale * dropout(x) A^T of each, kept for backward
+  engine::Matrix d_low_rank;  // [N, count * r] c
+  engine::Matrix input;       // [N, >= in] c: room for the dropped input; empty without dropout
+};
+
+// How the products of a linear layer round their operands to fewer than 16 bits (spec/narrow.h),
+// and where: `left` and `right` are the places of spec::narrow_room, which all layers share.
+struct NarrowProducts {
+  NarrowKind operand = NarrowKind::e4m3;   // of activations and weights
+  NarrowKind gradient = NarrowKind::e5m2;  // of dy
+  bool stochastic = false;                 // dy
+  uint64_t key = 0;                        // of its random words
+  engine::Vector left;                     // u8; empty: products are in the compute type
+  engine::Vector right;
+
+  explicit operator bool() const { return bool(left); }
 };
 
 // Views of one linear layer, y = x W^T + b. Gradient views are empty when nothing is trained, or
@@ -39,6 +53,7 @@ struct Linear {
   engine::Matrix d_weight;  // [out, in] f32
   engine::Vector d_bias;    // [out] f32
   Adapters adapters;
+  NarrowProducts narrow;
   // Row-parallel: this rank has a part of the inputs, and y is to be added up over these ranks. The
   // first adds the bias; of its gradient, each has what its own rows give (tensor_parallel.h).
   comm::Group* summed_over = nullptr;

@@ -1,8 +1,8 @@
+#include "tutti/model/rope_frequency.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
-
-#include "tutti/model/stage.h"
 
 namespace tutti::model {
 namespace {

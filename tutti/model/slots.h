@@ -35,7 +35,7 @@ struct AdapterColumns {
 // A layer's saved tensors in one slot.
 struct BlockSlot {
   BlockSaved saved;
-  AdapterColumns narrow;
+  AdapterColumns low_rank;
 };
 
 struct HeadSlot {
@@ -46,7 +46,7 @@ struct HeadSlot {
 // What a layer's weight gradients read, in one slot or in the workspace.
 struct WorkSlot {
   BlockWork work;
-  AdapterColumns d_narrow;
+  AdapterColumns d_low_rank;
 };
 
 class ActivationSlots {

@@ -1,7 +1,6 @@
 #include "tutti/model/stage.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "tutti/base/rng.h"
 #include "tutti/model/bind.h"
 #include "tutti/model/layer_buffers.h"
+#include "tutti/model/rope_frequency.h"
 #include "tutti/model/tensor_parallel.h"
 
 namespace tutti::model {
@@ -30,13 +30,20 @@ StageShare share_of(const spec::Recipe& recipe, int64_t rank, int64_t chunk) {
     }
   }
   out.recompute = recipe.recompute;
+  out.offload = recipe.offload;
+  out.precision = recipe.precision;
+  out.narrow = recipe.narrow;
   return out;
 }
 
 Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
-             BatchShape shape, uint64_t seed)
+             BatchShape shape, uint64_t seed, spec::Precision precision,
+             const spec::NarrowConfig& narrow)
     : Stage(model, layout, memory, shape, seed, {},
-            {.layers = {0, model.layers}, .recompute = {spec::RecomputeMode::full, 0, 0}},
+            {.layers = {0, model.layers},
+             .recompute = {spec::RecomputeMode::full, 0, 0},
+             .precision = precision,
+             .narrow = narrow},
             std::make_shared<ActivationSlots>(model, memory)) {}
 
 Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
@@ -50,7 +57,8 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
       overwrites_gradients_(memory.map().has("layer_gradients")),
       dropout_(static_cast<float>(model.dropout)),
       embedding_dropout_key_(stream_key(seed, "dropout", "embedding")),
-      model_(model) {
+      model_(model),
+      memory_(&memory) {
   const DType compute = slots_->forward_work().branch.dtype;
   const Parameters parameters = bind_parameters(layout, mesh, memory, compute);
   if (model.positions == spec::Positions::rope) {
@@ -61,6 +69,7 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
   if (share.last) {
     final_norm_ = bind_final_norm(model, parameters);
     loss_ = bind_loss(model, parameters, groups_);
+    if (share.narrow.head) loss_.head.narrow = bind_narrow(share.precision, memory);
     loss_work_ = bind_loss_work(memory);
     ++slots_needed_[static_cast<size_t>(SlotKind::head)];
   }
@@ -80,15 +89,18 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
 
 void Stage::bind_layers(const Memory& memory, const Parameters& parameters, uint64_t seed) {
   int64_t routed_before = share_.routed;
-  if (groups_.ep != nullptr) exchange_counts_.resize(2 * static_cast<size_t>(groups_.ep->size()));
+  NarrowProducts narrow = bind_narrow(share_.precision, memory);
+  narrow.stochastic = share_.narrow.stochastic_gradients;
   for (int64_t i = 0; i < share_.layers.count; ++i) {
     const int64_t layer = share_.layers.first + i;
     blocks_.push_back(bind_block(model_, parameters, layer, rope_frequency_, seed, groups_));
-    bind_groups(memory, groups_, exchange_counts_, blocks_.back());
+    bind_groups(memory, groups_, *exchange_sizes_, blocks_.back());
+    if (narrow && !share_.narrow.is_wide(layer, model_.layers)) {
+      set_narrow(narrow, layer, seed, blocks_.back());
+    }
     const bool routed = spec::is_routed(model_, layer);
     const SlotKind kind = block_slot(routed, share_.recompute.covers(i));
     kinds_.push_back(kind);
-    ++slots_needed_[static_cast<size_t>(kind)];
     restore_[static_cast<size_t>(kind)] = bind_block_restore(memory, kind);
     loads_.emplace_back();
     sums_.emplace_back();
@@ -100,16 +112,22 @@ void Stage::bind_layers(const Memory& memory, const Parameters& parameters, uint
     }
     ++routed_before;
   }
+  offload_ = ActivationOffload(share_.offload, kinds_);
+  for (size_t i = 0; i < kinds_.size(); ++i) {
+    if (offload_.shares_with(i) < 0) ++slots_needed_[static_cast<size_t>(kinds_[i])];
+  }
   if (trains_ && !slots_->delays()) {
     d_branches_ = {memory.matrix("workspace", "step", 0, "d_branch.0"),
                    memory.matrix("workspace", "step", 0, "d_branch.1")};
   }
 }
 
-void Stage::prepare() {
+void Stage::offload_through(const engine::CopyQueues& queues) { offload_.use(*memory_, queues); }
+
+void Stage::prepare(engine::Stream& stream) {
   if (!rope_frequency_) return;
   const std::vector<float> frequency = rope_frequencies(model_);
-  std::copy(frequency.begin(), frequency.end(), rope_frequency_.as<float>());
+  stream.transfer(rope_frequency_.data, frequency.data(), rope_frequency_.bytes());
 }
 
 Stage::Flight& Stage::flight(int64_t micro) {
@@ -135,14 +153,19 @@ bool Stage::has_room() const {
 void Stage::enter(int64_t micro) {
   Flight& one = flight(-1);
   one.micro = micro;
-  for (size_t i = 0; i < blocks_.size(); ++i) one.blocks[i] = slots_->take(kinds_[i]);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const int64_t shared = offload_.shares_with(i);
+    one.blocks[i] = shared < 0 ? slots_->take(kinds_[i]) : one.blocks[static_cast<size_t>(shared)];
+  }
   if (share_.last) one.head = slots_->take(SlotKind::head);
 }
 
 void Stage::leave(int64_t micro) {
   Flight& one = flight(micro);
   one.micro = -1;
-  for (size_t i = blocks_.size(); i-- > 0;) slots_->give(kinds_[i], one.blocks[i]);
+  for (size_t i = blocks_.size(); i-- > 0;) {
+    if (offload_.shares_with(i) < 0) slots_->give(kinds_[i], one.blocks[i]);
+  }
   if (share_.last) slots_->give(SlotKind::head, one.head);
 }
 
@@ -151,7 +174,6 @@ engine::Matrix Stage::input(int64_t micro) const {
 }
 
 BatchShape Stage::shape_of(const MicroBatch& batch) const {
-  if (tape_ != nullptr) tape_->first_row = batch.first_row;
   BatchShape shape = shape_;
   shape.positions = batch.positions;
   shape.starts = batch.starts;
@@ -167,17 +189,17 @@ const BlockSlot& Stage::slot_of(const Flight& flight, size_t index) const {
 BlockLayer Stage::layer_of(const Flight& flight, size_t index, bool training) const {
   BlockLayer layer = blocks_[index];
   if (!training) layer.dropout = layer.adapter_dropout = 0;
-  const AdapterColumns& narrow = slot_of(flight, index).narrow;
+  const AdapterColumns& columns = slot_of(flight, index).low_rank;
   const WorkSlot& work = slots_->work(bool(layer.moe), flight.delayed[index]);
   const auto bind = [&](Linear& linear, engine::Matrix kept, engine::Matrix gradient) {
-    linear.adapters.narrow = kept;
-    linear.adapters.d_narrow = gradient;
+    linear.adapters.low_rank = kept;
+    linear.adapters.d_low_rank = gradient;
     linear.adapters.input = slots_->adapter_input();
   };
-  bind(layer.attention.qkv, narrow.qkv, work.d_narrow.qkv);
-  bind(layer.attention.output, narrow.output, work.d_narrow.output);
-  bind(layer.mlp.up, narrow.up, work.d_narrow.up);
-  bind(layer.mlp.down, narrow.down, work.d_narrow.down);
+  bind(layer.attention.qkv, columns.qkv, work.d_low_rank.qkv);
+  bind(layer.attention.output, columns.output, work.d_low_rank.output);
+  bind(layer.mlp.up, columns.up, work.d_low_rank.up);
+  bind(layer.mlp.down, columns.down, work.d_low_rank.down);
   return layer;
 }
 
@@ -218,8 +240,10 @@ void Stage::run_forward(engine::Stream& stream, Flight& flight, const MicroBatch
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const BlockSaved& saved = slot_of(flight, i).saved;
     need_weights(stream, layer_number(i));
+    if (training) offload_.before_forward(i);
     block_forward(stream, layer_of(flight, i, training), shape_of(batch), batch.first_row, previous,
                   saved, work);
+    if (training) offload_.after_forward(i, flight.blocks[i]);
     previous = saved.norm2.residual;
   }
   if (share_.last) {
@@ -228,8 +252,8 @@ void Stage::run_forward(engine::Stream& stream, Flight& flight, const MicroBatch
     norm_forward(stream, final_norm_, previous, own_rows(groups_.tp, work.branch),
                  slots_->head(flight.head).norm);
   } else {
-    stream.ops().residual_add(
-        stream, {.residual = previous, .branch = own_rows(groups_.tp, work.branch), .out = out});
+    stream.ops().copy(stream,
+                      {.x = previous, .plus = own_rows(groups_.tp, work.branch), .out = out});
   }
 }
 
@@ -253,7 +277,6 @@ void Stage::evaluate(engine::Stream& stream, const MicroBatch& batch) {
 }
 
 void Stage::set_routing_tape(RoutingTape* tape) {
-  tape_ = tape;
   for (BlockLayer& block : blocks_) block.moe.tape = tape;
 }
 
@@ -327,11 +350,13 @@ void Stage::backward(engine::Stream& stream, int64_t micro, engine::Matrix d_res
     const BlockWork work = work_of(one, i, d_residual);
     need_weights(stream, layer_number(i));
     if (!apart) need_gradients(stream, layer_number(i));
+    offload_.before_backward(i);
     block_forward(stream, layer, shape_of(batch), batch.first_row, {}, saved, work,
                   restore_[static_cast<size_t>(kinds_[i])]);
     block_backward_input(stream, layer, shape_of(batch), batch.first_row,
                          {batch.row_scale, first_of_step}, saved, work);
     if (!apart) weight_gradient_of(stream, one, i, work, beta, layer_done);
+    offload_.after_backward(i, one.blocks[i]);
   }
   if (!share_.first || !embedding_.d_token) return;  // the latter: frozen
   if (dropout_ > 0) {
@@ -359,33 +384,16 @@ void Stage::weight_gradient(engine::Stream& stream, int64_t micro, bool first_of
     norm_backward_weight(stream, final_norm_, head.norm, own_rows(groups_.tp, head.d_final), beta);
   }
   for (size_t i = blocks_.size(); i-- > 0;) {
-    weight_gradient_of(stream, one, i, work_of(one, i, {}), beta, layer_done);
+    const BlockWork work = work_of(one, i, {});
+    // What was dropped is gone again, under the layers that came since.
+    block_forward(stream, layer_of(one, i, true), shape_of(one.batch), one.batch.first_row, {},
+                  slot_of(one, i).saved, work, restore_[static_cast<size_t>(kinds_[i])]);
+    weight_gradient_of(stream, one, i, work, beta, layer_done);
   }
   for (size_t i = 0; i < blocks_.size(); ++i) {
     slots_->give(blocks_[i].moe ? SlotKind::delayed_routed : SlotKind::delayed, one.delayed[i]);
     one.delayed[i] = -1;
   }
-}
-
-// Llama 3.1's rule: wavelengths shorter than original_context / high_frequency_factor stay,
-// longer than original_context / low_frequency_factor are slowed by `factor`, between them the
-// two are blended linearly in context / wavelength.
-std::vector<float> rope_frequencies(const spec::ModelConfig& model) {
-  std::vector<float> out;
-  const spec::RopeScaling& scaling = model.rope_scaling;
-  for (int64_t i = 0; i < model.head_dim / 2; ++i) {
-    double frequency = std::pow(
-        model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(model.head_dim));
-    if (scaling.factor != 1) {
-      const double turns = static_cast<double>(scaling.original_context) * frequency / (2 * M_PI);
-      const double blend = (turns - scaling.low_frequency_factor) /
-                           (scaling.high_frequency_factor - scaling.low_frequency_factor);
-      const double keep = std::clamp(blend, 0.0, 1.0);
-      frequency = keep * frequency + (1 - keep) * frequency / scaling.factor;
-    }
-    out.push_back(static_cast<float>(frequency));
-  }
-  return out;
 }
 
 }  // namespace tutti::model

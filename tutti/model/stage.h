@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tutti/engine/stream.h"
+#include "tutti/model/activation_offload.h"
 #include "tutti/model/bind.h"
 #include "tutti/model/block.h"
 #include "tutti/model/embedding.h"
@@ -60,6 +61,9 @@ struct StageShare {
   bool alone = true;   // both on one rank: tied, they share one gradient
   int64_t routed = 0;  // routed layers of the rank's stages before this one
   spec::Recompute recompute;
+  spec::Offload offload = {};
+  spec::Precision precision = spec::Precision::bf16;  // below 16 bits: of products
+  spec::NarrowConfig narrow;
 };
 
 // Of virtual stage `chunk` * pp + `rank`.
@@ -73,15 +77,20 @@ class Stage {
   Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
         BatchShape shape, uint64_t seed, const Groups& groups, const StageShare& share,
         std::shared_ptr<ActivationSlots> slots, const spec::Mesh& mesh = {});
-  // A whole model with the arenas of spec::inference_memory_map, which only evaluates.
+  // A whole model with the arenas of spec::inference_memory_map, which only evaluates, with the
+  // products of its training.
   Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, const Memory& memory,
-        BatchShape shape, uint64_t seed);
+        BatchShape shape, uint64_t seed, spec::Precision precision = spec::Precision::bf16,
+        const spec::NarrowConfig& narrow = {});
 
   // Fills constants (rotation frequencies); call once before the first pass.
-  void prepare();
+  void prepare(engine::Stream& stream);
 
   // To be called from now on; empty functions are not.
   void set_needs(LayerNeeds needs) { needs_ = std::move(needs); }
+
+  // Before training, where the share offloads activations. The queues outlive the stage.
+  void offload_through(const engine::CopyQueues& queues);
 
   // Whether another micro-batch finds its slots; takes them; gives them back. `micro` names the
   // micro-batch in the calls below.
@@ -185,10 +194,10 @@ class Stage {
   float dropout_ = 0;
   uint64_t embedding_dropout_key_ = 0;
   spec::ModelConfig model_;
+  const Memory* memory_;
   Embedding embedding_;
   std::vector<BlockLayer> blocks_;
-  std::vector<int64_t> exchange_counts_;
-  RoutingTape* tape_ = nullptr;
+  std::unique_ptr<ExchangeSizes> exchange_sizes_ = std::make_unique<ExchangeSizes>();
   NormLayer final_norm_;
   LossLayer loss_;
   engine::Vector rope_frequency_;
@@ -196,6 +205,7 @@ class Stage {
   std::vector<Flight> flights_;
   std::array<int64_t, kSlotKinds> slots_needed_{};  // slots of a micro-batch
   std::vector<SlotKind> kinds_;                     // of every block
+  ActivationOffload offload_;
   std::array<BlockSteps, 4> restore_;         // per kind: what backward needs and forward dropped
   std::array<engine::Matrix, 2> d_branches_;  // of blocks in turn: what leaves a block must not
                                               // overwrite what its weight gradients still need
@@ -206,9 +216,5 @@ class Stage {
   Stage* teacher_ = nullptr;
   std::optional<Distillation> distillation_;
 };
-
-// Inverse frequencies of rotary embedding [head_dim / 2], theta^(-2i/D), with Llama 3.1's
-// scaling of low frequencies where the model has it.
-std::vector<float> rope_frequencies(const spec::ModelConfig& model);
 
 }  // namespace tutti::model

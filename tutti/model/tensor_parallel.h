@@ -17,6 +17,12 @@ namespace tutti::model {
 inline int tensor_rank(const comm::Group* tp) { return tp == nullptr ? 0 : tp->rank(); }
 inline int tensor_ranks(const comm::Group* tp) { return tp == nullptr ? 1 : tp->size(); }
 
+// Which rows of the run a rank holds between projections: numbers[r] after `first`, or r after it.
+struct OwnRows {
+  int64_t first = 0;
+  engine::Vector numbers = {};  // i32
+};
+
 // This rank's block of the rows of `whole`, which has room for those of all ranks.
 engine::Matrix own_rows(const comm::Group* tp, engine::Matrix whole);
 engine::Vector own_rows(const comm::Group* tp, engine::Vector whole);

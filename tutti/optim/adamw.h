@@ -14,22 +14,31 @@ namespace tutti::optim {
 std::vector<engine::AdamwSegment> decay_segments(const spec::ParamLayout& layout,
                                                  float weight_decay);
 
+// The same ranges cut into pieces of tensors, each with its numbers in the whole tensor and the
+// tensor's key for rounding in a run of this seed (engine::AdamwArgs::stochastic). What no tensor
+// has, padding of zeros, has no key of its own: zero is not rounded.
+std::vector<engine::AdamwSegment> numbered_segments(const spec::ParamLayout& layout,
+                                                    float weight_decay, uint64_t seed);
+
+// The part of `segments` in [first, first + count), counted from `first`.
+std::vector<engine::AdamwSegment> cut_segments(const std::vector<engine::AdamwSegment>& segments,
+                                               int64_t first, int64_t count);
+
 struct AdamwState {
   engine::Vector gradient;  // [n] f32
-  engine::Vector master;    // [n] f32
+  engine::Vector master;    // [n] f32, or bf16: optimizer.master none
   engine::Vector moment1;   // [n] f32
   engine::Vector moment2;   // [n] f32
-  engine::Vector weights;   // [n] bf16, or empty when master is what the model computes with
+  engine::Vector weights;   // [n] bf16, or empty where master is what the model computes with
   std::vector<engine::AdamwSegment> segments;
 };
 
-// The factor that brings a gradient of `norm` down to `clip_norm`; 1 when it is smaller or when
-// clip_norm is 0. As torch.nn.utils.clip_grad_norm_: clip_norm / (norm + 1e-6).
-double clip_factor(double norm, double clip_norm);
-
-// Update number `step` (1 for the first).
+// Update number `step` (1 for the first). `sums`: as engine::AdamwArgs has them.
 void adamw_update(engine::Stream& stream, const AdamwState& state,
                   const spec::OptimizerConfig& config, double learning_rate, double clip,
-                  int64_t step);
+                  int64_t step, engine::AdamwSums* sums = nullptr);
+// The same with what engine::PrepareUpdateArgs computed, in memory of the stream.
+void adamw_update(engine::Stream& stream, const AdamwState& state,
+                  const spec::OptimizerConfig& config, const engine::UpdateScalars* scalars);
 
 }  // namespace tutti::optim

@@ -3,7 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <utility>
+
+#include "tutti/base/rng.h"
+#include "tutti/engine/stochastic_bf16.h"
 
 namespace tutti::optim {
 namespace {
@@ -45,10 +50,64 @@ TEST(DecaySegments, CoverTheArenaAndDecayMatricesOnly) {
   }
 }
 
-TEST(ClipFactor, BringsTheNormDownToTheLimit) {
-  EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
-  EXPECT_EQ(clip_factor(1e9, 0), 1.0);
-  EXPECT_NEAR(clip_factor(4.0, 1.0) * 4.0, 1.0, 1e-6);
+// On every rank of a mesh an element of the flat arena has the key and number that it has on one
+// rank, also where ZeRO cuts; padding has none.
+TEST(NumberedSegments, NameElementsOfTheWholeTensor) {
+  spec::ModelConfig experts = small_gpt();
+  experts.heads = 4;
+  experts.kv_heads = 2;
+  experts.head_dim = 6;
+  experts.activation = spec::Activation::swiglu;
+  experts.moe.experts = 4;
+  experts.moe.top_k = 2;
+  experts.moe.expert_ffn = 16;
+  spec::ModelConfig dense = experts;
+  dense.moe = {};
+  for (const spec::ModelConfig& model : {dense, experts}) {
+    for (const spec::Mesh& mesh : {spec::Mesh{}, spec::Mesh{.tp = 2}, spec::Mesh{.tp = 4}}) {
+      const spec::ParamTable table = spec::param_table(model, {}, 64 * mesh.tp);
+      for (int64_t rank = 0; rank < mesh.tp; ++rank) {
+        spec::Coordinates at;
+        at.tp = rank;
+        const spec::ParamLayout layout = spec::param_layout(table, mesh, at);
+        const auto whole = numbered_segments(layout, 0.1F, 5);
+        std::map<int64_t, std::pair<uint64_t, int64_t>> expected;  // by place in the arena
+        for (const spec::PlacedParam& placed : layout.params) {
+          spec::visit_runs(placed.param, placed.shard, [&](const spec::ShardRun& run) {
+            for (int64_t i = 0; i < run.count; ++i) {
+              expected[placed.element_offset + run.local_first + i] = {
+                  stream_key(5, "adamw.rounding", placed.name), run.global_first + i};
+            }
+          });
+        }
+        // Pieces as ranks own them.
+        for (const int64_t pieces : {1, 3}) {
+          int64_t named = 0;
+          for (int64_t piece = 0; piece < pieces; ++piece) {
+            const int64_t first = layout.trainable_elements * piece / pieces;
+            const int64_t end = layout.trainable_elements * (piece + 1) / pieces;
+            int64_t covered = 0;
+            for (const engine::AdamwSegment& segment : cut_segments(whole, first, end - first)) {
+              EXPECT_EQ(segment.first, covered);
+              covered += segment.count;
+              if (segment.numbers.key == 0) continue;
+              for (int64_t i = 0; i < segment.count; ++i) {
+                const auto found = expected.find(first + segment.first + i);
+                ASSERT_NE(found, expected.end());
+                ASSERT_EQ(found->second.first, segment.numbers.key);
+                ASSERT_EQ(found->second.second, engine::element_number(segment.numbers, i));
+                ++named;
+              }
+            }
+            EXPECT_EQ(covered, end - first);
+          }
+          EXPECT_EQ(named, static_cast<int64_t>(expected.size()));
+        }
+        // A few segments for each tensor, however many rows it has.
+        EXPECT_LT(whole.size(), 8 * layout.params.size());
+      }
+    }
+  }
 }
 
 // Minimising sum (x - target)^2 / 2: AdamW without decay must arrive, with steps of about the

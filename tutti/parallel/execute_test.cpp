@@ -84,7 +84,7 @@ void run_labels(const Mesh& mesh, int64_t micro_batches) {
   schedule.mesh = mesh;
   schedule.micro_batches = micro_batches;
   comm::run_threads(mesh, [&](comm::World& world, engine::Stream& stream) {
-    const Ranks ranks = ranks_of(world);
+    const Ranks ranks = ranks_of(world, 1);
     const int64_t stage = ranks.at.pp;
     const int64_t slots = spec::peak_in_flight(mesh, micro_batches, stage);
     int64_t room = slots;
@@ -143,7 +143,7 @@ TEST(Executor, TellsWhatItDoes) {
   schedule.mesh = mesh;
   schedule.micro_batches = 3;
   comm::run_threads(mesh, [&](comm::World& world, engine::Stream& stream) {
-    const Ranks ranks = ranks_of(world);
+    const Ranks ranks = ranks_of(world, 1);
     int64_t room = 2;
     Labels labels(mesh, ranks.at.pp, 0, false, room);
     float memory[4][kWidth] = {};

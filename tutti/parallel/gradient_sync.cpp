@@ -3,16 +3,10 @@
 #include <algorithm>
 
 #include "tutti/base/check.h"
+#include "tutti/parallel/range.h"
 #include "tutti/spec/zero_layers.h"
 
 namespace tutti::parallel {
-namespace {
-
-engine::Vector range(const engine::Vector& all, int64_t first, int64_t count) {
-  return engine::vector(all.as<float>() + first, DType::f32, count);
-}
-
-}  // namespace
 
 GradientSync::GradientSync(const spec::ParamLayout& layout, const spec::Mesh& mesh,
                            const Ranks& ranks, engine::Vector gradients, engine::Vector tied,

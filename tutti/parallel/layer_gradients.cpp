@@ -6,15 +6,10 @@
 
 #include "tutti/base/check.h"
 #include "tutti/model/layer_buffers.h"
+#include "tutti/parallel/range.h"
 
 namespace tutti::parallel {
 namespace {
-
-engine::Vector range(const engine::Vector& all, int64_t first, int64_t count) {
-  TUTTI_CHECK(first >= 0 && first + count <= all.count, "elements {}+{} of {}", first, count,
-              all.count);
-  return engine::vector(all.as<float>() + first, DType::f32, count);
-}
 
 // out += x, or out = x.
 void add(engine::Stream& stream, const engine::Vector& x, const engine::Vector& out, bool first) {
@@ -102,7 +97,9 @@ void LayerGradients::need(engine::Stream& stream, int64_t number) {
                 number, other.place.layer);
     settle(stream, other);
   }
-  for (const Range& gap : layer->gaps) std::fill_n(gap.first, gap.count, 0.0F);
+  for (const Range& gap : layer->gaps) {
+    stream.zero(gap.first, gap.count * static_cast<int64_t>(sizeof(float)));
+  }
   layer->state = State::open;
 }
 

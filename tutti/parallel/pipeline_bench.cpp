@@ -64,7 +64,7 @@ class SleepingPasses : public Passes {
 void measure_rank(const spec::Schedule& schedule, const PassSeconds& passes, comm::World& world,
                   engine::Stream& stream, std::vector<PassSpan>& spans) {
   const spec::Mesh& mesh = schedule.mesh;
-  const Ranks ranks = ranks_of(world);
+  const Ranks ranks = ranks_of(world, 1);
   const int64_t stage = ranks.at.pp;
   Room room{spec::peak_in_flight(mesh, schedule.micro_batches, stage)};
   const bool delays = spec::peak_delayed(mesh, schedule.micro_batches, stage) > 0;

@@ -11,6 +11,9 @@ Ranks ranks_of(comm::World& world, int64_t kv_heads) {
   const spec::Mesh& mesh = world.mesh();
   Ranks ranks;
   ranks.at = spec::coordinates(mesh, world.rank());
+  ranks.local_rank = world.local_rank();
+  ranks.device = world.device();
+  ranks.home = &world;
   if (world.size() > 1) ranks.world = &world.all();
   if (spec::replicas(mesh) > 1) {
     ranks.replicas = &world.group({spec::Axis::dp, spec::Axis::cp});
@@ -27,7 +30,8 @@ Ranks ranks_of(comm::World& world, int64_t kv_heads) {
     ranks.pipeline_ends = &world.pipeline_ends();
   }
   ranks.layers = {along(spec::Axis::tp), along(spec::Axis::cp), along(spec::Axis::ep)};
-  const int64_t copies = kv_heads > 0 ? spec::tensor_copies(kv_heads, mesh) : 1;
+  TUTTI_CHECK(kv_heads > 0, "{} key/value heads", kv_heads);
+  const int64_t copies = spec::tensor_copies(kv_heads, mesh);
   if (copies > 1) ranks.tensor_copies = &world.tensor_copies(copies);
   return ranks;
 }

@@ -14,6 +14,9 @@ namespace tutti::parallel {
 
 struct Ranks {
   spec::Coordinates at;
+  int local_rank = 0;           // on its host
+  int device = -1;              // of its host, which is to be this rank's; -1: nobody has chosen
+  comm::World* home = nullptr;  // that the groups are of
   comm::Group* world = nullptr;
   comm::Group* replicas = nullptr;            // dp x cp: the same parameters
   comm::Group* expert_replicas = nullptr;     // of those, the same experts
@@ -25,8 +28,8 @@ struct Ranks {
 };
 
 // Of a rank of `world`, which must outlive what is returned. Collective: makes the groups.
-// kv_heads: of the model, which matter where they are fewer than tp; 0: they are not.
-Ranks ranks_of(comm::World& world, int64_t kv_heads = 0);
+// kv_heads: of the model, which tensor parallel ranks may hold several times.
+Ranks ranks_of(comm::World& world, int64_t kv_heads);
 
 // Sums a few numbers over all ranks; every rank gets the same. Each travels as two f32, so whole
 // numbers up to 2^24 per rank are exact and others keep 48 bits less what f32 sums round.

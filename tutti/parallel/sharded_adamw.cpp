@@ -1,8 +1,10 @@
 #include "tutti/parallel/sharded_adamw.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
-#include "tutti/base/check.h"
+#include "tutti/parallel/range.h"
 #include "tutti/spec/profile.h"
 #include "tutti/spec/zero_layers.h"
 
@@ -11,23 +13,7 @@ namespace {
 
 // Of a flat arena.
 engine::Vector range(const model::Memory& memory, const char* arena, int64_t first, int64_t count) {
-  const engine::Vector all = memory.vector(arena, "flat", 0, "flat");
-  TUTTI_CHECK(first >= 0 && first + count <= all.count, "elements {}+{} of {}", first, count,
-              all.count);
-  char* data = static_cast<char*>(all.data) + first * dtype_bytes(all.dtype);
-  return engine::vector(data, all.dtype, count);
-}
-
-// The part of `segments` in [first, first + count), counted from `first`.
-std::vector<engine::AdamwSegment> cut(const std::vector<engine::AdamwSegment>& segments,
-                                      int64_t first, int64_t count) {
-  std::vector<engine::AdamwSegment> out;
-  for (const engine::AdamwSegment& segment : segments) {
-    const int64_t begin = std::max(segment.first, first);
-    const int64_t end = std::min(segment.first + segment.count, first + count);
-    if (begin < end) out.push_back({begin - first, end - begin, segment.weight_decay});
-  }
-  return out;
+  return parallel::range(memory.vector(arena, "flat", 0, "flat"), first, count);
 }
 
 // Ranges of the flat arenas that this rank counts in the gradient's norm, ascending: of what
@@ -61,14 +47,18 @@ std::vector<Range> counted_ranges(const spec::ParamLayout& layout, const spec::M
 }  // namespace
 
 ShardedAdamw::ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& layout,
-                           const Ranks& ranks, const model::Memory& memory, int64_t bucket_elements)
-    : config_(recipe.optimizer) {
+                           const Ranks& ranks, const model::Memory& memory,
+                           const engine::CopyQueues* queues, int64_t bucket_elements)
+    : config_(recipe.optimizer), rank_(ranks.home == nullptr ? 0 : ranks.home->rank()) {
   const spec::Mesh& mesh = recipe.parallel;
-  const bool mixed = spec::compute_type(recipe.precision) != DType::f32;
+  const bool masters = spec::has_masters(recipe);
   const bool gradient_shards = mesh.zero >= 2 && spec::by_layer(mesh);
   const bool weight_shards = mesh.zero == 3 && spec::by_layer(mesh);
+  const auto decay = static_cast<float>(recipe.optimizer.weight_decay);
   const std::vector<engine::AdamwSegment> segments =
-      optim::decay_segments(layout, static_cast<float>(recipe.optimizer.weight_decay));
+      recipe.optimizer.stochastic_rounding
+          ? optim::numbered_segments(layout, decay, recipe.train.seed)
+          : optim::decay_segments(layout, decay);
   for (const spec::ShardSlice& place :
        spec::owned_slices(layout, mesh, ranks.at, bucket_elements)) {
     const auto part = [&](const char* arena, bool shard) {
@@ -77,13 +67,21 @@ ShardedAdamw::ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& 
     OwnedSlice slice;
     slice.place = place;
     slice.state.gradient = part("gradients", gradient_shards);
-    slice.state.master = mixed ? part("master", true) : part("weights", weight_shards);
+    slice.state.master = masters ? part("master", true) : part("weights", weight_shards);
     slice.state.moment1 = part("moment1", true);
     slice.state.moment2 = part("moment2", true);
-    if (mixed) slice.state.weights = part("weights", weight_shards);
-    slice.state.segments = cut(segments, place.first, place.count);
+    if (masters) slice.state.weights = part("weights", weight_shards);
+    slice.state.segments = optim::cut_segments(segments, place.first, place.count);
     slices_.push_back(std::move(slice));
   }
+  if (recipe.offload.optimizer) {
+    TUTTI_CHECK(queues != nullptr, "state on the host without queues to bring it over by");
+    streamed_.emplace(slices_, memory, *queues);
+  }
+  int64_t trainable = weight_shards ? 0 : layout.trainable_elements;
+  for (const OwnedSlice& slice : slices_) trainable += weight_shards ? slice.place.count : 0;
+  const int64_t weights = memory.vector("weights", "flat", 0, "flat").count;
+  frozen_ = range(memory, "weights", trainable, weights - trainable);
   // On one rank the whole arena, whose padding holds zeros, is one sum.
   const std::vector<Range> counted =
       ranks.world == nullptr
@@ -100,27 +98,64 @@ ShardedAdamw::ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& 
   }
 }
 
-double ShardedAdamw::squared_norm(engine::Stream& stream) const {
-  double sum = 0;
-  for (const engine::Vector& gradients : counted_) {
-    double part = 0;
-    stream.ops().squared_norm(stream, {.x = gradients, .sum_of_squares = &part});
-    sum += part;
-  }
-  return sum;
-}
-
-void ShardedAdamw::update(engine::Stream& stream, double learning_rate, double clip, int64_t step) {
-  for (const OwnedSlice& slice : slices_) {
-    optim::adamw_update(stream, slice.state, config_, learning_rate, clip, step);
+void ShardedAdamw::squared_norm(engine::Stream& stream, double* parts) const {
+  for (size_t i = 0; i < counted_.size(); ++i) {
+    stream.ops().squared_norm(stream, {.x = counted_[i], .sum_of_squares = parts + i});
   }
 }
 
-void ShardedAdamw::masters_changed(engine::Stream& stream) {
+void ShardedAdamw::update(engine::Stream& stream, double learning_rate, double clip, int64_t step,
+                          const std::function<void(const spec::ShardSlice& slice)>& done) {
+  engine::AdamwSums sums;
+  const auto update_part = [&](const optim::AdamwState& state) {
+    optim::adamw_update(stream, state, config_, learning_rate, clip, step,
+                        watch_ ? &sums : nullptr);
+  };
+  if (streamed_) {
+    streamed_->run(std::cref(update_part), done);
+  } else {
+    for (auto slice = slices_.rbegin(); slice != slices_.rend(); ++slice) {
+      update_part(slice->state);
+      done(slice->place);
+    }
+  }
+  if (!watch_) return;
+  stream.synchronize();
+  watch_->updated(sums);
+}
+
+void ShardedAdamw::update(engine::Stream& stream, const engine::UpdateScalars* scalars) {
+  const auto update_part = [&](const optim::AdamwState& state) {
+    optim::adamw_update(stream, state, config_, scalars);
+  };
+  if (streamed_) return streamed_->run(std::cref(update_part), {});
+  for (const OwnedSlice& slice : slices_) update_part(slice.state);
+}
+
+void ShardedAdamw::fetch_ahead() {
+  if (streamed_) streamed_->fetch_ahead();
+}
+
+void ShardedAdamw::forget_fetched() {
+  if (streamed_) streamed_->forget();
+}
+
+void ShardedAdamw::state_changed(engine::Stream& stream) {
+  forget_fetched();
   for (const OwnedSlice& slice : slices_) {
     if (!slice.state.weights) continue;
     stream.ops().convert(stream, {.x = slice.state.master, .out = slice.state.weights});
   }
+  if (!watch_) return;
+  stream.synchronize();
+  watch_->trust();
+}
+
+void ShardedAdamw::watch_state() {
+  std::vector<optim::AdamwState> owned;
+  owned.reserve(slices_.size());
+  for (const OwnedSlice& slice : slices_) owned.push_back(slice.state);
+  watch_.emplace(rank_, std::move(owned), frozen_);
 }
 
 }  // namespace tutti::parallel

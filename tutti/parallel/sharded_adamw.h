@@ -3,44 +3,65 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
+#include "tutti/engine/copy_queue.h"
 #include "tutti/engine/stream.h"
 #include "tutti/model/memory.h"
 #include "tutti/optim/adamw.h"
+#include "tutti/parallel/owned_slice.h"
 #include "tutti/parallel/ranks.h"
+#include "tutti/parallel/state_watch.h"
+#include "tutti/parallel/streamed_update.h"
 #include "tutti/spec/params.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/zero.h"
 
 namespace tutti::parallel {
 
-// Owned elements that lie together in the flat arenas and in the shard.
-struct OwnedSlice {
-  spec::ShardSlice place;
-  optim::AdamwState state;  // views of them; state.weights is empty in f32 runs
-};
-
 class ShardedAdamw {
  public:
+  // queues: where the recipe offloads the optimizer; they outlive this.
   ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& layout, const Ranks& ranks,
-               const model::Memory& memory, int64_t bucket_elements = spec::kBucketElements);
+               const model::Memory& memory, const engine::CopyQueues* queues = nullptr,
+               int64_t bucket_elements = spec::kBucketElements);
 
   const std::vector<OwnedSlice>& slices() const { return slices_; }
 
-  // Of the owned gradients; what several ranks hold counts on one of them.
-  double squared_norm(engine::Stream& stream) const;
+  // Of the owned gradients, in squared_parts() parts in memory of the stream, whose sum is meant;
+  // what several ranks hold counts on one of them.
+  int64_t squared_parts() const { return static_cast<int64_t>(counted_.size()); }
+  void squared_norm(engine::Stream& stream, double* parts) const;
 
-  // Updates the owned elements.
-  void update(engine::Stream& stream, double learning_rate, double clip, int64_t step);
+  // Where state lies on the host: its first pieces set out for the next update. Only where nobody
+  // writes to the state before that.
+  void fetch_ahead();
+  void forget_fetched();  // there is no update
 
-  // The owned weights from the masters, after these were written from outside.
-  void masters_changed(engine::Stream& stream);
+  // Updates the owned elements, the last ones first, and tells of each slice when it is done; or
+  // with what is in memory of the stream.
+  void update(engine::Stream& stream, double learning_rate, double clip, int64_t step,
+              const std::function<void(const spec::ShardSlice& slice)>& done);
+  void update(engine::Stream& stream, const engine::UpdateScalars* scalars);
+
+  // The owned weights from the masters, after these or moments were written from outside.
+  void state_changed(engine::Stream& stream);
+
+  // From the next state_changed on every update also finds what has changed in its memory since the
+  // one before (StateWatch), and throws then; for updates from the host. Null before that.
+  void watch_state();
+  StateWatch* watch() { return watch_ ? &*watch_ : nullptr; }
 
  private:
   spec::OptimizerConfig config_;
   std::vector<OwnedSlice> slices_;
   std::vector<engine::Vector> counted_;  // gradients in the norm
+  int64_t rank_;
+  engine::Vector frozen_;  // weights
+  std::optional<StateWatch> watch_;
+  std::optional<StreamedUpdate> streamed_;  // of state on the host
 };
 
 }  // namespace tutti::parallel

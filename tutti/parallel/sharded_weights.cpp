@@ -3,21 +3,13 @@
 #include <algorithm>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "tutti/base/check.h"
 #include "tutti/model/layer_buffers.h"
+#include "tutti/parallel/range.h"
 
 namespace tutti::parallel {
-namespace {
-
-engine::Vector range(const engine::Vector& all, int64_t first, int64_t count) {
-  TUTTI_CHECK(first >= 0 && first + count <= all.count, "elements {}+{} of {}", first, count,
-              all.count);
-  char* data = static_cast<char*>(all.data) + first * dtype_bytes(all.dtype);
-  return engine::vector(data, all.dtype, count);
-}
-
-}  // namespace
 
 ShardedWeights::ShardedWeights(const spec::Recipe& recipe, const spec::ParamLayout& layout,
                                const Ranks& ranks, const model::Memory& memory,
@@ -45,6 +37,7 @@ ShardedWeights::ShardedWeights(const spec::Recipe& recipe, const spec::ParamLayo
             {group_of(bucket),
              range(weights_, bucket.shard_first, bucket.slice()),
              range(buffer, part->in_gathered + bucket.first - part->first, bucket.count),
+             0,
              {}});
       }
       layer.place = std::move(place);
@@ -76,9 +69,22 @@ ShardedWeights::ShardedWeights(const spec::Recipe& recipe, const spec::ParamLayo
       // A tied head reads the token table.
       if (number == spec::kEmbeddingLayer && tied) add_piece(spec::kHeadLayer);
     }
-    pieces_.push_back({group, range(all, group->rank() * bucket.slice(), bucket.slice()), all, {}});
+    const int64_t first = group->rank() * bucket.slice();
+    pieces_.push_back({group, range(all, first, bucket.slice()), all, bucket.first + first, {}});
   }
 }
+
+namespace {
+
+// Of the host's f32 values; done with them on return.
+void write_weights(engine::Stream& stream, const float* values, const engine::Vector& out) {
+  if (out.dtype == DType::f32) return stream.transfer(out.data, values, out.bytes());
+  std::vector<bf16> rounded(static_cast<size_t>(out.count));
+  std::transform(values, values + out.count, rounded.begin(), to_bf16);
+  stream.transfer(out.data, rounded.data(), out.bytes());
+}
+
+}  // namespace
 
 void ShardedWeights::write(engine::Stream& stream, int64_t first, const float* values,
                            int64_t count) {
@@ -88,21 +94,21 @@ void ShardedWeights::write(engine::Stream& stream, int64_t first, const float* v
     if (from >= until) continue;
     const engine::Vector out =
         range(weights_, slice.shard_first + from - slice.first, until - from);
-    if (out.dtype == DType::f32) {
-      std::copy_n(values + (from - first), until - from, out.as<float>());
-      continue;
-    }
-    // The view is read only; operations take their operands without const.
-    float* in = const_cast<float*>(values) + (from - first);
-    stream.ops().convert(stream, {.x = engine::vector(in, DType::f32, until - from), .out = out});
+    write_weights(stream, values + (from - first), out);
   }
 }
 
-void ShardedWeights::updated(engine::Stream& stream) {
+void ShardedWeights::updated(engine::Stream& stream) { updated(stream, {0, 0, weights_.count}); }
+
+void ShardedWeights::updated(engine::Stream& stream, const spec::ShardSlice& slice) {
   for (Layer& layer : layers_) layer.here = false;
   if (gathers_layers_) return;
   // The first layers are needed first, and lie last.
-  for (auto piece = pieces_.rbegin(); piece != pieces_.rend(); ++piece) start(stream, *piece);
+  for (auto piece = pieces_.rbegin(); piece != pieces_.rend(); ++piece) {
+    const bool is_of_slice =
+        piece->first >= slice.first && piece->first < slice.first + slice.count;
+    if (is_of_slice) start(stream, *piece);
+  }
 }
 
 void ShardedWeights::start(engine::Stream& stream, Piece& piece) {

@@ -31,8 +31,10 @@ class ShardedWeights {
   // updated().
   void write(engine::Stream& stream, int64_t first, const float* values, int64_t count);
 
-  // This rank's slices have new values. ZeRO 1 and 2 start to gather them.
+  // This rank's slices have new values, or one of them; the others follow then, in descending
+  // order. ZeRO 1 and 2 start to gather them.
   void updated(engine::Stream& stream);
+  void updated(engine::Stream& stream, const spec::ShardSlice& slice);
 
   // What comes next: all passes of `actions`, or forward passes for evaluation. ZeRO 3 gathers in
   // this order from now on.
@@ -49,6 +51,7 @@ class ShardedWeights {
     comm::Group* group = nullptr;
     engine::Vector mine;
     engine::Vector all;
+    int64_t first = 0;  // of `mine`, in the flat arenas
     comm::Ticket ticket;
   };
   struct Layer {

@@ -117,7 +117,7 @@ double LayoutBounds::layout_bytes(const Layout& layout, const Layers& layer,
 }
 
 void LayoutBounds::layouts(const Layout& group, const std::vector<ScheduleChoice>& schedules,
-                           const std::vector<int64_t>& zero_stages,
+                           const std::vector<int64_t>& zero_stages, double most_bytes,
                            const std::function<void(const Layout&, const Bound&)>& visit) {
   const Layers& layer = layers(group);
   const double transfer = transfer_seconds(group);
@@ -129,7 +129,13 @@ void LayoutBounds::layouts(const Layout& group, const std::vector<ScheduleChoice
     bool summed = false;
     for (const int64_t zero : zero_stages) {
       layout.mesh.zero = zero;
-      const Ranks& rank = ranks(layout);
+      Ranks& rank = ranks(layout);
+      const double bytes = layout_bytes(layout, layer, rank);
+      if (bytes > most_bytes) {
+        visit(layout, {0, bytes});
+        continue;
+      }
+      price(layout, rank);
       if (!summed) {
         summed = true;
         passes_.resize(rank.stages.size());
@@ -146,7 +152,7 @@ void LayoutBounds::layouts(const Layout& group, const std::vector<ScheduleChoice
           passes_[g] = pass;
         }
       }
-      visit(layout, {layout_seconds(layout, rank), layout_bytes(layout, layer, rank)});
+      visit(layout, {layout_seconds(layout, rank), bytes});
     }
   }
 }

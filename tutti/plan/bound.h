@@ -48,9 +48,10 @@ class LayoutBounds {
   // Of every layout of the group, whatever its schedule and ZeRO stage.
   Bound group(const Layout& group);
 
-  // Calls `visit` with every layout of the group with one of these schedules and ZeRO stages.
+  // Calls `visit` with every layout of the group with one of these schedules and ZeRO stages. Those
+  // that need more than `most_bytes` are not priced: 0 seconds.
   void layouts(const Layout& group, const std::vector<ScheduleChoice>& schedules,
-               const std::vector<int64_t>& zero_stages,
+               const std::vector<int64_t>& zero_stages, double most_bytes,
                const std::function<void(const Layout&, const Bound&)>& visit);
 
  private:
@@ -62,7 +63,9 @@ class LayoutBounds {
   };
 
   const Layers& layers(const Layout& group);
-  const Ranks& ranks(const Layout& layout);
+  Ranks& ranks(const Layout& layout);  // with the bytes of its ZeRO stage
+  void price(const Layout& layout, Ranks& ranks);
+  void apply_without_batch(const Layout& layout);  // nor recomputation and schedule
   double parameter_bytes(const Layout& group);
   double transfer_seconds(const Layout& group);
   double static_bytes(int64_t stage);  // of recipe_ as it stands

@@ -148,7 +148,7 @@ double LayoutBounds::static_bytes(int64_t stage) {
   return bytes;
 }
 
-const LayoutBounds::Ranks& LayoutBounds::ranks(const Layout& layout) {
+LayoutBounds::Ranks& LayoutBounds::ranks(const Layout& layout) {
   const spec::Mesh& mesh = layout.mesh;
   const Key key = {
       mesh.tp, mesh.cp, mesh.ep, mesh.pp, mesh.dp, mesh.vpp, static_cast<int64_t>(layout.precision),
@@ -159,36 +159,10 @@ const LayoutBounds::Ranks& LayoutBounds::ranks(const Layout& layout) {
   if (fresh) entry = std::make_unique<Ranks>();
   Ranks& out = *entry;
   const auto zero = static_cast<size_t>(mesh.zero);
-  Ranks::Traffic& traffic = out.traffic[zero];
-  if (traffic.priced) return out;
+  if (!fresh && out.memory.front().bytes[zero] > 0) return out;
 
-  apply(layout, recipe_);
-  recipe_.batch.micro = 1;
-  recipe_.recompute = {};
-  recipe_.parallel.pipeline = spec::Pipeline::one_f_one_b;
-  const spec::Program program = spec::make_program(recipe_, profile_);
-  const Pricing pricing = price_program(program, recipe_, system_, constants_);
-  traffic.priced = true;
-  const auto count = static_cast<size_t>(mesh.virtual_stages());
-  const auto pp = static_cast<size_t>(mesh.pp);
-  for (size_t g = 0; g < count; ++g) {
-    const RankSeconds& rank = pricing.ranks[g % pp];
-    traffic.chunk_gather.push_back(rank.chunk_gather[g / pp]);
-    traffic.chunk_reduce.push_back(rank.chunk_reduce[g / pp]);
-  }
-  for (const RankSeconds& rank : pricing.ranks) {
-    traffic.gather.push_back(rank.gather);
-    traffic.reduce.push_back(rank.reduce);
-    traffic.update = std::max(traffic.update, rank.update);
-    traffic.tied = std::max(traffic.tied, rank.tied);
-  }
+  apply_without_batch(layout);
   if (fresh) {
-    for (const spec::StageProgram& stage : program.stages) {
-      std::vector<Ranks::Run>& runs = out.stages.emplace_back();
-      for (const spec::LayerRun& run : stage.runs) {
-        runs.push_back({kind_index(program.kinds[run.kind].kind), real(run.repeats)});
-      }
-    }
     for (const int64_t stage : memory_stages(recipe_)) {
       Ranks::Memory memory;
       memory.stage = stage;
@@ -210,17 +184,51 @@ const LayoutBounds::Ranks& LayoutBounds::ranks(const Layout& layout) {
   return out;
 }
 
+void LayoutBounds::price(const Layout& layout, Ranks& out) {
+  const spec::Mesh& mesh = layout.mesh;
+  Ranks::Traffic& traffic = out.traffic[static_cast<size_t>(mesh.zero)];
+  if (traffic.priced) return;
+  apply_without_batch(layout);
+  const spec::Program program = spec::make_program(recipe_, profile_);
+  const Pricing pricing = price_program(program, recipe_, system_, constants_);
+  traffic.priced = true;
+  const auto count = static_cast<size_t>(mesh.virtual_stages());
+  const auto pp = static_cast<size_t>(mesh.pp);
+  for (size_t g = 0; g < count; ++g) {
+    const RankSeconds& rank = pricing.ranks[g % pp];
+    traffic.chunk_gather.push_back(rank.chunk_gather[g / pp]);
+    traffic.chunk_reduce.push_back(rank.chunk_reduce[g / pp]);
+  }
+  for (const RankSeconds& rank : pricing.ranks) {
+    traffic.gather.push_back(rank.gather);
+    traffic.reduce.push_back(rank.reduce);
+    traffic.update = std::max(traffic.update, rank.update);
+    traffic.tied = std::max(traffic.tied, rank.tied);
+  }
+  if (!out.stages.empty()) return;
+  for (const spec::StageProgram& stage : program.stages) {
+    std::vector<Ranks::Run>& runs = out.stages.emplace_back();
+    for (const spec::LayerRun& run : stage.runs) {
+      runs.push_back({kind_index(program.kinds[run.kind].kind), real(run.repeats)});
+    }
+  }
+}
+
+void LayoutBounds::apply_without_batch(const Layout& layout) {
+  apply(layout, recipe_);
+  recipe_.batch.micro = 1;
+  recipe_.recompute = {};
+  recipe_.parallel.pipeline = spec::Pipeline::one_f_one_b;
+}
+
 double LayoutBounds::parameter_bytes(const Layout& group) {
   const spec::Mesh& mesh = group.mesh;
   const Key key = {mesh.tp, mesh.cp, mesh.ep, mesh.dp, static_cast<int64_t>(group.precision),
                    0,       0,       0};
   const auto [found, added] = parameter_bytes_.try_emplace(key, 0);
   if (!added) return found->second;
-  apply(group, recipe_);
-  recipe_.batch.micro = 1;
-  recipe_.recompute = {};
+  apply_without_batch(group);
   recipe_.parallel.pp = recipe_.parallel.vpp = 1;
-  recipe_.parallel.pipeline = spec::Pipeline::one_f_one_b;
   double least = std::numeric_limits<double>::infinity();
   for (const int64_t zero : {0, 1, 2, 3}) {
     recipe_.parallel.zero = zero;

@@ -4,22 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <tuple>
+#include <utility>
 
-#include "tutti/base/error.h"
-#include "tutti/plan/least_squares.h"
+#include "tutti/base/check.h"
+#include "tutti/plan/operation_fit.h"
+#include "tutti/spec/memory.h"
 
 namespace tutti::plan {
 namespace {
-
-struct OpGroup {
-  spec::Op op;
-  std::string name;
-  double seconds = 0;
-  double share = 0;  // of all operations' time
-  double calls_per_step = 0;
-};
 
 double median(std::vector<double> values) {
   const size_t middle = values.size() / 2;
@@ -28,104 +20,42 @@ double median(std::vector<double> values) {
   return values[middle];
 }
 
-std::vector<OpGroup> group_operations(const RunTrace& trace) {
-  struct Member {
-    const TracedOperation* first = nullptr;
-    std::vector<double> seconds;
-  };
-  std::map<std::tuple<std::string, std::array<int64_t, 6>, double>, Member> members;
-  double total = 0;
-  for (const TracedOperation& operation : trace.operations) {
-    Member& member = members[{operation.name, operation.dims, operation.bytes}];
-    if (member.first == nullptr) member.first = &operation;
-    member.seconds.push_back(operation.seconds);
-  }
-  std::vector<OpGroup> groups;
-  const auto steps = static_cast<double>(trace.step_seconds.size());
-  for (const auto& [key, member] : members) {
-    OpGroup group;
-    group.name = member.first->name;
-    group.op.dims = member.first->dims;
-    group.op.flops = member.first->flops;
-    group.op.bytes = member.first->bytes;
-    group.seconds = median(member.seconds);
-    group.calls_per_step = static_cast<double>(member.seconds.size()) / steps;
-    if (!(group.seconds > 0)) continue;  // shorter than the clock's resolution
-    total += group.seconds * group.calls_per_step;
-    groups.push_back(std::move(group));
-  }
-  for (OpGroup& group : groups) {
-    group.op.name = group.name.c_str();
-    group.share = group.seconds * group.calls_per_step / total;
-  }
-  return groups;
+// The rate of the precision that `recipe` computes in.
+double& peak_of(const spec::Recipe& recipe, MachineCeilings& ceilings) {
+  return recipe.precision == spec::Precision::f32 ? ceilings.f32_flops : ceilings.bf16_flops;
 }
 
-bool is_product(const OpGroup& group) { return group.name.find("gemm") != std::string::npos; }
-
-struct FitContext {
-  const catalog::System& system;
-  spec::Precision precision;
-  double predict(const OpGroup& group, const Constants& constants) const {
-    return operation_seconds(group.op, system, constants, precision);
-  }
-};
-
-// Fits `variables` of `constants` to the groups that `use` takes.
-void fit_variables(const FitContext& context, const std::vector<OpGroup>& groups,
-                   const std::vector<Constant>& variables,
-                   const std::function<bool(const OpGroup&)>& use, Constants& constants) {
-  std::vector<double> start, least, most;
-  for (const Constant variable : variables) {
-    const ConstantInfo& info = constant_table()[static_cast<size_t>(variable)];
-    start.push_back(constants[variable]);
-    least.push_back(info.least);
-    most.push_back(info.most);
-  }
-  const auto with = [&](const std::vector<double>& values) {
-    Constants out = constants;
-    for (size_t i = 0; i < variables.size(); ++i) out[variables[i]] = values[i];
-    return out;
-  };
-  const auto residuals = [&](const std::vector<double>& values) {
-    const Constants trial = with(values);
-    std::vector<double> out;
-    for (const OpGroup& group : groups) {
-      if (!use(group)) continue;
-      out.push_back(std::sqrt(group.share) *
-                    std::log(context.predict(group, trial) / group.seconds));
-    }
-    return out;
-  };
-  if (residuals(start).empty()) return;
-  constants = with(fit_least_squares(residuals, start, least, most));
-  for (const Constant variable : variables) {
-    constants.origin[static_cast<size_t>(variable)] = Origin::measured;
-  }
-}
-
-const std::vector<Constant> kProductVariables = {Constant::gemm_ratio, Constant::gemm_side_count,
-                                                 Constant::gemm_depth_count};
-
-// Bytes per second of each operation that moves memory, as a share of the bandwidth.
-void fit_memory(const FitContext& context, const std::vector<OpGroup>& groups,
-                Constants& constants) {
-  const double launch = constants[Constant::launch_microseconds] * 1e-6;
-  std::map<std::string, std::pair<double, double>> sums;  // share x ln ratio, share
+// High enough that no rate of the trace is near it: the ceilings of the fit, not of the machine.
+MachineCeilings room_for(const std::vector<OpGroup>& groups, const spec::Recipe& recipe,
+                         MachineCeilings ceilings) {
+  double& peak = peak_of(recipe, ceilings);
   for (const OpGroup& group : groups) {
-    if (is_product(group) || group.name.rfind("attention", 0) == 0) continue;
-    const double seconds = std::max(group.seconds - launch, 0.1 * group.seconds);
-    const double ratio = group.op.bytes / seconds / context.system.chip.memory_bytes_per_second;
-    auto& [sum, weight] = sums[group.name];
-    sum += group.share * std::log(std::max(ratio, 1e-9));
-    weight += group.share;
+    if (!is_product(group)) continue;
+    const auto ranks = static_cast<double>(recipe.parallel.world());
+    peak = std::max(peak, 2 * ranks * group.op.flops / group.seconds);
   }
-  constants.operation_ratios.clear();
-  for (const auto& [name, entry] : sums) {
-    constants.operation_ratios.emplace_back(
-        name, std::clamp(std::exp(entry.first / entry.second), kLeastOperationRatio,
-                         kMostOperationRatio));
+  return ceilings;
+}
+
+// The same rates as shares of the machine's peak: the measured one, but at least what an endless
+// product has, and not so much more that its share is out of range.
+void settle_peak(const spec::Recipe& recipe, MachineCeilings room, MachineCeilings& ceilings,
+                 Constants& constants) {
+  const double assumed = peak_of(recipe, room);
+  const double endless = assumed * constants[Constant::gemm_ratio];
+  const double least = constant_table()[static_cast<size_t>(Constant::gemm_ratio)].least;
+  double& peak = peak_of(recipe, ceilings);
+  peak = std::clamp(peak, endless, endless / least);
+  for (const Constant ratio :
+       {Constant::gemm_ratio, Constant::attention_ratio, Constant::attention_backward_ratio}) {
+    const ConstantInfo& info = constant_table()[static_cast<size_t>(ratio)];
+    constants[ratio] = std::clamp(constants[ratio] * assumed / peak, info.least, info.most);
   }
+}
+
+void set_measured(Constants& constants, Constant constant, double value) {
+  constants[constant] = value;
+  constants.origin[static_cast<size_t>(constant)] = Origin::measured;
 }
 
 // Products read their operands at the bandwidth of a copy, which is what memory_ratio divides.
@@ -135,8 +65,7 @@ Constants start_from(const std::string& name) {
   constants.chip_generation = name;
   constants.software = "tutti";
   const auto set = [&](Constant constant, double value) {
-    constants[constant] = value;
-    constants.origin[static_cast<size_t>(constant)] = Origin::measured;
+    set_measured(constants, constant, value);
   };
   set(Constant::memory_ratio, 1);
   set(Constant::straggler_ratio, 0);
@@ -144,6 +73,12 @@ Constants start_from(const std::string& name) {
   set(Constant::step_overhead_seconds, 0);
   set(Constant::launch_microseconds, 0);
   set(Constant::host_microseconds, 0);
+  for (const Constant overlap :
+       {Constant::tp_overlap_ratio, Constant::dp_overlap_ratio, Constant::pp_overlap_ratio,
+        Constant::cp_overlap_ratio, Constant::ep_overlap_ratio}) {
+    set(overlap, 0);
+  }
+  set(Constant::link_ratio, 1);
   set(Constant::run_start_seconds, 0);
   set(Constant::evaluation_start_seconds, 0);
   constants[Constant::gemm_side_count] = 10;
@@ -151,75 +86,25 @@ Constants start_from(const std::string& name) {
   return constants;
 }
 
-}  // namespace
-
-RunTrace parse_trace(std::string_view text, const std::string& origin) {
-  RunTrace trace;
-  const Json json = parse_json(text, origin);
-  for (const Json& event : json_get<Json>(json, "traceEvents", origin)) {
-    const std::string category = event.value("cat", "");
-    const double seconds = event.value("dur", 0.0) * 1e-6;
-    if (category == "step") trace.step_seconds.push_back(seconds);
-    if (category != "operation") continue;
-    TracedOperation operation;
-    operation.name = json_get<std::string>(event, "name", origin);
-    const Json args = json_get<Json>(event, "args", origin);
-    const Json dims = json_get<Json>(args, "dims", origin);
-    for (size_t i = 0; i < std::min(dims.size(), operation.dims.size()); ++i) {
-      operation.dims[i] = dims[i].get<int64_t>();
-    }
-    operation.flops = json_get<double>(args, "flops", origin);
-    operation.bytes = json_get<double>(args, "bytes", origin);
-    operation.seconds = seconds;
-    trace.operations.push_back(std::move(operation));
-  }
-  if (trace.step_seconds.empty() || trace.operations.empty()) {
-    fail(ErrorKind::corrupt, "{}: no recorded steps; record some with tutti train RECIPE --trace 8",
-         origin);
-  }
-  return trace;
-}
-
-catalog::System machine_system(const std::string& name, const MachineCeilings& ceilings) {
-  catalog::System system;
-  system.name = name;
-  system.provider = "measured";
-  system.fabric = name;
-  system.chips_per_node = 1;
-  system.largest_chips = 1;
-  catalog::FabricTier tier;
-  tier.name = "memory";
-  tier.bytes_per_second = ceilings.bytes_per_second;
-  tier.latency_seconds = 1e-6;
-  system.tiers = {tier};
-  system.chip.name = name;
-  system.chip.vendor = "measured";
-  system.chip.generation = name;
-  system.chip.bf16_flops = ceilings.bf16_flops;
-  system.chip.f32_flops = ceilings.f32_flops;
-  system.chip.memory_bytes = ceilings.memory_bytes;
-  system.chip.memory_bytes_per_second = ceilings.bytes_per_second;
-  system.chip.link_bytes_per_second = ceilings.bytes_per_second;
-  return system;
-}
-
-double step_spread(const Calibration& calibration) {
-  return (calibration.most_step_seconds - calibration.least_step_seconds) /
-         calibration.measured_step_seconds;
-}
-
-Calibration calibrate(const RunTrace& trace, const spec::Recipe& recipe,
-                      const catalog::System& system, double peak_bytes) {
+// All but the memory of the process and what ranks say to each other.
+Calibration fit_trace(const RunTrace& all, const spec::Recipe& recipe, const std::string& name,
+                      const MachineCeilings& ceilings) {
   Calibration out;
-  out.measured_step_seconds = median(trace.step_seconds);
-  const auto [least, most] =
-      std::minmax_element(trace.step_seconds.begin(), trace.step_seconds.end());
+  const auto [least, most] = std::minmax_element(all.step_seconds.begin(), all.step_seconds.end());
   out.least_step_seconds = *least;
   out.most_step_seconds = *most;
+  out.spread = step_spread(all);
+  const RunTrace trace = quieter_half(all);
+  out.measured_step_seconds = median(trace.step_seconds);
   const std::vector<OpGroup> groups = group_operations(trace);
-  const FitContext context = {system, recipe.precision};
+  out.ceilings = ceilings;
+  const int64_t ranks = recipe.parallel.world();
+  const MachineCeilings room = room_for(groups, recipe, ceilings);
+  const catalog::System fit_system = machine_system(name, room, ranks);
+  catalog::check_precision(fit_system.chip, recipe.precision);
+  const FitContext context = {fit_system, recipe.precision};
   Constants& constants = out.constants;
-  constants = start_from(system.name);
+  constants = start_from(fit_system.name);
 
   // Between operations: per operation, so that fewer layers have less of it.
   const double calls =
@@ -236,14 +121,9 @@ Calibration calibrate(const RunTrace& trace, const spec::Recipe& recipe,
   const double between = std::min(gap / calls * 1e6, most_launch);
   constants[Constant::step_overhead_seconds] = std::max(0.0, gap - between * 1e-6 * calls);
 
-  fit_variables(context, groups, kProductVariables, is_product, constants);
-  for (const auto& [name, constant] :
-       {std::pair{"attention_forward", Constant::attention_ratio},
-        std::pair{"attention_backward", Constant::attention_backward_ratio}}) {
-    fit_variables(
-        context, groups, {constant}, [&](const OpGroup& group) { return group.name == name; },
-        constants);
-  }
+  fit_products(
+      context, groups, [](const OpGroup&) { return true; }, constants);
+  fit_attention(context, groups, constants);
   fit_memory(context, groups, constants);
 
   double held_out = 0;
@@ -258,9 +138,8 @@ Calibration calibrate(const RunTrace& trace, const spec::Recipe& recipe,
     row.held_out_seconds = row.fitted_seconds;
     if (is_product(group)) {
       Constants without = constants;
-      fit_variables(
-          context, groups, kProductVariables,
-          [&](const OpGroup& other) { return is_product(other) && &other != &group; }, without);
+      fit_products(
+          context, groups, [&](const OpGroup& other) { return &other != &group; }, without);
       row.held_out_seconds = context.predict(group, without);
     }
     held_out += row.held_out_seconds * row.calls_per_step;
@@ -274,47 +153,85 @@ Calibration calibrate(const RunTrace& trace, const spec::Recipe& recipe,
             });
   constants[Constant::launch_microseconds] = between;
   // Arenas are allocated once, as large as described: nothing is kept in reserve.
-  constants[Constant::memory_reserve_ratio] = 1;
-  constants.origin[static_cast<size_t>(Constant::memory_reserve_ratio)] = Origin::measured;
-  if (peak_bytes > 0) {
-    const auto map = static_cast<double>(spec::memory_map(recipe).total_bytes());
-    const ConstantInfo& info = constant_table()[static_cast<size_t>(Constant::process_gigabytes)];
-    constants[Constant::process_gigabytes] = std::clamp((peak_bytes - map) / 1e9, 0.0, info.most);
-    constants.origin[static_cast<size_t>(Constant::process_gigabytes)] = Origin::measured;
-  }
-  PipelineSimulator simulator;
-  Predictor predictor(system, constants, simulator);
-  out.fitted_step_seconds = predictor.step(recipe, spec::tutti_profile()).step_seconds;
-  // The fit of the whole step counts too: groups may hide what steps do.
-  constants.error = std::max(
-      {constants.error, 0.01, std::abs(out.fitted_step_seconds / out.measured_step_seconds - 1)});
+  set_measured(constants, Constant::memory_reserve_ratio, 1);
+  settle_peak(recipe, room, out.ceilings, constants);
   return out;
 }
 
-std::vector<std::pair<std::string, std::string>> machine_files(const std::string& name,
-                                                               const MachineCeilings& ceilings,
-                                                               const Constants& constants,
-                                                               const std::string& source,
-                                                               const std::string& date) {
-  const std::string from = fmt::format("source: {{text: \"{}\", date: {}}}\n", source, date);
-  return {{"chips/" + name + ".yaml",
-           fmt::format("kind: chip\nname: {0}\n{1}texts:\n  vendor: measured\n  generation: {0}\n"
-                       "quantities:\n  dense_bf16_tflops: {2:.6g}\n  dense_f32_tflops: {3:.6g}\n"
-                       "  memory_gigabytes: {4:.6g}\n  memory_terabytes_per_second: {5:.6g}\n"
-                       "  link_gigabytes_per_second: {6:.6g}\n",
-                       name, from, ceilings.bf16_flops / 1e12, ceilings.f32_flops / 1e12,
-                       ceilings.memory_bytes / 1e9, ceilings.bytes_per_second / 1e12,
-                       ceilings.bytes_per_second / 1e9)},
-          {"fabrics/" + name + ".yaml",
-           fmt::format("kind: fabric\nname: {}\n{}tiers:\n  - name: memory\n"
-                       "    gigabytes_per_second: {:.6g}\n    latency_microseconds: 1\n",
-                       name, from, ceilings.bytes_per_second / 1e9)},
-          {"systems/" + name + ".yaml",
-           fmt::format("kind: system\nname: {0}\n{1}texts:\n  chip: {0}\n  fabric: {0}\n"
-                       "  provider: measured\nquantities:\n  chips_per_node_count: 1\n"
-                       "  largest_chips_count: 1\n",
-                       name, from)},
-          {"constants/" + name + ".yaml", to_yaml(constants, source, date)}};
+// The step by the constants; the fit of the whole step counts too: groups may hide what steps do.
+void judge_step(const spec::Recipe& recipe, const std::string& name, Calibration& calibration) {
+  const catalog::System system =
+      machine_system(name, calibration.ceilings, recipe.parallel.world());
+  Constants& constants = calibration.constants;
+  PipelineSimulator simulator;
+  Predictor predictor(system, constants, simulator);
+  calibration.fitted_step_seconds = predictor.step(recipe, spec::tutti_profile()).step_seconds;
+  const double error = calibration.fitted_step_seconds / calibration.measured_step_seconds - 1;
+  constants.error = std::max({constants.error, 0.01, std::abs(error)});
+}
+
+// Of the link between ranks, so that a step's gradients take `seconds` over it: what they take is a
+// constant and something in proportion to 1 / bandwidth.
+double link_bandwidth(const spec::Recipe& recipe, const std::string& name, MachineCeilings ceilings,
+                      const Constants& constants, double seconds) {
+  const spec::Program program = spec::make_program(recipe, spec::tutti_profile());
+  const auto at = [&](double bandwidth) {
+    ceilings.link_bytes_per_second = bandwidth;
+    const catalog::System system = machine_system(name, ceilings, recipe.parallel.world());
+    return price_program(program, recipe, system, constants).ranks[0].reduce;
+  };
+  constexpr double kSlow = 1e9;
+  constexpr double kEndless = 1e18;
+  const double constant = at(kEndless);
+  const double share = (at(kSlow) - constant) * kSlow;
+  return share / std::max(seconds - constant, 0.1 * seconds);
+}
+
+}  // namespace
+
+Calibration calibrate(const RunTrace& trace, const spec::Recipe& recipe, const std::string& name,
+                      const MachineCeilings& ceilings, double peak_bytes) {
+  Calibration out = fit_trace(trace, recipe, name, ceilings);
+  if (peak_bytes > 0) {
+    const auto map = static_cast<double>(spec::memory_map(recipe).total_bytes());
+    const ConstantInfo& info = constant_table()[static_cast<size_t>(Constant::process_gigabytes)];
+    set_measured(out.constants, Constant::process_gigabytes,
+                 std::clamp((peak_bytes - map) / 1e9, 0.0, info.most));
+  }
+  judge_step(recipe, name, out);
+  return out;
+}
+
+Calibration calibrate_ranks(const RankRecording& run, const std::string& name,
+                            const Calibration& alone) {
+  Calibration out = fit_trace(run.trace, run.recipe, name, alone.ceilings);
+  const int64_t ranks = run.recipe.parallel.world();
+  TUTTI_CHECK(ranks > 1, "{} ranks do not share a machine", ranks);
+  Constants& constants = out.constants;
+  const auto process = static_cast<size_t>(Constant::process_gigabytes);
+  constants.value[process] = alone.constants.value[process];
+  constants.origin[process] = alone.constants.origin[process];
+  // As host_seconds has it.
+  const ConstantInfo& info = constant_table()[static_cast<size_t>(Constant::straggler_ratio)];
+  const double waiting =
+      run.waiting_seconds / out.measured_step_seconds * 10 / std::log2(static_cast<double>(ranks));
+  set_measured(constants, Constant::straggler_ratio, std::clamp(waiting, info.least, info.most));
+  if (run.communication_seconds > 0) {
+    out.ceilings.link_bytes_per_second =
+        link_bandwidth(run.recipe, name, out.ceilings, constants, run.communication_seconds);
+  }
+  out.measured_step_seconds += run.exposed_seconds + run.waiting_seconds;
+  judge_step(run.recipe, name, out);
+  return out;
+}
+
+void calibrate_precision(const RunTrace& trace, const spec::Recipe& recipe, const std::string& name,
+                         Calibration& calibration) {
+  const catalog::System system =
+      machine_system(name, calibration.ceilings, recipe.parallel.world());
+  const FitContext context = {system, recipe.precision};
+  peak_of(recipe, calibration.ceilings) *=
+      products_ratio(context, group_operations(quieter_half(trace)), calibration.constants);
 }
 
 Json to_json(const Calibration& calibration) {
@@ -336,7 +253,7 @@ Json to_json(const Calibration& calibration) {
                       {"held_out_seconds", group.held_out_seconds}});
   }
   return {{"measured_step_seconds", calibration.measured_step_seconds},
-          {"step_spread", step_spread(calibration)},
+          {"step_spread", calibration.spread},
           {"fitted_step_seconds", calibration.fitted_step_seconds},
           {"error", calibration.fitted_step_seconds / calibration.measured_step_seconds - 1},
           {"held_out_error", calibration.constants.error},

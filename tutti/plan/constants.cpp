@@ -27,7 +27,7 @@ const std::array<ConstantInfo, kConstants>& constant_table() {
       {"host_microseconds", 40, 0, 200},
       {"link_ratio", 0.80, 0.1, 1.1},
       {"network_ratio", 0.80, 0.1, 1.0},
-      {"rail_ratio", 0.3, 0, 1.0},
+      {"rail_ratio", 0.5, 0, 1.0},
       {"collective_microseconds", 10, 0, 200},
       {"tp_overlap_ratio", 0.4, 0, 1.0},
       {"dp_overlap_ratio", 0.8, 0, 1.0},
@@ -66,10 +66,16 @@ Constants assumed_constants() {
 
 Constants assumed_constants(const catalog::Chip& chip) {
   Constants constants = assumed_constants();
-  if (chip.best_product_ratio == 0) return constants;
-  for (const Constant constant : {Constant::gemm_ratio, Constant::gemm_fp8_ratio}) {
-    constants[constant] = std::min(constants[constant], chip.best_product_ratio);
-  }
+  const auto limit = [&](Constant constant, double measured) {
+    if (measured > 0) constants[constant] = std::min(constants[constant], measured);
+  };
+  limit(Constant::gemm_ratio, chip.best_product_ratio);
+  limit(Constant::gemm_fp8_ratio,
+        chip.best_fp8_product_ratio > 0 ? chip.best_fp8_product_ratio : chip.best_product_ratio);
+  const ConstantInfo& assumed = constant_table()[static_cast<size_t>(Constant::gemm_ratio)];
+  const double share = constants[Constant::gemm_ratio] / assumed.assumed;
+  constants[Constant::attention_ratio] *= share;
+  constants[Constant::attention_backward_ratio] *= share;
   return constants;
 }
 

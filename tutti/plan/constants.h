@@ -35,7 +35,7 @@ enum class Constant : size_t {
   dp_overlap_ratio,  // of the backward (forward) pass usable to hide gradient (weight) traffic
   pp_overlap_ratio,  // of a pipeline transfer, hidden
   cp_overlap_ratio,  // of context-parallel communication, hidden behind attention
-  ep_overlap_ratio,  // of expert-parallel communication, hidden behind experts
+  ep_overlap_ratio,  // of expert-parallel communication, hidden behind products
   expert_imbalance_ratio,    // load of the fullest rank over the mean
   straggler_ratio,           // slowdown of a step at 1,024 ranks against 1, growing with log2
   step_overhead_seconds,     // host work of a step that nothing hides
@@ -84,7 +84,8 @@ struct Constants {
 };
 
 Constants assumed_constants();
-// No better than the chip was measured to be (Chip::best_product_ratio).
+// No better than the chip was measured to be (Chip::best_product_ratio and best_fp8_product_ratio).
+// Where its products fall short of what is assumed, so do those inside the attention.
 Constants assumed_constants(const catalog::Chip& chip);
 
 // Of an entry of kind constants: quantities by the names above; what is absent is assumed. Throws

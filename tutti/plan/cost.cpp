@@ -86,7 +86,6 @@ struct PassTimes {
 PassTimes price_pass(const std::vector<Op>& ops, const Prices& at) {
   PassTimes out;
   double attention = 0;
-  double expert = 0;
   for (const Op& op : ops) {
     if (op.collective) {
       out.collective[static_cast<size_t>(op.axis)] += collective_seconds(op, at);
@@ -97,7 +96,6 @@ PassTimes price_pass(const std::vector<Op>& ops, const Prices& at) {
     if (op.flops > 0 && name != "squared_norm") {
       out.seconds.products += seconds;
       if (name.substr(0, 9) == "attention") attention += seconds;
-      if (name.substr(0, 7) == "grouped") expert += seconds;
     } else {
       out.seconds.memory += seconds;
     }
@@ -106,9 +104,10 @@ PassTimes price_pass(const std::vector<Op>& ops, const Prices& at) {
     const double alone = out.collective[static_cast<size_t>(axis)];
     return alone - std::min(alone, window) * at.constants[overlap];
   };
+  // Tokens on their way to experts hide behind any product, also one of another micro-batch.
   out.seconds.tp = exposed(Axis::tp, Constant::tp_overlap_ratio, out.seconds.products);
   out.seconds.cp = exposed(Axis::cp, Constant::cp_overlap_ratio, attention);
-  out.seconds.ep = exposed(Axis::ep, Constant::ep_overlap_ratio, expert);
+  out.seconds.ep = exposed(Axis::ep, Constant::ep_overlap_ratio, out.seconds.products);
   // The host launches one operation after the other, ahead of the device where it can.
   const double launching =
       real(static_cast<int64_t>(ops.size())) * at.constants[Constant::host_microseconds] * 1e-6;
@@ -157,7 +156,7 @@ double operation_seconds(const Op& op, const catalog::System& system, const Cons
   const auto product = [&](double m, double n, double k) {
     return plain_product(k) + plain_product(k) * side * (1 / m + 1 / n);
   };
-  if (name == "gemm") {
+  if (name == "gemm" || name == "narrow_gemm") {
     return std::max(product(real(op.dims[0]), real(op.dims[1]), real(op.dims[2])), traffic) +
            launch;
   }

@@ -10,6 +10,10 @@
 namespace tutti::plan {
 namespace {
 
+// Of a constant's range: what counts as at its bound, and where a fit starts then.
+constexpr double kLeastShare = 1e-4;
+constexpr double kInside = 0.05;
+
 // Constants that step times can tell something about.
 std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) {
   const auto stated = [&](Constant constant) {
@@ -71,9 +75,11 @@ std::vector<size_t> fitted_indices(const std::vector<const PreparedRow*>& rows) 
 }
 
 // A bounded variable as an unbounded one and back. What starts at a bound starts a little inside,
-// where it can still move.
+// where it can still move; what starts near one stays there unless the rows say otherwise.
 double to_free(double value, const ConstantInfo& info) {
-  const double share = std::clamp((value - info.least) / (info.most - info.least), 0.05, 0.95);
+  double share = (value - info.least) / (info.most - info.least);
+  if (share < kLeastShare) share = kInside;
+  if (share > 1 - kLeastShare) share = 1 - kInside;
   return std::log(share / (1 - share));
 }
 double from_free(double value, const ConstantInfo& info) {

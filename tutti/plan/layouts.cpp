@@ -6,6 +6,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/spec/narrow.h"
 #include "tutti/spec/recipe_names.h"
 
 namespace tutti::plan {
@@ -186,7 +187,11 @@ void keep_axis(Kept& kept, const std::string& axis) {
 std::vector<spec::Precision> precisions_of(const catalog::Chip& chip, spec::Precision asked) {
   if (asked == spec::Precision::f32) return {asked};
   std::vector<spec::Precision> out = {spec::Precision::bf16};
-  if (chip.fp8_flops > 0) out.push_back(spec::Precision::fp8);
+  for (const auto& [name, precision] : spec::kPrecisionNames) {
+    if (spec::is_narrow(precision) && catalog::product_flops(chip, precision) > 0) {
+      out.push_back(precision);
+    }
+  }
   return out;
 }
 
@@ -241,8 +246,7 @@ Enumerated for_each_group(const LayoutSpace& space,
         const int64_t leaves = ways * schedules * zeros;
         const auto inner = static_cast<int64_t>(eps.size() * micros.size());
         out.considered += inner * leaves;
-        if (!splits || !stages || global % mesh.dp != 0 ||
-            (recipe.data.packing == spec::Packing::documents && cp > 1)) {
+        if (!splits || !stages || global % mesh.dp != 0) {
           out.indivisible += inner * leaves;
           continue;
         }

@@ -66,7 +66,7 @@ struct Enumerated {
 };
 
 // Calls `visit` with every group; mesh.vpp, pipeline and zero of its layout have no meaning yet.
-// Large axes come first, so groups with the same mesh follow one another.
+// Large axes come first, so groups with the same mesh follow one another, micro-batches ascending.
 Enumerated for_each_group(const LayoutSpace& space,
                           const std::function<void(const Layout& group)>& visit);
 

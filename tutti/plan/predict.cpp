@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tutti/base/dtype.h"
+#include "tutti/plan/offload_cost.h"
 
 namespace tutti::plan {
 namespace {
@@ -20,8 +21,8 @@ const char* largest_part(const Split& split) {
 
 }  // namespace
 
-const std::array<SplitPart, 11>& split_parts() {
-  static const std::array<SplitPart, 11> parts = {{
+const std::array<SplitPart, 12>& split_parts() {
+  static const std::array<SplitPart, 12> parts = {{
       {"products", "matrix products", &Split::products},
       {"memory", "memory bandwidth", &Split::memory},
       {"recompute", "recomputation", &Split::recompute},
@@ -32,6 +33,7 @@ const std::array<SplitPart, 11>& split_parts() {
       {"dp", "data-parallel communication", &Split::dp},
       {"bubble", "pipeline bubble", &Split::bubble},
       {"optimizer", "optimizer", &Split::optimizer},
+      {"offload", "offloading to the host", &Split::offload},
       {"host", "host and stragglers", &Split::host},
   }};
   return parts;
@@ -153,6 +155,13 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   out.split.pp += tied;
   out.reduce_seconds += tied;
   out.split.optimizer = update;
+  if (recipe.offload.enabled()) {
+    const spec::MemoryMap map = spec::memory_map(recipe, spec::find_profile(program.profile),
+                                                 static_cast<int64_t>(busiest));
+    const OffloadSeconds exposed =
+        price_offload(recipe, map, system_.chip, {forward_window, backward_window, update});
+    out.split.offload = exposed.state + times * exposed.activations;
+  }
   const double work = out.split.total();
   const double ranks = real(mesh.world());
   out.split.host += host_seconds(work, mesh.world(), constants_);

@@ -25,9 +25,11 @@ struct Split {
   double dp = 0;
   double bubble = 0;
   double optimizer = 0;
-  double host = 0;  // overhead and stragglers
+  double offload = 0;  // exposed copies from and to memory of the host
+  double host = 0;     // overhead and stragglers
   double total() const {
-    return products + memory + recompute + tp + cp + ep + pp + dp + bubble + optimizer + host;
+    return products + memory + recompute + tp + cp + ep + pp + dp + bubble + optimizer + offload +
+           host;
   }
 };
 
@@ -37,7 +39,7 @@ struct SplitPart {
   const char* label;
   double Split::*seconds;
 };
-const std::array<SplitPart, 11>& split_parts();
+const std::array<SplitPart, 12>& split_parts();
 
 struct StepPrediction {
   double step_seconds = 0;

@@ -8,6 +8,7 @@
 #include <queue>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/error.h"
 
 namespace tutti::plan {
 namespace {
@@ -36,6 +37,12 @@ class Search {
         watch_(watch),
         bounds_(recipe, profile, system, constants),
         predictor_(system, constants, simulator_) {
+    if (recipe.offload.enabled()) {
+      fail(ErrorKind::unsupported,
+           "offload: {} with a search, whose bounds do not know it; leave it out, and price the "
+           "layout that was found with it (tutti plan predict)",
+           spec::offload_text(recipe.offload));
+    }
     space_.recipe = &recipe_;
     space_.chips = chips;
     space_.kept = options.kept;
@@ -93,15 +100,28 @@ class Search {
 
   void collect_groups() {
     SearchCounts& counts = result_.counts;
+    const auto too_large = [&](const Layout& group) {
+      const int64_t layouts = layouts_of(group);
+      counts.judged += layouts;
+      counts.judged_by_group += layouts;
+      counts.memory += layouts;
+    };
+    // Micro-batches come in order, and the bytes of groups that differ in nothing else grow with
+    // them: after the first that is too large the others need not be priced, nor remembered.
+    std::vector<Layout> full;  // those first ones, of the mesh at hand
     const Enumerated all = for_each_group(space_, [&](const Layout& group) {
       if (!going()) return;
+      if (!full.empty() && full.front().mesh != group.mesh) full.clear();
+      for (const Layout& smaller : full) {
+        if (smaller.precision == group.precision && smaller.recompute == group.recompute) {
+          return too_large(group);
+        }
+      }
       const Bound bound = bounds_.group(group);
       if (!options_.exhaustive && bound.bytes > system_.chip.memory_bytes) {
-        const int64_t layouts = layouts_of(group);
-        counts.judged += layouts;
-        counts.judged_by_group += layouts;
-        counts.memory += layouts;
+        too_large(group);
         keep_too_large({group, bound});
+        full.push_back(group);
       } else {
         groups_.push_back({group, bound});
       }
@@ -113,7 +133,7 @@ class Search {
   void expand(const Candidate& group) {
     SearchCounts& counts = result_.counts;
     bounds_.layouts(group.layout, schedules_of(space_, group.layout),
-                    zero_stages_of(space_, group.layout),
+                    zero_stages_of(space_, group.layout), system_.chip.memory_bytes,
                     [&](const Layout& layout, const Bound& bound) {
                       ++counts.judged;
                       if (bound.bytes > system_.chip.memory_bytes) {
@@ -177,16 +197,17 @@ class Search {
     while (!queue.empty() && queue.top().bound.bytes < least && going()) {
       const Candidate candidate = queue.top();
       queue.pop();
-      bounds_.layouts(
-          candidate.layout, schedules_of(space_, candidate.layout),
-          zero_stages_of(space_, candidate.layout), [&](const Layout& layout, const Bound& bound) {
-            if (bound.bytes >= least) return;
-            apply(layout, recipe_);
-            MemoryPrediction memory = predict_memory(recipe_, profile_, system_, constants_);
-            if (memory.bytes >= least) return;
-            least = memory.bytes;
-            result_.smallest = {{layout, {}, std::move(memory)}};
-          });
+      bounds_.layouts(candidate.layout, schedules_of(space_, candidate.layout),
+                      zero_stages_of(space_, candidate.layout), 0,
+                      [&](const Layout& layout, const Bound& bound) {
+                        if (bound.bytes >= least) return;
+                        apply(layout, recipe_);
+                        MemoryPrediction memory =
+                            predict_memory(recipe_, profile_, system_, constants_);
+                        if (memory.bytes >= least) return;
+                        least = memory.bytes;
+                        result_.smallest = {{layout, {}, std::move(memory)}};
+                      });
     }
     for (Found& found : result_.smallest) {
       apply(found.layout, recipe_);

@@ -160,6 +160,13 @@ std::string draw_text(const StepTimeline& timeline, int columns, size_t most_ran
   return out + line + "\n";
 }
 
+namespace {
+
+// What keeps a stage from working is pale beside its work.
+int color_of(Work work) { return work == Work::wait ? report::kIdle : static_cast<int>(work); }
+
+}  // namespace
+
 report::Gantt draw_page(const StepTimeline& timeline, size_t most_ranks) {
   report::Gantt gantt;
   gantt.id = "step";
@@ -169,14 +176,14 @@ report::Gantt draw_page(const StepTimeline& timeline, size_t most_ranks) {
     gantt.subtitle = fmt::format("{} of {} pipeline stages", shown.size(), timeline.ranks.size());
   }
   for (size_t i = 0; i < kWork.size(); ++i) {
-    gantt.legend.emplace_back(kWork[i].legend, static_cast<int>(i));
+    gantt.legend.emplace_back(kWork[i].legend, color_of(static_cast<Work>(i)));
   }
   for (const size_t r : shown) {
     report::Lane lane;
     lane.name = fmt::format("stage {}", r);
     for (const TimelineSpan& span : timeline.ranks[r]) {
       lane.spans.push_back(
-          {span.begin_seconds, span.end_seconds, span_label(span), static_cast<int>(span.work)});
+          {span.begin_seconds, span.end_seconds, span_label(span), color_of(span.work)});
     }
     gantt.lanes.push_back(std::move(lane));
   }

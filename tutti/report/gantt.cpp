@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "tutti/report/html.h"
@@ -23,6 +24,15 @@ struct Block {
   std::string label;
   int color = 0;
 };
+
+int color_of(const Span& span, const Lane& lane) {
+  if (span.color == kIdle) return kIdle;
+  return (span.color < 0 ? lane.color : span.color) % kColors;
+}
+
+std::string class_of(int color) {
+  return color == kIdle ? "idle" : fmt::format("c{}", color % kColors);
+}
 
 std::string block_label(const Block& block) {
   const std::string busy = format_value(Quantity::seconds, block.busy);
@@ -54,7 +64,7 @@ void join_color(std::vector<Span> sorted, int color, double seconds, std::vector
 std::vector<Block> joined(const Lane& lane, double seconds) {
   std::map<int, std::vector<Span>> colors;
   for (const Span& span : lane.spans) {
-    colors[(span.color < 0 ? lane.color : span.color) % kColors].push_back(span);
+    colors[color_of(span, lane)].push_back(span);
   }
   std::vector<Block> out;
   for (auto& [color, spans] : colors) join_color(std::move(spans), color, seconds, out);
@@ -65,12 +75,17 @@ std::vector<Block> joined(const Lane& lane, double seconds) {
 
 std::string legend_html(const Gantt& gantt) {
   if (gantt.legend.empty()) return "";
+  std::set<int> present;
+  for (const Lane& lane : gantt.lanes) {
+    for (const Span& span : lane.spans) present.insert(color_of(span, lane));
+  }
   std::string items;
   for (const auto& [name, color] : gantt.legend) {
+    if (present.count(color == kIdle ? kIdle : color % kColors) == 0) continue;
     items += fmt::format(
-        "<li><svg viewBox=\"0 0 24 8\" aria-hidden=\"true\"><rect class=\"c{}\" width=\"24\" "
+        "<li><svg viewBox=\"0 0 24 8\" aria-hidden=\"true\"><rect class=\"{}\" width=\"24\" "
         "height=\"8\"/></svg>{}</li>",
-        color % kColors, escape_html(name));
+        class_of(color), escape_html(name));
   }
   return "<ul class=\"legend\">" + items + "</ul>\n";
 }
@@ -109,9 +124,9 @@ std::string draw(const Gantt& gantt) {
       // The denser the spans of a block, the fuller its colour.
       const double share = block.busy / std::max(block.end - block.begin, 1e-9);
       drawing += fmt::format(
-          "<rect class=\"c{}\" x=\"{}\" y=\"150\" width=\"{}\" height=\"1200\""
+          "<rect class=\"{}\" x=\"{}\" y=\"150\" width=\"{}\" height=\"1200\""
           " opacity=\"{:.2g}\"><title>{}</title></rect>\n",
-          block.color, left, std::max(7, right - left),
+          class_of(block.color), left, std::max(7, right - left),
           block.count == 1 ? 1.0 : std::clamp(share, 0.2, 1.0), escape_html(block_label(block)));
       busy += block.busy;
       if (table.rows.size() < 200) {

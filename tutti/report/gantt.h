@@ -9,11 +9,13 @@
 
 namespace tutti::report {
 
+inline constexpr int kIdle = -2;  // the colour of spans in which nothing happens: pale
+
 struct Span {
   double begin = 0;  // seconds, from any origin
   double end = 0;
   std::string label;  // shown where the pointer rests
-  int color = -1;     // its own; else the lane's
+  int color = -1;     // its own or kIdle; else the lane's
 };
 
 struct Lane {
@@ -25,8 +27,9 @@ struct Lane {
 struct Gantt {
   std::string id, title, subtitle;
   std::vector<Lane> lanes;
-  std::vector<Mark> marks;                               // moments worth a line through all lanes
-  std::vector<std::pair<std::string, int>> legend = {};  // where spans have colours of their own
+  std::vector<Mark> marks;  // moments worth a line through all lanes
+  // Where spans have colours of their own; only those that occur are shown.
+  std::vector<std::pair<std::string, int>> legend = {};
   bool wide = true;
 };
 

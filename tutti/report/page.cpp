@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "tutti/base/check.h"
 #include "tutti/report/html.h"
+#include "tutti/report/served_page.h"
 
 namespace tutti::report {
 namespace {
@@ -17,17 +19,24 @@ const char* tone_name(Page::Tone tone) {
 }
 
 // 'none' for everything that could fetch, embed, submit or rebase; styles are inline, and of
-// scripts only the one with this hash runs.
-std::string head(const Page& page) {
+// scripts only the one with this hash runs. A page with a server may ask it, and nobody else.
+std::string policy(bool served) {
+  return fmt::format(
+      "default-src 'none'; style-src 'unsafe-inline'; script-src '{}'{}; base-uri 'none'; "
+      "form-action {}",
+      page_script_hash(), served ? " 'self'; connect-src 'self'" : "",
+      served ? "'self'" : "'none'");
+}
+
+std::string head(const Page& page, bool served) {
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'; script-src '{}'; base-uri 'none'; form-action 'none'\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta name=\"color-scheme\" content=\"light dark\">\n"
       "<meta name=\"referrer\" content=\"no-referrer\">\n"
       "<title>{} – {}</title>\n<style>{}</style>\n</head>\n",
-      page_script_hash(), escape_html(page.title), escape_html(page.kind), page_style());
+      policy(served), escape_html(page.title), escape_html(page.kind), page_style());
 }
 
 std::string masthead(const Page& page) {
@@ -46,13 +55,17 @@ std::string masthead(const Page& page) {
   return out + "</header>\n";
 }
 
+// Of several sections.
 std::string contents(const Page& page) {
-  std::string out = "<nav aria-label=\"Contents\"><ul>";
+  std::string items;
+  int count = 0;
   for (const Section& section : page.sections) {
     if (section.title.empty()) continue;
-    out += fmt::format("<li><a href=\"#{}\">{}</a></li>", section.id, escape_html(section.title));
+    items += fmt::format("<li><a href=\"#{}\">{}</a></li>", section.id, escape_html(section.title));
+    ++count;
   }
-  return out + "</ul></nav>\n";
+  if (count < 2) return "";
+  return "<nav aria-label=\"Contents\"><ul>" + items + "</ul></nav>\n";
 }
 
 std::string tiles(const Page& page) {
@@ -65,10 +78,9 @@ std::string tiles(const Page& page) {
   return out + "</dl>\n";
 }
 
-}  // namespace
-
-std::string render(const Page& page) {
-  std::string out = head(page);
+// `script`: of the server; empty: a file of its own.
+std::string document(const Page& page, const std::string& script) {
+  std::string out = head(page, !script.empty());
   out += "<body>\n<a class=\"skip\" href=\"#main\">Skip to the content</a>\n<div class=\"page\">\n";
   out += masthead(page) + tiles(page) + contents(page) + "<main id=\"main\">\n";
   for (const Section& section : page.sections) {
@@ -76,10 +88,21 @@ std::string render(const Page& page) {
     if (!section.title.empty()) out += fmt::format("<h2>{}</h2>\n", escape_html(section.title));
     out += section.html + "</section>\n";
   }
-  out +=
-      fmt::format("</main>\n<footer>{}</footer>\n</div>\n<script>{}</script>\n</body>\n</html>\n",
-                  escape_html(page.footer), page_script());
-  return out;
+  out += fmt::format("</main>\n<footer>{}</footer>\n</div>\n<script>{}</script>\n",
+                     escape_html(page.footer), page_script());
+  if (!script.empty()) {
+    out += fmt::format("<script src=\"{}\"></script>\n", escape_html(script));
+  }
+  return out + "</body>\n</html>\n";
+}
+
+}  // namespace
+
+std::string render(const Page& page) { return document(page, ""); }
+
+std::string render_served(const Page& page, const std::string& script) {
+  TUTTI_CHECK(!script.empty(), "a served page without its script");
+  return document(page, script);
 }
 
 }  // namespace tutti::report

@@ -57,7 +57,7 @@ const nearest = (values, x) => {
   return Math.abs(values[low] - x) <= Math.abs(values[high] - x) ? low : high;
 };
 
-for (const figure of document.querySelectorAll("figure.chart")) {
+const attach = figure => {
   for (const button of figure.querySelectorAll("button[data-toggle]")) {
     button.addEventListener("click", () => {
       const on = figure.classList.toggle("is-" + button.dataset.toggle);
@@ -66,7 +66,7 @@ for (const figure of document.querySelectorAll("figure.chart")) {
   }
   const block = figure.querySelector('script[type="application/json"]');
   const area = figure.querySelector(".area");
-  if (!block || !area) continue;
+  if (!block || !area) return;
   const data = JSON.parse(block.textContent);
   const guide = data.curves.reduce((a, b) => b.x.length > a.x.length ? b : a);
   const span = data.x[1] - data.x[0];
@@ -135,7 +135,16 @@ for (const figure of document.querySelectorAll("figure.chart")) {
     held = true;
     show(to);
   });
-}
+};
+const attached = new WeakSet();
+const attachAll = () => {
+  for (const figure of document.querySelectorAll("figure.chart")) {
+    if (!attached.has(figure)) attach(figure);
+    attached.add(figure);
+  }
+};
+attachAll();
+document.addEventListener("charts", attachAll);  // a served page has put in others
 })();
 )js";
 
@@ -144,7 +153,7 @@ for (const figure of document.querySelectorAll("figure.chart")) {
 std::string_view page_script() { return kScript; }
 
 std::string_view page_script_hash() {
-  return "sha256-Lj+RVL1ExqdHtE3jznuLn74ABA/rEB/lZj/zIycE4v8=";
+  return "sha256-F+t1SLnjDCVoDO3/lHRjYEIPTeWfba4xJh4e1NXMppU=";
 }
 
 }  // namespace tutti::report

@@ -108,6 +108,7 @@ rect.c2,.fill.c2,.dot.c2{fill:var(--c2);background:var(--c2)}
 rect.c3,.fill.c3,.dot.c3{fill:var(--c3);background:var(--c3)}
 rect.c4,.fill.c4,.dot.c4{fill:var(--c4);background:var(--c4)}
 rect.c5,.fill.c5,.dot.c5{fill:var(--c5);background:var(--c5)}
+rect.idle{fill:var(--grid)}
 .log{display:none}.is-log .log{display:inline}.is-log .lin{display:none}
 div.log,span.log{display:none}.is-log div.log,.is-log span.log{display:block}
 .quantile{position:absolute;font-size:.75rem;line-height:1.3;padding:0 .3em;white-space:nowrap;
@@ -142,7 +143,7 @@ border-bottom:1px solid var(--rule);white-space:nowrap}
 .scroll th,.scroll td{padding:.36rem .95rem .36rem 0}
 .scroll td{vertical-align:top;border-bottom:1px solid var(--grid)}
 .scroll tr:last-child td{border-bottom:0}
-.scroll .n{text-align:right;white-space:nowrap}.scroll .w{white-space:nowrap}
+.scroll .n{text-align:right;white-space:nowrap}.scroll .n+:not(.n){padding-left:.6rem}.scroll .w{white-space:nowrap}
 .scroll td{overflow-wrap:break-word}.scroll td:not(.n){max-width:34rem}
 .facts{margin:0;font-size:.875rem}
 .facts div{display:grid;grid-template-columns:9.5rem minmax(0,1fr);gap:1rem;padding:.34rem 0;
@@ -155,7 +156,28 @@ summary:hover{color:var(--ink)}
 details .scroll{max-height:22rem;overflow:auto}
 pre{margin:.5rem 0 0;font:.8125rem/1.55 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",
 monospace;overflow-x:auto;tab-size:2}
+.form{display:grid;grid-template-columns:11rem minmax(0,1fr);gap:.55rem 1rem;align-items:start;
+max-width:52rem}
+.form.row{display:flex;flex-wrap:wrap;gap:.5rem;align-items:center;margin:.75rem 0 0;max-width:none;
+font-size:.875rem}
+.form label{color:var(--soft);font-size:.875rem;padding-top:.3rem}
+.form.row label{padding:0}
+.form>button{justify-self:start;grid-column:2}
+input,select,textarea{font:inherit;font-size:.875rem;width:100%;min-width:0;padding:.35rem .55rem;
+color:var(--ink);background:var(--ground);border:1px solid var(--rule);border-radius:6px}
+textarea{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;
+resize:vertical}
+.row input{width:7rem}
+[id^=live-]>*+*{margin-top:1rem}
+.grid2>.run:only-child{grid-column:1/-1}
+.run{min-width:0}
+.budget{align-items:start}
+#session{margin-top:.75rem}
+.run>h3{margin-bottom:.5rem}
+h3 .sub{font-weight:400;color:var(--soft);margin-left:.4em}
+.stale{color:var(--bad)}
 .note,.empty{margin:.4rem 0;font-size:.8125rem;color:var(--soft)}
+footer:empty{display:none}
 footer{margin-top:2.5rem;padding-top:1rem;border-top:1px solid var(--rule);color:var(--soft);
 font-size:.8125rem}
 @media (max-width:46rem){
@@ -168,6 +190,7 @@ font-size:.8125rem}
 .plot{margin-left:3rem}.ys{width:3rem}
 .xs span:nth-child(even){display:none}
 .facts div{grid-template-columns:7.5rem minmax(0,1fr)}
+.form{grid-template-columns:minmax(0,1fr)}.form>button{grid-column:1}
 .lane{grid-template-columns:5.2rem minmax(0,1fr)}
 figcaption{flex-wrap:wrap}
 nav ul{gap:0 1.1rem}

@@ -98,6 +98,7 @@ class Collector {
     ++run_.skipped_steps;
   }
   void take(const telemetry::BudgetExceeded& event) { keep(run_.over_budget, event); }
+  void take(const telemetry::GpuMeasured& event) { keep(run_.gpus, event); }
   void take(const telemetry::Message& event) {
     if (event.level == telemetry::Level::warning) keep(run_.warnings, event);
   }

@@ -60,6 +60,7 @@ struct RunData {
   std::vector<Timed<telemetry::NonFinite>> non_finite;
   std::vector<Timed<telemetry::BudgetExceeded>> over_budget;
   std::vector<Timed<telemetry::Message>> warnings;
+  std::vector<Timed<telemetry::GpuMeasured>> gpus;
   std::string recipe_yaml;                                  // empty when the folder has none
   std::vector<std::pair<std::string, std::string>> recipe;  // by key: "optimizer.beta1"
 

@@ -104,6 +104,9 @@ Page run_page(const RunData& run, const RunSummary& s, double made_wall_seconds)
       {"data", "Data", data_section(run)},
       {"recipe", "Recipe", recipe_section(run)},
   };
+  if (const std::string gpus = gpu_section(run); !gpus.empty()) {
+    page.sections.insert(page.sections.begin() + 3, {"gpus", "GPUs", gpus});
+  }
   page.footer =
       fmt::format("Made {} from {}/events.jsonl{}", format_utc(made_wall_seconds), run.folder,
                   run.machine ? " by Tutti " + run.machine->version : std::string());

@@ -151,16 +151,40 @@ TEST_F(RunReportTest, EveryPartHasItsPlace) {
   emit(0, telemetry::MemoryMeasured{0, 10, 1 << 20, {{"weights", 4096}}});
   step(1, 1, 3);
   emit(1, telemetry::NonFinite{1, "head.weight", 1});
+  telemetry::GpuMeasured gpu;
+  gpu.gpu = "0000:1a:00.0";
+  gpu.power_watts = 650;
+  gpu.throttled = {"power cap"};
+  emit(1, gpu);
+  emit(2, gpu);
   emit(2, telemetry::CheckpointFailed{1, "disk full"});
   emit(2, telemetry::BudgetExceeded{"hours", 1, 1.5});
   emit(2, telemetry::Message{telemetry::Level::warning, "mind the gap"});
   write_file_atomic(files_, "run/recipe.yaml",
                     "run:\n  project: \"tests\"\n  budget:\n    hours: 2\n");
   const std::string html = page();
-  for (const char* text :
-       {"EPYC &lt;9&gt;", "0.1.0+gabc", "corpora/t", "cafe", "f00d", "CC0-1.0", "books/", "beef",
-        "internal", "4.00 KiB", "1.00 MiB", "head.weight", "disk full", "mind the gap",
-        "1.5 hours used", "tests", "of 2 h", "chart-timeline", "prefers-color-scheme"}) {
+  for (const char* text : {"EPYC &lt;9&gt;",
+                           "0.1.0+gabc",
+                           "corpora/t",
+                           "cafe",
+                           "f00d",
+                           "CC0-1.0",
+                           "books/",
+                           "beef",
+                           "internal",
+                           "4.00 KiB",
+                           "1.00 MiB",
+                           "head.weight",
+                           "disk full",
+                           "mind the gap",
+                           "1.5 hours used",
+                           "tests",
+                           "of 2 h",
+                           "chart-timeline",
+                           "chart-gpu-power",
+                           "0000:1a:00.0",
+                           "at 2 looks: power cap",
+                           "prefers-color-scheme"}) {
     EXPECT_NE(html.find(text), std::string::npos) << text;
   }
 }

@@ -12,7 +12,7 @@ PartOps ring_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
   const int64_t rows = at.sizes.sequence / at.sizes.cp;
   const int64_t width = kv_heads * (key_dim + value_dim);
   const AttentionShape shape = {at.sizes.batch, rows,      rows, at.sizes.heads, kv_heads,
-                                key_dim,        value_dim, at.c, false};
+                                key_dim,        value_dim, at.c, at.packed()};
   const auto pass_on = [&](Ops& ops, DType type) {
     for (const char* name : {"send", "receive"}) {
       ops.push_back(collective_op(name, Axis::cp, at.mesh.cp,
@@ -120,7 +120,7 @@ PartOps grouped_attention_part(const LayerContext& at) {
   const PartOps core = core_part(at, at.sizes.kv_heads, d, d);
 
   Ops operands;
-  at.enter(operands);
+  at.enter_product(operands);
   at.projection_forward(operands, Projection::qkv, qkv, at.hidden(), bias);
   if (rope) operands.push_back(rope_op(at.tokens(), rotated, d, at.c, at.given_positions()));
   Ops output;
@@ -136,10 +136,10 @@ PartOps grouped_attention_part(const LayerContext& at) {
   if (at.whole) append(part.recompute, output);
 
   at.projection_weight(part.backward_weight, Projection::output, at.hidden(), out, bias);
-  if (at.trains(Projection::qkv)) at.enter(part.backward_weight);
+  if (at.trains(Projection::qkv)) at.enter_product(part.backward_weight);
   at.projection_weight(part.backward_weight, Projection::qkv, qkv, at.hidden(), bias);
 
-  at.enter(part.backward_input);
+  at.enter_product(part.backward_input);
   at.projection_input(part.backward_input, Projection::output, at.hidden(), out);
   if (at.ends_at(Projection::output)) return part;
   append(part.backward_input, core.backward_input);
@@ -175,7 +175,7 @@ PartOps latent_attention_part(const LayerContext& at) {
   down.push_back(at.linear(at.shard(), kv_down, at.hidden(), false));
   down.push_back(norm_forward_op(at.inner_norm(latent.key_value_rank), false));
   Ops up;
-  at.enter(up, gathered);
+  at.enter_product(up, gathered);
   up.push_back(at.linear(at.tokens(), query_rows, query_in, false));
   up.push_back(at.linear(at.tokens(), kv_rows, latent.key_value_rank, false));
   up.push_back(rotate);
@@ -193,7 +193,7 @@ PartOps latent_attention_part(const LayerContext& at) {
   if (at.whole) append(part.recompute, output);
 
   Ops& input = part.backward_input;
-  at.enter(input);
+  at.enter_product(input);
   input.push_back(at.linear_input(at.tokens(), at.hidden(), out));
   append(input, core.backward_input);
   input.push_back(rotate);
@@ -209,7 +209,7 @@ PartOps latent_attention_part(const LayerContext& at) {
 
   Ops& weight = part.backward_weight;
   at.linear_weight(weight, at.tokens(), at.hidden(), out, bias);
-  at.enter(weight, gathered);
+  at.enter_product(weight, gathered);
   at.linear_weight(weight, at.tokens(), kv_rows, latent.key_value_rank, false);
   at.linear_weight(weight, at.tokens(), query_rows, query_in, false);
   weight.push_back(norm_backward_weight_op(at.inner_norm(latent.key_value_rank)));

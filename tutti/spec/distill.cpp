@@ -1,6 +1,7 @@
 #include "tutti/spec/distill.h"
 
 #include "tutti/base/error.h"
+#include "tutti/spec/narrow.h"
 #include "tutti/spec/recipe.h"
 
 namespace tutti::spec {
@@ -76,7 +77,10 @@ Recipe teacher_recipe(const Recipe& recipe) {
   teacher.model = *recipe.distill.model;
   teacher.distill = {};
   teacher.lora = {};
+  if (is_narrow(teacher.precision)) teacher.precision = Precision::bf16;
+  teacher.narrow = {};
   teacher.recompute = {RecomputeMode::full, 0, 0};
+  teacher.offload = {};
   teacher.parallel.zero = 0;
   return teacher;
 }

@@ -1,8 +1,8 @@
 // Knowledge distillation (Hinton et al. 2015): a frozen teacher's predictions as part of the loss,
 //   (1 - weight) * cross-entropy + weight * T^2 KL(p_T(teacher) || p_T(student)),
 // p_T = softmax(logits / T), mean over the targets that are not ignored. The teacher reads the same
-// tokens, in the run's compute precision and without dropout; it may have another architecture and
-// size, but the same vocabulary. On a mesh every rank holds all of it.
+// tokens, in the run's compute type (16 bits below them) and without dropout; it may have another
+// architecture and size, but the same vocabulary. On a mesh every rank holds all of it.
 #pragma once
 
 #include <optional>

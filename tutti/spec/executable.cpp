@@ -15,20 +15,47 @@ namespace {
 void check_pipeline(const Recipe& recipe) {
   const Mesh& mesh = recipe.parallel;
   if (mesh.pp == 1) return;
-  if (mesh.pipeline == Pipeline::zero_bubble && recipe.recompute.mode != RecomputeMode::none) {
+  if (mesh.pipeline == Pipeline::zero_bubble && recipe.recompute.mode != RecomputeMode::none &&
+      mesh.zero == 3) {
     refuse(
-        "parallel.schedule: zero-bubble with recompute, whose delayed weight gradients would need "
-        "again what was dropped");
+        "parallel.schedule: zero-bubble with recompute and parallel.zero: 3, whose delayed weight "
+        "gradients would need again the weights that were dropped");
   }
 }
 
 void check_experts(const Recipe& recipe) {
   const Mesh& mesh = recipe.parallel;
-  if (recipe.model.moe.experts > 0 && mesh.tp > 1) {
-    refuse(fmt::format("parallel.tp: {} with {} experts", mesh.tp, recipe.model.moe.experts));
+  // Frozen weights are divided among all replicas, who have different experts.
+  if (recipe.lora.enabled() && mesh.ep > 1 && mesh.zero == 3) {
+    refuse(fmt::format("lora: adapters beside experts on parallel.ep: {} with parallel.zero: 3",
+                       mesh.ep));
   }
-  if (recipe.lora.enabled() && recipe.model.moe.experts > 0) {
-    refuse(fmt::format("lora: adapters beside {} experts", recipe.model.moe.experts));
+}
+
+// A scale belongs to an operand as one rank has it: parts of a tensor on several ranks would have
+// scales of their own, and a layout other results.
+void check_precision(const Recipe& recipe) {
+  if (!is_narrow(recipe.precision)) return;
+  const Mesh& mesh = recipe.parallel;
+  const std::string& name = name_of(kPrecisionNames, recipe.precision);
+  if (mesh.tp > 1 || mesh.cp > 1) {
+    refuse(
+        fmt::format("precision: {} with parallel.{} {}, whose ranks have parts of the tensors "
+                    "that share a scale; take dp, pp or zero, or precision: bf16",
+                    name, mesh.tp > 1 ? "tp" : "cp", mesh.tp > 1 ? mesh.tp : mesh.cp));
+  }
+  if (recipe.model.moe.experts > 0) {
+    refuse(fmt::format("precision: {} with {} experts; write precision: bf16", name,
+                       recipe.model.moe.experts));
+  }
+}
+
+// The biases that balance experts change by far less than half of a bf16's last bit.
+void check_optimizer(const Recipe& recipe) {
+  if (recipe.optimizer.master == Master::none && recipe.model.moe.router_bias) {
+    refuse(
+        "optimizer.master: none with model.moe.router_bias, whose small steps need f32; write "
+        "optimizer.master: f32");
   }
 }
 
@@ -40,9 +67,6 @@ void check_zero(const Mesh& mesh) {
 
 void check_distillation(const Recipe& recipe) {
   if (!recipe.distill.enabled()) return;
-  if (recipe.parallel.world() > 1) {
-    refuse(fmt::format("parallel: {} ranks learning from a teacher", recipe.parallel.world()));
-  }
   if (!recipe.distill.model) return;
   if (recipe.distill.model->attention == Attention::latent) {
     refuse("distill.model.attention: latent");
@@ -60,6 +84,15 @@ void check_model(const ModelConfig& model) {
   }
 }
 
+// What a device of its own memory is wanted for; whether there is one is the engine's to say.
+void check_offload(const Recipe& recipe) {
+  if (recipe.device != "cpu" || !recipe.offload.enabled()) return;
+  fail(ErrorKind::usage,
+       "offload: {} with device: cpu, which computes in memory of the host; drop offload, or "
+       "write device: cuda",
+       offload_text(recipe.offload));
+}
+
 }  // namespace
 
 void check_executable(const Recipe& recipe, int64_t ranks) {
@@ -75,11 +108,9 @@ void check_executable(const Recipe& recipe, int64_t ranks) {
   }
   check_distillation(recipe);
   check_model(recipe.model);
-  if (is_narrow(recipe.precision)) {
-    refuse(fmt::format("precision: {}; this build trains in f32 and bf16",
-                       name_of(kPrecisionNames, recipe.precision)));
-  }
-  if (recipe.device != "cpu") refuse(fmt::format("device: {}", recipe.device));
+  check_precision(recipe);
+  check_optimizer(recipe);
+  check_offload(recipe);
 }
 
 }  // namespace tutti::spec

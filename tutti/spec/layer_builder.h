@@ -27,6 +27,7 @@ struct LayerContext {
   DType residual;       // of the residual stream
   Parts again = 0;      // parts that the layer computes again before backward
   bool whole = false;   // from its input alone (full recomputation)
+  bool wide = false;    // products in 16 bits where the recipe's precision has fewer
   bool lowest = false;  // no gradient is wanted below the first adapter of this block
 
   LayerContext(const Recipe& recipe_in, const Profile& profile_in)
@@ -69,6 +70,11 @@ struct LayerContext {
     if (sizes.sequence_parallel)
       ops.push_back(collective_op("all_gather", Axis::tp, mesh.tp, bytes));
   }
+  // The same before a product in the recipe's precision: Profile::gathers_narrow.
+  void enter_product(Ops& ops) const { enter_product(ops, hidden_bytes()); }
+  void enter_product(Ops& ops, double bytes) const {
+    enter(ops, profile.gathers_narrow ? bytes * operand_bytes(recipe.precision) / 2 : bytes);
+  }
   void leave(Ops& ops) const { leave(ops, hidden_bytes()); }
   void leave(Ops& ops, double bytes) const {  // after a row-parallel projection
     if (mesh.tp == 1) return;
@@ -82,7 +88,7 @@ struct LayerContext {
 
   // A product in the recipe's precision, where that is below 16 bits.
   Op in_format(Op op) const {
-    op.narrow = is_narrow(recipe.precision);
+    op.narrow = is_narrow(recipe.precision) && !wide;
     return op;
   }
 
@@ -117,6 +123,8 @@ struct LayerContext {
   }
   // Tables and losses as several ranks of this program divide them (vocabulary_ops.h).
   bool divides_vocabulary() const { return mesh.tp > 1 && profile.executable; }
+  // Routers choose for a rank's own rows, and the ranks of this program tell each other.
+  bool routes_own_rows() const { return mesh.tp > 1 && profile.executable; }
   // Backward of this block ends at the outputs of `projection`.
   bool ends_at(Projection projection) const {
     return lowest && lowest_projection(model, recipe.lora) == projection;

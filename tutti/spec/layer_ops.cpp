@@ -35,15 +35,15 @@ PartOps feed_forward_part(const LayerContext& at, bool routed) {
   }
   const PartOps mlp = mlp_part(at, at.model.ffn / at.mesh.tp);
   PartOps part;
-  at.enter(part.forward);
+  at.enter_product(part.forward);
   append(part.forward, mlp.forward);
   at.leave(part.forward);
-  at.enter(part.backward_input);
+  at.enter_product(part.backward_input);
   append(part.backward_input, mlp.backward_input);
   if (!at.ends_at(Projection::up) && !at.ends_at(Projection::down)) at.leave(part.backward_input);
-  if (at.trains(Projection::up)) at.enter(part.backward_weight);  // the norm's output again
+  if (at.trains(Projection::up)) at.enter_product(part.backward_weight);  // the norm's output again
   append(part.backward_weight, mlp.backward_weight);
-  if (at.repeats(kPartMlp)) at.enter(part.recompute);
+  if (at.repeats(kPartMlp)) at.enter_product(part.recompute);
   append(part.recompute, mlp.recompute);
   return part;
 }
@@ -59,6 +59,16 @@ Ops without_dropout(const Ops& ops) {
 Ops as_recomputed(Ops ops) {
   for (Op& op : ops) op.model_flops = 0;
   return ops;
+}
+
+// Products marked narrow as the profile makes them.
+void describe_precision(const LayerContext& at, LinearProduct product, Ops& ops) {
+  if (!is_narrow(at.recipe.precision)) return;
+  if (at.profile.executable) quantize_operands(at.recipe.precision, product, ops);
+  const NarrowFormat* format = block_scaled_format(at.recipe.precision);
+  if (format == nullptr) return;
+  // Weight gradients read what the passes before have quantized.
+  describe_narrow(*format, product != LinearProduct::weight, ops);
 }
 
 // Head projection, loss and their gradients over all rows, chunk by chunk.
@@ -90,10 +100,13 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
   at.enter(part.evaluation);
   for (int64_t first = 0; first < at.tokens(); first += chunk) {
     const int64_t rows = std::min(chunk, at.tokens() - first);
-    const Op logits = unpadded(gemm_op({rows, padded, at.hidden()}, at.c, DType::f32));
+    const Op logits =
+        unpadded(at.in_format(gemm_op({rows, padded, at.hidden()}, at.c, DType::f32)));
     Ops& out = part.training;
+    Ops forward = {logits};
+    describe_precision(at, LinearProduct::forward, forward);
     for (Ops* ops : {&part.training, &part.evaluation}) {
-      ops->push_back(logits);
+      append(*ops, forward);
       if (at.divides_vocabulary()) {
         ops->push_back(cross_entropy_shard_op(rows, padded));
         // Of every row and rank log-sum-exp and target logit.
@@ -114,11 +127,15 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
       }
       ops->push_back(cross_entropy_op(rows, vocabulary, padded, at.c, ops == &part.training));
     }
-    out.push_back(unpadded(gemm_op({rows, at.hidden(), padded}, at.c, at.c)));
+    Ops input = {unpadded(at.in_format(gemm_op({rows, at.hidden(), padded}, at.c, at.c)))};
+    describe_precision(at, LinearProduct::input, input);
+    append(out, input);
     if (at.frozen()) continue;
-    out.push_back(unpadded(
+    Ops weight = {unpadded(at.in_format(
         gemm_op({padded, at.hidden(), rows}, at.c, DType::f32, false,
-                first == 0 && first_use_of_weight ? Accumulate::later : Accumulate::always)));
+                first == 0 && first_use_of_weight ? Accumulate::later : Accumulate::always)))};
+    describe_precision(at, LinearProduct::weight, weight);
+    append(out, weight);
   }
   at.leave(part.training);
   return part;
@@ -169,6 +186,7 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
     at.whole = recipe.recompute.mode == RecomputeMode::full;
   }
   at.lowest = at.frozen() && !shape.sends_gradient;
+  at.wide = shape.wide;
   const PartOps attention = at.model.attention == Attention::latent ? latent_attention_part(at)
                                                                     : grouped_attention_part(at);
   const PartOps feed_forward = feed_forward_part(at, shape.routed);
@@ -176,6 +194,7 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
   LayerOps layer;
   layer.kind = shape.routed ? "moe" : "block";
   if (!shape.adds_branch) layer.kind += shape.sends_gradient ? ".received" : ".first";
+  if (shape.wide) layer.kind += ".wide";
   const auto forward_from = [&](bool adds_branch) {
     Ops ops;
     add_norm(at, ops, adds_branch);
@@ -223,12 +242,11 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
     layer.recompute = as_recomputed(std::move(again));
     layer.kind += ".recomputed";
   }
-  if (const NarrowFormat* format = block_scaled_format(recipe.precision)) {
-    for (Ops* ops : {&layer.forward, &layer.evaluate, &layer.recompute, &layer.backward_input}) {
-      describe_narrow(*format, true, *ops);
-    }
-    describe_narrow(*format, false, layer.backward_weight);  // quantized by the passes before
+  for (Ops* ops : {&layer.forward, &layer.evaluate, &layer.recompute}) {
+    describe_precision(at, LinearProduct::forward, *ops);
   }
+  describe_precision(at, LinearProduct::input, layer.backward_input);
+  describe_precision(at, LinearProduct::weight, layer.backward_weight);
   return layer;
 }
 
@@ -236,7 +254,10 @@ LayerOps tail_ops(const Recipe& recipe, const Profile& profile) {
   const LayerContext at(recipe, profile);
   LayerOps layer;
   layer.kind = "tail";
-  layer.forward = {residual_add_op(at)};
+  // The sum that leaves the stage: its last branch is added to a copy.
+  Op sum = residual_add_op(at);
+  sum.name = "copy";
+  layer.forward = {sum};
   layer.evaluate = layer.forward;
   if (profile.residual == DType::f32) {
     const int64_t count = at.shard() * at.hidden();
@@ -247,7 +268,8 @@ LayerOps tail_ops(const Recipe& recipe, const Profile& profile) {
 }
 
 LayerOps head_ops(const Recipe& recipe, const Profile& profile) {
-  const LayerContext at(recipe, profile);
+  LayerContext at(recipe, profile);
+  at.wide = !recipe.narrow.head;
   const HeadPart head = head_part(at, true);
   LayerOps layer;
   layer.kind = "head";
@@ -268,7 +290,7 @@ LayerOps teacher_head_ops(const Recipe& teacher, const Profile& profile) {
   return layer;
 }
 
-LayerOps as_teacher(LayerOps layer) {
+LayerOps as_teacher(const LayerOps& layer) {
   LayerOps out;
   out.kind = kTeacherPrefix + layer.kind;
   out.forward = without_dropout(layer.forward);
@@ -280,7 +302,9 @@ LayerOps prediction_ops(const Recipe& recipe, const Profile& profile) {
   const bool routed = at.model.moe.experts > 0;
   const LayerOps block =
       block_ops(recipe, profile, {routed, false, true, recipe.recompute.covers(at.model.layers)});
-  const HeadPart head = head_part(at, false);
+  LayerContext at_head(recipe, profile);
+  at_head.wide = !recipe.narrow.head;
+  const HeadPart head = head_part(at_head, false);
   const int64_t hidden = at.hidden();
   const EmbeddingShape embedding = {at.tokens(), hidden, false, false, at.c, at.residual};
 

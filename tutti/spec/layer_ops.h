@@ -32,6 +32,7 @@ struct BlockShape {
   bool adds_branch = true;
   bool sends_gradient = true;  // something below wants the gradient of its input (not block 0)
   bool recomputes = false;     // Recompute::covers it
+  bool wide = false;           // NarrowConfig keeps it in 16 bits
 };
 
 LayerOps embedding_ops(const Recipe& recipe, const Profile& profile);
@@ -44,7 +45,7 @@ LayerOps head_ops(const Recipe& recipe, const Profile& profile);
 // The final norm of a teacher (distill.h), whose head works chunk by chunk in head_ops; and a layer
 // of one as its pass in training: forward, and nothing else.
 LayerOps teacher_head_ops(const Recipe& teacher, const Profile& profile);
-LayerOps as_teacher(LayerOps layer);
+LayerOps as_teacher(const LayerOps& layer);
 // A multi-token-prediction module (DeepSeek-V3): two norms, projection, block, norm, head, loss.
 LayerOps prediction_ops(const Recipe& recipe, const Profile& profile);
 

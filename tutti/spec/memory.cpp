@@ -9,6 +9,7 @@
 #include "tutti/base/check.h"
 #include "tutti/spec/narrow.h"
 #include "tutti/spec/schedule.h"
+#include "tutti/spec/zero.h"
 #include "tutti/spec/zero_layers.h"
 
 namespace tutti::spec {
@@ -128,7 +129,8 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
                                            layers.gathered_block, layers.gathered_outer)
                              : flat_arena("gathered", sizes.compute, 2 * elements.largest_layer));
   }
-  if (const NarrowFormat* format = block_scaled_format(recipe.precision)) {
+  const NarrowFormat* format = block_scaled_format(recipe.precision);
+  if (format != nullptr && !profile.executable) {
     // Both copies, kept from the first micro-batch of a step to the last.
     const LocalElements narrow = local_elements(narrow_parameters(table), recipe, stage);
     const int64_t count = mesh.zero >= 3 ? 2 * narrow.largest_layer : narrow.total();
@@ -136,7 +138,7 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
         flat_arena("narrow", DType::u8,
                    static_cast<int64_t>(2 * format->element_bytes() * static_cast<double>(count))));
   }
-  if (sizes.compute != DType::f32) {
+  if (has_masters(recipe)) {
     map.arenas.push_back(flat_arena("master", DType::f32, optimizer));
   }
   map.arenas.push_back(flat_arena("gradients", profile.gradient, mesh.zero >= 2 ? shard : whole));
@@ -146,6 +148,14 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
   }
   map.arenas.push_back(flat_arena("moment1", DType::f32, optimizer));
   map.arenas.push_back(flat_arena("moment2", DType::f32, optimizer));
+  if (!recipe.offload.optimizer) return;
+  SlotBuilder buffer("buffer", kOffloadBuffers);
+  for (ArenaPlan& arena : map.arenas) {
+    if (arena.name != "master" && arena.name != "moment1" && arena.name != "moment2") continue;
+    arena.on_host = true;
+    buffer.add(arena.name, DType::f32, {offload_buffer_elements(optimizer)});
+  }
+  map.arenas.push_back(make_arena("optimizer_buffers", {buffer.take()}));
 }
 
 // Layers of every chunk of a pipeline rank that are routed or not, recompute or not.
@@ -186,6 +196,22 @@ bool has_boundaries(const Profile& profile, const Mesh& mesh) {
   return profile.executable && mesh.pp > 1;
 }
 
+// Layers of a kind whose activations leave the device; recipes with them have one stage.
+int64_t leaving_layers(const Recipe& recipe, bool routed, bool recomputes) {
+  if (recipe.offload.activations == 0) return 0;
+  int64_t covered = 0;
+  for (int64_t layer = 0; layer < recipe.model.layers; ++layer) {
+    const bool of_kind =
+        is_routed(recipe.model, layer) == routed && recipe.recompute.covers(layer) == recomputes;
+    if (of_kind && recipe.offload.covers(layer)) ++covered;
+  }
+  return std::max<int64_t>(0, covered - kOffloadPlaces);
+}
+
+std::string block_slot_name(bool routed, bool recomputes) {
+  return std::string("block") + (routed ? ".moe" : "") + (recomputes ? ".recomputed" : "");
+}
+
 // The tensors of a layer that recomputation drops, or those that it keeps.
 std::vector<SavedTensor> block_tensors(const Recipe& recipe, const Profile& profile, bool dropped) {
   std::vector<SavedTensor> list;
@@ -208,11 +234,12 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
   }
   for (const bool recomputes : {false, true}) {
     for (const bool routed : {false, true}) {
-      const int64_t repeats = peak_in_flight_weighted(
-          mesh, micro_batches, stage, chunk_layers(recipe, stage, routed, recomputes));
+      const int64_t repeats =
+          peak_in_flight_weighted(mesh, micro_batches, stage,
+                                  chunk_layers(recipe, stage, routed, recomputes)) -
+          leaving_layers(recipe, routed, recomputes);
       if (repeats == 0) continue;
-      const std::string name = std::string("block") + (routed ? ".moe" : "");
-      slots.push_back(SlotBuilder(name + (recomputes ? ".recomputed" : ""), repeats)
+      slots.push_back(SlotBuilder(block_slot_name(routed, recomputes), repeats)
                           .add(recomputes ? block_tensors(recipe, profile, false) : profile.block,
                                sizes, !routed, routed)
                           .take());
@@ -243,6 +270,23 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
                         .take());
   }
   return make_arena("activations", std::move(slots));
+}
+
+// The same slots of layers whose activations leave, on the host.
+void add_offloaded_activations(MemoryMap& map, const Recipe& recipe) {
+  std::vector<SlotPlan> slots;
+  for (const bool recomputes : {false, true}) {
+    for (const bool routed : {false, true}) {
+      const int64_t repeats = leaving_layers(recipe, routed, recomputes);
+      if (repeats == 0) continue;
+      SlotPlan slot = map.arena("activations").slot(block_slot_name(routed, recomputes));
+      slot.repeats = repeats;
+      slots.push_back(std::move(slot));
+    }
+  }
+  if (slots.empty()) return;
+  map.arenas.push_back(make_arena("offloaded_activations", std::move(slots)));
+  map.arenas.back().on_host = true;
 }
 
 // One buffer per shape of a layer's weights on this rank, an expert's counting by itself.
@@ -293,7 +337,12 @@ ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const Lo
     if (boundaries && std::string_view(tensor.name) == "d_residual") return true;
     return delays && lies_delayed(profile, sizes, tensor);
   });
-  slots.push_back(SlotBuilder("step", 1).add(step, sizes, any(false), any(true)).take());
+  SlotBuilder work("step", 1);
+  work.add(step, sizes, any(false), any(true));
+  if (const NarrowRoom room = narrow_room(recipe, profile); room.left > 0) {
+    work.add("narrow.left", DType::u8, {room.left}).add("narrow.right", DType::u8, {room.right});
+  }
+  slots.push_back(work.take());
   if (boundaries) {
     const std::vector<int64_t> shape = {sizes.shard_tokens, recipe.model.hidden};
     slots.push_back(SlotBuilder("boundary", 2)
@@ -349,6 +398,7 @@ MemoryMap forward_map(const Recipe& recipe, Profile profile) {
   forward.distill = {};
   forward.parallel = {};
   forward.recompute = {RecomputeMode::full, 0, 0};
+  forward.offload = {};
   profile.checkpoint = {};
   std::erase_if(profile.head, [](const SavedTensor& tensor) {
     return std::string_view(tensor.name) == "d_final";
@@ -383,7 +433,13 @@ const SlotPlan& ArenaPlan::slot(std::string_view slot_name) const {
 
 int64_t MemoryMap::total_bytes() const {
   int64_t sum = 0;
-  for (const ArenaPlan& plan : arenas) sum += plan.bytes;
+  for (const ArenaPlan& plan : arenas) sum += plan.on_host ? 0 : plan.bytes;
+  return sum;
+}
+
+int64_t MemoryMap::host_bytes() const {
+  int64_t sum = 0;
+  for (const ArenaPlan& plan : arenas) sum += plan.on_host ? plan.bytes : 0;
   return sum;
 }
 
@@ -494,6 +550,7 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
   MemoryMap map;
   add_parameter_arenas(map, recipe, profile, sizes, stage);
   map.arenas.push_back(activation_arena(recipe, profile, sizes, stage));
+  add_offloaded_activations(map, recipe);
   map.arenas.push_back(workspace_arena(recipe, profile, sizes, stage));
   add_routing_arena(map, recipe, stage);
   if (stage == recipe.parallel.pp - 1 && !profile.loss_in_compute_type) {
@@ -503,17 +560,19 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
       profile.executable ? std::max<int64_t>(2, in_flight_of_chunk(recipe, stage, 0)) : int64_t{2};
   SlotBuilder batch("batch", loaded);
   batch.add("tokens", DType::i32, {sizes.tokens}).add("targets", DType::i32, {sizes.tokens});
-  if (recipe.data.packing == Packing::documents) {
-    batch.add("positions", DType::i32, {sizes.tokens}).add("starts", DType::i32, {sizes.tokens});
-  } else if (sizes.cp > 1 && profile.executable) {
-    batch.add("positions", DType::i32, {sizes.tokens}).add("numbers", DType::i32, {sizes.tokens});
-  }
+  const bool scattered = sizes.cp > 1 && profile.executable;
+  const bool packed = recipe.data.packing == Packing::documents;
+  if (packed || scattered) batch.add("positions", DType::i32, {sizes.tokens});
+  if (packed) batch.add("starts", DType::i32, {(scattered ? sizes.cp : 1) * sizes.tokens});
+  if (scattered) batch.add("numbers", DType::i32, {sizes.tokens});
   map.arenas.push_back(make_arena("batch", {batch.take()}));
   if (recipe.distill.enabled()) add_teacher_arenas(map, recipe, profile);
   return map;
 }
 
-MemoryMap memory_map(const Recipe& recipe) { return memory_map(recipe, tutti_profile()); }
+MemoryMap memory_map(const Recipe& recipe) {
+  return memory_map(recipe, tutti_profile_on(recipe.device));
+}
 
 MemoryMap inference_memory_map(const Recipe& recipe) {
   const MemoryMap whole = forward_map(recipe, tutti_profile());
@@ -521,6 +580,20 @@ MemoryMap inference_memory_map(const Recipe& recipe) {
   for (const char* name : kForwardArenas) map.arenas.push_back(whole.arena(name));
   map.arenas.push_back(whole.arena("batch"));
   return map;
+}
+
+int64_t offload_buffer_elements(int64_t optimizer) {
+  return std::min(kBucketElements, align_elements((optimizer + 3) / 4));
+}
+
+OffloadTraffic offload_traffic(const MemoryMap& map) {
+  OffloadTraffic out;
+  for (const ArenaPlan& arena : map.arenas) {
+    if (!arena.on_host) continue;
+    (arena.name == "offloaded_activations" ? out.activations : out.state_in) += arena.bytes;
+  }
+  out.state_out = out.state_in;
+  return out;
 }
 
 int64_t bytes_freed_by_recompute(const Recipe& recipe) {

@@ -4,10 +4,11 @@
 // Arenas of profile `tutti` (c = compute type, N = micro-batch * sequence rows):
 //   weights       c         slot "flat" x 1 with one tensor "flat": ParamLayout offsets (f32 runs:
 //                           also the master); the next three likewise
-//   narrow        u8       flat; mxfp8 and fp4 only: both quantized copies of the blocks' matrices
-//                           (narrow.h)
-//   master        f32       flat; bf16 runs only. This and the following three hold the trainable
-//                           parameters, which with adapters are those of the adapters
+//   narrow        u8       flat; mxfp8 and fp4 of other profiles only: both quantized copies of the
+//                           blocks' matrices (narrow.h)
+//   master        f32       flat; bf16 runs only, and not with optimizer.master none. This and the
+//                           following three hold the trainable parameters, which with adapters are
+//                           those of the adapters
 //   gradients     f32       flat
 //   moment1, moment2  f32   flat
 //   activations   slot "block" x layers that keep all, "block.recomputed" x layers that recompute,
@@ -23,7 +24,8 @@
 //            shared experts moe.shared.up, moe.shared.act. R is the bound of every routing: N*k
 //            without a capacity, else at most B*E*capacity (LocalSizes::routed_tokens). With ep > 1
 //            also moe.received [E+1] i32; moe.output then has the rows of this rank's tokens
-//            (LocalSizes::copies), the others those of its experts
+//            (LocalSizes::copies), the others those of its experts. With tp > 1 choices (experts,
+//            weights, positions, and moe.d_weights below) are of all N rows
 //            with adapters (lora.h), r columns for each of a projection: attention.qkv.lora,
 //            attention.output.lora, mlp.up.lora, mlp.down.lora [N,r] c: scale * dropout(x) A^T
 //     head:  residual [N,H] f32, norm.mean, norm.rstd, norm.y [N,H] c, d_final [N,H] c (training)
@@ -37,6 +39,8 @@
 //     with ep > 1 moe.copies [copies,H] c, moe.sizes [E] i32; with cp > 1 attention.kv.0, .1
 //     [N,2KD] c, attention.total [N,A*D] f32, attention.d_kv.own, .0, .1 [N,2KD] f32, and for
 //     routed layers moe.parts [2B*cp,E] i32, moe.before [2B,E] i32
+//     with a precision below 16 bits narrow.left, narrow.right u8: the operands of the product at
+//     work (narrow_room)
 //   routing       slot "step" x 1: layers [routed layers, E + 3] f32, of each its load [E] and sums
 //                 [3] (route_backward of engine/moe_ops.h), over the micro-batches of a step
 //     lora.d_qkv, lora.d_output, lora.d_up, lora.d_down [N,r] c (gradients of what adapters save),
@@ -48,7 +52,7 @@
 //   batch         slot "batch" x 2 (or micro-batches in flight): tokens [N] i32, targets
 //                 [N] i32; packed documents also
 //                 positions [N] i32, starts [N] i32; context parallel ranks positions and numbers
-//                 [N] i32 (of rows in the whole micro-batch)
+//                 [N] i32 (of rows in the whole micro-batch), and starts [cp N]
 //   teacher.weights, teacher.activations, teacher.workspace, teacher.loss
 //                 with a teacher (distill.h): those of inference_memory_map for its model and the
 //                 run's micro-batches. It reads the run's batch; the rows of its loss arena hold
@@ -63,6 +67,12 @@
 // "step". Where weight gradients run apart (zero-bubble, all stages but the first), what they read
 // of slot "step" is instead in the activations, slots "delayed" and "delayed.moe" x layers x
 // peak_delayed.
+//
+// Offloading (offload.h). With `optimizer`, master and moments are on_host, and arena
+// "optimizer_buffers" has slot "buffer" x 2 with tensors master (bf16 runs), moment1 and moment2
+// [offload_buffer_elements] f32. With `activations`, of c layers of a kind that are covered
+// min(2, c) slots are in the activations, and arena "offloaded_activations", on_host, has c - 2 of
+// the same.
 //
 // Every tensor starts at a multiple of 256 bytes. On larger meshes: rows divided by cp (and tp with
 // sequence parallel), columns by tp; block slots are as many as layers are in flight on the rank
@@ -128,6 +138,7 @@ struct SlotPlan {
 struct ArenaPlan {
   std::string name;
   int64_t bytes = 0;
+  bool on_host = false;  // of an accelerator's rank: in pinned memory of its host (offload.h)
   std::vector<SlotPlan> slots;
 
   const SlotPlan& slot(std::string_view slot_name) const;  // aborts when absent
@@ -135,7 +146,8 @@ struct ArenaPlan {
 
 struct MemoryMap {
   std::vector<ArenaPlan> arenas;
-  int64_t total_bytes() const;
+  int64_t total_bytes() const;  // where the rank computes: without those that are on_host
+  int64_t host_bytes() const;   // those
   bool has(std::string_view name) const;
   const ArenaPlan& arena(std::string_view name) const;  // aborts when absent
 };
@@ -174,6 +186,19 @@ MemoryMap memory_map(const Recipe& recipe);  // profile tutti, stage 0
 // empty and all of the layer at work is in "recompute"); of the workspace what forward reads; loss
 // and batch as above.
 MemoryMap inference_memory_map(const Recipe& recipe);
+
+// Elements of a buffer of the update, of a rank that updates `optimizer` elements: a bucket of
+// zero.h, but a quarter where that is less, so that there is always something to overlap.
+int64_t offload_buffer_elements(int64_t optimizer);
+
+// Bytes that a step of `recipe` takes over the link of an accelerator's rank, each way: of the
+// state, once a step, and of activations, once a micro-batch.
+struct OffloadTraffic {
+  int64_t state_in = 0;
+  int64_t state_out = 0;
+  int64_t activations = 0;  // out, and the same in
+};
+OffloadTraffic offload_traffic(const MemoryMap& map);
 
 // What recomputation takes off the map of `recipe`.
 int64_t bytes_freed_by_recompute(const Recipe& recipe);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tutti/spec/spec_test_support.h"
+#include "tutti/spec/zero.h"
 
 namespace tutti::spec {
 namespace {
@@ -52,6 +53,11 @@ TEST(MemoryMap, Gpt2OnOneRank) {
   for (const char* name : {"master", "gradients", "moment1", "moment2"}) {
     EXPECT_EQ(map.arena(name).bytes, 4 * elements) << name;
   }
+
+  const MemoryMap bare = memory_map(
+      recipe_of("gpt2-124m", {"batch.global=4", "batch.sequence=64", "optimizer.master=none"}));
+  EXPECT_FALSE(bare.has("master"));
+  EXPECT_EQ(map.total_bytes() - bare.total_bytes(), 4 * elements);
 
   const int64_t n = 256;
   const SlotPlan& block = map.arena("activations").slot("block");
@@ -408,6 +414,59 @@ INSTANTIATE_TEST_SUITE_P(Models, KorthikantiFigure1,
                                                    31.640625, 114.0234375, 23.076171875},
                                          Published{"gpt-1T", 128, 25600, 160, 1, 8, 64, 1, 512,
                                                    32.958984375, 131.25, 26.5625}));
+
+TEST(MemoryMap, OffloadedStateLiesOnTheHostAndPassesThroughBuffers) {
+  for (const char* precision : {"precision=bf16", "precision=f32"}) {
+    const MemoryMap plain = memory_map(recipe_of("gpt2-124m", {precision}));
+    const MemoryMap map = memory_map(recipe_of("gpt2-124m", {precision, "offload.optimizer=true"}));
+    int64_t host = 0;
+    for (const char* name : {"master", "moment1", "moment2"}) {
+      EXPECT_EQ(map.has(name), plain.has(name));
+      if (!map.has(name)) continue;
+      EXPECT_TRUE(map.arena(name).on_host);
+      EXPECT_EQ(map.arena(name).bytes, plain.arena(name).bytes);
+      host += map.arena(name).bytes;
+    }
+    EXPECT_EQ(map.host_bytes(), host);
+    const SlotPlan& buffer = map.arena("optimizer_buffers").slot("buffer");
+    EXPECT_EQ(buffer.repeats, 2);
+    EXPECT_EQ(buffer.tensors.size(), map.has("master") ? 3U : 2U);
+    EXPECT_EQ(buffer.tensor("moment1").bytes, kBucketElements * 4);
+    EXPECT_EQ(map.total_bytes(), plain.total_bytes() - host + map.arena("optimizer_buffers").bytes);
+    const OffloadTraffic traffic = offload_traffic(map);
+    EXPECT_EQ(traffic.state_in, host);
+    EXPECT_EQ(traffic.state_out, host);
+    EXPECT_EQ(traffic.activations, 0);
+  }
+  EXPECT_EQ(offload_buffer_elements(1000), align_elements(250));
+}
+
+// Two layers of each kind that are covered have a place on the device, the others on the host.
+TEST(MemoryMap, OffloadedActivationsTakeTurnsInTwoPlaces) {
+  const auto slots = [](const MemoryMap& map, const char* arena, const char* slot) {
+    if (!map.has(arena)) return int64_t{0};
+    for (const SlotPlan& plan : map.arena(arena).slots) {
+      if (plan.name == slot) return plan.repeats;
+    }
+    return int64_t{0};
+  };
+  const MemoryMap plain = memory_map(recipe_of("gpt2-124m"));
+  const int64_t block = plain.arena("activations").slot("block").stride_bytes;
+  for (const auto& [text, leave] : {std::pair("all", 10), std::pair("2", 0), std::pair("5", 3)}) {
+    const MemoryMap map =
+        memory_map(recipe_of("gpt2-124m", {std::string("offload.activations=") + text}));
+    EXPECT_EQ(slots(map, "activations", "block"), 12 - leave) << text;
+    EXPECT_EQ(slots(map, "offloaded_activations", "block"), leave) << text;
+    EXPECT_EQ(map.host_bytes(), leave * block) << text;
+    EXPECT_EQ(map.total_bytes(), plain.total_bytes() - leave * block) << text;
+    EXPECT_EQ(offload_traffic(map).activations, leave * block) << text;
+  }
+  const MemoryMap kinds = memory_map(
+      recipe_of("gpt2-124m", {"offload.activations=all", "recompute={mode: full, layers: 5}"}));
+  EXPECT_EQ(slots(kinds, "offloaded_activations", "block"), 5);
+  EXPECT_EQ(slots(kinds, "offloaded_activations", "block.recomputed"), 3);
+  EXPECT_EQ(slots(kinds, "activations", "block.recomputed"), 2);
+}
 
 }  // namespace
 }  // namespace tutti::spec

@@ -88,14 +88,26 @@ PartOps experts_part(const LayerContext& at) {
   Ops& forward = part.forward;
   forward.push_back(gemm_op({at.shard(), moe.experts, at.hidden()}, at.c, DType::f32));
   forward.push_back(route_forward_op(router));
-  assign_rows(at, router, forward);
+  const double choices_bytes = real(at.tokens() * moe.top_k) * 4;
+  RouterShape placed = router;
+  if (at.routes_own_rows()) {  // experts and weights
+    for (int i = 0; i < 2; ++i) {
+      forward.push_back(collective_op("all_gather", Axis::tp, at.mesh.tp, choices_bytes));
+    }
+    placed.tokens = at.tokens();
+  }
+  assign_rows(at, placed, forward);
   at.enter(forward);
   forward.push_back(permute_op(copies, false));
   exchange_counts(forward);
   exchange(forward);
   const Op project =
       at.in_format(grouped_gemm_op(groups, {rows, up, at.hidden()}, model_rows, at.c));
-  if (at.whole) part.recompute = forward;
+  if (at.whole) {
+    part.recompute = forward;
+  } else if (shares && at.repeats(kPartMlp)) {
+    at.enter(part.recompute);
+  }
   if (at.repeats(kPartMlp)) part.recompute.push_back(project);
   if (at.repeats(kPartMlp | kPartActivation)) {
     part.recompute.push_back(activation_forward_op(activation));
@@ -125,6 +137,7 @@ PartOps experts_part(const LayerContext& at) {
   weight.push_back(
       at.in_format(grouped_gemm_weight_op(groups, {rows, up, at.hidden()}, model_rows, at.c)));
   if (shares) {
+    at.enter(weight);  // the norm's output again
     const PartOps shared = mlp_part(at, moe.shared_experts * width);
     append(forward, shared.forward);
     append(input, shared.backward_input);
@@ -133,6 +146,9 @@ PartOps experts_part(const LayerContext& at) {
   }
   at.leave(forward);
   at.leave(input);
+  if (at.routes_own_rows()) {  // gradients of the weights
+    input.push_back(collective_op("reduce_scatter", Axis::tp, at.mesh.tp, choices_bytes));
+  }
   // The router's gradient joins on this rank's rows.
   input.push_back(route_backward_op(router));
   input.push_back(

@@ -1,8 +1,12 @@
 #include "tutti/spec/narrow.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
+
+#include "tutti/base/error.h"
+#include "tutti/spec/recipe_names.h"
 
 namespace tutti::spec {
 namespace {
@@ -27,10 +31,44 @@ bool is_narrow(Precision precision) {
 }
 
 const NarrowFormat* block_scaled_format(Precision precision) {
-  static constexpr NarrowFormat kMxfp8 = {"mxfp8", 8, 32, 8};
-  static constexpr NarrowFormat kNvfp4 = {"nvfp4", 4, 16, 8};
-  if (precision == Precision::mxfp8) return &kMxfp8;
-  return precision == Precision::fp4 ? &kNvfp4 : nullptr;
+  const bool blocks = precision == Precision::mxfp8 || precision == Precision::fp4;
+  return blocks ? &narrow_format(operand_kind(precision)) : nullptr;
+}
+
+NarrowKind operand_kind(Precision precision) {
+  if (precision == Precision::mxfp8) return NarrowKind::mxfp8;
+  return precision == Precision::fp4 ? NarrowKind::nvfp4 : NarrowKind::e4m3;
+}
+
+NarrowKind gradient_kind(Precision precision) {
+  return precision == Precision::fp8 ? NarrowKind::e5m2 : operand_kind(precision);
+}
+
+double operand_bytes(Precision precision) {
+  if (!is_narrow(precision)) return kWide;
+  const NarrowFormat* format = block_scaled_format(precision);
+  return format != nullptr ? format->element_bytes() : 1;
+}
+
+std::string emulation_note(Precision precision, const std::string& device,
+                           const std::string& architecture) {
+  if (!is_narrow(precision)) return "";
+  const std::string& name = name_of(kPrecisionNames, precision);
+  if (device == "cpu") {
+    return fmt::format(
+        "precision: {} is emulated on a CPU: it shows what training reaches, not how fast", name);
+  }
+  // Of matrix units with 8-bit floating point (NVIDIA Ada and Hopper).
+  constexpr double kFirst = 8.9;
+  const double number = std::strtod(architecture.c_str(), nullptr);
+  if (precision == Precision::fp8 && number >= kFirst) return "";
+  return fmt::format(
+      "precision: {} is emulated on this device ({}): {}; it shows what training reaches, not how "
+      "fast",
+      name, architecture,
+      precision == Precision::fp8
+          ? "its matrix units have no 8-bit types, which begin with compute capability 8.9"
+          : "no library product reads scales of blocks here");
 }
 
 Op quantize_op(const NarrowFormat& format, int64_t rows, int64_t columns) {
@@ -41,7 +79,7 @@ Op quantize_op(const NarrowFormat& format, int64_t rows, int64_t columns) {
 void describe_narrow(const NarrowFormat& format, bool left, std::vector<Op>& ops) {
   std::vector<Op> out;
   for (Op op : ops) {
-    if (op.narrow) {
+    if (op.narrow && std::string_view(op.name) != "narrow_gemm") {
       const bool grouped = std::string_view(op.name) != "gemm";
       const double saved = operand_elements(op) * (kWide - format.element_bytes());
       op.bytes -= saved;
@@ -52,6 +90,71 @@ void describe_narrow(const NarrowFormat& format, bool left, std::vector<Op>& ops
     out.push_back(op);
   }
   ops = std::move(out);
+}
+
+namespace {
+
+// x [rows, columns] of 16 bits to a narrow operand, transposed or not.
+Op operand_op(NarrowKind kind, int64_t rows, int64_t columns, bool transpose) {
+  const NarrowLayout layout =
+      transpose ? narrow_layout(kind, columns, rows) : narrow_layout(kind, rows, columns);
+  return memory_op("quantize", {rows, columns, transpose ? 1 : 0},
+                   real(rows) * real(columns) * kWide + real(layout.payload_bytes));
+}
+
+}  // namespace
+
+void quantize_operands(Precision precision, LinearProduct product, std::vector<Op>& ops) {
+  const NarrowKind right = operand_kind(precision);
+  const NarrowKind left = product == LinearProduct::forward ? right : gradient_kind(precision);
+  std::vector<Op> out;
+  for (Op op : ops) {
+    if (op.narrow && std::string_view(op.name) == "gemm") {
+      const int64_t m = op.dims[0], n = op.dims[1], k = op.dims[2];
+      const bool weight = product == LinearProduct::weight;
+      out.push_back(weight ? operand_op(left, k, m, true) : operand_op(left, m, k, false));
+      out.push_back(product == LinearProduct::forward ? operand_op(right, n, k, false)
+                                                      : operand_op(right, k, n, true));
+      const double bytes =
+          real(narrow_layout(left, m, k).payload_bytes + narrow_layout(right, n, k).payload_bytes) -
+          kWide * operand_elements(op);
+      op.name = "narrow_gemm";
+      op.bytes += bytes;
+      op.first_bytes += bytes;
+    }
+    out.push_back(op);
+  }
+  ops = std::move(out);
+}
+
+NarrowRoom narrow_room(const Recipe& recipe, const Profile& profile) {
+  NarrowRoom room;
+  if (!is_narrow(recipe.precision) || !profile.executable) return room;
+  const LocalSizes sizes = local_sizes(recipe, profile);
+  const auto take = [&](int64_t rows, int64_t out, int64_t in) {
+    const NarrowKind right = operand_kind(recipe.precision);
+    const NarrowKind left = gradient_kind(recipe.precision);
+    const auto bytes = [](NarrowKind kind, int64_t r, int64_t c) {
+      return narrow_layout(kind, r, c).bytes;
+    };
+    room.left = std::max(
+        {room.left, bytes(right, rows, in), bytes(left, rows, out), bytes(left, out, rows)});
+    room.right = std::max(
+        {room.right, bytes(right, out, in), bytes(right, in, out), bytes(right, in, rows)});
+  };
+  const ModelConfig& model = recipe.model;
+  const int64_t rows = sizes.tokens;
+  const int64_t heads = sizes.width(Width::attention_out, Split::columns);
+  if (recipe.narrow.wide_first + recipe.narrow.wide_last < model.layers) {
+    take(rows, sizes.width(Width::qkv, Split::columns), model.hidden);
+    take(rows, model.hidden, heads);
+    take(rows, sizes.width(Width::up, Split::columns), model.hidden);
+    take(rows, model.hidden, sizes.width(Width::ffn, Split::columns));
+  }
+  if (recipe.narrow.head) {
+    take(loss_chunk_rows(profile, rows, sizes.vocabulary), sizes.vocabulary, model.hidden);
+  }
+  return room;
 }
 
 ParamTable narrow_parameters(const ParamTable& table) {

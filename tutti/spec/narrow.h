@@ -1,40 +1,49 @@
-// Number formats below 16 bits as matrix products read them: blocks of elements share a scale.
+// Number formats below 16 bits as matrix products read them (base/narrow_format.h has the formats):
 //
-//   fp8     E4M3 (gradients E5M2), one f32 scale per tensor: 1 byte. Described in 16 bits
-//           otherwise; what quantizing costs is part of the rate fitted for it
+//   fp8     E4M3 (gradients E5M2), one f32 scale per tensor: 1 byte
 //   mxfp8   E4M3, one byte (E8M0) per 32 elements: 33/32 bytes (OCP Microscaling Formats 1.0)
 //   fp4     NVFP4: E2M1, one byte (E4M3) per 16 elements: 9/16 bytes (NVIDIA, arXiv 2509.25149)
 //
-// With mxfp8 and fp4 every product of a block (projections and experts; not the router, adapters,
-// attention or the head) reads both operands in the format. Scales lie along the inner dimension,
-// so each tensor is quantized twice, for the product that needs its rows and the one that needs its
-// columns: activations before the forward product, gradients of outputs before that of inputs,
-// weights once a step. Sums, weights, master weights, moments and kept activations stay as in bf16.
+// Every product of a block (projections and experts; not the router, adapters or attention) reads
+// both operands in the format, but those of the blocks that NarrowConfig keeps wide; with it also
+// the head's. Sums, weights, master weights, moments and kept activations stay as in bf16.
+//
+// Profile tutti quantizes both operands of a product right before it, into two places of the
+// workspace (narrow_room), from what lies there in 16 bits: so nothing else is kept, whatever is
+// recomputed, delayed or gathered meanwhile. A tensor that has one scale is one operand: all rows
+// of a micro-batch on this rank.
+//
+// The others quantize a tensor twice at once, for the product that needs its rows and the one that
+// needs its columns: activations before the forward product, gradients of outputs before that of
+// inputs, weights once a step; this is described for mxfp8 and fp4, while fp8's is described in 16
+// bits otherwise: what quantizing costs is part of the rate fitted for it.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "tutti/base/narrow_format.h"
 #include "tutti/spec/operation.h"
 #include "tutti/spec/params.h"
+#include "tutti/spec/profile.h"
 #include "tutti/spec/recipe.h"
 
 namespace tutti::spec {
 
-struct NarrowFormat {
-  const char* name;
-  double element_bits;
-  int64_t block_elements;  // that share a scale; 0: the tensor
-  double scale_bits;
-
-  double element_bytes() const {  // scales included
-    const double scale = block_elements > 0 ? scale_bits / static_cast<double>(block_elements) : 0;
-    return (element_bits + scale) / 8;
-  }
-};
-
 bool is_narrow(Precision precision);
 // What products read with mxfp8 and fp4; nullptr otherwise.
 const NarrowFormat* block_scaled_format(Precision precision);
+
+// Of an element that products of `precision` read, scales included; 2 from 16 bits on.
+double operand_bytes(Precision precision);
+// Activations and weights; gradients of outputs. `precision` is narrow.
+NarrowKind operand_kind(Precision precision);
+NarrowKind gradient_kind(Precision precision);
+
+// How a device multiplies operands of `precision` that its matrix units do not take, in a line for
+// people; empty where they do, and from 16 bits on. `architecture` as engine::DeviceInfo has it.
+std::string emulation_note(Precision precision, const std::string& device,
+                           const std::string& architecture);
 
 // [rows, columns] of 16 bits to both copies.
 Op quantize_op(const NarrowFormat& format, int64_t rows, int64_t columns);
@@ -42,6 +51,19 @@ Op quantize_op(const NarrowFormat& format, int64_t rows, int64_t columns);
 // Gives the products marked Op::narrow the format's bytes; with `left`, each is preceded by the
 // quantization of its left operand (activations or gradients).
 void describe_narrow(const NarrowFormat& format, bool left, std::vector<Op>& ops);
+
+// Of profile tutti: each product marked Op::narrow becomes the quantization of both operands and
+// the narrow product. Which of the three products of y = x W^T says what is transposed.
+enum class LinearProduct { forward, input, weight };
+void quantize_operands(Precision precision, LinearProduct product, std::vector<Op>& ops);
+
+// Bytes of the workspace's places for the left and right operands of any product; 0 where none is
+// narrow.
+struct NarrowRoom {
+  int64_t left = 0;
+  int64_t right = 0;
+};
+NarrowRoom narrow_room(const Recipe& recipe, const Profile& profile);
 
 // The parameters of `table` that are quantized: matrices of blocks but routers and adapters.
 ParamTable narrow_parameters(const ParamTable& table);

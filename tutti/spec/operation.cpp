@@ -139,10 +139,13 @@ Op attention_backward_op(const AttentionShape& shape) {
 Op attention_block_forward_op(const AttentionShape& shape, bool own) {
   const int64_t rows = shape.batch * shape.queries;
   const double state = size(rows * shape.heads * (shape.value_dim + 1), DType::f32);
-  return make("attention_block_forward",
-              {shape.batch, shape.queries, shape.heads, shape.kv_heads, shape.key_dim, own ? 1 : 0},
-              2 * causal_pairs(shape) * real(shape.key_dim + shape.value_dim),
-              operand_bytes(shape) + (own ? 1 : 2) * state);
+  Op op =
+      make("attention_block_forward",
+           {shape.batch, shape.queries, shape.heads, shape.kv_heads, shape.key_dim, own ? 1 : 0},
+           2 * causal_pairs(shape) * real(shape.key_dim + shape.value_dim),
+           operand_bytes(shape) + (own ? 1 : 2) * state + starts_bytes(shape));
+  op.bound = shape.packed;
+  return op;
 }
 
 Op attention_block_backward_op(const AttentionShape& shape, bool own, bool add_keys) {
@@ -157,7 +160,8 @@ Op attention_block_backward_op(const AttentionShape& shape, bool own, bool add_k
            {shape.batch, shape.queries, shape.heads, shape.kv_heads, shape.key_dim, own ? 1 : 0},
            2 * pairs * real(3 * shape.key_dim + 2 * shape.value_dim),
            operand_bytes(shape) + (own ? 2 : 1) * out + 2 * size(rows * shape.heads, DType::f32) +
-               (own ? 1 : 2) * queries + (add_keys ? 2 : 1) * keys);
+               (own ? 1 : 2) * queries + (add_keys ? 2 : 1) * keys + starts_bytes(shape));
+  op.bound = shape.packed;
   op.model_flops = 4 * pairs * real(shape.key_dim + shape.value_dim);
   return op;
 }
@@ -200,8 +204,8 @@ Op route_forward_op(const RouterShape& shape) {
 Op route_backward_op(const RouterShape& shape) {
   Op op = make("route_backward", {shape.tokens, shape.experts, shape.top_k}, 0,
                per_expert(shape) + size(shape.tokens, DType::f32) +
-                   3 * per_choice(shape.tokens, shape.top_k) +
-                   size(shape.sequences * shape.experts + shape.experts + 1, DType::i32) +
+                   4 * per_choice(shape.tokens, shape.top_k) +
+                   size(shape.sequences * shape.experts, DType::i32) +
                    size(shape.tokens * shape.experts, shape.compute) + 2 * router_sums(shape));
   op.first_bytes -= router_sums(shape);
   return op;
@@ -331,10 +335,11 @@ Op squared_norm_op(int64_t elements) {
   return op;
 }
 
-Op adamw_op(int64_t elements, bool separate_weights) {
-  return make(
-      "adamw", {elements}, 0,
-      7 * size(elements, DType::f32) + (separate_weights ? size(elements, DType::bf16) : 0));
+Op adamw_op(int64_t elements, DType compute, bool masters) {
+  // Gradient read; moments and what is updated read and written; copies written.
+  const double updated = 2 * size(elements, masters ? DType::f32 : compute);
+  return make("adamw", {elements}, 0,
+              5 * size(elements, DType::f32) + updated + (masters ? size(elements, compute) : 0));
 }
 
 Op memory_op(const char* name, std::array<int64_t, 6> dims, double bytes) {

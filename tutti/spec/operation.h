@@ -7,7 +7,7 @@
 //   batched_gemm (batch, m, n, k), softmax and softmax_backward (rows, columns): attention that
 //     stores its matrix
 //   residual_add (rows, hidden)
-//   quantize (rows, columns): narrow.h
+//   quantize (rows, columns[, transposed]), narrow_gemm (m, n, k): narrow.h, engine/narrow_ops.h
 #pragma once
 
 #include <array>
@@ -147,7 +147,8 @@ Op distill_cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DT
 // numbered: rows have numbers of their own.
 Op dropout_op(int64_t rows, int64_t columns, DType type, bool numbered = false);
 Op squared_norm_op(int64_t elements);
-Op adamw_op(int64_t elements, bool separate_weights);
+// Of weights in `compute`, which with `masters` are copies.
+Op adamw_op(int64_t elements, DType compute, bool masters);
 
 // An operation that reads and writes memory only.
 Op memory_op(const char* name, std::array<int64_t, 6> dims, double bytes);

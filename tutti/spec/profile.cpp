@@ -11,6 +11,16 @@
 
 namespace tutti::spec {
 
+const Profile& tutti_profile_on(const std::string& device) {
+  static const Profile accelerator = [] {
+    Profile profile = make_tutti_profile();
+    profile.loss_chunk_bytes = int64_t{1} << 30;
+    profile.loss_chunk_rows = 8192;
+    return profile;
+  }();
+  return device == "cpu" ? tutti_profile() : accelerator;
+}
+
 const Profile& tutti_profile() {
   static const Profile profile = make_tutti_profile();
   return profile;
@@ -20,7 +30,8 @@ const Profile& find_profile(const std::string& name) {
   static const std::vector<Profile> published = {
       make_megatron_2021_profile(),      make_megatron_2022_profile(),
       make_megatron_deepspeed_profile(), make_megatron_te_profile(),
-      make_megatron_te_2_11_profile(),   make_megatron_bridge_profile()};
+      make_megatron_te_2_11_profile(),   make_megatron_bridge_profile(),
+      make_nemo_mlperf_profile()};
   std::vector<std::string> known = {tutti_profile().name};
   if (name == known.front()) return tutti_profile();
   for (const Profile& profile : published) {
@@ -64,6 +75,10 @@ bool is_dropped(const Profile& profile, const Recompute& recompute, const SavedT
 
 DType compute_type(Precision precision) {
   return precision == Precision::f32 ? DType::f32 : DType::bf16;
+}
+
+bool has_masters(const Recipe& recipe) {
+  return compute_type(recipe.precision) != DType::f32 && recipe.optimizer.master == Master::f32;
 }
 
 namespace {

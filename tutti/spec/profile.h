@@ -113,6 +113,8 @@ struct Profile {
                                            // over the workspace, which layers need only later
   bool weight_gradient_stand_ins = false;  // a buffer in the compute type for every shape of weight
   ContextExchange context_exchange = ContextExchange::gather;
+  bool gathers_narrow = false;  // tensor parallel ranks quantize what they gather for a product in
+                                // a narrow precision before they send it, not after
   bool dispatch_once_per_domain =
       false;                            // a token crosses to a domain of the network once, however
                                         // many of its experts are there; else once per expert
@@ -128,10 +130,14 @@ struct Profile {
 // "tutti", "megatron-2022" (Korthikanti et al. 2022, as published), "megatron-te" (flash attention,
 // bf16 residual) or "megatron-te-2.11" (the same with the fused loss and the buffers of
 // Transformer Engine 2.11, context parallelism by exchanging heads) or "megatron-bridge" (as
-// megatron-te-2.11, with gathered keys and a dispatcher that sends a token to a domain once);
+// megatron-te-2.11, with gathered keys and a dispatcher that sends a token to a domain once) or
+// "nemo-mlperf" (megatron-te with gradients in bf16: MLPerf submissions of 2025);
 // throws usage naming the known ones.
 const Profile& find_profile(const std::string& name);
 const Profile& tutti_profile();
+// As executed on the device of a recipe: an accelerator handles more logits at once, so that their
+// products fill it and the head's gradient is read and written less often.
+const Profile& tutti_profile_on(const std::string& device);
 
 int64_t padded_vocabulary(const Profile& profile, const ModelConfig& model, const Mesh& mesh);
 
@@ -174,6 +180,8 @@ Parts repeated_parts(const Profile& profile, const Recompute& recompute);
 bool is_dropped(const Profile& profile, const Recompute& recompute, const SavedTensor& saved);
 
 DType compute_type(Precision precision);
+// Whether AdamW keeps f32 copies of the parameters beside the weights.
+bool has_masters(const Recipe& recipe);
 LocalSizes local_sizes(const Recipe& recipe, const Profile& profile);
 
 }  // namespace tutti::spec

@@ -27,23 +27,25 @@ const std::vector<SavedTensor> kLatentTensors = {
     {"attention.key", kTokens, Width::latent_key, compute, columns, kLatent, kPartAttention},
 };
 
-// What a mixture of experts keeps after the norm.
-const std::vector<SavedTensor> kExpertTensors = {
-    {"moe.probabilities", kTokens, Width::experts, f32, rows, kRouted},
-    {"moe.lse", kTokens, Width::one, f32, rows, kRouted},
-    {"moe.experts", kTokens, Width::top_k, i32, rows, kRouted},
-    {"moe.weights", kTokens, Width::top_k, f32, rows, kRouted},
-    {"moe.positions", kTokens, Width::top_k, i32, rows, kRouted},
-    {"moe.counts", Rows::sequences, Width::experts, i32, none, kRouted},
-    {"moe.offsets", Rows::single, Width::expert_bounds, i32, none, kRouted},
-    {"moe.received", Rows::single, Width::expert_bounds, i32, none, kRouted | kExchange},
-    {"moe.input", kRoutedRows, Width::hidden, compute, none, kRouted},
-    {"moe.up", kRoutedRows, Width::expert_up, compute, columns, kRouted, kPartMlp},
-    {"moe.act", kRoutedRows, Width::expert_ffn, compute, columns, kRouted, kMlpActivation},
-    {"moe.output", Rows::copies, Width::hidden, compute, none, kRouted},
-    {"moe.shared.up", kTokens, Width::shared_up, compute, columns, kShared, kPartMlp},
-    {"moe.shared.act", kTokens, Width::shared_ffn, compute, columns, kShared, kMlpActivation},
-};
+// What a mixture of experts keeps after the norm. Of what was chosen all rows, or a rank's own.
+std::vector<SavedTensor> expert_tensors(Split choices) {
+  return {
+      {"moe.probabilities", kTokens, Width::experts, f32, rows, kRouted},
+      {"moe.lse", kTokens, Width::one, f32, rows, kRouted},
+      {"moe.experts", kTokens, Width::top_k, i32, choices, kRouted},
+      {"moe.weights", kTokens, Width::top_k, f32, choices, kRouted},
+      {"moe.positions", kTokens, Width::top_k, i32, choices, kRouted},
+      {"moe.counts", Rows::sequences, Width::experts, i32, none, kRouted},
+      {"moe.offsets", Rows::single, Width::expert_bounds, i32, none, kRouted},
+      {"moe.received", Rows::single, Width::expert_bounds, i32, none, kRouted | kExchange},
+      {"moe.input", kRoutedRows, Width::hidden, compute, none, kRouted},
+      {"moe.up", kRoutedRows, Width::expert_up, compute, columns, kRouted, kPartMlp},
+      {"moe.act", kRoutedRows, Width::expert_ffn, compute, columns, kRouted, kMlpActivation},
+      {"moe.output", Rows::copies, Width::hidden, compute, none, kRouted},
+      {"moe.shared.up", kTokens, Width::shared_up, compute, columns, kShared, kPartMlp},
+      {"moe.shared.act", kTokens, Width::shared_ffn, compute, columns, kShared, kMlpActivation},
+  };
+}
 
 }  // namespace
 
@@ -75,7 +77,7 @@ Profile make_tutti_profile() {
                    {"mlp.pre", kTokens, Width::up, compute, columns, kDense, kPartMlp},
                    {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation},
                    {"mlp.down.lora", kTokens, Width::lora_down, compute, none, kDense}});
-  append(p.block, kExpertTensors);
+  append(p.block, expert_tensors(none));
   // The last projection does not run again, so what its adapter saved stays.
   p.checkpoint = {{"residual_in", kTokens, Width::hidden, f32, rows, kAlways},
                   {"mlp.down.lora", kTokens, Width::lora_down, compute, none, kDense}};
@@ -106,7 +108,7 @@ Profile make_tutti_profile() {
       {"moe.sizes", Rows::single, Width::experts, i32, none, kRouted | kExchange},
       {"moe.parts", Rows::all_parts, Width::experts, i32, none, kRouted | kContext},
       {"moe.before", Rows::sequence_parts, Width::experts, i32, none, kRouted | kContext},
-      {"moe.d_weights", kTokens, Width::top_k, f32, rows, kRouted},
+      {"moe.d_weights", kTokens, Width::top_k, f32, none, kRouted},
       {"moe.d_logits", kTokens, Width::experts, compute, rows, kRouted},
       {"moe.shared.d_act", kTokens, Width::shared_ffn, compute, columns, kShared},
       {"moe.shared.d_up", kTokens, Width::shared_up, compute, columns, kShared | kSwiglu},
@@ -187,7 +189,7 @@ Profile make_megatron_2022_profile() {
                    {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
                    {"mlp.up", kTokens, Width::up, compute, columns, kDense, kPartMlp},
                    {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation}});
-  append(p.block, kExpertTensors);
+  append(p.block, expert_tensors(rows));
   append(p.block, {{"mlp.output_mask", kTokens, Width::hidden, mask, rows, kAlways}});
   p.checkpoint = {{"norm1.input", kTokens, Width::hidden, compute, rows, kAlways}};
   p.embedding = {{"embedding.mask", kTokens, Width::hidden, mask, rows, kAlways}};
@@ -223,6 +225,8 @@ Profile make_megatron_deepspeed_profile() {
 Profile make_megatron_te_profile() {
   Profile p;
   p.name = "megatron-te";
+  // TransformerEngine, pytorch/module/layernorm_linear.py: the quantized input is gathered.
+  p.gathers_narrow = true;
   p.residual = DType::bf16;
   p.selective_parts = kPartCore;
   p.repeats_whole_forward = true;
@@ -244,7 +248,7 @@ Profile make_megatron_te_profile() {
                    {"mlp.up", kTokens, Width::up, compute, columns, kDense, kPartMlp},
                    {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation},
                    {"mlp.output_mask", kTokens, Width::hidden, mask, rows, kDropout}});
-  append(p.block, kExpertTensors);
+  append(p.block, expert_tensors(rows));
   p.checkpoint = {{"norm1.input", kTokens, Width::hidden, compute, rows, kAlways}};
   p.embedding = {{"embedding.mask", kTokens, Width::hidden, mask, rows, kDropout}};
   p.head = {
@@ -282,6 +286,15 @@ Profile make_megatron_bridge_profile() {
   p.name = "megatron-bridge";
   p.context_exchange = ContextExchange::gather;
   p.dispatch_once_per_domain = true;
+  return p;
+}
+
+// Gradients stay in 16 bits (mlcommons/training_results_v5.0: NVIDIA/benchmarks/llama31_405b/
+// implementations/eos-dfw_n64_ngc25.01_nemo/pretrain.py, grad_reduce_in_fp32=False).
+Profile make_nemo_mlperf_profile() {
+  Profile p = make_megatron_te_profile();
+  p.name = "nemo-mlperf";
+  p.gradient = DType::bf16;
   return p;
 }
 

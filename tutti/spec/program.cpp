@@ -16,8 +16,8 @@ namespace {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
-// Keys of the kinds that are no blocks; those take 0 to 15. A teacher's are kTeacher further.
-enum KindKey { kEmbedding = 16, kTail, kHead, kPrediction, kTeacher = 32 };
+// Keys of the kinds that are no blocks; those take 0 to 31. A teacher's are kTeacher further.
+enum KindKey { kEmbedding = 32, kTail, kHead, kPrediction, kTeacher = 64 };
 
 class ProgramBuilder {
  public:
@@ -37,6 +37,9 @@ class ProgramBuilder {
       out.runs = runs(stage);
       if (mesh_.pp > 1) out.transfer = {transfer_op(recipe_, profile_)};
       add_weight_collectives(stage, out);
+      out.repeats_again =
+          profile_.executable &&
+          peak_delayed(mesh_, make_schedule(recipe_).micro_batches, stage % mesh_.pp) > 0;
       program_.stages.push_back(std::move(out));
     }
     for (int64_t rank = 0; rank < mesh_.pp; ++rank) program_.updates.push_back(update(rank));
@@ -55,7 +58,8 @@ class ProgramBuilder {
 
   size_t block_kind(const BlockShape& shape) {
     const int key = (shape.routed ? 1 : 0) + (shape.adds_branch ? 2 : 0) +
-                    (shape.sends_gradient ? 4 : 0) + (shape.recomputes ? 8 : 0);
+                    (shape.sends_gradient ? 4 : 0) + (shape.recomputes ? 8 : 0) +
+                    (shape.wide ? 16 : 0);
     return kind(key, [&] { return block_ops(recipe_, profile_, shape); });
   }
 
@@ -94,7 +98,9 @@ class ProgramBuilder {
     }
     for (int64_t i = 0; i < range.count; ++i) {
       const bool routed = range.first + i >= dense_end;
-      add_run(out, block_kind({routed, i > 0, i > 0 || !first, recipe_.recompute.covers(i)}));
+      const bool wide =
+          is_narrow(recipe_.precision) && recipe_.narrow.is_wide(range.first + i, model_.layers);
+      add_run(out, block_kind({routed, i > 0, i > 0 || !first, recipe_.recompute.covers(i), wide}));
     }
     if (!last) {
       out.push_back({kind(kTail, [&] { return tail_ops(recipe_, profile_); }), 1});
@@ -155,8 +161,13 @@ class ProgramBuilder {
   void add_weight_collectives(int64_t stage, StageProgram& out) const {
     if (layered_) return add_layer_collectives(stage, out);
     // Frozen weights are gathered only where they are split.
-    const LocalElements held = chunk_elements(stage, mesh_.zero < 3);
-    const LocalElements elements = chunk_elements(stage, true);
+    LocalElements held = chunk_elements(stage, mesh_.zero < 3);
+    LocalElements elements = chunk_elements(stage, true);
+    if (mesh_.ep == 1) {  // experts lie among the rest, and are summed with it
+      for (LocalElements* all : {&held, &elements}) {
+        all->shared += std::exchange(all->expert, 0);
+      }
+    }
     for (const bool expert : {false, true}) {
       const int64_t ranks = replicas(mesh_, expert);
       const int64_t count = expert ? elements.expert : elements.shared;
@@ -199,18 +210,22 @@ class ProgramBuilder {
       // Squared norm, loss, token count and finite flag.
       ops.push_back(collective_op("all_reduce", Axis::dp, mesh_.world(), 32));
     }
-    ops.push_back(adamw_op(elements, sizes_.compute != DType::f32));
-    if (const NarrowFormat* format = block_scaled_format(recipe_.precision)) {
+    ops.push_back(adamw_op(elements, sizes_.compute, has_masters(recipe_)));
+    const NarrowFormat* format = block_scaled_format(recipe_.precision);
+    if (format != nullptr && !profile_.executable) {
       ops.push_back(quantize_op(
           *format, local_elements(narrow_parameters(table_), recipe_, rank).total(), 1));
     }
+    // Loads and sums of its routers (the memory map's arena "routing").
     const int64_t routed = routed_layers(rank);
-    if (routed > 0 && replicas(mesh_) > 1) {
-      // Loads and sums of its routers (the memory map's arena "routing").
-      ops.push_back(collective_op("all_reduce", Axis::dp, replicas(mesh_),
-                                  real(routed * (model_.moe.experts + 3) * 4)));
+    const double counters = real(routed * (model_.moe.experts + 3) * 4);
+    if (routed > 0 && mesh_.tp > 1 && profile_.executable) {
+      ops.push_back(collective_op("all_reduce", Axis::tp, mesh_.tp, counters));
     }
-    if (model_.moe.router_bias) {
+    if (routed > 0 && replicas(mesh_) > 1) {
+      ops.push_back(collective_op("all_reduce", Axis::dp, replicas(mesh_), counters));
+    }
+    if (model_.moe.router_bias && !recipe_.lora.enabled()) {
       ops.insert(ops.end(), static_cast<size_t>(routed),
                  update_selection_bias_op(model_.moe.experts, sizes_.compute != DType::f32));
     }
@@ -298,6 +313,7 @@ void visit_operations(const Program& program, const Mesh& mesh, int64_t stage, c
       visit_runs(program, chunk, &LayerOps::backward_input, first, visit);
       break;
     case ActionKind::weight_gradient:
+      if (chunk.repeats_again) visit_runs(program, chunk, &LayerOps::recompute, first, visit);
       visit_runs(program, chunk, &LayerOps::backward_weight, first, visit);
       break;
     case ActionKind::send:

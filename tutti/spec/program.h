@@ -34,6 +34,8 @@ struct StageProgram {
   std::vector<Op> reduce;           // gradients of this chunk
   std::vector<Op> add;              // of what was reduced to the rank's shard, after the first
                                     // micro-batch (ZeRO 2 and 3)
+  bool repeats_again = false;  // weight gradients run apart (peak_delayed), and what recomputation
+                               // drops is computed a second time for them
 };
 
 struct Program {

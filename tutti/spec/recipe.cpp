@@ -81,7 +81,7 @@ void validate_tensor_parallel(const ModelConfig& model, const Mesh& mesh,
   }
   // Between the projections each rank has an equal block of a micro-batch's rows, which may begin
   // and end within a sequence.
-  if (mesh.cp == 1 && model.moe.experts == 0) {
+  if (mesh.cp == 1) {
     if (batch.micro * sequence % mesh.tp != 0) {
       reject(
           "parallel.tp: {} does not divide the {} rows of a micro-batch (batch.micro {} * "
@@ -147,6 +147,24 @@ void validate_mesh(const Recipe& recipe) {
   validate_tensor_parallel(model, mesh, recipe.batch);
 }
 
+void validate_precision(const Recipe& recipe) {
+  const NarrowConfig& narrow = recipe.narrow;
+  if (!is_narrow(recipe.precision) && narrow != NarrowConfig{}) {
+    reject(
+        "precision.{}: has no meaning with precision.compute: {}; drop it, or write fp8, mxfp8 or "
+        "fp4",
+        narrow.wide_first > 0  ? "wide_first"
+        : narrow.wide_last > 0 ? "wide_last"
+        : narrow.head          ? "head"
+                               : "stochastic_gradients",
+        name_of(kPrecisionNames, recipe.precision));
+  }
+  if (narrow.wide_first + narrow.wide_last > recipe.model.layers) {
+    reject("precision.wide_first: {} and precision.wide_last: {} exceed model.layers {}",
+           narrow.wide_first, narrow.wide_last, recipe.model.layers);
+  }
+}
+
 void validate_recompute(const Recipe& recipe) {
   const Recompute& recompute = recipe.recompute;
   if (recompute.parts != 0 && recompute.mode != RecomputeMode::selective) {
@@ -207,7 +225,8 @@ void validate_schedule(const ScheduleConfig& schedule, int64_t steps) {
   }
 }
 
-void validate_optimizer(const OptimizerConfig& optimizer) {
+void validate_optimizer(const Recipe& recipe) {
+  const OptimizerConfig& optimizer = recipe.optimizer;
   check_range("optimizer.learning_rate", optimizer.learning_rate, 0, 1e6);
   if (!(optimizer.beta1 >= 0 && optimizer.beta1 < 1)) {
     reject("optimizer.beta1: {} is out of range; accepted: 0 to below 1", optimizer.beta1);
@@ -218,6 +237,16 @@ void validate_optimizer(const OptimizerConfig& optimizer) {
   check_range("optimizer.epsilon", optimizer.epsilon, 1e-30, 1);
   check_range("optimizer.weight_decay", optimizer.weight_decay, 0, 1e6);
   check_range("optimizer.clip_norm", optimizer.clip_norm, 0, INFINITY);
+  if (optimizer.master == Master::none && recipe.precision == Precision::f32) {
+    reject(
+        "optimizer.master: none with precision: f32, whose weights are f32 without a copy; write "
+        "master: f32, or precision: bf16");
+  }
+  if (optimizer.stochastic_rounding && optimizer.master != Master::none) {
+    reject(
+        "optimizer.stochastic_rounding: true with optimizer.master: f32, which keeps what rounding "
+        "its copies leaves over; write master: none too, or stochastic_rounding: false");
+  }
 }
 
 void validate_evaluation(const Recipe& recipe) {
@@ -262,12 +291,6 @@ void validate_blend(const char* key, const CorpusBlend& blend) {
 void validate_data(const Recipe& recipe) {
   validate_blend("data.train", recipe.data.train);
   validate_blend("data.validation", recipe.data.validation);
-  if (recipe.data.packing == Packing::documents && recipe.parallel.cp > 1) {
-    reject(
-        "data.packing: documents with parallel.cp {}; packed documents are not divided over ranks "
-        "yet: write parallel.cp: 1",
-        recipe.parallel.cp);
-  }
 }
 
 void validate_mlperf(const Recipe& recipe) {
@@ -369,14 +392,17 @@ void validate(const Recipe& recipe) {
   validate_distill(recipe);
   validate_batch(recipe);
   validate_mesh(recipe);
+  validate_precision(recipe);
   validate_recompute(recipe);
+  validate_offload(recipe);
   check_at_least("train.steps", recipe.train.steps, 1);
   check_at_least("train.stop_after_nonfinite", recipe.train.stop_after_nonfinite, 1);
   validate_schedule(recipe.schedule, recipe.train.steps);
-  validate_optimizer(recipe.optimizer);
+  validate_optimizer(recipe);
   validate_data(recipe);
   validate_evaluation(recipe);
   check_range("checkpoint.every_seconds", recipe.checkpoint.every_seconds, 0, INFINITY);
+  check_range("telemetry.gpu_every_seconds", recipe.telemetry.gpu_every_seconds, 0, INFINITY);
   validate_mlperf(recipe);
   validate_budget(recipe.run.budget);
 }

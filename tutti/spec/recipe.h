@@ -3,14 +3,16 @@
 // (with the nearest known key). Counts may carry suffixes ("10k", "1.5M"), times units ("1.5h").
 //
 // Sections are the members of Recipe: model, lora, distill, precision, device, threads, recompute,
-// data, batch, optimizer, schedule, train, evaluate, checkpoint, parallel, telemetry, mlperf, run;
-// keys are the members' names. Exceptions: train.target_loss, and parallel.schedule (1f1b,
-// interleaved, zero-bubble, gpipe) for Mesh::pipeline. `model` is a preset's name, or a mapping
-// with `preset` and keys that replace the preset's, or a mapping in full. In a model, head_dim,
-// kv_heads and ffn (4 * hidden, gelu only) follow from hidden and heads when left out, also when
-// only those two are replaced. `recompute` is none, selective or full, or a mapping {mode, parts:
-// [norms, attention, core, mlp, activation] or default, layers: count or all}; parts alone mean
-// selective. `distill.model` is written as `model`.
+// offload, data, batch, optimizer, schedule, train, evaluate, checkpoint, parallel, telemetry,
+// mlperf, run; keys are the members' names. Exceptions: train.target_loss, and parallel.schedule
+// (1f1b, interleaved, zero-bubble, gpipe) for Mesh::pipeline. `model` is a preset's name, or a
+// mapping with `preset` and keys that replace the preset's, or a mapping in full. In a model,
+// head_dim, kv_heads and ffn (4 * hidden, gelu only) follow from hidden and heads when left out,
+// also when only those two are replaced. `recompute` is none, selective or full, or a mapping
+// {mode, parts: [norms, attention, core, mlp, activation] or default, layers: count or all}; parts
+// alone mean selective. `offload.activations` is a count of layers or all. `precision` is a name,
+// or a mapping of `compute`, the name, and the keys of NarrowConfig. `distill.model` is written as
+// `model`.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +25,31 @@
 #include "tutti/spec/lora.h"
 #include "tutti/spec/mesh.h"
 #include "tutti/spec/model_config.h"
+#include "tutti/spec/offload.h"
 #include "tutti/spec/recompute.h"
 
 namespace tutti::spec {
 
 enum class Precision { f32, bf16, fp8, mxfp8, fp4 };  // narrow.h has those below 16 bits
+
+// With a precision below 16 bits: which products stay in 16 bits, and how the others round.
+struct NarrowConfig {
+  bool operator==(const NarrowConfig&) const = default;
+  int64_t wide_first = 0;  // blocks at the start of the model that stay in 16 bits
+  int64_t wide_last = 0;   // and at its end
+  bool head = false;       // the products of the head are narrow too
+  // The gradients of the blocks' outputs round stochastically, without drift; else to nearest.
+  bool stochastic_gradients = false;
+
+  bool is_wide(int64_t layer, int64_t layers) const {
+    return layer < wide_first || layer >= layers - wide_last;
+  }
+};
+
+// What AdamW updates in runs below f32: f32 masters, of which the weights are rounded copies, or,
+// with `none`, the bf16 weights themselves: 4 bytes less per parameter.
+enum class Master { f32, none };
+
 enum class ScheduleKind { constant, linear, cosine, wsd };
 
 // The learning rate in a warm-up of W steps, as a share of the peak, at step s = 0, 1, ... :
@@ -87,6 +109,10 @@ struct OptimizerConfig {
   double epsilon = 1e-8;
   double weight_decay = 0.1;  // of matrices; vectors (norms, biases) never decay
   double clip_norm = 1.0;     // 0: no clipping
+  Master master = Master::f32;
+  // Without masters: updated weights round up or down at random, without drift, where rounding to
+  // nearest would lose every change below half of their last bit.
+  bool stochastic_rounding = false;
 };
 
 // learning rate over steps: linear warm-up, then the shape, down to minimum_ratio of the peak.
@@ -130,6 +156,9 @@ struct CheckpointConfig {
   // A run or checkpoint whose parameters a new run starts from (fine-tuning, continued training):
   // step 0 and a fresh optimizer. Empty: parameters from the seed.
   std::string initialize_from;
+  // Tensors are sealed with the key in this file (docs/formats.md, "Sealed checkpoints"). Empty:
+  // who can read the files can read them.
+  std::string key_file;
 };
 
 struct BudgetConfig {  // 0: no limit
@@ -170,6 +199,7 @@ struct TelemetryConfig {
   bool operator==(const TelemetryConfig&) const = default;
   int metrics_port = 0;                       // /metrics for Prometheus while the run lasts; 0: off
   std::string metrics_address = "127.0.0.1";  // to listen on; numeric, IPv4 or IPv6
+  double gpu_every_seconds = 10;              // between looks at what GPUs tell; 0: never
 };
 
 struct Recipe {
@@ -178,9 +208,11 @@ struct Recipe {
   LoraConfig lora;
   DistillConfig distill;
   Precision precision = Precision::bf16;
+  NarrowConfig narrow;
   std::string device = "cpu";
   int threads = 0;  // 0: all cores
   Recompute recompute;
+  Offload offload;
   DataConfig data;
   BatchConfig batch;
   OptimizerConfig optimizer;

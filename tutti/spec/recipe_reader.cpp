@@ -4,8 +4,8 @@
 #include <string>
 
 #include "tutti/base/error.h"
-#include "tutti/base/file.h"
 #include "tutti/base/text.h"
+#include "tutti/spec/model_reader.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/recipe_names.h"
 #include "tutti/spec/yaml_map.h"
@@ -14,160 +14,6 @@ namespace tutti::spec {
 namespace {
 
 constexpr int64_t kMost = INT64_MAX;
-constexpr const char* kPresetSuffix = ".yaml";
-
-// The file of preset `name`, which is a path itself when it ends in .yaml.
-std::string preset_path(const std::string& name, const std::string& folder) {
-  return ends_with(name, kPresetSuffix) ? name : join_path(folder, name + kPresetSuffix);
-}
-
-// Throws not_found unless `folder` holds the preset `name`.
-void check_preset(const std::string& name, const std::string& folder) {
-  FileSystem& files = posix_file_system();
-  std::vector<std::string> known;
-  if (files.is_directory(folder)) {
-    for (const DirectoryEntry& entry : files.list(folder)) {
-      if (!entry.is_directory && ends_with(entry.name, kPresetSuffix)) {
-        known.push_back(
-            entry.name.substr(0, entry.name.size() - std::string(kPresetSuffix).size()));
-      }
-    }
-  }
-  if (std::find(known.begin(), known.end(), name) == known.end()) {
-    const std::string suggestion = nearest_word(name, known);
-    fail(ErrorKind::not_found, "model: no preset '{}' in {};{} known: {}", name, folder,
-         suggestion.empty() ? "" : " did you mean '" + suggestion + "'?",
-         known.empty() ? "none" : join(known, ", "));
-  }
-}
-
-// The mapping of preset `name`.
-YAML::Node preset_node(const std::string& name, const std::string& folder) {
-  const std::string path = preset_path(name, folder);
-  if (path != name) check_preset(name, folder);
-  YAML::Node node = parse_yaml(read_file(posix_file_system(), path), path);
-  if (!node.IsMap()) fail(ErrorKind::usage, "{}: a preset must be a mapping", path);
-  if (!node["name"].IsDefined()) node["name"] = name;
-  return node;
-}
-
-// `over` wins key by key; mappings merge.
-void merge(YAML::Node base, const YAML::Node& over) {
-  for (const auto& entry : over) {
-    const std::string key = entry.first.as<std::string>();
-    if (entry.second.IsMap() && base[key].IsDefined() && base[key].IsMap()) {
-      merge(base[key], entry.second);
-    } else {
-      base[key] = entry.second;
-    }
-  }
-}
-
-void read_rope_scaling(YamlMap map, RopeScaling& scaling) {
-  map.read_real("factor", scaling.factor);
-  map.read_real("low_frequency_factor", scaling.low_frequency_factor);
-  map.read_real("high_frequency_factor", scaling.high_frequency_factor);
-  map.read_count("original_context", scaling.original_context, 1, kMost);
-  map.finish();
-}
-
-void read_latent(YamlMap map, LatentAttention& latent) {
-  map.read_count("query_rank", latent.query_rank, 0, kMost);
-  map.read_count("key_value_rank", latent.key_value_rank, 0, kMost);
-  map.read_count("nope_head_dim", latent.nope_head_dim, 0, kMost);
-  map.read_count("rope_head_dim", latent.rope_head_dim, 0, kMost);
-  map.read_count("value_head_dim", latent.value_head_dim, 0, kMost);
-  map.finish();
-}
-
-void read_moe(YamlMap map, MixtureOfExperts& moe) {
-  map.read_count("experts", moe.experts, 0, kMost);
-  map.read_count("top_k", moe.top_k, 0, kMost);
-  map.read_count("expert_ffn", moe.expert_ffn, 0, kMost);
-  map.read_count("shared_experts", moe.shared_experts, 0, kMost);
-  map.read_count("first_dense_layers", moe.first_dense_layers, 0, kMost);
-  map.read_real("capacity_factor", moe.capacity_factor);
-  map.read_real("balance_loss", moe.balance_loss);
-  map.read_real("z_loss", moe.z_loss);
-  map.read_flag("router_bias", moe.router_bias);
-  map.read_real("router_bias_rate", moe.router_bias_rate);
-  map.finish();
-}
-
-ModelConfig read_model(YamlMap map) {
-  ModelConfig model;
-  // Misspelt keys are reported before the ones they leave missing.
-  for (const char* key : {"name",
-                          "layers",
-                          "hidden",
-                          "heads",
-                          "kv_heads",
-                          "head_dim",
-                          "ffn",
-                          "vocabulary",
-                          "context",
-                          "norm",
-                          "norm_epsilon",
-                          "norm_bias",
-                          "activation",
-                          "positions",
-                          "attention",
-                          "linear_bias",
-                          "tied_embeddings",
-                          "rope_theta",
-                          "rope_scaling",
-                          "init_std",
-                          "dropout",
-                          "latent",
-                          "moe",
-                          "prediction_layers"}) {
-    map.has(key);
-  }
-  map.finish();
-  for (const char* key : {"layers", "hidden", "heads", "vocabulary", "context"}) {
-    if (!map.has(key)) map.fail_key(key, "missing; a model needs it (or a preset)");
-  }
-  map.read_text("name", model.name);
-  map.read_count("layers", model.layers, 1, kMost);
-  map.read_count("hidden", model.hidden, 1, kMost);
-  map.read_count("heads", model.heads, 1, kMost);
-  map.read_count("vocabulary", model.vocabulary, 1, kMost);
-  map.read_count("context", model.context, 1, kMost);
-  map.read_choice("norm", model.norm, kNormNames);
-  map.read_real("norm_epsilon", model.norm_epsilon);
-  map.read_choice("activation", model.activation, kActivationNames);
-  map.read_choice("positions", model.positions, kPositionsNames);
-  map.read_choice("attention", model.attention, kAttentionNames);
-
-  const bool has_head_dim = map.has("head_dim");
-  if (!has_head_dim && model.hidden % model.heads != 0) {
-    map.fail_key("heads", fmt::format("{} does not divide model.hidden {}; choose another or give "
-                                      "model.head_dim",
-                                      model.heads, model.hidden));
-  }
-  model.head_dim = model.hidden / model.heads;
-  map.read_count("head_dim", model.head_dim, 1, kMost);
-  model.kv_heads = model.heads;
-  map.read_count("kv_heads", model.kv_heads, 1, kMost);
-  if (!map.has("ffn") && model.activation == Activation::swiglu) {
-    map.fail_key("ffn", "missing; activation swiglu has no usual width to fall back to");
-  }
-  model.ffn = 4 * model.hidden;
-  map.read_count("ffn", model.ffn, 1, kMost);
-
-  map.read_flag("linear_bias", model.linear_bias);
-  model.norm_bias = model.norm == Norm::layer;
-  map.read_flag("norm_bias", model.norm_bias);
-  map.read_flag("tied_embeddings", model.tied_embeddings);
-  map.read_real("rope_theta", model.rope_theta);
-  read_rope_scaling(map.map("rope_scaling"), model.rope_scaling);
-  map.read_real("init_std", model.init_std);
-  map.read_real("dropout", model.dropout);
-  read_latent(map.map("latent"), model.latent);
-  read_moe(map.map("moe"), model.moe);
-  map.read_count("prediction_layers", model.prediction_layers, 0, kMost);
-  return model;
-}
 
 void read_lora(YamlMap map, LoraConfig& lora) {
   map.read_count("rank", lora.rank, 0, kMost);
@@ -175,25 +21,6 @@ void read_lora(YamlMap map, LoraConfig& lora) {
   map.read_real("dropout", lora.dropout);
   map.read_texts("targets", lora.targets);
   map.finish();
-}
-
-// `path`: of the key, "model" or "distill.model".
-ModelConfig read_model_node(const YAML::Node& node, const char* path, const std::string& origin,
-                            const std::string& models_folder) {
-  if (!node.IsDefined() || node.IsNull()) {
-    fail(ErrorKind::usage, "{}: {}: missing; name a preset (model: gpt2-124m) or describe one",
-         origin, path);
-  }
-  if (node.IsScalar()) return load_model_preset(node.Scalar(), models_folder);
-  YamlMap map(node, path, origin);  // rejects lists and repeated keys
-  if (!map.has("preset")) return read_model(std::move(map));
-  std::string preset;
-  map.read_text("preset", preset);
-  YAML::Node over = YAML::Clone(node);
-  over.remove("preset");
-  YAML::Node merged = preset_node(preset, models_folder);
-  merge(merged, over);
-  return read_model(YamlMap(merged, path, origin));
 }
 
 void read_distill(YamlMap map, DistillConfig& distill, const std::string& origin,
@@ -246,6 +73,32 @@ Recompute read_recompute(YamlMap& root, const std::string& origin) {
   return recompute;
 }
 
+void read_offload(YamlMap map, Offload& offload) {
+  map.read_flag("optimizer", offload.optimizer);
+  const YAML::Node activations = map.node("activations");
+  if (activations.IsDefined() && activations.IsScalar() && activations.Scalar() == "all") {
+    offload.activations = kEveryLayer;
+  } else {
+    map.read_count("activations", offload.activations, 0, kMost);
+  }
+  map.finish();
+}
+
+void read_precision(YamlMap& root, const std::string& origin, Recipe& recipe) {
+  const YAML::Node node = root.node("precision");
+  if (!node.IsDefined() || !node.IsMap()) {
+    root.read_choice("precision", recipe.precision, kPrecisionNames);
+    return;
+  }
+  YamlMap map(node, "precision", origin);
+  map.read_choice("compute", recipe.precision, kPrecisionNames);
+  map.read_count("wide_first", recipe.narrow.wide_first, 0, kMost);
+  map.read_count("wide_last", recipe.narrow.wide_last, 0, kMost);
+  map.read_flag("head", recipe.narrow.head);
+  map.read_flag("stochastic_gradients", recipe.narrow.stochastic_gradients);
+  map.finish();
+}
+
 void read_parallel(YamlMap map, Mesh& mesh) {
   map.read_count("dp", mesh.dp, 1, kMost);
   map.read_count("tp", mesh.tp, 1, kMost);
@@ -289,6 +142,8 @@ void read_optimizer(YamlMap map, OptimizerConfig& optimizer) {
   map.read_real("epsilon", optimizer.epsilon);
   map.read_real("weight_decay", optimizer.weight_decay);
   map.read_real("clip_norm", optimizer.clip_norm);
+  map.read_choice("master", optimizer.master, kMasterNames);
+  map.read_flag("stochastic_rounding", optimizer.stochastic_rounding);
   map.finish();
 }
 
@@ -325,12 +180,14 @@ void read_checkpoint(YamlMap map, CheckpointConfig& checkpoint) {
   map.read_count("keep_last", checkpoint.keep_last, 1, kMost);
   map.read_count("keep_best", checkpoint.keep_best, 0, kMost);
   map.read_text("initialize_from", checkpoint.initialize_from);
+  map.read_text("key_file", checkpoint.key_file);
   map.finish();
 }
 
 void read_telemetry(YamlMap map, TelemetryConfig& telemetry) {
   map.read_count("metrics_port", telemetry.metrics_port, 0, 65535);
   map.read_text("metrics_address", telemetry.metrics_address);
+  map.read_seconds("gpu_every_seconds", telemetry.gpu_every_seconds);
   map.finish();
 }
 
@@ -378,13 +235,6 @@ void read_batch(YamlMap map, BatchConfig& batch) {
 
 }  // namespace
 
-ModelConfig load_model_preset(const std::string& name, const std::string& models_folder) {
-  ModelConfig model = read_model(
-      YamlMap(preset_node(name, models_folder), "model", preset_path(name, models_folder)));
-  validate(model);
-  return model;
-}
-
 Recipe parse_recipe(const std::string& text, const std::string& origin,
                     const std::vector<std::string>& overrides, const std::string& models_folder) {
   YAML::Node root = parse_yaml(text, origin);
@@ -396,10 +246,11 @@ Recipe parse_recipe(const std::string& text, const std::string& origin,
   recipe.model = read_model_node(map.node("model"), "model", origin, models_folder);
   read_lora(map.map("lora"), recipe.lora);
   read_distill(map.map("distill"), recipe.distill, origin, models_folder);
-  map.read_choice("precision", recipe.precision, kPrecisionNames);
+  read_precision(map, origin, recipe);
   map.read_choice("device", recipe.device, Names<std::string>{{"cpu", "cpu"}, {"cuda", "cuda"}});
   map.read_count("threads", recipe.threads, 0, 4096);
   recipe.recompute = read_recompute(map, origin);
+  read_offload(map.map("offload"), recipe.offload);
   read_data(map.map("data"), recipe.data);
   read_batch(map.map("batch"), recipe.batch);
   read_optimizer(map.map("optimizer"), recipe.optimizer);

@@ -181,6 +181,21 @@ TEST(Recipe, RecomputeIsAWordOrAMapping) {
             (Recompute{full, 0, 3}));
 }
 
+TEST(Recipe, OffloadsTheOptimizerAndActivationsOfLayers) {
+  const auto read = [](const std::string& text) {
+    const Recipe recipe = recipe_of("gpt2-124m", {"offload=" + text});
+    EXPECT_EQ(parse(to_yaml(recipe)), recipe);
+    return recipe.offload;
+  };
+  EXPECT_EQ(read("{}"), Offload{});
+  EXPECT_EQ(read("{optimizer: true, activations: all}"), (Offload{true, kEveryLayer}));
+  EXPECT_EQ(read("{activations: 4}"), (Offload{false, 4}));
+  EXPECT_TRUE(read("{activations: 4}").covers(3) && !read("{activations: 4}").covers(4));
+  EXPECT_EQ(offload_text({}), "none");
+  EXPECT_EQ(offload_text({true, 4}), "optimizer, activations of the first 4 layers");
+  EXPECT_EQ(offload_text({false, kEveryLayer}), "activations");
+}
+
 TEST(Recipe, OverridesReplaceValuesAndSections) {
   const Recipe recipe =
       parse("model: gpt2-124m\ntrain: {steps: 5}\n",
@@ -197,46 +212,10 @@ TEST(Recipe, OverridesReplaceValuesAndSections) {
   EXPECT_EQ(parse("model: gpt2-124m\n", {"model=gpt2-350m"}).model.layers, 24);
 }
 
-TEST(Recipe, PresetsMergeKeyByKey) {
-  const ModelConfig model =
-      parse("model: {preset: llama3.1-8b, context: 512, rope_scaling: {factor: 4}}\n").model;
-  EXPECT_EQ(model.context, 512);
-  EXPECT_EQ(model.rope_scaling.factor, 4);
-  EXPECT_EQ(model.rope_scaling.original_context, 8192);
-  EXPECT_EQ(model.ffn, 14336);
-}
-
-TEST(Recipe, UnknownPresetsAreListed) {
-  try {
-    preset("gpt2-124");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::not_found);
-    EXPECT_NE(std::string(error.what()).find("did you mean 'gpt2-124m'"), std::string::npos);
-    EXPECT_NE(std::string(error.what()).find("deepseek-v3"), std::string::npos);
-  }
-}
-
-struct Bad {
-  const char* text;                  // appended to a valid recipe
-  std::vector<std::string> message;  // parts of the error
-};
-
 class BadRecipe : public testing::TestWithParam<Bad> {};
 
 TEST_P(BadRecipe, NamesKeyValueAndRemedy) {
-  const std::string text = std::string("model: gpt2-124m\n") + GetParam().text + "\n";
-  try {
-    parse(text);
-    FAIL() << "accepted: " << text;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    for (const std::string& part : GetParam().message) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-          << "missing: " << part << "\n"
-          << error.what();
-    }
-  }
+  expect_refused(std::string("model: gpt2-124m\n") + GetParam().text + "\n", GetParam().message);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -254,6 +233,11 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"recompute: {mode: full, layers: 13}", {"recompute.layers: 13", "12 layers", "all"}},
         Bad{"recompute: {mode: full, layers: 4}\nparallel: {pp: 4}", {"recompute.layers: 4", "3"}},
         Bad{"recompute: {mode: full, layers: some}", {"recompute.layers", "'some'"}},
+        Bad{"offload: {activations: some}", {"offload.activations", "'some'"}},
+        Bad{"offload: {activations: 13}", {"offload.activations: 13", "model.layers 12", "all"}},
+        Bad{"offload: {activations: all}\nparallel: {pp: 2}",
+            {"offload.activations: all", "parallel.pp: 2", "recompute"}},
+        Bad{"telemetry: {gpu_every_seconds: -1}", {"telemetry.gpu_every_seconds", "-1"}},
         Bad{"batch: {global: many}", {"batch.global", "'many'"}},
         Bad{"batch: {global: 8.5}", {"batch.global", "'8.5'", "whole number"}},
         Bad{"batch: {global: [8]}", {"batch.global", "a list"}},
@@ -287,6 +271,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"optimizer: {learning_rate: fast}", {"optimizer.learning_rate", "'fast'"}},
         Bad{"optimizer: {learning_rate: -1}", {"optimizer.learning_rate: -1"}},
         Bad{"optimizer: {clip_norm: .inf}", {"optimizer.clip_norm"}},
+        Bad{"optimizer: {master: bf16}", {"optimizer.master: 'bf16'", "f32, none"}},
+        Bad{"optimizer: {master: none}\nprecision: f32", {"optimizer.master: none", "f32"}},
+        Bad{"optimizer: {stochastic_rounding: true}",
+            {"optimizer.stochastic_rounding: true", "master: none"}},
         Bad{"parallel: {tp: 5}", {"parallel.tp: 5", "model.heads 12", "nearest that does: 4"}},
         Bad{"parallel: {tp: 4}\nbatch: {micro: 1, sequence: 1022}",
             {"parallel.tp: 4", "1022 rows", "1024"}},
@@ -309,56 +297,11 @@ INSTANTIATE_TEST_SUITE_P(
             {"data.train.1.weight: 0", "above 0"}},
         Bad{"data: {validation: [{prefix: a, weight: .nan}]}", {"data.validation.0.weight"}},
         Bad{"data: {train: [{prefix: a}, {prefix: a}]}", {"data.train.1.prefix: 'a'", "twice"}},
-        Bad{"data: {packing: documents}\nparallel: {cp: 2}", {"data.packing", "parallel.cp: 1"}},
         Bad{"run: {budget: {usd: 5}}", {"run.budget.usd", "usd_per_hour"}},
         Bad{"run: {budget: {kwh: 5}}", {"run.budget.kwh", "average_watts"}},
         Bad{"train: {seed: -1}", {"train.seed", "'-1'"}},
         Bad{"train: {steps: 1}\ntrain: {steps: 2}", {"train: given twice"}},
         Bad{"train: {steps: 5", {"test.yaml", "not YAML"}}));
-
-class BadModel : public testing::TestWithParam<Bad> {};
-
-TEST_P(BadModel, NamesKeyValueAndRemedy) {
-  const std::string text = std::string("model:\n") + GetParam().text + "\n";
-  try {
-    parse(text);
-    FAIL() << "accepted: " << text;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    for (const std::string& part : GetParam().message) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-          << "missing: " << part << "\n"
-          << error.what();
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Models, BadModel,
-    testing::Values(
-        Bad{"  {layers: 2, hidden: 24, heads: 5, vocabulary: 10, context: 8}",
-            {"model.heads", "5 does not divide model.hidden 24"}},
-        Bad{"  {layers: 2, hidden: 24, heads: 4, kv_heads: 3, vocabulary: 10, context: 8}",
-            {"model.kv_heads: 3", "model.heads 4", "nearest: 4"}},
-        Bad{"  {layers: 2, hidden: 24, heads: 8, positions: rope, vocabulary: 10, context: 8}",
-            {"model.head_dim: 3 is odd"}},
-        Bad{"  {layers: 2, hidden: 24, heads: 4, activation: swiglu, vocabulary: 10, context: 8}",
-            {"model.ffn", "missing"}},
-        Bad{"  {hidden: 24, heads: 4, vocabulary: 10, context: 8}", {"model.layers: missing"}},
-        Bad{"  {laers: 2, hidden: 24, heads: 4, vocabulary: 10, context: 8}",
-            {"model.laers", "did you mean 'layers'"}},
-        Bad{"  {preset: gpt2-124m, dropout: 1}", {"model.dropout: 1", "below 1"}},
-        Bad{"  {preset: gpt2-124m, norm: rms, norm_bias: true}", {"model.norm_bias"}},
-        Bad{"  {preset: gpt2-124m, rope_scaling: {factor: 2}}", {"model.rope_scaling", "learned"}},
-        Bad{"  {preset: gpt2-124m, rope_scaling: {factr: 2}}",
-            {"model.rope_scaling.factr", "did you mean 'factor'"}},
-        Bad{"  {preset: gpt2-124m, moe: {top_k: 2}}", {"model.moe.experts: 0"}},
-        Bad{"  {preset: mixtral-8x7b, moe: {top_k: 9}}", {"model.moe.top_k: 9", "1 to"}},
-        Bad{"  {preset: gpt2-124m, latent: {key_value_rank: 8}}", {"model.latent", "grouped"}},
-        Bad{"  {preset: gpt2-124m, attention: latent}", {"model.latent.key_value_rank: 0"}},
-        Bad{"  {preset: deepseek-v3, positions: learned}", {"model.", "rope"}},
-        Bad{"  {preset: gpt2-124m, tied_embeddings: yes}", {"'yes' is neither true nor false"}},
-        Bad{"  [gpt2-124m]", {"model", "a list"}}));
 
 TEST(Recipe, BadOverridesAreNamed) {
   for (const char* assignment : {"train.steps", "=5", "train.steps.deep=5", "train.stesp=5"}) {
@@ -370,6 +313,33 @@ TEST(Recipe, NotADocumentOfKeys) {
   for (const char* text : {"", "just text", "- a\n- b\n", "{}", "\xff\xfe\x00garbage"}) {
     EXPECT_THROW(parse(text), Error) << text;
   }
+}
+
+TEST(Recipe, PrecisionBelowSixteenBitsSaysWhatStaysWide) {
+  const Recipe plain = recipe_of("gpt2-124m", {"precision=fp8"});
+  EXPECT_EQ(plain.narrow, NarrowConfig{});
+  const Recipe recipe =
+      recipe_of("gpt2-124m", {"precision.compute=fp4", "precision.wide_first=1",
+                              "precision.wide_last=2", "precision.stochastic_gradients=true"});
+  EXPECT_EQ(recipe.precision, Precision::fp4);
+  EXPECT_EQ(recipe.narrow, (NarrowConfig{1, 2, false, true}));
+  EXPECT_TRUE(recipe.narrow.is_wide(0, 12) && recipe.narrow.is_wide(10, 12));
+  EXPECT_FALSE(recipe.narrow.is_wide(1, 12) || recipe.narrow.is_wide(9, 12));
+  EXPECT_EQ(parse_recipe(to_yaml(recipe), "again", {}, ""), recipe);
+  const auto message = [](const std::vector<std::string>& overrides) -> std::string {
+    try {
+      recipe_of("gpt2-124m", overrides);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(message({"precision.head=true"}).find("precision.head: has no meaning"),
+            std::string::npos);
+  EXPECT_NE(message({"precision.compute=fp8", "precision.wide_first=7", "precision.wide_last=6"})
+                .find("exceed model.layers 12"),
+            std::string::npos);
+  EXPECT_NE(message({"precision.narrow=1"}).find("precision.narrow"), std::string::npos);
 }
 
 TEST(Recipe, WhatCannotBeExecutedIsRefusedByName) {
@@ -386,11 +356,32 @@ TEST(Recipe, WhatCannotBeExecutedIsRefusedByName) {
     }
   };
   refused("gpt2-124m", "parallel.dp=2", "2 ranks", ErrorKind::usage);
-  refused("gpt2-124m", "precision=fp8", "fp8");
-  refused("gpt2-124m", "precision=fp4", "fp4");
-  refused("gpt2-124m", "device=cuda", "cuda");
+  EXPECT_NO_THROW(check_executable(recipe_of("gpt2-124m", {"precision=fp8"})));
+  EXPECT_NO_THROW(check_executable(recipe_of("gpt2-124m", {"precision=fp4"})));
+  for (const char* axis : {"tp", "cp"}) {
+    try {
+      check_executable(
+          recipe_of("gpt2-124m", {"precision=mxfp8", std::string("parallel.") + axis + "=2"}), 2);
+      ADD_FAILURE() << "parts of tensors with scales of their own on " << axis;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(std::string("parallel.") + axis + " 2"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+  EXPECT_NO_THROW(
+      check_executable(recipe_of("gpt2-124m", {"precision=fp8", "parallel.dp=2", "parallel.pp=2",
+                                               "parallel.zero=1", "batch.micro=1"}),
+                       4));
+  refused("mixtral-8x7b", "precision=fp8", "8 experts");
+  EXPECT_NO_THROW(check_executable(recipe_of("gpt2-124m", {"device=cuda"})));
+  EXPECT_NO_THROW(check_executable(
+      recipe_of("mixtral-8x7b", {"device=cuda", "parallel.dp=2", "parallel.ep=2"}), 2));
+  EXPECT_NO_THROW(check_executable(recipe_of("gpt2-124m", {"device=cuda", "precision=fp8"})));
+  EXPECT_NO_THROW(check_executable(recipe_of("mixtral-8x7b", {"optimizer.master=none"})));
+  refused("deepseek-v3", "optimizer.master=none", "latent");
   refused("gpt2-124m", "parallel.zero=1", "zero");
-  refused("mixtral-8x7b", "parallel.tp=2", "parallel.tp: 2 with 8 experts");
+  refused("mixtral-8x7b", "parallel.tp=2", "2 ranks", ErrorKind::usage);
   EXPECT_NO_THROW(check_executable(recipe_of("mixtral-8x7b")));
   Recipe latent = recipe_of("deepseek-v3");
   latent.model.moe = {};

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tutti/base/text.h"
+#include "tutti/spec/narrow.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/recipe_names.h"
 
@@ -143,6 +144,20 @@ void write_distill(YamlWriter& out, const DistillConfig& distill) {
   out.close();
 }
 
+void write_precision(YamlWriter& out, const Recipe& recipe) {
+  if (!is_narrow(recipe.precision)) {
+    out.name("precision", kPrecisionNames, recipe.precision);
+    return;
+  }
+  out.open("precision");
+  out.name("compute", kPrecisionNames, recipe.precision);
+  out.value("wide_first", recipe.narrow.wide_first);
+  out.value("wide_last", recipe.narrow.wide_last);
+  out.value("head", recipe.narrow.head);
+  out.value("stochastic_gradients", recipe.narrow.stochastic_gradients);
+  out.close();
+}
+
 void write_recompute(YamlWriter& out, const Recompute& recompute) {
   out.open("recompute");
   out.name("mode", kRecomputeNames, recompute.mode);
@@ -154,6 +169,14 @@ void write_recompute(YamlWriter& out, const Recompute& recompute) {
   if (recompute.mode != RecomputeMode::none) {
     out.plain("layers", recompute.layers == 0 ? "all" : fmt::format("{}", recompute.layers));
   }
+  out.close();
+}
+
+void write_offload(YamlWriter& out, const Offload& offload) {
+  out.open("offload");
+  out.value("optimizer", offload.optimizer);
+  out.plain("activations",
+            offload.activations == kEveryLayer ? "all" : fmt::format("{}", offload.activations));
   out.close();
 }
 
@@ -176,6 +199,8 @@ void write_training(YamlWriter& out, const Recipe& recipe) {
   out.value("epsilon", recipe.optimizer.epsilon);
   out.value("weight_decay", recipe.optimizer.weight_decay);
   out.value("clip_norm", recipe.optimizer.clip_norm);
+  out.name("master", kMasterNames, recipe.optimizer.master);
+  out.value("stochastic_rounding", recipe.optimizer.stochastic_rounding);
   out.close();
   out.open("schedule");
   out.name("kind", kScheduleNames, recipe.schedule.kind);
@@ -206,6 +231,7 @@ void write_training(YamlWriter& out, const Recipe& recipe) {
   out.value("keep_last", recipe.checkpoint.keep_last);
   out.value("keep_best", recipe.checkpoint.keep_best);
   out.value("initialize_from", recipe.checkpoint.initialize_from);
+  out.value("key_file", recipe.checkpoint.key_file);
   out.close();
 }
 
@@ -225,6 +251,7 @@ void write_place(YamlWriter& out, const Recipe& recipe) {
   out.open("telemetry");
   out.value("metrics_port", recipe.telemetry.metrics_port);
   out.value("metrics_address", recipe.telemetry.metrics_address);
+  out.value("gpu_every_seconds", recipe.telemetry.gpu_every_seconds);
   out.close();
   out.open("mlperf");
   out.value("benchmark", recipe.mlperf.benchmark);
@@ -267,10 +294,11 @@ std::string to_yaml(const Recipe& recipe) {
   out.texts("targets", recipe.lora.targets);
   out.close();
   write_distill(out, recipe.distill);
-  out.name("precision", kPrecisionNames, recipe.precision);
+  write_precision(out, recipe);
   out.value("device", recipe.device);
   out.value("threads", recipe.threads);
   write_recompute(out, recipe.recompute);
+  write_offload(out, recipe.offload);
   write_training(out, recipe);
   write_place(out, recipe);
   return out.take();

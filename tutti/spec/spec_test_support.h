@@ -1,9 +1,12 @@
 // What the tests of this folder share.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <vector>
 
+#include "tutti/base/error.h"
 #include "tutti/spec/recipe.h"
 
 namespace tutti::spec {
@@ -20,6 +23,26 @@ inline Recipe parse(const std::string& text, const std::vector<std::string>& ove
 inline Recipe recipe_of(const std::string& preset_name,
                         const std::vector<std::string>& overrides = {}) {
   return parse("model: " + preset_name + "\n", overrides);
+}
+
+struct Bad {
+  const char* text;                  // appended to a valid recipe
+  std::vector<std::string> message;  // parts of the error
+};
+
+// Reading the recipe `text` throws usage, and the error tells every one of `parts`.
+inline void expect_refused(const std::string& text, const std::vector<std::string>& parts) {
+  try {
+    parse(text);
+    FAIL() << "accepted: " << text;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    for (const std::string& part : parts) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << "missing: " << part << "\n"
+          << error.what();
+    }
+  }
 }
 
 }  // namespace tutti::spec

@@ -46,7 +46,11 @@ void apply_override(YAML::Node& root, const std::string& assignment) {
     YAML::Node next = chain.back()[part];
     const bool model = part == "model" && (i == 0 || (i == 1 && parts[0] == "distill"));
     const bool recompute = part == "recompute" && i == 0;
-    const char* scalar_key = model ? "preset" : recompute ? "mode" : nullptr;
+    const bool precision = part == "precision" && i == 0;
+    const char* scalar_key = model       ? "preset"
+                             : recompute ? "mode"
+                             : precision ? "compute"
+                                         : nullptr;
     if (scalar_key != nullptr && next.IsDefined() && next.IsScalar()) {
       YAML::Node mapping(YAML::NodeType::Map);
       mapping[scalar_key] = next.Scalar();

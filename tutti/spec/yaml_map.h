@@ -21,7 +21,7 @@ YAML::Node parse_yaml(const std::string& text, const std::string& origin);
 
 // Sets `a.b.c` to the YAML value after "=" in "a.b.c=value", making mappings on the way. A scalar
 // `model` (of the root or of `distill`) on the way becomes {preset: scalar}, a scalar `recompute`
-// {mode: scalar}.
+// {mode: scalar}, a scalar `precision` {compute: scalar}.
 void apply_override(YAML::Node& root, const std::string& assignment);
 
 class YamlMap {

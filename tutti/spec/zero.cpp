@@ -17,9 +17,29 @@ struct Zone {
   bool trainable = true;
 };
 
-std::vector<Zone> zones_of(const ParamLayout& layout, const Mesh& mesh) {
+// Where the lowest block begins: what is behind it is complete at the very end.
+int64_t last_layer_first(const ParamLayout& layout) {
+  const PlacedParam* lowest = nullptr;
+  int64_t number = 0;
+  for (const PlacedParam& placed : layout.params) {
+    const int64_t layer = layer_number(placed.name);
+    const bool shared = placed.element_offset < layout.expert_offset;
+    if (layer < 0 || !shared || !placed.param.trainable) continue;
+    if (lowest != nullptr && layer >= number) continue;
+    lowest = &placed;
+    number = layer;
+  }
+  return lowest == nullptr ? layout.expert_offset : lowest->element_offset;
+}
+
+std::vector<Zone> zones_of(const ParamLayout& layout, const Mesh& mesh, int64_t bucket_elements) {
   if (!by_layer(mesh)) {
-    return {{0, layout.expert_offset, false, true},
+    // Of several buckets none but the last ones waits for the last layer.
+    const int64_t unit = kParamAlignment * (mesh.zero >= 1 ? replicas(mesh) : 1);
+    const bool several = layout.expert_offset > bucket_elements;
+    const int64_t last = several ? last_layer_first(layout) / unit * unit : 0;
+    return {{0, last, false, true},
+            {last, layout.expert_offset, false, true},
             {layout.expert_offset, layout.trainable_elements, true, true}};
   }
   std::vector<Zone> zones;
@@ -37,7 +57,7 @@ std::vector<Bucket> cut(const ParamLayout& layout, const Mesh& mesh, int64_t buc
                         bool frozen) {
   std::vector<Bucket> out;
   int64_t shard_first = 0;
-  for (const Zone& zone : zones_of(layout, mesh)) {
+  for (const Zone& zone : zones_of(layout, mesh, bucket_elements)) {
     if (!zone.trainable && !frozen) continue;
     const int64_t ways = replicas(mesh, zone.expert);
     const int64_t unit = kParamAlignment * (mesh.zero >= 1 ? ways : 1);

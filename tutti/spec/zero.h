@@ -2,10 +2,11 @@
 // et al. 2020), and in which pieces their gradients are reduced.
 //
 // The trainable elements of a rank are cut into buckets in the order in which gradients complete,
-// so that a bucket is reduced while the layers below still compute. Of every bucket each of the
-// `ways` ranks owns an equal slice; a rank's shard is its slices one after another. With stages 2
-// and 3 no bucket is of more than one layer (zero_layers.h), and with stage 3 frozen elements are
-// divided in the same way, behind the others.
+// so that a bucket is reduced while the layers below still compute; only the last ones hold
+// anything of the layer that is computed last. Of every bucket each of the `ways` ranks owns an
+// equal slice; a rank's shard is its slices one after another. With stages 2 and 3 no bucket is of
+// more than one layer (zero_layers.h), and with stage 3 frozen elements are divided in the same
+// way, behind the others.
 #pragma once
 
 #include <cstdint>

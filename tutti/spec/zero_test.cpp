@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "tutti/spec/memory.h"
 #include "tutti/spec/spec_test_support.h"
+#include "tutti/spec/zero_layers.h"
 
 namespace tutti::spec {
 namespace {
@@ -66,6 +68,27 @@ TEST(Zero, BucketsCoverTheTrainableElementsOnceAndShardsAreEqual) {
         }
       }
     }
+  }
+}
+
+// Layer 0 is computed last: nothing that is complete before it waits for it.
+TEST(Zero, OnlyTheLastBucketsHoldTheLastLayer) {
+  const ParamTable table = param_table(odd_model(false));
+  for (const Mesh mesh : {Mesh{.dp = 3, .zero = 1}, Mesh{.dp = 4}}) {
+    const ParamLayout layout = param_layout(table, mesh, {});
+    int64_t last = layout.expert_offset;
+    for (const PlacedParam& placed : layout.params) {
+      if (layer_number(placed.name) == 0) last = std::min(last, placed.element_offset);
+    }
+    const int64_t unit = kParamAlignment * (mesh.zero >= 1 ? replicas(mesh) : 1);
+    for (const int64_t size : {int64_t{2000}, layout.expert_offset - 1}) {
+      bool starts_there = false;
+      for (const Bucket& bucket : buckets(layout, mesh, size)) {
+        starts_there = starts_there || (bucket.first <= last && last < bucket.first + unit);
+      }
+      EXPECT_TRUE(starts_there) << size;
+    }
+    EXPECT_EQ(buckets(layout, mesh, layout.expert_offset).size(), 1U);
   }
 }
 

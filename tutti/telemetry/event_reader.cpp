@@ -249,6 +249,22 @@ MlperfLine read_mlperf_line(const Members& in) {
   return event;
 }
 
+GpuMeasured read_gpu(const Members& in) {
+  GpuMeasured event;
+  in.read("gpu", event.gpu);
+  in.read("name", event.name);
+  in.read("power_watts", event.power_watts);
+  in.read("energy_joules", event.energy_joules);
+  in.read("clock_hertz", event.clock_hertz);
+  in.read("memory_clock_hertz", event.memory_clock_hertz);
+  in.read("temperature_celsius", event.temperature_celsius);
+  in.read("memory_used_bytes", event.memory_used_bytes);
+  in.for_each("throttled", [&](const Json& reason) {
+    if (reason.is_string()) event.throttled.push_back(reason.get<std::string>());
+  });
+  return event;
+}
+
 RunFinished read_run_finished(const Members& in) {
   RunFinished event;
   in.read("outcome", event.outcome);
@@ -267,6 +283,7 @@ std::optional<decltype(Event::body)> read_body(std::string_view name, const Memb
   if (name == "checkpoint_failed") return read_checkpoint_failed(in);
   if (name == "non_finite") return read_non_finite(in);
   if (name == "budget_exceeded") return read_budget(in);
+  if (name == "gpu_measured") return read_gpu(in);
   if (name == "message") return read_message(in);
   if (name == "mlperf_line") return read_mlperf_line(in);
   if (name == "run_finished") return read_run_finished(in);

@@ -54,6 +54,7 @@ std::vector<Event> one_of_each() {
                          "456",
                          "789"};
   MemoryMeasured memory{1, 100, 200, {{"weights", 64}, {"batch", 8}}};
+  GpuMeasured gpu{"0000:1a:00.0", "H100", 650.5, 1e9, 1.5e9, 2e9, 61, {}, {"power cap"}};
   StepDone step{5,
                 320,
                 2.5,
@@ -79,6 +80,7 @@ std::vector<Event> one_of_each() {
           {2.5, CheckpointFailed{6, "disk full"}},
           {2.5, NonFinite{7, "head.weight", 2}},
           {2.5, BudgetExceeded{"hours", 1, 1.5}},
+          {2.5, gpu},
           {2.5, Message{Level::warning, "slow"}},
           {2.5, MlperfLine{MlperfLine::Type::end, "eval_stop", Json(2.5),
                            Json{{"samples_count", 40}}, "f.cpp", 12}},

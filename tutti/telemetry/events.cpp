@@ -19,6 +19,7 @@ const char* name_of(const CheckpointSaved& /*event*/) { return "checkpoint_saved
 const char* name_of(const CheckpointFailed& /*event*/) { return "checkpoint_failed"; }
 const char* name_of(const NonFinite& /*event*/) { return "non_finite"; }
 const char* name_of(const BudgetExceeded& /*event*/) { return "budget_exceeded"; }
+const char* name_of(const GpuMeasured& /*event*/) { return "gpu_measured"; }
 const char* name_of(const Message& /*event*/) { return "message"; }
 const char* name_of(const MlperfLine& /*event*/) { return "mlperf_line"; }
 const char* name_of(const RunFinished& /*event*/) { return "run_finished"; }
@@ -156,6 +157,21 @@ void add_members(Json& out, const BudgetExceeded& event) {
   out["what"] = event.what;
   out["limit"] = number(event.limit);
   out["used"] = number(event.used);
+}
+
+void add_members(Json& out, const GpuMeasured& event) {
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value) out[name] = number(*value);
+  };
+  out["gpu"] = event.gpu;
+  out["name"] = event.name;
+  add("power_watts", event.power_watts);
+  add("energy_joules", event.energy_joules);
+  add("clock_hertz", event.clock_hertz);
+  add("memory_clock_hertz", event.memory_clock_hertz);
+  add("temperature_celsius", event.temperature_celsius);
+  add("memory_used_bytes", event.memory_used_bytes);
+  out["throttled"] = event.throttled;
 }
 
 void add_members(Json& out, const Message& event) {

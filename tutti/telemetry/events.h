@@ -96,6 +96,19 @@ struct MemoryMeasured {
   std::vector<MemoryByKind> kinds;  // as described and allocated
 };
 
+// What the driver of a GPU told of it while the run went on. What it does not tell is absent.
+struct GpuMeasured {
+  std::string gpu;   // its address on the bus, "0000:1a:00.0"
+  std::string name;  // as its maker calls it
+  std::optional<double> power_watts;
+  std::optional<double> energy_joules;  // since the driver was loaded
+  std::optional<double> clock_hertz;    // of its multiprocessors
+  std::optional<double> memory_clock_hertz;
+  std::optional<double> temperature_celsius;
+  std::optional<double> memory_used_bytes;  // of whoever uses it
+  std::vector<std::string> throttled;       // why its clocks are lower than they could be
+};
+
 // What the routers of a model with experts did in a step.
 struct Routing {
   double balance_loss = 0;        // mean over sequences and routed layers, before its weight; k of
@@ -188,7 +201,7 @@ struct Event {
   double wall_seconds = 0;  // since 1970-01-01 UTC; filled in by Telemetry::emit
   std::variant<RunStarted, MachineDescribed, CorpusDescribed, MemoryMeasured, StepDone,
                EvaluationDone, CheckpointSaved, CheckpointFailed, NonFinite, BudgetExceeded,
-               Message, MlperfLine, RunFinished>
+               GpuMeasured, Message, MlperfLine, RunFinished>
       body;
 };
 

@@ -124,6 +124,17 @@ TEST(Events, OtherEventsKeepTheirValues) {
   EXPECT_EQ(line["limit"], 1.0);
   EXPECT_EQ(line["used"], 1.01);
 
+  GpuMeasured gpu;
+  gpu.gpu = "0000:1a:00.0";
+  gpu.power_watts = 650.5;
+  gpu.throttled = {"power cap"};
+  line = parsed(gpu);
+  EXPECT_EQ(line["event"], "gpu_measured");
+  EXPECT_EQ(line["gpu"], "0000:1a:00.0");
+  EXPECT_EQ(line["power_watts"], 650.5);
+  EXPECT_EQ(line["throttled"][0], "power cap");
+  EXPECT_FALSE(line.contains("energy_joules"));
+
   line = parsed(RunFinished{"target_reached", {{"steps", 10}}});
   EXPECT_EQ(line["event"], "run_finished");
   EXPECT_EQ(line["outcome"], "target_reached");

@@ -10,12 +10,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <map>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
@@ -121,6 +125,7 @@ struct PrometheusSink::Metrics {
   void take(const MachineDescribed& event);
   void take(const MemoryMeasured& event) const;
   void take(const StepDone& event);
+  void take(const GpuMeasured& event);
   void take(const EvaluationDone& event);
   void take(const CheckpointSaved& event);
   void take(const CheckpointFailed& /*event*/) { checkpoint_failures.Increment(); }
@@ -140,6 +145,8 @@ struct PrometheusSink::Metrics {
       histogram("tutti_checkpoint_stall_seconds", "Time that training waited for a checkpoint.");
   Histogram& write_seconds =
       histogram("tutti_checkpoint_write_seconds", "Time until a checkpoint was durable.");
+  std::map<std::string, double> gpu_joules;                 // as last told
+  std::set<std::pair<std::string, std::string>> throttled;  // GPUs and reasons that ever were
   RunStarted run;
   std::string address;
   std::unique_ptr<prometheus::Exposer> exposer;  // last: it serves what is above
@@ -218,6 +225,43 @@ void PrometheusSink::Metrics::take(const StepDone& event) {
   if (event.skipped) skipped.Increment();
   if (event.data_wait_seconds > 0) data_wait.Increment(event.data_wait_seconds);
   step_seconds.Observe(event.step_seconds);
+}
+
+void PrometheusSink::Metrics::take(const GpuMeasured& event) {
+  const auto told = [&](const char* name, const char* help, const std::optional<double>& value,
+                        prometheus::Labels labels = {}) {
+    if (!value) return;
+    labels["gpu"] = event.gpu;
+    set(name, help, *value, labels);
+  };
+  told("tutti_gpu_power_watts", "Power that the GPU draws.", event.power_watts);
+  told("tutti_gpu_temperature_celsius", "Temperature of the GPU.", event.temperature_celsius);
+  told("tutti_gpu_memory_used_bytes", "Memory of the GPU that any process uses.",
+       event.memory_used_bytes);
+  const char* clocks = "Clocks of the GPU.";
+  told("tutti_gpu_clock_hertz", clocks, event.clock_hertz, {{"clock", "sm"}});
+  told("tutti_gpu_clock_hertz", clocks, event.memory_clock_hertz, {{"clock", "memory"}});
+  if (event.energy_joules) {
+    Counter& counter = prometheus::BuildCounter()
+                           .Name("tutti_gpu_energy_joules_total")
+                           .Help("Energy of the GPU since the run began to look.")
+                           .Register(*registry)
+                           .Add({{"gpu", event.gpu}});
+    const auto [before, first] = gpu_joules.emplace(event.gpu, *event.energy_joules);
+    // Below the last one after a reset of the driver.
+    if (*event.energy_joules > before->second) {
+      counter.Increment(*event.energy_joules - before->second);
+    }
+    before->second = *event.energy_joules;
+  }
+  for (const std::string& reason : event.throttled) throttled.emplace(event.gpu, reason);
+  for (const auto& [gpu, reason] : throttled) {
+    if (gpu != event.gpu) continue;
+    const bool now =
+        std::find(event.throttled.begin(), event.throttled.end(), reason) != event.throttled.end();
+    set("tutti_gpu_throttled", "1 while the GPU's clocks are lowered for the reason.", now ? 1 : 0,
+        {{"gpu", gpu}, {"reason", reason}});
+  }
 }
 
 void PrometheusSink::Metrics::take(const EvaluationDone& event) {

@@ -11,6 +11,10 @@
 //   tutti_checkpoint_stall_seconds, tutti_checkpoint_write_seconds   histograms
 //   tutti_checkpoint_failures_total                        counter
 //   tutti_memory_bytes{kind}                               gauge; kind resident, weights, ...
+//   tutti_gpu_power_watts, tutti_gpu_temperature_celsius, tutti_gpu_memory_used_bytes {gpu}  gauges
+//   tutti_gpu_clock_hertz{gpu, clock}                      gauge; clock sm, memory
+//   tutti_gpu_energy_joules_total{gpu}                     counter, since the run began to look
+//   tutti_gpu_throttled{gpu, reason}                       gauge, 1 while it is
 //
 // A gauge appears with its first value. tutti_tokens_total of a resumed run goes on where it was.
 #pragma once

@@ -83,6 +83,32 @@ TEST(Prometheus, ServesWhatEventsTell) {
   }
 }
 
+TEST(Prometheus, ServesWhatGpusTell) {
+  PrometheusSink sink("127.0.0.1", 0);
+  GpuMeasured gpu;
+  gpu.gpu = "0000:1a:00.0";
+  gpu.power_watts = 650.5;
+  gpu.energy_joules = 1e9;
+  gpu.clock_hertz = 1.5e9;
+  gpu.temperature_celsius = 61;
+  gpu.throttled = {"power cap"};
+  sink.write({1, gpu});
+  gpu.energy_joules = 1e9 + 5000;
+  gpu.throttled = {};
+  sink.write({2, gpu});
+  const std::string text = scrape(sink.port());
+  for (const char* line : {
+           "tutti_gpu_power_watts{gpu=\"0000:1a:00.0\"} 650.5\n",
+           "tutti_gpu_temperature_celsius{gpu=\"0000:1a:00.0\"} 61\n",
+           "tutti_gpu_clock_hertz{clock=\"sm\",gpu=\"0000:1a:00.0\"} 1500000000\n",
+           "tutti_gpu_energy_joules_total{gpu=\"0000:1a:00.0\"} 5000\n",
+           "tutti_gpu_throttled{gpu=\"0000:1a:00.0\",reason=\"power cap\"} 0\n",
+       }) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+  }
+  EXPECT_EQ(text.find("tutti_gpu_memory_used_bytes"), std::string::npos);  // it did not tell
+}
+
 TEST(Prometheus, CanBeScrapedWhileEventsCome) {
   PrometheusSink sink("127.0.0.1", 0);
   std::atomic<bool> stop = false;

@@ -110,6 +110,7 @@ TensorBoardSink::TensorBoardSink(FileSystem& files, const std::string& folder) {
 
 void TensorBoardSink::write(const Event& event) {
   if (const auto* step = std::get_if<StepDone>(&event.body)) {
+    last_step_ = step->step;
     append(tfrecord(tensorboard_scalars(event.wall_seconds, step->step,
                                         {{"loss/train", step->loss},
                                          {"throughput/tokens_per_second", step->tokens_per_second},
@@ -132,6 +133,23 @@ void TensorBoardSink::write(const Event& event) {
   } else if (const auto* evaluation = std::get_if<EvaluationDone>(&event.body)) {
     append(tfrecord(tensorboard_scalars(event.wall_seconds, evaluation->step,
                                         {{"loss/validation", evaluation->loss}})));
+  } else if (const auto* gpu = std::get_if<GpuMeasured>(&event.body)) {
+    std::vector<std::string> tags;
+    std::vector<double> values;
+    const auto add = [&](const char* name, const std::optional<double>& value) {
+      if (!value) return;
+      tags.push_back(fmt::format("gpu/{}/{}", gpu->gpu, name));
+      values.push_back(*value);
+    };
+    add("power_watts", gpu->power_watts);
+    add("clock_hertz", gpu->clock_hertz);
+    add("temperature_celsius", gpu->temperature_celsius);
+    add("memory_used_bytes", gpu->memory_used_bytes);
+    std::vector<Scalar> scalars;
+    for (size_t i = 0; i < tags.size(); ++i) scalars.emplace_back(tags[i], values[i]);
+    if (!scalars.empty()) {
+      append(tfrecord(tensorboard_scalars(event.wall_seconds, last_step_, scalars)));
+    }
   }
 }
 

@@ -31,7 +31,8 @@ std::string tensorboard_scalars(double wall_seconds, int64_t step,
                                 const std::vector<Scalar>& scalars);
 
 // Writes loss/train, loss/validation, throughput/tokens_per_second, throughput/mfu,
-// optimizer/learning_rate and optimizer/gradient_norm to a new file
+// optimizer/learning_rate and optimizer/gradient_norm, and of GPUs gpu/<address>/power_watts,
+// clock_hertz, temperature_celsius and memory_used_bytes at the last step, to a new file
 // `folder`/events.out.tfevents.<seconds>.<host>.<n>. TensorBoard joins the files of a folder, so a
 // resumed run adds one.
 class TensorBoardSink final : public Sink {
@@ -43,6 +44,7 @@ class TensorBoardSink final : public Sink {
  private:
   void append(const std::string& record) { file_->append(record.data(), record.size()); }
   std::unique_ptr<WritableFile> file_;
+  int64_t last_step_ = 0;
 };
 
 }  // namespace tutti::telemetry

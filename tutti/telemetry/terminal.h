@@ -33,6 +33,7 @@ class TerminalSink final : public Sink {
   void show(const MachineDescribed& /*event*/) {}
   void show(const CorpusDescribed& /*event*/) {}
   void show(const MemoryMeasured& /*event*/) {}
+  void show(const GpuMeasured& /*event*/) {}
   void show(const StepDone& event);
   void show(const EvaluationDone& event);
   void show(const CheckpointSaved& event);

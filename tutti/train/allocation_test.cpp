@@ -98,6 +98,24 @@ TEST(Allocation, TheHookCounts) {
   delete probe;
 }
 
+void expect_no_allocations(const spec::Recipe& recipe, const TrainerOptions& options = {}) {
+  Trainer trainer(recipe, {}, options);
+  trainer.initialize();
+  testing::randomize_teacher(trainer);
+  testing::RandomBatches batches(recipe, 1);
+  const BatchView batch = batches.next();
+  const BatchSource source = [&batch] { return batch; };
+  for (int64_t update = 1; update <= 2; ++update) trainer.step(source, 1e-3, update);
+  trainer.evaluate(source, 1);
+
+  own_calls = own_bytes = library_calls = 0;
+  counting = true;
+  for (int64_t update = 3; update <= 5; ++update) trainer.step(source, 1e-3, update);
+  trainer.evaluate(source, 2);
+  counting = false;
+  EXPECT_EQ(own_calls, 0) << own_bytes << " bytes; " << library_calls << " calls of oneDNN";
+}
+
 TEST(Allocation, StepsAllocateNothingAfterWarmUp) {
   for (spec::Recipe recipe :
        {testing::gpt_recipe(), testing::llama_recipe(), testing::mixed_moe_recipe(),
@@ -106,23 +124,15 @@ TEST(Allocation, StepsAllocateNothingAfterWarmUp) {
       recipe.precision = precision;
       recipe.batch = {6, 3, 7};
       recipe.model.dropout = 0.1;
-      Trainer trainer(recipe);
-      trainer.initialize();
-      testing::randomize_teacher(trainer);
-      testing::RandomBatches batches(recipe, 1);
-      const BatchView batch = batches.next();
-      const BatchSource source = [&batch] { return batch; };
-      for (int64_t update = 1; update <= 2; ++update) trainer.step(source, 1e-3, update);
-      trainer.evaluate(source, 1);
-
-      own_calls = own_bytes = library_calls = 0;
-      counting = true;
-      for (int64_t update = 3; update <= 5; ++update) trainer.step(source, 1e-3, update);
-      trainer.evaluate(source, 2);
-      counting = false;
-      EXPECT_EQ(own_calls, 0) << own_bytes << " bytes; " << library_calls << " calls of oneDNN";
+      expect_no_allocations(recipe);
     }
   }
+}
+
+TEST(Allocation, NeitherDoStepsThatAreEnqueued) {
+  spec::Recipe recipe = testing::gpt_recipe();
+  recipe.batch = {6, 3, 7};
+  expect_no_allocations(recipe, {.enqueue_steps = true});
 }
 
 }  // namespace

@@ -32,19 +32,18 @@ DType compute_type(const spec::Recipe& recipe) {
 
 }  // namespace
 
-double measure_copy_bandwidth(int repeats) {
-  constexpr int64_t kBytes = int64_t{512} << 20;
-  const engine::Arena from("copy source", kBytes);
-  const engine::Arena to("copy target", kBytes);
-  std::memset(from.data(), 1, kBytes);
+double measure_copy_bandwidth(int repeats, int64_t bytes) {
+  const engine::Arena from("copy source", bytes);
+  const engine::Arena to("copy target", bytes);
+  std::memset(from.data(), 1, static_cast<size_t>(bytes));
   const int threads = describe_machine().cores;
   double best = 0;
   for (int repeat = 0; repeat <= repeats; ++repeat) {
     const double begin = monotonic_seconds();
     std::vector<std::thread> workers;
     for (int64_t i = 0; i < threads; ++i) {
-      const int64_t first = kBytes * i / threads;
-      const int64_t count = kBytes * (i + 1) / threads - first;
+      const int64_t first = bytes * i / threads;
+      const int64_t count = bytes * (i + 1) / threads - first;
       workers.emplace_back([&, first, count] {
         std::memcpy(static_cast<char*>(to.data()) + first,
                     static_cast<const char*>(from.data()) + first, static_cast<size_t>(count));
@@ -52,6 +51,25 @@ double measure_copy_bandwidth(int repeats) {
     }
     for (std::thread& worker : workers) worker.join();
     const double seconds = monotonic_seconds() - begin;
+    if (repeat > 0) best = std::max(best, 2.0 * static_cast<double>(bytes) / seconds);
+  }
+  return best;
+}
+
+double measure_copy_bandwidth(engine::Stream& stream) {
+  if (stream.memory() == engine::ArenaKind::host) return measure_copy_bandwidth();
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  constexpr int kAtOnce = 10;
+  const engine::Arena from("copy source", kBytes, stream.memory());
+  const engine::Arena to("copy target", kBytes, stream.memory());
+  from.poison(0, kBytes);
+  double best = 0;
+  for (int repeat = 0; repeat <= 5; ++repeat) {
+    stream.synchronize();
+    const double begin = monotonic_seconds();
+    for (int i = 0; i < kAtOnce; ++i) stream.transfer(to.data(), from.data(), kBytes);
+    stream.synchronize();
+    const double seconds = (monotonic_seconds() - begin) / kAtOnce;
     if (repeat > 0) best = std::max(best, 2.0 * static_cast<double>(kBytes) / seconds);
   }
   return best;
@@ -70,7 +88,7 @@ double nominal_peak_flops(DType dtype, int threads) {
 
 StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
                      const std::function<void(int64_t)>& progress) {
-  RandomSteps workload(recipe);
+  RandomSteps workload(recipe, {}, true);
   for (int64_t i = 0; i < kWarmupSteps; ++i) workload.step();
   std::vector<double> seconds;
   for (int64_t i = 0; i < steps; ++i) {
@@ -87,9 +105,10 @@ StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
   out.tokens_per_second = tokens / out.median_seconds;
   out.model_flops_per_step = tokens * spec::model_flops_per_token(recipe);
   out.mfu_formula = spec::model_flops_formula(recipe);
-  out.hardware_flops_per_step = spec::step_work(spec::make_program(recipe, spec::tutti_profile()),
-                                                spec::make_schedule(recipe), 0)
-                                    .flops;
+  out.hardware_flops_per_step =
+      spec::step_work(spec::make_program(recipe, spec::tutti_profile_on(recipe.device)),
+                      spec::make_schedule(recipe), 0)
+          .flops;
   out.gemm_peak_flops = peak;
   out.mfu_of_gemm_peak = out.model_flops_per_step / out.median_seconds / peak;
   out.memory_map_bytes = workload.trainer().memory().map().total_bytes();
@@ -117,7 +136,7 @@ std::vector<KernelBench> bench_kernels(const spec::Recipe& recipe, int64_t steps
   RandomSteps workload(recipe);
   engine::Stream& stream = workload.trainer().stream();
   const double gemm_peak = engine::measure_gemm_peak(stream, compute_type(recipe));
-  const double copy_peak = measure_copy_bandwidth();
+  const double copy_peak = measure_copy_bandwidth(stream);
   for (int64_t i = 0; i < kWarmupSteps; ++i) workload.step();
   engine::Recorder recorder;
   stream.set_recorder(&recorder);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,48 @@ TEST(ContextParallel, ExpertsSeeTheSameSequences) {
           Mesh{.dp = 2, .cp = 3, .ep = 2, .zero = 1}, Mesh{.dp = 3, .cp = 2, .ep = 6}}) {
       SCOPED_TRACE(fmt::format("{} {}", recipe.model.name, text_of(mesh)));
       expect_same(train_on(recipe_for(recipe, mesh), 20, {}, routing.player()), alone);
+    }
+  }
+}
+
+// Two sequences of documents that end within chunks and at their edges.
+TEST(ContextParallel, PackedDocuments) {
+  for (const spec::Recipe& base : {gpt_recipe(), llama_recipe(), mixed_moe_recipe()}) {
+    std::vector<int32_t> positions, starts;
+    for (const int32_t length : {5, 1, 6, 2, 4, 3, 3}) {
+      for (int32_t i = 0; i < length; ++i) {
+        positions.push_back(i);
+        starts.push_back(static_cast<int32_t>((positions.size() - 1) % 12) - i);
+      }
+    }
+    RoutingRecord routing;
+    Tensors alone;
+    for (const Mesh& mesh : {Mesh{}, Mesh{.cp = 2}, Mesh{.cp = 3}, Mesh{.dp = 2, .cp = 2},
+                             Mesh{.tp = 2, .cp = 2}, Mesh{.cp = 6, .zero = 3}}) {
+      if (base.model.heads % mesh.tp != 0) continue;
+      SCOPED_TRACE(base.model.name + " " + text_of(mesh));
+      spec::Recipe recipe = recipe_for(base, mesh);
+      recipe.batch = {8, 2, 12};
+      recipe.data.packing = spec::Packing::documents;
+      Tensors gradients;
+      std::mutex mutex;
+      on_ranks(recipe, [&](const parallel::Ranks& ranks) {
+        Trainer trainer(recipe, ranks);
+        (mesh.world() == 1 ? routing.recorder() : routing.player())(trainer);
+        trainer.initialize();
+        RankBatches batches(recipe, ranks.at.dp);
+        const BatchSource source = batches.step(0);
+        trainer.gradients([&] {
+          BatchView view = source();
+          view.positions = positions.data();
+          view.starts = starts.data();
+          return view;
+        });
+        const std::lock_guard lock(mutex);
+        EXPECT_EQ(gather(trainer, trainer.gradient_tensors(), gradients), 0);
+      });
+      if (mesh.world() == 1) alone = gradients;
+      EXPECT_LT(gradient_error(gradients, alone), 1e-5);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tutti/train/gradient_check.h"
+#include "tutti/train/layout_test_support.h"
 #include "tutti/train/test_support.h"
 
 namespace tutti::train {
@@ -169,6 +170,21 @@ TEST(Distill, AccumulationAddsUpToOneLargeBatch) {
     norm += std::pow(static_cast<double>(ga[i]), 2);
   }
   EXPECT_LT(difference, 1e-10 * norm);
+}
+
+// Every rank has the whole teacher, and shows it its own samples.
+TEST(Distill, DataParallelRanksLearnTheSame) {
+  const auto prepare = [](Trainer& trainer) { randomize_teacher(trainer); };
+  for (const spec::Recipe& recipe : {distilled(gpt_recipe(), llama_recipe().model),
+                                     distilled(adapted(llama_recipe()), gpt_recipe().model)}) {
+    const testing::Training alone = testing::train(recipe, {}, 10, {}, prepare);
+    for (const spec::Mesh& mesh :
+         {spec::Mesh{.dp = 2}, spec::Mesh{.dp = 3, .zero = 1}, spec::Mesh{.dp = 2, .zero = 2},
+          spec::Mesh{.dp = 3, .zero = 3}}) {
+      SCOPED_TRACE(recipe.model.name + " " + testing::text_of(mesh));
+      testing::expect_same(testing::train(recipe, mesh, 10, {}, prepare), alone);
+    }
+  }
 }
 
 TEST(Distill, RecomputationChangesNoBit) {

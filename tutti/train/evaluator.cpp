@@ -21,15 +21,15 @@ model::Stage& Evaluator::stage(model::BatchShape shape) {
               shape.tokens, rows());
   std::unique_ptr<model::Stage>& made = stages_[shape.tokens];
   if (!made) {
-    made =
-        std::make_unique<model::Stage>(recipe_.model, layout_, *memory_, shape, recipe_.train.seed);
-    made->prepare();
+    made = std::make_unique<model::Stage>(recipe_.model, layout_, *memory_, shape,
+                                          recipe_.train.seed, recipe_.precision, recipe_.narrow);
+    made->prepare(*stream_);
   }
   return *made;
 }
 
 const float* Evaluator::row_losses(model::BatchShape shape, const BatchView& view) {
-  const model::MicroBatch batch = load_micro_batch(*memory_, 0, shape, view);
+  const model::MicroBatch batch = load_micro_batch(*memory_, 0, shape, view).batch;
   model::Stage& forward = stage(shape);
   forward.evaluate(*stream_, batch);
   return forward.row_losses().as<float>();

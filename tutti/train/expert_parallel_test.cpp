@@ -134,7 +134,7 @@ TEST(ExpertParallel, MoreCopiesThanThereIsRoomForAreAnError) {
   spec::Recipe recipe = recipe_on(six_experts(mixtral_recipe()), {.dp = 3, .ep = 3});
   const auto prepare = [](Trainer& trainer) {
     static thread_local model::RoutingTape tape;
-    tape.give = [](int64_t /*layer*/, const model::BatchShape& /*shape*/, engine::Matrix experts) {
+    tape.give = [](int64_t /*layer*/, const model::OwnRows& /*rows*/, engine::Matrix experts) {
       for (int64_t row = 0; row < experts.rows; ++row) {
         experts.row<int32_t>(row)[0] = 2;
         experts.row<int32_t>(row)[1] = 3;

@@ -24,7 +24,7 @@ inline double loss_of(Trainer& trainer, const spec::Recipe& recipe) {
   const double loss = trainer.gradients(batches.source());
   const spec::MixtureOfExperts& moe = recipe.model.moe;
   if (moe.experts == 0) return loss;
-  const telemetry::Routing routing = routing_of_step(recipe, trainer.memory());
+  const telemetry::Routing routing = routing_of_step(trainer.stream(), recipe, trainer.memory());
   return loss + moe.balance_loss * routing.balance_loss + moe.z_loss * routing.z_loss;
 }
 

@@ -29,7 +29,7 @@ void train_rank(const spec::Recipe& recipe, parallel::Ranks ranks, int64_t steps
   const double first = trainer.gradients(batches.step(0));
   {
     const std::lock_guard lock(mutex);
-    out.disagreements += gather(trainer.gradient_tensors(), out.gradients);
+    out.disagreements += gather(trainer, trainer.gradient_tensors(), out.gradients);
   }
   EXPECT_TRUE(std::isfinite(first));
   for (int64_t step = 0; step < steps; ++step) {
@@ -42,7 +42,7 @@ void train_rank(const spec::Recipe& recipe, parallel::Ranks ranks, int64_t steps
     if (result.routing) out.routing.push_back(*result.routing);
   }
   const std::lock_guard lock(mutex);
-  out.disagreements += gather(trainer.state(), out.state);
+  out.disagreements += gather(trainer, trainer.state(), out.state);
 }
 
 double norm_of(const std::vector<float>& values) {
@@ -100,7 +100,7 @@ BatchView RankBatches::next() {
   return {tokens_.data(), targets_.data(), first_row};
 }
 
-int64_t gather(const std::vector<StateTensor>& boxes, Tensors& out) {
+int64_t gather(Trainer& trainer, const std::vector<StateTensor>& boxes, Tensors& out) {
   int64_t disagreements = 0;
   for (const StateTensor& box : boxes) {
     int64_t whole = 1;
@@ -109,6 +109,14 @@ int64_t gather(const std::vector<StateTensor>& boxes, Tensors& out) {
     values.resize(static_cast<size_t>(whole), std::nanf(""));
     int64_t elements = 1;
     for (const int64_t size : box.shape) elements *= size;
+    std::vector<float> mine(static_cast<size_t>(elements));
+    if (box.dtype == DType::bf16) {
+      std::vector<bf16> bits(mine.size());
+      trainer.fetch(box, bits.data());
+      std::transform(bits.begin(), bits.end(), mine.begin(), to_f32);
+    } else {
+      trainer.fetch(box, mine.data());
+    }
     for (int64_t i = 0; i < elements; ++i) {
       int64_t index = 0;
       int64_t rest = i;
@@ -119,7 +127,7 @@ int64_t gather(const std::vector<StateTensor>& boxes, Tensors& out) {
         rest %= stride;
       }
       float& place = values.at(static_cast<size_t>(index));
-      const float value = static_cast<const float*>(box.data)[i];
+      const float value = mine[static_cast<size_t>(i)];
       if (!std::isnan(place) && place != value) ++disagreements;
       place = value;
     }
@@ -168,7 +176,7 @@ Tensors train_and_save(const spec::Recipe& recipe, int64_t steps, FileSystem& fi
                                        to_checkpoint_state(state, recipe), {},
                                        {rank, static_cast<int>(recipe.parallel.world()), "a", 60});
     const std::lock_guard lock(mutex);
-    EXPECT_EQ(gather(trainer.state(), saved), 0);
+    EXPECT_EQ(gather(trainer, trainer.state(), saved), 0);
   });
   return saved;
 }
@@ -186,7 +194,7 @@ void load_and_go_on(const spec::Recipe& recipe, int64_t steps, FileSystem& files
     load_state(reader, trainer);
     {
       const std::lock_guard lock(mutex);
-      EXPECT_EQ(gather(trainer.state(), loaded), 0);
+      EXPECT_EQ(gather(trainer, trainer.state(), loaded), 0);
     }
     RankBatches batches(recipe, ranks.at.dp);
     for (int64_t step = steps; step < static_cast<int64_t>(losses.size()); ++step) {

@@ -45,7 +45,7 @@ using Tensors = std::map<std::string, std::vector<float>>;
 
 // Puts a rank's boxes into whole tensors; NaN where no rank has been yet. Returns in how many
 // elements it differs from ranks that hold the same.
-int64_t gather(const std::vector<StateTensor>& boxes, Tensors& out);
+int64_t gather(Trainer& trainer, const std::vector<StateTensor>& boxes, Tensors& out);
 
 struct Training {
   Tensors gradients;           // of the first step

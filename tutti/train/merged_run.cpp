@@ -39,8 +39,11 @@ checkpoint::Written write_merged(FileSystem& files, LoadedRun& run,
   RunState state;
   state.step = run.step;
   files.create_directories(checkpoints);
+  const spec::Recipe recipe = merged_recipe(run);
+  checkpoint::WriteOptions options;
+  options.key_file = recipe.checkpoint.key_file;
   return checkpoint::write_checkpoint(files, checkpoints, tensors,
-                                      to_checkpoint_state(state, merged_recipe(run)));
+                                      to_checkpoint_state(state, recipe), options);
 }
 
 }  // namespace tutti::train

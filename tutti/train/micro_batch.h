@@ -24,9 +24,14 @@ using BatchSource = std::function<BatchView()>;
 
 // Copies `view` into slot `slot` of the batch arena, `shape.rows()` rows: of each sequence, which
 // `shape.parts` ranks share, the chunks `part` and 2 * parts - 1 - part of 2 * parts
-// (engine::AttentionBlockForwardArgs).
-model::MicroBatch load_micro_batch(const model::Memory& memory, int64_t slot,
-                                   model::BatchShape shape, const BatchView& view,
-                                   int64_t part = 0);
+// (engine::AttentionBlockForwardArgs). With `host` the bytes go there, laid out as in the slot
+// (Memory::slot), and are still to be brought into it.
+struct LoadedMicroBatch {
+  model::MicroBatch batch;  // views of the slot
+  int64_t targets = 0;      // of this part, without those that are ignored
+};
+LoadedMicroBatch load_micro_batch(const model::Memory& memory, int64_t slot,
+                                  model::BatchShape shape, const BatchView& view, int64_t part = 0,
+                                  char* host = nullptr);
 
 }  // namespace tutti::train

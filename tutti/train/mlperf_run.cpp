@@ -51,9 +51,9 @@ MlperfRun::~MlperfRun() {
 }
 
 void MlperfRun::line(Type type, const std::string& key, const Json& value, const Json& metadata,
-                     const Place& place) {
-  telemetry_.emit(telemetry::MlperfLine{type, key, value, metadata, base_name(place.file_name()),
-                                        static_cast<int64_t>(place.line())});
+                     const char* file, int at_line) {
+  telemetry_.emit(
+      telemetry::MlperfLine{type, key, value, metadata, base_name(file), int64_t{at_line}});
 }
 
 // The log says what was done: value false where the corpora may still be in memory.

@@ -15,7 +15,6 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <string>
 
 #include "tutti/base/file.h"
@@ -49,10 +48,10 @@ class MlperfRun {
 
  private:
   using Type = telemetry::MlperfLine::Type;
-  using Place = std::source_location;
 
   void line(Type type, const std::string& key, const Json& value = nullptr,
-            const Json& metadata = Json::object(), const Place& place = Place::current());
+            const Json& metadata = Json::object(), const char* file = __builtin_FILE(),
+            int at_line = __builtin_LINE());  // std::source_location, which clang 14 lacks
   void clear_caches();
   void block_starts(int64_t step);
   void block_stops(int64_t step);

@@ -41,6 +41,14 @@ TEST(Moe, CapacityGradientsMatchFiniteDifferences) {
   expect_gradients_match_finite_differences(capacity_recipe());
 }
 
+// The experts are frozen then, and gradients pass through them.
+TEST(Moe, AdaptersGradientsMatchFiniteDifferences) {
+  for (const spec::Recipe& recipe : {mixtral_recipe(), capacity_recipe()}) {
+    SCOPED_TRACE(recipe.model.name);
+    expect_gradients_match_finite_differences(testing::adapted(recipe));
+  }
+}
+
 // Losses and capacity are per sequence, so what a micro-batch is changes nothing.
 TEST(Moe, AccumulationEqualsOneLargeBatch) {
   for (spec::Recipe whole : {mixed_moe_recipe(), capacity_recipe()}) {
@@ -61,8 +69,8 @@ TEST(Moe, AccumulationEqualsOneLargeBatch) {
       return BatchView{batch.tokens + first, batch.targets + first, first};
     });
     EXPECT_NEAR(loss_a, loss_b, 1e-6 * loss_a);
-    const telemetry::Routing ra = routing_of_step(whole, a.memory());
-    const telemetry::Routing rb = routing_of_step(parts, b.memory());
+    const telemetry::Routing ra = routing_of_step(a.stream(), whole, a.memory());
+    const telemetry::Routing rb = routing_of_step(b.stream(), parts, b.memory());
     EXPECT_NEAR(ra.balance_loss, rb.balance_loss, 1e-6);
     EXPECT_NEAR(ra.z_loss, rb.z_loss, 1e-6);
     EXPECT_EQ(ra.load_max_over_mean, rb.load_max_over_mean);

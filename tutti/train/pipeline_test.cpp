@@ -154,12 +154,7 @@ TEST(Pipeline, EvaluationIsThatOfOneRank) {
         }
         result = after;
       };
-      if (mesh.world() == 1) {
-        body({});
-      } else {
-        comm::run_threads(
-            mesh, [&](comm::World& world, engine::Stream&) { body(parallel::ranks_of(world)); });
-      }
+      on_ranks(recipe, body);
       return result;
     };
     const EvaluationResult alone = evaluate({});
@@ -179,7 +174,7 @@ TEST(Pipeline, ANonFiniteGradientIsNamedOnEveryRank) {
   const spec::Recipe recipe = recipe_on(five_layers(llama_recipe()), mesh);
   for (const char* name : {"embedding.token.weight", "blocks.2.mlp.down.weight"}) {
     comm::run_threads(mesh, [&](comm::World& world, engine::Stream&) {
-      const parallel::Ranks ranks = parallel::ranks_of(world);
+      const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
       Trainer trainer(recipe, ranks);
       trainer.initialize();
       for (const StateTensor& tensor : trainer.state()) {
@@ -226,7 +221,7 @@ std::vector<Work> recorded(const spec::Recipe& recipe) {
   std::vector<Work> out(static_cast<size_t>(recipe.parallel.pp));
   std::mutex mutex;
   comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
-    const parallel::Ranks ranks = parallel::ranks_of(world);
+    const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
     Trainer trainer(recipe, ranks);
     trainer.initialize();
     RankBatches batches(recipe, ranks.at.dp);
@@ -284,10 +279,6 @@ TEST(Pipeline, EveryStageDoesWhatIsDescribed) {
       base.precision = precision;
       for (const Mesh mesh : {Mesh{.pp = 3}, Mesh{.pp = 2, .vpp = 2}, Mesh{.dp = 2, .pp = 2},
                               Mesh{.pp = 3, .pipeline = Pipeline::zero_bubble}}) {
-        if (base.recompute.mode != spec::RecomputeMode::none &&
-            mesh.pipeline == Pipeline::zero_bubble) {
-          continue;
-        }
         const spec::Recipe recipe = recipe_on(base, mesh);
         const std::vector<Work> actual = recorded(recipe);
         int64_t normed = 0;
@@ -315,7 +306,7 @@ TEST(Pipeline, EverySlotOfTheMapIsUsed) {
         Mesh{.pp = 2, .pipeline = Pipeline::gpipe}}) {
     const spec::Recipe recipe = recipe_on(five_layers(gpt_recipe()), mesh);
     comm::run_threads(mesh, [&](comm::World& world, engine::Stream&) {
-      const parallel::Ranks ranks = parallel::ranks_of(world);
+      const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
       Trainer trainer(recipe, ranks);
       trainer.initialize();
       RankBatches batches(recipe, ranks.at.dp);

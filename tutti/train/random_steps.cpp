@@ -5,8 +5,8 @@
 
 namespace tutti::train {
 
-RandomSteps::RandomSteps(const spec::Recipe& recipe, const parallel::Ranks& ranks)
-    : trainer_(recipe, ranks) {
+RandomSteps::RandomSteps(const spec::Recipe& recipe, const parallel::Ranks& ranks, bool run_ahead)
+    : trainer_(recipe, ranks), run_ahead_(run_ahead) {
   trainer_.initialize();
   const int64_t rows = recipe.batch.micro * recipe.batch.sequence;
   for (int64_t i = 0; i <= rows; ++i) {
@@ -19,14 +19,25 @@ RandomSteps::RandomSteps(const spec::Recipe& recipe, const parallel::Ranks& rank
   starts_.assign(static_cast<size_t>(rows), 0);
 }
 
-double RandomSteps::step() {
-  const double begin = monotonic_seconds();
-  trainer_.step(
+void RandomSteps::begin() {
+  ++updates_;
+  std::optional<int64_t> update;
+  if (trainer_.steps_under_way() == 0) update = updates_;
+  trainer_.begin_step(
       [&] {
         return BatchView{tokens_.data(), tokens_.data() + 1, 0, positions_.data(), starts_.data()};
       },
-      trainer_.recipe().optimizer.learning_rate, ++updates_);
-  return monotonic_seconds() - begin;
+      trainer_.recipe().optimizer.learning_rate, update);
+}
+
+double RandomSteps::step() {
+  const bool is_alone = trainer_.steps_under_way() == 0;
+  const double since = is_alone ? monotonic_seconds() : last_result_;
+  if (is_alone) begin();
+  if (run_ahead_ && trainer_.steps_run_ahead()) begin();
+  trainer_.finish_step();
+  last_result_ = monotonic_seconds();
+  return last_result_ - since;
 }
 
 }  // namespace tutti::train

@@ -12,13 +12,20 @@ namespace tutti::train {
 
 class RandomSteps {
  public:
-  explicit RandomSteps(const spec::Recipe& recipe, const parallel::Ranks& ranks = {});
+  // run_ahead: as a session does, a step begins before the result of the one before is known,
+  // where they can.
+  explicit RandomSteps(const spec::Recipe& recipe, const parallel::Ranks& ranks = {},
+                       bool run_ahead = false);
 
-  double step();  // its seconds
+  double step();  // its seconds; of steps that run ahead, since the result before
   Trainer& trainer() { return trainer_; }
 
  private:
+  void begin();
+
   Trainer trainer_;
+  bool run_ahead_;
+  double last_result_ = 0;
   std::vector<int32_t> tokens_, positions_, starts_;
   int64_t updates_ = 0;
 };

@@ -92,6 +92,17 @@ TEST(Recompute, SameBitsWithDropoutAndAccumulation) {
   }
 }
 
+// Operands are quantized again, from the same numbers.
+TEST(Recompute, SameBitsBelowSixteen) {
+  spec::Recipe recipe = llama_recipe();
+  recipe.batch = {6, 2, 7};
+  for (const auto precision : {spec::Precision::fp8, spec::Precision::fp4}) {
+    recipe.precision = precision;
+    recipe.narrow.stochastic_gradients = precision == spec::Precision::fp4;
+    expect_same_bits(recipe);
+  }
+}
+
 TEST(Recompute, SameBitsWithAdapters) {
   for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
     recipe.precision = spec::Precision::bf16;

@@ -81,7 +81,7 @@ void compare_checkpoints(FileSystem& files, Reproduction& out) {
     }
   }
   if (out.checkpoints.empty()) {
-    out.notes.push_back(
+    out.notes.emplace_back(
         "parameters were not compared: there is no step of which both have a checkpoint");
   }
 }

@@ -2,7 +2,8 @@
 // gradient norms and learning rates of every step, validation losses, and every tensor of the
 // checkpoints that both have. When it is not, the factors that differ are the suspects.
 //
-// plan_reproduction -> run_session with plan.recipe and plan.options -> compare_reproduction.
+// plan_reproduction -> run_session with plan.recipe and plan.options, on as many ranks as the
+// recipe has -> compare_reproduction.
 #pragma once
 
 #include <cstdint>

@@ -39,20 +39,30 @@ std::vector<int64_t> routed_here(const spec::Recipe& recipe, const spec::Coordin
 
 void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks,
                  const model::Memory& memory) {
-  if (ranks.replicas == nullptr || !counters(memory)) return;
+  if (!counters(memory)) return;
   const engine::Vector all = memory.vector("routing", "step", 0, "layers");
-  ranks.replicas->all_reduce(stream, all, all).wait(stream);
+  for (comm::Group* group : {ranks.layers.tp, ranks.replicas}) {
+    if (group != nullptr) group->all_reduce(stream, all, all).wait(stream);
+  }
   stream.synchronize();
 }
 
-telemetry::Routing routing_of_step(const spec::Recipe& recipe, const model::Memory& memory) {
+telemetry::Routing routing_of_step(engine::Stream& stream, const spec::Recipe& recipe,
+                                   const model::Memory& memory) {
   const spec::MixtureOfExperts& moe = recipe.model.moe;
   const auto layers = static_cast<double>(routed_layers(recipe.model));
   const auto sequences = static_cast<double>(recipe.batch.global);
   const double tokens = sequences * static_cast<double>(recipe.batch.sequence);
   const double choices = tokens * static_cast<double>(moe.top_k);
   telemetry::Routing out;
-  const engine::Matrix mine = counters(memory);
+  engine::Matrix mine = counters(memory);
+  std::vector<float> here;
+  if (mine && stream.memory() == engine::ArenaKind::device) {
+    here.resize(static_cast<size_t>(mine.rows * mine.ld));
+    stream.transfer(here.data(), mine.data, mine.rows * mine.ld * dtype_bytes(DType::f32));
+    mine.data = here.data();
+  }
+  stream.synchronize();
   for (int64_t layer = 0; layer < mine.rows; ++layer) {
     const float* load = mine.row<float>(layer);
     const float* sums = load + moe.experts;
@@ -69,13 +79,15 @@ telemetry::Routing routing_of_step(const spec::Recipe& recipe, const model::Memo
 void join_stages(engine::Stream& stream, const parallel::Ranks& ranks,
                  telemetry::Routing& routing) {
   if (ranks.pipeline == nullptr) return;
+  // Numbers of the host, which the group of all ranks carries: of each stage one rank counts.
   float sums[] = {static_cast<float>(routing.balance_loss), static_cast<float>(routing.z_loss),
                   static_cast<float>(routing.dropped_share)};
+  if (ranks.at.dp > 0 || ranks.at.tp > 0 || ranks.at.cp > 0) std::fill_n(sums, 3, 0.0F);
   auto highest = static_cast<float>(routing.load_max_over_mean);
   const engine::Vector added = engine::vector(sums, DType::f32, 3);
   const engine::Vector compared = engine::vector(&highest, DType::f32, 1);
-  ranks.pipeline->all_reduce(stream, added, added);
-  ranks.pipeline->all_reduce(stream, compared, compared, comm::Reduce::max).wait(stream);
+  ranks.world->all_reduce(stream, added, added);
+  ranks.world->all_reduce(stream, compared, compared, comm::Reduce::max).wait(stream);
   stream.synchronize();
   routing = {sums[0], sums[1], highest, sums[2]};
 }

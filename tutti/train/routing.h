@@ -19,7 +19,9 @@ void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks, const mod
 
 // Means over the step's sequences (or tokens) and all routed layers, of this rank's part of them;
 // the model must have experts.
-telemetry::Routing routing_of_step(const spec::Recipe& recipe, const model::Memory& memory);
+// Waits for the stream.
+telemetry::Routing routing_of_step(engine::Stream& stream, const spec::Recipe& recipe,
+                                   const model::Memory& memory);
 
 // Of the parts of all pipeline stages the whole.
 void join_stages(engine::Stream& stream, const parallel::Ranks& ranks, telemetry::Routing& routing);

@@ -12,31 +12,29 @@ model::RoutingTape& RoutingRecord::new_tape() {
   return tapes_.emplace_back();
 }
 
-RoutingRecord::Place RoutingRecord::place_of(int64_t layer, const model::BatchShape& shape,
-                                             int64_t first_row, int64_t row) {
-  const int64_t number = shape.numbers ? shape.numbers.as<int32_t>()[row] : row;
-  return {layer, first_row + number};
+RoutingRecord::Place RoutingRecord::place_of(int64_t layer, const model::OwnRows& rows,
+                                             int64_t row) {
+  const int64_t number = rows.numbers ? rows.numbers.as<int32_t>()[row] : row;
+  return {layer, rows.first + number};
 }
 
 std::function<void(Trainer&)> RoutingRecord::recorder() {
   return [this](Trainer& trainer) {
     model::RoutingTape& tape = new_tape();
-    tape.take = [this, &tape](int64_t layer, const model::BatchShape& shape,
-                              const model::MoeSaved& saved) {
+    tape.take = [this](int64_t layer, const model::OwnRows& rows, engine::Matrix experts,
+                       engine::Matrix probabilities) {
       const std::lock_guard lock(mutex_);
-      for (int64_t row = 0; row < saved.experts.rows; ++row) {
+      for (int64_t row = 0; row < experts.rows; ++row) {
         Choice choice;
-        const int32_t* chosen = saved.experts.row<int32_t>(row);
-        choice.experts.assign(chosen, chosen + saved.experts.cols);
-        const float* p = saved.probabilities.row<float>(row);
+        const int32_t* chosen = experts.row<int32_t>(row);
+        choice.experts.assign(chosen, chosen + experts.cols);
+        const float* p = probabilities.row<float>(row);
         choice.margin = std::numeric_limits<float>::max();
-        for (int64_t e = 0; e < saved.probabilities.cols; ++e) {
-          if (std::find(chosen, chosen + saved.experts.cols, e) != chosen + saved.experts.cols) {
-            continue;
-          }
+        for (int64_t e = 0; e < probabilities.cols; ++e) {
+          if (std::find(chosen, chosen + experts.cols, e) != chosen + experts.cols) continue;
           choice.margin = std::min(choice.margin, p[choice.experts.back()] - p[e]);
         }
-        choices_[place_of(layer, shape, tape.first_row, row)] = std::move(choice);
+        choices_[place_of(layer, rows, row)] = std::move(choice);
       }
     };
     trainer.set_routing_tape(&tape);
@@ -46,10 +44,9 @@ std::function<void(Trainer&)> RoutingRecord::recorder() {
 std::function<void(Trainer&)> RoutingRecord::player() {
   return [this](Trainer& trainer) {
     model::RoutingTape& tape = new_tape();
-    tape.give = [this, &tape](int64_t layer, const model::BatchShape& shape,
-                              engine::Matrix experts) {
+    tape.give = [this](int64_t layer, const model::OwnRows& rows, engine::Matrix experts) {
       for (int64_t row = 0; row < experts.rows; ++row) {
-        const Choice& choice = choices_.at(place_of(layer, shape, tape.first_row, row));
+        const Choice& choice = choices_.at(place_of(layer, rows, row));
         std::copy(choice.experts.begin(), choice.experts.end(), experts.row<int32_t>(row));
       }
       return true;

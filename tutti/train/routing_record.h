@@ -40,8 +40,7 @@ class RoutingRecord {
 
  private:
   model::RoutingTape& new_tape();
-  static Place place_of(int64_t layer, const model::BatchShape& shape, int64_t first_row,
-                        int64_t row);
+  static Place place_of(int64_t layer, const model::OwnRows& rows, int64_t row);
 
   std::mutex mutex_;
   std::map<Place, Choice> choices_;

@@ -10,6 +10,7 @@
 #include "tutti/base/flat_yaml.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/text.h"
+#include "tutti/comm/core_share.h"
 #include "tutti/data/corpus.h"
 #include "tutti/data/corpus_format.h"
 #include "tutti/engine/stream.h"
@@ -249,7 +250,7 @@ bool free_of_arithmetic(const std::string& key) {
   }
   if (key == "checkpoint.initialize_from") return false;
   for (const char* section :
-       {"checkpoint.", "evaluate.", "run.", "recompute.", "telemetry.", "mlperf."}) {
+       {"checkpoint.", "evaluate.", "run.", "recompute.", "offload.", "telemetry.", "mlperf."}) {
     if (starts_with(key, section)) return true;
   }
   return false;
@@ -300,7 +301,12 @@ RunPartRecord describe_now(FileSystem& files, const spec::Recipe& recipe,
   if (recipe.distill.enabled()) {
     now.teacher = base_of(files, find_weights(files, recipe.distill.teacher, "distill.teacher"));
   }
-  now.machine = describe_place(recipe, *engine::make_cpu_stream(recipe.threads));
+  // Of several ranks each has its share of the cores (cli/rank_cores.h).
+  const int64_t ranks = recipe.parallel.world();
+  const int share = static_cast<int>(comm::share_cores(0, ranks).cores.size());
+  const int threads = recipe.threads > 0 || ranks == 1 ? recipe.threads : share;
+  now.machine = describe_place(recipe, *engine::make_cpu_stream(threads));
+  if (ranks > 1 && comm::may_use_all_cores()) now.machine->cores = share;
   return now;
 }
 

@@ -2,6 +2,8 @@
 
 #include "tutti/base/hash.h"
 #include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/safetensors.h"
+#include "tutti/checkpoint/seal.h"
 
 namespace tutti::train {
 namespace {
@@ -113,17 +115,28 @@ std::vector<checkpoint::TensorSource> checkpoint_tensors(const Trainer& trainer)
 void load_state(checkpoint::Reader& reader, Trainer& trainer) {
   checkpoint::check_same_model(reader.manifest().state.model, describe_model(trainer.recipe()),
                                reader.path());
+  const bool on_device = trainer.stream().memory() == engine::ArenaKind::device;
   std::vector<checkpoint::TensorTarget> targets;
+  std::vector<char> here;
   for (const StateTensor& tensor : trainer.state()) {
-    targets.push_back(
-        {tensor.name, tensor.dtype, tensor.shape, tensor.data, tensor.global_shape, tensor.offset});
+    checkpoint::TensorTarget target = {tensor.name, tensor.dtype,        tensor.shape,
+                                       tensor.data, tensor.global_shape, tensor.offset};
+    if (!on_device) {
+      targets.push_back(std::move(target));
+      continue;
+    }
+    here.resize(static_cast<size_t>(checkpoint::checked_bytes(tensor.dtype, tensor.shape)));
+    target.data = here.data();
+    reader.load({target});
+    trainer.store(tensor, here.data());
   }
-  reader.load(targets);
+  if (!on_device) reader.load(targets);
   trainer.state_changed();
 }
 
-std::optional<RunState> restore_newest(FileSystem& files, const std::string& folder,
+std::optional<Restored> restore_newest(FileSystem& files, const std::string& folder,
                                        Trainer& trainer, const Together& together,
+                                       PeerCopies* copies,
                                        const std::function<void(const std::string&)>& warn) {
   std::optional<checkpoint::Reader> reader;
   if (together.leads()) {
@@ -134,12 +147,23 @@ std::optional<RunState> restore_newest(FileSystem& files, const std::string& fol
   }
   const int64_t found =
       together.of_leader(trainer.stream(), reader ? reader->manifest().state.step : int64_t{-1});
-  if (found < 0) return std::nullopt;
-  if (!reader) {
-    reader.emplace(files, join_path(folder, checkpoint::step_folder_name(found)));
+  std::optional<std::string> newer;
+  if (copies != nullptr) newer = copies->find_newer(found, warn);
+  if (found < 0 && !newer) return std::nullopt;
+  if (newer || !reader) {
+    reader.emplace(files, newer.value_or(join_path(folder, checkpoint::step_folder_name(found))));
+  }
+  if (together.leads()) {
+    const auto key = checkpoint::save_key(files, trainer.recipe().checkpoint.key_file);
+    const auto& seal = reader->manifest().seal;
+    if (key && (!seal || seal->key_id != key->id())) {
+      warn(fmt::format("'{}' is sealed with {}, not with key {} of checkpoint.key_file",
+                       reader->path(), seal ? "key " + seal->key_id : "none", key->id()));
+    }
   }
   load_state(*reader, trainer);
-  return from_checkpoint_state(reader->manifest().state, reader->path());
+  return Restored{from_checkpoint_state(reader->manifest().state, reader->path()), reader->path(),
+                  !newer};
 }
 
 }  // namespace tutti::train

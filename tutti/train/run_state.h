@@ -11,6 +11,7 @@
 #include "tutti/checkpoint/manifest.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/checkpoint/snapshot.h"
+#include "tutti/train/peer_copies.h"
 #include "tutti/train/together.h"
 #include "tutti/train/trainer.h"
 
@@ -47,11 +48,20 @@ std::vector<checkpoint::TensorSource> checkpoint_tensors(const Trainer& trainer)
 // these. Collective. Throws usage for a checkpoint of another model.
 void load_state(checkpoint::Reader& reader, Trainer& trainer);
 
+struct Restored {
+  RunState state;
+  std::string path;     // of the checkpoint
+  bool durable = true;  // else a copy in memory (peer_copies.h)
+};
+
 // Loads the newest valid checkpoint of the folder into the trainer; nullopt when there is none.
-// Damaged ones are passed over with a warning. Throws usage for a checkpoint of another model.
-// With several ranks rank 0 looks for it; all load what they need of the one it found. Collective.
-std::optional<RunState> restore_newest(FileSystem& files, const std::string& folder,
+// Damaged ones are passed over with a warning; one that is not sealed with the recipe's key, which
+// anybody can have put there, is taken with one. Throws usage for a checkpoint of another model.
+// With several ranks rank 0 looks for it; all load what they need of the one it found. `copies`,
+// when not null, may have a newer one. Collective.
+std::optional<Restored> restore_newest(FileSystem& files, const std::string& folder,
                                        Trainer& trainer, const Together& together,
+                                       PeerCopies* copies,
                                        const std::function<void(const std::string&)>& warn);
 
 }  // namespace tutti::train

@@ -1,10 +1,14 @@
 #include "tutti/train/scaling_bench.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
+#include "tutti/base/clock.h"
 #include "tutti/engine/recorder.h"
+#include "tutti/telemetry/trace.h"
 #include "tutti/train/random_steps.h"
+#include "tutti/train/step_trace.h"
 #include "tutti/train/together.h"
 
 namespace tutti::train {
@@ -33,21 +37,29 @@ double operation_seconds(const engine::Recorder& recorder) {
 
 }  // namespace
 
-ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64_t steps) {
+ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64_t steps,
+                           bool record) {
   const Together together(world, recipe.model.kv_heads);
   RandomSteps random(recipe, together.ranks());
   engine::Stream& stream = random.trainer().stream();
   for (int64_t i = 0; i < kWarmupSteps; ++i) random.step();
   engine::Recorder recorder;
   stream.set_recorder(&recorder);
+  telemetry::Trace trace("tutti bench scaling");
   std::vector<double> step, compute, exposed, waiting, host;
   for (int64_t i = 0; i < steps; ++i) {
     recorder.clear();
     const double waited = world == nullptr ? 0 : world->waited_seconds();
+    const double begin = monotonic_seconds();
     RankTimes mine;
     mine.step = random.step();
     mine.waited = world == nullptr ? 0 : world->waited_seconds() - waited;
     mine.compute = operation_seconds(recorder);
+    if (record) {
+      trace.add({"step " + std::to_string(i + 1), "step", begin, mine.step, 0,
+                 Json{{"waited_seconds", mine.waited}}});
+      add_operations(recorder.records(), trace);
+    }
     const std::vector<RankTimes> all = together.exchange(stream, mine);
     RankTimes sum;
     double least = all.front().waited;
@@ -64,6 +76,17 @@ ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64
     host.push_back(sum.step - sum.compute - sum.waited);
   }
   stream.set_recorder(nullptr);
+  std::vector<double> communication;
+  for (int64_t i = 0; i < steps && world != nullptr; ++i) {
+    together.exchange(stream, RankTimes{});  // all begin together
+    const double begin = monotonic_seconds();
+    random.trainer().exchange_alone();
+    double longest = 0;
+    for (const double seconds : together.exchange(stream, monotonic_seconds() - begin)) {
+      longest = std::max(longest, seconds);
+    }
+    communication.push_back(longest);
+  }
   ScalingBench out;
   out.ranks = together.size();
   out.threads = stream.threads();
@@ -73,19 +96,24 @@ ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64
   out.exposed_seconds = median(exposed);
   out.waiting_seconds = median(waiting);
   out.host_seconds = median(host);
+  if (!communication.empty()) out.communication_seconds = median(communication);
+  if (record) out.trace = trace.to_json();
   return out;
 }
 
 Json to_json(const ScalingBench& bench) {
-  return {{"ranks", bench.ranks},
-          {"threads_per_rank", bench.threads},
-          {"tokens_per_step", bench.tokens_per_step},
-          {"tokens_per_second", bench.tokens_per_second()},
-          {"step_seconds", bench.step_seconds},
-          {"compute_seconds", bench.compute_seconds},
-          {"exposed_communication_seconds", bench.exposed_seconds},
-          {"waiting_seconds", bench.waiting_seconds},
-          {"host_seconds", bench.host_seconds}};
+  Json json = {{"ranks", bench.ranks},
+               {"threads_per_rank", bench.threads},
+               {"tokens_per_step", bench.tokens_per_step},
+               {"tokens_per_second", bench.tokens_per_second()},
+               {"step_seconds", bench.step_seconds},
+               {"compute_seconds", bench.compute_seconds},
+               {"exposed_communication_seconds", bench.exposed_seconds},
+               {"waiting_seconds", bench.waiting_seconds},
+               {"host_seconds", bench.host_seconds},
+               {"communication_alone_seconds", bench.communication_seconds}};
+  if (!bench.trace.is_null()) json["trace"] = bench.trace;
+  return json;
 }
 
 ScalingBench parse_scaling_bench(const Json& json) {
@@ -98,6 +126,8 @@ ScalingBench parse_scaling_bench(const Json& json) {
   json.at("exposed_communication_seconds").get_to(bench.exposed_seconds);
   json.at("waiting_seconds").get_to(bench.waiting_seconds);
   json.at("host_seconds").get_to(bench.host_seconds);
+  json.at("communication_alone_seconds").get_to(bench.communication_seconds);
+  bench.trace = json.value("trace", Json());
   return bench;
 }
 

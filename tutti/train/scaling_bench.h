@@ -27,13 +27,19 @@ struct ScalingBench {
   double exposed_seconds = 0;
   double waiting_seconds = 0;
   double host_seconds = 0;
+  // Of what replicas exchange in a step, with nothing computed meanwhile (ZeRO 0 and 1; else 0).
+  double communication_seconds = 0;
+  // Where asked for: rank 0's steps and operations as `tutti train --trace` writes them; a step's
+  // args say how long it waited for others.
+  Json trace;
 
   double tokens_per_second() const { return static_cast<double>(tokens_per_step) / step_seconds; }
 };
 
 // Steps of the recipe on random tokens, two to warm up first. The recipe's mesh is that of the
-// world; null: alone. Collective; every rank gets the same.
-ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64_t steps);
+// world; null: alone. Collective; every rank gets the same, but for the trace.
+ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64_t steps,
+                           bool record = false);
 
 Json to_json(const ScalingBench& bench);
 ScalingBench parse_scaling_bench(const Json& json);

@@ -20,6 +20,11 @@
 namespace tutti::train {
 namespace {
 
+constexpr double kEnergyEverySeconds = 10;
+// For the other ranks' parts of a checkpoint, once the run has failed: a launcher waits as long for
+// them to end (cli/rank_generation.cpp).
+constexpr double kGraceSeconds = 5;
+
 BatchView view_of(const data::Batch& batch) {
   return {batch.tokens, batch.targets, batch.first_sample * batch.sequence, batch.positions,
           batch.starts};
@@ -52,7 +57,7 @@ Session::Session(const spec::Recipe& recipe, const SessionOptions& options, File
       fault_(requested_fault(together_.rank(),
                              options.world == nullptr ? 1 : options.world->generation())),
       mlperf_(recipe_, telemetry),
-      trainer_(recipe_of_rank(recipe, options), together_.ranks()),
+      trainer_(recipe_of_rank(recipe, options), together_.ranks(), options.trainer),
       trace_(together_.leads() ? options.trace_steps : 0,
              join_path(options.run_folder, "trace.json")) {}
 
@@ -66,7 +71,17 @@ void Session::meet_fault(const std::string& where, int64_t step) {
   if (!fault_ || !fault_->due(step, where)) return;
   const Fault fault = *fault_;
   if (fault.kind != FaultKind::slow) fault_.reset();
-  strike(fault, trainer_.memory().arena("weights").data());
+  strike(fault, fault.kind == FaultKind::flip ? byte_to_flip(fault.in) : nullptr);
+}
+
+void* Session::byte_to_flip(const std::string& where) {
+  for (const StateTensor& tensor : trainer_.state()) {
+    if (tensor.name.starts_with(where + ".")) return tensor.data;
+  }
+  if (where == "gradient") {
+    return static_cast<char*>(trainer_.gradient_tensors().front().data) + 2;
+  }
+  return static_cast<char*>(trainer_.memory().arena("weights").data()) + 64;
 }
 
 void Session::watch_actions() {
@@ -77,41 +92,75 @@ void Session::watch_actions() {
   });
 }
 
-void Session::take_step() {
-  enter(comm::RankPhase::training, state_.step + 1);
-  const double rate = optim::learning_rate(recipe_.optimizer.learning_rate, recipe_.schedule,
-                                           recipe_.train.steps, state_.step);
+void Session::begin_step() {
+  const int64_t before = state_.step + static_cast<int64_t>(begun_.size());
+  enter(comm::RankPhase::training, before + 1);
+  BegunStep step;
+  step.rate = optim::learning_rate(recipe_.optimizer.learning_rate, recipe_.schedule,
+                                   recipe_.train.steps, before);
   const double waited_for_data = train_data_->wait_seconds();
-  const auto waited_for_ranks = [this] {
-    return options_.world == nullptr ? 0 : options_.world->waited_seconds();
-  };
-  const double waited_before = waited_for_ranks();
-  const double begin = monotonic_seconds();
+  step.waited_before = options_.world == nullptr ? 0 : options_.world->waited_seconds();
+  step.begin_seconds = monotonic_seconds();
   trace_.begin_step(session_steps_, trainer_.stream());
-  data::SampleFacts mine;
-  const StepResult result = trainer_.step(
+  std::optional<int64_t> update;
+  if (begun_.empty()) update = state_.updates + 1;
+  trainer_.begin_step(
       [&] {
         const data::Batch& batch = train_data_->next();
-        mine += batch.facts;
+        step.facts += batch.facts;
         return view_of(batch);
       },
-      rate, state_.updates + 1);
+      step.rate, update);
+  step.data_wait_seconds = train_data_->wait_seconds() - waited_for_data;
+  begun_.push_back(step);
+}
+
+// Whether the next step may begin before the result of this one is known: nothing is to be done
+// between them that is known now.
+bool Session::may_run_ahead() const {
+  const int64_t step = state_.step + 1;
+  const int64_t every = recipe_.checkpoint.every_steps;
+  const bool wanted = agreed_.stop_signal != 0 || agreed_.asked_to_save || agreed_.save_is_due ||
+                      agreed_.over_budget;
+  return trainer_.steps_run_ahead() && options_.trace_steps == 0 && !fault_ && !copies_ &&
+         !wanted && step < recipe_.train.steps && !evaluation_due_after(step) &&
+         (every == 0 || step % every != 0) &&
+         (options_.stop_after_step == 0 || step < options_.stop_after_step);
+}
+
+void Session::take_step() {
+  if (begun_.empty()) begin_step();
+  if (may_run_ahead()) begin_step();
+  const StepResult result = trainer_.finish_step();
   trace_.end_step(session_steps_, files_, trainer_.stream());
-  const double seconds = monotonic_seconds() - begin;
+  const BegunStep step = begun_.front();
+  begun_.pop_front();
+  const double now = monotonic_seconds();
+  const double seconds = now - std::max(step.begin_seconds, last_result_);
+  last_result_ = now;
 
   ++state_.step;
   ++session_steps_;
   words_ = {};
-  words_.useful = mine.useful;
-  words_.targets = mine.targets;
-  words_.squared_rows = mine.squared_rows;
-  words_.waited_seconds = waited_for_ranks() - waited_before;
+  words_.useful = step.facts.useful;
+  words_.targets = step.facts.targets;
+  words_.squared_rows = step.facts.squared_rows;
+  words_.waited_seconds =
+      options_.world == nullptr ? 0 : options_.world->waited_seconds() - step.waited_before;
   words_.own_seconds = seconds - words_.waited_seconds;
   use_.own_seconds += words_.own_seconds;
   use_.waited_seconds += words_.waited_seconds;
   if (watchdog_) watchdog_->step_done(seconds);
+  if (energy_ && now - energy_sampled_ > kEnergyEverySeconds) {
+    energy_->sample();
+    energy_sampled_ = now;
+  }
   agree();
+  count_step(result, step.rate, seconds, step.data_wait_seconds);
+}
 
+void Session::count_step(const StepResult& result, double rate, double seconds,
+                         double data_wait_seconds) {
   const data::SampleFacts& facts = agreed_.facts;
   const double flops = spec::model_flops(recipe_, facts.useful, facts.squared_rows);
   state_.tokens += facts.useful;
@@ -133,7 +182,7 @@ void Session::take_step() {
   event.useful_share = static_cast<double>(facts.useful) / static_cast<double>(step_rows());
   event.tokens_per_second = static_cast<double>(facts.useful) / seconds;
   if (summary_.gemm_peak_flops > 0) event.mfu = flops / seconds / summary_.gemm_peak_flops;
-  event.data_wait_seconds = train_data_->wait_seconds() - waited_for_data;
+  event.data_wait_seconds = data_wait_seconds;
   event.skipped = !result.applied;
   event.routing = result.routing;
   event.parts = result.parts;
@@ -173,11 +222,23 @@ void Session::tell_trouble(const std::vector<StepWords>& words) {
   }
 }
 
+// Nobody goes on to save who does not know that nobody has found anything.
+void Session::check_memory() {
+  std::array<char, 512> text{};
+  const std::string damage = trainer_.state_damage();
+  std::copy_n(damage.data(), std::min(damage.size(), text.size() - 1), text.data());
+  for (const auto& told : together_.exchange(trainer_.stream(), text)) {
+    if (told.front() != 0) fail(ErrorKind::corrupt, "{}", told.data());
+  }
+}
+
 void Session::check_replicas() {
   const spec::Mesh& mesh = recipe_.parallel;
-  if (options_.check_replicas_every <= 0 || spec::replicas(mesh) == 1 || mesh.zero >= 3) return;
+  if (options_.check_replicas_every <= 0 || options_.world == nullptr) return;
+  check_memory();
   if (checked_step_ == state_.step) return;
   checked_step_ = state_.step;
+  if (spec::replicas(mesh) == 1 || mesh.zero >= 3) return;
   const std::vector<int64_t> damaged =
       damaged_replicas(mesh, together_.exchange(trainer_.stream(), trainer_.weights_hash()));
   if (damaged.empty()) return;
@@ -220,10 +281,13 @@ std::string Session::first_nonfinite_tensor(const std::string& mine) {
   return mine;
 }
 
+bool Session::evaluation_due_after(int64_t step) const {
+  if (!validation_data_) return false;
+  return step >= recipe_.train.steps || spec::evaluation_due(recipe_, step);
+}
+
 bool Session::evaluation_due() const {
-  if (!validation_data_ || state_.evaluated_step == state_.step) return false;
-  if (state_.step >= recipe_.train.steps) return true;
-  return spec::evaluation_due(recipe_, state_.step);
+  return state_.evaluated_step != state_.step && evaluation_due_after(state_.step);
 }
 
 void Session::evaluate() {
@@ -300,9 +364,14 @@ void Session::train() {
   while (!outcome) {
     take_step();
     new_best_ = false;
+    if (!begun_.empty()) {
+      while (auto result = writer_->poll()) report_saves({*result});
+      continue;
+    }
     if (options_.check_replicas_every > 0 && state_.step % options_.check_replicas_every == 0) {
       check_replicas();
     }
+    if (copies_ && state_.step % options_.copy_every == 0) keep_copies();
     if (evaluation_due()) {
       evaluate();
       words_ = {};
@@ -324,6 +393,7 @@ void Session::train() {
 Summary Session::run() {
   if (!options_.note.empty()) telemetry_.warn(options_.note);
   watch_actions();
+  if (options_.world != nullptr && options_.check_replicas_every > 0) trainer_.watch_state();
   if (fault_) meet_fault("start", fault_->step);
   // A missing corpus is told before anything else, but where a clock runs for it.
   if (!mlperf_.enabled()) open_corpora();
@@ -336,10 +406,18 @@ Summary Session::run() {
   start_loaders();
   if (mlperf_.enabled()) mlperf_.counts(*train_set_, *validation_set_);
   announce();
-  started_ = last_save_ = monotonic_seconds();
+  if (options_.world == nullptr || options_.world->local_rank() == 0) {
+    energy_ = std::make_unique<RunEnergy>(posix_file_system(), options_.gpus);
+  }
+  if (together_.leads()) {
+    gpu_watch_ =
+        std::make_unique<GpuWatch>(telemetry_, options_.gpus, recipe_.telemetry.gpu_every_seconds);
+  }
+  started_ = last_save_ = energy_sampled_ = monotonic_seconds();
   try {
     train();
   } catch (const Error& error) {
+    if (writer_) writer_->hurry(kGraceSeconds);
     if (!watchdog_) throw;
     if (error.kind() == ErrorKind::peer) {
       const std::string scene = watchdog_->scene();

@@ -12,8 +12,11 @@
 #include "tutti/spec/recipe.h"
 #include "tutti/telemetry/events.h"
 #include "tutti/telemetry/sink.h"
+#include "tutti/train/trainer.h"
 
 namespace tutti::train {
+
+inline constexpr const char* kMemoryRoot = "/dev/shm";
 
 struct SessionOptions {
   std::string run_folder;       // created when absent; resumed when it holds a checkpoint
@@ -28,7 +31,14 @@ struct SessionOptions {
   bool ranks_are_processes = false;    // else threads of one process
   double watchdog_seconds = 0;         // limit of a step; 0: as watchdog.h says
   int64_t check_replicas_every = 100;  // steps, and before a checkpoint; 0: never
-  std::string note;                    // why this session was started, to be told
+  // Steps between copies of the state in the memory of two hosts (peer_copies.h); 0: none. They
+  // lie under `memory_root`, on tmpfs.
+  int64_t copy_every = 0;
+  std::string memory_root = kMemoryRoot;
+  std::string note;  // why this session was started, to be told
+
+  std::vector<std::string> gpus;  // that ranks of this host compute on (RunEnergy)
+  TrainerOptions trainer;
 };
 
 // Why a run ended.
@@ -67,6 +77,10 @@ struct Summary {
   double checkpoint_stall_seconds = 0;
   int64_t checkpoints = 0;
   double data_wait_seconds = 0;
+  // Of all hosts, of this session, from counters (RunEnergy); absent where there are none.
+  std::optional<double> energy_joules;
+  int64_t session_tokens = 0;
+  std::string energy_source;         // which counters
   int64_t peak_memory_bytes = 0;     // resident set, as the system counts it
   std::vector<MemoryByKind> memory;  // arenas, of one rank
   std::string mesh;                  // "dp 2 zero 1"; empty: alone

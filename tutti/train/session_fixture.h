@@ -76,6 +76,7 @@ class SessionTest : public ::testing::Test {
     options.run_folder = folder;
     options.measure_peak = false;
     options.stop_after_step = stop_after_step;
+    options.trainer = trainer_;
     return run_session(recipe_, options, files_, telemetry);
   }
 
@@ -120,6 +121,7 @@ class SessionTest : public ::testing::Test {
 
   MemoryFileSystem files_;
   spec::Recipe recipe_;
+  TrainerOptions trainer_;
   std::vector<telemetry::Event> events_;
 };
 

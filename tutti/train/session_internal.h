@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,7 +13,9 @@
 #include "tutti/data/dataset.h"
 #include "tutti/data/loader.h"
 #include "tutti/train/fault.h"
+#include "tutti/train/gpu_watch.h"
 #include "tutti/train/mlperf_run.h"
+#include "tutti/train/run_energy.h"
 #include "tutti/train/run_state.h"
 #include "tutti/train/session.h"
 #include "tutti/train/step_trace.h"
@@ -46,12 +49,18 @@ class Session {
   void watch_actions();
   void enter(comm::RankPhase phase, int64_t step);
   void meet_fault(const std::string& where, int64_t step);
+  void* byte_to_flip(const std::string& where);
   void train();
   void take_step();
+  void begin_step();
+  void count_step(const StepResult& result, double rate, double seconds, double data_wait_seconds);
+  bool may_run_ahead() const;
+  bool evaluation_due_after(int64_t step) const;
   void agree();
   void tell_trouble(const std::vector<StepWords>& words);
   void count_nonfinite(const StepResult& result);
   std::string first_nonfinite_tensor(const std::string& mine);
+  void check_memory();
   void check_replicas();
   bool evaluation_due() const;
   bool checkpoint_due() const;
@@ -64,6 +73,9 @@ class Session {
   void save(checkpoint::IfBusy if_busy);
   void report_saves(const std::vector<checkpoint::SaveResult>& results);
   bool is_saved();
+  void open_copies();
+  void check_room_for_copies();
+  void keep_copies();
   void finish(Outcome outcome);
   void summarize(Outcome outcome, double train_seconds);
 
@@ -88,13 +100,29 @@ class Session {
   std::unique_ptr<data::Loader> train_data_;
   std::unique_ptr<data::Loader> validation_data_;
   std::unique_ptr<checkpoint::Writer> writer_;
-  double started_ = 0;         // monotonic, when training began
-  double elapsed_before_ = 0;  // in earlier sessions of the run
-  double step_seconds_ = 0;    // of all steps of this session
+  std::unique_ptr<PeerCopies> copies_;  // where asked for
+  bool copies_told_ = false;            // what they cost
+  double started_ = 0;                  // monotonic, when training began
+  double elapsed_before_ = 0;           // in earlier sessions of the run
+  double step_seconds_ = 0;             // of all steps of this session
   double last_save_ = 0;
   int64_t session_steps_ = 0;
-  data::SampleFacts session_facts_;  // of all steps of this session
-  double session_flops_ = 0;         // model FLOPs of them
+  // Steps that have begun and of which the result is not known yet: one, or two where they run
+  // ahead (Trainer::begin_step). What else a session does, it does while there is none.
+  struct BegunStep {
+    double rate = 0;
+    data::SampleFacts facts;  // of the samples that this rank read
+    double begin_seconds = 0;
+    double data_wait_seconds = 0;
+    double waited_before = 0;  // for other ranks, until it began
+  };
+  std::deque<BegunStep> begun_;
+  double last_result_ = 0;             // monotonic, when the result before was known
+  std::unique_ptr<RunEnergy> energy_;  // on the first rank of a host
+  double energy_sampled_ = 0;
+  std::unique_ptr<GpuWatch> gpu_watch_;  // on the first rank, of its host
+  data::SampleFacts session_facts_;      // of all steps of this session
+  double session_flops_ = 0;             // model FLOPs of them
   int64_t saved_step_ = -1;
   bool new_best_ = false;  // the evaluation after this step was the best so far
 

@@ -3,6 +3,8 @@
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/machine.h"
+#include "tutti/base/units.h"
+#include "tutti/checkpoint/seal.h"
 #include "tutti/spec/flops.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/session_internal.h"
@@ -12,6 +14,9 @@ namespace tutti::train {
 void Session::open_writer() {
   checkpoint::WriterOptions writer;
   writer.snapshot_bytes = checkpoint::tensor_bytes(checkpoint_tensors(trainer_));
+  writer.stream = &trainer_.stream();
+  writer.write.key_file = recipe_.checkpoint.key_file;
+  checkpoint::save_key(files_, writer.write.key_file);  // better missing now than at the first save
   writer.retention = {recipe_.checkpoint.keep_last, recipe_.checkpoint.keep_best > 0};
   if (together_.size() > 1) {
     writer.joint.rank = static_cast<int>(together_.rank());
@@ -34,13 +39,58 @@ void Session::save(checkpoint::IfBusy if_busy) {
         "checkpoint at step {} skipped: the previous one is still being written", state_.step));
     return;
   }
-  check_replicas();
   enter(comm::RankPhase::saving, state_.step);
   meet_fault("save", state_.step);
+  check_replicas();
   writer_->save(checkpoint_tensors(trainer_), to_checkpoint_state(state_, recipe_),
                 checkpoint::IfBusy::wait);
   last_save_ = monotonic_seconds();
   saved_step_ = state_.step;
+}
+
+// A session without copies ends those of an earlier one, which would be behind it.
+void Session::open_copies() {
+  if (options_.copy_every == 0) {
+    if (together_.leads()) forget_peer_copies(files_, options_.run_folder);
+    return;
+  }
+  if (trainer_.stream().memory() == engine::ArenaKind::device) {
+    fail(ErrorKind::unsupported, "--peer-copies: not on device: {} yet", recipe_.device);
+  }
+  copies_ = std::make_unique<PeerCopies>(
+      files_,
+      peer_copies_folder(options_.memory_root, peer_copies_number(files_, options_.run_folder,
+                                                                  together_, trainer_.stream())),
+      options_.run_folder, recipe_.checkpoint.key_file, together_, trainer_.stream());
+}
+
+// When everything else has its memory: a host that swaps, or kills, costs more than copies save.
+void Session::check_room_for_copies() {
+  const auto problem = copies_->lacks_room(checkpoint::tensor_bytes(checkpoint_tensors(trainer_)),
+                                           room_for_peer_copies(options_.memory_root));
+  if (!problem) return;
+  telemetry_.warn(fmt::format("no copies in memory are kept: {}", *problem));
+  copies_->forget();
+  copies_.reset();
+}
+
+void Session::keep_copies() {
+  check_replicas();
+  enter(comm::RankPhase::saving, state_.step);
+  const double begin = monotonic_seconds();
+  state_.elapsed_seconds = elapsed();
+  const auto problem =
+      copies_->keep(checkpoint_tensors(trainer_), to_checkpoint_state(state_, recipe_));
+  if (problem) {
+    telemetry_.warn(fmt::format("step {} has no copies in memory: {}", state_.step, *problem));
+  } else if (!copies_told_) {
+    copies_told_ = true;
+    telemetry_.info(fmt::format(
+        "copies in memory every {} steps, {:.2f} s each: rank 0 holds {}{}", options_.copy_every,
+        monotonic_seconds() - begin, format_bytes(static_cast<double>(copies_->kept_bytes())),
+        copies_->hosts() > 1 ? ", of another host too"
+                             : "; there is one host: they outlive processes, not the host"));
+  }
 }
 
 void Session::report_saves(const std::vector<checkpoint::SaveResult>& results) {
@@ -68,6 +118,7 @@ bool Session::is_saved() {
 
 void Session::finish(Outcome outcome) {
   const double train_seconds = monotonic_seconds() - started_;
+  gpu_watch_.reset();  // its last look is of the time of training
   mlperf_.stops(state_.step, outcome == Outcome::target_reached);
   if (together_.leads()) mlperf_.tell_corpora(files_);
   const bool complete = outcome == Outcome::target_reached || outcome == Outcome::steps_done;
@@ -90,6 +141,9 @@ void Session::finish(Outcome outcome) {
          "is in '{}'",
          state_.step, checkpoints_path(options_.run_folder));
   }
+  if (copies_ && saved) copies_->forget();
+  // What hosts still have that were left out is garbage from now on.
+  if (complete && saved && together_.leads()) forget_peer_copies(files_, options_.run_folder);
   tell_memory();
   telemetry_.emit(telemetry::RunFinished{outcome_name(outcome), to_json(summary_)});
   telemetry_.flush();
@@ -120,6 +174,14 @@ void Session::summarize(Outcome outcome, double train_seconds) {
   s.data_wait_seconds = train_data_->wait_seconds();
   s.peak_memory_bytes = peak_resident_bytes();
   s.run_folder = options_.run_folder;
+  EnergyUsed energy;
+  for (const EnergyUsed& one :
+       together_.exchange(trainer_.stream(), energy_ ? energy_->used() : EnergyUsed{})) {
+    energy += one;
+  }
+  s.energy_source = energy_source(energy);
+  if (!s.energy_source.empty()) s.energy_joules = energy.joules();
+  s.session_tokens = session_facts_.useful;
   use_.peak_memory_bytes = s.peak_memory_bytes;
   if (together_.size() > 1) s.ranks = together_.exchange(trainer_.stream(), use_);
 }

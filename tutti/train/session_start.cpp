@@ -4,9 +4,11 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/machine.h"
+#include "tutti/engine/backend.h"
 #include "tutti/engine/gemm_peak.h"
 #include "tutti/spec/fit_mesh.h"
 #include "tutti/spec/flops.h"
+#include "tutti/spec/narrow.h"
 #include "tutti/train/bench.h"
 #include "tutti/train/initial_weights.h"
 #include "tutti/train/lineage.h"
@@ -28,14 +30,16 @@ void Session::open_run_folder() {
     files_.create_directories(options_.run_folder);
     write_file_atomic(files_, recipe_path(options_.run_folder), spec::to_yaml(recipe_));
   }
+  open_copies();
   const std::string folder = checkpoints_path(options_.run_folder);
-  const auto restored = restore_newest(files_, folder, trainer_, together_,
+  const auto restored = restore_newest(files_, folder, trainer_, together_, copies_.get(),
                                        [&](const std::string& text) { telemetry_.warn(text); });
   if (restored) {
     mlperf_.refuse_resume(options_.run_folder);
-    state_ = *restored;
-    saved_step_ = state_.step;
-    telemetry_.info(fmt::format("resuming at step {} of {}", state_.step, recipe_.train.steps));
+    state_ = restored->state;
+    if (restored->durable) saved_step_ = state_.step;
+    telemetry_.info(fmt::format("resuming at step {} of {}{}", state_.step, recipe_.train.steps,
+                                restored->durable ? "" : ", from the memory of its hosts"));
   } else if (recipe_.checkpoint.initialize_from.empty()) {
     trainer_.initialize();
   } else {
@@ -55,6 +59,7 @@ void Session::open_run_folder() {
     state_.time_to_target_seconds.reset();
   }
   open_writer();
+  if (copies_) check_room_for_copies();
 }
 
 void Session::start_from_weights(const std::string& path) {
@@ -121,7 +126,8 @@ void Session::start_loaders() {
 // Of all ranks together.
 void Session::measure_peaks() {
   const DType compute = spec::compute_type(recipe_.precision);
-  double nominal = nominal_peak_flops(compute, trainer_.recipe().threads);
+  const bool on_device = trainer_.stream().memory() == engine::ArenaKind::device;
+  double nominal = on_device ? 0 : nominal_peak_flops(compute, trainer_.recipe().threads);
   double measured = 0;
   if (options_.measure_peak) {
     // Smaller where several ranks may share the cores, so that it stays a matter of a second.
@@ -164,6 +170,21 @@ void Session::announce() {
                        {"trainable_parameters", parameters.trainable_count()},
                        {"memory_map_bytes", trainer_.memory().map().total_bytes()},
                        {"recipe", spec::to_yaml(recipe_)}};
+  if (recipe_.offload.enabled()) {
+    event.details["offload"] = spec::offload_text(recipe_.offload);
+    event.details["host_memory_map_bytes"] = trainer_.memory().map().host_bytes();
+  }
+  const auto devices = engine::find_backend(recipe_.device).devices();
+  const std::string emulated = spec::emulation_note(
+      recipe_.precision, recipe_.device, devices.empty() ? "" : devices.front().architecture);
+  if (!emulated.empty()) telemetry_.info(emulated);
+  if (!devices.empty()) {
+    event.details["device"] = Json{{"name", devices.front().name},
+                                   {"architecture", devices.front().architecture},
+                                   {"memory_bytes", devices.front().memory_bytes},
+                                   {"driver", devices.front().driver},
+                                   {"runtime", devices.front().runtime}};
+  }
   if (together_.size() > 1) {
     summary_.mesh = spec::mesh_text(recipe_.parallel);
     event.details["ranks"] = together_.size();

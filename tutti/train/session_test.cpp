@@ -38,9 +38,12 @@ TEST_F(SessionTest, ReportsWhatItDid) {
 
 // Stop at step 10, go on in a new session: the same losses and parameters, to the last bit.
 TEST_F(SessionTest, ResumeEqualsTheUninterruptedRun) {
-  for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+  for (const auto precision :
+       {spec::Precision::f32, spec::Precision::bf16, spec::Precision::fp8, spec::Precision::fp4}) {
     for (const int64_t micro : {3, 1}) {
       recipe_.precision = precision;
+      recipe_.narrow = {.head = precision == spec::Precision::fp8,
+                        .stochastic_gradients = precision == spec::Precision::fp4};
       recipe_.batch.micro = micro;
       recipe_.model.dropout = 0.1;
       const std::string name = fmt::format("{}-{}", static_cast<int>(precision), micro);

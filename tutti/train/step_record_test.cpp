@@ -89,6 +89,16 @@ TEST(StepRecord, EqualsProgramTimesSchedule) {
   }
 }
 
+TEST(StepRecord, UpdatesWithoutMasters) {
+  spec::Recipe recipe = gpt_recipe();
+  recipe.precision = spec::Precision::bf16;
+  recipe.optimizer.master = spec::Master::none;
+  for (const bool stochastic : {false, true}) {
+    recipe.optimizer.stochastic_rounding = stochastic;
+    expect_equal(recipe);
+  }
+}
+
 TEST(StepRecord, RecomputationIsDescribed) {
   using spec::RecomputeMode;
   for (spec::Recipe recipe : {gpt_recipe(), llama_recipe(), mixed_moe_recipe()}) {
@@ -105,6 +115,18 @@ TEST(StepRecord, RecomputationIsDescribed) {
         SCOPED_TRACE(fmt::format("parts {:#x}", parts));
         expect_equal(recipe);
       }
+    }
+  }
+}
+
+TEST(StepRecord, AdaptersBesideExperts) {
+  for (spec::Recipe recipe :
+       {testing::adapted(mixtral_recipe()), testing::adapted(mixed_moe_recipe())}) {
+    for (const auto mode : {spec::RecomputeMode::none, spec::RecomputeMode::full}) {
+      recipe.batch = {6, 2, 7};
+      recipe.recompute.mode = mode;
+      SCOPED_TRACE(recipe.model.name);
+      expect_equal(recipe);
     }
   }
 }
@@ -132,6 +154,32 @@ TEST(StepRecord, AdaptersAndNothingForFrozenWeights) {
         }
       }
     }
+  }
+}
+
+TEST(StepRecord, ProductsBelowSixteenBitsAndTheirOperands) {
+  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+    recipe.batch = {6, 2, 7};
+    recipe.model.layers = 3;
+    for (const auto precision :
+         {spec::Precision::fp8, spec::Precision::mxfp8, spec::Precision::fp4}) {
+      for (const spec::NarrowConfig& narrow :
+           {spec::NarrowConfig{}, spec::NarrowConfig{1, 1, true, false},
+            spec::NarrowConfig{0, 2, false, true}, spec::NarrowConfig{3, 0, true, false}}) {
+        recipe.precision = precision;
+        recipe.narrow = narrow;
+        SCOPED_TRACE(recipe.model.name + "\n" + spec::to_yaml(recipe));
+        expect_equal(recipe);
+        recipe.recompute.mode = spec::RecomputeMode::full;
+        expect_equal(recipe);
+        recipe.recompute = {};
+      }
+    }
+    recipe.narrow = {};
+    recipe.lora = {4, 8, 0.1, {"qkv", "mlp.down"}};
+    expect_equal(recipe);
+    recipe.lora = {};
+    expect_equal(distilled(recipe, gpt_recipe().model));
   }
 }
 
@@ -217,7 +265,7 @@ TEST(StepRecord, RoutedRowsStayBelowTheDeclaredBound) {
 std::vector<Multiset> recorded_by_ranks(const spec::Recipe& recipe) {
   std::vector<Multiset> out(static_cast<size_t>(recipe.parallel.world()));
   comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
-    const parallel::Ranks ranks = parallel::ranks_of(world);
+    const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
     Trainer trainer(recipe, ranks);
     trainer.initialize();
     testing::RankBatches batches(recipe, ranks.at.dp);

@@ -24,6 +24,13 @@ Json describe(const engine::OpRecord& record) {
 
 }  // namespace
 
+void add_operations(const std::vector<engine::OpRecord>& records, telemetry::Trace& trace) {
+  for (const engine::OpRecord& record : records) {
+    trace.add({record.op, "operation", record.begin_seconds,
+               record.end_seconds - record.begin_seconds, 0, describe(record)});
+  }
+}
+
 StepTrace::StepTrace(int64_t steps, std::string path)
     : steps_(steps), path_(std::move(path)), trace_("tutti train") {
   trace_.name_thread(0, "compute");
@@ -45,10 +52,7 @@ void StepTrace::end_step(int64_t index, FileSystem& files, engine::Stream& strea
   stream.set_recorder(nullptr);
   trace_.add({"step " + std::to_string(index + 1), "step", begin_seconds_,
               monotonic_seconds() - begin_seconds_, 0, nullptr});
-  for (const engine::OpRecord& record : recorder_.records()) {
-    trace_.add({record.op, "operation", record.begin_seconds,
-                record.end_seconds - record.begin_seconds, 0, describe(record)});
-  }
+  add_operations(recorder_.records(), trace_);
   if (index + 1 == kWarmupSteps + steps_) trace_.write(files, path_);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tutti/base/file.h"
 #include "tutti/engine/recorder.h"
@@ -10,6 +11,9 @@
 #include "tutti/telemetry/trace.h"
 
 namespace tutti::train {
+
+// One event of category "operation" for each, with its dims, FLOPs and bytes.
+void add_operations(const std::vector<engine::OpRecord>& records, telemetry::Trace& trace);
 
 class StepTrace {
  public:

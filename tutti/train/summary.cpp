@@ -13,6 +13,11 @@ std::string percent_of(double share, double peak, const char* name) {
   return fmt::format("{:.1f}% of {} {:.0f} GFLOP/s", 100 * share, name, peak / 1e9);
 }
 
+std::optional<double> joules_per_token(const Summary& s) {
+  if (!s.energy_joules || s.session_tokens == 0) return std::nullopt;
+  return *s.energy_joules / static_cast<double>(s.session_tokens);
+}
+
 }  // namespace
 
 const char* outcome_name(Outcome outcome) {
@@ -50,6 +55,9 @@ Json to_json(const Summary& s) {
       {"checkpoints", s.checkpoints},
       {"checkpoint_stall_seconds", s.checkpoint_stall_seconds},
       {"data_wait_seconds", s.data_wait_seconds},
+      {"energy_joules", s.energy_joules ? Json(*s.energy_joules) : Json(nullptr)},
+      {"energy_joules_per_token", joules_per_token(s) ? Json(*joules_per_token(s)) : Json(nullptr)},
+      {"energy_source", s.energy_source},
       {"peak_memory_bytes", s.peak_memory_bytes},
       {"memory", memory},
       {"recompute", s.recompute},
@@ -114,6 +122,10 @@ std::string format_summary(const Summary& s) {
   }
   row("checkpoints", fmt::format("{}, training waited {} for them", s.checkpoints,
                                  format_seconds(s.checkpoint_stall_seconds)));
+  if (const auto each = joules_per_token(s)) {
+    row("energy", fmt::format("{:.3g} J per token, {:.3g} kWh in this session ({})", *each,
+                              *s.energy_joules / 3.6e6, s.energy_source));
+  }
   row("data", fmt::format("training waited {} for it", format_seconds(s.data_wait_seconds)));
   row("run folder", s.run_folder);
   return format_table(rows);

@@ -4,12 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "tutti/base/memory_file.h"
+#include "tutti/train/faulty_groups.h"
 #include "tutti/train/tensor_parallel_recipes.h"
 
 namespace tutti::train {
@@ -71,72 +71,24 @@ TEST(TensorParallel, RecomputationChangesNoBit) {
   }
 }
 
-// Hands every call on to another group, but for one kind that it leaves out, or does twice.
-class FaultyGroup : public comm::Group {
- public:
-  FaultyGroup(comm::Group& inner, comm::CallKind kind, bool twice)
-      : Group(inner.info()), inner_(inner), kind_(kind), twice_(twice) {}
-  std::vector<comm::RankActivity> activity() const override { return inner_.activity(); }
-  void fail_with(const std::string& message) override { inner_.fail_with(message); }
-
- protected:
-  comm::Ticket enqueue(engine::Stream& stream, const comm::Call& call) override {
-    const bool hit = call.shape.kind == kind_;
-    if (hit && !twice_) return {};
-    if (hit) forward(stream, call).wait(stream);
-    return forward(stream, call);
-  }
-  bool done(int32_t, uint64_t) const override { return true; }
-  void wait(engine::Stream&, int32_t, uint64_t) override {}
-
- private:
-  comm::Ticket forward(engine::Stream& stream, const comm::Call& call) {
-    const auto buffer = [&](const void* data, int64_t times) {
-      return engine::vector(const_cast<void*>(data), call.shape.dtype, times * call.shape.count);
-    };
-    switch (call.shape.kind) {
-      case comm::CallKind::all_reduce:
-        return inner_.all_reduce(stream, buffer(call.send, 1), buffer(call.receive, 1));
-      case comm::CallKind::reduce_scatter:
-        return inner_.reduce_scatter(stream, buffer(call.send, size()), buffer(call.receive, 1));
-      case comm::CallKind::all_gather:
-        return inner_.all_gather(stream, buffer(call.send, 1), buffer(call.receive, size()));
-      default: TUTTI_CHECK(false, "no call of tensor parallelism");
-    }
-    return {};
-  }
-
-  comm::Group& inner_;
-  comm::CallKind kind_;
-  bool twice_;
-};
-
 // What the comparison is for: each of these is found.
 TEST(TensorParallel, MistakesAreFound) {
-  const spec::Recipe recipe = divided(divided_llama(), {.tp = 4});
-  const Training alone = train_on(divided(divided_llama(), {}), 0);
+  const spec::Recipe recipe = testing::divided(divided_llama(), {.tp = 4});
+  const Training alone = train_on(testing::divided(divided_llama(), {}), 0);
   const auto error_of = [&](const Sabotage& sabotage) {
     const Training together = train_on(recipe, 0, sabotage);
     return gradient_error(together.gradients, alone.gradients);
   };
-  std::mutex mutex;
-  std::vector<std::unique_ptr<FaultyGroup>> groups;
-  const auto with = [&](comm::Group* parallel::Ranks::*copies, comm::CallKind kind, bool twice) {
-    return Sabotage{[&, copies, kind, twice](parallel::Ranks& ranks) {
-                      comm::Group*& group = copies != nullptr ? ranks.*copies : ranks.layers.tp;
-                      const std::lock_guard lock(mutex);
-                      groups.push_back(std::make_unique<FaultyGroup>(*group, kind, twice));
-                      group = groups.back().get();
-                    },
-                    {}};
-  };
+  FaultyGroups faulty;
+  const auto divided = [](parallel::Ranks& ranks) -> comm::Group*& { return ranks.layers.tp; };
+  const auto copies = [](parallel::Ranks& ranks) -> comm::Group*& { return ranks.tensor_copies; };
   using comm::CallKind;
-  EXPECT_LT(error_of(with(nullptr, CallKind::none, false)), 1e-5);  // no fault
-  EXPECT_GT(error_of(with(nullptr, CallKind::all_reduce, false)), 1e-2);
-  EXPECT_GT(error_of(with(nullptr, CallKind::all_reduce, true)), 1e-2);
-  EXPECT_GT(error_of(with(nullptr, CallKind::reduce_scatter, false)), 1e-2);
-  EXPECT_GT(error_of(with(&parallel::Ranks::tensor_copies, CallKind::all_reduce, false)), 1e-2);
-  EXPECT_GT(error_of(with(&parallel::Ranks::tensor_copies, CallKind::all_reduce, true)), 1e-2);
+  EXPECT_LT(error_of(faulty.make(divided, {})), 1e-5);
+  EXPECT_GT(error_of(faulty.make(divided, {CallKind::all_reduce, Mistake::skip})), 1e-2);
+  EXPECT_GT(error_of(faulty.make(divided, {CallKind::all_reduce, Mistake::twice})), 1e-2);
+  EXPECT_GT(error_of(faulty.make(divided, {CallKind::reduce_scatter, Mistake::skip})), 1e-2);
+  EXPECT_GT(error_of(faulty.make(copies, {CallKind::all_reduce, Mistake::skip})), 1e-2);
+  EXPECT_GT(error_of(faulty.make(copies, {CallKind::all_reduce, Mistake::twice})), 1e-2);
   EXPECT_GT(error_of({{}, [](const parallel::Ranks& ranks) { return ranks.at.tp; }}), 1e-2);
 }
 
@@ -195,7 +147,7 @@ TEST(TensorParallel, PackedDocuments) {
           return view;
         });
         const std::lock_guard lock(mutex);
-        EXPECT_EQ(gather(trainer.gradient_tensors(), gradients[mesh.tp > 1 ? 1 : 0]), 0);
+        EXPECT_EQ(gather(trainer, trainer.gradient_tensors(), gradients[mesh.tp > 1 ? 1 : 0]), 0);
       });
     }
     EXPECT_LT(gradient_error(gradients[1], gradients[0]), 1e-5) << base.model.name;

@@ -53,7 +53,8 @@ inline spec::Recipe llama_recipe() {
 // With adapters on every projection.
 inline spec::Recipe adapted(spec::Recipe recipe) {
   recipe.model.name += "-lora";
-  recipe.lora = {3, 4, 0, {"query", "value", "output", "mlp"}};
+  recipe.lora = {3, 4, 0, {"query", "value", "output"}};
+  if (recipe.model.moe.experts == 0) recipe.lora.targets.emplace_back("mlp");
   return recipe;
 }
 

@@ -47,6 +47,7 @@ std::vector<std::pair<int64_t, double>> SlowRanks::note(const std::vector<StepWo
   if (words.size() < 2) return named;
   slow_steps_.resize(words.size(), 0);
   std::vector<double> seconds;
+  seconds.reserve(words.size());
   for (const StepWords& word : words) seconds.push_back(word.own_seconds);
   // The lower median, so that the slower of two ranks can be named.
   const size_t middle = (seconds.size() - 1) / 2;

@@ -6,8 +6,10 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/thread_world.h"
+#include "tutti/spec/fit_mesh.h"
 #include "tutti/train/fault.h"
 #include "tutti/train/session_fixture.h"
+#include "tutti/train/tensor_parallel_recipes.h"
 
 namespace tutti::train {
 namespace {
@@ -75,15 +77,20 @@ TEST(DamagedReplicas, TheMinorityIsNamed) {
 }
 
 TEST(Fault, TextSaysWhoWhenAndWhat) {
-  const Fault fault = parse_fault("rank=2 step=7 at=reduce do=stop generation=0");
+  const std::vector<Fault> faults =
+      parse_faults("rank=2 step=7 at=reduce do=stop generation=0;rank=1 do=kill generation=2");
+  ASSERT_EQ(faults.size(), 2U);
+  EXPECT_EQ(faults[1].rank, 1);
+  EXPECT_EQ(faults[1].generation, 2U);
+  const Fault& fault = faults.front();
   EXPECT_EQ(fault.rank, 2);
   EXPECT_EQ(fault.kind, FaultKind::stop);
   EXPECT_TRUE(fault.due(7, "reduce"));
   EXPECT_FALSE(fault.due(8, "reduce"));
   EXPECT_FALSE(fault.due(7, "forward"));
-  EXPECT_THROW(parse_fault("rank=x"), Error);
-  EXPECT_THROW(parse_fault("do=dance"), Error);
-  EXPECT_THROW(parse_fault("when=now"), Error);
+  EXPECT_THROW(parse_faults("rank=x"), Error);
+  EXPECT_THROW(parse_faults("do=dance"), Error);
+  EXPECT_THROW(parse_faults("rank=1;when=now"), Error);
 }
 
 // Sessions whose ranks are threads.
@@ -109,6 +116,27 @@ class RanksSessionTest : public SessionTest {
           run_session(recipe, options, files_, telemetry);
     });
     return summaries;
+  }
+
+  // What ends each rank.
+  std::vector<std::string> errors_on(const spec::Mesh& mesh, const std::string& folder) {
+    std::vector<std::string> errors(static_cast<size_t>(mesh.world()));
+    spec::Recipe recipe = recipe_;
+    recipe.parallel = mesh;
+    recipe.batch.micro = recipe.batch.global / mesh.dp;
+    comm::run_threads(mesh, [&](comm::World& world, engine::Stream&) {
+      telemetry::Telemetry telemetry;
+      SessionOptions options;
+      options.run_folder = folder;
+      options.measure_peak = false;
+      options.world = &world;
+      try {
+        run_session(recipe, options, files_, telemetry);
+      } catch (const Error& error) {
+        errors[static_cast<size_t>(world.rank())] = error.what();
+      }
+    });
+    return errors;
   }
 };
 
@@ -149,23 +177,64 @@ TEST_F(RanksSessionTest, OneRunOnAnyRanksAndFromOneToAnother) {
   check(10);
 }
 
-TEST_F(RanksSessionTest, AnErrorOfOneRankEndsAllAndIsNamed) {
-  recipe_.parallel.dp = 2;
-  recipe_.batch.micro = recipe_.batch.global / 2;
-  ::setenv("TUTTI_FAULT", "rank=1 step=3 at=backward do=throw", 1);
-  std::vector<std::string> errors(2);
-  comm::run_threads(recipe_.parallel, [&](comm::World& world, engine::Stream&) {
-    telemetry::Telemetry telemetry;
-    SessionOptions options;
-    options.run_folder = "run";
-    options.measure_peak = false;
-    options.world = &world;
-    try {
-      run_session(recipe_, options, files_, telemetry);
-    } catch (const Error& error) {
-      errors[static_cast<size_t>(world.rank())] = error.what();
+// With two replicas, with shards that no other rank has, and without any replica.
+TEST_F(RanksSessionTest, AFlippedBitIsFoundByTheRankWhoseMemoryItIs) {
+  recipe_.model = testing::divided_gpt().model;
+  recipe_.batch.global = 4;
+  const spec::Mesh meshes[] = {{.dp = 2},
+                               {.dp = 2, .zero = 1},
+                               {.dp = 2, .zero = 2},
+                               {.dp = 2, .zero = 3},
+                               {.tp = 2},
+                               {.pp = 2},
+                               {.dp = 2, .tp = 2, .zero = 1}};
+  const std::pair<const char*, const char*> places[] = {
+      {"param", "parameters"}, {"adamw.m", "first moments"}, {"adamw.v", "second moments"}};
+  int64_t run = 0;
+  for (const spec::Mesh& mesh : meshes) {
+    for (const auto& [in, name] : places) {
+      // Between two updates, and between the last update and a checkpoint.
+      for (const char* at : {"forward", "save"}) {
+        const int64_t rank = run % mesh.world();
+        const std::string fault = fmt::format("rank={} step=4 at={} do=flip in={}", rank, at, in);
+        SCOPED_TRACE(spec::mesh_text(mesh) + ": " + fault);
+        recipe_.checkpoint.every_steps = 4;
+        ::setenv("TUTTI_FAULT", fault.c_str(), 1);
+        const std::vector<std::string> errors = errors_on(mesh, fmt::format("flip-{}", run++));
+        ::unsetenv("TUTTI_FAULT");
+        const std::string found =
+            fmt::format("in the memory of rank {} a bit has flipped: its {} are", rank, name);
+        for (const std::string& error : errors) {
+          EXPECT_NE(error.find(found), std::string::npos) << error;
+        }
+        EXPECT_FALSE(
+            files_.exists(fmt::format("flip-{}/checkpoints/step-00000004/manifest.json", run - 1)));
+      }
     }
-  });
+  }
+}
+
+// Weights beside masters, selection biases that move by themselves: all of it is accounted for.
+TEST_F(RanksSessionTest, NothingIsFoundWhereNothingHasFlipped) {
+  recipe_.model = testing::divided_gpt().model;
+  recipe_.model.moe = testing::mixed_moe_recipe().model.moe;
+  recipe_.model.moe.experts = 6;
+  recipe_.precision = spec::Precision::bf16;
+  recipe_.batch.global = 4;
+  recipe_.train.steps = 6;
+  for (const spec::Mesh& mesh :
+       {spec::Mesh{.dp = 2}, spec::Mesh{.dp = 2, .zero = 1}, spec::Mesh{.dp = 2, .zero = 3},
+        spec::Mesh{.dp = 2, .ep = 2, .zero = 2}, spec::Mesh{.pp = 2}}) {
+    SCOPED_TRACE(spec::mesh_text(mesh));
+    for (const Summary& summary : run_on(mesh, "quiet " + spec::mesh_text(mesh))) {
+      EXPECT_EQ(summary.steps, 6);
+    }
+  }
+}
+
+TEST_F(RanksSessionTest, AnErrorOfOneRankEndsAllAndIsNamed) {
+  ::setenv("TUTTI_FAULT", "rank=1 step=3 at=backward do=throw", 1);
+  const std::vector<std::string> errors = errors_on({.dp = 2}, "run");
   ::unsetenv("TUTTI_FAULT");
   EXPECT_NE(errors[0].find("aborted by rank 1"), std::string::npos) << errors[0];
   EXPECT_NE(errors[0].find("in step 3, backward of micro-batch 0"), std::string::npos) << errors[0];

@@ -2,6 +2,7 @@
 // events: the session (session.h) adds those around it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/engine/copy_queue.h"
 #include "tutti/engine/stream.h"
 #include "tutti/model/memory.h"
 #include "tutti/model/stage.h"
@@ -25,6 +27,7 @@
 #include "tutti/telemetry/events.h"
 #include "tutti/train/micro_batch.h"
 #include "tutti/train/routing.h"
+#include "tutti/train/step_scalars.h"
 
 namespace tutti::train {
 
@@ -49,11 +52,17 @@ struct EvaluationResult {
 struct StateTensor {
   std::string name;  // "param.<name>", "adamw.m.<name>", "adamw.v.<name>"
   DType dtype = DType::f32;
-  std::vector<int64_t> shape;  // of the data
-  void* data = nullptr;
+  std::vector<int64_t> shape;         // of the data
+  void* data = nullptr;               // in memory of the trainer's stream
   std::vector<int64_t> global_shape;  // of the whole tensor, without padding
   std::vector<int64_t> offset;        // where the data begins in it
   bool saved = true;                  // by this rank: without ZeRO several hold the same
+};
+
+struct TrainerOptions {
+  // Steps are enqueued and memory is offloaded as on a device, also where the host could read and
+  // write what they work on: for tests on machines without one.
+  bool enqueue_steps = false;
 };
 
 class Trainer {
@@ -61,7 +70,8 @@ class Trainer {
   // Allocates everything. The recipe must be executable here (spec::check_executable), `ranks` of
   // its mesh. With several ranks all functions but state() and gradient_tensors() are collective:
   // every rank calls them in the same order.
-  explicit Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks = {});
+  explicit Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks = {},
+                   const TrainerOptions& options = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -88,6 +98,16 @@ class Trainer {
   // (bias correction). Throws usage when every target of the step is ignored.
   StepResult step(const BatchSource& next, double learning_rate, int64_t update);
 
+  // The same in two parts. Where steps_run_ahead(), begin_step() only enqueues: the host neither
+  // reads nor waits in it, and a second step may begin before the result of the first is taken,
+  // with its `update` left out: one more than the first makes it. Elsewhere begin_step() does all.
+  // Results come in the order of the steps; nothing else is asked of the trainer while one is under
+  // way.
+  bool steps_run_ahead() const;
+  void begin_step(const BatchSource& next, double learning_rate, std::optional<int64_t> update);
+  StepResult finish_step();
+  int64_t steps_under_way() const { return begun_steps_ - finished_steps_; }
+
   // Forward and backward of one step without the update: the mean loss. Gradients stay in the
   // arena, and are means once multiplied by gradient_factor(): all rows of a step over its targets
   // that are not ignored, 1 when none is. (Backward runs before the targets of later micro-batches
@@ -105,6 +125,18 @@ class Trainer {
 
   // XXH3 of the parameters that forward reads: equal on all ranks that hold the same.
   uint64_t weights_hash();
+
+  // From the next state_changed() on step() also finds bits that have flipped since the step before
+  // in what this rank keeps of the state (parallel::StateWatch), and throws corrupt naming the
+  // rank; state_damage() looks at once and says what it would throw, or nothing. Not where the host
+  // does not reach that memory.
+  void watch_state();
+  std::string state_damage();
+
+  // What replicas send each other in a step, without a step: the sum of gradients and the gathering
+  // of weights, for measurements. With ZeRO 0 and 1; with more, layers exchange as they compute,
+  // and this does nothing. Gradients are lost.
+  void exchange_alone();
 
   // Mean loss over `batches` micro-batches.
   EvaluationResult evaluate(const BatchSource& next, int64_t batches);
@@ -124,15 +156,39 @@ class Trainer {
     for (const auto& stage : stages_) stage->set_routing_tape(tape);
   }
 
+  // Bytes of its tensors to and from memory of the host.
+  void fetch(const StateTensor& tensor, void* to);
+  void store(const StateTensor& tensor, const void* from);
+
   const spec::Recipe& recipe() const { return recipe_; }
   const spec::ParamLayout& layout() const { return layout_; }
   const model::Memory& memory() const { return *memory_; }
   engine::Stream& stream() { return *stream_; }
 
  private:
-  void load(const BatchView& view, int64_t micro);
-  int64_t loaded_targets(int64_t micro) const;
+  // Which of the batches on the host is micro-batch `micro` of step `place`, while the device reads
+  // it, and where it lies.
+  size_t host_index(int64_t micro, int64_t place) const;
+  char* host_batch(int64_t micro, int64_t place) const;
+  // Puts the micro-batch there, or right into its slot where the stream works on the host's memory.
+  void load(const BatchView& view, int64_t micro, int64_t place = 0);
+  void await_host_batch(int64_t micro);
+  // Enqueues what brings it into its slot.
+  void send_batch(int64_t micro, int64_t place = 0);
+  void check_targets() const;
+  void run_passes(const std::function<void(int64_t)>& load);
+  void move_selection_biases();
+  // What begin_step() leaves for finish_step().
+  struct StepUnderWay {
+    StepResult result;    // where the step is done
+    int64_t targets = 0;  // where it is not
+  };
+  void enqueue_step(const BatchSource& next, double learning_rate, std::optional<int64_t> update);
+  void enqueue_update();
+  StepResult step_here(const BatchSource& next, double learning_rate, int64_t update);
+  bool replays() const;
   void make_stages();
+  void make_copy_queues();
   engine::Vector tied_gradient(const engine::Vector& gradients) const;
   void set_needs();
   void make_teacher();
@@ -146,13 +202,18 @@ class Trainer {
                  const std::function<engine::Vector(const parallel::OwnedSlice&)>& part) const;
 
   spec::Recipe recipe_;
+  TrainerOptions options_;
   parallel::Ranks ranks_;
   spec::ParamLayout layout_;
   std::function<void(const spec::Action& action)> action_listener_;
+  std::unique_ptr<engine::Stream> stream_;  // outlives what works on its memory
   std::unique_ptr<model::Memory> memory_;
-  std::unique_ptr<engine::Stream> stream_;
+  engine::CopyQueues copy_queues_;                     // where the recipe offloads
+  std::unique_ptr<engine::Arena> host_batches_;        // micro-batches of a step, for a device
   std::vector<std::unique_ptr<model::Stage>> stages_;  // the virtual stages of this rank
   parallel::LoadedBatches loaded_;
+  std::vector<int64_t> loaded_targets_;  // of each
+  std::vector<int64_t> first_rows_;      // of those on the host, which are loaded ahead
   std::vector<std::unique_ptr<parallel::StagePasses>> passes_;  // of these
   std::vector<spec::Action> actions_;                           // of one step
   std::unique_ptr<parallel::Executor> executor_;
@@ -166,7 +227,12 @@ class Trainer {
   std::unique_ptr<parallel::ShardedAdamw> optimizer_;
   std::unique_ptr<parallel::CommonGradients> common_gradients_;
   std::vector<SelectionBias> selection_biases_;
-  double loss_sum_ = 0;  // of the rows of the step
+  std::unique_ptr<StepScalars> scalars_;
+  std::array<StepUnderWay, kStepsUnderWay> under_way_;  // by number of the step
+  int64_t begun_steps_ = 0;
+  int64_t finished_steps_ = 0;
+  int64_t updates_ = -1;  // applied so far, as the stream's memory says; -1: not known here
+  double loss_sum_ = 0;   // of the rows of the step
   double divergence_sum_ = 0;
   int64_t step_targets_ = 0;
   double squared_norm_ = 0;  // of the last step's gradients, before gradient_factor_

@@ -17,7 +17,8 @@ namespace tutti::train {
 namespace {
 
 constexpr double kTickSeconds = 0.1;
-constexpr double kFrozenSeconds = 2;  // a tick that takes longer
+constexpr double kFrozenSeconds = 2;   // a tick that takes longer
+constexpr double kStoppedSeconds = 2;  // without showing that it runs, which it does every tick
 constexpr double kLeastLimitSeconds = 10;
 constexpr double kLongLimitSeconds = 600;
 constexpr size_t kKnownSteps = 500;
@@ -103,26 +104,43 @@ std::string Watchdog::scene() const {
   return join(keep_waiting.empty() ? gone : keep_waiting, "; ");
 }
 
+// A rank of this host that does not even show that it runs is the cause, whoever waits for whom;
+// else whoever is in no collective, by its own account where it is on this host: in a group that
+// this rank is not in, it only looks idle from here.
 std::string Watchdog::hang_text(bool& somebody_waits) const {
   const double now = monotonic_seconds();
-  std::vector<std::string> missing;
+  std::vector<std::string> missing, stopped;
   std::string waiting;
   for (const comm::RankActivity& activity : world_.activity()) {
-    if (activity.inside) {
-      if (waiting.empty()) waiting = comm::activity_text(activity, now);
-      continue;
-    }
     const auto& local = world_.local_ranks();
     const auto at = std::find(local.begin(), local.end(), activity.rank);
     std::string text = fmt::format("rank {} hangs", activity.rank);
+    bool waits = activity.inside;
     if (at != local.end()) {
-      text += " in " + comm::state_text(board_.state(static_cast<int>(at - local.begin())), now);
+      const comm::RankState state = board_.state(static_cast<int>(at - local.begin()));
+      text += " in " + comm::state_text(state, now);
+      waits = waits || state.waits;
+      const bool runs = state.seen_seconds == 0 || now - state.seen_seconds < kStoppedSeconds;
+      if (!runs) stopped.push_back(text);
     }
-    missing.push_back(text);
+    if (activity.inside && waiting.empty()) waiting = comm::activity_text(activity, now);
+    if (!waits) missing.push_back(text);
   }
-  somebody_waits = !waiting.empty();
+  somebody_waits = !waiting.empty() || !stopped.empty();
+  if (!stopped.empty()) missing = stopped;
   if (missing.empty()) return "all ranks wait for each other; " + waiting;
   return join(missing, ", ") + (waiting.empty() ? "" : "; others wait: " + waiting);
+}
+
+bool Watchdog::somebody_stopped(double seconds) const {
+  const double now = monotonic_seconds();
+  for (int place = 0; place < world_.local_size(); ++place) {
+    const comm::RankState state = board_.state(place);
+    const bool works =
+        state.phase != comm::RankPhase::absent && state.phase != comm::RankPhase::finishing;
+    if (works && state.seen_seconds != 0 && now - state.seen_seconds >= seconds) return true;
+  }
+  return false;
 }
 
 void Watchdog::look(double awake_seconds) {
@@ -140,7 +158,10 @@ void Watchdog::look(double awake_seconds) {
     ::_exit(exit_failed);
   }
   if (phase_ == comm::RankPhase::absent || phase_ == comm::RankPhase::finishing) return;
-  const double limit = limit_of(phase_);
+  double limit = limit_of(phase_);
+  // Who does not run at all needs no more patience while it saves than while it trains.
+  const double least = limit_of(comm::RankPhase::training);
+  if (awake_seconds_ >= least && somebody_stopped(least)) limit = std::min(limit, least);
   if (awake_seconds_ < limit) return;
   bool somebody_waits = false;
   const std::string text = hang_text(somebody_waits);
@@ -156,6 +177,11 @@ void Watchdog::watch() {
     const double now = monotonic_seconds();
     const double gap = now - std::exchange(last, now);
     if (gap > kFrozenSeconds) frozen_seconds_ += gap - kTickSeconds;
+    const std::vector<comm::RankActivity> activity = world_.activity();
+    board_.show(world_.local_rank(),
+                std::any_of(activity.begin(), activity.end(), [&](const auto& one) {
+                  return one.rank == world_.rank() && one.inside;
+                }));
     if (!stop_) look(std::min(gap, 2 * kTickSeconds));
   }
 }

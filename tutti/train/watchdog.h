@@ -6,7 +6,9 @@
 // pieces of an evaluation. Time counts only while this rank runs, so that a machine that was paused
 // as a whole is no hang. When the limit is over while somebody waits for somebody, the world is
 // aborted, for a reason that names the rank that keeps the others waiting, what it is doing, and
-// the collective they wait in.
+// the collective they wait in. A rank of this host whose watchdog does not tick is stopped, and
+// named alone, in whatever group others wait for it and, once that has lasted as long as a step
+// may, whatever they do.
 //
 // Deaths. A rank that computes learns of the end of another in its next call. Where that takes too
 // long, or something waits for files that will not come, the watchdog says why and ends the
@@ -62,6 +64,7 @@ class Watchdog {
   void look(double awake_seconds);
   double limit_of(comm::RankPhase phase) const;
   std::string hang_text(bool& somebody_waits) const;
+  bool somebody_stopped(double seconds) const;  // a rank of this host, for as long
 
   comm::World& world_;
   const WatchdogOptions options_;

@@ -113,7 +113,7 @@ TEST(Zero, StepsAreAsDescribed) {
           expected.add(op.name, op.dims, op.bytes, op.collective);
         }
         comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
-          const parallel::Ranks ranks = parallel::ranks_of(world);
+          const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
           Trainer trainer(recipe, ranks);
           trainer.initialize();
           poison_buffers(trainer.memory());
@@ -167,7 +167,7 @@ TEST(Zero, EvaluatesBetweenSteps) {
   for (const int64_t zero : {0, 1, 2, 3}) {
     const spec::Mesh mesh = {.dp = 3, .zero = zero};
     comm::run_threads(mesh, [&](comm::World& world, engine::Stream&) {
-      const Found found = run(mesh, parallel::ranks_of(world));
+      const Found found = run(mesh, parallel::ranks_of(world, base.model.kv_heads));
       EXPECT_NEAR(found.loss / alone.loss, 1, 1e-5);
       ASSERT_EQ(found.logits.size(), alone.logits.size());
       for (size_t i = 0; i < alone.logits.size(); ++i) {
@@ -183,7 +183,7 @@ TEST(Zero, ArenasAreThoseOfTheMap) {
   const spec::Recipe recipe = recipe_on(deep(llama_recipe(), 12), {.dp = 6, .zero = 3});
   const int64_t whole = spec::param_table(recipe.model).count();
   comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
-    const Trainer trainer(recipe, parallel::ranks_of(world));
+    const Trainer trainer(recipe, parallel::ranks_of(world, recipe.model.kv_heads));
     const spec::MemoryMap map = spec::memory_map(recipe);
     for (const spec::ArenaPlan& plan : map.arenas) {
       EXPECT_EQ(trainer.memory().arena(plan.name).bytes(), plan.bytes) << plan.name;

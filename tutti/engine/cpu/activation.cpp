@@ -6,6 +6,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/activation.cpp"
@@ -145,30 +146,13 @@ int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, columns));
 }
 
-// x, bias and dx have this many columns for F columns of y.
-int64_t input_columns(Activation kind, int64_t f) { return kind == Activation::gelu ? f : 2 * f; }
-
-void check(const char* op, const Matrix& m, const char* name, DType dtype, int64_t n,
-           int64_t cols) {
-  TUTTI_CHECK(m.rows == n && m.cols == cols && m.dtype == dtype,
-              "{}: {} is {} [{}, {}], expected {} [{}, {}]", op, name, dtype_name(m.dtype), m.rows,
-              m.cols, dtype_name(dtype), n, cols);
-}
-void check_bias(const char* op, const Vector& bias, int64_t count) {
-  TUTTI_CHECK(!bias || bias.count == count, "{}: bias has {} elements, expected {}", op, bias.count,
-              count);
-}
-
 }  // namespace
 
 void cpu_activation_forward(Stream& stream, const ActivationForwardArgs& args) {
-  constexpr const char* kOp = "activation_forward";
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   const int64_t n = args.y.rows;
   const int64_t f = args.y.cols;
-  check(kOp, args.x, "x", args.y.dtype, n, input_columns(args.kind, f));
-  check_bias(kOp, args.bias, args.x.cols);
-
   if (f > 0) {
     parallel_ranges(n, row_grain(f), [&](int64_t first, int64_t last, int) {
       if (args.y.dtype == DType::bf16) {
@@ -178,20 +162,14 @@ void cpu_activation_forward(Stream& stream, const ActivationForwardArgs& args) {
       }
     });
   }
-
-  const int64_t bytes = args.x.bytes() + args.y.bytes() + (args.bias ? args.bias.bytes() : 0);
-  record(stream, kOp, {n, f}, 0, static_cast<double>(bytes), begin);
+  record(stream, what, begin);
 }
 
 void cpu_activation_backward(Stream& stream, const ActivationBackwardArgs& args) {
-  constexpr const char* kOp = "activation_backward";
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   const int64_t n = args.dy.rows;
   const int64_t f = args.dy.cols;
-  check(kOp, args.x, "x", args.dy.dtype, n, input_columns(args.kind, f));
-  check(kOp, args.dx, "dx", args.dy.dtype, n, input_columns(args.kind, f));
-  check_bias(kOp, args.bias, args.x.cols);
-
   if (f > 0) {
     parallel_ranges(n, row_grain(f), [&](int64_t first, int64_t last, int) {
       if (args.dy.dtype == DType::bf16) {
@@ -201,10 +179,7 @@ void cpu_activation_backward(Stream& stream, const ActivationBackwardArgs& args)
       }
     });
   }
-
-  const int64_t bytes =
-      args.x.bytes() + args.dy.bytes() + args.dx.bytes() + (args.bias ? args.bias.bytes() : 0);
-  record(stream, kOp, {n, f}, 0, static_cast<double>(bytes), begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

@@ -14,6 +14,7 @@ namespace {
 using testing::close;
 using testing::for_each_isa;
 using testing::for_each_isa_and_dtype;
+using testing::make_test_stream;
 using testing::poisoned_matrix;
 using testing::random_matrix;
 using testing::random_vector;
@@ -244,7 +245,7 @@ TEST(Activation, RecordsWhatItWasGiven) {
   TestMatrix y = poisoned_matrix(3, 24, DType::bf16);
   TestMatrix dx = poisoned_matrix(3, 48, DType::bf16);
   Recorder recorder;
-  const auto stream = make_cpu_stream(1);
+  const auto stream = make_test_stream(1);
   stream->set_recorder(&recorder);
   stream->ops().activation_forward(*stream, {Activation::swiglu, x, bias, y});
   stream->ops().activation_backward(*stream, {Activation::swiglu, x, bias, y, dx});

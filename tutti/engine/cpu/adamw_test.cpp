@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "tutti/engine/reference.h"
@@ -87,8 +89,207 @@ TEST(Adamw, DoesNotDependOnThreads) {
     stream.ops().adamw(stream, args);
     return master;
   };
-  const auto one = make_cpu_stream(1);
+  const auto one = make_test_stream(1);
   EXPECT_TRUE(run(*one).same_bytes(run(test_stream())));
+}
+
+// The sum of the words of f32 or bf16 values, modulo 2^32.
+uint32_t word_sum(const TestMatrix& values, DType dtype) {
+  uint32_t sum = 0;
+  for (int64_t i = 0; i < values.cols(); ++i) {
+    const auto value = static_cast<float>(values.at(0, i));
+    sum += dtype == DType::f32 ? std::bit_cast<uint32_t>(value) : uint32_t{to_bf16(value).bits};
+  }
+  return sum;
+}
+
+TEST(Adamw, SumsOfWordsAreThoseOfWhatIsReadAndWritten) {
+  if (!on_cpu()) GTEST_SKIP() << "on the CPU only";
+  for_each_isa([] {
+    for (const int64_t count : {0, 1, 3, 101, 20011}) {
+      SCOPED_TRACE(count);
+      for (const bool mixed : {false, true}) {
+        const auto segments = segments_of(count);
+        const TestMatrix gradient = random_vector(count, DType::f32, 9);
+        TestMatrix master = random_vector(count, DType::f32, 1);
+        TestMatrix m = random_vector(count, DType::f32, 2);
+        TestMatrix v = zero_vector(count);
+        TestMatrix weights = random_vector(count, DType::bf16, 3);
+        const auto sums_now = [&] {
+          return AdamwSums::Arrays{word_sum(master, DType::f32), word_sum(m, DType::f32),
+                                   word_sum(v, DType::f32),
+                                   mixed ? word_sum(weights, DType::bf16) : 0};
+        };
+        AdamwArgs args{
+            .gradient = gradient, .master = master, .m = m, .v = v, .segments = segments};
+        if (mixed) args.weights = weights;
+        args.learning_rate = kRate;
+        AdamwSums sums;
+        args.sums = &sums;
+        const AdamwSums::Arrays before = sums_now();
+        test_stream().ops().adamw(test_stream(), args);
+        EXPECT_EQ(sums.before, before);
+        EXPECT_EQ(sums.after, sums_now());
+        // The same update without them.
+        TestMatrix plain = random_vector(count, DType::f32, 1);
+        TestMatrix plain_m = random_vector(count, DType::f32, 2);
+        TestMatrix plain_v = zero_vector(count);
+        AdamwArgs other = args;
+        other.master = plain;
+        other.m = plain_m;
+        other.v = plain_v;
+        other.sums = nullptr;
+        test_stream().ops().adamw(test_stream(), other);
+        EXPECT_TRUE(plain.same_bytes(master));
+      }
+    }
+  });
+}
+
+// ---- bf16 masters -------------------------------------------------------------------------------
+
+constexpr uint64_t kKey = 0x1234567890abcdefU;
+
+// What one step leaves of bf16 parameters that stay f32, so what is to be rounded.
+struct Bare {
+  TestMatrix master, m, v;
+  explicit Bare(int64_t count, DType dtype)
+      : master(random_vector(count, DType::bf16, 1)),
+        m(random_vector(count, DType::f32, 2, 0.1)),
+        v(zero_vector(count).fill(0.01)) {
+    if (dtype == DType::bf16) return;
+    TestMatrix wide(1, count);
+    master = wide.assign(master.values());
+  }
+  void step(const TestMatrix& gradient, std::span<const AdamwSegment> segments, bool stochastic,
+            int64_t step, Stream& stream = test_stream()) {
+    AdamwArgs args{.gradient = gradient, .master = master, .m = m, .v = v, .segments = segments};
+    args.learning_rate = kRate;
+    args.clip = kClip;
+    args.step = step;
+    args.stochastic = stochastic;
+    stream.ops().adamw(stream, args);
+    stream.synchronize();
+  }
+};
+
+// Element e of a tensor by the rule in ops.h.
+float rounded(double exact, uint64_t key, int64_t e, int64_t step) {
+  const auto random =
+      philox(key, static_cast<uint64_t>(e / 8), static_cast<uint64_t>(step))[e % 8 / 2];
+  const uint32_t half = e % 2 == 0 ? random & 0xffffU : random >> 16;
+  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(exact));
+  return std::bit_cast<float>((bits + half) & 0xffff0000U);
+}
+
+TEST(Adamw, Bf16MastersAreTheExactStepRounded) {
+  for_each_isa([] {
+    for (const int64_t count : {0, 1, 3, 101, 9001}) {
+      SCOPED_TRACE(count);
+      auto segments = segments_of(count);
+      for (AdamwSegment& segment : segments) {
+        segment.numbers = {kKey + static_cast<uint64_t>(segment.first), 3, 5, 17, 2};
+      }
+      const TestMatrix gradient = random_vector(count, DType::f32, 9, 0.1);
+      Bare exact(count, DType::f32), nearest(count, DType::bf16), random(count, DType::bf16);
+      exact.step(gradient, segments, false, 7);
+      nearest.step(gradient, segments, false, 7);
+      random.step(gradient, segments, true, 7);
+      EXPECT_TRUE(nearest.m.same_bytes(exact.m) && random.m.same_bytes(exact.m));
+      EXPECT_TRUE(nearest.v.same_bytes(exact.v) && random.v.same_bytes(exact.v));
+      for (const AdamwSegment& segment : segments) {
+        for (int64_t i = 0; i < segment.count; ++i) {
+          const double value = exact.master.at(0, segment.first + i);
+          ASSERT_EQ(nearest.master.at(0, segment.first + i),
+                    static_cast<double>(to_f32(to_bf16(static_cast<float>(value)))));
+          const int64_t element = 3 + (i + 2) / 5 * 17 + (i + 2) % 5;
+          ASSERT_EQ(random.master.at(0, segment.first + i),
+                    static_cast<double>(rounded(value, segment.numbers.key, element, 7)))
+              << i;
+        }
+      }
+    }
+  });
+}
+
+// Cut in any way, in any number of threads: the numbers say what an element is.
+TEST(Adamw, RoundingDoesNotDependOnHowTheRangeIsCut) {
+  const int64_t count = 20011;
+  const TestMatrix gradient = random_vector(count, DType::f32, 9, 0.1);
+  Bare whole(count, DType::bf16), cut(count, DType::bf16), alone(count, DType::bf16);
+  const AdamwSegment one{0, count, 0.1F, {kKey, 0, count, count, 0}};
+  std::vector<AdamwSegment> pieces;
+  for (int64_t first = 0, size = 1; first < count; first += size, size += 7) {
+    const int64_t length = std::min(size, count - first);
+    pieces.push_back({first, length, 0.1F, {kKey, 0, count, count, first}});
+  }
+  whole.step(gradient, {&one, 1}, true, 3);
+  cut.step(gradient, pieces, true, 3);
+  EXPECT_TRUE(whole.master.same_bytes(cut.master));
+  const auto thread = make_test_stream(1);
+  alone.step(gradient, {&one, 1}, true, 3, *thread);
+  EXPECT_TRUE(whole.master.same_bytes(alone.master));
+}
+
+// Steps of a sixteenth of the distance between neighbours: rounded to nearest they are lost, at
+// random they arrive in the mean.
+TEST(Adamw, StochasticRoundingKeepsWhatNearestLoses) {
+  const int64_t count = 4000;
+  const TestMatrix gradient = zero_vector(count).fill(1);
+  const AdamwSegment one{0, count, 0, {kKey, 0, count, count, 0}};
+  for (const bool stochastic : {false, true}) {
+    TestMatrix master = TestMatrix(1, count, DType::bf16).fill(1.5);
+    TestMatrix m = zero_vector(count).fill(1);
+    TestMatrix v = zero_vector(count).fill(1);
+    AdamwArgs args{.gradient = gradient, .master = master, .m = m, .v = v, .segments = {&one, 1}};
+    args.beta1 = args.beta2 = 0;  // a step is the learning rate
+    args.learning_rate = 0x1p-11F;
+    args.stochastic = stochastic;
+    constexpr int64_t kSteps = 64;
+    for (args.step = 1; args.step <= kSteps; ++args.step) {
+      test_stream().ops().adamw(test_stream(), args);
+    }
+    test_stream().synchronize();
+    double mean = 0;
+    for (const double value : master.values()) mean += value / static_cast<double>(count);
+    // A walk of 64 steps of 2^-7 with chance 1/16: a deviation of 2^-7 * sqrt(64 * 15 / 256), and
+    // of the mean of 4,000 of them 2.4e-4.
+    if (stochastic) {
+      EXPECT_NEAR(mean, 1.5 - kSteps * 0x1p-11, 1e-3);
+    } else {
+      EXPECT_NEAR(mean, 1.5, 1e-12);
+    }
+  }
+}
+
+TEST(Adamw, Bf16MastersHaveTheirSumsToo) {
+  if (!on_cpu()) GTEST_SKIP() << "on the CPU only";
+  for_each_isa([] {
+    for (const bool stochastic : {false, true}) {
+      for (const int64_t count : {1, 101, 20011}) {
+        const AdamwSegment one{0, count, 0.1F, {kKey, 0, count, count, 0}};
+        const TestMatrix gradient = random_vector(count, DType::f32, 9, 0.1);
+        Bare state(count, DType::bf16);
+        const auto sums_now = [&] {
+          return AdamwSums::Arrays{word_sum(state.master, DType::bf16),
+                                   word_sum(state.m, DType::f32), word_sum(state.v, DType::f32), 0};
+        };
+        AdamwSums sums;
+        AdamwArgs args{.gradient = gradient,
+                       .master = state.master,
+                       .m = state.m,
+                       .v = state.v,
+                       .segments = {&one, 1}};
+        args.learning_rate = kRate;
+        args.stochastic = stochastic;
+        args.sums = &sums;
+        const AdamwSums::Arrays before = sums_now();
+        test_stream().ops().adamw(test_stream(), args);
+        EXPECT_EQ(sums.before, before);
+        EXPECT_EQ(sums.after, sums_now());
+      }
+    }
+  });
 }
 
 TEST(AdamwDeathTest, SegmentsMustCoverTheRange) {

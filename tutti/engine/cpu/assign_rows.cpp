@@ -5,6 +5,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 namespace tutti::engine {
 
@@ -13,17 +14,8 @@ void cpu_assign_rows(Stream& stream, const AssignRowsArgs& args) {
   const int64_t k = args.experts.cols;
   const int64_t sequences = args.counts.rows;
   const int64_t experts = args.counts.cols;
-  TUTTI_CHECK(args.sequence > 0 && sequences * args.sequence == n &&
-                  args.offsets.count == experts + 1 && args.positions.rows == n &&
-                  args.positions.cols == k,
-              "assign_rows: {} choices of {} rows in sequences of {}, counts [{}, {}], {} offsets, "
-              "positions [{}, {}]",
-              k, n, args.sequence, sequences, experts, args.offsets.count, args.positions.rows,
-              args.positions.cols);
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
-  TUTTI_CHECK(!args.before || (args.before.rows == sequences && args.before.cols == experts),
-              "assign_rows: choices before [{}, {}] of {} sequences", args.before.rows,
-              args.before.cols, sequences);
   const int64_t capacity = args.capacity > 0 ? args.capacity : n * k;
   const auto room = [&](int64_t b, int64_t e) {
     if (!args.before || args.capacity == 0) return capacity;
@@ -75,10 +67,7 @@ void cpu_assign_rows(Stream& stream, const AssignRowsArgs& args) {
       }
     }
   });
-  record(stream, "assign_rows", {n, experts, k}, 0,
-         static_cast<double>(args.experts.bytes() + args.before.bytes() + args.counts.bytes() +
-                             args.offsets.bytes() + args.positions.bytes()),
-         begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

@@ -116,7 +116,7 @@ TileSource key_tile(const Problem& p, const Matrix& matrix, int64_t sequence, in
 // The starts of a query tile's rows, or null.
 const int32_t* starts_of(const Problem& p, int64_t sequence, int64_t query_tile) {
   if (p.args.starts == nullptr) return nullptr;
-  return p.args.starts + sequence * p.args.rows + query_tile * kTile;
+  return p.args.starts + sequence * p.args.rows + p.query_first + query_tile * kTile;
 }
 
 // The first key tile that a query tile sees, and all later query tiles: starts do not fall.

@@ -11,6 +11,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 namespace tutti::engine {
 namespace {
@@ -109,7 +110,7 @@ void start(const Attend& args, const TileOps& ops, int64_t sequence, QueryTile& 
 
 // The starts of a tile's rows, or null.
 const int32_t* starts_of(const Attend& args, int64_t sequence, const QueryTile& tile) {
-  return args.starts == nullptr ? nullptr : args.starts + sequence * args.queries + tile.first;
+  return args.starts == nullptr ? nullptr : args.starts + args.query_row(sequence, tile.first);
 }
 
 // Adds the packed keys and values [key, key + keys) to a tile.
@@ -236,40 +237,6 @@ void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratc
 
 }  // namespace
 
-float attention_scale(float scale, int64_t head_dim) {
-  TUTTI_CHECK(scale >= 0, "attention: scale {} is negative", scale);
-  return scale > 0 ? scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
-}
-
-void check_attention_heads(int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  TUTTI_CHECK(kv_heads > 0 && heads % kv_heads == 0, "attention: {} heads on {} key/value heads",
-              heads, kv_heads);
-  TUTTI_CHECK(head_dim > 0, "attention: head size {}", head_dim);
-}
-
-void check_attention_matrix(const char* name, const Matrix& matrix, int64_t rows, int64_t cols,
-                            DType dtype) {
-  TUTTI_CHECK(matrix.rows == rows && matrix.cols == cols && matrix.dtype == dtype,
-              "attention: {} is {} [{}, {}], should be {} [{}, {}]", name, dtype_name(matrix.dtype),
-              matrix.rows, matrix.cols, dtype_name(dtype), rows, cols);
-}
-
-double check_attention_starts(const Vector& starts, int64_t batch, int64_t sequence) {
-  if (!starts) return static_cast<double>(batch * sequence * sequence);
-  TUTTI_CHECK(starts.count == batch * sequence, "attention: {} starts for {} rows", starts.count,
-              batch * sequence);
-  const int32_t* start = starts.as<int32_t>();
-  int64_t twice_pairs = 0;
-  for (int64_t row = 0; row < starts.count; ++row) {
-    const int64_t t = row % sequence;
-    TUTTI_CHECK(start[row] >= (t == 0 ? 0 : start[row - 1]) && start[row] <= t,
-                "attention: row {} of a sequence starts at {}, the row before it at {}", t,
-                start[row], t == 0 ? 0 : start[row - 1]);
-    twice_pairs += 2 * (t - start[row]) + 1;
-  }
-  return static_cast<double>(twice_pairs);
-}
-
 void attend(CpuStream& stream, const Attend& args) {
   if (args.batch == 0 || args.queries == 0 || args.heads == 0) return;
   const TileOps& ops = tile_ops(args.q.dtype);
@@ -287,34 +254,14 @@ void attend(CpuStream& stream, const Attend& args) {
 
 void cpu_attention_forward(Stream& stream, const AttentionForwardArgs& args) {
   const double begin = begin_op(stream);
-  const int64_t b = args.batch, t = args.sequence, a = args.heads, k = args.kv_heads;
-  const int64_t d = args.head_dim;
-  if (b * t * a * d == 0) return;
-  check_attention_heads(a, k, d);
-  check_attention_matrix("qkv", args.qkv, b * t, (a + 2 * k) * d, args.qkv.dtype);
-  check_attention_matrix("out", args.out, b * t, a * d, args.qkv.dtype);
-  TUTTI_CHECK(!args.lse || args.lse.count == b * a * t, "attention: lse has {} elements, not {}",
-              args.lse.count, b * a * t);
-  const double twice_pairs = check_attention_starts(args.starts, b, t);
-  Attend work;
-  work.batch = b;
-  work.queries = work.key_capacity = t;
-  work.heads = a;
-  work.kv_heads = k;
-  work.head_dim = d;
-  work.scale = attention_scale(args.scale, d);
-  work.q = args.qkv.slice_cols(0, a * d);
-  work.keys = args.qkv.slice_cols(a * d, k * d);
-  work.values = args.qkv.slice_cols((a + k) * d, k * d);
-  work.out = args.out;
-  work.lse = args.lse;
-  if (args.starts) work.starts = args.starts.as<int32_t>();
-  attend(cpu_stream(stream), work);
-  const double bytes = static_cast<double>(args.qkv.bytes() + args.out.bytes()) +
-                       static_cast<double>(args.lse ? args.lse.bytes() : 0) +
-                       static_cast<double>(args.starts.bytes());
-  record(stream, "attention_forward", {b, t, a, k, d},
-         2.0 * static_cast<double>(a * d) * twice_pairs, bytes, begin);
+  const int64_t b = args.batch, t = args.sequence, width = args.heads * args.head_dim;
+  if (b * t * width == 0) return;
+  OpRecord what = describe(args);
+  if (args.starts) {
+    what.flops = 2 * static_cast<double>(width) * twice_pairs(args.starts.as<int32_t>(), b, t);
+  }
+  attend(cpu_stream(stream), attend_of(args));
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

@@ -20,6 +20,12 @@ int64_t whole_row(const Shape& s, int64_t blocks, int64_t block, int64_t r) {
   return r / rows * s.t + position;
 }
 
+TestMatrix in_memory(const std::vector<int32_t>& starts) {
+  return TestMatrix(1, static_cast<int64_t>(starts.size()), DType::i32)
+      .assign({starts.begin(), starts.end()});
+}
+Vector view(const TestMatrix& starts) { return starts.cols() == 0 ? Vector{} : starts.vec(); }
+
 // Columns [first, first + cols) of one block's rows.
 TestMatrix cut(const Shape& s, int64_t blocks, int64_t block, const TestMatrix& whole,
                int64_t first, int64_t cols) {
@@ -33,14 +39,31 @@ TestMatrix cut(const Shape& s, int64_t blocks, int64_t block, const TestMatrix& 
 }
 
 struct Ring {
-  Ring(const Shape& shape, int64_t count, DType type)
+  Ring(const Shape& shape, int64_t count, DType type, const Starts& starts = nullptr)
       : s(shape),
         blocks(count),
         dtype(type),
+        first_seen(starts),
         qkv(random_matrix(s.n(), s.qkv_cols(), type, 11)),
         d_out(random_matrix(s.n(), s.a * s.d, type, 12)) {}
 
   int64_t rows() const { return s.t / blocks; }
+
+  // Of rank `rank`'s rows against the keys of block `block`: how many of these come before what a
+  // row sees.
+  std::vector<int32_t> starts_of(int64_t rank, int64_t block) const {
+    std::vector<int32_t> out;
+    if (!first_seen) return out;
+    for (int64_t r = 0; r < s.n() / blocks; ++r) {
+      const int64_t row = whole_row(s, blocks, rank, r);
+      int32_t before = 0;
+      for (int64_t key = 0; key < rows(); ++key) {
+        if (whole_row(s, blocks, block, key) < first_seen(row / s.t, row % s.t)) ++before;
+      }
+      out.push_back(before);
+    }
+    return out;
+  }
   TestMatrix part(int64_t block, int64_t first, int64_t heads) const {
     return cut(s, blocks, block, qkv, first * s.d, heads * s.d);
   }
@@ -57,6 +80,7 @@ struct Ring {
     for (int64_t step = 0; step < blocks; ++step) {
       const int64_t block = (rank - step + blocks) % blocks;
       const TestMatrix k = keys(block), v = values(block);
+      const TestMatrix starts = in_memory(starts_of(rank, block));
       stream.ops().attention_block_forward(stream, {.batch = s.b,
                                                     .rows = rows(),
                                                     .heads = s.a,
@@ -70,7 +94,8 @@ struct Ring {
                                                     .values = v,
                                                     .first = step == 0,
                                                     .total = total,
-                                                    .lse = lse});
+                                                    .lse = lse,
+                                                    .starts = view(starts)});
     }
     const TestMatrix out = TestMatrix(q.rows(), q.cols(), dtype).assign(total.values());
     const TestMatrix d_rows = cut(s, blocks, rank, d_out, 0, s.a * s.d);
@@ -79,6 +104,7 @@ struct Ring {
     for (int64_t step = 0; step < blocks; ++step) {
       const int64_t block = (rank - step + blocks) % blocks;
       const TestMatrix k = keys(block), v = values(block);
+      const TestMatrix starts = in_memory(starts_of(rank, block));
       Matrix both = d_kv[static_cast<size_t>(block)];
       stream.ops().attention_block_backward(
           stream, {.batch = s.b,
@@ -100,7 +126,8 @@ struct Ring {
                    .add_keys = rank < blocks - 1,  // the last rank writes, over poison
                    .d_q = d_q,
                    .d_keys = both.slice_cols(0, s.k * s.d),
-                   .d_values = both.slice_cols(s.k * s.d, s.k * s.d)});
+                   .d_values = both.slice_cols(s.k * s.d, s.k * s.d),
+                   .starts = view(starts)});
     }
     EXPECT_TRUE(total.outside_untouched() && lse.outside_untouched() && d_q.outside_untouched());
     totals.insert(totals.begin(), total);
@@ -111,6 +138,7 @@ struct Ring {
   Shape s;
   int64_t blocks;
   DType dtype;
+  Starts first_seen;  // none: rows see all before them
   TestMatrix qkv, d_out;
   std::vector<TestMatrix> totals, lses, d_queries;  // of every rank
 };
@@ -118,10 +146,12 @@ struct Ring {
 // As kBackwardRoundings, twice: with two or ten rows the roundings do not average out.
 constexpr double kRingRoundings = 6;
 
-void expect_ring_is_whole(const Shape& shape, int64_t blocks, DType dtype) {
-  Ring ring(shape, blocks, dtype);
+void expect_ring_is_whole(const Shape& shape, int64_t blocks, DType dtype,
+                          const Starts& starts = nullptr) {
+  Ring ring(shape, blocks, dtype, starts);
   const Reference want = reference(shape, ring.qkv.values(), ring.d_out.values(),
-                                   1 / std::sqrt(static_cast<double>(shape.d)));
+                                   1 / std::sqrt(static_cast<double>(shape.d)),
+                                   starts ? starts : Starts(from_the_first));
   const int64_t width = shape.a * shape.d;
   const int64_t kv_width = 2 * shape.k * shape.d;
   std::vector<TestMatrix> d_kv(static_cast<size_t>(blocks),
@@ -171,11 +201,28 @@ TEST(AttentionBlock, TheRingIsTheWholeSequence) {
   });
 }
 
+// Documents that end within chunks, at their edges and tiles, of two rows and of all.
+TEST(AttentionBlock, TheRingOfPackedDocumentsIsTheWholeSequence) {
+  for_each_isa_and_dtype([](DType dtype) {
+    for (const int64_t length : {2, 3, 64, 100, 1000}) {
+      const Starts first = [length](int64_t b, int64_t t) {
+        const int64_t shifted = t + 7 * b;  // another place in every sequence
+        return std::max<int64_t>(0, shifted - shifted % length - 7 * b);
+      };
+      SCOPED_TRACE(fmt::format("documents of {}", length));
+      expect_ring_is_whole({3, 12, 3, 3, 8}, 2, dtype, first);
+      expect_ring_is_whole({2, 396, 4, 2, 16}, 3, dtype, first);
+      expect_ring_is_whole({1, 520, 2, 1, 13}, 4, dtype, first);
+      expect_ring_is_whole({2, 130, 2, 1, 8}, 1, dtype, first);
+    }
+  });
+}
+
 // With few tasks and with many, keys and queries are tasks together or apart.
 TEST(AttentionBlock, ThreadsDoNotChangeABit) {
   const Shape s = {2, 260, 4, 1, 16};
   const auto results = [&](int threads) {
-    const auto stream = make_cpu_stream(threads);
+    const auto stream = make_test_stream(threads);
     const TestMatrix qkv = random_matrix(s.n(), s.qkv_cols(), DType::f32, 3);
     const TestMatrix d_out = random_matrix(s.n(), s.a * s.d, DType::f32, 4);
     TestMatrix lse = random_vector(s.b * s.a * s.t, DType::f32, 5);
@@ -260,8 +307,17 @@ TEST(AttentionBlockDeathTest, MisuseAborts) {
   args.lse = lse;
   EXPECT_DEATH(test_stream().ops().attention_block_forward(test_stream(), args), "two chunks");
   args.rows = args.batch = 1;
+  args.q = args.keys = args.values = x.view().slice_rows(0, 1);
+  args.total = total.view().slice_rows(0, 1);
+  args.lse = vector(lse.vec().data, DType::f32, 1);
   args.key_block = 2;
-  EXPECT_DEATH(test_stream().ops().attention_block_forward(test_stream(), args), "");
+  EXPECT_DEATH(test_stream().ops().attention_block_forward(test_stream(), args),
+               "block 0 of queries, 2 of keys, of 2");
+  args.key_block = 0;
+  if (!on_cpu()) return;  // values are not looked at on the host
+  const TestMatrix starts = in_memory({1});
+  args.starts = view(starts);
+  EXPECT_DEATH(test_stream().ops().attention_block_forward(test_stream(), args), "starts at 1");
 }
 
 }  // namespace

@@ -118,6 +118,78 @@ inline constexpr double kForwardRoundings = 2;  // probabilities, result
 inline constexpr double kBackwardRoundings =
     3;  // probabilities or their gradients, output in delta, result
 
+// Operands of one call; outputs poisoned. Rows have odd gaps, so nothing is aligned by luck.
+struct AttentionCase {
+  AttentionCase(const Shape& shape, DType dtype, double size = 1)
+      : s(shape),
+        qkv(random_matrix(s.n(), s.qkv_cols(), dtype, 11, size, 3)),
+        d_out(random_matrix(s.n(), s.a * s.d, dtype, 12, 1, 1)),
+        out(poisoned_matrix(s.n(), s.a * s.d, dtype, 5)),
+        lse(poisoned_vector(s.b * s.a * s.t)),
+        delta(poisoned_vector(s.b * s.a * s.t)),
+        d_qkv(poisoned_matrix(s.n(), s.qkv_cols(), dtype, 7)) {}
+
+  void forward(Stream& stream = test_stream()) {
+    stream.ops().attention_forward(stream, {.batch = s.b,
+                                            .sequence = s.t,
+                                            .heads = s.a,
+                                            .kv_heads = s.k,
+                                            .head_dim = s.d,
+                                            .scale = scale,
+                                            .qkv = qkv,
+                                            .out = out,
+                                            .lse = lse,
+                                            .starts = starts_view()});
+  }
+  void backward(Stream& stream = test_stream()) {
+    stream.ops().attention_backward(stream, {.batch = s.b,
+                                             .sequence = s.t,
+                                             .heads = s.a,
+                                             .kv_heads = s.k,
+                                             .head_dim = s.d,
+                                             .scale = scale,
+                                             .qkv = qkv,
+                                             .out = out,
+                                             .d_out = d_out,
+                                             .lse = lse,
+                                             .delta = delta,
+                                             .d_qkv = d_qkv,
+                                             .starts = starts_view()});
+  }
+  Reference expected() const {
+    const Starts given = [this](int64_t b, int64_t t) {
+      return int64_t{starts[static_cast<size_t>(b * s.t + t)]};
+    };
+    return reference(
+        s, qkv.values(), d_out.values(),
+        scale > 0 ? static_cast<double>(scale) : 1 / std::sqrt(static_cast<double>(s.d)),
+        starts.empty() ? Starts(from_the_first) : given);
+  }
+  // Documents of these lengths, over and over, one after another in every sequence.
+  void pack(const std::vector<int64_t>& lengths) {
+    size_t next = 0;
+    for (int64_t b = 0; b < s.b; ++b) {
+      for (int64_t t = 0; t < s.t;) {
+        const int64_t end = std::min(s.t, t + lengths[next++ % lengths.size()]);
+        const auto first = static_cast<int32_t>(t);
+        for (; t < end; ++t) starts.push_back(first);
+      }
+    }
+  }
+  Vector starts_view() {
+    if (starts.empty()) return {};
+    given_starts = TestMatrix(1, static_cast<int64_t>(starts.size()), DType::i32)
+                       .assign({starts.begin(), starts.end()});
+    return given_starts;
+  }
+
+  Shape s;
+  TestMatrix qkv, d_out, out, lse, delta, d_qkv;
+  float scale = 0;
+  std::vector<int32_t> starts;  // empty: every row sees the first
+  TestMatrix given_starts{1, 0, DType::i32};
+};
+
 inline std::string name(const Shape& s) {
   return fmt::format("B{} T{} A{} K{} D{}", s.b, s.t, s.a, s.k, s.d);
 }

@@ -4,6 +4,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/column_sum.cpp"
@@ -65,17 +66,14 @@ HWY_EXPORT(sum_columns_f32);
 HWY_EXPORT(sum_columns_bf16);
 
 void cpu_column_sum(Stream& stream, const ColumnSumArgs& args) {
-  TUTTI_CHECK(args.x.cols == args.out.count, "column_sum: {} columns to {} sums", args.x.cols,
-              args.out.count);
-  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "column_sum: beta {}", args.beta);
+  const OpRecord what = describe(args);
   constexpr int64_t kGrain = 64;
   const double begin = begin_op(stream);
   const auto function = args.x.dtype == DType::bf16 ? HWY_DYNAMIC_DISPATCH(sum_columns_bf16)
                                                     : HWY_DYNAMIC_DISPATCH(sum_columns_f32);
   parallel_ranges(args.x.cols, kGrain,
                   [&](int64_t first, int64_t last, int) { function(args, first, last); });
-  record(stream, "column_sum", {args.x.rows, args.x.cols}, 0,
-         static_cast<double>(args.x.bytes() + (args.beta == 0 ? 1 : 2) * args.out.bytes()), begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

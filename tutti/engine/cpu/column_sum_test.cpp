@@ -30,7 +30,7 @@ TEST(ColumnSum, DoesNotDependOnThreads) {
   const TestMatrix x = random_matrix(301, 777, DType::bf16);
   TestMatrix two = poisoned_vector(777);
   TestMatrix one = poisoned_vector(777);
-  const auto one_thread = make_cpu_stream(1);
+  const auto one_thread = make_test_stream(1);
   test_stream().ops().column_sum(test_stream(), {.x = x, .beta = 0, .out = two});
   one_thread->ops().column_sum(*one_thread, {.x = x, .beta = 0, .out = one});
   EXPECT_TRUE(one.same_bytes(two));

@@ -6,6 +6,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/convert.cpp"
@@ -42,8 +43,7 @@ void convert_elements(const float* x, bf16* out, int64_t count) {
 }
 
 void cpu_convert(Stream& stream, const ConvertArgs& args) {
-  TUTTI_CHECK(args.x.count == args.out.count, "convert: {} elements to {}", args.x.count,
-              args.out.count);
+  const OpRecord what = describe(args);
   constexpr int64_t kGrain = 4096;
   const double begin = begin_op(stream);
   const auto convert_as = [&](const auto* x, auto* out) {
@@ -63,8 +63,7 @@ void cpu_convert(Stream& stream, const ConvertArgs& args) {
   } else {
     convert_as(args.x.as<float>(), args.out.as<bf16>());
   }
-  record(stream, "convert", {args.x.count}, 0,
-         static_cast<double>(args.x.bytes() + args.out.bytes()), begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

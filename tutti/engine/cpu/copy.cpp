@@ -3,6 +3,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 namespace tutti::engine {
 namespace {
@@ -39,10 +40,7 @@ void with_row(const Matrix& matrix, int64_t r, const Body& body) {
 void cpu_copy(Stream& stream, const CopyArgs& args) {
   const int64_t n = args.x.rows;
   const int64_t m = args.x.cols;
-  TUTTI_CHECK(args.out.rows == n && args.out.cols == m &&
-                  (!args.plus || (args.plus.rows == n && args.plus.cols == m)),
-              "copy: [{}, {}] plus [{}, {}] to [{}, {}]", n, m, args.plus.rows, args.plus.cols,
-              args.out.rows, args.out.cols);
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   if (m > 0) {
     parallel_ranges(n, std::max<int64_t>(1, 4096 / m), [&](int64_t first, int64_t last, int) {
@@ -56,8 +54,7 @@ void cpu_copy(Stream& stream, const CopyArgs& args) {
       }
     });
   }
-  record(stream, "copy", {n, m}, 0,
-         static_cast<double>(args.x.bytes() + args.plus.bytes() + args.out.bytes()), begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

@@ -3,6 +3,7 @@
 #include "tutti/engine/cpu/loss_check.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/cross_entropy.cpp"
@@ -62,8 +63,8 @@ HWY_EXPORT(rows_bf16_f32);
 HWY_EXPORT(rows_bf16_bf16);
 
 void cpu_cross_entropy(Stream& stream, const CrossEntropyArgs& args) {
-  check_loss_rows("cross_entropy", args.logits, args.vocabulary, args.targets, args.loss,
-                  args.d_logits);
+  const OpRecord what = describe(args);
+  check_targets(what.op, args.targets, args.vocabulary);
   const double begin = begin_op(stream);
   const bool narrow_out = args.d_logits && args.d_logits.dtype == DType::bf16;
   auto function = HWY_DYNAMIC_DISPATCH(rows_f32_f32);
@@ -75,10 +76,7 @@ void cpu_cross_entropy(Stream& stream, const CrossEntropyArgs& args) {
   }
   parallel_ranges(args.logits.rows, 1,
                   [&](int64_t first, int64_t last, int) { function(args, first, last); });
-  record(stream, "cross_entropy", {args.logits.rows, args.vocabulary}, 0,
-         static_cast<double>(args.logits.bytes() + args.targets.bytes() + args.loss.bytes() +
-                             args.d_logits.bytes()),
-         begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

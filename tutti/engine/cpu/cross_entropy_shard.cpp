@@ -7,6 +7,7 @@
 #include "tutti/engine/cpu/loss_check.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/cross_entropy_shard.cpp"
@@ -114,28 +115,18 @@ HWY_EXPORT(merge_bf16_bf16);
 
 void cpu_cross_entropy_shard(Stream& stream, const CrossEntropyShardArgs& args) {
   const int64_t n = args.logits.rows;
-  TUTTI_CHECK(args.vocabulary >= 0 && args.vocabulary <= args.logits.cols && args.first_column >= 0,
-              "cross_entropy_shard: columns {} to {} in {} columns", args.first_column,
-              args.first_column + args.vocabulary, args.logits.cols);
-  TUTTI_CHECK(args.targets.count == n && args.statistics.count == 2 * n,
-              "cross_entropy_shard: {} rows, {} targets, {} statistics", n, args.targets.count,
-              args.statistics.count);
-  check_targets("cross_entropy_shard", args.targets, args.all_columns);
+  const OpRecord what = describe(args);
+  check_targets(what.op, args.targets, args.all_columns);
   const double begin = begin_op(stream);
   const auto function = args.logits.dtype == DType::bf16 ? HWY_DYNAMIC_DISPATCH(shard_bf16)
                                                          : HWY_DYNAMIC_DISPATCH(shard_f32);
   parallel_ranges(n, 1, [&](int64_t first, int64_t last, int) { function(args, first, last); });
-  record(stream, "cross_entropy_shard", {n, args.logits.cols}, 0,
-         static_cast<double>(args.logits.bytes() + args.targets.bytes() + args.statistics.bytes()),
-         begin);
+  record(stream, what, begin);
 }
 
 void cpu_cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& args) {
   const int64_t n = args.logits.rows;
-  check_loss_memory("cross_entropy_merge", args.logits, args.vocabulary, args.targets, args.loss,
-                    args.d_logits);
-  TUTTI_CHECK(n == 0 || (args.statistics.count > 0 && args.statistics.count % (2 * n) == 0),
-              "cross_entropy_merge: {} statistics of {} rows", args.statistics.count, n);
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   const bool narrow_out = args.d_logits && args.d_logits.dtype == DType::bf16;
   auto function = HWY_DYNAMIC_DISPATCH(merge_f32_f32);
@@ -146,10 +137,7 @@ void cpu_cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& args) 
     function = HWY_DYNAMIC_DISPATCH(merge_f32_bf16);
   }
   parallel_ranges(n, 1, [&](int64_t first, int64_t last, int) { function(args, first, last); });
-  record(stream, "cross_entropy_merge", {n, args.logits.cols}, 0,
-         static_cast<double>(args.targets.bytes() + args.statistics.bytes() + args.loss.bytes() +
-                             (args.d_logits ? args.logits.bytes() + args.d_logits.bytes() : 0)),
-         begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

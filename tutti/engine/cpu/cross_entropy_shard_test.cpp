@@ -183,6 +183,7 @@ TEST(CrossEntropyShard, LargeLogitsDoNotOverflowAndNanShows) {
 }
 
 TEST(CrossEntropyShardDeathTest, TargetOutsideTheVocabularyAborts) {
+  if (!on_cpu()) GTEST_SKIP() << "values are checked on the device, which then faults";
   const TestMatrix targets = TestMatrix(1, 1, DType::i32).assign({7});
   const std::vector<Part> parts = split(random_matrix(1, 7), 7, 2, 4, DType::f32);
   EXPECT_DEATH(statistics_of(parts, targets, 7), "target 7 of row 0 is not below 7");

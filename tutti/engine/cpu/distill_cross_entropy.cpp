@@ -4,6 +4,7 @@
 #include "tutti/engine/cpu/loss_check.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/distill_cross_entropy.cpp"
@@ -130,27 +131,9 @@ HWY_EXPORT(distill_f32_bf16);
 HWY_EXPORT(distill_bf16_f32);
 HWY_EXPORT(distill_bf16_bf16);
 
-namespace {
-
-void check_distill(const DistillCrossEntropyArgs& args) {
-  const int64_t n = args.logits.rows;
-  check_loss_rows("distill_cross_entropy", args.logits, args.vocabulary, args.targets, args.loss,
-                  args.d_logits);
-  const Matrix& t = args.teacher_logits;
-  TUTTI_CHECK(t.rows == n && t.cols >= args.vocabulary && t.dtype == args.logits.dtype &&
-                  t.data != args.logits.data,
-              "distill_cross_entropy: teacher's logits {} x {} {} beside {} x {} {}", t.rows,
-              t.cols, dtype_name(t.dtype), n, args.logits.cols, dtype_name(args.logits.dtype));
-  TUTTI_CHECK(args.divergence.count == n, "distill_cross_entropy: {} divergences of {} rows",
-              args.divergence.count, n);
-  TUTTI_CHECK(args.temperature > 0 && args.weight >= 0 && args.weight <= 1,
-              "distill_cross_entropy: temperature {}, weight {}", args.temperature, args.weight);
-}
-
-}  // namespace
-
 void cpu_distill_cross_entropy(Stream& stream, const DistillCrossEntropyArgs& args) {
-  check_distill(args);
+  const OpRecord what = describe(args);
+  check_targets(what.op, args.targets, args.vocabulary);
   const double begin = begin_op(stream);
   const bool narrow_out = args.d_logits && args.d_logits.dtype == DType::bf16;
   auto function = HWY_DYNAMIC_DISPATCH(distill_f32_f32);
@@ -162,11 +145,7 @@ void cpu_distill_cross_entropy(Stream& stream, const DistillCrossEntropyArgs& ar
   }
   parallel_ranges(args.logits.rows, 1,
                   [&](int64_t first, int64_t last, int) { function(args, first, last); });
-  record(
-      stream, "distill_cross_entropy", {args.logits.rows, args.vocabulary}, 0,
-      static_cast<double>(args.logits.bytes() + args.teacher_logits.bytes() + args.targets.bytes() +
-                          args.loss.bytes() + args.divergence.bytes() + args.d_logits.bytes()),
-      begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

@@ -6,6 +6,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/dropout.cpp"
@@ -117,18 +118,12 @@ HWY_EXPORT(dropout_bf16);
 }  // namespace
 
 void cpu_dropout(Stream& stream, const DropoutArgs& given) {
+  const OpRecord what = describe(given);
   const double begin = begin_op(stream);
   DropoutArgs args = given;
   if (!args.out) args.out = args.x;
   const int64_t n = args.x.rows;
   const int64_t m = args.x.cols;
-  TUTTI_CHECK(args.out.rows == n && args.out.cols == m && args.out.dtype == args.x.dtype,
-              "dropout: x [{}, {}] {}, out [{}, {}] {}", n, m, dtype_name(args.x.dtype),
-              args.out.rows, args.out.cols, dtype_name(args.out.dtype));
-  TUTTI_CHECK(!args.rows || args.rows.count == n, "dropout: {} row numbers for {} rows",
-              args.rows.count, n);
-  TUTTI_CHECK(args.probability >= 0 && args.probability < 1, "dropout: probability {}",
-              args.probability);
 
   if (m > 0) {
     parallel_ranges(n, std::max<int64_t>(1, 1024 / m), [&](int64_t first, int64_t last, int) {
@@ -140,8 +135,7 @@ void cpu_dropout(Stream& stream, const DropoutArgs& given) {
     });
   }
 
-  record(stream, "dropout", {n, m}, 0, static_cast<double>(2 * args.x.bytes() + args.rows.bytes()),
-         begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

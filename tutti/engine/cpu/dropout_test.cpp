@@ -14,6 +14,7 @@ namespace {
 
 using testing::for_each_isa;
 using testing::for_each_isa_and_dtype;
+using testing::make_test_stream;
 using testing::random_matrix;
 using testing::test_stream;
 using testing::TestMatrix;
@@ -169,7 +170,7 @@ TEST(Dropout, DoesNotDependOnThreads) {
   const TestMatrix before = random_matrix(33, 130);
   const auto run = [&](int threads) {
     TestMatrix x = before;
-    const auto stream = make_cpu_stream(threads);
+    const auto stream = make_test_stream(threads);
     stream->ops().dropout(*stream, {x, 0.2F, kKey, 3});
     return x;
   };
@@ -198,7 +199,7 @@ TEST(Dropout, DroppedElementsAreZeroWhateverTheyWere) {
 TEST(Dropout, RecordsWhatItWasGiven) {
   TestMatrix x = random_matrix(3, 24, DType::bf16);
   Recorder recorder;
-  const auto stream = make_cpu_stream(1);
+  const auto stream = make_test_stream(1);
   stream->set_recorder(&recorder);
   stream->ops().dropout(*stream, {x, 0.5F, kKey, 0});
   ASSERT_EQ(recorder.records().size(), 1U);

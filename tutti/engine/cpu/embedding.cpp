@@ -9,6 +9,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/embedding.cpp"
@@ -71,7 +72,6 @@ struct TokenRows {
 
 TokenRows check_tokens(const char* op, const Vector& tokens, int64_t rows, const Matrix& table,
                        int64_t first_token, int64_t vocabulary) {
-  TUTTI_CHECK(tokens.count == rows, "{}: {} tokens for {} rows", op, tokens.count, rows);
   if (vocabulary == 0) vocabulary = table.rows;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t token = tokens.as<int32_t>()[r];
@@ -156,13 +156,7 @@ int64_t position_of(const EmbeddingBackwardArgs& args, int64_t r) {
 void check_positions(const EmbeddingBackwardArgs& args) {
   const int64_t n = args.d_out.rows;
   const int64_t known = args.d_position_table.rows;
-  if (!args.positions) {
-    TUTTI_CHECK(n == 0 || (args.sequence > 0 && args.sequence <= known),
-                "embedding_backward: sequence {} for {} positions", args.sequence, known);
-    return;
-  }
-  TUTTI_CHECK(args.positions.count == n, "embedding_backward: {} positions for {} rows",
-              args.positions.count, n);
+  if (!args.positions) return;
   for (int64_t r = 0; r < n; ++r) {
     const int64_t position = position_of(args, r);
     TUTTI_CHECK(position >= 0 && position < known,
@@ -180,18 +174,8 @@ void clear_columns(const Matrix& table, int64_t first, int64_t last) {
 
 void cpu_embedding_forward(Stream& stream, const EmbeddingForwardArgs& args) {
   const int64_t n = args.out.rows;
-  const int64_t h = args.out.cols;
-  TUTTI_CHECK(args.token_table.cols == h && (!args.position_table || args.position_table.cols == h),
-              "embedding_forward: tables of width {} and {} to {}", args.token_table.cols,
-              args.position_table.cols, h);
-  TUTTI_CHECK(!args.position_table || args.position_table.dtype == args.token_table.dtype,
-              "embedding_forward: tables of {} and {}", dtype_name(args.token_table.dtype),
-              dtype_name(args.position_table.dtype));
+  const OpRecord what = describe(args);
   const bool sums = args.out.dtype == DType::f32;
-  TUTTI_CHECK(sums || (args.out.dtype == args.token_table.dtype && !args.position_table),
-              "embedding_forward: a table of {} and {} of positions to {}",
-              dtype_name(args.token_table.dtype), args.position_table.rows,
-              dtype_name(args.out.dtype));
   const TokenRows table = check_tokens("embedding_forward", args.tokens, n, args.token_table,
                                        args.first_token, args.vocabulary);
   const double begin = begin_op(stream);
@@ -202,34 +186,18 @@ void cpu_embedding_forward(Stream& stream, const EmbeddingForwardArgs& args) {
   } else {
     forward<float>(args, table, HWY_DYNAMIC_DISPATCH(gather_f32));
   }
-  const int64_t tables = args.position_table ? 2 : 1;
-  record(
-      stream, "embedding_forward", {n, h}, 0,
-      static_cast<double>(tables * n * h * dtype_bytes(args.token_table.dtype) + args.out.bytes() +
-                          args.tokens.bytes() + (args.position_table ? args.positions.bytes() : 0)),
-      begin);
+  record(stream, what, begin);
 }
 
 void cpu_add_positions(Stream& stream, const AddPositionsArgs& args) {
-  const int64_t n = args.out.rows;
-  const int64_t h = args.out.cols;
-  const Matrix& table = args.position_table;
-  TUTTI_CHECK(args.x.rows == n && args.x.cols == h && (!table || table.cols == h),
-              "add_positions: x [{}, {}] and a table of width {} to [{}, {}]", args.x.rows,
-              args.x.cols, table.cols, n, h);
-  TUTTI_CHECK(!table || table.dtype == args.x.dtype, "add_positions: x of {}, table of {}",
-              dtype_name(args.x.dtype), dtype_name(table.dtype));
-  TUTTI_CHECK(n == 0 || args.sequence > 0, "add_positions: sequence {}", args.sequence);
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   if (args.x.dtype == DType::bf16) {
     add_positions<bf16>(args, HWY_DYNAMIC_DISPATCH(gather_bf16));
   } else {
     add_positions<float>(args, HWY_DYNAMIC_DISPATCH(gather_f32));
   }
-  record(stream, "add_positions", {n, h}, 0,
-         static_cast<double>((table ? 2 : 1) * args.x.bytes() + args.out.bytes() +
-                             (table ? args.positions.bytes() : 0)),
-         begin);
+  record(stream, what, begin);
 }
 
 void cpu_embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
@@ -237,10 +205,7 @@ void cpu_embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
   const int64_t h = args.d_out.cols;
   const bool positions = static_cast<bool>(args.d_position_table);
   const bool lookup = static_cast<bool>(args.d_token_table);
-  TUTTI_CHECK(
-      (!lookup || args.d_token_table.cols == h) && (!positions || args.d_position_table.cols == h),
-      "embedding_backward: tables of width {} and {} for {}", args.d_token_table.cols,
-      args.d_position_table.cols, h);
+  const OpRecord what = describe(args);
   if (positions) check_positions(args);
   TokenRows table;
   if (lookup) {
@@ -271,17 +236,7 @@ void cpu_embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
   } else {
     add_rows(static_cast<const float*>(nullptr), HWY_DYNAMIC_DISPATCH(add_row_f32));
   }
-  const auto table_bytes = [&](const Matrix& sums, float beta) {
-    return 2 * n * h * int64_t{4} + (beta == 0 ? sums.bytes() : 0);
-  };
-  record(stream, "embedding_backward", {n, h}, 0,
-         static_cast<double>(
-             args.d_out.bytes() +
-             (lookup ? table_bytes(args.d_token_table, args.token_beta) + args.tokens.bytes() : 0) +
-             (positions
-                  ? table_bytes(args.d_position_table, args.position_beta) + args.positions.bytes()
-                  : 0)),
-         begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

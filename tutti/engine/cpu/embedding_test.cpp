@@ -50,7 +50,7 @@ TEST(Embedding, ForwardEqualsTheReference) {
 
 TEST(Embedding, BackwardEqualsTheReference) {
   for_each_isa([] {
-    for (const int64_t n : {0, 1, 3, 42}) {
+    for (const int64_t n : {0, 1, 3, 42, 300}) {
       for (const int64_t h : {1, 24, 101}) {
         for (const float beta : {0.0F, 1.0F}) {
           const TestMatrix tokens = random_tokens(n, 5);  // few, so that rows meet
@@ -96,7 +96,7 @@ TEST(Embedding, BackwardDoesNotDependOnThreads) {
   const TestMatrix d_out = random_matrix(200, 101);
   TestMatrix two = zero_matrix(3, 101);
   TestMatrix one = zero_matrix(3, 101);
-  const auto one_thread = make_cpu_stream(1);
+  const auto one_thread = make_test_stream(1);
   EmbeddingBackwardArgs args{
       .tokens = tokens, .sequence = 10, .d_out = d_out, .d_token_table = two};
   test_stream().ops().embedding_backward(test_stream(), args);
@@ -200,6 +200,7 @@ TEST(Embedding, BackwardOfPartsOfATable) {
 }
 
 TEST(EmbeddingDeathTest, TokenOutsideTheVocabularyAborts) {
+  if (!on_cpu()) GTEST_SKIP() << "values are checked on the device, which then faults";
   const TestMatrix tokens = TestMatrix(1, 2, DType::i32).assign({1, 5});
   const TestMatrix table = zero_matrix(5, 4);
   const TestMatrix out = zero_matrix(2, 4);

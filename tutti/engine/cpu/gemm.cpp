@@ -1,9 +1,10 @@
-// Checks a matrix product, settles the cases without arithmetic, and gives the rest to the kernel
-// that is fastest for it.
+#include "tutti/engine/cpu/gemm.h"
+
 #include "tutti/engine/cpu/gemm_bf16.h"
 #include "tutti/engine/cpu/gemm_onednn.h"
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/gemm_check.h"
 
 namespace tutti::engine {
 namespace {
@@ -38,41 +39,23 @@ void without_product(const GemmArgs& args) {
 
 }  // namespace
 
-void cpu_gemm(Stream& stream, const GemmArgs& args) {
-  const int64_t m = args.transpose_a ? args.a.cols : args.a.rows;
+void multiply(CpuStream& stream, const GemmArgs& args) {
   const int64_t k = args.transpose_a ? args.a.rows : args.a.cols;
-  const int64_t n = args.transpose_b ? args.b.rows : args.b.cols;
-  TUTTI_CHECK(
-      k == (args.transpose_b ? args.b.cols : args.b.rows) && args.c.rows == m && args.c.cols == n,
-      "gemm: A [{}, {}]{} B [{}, {}]{} C [{}, {}]", args.a.rows, args.a.cols,
-      args.transpose_a ? "^T" : "", args.b.rows, args.b.cols, args.transpose_b ? "^T" : "",
-      args.c.rows, args.c.cols);
-  TUTTI_CHECK(args.a.ld >= args.a.cols && args.b.ld >= args.b.cols && args.c.ld >= args.c.cols,
-              "gemm: ld of A {}, B {}, C {}", args.a.ld, args.b.ld, args.c.ld);
-  TUTTI_CHECK((args.a.dtype == DType::f32 || args.a.dtype == DType::bf16) &&
-                  args.b.dtype == args.a.dtype &&
-                  (args.c.dtype == DType::f32 || args.c.dtype == args.a.dtype),
-              "gemm: {} x {} -> {}", dtype_name(args.a.dtype), dtype_name(args.b.dtype),
-              dtype_name(args.c.dtype));
-  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "gemm: beta {}", args.beta);
-  TUTTI_CHECK(args.alpha == 1 || !args.bias, "gemm: alpha {} with a bias", args.alpha);
-  TUTTI_CHECK(!args.bias || args.bias.count == n, "gemm: bias of {} for n {}", args.bias.count, n);
-
-  const double begin = begin_op(stream);
-  if (m > 0 && n > 0) {
-    if (k == 0) {
-      without_product(args);
-    } else if (gemm_bf16_possible(args) && own_is_faster(args, k)) {
-      gemm_bf16(cpu_stream(stream), args);
-    } else {
-      gemm_onednn(cpu_stream(stream), args);
-    }
+  if (args.c.rows == 0 || args.c.cols == 0) return;
+  if (k == 0) {
+    without_product(args);
+  } else if (gemm_bf16_possible(args) && own_is_faster(args, k)) {
+    gemm_bf16(stream, args);
+  } else {
+    gemm_onednn(stream, args);
   }
-  const auto bytes = args.a.bytes() + args.b.bytes() + (args.beta == 0 ? 1 : 2) * args.c.bytes() +
-                     (args.bias ? args.bias.bytes() : 0);
-  record(stream, "gemm", {m, n, k},
-         2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k),
-         static_cast<double>(bytes), begin);
+}
+
+void cpu_gemm(Stream& stream, const GemmArgs& args) {
+  const OpRecord what = describe(args);
+  const double begin = begin_op(stream);
+  multiply(cpu_stream(stream), args);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

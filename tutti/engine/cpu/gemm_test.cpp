@@ -127,7 +127,7 @@ TEST(Gemm, OwnKernelEqualsTheReferenceForManyShapes) {
 // rows of the transposed product. The sums are the same.
 TEST(Gemm, OwnKernelSumsAlikeInEveryOrientation) {
   if (!use_bf16_dot()) GTEST_SKIP() << "needs AVX512_BF16";
-  const auto one_thread = make_cpu_stream(1);
+  const auto one_thread = make_test_stream(1);
   for (const Shape& s :
        {Shape{67, 131, 65}, {40, 16, 33}, {530, 3, 18}, {9, 50, 3301}, {1, 1, 1}}) {
     SCOPED_TRACE(fmt::format("m {} n {} k {}", s.m, s.n, s.k));
@@ -176,7 +176,7 @@ TEST(Gemm, IsBitwiseRepeatableAndIndependentOfThreads) {
   const TestMatrix b = random_matrix(300, 131, DType::bf16, 2);
   TestMatrix once = poisoned_matrix(67, 131);
   TestMatrix again = poisoned_matrix(67, 131);
-  const auto one_thread = make_cpu_stream(1);
+  const auto one_thread = make_test_stream(1);
   test_stream().ops().gemm(test_stream(), {.a = a, .b = b, .c = once, .transpose_a = true});
   test_stream().ops().gemm(test_stream(), {.a = a, .b = b, .c = again, .transpose_a = true});
   EXPECT_TRUE(once.same_bytes(again));
@@ -188,7 +188,7 @@ TEST(Gemm, IsBitwiseRepeatableAndIndependentOfThreads) {
 
 TEST(Gemm, RecordsWhatItWasGiven) {
   Recorder recorder;
-  const auto stream = make_cpu_stream(1);
+  const auto stream = make_test_stream(1);
   stream->set_recorder(&recorder);
   const TestMatrix a = random_matrix(7, 3, DType::bf16, 1);  // transposed: m 3, k 7
   const TestMatrix b = random_matrix(7, 5, DType::bf16, 2);

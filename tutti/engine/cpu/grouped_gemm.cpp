@@ -8,6 +8,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 namespace tutti::engine {
 namespace {
@@ -26,20 +27,9 @@ void multiply(CpuStream& stream, const GemmArgs& args) {
   }
 }
 
-int64_t expert_count(const Matrix& weights, int64_t height, const Vector& offsets) {
-  return height == 0 ? offsets.count - 1 : weights.rows / height;
-}
-
-// Checks what all grouped products have in common, with `experts` weights of `height` rows; returns
-// the number of rows in use.
-int64_t check_groups(const char* op, const Matrix& x, const Matrix& y, const Matrix& weights,
-                     int64_t height, const Vector& offsets) {
+// Checks the boundaries of groups; returns the number of rows in use.
+int64_t check_offsets(const char* op, const Matrix& x, const Vector& offsets) {
   const int64_t groups = offsets.count - 1;
-  const int64_t experts = expert_count(weights, height, offsets);
-  TUTTI_CHECK(experts > 0 && experts * height == weights.rows && groups > 0 &&
-                  groups % experts == 0 && x.rows == y.rows,
-              "{}: {} groups, weights [{}, {}] of {} rows each, rows {} and {}", op, groups,
-              weights.rows, weights.cols, height, x.rows, y.rows);
   const auto* at = offsets.as<int32_t>();
   TUTTI_CHECK(at[0] == 0 && at[groups] <= x.rows, "{}: rows {} to {} of {}", op, at[0], at[groups],
               x.rows);
@@ -55,24 +45,16 @@ void zero(const Matrix& x) {
   }
 }
 
-double real(int64_t x) { return static_cast<double>(x); }
-
 }  // namespace
 
 void cpu_grouped_gemm(Stream& stream, const GroupedGemmArgs& args) {
-  constexpr const char* kOp = "grouped_gemm";
+  OpRecord what = describe(args);
   const int64_t groups = args.offsets.count - 1;
   const int64_t k = args.a.cols;
   const int64_t n = args.c.cols;
   const int64_t height = args.transpose_b ? n : k;
-  const int64_t used = check_groups(kOp, args.a, args.c, args.b, height, args.offsets);
-  const int64_t experts = expert_count(args.b, height, args.offsets);
-  TUTTI_CHECK((args.transpose_b ? height : args.b.cols) == n &&
-                  (args.transpose_b ? args.b.cols : height) == k && args.a.dtype == args.b.dtype &&
-                  args.a.dtype == args.c.dtype,
-              "{}: {} [.., {}] x {} [{}, {}]{} -> {} [.., {}]", kOp, dtype_name(args.a.dtype), k,
-              dtype_name(args.b.dtype), height, args.b.cols, args.transpose_b ? "^T" : "",
-              dtype_name(args.c.dtype), n);
+  const int64_t experts = expert_count(args);
+  add_used_rows(what, args, check_offsets(what.op, args.a, args.offsets));
   const double begin = begin_op(stream);
   const auto product = [&](int64_t first, int64_t rows, int64_t group) {
     GemmArgs gemm;
@@ -90,23 +72,16 @@ void cpu_grouped_gemm(Stream& stream, const GroupedGemmArgs& args) {
       if (rows > 0) multiply(cpu_stream(stream), product(offsets[e], rows, e % experts));
     }
   }
-  record(stream, kOp, {experts, used, n, k}, 2 * real(used) * real(n) * real(k),
-         real(used * (n + k)) * real(dtype_bytes(args.a.dtype)) + real(args.b.bytes()), begin);
+  record(stream, what, begin);
 }
 
 void cpu_grouped_gemm_weight(Stream& stream, const GroupedGemmWeightArgs& args) {
-  constexpr const char* kOp = "grouped_gemm_weight";
+  OpRecord what = describe(args);
   const int64_t groups = args.offsets.count - 1;
   const int64_t m = args.dy.cols;
   const int64_t n = args.x.cols;
-  const int64_t used = check_groups(kOp, args.dy, args.x, args.d_weight, m, args.offsets);
-  const int64_t experts = expert_count(args.d_weight, m, args.offsets);
-  TUTTI_CHECK(
-      args.d_weight.cols == n && args.dy.dtype == args.x.dtype && args.d_weight.dtype == DType::f32,
-      "{}: {} [.., {}], {} [.., {}] -> {} [{}, {}] of {} groups", kOp, dtype_name(args.dy.dtype), m,
-      dtype_name(args.x.dtype), n, dtype_name(args.d_weight.dtype), args.d_weight.rows,
-      args.d_weight.cols, groups);
-  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "{}: beta {}", kOp, args.beta);
+  const int64_t experts = expert_count(args);
+  add_used_rows(what, args, check_offsets(what.op, args.x, args.offsets));
   const double begin = begin_op(stream);
   const auto product = [&](int64_t first, int64_t rows, int64_t expert, float beta) {
     GemmArgs gemm;
@@ -131,10 +106,7 @@ void cpu_grouped_gemm_weight(Stream& stream, const GroupedGemmWeightArgs& args) 
       if (beta == 0) zero(args.d_weight.slice_rows(e * m, m));
     }
   }
-  record(stream, kOp, {experts, used, m, n}, 2 * real(used) * real(m) * real(n),
-         real(used * (m + n)) * real(dtype_bytes(args.x.dtype)) +
-             (args.beta == 0 ? 1 : 2) * real(args.d_weight.bytes()),
-         begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

@@ -27,8 +27,10 @@ void cpu_distill_cross_entropy(Stream& stream, const DistillCrossEntropyArgs& ar
 void cpu_dropout(Stream& stream, const DropoutArgs& args);
 void cpu_adamw(Stream& stream, const AdamwArgs& args);
 void cpu_squared_norm(Stream& stream, const SquaredNormArgs& args);
+void cpu_sum(Stream& stream, const SumArgs& args);
+void cpu_prepare_update(Stream& stream, const PrepareUpdateArgs& args);
+void cpu_find_nonfinite(Stream& stream, const FindNonfiniteArgs& args);
 void cpu_convert(Stream& stream, const ConvertArgs& args);
-void cpu_residual_add(Stream& stream, const ResidualAddArgs& args);
 void cpu_copy(Stream& stream, const CopyArgs& args);
 void cpu_route_forward(Stream& stream, const RouteForwardArgs& args);
 void cpu_route_backward(Stream& stream, const RouteBackwardArgs& args);
@@ -42,5 +44,7 @@ void cpu_update_selection_bias(Stream& stream, const UpdateSelectionBiasArgs& ar
 void cpu_add_positions(Stream& stream, const AddPositionsArgs& args);
 void cpu_cross_entropy_shard(Stream& stream, const CrossEntropyShardArgs& args);
 void cpu_cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& args);
+void cpu_quantize(Stream& stream, const QuantizeArgs& args);
+void cpu_narrow_gemm(Stream& stream, const NarrowGemmArgs& args);
 
 }  // namespace tutti::engine

@@ -3,6 +3,7 @@
 
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 namespace tutti::engine {
 
@@ -10,12 +11,7 @@ void cpu_merge_counts(Stream& stream, const MergeCountsArgs& args) {
   const int64_t sequences = args.totals.rows;
   const int64_t experts = args.totals.cols;
   const int64_t blocks = args.blocks;
-  TUTTI_CHECK(blocks > 0 && args.block >= 0 && args.block < blocks &&
-                  args.counts.rows == blocks * 2 * sequences && args.counts.cols == experts &&
-                  args.before.rows == 2 * sequences && args.before.cols == experts,
-              "merge_counts: [{}, {}] of {} blocks, totals [{}, {}], before [{}, {}]",
-              args.counts.rows, args.counts.cols, blocks, sequences, experts, args.before.rows,
-              args.before.cols);
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   for (int64_t b = 0; b < sequences; ++b) {
     int32_t* total = args.totals.row<int32_t>(b);
@@ -31,9 +27,7 @@ void cpu_merge_counts(Stream& stream, const MergeCountsArgs& args) {
       for (int64_t e = 0; e < experts; ++e) total[e] += counts[e];
     }
   }
-  record(stream, "merge_counts", {sequences, experts, blocks}, 0,
-         static_cast<double>(args.counts.bytes() + args.totals.bytes() + args.before.bytes()),
-         begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

@@ -9,6 +9,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/norm.cpp"
@@ -213,37 +214,13 @@ int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, columns));
 }
 
-void check_rows(const char* op, const Matrix& m, const char* name, int64_t n, int64_t h) {
-  TUTTI_CHECK(m.rows == n && m.cols == h, "{}: {} is [{}, {}], expected [{}, {}]", op, name, m.rows,
-              m.cols, n, h);
-}
-void check_count(const char* op, const Vector& v, const char* name, int64_t count) {
-  TUTTI_CHECK(v.count == count, "{}: {} has {} elements, expected {}", op, name, v.count, count);
-}
-
-double bytes_if(bool present, int64_t bytes) { return present ? static_cast<double>(bytes) : 0; }
-
 }  // namespace
 
 void cpu_norm_forward(Stream& stream, const NormForwardArgs& args) {
-  constexpr const char* kOp = "norm_forward";
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   const int64_t n = args.y.rows;
   const int64_t h = args.y.cols;
-  const bool layer = args.kind == NormKind::layer;
-  check_rows(kOp, args.residual_in, "residual_in", n, h);
-  check_count(kOp, args.weight, "weight", h);
-  if (args.branch) {
-    check_rows(kOp, args.branch, "branch", n, h);
-    check_rows(kOp, args.residual_out, "residual_out", n, h);
-    TUTTI_CHECK(args.branch.dtype == args.y.dtype, "{}: branch is {}, y {}", kOp,
-                dtype_name(args.branch.dtype), dtype_name(args.y.dtype));
-  }
-  TUTTI_CHECK(layer || !args.bias, "{}: RMSNorm has no bias", kOp);
-  if (args.bias) check_count(kOp, args.bias, "bias", h);
-  if (args.mean && layer) check_count(kOp, args.mean, "mean", n);
-  if (args.rstd) check_count(kOp, args.rstd, "rstd", n);
-
   if (n > 0 && h > 0) {
     parallel_ranges(n, row_grain(h), [&](int64_t first, int64_t last, int) {
       if (args.y.dtype == DType::bf16) {
@@ -253,33 +230,14 @@ void cpu_norm_forward(Stream& stream, const NormForwardArgs& args) {
       }
     });
   }
-
-  const double bytes =
-      static_cast<double>(args.residual_in.bytes() + args.weight.bytes() + args.y.bytes()) +
-      bytes_if(static_cast<bool>(args.branch), args.branch.bytes() + args.residual_out.bytes()) +
-      bytes_if(static_cast<bool>(args.bias), args.bias.bytes()) +
-      bytes_if(args.mean && layer, args.mean.bytes()) +
-      bytes_if(static_cast<bool>(args.rstd), args.rstd.bytes());
-  record(stream, kOp, {n, h}, 0, bytes, begin);
+  record(stream, what, begin);
 }
 
 void cpu_norm_backward_input(Stream& stream, const NormBackwardInputArgs& args) {
-  constexpr const char* kOp = "norm_backward_input";
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   const int64_t n = args.dy.rows;
   const int64_t h = args.dy.cols;
-  const bool layer = args.kind == NormKind::layer;
-  check_rows(kOp, args.residual, "residual", n, h);
-  check_rows(kOp, args.d_residual, "d_residual", n, h);
-  check_count(kOp, args.weight, "weight", h);
-  check_count(kOp, args.rstd, "rstd", n);
-  if (layer) check_count(kOp, args.mean, "mean", n);
-  if (args.d_branch) {
-    check_rows(kOp, args.d_branch, "d_branch", n, h);
-    TUTTI_CHECK(args.d_branch.dtype == args.dy.dtype, "{}: d_branch is {}, dy {}", kOp,
-                dtype_name(args.d_branch.dtype), dtype_name(args.dy.dtype));
-  }
-
   if (n > 0 && h > 0) {
     parallel_ranges(n, row_grain(h), [&](int64_t first, int64_t last, int) {
       if (args.dy.dtype == DType::bf16) {
@@ -289,28 +247,14 @@ void cpu_norm_backward_input(Stream& stream, const NormBackwardInputArgs& args) 
       }
     });
   }
-
-  const double bytes =
-      static_cast<double>(args.dy.bytes() + args.residual.bytes() + args.weight.bytes() +
-                          args.rstd.bytes() + args.d_residual.bytes() * (args.accumulate ? 2 : 1)) +
-      bytes_if(layer, args.mean.bytes()) +
-      bytes_if(static_cast<bool>(args.d_branch), args.d_branch.bytes());
-  record(stream, kOp, {n, h}, 0, bytes, begin);
+  record(stream, what, begin);
 }
 
 void cpu_norm_backward_weight(Stream& stream, const NormBackwardWeightArgs& args) {
-  constexpr const char* kOp = "norm_backward_weight";
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   const int64_t n = args.dy.rows;
   const int64_t h = args.dy.cols;
-  const bool layer = args.kind == NormKind::layer;
-  check_rows(kOp, args.residual, "residual", n, h);
-  check_count(kOp, args.rstd, "rstd", n);
-  check_count(kOp, args.d_weight, "d_weight", h);
-  if (layer) check_count(kOp, args.mean, "mean", n);
-  if (args.d_bias) check_count(kOp, args.d_bias, "d_bias", h);
-  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "{}: beta {} is neither 0 nor 1", kOp, args.beta);
-
   if (n > 0 && h > 0) {
     // Each thread owns whole cache lines of the sums.
     parallel_ranges(h, 64, [&](int64_t first, int64_t last, int) {
@@ -321,13 +265,7 @@ void cpu_norm_backward_weight(Stream& stream, const NormBackwardWeightArgs& args
       }
     });
   }
-
-  const double sums = static_cast<double>(args.d_weight.bytes()) +
-                      bytes_if(static_cast<bool>(args.d_bias), args.d_bias.bytes());
-  const double bytes =
-      static_cast<double>(args.dy.bytes() + args.residual.bytes() + args.rstd.bytes()) +
-      bytes_if(layer, args.mean.bytes()) + sums * (args.beta == 0 ? 1 : 2);
-  record(stream, kOp, {n, h}, 0, bytes, begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

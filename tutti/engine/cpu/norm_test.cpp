@@ -1,9 +1,10 @@
-// Shapes: N rows, H columns. References are plain f64 loops over the stored (rounded) operands.
+// Shapes: N rows, H columns. References (norm_check.h) are of the stored (rounded) operands.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
+#include "tutti/engine/cpu/norm_check.h"
 #include "tutti/engine/recorder.h"
 #include "tutti/engine/test_support.h"
 
@@ -11,97 +12,26 @@ namespace tutti::engine {
 namespace {
 
 using testing::close;
+using testing::dot;
 using testing::for_each_isa_and_dtype;
+using testing::make_test_stream;
+using testing::norm_gradients;
+using testing::norm_reference;
+using testing::NormGradients;
+using testing::NormStatistics;
+using testing::plus;
 using testing::poisoned_matrix;
 using testing::poisoned_vector;
 using testing::random_matrix;
 using testing::random_vector;
+using testing::saved_statistics;
 using testing::test_stream;
 using testing::TestMatrix;
-using Values = std::vector<double>;
+using testing::Values;
 
-constexpr double kEpsilon = 1e-5;
 constexpr NormKind kKinds[] = {NormKind::layer, NormKind::rms};
 constexpr int64_t kRows[] = {1, 3, 21};
 constexpr int64_t kColumns[] = {1, 24, 101, 768};
-
-struct Statistics {
-  double mean = 0;
-  double rstd = 0;
-};
-
-Statistics statistics(NormKind kind, const double* x, int64_t h) {
-  double mean = 0;
-  if (kind == NormKind::layer) {
-    for (int64_t j = 0; j < h; ++j) mean += x[j] / static_cast<double>(h);
-  }
-  double variance = 0;
-  for (int64_t j = 0; j < h; ++j) variance += (x[j] - mean) * (x[j] - mean);
-  return {mean, 1 / std::sqrt(variance / static_cast<double>(h) + kEpsilon)};
-}
-
-Values forward(NormKind kind, const Values& x, const Values& weight, const Values& bias) {
-  const auto h = static_cast<int64_t>(weight.size());
-  Values y(x.size());
-  for (size_t first = 0; first < x.size(); first += weight.size()) {
-    const Statistics s = statistics(kind, x.data() + first, h);
-    for (size_t j = 0; j < weight.size(); ++j) {
-      y[first + j] = (x[first + j] - s.mean) * s.rstd * weight[j] + (bias.empty() ? 0 : bias[j]);
-    }
-  }
-  return y;
-}
-
-struct Gradients {
-  Values x;
-  Values weight;
-  Values bias;
-};
-
-Gradients backward(NormKind kind, const Values& x, const Values& weight, const Values& dy) {
-  const size_t h = weight.size();
-  Gradients d{Values(x.size()), Values(h, 0.0), Values(h, 0.0)};
-  for (size_t first = 0; first < x.size(); first += h) {
-    const Statistics s = statistics(kind, x.data() + first, static_cast<int64_t>(h));
-    double mean_g = 0;
-    double mean_gx = 0;
-    for (size_t j = 0; j < h; ++j) {
-      const double x_hat = (x[first + j] - s.mean) * s.rstd;
-      const double g = dy[first + j] * weight[j];
-      mean_g += g / static_cast<double>(h);
-      mean_gx += g * x_hat / static_cast<double>(h);
-      d.weight[j] += dy[first + j] * x_hat;
-      d.bias[j] += dy[first + j];
-    }
-    if (kind == NormKind::rms) mean_g = 0;
-    for (size_t j = 0; j < h; ++j) {
-      const double x_hat = (x[first + j] - s.mean) * s.rstd;
-      d.x[first + j] = s.rstd * (dy[first + j] * weight[j] - mean_g - x_hat * mean_gx);
-    }
-  }
-  return d;
-}
-
-double dot(const Values& a, const Values& b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-Values plus(Values a, const Values& b) {
-  for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-  return a;
-}
-
-// The saved mean and rstd, as a forward call leaves them.
-TestMatrix saved(NormKind kind, const TestMatrix& x, double Statistics::*member) {
-  TestMatrix out = poisoned_vector(x.rows());
-  const Values values = x.values();
-  for (int64_t r = 0; r < x.rows(); ++r) {
-    out.set(0, r, statistics(kind, values.data() + r * x.cols(), x.cols()).*member);
-  }
-  return out;
-}
 
 // d sum(dy * y) / d parameter, numerically, equals the reference's gradient: the formulas the
 // kernels are tested against are right.
@@ -111,15 +41,15 @@ TEST(Norm, ReferenceGradientsEqualFiniteDifferences) {
     Values weight = random_vector(7, DType::f32, 2).values();
     Values bias = random_vector(7, DType::f32, 3).values();
     const Values dy = random_matrix(3, 7, DType::f32, 4).values();
-    const Gradients d = backward(kind, x, weight, dy);
+    const NormGradients d = norm_gradients(kind, x, weight, dy);
     const auto check = [&](Values& parameter, const Values& gradient) {
       constexpr double kStep = 1e-5;
       for (size_t i = 0; i < parameter.size(); ++i) {
         const double before = parameter[i];
         parameter[i] = before + kStep;
-        const double above = dot(dy, forward(kind, x, weight, bias));
+        const double above = dot(dy, norm_reference(kind, x, weight, bias));
         parameter[i] = before - kStep;
-        const double below = dot(dy, forward(kind, x, weight, bias));
+        const double below = dot(dy, norm_reference(kind, x, weight, bias));
         parameter[i] = before;
         EXPECT_NEAR((above - below) / (2 * kStep), gradient[i], 1e-7);
       }
@@ -163,11 +93,14 @@ void expect_forward(NormKind kind, DType dtype, int64_t n, int64_t h, bool with_
     EXPECT_TRUE(close(sum, x, 1e-6));
     x = sum.values();
   }
-  EXPECT_TRUE(close(y, forward(kind, x, weight.values(), with_bias ? bias.values() : Values())));
+  EXPECT_TRUE(
+      close(y, norm_reference(kind, x, weight.values(), with_bias ? bias.values() : Values())));
   const TestMatrix normalised = TestMatrix(n, h).assign(x);
-  EXPECT_TRUE(close(rstd, saved(kind, normalised, &Statistics::rstd).values(), 3e-6));
+  EXPECT_TRUE(
+      close(rstd, saved_statistics(kind, normalised, &NormStatistics::rstd).values(), 3e-6));
   if (kind == NormKind::layer) {
-    EXPECT_TRUE(close(mean, saved(kind, normalised, &Statistics::mean).values(), 1e-5));
+    EXPECT_TRUE(
+        close(mean, saved_statistics(kind, normalised, &NormStatistics::mean).values(), 1e-5));
   }
 
   // In place (residual_out is residual_in) and without statistics: the same bits.
@@ -215,7 +148,7 @@ TEST(Norm, VarianceSurvivesALargeMean) {
   args.y = y;
   test_stream().ops().norm_forward(test_stream(), args);
   // x itself is only known to 6e-5 at 1000.
-  EXPECT_TRUE(close(y, forward(NormKind::layer, x.values(), weight.values(), {}), 2e-4));
+  EXPECT_TRUE(close(y, norm_reference(NormKind::layer, x.values(), weight.values(), {}), 2e-4));
 }
 
 void expect_backward_input(NormKind kind, DType dtype, int64_t n, int64_t h, bool accumulate,
@@ -225,8 +158,8 @@ void expect_backward_input(NormKind kind, DType dtype, int64_t n, int64_t h, boo
   const TestMatrix x = random_matrix(n, h, DType::f32, 21, 2.0, 2);
   const TestMatrix dy = random_matrix(n, h, dtype, 22, 1.0, 4);
   const TestMatrix weight = random_vector(h, dtype, 23);
-  const TestMatrix mean = saved(kind, x, &Statistics::mean);
-  const TestMatrix rstd = saved(kind, x, &Statistics::rstd);
+  const TestMatrix mean = saved_statistics(kind, x, &NormStatistics::mean);
+  const TestMatrix rstd = saved_statistics(kind, x, &NormStatistics::rstd);
   TestMatrix d_residual = accumulate ? random_matrix(n, h, DType::f32, 24, 1.0, 1)
                                      : poisoned_matrix(n, h, DType::f32, 1);
   TestMatrix d_branch = poisoned_matrix(n, h, dtype, 3);
@@ -244,7 +177,7 @@ void expect_backward_input(NormKind kind, DType dtype, int64_t n, int64_t h, boo
   if (with_branch) args.d_branch = d_branch;
   test_stream().ops().norm_backward_input(test_stream(), args);
 
-  Values expected = backward(kind, x.values(), weight.values(), dy.values()).x;
+  Values expected = norm_gradients(kind, x.values(), weight.values(), dy.values()).x;
   // One column: the gradient through LayerNorm is exactly 0, so rounding is measured against the
   // terms that cancel.
   const double tolerance = h == 1 ? 2e-3 : 2e-5;
@@ -281,11 +214,12 @@ void expect_backward_weight(NormKind kind, DType dtype, int64_t n, int64_t h, fl
                                     << " beta " << beta << " bias " << with_bias);
   const TestMatrix x = random_matrix(n, h, DType::f32, 31, 2.0, 2);
   const TestMatrix dy = random_matrix(n, h, dtype, 32, 1.0, 4);
-  const TestMatrix mean = saved(kind, x, &Statistics::mean);
-  const TestMatrix rstd = saved(kind, x, &Statistics::rstd);
+  const TestMatrix mean = saved_statistics(kind, x, &NormStatistics::mean);
+  const TestMatrix rstd = saved_statistics(kind, x, &NormStatistics::rstd);
   TestMatrix d_weight = beta == 0 ? poisoned_vector(h) : random_vector(h, DType::f32, 33);
   TestMatrix d_bias = beta == 0 ? poisoned_vector(h) : random_vector(h, DType::f32, 34);
-  Gradients expected = backward(kind, x.values(), Values(static_cast<size_t>(h), 1.0), dy.values());
+  NormGradients expected =
+      norm_gradients(kind, x.values(), Values(static_cast<size_t>(h), 1.0), dy.values());
   if (beta == 1) {
     expected.weight = plus(expected.weight, d_weight.values());
     expected.bias = plus(expected.bias, d_bias.values());
@@ -328,12 +262,26 @@ TEST(Norm, BackwardWeightEqualsReference) {
   });
 }
 
+// Rows from short enough for one piece per thread of a block to too long for any block's registers,
+// and more rows than one block of them adds up.
+TEST(Norm, LongRowsAndManyRows) {
+  for (const NormKind kind : kKinds) {
+    for (const int64_t h : {1500, 5003, 12040, 20001}) {
+      testing::for_each_dtype([&](DType dtype) {
+        expect_forward(kind, dtype, 2, h, true, kind == NormKind::layer);
+        expect_backward_input(kind, dtype, 2, h, true, true);
+      });
+    }
+    expect_backward_weight(kind, DType::bf16, 1003, 24, 1.0F, kind == NormKind::layer);
+  }
+}
+
 // Columns belong to threads, so the sums are the same bits for any number of threads.
 TEST(Norm, BackwardWeightDoesNotDependOnThreads) {
   const TestMatrix x = random_matrix(37, 300, DType::f32, 41);
   const TestMatrix dy = random_matrix(37, 300, DType::f32, 42);
-  const TestMatrix mean = saved(NormKind::layer, x, &Statistics::mean);
-  const TestMatrix rstd = saved(NormKind::layer, x, &Statistics::rstd);
+  const TestMatrix mean = saved_statistics(NormKind::layer, x, &NormStatistics::mean);
+  const TestMatrix rstd = saved_statistics(NormKind::layer, x, &NormStatistics::rstd);
   const auto run = [&](int threads) {
     TestMatrix d_weight = poisoned_vector(300);
     NormBackwardWeightArgs args;
@@ -343,7 +291,7 @@ TEST(Norm, BackwardWeightDoesNotDependOnThreads) {
     args.rstd = rstd;
     args.beta = 0;
     args.d_weight = d_weight;
-    const auto stream = make_cpu_stream(threads);
+    const auto stream = make_test_stream(threads);
     stream->ops().norm_backward_weight(*stream, args);
     return d_weight;
   };
@@ -395,7 +343,7 @@ TEST(Norm, RecordsWhatItWasGiven) {
   TestMatrix d_weight = testing::zero_vector(kH);
 
   Recorder recorder;
-  const auto stream = make_cpu_stream(1);
+  const auto stream = make_test_stream(1);
   stream->set_recorder(&recorder);
   NormForwardArgs forward_args;
   forward_args.residual_in = residual;

@@ -6,6 +6,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/permute.cpp"
@@ -102,16 +103,7 @@ int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, columns));
 }
 
-// tokens [N, H] and copies [R, H] agree with each other, positions and weights.
-void check(const char* op, const Matrix& tokens, const Matrix& copies, const Matrix& positions,
-           const Matrix& weights) {
-  TUTTI_CHECK(
-      tokens.dtype == copies.dtype && tokens.cols == copies.cols && positions.rows == tokens.rows,
-      "{}: {} [{}, {}] and {} [{}, {}] with positions of {} rows", op, dtype_name(tokens.dtype),
-      tokens.rows, tokens.cols, dtype_name(copies.dtype), copies.rows, copies.cols, positions.rows);
-  TUTTI_CHECK(!weights || (weights.rows == positions.rows && weights.cols == positions.cols),
-              "{}: weights [{}, {}] for positions [{}, {}]", op, weights.rows, weights.cols,
-              positions.rows, positions.cols);
+void check_positions(const char* op, const Matrix& positions, const Matrix& copies) {
   for (int64_t n = 0; n < positions.rows; ++n) {
     for (int64_t i = 0; i < positions.cols; ++i) {
       const int32_t position = positions.row<int32_t>(n)[i];
@@ -123,13 +115,8 @@ void check(const char* op, const Matrix& tokens, const Matrix& copies, const Mat
 }  // namespace
 
 void cpu_permute(Stream& stream, const PermuteArgs& args) {
-  check("permute", args.x, args.out, args.positions, args.weights);
-  TUTTI_CHECK(
-      !args.partner || (args.partner.rows == args.out.rows && args.partner.cols == args.x.cols &&
-                        args.partner.dtype == args.x.dtype && args.dots.rows == args.x.rows &&
-                        args.dots.cols == args.positions.cols),
-      "permute: partner {} [{}, {}], dots [{}, {}]", dtype_name(args.partner.dtype),
-      args.partner.rows, args.partner.cols, args.dots.rows, args.dots.cols);
+  const OpRecord what = describe(args);
+  check_positions(what.op, args.positions, args.out);
   const double begin = begin_op(stream);
   parallel_ranges(args.x.rows, row_grain(args.x.cols), [&](int64_t first, int64_t last, int) {
     if (args.x.dtype == DType::bf16) {
@@ -138,14 +125,12 @@ void cpu_permute(Stream& stream, const PermuteArgs& args) {
       HWY_DYNAMIC_DISPATCH(permute_f32)(args, first, last);
     }
   });
-  record(stream, "permute", {args.out.rows, args.x.cols}, 0,
-         static_cast<double>(args.x.bytes() + args.positions.bytes() + args.weights.bytes() +
-                             args.out.bytes() + args.partner.bytes() + args.dots.bytes()),
-         begin);
+  record(stream, what, begin);
 }
 
 void cpu_unpermute(Stream& stream, const UnpermuteArgs& args) {
-  check("unpermute", args.out, args.rows, args.positions, args.weights);
+  const OpRecord what = describe(args);
+  check_positions(what.op, args.positions, args.rows);
   const double begin = begin_op(stream);
   parallel_ranges(args.out.rows, row_grain(args.out.cols), [&](int64_t first, int64_t last, int) {
     if (args.out.dtype == DType::bf16) {
@@ -154,10 +139,7 @@ void cpu_unpermute(Stream& stream, const UnpermuteArgs& args) {
       HWY_DYNAMIC_DISPATCH(unpermute_f32)(args, first, last);
     }
   });
-  record(stream, "unpermute", {args.rows.rows, args.out.cols}, 0,
-         static_cast<double>(args.rows.bytes() + args.positions.bytes() + args.weights.bytes() +
-                             (args.accumulate ? 2 : 1) * args.out.bytes()),
-         begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

@@ -7,6 +7,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/rope.cpp"
@@ -113,18 +114,11 @@ HWY_EXPORT(rotate_rows_f32);
 HWY_EXPORT(rotate_rows_bf16);
 
 void cpu_rope(Stream& stream, const RopeArgs& args) {
+  const OpRecord what = describe(args);
   const double begin_seconds = begin_op(stream);
   const int64_t n = args.x.rows;
   const int64_t half = args.head_dim / 2;
   if (n * args.heads * args.head_dim == 0) return;
-  TUTTI_CHECK(args.head_dim % 2 == 0, "rope: head size {} is odd", args.head_dim);
-  TUTTI_CHECK(args.heads * args.head_dim <= args.x.cols, "rope: {} heads of {} in {} columns",
-              args.heads, args.head_dim, args.x.cols);
-  TUTTI_CHECK(args.inverse_frequency.count == half, "rope: {} frequencies for head size {}",
-              args.inverse_frequency.count, args.head_dim);
-  TUTTI_CHECK(args.positions ? args.positions.count == n : args.sequence > 0,
-              "rope: {} positions for {} rows, sequence {}", args.positions.count, n,
-              args.sequence);
   const int64_t table_floats = (half + 15) / 16 * 16 * 2;
   float* tables = static_cast<float*>(cpu_stream(stream).scratch(
       table_floats * thread_count() * static_cast<int64_t>(sizeof(float))));
@@ -133,12 +127,7 @@ void cpu_rope(Stream& stream, const RopeArgs& args) {
   parallel_ranges(n, 1, [&](int64_t begin, int64_t end, int thread) {
     rotate(args, begin, end, tables + thread * table_floats);
   });
-  const double x_bytes =
-      static_cast<double>(n * args.heads * args.head_dim * dtype_bytes(args.x.dtype));
-  record(stream, "rope", {n, args.heads, args.head_dim}, 0,
-         2 * x_bytes + static_cast<double>(args.inverse_frequency.bytes()) +
-             static_cast<double>(args.positions ? args.positions.bytes() : 0),
-         begin_seconds);
+  record(stream, what, begin_seconds);
 }
 
 }  // namespace tutti::engine

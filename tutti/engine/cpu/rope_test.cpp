@@ -10,6 +10,7 @@ namespace {
 
 using testing::close;
 using testing::for_each_isa_and_dtype;
+using testing::make_test_stream;
 using testing::random_matrix;
 using testing::test_stream;
 using testing::TestMatrix;
@@ -132,7 +133,7 @@ TEST(Rope, DotProductsDependOnDistanceOnly) {
 
 TEST(Rope, RecordsWhatItDid) {
   Recorder recorder;
-  const auto stream = make_cpu_stream(2);
+  const auto stream = make_test_stream(2);
   stream->set_recorder(&recorder);
   TestMatrix x = random_matrix(6, 40, DType::bf16, 7);
   const TestMatrix frequency = frequencies(8);

@@ -8,6 +8,7 @@
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 namespace tutti::engine {
 namespace {
@@ -59,29 +60,18 @@ void forward_row(const RouteForwardArgs& args, int64_t n) {
   for (int64_t i = 0; i < args.experts.cols; ++i) weights[i] = p[chosen[i]] / chosen_sum;
 }
 
-void check_router(const char* op, const Matrix& probabilities, const Matrix& experts,
-                  const Matrix& weights, const Vector& lse) {
-  const int64_t n = probabilities.rows;
-  TUTTI_CHECK(probabilities.dtype == DType::f32 && weights.dtype == DType::f32 &&
-                  experts.dtype == DType::i32 && lse.dtype == DType::f32,
-              "{}: probabilities {}, weights {}, experts {}", op, dtype_name(probabilities.dtype),
-              dtype_name(weights.dtype), dtype_name(experts.dtype));
-  TUTTI_CHECK(experts.rows == n && weights.rows == n && lse.count == n &&
-                  weights.cols == experts.cols && experts.cols <= probabilities.cols,
-              "{}: {} rows of {} experts, choices [{}, {}], weights [{}, {}], lse {}", op, n,
-              probabilities.cols, experts.rows, experts.cols, weights.rows, weights.cols,
-              lse.count);
-}
-
 // slope[e] = what the balance loss of sequence b adds to the gradient of each of its probabilities
 // of expert e, without the scale: E f_e / T. Returns the loss.
 double balance_of_sequence(const RouteBackwardArgs& args, int64_t b, int64_t tokens,
                            double* slope) {
   const int64_t experts = args.probabilities.cols;
+  const int64_t rows = args.probabilities.rows;
   const auto length = static_cast<double>(args.sequence > 0 ? args.sequence : tokens);
   const int32_t* counts = args.counts.row<int32_t>(b);
   std::fill(slope, slope + experts, 0.0);  // first the sums of probabilities
-  for (int64_t t = b * tokens; t < (b + 1) * tokens; ++t) {
+  const int64_t first = std::max<int64_t>(b * tokens - args.first_row, 0);
+  const int64_t last = std::min((b + 1) * tokens - args.first_row, rows);
+  for (int64_t t = first; t < last; ++t) {
     const float* p = args.probabilities.row<float>(t);
     for (int64_t e = 0; e < experts; ++e) slope[e] += static_cast<double>(p[e]);
   }
@@ -134,46 +124,25 @@ void backward_row(const RouteBackwardArgs& args, int64_t n, const double* slope)
 }  // namespace
 
 void cpu_route_forward(Stream& stream, const RouteForwardArgs& args) {
-  constexpr const char* kOp = "route_forward";
-  check_router(kOp, args.probabilities, args.experts, args.weights, args.lse);
-  TUTTI_CHECK(args.logits.rows == args.probabilities.rows &&
-                  args.logits.cols == args.probabilities.cols &&
-                  (!args.bias || args.bias.count == args.logits.cols),
-              "{}: logits [{}, {}], probabilities [{}, {}], bias {}", kOp, args.logits.rows,
-              args.logits.cols, args.probabilities.rows, args.probabilities.cols, args.bias.count);
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   if (args.logits.cols > 0) {
     parallel_ranges(args.logits.rows, kRowGrain, [&](int64_t first, int64_t last, int) {
       for (int64_t n = first; n < last; ++n) forward_row(args, n);
     });
   }
-  const int64_t bytes = args.logits.bytes() + args.bias.bytes() + args.probabilities.bytes() +
-                        args.lse.bytes() + args.experts.bytes() + args.weights.bytes();
-  record(stream, kOp, {args.logits.rows, args.logits.cols, args.experts.cols}, 0,
-         static_cast<double>(bytes), begin);
+  record(stream, what, begin);
 }
 
 void cpu_route_backward(Stream& stream, const RouteBackwardArgs& args) {
-  constexpr const char* kOp = "route_backward";
-  check_router(kOp, args.probabilities, args.experts, args.weights, args.lse);
+  const OpRecord what = describe(args);
   const int64_t rows = args.probabilities.rows;
   const int64_t experts = args.probabilities.cols;
   const int64_t sequences = args.counts.rows;
-  TUTTI_CHECK(args.d_weights.rows == rows && args.d_weights.cols == args.weights.cols &&
-                  args.d_logits.rows == rows && args.d_logits.cols == experts,
-              "{}: d_weights [{}, {}], d_logits [{}, {}] for {} rows of {} experts", kOp,
-              args.d_weights.rows, args.d_weights.cols, args.d_logits.rows, args.d_logits.cols,
-              rows, experts);
-  TUTTI_CHECK((sequences == 0 ? rows == 0 : rows % sequences == 0) && args.counts.cols == experts &&
-                  args.offsets.count == experts + 1 && args.load.count == experts &&
-                  args.sums.count == 3,
-              "{}: counts [{}, {}], {} offsets, {} loads, {} sums for {} rows of {} experts", kOp,
-              sequences, args.counts.cols, args.offsets.count, args.load.count, args.sums.count,
-              rows, experts);
-  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "{}: beta {}", kOp, args.beta);
+  const int64_t tokens =
+      args.rows_each > 0 ? args.rows_each : rows / std::max<int64_t>(sequences, 1);
 
   const double begin = begin_op(stream);
-  const int64_t tokens = sequences == 0 ? 0 : rows / sequences;
   auto* losses = static_cast<double*>(cpu_stream(stream).scratch(sequences * (1 + experts) * 8));
   double* slopes = losses + sequences;
   parallel_ranges(sequences, 1, [&](int64_t first, int64_t last, int) {
@@ -183,7 +152,7 @@ void cpu_route_backward(Stream& stream, const RouteBackwardArgs& args) {
   });
   parallel_ranges(rows, kRowGrain, [&](int64_t first, int64_t last, int) {
     for (int64_t n = first; n < last; ++n) {
-      const double* slope = slopes + n / tokens * experts;
+      const double* slope = slopes + (args.first_row + n) / tokens * experts;
       if (args.d_logits.dtype == DType::bf16) {
         backward_row<bf16>(args, n, slope);
       } else {
@@ -200,23 +169,23 @@ void cpu_route_backward(Stream& stream, const RouteBackwardArgs& args) {
   }
   double balance = 0;
   double z = 0;
+  int64_t dropped = 0;
   for (int64_t b = 0; b < sequences; ++b) balance += losses[b];
   for (int64_t n = 0; n < rows; ++n) {
     const int32_t* chosen = args.experts.row<int32_t>(n);
-    for (int64_t i = 0; i < args.experts.cols; ++i) load[chosen[i]] += 1;
+    const int32_t* positions = args.positions.row<int32_t>(n);
+    for (int64_t i = 0; i < args.experts.cols; ++i) {
+      load[chosen[i]] += 1;
+      if (positions[i] < 0) ++dropped;
+    }
     const auto lse = static_cast<double>(args.lse.as<float>()[n]);
     z += lse * lse;
   }
   sums[0] += static_cast<float>(balance);
   sums[1] += static_cast<float>(z);
-  sums[2] += static_cast<float>(rows * args.experts.cols - args.offsets.as<int32_t>()[experts]);
+  sums[2] += static_cast<float>(dropped);
 
-  const int64_t sides = args.beta == 0 ? 1 : 2;
-  const int64_t bytes = args.probabilities.bytes() + args.lse.bytes() + args.experts.bytes() +
-                        args.weights.bytes() + args.d_weights.bytes() + args.counts.bytes() +
-                        args.offsets.bytes() + args.d_logits.bytes() +
-                        sides * (args.load.bytes() + args.sums.bytes());
-  record(stream, kOp, {rows, experts, args.experts.cols}, 0, static_cast<double>(bytes), begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

@@ -171,8 +171,8 @@ TestMatrix counted(const Shape& s, const TestMatrix& experts) {
 void backward(Stream& stream, const Shape& s, const Routing& forward, const TestMatrix& d_weights,
               float balance_scale, float z_scale, float beta, Backward& out) {
   TestMatrix counts = counted(s, forward.experts);
-  TestMatrix offsets = zero_vector(s.experts + 1, DType::i32);
-  offsets.set(0, s.experts, static_cast<double>(s.rows() * s.k - 1));  // as if one was dropped
+  TestMatrix positions = zero_matrix(s.rows(), s.k, DType::i32);
+  positions.set(s.rows() - 1, 0, -1);  // as if one was dropped
   RouteBackwardArgs args;
   args.probabilities = forward.probabilities;
   args.lse = forward.lse;
@@ -180,7 +180,7 @@ void backward(Stream& stream, const Shape& s, const Routing& forward, const Test
   args.weights = forward.weights;
   args.d_weights = d_weights;
   args.counts = counts;
-  args.offsets = offsets;
+  args.positions = positions;
   args.balance_scale = balance_scale;
   args.z_scale = z_scale;
   args.d_logits = out.d_logits;
@@ -267,40 +267,47 @@ TEST(Route, BackwardIsTheFiniteDifference) {
   }
 }
 
-// A sequence on two ranks: each gets its rows' gradients, and their sums are those of all.
-TEST(Route, PartsOfASequenceAddUp) {
-  const Shape whole = {1, 10, 5, 2}, part = {1, 5, 5, 2};
-  const TestMatrix logits = random_matrix(whole.rows(), whole.experts);
-  const TestMatrix d_weights = random_matrix(whole.rows(), whole.k, DType::f32, 4);
-  Routing forward(whole);
-  route(logits, forward);
-  Backward all = {poisoned_matrix(10, 5), poisoned_vector(5), poisoned_vector(3)};
-  backward(test_stream(), whole, forward, d_weights, 0.7F, 0.3F, 0, all);
-  const TestMatrix counts = counted(whole, forward.experts);
-  Backward parts = {poisoned_matrix(10, 5), poisoned_vector(5), poisoned_vector(3)};
-  for (int64_t first = 0; first < 10; first += 5) {
-    TestMatrix offsets = zero_vector(part.experts + 1, DType::i32);
-    offsets.set(0, part.experts, static_cast<double>(part.rows() * part.k - first / 5));
-    const auto rows = [&](const TestMatrix& matrix) { return matrix.view().slice_rows(first, 5); };
-    test_stream().ops().route_backward(
-        test_stream(), {.probabilities = rows(forward.probabilities),
-                        .lse = vector(forward.lse.vec().as<float>() + first, DType::f32, 5),
-                        .experts = rows(forward.experts),
-                        .weights = rows(forward.weights),
-                        .d_weights = rows(d_weights),
-                        .counts = counts,
-                        .offsets = offsets,
-                        .sequence = 10,
-                        .balance_scale = 0.7F,
-                        .z_scale = 0.3F,
-                        .d_logits = rows(parts.d_logits),
-                        .beta = first == 0 ? 0.0F : 1.0F,
-                        .load = parts.load,
-                        .sums = parts.sums});
+// Rows on two ranks, halves of one sequence or of three: each gets its rows' gradients, and their
+// sums are those of all.
+TEST(Route, PartsOfSequencesAddUp) {
+  for (const Shape& whole : {Shape{1, 10, 5, 2}, Shape{3, 6, 5, 2}}) {
+    const int64_t half = whole.rows() / 2;
+    const TestMatrix logits = random_matrix(whole.rows(), whole.experts);
+    const TestMatrix d_weights = random_matrix(whole.rows(), whole.k, DType::f32, 4);
+    Routing forward(whole);
+    route(logits, forward);
+    Backward all = {poisoned_matrix(whole.rows(), 5), poisoned_vector(5), poisoned_vector(3)};
+    backward(test_stream(), whole, forward, d_weights, 0.7F, 0.3F, 0, all);
+    const TestMatrix counts = counted(whole, forward.experts);
+    Backward parts = {poisoned_matrix(whole.rows(), 5), poisoned_vector(5), poisoned_vector(3)};
+    TestMatrix positions = zero_matrix(whole.rows(), whole.k, DType::i32);
+    positions.set(whole.rows() - 1, 0, -1);
+    for (const int64_t first : {int64_t{0}, half}) {
+      const auto rows = [&](const TestMatrix& matrix) {
+        return matrix.view().slice_rows(first, half);
+      };
+      test_stream().ops().route_backward(
+          test_stream(), {.probabilities = rows(forward.probabilities),
+                          .lse = vector(forward.lse.vec().as<float>() + first, DType::f32, half),
+                          .experts = rows(forward.experts),
+                          .weights = rows(forward.weights),
+                          .d_weights = rows(d_weights),
+                          .counts = counts,
+                          .positions = rows(positions),
+                          .sequence = whole.tokens,
+                          .rows_each = whole.tokens,
+                          .first_row = first,
+                          .balance_scale = 0.7F,
+                          .z_scale = 0.3F,
+                          .d_logits = rows(parts.d_logits),
+                          .beta = first == 0 ? 0.0F : 1.0F,
+                          .load = parts.load,
+                          .sums = parts.sums});
+    }
+    EXPECT_TRUE(close(parts.d_logits, all.d_logits.values()));
+    EXPECT_EQ(parts.load.values(), all.load.values());
+    EXPECT_TRUE(close(parts.sums, all.sums.values()));
   }
-  EXPECT_TRUE(close(parts.d_logits, all.d_logits.values()));
-  EXPECT_EQ(parts.load.values(), all.load.values());
-  EXPECT_TRUE(close(parts.sums, all.sums.values()));
 }
 
 TEST(Route, BackwardDoesNotDependOnThreads) {
@@ -311,7 +318,7 @@ TEST(Route, BackwardDoesNotDependOnThreads) {
   route(logits, forward);
   std::vector<Backward> runs;
   for (const int threads : {1, 2}) {
-    const auto stream = make_cpu_stream(threads);
+    const auto stream = make_test_stream(threads);
     runs.push_back(
         {poisoned_matrix(s.rows(), s.experts), poisoned_vector(s.experts), poisoned_vector(3)});
     backward(*stream, s, forward, d_weights, 0.1F, 0.2F, 0, runs.back());

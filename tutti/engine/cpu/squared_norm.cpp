@@ -1,8 +1,10 @@
-// Sums of fixed blocks, each in f64, are added in order, whichever thread made them.
+// Sums in f64 (ops.h states the contracts). Squares: those of fixed blocks are added in order,
+// whichever thread made them.
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tutti/engine/cpu/squared_norm.cpp"
@@ -47,6 +49,7 @@ HWY_EXPORT(sum_of_squares);
 
 void cpu_squared_norm(Stream& stream, const SquaredNormArgs& args) {
   constexpr int64_t kBlock = 16384;
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   const float* x = args.x.as<float>();
   const int64_t count = args.x.count;
@@ -62,8 +65,14 @@ void cpu_squared_norm(Stream& stream, const SquaredNormArgs& args) {
   double total = 0;
   for (int64_t b = 0; b < blocks; ++b) total += sums[b];
   *args.sum_of_squares = total;
-  record(stream, "squared_norm", {count}, 2.0 * static_cast<double>(count),
-         static_cast<double>(args.x.bytes()) + sizeof(double), begin);
+  record(stream, what, begin);
+}
+
+void cpu_sum(Stream& /*stream*/, const SumArgs& args) {
+  const float* x = args.x.as<float>();
+  double sum = 0;
+  for (int64_t i = 0; i < args.x.count; ++i) sum += static_cast<double>(x[i]);
+  *args.total = args.accumulate ? *args.total + sum : sum;
 }
 
 }  // namespace tutti::engine

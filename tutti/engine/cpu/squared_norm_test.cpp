@@ -10,9 +10,9 @@ namespace tutti::engine::testing {
 namespace {
 
 double squared_norm(Stream& stream, const TestMatrix& x) {
-  double sum = std::nan("");
-  stream.ops().squared_norm(stream, {.x = x, .sum_of_squares = &sum});
-  return sum;
+  TestValue<double> sum(std::nan(""));
+  stream.ops().squared_norm(stream, {.x = x, .sum_of_squares = sum.data()});
+  return sum.value();
 }
 
 TEST(SquaredNorm, EqualsTheReference) {
@@ -27,8 +27,8 @@ TEST(SquaredNorm, EqualsTheReference) {
 
 TEST(SquaredNorm, DoesNotDependOnThreads) {
   const TestMatrix x = random_vector(100003);
-  const auto one = make_cpu_stream(1);
-  const auto three = make_cpu_stream(3);
+  const auto one = make_test_stream(1);
+  const auto three = make_test_stream(3);
   EXPECT_EQ(squared_norm(*one, x), squared_norm(test_stream(), x));
   EXPECT_EQ(squared_norm(*three, x), squared_norm(test_stream(), x));
 }
@@ -43,6 +43,19 @@ TEST(SquaredNorm, LargeElementsDoNotOverflowAndNonFiniteOnesShow) {
     x.set(0, 3, std::nan(""));
     EXPECT_TRUE(std::isnan(squared_norm(test_stream(), x)));
   });
+}
+
+TEST(Sum, AddsInF64) {
+  for (const int64_t n : {0, 1, 3, 1000, 70001}) {
+    TestMatrix x = random_vector(n);
+    double expected = 0;
+    for (const double value : x.values()) expected += value;
+    TestValue<double> total(5);
+    test_stream().ops().sum(test_stream(), {.x = x, .total = total.data()});
+    EXPECT_NEAR(total.value(), expected, 1e-9);
+    test_stream().ops().sum(test_stream(), {.x = x, .accumulate = true, .total = total.data()});
+    EXPECT_NEAR(total.value(), 2 * expected, 1e-9);
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "tutti/base/check.h"
 #include "tutti/engine/cpu/gemm_onednn.h"
 #include "tutti/engine/cpu/isa.h"
+#include "tutti/engine/device_calls.h"
 
 namespace tutti::engine {
 namespace {
@@ -35,8 +36,12 @@ CpuStream::CpuStream(int threads)
 }
 
 CpuStream::~CpuStream() {
-  if (scratch_ != nullptr) munmap(scratch_, static_cast<size_t>(scratch_bytes_));
+  for (const Room& room : {scratch_, operands_}) {
+    if (room.data != nullptr) munmap(room.data, static_cast<size_t>(room.bytes));
+  }
 }
+
+void CpuStream::synchronize() { note_device_call("synchronize"); }
 
 void CpuStream::enter() const {
 #ifdef _OPENMP
@@ -44,17 +49,20 @@ void CpuStream::enter() const {
 #endif
 }
 
-void* CpuStream::scratch(int64_t bytes) {
-  if (bytes > scratch_bytes_) {
-    if (scratch_ != nullptr) munmap(scratch_, static_cast<size_t>(scratch_bytes_));
-    scratch_bytes_ = (bytes + kScratchGrain - 1) / kScratchGrain * kScratchGrain;
-    scratch_ = mmap(nullptr, static_cast<size_t>(scratch_bytes_), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    TUTTI_CHECK(scratch_ != MAP_FAILED, "no memory for {} bytes of scratch", scratch_bytes_);
-    madvise(scratch_, static_cast<size_t>(scratch_bytes_), MADV_HUGEPAGE);  // a hint
+void* CpuStream::grow(Room& room, int64_t bytes) {
+  if (bytes > room.bytes) {
+    if (room.data != nullptr) munmap(room.data, static_cast<size_t>(room.bytes));
+    room.bytes = (bytes + kScratchGrain - 1) / kScratchGrain * kScratchGrain;
+    room.data = mmap(nullptr, static_cast<size_t>(room.bytes), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TUTTI_CHECK(room.data != MAP_FAILED, "no memory for {} bytes of scratch", room.bytes);
+    madvise(room.data, static_cast<size_t>(room.bytes), MADV_HUGEPAGE);  // a hint
   }
-  return scratch_;
+  return room.data;
 }
+
+void* CpuStream::scratch(int64_t bytes) { return grow(scratch_, bytes); }
+void* CpuStream::operands(int64_t bytes) { return grow(operands_, bytes); }
 
 std::unique_ptr<Stream> make_cpu_stream(int threads) {
   return std::make_unique<CpuStream>(threads);

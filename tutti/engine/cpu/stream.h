@@ -16,7 +16,7 @@ class CpuStream final : public Stream {
   explicit CpuStream(int threads);  // 0: one per available core
   ~CpuStream() override;
 
-  void synchronize() override {}
+  void synchronize() override;  // everything is done already
   int threads() const override { return threads_; }
 
   // Makes parallel_ranges and libraries called from this thread use threads(). Called by
@@ -27,13 +27,22 @@ class CpuStream final : public Stream {
   // call. Allocates only when `bytes` exceeds every earlier request, hence not after warm-up.
   void* scratch(int64_t bytes);
 
+  // The same for what an operation hands to another one's kernel, which has scratch() to itself.
+  void* operands(int64_t bytes);
+
   GemmCache& gemm_cache() { return *gemm_cache_; }
 
  private:
+  struct Room {
+    void* data = nullptr;
+    int64_t bytes = 0;
+  };
+  static void* grow(Room& room, int64_t bytes);
+
   int threads_ = 1;
-  void* scratch_ = nullptr;
-  int64_t scratch_bytes_ = 0;
+  Room scratch_;
   std::unique_ptr<GemmCache> gemm_cache_;
+  Room operands_;
 };
 
 // The stream a CPU kernel was called with.

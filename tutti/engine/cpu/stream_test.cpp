@@ -38,12 +38,12 @@ TEST(Record, KeepsWhatWasExecutedOnlyWhileRecording) {
   CpuStream stream(1);
   Recorder recorder;
   EXPECT_EQ(begin_op(stream), 0);
-  record(stream, "gemm", {1, 2, 3}, 12, 34, 0);
+  record(stream, {.op = "gemm", .dims = {1, 2, 3}, .flops = 12, .bytes = 34}, 0);
   stream.set_recorder(&recorder);
   const double begin = begin_op(stream);
-  record(stream, "gemm", {4, 5, 6}, 240, 56, begin);
+  record(stream, {.op = "gemm", .dims = {4, 5, 6}, .flops = 240, .bytes = 56}, begin);
   stream.set_recorder(nullptr);
-  record(stream, "gemm", {7, 8, 9}, 0, 0, 0);
+  record(stream, {.op = "gemm", .dims = {7, 8, 9}, .flops = 0, .bytes = 0}, 0);
   ASSERT_EQ(recorder.records().size(), 1U);
   const OpRecord& entry = recorder.records()[0];
   EXPECT_STREQ(entry.op, "gemm");

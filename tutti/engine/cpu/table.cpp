@@ -26,8 +26,10 @@ const OpTable& cpu_ops() {
     t.dropout = cpu_dropout;
     t.adamw = cpu_adamw;
     t.squared_norm = cpu_squared_norm;
+    t.sum = cpu_sum;
+    t.prepare_update = cpu_prepare_update;
+    t.find_nonfinite = cpu_find_nonfinite;
     t.convert = cpu_convert;
-    t.residual_add = cpu_residual_add;
     t.copy = cpu_copy;
     t.route_forward = cpu_route_forward;
     t.route_backward = cpu_route_backward;
@@ -41,6 +43,8 @@ const OpTable& cpu_ops() {
     t.add_positions = cpu_add_positions;
     t.cross_entropy_shard = cpu_cross_entropy_shard;
     t.cross_entropy_merge = cpu_cross_entropy_merge;
+    t.quantize = cpu_quantize;
+    t.narrow_gemm = cpu_narrow_gemm;
     check_complete(t);
     return t;
   }();

@@ -1,16 +1,14 @@
 // moe_ops.h states the contract.
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/record.h"
+#include "tutti/engine/describe.h"
 
 namespace tutti::engine {
 
 void cpu_update_selection_bias(Stream& stream, const UpdateSelectionBiasArgs& args) {
   const int64_t experts = args.load.count;
   const int64_t count = args.bias.count;
-  TUTTI_CHECK(args.first >= 0 && args.first + count <= experts &&
-                  (!args.weights || args.weights.count == count),
-              "update_selection_bias: {} loads, biases {}+{}, {} weights", experts, args.first,
-              count, args.weights.count);
+  const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   const auto* load = args.load.as<float>();
   auto* bias = args.bias.as<float>();
@@ -22,9 +20,7 @@ void cpu_update_selection_bias(Stream& stream, const UpdateSelectionBiasArgs& ar
     bias[e] += missing > 0 ? args.rate : missing < 0 ? -args.rate : 0;
     if (args.weights) args.weights.as<bf16>()[e] = to_bf16(bias[e]);
   }
-  record(stream, "update_selection_bias", {count}, 0,
-         static_cast<double>(args.load.bytes() + 2 * args.bias.bytes() + args.weights.bytes()),
-         begin);
+  record(stream, what, begin);
 }
 
 }  // namespace tutti::engine

@@ -1,0 +1,320 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/base/units.h"
+#include "tutti/catalog/node_kinds.h"
+#include "tutti/cli/commands.h"
+#include "tutti/cli/common.h"
+#include "tutti/cli/plan_common.h"
+#include "tutti/cli/progress_bar.h"
+#include "tutti/cli/rank_output.h"
+#include "tutti/comm/launch_environment.h"
+#include "tutti/train/link_probe.h"
+#include "tutti/train/node_checks.h"
+#include "tutti/train/node_health.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr int kUnhealthy = 3;
+constexpr int kReferenceRounds = 5;
+constexpr double kPatienceSeconds = 600;  // for the slowest node's checks
+
+struct CheckArguments {
+  std::string against;
+  std::string catalog;
+  std::string topology;
+  std::string write_topology;
+  std::string write_reference;
+  std::string name;
+  std::string folder = ".";
+  std::string out;
+  std::string only;
+  bool quick = false;
+  bool json = false;
+};
+
+// A file of kind node, or the name of a node or system of the catalog.
+std::optional<catalog::NodeKind> find_kind(const CheckArguments& arguments) {
+  if (arguments.against.empty()) return std::nullopt;
+  FileSystem& files = posix_file_system();
+  if (ends_with(arguments.against, ".yaml") || files.exists(arguments.against)) {
+    const catalog::Entry entry = catalog::load_entry(files, arguments.against);
+    if (entry.kind != "node") {
+      fail(ErrorKind::usage, "{}: kind: '{}', but a node is checked against one of kind node",
+           arguments.against, entry.kind);
+    }
+    return catalog::node_kind_from(entry);
+  }
+  return catalog::load_node_kind(files, catalog_folders(arguments.catalog), arguments.against);
+}
+
+std::optional<train::NodeTopology> find_topology(const CheckArguments& arguments) {
+  if (arguments.topology.empty()) return std::nullopt;
+  const std::string text = read_file(posix_file_system(), arguments.topology);
+  if (starts_with(trim(text), "<")) return train::read_topology(std::string(trim(text)));
+  if (!starts_with(trim(text), "{")) {
+    fail(ErrorKind::corrupt,
+         "{}: no topology: neither what `tutti check --write-topology FILE` writes (JSON) nor "
+         "lstopo's XML",
+         arguments.topology);
+  }
+  return train::parse_topology(parse_json(text, arguments.topology), arguments.topology);
+}
+
+// `label`: of the progress bar; empty: none.
+train::NodeHealth check_this_node(const CheckArguments& arguments, const catalog::NodeKind* kind,
+                                  const train::NodeTopology* topology, const std::string& label) {
+  train::HealthRequest request;
+  request.kind = kind;
+  request.expected_topology = topology;
+  request.disk_folder = arguments.folder;
+  request.quick = arguments.quick;
+  if (!arguments.only.empty()) {
+    for (const std::string_view probe : split(arguments.only, ',')) {
+      request.only.emplace_back(trim(probe));
+    }
+  }
+  ProgressBar progress(label, "probes");
+  train::NodeHealth health =
+      train::check_node(posix_file_system(), request, [&](int64_t done, int64_t total) {
+        throw_if_interrupted();
+        if (!label.empty()) progress.update(done, total);
+      });
+  progress.finish();
+  return health;
+}
+
+std::string limit_text(const train::HealthCheck& check) {
+  if (check.bound == train::Bound::none) return "";
+  return fmt::format("{} {}", check.bound == train::Bound::at_least ? ">=" : "<=",
+                     train::health_value_text(check.threshold, check.unit));
+}
+
+std::string health_table(const std::vector<train::HealthCheck>& checks) {
+  std::vector<std::vector<std::string>> rows = {{"check", "value", "limit", "", ""}};
+  for (const train::HealthCheck& check : checks) {
+    const bool measured = check.status != train::HealthStatus::skipped && !check.unit.empty();
+    const bool counted = check.unit != "count" || check.bound != train::Bound::none;
+    rows.push_back(
+        {check.name, measured && counted ? train::health_value_text(check.value, check.unit) : "",
+         measured ? limit_text(check) : "", train::health_status_name(check.status), check.detail});
+  }
+  return format_table(rows);
+}
+
+std::string verdict_text(const std::string& node, const std::vector<train::HealthCheck>& checks,
+                         double seconds) {
+  std::vector<std::string> failed;
+  for (const train::HealthCheck& check : checks) {
+    if (check.status == train::HealthStatus::fail) failed.push_back(check.name);
+  }
+  return failed.empty() ? fmt::format("{} is healthy ({})\n", node, format_seconds(seconds))
+                        : fmt::format("{} is unhealthy: {}\n", node, join(failed, ", "));
+}
+
+int code_of(bool healthy) { return healthy ? exit_ok : kUnhealthy; }
+
+int check_alone(const CheckArguments& arguments, const catalog::NodeKind* kind,
+                const train::NodeTopology* topology) {
+  const train::NodeHealth health = check_this_node(arguments, kind, topology, "check");
+  const Json json = train::to_json(health);
+  if (!arguments.out.empty()) {
+    write_file_atomic(posix_file_system(), arguments.out, json.dump(2) + "\n");
+  }
+  if (arguments.json) {
+    print_json(json);
+  } else {
+    print_text(health_table(health.checks) +
+               verdict_text(health.node, health.checks, health.seconds));
+  }
+  return code_of(health.healthy());
+}
+
+// Several ranks: the first of each machine checks it, then all measure what is between them; rank 0
+// gets everything, and everybody its verdict.
+int check_together(const CheckArguments& arguments, const catalog::NodeKind* kind,
+                   const train::NodeTopology* topology,
+                   const comm::LaunchEnvironment& environment) {
+  const std::shared_ptr<comm::Store> store = comm::meet_at_store(environment, 60);
+  const auto key = [](const char* what, int64_t rank) {
+    return fmt::format("check/{}/{}", what, rank);
+  };
+  const std::string host = comm::host_identity();
+  store->set(key("host", environment.rank), host);
+  std::map<std::string, int64_t> first;  // rank of each machine
+  for (int64_t rank = environment.size - 1; rank >= 0; --rank) {
+    first[store->get(key("host", rank), 60)] = rank;
+  }
+  if (first.at(host) == environment.rank) {
+    const train::NodeHealth health =
+        check_this_node(arguments, kind, topology, environment.rank == 0 ? "check" : "");
+    store->set(key("health", environment.rank), train::to_json(health).dump());
+  }
+  std::map<int64_t, train::NodeHealth> nodes;
+  std::vector<std::string> names(static_cast<size_t>(environment.size));
+  bool healthy = true;
+  for (int64_t rank = 0; rank < environment.size; ++rank) {
+    const int64_t checker = first.at(store->get(key("host", rank), 60));
+    if (nodes.count(checker) == 0) {
+      const std::string text = store->get(key("health", checker), kPatienceSeconds);
+      nodes[checker] = train::parse_node_health(parse_json(text, "a node"), "a node");
+      healthy = healthy && nodes[checker].healthy();
+    }
+    names[static_cast<size_t>(rank)] = fmt::format("{} (rank {})", nodes[checker].node, rank);
+  }
+
+  spec::Mesh mesh;
+  mesh.dp = environment.size;
+  const std::unique_ptr<comm::World> world =
+      comm::join_world(environment, mesh, store, 60, comm::Transport::automatic);
+  const std::unique_ptr<engine::Stream> stream = engine::make_cpu_stream(1);
+  const train::LinkProbe links = train::probe_links(*world, *stream);
+  const train::Checks between = train::link_checks(links, names, kind);
+  for (const train::HealthCheck& check : between) {
+    healthy = healthy && check.status != train::HealthStatus::fail;
+  }
+  world->all().barrier(*stream).wait(*stream);
+  if (environment.rank != 0) return code_of(healthy);
+
+  Json json = {{"healthy", healthy}, {"ranks", environment.size}};
+  std::string text;
+  for (const auto& [rank, node] : nodes) {
+    json["nodes"].push_back(train::to_json(node));
+    text += health_table(node.checks) + verdict_text(node.node, node.checks, node.seconds) + "\n";
+  }
+  for (const train::HealthCheck& check : between) {
+    json["between"].push_back(train::to_json(check));
+  }
+  for (const train::LinkProbe::Link& link : links.links) {
+    json["links"].push_back({{"from", names[static_cast<size_t>(link.from)]},
+                             {"to", names[static_cast<size_t>(link.from + 1) % names.size()]},
+                             {"latency_seconds", link.latency_seconds},
+                             {"bytes_per_second", link.bytes_per_second}});
+  }
+  if (!arguments.out.empty()) {
+    write_file_atomic(posix_file_system(), arguments.out, json.dump(2) + "\n");
+  }
+  if (arguments.json) {
+    print_json(json);
+  } else {
+    print_text(text + health_table(between) + (healthy ? "all healthy\n" : "not all healthy\n"));
+  }
+  return code_of(healthy);
+}
+
+int write_reference(const CheckArguments& arguments) {
+  if (arguments.name.empty()) {
+    fail(ErrorKind::usage, "--write-reference needs --name, the name of this kind of node");
+  }
+  std::vector<train::NodeHealth> healths;
+  for (int round = 1; round <= kReferenceRounds; ++round) {
+    healths.push_back(check_this_node(arguments, nullptr, nullptr,
+                                      fmt::format("round {} of {}", round, kReferenceRounds)));
+    if (!healths.back().healthy()) {
+      print_text(health_table(healths.back().checks) +
+                 verdict_text(healths.back().node, healths.back().checks, 0));
+      print_message("tutti: no reference is made of an unhealthy node\n");
+      return kUnhealthy;
+    }
+  }
+  const auto gpus = train::read_gpus();
+  catalog::NodeKind kind =
+      train::make_node_kind(arguments.name, healths, gpus ? *gpus : std::vector<train::GpuState>());
+  const std::vector<std::string> governors = train::read_governors();
+  if (!governors.empty()) kind.governor = governors.front();
+  const train::NodeTopology& topology = healths.front().topology;
+  const std::string yaml = catalog::node_kind_yaml(
+      kind, topology.processor,
+      fmt::format("tutti check on {}, median of {} rounds", topology.host, kReferenceRounds),
+      format_utc(wall_seconds()).substr(0, 10));
+  catalog::node_kind_from(catalog::parse_entry(yaml, arguments.write_reference));
+  write_file_atomic(posix_file_system(), arguments.write_reference, yaml);
+  if (arguments.json) {
+    print_json({{"reference", arguments.write_reference}, {"name", arguments.name}});
+  } else {
+    print_text(arguments.write_reference + "\n");
+  }
+  return exit_ok;
+}
+
+int write_topology(const CheckArguments& arguments) {
+  const Json json = train::to_json(train::read_topology());
+  write_file_atomic(posix_file_system(), arguments.write_topology, json.dump(2) + "\n");
+  if (arguments.json) {
+    print_json(json);
+  } else {
+    print_text(arguments.write_topology + "\n");
+  }
+  return exit_ok;
+}
+
+int run_check(const CheckArguments& arguments) {
+  if (!arguments.write_topology.empty()) return write_topology(arguments);
+  if (!arguments.write_reference.empty()) return write_reference(arguments);
+  const std::optional<catalog::NodeKind> kind = find_kind(arguments);
+  const std::optional<train::NodeTopology> topology = find_topology(arguments);
+  const comm::LaunchEnvironment environment = comm::read_launch_environment();
+  const catalog::NodeKind* kind_or_null = kind ? &*kind : nullptr;
+  const train::NodeTopology* topology_or_null = topology ? &*topology : nullptr;
+  return environment.size > 1
+             ? check_together(arguments, kind_or_null, topology_or_null, environment)
+             : check_alone(arguments, kind_or_null, topology_or_null);
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, Action& action) {
+  const auto arguments = std::make_shared<CheckArguments>();
+  CLI::App* command =
+      app.add_subcommand("check", "Is this node healthy, and as fast as its kind should be?");
+  command
+      ->add_option("--against", arguments->against,
+                   "Node or system of the catalog, or a file that --write-reference wrote")
+      ->type_name("NAME|FILE");
+  add_catalog_option(*command, arguments->catalog);
+  command
+      ->add_option("--topology", arguments->topology,
+                   "Differences from this file: of --write-topology, or lstopo's XML")
+      ->type_name("FILE");
+  command->add_option("--folder", arguments->folder, "On the disk to check")
+      ->type_name("FOLDER")
+      ->capture_default_str();
+  command->add_flag("--quick", arguments->quick, "Less of each, for before a job");
+  command
+      ->add_option("--only", arguments->only,
+                   "Of " + join(train::probe_names(), ",") + "; default all")
+      ->type_name("PROBES");
+  command->add_option("--out", arguments->out, "Write what --json prints there too")
+      ->type_name("FILE");
+  command
+      ->add_option("--write-topology", arguments->write_topology,
+                   "Write what this node is made of, and check nothing")
+      ->type_name("FILE");
+  command
+      ->add_option("--write-reference", arguments->write_reference,
+                   "Check five times, and write the figures as a node of the catalog")
+      ->type_name("FILE");
+  command->add_option("--name", arguments->name, "Of the kind of node, with --write-reference")
+      ->type_name("NAME");
+  add_json_option(*command, arguments->json);
+  command->footer(
+      "Under a launcher (srun, mpirun) every node is checked, and what is between them.\n"
+      "Exit code 0: healthy; 1: could not be checked; 2: wrong command; 3: unhealthy.\n\n"
+      "Examples:\n"
+      "  tutti check --write-reference node.yaml --name our-nodes      # on a healthy one\n"
+      "  tutti check --against node.yaml --quick                       # on any of its kind\n"
+      "  srun -N4 --ntasks-per-node=1 tutti check --against dgx-h100");
+  command->callback(
+      [arguments, &action] { action = [arguments] { return run_check(*arguments); }; });
+}
+
+}  // namespace tutti::cli

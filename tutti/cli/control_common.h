@@ -1,0 +1,91 @@
+// What the commands of the control plane share: which folder, who asks, and the trail afterwards.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tutti/base/json.h"
+#include "tutti/cli/commands.h"
+#include "tutti/control/control_folder.h"
+#include "tutti/control/job.h"
+#include "tutti/control/permission.h"
+
+namespace tutti::cli {
+
+struct ControlOptions {
+  std::string folder;  // empty: $TUTTI_CONTROL, else control/ in the user's data folder
+  bool json = false;
+};
+void add_control_options(CLI::App& command, ControlOptions& options);
+// Which folder these mean, and whether a control plane was made in it.
+control::ControlFolder folder_of(const ControlOptions& options);
+bool exists(const control::ControlFolder& folder);
+
+// An open control plane. The caller is the owner of the token in $TUTTI_TOKEN, else the account
+// that runs this process. In a new folder the caller becomes its admin.
+class ControlSession {
+ public:
+  explicit ControlSession(const ControlOptions& options);
+  ~ControlSession();  // brings the trail's file up to date
+  ControlSession(const ControlSession&) = delete;
+  ControlSession& operator=(const ControlSession&) = delete;
+
+  control::Caller caller();  // now
+  control::Database& database() { return *database_; }
+  const control::ControlFolder& folder() const { return folder_; }
+  control::Site site();
+
+ private:
+  control::ControlFolder folder_;
+  std::unique_ptr<control::Database> database_;
+  std::string user_;
+};
+
+// Who asks, by the users of that database: the owner of the token in $TUTTI_TOKEN, else the
+// account. Takes the token out of the environment.
+std::string caller_in(control::Database& database);
+
+// Starts a controller that ends when there is nothing left to do, unless one runs. Returns whether
+// it started one.
+bool ensure_controller(const control::ControlFolder& folder);
+bool controller_runs(const control::ControlFolder& folder);
+
+std::string current_folder();
+// Absolute, since the controller and jobs work in other folders.
+std::string absolute(const std::string& path);
+std::string output_path_of(const control::ControlFolder& folder, const control::Job& job);
+// Of "90s", "8h"; throws usage naming `key` for more than a hundred years.
+int64_t parse_milliseconds(const std::string& text, const char* key);
+
+// Where jobs go to Slurm: brings the records of its nodes up to date. False: it does not answer.
+bool follow_slurm(ControlSession& session);
+
+std::string site_text(const control::Site& site);  // a line for each thing it says of the place
+std::string time_text(int64_t wall_ms);            // "-" for 0
+std::string duration_text(int64_t milliseconds);   // "-" for 0
+std::string money_text(int64_t micro_usd);         // "3.60 USD"
+std::string energy_text(int64_t micro_kwh);        // "1.25 kWh"
+Json job_json(const control::Job& job);
+Json forecast_json(const control::Forecast& forecast);
+
+// What the planner expects `recipe` to take on the system of that name in the catalog (empty: this
+// machine, measured when the folder's catalog does not have it yet), priced by the place's rates.
+control::Forecast forecast_job(ControlSession& session, const std::string& recipe_yaml,
+                               const control::JobRequest& request, const std::string& system,
+                               const std::string& catalog);
+
+// The verbs, one file each (control_*.cpp).
+void add_audit(CLI::App& app, Action& action);
+void add_controller(CLI::App& app, Action& action);
+void add_sweep_copies(CLI::App& app, Action& action);
+void add_controller_restore(CLI::App& group, Action& action);
+void add_admin(CLI::App& app, Action& action);
+void add_admin_list(CLI::App& group, Action& action);
+void add_job_queries(CLI::App& app, Action& action);    // queue, show, logs
+void add_job_questions(CLI::App& app, Action& action);  // why, cost, ledger
+void add_job_steering(CLI::App& app, Action& action);   // cancel, requeue, hold, release
+void add_submit(CLI::App& app, Action& action);
+
+}  // namespace tutti::cli

@@ -1,0 +1,251 @@
+// `tutti queue`, `show`, `logs`: what jobs there are and how they are.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/signals.h"
+#include "tutti/base/text.h"
+#include "tutti/cli/common.h"
+#include "tutti/cli/control_common.h"
+#include "tutti/cli/job_copies.h"
+#include "tutti/control/controller.h"
+#include "tutti/control/job_table.h"
+#include "tutti/control/ledger.h"
+#include "tutti/control/local_launcher.h"
+#include "tutti/control/requests.h"
+#include "tutti/control/schedule.h"
+
+namespace tutti::cli {
+namespace {
+
+using control::Job;
+
+struct QueueArguments {
+  ControlOptions control;
+  bool all = false;
+  std::string project;
+  std::string user;
+  int64_t most = 50;
+};
+
+int64_t elapsed_ms(const Job& job) {
+  return job.run_ms + (control::owns_nodes(job.state) ? job.elapsed_ms : 0);
+}
+
+void check_known(const char* what, const std::string& name, const std::vector<std::string>& known) {
+  if (name.empty() || std::find(known.begin(), known.end(), name) != known.end()) return;
+  fail(ErrorKind::usage, "{}", control::unknown_text(what, name, known));
+}
+
+int run_queue(const QueueArguments& arguments) {
+  ControlSession session(arguments.control);
+  const control::Caller caller = session.caller();
+  check_known("project", arguments.project, control::visible_projects(caller));
+  check_known("user", arguments.user, control::visible_users(caller));
+  std::vector<Job> jobs =
+      control::visible_jobs(caller, !arguments.all, std::numeric_limits<int>::max());
+  std::erase_if(jobs, [&](const Job& job) {
+    return (!arguments.project.empty() && job.request.project != arguments.project) ||
+           (!arguments.user.empty() && job.user != arguments.user);
+  });
+  if (static_cast<int64_t>(jobs.size()) > arguments.most) {
+    jobs.resize(static_cast<size_t>(arguments.most));
+  }
+  const bool runs = controller_runs(session.folder());
+  if (arguments.control.json) {
+    Json list = Json::array();
+    for (const Job& job : jobs) list.push_back(job_json(job));
+    print_json({{"jobs", list}, {"controller_runs", runs}});
+    return exit_ok;
+  }
+  std::vector<std::vector<std::string>> rows = {
+      {"job", "name", "user", "project", "state", "reason", "priority", "submitted", "ran"}};
+  for (const Job& job : jobs) {
+    rows.push_back({std::to_string(job.id), job.request.name, job.user, job.request.project,
+                    control::state_name(job.state), control::reason_name(job.reason),
+                    std::to_string(job.priority), time_text(job.submitted_ms),
+                    duration_text(elapsed_ms(job))});
+  }
+  print_text(jobs.empty() ? "no jobs\n" : format_table(rows));
+  const bool waits = std::any_of(jobs.begin(), jobs.end(), [](const Job& job) {
+    return job.state == control::JobState::pending;
+  });
+  if (waits && !runs) {
+    print_message("no controller runs: `tutti controller run` starts what waits\n");
+  }
+  return exit_ok;
+}
+
+struct ShowArguments {
+  ControlOptions control;
+  int64_t job = 0;
+};
+
+int run_show(const ShowArguments& arguments) {
+  ControlSession session(arguments.control);
+  const Job job = control::visible_job(session.caller(), arguments.job);
+  control::Database& database = session.database();
+  const auto launches = control::launches_of(database, job.id);
+  const auto incidents = control::incidents_of(database, job.id);
+  const control::Spend spent = control::spent_by_job(database, job.id);
+  const std::string output = output_path_of(session.folder(), job);
+  if (arguments.control.json) {
+    Json json = job_json(job);
+    json["spent"] = control::to_json(spent);
+    json["budget"] = control::to_json(job.request.budget);
+    json["output"] = output;
+    json["launches"] = Json::array();
+    for (const control::Launch& launch : launches) {
+      json["launches"].push_back(
+          {{"generation", launch.generation},
+           {"nodes", launch.nodes},
+           {"started", time_text(launch.started_ms)},
+           {"seconds", static_cast<double>(launch.elapsed_ms) / 1000},
+           {"exit_code", launch.exit_code ? Json(*launch.exit_code) : Json()},
+           {"outcome", launch.outcome}});
+    }
+    json["incidents"] = Json::array();
+    for (const control::Incident& incident : incidents) {
+      json["incidents"].push_back(control::to_json(incident));
+    }
+    print_json(json);
+    return exit_ok;
+  }
+  std::vector<std::string> why;
+  if (job.reason != control::Reason::none) why.emplace_back(control::reason_name(job.reason));
+  if (!job.detail.empty()) why.push_back(job.detail);
+  std::string state = control::state_name(job.state);
+  if (!why.empty()) state += fmt::format(" ({})", join(why, ": "));
+  print_text(format_pairs(
+      {{"job", fmt::format("{} {}", job.id, job.request.name)},
+       {"state", state},
+       {"user, project", fmt::format("{}, {}", job.user, job.request.project)},
+       {"submitted", time_text(job.submitted_ms)},
+       {"ran", duration_text(elapsed_ms(job))},
+       {"spent", fmt::format("{}, {}", money_text(spent.micro_usd), energy_text(spent.micro_kwh))},
+       {"command", "tutti " + join(job.request.command, " ")},
+       {"copies in memory", copies_text(copies_of_words(job.request.command))},
+       {"output", output}}));
+  if (!launches.empty()) {
+    std::vector<std::vector<std::string>> rows = {
+        {"launch", "nodes", "started", "ran", "exit code", "outcome"}};
+    for (const control::Launch& launch : launches) {
+      rows.push_back({std::to_string(launch.generation), join(launch.nodes, ","),
+                      time_text(launch.started_ms), duration_text(launch.elapsed_ms),
+                      launch.exit_code ? std::to_string(*launch.exit_code) : "-", launch.outcome});
+    }
+    print_text(format_table(rows));
+  }
+  if (!incidents.empty()) {
+    std::vector<std::vector<std::string>> rows = {
+        {"incident", "launch", "node", "cause", "action"}};
+    for (const control::Incident& incident : incidents) {
+      rows.push_back({time_text(incident.time_ms), std::to_string(incident.generation),
+                      incident.node, incident.detail, incident.action});
+    }
+    print_text(format_table(rows));
+  }
+  return exit_ok;
+}
+
+struct LogsArguments {
+  ControlOptions control;
+  int64_t job = 0;
+  int64_t lines = 0;
+  bool follow = false;
+};
+
+// The last `lines` lines of `text`; 0: all.
+std::string_view tail(std::string_view text, int64_t lines) {
+  if (lines == 0) return text;
+  size_t at = text.size();
+  for (int64_t found = 0; at > 0; --at) {
+    if (text[at - 1] == '\n' && at != text.size() && ++found == lines) break;
+  }
+  return text.substr(at);
+}
+
+int run_logs(const LogsArguments& arguments) {
+  ControlSession session(arguments.control);
+  FileSystem& files = posix_file_system();
+  Job job = control::visible_job(session.caller(), arguments.job);
+  const std::string path = output_path_of(session.folder(), job);
+  if (arguments.control.json) {
+    const std::string text = files.exists(path) ? read_file(files, path) : std::string();
+    print_json({{"job", job.id},
+                {"state", control::state_name(job.state)},
+                {"path", path},
+                {"text", printable(tail(text, arguments.lines))}});
+    return exit_ok;
+  }
+  if (!files.exists(path) && !arguments.follow) {
+    print_message(
+        fmt::format("job {} has not begun: it is {}\n", job.id, control::state_name(job.state)));
+    return exit_ok;
+  }
+  if (arguments.follow) watch_signals();
+  size_t printed = 0;
+  bool first = true;
+  while (true) {
+    // Before the file is read: what it wrote before it ended is there.
+    job = control::visible_job(session.caller(), arguments.job);
+    const bool done = control::is_final(job.state) || job.state == control::JobState::completed;
+    if (files.exists(path)) {
+      const std::string text = read_file(files, path);
+      if (first) printed = text.size() - tail(text, arguments.lines).size();
+      first = false;
+      print_text(std::string_view(text).substr(std::min(printed, text.size())));
+      printed = text.size();
+      flush_output();
+    }
+    if (!arguments.follow || done) return exit_ok;
+    throw_if_interrupted();
+    sleep_seconds(0.3);
+  }
+}
+
+void add_job_number(CLI::App& command, int64_t& job) {
+  command.add_option("JOB", job, "Its number")->required();
+}
+
+}  // namespace
+
+void add_job_queries(CLI::App& app, Action& action) {
+  const auto queue = std::make_shared<QueueArguments>();
+  CLI::App* command = app.add_subcommand("queue", "Jobs that wait and run");
+  command->add_flag("--all", queue->all, "Those that ended, too; newest first");
+  command->add_option("--project", queue->project, "Only those of this project");
+  command->add_option("--user", queue->user, "Only those of this user");
+  command->add_option("--most", queue->most, "At most so many")
+      ->check(at_least(1))
+      ->capture_default_str();
+  add_control_options(*command, queue->control);
+  command->footer("Example:\n  tutti queue --all");
+  command->callback([queue, &action] { action = [queue] { return run_queue(*queue); }; });
+
+  const auto show = std::make_shared<ShowArguments>();
+  command = app.add_subcommand("show", "A job: state, launches, incidents, spend");
+  add_job_number(*command, show->job);
+  add_control_options(*command, show->control);
+  command->footer("Example:\n  tutti show 7");
+  command->callback([show, &action] { action = [show] { return run_show(*show); }; });
+
+  const auto logs = std::make_shared<LogsArguments>();
+  command = app.add_subcommand("logs", "What a job printed");
+  add_job_number(*command, logs->job);
+  command->add_flag("-f,--follow", logs->follow, "Go on until the job has ended");
+  command->add_option("--lines", logs->lines, "Only the last; 0: all")
+      ->check(at_least(0))
+      ->capture_default_str();
+  add_control_options(*command, logs->control);
+  command->footer("Example:\n  tutti logs 7 -f");
+  command->callback([logs, &action] { action = [logs] { return run_logs(*logs); }; });
+}
+
+}  // namespace tutti::cli

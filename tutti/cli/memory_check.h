@@ -1,0 +1,16 @@
+// Refuses, before the first step, a run that cannot fit into the memory where it computes.
+#pragma once
+
+#include <cstdint>
+
+#include "tutti/spec/recipe.h"
+
+namespace tutti::cli {
+
+// Throws unsupported when `ranks_here` ranks of the recipe need more arenas than this machine has
+// memory, or a rank more than its device has free, with what takes how much of it and the settings
+// that would make it fit; otherwise the kernel would kill the process some time later without a
+// word. Also when the recipe's device is missing.
+void check_memory(const spec::Recipe& recipe, int64_t ranks_here = 1);
+
+}  // namespace tutti::cli

@@ -1,0 +1,105 @@
+#include "tutti/cli/rank_devices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tutti/base/error.h"
+#include "tutti/cli/common.h"
+#include "tutti/comm/core_share.h"
+#include "tutti/comm/nccl_settings.h"
+#include "tutti/engine/backend.h"
+#include "tutti/train/device_places.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr double kPatienceSeconds = 120;
+
+std::vector<train::GpuState> what_the_driver_says() {
+  try {
+    return train::read_gpus().value_or(std::vector<train::GpuState>());
+  } catch (const Error&) {
+    return {};  // it is only asked for what hwloc may not know
+  }
+}
+
+// Where every rank is: each tells rank 0, which tells all.
+struct Told {
+  std::vector<train::DevicePlace> places;
+  std::vector<std::string> hosts;
+};
+Told exchange(const train::DevicePlace& mine, const comm::LaunchEnvironment& environment,
+              comm::Store& store) {
+  const char* const origin = "the ranks' devices";
+  const auto key = [&](const std::string& name) {
+    return fmt::format("generation-{}/device/{}", environment.generation, name);
+  };
+  Json own = train::to_json(mine);
+  own["host"] = comm::host_identity();
+  store.set(key(std::to_string(environment.rank)), own.dump());
+  if (environment.rank == 0) {
+    Json all = Json::array();
+    for (int64_t rank = 0; rank < environment.size; ++rank) {
+      all.push_back(parse_json(store.get(key(std::to_string(rank)), kPatienceSeconds), origin));
+    }
+    store.set(key("all"), all.dump());
+  }
+  Told told;
+  for (const Json& one : parse_json(store.get(key("all"), kPatienceSeconds), origin)) {
+    told.places.push_back(train::parse_device_place(one));
+    told.hosts.push_back(json_get<std::string>(one, "host", origin));
+  }
+  return told;
+}
+
+}  // namespace
+
+RankDevice take_device(const spec::Recipe& recipe, const comm::LaunchEnvironment& environment,
+                       comm::Store* store, bool bind, bool tell) {
+  RankDevice out;
+  const std::vector<engine::DeviceInfo> visible = engine::find_backend(recipe.device).devices();
+  if (visible.empty()) return out;  // the processor, or none, which memory is asked of first
+  if (store == nullptr) {
+    out.device = 0;
+    out.gpu = train::gpu_address(visible.front().pci);
+    out.gpus_here = {out.gpu};
+    return out;
+  }
+  const auto local = static_cast<size_t>(environment.local_rank);
+  const train::DevicePlace mine =
+      train::place_devices(visible, train::read_topology(), what_the_driver_says(),
+                           std::max<int64_t>(1, environment.local_size))
+          .at(local);
+  out.device = mine.device;
+  out.gpu = mine.gpu;
+  if (bind && !mine.cores.empty()) {
+    comm::bind_to({mine.cores, 1});
+    out.threads = static_cast<int>(mine.cores.size());
+  }
+  const Told told = exchange(mine, environment, *store);
+  for (size_t rank = 0; rank < told.places.size(); ++rank) {
+    const std::string& gpu = told.places[rank].gpu;
+    if (told.hosts[rank] != comm::host_identity()) continue;
+    if (std::find(out.gpus_here.begin(), out.gpus_here.end(), gpu) == out.gpus_here.end()) {
+      out.gpus_here.push_back(gpu);
+    }
+  }
+  if (tell && environment.rank == 0) {
+    print_message(train::device_places_text(told.places, told.hosts));
+  }
+  return out;
+}
+
+void use_transport(const comm::World& world, bool tell) {
+  const comm::TransportChoice& choice = world.transport();
+  if (choice.why.empty()) return;
+  if (tell) print_message(fmt::format("collectives: {}\n", choice.why));
+  if (!choice.nccl) return;
+  const int64_t hosts = 1 + *std::max_element(world.hosts().begin(), world.hosts().end());
+  const auto settings = comm::nccl_settings(comm::read_nccl_sources(), hosts);
+  if (tell) print_message(comm::nccl_settings_text(settings));
+  comm::apply_nccl_settings(settings);
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,32 @@
+// The accelerator of a rank of a command, with the cores near it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/launch_environment.h"
+#include "tutti/comm/store.h"
+#include "tutti/comm/world.h"
+#include "tutti/spec/recipe.h"
+
+namespace tutti::cli {
+
+struct RankDevice {
+  std::string gpu;  // its address; empty: the recipe computes on the processor
+  int device = -1;
+  int threads = 0;                     // cores that were taken instead of others; 0: none were
+  std::vector<std::string> gpus_here;  // of all ranks of this host
+};
+
+// Chooses it with all ranks' in mind (train/device_places.h), and moves this rank to the cores near
+// it where `bind`. Rank 0 tells all of them on standard error when `tell`. Collective; store null:
+// alone.
+RankDevice take_device(const spec::Recipe& recipe, const comm::LaunchEnvironment& environment,
+                       comm::Store* store, bool bind, bool tell);
+
+// How the ranks of a recipe with accelerators exchange data, and what NCCL is told, which is put
+// into its environment. Nothing where they compute on the processor.
+void use_transport(const comm::World& world, bool tell);
+
+}  // namespace tutti::cli

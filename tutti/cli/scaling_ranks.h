@@ -1,0 +1,34 @@
+// Steps of a recipe on some number of ranks of this machine, each a process of its own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/launch_environment.h"
+#include "tutti/spec/recipe.h"
+#include "tutti/train/scaling_bench.h"
+
+namespace tutti::cli {
+
+struct ScalingRun {
+  std::string recipe;  // file, or name of a recipe
+  std::vector<std::string> overrides;
+  int64_t steps = 5;
+  std::string transport = "local";  // or gloo
+  bool record = false;              // ScalingBench::trace
+};
+
+// The recipe with its mesh fitted to `ranks`; one rank has none of the recipe's axes.
+spec::Recipe recipe_of_ranks(const ScalingRun& run, int64_t ranks);
+
+// `ranks` processes with `threads` threads each; a single rank is this process. Throws unsupported
+// where memory does not suffice, and peer where a rank ends before it is done.
+train::ScalingBench measure_ranks(const ScalingRun& run, int64_t ranks, int threads);
+
+// This process is a rank of those; `publishes`: rank 0 leaves the result where measure_ranks in the
+// parent takes it from.
+train::ScalingBench measure_as_rank(const ScalingRun& run,
+                                    const comm::LaunchEnvironment& environment, bool publishes);
+
+}  // namespace tutti::cli

@@ -1,0 +1,16 @@
+// The nodes of a system outside, such as Slurm, as the records have them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tutti/control/database.h"
+#include "tutti/control/job.h"
+
+namespace tutti::control {
+
+// Brings the records to what that system says, with a line in the trail for each node that came,
+// went or came back. Whether a node is drained here is ours to say. Returns the number of changes.
+int64_t follow_cluster(Database& database, const std::vector<Node>& nodes, int64_t now_ms);
+
+}  // namespace tutti::control

@@ -1,0 +1,131 @@
+#include "tutti/control/controller_metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tutti/control/account_table.h"
+#include "tutti/control/audit.h"
+#include "tutti/control/job_table.h"
+#include "tutti/control/ledger.h"
+#include "tutti/control/node_report.h"
+
+namespace tutti::control {
+namespace {
+
+constexpr double kJoulesPerKwh = 3.6e6;
+constexpr double kSecondsPerHour = 3600;
+
+using Labels = prometheus::Labels;
+
+class Metrics {
+ public:
+  void gauge(const char* name, const char* help, double value, const Labels& labels = {}) {
+    prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels).Set(value);
+  }
+  void counter(const char* name, const char* help, double value, const Labels& labels = {}) {
+    prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add(labels).Increment(
+        value);
+  }
+  std::string text() const { return prometheus::TextSerializer().Serialize(registry_.Collect()); }
+
+ private:
+  prometheus::Registry registry_{prometheus::Registry::InsertBehavior::Merge};
+};
+
+double whole(int64_t micro) { return static_cast<double>(micro) / kMicro; }
+
+void add_jobs(Metrics& metrics, Database& database, int64_t now_ms) {
+  std::map<std::string, int64_t> counts;
+  std::map<std::string, int64_t> causes;
+  for (int state = 0; state < kJobStates; ++state) {
+    counts[state_name(static_cast<JobState>(state))] = 0;
+  }
+  int64_t waiting_since = now_ms;
+  for (const Job& job : newest_jobs(database, "", 1 << 20)) {
+    ++counts[state_name(job.state)];
+    if (job.state == JobState::pending) waiting_since = std::min(waiting_since, job.submitted_ms);
+    for (const Incident& incident : incidents_of(database, job.id)) ++causes[incident.cause];
+  }
+  for (const auto& [state, count] : counts) {
+    metrics.gauge("tutti_jobs", "Jobs by state", static_cast<double>(count), {{"state", state}});
+  }
+  metrics.gauge("tutti_oldest_wait_seconds", "How long the job has waited that has waited longest",
+                static_cast<double>(now_ms - waiting_since) / 1000);
+  for (const auto& [cause, count] : causes) {
+    metrics.counter("tutti_incidents_total", "Faults of launches by cause",
+                    static_cast<double>(count), {{"cause", cause}});
+  }
+}
+
+void add_nodes(Metrics& metrics, Database& database, FileSystem& files,
+               const ControlFolder& folder) {
+  std::map<std::string, int64_t> counts = {{"up", 0}, {"drained", 0}, {"down", 0}};
+  const std::vector<Claim> claims = all_claims(database);
+  for (const Node& node : all_nodes(database)) {
+    ++counts[!node.up ? "down" : node.drained ? "drained" : "up"];
+    int64_t used = 0;
+    for (const Claim& claim : claims) used += claim.node == node.name ? claim.cores : 0;
+    metrics.gauge("tutti_node_cores", "Cores of a node", static_cast<double>(node.cores),
+                  {{"node", node.name}});
+    metrics.gauge("tutti_node_cores_in_use", "Cores of a node that jobs have",
+                  static_cast<double>(used), {{"node", node.name}});
+  }
+  for (const auto& [state, count] : counts) {
+    metrics.gauge("tutti_nodes", "Nodes by state", static_cast<double>(count), {{"state", state}});
+  }
+  for (const NodeReport& report : read_node_reports(files, join_path(folder.path, "health"))) {
+    if (!report.problem.empty()) continue;
+    metrics.gauge("tutti_node_healthy", "Whether the node passed its last check",
+                  report.healthy ? 1 : 0, {{"node", report.node}});
+    metrics.gauge("tutti_node_checked_seconds", "When that was, in seconds since 1970",
+                  report.wall_seconds, {{"node", report.node}});
+  }
+}
+
+void add_projects(Metrics& metrics, Database& database) {
+  for (const Project& project : all_projects(database)) {
+    const Labels labels = {{"project", project.name}};
+    const Spend spent = spent_by_project(database, project.name);
+    metrics.counter("tutti_project_cost_usd_total", "What its jobs have cost",
+                    whole(spent.micro_usd), labels);
+    metrics.counter("tutti_project_energy_joules_total", "Energy of its jobs at the machine",
+                    whole(spent.micro_kwh) * kJoulesPerKwh, labels);
+    metrics.counter("tutti_project_node_seconds_total", "Time of nodes that its jobs have had",
+                    whole(spent.node_microhours) * kSecondsPerHour, labels);
+    metrics.counter("tutti_project_co2e_kg_total", "Carbon of that energy", whole(spent.micro_kg),
+                    labels);
+    const Budget& budget = project.budget;
+    if (budget.micro_usd) {
+      metrics.gauge("tutti_project_budget_usd", "Its limit", whole(*budget.micro_usd), labels);
+    }
+    if (budget.micro_kwh) {
+      metrics.gauge("tutti_project_budget_joules", "Its limit",
+                    whole(*budget.micro_kwh) * kJoulesPerKwh, labels);
+    }
+    if (budget.node_microhours) {
+      metrics.gauge("tutti_project_budget_node_seconds", "Its limit",
+                    whole(*budget.node_microhours) * kSecondsPerHour, labels);
+    }
+  }
+}
+
+}  // namespace
+
+std::string controller_metrics(Database& database, FileSystem& files, const ControlFolder& folder,
+                               bool controller_runs, int64_t now_ms) {
+  Metrics metrics;
+  metrics.gauge("tutti_controller_up", "Whether a controller runs", controller_runs ? 1 : 0);
+  add_jobs(metrics, database, now_ms);
+  add_nodes(metrics, database, files, folder);
+  add_projects(metrics, database);
+  metrics.counter("tutti_audit_lines_total", "Lines of the trail",
+                  static_cast<double>(audit_head(database).seq));
+  return metrics.text();
+}
+
+}  // namespace tutti::control

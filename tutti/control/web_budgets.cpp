@@ -1,0 +1,152 @@
+// Budgets on the page: what is left of each, how it came to that, and how long it lasts.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "tutti/base/units.h"
+#include "tutti/control/account_table.h"
+#include "tutti/control/amounts.h"
+#include "tutti/control/job_table.h"
+#include "tutti/control/ledger.h"
+#include "tutti/control/requests.h"
+#include "tutti/control/web_sections.h"
+#include "tutti/report/html.h"
+#include "tutti/report/line_chart.h"
+
+namespace tutti::control {
+namespace {
+
+constexpr int kPoints = 120;
+constexpr int64_t kMostJobs = 1000;
+
+std::vector<Launch> launches_in(const Caller& caller, const std::string& project) {
+  std::vector<Launch> out;
+  for (const Job& job : newest_jobs(caller.database, project, kMostJobs)) {
+    for (const Launch& launch : launches_of(caller.database, job.id)) {
+      if (launch.started_ms != 0) out.push_back(launch);
+    }
+  }
+  return out;
+}
+
+// What all of them together cost per hour now.
+Rate present_rate(const std::vector<Launch>& launches) {
+  Rate sum;
+  for (const Launch& launch : launches) {
+    if (launch.ended_ms) continue;
+    sum.nodes += launch.rate.nodes;
+    sum.cores += launch.rate.cores;
+    sum.gpus += launch.rate.gpus;
+    sum.micro_usd_per_hour += launch.rate.micro_usd_per_hour;
+    sum.milliwatts += launch.rate.milliwatts;
+  }
+  return sum;
+}
+
+// A launch spends evenly while it runs.
+int64_t spent_until(const std::vector<Launch>& launches, const BudgetPart& part, int64_t time_ms) {
+  int64_t sum = 0;
+  for (const Launch& launch : launches) {
+    const int64_t ran = std::clamp<int64_t>(time_ms - launch.started_ms, 0, launch.elapsed_ms);
+    sum += spend_of(launch.rate, ran).*part.spent;
+  }
+  return sum;
+}
+
+std::string label_of(const BudgetPart& part) {
+  const std::string_view name = part.name;
+  if (name == "usd") return "USD";
+  if (name == "kwh") return "kWh";
+  std::string label(name);  // node_hours
+  std::replace(label.begin(), label.end(), '_', '-');
+  return label;
+}
+
+std::string bars(const Budget& budget, const Spend& spent) {
+  std::string out = "<table class=\"bars\">";
+  int color = 0;
+  for (const BudgetPart& part : budget_parts()) {
+    const std::optional<int64_t>& limit = budget.*part.limit;
+    if (!limit) continue;
+    const int64_t left = std::max<int64_t>(0, *limit - spent.*part.spent);
+    const double share = *limit == 0 ? 0 : static_cast<double>(left) / static_cast<double>(*limit);
+    out += fmt::format(
+        "<tr><th scope=\"row\">{}</th><td class=\"track\"><span class=\"fill c{}\" "
+        "style=\"width:{:.2f}%\"></span></td><td class=\"n\">{:.4g} of {:.4g} left</td>"
+        "<td class=\"n share\">{:.1f}%</td></tr>\n",
+        label_of(part), color++ % report::kColors, 100 * share, static_cast<double>(left) / kMicro,
+        static_cast<double>(*limit) / kMicro, 100 * share);
+  }
+  return out + "</table>\n";
+}
+
+std::string burn_down(const Project& project, const std::vector<Launch>& launches,
+                      const std::string& id, int64_t now_ms) {
+  int64_t first = now_ms;
+  for (const Launch& launch : launches) first = std::min(first, launch.started_ms);
+  if (first >= now_ms) return {};
+  report::LineChart chart;
+  chart.id = id;
+  chart.title = "Left of the budget";
+  chart.subtitle = "From the project's first launch until now.";
+  chart.x_name = "time";
+  chart.x_quantity = report::Quantity::seconds;
+  chart.y_quantity = report::Quantity::ratio;
+  chart.from_zero = true;
+  int color = 0;
+  for (const BudgetPart& part : budget_parts()) {
+    const std::optional<int64_t>& limit = project.budget.*part.limit;
+    if (!limit || *limit == 0) continue;
+    report::Curve curve;
+    curve.name = label_of(part);
+    curve.color = color++ % report::kColors;
+    for (int point = 0; point <= kPoints; ++point) {
+      const int64_t at = first + (now_ms - first) * point / kPoints;
+      curve.x.push_back(static_cast<double>(at - first) / 1000);
+      const auto spent = static_cast<double>(spent_until(launches, part, at));
+      curve.y.push_back(std::max(0.0, 1 - spent / static_cast<double>(*limit)));
+    }
+    chart.curves.push_back(std::move(curve));
+  }
+  return report::draw(chart);
+}
+
+std::string project_html(const Caller& caller, const Project& project, int index) {
+  const Spend spent = spent_by_project(caller.database, project.name);
+  std::string html;
+  if (!project.budget.limited()) {
+    html = fmt::format("<p class=\"note\">No limit. Spent: {}, {}, {:.4g} node-hours.</p>\n",
+                       format_usd(spent.micro_usd), format_energy(spent.micro_kwh),
+                       static_cast<double>(spent.node_microhours) / kMicro);
+    return report::html_card(project.name, html);
+  }
+  const std::vector<Launch> launches = launches_in(caller, project.name);
+  html = bars(project.budget, spent);
+  const Rate rate = present_rate(launches);
+  if (rate.nodes > 0) {
+    const auto left = milliseconds_left(project.budget, spent, rate);
+    html += fmt::format("<p class=\"note\">{}</p>\n",
+                        left ? fmt::format("At the present rate it lasts for {}.",
+                                           format_seconds(static_cast<double>(*left) / 1000))
+                             : std::string("What runs now does not draw on it."));
+  }
+  return report::html_card(project.name, html) +
+         burn_down(project, launches, fmt::format("budget-{}", index), caller.now_ms);
+}
+
+}  // namespace
+
+std::string budgets_html(const Caller& caller) {
+  std::string out;
+  int index = 0;
+  for (const std::string& name : visible_projects(caller)) {
+    if (!may(caller, Action::view_ledger, name)) continue;
+    const auto project = find_project(caller.database, name);
+    if (!project) continue;
+    out += "<div class=\"grid2 budget\">" + project_html(caller, *project, index++) + "</div>\n";
+  }
+  return out.empty() ? "<p class=\"empty\">You have a role in no project.</p>\n" : out;
+}
+
+}  // namespace tutti::control

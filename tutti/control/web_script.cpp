@@ -1,0 +1,57 @@
+// What keeps the page up to date: sections are drawn by the server and replaced where they differ.
+// Without scripts the page is as it was when it was loaded.
+#include "tutti/control/web_server.h"
+
+namespace tutti::control {
+namespace {
+
+constexpr std::string_view kScript = R"js("use strict";
+(() => {
+const state = document.getElementById("live-state");
+if (!state) return;
+const shown = {};
+const buttons = box => [...box.querySelectorAll("button[data-toggle]")];
+const name = button => button.closest("figure").id + " " + button.dataset.toggle;
+const opened = box => [...box.querySelectorAll("details")];
+// What the reader has pressed and opened stays so.
+const replace = (box, html) => {
+  const pressed = buttons(box).filter(b => b.getAttribute("aria-pressed") === "true").map(name);
+  const open = opened(box).map(details => details.open);
+  box.innerHTML = html;  // the server has escaped every text in it
+  document.dispatchEvent(new Event("charts"));
+  opened(box).forEach((details, i) => { if (i in open) details.open = open[i]; });
+  for (const button of buttons(box)) {
+    const on = button.getAttribute("aria-pressed") === "true";
+    if (on !== pressed.includes(name(button))) button.click();
+  }
+};
+const refresh = async () => {
+  try {
+    const answer = await fetch("/sections", {credentials: "same-origin"});
+    if (answer.status === 401) { location.assign("/"); return; }
+    if (!answer.ok) throw new Error(answer.status);
+    const data = await answer.json();
+    for (const [id, html] of Object.entries(data.sections)) {
+      const box = document.getElementById("live-" + id);
+      if (box && shown[id] !== html) { replace(box, html); shown[id] = html; }
+    }
+    document.querySelectorAll(".tiles>div").forEach((tile, i) => {
+      tile.querySelectorAll("dd").forEach((part, j) => { part.textContent = data.tiles[i][j]; });
+    });
+    state.textContent = "Up to date at " + data.time;
+    state.classList.remove("stale");
+  } catch (error) {
+    state.textContent = "No answer from the server; what is shown may be old";
+    state.classList.add("stale");
+  }
+  setTimeout(refresh, 3000);
+};
+setTimeout(refresh, 1000);
+})();
+)js";
+
+}  // namespace
+
+std::string_view web_script() { return kScript; }
+
+}  // namespace tutti::control

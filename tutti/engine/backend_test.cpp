@@ -1,0 +1,102 @@
+#include "tutti/engine/backend.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/engine/test_support.h"
+
+namespace tutti::engine::testing {
+namespace {
+
+TEST(Backend, IsFoundByName) {
+  EXPECT_STREQ(find_backend("cpu").name, "cpu");
+  EXPECT_STREQ(find_backend("cuda").name, "cuda");
+  EXPECT_EQ(find_backend("cpu").missing(), "");
+  try {
+    find_backend("abacus");
+    FAIL() << "a backend of that name was found";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "device: 'abacus' is none of cpu, cuda");
+  }
+}
+
+TEST(Backend, WithoutDeviceRefusesStreamsAndMemoryAndSaysWhy) {
+  const Backend& cuda = cuda_backend();
+  if (cuda.missing().empty()) GTEST_SKIP() << "there is a GPU";
+  EXPECT_TRUE(cuda.devices().empty());
+  for (const ArenaKind kind : {ArenaKind::device, ArenaKind::pinned}) {
+    try {
+      const Arena arena("weights", 4096, kind);
+      FAIL() << "memory was granted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+      EXPECT_NE(std::string(error.what()).find("weights"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(cuda.missing()), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_THROW(cuda.make_stream({}), Error);
+}
+
+TEST(Stream, CopiesAndZeroesOnItsDevice) {
+  Stream& stream = test_stream();
+  const ArenaKind kind = stream.memory();
+  for (const int64_t bytes : {0, 1, 255, 1 << 20}) {
+    const Arena there("there", bytes + 256, kind);
+    const Arena twice("twice", bytes + 256, kind);
+    std::vector<char> from(static_cast<size_t>(bytes));
+    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<char>(i * 7 + 3);
+    std::vector<char> back(from.size() + 1, 'x');
+    stream.transfer(there.data(), from.data(), bytes);
+    stream.transfer(twice.data(), there.data(), bytes);
+    stream.zero(there.data(), bytes / 2);
+    stream.transfer(back.data(), twice.data(), bytes);
+    stream.synchronize();
+    EXPECT_TRUE(std::equal(from.begin(), from.end(), back.begin()));
+    EXPECT_EQ(back.back(), 'x');
+    stream.transfer(back.data(), there.data(), bytes);
+    stream.synchronize();
+    for (int64_t i = 0; i < bytes; ++i) {
+      const auto at = static_cast<size_t>(i);
+      ASSERT_EQ(back[at], i < bytes / 2 ? 0 : from[at]) << i;
+    }
+  }
+}
+
+TEST(Stream, ReachesWhatWasMarked) {
+  Stream& stream = test_stream();
+  stream.reach(2);  // never marked
+  TestValue<double> total(0);
+  const TestMatrix x = zero_vector(1000).fill(0.5);
+  stream.ops().sum(stream, {.x = x, .total = total.data()});
+  stream.mark(2);
+  stream.reach(2);
+  EXPECT_EQ(total.value(), 500);
+}
+
+// A stream that may run ahead records what is enqueued and replays it; the operands' contents at
+// the time of the replay count.
+TEST(Stream, ReplaysWithThePresentContents) {
+  const std::unique_ptr<Stream> stream = test_backend().make_stream({.threads = 1});
+  TestMatrix x = zero_vector(300).fill(1);
+  TestValue<double> total(0);
+  int called = 0;
+  const auto work = [&] {
+    ++called;
+    stream->ops().sum(*stream, {.x = x, .accumulate = true, .total = total.data()});
+  };
+  work();  // warm-up: allocations are made outside of the recording
+  for (int i = 0; i < 3; ++i) stream->replay(5, work);
+  stream->synchronize();
+  EXPECT_EQ(total.value(), 4 * 300);
+  x.fill(2);
+  stream->replay(5, work);
+  stream->synchronize();
+  EXPECT_EQ(total.value(), 6 * 300);
+  EXPECT_EQ(called, stream->replays() ? 2 : 5);
+  stream->forget(5);
+}
+
+}  // namespace
+}  // namespace tutti::engine::testing

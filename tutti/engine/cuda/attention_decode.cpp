@@ -1,0 +1,18 @@
+// Attention of new tokens against a cache of keys and values: the plain kernel with a past.
+#include "tutti/engine/cuda/attention_plain.h"
+#include "tutti/engine/cuda/kernels.h"
+#include "tutti/engine/cuda/record.h"
+#include "tutti/engine/describe.h"
+
+namespace tutti::engine {
+
+void cuda_attention_decode(Stream& stream, const AttentionDecodeArgs& args) {
+  if (args.batch * args.queries * args.heads * args.head_dim == 0) return;
+  const OpRecord what = describe(args);
+  CudaStream& cuda = cuda_stream(stream);
+  const double begin = begin_op(cuda);
+  attend(cuda, what.op, attend_of(args));
+  record(cuda, what, begin);
+}
+
+}  // namespace tutti::engine

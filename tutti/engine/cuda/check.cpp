@@ -1,0 +1,30 @@
+#include "tutti/engine/cuda/check.h"
+
+#include "tutti/base/check.h"
+#include "tutti/engine/device_calls.h"
+
+namespace tutti::engine {
+
+void cuda_check(cudaError_t result, const char* call, const char* op,
+                const std::source_location& at) {
+  note_device_call(call);
+  if (result == cudaSuccess) return;
+  int device = -1;
+  cudaGetDevice(&device);
+  check_failed(
+      at.file_name(), static_cast<int>(at.line()), call,
+      fmt::format("{}{}device {}: {} ({}): {}", op, op[0] == '\0' ? "" : ": ", device,
+                  cudaGetErrorName(result), static_cast<int>(result), cudaGetErrorString(result)));
+}
+
+void library_check(bool good, const char* library, const char* call, int status, const char* text,
+                   const char* op, const std::source_location& at) {
+  note_device_call(call);
+  if (good) return;
+  const cudaError_t pending = cudaPeekAtLastError();
+  check_failed(at.file_name(), static_cast<int>(at.line()), call,
+               fmt::format("{}: {} status {} ({}); the runtime's last error is {}", op, library,
+                           status, text, cudaGetErrorName(pending)));
+}
+
+}  // namespace tutti::engine

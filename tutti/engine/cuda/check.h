@@ -1,0 +1,21 @@
+// Results of calls into CUDA's libraries. A failed call is a broken invariant or a broken device:
+// it aborts with what was called for which operation, so that a fault is not met steps later. Every
+// call is noted by its name (engine/device_calls.h).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <source_location>
+
+namespace tutti::engine {
+
+// `call` says what was called, `op` for which operation of the table (or what else it was for).
+void cuda_check(cudaError_t result, const char* call, const char* op = "",
+                const std::source_location& at = std::source_location::current());
+
+// The same for the status numbers of the other libraries; `text` says what the number means.
+void library_check(bool good, const char* library, const char* call, int status, const char* text,
+                   const char* op,
+                   const std::source_location& at = std::source_location::current());
+
+}  // namespace tutti::engine

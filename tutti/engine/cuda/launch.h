@@ -1,0 +1,42 @@
+// Launching a kernel on a CudaStream. Only for .cu files.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "tutti/engine/cuda/check.h"
+#include "tutti/engine/cuda/record.h"
+#include "tutti/engine/cuda/stream.h"
+
+namespace tutti::engine {
+
+// Blocks of `size` that cover `count` (0 for none).
+inline unsigned blocks_for(int64_t count, int64_t size) {
+  return static_cast<unsigned>((count + size - 1) / size);
+}
+
+// Enqueues kernel<<<grid, block, shared_bytes>>>(arguments...), converted to the kernel's own
+// parameter types. An empty grid launches nothing. More than 48 KiB of shared memory is asked for
+// here. A launch that fails aborts naming `op`.
+template <typename... Parameters, typename... Arguments>
+void launch(CudaStream& stream, const char* op, void (*kernel)(Parameters...), dim3 grid,
+            dim3 block, size_t shared_bytes, Arguments&&... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  constexpr size_t kWithoutAsking = 48 << 10;
+  if (shared_bytes > kWithoutAsking) {
+    cuda_check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared_bytes)),
+               "cudaFuncSetAttribute(shared memory)", op);
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream.handle();
+  cuda_check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...),
+             "cudaLaunchKernelEx", op);
+}
+
+}  // namespace tutti::engine

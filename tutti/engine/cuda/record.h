@@ -1,0 +1,40 @@
+// How a CUDA operation begins and ends, as cpu/record.h:
+//
+//   const OpRecord what = describe(args);  // engine/describe.h
+//   CudaStream& cuda = cuda_stream(stream);
+//   const double begin = begin_op(cuda);
+//   launch(cuda, what.op, kernel, grid, block, shared_bytes, ...);
+//   record(cuda, what, begin);
+//
+// With a recorder the device is waited for at both ends, so the times are the operation's own and
+// the step as a whole is slower. A blocking stream is waited for at the end.
+#pragma once
+
+#include "tutti/base/clock.h"
+#include "tutti/engine/cuda/check.h"
+#include "tutti/engine/cuda/stream.h"
+
+namespace tutti::engine {
+
+inline double begin_op(CudaStream& stream) {
+  stream.count_operation();
+  if (stream.recorder() == nullptr) return 0;
+  stream.synchronize();
+  return monotonic_seconds();
+}
+
+// The end of an operation that is not recorded.
+inline void finish_op(CudaStream& stream, const char* op) {
+  if (!stream.blocking() && stream.recorder() == nullptr) return;
+  cuda_check(cudaStreamSynchronize(stream.handle()), "cudaStreamSynchronize", op);
+}
+
+inline void record(CudaStream& stream, OpRecord what, double begin_seconds) {
+  finish_op(stream, what.op);
+  if (stream.recorder() == nullptr) return;
+  what.begin_seconds = begin_seconds;
+  what.end_seconds = monotonic_seconds();
+  stream.recorder()->add(what);
+}
+
+}  // namespace tutti::engine

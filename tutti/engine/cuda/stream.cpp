@@ -1,0 +1,169 @@
+#include "tutti/engine/cuda/stream.h"
+
+#include <nvtx3/nvToolsExt.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "tutti/base/check.h"
+#include "tutti/base/error.h"
+#include "tutti/engine/cuda/attention.h"
+#include "tutti/engine/cuda/check.h"
+#include "tutti/engine/cuda/gemm.h"
+#include "tutti/engine/device_calls.h"
+
+namespace tutti::engine {
+namespace {
+
+// cuBLAS recommends 32 MiB on Hopper and later; the plans of attention ask for what they need.
+constexpr int64_t kFirstWorkspace = int64_t{32} << 20;
+constexpr int64_t kWorkspaceGrain = int64_t{2} << 20;
+
+int host_threads(int asked) {
+  return asked > 0 ? asked : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// Memory of the host that the driver does not know: a copy of it may end before it returns.
+bool is_pageable(const void* address) {
+  cudaPointerAttributes attributes = {};
+  cuda_check(cudaPointerGetAttributes(&attributes, address), "cudaPointerGetAttributes",
+             "transfer");
+  return attributes.type == cudaMemoryTypeUnregistered;
+}
+
+}  // namespace
+
+CudaStream::CudaStream(const StreamOptions& options)
+    : DeviceStream(cuda_ops()),
+      device_(options.device),
+      threads_(host_threads(options.threads)),
+      tf32_(options.tf32),
+      blocking_(options.blocking),
+      tuning_folder_(options.tuning_folder) {
+  cuda_check(cudaSetDevice(device_), "cudaSetDevice", "stream");
+  int major = 0;
+  int minor = 0;
+  const auto attribute = [&](int& value, cudaDeviceAttr which) {
+    cuda_check(cudaDeviceGetAttribute(&value, which, device_), "cudaDeviceGetAttribute", "stream");
+  };
+  attribute(major, cudaDevAttrComputeCapabilityMajor);
+  attribute(minor, cudaDevAttrComputeCapabilityMinor);
+  capability_ = major * 10 + minor;
+  // Not the default stream, which cannot be captured and waits for others.
+  cuda_check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking),
+             "cudaStreamCreateWithFlags", "stream");
+  for (cudaEvent_t& point : points_) {
+    cuda_check(cudaEventCreateWithFlags(&point, cudaEventDisableTiming), "cudaEventCreateWithFlags",
+               "stream");
+  }
+  workspace(kFirstWorkspace);
+  gemm_ = std::make_unique<CudaGemm>(*this);
+  attention_ = std::make_unique<CudnnAttention>(*this);
+}
+
+CudaStream::~CudaStream() {
+  cudaStreamSynchronize(handle_);
+  attention_.reset();
+  gemm_.reset();
+  for (const auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
+  for (cudaEvent_t point : points_) cudaEventDestroy(point);
+  retired_.push_back(workspace_);
+  for (void* workspace : retired_) cudaFree(workspace);  // null: nothing
+  cudaStreamDestroy(handle_);
+}
+
+void CudaStream::synchronize() {
+  TUTTI_CHECK(!capturing_, "synchronize() while a graph is captured, after {} operations",
+              operations_);
+  cuda_check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize", "synchronize");
+}
+
+void CudaStream::transfer(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return;
+  if (device_calls_are_noted() && (is_pageable(to) || is_pageable(from))) {
+    note_device_call("cudaMemcpyAsync of pageable memory");
+  }
+  // The kinds of both addresses are found by the driver (unified addressing).
+  cuda_check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, handle_),
+             "cudaMemcpyAsync", "transfer");
+  if (blocking_) synchronize();
+}
+
+void CudaStream::zero(void* to, int64_t bytes) {
+  if (bytes == 0) return;
+  cuda_check(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), handle_), "cudaMemsetAsync",
+             "zero");
+  if (blocking_) synchronize();
+}
+
+void CudaStream::mark(int point) {
+  const auto index = static_cast<size_t>(point);
+  cuda_check(cudaEventRecord(points_.at(index), handle_), "cudaEventRecord", "mark");
+  marked_[index] = true;
+}
+
+void CudaStream::reach(int point) {
+  const auto index = static_cast<size_t>(point);
+  if (!marked_.at(index)) return;
+  cuda_check(cudaEventSynchronize(points_[index]), "cudaEventSynchronize", "reach");
+}
+
+void CudaStream::replay(int key, const std::function<void()>& work) {
+  if (!replays()) return work();
+  auto found = graphs_.find(key);
+  if (found == graphs_.end()) {
+    // Thread-local: other threads (loader, checkpoint writer) may call the driver meanwhile.
+    cuda_check(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal),
+               "cudaStreamBeginCapture", "replay");
+    capturing_ = true;
+    work();
+    capturing_ = false;
+    cudaGraph_t graph = nullptr;
+    cuda_check(cudaStreamEndCapture(handle_, &graph), "cudaStreamEndCapture", "replay");
+    cudaGraphExec_t executable = nullptr;
+    cuda_check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate", "replay");
+    cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy", "replay");
+    cuda_check(cudaGraphUpload(executable, handle_), "cudaGraphUpload", "replay");
+    found = graphs_.emplace(key, executable).first;
+  }
+  cuda_check(cudaGraphLaunch(found->second, handle_), "cudaGraphLaunch", "replay");
+}
+
+void CudaStream::forget(int key) {
+  const auto found = graphs_.find(key);
+  if (found == graphs_.end()) return;
+  synchronize();
+  cuda_check(cudaGraphExecDestroy(found->second), "cudaGraphExecDestroy", "forget");
+  graphs_.erase(found);
+}
+
+void CudaStream::push_range(const char* name) { nvtxRangePushA(name); }
+void CudaStream::pop_range() { nvtxRangePop(); }
+
+void* CudaStream::workspace(int64_t bytes) {
+  if (bytes > workspace_bytes_) {
+    TUTTI_CHECK(!capturing_, "workspace of {} bytes asked for in a captured step, after one of {}",
+                bytes, workspace_bytes_);
+    // What is enqueued may still use the old one.
+    synchronize();
+    if (!graphs_.empty()) {
+      retired_.push_back(workspace_);  // its address is in them
+    } else if (workspace_ != nullptr) {
+      cuda_check(cudaFree(workspace_), "cudaFree", "workspace");
+    }
+    workspace_ = nullptr;
+    workspace_bytes_ = (bytes + kWorkspaceGrain - 1) / kWorkspaceGrain * kWorkspaceGrain;
+    const cudaError_t result = cudaMalloc(&workspace_, static_cast<size_t>(workspace_bytes_));
+    if (result == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      fail(ErrorKind::unsupported,
+           "device {}: no memory for {} bytes of workspace beside the arenas; choose a smaller "
+           "micro-batch",
+           device_, workspace_bytes_);
+    }
+    cuda_check(result, "cudaMalloc", "workspace");
+  }
+  return workspace_;
+}
+
+}  // namespace tutti::engine

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <cmath>
+
+#include "tutti/base/check.h"
+#include "tutti/engine/describe.h"
+
+namespace tutti::engine {
+namespace {
+
+void check_heads(int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  TUTTI_CHECK(kv_heads > 0 && heads % kv_heads == 0, "attention: {} heads on {} key/value heads",
+              heads, kv_heads);
+  TUTTI_CHECK(head_dim > 0, "attention: head size {}", head_dim);
+}
+
+void check_matrix(const char* name, const Matrix& matrix, int64_t rows, int64_t cols, DType dtype) {
+  TUTTI_CHECK(matrix.rows == rows && matrix.cols == cols && matrix.dtype == dtype,
+              "attention: {} is {} [{}, {}], should be {} [{}, {}]", name, dtype_name(matrix.dtype),
+              matrix.rows, matrix.cols, dtype_name(dtype), rows, cols);
+}
+
+void check_starts(const Vector& starts, int64_t rows) {
+  TUTTI_CHECK(!starts || starts.count == rows, "attention: {} starts for {} rows", starts.count,
+              rows);
+}
+
+// A * D * (twice the pairs) of whole causal sequences.
+template <typename Args>
+double causal_work(const Args& args) {
+  return real(args.heads * args.head_dim) * real(args.batch * args.sequence) * real(args.sequence);
+}
+
+template <typename Args>
+void check_block(const Args& args) {
+  const int64_t n = args.batch * args.rows;
+  check_heads(args.heads, args.kv_heads, args.head_dim);
+  check_matrix("q", args.q, n, args.heads * args.head_dim, args.q.dtype);
+  check_matrix("keys", args.keys, n, args.kv_heads * args.head_dim, args.q.dtype);
+  check_matrix("values", args.values, n, args.kv_heads * args.head_dim, args.q.dtype);
+  TUTTI_CHECK(args.lse.count == n * args.heads, "attention: lse has {} elements, not {}",
+              args.lse.count, n * args.heads);
+  check_starts(args.starts, n);
+}
+
+// Half the pairs of all queries and keys, times A * D.
+template <typename Args>
+double block_work(const Args& args) {
+  return real(args.batch * args.heads * args.head_dim) * real(args.rows) * real(args.rows) / 2;
+}
+
+}  // namespace
+
+OpRecord describe(const AttentionForwardArgs& args) {
+  const int64_t b = args.batch, t = args.sequence, a = args.heads, k = args.kv_heads;
+  const int64_t d = args.head_dim;
+  check_heads(a, k, d);
+  check_matrix("qkv", args.qkv, b * t, (a + 2 * k) * d, args.qkv.dtype);
+  check_matrix("out", args.out, b * t, a * d, args.qkv.dtype);
+  TUTTI_CHECK(!args.lse || args.lse.count == b * a * t, "attention: lse has {} elements, not {}",
+              args.lse.count, b * a * t);
+  check_starts(args.starts, b * t);
+  return {
+      .op = "attention_forward",
+      .dims = {b, t, a, k, d},
+      .flops = 2 * causal_work(args),
+      .bytes = real(args.qkv.bytes() + args.out.bytes() + args.lse.bytes() + args.starts.bytes())};
+}
+
+OpRecord describe(const AttentionBackwardArgs& args) {
+  const int64_t b = args.batch, t = args.sequence, a = args.heads, k = args.kv_heads;
+  const int64_t d = args.head_dim;
+  check_heads(a, k, d);
+  const DType dtype = args.qkv.dtype;
+  check_matrix("qkv", args.qkv, b * t, (a + 2 * k) * d, dtype);
+  check_matrix("d_qkv", args.d_qkv, b * t, (a + 2 * k) * d, dtype);
+  check_matrix("out", args.out, b * t, a * d, dtype);
+  check_matrix("d_out", args.d_out, b * t, a * d, dtype);
+  TUTTI_CHECK(args.lse.count == b * a * t && args.delta.count == b * a * t,
+              "attention: lse and delta have {} and {} elements, not {}", args.lse.count,
+              args.delta.count, b * a * t);
+  check_starts(args.starts, b * t);
+  return {
+      .op = "attention_backward",
+      .dims = {b, t, a, k, d},
+      .flops = 5 * causal_work(args),
+      .bytes = real(args.qkv.bytes() + args.out.bytes() + args.d_out.bytes() + args.d_qkv.bytes() +
+                    args.lse.bytes() + args.delta.bytes() + args.starts.bytes())};
+}
+
+OpRecord describe(const AttentionBlockForwardArgs& args) {
+  check_block(args);
+  check_matrix("total", args.total, args.q.rows, args.q.cols, DType::f32);
+  const bool own = seen_block(args.rows, args.blocks, args.query_block, args.key_block).own;
+  TUTTI_CHECK(args.first == own, "attention: the first block of keys is not the rank's own");
+  const int64_t sides = args.first ? 1 : 2;
+  return {
+      .op = "attention_block_forward",
+      .dims = {args.batch, args.rows, args.heads, args.kv_heads, args.head_dim, args.first ? 1 : 0},
+      .flops = 4 * block_work(args),
+      .bytes =
+          real(args.q.bytes() + args.keys.bytes() + args.values.bytes() + args.starts.bytes()) +
+          real(sides * (args.total.bytes() + args.lse.bytes()))};
+}
+
+OpRecord describe(const AttentionBlockBackwardArgs& args) {
+  check_block(args);
+  const bool own = seen_block(args.rows, args.blocks, args.query_block, args.key_block).own;
+  check_matrix("d_out", args.d_out, args.q.rows, args.q.cols, args.q.dtype);
+  if (own) check_matrix("out", args.out, args.q.rows, args.q.cols, args.q.dtype);
+  check_matrix("d_q", args.d_q, args.q.rows, args.q.cols, DType::f32);
+  check_matrix("d_keys", args.d_keys, args.keys.rows, args.keys.cols, DType::f32);
+  check_matrix("d_values", args.d_values, args.keys.rows, args.keys.cols, DType::f32);
+  TUTTI_CHECK(args.delta.count == args.lse.count, "attention: delta has {} elements, not {}",
+              args.delta.count, args.lse.count);
+  const int64_t queries = (args.add_queries ? 2 : 1) * args.d_q.bytes();
+  const int64_t keys = (args.add_keys ? 2 : 1) * (args.d_keys.bytes() + args.d_values.bytes());
+  return {
+      .op = "attention_block_backward",
+      .dims = {args.batch, args.rows, args.heads, args.kv_heads, args.head_dim, own ? 1 : 0},
+      .flops = 10 * block_work(args),
+      .bytes = real(args.q.bytes() + args.keys.bytes() + args.values.bytes() + args.d_out.bytes()) +
+               real(args.starts.bytes()) +
+               real((own ? args.out.bytes() : 0) + args.lse.bytes() + args.delta.bytes()) +
+               real(queries + keys)};
+}
+
+OpRecord describe(const AttentionDecodeArgs& args) {
+  const int64_t b = args.batch, n = args.queries, a = args.heads, k = args.kv_heads;
+  const int64_t d = args.head_dim;
+  const int64_t visible = args.past + n;
+  check_heads(a, k, d);
+  TUTTI_CHECK(args.past >= 0 && visible <= args.capacity,
+              "attention_decode: {} past and {} new rows in a cache of {}", args.past, n,
+              args.capacity);
+  check_matrix("q", args.q, b * n, a * d, args.q.dtype);
+  check_matrix("keys", args.keys, b * args.capacity, k * d, args.q.dtype);
+  check_matrix("values", args.values, b * args.capacity, k * d, args.q.dtype);
+  check_matrix("out", args.out, b * n, a * d, args.q.dtype);
+  return {.op = "attention_decode",
+          .dims = {b, n, args.past, a, k, d},
+          .flops = 4 * real(b * a * n) * real(visible * d),
+          .bytes = real(args.q.bytes() + args.out.bytes()) +
+                   2 * real(b * visible * k * d * dtype_bytes(args.q.dtype))};
+}
+
+double twice_pairs(const int32_t* starts, int64_t batch, int64_t sequence) {
+  int64_t sum = 0;
+  for (int64_t row = 0; row < batch * sequence; ++row) {
+    const int64_t t = row % sequence;
+    TUTTI_CHECK(starts[row] >= (t == 0 ? 0 : starts[row - 1]) && starts[row] <= t,
+                "attention: row {} of a sequence starts at {}, the row before it at {}", t,
+                starts[row], t == 0 ? 0 : starts[row - 1]);
+    sum += 2 * (t - starts[row]) + 1;
+  }
+  return real(sum);
+}
+
+double block_pairs(const int32_t* starts, int64_t batch, int64_t rows, const SeenBlock& seen) {
+  int64_t twice = 0;  // a row of its own keys counts half of itself
+  for (int64_t row = 0; row < batch * rows; ++row) {
+    const int64_t t = row % rows;
+    TUTTI_CHECK(starts[row] >= (t == 0 ? 0 : starts[row - 1]) && (!seen.own || starts[row] <= t),
+                "attention: row {} of a sequence starts at {}, the row before it at {}", t,
+                starts[row], t == 0 ? 0 : starts[row - 1]);
+    if (seen.own) {
+      twice += 2 * (t - starts[row]) + 1;
+    } else if (t >= seen.first_query) {
+      twice += 2 * std::max<int64_t>(0, seen.key_count - starts[row]);
+    }
+  }
+  return real(twice) / 2;
+}
+
+float attention_scale(float scale, int64_t head_dim) {
+  TUTTI_CHECK(scale >= 0, "attention: scale {} is negative", scale);
+  return scale > 0 ? scale : static_cast<float>(1.0 / std::sqrt(real(head_dim)));
+}
+
+SeenBlock seen_block(int64_t rows, int64_t blocks, int64_t query_block, int64_t key_block) {
+  TUTTI_CHECK(blocks > 0 && query_block >= 0 && query_block < blocks && key_block >= 0 &&
+                  key_block < blocks,
+              "attention: block {} of queries, {} of keys, of {}", query_block, key_block, blocks);
+  if (key_block == query_block) return {true, 0, rows};
+  TUTTI_CHECK(rows % 2 == 0, "attention: {} rows are not two chunks", rows);
+  if (key_block < query_block) return {false, 0, rows / 2};
+  return {false, rows / 2, rows};
+}
+
+}  // namespace tutti::engine

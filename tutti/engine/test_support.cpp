@@ -1,0 +1,65 @@
+#include "tutti/engine/test_support.h"
+
+#include <cstdlib>
+#include <list>
+
+namespace tutti::engine::testing {
+namespace {
+
+// Blocks of pinned memory, given back at the end of the process only: a pool takes its chunks here.
+class PinnedMemory final : public std::pmr::memory_resource {
+  void* do_allocate(size_t bytes, size_t /*alignment*/) override {  // blocks are aligned to pages
+    return blocks_.emplace_back("test", static_cast<int64_t>(bytes), ArenaKind::pinned).data();
+  }
+  void do_deallocate(void* data, size_t /*bytes*/, size_t /*alignment*/) override {
+    blocks_.remove_if([data](const Arena& block) { return block.data() == data; });
+  }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+
+  std::list<Arena> blocks_;
+};
+
+}  // namespace
+
+const Backend& test_backend() {
+  static const Backend& backend = []() -> const Backend& {
+    const char* name = std::getenv("TUTTI_TEST_DEVICE");
+    return find_backend(name == nullptr ? "cpu" : name);
+  }();
+  return backend;
+}
+
+bool on_cpu() { return &test_backend() == &cpu_backend(); }
+
+std::pmr::memory_resource* test_memory() {
+  if (on_cpu()) return std::pmr::new_delete_resource();
+  // Never destroyed: tests have static operands.
+  static auto* const pinned = new PinnedMemory;
+  static auto* const pool = new std::pmr::unsynchronized_pool_resource(
+      {.max_blocks_per_chunk = 64, .largest_required_pool_block = size_t{1} << 20}, pinned);
+  return pool;
+}
+
+namespace {
+
+bool rows_are_aligned = false;
+
+}  // namespace
+
+void align_rows(bool aligned) { rows_are_aligned = aligned; }
+
+int64_t row_stride(int64_t cols, int64_t gap) {
+  if (gap == 0 || !rows_are_aligned) return cols + gap;
+  return (cols + gap + kAlignedElements - 1) / kAlignedElements * kAlignedElements;
+}
+
+Stream& test_stream() {
+  static Stream* const stream = make_test_stream(2).release();
+  return *stream;
+}
+
+std::unique_ptr<Stream> make_test_stream(int threads) {
+  return test_backend().make_stream({.threads = threads, .blocking = true});
+}
+
+}  // namespace tutti::engine::testing

@@ -1,0 +1,52 @@
+// From the sums of a step to what its update needs (ops.h has the formulas): one arithmetic for the
+// host and for kernels.
+#pragma once
+
+#include <cmath>
+
+#include "tutti/engine/host_device.h"
+#include "tutti/engine/ops.h"
+
+namespace tutti::engine {
+
+// The factor that brings a gradient of `norm` down to `clip_norm`; 1 when it is smaller or when
+// clip_norm is 0. As torch.nn.utils.clip_grad_norm_: clip_norm / (norm + 1e-6).
+TUTTI_HOST_DEVICE inline double clip_factor(double norm, double clip_norm) {
+  if (clip_norm == 0) return 1;
+  const double factor = clip_norm / (norm + 1e-6);
+  return factor < 1 ? factor : 1;
+}
+
+// Of update number `step`. learning_rate is that of the recipe's schedule, rounded to f32
+// whichever way it comes.
+TUTTI_HOST_DEVICE inline UpdateScalars update_scalars(double learning_rate, double step,
+                                                      float beta1, float beta2, float clip) {
+  const double bias1 = 1 - std::pow(static_cast<double>(beta1), step);
+  const double bias2 = 1 - std::pow(static_cast<double>(beta2), step);
+  const auto rate = static_cast<float>(learning_rate);
+  UpdateScalars out;
+  out.learning_rate = rate;
+  out.step_size = static_cast<float>(static_cast<double>(rate) / bias1);
+  out.inverse_root = static_cast<float>(1 / std::sqrt(bias2));
+  out.clip = clip;
+  out.apply = 1;
+  out.update = step;
+  return out;
+}
+
+// What prepare_update does.
+TUTTI_HOST_DEVICE inline void prepare_update(const PrepareUpdateArgs& args) {
+  const StepInputs in = *args.inputs;
+  const double factor = in.rows / in.targets;
+  const double loss = *args.loss_sum / in.targets;
+  const double norm = factor * std::sqrt(*args.squared_norm);
+  UpdateScalars out =
+      update_scalars(in.learning_rate, *args.updates + 1, args.beta1, args.beta2,
+                     static_cast<float>(factor * clip_factor(norm, args.clip_norm)));
+  out.apply = std::isfinite(norm) && std::isfinite(loss) ? 1 : 0;
+  *args.scalars = out;
+  *args.updates += static_cast<double>(out.apply);
+  *args.outputs = {loss, norm, static_cast<double>(out.apply), -1};
+}
+
+}  // namespace tutti::engine

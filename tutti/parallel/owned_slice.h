@@ -1,0 +1,15 @@
+// What a rank owns of the flat arenas (ZeRO, spec/zero.h).
+#pragma once
+
+#include "tutti/optim/adamw.h"
+#include "tutti/spec/zero.h"
+
+namespace tutti::parallel {
+
+// Owned elements that lie together in the flat arenas and in the shard.
+struct OwnedSlice {
+  spec::ShardSlice place;
+  optim::AdamwState state;  // views of them; state.weights is empty without masters
+};
+
+}  // namespace tutti::parallel

@@ -1,0 +1,126 @@
+#include "tutti/parallel/streamed_update.h"
+
+#include <algorithm>
+
+namespace tutti::parallel {
+namespace {
+
+using Member = engine::Vector optim::AdamwState::*;
+struct Array {
+  const char* name;  // in the memory map
+  Member member;
+};
+constexpr Array kArrays[] = {{"master", &optim::AdamwState::master},
+                             {"moment1", &optim::AdamwState::moment1},
+                             {"moment2", &optim::AdamwState::moment2}};
+constexpr const char* kArena = "optimizer_buffers";
+constexpr const char* kSlot = "buffer";
+
+engine::Vector part_of(const engine::Vector& all, int64_t first, int64_t count) {
+  if (!all) return {};
+  char* data = static_cast<char*>(all.data) + first * dtype_bytes(all.dtype);
+  return engine::vector(data, all.dtype, count);
+}
+
+}  // namespace
+
+StreamedUpdate::StreamedUpdate(const std::vector<OwnedSlice>& slices, const model::Memory& memory,
+                               const engine::CopyQueues& queues)
+    : out_(queues.out.get()), in_(queues.in.get()) {
+  std::vector<Array> arrays;
+  for (const Array& array : kArrays) {
+    if (memory.has(kArena, kSlot, array.name)) arrays.push_back(array);
+  }
+  const auto buffer = [&](const Array& array) {
+    const auto turn = static_cast<int64_t>(pieces_.size()) % spec::kOffloadBuffers;
+    return memory.vector(kArena, kSlot, turn, array.name);
+  };
+  const int64_t room = memory.vector(kArena, kSlot, 0, "moment1").count;
+  Piece piece;
+  int64_t filled = 0;     // of the piece, downwards from the end of its buffer
+  int64_t next_end = -1;  // in the shard, where the part before the piece would have to end
+  const auto close = [&] {
+    if (filled == 0) return;
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      Copy& copy = piece.copies[i];
+      copy.device = buffer(arrays[i]).as<float>() + (room - filled);
+    }
+    pieces_.push_back(std::move(piece));
+    piece = {};
+    filled = 0;
+  };
+  for (auto slice = slices.rbegin(); slice != slices.rend(); ++slice) {
+    for (int64_t end = slice->place.count; end > 0;) {
+      if (filled == room || slice->place.shard_first + end != next_end) close();
+      const int64_t count = std::min(end, room - filled);
+      const int64_t first = end - count;
+      filled += count;
+      Part part;
+      part.slice = slice->place;
+      part.ends = first == 0;
+      part.state = slice->state;
+      part.state.gradient = part_of(slice->state.gradient, first, count);
+      part.state.master = part_of(slice->state.master, first, count);
+      part.state.weights = part_of(slice->state.weights, first, count);
+      part.state.segments = optim::cut_segments(slice->state.segments, first, count);
+      piece.copies.resize(arrays.size());
+      for (size_t i = 0; i < arrays.size(); ++i) {
+        const engine::Vector host = part_of(slice->state.*arrays[i].member, first, count);
+        part.state.*arrays[i].member = part_of(buffer(arrays[i]), room - filled, count);
+        piece.copies[i].host = host.data;  // where the piece begins, as far as it goes
+        piece.copies[i].bytes += host.bytes();
+      }
+      piece.parts.push_back(std::move(part));
+      next_end = slice->place.shard_first + first;
+      end = first;
+    }
+  }
+  close();
+}
+
+void StreamedUpdate::fetch(size_t turn) {
+  for (const Copy& copy : pieces_[turn].copies) in_->copy(copy.device, copy.host, copy.bytes);
+  in_->mark(point(turn % spec::kOffloadBuffers));
+}
+
+void StreamedUpdate::fetch_ahead() {
+  in_->after_stream();
+  for (size_t turn = 0; turn < std::min<size_t>(pieces_.size(), spec::kOffloadBuffers); ++turn) {
+    fetch(turn);
+  }
+  fetched_ = true;
+}
+
+void StreamedUpdate::forget() {
+  if (!fetched_) return;
+  fetched_ = false;
+  for (size_t turn = 0; turn < std::min<size_t>(pieces_.size(), spec::kOffloadBuffers); ++turn) {
+    in_->stream_after(point(turn));
+  }
+}
+
+void StreamedUpdate::run(const std::function<void(const optim::AdamwState& state)>& update,
+                         const std::function<void(const spec::ShardSlice& slice)>& done) {
+  if (!fetched_) fetch_ahead();
+  fetched_ = false;
+  for (size_t turn = 0; turn < pieces_.size(); ++turn) {
+    const Piece& piece = pieces_[turn];
+    const int at = point(turn % spec::kOffloadBuffers);
+    in_->stream_after(at);
+    for (const Part& part : piece.parts) update(part.state);
+    out_->after_stream();
+    for (const Copy& copy : piece.copies) out_->copy(copy.host, copy.device, copy.bytes);
+    out_->mark(at);
+    if (turn + spec::kOffloadBuffers < pieces_.size()) {
+      in_->after(*out_, at);
+      fetch(turn + spec::kOffloadBuffers);
+    }
+    if (!done) continue;
+    for (const Part& part : piece.parts) {
+      if (part.ends) done(part.slice);
+    }
+  }
+  if (!pieces_.empty()) out_->stream_after(point((pieces_.size() - 1) % spec::kOffloadBuffers));
+}
+
+}  // namespace tutti::parallel

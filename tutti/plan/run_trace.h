@@ -1,0 +1,38 @@
+// What a run recorded of its steps (`tutti train --trace`), read back.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::plan {
+
+struct TracedOperation {
+  std::string name;
+  std::array<int64_t, 6> dims{};
+  double flops = 0;
+  double bytes = 0;
+  double seconds = 0;
+  size_t step = 0;  // index into RunTrace::step_seconds
+};
+
+struct RunTrace {
+  std::vector<TracedOperation> operations;  // of all steps, in order
+  std::vector<double> step_seconds;  // without waiting for other ranks, where it says how long
+};
+
+// Of a trace.json. Throws corrupt naming what is missing, such as a trace of another program.
+RunTrace parse_trace(std::string_view text, const std::string& origin);
+
+// The longest step less the shortest, over the median.
+double step_spread(const RunTrace& trace);
+// Recorded steps further apart than this were disturbed.
+inline constexpr double kQuietSpread = 0.10;
+
+// The steps that took no longer than the median one, in order.
+RunTrace quieter_half(const RunTrace& trace);
+
+}  // namespace tutti::plan

@@ -1,0 +1,14 @@
+// A page that a server of ours gives out: it has one more script, may ask that server, and send its
+// forms there.
+#pragma once
+
+#include <string>
+
+#include "tutti/report/page.h"
+
+namespace tutti::report {
+
+// As render() (page.h). `script`: path of the script on the server that the page comes from.
+std::string render_served(const Page& page, const std::string& script);
+
+}  // namespace tutti::report

@@ -1,0 +1,41 @@
+// What an accelerator keeps in memory of the host and has brought over when it is needed: less of
+// its own memory, the same work and the same bits, and traffic over its link (offload_traffic).
+//
+// optimizer    moments, and with bf16 weights the f32 masters. The update has them brought over a
+//              bucket at a time, in two buffers that take turns.
+// activations  what the first so many layers keep for the way back (memory.h). They share two
+//              places on the device for each kind of layer: after its forward pass what a layer
+//              keeps goes out, and comes back while the layer after it goes backward. Of each kind
+//              the last two stay where they are until then.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tutti::spec {
+
+inline constexpr int64_t kEveryLayer = -1;
+
+struct Offload {
+  bool operator==(const Offload&) const = default;
+  bool optimizer = false;
+  int64_t activations = 0;  // layers; kEveryLayer: all of them ("all")
+
+  bool enabled() const { return optimizer || activations != 0; }
+  // Whether the activations of layer `index` do.
+  bool covers(int64_t index) const { return activations == kEveryLayer || index < activations; }
+};
+
+// Places on the device that layers of one kind take turns in.
+inline constexpr int64_t kOffloadPlaces = 2;
+// And the buffers of the update.
+inline constexpr int64_t kOffloadBuffers = 2;
+
+struct Recipe;
+// Throws usage naming what cannot be.
+void validate_offload(const Recipe& recipe);
+
+// For people: "optimizer, activations of the first 4 layers"; "none".
+std::string offload_text(const Offload& offload);
+
+}  // namespace tutti::spec

@@ -1,0 +1,66 @@
+// What the checks of a node find, each against a threshold.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/base/json.h"
+#include "tutti/catalog/node_kinds.h"
+#include "tutti/train/node_topology.h"
+
+namespace tutti::train {
+
+// note: measured, but there is nothing to hold it against. skipped: this node has nothing to
+// measure, or it may not be; the detail says what.
+enum class HealthStatus { pass, fail, note, skipped };
+const char* health_status_name(HealthStatus status);
+
+enum class Bound { none, at_least, at_most };
+
+struct HealthCheck {
+  std::string name;  // "f32_product"
+  std::string unit;  // as the catalog writes it: "tflops", "ratio", "count"
+  HealthStatus status = HealthStatus::skipped;
+  double value = 0;
+  Bound bound = Bound::none;
+  double threshold = 0;
+  std::optional<double> reference;  // of a healthy node of this kind
+  int64_t repeats = 0;              // measurements behind the value
+  double spread = 0;                // of these: relative_spread (quantile.h)
+  std::string detail;               // for people: what it was, and what to look at
+  bool is_figure = false;           // a figure of the kind: belongs into its entry of the catalog
+};
+
+HealthCheck skipped(std::string name, std::string unit, std::string detail);
+// Against a limit that holds everywhere.
+HealthCheck limited(std::string name, double value, std::string unit, Bound bound, double threshold,
+                    std::string detail);
+// A figure, against what the kind says of it, if it does: a value worse than that by more than the
+// kind's tolerance, or else `tolerance` (relative), fails.
+HealthCheck compared(std::string name, double value, std::string unit, Bound bound,
+                     const catalog::NodeKind* kind, double tolerance, std::string detail);
+
+struct NodeHealth {
+  std::string node;
+  double at_wall_seconds = 0;
+  double seconds = 0;  // the checks took
+  std::string kind;    // what it was held against; empty: limits that hold everywhere
+  NodeTopology topology;
+  std::vector<TopologyDifference> differences;
+  std::vector<HealthCheck> checks;
+
+  bool healthy() const;  // no check failed
+};
+
+Json to_json(const HealthCheck& check);
+Json to_json(const NodeHealth& health);
+// Throws corrupt naming `origin` and the member.
+NodeHealth parse_node_health(const Json& json, const std::string& origin);
+
+// "0.412 TFLOP/s", "97.4%", "830 us".
+std::string health_value_text(double value, std::string_view unit);
+
+}  // namespace tutti::train

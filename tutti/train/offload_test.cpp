@@ -1,0 +1,226 @@
+// Optimizer state and activations that lie on the host until they are needed: what is computed is
+// the same to the bit. On the CPU, with queues of threads that copy beside the one that computes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/engine/device_calls.h"
+#include "tutti/spec/memory.h"
+#include "tutti/train/layout_test_support.h"
+#include "tutti/train/session_fixture.h"
+#include "tutti/train/trainer.h"
+
+namespace tutti::train {
+namespace {
+
+using namespace testing;
+
+constexpr TrainerOptions kAsOnDevice{.enqueue_steps = true};
+
+struct Trained {
+  std::vector<double> losses, norms;
+  std::vector<std::string> skipped;
+  Tensors state;
+  uint64_t weights = 0;
+};
+
+// What layers and updates take turns in holds nothing from one step to the next.
+void poison_places(const model::Memory& memory) {
+  for (const char* name : {"activations", "offloaded_activations", "optimizer_buffers"}) {
+    if (memory.map().has(name)) memory.arena(name).poison(0, memory.arena(name).bytes());
+  }
+}
+
+void expect_same(const Trained& found, const Trained& expected) {
+  EXPECT_EQ(found.losses, expected.losses);
+  EXPECT_EQ(found.norms, expected.norms);
+  EXPECT_EQ(found.skipped, expected.skipped);
+  EXPECT_TRUE(found.state == expected.state);
+  EXPECT_EQ(found.weights, expected.weights);
+}
+
+Trained train_on_host_copies(const spec::Recipe& recipe, int64_t steps) {
+  Trained out;
+  std::mutex mutex;
+  on_ranks(recipe, [&](const parallel::Ranks& ranks) {
+    Trainer trainer(recipe, ranks, kAsOnDevice);
+    trainer.initialize();
+    RankBatches batches(recipe, ranks.at.dp);
+    for (int64_t step = 0; step < steps; ++step) {
+      poison_places(trainer.memory());
+      if (step == 2) trainer.evaluate(batches.step(7), 2);
+      const StepResult result = trainer.step(batches.step(step), 1e-2, step + 1);
+      if (ranks.world != nullptr && ranks.world->rank() > 0) continue;
+      out.losses.push_back(result.loss);
+      out.norms.push_back(result.gradient_norm);
+      out.skipped.push_back(result.nonfinite_tensor);
+    }
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(gather(trainer, trainer.state(), out.state), 0);
+    if (ranks.world == nullptr) out.weights = trainer.weights_hash();
+  });
+  return out;
+}
+
+spec::Recipe deep(spec::Recipe recipe, spec::Precision precision) {
+  recipe.model.layers = 6;
+  recipe.precision = precision;
+  return recipe_on(recipe, {});
+}
+
+TEST(Offload, GivesTheSameBits) {
+  spec::Recipe dropped = gpt_recipe();
+  dropped.model.dropout = 0.1;
+  dropped.recompute = {spec::RecomputeMode::full, 0,
+                       3};  // of two kinds, which have turns of their own
+  for (const spec::Recipe& base : {dropped, llama_recipe(), adapted(gpt_recipe())}) {
+    for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+      spec::Recipe recipe = deep(base, precision);
+      const Trained plain = train_on_host_copies(recipe, 4);
+      EXPECT_NE(plain.losses.front(), plain.losses.back());
+      for (const spec::Offload offload :
+           {spec::Offload{true, 0}, spec::Offload{false, spec::kEveryLayer},
+            spec::Offload{true, 4}}) {
+        recipe.offload = offload;
+        SCOPED_TRACE(recipe.model.name + ": " + offload_text(offload));
+        expect_same(train_on_host_copies(recipe, 4), plain);
+      }
+    }
+  }
+}
+
+// Blocks with experts have slots, and turns, of their own; selection biases move in the masters.
+TEST(Offload, GivesTheSameBitsWithExperts) {
+  spec::Recipe recipe = mixtral_recipe();
+  recipe.model.layers = 5;
+  recipe.model.moe.first_dense_layers = 3;
+  recipe.model.moe.router_bias = true;
+  recipe.precision = spec::Precision::bf16;
+  recipe = recipe_on(recipe, {});
+  const Trained plain = train_on_host_copies(recipe, 4);
+  recipe.offload = {true, spec::kEveryLayer};
+  expect_same(train_on_host_copies(recipe, 4), plain);
+}
+
+// Layers that take turns in a place have their own sizes of exchanges.
+TEST(Offload, GivesTheSameBitsWithExpertsOnSeveralRanks) {
+  spec::Recipe recipe = mixtral_recipe();
+  recipe.model.layers = 5;
+  recipe.model.moe.experts = 6;
+  recipe = recipe_on(recipe, {.dp = 2, .ep = 2});
+  const Trained plain = train_on_host_copies(recipe, 3);
+  recipe.offload = {true, spec::kEveryLayer};
+  expect_same(train_on_host_copies(recipe, 3), plain);
+}
+
+TEST(Offload, GivesTheSameBitsOnEveryRankOfAMesh) {
+  spec::Recipe base = llama_recipe();
+  base.model.layers = 4;
+  base.precision = spec::Precision::bf16;
+  for (const spec::Mesh mesh : {spec::Mesh{.dp = 2}, spec::Mesh{.dp = 2, .zero = 1},
+                                spec::Mesh{.dp = 2, .zero = 3}, spec::Mesh{.tp = 2}}) {
+    spec::Recipe recipe = recipe_on(base, mesh);
+    const Trained plain = train_on_host_copies(recipe, 3);
+    recipe.offload = {true, spec::kEveryLayer};
+    SCOPED_TRACE(text_of(mesh));
+    expect_same(train_on_host_copies(recipe, 3), plain);
+  }
+}
+
+// Pipeline stages keep their activations; their optimizers' state may go.
+TEST(Offload, OfTheOptimizerGoesWithPipelines) {
+  spec::Recipe recipe = recipe_on(gpt_recipe(), {.pp = 2});
+  const Trained plain = train_on_host_copies(recipe, 3);
+  recipe.offload.optimizer = true;
+  expect_same(train_on_host_copies(recipe, 3), plain);
+}
+
+// A step without an update leaves what it had fetched, and steps that run ahead are the same.
+TEST(Offload, SkipsAStepAndRunsAhead) {
+  std::vector<uint64_t> hashes;
+  for (const bool offload : {false, true}) {
+    spec::Recipe recipe = deep(gpt_recipe(), spec::Precision::bf16);
+    if (offload) recipe.offload = {true, spec::kEveryLayer};
+    Trainer trainer(recipe, {}, kAsOnDevice);
+    ASSERT_TRUE(trainer.steps_run_ahead());
+    trainer.initialize();
+    RandomBatches batches(recipe, 5);
+    const BatchSource source = batches.source();
+    trainer.step(source, 1e-2, 1);
+    trainer.begin_step(source, std::nan(""), 2);  // weights that are no numbers, for the next
+    {
+      const engine::DeviceCalls calls;
+      trainer.begin_step(source, 1e-2, {});
+      EXPECT_EQ(calls.waits(), std::vector<std::string>());
+    }
+    EXPECT_TRUE(trainer.finish_step().applied);
+    EXPECT_FALSE(trainer.finish_step().applied);
+    hashes.push_back(trainer.weights_hash());
+    trainer.initialize();
+    trainer.step(source, 1e-2, 1);
+    hashes.push_back(trainer.weights_hash());
+  }
+  EXPECT_EQ(hashes[1], hashes[3]);
+  EXPECT_EQ(hashes[0], hashes[2]);
+}
+
+TEST(Offload, ArenasAreThoseOfTheMap) {
+  spec::Recipe recipe = deep(gpt_recipe(), spec::Precision::bf16);
+  const spec::MemoryMap plain = spec::memory_map(recipe);
+  recipe.offload = {true, spec::kEveryLayer};
+  const spec::MemoryMap map = spec::memory_map(recipe);
+  const Trainer trainer(recipe, {}, kAsOnDevice);
+  int64_t device = 0;
+  int64_t host = 0;
+  for (const spec::ArenaPlan& arena : map.arenas) {
+    EXPECT_EQ(trainer.memory().arena(arena.name).bytes(), arena.bytes) << arena.name;
+    (arena.on_host ? host : device) += arena.bytes;
+  }
+  EXPECT_EQ(device, map.total_bytes());
+  EXPECT_EQ(host, map.host_bytes());
+  EXPECT_EQ(plain.host_bytes(), 0);
+  // What left is on the host; the buffers of the update are added.
+  EXPECT_EQ(map.total_bytes() + map.host_bytes(),
+            plain.total_bytes() + map.arena("optimizer_buffers").bytes);
+}
+
+TEST(Offload, IsRefusedWhereTheHostComputes) {
+  spec::Recipe recipe = gpt_recipe();
+  recipe.offload.optimizer = true;
+  try {
+    const Trainer trainer(recipe);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find("offload: optimizer with device: cpu"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+class OffloadSession : public testing::SessionTest {};
+
+// Checkpoints are those of the copies on the host, and a run goes on with or without them.
+TEST_F(OffloadSession, ResumesToTheBit) {
+  recipe_.model.layers = 4;
+  recipe_.precision = spec::Precision::bf16;
+  recipe_.train.steps = 12;
+  run("plain");
+  const std::vector<double> expected = losses();
+  trainer_ = kAsOnDevice;
+  recipe_.offload = {true, spec::kEveryLayer};
+  expect_resume_to_the_bit("offloaded", 7);
+  EXPECT_EQ(losses(), expected);
+  EXPECT_EQ(parameters("offloaded"), parameters("plain"));
+  run("both", 7);
+  recipe_.offload = {};
+  run("both");
+  EXPECT_EQ(parameters("both"), parameters("plain"));
+}
+
+}  // namespace
+}  // namespace tutti::train
