@@ -1,6 +1,8 @@
 // Every collective against plain loops: 1 to 9 ranks as threads, all types, odd and empty sizes, in
 // place and not, through each of the ways a group may choose.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <numeric>
 
@@ -98,6 +100,39 @@ TEST_P(Collectives, AllGather) {
     }
     ASSERT_TRUE(in_place.same(out));
   });
+}
+
+// The rank's own part lies on pages that may only be read.
+TEST_P(Collectives, AllGatherInPlaceDoesNotWriteWhatIsSent) {
+  WorldOptions options;
+  options.direct = std::get<1>(GetParam());
+  run_threads(
+      mesh_of(ranks()),
+      [&](World& world, Stream& stream) {
+        Group& group = world.all();
+        const int64_t page = ::sysconf(_SC_PAGESIZE);
+        // In one meeting, and beyond.
+        for (const int64_t part : {page, ControlBlock::kInlineBytes + page}) {
+          const auto bytes = static_cast<size_t>(part * group.size());
+          auto* data = static_cast<unsigned char*>(
+              ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+          ASSERT_NE(data, MAP_FAILED);
+          unsigned char* const mine = data + group.rank() * part;
+          std::memset(mine, group.rank() + 1, static_cast<size_t>(part));
+          ASSERT_EQ(::mprotect(mine, static_cast<size_t>(part), PROT_READ), 0);
+          const int64_t count = part / dtype_bytes(DType::f32);
+          group
+              .all_gather(stream, {mine, DType::f32, count},
+                          {data, DType::f32, count * group.size()})
+              .wait(stream);
+          stream.synchronize();
+          for (int rank = 0; rank < group.size(); ++rank) {
+            EXPECT_EQ(data[(rank + 1) * part - 1], rank + 1);
+          }
+          ::munmap(data, bytes);
+        }
+      },
+      options);
 }
 
 TEST_P(Collectives, Broadcast) {

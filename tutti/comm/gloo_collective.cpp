@@ -282,10 +282,8 @@ void GlooGroup::all_gather_flat(const Call& call, uint64_t number) {
   for (const int other : everybody_) {
     if (other != rank()) send_to(other, call.send, bytes, number, 0);
   }
-  if (bytes > 0) {
-    std::memmove(static_cast<char*>(call.receive) + rank() * bytes, call.send,
-                 static_cast<size_t>(bytes));
-  }
+  char* const mine = static_cast<char*>(call.receive) + rank() * bytes;
+  if (bytes > 0 && mine != call.send) std::memcpy(mine, call.send, static_cast<size_t>(bytes));
   exchange(number, 0);
 }
 

@@ -117,7 +117,8 @@ class Group {
                         Reduce reduce = Reduce::sum);
 
   // receive = the sends of rank 0, 1, ...; receive.count = size * send.count.
-  // In place: send.data = receive.data + rank * send.count. Traffic (n-1)/n of receive.
+  // In place: send.data = receive.data + rank * send.count, which is then not written: who watches
+  // that memory still sees a bit that flips there meanwhile. Traffic (n-1)/n of receive.
   Ticket all_gather(engine::Stream& stream, engine::Vector send, engine::Vector receive);
 
   // send holds send_counts[r] elements for each rank r, one after the other; receive gets

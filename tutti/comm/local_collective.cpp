@@ -211,7 +211,8 @@ void LocalGroup::work_inline(const Call& call) {
     }
     case CallKind::all_gather:
       for (int other = 0; other < size(); ++other) {
-        copy_bytes(receive + other * bytes, block_.inline_data(collective_, other), bytes);
+        const void* from = other == rank() ? call.send : block_.inline_data(collective_, other);
+        copy_bytes(receive + other * bytes, from, bytes);
       }
       break;
     case CallKind::broadcast:
@@ -344,8 +345,10 @@ void LocalGroup::work_staged(const Call& call) {
     }
     case CallKind::all_gather:
       for (int other = 0; other < size(); ++other) {
-        copy_bytes(receive + (other * shape.count + round.begin) * item,
-                   block_.staging(turn_, other), round.count * item);
+        const char* from = other == rank()
+                               ? static_cast<const char*>(call.send) + round.begin * item
+                               : block_.staging(turn_, other);
+        copy_bytes(receive + (other * shape.count + round.begin) * item, from, round.count * item);
       }
       break;
     case CallKind::broadcast:
