@@ -116,6 +116,7 @@ Written write_other(FileSystem& files, const Names& names, const std::vector<Ten
     const std::string text = format_manifest(manifest);
     write_durably(files, part + ".tmp", text);
     files.rename(part + ".tmp", part);
+    written.clear();  // rank 0 may have committed it: whatever fails now, it stays
     files.sync_directory(names.folder);
     return {names.folder, manifest.total_bytes()};
   } catch (const std::exception& error) {

@@ -184,6 +184,35 @@ TEST(JointSave, WhoComesAfterRankZeroHasFailedHearsOfIt) {
             "run/step-00000004: rank 0 could not save its part: the disk of rank 0 is full");
 }
 
+// Once its part has its name, rank 0 may commit what it names. Rank 1 alone, failing everywhere.
+TEST(JointSave, AFailureNeverTakesAwayWhatAPartNames) {
+  const std::string folder = "run/step-00000004";
+  const std::string part = join_path(folder, "part-a.0-00001.json");
+  int64_t failures = 0;
+  int64_t parts = 0;  // that are there all the same
+  for (bool failed = true; failed; ++failures) {
+    MemoryFileSystem files;
+    files.create_directories(folder);
+    files.create(join_path(folder, "saving-a.0"));
+    files.start_record();
+    files.fail_operation(failures, ErrorKind::io, false);
+    failed = false;
+    try {
+      save(files, 1, "a.0", 0);
+    } catch (const Error&) {
+      failed = true;
+    }
+    if (!failed || !files.exists(part)) continue;
+    ++parts;
+    for (const FileRecord& file :
+         parse_manifest(read_file(files, part), part, Coverage::part).files) {
+      EXPECT_TRUE(files.exists(join_path(folder, file.name))) << file.name;
+    }
+  }
+  EXPECT_GT(failures, 10);
+  EXPECT_EQ(parts, 1);  // the last operation, which makes its name durable
+}
+
 TEST(JointSave, SlicesThatLeaveAHoleAreNotCommitted) {
   MemoryFileSystem files;
   const auto errors = on_ranks([&](int rank) {
