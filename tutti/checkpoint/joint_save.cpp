@@ -73,10 +73,11 @@ void tell_failure(FileSystem& files, const Names& names, int rank, const char* r
 Written write_first(FileSystem& files, const Names& names, const std::vector<TensorSource>& tensors,
                     const State& state, const WriteOptions& options, const JointSave& joint) {
   const std::string& path = names.folder;
-  const bool replace = has_valid_manifest(files, path);
+  bool replace = true;  // until it is known: nothing else is removed
   std::vector<std::string> written = {kManifestTemporaryName};
   bool committed = false;
   try {
+    replace = has_valid_manifest(files, path);
     const std::shared_ptr<const SealKey> key = save_key(files, options.key_file);
     if (!replace) files.remove_tree(path);
     create_durable_directories(files, path);

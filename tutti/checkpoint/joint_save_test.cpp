@@ -184,6 +184,18 @@ TEST(JointSave, WhoComesAfterRankZeroHasFailedHearsOfIt) {
             "run/step-00000004: rank 0 could not save its part: the disk of rank 0 is full");
 }
 
+// The others hear at once what rank 0 found where the checkpoint is to be.
+TEST(JointSave, WhatRankZeroCannotReplaceIsToldAndStays) {
+  MemoryFileSystem files;
+  files.create_directories("run/step-00000004/manifest.json");  // instead of a file
+  const auto errors = on_ranks([&](int rank) { save(files, rank, "a.0", 0); });
+  for (const auto& error : errors) {
+    ASSERT_TRUE(error);
+    EXPECT_TRUE(says(*error, ErrorKind::io, "Is a directory")) << error->what();
+  }
+  EXPECT_TRUE(files.exists("run/step-00000004/manifest.json"));
+}
+
 // Once its part has its name, rank 0 may commit what it names. Rank 1 alone, failing everywhere.
 TEST(JointSave, AFailureNeverTakesAwayWhatAPartNames) {
   const std::string folder = "run/step-00000004";
