@@ -142,6 +142,20 @@ TEST(JointSave, AWriterInAHurryDoesNotWaitForARankThatNeverComes) {
   EXPECT_FALSE(files.exists("run/step-00000004/manifest.json"));
 }
 
+// Such as a replica of what another rank saves: rank 0 may take its time.
+TEST(JointSave, AWriterWithNothingToSaveDoesNotKeepItsRank) {
+  MemoryFileSystem files;
+  WriterOptions options;
+  options.joint = joint_of(1, "a");
+  Writer writer(files, "run", options);
+  writer.save({}, FakeRun(4).state, IfBusy::wait);
+  EXPECT_TRUE(writer.busy());
+  writer.hurry(0);
+  const std::vector<SaveResult> results = writer.wait();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_TRUE(results[0].error);
+}
+
 TEST(JointSave, AFailingRankIsNamedWithItsReasonAndTheOldCheckpointStays) {
   MemoryFileSystem files;
   on_ranks([&](int rank) { save(files, rank, "a.0", 0); });

@@ -39,7 +39,9 @@ Writer::Writer(FileSystem& files, std::string folder, WriterOptions options)
       folder_(std::move(folder)),
       options_(std::move(options)),
       snapshot_(options_.snapshot_bytes, options_.stream) {
-  if (options_.snapshot_bytes > 0) thread_ = std::thread([this] { run(); });
+  // Who has nothing to save waits for the other ranks all the same.
+  const bool beside_training = options_.snapshot_bytes > 0 || options_.joint.ranks > 1;
+  if (beside_training) thread_ = std::thread([this] { run(); });
 }
 
 Writer::~Writer() {
@@ -53,7 +55,7 @@ Writer::~Writer() {
 
 bool Writer::save(const std::vector<TensorSource>& tensors, const State& state, IfBusy if_busy) {
   const double start = monotonic_seconds();
-  if (options_.snapshot_bytes == 0) {
+  if (!thread_.joinable()) {
     SaveResult result = write(tensors, state);
     result.stall_seconds = monotonic_seconds() - start;
     results_.push_back(std::move(result));

@@ -57,7 +57,8 @@ Written write_checkpoint(FileSystem& files, const std::string& folder,
 
 struct WriterOptions {
   // Memory for the copy from which the writer thread saves: tensor_bytes() of what will be saved.
-  // 0: no copy is made, save() returns when the checkpoint is durable.
+  // 0: no copy is made, save() returns when the checkpoint is durable; with several ranks: this one
+  // has nothing to save, and save() returns at once.
   int64_t snapshot_bytes = 0;
   Retention retention;
   WriteOptions write;
