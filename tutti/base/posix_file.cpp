@@ -148,7 +148,14 @@ class PosixFileSystem final : public FileSystem {
     DIR* directory = ::opendir(path.c_str());
     if (directory == nullptr) fail_errno("list", path);
     std::vector<DirectoryEntry> entries;
-    while (const dirent* entry = ::readdir(directory)) {
+    int error = 0;
+    while (true) {
+      errno = 0;  // tells the end from a failure: half a list would hide the newest checkpoint
+      const dirent* entry = ::readdir(directory);
+      if (entry == nullptr) {
+        error = errno;
+        break;
+      }
       const std::string name = entry->d_name;
       if (name == "." || name == "..") continue;
       struct stat info {};
@@ -156,6 +163,7 @@ class PosixFileSystem final : public FileSystem {
       entries.push_back({name, S_ISDIR(info.st_mode), info.st_size});
     }
     ::closedir(directory);
+    if (error != 0) fail_errno("list", path, error);
     std::sort(entries.begin(), entries.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });
     return entries;
