@@ -131,6 +131,28 @@ TEST(Offload, GivesTheSameBitsOnEveryRankOfAMesh) {
   }
 }
 
+// Without masters the weights are updated where they lie, and round with the words of their numbers
+// in whichever piece they are; moments alone travel.
+TEST(Offload, GivesTheSameBitsWithoutMasters) {
+  spec::Recipe base = llama_recipe();
+  base.model.layers = 4;
+  base.precision = spec::Precision::bf16;
+  base.optimizer.master = spec::Master::none;
+  base.optimizer.stochastic_rounding = true;
+  for (const spec::Mesh mesh : {spec::Mesh{}, spec::Mesh{.dp = 2, .zero = 1}}) {
+    spec::Recipe recipe = recipe_on(base, mesh);
+    SCOPED_TRACE(text_of(mesh));
+    const Trained plain = train_on_host_copies(recipe, 4);
+    EXPECT_NE(plain.losses.front(), plain.losses.back());
+    for (const spec::Offload offload : {spec::Offload{true, 0}, spec::Offload{true, 3}}) {
+      recipe.offload = offload;
+      SCOPED_TRACE(offload_text(offload));
+      EXPECT_FALSE(spec::memory_map(recipe).has("master"));
+      expect_same(train_on_host_copies(recipe, 4), plain);
+    }
+  }
+}
+
 // Pipeline stages keep their activations; their optimizers' state may go.
 TEST(Offload, OfTheOptimizerGoesWithPipelines) {
   spec::Recipe recipe = recipe_on(gpt_recipe(), {.pp = 2});
