@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tutti/parallel/range.h"
+
 namespace tutti::parallel {
 namespace {
 
@@ -15,12 +17,6 @@ constexpr Array kArrays[] = {{"master", &optim::AdamwState::master},
                              {"moment2", &optim::AdamwState::moment2}};
 constexpr const char* kArena = "optimizer_buffers";
 constexpr const char* kSlot = "buffer";
-
-engine::Vector part_of(const engine::Vector& all, int64_t first, int64_t count) {
-  if (!all) return {};
-  char* data = static_cast<char*>(all.data) + first * dtype_bytes(all.dtype);
-  return engine::vector(data, all.dtype, count);
-}
 
 }  // namespace
 
@@ -59,14 +55,14 @@ StreamedUpdate::StreamedUpdate(const std::vector<OwnedSlice>& slices, const mode
       part.slice = slice->place;
       part.ends = first == 0;
       part.state = slice->state;
-      part.state.gradient = part_of(slice->state.gradient, first, count);
-      part.state.master = part_of(slice->state.master, first, count);
-      part.state.weights = part_of(slice->state.weights, first, count);
+      part.state.gradient = range(slice->state.gradient, first, count);
+      part.state.master = range(slice->state.master, first, count);
+      part.state.weights = range(slice->state.weights, first, count);
       part.state.segments = optim::cut_segments(slice->state.segments, first, count);
       piece.copies.resize(arrays.size());
       for (size_t i = 0; i < arrays.size(); ++i) {
-        const engine::Vector host = part_of(slice->state.*arrays[i].member, first, count);
-        part.state.*arrays[i].member = part_of(buffer(arrays[i]), room - filled, count);
+        const engine::Vector host = range(slice->state.*arrays[i].member, first, count);
+        part.state.*arrays[i].member = range(buffer(arrays[i]), room - filled, count);
         piece.copies[i].host = host.data;  // where the piece begins, as far as it goes
         piece.copies[i].bytes += host.bytes();
       }

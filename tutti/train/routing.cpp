@@ -2,17 +2,13 @@
 
 #include <algorithm>
 
+#include "tutti/parallel/range.h"
+
 namespace tutti::train {
 namespace {
 
 int64_t routed_layers(const spec::ModelConfig& model) {
   return model.layers - model.moe.first_dense_layers;
-}
-
-engine::Vector slice(const engine::Vector& flat, int64_t first, int64_t count) {
-  if (!flat) return {};
-  char* data = static_cast<char*>(flat.data) + first * dtype_bytes(flat.dtype);
-  return engine::vector(data, flat.dtype, count);
 }
 
 // Of every routed layer of this rank its load and sums; empty where there is none.
@@ -112,8 +108,8 @@ std::vector<SelectionBias> bind_selection_biases(const spec::Recipe& recipe,
                                    slice.place.first + slice.place.count);
       if (first >= end) continue;
       out.push_back({load, first - placed.element_offset,
-                     train::slice(slice.state.master, first - slice.place.first, end - first),
-                     train::slice(slice.state.weights, first - slice.place.first, end - first)});
+                     parallel::range(slice.state.master, first - slice.place.first, end - first),
+                     parallel::range(slice.state.weights, first - slice.place.first, end - first)});
     }
   }
   return out;
