@@ -237,6 +237,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"offload: {activations: 13}", {"offload.activations: 13", "model.layers 12", "all"}},
         Bad{"offload: {activations: all}\nparallel: {pp: 2}",
             {"offload.activations: all", "parallel.pp: 2", "recompute"}},
+        Bad{"offload: {activations: 4}\nparallel: {schedule: gpipe}\nbatch: {global: 6, micro: 2}",
+            {"offload.activations: 4", "gpipe", "3 micro-batches", "1f1b"}},
         Bad{"telemetry: {gpu_every_seconds: -1}", {"telemetry.gpu_every_seconds", "-1"}},
         Bad{"batch: {global: many}", {"batch.global", "'many'"}},
         Bad{"batch: {global: 8.5}", {"batch.global", "'8.5'", "whole number"}},
