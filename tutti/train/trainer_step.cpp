@@ -78,10 +78,12 @@ bool Trainer::steps_run_ahead() const {
   return enqueues && ranks_.world == nullptr && !teacher_ && recipe_.model.moe.experts == 0;
 }
 
-// Dropout's masks are those of a step's own rows: its arguments are not the same each time.
+// Dropout's masks and the words of stochastic rounding to fewer than 16 bits are those of a step's
+// own rows: their arguments are not the same each time.
 bool Trainer::replays() const {
   return stream_->replays() && !action_listener_ && recipe_.model.dropout == 0 &&
-         recipe_.lora.dropout == 0 && begun_steps_ >= kEagerSteps;
+         recipe_.lora.dropout == 0 && !recipe_.narrow.stochastic_gradients &&
+         begun_steps_ >= kEagerSteps;
 }
 
 void Trainer::enqueue_step(const BatchSource& next, double learning_rate,
