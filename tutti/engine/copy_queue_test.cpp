@@ -103,6 +103,15 @@ TEST_F(CopyQueueTest, TheHostWaitsForNothing) {
   queues_.in->stream_after(3);
   EXPECT_EQ(calls.waits(), std::vector<std::string>());
   stream_->synchronize();  // what is copied outlives its copies
+  if (!device) return;
+  // Memory that is not pinned would make it wait, and is seen.
+  std::vector<char> pageable(static_cast<size_t>(kBytes));
+  const DeviceCalls noted;
+  queues_.in->copy(data, pageable.data(), kBytes);
+  EXPECT_EQ(noted.waits().size(), 1U);
+  queues_.in->mark(3);
+  queues_.in->stream_after(3);
+  stream_->synchronize();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <source_location>
 
 namespace tutti::engine {
@@ -17,5 +18,9 @@ void cuda_check(cudaError_t result, const char* call, const char* op = "",
 void library_check(bool good, const char* library, const char* call, int status, const char* text,
                    const char* op,
                    const std::source_location& at = std::source_location::current());
+
+// to = from, enqueued; whose memory either is the driver finds (unified addressing). In a copy of
+// pageable memory of the host, which the driver does not know, the host waits: it is noted so.
+void cuda_copy(void* to, const void* from, int64_t bytes, cudaStream_t queue, const char* op);
 
 }  // namespace tutti::engine

@@ -32,11 +32,9 @@ cudaEvent_t CudaCopyQueue::event(int point) const {
   return points_.at(index);
 }
 
-// A copy from or to pageable memory would make the host wait: callers give pinned arenas.
 void CudaCopyQueue::copy(void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return;
-  cuda_check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, queue_),
-             "cudaMemcpyAsync", "copy queue");
+  cuda_copy(to, from, bytes, queue_, "copy queue");
   if (stream_.blocking()) {
     cuda_check(cudaStreamSynchronize(queue_), "cudaStreamSynchronize", "copy queue");
   }

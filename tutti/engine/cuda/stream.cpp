@@ -10,7 +10,6 @@
 #include "tutti/engine/cuda/attention.h"
 #include "tutti/engine/cuda/check.h"
 #include "tutti/engine/cuda/gemm.h"
-#include "tutti/engine/device_calls.h"
 
 namespace tutti::engine {
 namespace {
@@ -21,14 +20,6 @@ constexpr int64_t kWorkspaceGrain = int64_t{2} << 20;
 
 int host_threads(int asked) {
   return asked > 0 ? asked : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
-// Memory of the host that the driver does not know: a copy of it may end before it returns.
-bool is_pageable(const void* address) {
-  cudaPointerAttributes attributes = {};
-  cuda_check(cudaPointerGetAttributes(&attributes, address), "cudaPointerGetAttributes",
-             "transfer");
-  return attributes.type == cudaMemoryTypeUnregistered;
 }
 
 }  // namespace
@@ -80,12 +71,7 @@ void CudaStream::synchronize() {
 
 void CudaStream::transfer(void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return;
-  if (device_calls_are_noted() && (is_pageable(to) || is_pageable(from))) {
-    note_device_call("cudaMemcpyAsync of pageable memory");
-  }
-  // The kinds of both addresses are found by the driver (unified addressing).
-  cuda_check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, handle_),
-             "cudaMemcpyAsync", "transfer");
+  cuda_copy(to, from, bytes, handle_, "transfer");
   if (blocking_) synchronize();
 }
 
