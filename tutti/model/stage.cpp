@@ -335,7 +335,8 @@ void Stage::backward(engine::Stream& stream, int64_t micro, engine::Matrix d_res
     const HeadSlot& head = slots_->head(one.head);
     const engine::Matrix d_final = own_rows(groups_.tp, head.d_final);
     norm_backward_input(stream, final_norm_, head.norm, d_final, false, d_residual, d_branch);
-    if (!apart) {
+    // Where gradients are whole one layer at a time, the head's must leave before the next loss.
+    if (!apart || overwrites_gradients_) {
       norm_backward_weight(stream, final_norm_, head.norm, d_final, beta);
       if (layer_done && !one_table()) layer_done(spec::kHeadLayer);
     }
@@ -379,12 +380,13 @@ void Stage::weight_gradient(engine::Stream& stream, int64_t micro, bool first_of
                             const LayerDone& layer_done) {
   Flight& one = flight(micro);
   const float beta = gradient_beta(first_of_step);
-  if (share_.last) {
+  if (share_.last && !overwrites_gradients_) {
     const HeadSlot& head = slots_->head(one.head);
     norm_backward_weight(stream, final_norm_, head.norm, own_rows(groups_.tp, head.d_final), beta);
   }
   for (size_t i = blocks_.size(); i-- > 0;) {
     const BlockWork work = work_of(one, i, {});
+    need_gradients(stream, layer_number(i));
     // What was dropped is gone again, under the layers that came since.
     block_forward(stream, layer_of(one, i, true), shape_of(one.batch), one.batch.first_row, {},
                   slot_of(one, i).saved, work, restore_[static_cast<size_t>(kinds_[i])]);

@@ -140,6 +140,26 @@ TEST(Zero, StepsAreAsDescribed) {
   }
 }
 
+// Delayed weight gradients take the buffer of their layer when they are made; those of the head
+// leave it before the next loss.
+TEST(Zero, WeightGradientsMayBeDelayed) {
+  spec::Recipe dropped = deep(gpt_recipe(), 5);
+  dropped.model.dropout = 0.1;
+  spec::Recipe repeated = dropped;
+  repeated.recompute.mode = spec::RecomputeMode::full;
+  for (const spec::Recipe& recipe :
+       {dropped, repeated, deep(llama_recipe(), 4), adapted(deep(gpt_recipe(), 4))}) {
+    const Training alone = train(recipe, {}, 3);
+    for (const spec::Mesh mesh :
+         {spec::Mesh{.dp = 2, .pp = 2, .zero = 2, .pipeline = spec::Pipeline::zero_bubble},
+          spec::Mesh{.dp = 2, .pp = 3, .zero = 3, .pipeline = spec::Pipeline::zero_bubble}}) {
+      if (mesh.zero == 3 && recipe.recompute.mode != spec::RecomputeMode::none) continue;
+      SCOPED_TRACE(recipe.model.name + " " + text_of(mesh));
+      expect_same(train(recipe, mesh, 3), alone);
+    }
+  }
+}
+
 // Evaluation between steps, logits afterwards.
 TEST(Zero, EvaluatesBetweenSteps) {
   const spec::Recipe base = deep(llama_recipe(), 3);
