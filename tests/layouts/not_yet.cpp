@@ -19,6 +19,11 @@ constexpr NotYet kNotYet[] = {
        return recipe.parallel.pp > 1 && recipe.parallel.pipeline == spec::Pipeline::zero_bubble &&
               recipe.recompute.mode != spec::RecomputeMode::none && recipe.parallel.zero == 3;
      }},
+    {"gpipe with ZeRO 2 or 3 and several micro-batches",
+     [](const spec::Recipe& recipe) {
+       return recipe.parallel.pipeline == spec::Pipeline::gpipe && recipe.parallel.zero >= 2 &&
+              recipe.batch.global > recipe.batch.micro * recipe.parallel.dp;
+     }},
     {"adapters beside divided experts with ZeRO 3",
      [](const spec::Recipe& recipe) {
        return recipe.lora.enabled() && recipe.parallel.ep > 1 && recipe.parallel.zero == 3;

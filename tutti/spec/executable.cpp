@@ -3,6 +3,7 @@
 #include "tutti/spec/narrow.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/recipe_names.h"
+#include "tutti/spec/schedule.h"
 
 namespace tutti::spec {
 namespace {
@@ -59,9 +60,20 @@ void check_optimizer(const Recipe& recipe) {
   }
 }
 
-void check_zero(const Mesh& mesh) {
+void check_zero(const Recipe& recipe) {
+  const Mesh& mesh = recipe.parallel;
   if (mesh.zero != 0 && replicas(mesh) == 1) {
     refuse(fmt::format("parallel.zero: {} shards nothing on one rank; write 0", mesh.zero));
+  }
+  if (mesh.zero < 2 || mesh.pipeline != Pipeline::gpipe) return;
+  // All losses come before the first backward pass.
+  const int64_t micro_batches = make_schedule(recipe).micro_batches;
+  if (micro_batches > 1) {
+    refuse(fmt::format(
+        "parallel.schedule: gpipe with parallel.zero: {}, whose ranks have room for the head's "
+        "gradients of one micro-batch, not of {}; write parallel.schedule: 1f1b, or parallel.zero: "
+        "1",
+        mesh.zero, micro_batches));
   }
 }
 
@@ -99,7 +111,7 @@ void check_executable(const Recipe& recipe, int64_t ranks) {
   const Mesh& mesh = recipe.parallel;
   check_pipeline(recipe);
   check_experts(recipe);
-  check_zero(mesh);
+  check_zero(recipe);
   if (mesh.world() != ranks) {
     fail(ErrorKind::usage,
          "parallel: a mesh of {} ranks on {} here; start as many (tutti train --nproc {}, mpirun, "

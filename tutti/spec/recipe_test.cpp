@@ -383,6 +383,12 @@ TEST(Recipe, WhatCannotBeExecutedIsRefusedByName) {
   EXPECT_NO_THROW(check_executable(recipe_of("mixtral-8x7b", {"optimizer.master=none"})));
   refused("deepseek-v3", "optimizer.master=none", "latent");
   refused("gpt2-124m", "parallel.zero=1", "zero");
+  const auto gpipe = [](const char* zero) {
+    return recipe_of("gpt2-124m", {"parallel.schedule=gpipe", "parallel.dp=2", zero,
+                                   "batch.global=8", "batch.micro=1"});
+  };
+  EXPECT_NO_THROW(check_executable(gpipe("parallel.zero=1"), 2));
+  EXPECT_THROW(check_executable(gpipe("parallel.zero=2"), 2), Error);
   refused("mixtral-8x7b", "parallel.tp=2", "2 ranks", ErrorKind::usage);
   EXPECT_NO_THROW(check_executable(recipe_of("mixtral-8x7b")));
   Recipe latent = recipe_of("deepseek-v3");
