@@ -7,9 +7,19 @@
 #include "tutti/train/place_weights.h"
 
 namespace tutti::train {
+namespace {
+
+// One rank looks at what any mesh has trained.
+spec::Recipe on_one_rank(spec::Recipe recipe) {
+  recipe.parallel = {};
+  return recipe;
+}
+
+}  // namespace
 
 Evaluator::Evaluator(const spec::Recipe& recipe, const float* master)
-    : recipe_(recipe), layout_(spec::param_layout(spec::param_table(recipe.model, recipe.lora))) {
+    : recipe_(on_one_rank(recipe)),
+      layout_(spec::param_layout(spec::param_table(recipe.model, recipe.lora))) {
   spec::check_executable(recipe_);
   memory_ = std::make_unique<model::Memory>(spec::inference_memory_map(recipe_));
   stream_ = engine::make_cpu_stream(recipe_.threads);

@@ -17,8 +17,8 @@ namespace tutti::train {
 
 class Evaluator {
  public:
-  // Micro-batches of recipe.batch; `master`: flat f32 parameters in the layout of recipe.model and
-  // recipe.lora, not needed afterwards.
+  // Micro-batches of recipe.batch, on this rank alone whatever recipe.parallel says; `master`: flat
+  // f32 parameters in the layout of recipe.model and recipe.lora, not needed afterwards.
   Evaluator(const spec::Recipe& recipe, const float* master);
 
   // Mean loss of one micro-batch over its targets that are not ignored.

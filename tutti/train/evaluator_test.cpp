@@ -41,6 +41,19 @@ TEST(Evaluator, LossesEqualTrainingToTheBit) {
   }
 }
 
+TEST(Evaluator, LooksAtWhatSeveralRanksHaveTrained) {
+  spec::Recipe recipe = llama_recipe();
+  recipe.threads = 1;
+  Trainer trainer(recipe);
+  trainer.initialize();
+  const std::vector<float> master = flat_parameters(trainer);
+  RandomBatches batches(recipe, 2);
+  const BatchView batch = batches.next();
+  const double expected = Evaluator(recipe, master.data()).evaluate(batch).loss;
+  recipe.parallel = {.dp = 2, .tp = 2, .pp = 2, .zero = 3};
+  EXPECT_EQ(Evaluator(recipe, master.data()).evaluate(batch).loss, expected);
+}
+
 // One memory serves sequences of any length that divides its rows; a row's loss depends on what
 // comes before it in its sequence and on nothing else.
 TEST(Evaluator, ShapesShareTheMemory) {
