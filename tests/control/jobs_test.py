@@ -33,7 +33,7 @@ def starts_by_itself(place):
     ada = place.as_user("ada", "submitter", "apart")
     secret = ada["TUTTI_TOKEN"].split("-")[2]
     told = place.call("submit", "recipe.yaml", "--yes", "--project", "apart", "--run", "by-itself",
-                      "train.steps=3000", environment=ada)
+                      "train.steps=15000", environment=ada)
     assert told["controller_started"], told
     place.wait_for(told["job"], ["RUNNING"])
     assert not holders_of(secret), holders_of(secret)
@@ -70,7 +70,7 @@ def preempted_and_resumed(place):
     low = place.submit("train.steps=30000", "--run", "low")
     place.wait_for(low, ["RUNNING"])
     # Not before it has run for a minute: told so by hand instead, the same way.
-    time.sleep(1)
+    place.wait_for_steps("low")
     assert place.call("requeue", str(low))["state"] == "COMPLETING"
     place.wait_for(low, ["PENDING", "RUNNING"])
     resumes_after(place, low, "low", 1)
@@ -115,9 +115,9 @@ def lineage_is_told(place):
 
 def supervisor_dies(place):
     """What ran under it saves and stops; the job goes on from there as another launch."""
-    job = place.submit("train.steps=8000", "--run", "orphan")
+    job = place.submit("train.steps=20000", "--run", "orphan")
     place.wait_for(job, ["RUNNING"])
-    time.sleep(0.7)
+    place.wait_for_steps("orphan")
     folder = os.path.dirname(place.show(job)["output"])
     with open(os.path.join(folder, "begun-1")) as file:
         os.kill(json.load(file)["process"], signal.SIGKILL)

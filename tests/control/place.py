@@ -94,6 +94,13 @@ class Place:
             time.sleep(0.1)
         raise AssertionError(f"job {job} is {shown}")
 
+    def wait_for_steps(self, run, count=1, seconds=240):
+        """Until it has trained so far."""
+        end = time.monotonic() + seconds
+        while len(self.events(run, "step_done")) < count:
+            assert time.monotonic() < end, f"no {count} steps of {run}"
+            time.sleep(0.05)
+
 
 def secret_is_nowhere(secret, *folders):
     """Not in the list of processes, nor in a file of any name below `folders`."""

@@ -1,6 +1,7 @@
 """kill -9 at 50 random moments while checkpoints are written: the run always resumes, and every loss
 it ever reports is that of the undisturbed run, so no mixed state was ever loaded."""
 
+import glob
 import os
 import random
 import signal
@@ -26,6 +27,8 @@ def main():
             process = small_run.start(recipe if kill == 0 else run, run)
             # From the first new step on, any moment may be the last.
             small_run.wait_for(lambda: len(small_run.losses(run)) > before, process)
+            if kill == 0:  # however slow the disk is, the others have something to go on from
+                small_run.wait_for(lambda: glob.glob(os.path.join(run, "checkpoints", "*", "manifest.json")), process)
             first_step = small_run.losses(run)[before][0]
             resumed += first_step > 1
             time.sleep(chance.uniform(0, 0.25))
