@@ -47,7 +47,7 @@ def processes_of(text):
 
 
 def wait_until(what, condition):
-    for _ in range(1200):
+    for _ in range(3000):
         if condition():
             return
         time.sleep(0.05)
@@ -123,7 +123,7 @@ def an_interrupted_set_goes_on(folder):
     busy = run_set(folder, "cut", "--runs", "2", *LONG, code=2)
     assert "in use" in busy.stderr, busy.stderr
     process.send_signal(signal.SIGINT)
-    output = process.communicate(timeout=60)
+    output = process.communicate(timeout=150)
     assert process.returncode == 75, output
     assert not processes_of(os.path.join("cut", "recipe.yaml"))
     stored = load(folder, "cut", "runs.json")
@@ -167,7 +167,7 @@ def failed_runs_count(folder):
         wait_until("a step", lambda: steps_recorded(events) > 3 or process.poll() is not None)
         (run,) = processes_of("--run " + place)
         os.kill(run, signal.SIGKILL)
-    output, messages = process.communicate(timeout=60)
+    output, messages = process.communicate(timeout=150)
     assert process.returncode == 1, (output, messages)
     result = json.loads(output)
     runs = result["set"]["runs"]

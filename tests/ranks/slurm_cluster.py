@@ -97,9 +97,12 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
-        # What a failed test left running, before those end that could end it.
-        subprocess.run(["scancel", "--signal=KILL", "--full", "--user=root"], env=self.environment, check=False,
-                       capture_output=True, timeout=20)
+        # What a failed test left running, before those end that could end it. Without a controller it asks in vain.
+        try:
+            subprocess.run(["scancel", "--signal=KILL", "--full", "--user=root"], env=self.environment, check=False,
+                           capture_output=True, timeout=20)
+        except subprocess.TimeoutExpired:
+            pass
         for daemon in reversed(self.daemons):
             daemon.send_signal(signal.SIGTERM)
         for daemon in self.daemons:
@@ -207,7 +210,7 @@ def free_ports(count):
     return ports
 
 
-def wait_until(condition, what, seconds=30):
+def wait_until(condition, what, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"{what} did not come up within {seconds} s"

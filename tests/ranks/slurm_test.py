@@ -36,7 +36,7 @@ def test():
             jobs = subprocess.run(["squeue", "-h", "-o", "%A"], env=rank_runs.environment(**variables),
                                   capture_output=True, text=True).stdout.split()
             subprocess.run(["scancel", "-s", "TERM", *jobs], env=rank_runs.environment(**variables), check=True)
-            error = process.communicate(timeout=60)[1]
+            error = process.communicate(timeout=150)[1]
             assert process.returncode == 75, (process.returncode, error[-2000:])
 
 
