@@ -83,7 +83,7 @@ def check_values(query, run):
     assert query.one('tutti_step_seconds_bucket{le="+Inf"}') > 0
     assert 0 < query.one("tutti_mfu_ratio") < 2
     assert query.one("tutti_gradient_norm") > 0
-    assert query.one("tutti_checkpoint_stall_seconds_count") > 0
+    query.some("tutti_checkpoint_stall_seconds_count > 0")  # once the first is written
     assert query.one("tutti_target_loss") == 0.001
     info = query.some("tutti_info")
     assert info[0][1] == 1 and info[0][0]["run"] == run, info
