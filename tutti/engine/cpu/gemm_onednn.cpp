@@ -146,18 +146,17 @@ void narrow(const Matrix& x, const Matrix& out) {
   });
 }
 
-// oneDNN 2.6 multiplies bf16 from AVX-512 on; TUTTI_CPU_ISA may have limited it for good.
-bool multiplies_bf16() {
+}  // namespace
+
+bool onednn_multiplies_bf16() {
   static const auto limit = static_cast<int>(dnnl::get_effective_cpu_isa());
   constexpr auto kNeeded = static_cast<int>(dnnl::cpu_isa::avx512_core);
   return current_isa() >= Isa::avx512 && (limit & kNeeded) == kNeeded;
 }
 
-}  // namespace
-
 void gemm_onednn(CpuStream& stream, const GemmArgs& args) {
   GemmCache::Impl& cache = stream.gemm_cache().impl();
-  if (args.a.dtype == DType::f32 || multiplies_bf16()) {
+  if (args.a.dtype == DType::f32 || onednn_multiplies_bf16()) {
     Primitive& primitive = cache.find(args);
     cache.execute(primitive, args, stream.scratch(primitive.scratch_bytes));
     return;

@@ -20,6 +20,9 @@ class GemmCache {
   std::unique_ptr<Impl> impl_;
 };
 
+// oneDNN 2.6 has products of bf16 from AVX-512 on; TUTTI_CPU_ISA may have limited it for good.
+bool onednn_multiplies_bf16();
+
 // As OpTable::gemm, without recording. m, n and k are not zero.
 void gemm_onednn(CpuStream& stream, const GemmArgs& args);
 

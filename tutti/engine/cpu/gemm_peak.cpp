@@ -7,6 +7,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/rng.h"
 #include "tutti/engine/arena.h"
+#include "tutti/engine/cpu/gemm_onednn.h"
 
 namespace tutti::engine {
 namespace {
@@ -69,6 +70,7 @@ double device_gemm_peak(Stream& stream, DType dtype, int repeats) {
 double measure_gemm_peak(Stream& stream, DType dtype, const std::vector<int64_t>& sizes,
                          int repeats) {
   if (stream.memory() == ArenaKind::device) return device_gemm_peak(stream, dtype, repeats);
+  if (dtype == DType::bf16 && !onednn_multiplies_bf16()) dtype = DType::f32;
   stream.synchronize();
   const dnnl::engine device(dnnl::engine::kind::cpu, 0);
   dnnl::stream queue(device);

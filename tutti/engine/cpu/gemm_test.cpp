@@ -2,6 +2,7 @@
 
 #include "tutti/engine/cpu/gemm_bf16.h"
 #include "tutti/engine/cpu/gemm_onednn.h"
+#include "tutti/engine/gemm_peak.h"
 #include "tutti/engine/reference.h"
 #include "tutti/engine/test_support.h"
 
@@ -184,6 +185,13 @@ TEST(Gemm, IsBitwiseRepeatableAndIndependentOfThreads) {
     one_thread->ops().gemm(*one_thread, {.a = a, .b = b, .c = again, .transpose_a = true});
     EXPECT_TRUE(once.same_bytes(again));
   }
+}
+
+// Also where the library has no products of bf16.
+TEST(GemmPeak, IsMeasuredOnEveryInstructionSet) {
+  if (!on_cpu()) GTEST_SKIP() << "of the CPU's instruction sets";
+  for_each_isa_and_dtype(
+      [](DType dtype) { EXPECT_GT(measure_gemm_peak(test_stream(), dtype, {64}, 1), 0); });
 }
 
 TEST(Gemm, RecordsWhatItWasGiven) {
