@@ -98,7 +98,11 @@ TEST(Packing, AMillionDocumentsTakeLessThanTwoSecondsOfOneCore) {
   const PackedWindows packed = pack(lengths, 4096);
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   RecordProperty("milliseconds", static_cast<int>(1e3 * seconds));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  EXPECT_LT(seconds, 40);
+#else
   EXPECT_LT(seconds, 2);
+#endif
   EXPECT_GE(packed.useful_share(), 0.98);
 }
 
