@@ -53,8 +53,12 @@ TEST(GpuWatch, TellsWhatTheDriverTells) {
 }
 
 TEST(GpuWatch, LooksAgainAtItsInterval) {
-  const auto events = watched({kFirst, kSecond}, 0.01, 0.3);
-  EXPECT_GE(events.size(), 8U);
+  // How long four looks take depends on what else the machine does.
+  std::vector<telemetry::Event> events;
+  for (double seconds = 0.1; events.size() < 8 && seconds < 30; seconds *= 2) {
+    events = watched({kFirst, kSecond}, 0.01, seconds);
+  }
+  ASSERT_GE(events.size(), 8U);
   EXPECT_EQ(std::get<telemetry::GpuMeasured>(events[1].body).gpu, kSecond);
   EXPECT_EQ(std::get<telemetry::GpuMeasured>(events[1].body).throttled,
             std::vector<std::string>{"too hot (hardware)"});
