@@ -21,8 +21,8 @@
 #     [NO_MAIN])                      the sources bring their own main()
 #
 #       Makes one GoogleTest program, <build>/bin/<folder>_test, and one CTest entry of that name.
-#       Test code sees TUTTI_SOURCE_DIR (repository root) and TUTTI_BINARY (path of the tutti
-#       program; link order does not build it, add_dependencies(<test> tutti) does).
+#       "tutti_test_paths.h" tells TUTTI_SOURCE_DIR (repository root) and TUTTI_BINARY (path of the
+#       tutti program; link order does not build it, add_dependencies(<test> tutti) does).
 #
 #   tutti_device_test(<folder>_test <device>)
 #
@@ -44,6 +44,9 @@
 # The program itself is a plain add_executable(tutti ...) in tutti/cli/CMakeLists.txt that links
 # the folders' libraries; the root puts it at <build>/tutti.
 
+configure_file("${CMAKE_CURRENT_LIST_DIR}/tutti_test_paths.h.in"
+  "${PROJECT_BINARY_DIR}/generated/tutti_test_paths.h" @ONLY)
+
 function(tutti_library folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;LINK")
   tutti_arguments_done(tutti_library)
@@ -63,9 +66,6 @@ function(tutti_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
-  target_compile_definitions(${name} PRIVATE
-    TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-    TUTTI_BINARY="${PROJECT_BINARY_DIR}/tutti")
   # Test code need not be fast; it is a third of the build when it is optimised.
   target_compile_options(${name} PRIVATE -O1)
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest)

@@ -23,6 +23,8 @@
 #include <string>
 #include <vector>
 
+#include "tutti_test_paths.h"
+
 namespace {
 
 namespace fs = std::filesystem;

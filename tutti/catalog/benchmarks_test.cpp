@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "tutti/base/error.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::catalog {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/memory_file.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::catalog {
 namespace {

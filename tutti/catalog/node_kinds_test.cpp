@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tutti/base/error.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::catalog {
 namespace {

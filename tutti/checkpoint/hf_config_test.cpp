@@ -4,6 +4,7 @@
 
 #include "tutti/checkpoint/hf_fixture.h"
 #include "tutti/spec/recipe.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::checkpoint {
 namespace {

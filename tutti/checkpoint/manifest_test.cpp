@@ -7,6 +7,7 @@
 #include "tutti/base/hash.h"
 #include "tutti/base/memory_file.h"
 #include "tutti/checkpoint/checkpoint_fixture.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::checkpoint {
 namespace {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tutti/base/error.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::cli {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/mlperf/claim_text.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::mlperf {
 namespace {

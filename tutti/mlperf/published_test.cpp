@@ -7,6 +7,7 @@
 
 #include "tutti/mlperf/compliance.h"
 #include "tutti/mlperf/test_support.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::mlperf {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tutti_test_paths.h"
+
 namespace tutti::mlperf {
 namespace {
 

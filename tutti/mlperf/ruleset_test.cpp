@@ -8,6 +8,7 @@
 #include "tutti/base/file.h"
 #include "tutti/catalog/benchmarks.h"
 #include "tutti/mlperf/value_rule.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::mlperf {
 namespace {

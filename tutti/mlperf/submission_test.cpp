@@ -6,6 +6,7 @@
 #include "tutti/mlperf/compliance.h"
 #include "tutti/mlperf/system_description.h"
 #include "tutti/mlperf/test_support.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::mlperf {
 namespace {

@@ -9,6 +9,7 @@
 #include "tutti/base/rng.h"
 #include "tutti/mlperf/test_support.h"
 #include "tutti/telemetry/jsonl.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::mlperf {
 namespace {

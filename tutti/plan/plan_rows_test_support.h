@@ -6,6 +6,7 @@
 
 #include "tutti/plan/mlperf_rows.h"
 #include "tutti/plan/validate.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::plan {
 

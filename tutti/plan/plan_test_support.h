@@ -6,6 +6,7 @@
 
 #include "tutti/catalog/catalog.h"
 #include "tutti/spec/recipe.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::plan {
 

@@ -10,6 +10,7 @@
 #include "tutti/catalog/catalog.h"
 #include "tutti/plan/pressure.h"
 #include "tutti/spec/params.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::plan {
 namespace {

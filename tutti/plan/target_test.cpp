@@ -10,6 +10,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/plan/plan_test_support.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::plan {
 namespace {

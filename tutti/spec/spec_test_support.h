@@ -8,6 +8,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/spec/recipe.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::spec {
 
