@@ -106,8 +106,9 @@ TEST(Target, PublishedResults) {
                                           fmt::format("parallel.vpp={}", row.vpp),
                                           fmt::format("parallel.cp={}", row.cp),
                                           fmt::format("parallel.dp={}", row.dp)};
-    if (adapters)
-      overrides.push_back("lora={rank: 16, alpha: 32, dropout: 0.1, targets: [qkv, output]}");
+    if (adapters) {
+      overrides.emplace_back("lora={rank: 16, alpha: 32, dropout: 0.1, targets: [qkv, output]}");
+    }
     const spec::Recipe recipe = recipe_of(row.model, overrides);
     const catalog::System& system = shipped().system(row.system);
     const Constants constants = constants_for(sets, system.chip, "");
