@@ -84,6 +84,7 @@ class Buffer {
 // The buffers that ranks 0.. give: filled with seed + rank.
 inline std::vector<Buffer> buffers_of_ranks(int ranks, DType dtype, int64_t count, uint64_t seed) {
   std::vector<Buffer> out;
+  out.reserve(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     out.push_back(Buffer(dtype, count).fill(seed + static_cast<uint64_t>(rank)));
   }

@@ -58,8 +58,7 @@ TEST(Submission, IsCompliantAsWritten) {
         "benchmarks/llama31_8b/implementations/tutti-0.1.0-g1234/README.md",
         "benchmarks/llama31_8b/implementations/tutti-0.1.0-g1234/recipe.yaml",
         "benchmarks/llama31_8b/1-x-Example-2-cores/run_and_time.sh",
-        "benchmarks/llama31_8b/1-x-Example-2-cores/"
-        "1-x-Example-2-cores_tutti-0.1.0-g1234.json"}) {
+        "benchmarks/llama31_8b/1-x-Example-2-cores/1-x-Example-2-cores_tutti-0.1.0-g1234.json"}) {
     EXPECT_TRUE(files.exists(join_path("submission", path))) << path;
   }
   const std::string script =

@@ -198,10 +198,10 @@ TEST(RatioInterval, CoversTheTruthAsOftenAsItSays) {
     const uint64_t key = stream_key(20'261'120, "coverage") + static_cast<uint64_t>(draw);
     float z[11];
     fill_normal(z, 11, key, 0, 0, 1);
-    std::vector<double> a;
-    std::vector<double> b;
-    for (int i = 0; i < 5; ++i) a.push_back(0.95 * std::exp(0.02 * static_cast<double>(z[i])));
-    for (int i = 5; i < 11; ++i) b.push_back(std::exp(0.012 * static_cast<double>(z[i])));
+    std::vector<double> a(5);
+    std::vector<double> b(6);
+    for (size_t i = 0; i < a.size(); ++i) a[i] = 0.95 * std::exp(0.02 * static_cast<double>(z[i]));
+    for (size_t i = 0; i < b.size(); ++i) b[i] = std::exp(0.012 * static_cast<double>(z[5 + i]));
     const RatioInterval interval = ratio_interval(a, b, 0.95);
     EXPECT_LE(interval.low, interval.ratio);
     EXPECT_GE(interval.high, interval.ratio);
