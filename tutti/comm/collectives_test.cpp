@@ -166,7 +166,7 @@ TEST_P(Collectives, AllToAll) {
     // Rank r's data for rank s is filled with seed 100 r + s.
     const auto data = [&](int from, int to) {
       return Buffer(one.dtype, uneven(one.count, from, to))
-          .fill(static_cast<uint64_t>(100 * from + to));
+          .fill(100 * static_cast<uint64_t>(from) + static_cast<uint64_t>(to));
     };
     int64_t at = 0;
     for (int other = 0; other < size; ++other) {
