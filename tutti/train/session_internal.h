@@ -56,17 +56,20 @@ class Session {
   void count_step(const StepResult& result, double rate, double seconds, double data_wait_seconds);
   bool may_run_ahead() const;
   bool evaluation_due_after(int64_t step) const;
-  void agree();
-  void tell_trouble(const std::vector<StepWords>& words);
   void count_nonfinite(const StepResult& result);
-  std::string first_nonfinite_tensor(const std::string& mine);
-  void check_memory();
-  void check_replicas();
   bool evaluation_due() const;
   bool checkpoint_due() const;
   void evaluate();
-  bool asked_to_stop();
+  std::optional<Outcome> settle_step();
   std::optional<Outcome> reason_to_end();
+
+  // session_ranks.cpp
+  void agree();
+  void tell_trouble(const std::vector<StepWords>& words);
+  std::string first_nonfinite_tensor(const std::string& mine);
+  void check_memory();
+  void check_replicas();
+  bool asked_to_stop();
 
   // session_save.cpp
   void open_writer();

@@ -146,6 +146,42 @@ TEST_F(SessionTest, DamagedNewestCheckpointIsSkippedWithAMessage) {
   EXPECT_TRUE(named);
 }
 
+// The power fails after the copies of a step were made and before what else was due after it.
+TEST_F(SessionTest, WhatWasDueAfterTheStepOfCopiesIsDone) {
+  recipe_.checkpoint.every_steps = 10;
+  SessionOptions options;
+  options.run_folder = "run";
+  options.measure_peak = false;
+  options.copy_every = 1;
+  options.memory_root = "memory";
+  options.stop_after_step = 10;
+  telemetry::Telemetry silent;
+  run_session(recipe_, options, files_, silent);
+  int64_t saving = 0;
+  while (saving < files_.operation_count() &&
+         files_.operation(saving).find("checkpoints/") == std::string::npos) {
+    ++saving;
+  }
+  constexpr uint64_t kNothingIsLost = 1;
+  const auto disk = files_.crash_after(saving, kNothingIsLost);
+  ASSERT_TRUE(checkpoint::list_checkpoints(*disk, checkpoints_path("run")).empty());
+
+  options.stop_after_step = 12;
+  telemetry::Telemetry telemetry;
+  telemetry.add(std::make_unique<testing::Collector>(events_));
+  run_session(recipe_, options, *disk, telemetry);
+  const auto steps = events<telemetry::StepDone>();
+  ASSERT_EQ(steps.size(), 2U);
+  EXPECT_EQ(steps.front().step, 11);
+  const auto evaluations = events<telemetry::EvaluationDone>();
+  ASSERT_EQ(evaluations.size(), 1U);
+  EXPECT_EQ(evaluations.front().step, 10);
+  const auto saves = events<telemetry::CheckpointSaved>();
+  ASSERT_EQ(saves.size(), 2U);
+  EXPECT_EQ(saves.front().step, 10);
+  EXPECT_EQ(saves.back().step, 12);
+}
+
 TEST_F(SessionTest, FullDiskWhileCheckpointingDoesNotStopTraining) {
   run("whole");
   const std::vector<double> whole = losses();
