@@ -187,6 +187,19 @@ TEST(Streams, AFullDeviceIsAnError) {
   EXPECT_FALSE(files.exists("/dev/full.tmp"));
 }
 
+// Links that go round in a circle stand for a disk that does not answer.
+TEST(Existence, ThatCannotBeToldIsAnError) {
+  FileSystem& files = posix_file_system();
+  const std::string link =
+      join_path(testing::TempDir(), "tutti_file_test_circle_" + std::to_string(::getpid()));
+  ASSERT_EQ(::symlink(link.c_str(), link.c_str()), 0);
+  EXPECT_THROW(files.exists(link), Error);
+  ASSERT_EQ(::unlink(link.c_str()), 0);
+  EXPECT_FALSE(files.exists(link));
+  EXPECT_FALSE(files.exists(join_path(testing::TempDir(), std::string(300, 'x'))));
+  EXPECT_FALSE(files.exists("/dev/null/file"));
+}
+
 TEST(Paths, JoinAndSplit) {
   EXPECT_EQ(join_path("a", "b"), "a/b");
   EXPECT_EQ(join_path("a/", "b"), "a/b");

@@ -129,7 +129,15 @@ class PosixFileSystem final : public FileSystem {
   std::unique_ptr<MappedFile> map(const std::string& path) override {
     return std::make_unique<PosixMappedFile>(path);
   }
-  bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
+  // A disk or server that does not answer is not taken for a file that is not there: callers remove
+  // and write anew what they do not find.
+  bool exists(const std::string& path) override {
+    if (::access(path.c_str(), F_OK) == 0) return true;
+    const bool is_told =
+        errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ENAMETOOLONG;
+    if (!is_told) fail_errno("look for", path);
+    return false;
+  }
   bool is_directory(const std::string& path) override {
     struct stat info {};
     return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
