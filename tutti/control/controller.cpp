@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tutti/base/error.h"
+#include "tutti/control/adopted_launch.h"
 #include "tutti/control/audit.h"
 #include "tutti/control/incidents.h"
 #include "tutti/control/job_table.h"
@@ -183,34 +184,16 @@ void Controller::pass_over(const LaunchKey& key, const LaunchStatus& status, int
   Transaction transaction(database_);
   auto job = find_job(database_, key.job);
   if (!job || !owns_nodes(job->state) || job->generation != key.generation) return;
-  const int64_t elapsed_ms = std::max(job->elapsed_ms, status.elapsed_ms);
-  ++job->generation;
-  if (auto launch = find_launch(database_, job->id, key.generation)) {
-    charge(database_, *job, *launch, elapsed_ms, status.measured_micro_kwh, now_ms);
-    launch->elapsed_ms = elapsed_ms;
-    if (status.exit_code) launch->exit_code = *status.exit_code;
-    launch->ended_ms = now_ms;
-    launch->outcome = "Adopted";
-    write_launch(database_, *launch);
-    Launch next;
-    next.job = job->id;
-    next.generation = job->generation;
-    next.nodes = launch->nodes;
-    next.rate = launch->rate;
-    next.started_ms = now_ms;
-    write_launch(database_, next);
-  }
-  database_.run("UPDATE claims SET generation = ? WHERE job = ?", job->generation, job->id);
-  job->run_ms += elapsed_ms;
-  job->elapsed_ms = 0;
-  job->told_ms = -1;
-  update_job(database_, *job);
-  append_audit(database_, {now_ms,
-                           kSelf,
-                           "adopt",
-                           fmt::format("job {}", job->id),
-                           true,
-                           {{"generation", job->generation}, {"elapsed_ms", elapsed_ms}}});
+  const int64_t ran_before_ms = job->run_ms;
+  AdoptedLaunch adopted{status.elapsed_ms, status.measured_micro_kwh, std::nullopt};
+  if (status.exit_code) adopted.exit_code = *status.exit_code;
+  adopt_launch(database_, *job, adopted, now_ms);
+  // With all that it takes to do it again (trail_replay.h).
+  Json told = {{"generation", job->generation}, {"elapsed_ms", job->run_ms - ran_before_ms}};
+  if (adopted.exit_code) told["exit_code"] = *adopted.exit_code;
+  if (adopted.measured_micro_kwh) told["measured_micro_kwh"] = *adopted.measured_micro_kwh;
+  append_audit(database_,
+               {now_ms, kSelf, "adopt", fmt::format("job {}", job->id), true, std::move(told)});
   transaction.commit();
 }
 

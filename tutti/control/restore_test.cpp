@@ -31,6 +31,13 @@ class ToldLauncher : public Launcher {
     ++starts;
   }
   LaunchStatus status(const LaunchKey& key) override {
+    if (const auto newer = newest_.find(key.job);
+        newer != newest_.end() && key.generation < newer->second) {
+      LaunchStatus passed = passed_;
+      passed.phase = LaunchPhase::superseded;
+      passed.newer_generation = newer->second;
+      return passed;
+    }
     LaunchStatus status = now_[key.job];
     if (status.phase == LaunchPhase::unknown) status.phase = LaunchPhase::running;
     return status;
@@ -43,10 +50,17 @@ class ToldLauncher : public Launcher {
     now_[job].exit_code = code;
     now_[job].elapsed_ms = elapsed_ms;
   }
+  // Launches of the job before `generation` are gone, and took what `passed` says.
+  void goes_on_with(int64_t job, int64_t generation, const LaunchStatus& passed) {
+    newest_[job] = generation;
+    passed_ = passed;
+  }
   int starts = 0;
 
  private:
   std::map<int64_t, LaunchStatus> now_;
+  std::map<int64_t, int64_t> newest_;
+  LaunchStatus passed_;
 };
 
 class Restore : public testing::Test {
@@ -157,6 +171,35 @@ TEST_F(Restore, WhatHappenedSinceTheBackupComesBack) {
   EXPECT_EQ(find_job(*database_, runs)->state, JobState::completed);
   EXPECT_EQ(submit_one(), 6);
   verify_ledger(*database_);
+}
+
+// Of launches that only their folders tell of, and then the trail of who found them there.
+TEST_F(Restore, WhatAdoptedLaunchesCostIsKeptByASecondRestore) {
+  const int64_t job = submit_one();
+  tick(0);
+  tick(1);
+  back_up();
+  export_audit(*database_, files_, folder().audit());
+  database_.reset();
+  fs::remove(folder().audit());
+  database_ = restore(files_, folder(), backup(), kNoon, [](Database&) {}).database;
+  LaunchStatus passed;
+  passed.elapsed_ms = 40'000;
+  passed.measured_micro_kwh = 123;
+  passed.exit_code = 75;
+  launcher_.goes_on_with(job, 3, passed);
+  for (int second = 2; second < 5; ++second) tick(second);
+  ASSERT_EQ(find_job(*database_, job)->generation, 3);
+  launcher_.end(job, 0, 20'000);
+  tick(60);
+  ASSERT_EQ(find_job(*database_, job)->state, JobState::completed);
+  ASSERT_EQ(spent_by_job(*database_, job).micro_usd, 3'600'000 / 4 * 100 / 3600);
+  const std::string before = told(*database_);
+  const Restored restored = bring_back();
+  EXPECT_TRUE(restored.not_repeated.empty()) << restored.not_repeated;
+  EXPECT_EQ(told(*restored.database), before);
+  EXPECT_EQ(launches_of(*restored.database, job).at(1).exit_code, 75);
+  verify_ledger(*restored.database);
 }
 
 TEST_F(Restore, AJobThatWasRequeuedByHandHasAllItsAttempts) {

@@ -10,6 +10,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/control/account_table.h"
+#include "tutti/control/adopted_launch.h"
 #include "tutti/control/audit.h"
 #include "tutti/control/job_table.h"
 #include "tutti/control/ledger.h"
@@ -138,6 +139,22 @@ bool moved(Database& database, const Line& line, Job& job, JobState from, JobSta
   return true;
 }
 
+// A launch that the records had never heard of.
+bool adopted(Database& database, const Line& line, Job& job) {
+  if (!owns_nodes(job.state) || line.detail.value("generation", int64_t{0}) != job.generation + 1) {
+    return false;
+  }
+  AdoptedLaunch launch{line.detail.value("elapsed_ms", int64_t{0}), std::nullopt, std::nullopt};
+  if (line.detail.contains("measured_micro_kwh")) {
+    launch.measured_micro_kwh = line.detail.at("measured_micro_kwh").get<int64_t>();
+  }
+  if (line.detail.contains("exit_code")) {
+    launch.exit_code = line.detail.at("exit_code").get<int64_t>();
+  }
+  adopt_launch(database, job, launch, line.time_ms);
+  return true;
+}
+
 bool of_job(Database& database, const Line& line, int64_t id) {
   auto job = find_job(database, id);
   if (line.what == "submit") return job.has_value() || submitted(database, line, id);
@@ -154,6 +171,7 @@ bool of_job(Database& database, const Line& line, int64_t id) {
     update_job(database, *job);
     return true;
   }
+  if (line.what == "adopt") return adopted(database, line, *job);
   const size_t arrow = line.what.find(" -> ");
   if (arrow == std::string::npos) return false;
   const auto from = state_of(std::string_view(line.what).substr(0, arrow));
