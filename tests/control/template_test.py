@@ -84,6 +84,29 @@ def variables(container):
     return {entry["name"]: entry.get("value") for entry in container["env"]}
 
 
+def copies(kind, document):
+    """Steps between copies in memory that the ranks are told of."""
+    spec = document["spec"]
+    pods = [spec["replicatedJobs"][0]["template"]["spec"]["template"]] if kind == "jobset" else \
+        [each["template"] for each in spec["pytorchReplicaSpecs"].values()]
+    words = [pod["spec"]["containers"][0]["command"] for pod in pods]
+    assert all(each == words[0] for each in words), words
+    return int(words[0][words[0].index("--peer-copies") + 1]) if "--peer-copies" in words[0] else 0
+
+
+def check_copies(folder):
+    """Where pods outlive their containers, as jobs of ours have them; never in memory that is new."""
+    for kind, words, steps in (("pytorchjob", [], 0), ("pytorchjob", ["--nodes", "2"], 1),
+                               ("pytorchjob", ["--nodes", "2", "--peer-copies", "5"], 5),
+                               ("pytorchjob", ["--nodes", "2", "--peer-copies", "0"], 0),
+                               ("jobset", ["--nodes", "2"], 0), ("jobset", ["--nodes", "2", "--peer-copies", "0"], 0)):
+        found = copies(kind, written(folder, kind, *words))
+        assert found == steps, (kind, words, found)
+    refused = subprocess.run([TUTTI, "submit", "demo", "--as", "jobset", "--nodes", "2", "--peer-copies", "1"],
+                             cwd=folder, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and "--as pytorchjob" in refused.stderr, refused
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         for words in ([], ["--nodes", "4"], ["--nodes", "2", "--gpus", "8", "--cores", "16", "--name", "Big Run_1."]):
@@ -108,14 +131,14 @@ def main():
         wrong = subprocess.run([TUTTI, "submit", "demo", "--as", "jobset", "--nodes", "7"], cwd=folder,
                                capture_output=True, text=True, check=False)
         assert wrong.returncode == 2 and "7 ranks" in wrong.stderr, wrong
-        for words in (["--deadline", "8h"], ["--usd", "5"], ["--spares", "1"], ["--peer-copies", "0"],
-                      ["train.steps=5"]):
+        for words in (["--deadline", "8h"], ["--usd", "5"], ["--spares", "1"], ["train.steps=5"]):
             refused = subprocess.run([TUTTI, "submit", "demo", *words, "--as", "jobset"], cwd=folder,
                                      capture_output=True, text=True, check=False)
             name = words[0] if len(words) == 2 else "KEY=VALUE"
             assert refused.returncode == 2 and f"{name}: " in refused.stderr, refused
             assert "submit without --as" in refused.stderr and refused.stdout == "", refused
         written(folder, "jobset", "--yes", "--no-start")
+        check_copies(folder)
     print("JobSet and PyTorchJob: valid, and nothing beside")
 
 

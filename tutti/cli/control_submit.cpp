@@ -201,10 +201,10 @@ bool confirmed() {
 // What a template has no place for. --yes and --no-start it follows: nobody is asked, nothing
 // starts.
 constexpr std::array kNotInTemplates = {
-    "KEY=VALUE",     "--project",  "--key",        "--spares",         "--min-nodes",
-    "--peer-copies", "--priority", "--deadline",   "--ranks-per-node", "--time-limit",
-    "--usd",         "--kwh",      "--node-hours", "--no-preemption",  "--system",
-    "--catalog",     "--dry-run"};
+    "KEY=VALUE",       "--project",  "--key",      "--spares",
+    "--min-nodes",     "--priority", "--deadline", "--ranks-per-node",
+    "--time-limit",    "--usd",      "--kwh",      "--node-hours",
+    "--no-preemption", "--system",   "--catalog",  "--dry-run"};
 
 void check_template_options(const CLI::App& command, const std::string& as) {
   for (const char* name : kNotInTemplates) {
@@ -212,6 +212,19 @@ void check_template_options(const CLI::App& command, const std::string& as) {
     fail(ErrorKind::usage,
          "{}: what --as {} prints has no place for it; drop it, or submit without --as", name, as);
   }
+}
+
+// A JobSet begins anew with new pods, and the memory of the former ones is gone with them.
+int64_t copies_of_template(const SubmitArguments& arguments, int64_t pods,
+                           const spec::Recipe& recipe) {
+  if (arguments.as != "jobset") return copies_of_job(arguments.copy_every, pods, recipe);
+  if (arguments.copy_every > 0) {
+    fail(ErrorKind::usage,
+         "--peer-copies {}: a JobSet starts again in new pods, whose memory is empty; give 0, or "
+         "--as pytorchjob",
+         arguments.copy_every);
+  }
+  return 0;
 }
 
 // For another system to start: printed, not submitted.
@@ -236,6 +249,7 @@ int print_template(const SubmitArguments& arguments) {
     fail(ErrorKind::usage, "--nodes {}: the recipe has no layout of {} ranks", arguments.nodes,
          job.pods);
   }
+  job.copy_every = copies_of_template(arguments, job.pods, recipe);
   const std::string text = arguments.as == "jobset" ? jobset_yaml(job) : pytorchjob_yaml(job);
   if (arguments.control.json) {
     print_json({{"kind", arguments.as}, {"yaml", text}});

@@ -47,7 +47,7 @@ std::string pod_spec(const TemplateJob& job, const std::string& container,
 containers:
   - name: {container}
     image: {image}
-    command: ["tutti", "train", {recipe}, "--run", {run}]
+    command: ["tutti", "train", {recipe}, "--run", {run}{copies}]
     env:
 {environment}      - name: TUTTI_SECRET
         valueFrom:
@@ -63,8 +63,12 @@ volumes:
 )",
       fmt::arg("grace", kGraceSeconds), fmt::arg("container", container),
       fmt::arg("image", quoted(job.image)), fmt::arg("recipe", quoted(job.recipe)),
-      fmt::arg("run", quoted(job.run_folder)), fmt::arg("environment", environment),
-      fmt::arg("name", dns_label(job.name)), fmt::arg("claim", quoted(job.claim)),
+      fmt::arg("run", quoted(job.run_folder)),
+      fmt::arg("copies", job.copy_every == 0
+                             ? ""
+                             : fmt::format(R"(, "--peer-copies", "{}")", job.copy_every)),
+      fmt::arg("environment", environment), fmt::arg("name", dns_label(job.name)),
+      fmt::arg("claim", quoted(job.claim)),
       fmt::arg("resources",
                resources.empty()
                    ? ""
@@ -76,13 +80,11 @@ volumes:
   return out;
 }
 
-std::string head(const TemplateJob& job) {
+std::string head(const TemplateJob& job, const char* what_follows) {
   return fmt::format(
       "# Before: kubectl create secret generic {}-secret --from-literal=token=$(openssl rand -hex "
-      "32)\n"
-      "# Exit code 75 and failures start all ranks again from the newest checkpoint; 2 and 93 end "
-      "the job.\n",
-      dns_label(job.name));
+      "32)\n{}",
+      dns_label(job.name), what_follows);
 }
 
 }  // namespace
@@ -100,7 +102,9 @@ std::string jobset_yaml(const TemplateJob& job) {
       - {{name: MASTER_PORT, value: "{port}"}}
 )",
       fmt::arg("pods", job.pods), fmt::arg("name", name), fmt::arg("port", kPort));
-  return head(job) +
+  return head(job,
+              "# Exit code 75 and failures start all ranks again from the newest checkpoint; 2 and "
+              "93 end the job.\n") +
          fmt::format(R"(apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
 metadata:
@@ -134,7 +138,13 @@ spec:
 }
 
 std::string pytorchjob_yaml(const TemplateJob& job) {
-  std::string text = head(job) + fmt::format(R"(apiVersion: kubeflow.org/v1
+  std::string text = head(job,
+                          "# Exit code 75 and failures start ranks again where they were, from the "
+                          "newest checkpoint or copies\n"
+                          "# in memory. No restart policy of Kubeflow's ends a job at 2 and 93, "
+                          "which would fail again: the\n"
+                          "# limit of restarts does.\n") +
+                     fmt::format(R"(apiVersion: kubeflow.org/v1
 kind: PyTorchJob
 metadata:
   name: {}
@@ -142,7 +152,7 @@ spec:
   runPolicy: {{cleanPodPolicy: Running, backoffLimit: {}}}
   pytorchReplicaSpecs:
 )",
-                                             dns_label(job.name), job.max_restarts);
+                                 dns_label(job.name), job.max_restarts);
   const auto replicas = [&](const char* kind, int64_t count) {
     text += fmt::format(
         "    {}:\n      replicas: {}\n      restartPolicy: OnFailure\n      template:\n        "

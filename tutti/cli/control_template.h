@@ -18,6 +18,7 @@ struct TemplateJob {
   int64_t cores = 0;  // of each pod; 0: not said
   int64_t gpus = 0;
   int64_t max_restarts = 4;
+  int64_t copy_every = 0;  // steps between copies in the memory of two pods; 0: none
 };
 
 // JobSet of Kubernetes (jobset.x-k8s.io/v1alpha2): one indexed job of as many pods as ranks.
