@@ -131,6 +131,17 @@ void revoke(const Caller& caller, const std::string& user, const std::string& pr
   const std::string on = fmt::format("project {}", project);
   const Action action = project == kAllProjects ? Action::manage_users : Action::manage_projects;
   change(caller, action, project, "revoke", on, {{"user", user}}, [&](Transaction& transaction) {
+    const std::vector<Member> members = all_members(caller.database);
+    const bool has_role = std::any_of(members.begin(), members.end(), [&](const Member& member) {
+      return member.user == user && member.project == project;
+    });
+    // A slip of the pen must not look as if somebody had lost a right.
+    if (!has_role) {
+      refuse(caller, transaction, ErrorKind::usage, "revoke", on,
+             fmt::format("'{}' has no role of its own in '{}'; `tutti admin list` tells who has "
+                         "which",
+                         printable(user), printable(project)));
+    }
     remove_member(caller.database, user, project);
     if (project != kAllProjects) return;
     keep_ruled(caller, transaction, "revoke", on, [&] {

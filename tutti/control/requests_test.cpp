@@ -312,6 +312,19 @@ TEST(Place, SomebodyStaysAdmin) {
   EXPECT_FALSE(role_of(place.database, "root", "vision"));
 }
 
+TEST(Place, OnlyARoleThatIsThereIsTakenAway) {
+  SmallPlace place;
+  const std::string why = "has no role of its own in";
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { revoke(place.as("root"), "ada", "visoin"); }, why));
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { revoke(place.as("root"), "adda", "vision"); }, why));
+  EXPECT_FALSE(audit_lines(place.database, 1, "").front()["allowed"]);
+  EXPECT_EQ(role_of(place.database, "ada", "vision"), Role::submitter);
+  revoke(place.as("root"), "ada", "vision");
+  EXPECT_FALSE(role_of(place.database, "ada", "vision"));
+}
+
 TEST(Place, WhoIsDisabledIsSaidToBe) {
   SmallPlace place;
   disable_user(place.as("root"), "ada", true);
