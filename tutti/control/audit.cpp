@@ -283,13 +283,26 @@ AuditVerdict verify_audit(Database& database, FileSystem& files, const std::stri
   return verdict;
 }
 
+namespace {
+
+// "job 1" is named by "job 1", and not by "job 10".
+bool names(const std::string& text, const std::string& words) {
+  for (size_t at = 0; (at = text.find(words, at)) != std::string::npos; ++at) {
+    const size_t end = at + words.size();
+    if ((at == 0 || text[at - 1] == ' ') && (end == text.size() || text[end] == ' ')) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::vector<Json> audit_lines(Database& database, int64_t most, const std::string& matching) {
   std::vector<Json> lines;
   Query query = database.query("SELECT line FROM audit ORDER BY seq DESC");
   while (static_cast<int64_t>(lines.size()) < most && query.next()) {
     Json line = parse_json(query.text(0), database.path());
     const auto has = [&](const char* key) {
-      return line.value(key, std::string()).find(matching) != std::string::npos;
+      return names(line.value(key, std::string()), matching);
     };
     if (matching.empty() || has("on") || has("who") || has("what")) {
       lines.push_back(std::move(line));

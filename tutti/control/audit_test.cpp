@@ -54,6 +54,20 @@ TEST(Audit, AnUntouchedTrailIsIntact) {
   EXPECT_EQ(audit_lines(trail.place.database, 100, "job 2").size(), 1U);
 }
 
+TEST(Audit, LinesAboutSomethingAreNotThoseAboutWhatHasALongerName) {
+  Trail trail;
+  Database& database = trail.place.database;
+  {
+    Transaction transaction(database);
+    note(trail.place.as("ad"), "submit", "job 20", true);
+    transaction.commit();
+  }
+  EXPECT_EQ(audit_lines(database, 100, "job 2").size(), 1U);
+  EXPECT_EQ(audit_lines(database, 100, "job 20").size(), 1U);
+  EXPECT_EQ(audit_lines(database, 100, "ad").size(), 1U);
+  EXPECT_EQ(audit_lines(database, 1, "CANCELLED").size(), 1U);
+}
+
 TEST(Audit, EveryEditedByteIsFound) {
   Trail trail;
   const std::vector<std::string> lines = trail.lines();
