@@ -231,7 +231,11 @@ void Controller::observe_running(Job& seen, const LaunchStatus& status, int64_t 
   }
   if (seen.state != JobState::completing) return;
   attempt(seen, [&] { launcher_.stop(key); });
-  if (status.elapsed_ms - seen.told_ms >= grace_ms(seen)) {
+  const auto project = find_project(database_, seen.request.project);
+  const int64_t grace =
+      grace_ms(seen, spent_by_job(database_, seen.id), project ? project->budget : Budget{},
+               spent_by_project(database_, seen.request.project));
+  if (status.elapsed_ms - seen.told_ms >= grace) {
     attempt(seen, [&] { launcher_.kill(key); });
   }
 }
@@ -260,6 +264,10 @@ void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
     const auto project = find_project(database_, job.request.project);
     job.stop = stop_due(job, spent_by_job(database_, job.id), project ? project->budget : Budget{},
                         spent_by_project(database_, job.request.project), now_ms);
+  }
+  const bool to_go_on = job.stop == Stop::preempt || job.stop == Stop::requeue;
+  if (to_go_on && limit_reached(job.request.budget, spent_by_job(database_, job.id))) {
+    job.stop = Stop::job_budget;  // another launch could only overdraw it
   }
   const Verdict verdict = judge(job, end);
   if (launch) {

@@ -23,12 +23,27 @@ class StuckLauncher : public Launcher {
   LaunchStatus status(const LaunchKey& key) override {
     LaunchStatus status;
     if (running.count(key.job) > 0) status.phase = LaunchPhase::running;
+    status.elapsed_ms = elapsed_ms;
+    if (saves && stopped.count(key.job) > 0) {
+      status.phase = LaunchPhase::ended;
+      status.exit_code = 75;
+    }
     return status;
   }
-  void stop(const LaunchKey& key) override { check(key); }
-  void kill(const LaunchKey& key) override { check(key); }
+  void stop(const LaunchKey& key) override {
+    check(key);
+    stopped.insert(key.job);
+  }
+  void kill(const LaunchKey& key) override {
+    check(key);
+    killed.insert(key.job);
+  }
 
   int64_t stuck = 0;  // a job; 0: none
+  int64_t elapsed_ms = 0;
+  bool saves = false;  // and ends when it is told to stop
+  std::set<int64_t> stopped;
+  std::set<int64_t> killed;
   std::set<int64_t> running;
 
  private:
@@ -83,6 +98,43 @@ TEST_F(ControllerTest, OneThatCannotBeEndedIsNotInTheWayOfOthers) {
   launcher_.stuck = 0;
   tick();
   EXPECT_EQ(job(first).state, JobState::cancelled);
+}
+
+// One that does not hear that it should stop, and is cancelled meanwhile.
+TEST_F(ControllerTest, CancellingAJobBuysItNoTimeThatItsBudgetDoesNotHave) {
+  JobRequest request = SmallPlace::request();
+  request.budget.node_microhours = 100 * kMicro / 3600;  // 100 s
+  const int64_t id = submit(place_.as("ada"), request, false).job.id;
+  for (const int64_t second : {0, 0, 60, 101}) {
+    launcher_.elapsed_ms = second * 1000;
+    tick();
+  }
+  ASSERT_EQ(job(id).stop, Stop::job_budget);
+  cancel(place_.as("ada"), id);
+  for (int64_t second = 101; second < 160; ++second) {
+    launcher_.elapsed_ms = second * 1000;
+    tick();
+  }
+  EXPECT_EQ(launcher_.killed, std::set<int64_t>{id});
+}
+
+TEST_F(ControllerTest, AJobWithoutBudgetIsNotLaunchedAgain) {
+  JobRequest request = SmallPlace::request();
+  request.budget.node_microhours = 100 * kMicro / 3600;  // 100 s
+  const int64_t id = submit(place_.as("ada"), request, false).job.id;
+  tick();
+  tick();
+  requeue(place_.as("ada"), id);
+  launcher_.saves = true;
+  launcher_.elapsed_ms = 90'000;
+  tick();  // told, with a little left
+  launcher_.elapsed_ms = 101'000;
+  tick();
+  EXPECT_EQ(job(id).state, JobState::cancelled);
+  EXPECT_EQ(job(id).reason, Reason::job_budget);
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { requeue(place_.as("ada"), id); },
+      "is used up: 0.028055 of 0.027777"));
 }
 
 }  // namespace

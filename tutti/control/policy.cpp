@@ -117,13 +117,12 @@ Stop stop_due(const Job& job, const Spend& job_spent, const Budget& project_budg
   return Stop::none;
 }
 
-int64_t grace_ms(const Job& job) {
-  switch (job.stop) {
-    case Stop::time_limit: return lead_ms(job.request);
-    case Stop::job_budget:
-    case Stop::budget: return kBudgetGraceMs;
-    default: return kLongestGraceMs;
-  }
+int64_t grace_ms(const Job& job, const Spend& job_spent, const Budget& project_budget,
+                 const Spend& project_spent) {
+  const int64_t grace = job.stop == Stop::time_limit ? lead_ms(job.request) : kLongestGraceMs;
+  const bool nothing_left =
+      limit_reached(job.request.budget, job_spent) || limit_reached(project_budget, project_spent);
+  return nothing_left ? std::min(grace, kBudgetGraceMs) : grace;
 }
 
 }  // namespace tutti::control

@@ -44,8 +44,10 @@ Stop stop_due(const Job& job, const Spend& job_spent, const Budget& project_budg
               const Spend& project_spent, int64_t now_ms);
 
 // How long after it was told a job may take before it is killed. Together with the interval of the
-// checks (kChargeIntervalMs and a tick) less than a minute where a budget is used up.
-int64_t grace_ms(const Job& job);
+// checks (kChargeIntervalMs and a tick) less than a minute where a budget is used up, also by a job
+// that was told to stop for another reason.
+int64_t grace_ms(const Job& job, const Spend& job_spent, const Budget& project_budget,
+                 const Spend& project_spent);
 inline constexpr int64_t kBudgetGraceMs = 45'000;
 inline constexpr int64_t kLongestGraceMs = 120'000;
 inline constexpr int64_t kChargeIntervalMs = 5'000;

@@ -114,7 +114,7 @@ TEST(StopDue, LimitsInTheOrderOfHurry) {
   EXPECT_EQ(stop_due(job, none, {}, none, kNoon), Stop::none);
   job.elapsed_ms = 540'000;  // a minute before
   EXPECT_EQ(stop_due(job, none, {}, none, kNoon), Stop::time_limit);
-  EXPECT_EQ((job.stop = Stop::time_limit, grace_ms(job)), 60'000);
+  EXPECT_EQ((job.stop = Stop::time_limit, grace_ms(job, none, {}, none)), 60'000);
   job.request.time_limit_ms = 0;
   job.request.deadline_ms = kNoon;
   EXPECT_EQ(stop_due(job, none, {}, none, kNoon), Stop::deadline);
@@ -126,8 +126,12 @@ TEST(StopDue, LimitsInTheOrderOfHurry) {
   EXPECT_EQ(stop_due(job, none, budget, spent, kNoon), Stop::budget);
   job.request.budget = budget;
   EXPECT_EQ(stop_due(job, spent, budget, spent, kNoon), Stop::job_budget);
-  job.stop = Stop::budget;
-  EXPECT_LT(grace_ms(job) + kChargeIntervalMs + 5'000, 60'000);
+  // Whatever it was told to stop for.
+  for (const Stop stop : {Stop::budget, Stop::job_budget, Stop::cancel, Stop::preempt}) {
+    job.stop = stop;
+    EXPECT_LT(grace_ms(job, spent, budget, spent) + kChargeIntervalMs + 5'000, 60'000);
+  }
+  EXPECT_EQ(grace_ms(job, none, budget, none), kLongestGraceMs);
 }
 
 }  // namespace

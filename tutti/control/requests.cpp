@@ -225,6 +225,12 @@ Job requeue(const Caller& caller, int64_t id) {
       refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id),
              fmt::format("the deadline of job {} has passed; submit it anew", id));
     }
+    const Spend spent = spent_by_job(caller.database, id);
+    if (const auto reached = limit_reached(job.request.budget, spent)) {
+      refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id),
+             fmt::format("the budget of job {} is used up: {} of {}; submit it anew", id,
+                         format_micro(reached->spent), amount(reached->what, reached->limit)));
+    }
     if (const std::string text = taken_folder(caller, job.request); !text.empty()) {
       refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id),
              text + "; requeue it after that");
