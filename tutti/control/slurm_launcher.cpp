@@ -88,7 +88,7 @@ std::vector<Node> parse_sinfo(const std::string& text) {
     Node node;
     node.name = words[0];
     node.cores = std::atoll(std::string(words[1]).c_str());
-    node.gpus = gpus_of(words[4]);
+    node.gpus = gpus_of(words.back());  // what a person wrote as the reason may hold anything
     // "idle", "mixed", "allocated", "completing", with a mark for what is about to happen to it.
     std::string state(words[2]);
     while (!state.empty() && std::isalpha(static_cast<unsigned char>(state.back())) == 0) {
@@ -166,9 +166,10 @@ LaunchFolder SlurmLauncher::folder_of(const LaunchKey& key) const {
 bool SlurmLauncher::ask(double age_seconds) {
   if (monotonic_seconds() - asked_at_ <= age_seconds) return answered_;
   asked_at_ = monotonic_seconds();
-  const CommandResult said =
-      run_command({"squeue", "--noheader", "--all", "--states=all", "--format=%A|%j|%T|%r|%N|%B"},
-                  kToolSeconds);
+  // Anybody may give a job the name of one of ours.
+  const CommandResult said = run_command(
+      {"squeue", "--noheader", "--me", "--all", "--states=all", "--format=%A|%j|%T|%r|%N|%B"},
+      kToolSeconds);
   answered_ = said.ok();
   if (answered_) {
     jobs_ = parse_squeue(said.output);

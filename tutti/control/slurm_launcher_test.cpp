@@ -52,12 +52,14 @@ TEST(Sinfo, NodesThatTakeJobsAreUp) {
       "n3|8|down*|Not responding|(null)\n"
       "n4|8|idle*|none|(null)\n"
       "n5|8|drained|bad memory|(null)\n"
-      "n6|8|allocated~|none|gpu:2,license:1\n");
-  ASSERT_EQ(nodes.size(), 6U);
+      "n6|8|allocated~|none|gpu:2,license:1\n"
+      "n7|8|drained|disk | cable|gpu:4\n");
+  ASSERT_EQ(nodes.size(), 7U);
   const auto up = [&](size_t at) { return nodes[at].up; };
   EXPECT_TRUE(up(0) && up(1) && up(5));
   EXPECT_FALSE(up(2) || up(3) || up(4));
   EXPECT_EQ(nodes[1].gpus, 8);
+  EXPECT_EQ(nodes[6].gpus, 4);
   EXPECT_EQ(nodes[5].gpus, 2);
   EXPECT_EQ(nodes[4].reason, "drained: bad memory");
 }
