@@ -319,7 +319,10 @@ std::unique_ptr<Tokenizer> open_bpe(FileSystem& files, const std::string& path,
       if (own.end == kNoToken && token.special && token.content == usual) own.end = token.id;
     }
   }
-  const ControlTokens controls = choose_control_tokens(files, path, options, own, find);
+  int32_t vocabulary = 0;
+  for (const auto& [token, id] : file.tokens) vocabulary = std::max(vocabulary, id + 1);
+  for (const AddedToken& token : file.added) vocabulary = std::max(vocabulary, token.id + 1);
+  const ControlTokens controls = choose_control_tokens(files, path, options, own, find, vocabulary);
   return std::make_unique<BpeTokenizer>(std::move(originals), controls, path);
 }
 

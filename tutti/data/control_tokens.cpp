@@ -25,7 +25,7 @@ int32_t existing_token(const std::string& who, const std::string& content, const
 
 // What the files in the folder of `path` say about the token `kind`, "eos" or "bos".
 int32_t discovered_token(FileSystem& files, const std::string& path, const std::string& kind,
-                         const FindToken& find) {
+                         const FindToken& find, int32_t vocabulary) {
   for (const char* name : {"tokenizer_config.json", "generation_config.json", "config.json"}) {
     const std::string beside = join_path(parent_path(path), name);
     if (!files.exists(beside)) continue;
@@ -38,7 +38,14 @@ int32_t discovered_token(FileSystem& files, const std::string& path, const std::
     }
     Json id = config.value(kind + "_token_id", Json());
     if (id.is_array() && !id.empty()) id = Json(id[0]);
-    if (id.is_number_integer()) return id;
+    if (!id.is_number_integer() || id == Json(kNoToken)) continue;
+    if (id < Json(0) || id >= Json(vocabulary)) {
+      fail(ErrorKind::usage,
+           "{}: {}_token_id is {}, but the tokenizer '{}' has the ids 0 to {}; name the token "
+           "yourself, or none: --{}",
+           beside, kind, id.dump(), path, vocabulary - 1, kind);
+    }
+    return id;
   }
   return kNoToken;
 }
@@ -47,19 +54,20 @@ int32_t discovered_token(FileSystem& files, const std::string& path, const std::
 
 ControlTokens choose_control_tokens(FileSystem& files, const std::string& path,
                                     const TokenizerOptions& options, const OwnControlTokens& own,
-                                    const FindToken& find) {
+                                    const FindToken& find, int32_t vocabulary) {
   ControlTokens controls;
   controls.special = options.special;
   int32_t& end = controls.end_of_document;
   if (options.end.empty()) {
-    end = discovered_token(files, path, "eos", find);
+    end = discovered_token(files, path, "eos", find, vocabulary);
     if (end == kNoToken) end = own.end;
   } else if (options.end != "none") {
     end = existing_token("--eos", options.end, find, path);
   }
   int32_t& begin = controls.begin_of_document;
   if (options.begin == "auto") {
-    begin = own.begin != kNoToken ? own.begin : discovered_token(files, path, "bos", find);
+    begin = own.begin;
+    if (begin == kNoToken) begin = discovered_token(files, path, "bos", find, vocabulary);
     if (begin == kNoToken) {
       fail(ErrorKind::usage, "--bos: the tokenizer '{}' names no token that starts a text", path);
     }

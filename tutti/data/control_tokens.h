@@ -42,11 +42,12 @@ struct OwnControlTokens {
   bool puts_begin = false;  // transformers puts `begin` before a text
 };
 
-// `find` gives the id of a token's text or kNoToken. Throws usage for a token that does not exist,
-// naming the option or the file that names it.
+// `find` gives the id of a token's text or kNoToken; ids are below `vocabulary`. Throws usage for a
+// token that does not exist, naming the option or the file that names it.
 ControlTokens choose_control_tokens(FileSystem& files, const std::string& path,
                                     const TokenizerOptions& options, const OwnControlTokens& own,
-                                    const std::function<int32_t(const std::string&)>& find);
+                                    const std::function<int32_t(const std::string&)>& find,
+                                    int32_t vocabulary);
 
 // The file at `path`, called `as`, and those beside it that its users look for.
 std::vector<OriginalFile> read_originals(FileSystem& files, const std::string& path,

@@ -139,6 +139,11 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::vector<OriginalFile> origina
       pieces_[i] = replace_all(piece, kSpaceMark, " ");
     }
   }
+  for (const int32_t id : {controls_.begin_of_document, controls_.end_of_document}) {
+    if (id == kNoToken || (id >= 0 && id < vocabulary_size())) continue;
+    fail(ErrorKind::corrupt, "'{}': the id {} of a control token is outside the vocabulary of {}",
+         origin, id, vocabulary_size());
+  }
   const std::string known[] = {"identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"};
   words_ = divides &&
            std::find(std::begin(known), std::end(known), settings.normalizer) != std::end(known) &&
@@ -247,7 +252,8 @@ std::unique_ptr<Tokenizer> open_sentencepiece(FileSystem& files, const std::stri
   };
   const bool puts_begin = processor.bos_id() >= 0 && puts_begin_of_sentence(files, path);
   const ControlTokens controls = choose_control_tokens(
-      files, path, options, {processor.bos_id(), processor.eos_id(), puts_begin}, find);
+      files, path, options, {processor.bos_id(), processor.eos_id(), puts_begin}, find,
+      processor.GetPieceSize());
   return std::make_unique<SentencePieceTokenizer>(std::move(originals), controls, path);
 }
 

@@ -144,6 +144,25 @@ TEST(SentencePiece, DamageAndOptionsAreErrors) {
   options.end = "<end>";
   EXPECT_TRUE(contains(
       error_of(ErrorKind::usage, [&] { open_tokenizer(files, "y.model", options); }), "<end>"));
+  // Of a model that was tuned with more tokens than its .model has.
+  write_text(files, "tuned/config.json", R"({"eos_token_id": 32000})");
+  write_text(files, "tuned/tokenizer.model", model(kSettings[1]));
+  const std::string message = error_of(ErrorKind::usage, [&] { open_tokenizer(files, "tuned"); });
+  EXPECT_TRUE(contains(message, "tuned/config.json: eos_token_id is 32000")) << message;
+  EXPECT_TRUE(contains(message, "--eos")) << message;
+  options = {};
+  options.end = "</s>";
+  const auto tuned = open_tokenizer(files, "tuned", options);
+  EXPECT_EQ(tuned->end_of_document(), 2);
+  store_tokenizer(files, *tuned, "tuned/stored.json");
+  std::string stored = read_file(files, "tuned/stored.json");
+  const std::string end = "\"end_of_document\": 2";
+  ASSERT_TRUE(contains(stored, end)) << stored;
+  stored.replace(stored.find(end), end.size(), "\"end_of_document\": 32000");
+  write_text(files, "tuned/stored.json", stored);
+  EXPECT_TRUE(contains(
+      error_of(ErrorKind::corrupt, [&] { load_tokenizer_file(files, "tuned/stored.json"); }),
+      "32000"));
   files.create_directories("empty");
   EXPECT_TRUE(contains(error_of(ErrorKind::usage, [&] { open_tokenizer(files, "empty"); }),
                        "tokenizer.model"));
