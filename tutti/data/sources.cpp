@@ -8,6 +8,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/data/corpus_format.h"
+#include "tutti/data/tokenizer.h"
 
 namespace tutti::data {
 namespace {
@@ -108,9 +109,11 @@ class Search {
     const std::string whole = normal(path);
     for (const char* part : {"", "-validation", ".whole"}) {
       const CorpusPaths paths = corpus_paths(normal(options_.output_prefix + part));
-      for (const std::string& own : {paths.bin, paths.idx, paths.tokenizer, paths.meta}) {
+      for (const std::string& own :
+           {paths.bin, paths.idx, paths.tokenizer, paths.meta, paths.mask}) {
         if (whole == own || whole == own + ".tmp") return true;
       }
+      if (starts_with(whole, tokenizer_folder(paths.tokenizer) + "/")) return true;
     }
     return false;
   }

@@ -64,7 +64,8 @@ TEST(Sources, SuffixesChoose) {
 
 TEST(Sources, OwnOutputIsNotASource) {
   MemoryFileSystem files;
-  for (const char* path : {"s/c.txt", "s/c.bin", "s/c.meta.json", "s/c-validation.idx.tmp"}) {
+  for (const char* path : {"s/c.txt", "s/c.bin", "s/c.meta.json", "s/c.mask",
+                           "s/c-validation.idx.tmp", "s/c.tokenizer/tokenizer.json"}) {
     write_text(files, path, "text");
   }
   std::vector<Skipped> skipped;
