@@ -5,6 +5,7 @@
 
 #include "tutti/base/memory_file.h"
 #include "tutti/base/rng.h"
+#include "tutti/data/prepare_test_support.h"
 #include "tutti/data/test_support.h"
 #include "tutti/data/tokenizer_source.h"
 #include "tutti/data/train_tokenizer.h"
@@ -122,7 +123,25 @@ TEST(SentencePiece, IsTrainedOnSourcesAndGivesTextBack) {
   options.threads = 1;
   EXPECT_EQ(train_tokenizer(files, options).hash, result.hash);
   options.sample_bytes = result.source_bytes / 4;
-  EXPECT_LT(train_tokenizer(files, options).line_bytes, result.line_bytes / 2);
+  const int64_t sampled = train_tokenizer(files, options).line_bytes;
+  EXPECT_LE(sampled, options.sample_bytes);
+  EXPECT_GT(sampled, options.sample_bytes * 3 / 4);
+}
+
+TEST(SentencePiece, CompressedTextIsSampledByWhatItHolds) {
+  MemoryFileSystem files;
+  std::string text;  // eight times as large as its file, or more
+  for (int i = 0; i < 40; ++i) text += words(1, 4000);
+  write_text(files, "in/a.txt.gz", gzip(text));
+  ASSERT_LT(files.size_bytes("in/a.txt.gz") * 8, static_cast<int64_t>(text.size()));
+  TrainTokenizerOptions options;
+  options.sources = {"in"};
+  options.output = "x.model";
+  options.vocabulary = 400;
+  options.sample_bytes = files.size_bytes("in/a.txt.gz");
+  const TrainTokenizerResult result = train_tokenizer(files, options);
+  EXPECT_LE(result.line_bytes, options.sample_bytes);
+  EXPECT_GT(result.line_bytes, options.sample_bytes / 2);
 }
 
 TEST(SentencePiece, DamageAndOptionsAreErrors) {

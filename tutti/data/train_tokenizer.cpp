@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr size_t kLineBytes = 4096;  // the library passes over longer ones
 constexpr int64_t kBudgetBytes = int64_t{64} << 20;
+constexpr int64_t kBlockBytes = int64_t{1} << 20;
 constexpr int64_t kLeastVocabulary = 260;  // three control tokens, 256 bytes and one more
 
 struct LineBlock {
@@ -29,16 +31,20 @@ struct LineBlock {
 
 class LineSink final : public DocumentSink {
  public:
-  explicit LineSink(LineBlock& block) : block_(block) {}
+  using Emit = OrderedWork<LineBlock>::Emit;
+
+  explicit LineSink(const Emit& emit) : emit_(emit) {}
   void text(size_t /*file*/, std::string_view piece, bool /*first*/, bool /*last*/) override {
     while (!piece.empty()) {
       const size_t end = std::min(piece.find('\n'), piece.size());
       for (std::string_view line = piece.substr(0, end); !line.empty();) {
         const size_t size = std::max<size_t>(1, utf8_cut(line, kLineBytes));
         block_.lines.emplace_back(line.substr(0, size));
+        bytes_ += static_cast<int64_t>(size);
         line.remove_prefix(size);
       }
       piece.remove_prefix(std::min(end + 1, piece.size()));
+      if (bytes_ >= kBlockBytes) flush();
     }
   }
   void document(size_t file, std::string_view text, size_t /*prompt_bytes*/) override {
@@ -47,8 +53,59 @@ class LineSink final : public DocumentSink {
   void skip(size_t /*file*/, const char* /*reason*/) override {}
   void advance(int64_t bytes) override { block_.source_bytes += bytes; }
 
+  void flush() {
+    emit_(std::move(block_), std::exchange(bytes_, 0));
+    block_ = {};
+  }
+
  private:
-  LineBlock& block_;
+  const Emit& emit_;
+  LineBlock block_;
+  int64_t bytes_ = 0;  // of its lines
+};
+
+// Lines of at most `most_bytes` together, evenly over all that are added: those whose draw is below
+// a share, which falls when they become too many. (How much text compressed sources hold is not
+// known before.)
+class LineSample {
+ public:
+  LineSample(uint64_t key, int64_t most_bytes, double share)
+      : key_(key), most_bytes_(most_bytes), share_(share) {}
+
+  void add(std::string line) {
+    const double draw = random_uniform(key_, place_++);
+    if (draw >= share_) return;
+    bytes_ += static_cast<int64_t>(line.size());
+    lines_.push_back(std::move(line));
+    draws_.push_back(draw);
+    while (bytes_ > most_bytes_ && lines_.size() > 1) thin_out();
+  }
+  const std::vector<std::string>& lines() const { return lines_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void thin_out() {
+    share_ = std::min(share_, 1.0) * 0.9;
+    size_t kept = 0;
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      if (draws_[i] >= share_) {
+        bytes_ -= static_cast<int64_t>(lines_[i].size());
+        continue;
+      }
+      if (kept < i) lines_[kept] = std::move(lines_[i]);
+      draws_[kept++] = draws_[i];
+    }
+    lines_.resize(kept);
+    draws_.resize(kept);
+  }
+
+  uint64_t key_;
+  int64_t most_bytes_;
+  double share_;
+  uint64_t place_ = 0;
+  int64_t bytes_ = 0;
+  std::vector<std::string> lines_;
+  std::vector<double> draws_;
 };
 
 class Lines final : public sentencepiece::SentenceIterator {
@@ -111,28 +168,23 @@ TrainTokenizerResult train_tokenizer(FileSystem& files, const TrainTokenizerOpti
   const uint64_t key = stream_key(options.seed, "tokenizer lines");
   const double share =
       static_cast<double>(options.sample_bytes) / static_cast<double>(result.source_bytes);
-  std::vector<std::string> lines;
-  uint64_t place = 0;
+  LineSample sample(key, options.sample_bytes, share);
   int64_t done = 0;
   ordered_work<LineBlock>(
       static_cast<int64_t>(tasks.size()), threads, kBudgetBytes,
       [&](int64_t task, const OrderedWork<LineBlock>::Emit& emit) {
-        LineBlock block;
-        LineSink sink(block);
+        LineSink sink(emit);
         read_task(files, sources, tasks[static_cast<size_t>(task)], read, sink);
-        const int64_t bytes = block.source_bytes;
-        emit(std::move(block), bytes);
+        sink.flush();
       },
       [&](LineBlock& block) {
-        for (std::string& line : block.lines) {
-          if (random_uniform(key, place++) >= share) continue;
-          result.line_bytes += static_cast<int64_t>(line.size());
-          lines.push_back(std::move(line));
-        }
+        for (std::string& line : block.lines) sample.add(std::move(line));
         done += block.source_bytes;
         if (options.progress) options.progress(done, result.source_bytes);
       });
+  const std::vector<std::string>& lines = sample.lines();
   result.lines = static_cast<int64_t>(lines.size());
+  result.line_bytes = sample.bytes();
   if (lines.empty()) {
     fail(ErrorKind::usage, "there is no text in {}", join(options.sources, ", "));
   }
