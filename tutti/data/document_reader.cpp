@@ -97,7 +97,8 @@ void read_lines_range(const SourceFile& file, const FileRange& range, std::strin
 }
 
 // Decompresses a file into pieces; what a piece leaves unfinished is put in front of the next.
-void read_compressed(const SourceFile& file, size_t index, std::string_view compressed,
+// False when the file was passed over.
+bool read_compressed(const SourceFile& file, size_t index, std::string_view compressed,
                      const ReadOptions& options, DocumentSink& sink) {
   const auto stream = open_compressed(compressed, file.compression, file.path);
   std::string buffer;
@@ -117,7 +118,8 @@ void read_compressed(const SourceFile& file, size_t index, std::string_view comp
     const bool last = got == 0;
     if (first && (buffer.empty() || looks_binary(buffer))) {
       skip_or_fail(file, index, buffer.empty() ? "empty" : "binary", sink);
-      break;
+      sink.advance(file.size_bytes);
+      return false;
     }
     first = false;
     const std::string_view bytes = buffer;
@@ -143,6 +145,7 @@ void read_compressed(const SourceFile& file, size_t index, std::string_view comp
     if (last) break;
   }
   sink.advance(file.size_bytes - advanced);
+  return true;
 }
 
 void read_range(FileSystem& file_system, const SourceFile& file, const FileRange& range,
@@ -169,8 +172,7 @@ void read_range(FileSystem& file_system, const SourceFile& file, const FileRange
     }
   };
   if (file.compression != Compression::none) {
-    read_compressed(file, range.file, bytes, options, sink);
-    hash_if_asked();
+    if (read_compressed(file, range.file, bytes, options, sink)) hash_if_asked();
     return;
   }
   if (looks_binary(bytes)) {

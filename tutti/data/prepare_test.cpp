@@ -109,6 +109,19 @@ TEST(Prepare, RecordsWhatEachSourceGave) {
   EXPECT_EQ(result.sources[1].tokens, 13);
 }
 
+TEST(Prepare, CompressedFilesThatArePassedOverAreNotAmongThoseRead) {
+  MemoryFileSystem files;
+  write_text(files, "in/a", "text");
+  write_text(files, "in/b.gz", gzip(std::string("\0binary", 7)));
+  write_text(files, "in/c.gz", gzip(""));
+  prepare(files, options_for({"in"}));
+  const CorpusMeta meta = load_corpus_meta(files, "out/c");
+  EXPECT_EQ(meta.files, 1);
+  EXPECT_EQ(meta.sources[0].files, 1);
+  EXPECT_EQ(meta.sources[0].bytes, 4);
+  EXPECT_EQ(meta.sources[0].hash, hash_hex(hash_text(hash_hex(hash_text("text")) + " a\n")));
+}
+
 TEST(Prepare, BadSourceListsNameTheLine) {
   MemoryFileSystem files;
   const auto loading = [&](const char* text) {
