@@ -35,7 +35,9 @@ SourceList load_source_list(FileSystem& files, const std::string& path) {
       map.read_text("key", note.json_key);
       map.has("weight");
       map.finish();
-      if (source.empty()) fail(ErrorKind::usage, "{}:{}: a source lacks its path", path, line);
+    }
+    if (source.empty()) {
+      fail(ErrorKind::usage, "{}:{}: a source lacks its path", path, entry.Mark().line + 1);
     }
     const bool absolute = source.front() == '/';
     sources.paths.push_back(absolute ? source : join_path(parent_path(path), source));
