@@ -98,6 +98,7 @@ void Session::report_saves(const std::vector<checkpoint::SaveResult>& results) {
     summary_.checkpoint_stall_seconds += result.stall_seconds;
     if (result.error) {
       if (saved_step_ == result.step) saved_step_ = -1;
+      save_problem_ = result.error->what();
       telemetry_.emit(telemetry::CheckpointFailed{result.step, result.error->what()});
       continue;
     }
@@ -135,15 +136,18 @@ void Session::finish(Outcome outcome) {
   const bool saved = is_saved();
   summarize(outcome, train_seconds);
   summary_.exit_code = complete ? exit_ok : exit_requeue;
-  if (!complete && !saved) {
+  // Nobody may take a run for done whose result is lost.
+  if (!saved) {
     fail(ErrorKind::io,
-         "stopped at step {}, but its checkpoint could not be written; the newest one "
-         "is in '{}'",
-         state_.step, checkpoints_path(options_.run_folder));
+         "{} at step {}, but its checkpoint could not be written{}; start the same command again "
+         "to go on from the newest one in '{}'",
+         complete ? "training ended" : "stopped", state_.step,
+         save_problem_.empty() ? "" : " (" + save_problem_ + ")",
+         checkpoints_path(options_.run_folder));
   }
-  if (copies_ && saved) copies_->forget();
+  if (copies_) copies_->forget();
   // What hosts still have that were left out is garbage from now on.
-  if (complete && saved && together_.leads()) forget_peer_copies(files_, options_.run_folder);
+  if (complete && together_.leads()) forget_peer_copies(files_, options_.run_folder);
   tell_memory();
   telemetry_.emit(telemetry::RunFinished{outcome_name(outcome), to_json(summary_)});
   telemetry_.flush();

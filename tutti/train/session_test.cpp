@@ -199,14 +199,24 @@ TEST_F(SessionTest, FullDiskWhileCheckpointingDoesNotStopTraining) {
   };
   count("/");
   files_.set_capacity(used + files_.size_bytes(recipe_file) + 100);
-  const Summary summary = run("run");
-  EXPECT_EQ(summary.steps, 20);
+  // All steps are done, but a run whose result is lost has failed.
+  try {
+    run("run");
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::io);
+    EXPECT_NE(std::string(error.what()).find("step 20"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("space"), std::string::npos) << error.what();
+  }
   EXPECT_EQ(losses(), whole);
   const auto failures = events<telemetry::CheckpointFailed>();
   ASSERT_FALSE(failures.empty());
   EXPECT_NE(failures[0].message.find("space"), std::string::npos) << failures[0].message;
   // The old checkpoint is still there and whole.
   EXPECT_EQ(load_run(files_, "run", false).step, 5);
+  files_.clear_faults();
+  EXPECT_EQ(run("run").exit_code, 0);
+  EXPECT_EQ(load_run(files_, "run", false).step, 20);
 }
 
 TEST_F(SessionTest, StopsAtTheTargetAndSaysWhen) {
