@@ -251,7 +251,10 @@ void CudaGemm::search(Plan& plan, const GemmProduct& product, const std::string&
   TunedGemm tuned;
   std::memcpy(tuned.algorithm.data(), &plan.algorithm, sizeof(plan.algorithm));
   tuned.seconds = static_cast<double>(best) * 1e-3;
-  tuning_.add(key, tuned);
+  // Another rank's choice is taken over, so that what both compute is the same.
+  if (tuning_.add(key, tuned).algorithm == tuned.algorithm) return;
+  const cublasLtMatmulAlgo_t own = plan.algorithm;
+  if (!known(plan, key)) plan.algorithm = own;
 }
 
 CudaGemm::Plan CudaGemm::make_plan(const GemmProduct& product, const Key& key) {
@@ -265,6 +268,7 @@ CudaGemm::Plan CudaGemm::make_plan(const GemmProduct& product, const Key& key) {
   if (found.empty() && plan.bias_fused) {
     destroy(plan);
     describe(plan, product, false);
+    if (known(plan, text)) return plan;
     found = candidates(plan, key);
   }
   plan.possible = !found.empty();

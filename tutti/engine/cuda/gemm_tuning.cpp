@@ -1,7 +1,12 @@
 #include "tutti/engine/cuda/gemm_tuning.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
@@ -19,6 +24,25 @@ std::string file_name(const std::string& gpu, uint64_t version) {
       [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '.'; }, '-');
   return name;
 }
+
+// Of processes that read a file and write it anew one at a time does. File systems that have no
+// locks let them all.
+class Turn {
+ public:
+  explicit Turn(const std::string& path)
+      : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    while (file_ >= 0 && ::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~Turn() {
+    if (file_ >= 0) ::close(file_);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  int file_;
+};
 
 }  // namespace
 
@@ -52,10 +76,14 @@ std::optional<TunedGemm> GemmTuning::find(const std::string& key) const {
   return found->second;
 }
 
-void GemmTuning::add(const std::string& key, const TunedGemm& choice) {
-  if (!path_.empty()) read();
-  choices_[key] = choice;
-  if (path_.empty()) return;
+TunedGemm GemmTuning::add(const std::string& key, const TunedGemm& choice) {
+  if (path_.empty()) return choices_[key] = choice;
+  FileSystem& files = posix_file_system();
+  files.create_directories(parent_path(path_));
+  const Turn turn(path_ + ".lock");
+  read();
+  const auto [counts, is_new] = choices_.emplace(key, choice);
+  if (!is_new) return counts->second;
   Json entries = Json::object();
   for (const auto& [name, tuned] : choices_) {
     entries[name] = {{"algorithm", tuned.algorithm}, {"seconds", tuned.seconds}};
@@ -64,9 +92,8 @@ void GemmTuning::add(const std::string& key, const TunedGemm& choice) {
                      {"gpu", gpu_},
                      {"library_version", library_version_},
                      {"choices", entries}};
-  FileSystem& files = posix_file_system();
-  files.create_directories(parent_path(path_));
   write_file_atomic(files, path_, dump_json(json));
+  return choice;
 }
 
 }  // namespace tutti::engine

@@ -1,7 +1,7 @@
 // Which algorithm was fastest for a matrix product on this kind of GPU with this version of the
 // library: measured once, kept in a file for other processes, so that they compute the same bits.
-// Of two processes that write at the same moment the later one's file stays, without what the other
-// has added since: that is measured again by whoever needs it next.
+// Of processes that measure the same product at the same time, as the ranks of a run do, the first
+// one's choice becomes that of all.
 #pragma once
 
 #include <array>
@@ -27,8 +27,9 @@ class GemmTuning {
   const std::string& path() const { return path_; }
   // `key` describes the product: sizes, types, layouts.
   std::optional<TunedGemm> find(const std::string& key) const;
-  // Remembers it and writes the file anew; other processes' entries in it are kept.
-  void add(const std::string& key, const TunedGemm& choice);
+  // The choice that counts: what another process has put into the file meanwhile, else this one,
+  // with which the file is written anew. Other processes' entries in it are kept.
+  TunedGemm add(const std::string& key, const TunedGemm& choice);
 
  private:
   void read();

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
@@ -32,6 +35,40 @@ TEST_F(GemmTuningTest, KeepsChoicesForOtherProcesses) {
   EXPECT_EQ(third.find("1 2 3")->algorithm, choice(1).algorithm);
   EXPECT_EQ(third.find("4 5 6")->algorithm, choice(4).algorithm);
   EXPECT_EQ(third.find("4 5 6")->seconds, 1e-5);
+}
+
+TEST_F(GemmTuningTest, TheFirstOfSeveralMeasurementsCounts) {
+  GemmTuning first(folder_, "NVIDIA H200", 130100);
+  GemmTuning second(folder_, "NVIDIA H200", 130100);
+  EXPECT_EQ(first.add("1 2 3", choice(1)).algorithm, choice(1).algorithm);
+  EXPECT_EQ(second.add("1 2 3", choice(2)).algorithm, choice(1).algorithm);
+  EXPECT_EQ(second.find("1 2 3")->algorithm, choice(1).algorithm);
+  EXPECT_EQ(GemmTuning(folder_, "NVIDIA H200", 130100).find("1 2 3")->algorithm,
+            choice(1).algorithm);
+}
+
+TEST_F(GemmTuningTest, WhoMeasuresBesideOthersAgreesWithThem) {
+  constexpr int kProcesses = 8;
+  constexpr int kProducts = 10;
+  std::array<std::array<TunedGemm, kProducts>, kProcesses> chosen;
+  std::vector<std::thread> processes;
+  for (int i = 0; i < kProcesses; ++i) {
+    processes.emplace_back([&, i] {
+      GemmTuning tuning(folder_, "NVIDIA H200", 130100);
+      for (int product = 0; product < kProducts; ++product) {
+        chosen[static_cast<size_t>(i)][static_cast<size_t>(product)] =
+            tuning.add(std::to_string(product), choice(static_cast<uint64_t>(i)));
+      }
+    });
+  }
+  for (std::thread& process : processes) process.join();
+  const GemmTuning last(folder_, "NVIDIA H200", 130100);
+  for (size_t product = 0; product < kProducts; ++product) {
+    ASSERT_TRUE(last.find(std::to_string(product))) << product;
+    for (const auto& one : chosen) {
+      EXPECT_EQ(one[product].algorithm, last.find(std::to_string(product))->algorithm) << product;
+    }
+  }
 }
 
 TEST_F(GemmTuningTest, OtherGpusAndVersionsHaveFilesOfTheirOwn) {
