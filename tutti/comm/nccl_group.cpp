@@ -145,9 +145,10 @@ class NcclGroup : public Group {
   }
 
   bool done(int32_t lane, uint64_t number) const override {
+    // Whoever asks until it is done would ask forever about a message that nobody starts.
+    if (lane == 1) const_cast<NcclGroup*>(this)->start_messages();
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) return true;
-    if (lane == 1 && !messages_.empty() && number >= messages_.front().number) return false;
     return cudaEventQuery(event_of(lane, number)) != cudaErrorNotReady;
   }
 
@@ -316,6 +317,15 @@ class NcclGroup : public Group {
       receive += receives * item;
     }
     return ncclGroupEnd();
+  }
+
+  // For callers that must not throw: a failure is seen in the next call.
+  void start_messages() {
+    try {
+      guarded([this] { flush_messages(); });
+    } catch (const Error&) {
+      return;
+    }
   }
 
   void flush_messages() {
