@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstdlib>
 
 #include "tutti/base/error.h"
@@ -12,7 +13,19 @@ namespace tutti::plan {
 namespace {
 
 int64_t whole(const CsvTable& table, size_t row, std::string_view name, int64_t fallback) {
-  return static_cast<int64_t>(table.number(row, name, static_cast<double>(fallback)));
+  const double value = table.number(row, name, static_cast<double>(fallback));
+  constexpr double kMost = 1e15;  // exact as a double
+  if (!(std::abs(value) <= kMost) || value != std::floor(value)) {
+    fail(ErrorKind::unsupported, "{}: {} is not a whole number", name, table.field(row, name));
+  }
+  return static_cast<int64_t>(value);
+}
+
+// Of an axis of the mesh.
+int64_t ranks_of(const CsvTable& table, size_t row, std::string_view name, int64_t fallback) {
+  const int64_t ranks = whole(table, row, name, fallback);
+  if (ranks < 1) fail(ErrorKind::unsupported, "{}: {} is below 1", name, ranks);
+  return ranks;
 }
 
 std::string lower(std::string text) {
@@ -89,13 +102,17 @@ spec::Precision precision_of(const std::string& text) {
 }
 
 spec::RecomputeMode recompute_of(const std::string& text) {
-  if (text == "full") return spec::RecomputeMode::full;
-  if (text == "selective") return spec::RecomputeMode::selective;
-  return spec::RecomputeMode::none;
+  const std::string name = lower(text);
+  if (name.empty() || name == "none") return spec::RecomputeMode::none;
+  if (name == "selective") return spec::RecomputeMode::selective;
+  if (name == "full") return spec::RecomputeMode::full;
+  fail(ErrorKind::unsupported, "recompute {} is not described; described: none, selective, full",
+       text);
 }
 
 void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSource>& sources,
               const catalog::Catalog& catalog, const std::string& models_folder, Measurement& out) {
+  check_measured(out.value);
   const MeasurementSource* source = source_of(sources, out.source);
   out.software = table.field(row, "software");
   out.system = table.field(row, "system");
@@ -113,7 +130,7 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
     fail(ErrorKind::unsupported, "no system of the catalog is known for {} of this source",
          gpu.empty() ? "the GPU" : gpu);
   }
-  catalog.system(out.system);
+  const catalog::Chip& chip = catalog.system(out.system).chip;
   out.profile = spec::find_profile(profile.empty() ? "megatron-te" : profile);
   if (out.note.find("no sequence parallel") != std::string::npos) {
     out.profile.sequence_parallel = false;
@@ -122,14 +139,15 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   spec::Recipe& recipe = out.recipe;
   recipe.model = model_of(table, row, source == nullptr ? -1 : source->dense_layers, models_folder);
   recipe.precision = precision_of(table.field(row, "precision"));
+  catalog::check_precision(chip, recipe.precision);
   recipe.recompute.mode = recompute_of(recompute);
   recipe.batch.sequence = whole(table, row, "seq", 2048);
   spec::Mesh& mesh = recipe.parallel;
-  mesh.tp = whole(table, row, "tp", 1);
-  mesh.pp = whole(table, row, "pp", 1);
-  mesh.vpp = whole(table, row, "vpp", 1);
-  mesh.cp = whole(table, row, "cp", 1);
-  mesh.ep = whole(table, row, "ep", 1);
+  mesh.tp = ranks_of(table, row, "tp", 1);
+  mesh.pp = ranks_of(table, row, "pp", 1);
+  mesh.vpp = ranks_of(table, row, "vpp", 1);
+  mesh.cp = ranks_of(table, row, "cp", 1);
+  mesh.ep = ranks_of(table, row, "ep", 1);
   const int64_t gpus = whole(table, row, "gpus", 0);
   mesh.dp = whole(table, row, "dp", gpus / (mesh.tp * mesh.pp * mesh.cp));
   mesh.zero = whole(table, row, "zero", 1);
@@ -185,6 +203,12 @@ std::map<Constant, double> stated_constants(const catalog::Entry& entry) {
 }
 
 }  // namespace
+
+void check_measured(double value) {
+  if (!std::isfinite(value) || value <= 0) {
+    fail(ErrorKind::unsupported, "the measured value is missing or not above zero");
+  }
+}
 
 const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
                                    const std::string& name) {

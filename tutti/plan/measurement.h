@@ -44,6 +44,9 @@ const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources
 // Empty: the source has no system for that GPU.
 std::string system_of(const MeasurementSource& source, const std::string& gpu);
 
+// Throws unsupported where nothing can be compared with it: absent (0), not finite, zero or below.
+void check_measured(double value);
+
 struct Measurement {
   std::string source;
   std::string model;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <optional>
 
@@ -72,13 +73,14 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   if (task == std::end(kTasks)) {
     fail(ErrorKind::unsupported, "benchmark {} has no model here", benchmark);
   }
+  check_measured(out.value);
   const MeasurementSource* source = source_of(sources, table.field(row, "source"));
   if (source == nullptr) fail(ErrorKind::unsupported, "no source of the catalog begins like it");
   out.system = system_of(*source, accelerator);
   if (out.system.empty()) {
     fail(ErrorKind::unsupported, "no system of the catalog has {}", accelerator);
   }
-  catalog.system(out.system);
+  const catalog::Chip& chip = catalog.system(out.system).chip;
   if (table.field(row, "system").find("deepspeed") != std::string::npos) {
     fail(ErrorKind::unsupported, "runs DeepSpeed in a layout that is not published");
   }
@@ -112,6 +114,7 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
     recipe.precision = precision_of(table.field(row, "precision"));
     out.free.emplace_back("layout");
   }
+  catalog::check_precision(chip, recipe.precision);
   if (mesh.world() != chips) {
     fail(ErrorKind::unsupported, "tp {} x pp {} x cp {} x dp {} is not {} accelerators", mesh.tp,
          mesh.pp, mesh.cp, mesh.dp, chips);
@@ -126,6 +129,9 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   if (known) spec::validate(recipe);
 
   const double samples = table.number(row, "samples_to_target", 0);
+  if (!std::isfinite(samples) || samples <= 0) {
+    fail(ErrorKind::unsupported, "the samples to the target are not published");
+  }
   const double batch = static_cast<double>(recipe.batch.global);
   double evaluations = std::round(samples / task->interval_samples);
   if (task->skipped_share > 0) evaluations -= std::floor(task->skipped_share * batch + 2);

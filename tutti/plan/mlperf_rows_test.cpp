@@ -58,11 +58,15 @@ TEST(MlperfRows, WhatCannotBePredictedSaysWhy) {
       kHeader +
       "v3.1,gpt3,G,c,TPU-v5e,4096,1024,2048,,,,,,,44.6,589824,training_results_v3.1:G\n"
       "v3.1,bert,N,c,H100-SXM5-80GB,8,1,8,1,1,1,1,8,FP8,1,100,training_results_v3.1:N\n"
-      "v3.1,gpt3,N,c,H100-SXM5-80GB,512,64,2048,1,4,8,1,8,FP8,1,100,training_results_v3.1:N\n");
+      "v3.1,gpt3,N,c,H100-SXM5-80GB,512,64,2048,1,4,8,1,8,FP8,1,100,training_results_v3.1:N\n"
+      "v3.1,gpt3,N,c,H100-SXM5-80GB,512,64,2048,1,4,8,1,16,FP8,1,,training_results_v3.1:N\n"
+      "v3.1,gpt3,N,c,H100-SXM5-80GB,512,64,2048,1,4,8,1,16,FP8,,100,training_results_v3.1:N\n");
   for (const PreparedRow& row : rows) EXPECT_FALSE(row.predictable());
   EXPECT_NE(rows[0].measurement().unpredictable.find("TPU-v5e"), std::string::npos);
   EXPECT_NE(rows[1].measurement().unpredictable.find("bert"), std::string::npos);
   EXPECT_NE(rows[2].measurement().unpredictable.find("512 accelerators"), std::string::npos);
+  EXPECT_NE(rows[3].measurement().unpredictable.find("samples to the target"), std::string::npos);
+  EXPECT_NE(rows[4].measurement().unpredictable.find("value is missing"), std::string::npos);
 }
 
 }  // namespace

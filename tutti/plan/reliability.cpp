@@ -46,6 +46,7 @@ std::optional<double> number_before(const std::string& text, const std::string& 
 std::optional<double> job_rate(const CsvTable& table, size_t row) {
   const std::string& metric = table.field(row, "metric");
   const std::string& note = table.field(row, "note");
+  if (!(value_of(table, row) > 0)) return std::nullopt;
   if (metric == "mttf_hours" && note.find("projected") == std::string::npos) {
     return 24 / value_of(table, row);
   }
@@ -83,6 +84,10 @@ void predict(const CsvTable& table, size_t at, const FailureModel& model,
   const auto inside = [&] {
     out.inside = row.measured >= out.interval->low && row.measured <= out.interval->high;
   };
+  if (!std::isfinite(row.measured) || row.measured <= 0) {
+    row.skipped = "the measured value is missing or not above zero";
+    return;
+  }
   if (metric == "failures_per_1000_node_days") {
     const double spread = std::exp(1.645 * model.spread_ratio);
     row.predicted = 1000 * model.per_node_per_day;
@@ -173,7 +178,7 @@ FailureModel fit_failures(const CsvTable& table, const FailureModel& start,
   std::optional<Job> small;
   for (size_t row = 0; row < table.rows.size(); ++row) {
     if (!left_out.empty() && starts_with(table.field(row, "source"), left_out)) continue;
-    if (table.field(row, "metric") == "failures_per_1000_node_days") {
+    if (table.field(row, "metric") == "failures_per_1000_node_days" && value_of(table, row) > 0) {
       clusters.push_back(value_of(table, row) / 1000);
       continue;
     }

@@ -59,6 +59,20 @@ TEST(Reliability, RowsHaveIntervalsOrReasons) {
   EXPECT_EQ(to_json(rows, {}).at("rows").size(), 9U);
 }
 
+TEST(Reliability, RowsWithoutAValueAreListedAndNotFittedOn) {
+  const CsvTable table = table_of(std::string(kRows) +
+                                  "Clusters,,,failures_per_1000_node_days,,three\n"
+                                  "Clusters,,2048,mttf_hours,0,measured\n");
+  const FailureModel model = fit_failures(table, {}, "Target");
+  const FailureModel without = fit_failures(table_of(kRows), {}, "Target");
+  EXPECT_EQ(model.per_node_per_day, without.per_node_per_day);
+  EXPECT_EQ(model.per_job_per_day, without.per_job_per_day);
+  const std::vector<ReliabilityRow> rows = validate_reliability(table, model, shipped_catalog());
+  for (const size_t i : {7U, 8U}) {
+    EXPECT_EQ(rows[i].row.skipped, "the measured value is missing or not above zero");
+  }
+}
+
 TEST(Reliability, DefaultsAreTheCatalogs) {
   const FailureModel shipped = load_failure_model(posix_file_system(), {catalog_folder()});
   const FailureModel defaults;

@@ -81,5 +81,37 @@ TEST_F(Published, MlperfRuns) {
   EXPECT_LE(summary.at("MLPerf llama2_70b_lora, time").mape, 0.22);  // MI300X: assumed constants
 }
 
+// Bad rows are listed beside the good ones; none of them stops the others.
+TEST(Validate, RowsThatCannotBeComparedSayWhy) {
+  const auto row = [](const char* tp, const char* layers, const char* precision,
+                      const char* recompute, const char* value) {
+    return std::string("Korthikanti,gpt-22B,") + layers + ",6144,64,64,24576,51200,2048,4,4," + tp +
+           ",1,1,1,1,8,A100-SXM-80GB," + precision + "," + recompute + ",iter_time_s," + value +
+           ",0,\n";
+  };
+  const std::string two = kTwoModels;
+  const std::string header = two.substr(0, two.find('\n') + 1);
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {row("0", "48", "fp16", "full", "1.4"), "tp: 0 is below 1"},
+      {row("8", "48.5", "fp16", "full", "1.4"), "layers: 48.5 is not a whole number"},
+      {row("8", "1e30", "fp16", "full", "1.4"), "layers: 1e30 is not a whole number"},
+      {row("8", "48", "fp8", "full", "1.4"), "precision: fp8: A100-80 has no such products"},
+      {row("8", "48", "fp16", "block", "1.4"), "recompute block is not described"},
+      {row("8", "48", "fp16", "full", ""), "missing or not above zero"},
+      {row("8", "48", "fp16", "full", "-1"), "missing or not above zero"},
+      {row("8", "48", "fp16", "full", "nan"), "missing or not above zero"}};
+  std::string csv = header + row("8", "48", "fp16", "Full", "1.42");
+  for (const auto& [text, reason] : cases) csv += text;
+  const std::vector<PreparedRow> rows = rows_of(csv);
+  const Validation validation = validate_rows(rows, {}, fitted_half(rows));
+  ASSERT_EQ(validation.rows.size(), cases.size() + 1);
+  EXPECT_EQ(validation.rows[0].skipped, "");
+  EXPECT_GT(validation.rows[0].predicted, 0);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_NE(validation.rows[i + 1].skipped.find(cases[i].second), std::string::npos)
+        << validation.rows[i + 1].skipped;
+  }
+}
+
 }  // namespace
 }  // namespace tutti::plan
