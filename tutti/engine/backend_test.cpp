@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "tutti/base/error.h"
@@ -62,6 +64,19 @@ TEST(Stream, CopiesAndZeroesOnItsDevice) {
       ASSERT_EQ(back[at], i < bytes / 2 ? 0 : from[at]) << i;
     }
   }
+}
+
+// Memory that is no pinned arena may be used otherwise as soon as the call returns.
+TEST(Stream, IsDoneWithMemoryOfTheHostWhenACopyReturns) {
+  const std::unique_ptr<Stream> stream = test_backend().make_stream({.threads = 1});
+  constexpr size_t kBytes = size_t{64} << 20;
+  const Arena there("there", kBytes, stream->memory());
+  std::vector<char> here(kBytes, 'x');
+  stream->transfer(there.data(), here.data(), kBytes);
+  std::fill(here.begin(), here.end(), 'y');
+  std::vector<char> back(kBytes, 'z');
+  stream->transfer(back.data(), there.data(), kBytes);
+  EXPECT_EQ(back, std::vector<char>(kBytes, 'x'));
 }
 
 TEST(Stream, ReachesWhatWasMarked) {

@@ -4,16 +4,6 @@
 #include "tutti/engine/device_calls.h"
 
 namespace tutti::engine {
-namespace {
-
-// A copy of it may end before the call returns.
-bool is_pageable(const void* address, const char* op) {
-  cudaPointerAttributes attributes = {};
-  cuda_check(cudaPointerGetAttributes(&attributes, address), "cudaPointerGetAttributes", op);
-  return attributes.type == cudaMemoryTypeUnregistered;
-}
-
-}  // namespace
 
 void cuda_check(cudaError_t result, const char* call, const char* op,
                 const std::source_location& at) {
@@ -35,6 +25,12 @@ void library_check(bool good, const char* library, const char* call, int status,
   check_failed(at.file_name(), static_cast<int>(at.line()), call,
                fmt::format("{}: {} status {} ({}); the runtime's last error is {}", op, library,
                            status, text, cudaGetErrorName(pending)));
+}
+
+bool is_pageable(const void* address, const char* op) {
+  cudaPointerAttributes attributes = {};
+  cuda_check(cudaPointerGetAttributes(&attributes, address), "cudaPointerGetAttributes", op);
+  return attributes.type == cudaMemoryTypeUnregistered;
 }
 
 void cuda_copy(void* to, const void* from, int64_t bytes, cudaStream_t queue, const char* op) {

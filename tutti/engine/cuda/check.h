@@ -19,8 +19,12 @@ void library_check(bool good, const char* library, const char* call, int status,
                    const char* op,
                    const std::source_location& at = std::source_location::current());
 
-// to = from, enqueued; whose memory either is the driver finds (unified addressing). In a copy of
-// pageable memory of the host, which the driver does not know, the host waits: it is noted so.
+// Whether the driver does not know this memory of the host, so that a copy of it may end before the
+// call returns, or, where devices read such memory themselves, long after.
+bool is_pageable(const void* address, const char* op);
+
+// to = from, enqueued; whose memory either is the driver finds (unified addressing). A copy of
+// pageable memory of the host is noted as one in which the host waits.
 void cuda_copy(void* to, const void* from, int64_t bytes, cudaStream_t queue, const char* op);
 
 }  // namespace tutti::engine

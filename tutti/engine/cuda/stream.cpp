@@ -72,7 +72,12 @@ void CudaStream::synchronize() {
 void CudaStream::transfer(void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return;
   cuda_copy(to, from, bytes, handle_, "transfer");
-  if (blocking_) synchronize();
+  // The caller may give up pageable memory when this returns. That such a copy is over then the
+  // driver does not promise: it "might be synchronous".
+  if (blocking_ ||
+      (!capturing_ && (is_pageable(to, "transfer") || is_pageable(from, "transfer")))) {
+    synchronize();
+  }
 }
 
 void CudaStream::zero(void* to, int64_t bytes) {
