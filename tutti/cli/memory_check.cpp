@@ -48,7 +48,7 @@ std::string remedy_text(const spec::Recipe& recipe, int64_t most_bytes) {
 
 }  // namespace
 
-void check_memory(const spec::Recipe& recipe, int64_t ranks_here) {
+void check_memory(const spec::Recipe& recipe, int64_t ranks_here, int device) {
   const engine::Backend& backend = engine::find_backend(recipe.device);
   const bool shared = &backend == &engine::cpu_backend();  // by all ranks here
   std::string where = "the machine";
@@ -61,8 +61,8 @@ void check_memory(const spec::Recipe& recipe, int64_t ranks_here) {
       fail(ErrorKind::unsupported, "device: {}: {}", recipe.device, missing);
     }
     const std::vector<engine::DeviceInfo> devices = backend.devices();
-    where = devices.at(0).name;
-    room = devices.at(0).free_bytes;
+    where = devices.at(static_cast<size_t>(device)).name;
+    room = backend.free_bytes(device);
     // The most that share one.
     const auto count = static_cast<int64_t>(devices.size());
     ranks = std::max<int64_t>(1, (ranks_here + count - 1) / count);

@@ -9,7 +9,6 @@
 #include "tutti/comm/core_share.h"
 #include "tutti/comm/nccl_settings.h"
 #include "tutti/engine/backend.h"
-#include "tutti/train/device_places.h"
 
 namespace tutti::cli {
 namespace {
@@ -55,24 +54,33 @@ Told exchange(const train::DevicePlace& mine, const comm::LaunchEnvironment& env
 
 }  // namespace
 
-RankDevice take_device(const spec::Recipe& recipe, const comm::LaunchEnvironment& environment,
-                       comm::Store* store, bool bind, bool tell) {
-  RankDevice out;
+std::optional<train::DevicePlace> choose_device(const spec::Recipe& recipe,
+                                                const comm::LaunchEnvironment& environment,
+                                                bool alone) {
   const std::vector<engine::DeviceInfo> visible = engine::find_backend(recipe.device).devices();
-  if (visible.empty()) return out;  // the processor, or none, which memory is asked of first
+  if (visible.empty()) return std::nullopt;
+  if (alone) {
+    train::DevicePlace first;
+    first.gpu = train::gpu_address(visible.front().pci);
+    return first;
+  }
+  return train::place_devices(visible, train::read_topology(), what_the_driver_says(),
+                              std::max<int64_t>(1, environment.local_size))
+      .at(static_cast<size_t>(environment.local_rank));
+}
+
+RankDevice take_device(const std::optional<train::DevicePlace>& chosen,
+                       const comm::LaunchEnvironment& environment, comm::Store* store, bool bind,
+                       bool tell) {
+  RankDevice out;
+  if (!chosen) return out;
+  const train::DevicePlace& mine = *chosen;
+  out.device = mine.device;
+  out.gpu = mine.gpu;
   if (store == nullptr) {
-    out.device = 0;
-    out.gpu = train::gpu_address(visible.front().pci);
     out.gpus_here = {out.gpu};
     return out;
   }
-  const auto local = static_cast<size_t>(environment.local_rank);
-  const train::DevicePlace mine =
-      train::place_devices(visible, train::read_topology(), what_the_driver_says(),
-                           std::max<int64_t>(1, environment.local_size))
-          .at(local);
-  out.device = mine.device;
-  out.gpu = mine.gpu;
   if (bind && !mine.cores.empty()) {
     comm::bind_to({mine.cores, 1});
     out.threads = static_cast<int>(mine.cores.size());

@@ -1,7 +1,7 @@
 // The accelerator of a rank of a command, with the cores near it.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +9,7 @@
 #include "tutti/comm/store.h"
 #include "tutti/comm/world.h"
 #include "tutti/spec/recipe.h"
+#include "tutti/train/device_places.h"
 
 namespace tutti::cli {
 
@@ -19,11 +20,17 @@ struct RankDevice {
   std::vector<std::string> gpus_here;  // of all ranks of this host
 };
 
-// Chooses it with all ranks' in mind (train/device_places.h), and moves this rank to the cores near
-// it where `bind`. Rank 0 tells all of them on standard error when `tell`. Collective; store null:
-// alone.
-RankDevice take_device(const spec::Recipe& recipe, const comm::LaunchEnvironment& environment,
-                       comm::Store* store, bool bind, bool tell);
+// Chooses it with all ranks' in mind (train/device_places.h); `alone`: the first. Absent: the
+// recipe computes on the processor, or there is none.
+std::optional<train::DevicePlace> choose_device(const spec::Recipe& recipe,
+                                                const comm::LaunchEnvironment& environment,
+                                                bool alone);
+
+// Tells the others what was chosen, and moves this rank to the cores near it where `bind`. Rank 0
+// tells all of them on standard error when `tell`. Collective; store null: alone.
+RankDevice take_device(const std::optional<train::DevicePlace>& chosen,
+                       const comm::LaunchEnvironment& environment, comm::Store* store, bool bind,
+                       bool tell);
 
 // How the ranks of a recipe with accelerators exchange data, and what NCCL is told, which is put
 // into its environment. Nothing where they compute on the processor.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -133,7 +134,10 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
   const TrainPlan plan = place.alone() ? make() : share_plan(*place.store, place.environment, make);
   spec::check_executable(plan.recipe, place.environment.size);
   const int64_t memory_bytes = spec::memory_map(plan.recipe).total_bytes();
-  check_memory(plan.recipe, std::max<int64_t>(1, place.environment.local_size));
+  const std::optional<train::DevicePlace> chosen =
+      choose_device(plan.recipe, place.environment, place.store == nullptr);
+  check_memory(plan.recipe, std::max<int64_t>(1, place.environment.local_size),
+               chosen ? chosen->device : 0);
   const bool tell = place.environment.generation == 1;
   if (place.leads()) {
     if (tell) print_train_plan(plan, memory_bytes);
@@ -141,7 +145,7 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
     train::keep_huggingface(files, plan.recipe, plan.run_folder);
   }
   const RankDevice device =
-      take_device(plan.recipe, place.environment, place.store.get(), place.threads > 0, tell);
+      take_device(chosen, place.environment, place.store.get(), place.threads > 0, tell);
   train::SessionOptions options;
   if (plan.recipe.threads == 0) {
     options.threads = device.threads > 0 ? device.threads : place.threads;

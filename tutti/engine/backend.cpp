@@ -10,6 +10,7 @@ const Backend& cpu_backend() {
       .ops = cpu_ops,
       .missing = [] { return std::string(); },
       .devices = [] { return std::vector<DeviceInfo>(); },
+      .free_bytes = [](int) { return int64_t{0}; },
       .make_stream = [](const StreamOptions& options) { return make_cpu_stream(options.threads); },
       .make_copy_queue = [](Stream&) { return make_cpu_copy_queue(); },
   };

@@ -26,7 +26,6 @@ struct DeviceInfo {
   std::string name;          // as its maker calls it
   std::string architecture;  // such as "9.0"
   int64_t memory_bytes = 0;
-  int64_t free_bytes = 0;
   int multiprocessors = 0;
   std::string pci;  // "0000:00:04.0"
   std::string driver, runtime;
@@ -37,7 +36,11 @@ struct Backend {
   const OpTable& (*ops)() = nullptr;
   // Why no stream can be made here, in one line ("no GPU"); empty when one can.
   std::string (*missing)() = nullptr;
+  // What there is. Takes none of them into use: that costs memory on each, for as long as the
+  // process lives, and fails where another process has it for itself.
   std::vector<DeviceInfo> (*devices)() = nullptr;
+  // Of the memory of one of them, which this thread takes into use by asking.
+  int64_t (*free_bytes)(int device) = nullptr;
   // Throws unsupported with missing() where one cannot be made.
   std::unique_ptr<Stream> (*make_stream)(const StreamOptions& options) = nullptr;
   // Of a stream that it made.

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/engine/device_calls.h"
 #include "tutti/engine/test_support.h"
 
 namespace tutti::engine::testing {
@@ -39,6 +41,18 @@ TEST(Backend, WithoutDeviceRefusesStreamsAndMemoryAndSaysWhy) {
     }
   }
   EXPECT_THROW(cuda.make_stream({}), Error);
+}
+
+// To take one into use makes a context there, of half a gigabyte.
+TEST(Backend, ListsDevicesWithoutTakingThemIntoUse) {
+  const Backend& cuda = cuda_backend();
+  if (!cuda.missing().empty()) GTEST_SKIP() << "skipped: " << cuda.missing();
+  const DeviceCalls calls;
+  EXPECT_FALSE(cuda.devices().empty());
+  for (const std::string& name : calls.names()) {
+    EXPECT_NE(name, "cudaSetDevice");
+    EXPECT_NE(name, "cudaMemGetInfo");
+  }
 }
 
 TEST(Stream, CopiesAndZeroesOnItsDevice) {

@@ -58,8 +58,6 @@ std::vector<DeviceInfo> list_devices() {
   if (!missing().empty()) return out;
   int count = 0;
   cuda_check(cudaGetDeviceCount(&count), "cudaGetDeviceCount", "devices");
-  int before = 0;
-  cuda_check(cudaGetDevice(&before), "cudaGetDevice", "devices");
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties = {};
     cuda_check(cudaGetDeviceProperties(&properties, i), "cudaGetDeviceProperties", "devices");
@@ -70,22 +68,25 @@ std::vector<DeviceInfo> list_devices() {
     char pci[32] = {};
     cuda_check(cudaDeviceGetPCIBusId(pci, sizeof(pci), i), "cudaDeviceGetPCIBusId", "devices");
     info.pci = pci;
-    size_t free = 0;
-    size_t total = 0;
-    cuda_check(cudaSetDevice(i), "cudaSetDevice", "devices");
-    cuda_check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", "devices");
-    info.memory_bytes = static_cast<int64_t>(total);
-    info.free_bytes = static_cast<int64_t>(free);
+    info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
     info.driver = version_text(driver_version());
     info.runtime = version_text(runtime_version());
     out.push_back(std::move(info));
   }
-  cuda_check(cudaSetDevice(before), "cudaSetDevice", "devices");
   return out;
 }
 
 void require_device(const std::string& what) {
   if (!missing().empty()) fail(ErrorKind::unsupported, "{}: {}", what, missing());
+}
+
+int64_t free_bytes(int device) {
+  require_device("device: cuda");
+  size_t free = 0;
+  size_t total = 0;
+  cuda_check(cudaSetDevice(device), "cudaSetDevice", "free memory");
+  cuda_check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", "free memory");
+  return static_cast<int64_t>(free);
 }
 
 }  // namespace
@@ -96,6 +97,7 @@ const Backend& cuda_backend() {
       .ops = cuda_ops,
       .missing = [] { return missing(); },
       .devices = list_devices,
+      .free_bytes = free_bytes,
       .make_stream = [](const StreamOptions& options) -> std::unique_ptr<Stream> {
         require_device("device: cuda");
         return std::make_unique<CudaStream>(options);

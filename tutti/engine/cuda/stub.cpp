@@ -18,6 +18,9 @@ const Backend& cuda_backend() {
       .ops = []() -> const OpTable& { return none; },
       .missing = [] { return std::string(kMissing); },
       .devices = [] { return std::vector<DeviceInfo>(); },
+      .free_bytes = [](int) -> int64_t {
+        fail(ErrorKind::unsupported, "device: cuda: {}", kMissing);
+      },
       .make_stream = [](const StreamOptions&) -> std::unique_ptr<Stream> {
         fail(ErrorKind::unsupported, "device: cuda: {}", kMissing);
       },
