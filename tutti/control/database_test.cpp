@@ -79,7 +79,7 @@ TEST_F(DatabaseFile, AFullDiskChangesNothingAndPasses) {
     database.execute(("PRAGMA max_page_count = " + pages.text(0)).c_str());
   }
   JobRequest large = request();
-  large.name = std::string(1 << 20, 'x');
+  large.folder = std::string(1 << 20, 'x');
   EXPECT_TRUE(throws(ErrorKind::no_space, [&] { submit(root, large, false); }));
   EXPECT_EQ(audit_head(database).seq, head.seq);
   EXPECT_EQ(live_jobs(database).size(), 1U);

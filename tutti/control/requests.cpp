@@ -15,6 +15,9 @@
 namespace tutti::control {
 namespace {
 
+constexpr size_t kLongestName = 200;             // bytes
+constexpr int64_t kHighestPriority = 1'000'000;  // hours of waiting are added to it
+
 std::string name_of_job(int64_t id) { return fmt::format("job {}", id); }
 
 // A job that the caller may see, for an action that steers it.
@@ -76,6 +79,29 @@ std::string taken_folder(const Caller& caller, const JobRequest& request) {
   return {};
 }
 
+// Why the request cannot be written down and shown as it is; empty: it can.
+std::string unwritable(const JobRequest& request) {
+  for (const std::string* text : {&request.name, &request.folder, &request.run_folder}) {
+    if (!is_utf8(*text)) {
+      return fmt::format("'{}' is not UTF-8: the records cannot hold it", printable(*text));
+    }
+  }
+  // Whoever lists jobs has it on the terminal.
+  const std::string& name = request.name;
+  if (name.empty() || name.size() > kLongestName || printable(name) != name ||
+      name.find_first_of("\n\t") != std::string::npos) {
+    return fmt::format(
+        "'{}' is no name of a job; write 1 to {} bytes in one line, without control "
+        "characters",
+        printable(name.substr(0, kLongestName)), kLongestName);
+  }
+  if (request.priority > kHighestPriority || request.priority < -kHighestPriority) {
+    return fmt::format("priority {} is not from {} to {}", request.priority, -kHighestPriority,
+                       kHighestPriority);
+  }
+  return {};
+}
+
 // Why the request cannot be taken, whoever asks; empty: it can.
 std::string objection(const Caller& caller, const JobRequest& request, const Project& project) {
   const auto beyond = [](const std::optional<int64_t>& limit, int64_t wanted) {
@@ -85,6 +111,7 @@ std::string objection(const Caller& caller, const JobRequest& request, const Pro
     return "nodes and attempts start at 1, cores and GPUs at 0";
   }
   if (request.command.empty()) return "there is no command to run";
+  if (std::string text = unwritable(request); !text.empty()) return text;
   if (request.deadline_ms != 0 && request.deadline_ms <= caller.now_ms) {
     return fmt::format("the deadline {} has passed",
                        format_utc(static_cast<double>(request.deadline_ms) / 1000));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -310,6 +311,30 @@ TEST(Place, SomebodyStaysAdmin) {
   grant(place.as("root"), {"olaf", kAllProjects, Role::admin});
   revoke(place.as("root"), "root", kAllProjects);
   EXPECT_FALSE(role_of(place.database, "root", "vision"));
+}
+
+TEST(Submit, WhatRecordsCannotShowAsItIsIsRefused) {
+  SmallPlace place;
+  const auto refused = [&](const char* why, auto&& change) {
+    JobRequest request = SmallPlace::request();
+    change(request);
+    return throws(
+        ErrorKind::usage, [&] { submit(place.as("ada"), request, false); }, why);
+  };
+  for (const std::string name : {"", "\x1b[31mred", "two\nlines", "a\tb"}) {
+    EXPECT_TRUE(refused("is no name of a job", [&](JobRequest& r) { r.name = name; })) << name;
+  }
+  EXPECT_TRUE(refused("bytes in one line", [](JobRequest& r) { r.name.assign(201, 'n'); }));
+  EXPECT_TRUE(refused("not UTF-8", [](JobRequest& r) { r.name = "\xff"; }));
+  EXPECT_TRUE(refused("not UTF-8", [](JobRequest& r) { r.run_folder = "/runs/\xfe"; }));
+  // The lowest of all integers has no opposite: it would come first in the line.
+  EXPECT_TRUE(refused("is not from -1000000 to 1000000",
+                      [](JobRequest& r) { r.priority = std::numeric_limits<int64_t>::min(); }));
+  EXPECT_TRUE(live_jobs(place.database).empty());
+  JobRequest request = SmallPlace::request();
+  request.name = std::string(198, 'n') + "é";
+  request.priority = -1'000'000;
+  EXPECT_EQ(submit(place.as("ada"), request, false).job.request.name, request.name);
 }
 
 TEST(Place, OnlyARoleThatIsThereIsTakenAway) {
