@@ -117,6 +117,10 @@ def spent(place):
 
 def damaged(place):
     """Flipped, cut off and missing records are named with their remedy, and a backup takes their place."""
+    for own in ("control.db", "control.db-wal", "audit.jsonl", "controller.lock"):
+        path = os.path.join(place.control, own)
+        assert "control plane's own" in place.call("controller", "backup", path, code=2)["error"]["message"]
+    assert place.call("audit", "verify")["intact"]
     place.call("controller", "backup", "backup.db")
     books, jobs = spent(place), jobs_of(place)
     with open(place.records(), "rb") as file:

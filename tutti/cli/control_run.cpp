@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -122,8 +123,21 @@ struct BackupArguments {
   std::string file;
 };
 
+// A backup in the place of what it is a backup of would be the end of both.
+void check_is_elsewhere(const control::ControlFolder& folder, const std::string& file) {
+  namespace fs = std::filesystem;
+  const std::string database = folder.database();
+  for (const std::string& own : {database, database + "-wal", database + "-shm", folder.audit(),
+                                 folder.lock(), folder.log()}) {
+    std::error_code unknown;
+    if (!fs::equivalent(file, own, unknown) && absolute(file) != own) continue;
+    fail(ErrorKind::usage, "'{}' is the control plane's own; name another file", file);
+  }
+}
+
 int run_backup(const BackupArguments& arguments) {
   ControlSession session(arguments.control);
+  check_is_elsewhere(session.folder(), arguments.file);
   control::authorize(session.caller(), control::Action::run_controller, control::kAllProjects,
                      "backup");
   session.database().check_integrity();
