@@ -126,6 +126,10 @@ std::string output_path_of(const control::ControlFolder& folder, const control::
 int64_t parse_milliseconds(const std::string& text, const char* key) {
   constexpr double kMostSeconds = 100 * 365.25 * 86'400;
   const double seconds = parse_seconds(text, key);
+  // Beside it 0 stands for none.
+  if (!(seconds >= 1e-3)) {
+    fail(ErrorKind::usage, "{}: '{}' is no time above 0", key, text);
+  }
   if (!(seconds <= kMostSeconds)) {
     fail(ErrorKind::usage, "{}: '{}' is more than a hundred years", key, text);
   }
