@@ -134,7 +134,9 @@ Said define_project(ControlSession& session, const ProjectArguments& arguments) 
     project.regions.clear();
   } else if (!arguments.regions.empty()) {
     project.regions.clear();
-    for (const auto region : split(arguments.regions, ',')) project.regions.emplace_back(region);
+    for (const auto region : split(arguments.regions, ',')) {
+      if (!trim(region).empty()) project.regions.emplace_back(trim(region));
+    }
   }
   const auto set_count = [](auto& at, const std::string& text, const char* key) {
     set_limit(at, text, key, parse_count);
