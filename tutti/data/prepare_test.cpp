@@ -1,8 +1,7 @@
 #include "tutti/data/prepare.h"
 
-#include <stdlib.h>
-
 #include <cstdio>
+#include <cstdlib>
 
 #include "tutti/base/hash.h"
 #include "tutti/base/memory_file.h"
@@ -187,7 +186,7 @@ TEST(Prepare, BadLinesNameFileAndLine) {
     lines += "{\"text\": \"some words, more than one task of them\"}\n";
   const auto with = [&](const char* bad) {
     write_text(files, "a.jsonl", lines + bad + "\n" + lines);
-    const std::string plain = preparing(files, ErrorKind::corrupt, options_for({"a.jsonl"}));
+    std::string plain = preparing(files, ErrorKind::corrupt, options_for({"a.jsonl"}));
     EXPECT_TRUE(contains(plain, "a.jsonl:40001")) << plain;
     write_text(files, "a.jsonl.gz", gzip(lines + bad + "\n" + lines));
     const std::string packed = preparing(files, ErrorKind::corrupt, options_for({"a.jsonl.gz"}));

@@ -69,7 +69,7 @@ inline PrepareOptions options_for(const std::vector<std::string>& sources) {
 }
 
 inline std::string preparing(FileSystem& files, ErrorKind kind, const PrepareOptions& options) {
-  const std::string message = error_of(kind, [&] { prepare(files, options); });
+  std::string message = error_of(kind, [&] { prepare(files, options); });
   EXPECT_FALSE(corpus_exists(files, options.prefix));
   if (files.is_directory("out")) {
     EXPECT_TRUE(files.list("out").empty()) << files.list("out")[0].name;
