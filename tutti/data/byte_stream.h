@@ -1,5 +1,6 @@
 // Reads a compressed file piece by piece: gzip (also several members, as `cat a.gz b.gz` makes)
-// through zlib, Zstandard (also several frames) through libzstd. Bounded memory.
+// through zlib, Zstandard (also several frames) through libzstd. Bounded memory: of Zstandard the
+// window that the file was made with, 8 MiB or less unless `zstd --long` made it (2 GiB at most).
 #pragma once
 
 #include <cstdint>

@@ -179,6 +179,24 @@ TEST(Prepare, AnotherJsonKey) {
   EXPECT_EQ(result.files, 1);
 }
 
+TEST(Prepare, LongWindowsOfZstandardAreRead) {
+  ZSTD_CCtx* state = ZSTD_createCCtx();
+  ASSERT_EQ(ZSTD_isError(ZSTD_CCtx_setParameter(state, ZSTD_c_compressionLevel, 1)), 0U);
+  ASSERT_EQ(ZSTD_isError(ZSTD_CCtx_setParameter(state, ZSTD_c_windowLog, 28)), 0U);
+  const std::string text = random_text(5000, 1);
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  ZSTD_outBuffer out{packed.data(), packed.size(), 0};
+  for (const auto end : {ZSTD_e_flush, ZSTD_e_end}) {  // of a size that is not known at first
+    ZSTD_inBuffer in{text.data(), end == ZSTD_e_flush ? text.size() : 0, 0};
+    EXPECT_EQ(ZSTD_compressStream2(state, &out, &in, end), 0U);
+  }
+  ZSTD_freeCCtx(state);
+  MemoryFileSystem files;
+  write_text(files, "long.zst", packed.substr(0, out.pos));
+  prepare(files, options_for({"long.zst"}));
+  EXPECT_EQ(all_documents(files, "out/c"), std::vector<std::string>{text});
+}
+
 TEST(Prepare, BadLinesNameFileAndLine) {
   MemoryFileSystem files;
   std::string lines;
