@@ -1,5 +1,7 @@
 #include "tutti/train/lineage.h"
 
+#include <algorithm>
+
 #include "tutti/base/binary.h"
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
@@ -39,6 +41,12 @@ int64_t count(const Json& object, const char* key) {
   return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
+std::string identity_text(const Json& corpus) {
+  const std::string hash = text(corpus, "bin_xxh3");
+  return fmt::format("{} tokens in {} documents{}", count(corpus, "tokens"),
+                     count(corpus, "documents"), hash.empty() ? "" : ", XXH3 " + hash);
+}
+
 }  // namespace
 
 telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string& role,
@@ -72,6 +80,34 @@ telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string&
   event.index_hash = file_hash(files, paths.idx);
   event.mask_hash = file_hash(files, paths.mask);
   return event;
+}
+
+Json identify_corpora(FileSystem& files, const data::Dataset& set) {
+  Json corpora = Json::array();
+  for (size_t i = 0; i < set.corpora(); ++i) {
+    const data::Corpus& corpus = set.corpus(i);
+    const Json meta = read_object(files, data::corpus_paths(corpus.prefix()).meta);
+    corpora.push_back({{"tokens", corpus.tokens()},
+                       {"documents", corpus.documents()},
+                       {"bin_xxh3", text(meta, "bin_xxh3")}});
+  }
+  return corpora;
+}
+
+void check_same_corpora(const Json& saved, const Json& now, const data::Dataset& set,
+                        const std::string& run_folder) {
+  if (!saved.is_array()) return;
+  for (size_t i = 0; i < std::min(saved.size(), now.size()); ++i) {
+    const auto same = [&](const char* key) { return count(saved[i], key) == count(now[i], key); };
+    const std::string before = text(saved[i], "bin_xxh3");
+    const std::string after = text(now[i], "bin_xxh3");
+    const bool same_hash = before.empty() || after.empty() || before == after;
+    if (same("tokens") && same("documents") && same_hash) continue;
+    fail(ErrorKind::usage,
+         "data.train: '{}' is not the corpus that the run in '{}' has learned from: that had {}, "
+         "this has {}. Put the old one back, or start a new run: another --run or run.name",
+         set.corpus(i).prefix(), run_folder, identity_text(saved[i]), identity_text(now[i]));
+  }
 }
 
 telemetry::MachineDescribed describe_place(const spec::Recipe& recipe,

@@ -5,8 +5,10 @@
 #include <string>
 
 #include "tutti/base/file.h"
+#include "tutti/base/json.h"
 #include "tutti/checkpoint/manifest.h"
 #include "tutti/data/corpus.h"
+#include "tutti/data/dataset.h"
 #include "tutti/engine/stream.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/telemetry/events.h"
@@ -17,6 +19,15 @@ namespace tutti::train {
 // made elsewhere has none, and an unreadable one must not keep a run from its data.
 telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string& role,
                                            const std::string& prefix, const data::Corpus& corpus);
+
+// What tells the corpora of a training set from others of their names: of each, {"tokens",
+// "documents", "bin_xxh3"}, the last empty for one that was made elsewhere. Kept in checkpoints.
+Json identify_corpora(FileSystem& files, const data::Dataset& set);
+
+// Throws usage naming the first corpus of `set`, which are `now`, that is not the one which the run
+// in `run_folder` read when it was saved. `saved` is null in checkpoints of earlier versions.
+void check_same_corpora(const Json& saved, const Json& now, const data::Dataset& set,
+                        const std::string& run_folder);
 
 // The machine, this program and the threads that `stream` uses. Peaks are left at zero.
 telemetry::MachineDescribed describe_place(const spec::Recipe& recipe,

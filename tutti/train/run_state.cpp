@@ -34,6 +34,7 @@ RunState from_checkpoint_state(const checkpoint::State& saved, const std::string
   state.evaluated_step = json_get<int64_t>(training, "evaluated_step", origin);
   state.best_validation_loss = read_optional(training, "best_validation_loss");
   state.time_to_target_seconds = read_optional(training, "time_to_target_seconds");
+  if (training.contains("corpora")) state.corpora = training.at("corpora");
   return state;
 }
 
@@ -95,6 +96,7 @@ checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe&
                       {"evaluated_step", state.evaluated_step},
                       {"best_validation_loss", optional_number(state.best_validation_loss)},
                       {"time_to_target_seconds", optional_number(state.time_to_target_seconds)}};
+  if (!state.corpora.is_null()) out.training["corpora"] = state.corpora;
   return out;
 }
 

@@ -31,6 +31,7 @@ struct RunState {
   std::optional<double> time_to_target_seconds;  // set when the target was reached
   std::optional<checkpoint::Base> base;          // of the adapters
   std::optional<checkpoint::Teacher> teacher;
+  Json corpora;  // which corpora it learns from: identify_corpora (lineage.h); null: not known
 };
 
 // The fields that decide whether parameters of one model fit another.

@@ -36,7 +36,10 @@ void Session::open_run_folder() {
                                        [&](const std::string& text) { telemetry_.warn(text); });
   if (restored) {
     mlperf_.refuse_resume(options_.run_folder);
+    check_same_corpora(restored->state.corpora, state_.corpora, *train_set_, options_.run_folder);
+    const Json corpora = state_.corpora;
     state_ = restored->state;
+    state_.corpora = corpora;
     if (restored->durable) saved_step_ = state_.step;
     telemetry_.info(fmt::format("resuming at step {} of {}{}", state_.step, recipe_.train.steps,
                                 restored->durable ? "" : ", from the memory of its hosts"));
@@ -96,6 +99,7 @@ void Session::open_corpora() {
   const data::DatasetOptions options = dataset_options(recipe_);
   train_set_ =
       std::make_shared<const data::Dataset>(files_, recipe_.data.train, options, "data.train");
+  state_.corpora = identify_corpora(files_, *train_set_);
   if (!recipe_.data.validation.empty()) {
     validation_set_ = std::make_shared<const data::Dataset>(files_, recipe_.data.validation,
                                                             options, "data.validation");

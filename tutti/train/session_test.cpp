@@ -296,6 +296,34 @@ TEST_F(SessionTest, KeepsTheBestAndTheLastCheckpoints) {
   EXPECT_EQ(load_run(files_, "run", true).step, best_step);
 }
 
+TEST_F(SessionTest, ARunDoesNotGoOnWithAnotherCorpusOfTheSameName) {
+  const auto error_of_run = [&] {
+    try {
+      run("run");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const auto describe = [&](const char* hash) {
+    write_file_atomic(files_, "train.meta.json", fmt::format(R"({{"bin_xxh3": "{}"}})", hash));
+  };
+  run("run", 5);
+  write_corpus(files_, "train", 2100);
+  const std::string message = error_of_run();
+  EXPECT_NE(message.find("'train' is not the corpus"), std::string::npos) << message;
+  EXPECT_NE(message.find("2000 tokens in 1 documents"), std::string::npos) << message;
+  EXPECT_NE(message.find("2100 tokens"), std::string::npos) << message;
+  write_corpus(files_, "train", 2000);
+  describe("0123456789abcdef");  // the checkpoint has no hash to compare with
+  run("run", 10);
+  describe("fedcba9876543210");
+  EXPECT_NE(error_of_run().find("XXH3 fedcba9876543210"), std::string::npos);
+  describe("0123456789abcdef");
+  EXPECT_EQ(error_of_run(), "no error");
+}
+
 TEST_F(SessionTest, CorpusShorterThanOneSequenceIsAClearError) {
   write_corpus(files_, "short", 7);
   recipe_.data.train = "short";
