@@ -2,6 +2,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/json.h"
+#include "tutti/checkpoint/reader.h"
 #include "tutti/data/corpus_format.h"
 
 namespace tutti::cli {
@@ -53,8 +54,20 @@ void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::st
   if (source.empty() || !files.exists(source)) return;
   const auto tokenizer = data::load_tokenizer_file(files, source);
   check_vocabulary(*tokenizer, recipe, source);
+  const std::string kept = train::tokenizer_path(run_folder);
+  if (files.exists(kept)) {
+    const auto before = data::load_tokenizer_file(files, kept);
+    if (data::tokenizer_json(*before) == data::tokenizer_json(*tokenizer)) return;
+    const std::string folder = train::checkpoints_path(run_folder);
+    if (!checkpoint::list_checkpoints(files, folder).empty()) {
+      fail(ErrorKind::usage,
+           "data.train: the tokenizer '{}' is not the one that the run has learned with, '{}'; "
+           "prepare the corpus again with that one, or start a new run: another --run or run.name",
+           source, kept);
+    }
+  }
   files.create_directories(run_folder);
-  data::store_tokenizer(files, *tokenizer, train::tokenizer_path(run_folder));
+  data::store_tokenizer(files, *tokenizer, kept);
 }
 
 std::string run_folder_of(const train::LoadedRun& run) {

@@ -13,7 +13,8 @@ namespace tutti::cli {
 
 // Copies the tokenizer of the training corpus to RUN/tokenizer.json, and the files that it was read
 // from into RUN/tokenizer/. Does nothing when the corpus
-// has none. Throws usage when it has more tokens than the model's vocabulary.
+// has none. Throws usage when it has more tokens than the model's vocabulary, and when the run has
+// checkpoints whose ids have another meaning.
 void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::string& run_folder);
 
 // The run folder whose checkpoint was loaded.

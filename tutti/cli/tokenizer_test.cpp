@@ -7,6 +7,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/memory_file.h"
 #include "tutti/data/byte_tokenizer.h"
+#include "tutti/data/char_tokenizer.h"
 
 namespace tutti::cli {
 namespace {
@@ -30,6 +31,33 @@ TEST(Tokenizer, IsKeptWithTheRunAndOutlivesTheCorpus) {
   keep_tokenizer(files, recipe(257), "runs/r");
   files.remove_tree("corpora");
   EXPECT_EQ(find_tokenizer(files, recipe(257), "runs/r")->name(), "byte");
+}
+
+TEST(Tokenizer, OfARunWithCheckpointsIsNotReplaced) {
+  MemoryFileSystem files;
+  const auto put = [&](const data::Tokenizer& tokenizer) {
+    files.create_directories("corpora");
+    write_file_atomic(files, "corpora/c.tokenizer.json",
+                      dump_json(data::tokenizer_json(tokenizer)));
+  };
+  const data::CharTokenizer other({U'a', U'b'}, true);
+  put(data::ByteTokenizer());
+  keep_tokenizer(files, recipe(257), "runs/r");
+  put(other);  // nothing was learned yet
+  keep_tokenizer(files, recipe(257), "runs/r");
+  EXPECT_EQ(find_tokenizer(files, recipe(257), "runs/r")->name(), "char");
+  files.create_directories("runs/r/checkpoints/step-00000005");
+  write_file_atomic(files, "runs/r/checkpoints/step-00000005/manifest.json", "{}");
+  keep_tokenizer(files, recipe(257), "runs/r");
+  put(data::ByteTokenizer());
+  try {
+    keep_tokenizer(files, recipe(257), "runs/r");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find("runs/r/tokenizer.json"), std::string::npos);
+  }
+  EXPECT_EQ(find_tokenizer(files, recipe(257), "runs/r")->name(), "char");
 }
 
 TEST(Tokenizer, IsOtherwiseThatOfTheCorpus) {
