@@ -35,6 +35,13 @@ void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
     const auto found = before.find(key);
     const bool same = found != before.end() && found->second == value;
     if (same || may_change(key, stored, wanted)) continue;
+    if (key == "schedule.decay_steps" && stored.train.steps != wanted.train.steps) {
+      fail(
+          ErrorKind::usage,
+          "{}: the learning rate of the run in '{}' decays over {} steps, and with train.steps: {} "
+          "it would over {}; go on with {}={}, or start a new run: another --run or run.name",
+          key, run_folder, found->second, wanted.train.steps, value, key, found->second);
+    }
     fail(ErrorKind::usage,
          "{}: the run in '{}' was started with {}, not {}; it can go on with other train.steps, "
          "train.target_loss, data.validation, checkpoint.*, evaluate.*, parallel.*, recompute.*, "

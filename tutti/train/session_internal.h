@@ -128,7 +128,7 @@ class Session {
   double session_flops_ = 0;             // model FLOPs of them
   int64_t saved_step_ = -1;
   std::string save_problem_;  // of the last checkpoint that failed, on the rank that commits
-  bool new_best_ = false;  // the evaluation after this step was the best so far
+  bool new_best_ = false;     // the evaluation after this step was the best so far
 
   StepWords words_;  // of this rank, about the last step
   Agreed agreed_;    // after it
