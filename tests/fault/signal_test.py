@@ -1,8 +1,9 @@
-"""SIGTERM and Ctrl-C checkpoint and exit with 75; SIGUSR1 checkpoints and goes on; a second SIGTERM
-ends at once."""
+"""SIGTERM, Ctrl-C and a terminal that closes checkpoint and exit with 75; SIGUSR1 checkpoints and
+goes on; a second SIGTERM ends at once; a run outlives the reader of its output."""
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -66,6 +67,32 @@ def second_signal_ends_at_once(recipe, run):
     assert code in (128 + signal.SIGTERM, 128 + signal.SIGINT, 75), f"exit code {code}"
 
 
+def ignored_hangup_changes_nothing(recipe, run):
+    # As under nohup.
+    process = subprocess.Popen(
+        [small_run.TUTTI, "train", recipe, "--run", run], stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    small_run.wait_for(lambda: last_step(run) > 20, process)
+    process.send_signal(signal.SIGHUP)
+    seen = last_step(run)
+    small_run.wait_for(lambda: last_step(run) > seen + 50, process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=120) == 75
+
+
+def outlives_its_reader(recipe, run):
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        [small_run.TUTTI, "train", recipe, "--run", run, "train.steps=300"],
+        stdout=subprocess.DEVNULL, stderr=write)
+    os.close(write)
+    os.read(read, 1)
+    os.close(read)
+    code = process.wait(timeout=120)
+    assert code == 0, f"exit code {code}"
+    assert checkpoints(run)[-1] == 300
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         recipe = small_run.prepare(folder)
@@ -73,9 +100,12 @@ def main():
         stops_with_checkpoint(recipe, term, signal.SIGTERM)
         resumes_where_it_stopped(term)
         stops_with_checkpoint(recipe, os.path.join(folder, "int"), signal.SIGINT)
+        stops_with_checkpoint(recipe, os.path.join(folder, "hup"), signal.SIGHUP)
+        ignored_hangup_changes_nothing(recipe, os.path.join(folder, "nohup"))
+        outlives_its_reader(recipe, os.path.join(folder, "reader"))
         user_signal_checkpoints_and_goes_on(recipe, os.path.join(folder, "usr1"))
         second_signal_ends_at_once(recipe, os.path.join(folder, "twice"))
-    print("signals: checkpoint and stop, checkpoint and go on, resume, stop now")
+    print("signals: checkpoint and stop, checkpoint and go on, resume, stop now, outlive readers")
 
 
 if __name__ == "__main__":

@@ -25,13 +25,19 @@ void take_signals(sigset_t watched) {
       continue;
     }
     int none = 0;
-    if (signal == SIGUSR2) {
+    if (signal == SIGUSR2 || signal == SIGHUP) {
       stop_requested.compare_exchange_strong(none, SIGTERM);
       continue;
     }
     const bool is_second = !stop_requested.compare_exchange_strong(none, signal);
     if (is_second && !second_is_ignored) ::_exit(128 + signal);
   }
+}
+
+// Taken by a waiting thread, a signal would come although it is ignored.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 }  // namespace
@@ -43,9 +49,12 @@ void watch_signals() {
   sigaddset(&watched, SIGINT);
   sigaddset(&watched, SIGUSR1);
   sigaddset(&watched, SIGUSR2);
+  if (!is_ignored(SIGHUP)) sigaddset(&watched, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &watched, nullptr);
   std::thread(take_signals, watched).detach();
 }
+
+void outlive_readers() { std::signal(SIGPIPE, SIG_IGN); }
 
 void leave_ending_to_launcher() { second_is_ignored = true; }
 

@@ -1,7 +1,8 @@
 // Requests from outside, noted by one thread that waits for signals and polled between steps:
 // SIGTERM and SIGINT ask to checkpoint and stop, SIGUSR1 to checkpoint and go on. A second SIGTERM
 // or SIGINT ends the process at once with exit code 128 + signal. SIGUSR2 asks for the same as the
-// first SIGTERM, however often it comes.
+// first SIGTERM, however often it comes; so does SIGHUP, which a terminal that closes sends, itself
+// and through its shell, unless it was ignored at the start (nohup).
 //
 // A thread and not handlers, because a handler's frame is written below the stack pointer of
 // whatever thread it interrupts, and oneDNN 2.6's generated f32 kernels keep theirs in a heap
@@ -14,7 +15,11 @@ namespace tutti {
 // thread that takes them. To be called once, before any other thread exists.
 void watch_signals();
 
-int stop_signal();               // the signal that asked to stop, or 0
+int stop_signal();  // the signal that asked to stop, or 0
+// From now on, writing to a pipe that nobody reads any more (a log's reader has ended) is an error
+// of that write, and no signal that ends the process. Children get the signal as usual (spawn.h).
+void outlive_readers();
+
 bool take_checkpoint_request();  // true once per SIGUSR1 (several may merge into one)
 
 }  // namespace tutti
