@@ -92,6 +92,18 @@ std::string tensorboard_scalars(double wall_seconds, int64_t step,
   return event;
 }
 
+std::string tensorboard_session_start(double wall_seconds, int64_t step) {
+  std::string log;
+  put_key(log, 1, varint);
+  put_varint(log, 1);
+  std::string event;
+  put_double(event, 1, wall_seconds);
+  put_key(event, 2, varint);
+  put_varint(event, static_cast<uint64_t>(step));
+  put_bytes(event, 7, log);
+  return event;
+}
+
 TensorBoardSink::TensorBoardSink(FileSystem& files, const std::string& folder) {
   const double now = wall_seconds();
   const std::string prefix = fmt::format("events.out.tfevents.{:010}.{}", static_cast<int64_t>(now),
@@ -130,6 +142,8 @@ void TensorBoardSink::write(const Event& event) {
                                {"routing/load_max_over_mean", step->routing->load_max_over_mean},
                                {"routing/dropped_share", step->routing->dropped_share}})));
     }
+  } else if (const auto* started = std::get_if<RunStarted>(&event.body)) {
+    append(tfrecord(tensorboard_session_start(event.wall_seconds, started->first_step + 1)));
   } else if (const auto* evaluation = std::get_if<EvaluationDone>(&event.body)) {
     append(tfrecord(tensorboard_scalars(event.wall_seconds, evaluation->step,
                                         {{"loss/validation", evaluation->loss}})));

@@ -7,7 +7,9 @@
 // Each record is a protobuf Event (tensorflow/core/util/event.proto), of which these fields are
 // written:
 //   1 wall_time: double   2 step: int64   3 file_version: string   5 summary: Summary
+//   7 session_log: SessionLog
 //   Summary: 1 value (repeated): Value    Value: 1 tag: string   2 simple_value: float
+//   SessionLog: 1 status: enum, 1 for START
 // The first record of a file has file_version "brain.Event:2".
 #pragma once
 
@@ -29,12 +31,15 @@ std::string tfrecord(std::string_view data);
 using Scalar = std::pair<std::string_view, double>;  // tag, value
 std::string tensorboard_scalars(double wall_seconds, int64_t step,
                                 const std::vector<Scalar>& scalars);
+// Readers forget what earlier files of the folder say of `step` and later ones.
+std::string tensorboard_session_start(double wall_seconds, int64_t step);
 
 // Writes loss/train, loss/validation, throughput/tokens_per_second, throughput/mfu,
 // optimizer/learning_rate and optimizer/gradient_norm, and of GPUs gpu/<address>/power_watts,
 // clock_hertz, temperature_celsius and memory_used_bytes at the last step, to a new file
 // `folder`/events.out.tfevents.<seconds>.<host>.<n>. TensorBoard joins the files of a folder, so a
-// resumed run adds one.
+// resumed run adds one; it starts with a session log, so that steps that are done again are shown
+// once.
 class TensorBoardSink final : public Sink {
  public:
   TensorBoardSink(FileSystem& files, const std::string& folder);

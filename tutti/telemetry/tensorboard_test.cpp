@@ -59,6 +59,15 @@ TEST(TensorBoard, ScalarEventIsTheWorkedExample) {
                      "15 00 00 00 40"));           //     2: 2.0f
 }
 
+// Likewise: step 301, status 1.
+TEST(TensorBoard, SessionStartIsTheWorkedExample) {
+  EXPECT_EQ(tensorboard_session_start(1.0, 301),
+            from_hex("09 00 00 00 00 00 00 f0 3f"  // 1: fixed64
+                     "10 ad 02"                    // 2: varint
+                     "3a 02"                       // 7: SessionLog of 2 bytes
+                     "08 01"));                    //   1: START
+}
+
 // The records of a file, each frame checked.
 std::vector<std::string> records(const std::string& bytes) {
   std::vector<std::string> out;
@@ -103,6 +112,19 @@ TEST(TensorBoard, SinkWritesVersionThenScalars) {
 
   const TensorBoardSink resumed(files, "run");  // within the same second: a file of its own
   EXPECT_EQ(files.list("run").size(), 2U);
+}
+
+// A killed run had gone on beyond its last checkpoint: what it said of those steps is taken back.
+TEST(TensorBoard, AResumedRunTakesBackStepsThatItRepeats) {
+  MemoryFileSystem files;
+  files.create_directories("run");
+  TensorBoardSink sink(files, "run");
+  RunStarted started;
+  started.first_step = 40;
+  sink.write({1.0, started});
+  const auto events = records(read_file(files, "run/" + files.list("run").front().name));
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[1], tensorboard_session_start(1.0, 41));
 }
 
 }  // namespace
