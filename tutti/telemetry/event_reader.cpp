@@ -28,7 +28,9 @@ class Members {
   void read(const char* key, int64_t& value) const {
     const Json* found = find(key);
     if (found == nullptr) return;
-    if (found->is_number_integer()) value = found->get<int64_t>();
+    const bool too_large = found->is_number_unsigned() &&
+                           found->get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
+    if (found->is_number_integer() && !too_large) value = found->get<int64_t>();
     if (found->is_number_float() && std::abs(found->get<double>()) < 9e18) {
       value = static_cast<int64_t>(found->get<double>());
     }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "tutti/base/error.h"
 #include "tutti/base/memory_file.h"
@@ -139,6 +140,19 @@ TEST(EventReader, OldAndForeignLinesDoNoHarm) {
   EXPECT_TRUE(std::isnan(second.loss));
   EXPECT_TRUE(std::isnan(second.mfu));
   EXPECT_EQ(std::get<RunStarted>(events[2].body).steps, 0);
+}
+
+TEST(EventReader, NumbersOutsideInt64AreNotTaken) {
+  MemoryFileSystem files;
+  write_file_atomic(files, "events.jsonl",
+                    "{\"event\":\"step_done\",\"step\":18446744073709551610}\n"
+                    "{\"event\":\"step_done\",\"step\":9223372036854775807}\n"
+                    "{\"event\":\"step_done\",\"step\":1e30}\n");
+  const std::vector<Event> events = read_all(files);
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(std::get<StepDone>(events[0].body).step, 0);
+  EXPECT_EQ(std::get<StepDone>(events[1].body).step, std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(std::get<StepDone>(events[2].body).step, 0);
 }
 
 TEST(EventReader, AnAbsentFileIsAnError) {
