@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "tutti/base/error.h"
 #include "tutti/base/flat_yaml.h"
@@ -18,6 +19,8 @@ class Collector {
 
   void operator()(const telemetry::Event& event) {
     wall_ = event.wall_seconds;
+    // A clock that was set back does not take the run back. 0: the line tells no time.
+    if (wall_ > 0) set_back_ += std::max(0.0, std::exchange(last_told_wall_, wall_) - wall_);
     if (!std::holds_alternative<telemetry::RunStarted>(event.body)) open_part(0);
     std::visit([this](const auto& body) { take(body); }, event.body);
     if (!run_.parts.empty())
@@ -31,7 +34,7 @@ class Collector {
     run_.parts.push_back({wall_, wall_, first_step, first_step, {}});
   }
 
-  double clock() const { return train_before_ + wall_ - run_.parts.back().begin_wall; }
+  double clock() const { return train_before_ + wall_ - run_.parts.back().begin_wall + set_back_; }
 
   void go_back_to(int64_t step) {
     const auto limit = static_cast<double>(step);
@@ -44,6 +47,8 @@ class Collector {
                          &s.data_wait_seconds, &s.wall, &s.train_seconds}) {
       column->resize(keep);
     }
+    tokens_.resize(keep);
+    run_.tokens = keep > 0 ? tokens_.back() : 0;
     const auto later = [step](const auto& timed) { return timed.body.step > step; };
     std::erase_if(run_.evaluations, later);
     std::erase_if(run_.non_finite, later);
@@ -54,6 +59,7 @@ class Collector {
     // The run's clock stands still between its parts. It goes on from the last step that counts.
     go_back_to(event.first_step);
     train_before_ = run_.steps.size() > 0 ? run_.steps.train_seconds.back() : 0;
+    set_back_ = 0;
     run_.parts.push_back({wall_, wall_, event.first_step, event.first_step, {}});
     run_.started = event;
     run_.finished.reset();
@@ -83,6 +89,7 @@ class Collector {
     s.data_wait_seconds.push_back(event.data_wait_seconds);
     s.wall.push_back(wall_);
     s.train_seconds.push_back(clock());
+    tokens_.push_back(event.tokens);
     run_.tokens = event.tokens;
     run_.parts.back().last_step = event.step;
   }
@@ -111,6 +118,9 @@ class Collector {
   RunData& run_;
   double wall_ = 0;
   double train_before_ = 0;
+  double last_told_wall_ = 0;
+  double set_back_ = 0;          // seconds that clocks were set back in this part
+  std::vector<int64_t> tokens_;  // of the run so far, after each of its steps
 };
 
 }  // namespace

@@ -106,6 +106,25 @@ TEST_F(RunReportTest, AResumeTakesBackWhatWasNotSaved) {
   EXPECT_FALSE(s.time_to_target_seconds);
 }
 
+TEST_F(RunReportTest, TokensOfStepsThatAreTakenBackAreToo) {
+  start(0, 0);
+  for (int i = 1; i <= 5; ++i) step(i, i, 3);
+  start(100, 3);  // and killed before a step
+  EXPECT_EQ(summary().steps, 3);
+  EXPECT_EQ(summary().tokens, 30);
+}
+
+TEST_F(RunReportTest, AClockThatIsSetBackTakesNoTimeFromTheRun) {
+  start(0, 0);
+  for (int i = 1; i <= 3; ++i) step(i, i, 3);
+  for (int i = 4; i <= 6; ++i) step(i - 3600, i, 3);
+  emit(7 - 3600, telemetry::EvaluationDone{6, 1.4, 64, 0.1});
+  EXPECT_EQ(read().steps.train_seconds, (std::vector<double>{1, 2, 3, 3, 4, 5}));
+  const RunSummary s = summary();
+  EXPECT_EQ(s.train_seconds, 6);
+  EXPECT_EQ(s.time_to_target_seconds.value(), 6);
+}
+
 TEST_F(RunReportTest, OldCutAndForeignLines) {
   write_file_atomic(files_, events_,
                     "{\"event\":\"step_done\",\"step\":7,\"loss\":2.5}\n"
