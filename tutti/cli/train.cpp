@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -44,7 +45,7 @@ void leave_page(FileSystem& files, const std::string& run_folder, telemetry::Tel
   telemetry.flush();
   try {
     write_run_page(files, run_folder);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     telemetry.warn(fmt::format("no report: {}", error.what()));
     telemetry.flush();
   }
@@ -210,6 +211,7 @@ int run_told_rank(const TrainArguments& arguments) {
 }
 
 int run_train(const TrainArguments& arguments) {
+  outlive_readers();  // of its progress
   FileSystem& files = posix_file_system();
   if (arguments.least_processes > std::max<int64_t>(1, arguments.processes)) {
     fail(ErrorKind::usage, "--min-nproc {}: expected with --nproc, and not more than that",
