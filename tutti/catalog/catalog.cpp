@@ -1,6 +1,7 @@
 #include "tutti/catalog/catalog.h"
 
 #include <map>
+#include <utility>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -73,11 +74,18 @@ Catalog load_catalog(FileSystem& files, const std::vector<std::string>& folders)
     catalog.sites.push_back(site_from(entry));
   }
   for (const auto& [name, entry] : load_kind(files, folders, "prices", "price")) {
-    catalog.prices.push_back(price_from(entry));
-    if (find(catalog.systems, catalog.prices.back().system) == nullptr) {
+    Price price = price_from(entry);
+    const System* system = find(catalog.systems, price.system);
+    if (system == nullptr) {
       fail(ErrorKind::usage, "{}: texts.system: no system '{}' in the catalog", entry.origin,
-           catalog.prices.back().system);
+           price.system);
     }
+    price.system = system->name;
+    if (const Price* other = catalog.price_of(price.system)) {
+      fail(ErrorKind::usage, "{}: {} has a price already, in {}; to replace it, write name: {}",
+           entry.origin, price.system, other->entry.origin, other->name);
+    }
+    catalog.prices.push_back(std::move(price));
   }
   return catalog;
 }

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "tutti/base/error.h"
 #include "tutti/base/memory_file.h"
 #include "tutti_test_paths.h"
@@ -101,6 +105,77 @@ TEST(Catalog, LaterFoldersAddAndReplace) {
       "kind: system\nname: T\n" + source +
           "texts: {chip: D, fabric: F}\nquantities: {chips_per_node_count: 8}\n");
   EXPECT_THROW(load_catalog(files, {"a", "b"}), Error);
+}
+
+// What a user's own files may get wrong without any sign of it in the numbers.
+TEST(Catalog, WrongEntriesAreRefused) {
+  const std::string source = "source: {text: t, date: 2026-01-01}\n";
+  const auto chip = [&](const char* memory) {
+    return "kind: chip\nname: C\n" + source +
+           "texts: {vendor: v, generation: g}\nquantities: {dense_bf16_tflops: 1, "
+           "memory_gigabytes: 80, link_gigabytes_per_second: 1, memory_terabytes_per_second: " +
+           memory + "}\n";
+  };
+  const auto fabric = [&](const char* tiers) {
+    return "kind: fabric\nname: F\n" + source + "tiers: [" + tiers + "]\n";
+  };
+  const auto system = [&](const char* quantities) {
+    return "kind: system\nname: S\n" + source + "texts: {chip: C, fabric: F}\nquantities: {" +
+           quantities + "}\n";
+  };
+  const auto price = [&](const char* name, const char* of) {
+    return std::string("kind: price\nname: ") + name + "\n" + source + "texts: {system: " + of +
+           "}\nquantities: {on_demand_chip_usd_per_hour: 2}\n";
+  };
+  const std::string tier = "{name: n, gigabytes_per_second: 10}";
+  const auto load = [&](const std::vector<std::pair<std::string, std::string>>& more) {
+    MemoryFileSystem files;
+    std::vector<std::pair<std::string, std::string>> all = {
+        {"chips/c.yaml", chip("3")},
+        {"fabrics/f.yaml", fabric(tier.c_str())},
+        {"systems/s.yaml", system("chips_per_node_count: 8")}};
+    all.insert(all.end(), more.begin(), more.end());
+    for (const auto& [path, text] : all) {
+      files.create_directories(parent_path("a/" + path));
+      write_file_atomic(files, "a/" + path, text);
+    }
+    return load_catalog(files, {"a"});
+  };
+  const auto refused = [&](const std::vector<std::pair<std::string, std::string>>& more) {
+    try {
+      load(more);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto expect = [&](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  EXPECT_EQ(refused({}), "");
+  expect(refused({{"chips/c.yaml", chip("0")}}), "memory_terabytes_per_second: must be above zero");
+  expect(refused({{"systems/s.yaml", system("chips_per_node_count: 7.5")}}),
+         "chips_per_node_count: 7.5 is not a whole number");
+  expect(refused({{"fabrics/f.yaml",
+                   fabric("{name: n, gigabytes_per_second: 10, latency_seconds: 1}")}}),
+         "tiers.n.latency_seconds: a tier has no such key");
+  expect(refused(
+             {{"fabrics/f.yaml", fabric("{name: n, gigabytes_per_second: 10, reductions: nvls}")}}),
+         "tiers.n.reductions: a tier has no such key");
+  expect(refused({{"fabrics/f.yaml", fabric((tier + ", {name: m, chips_count: 8, "
+                                                    "gigabytes_per_second: 10}")
+                                                .c_str())}}),
+         "tiers.m: never reached");
+  const std::string eight = fabric("{name: n, chips_count: 8, gigabytes_per_second: 10}");
+  expect(refused({{"fabrics/f.yaml", eight}}), "the farthest tier of fabric F joins 8 chips");
+  EXPECT_EQ(
+      refused({{"fabrics/f.yaml", eight},
+               {"systems/s.yaml", system("chips_per_node_count: 8, largest_chips_count: 8")}}),
+      "");
+  // A system is found by its name in any case, its price too, and it has one price.
+  EXPECT_NE(load({{"prices/p.yaml", price("P", "s")}}).price_of("S"), nullptr);
+  expect(refused({{"prices/p.yaml", price("P", "S")}, {"prices/q.yaml", price("Q", "S")}}),
+         "S has a price already, in a/prices/p.yaml; to replace it, write name: P");
 }
 
 }  // namespace

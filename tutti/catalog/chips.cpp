@@ -28,6 +28,18 @@ void check_precision(const Chip& chip, spec::Precision precision) {
        spec::name_of(spec::kPrecisionNames, precision), chip.name, has);
 }
 
+namespace {
+
+// A number that times and sizes are divided by.
+double above_zero(const Entry& entry, const std::string& key) {
+  const double value = entry.number(key);
+  if (value <= 0)
+    fail(ErrorKind::usage, "{}: quantities.{}: must be above zero", entry.origin, key);
+  return value;
+}
+
+}  // namespace
+
 Chip chip_from(const Entry& entry) {
   check_quantities(
       entry, {"dense_f32_tflops", "dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops",
@@ -39,12 +51,12 @@ Chip chip_from(const Entry& entry) {
   chip.vendor = entry.text("vendor");
   chip.generation = entry.text("generation");
   chip.f32_flops = entry.number_or("dense_f32_tflops", 0) * 1e12;
-  chip.bf16_flops = entry.number("dense_bf16_tflops") * 1e12;
+  chip.bf16_flops = above_zero(entry, "dense_bf16_tflops") * 1e12;
   chip.fp8_flops = entry.number_or("dense_fp8_tflops", 0) * 1e12;
   chip.fp4_flops = entry.number_or("dense_fp4_tflops", 0) * 1e12;
   chip.sparse_fp4_flops = entry.number_or("sparse_fp4_tflops", 0) * 1e12;
-  chip.memory_bytes = entry.number("memory_gigabytes") * 1e9;
-  chip.memory_bytes_per_second = entry.number("memory_terabytes_per_second") * 1e12;
+  chip.memory_bytes = above_zero(entry, "memory_gigabytes") * 1e9;
+  chip.memory_bytes_per_second = above_zero(entry, "memory_terabytes_per_second") * 1e12;
   chip.link_bytes_per_second = entry.number("link_gigabytes_per_second") * 1e9;
   chip.board_watts = entry.number_or("board_power_watts", 0);
   chip.best_product_ratio = entry.number_or("best_product_ratio", 0);
