@@ -178,10 +178,10 @@ double all_to_all_seconds(const Network& network, const Group& group, double byt
   return latency + slowest;
 }
 
-double send_seconds(const Network& network, int64_t stride, double bytes) {
+double send_seconds(const Network& network, int64_t span, double bytes) {
   const auto& tiers = network.system->tiers;
   for (size_t i = 0; i < tiers.size(); ++i) {
-    if (tiers[i].chips == 0 || stride < tiers[i].chips || i + 1 == tiers.size()) {
+    if (tiers[i].chips == 0 || span < tiers[i].chips || i + 1 == tiers.size()) {
       return tiers[i].latency_seconds + bytes / tier_bandwidth(network, i);
     }
   }

@@ -52,7 +52,7 @@ double gather_seconds(const Network& network, const Group& group, double bytes);
 // 1/N)^k) of k copies with N domains. The other ones are made over the link there.
 double all_to_all_seconds(const Network& network, const Group& group, double bytes,
                           double copies = 0);
-// From a rank to the one `stride` places on.
-double send_seconds(const Network& network, int64_t stride, double bytes);
+// From a rank to a neighbour, over the tier that joins ranks `span` places apart.
+double send_seconds(const Network& network, int64_t span, double bytes);
 
 }  // namespace tutti::plan

@@ -25,7 +25,8 @@ Group group_of(const spec::Mesh& mesh, Axis axis, int64_t ranks) {
     case Axis::dp:  // gradients and weights go over dp * cp; of experts over dp * cp / ep
       if (ranks == mesh.world()) return {ranks, 1};
       return {ranks, ranks == spec::replicas(mesh) ? mesh.tp : mesh.tp * mesh.ep};
-    case Axis::pp: return {ranks, mesh.tp * mesh.cp * mesh.dp};
+    case Axis::pp:  // the first stage and the last: near where the whole pipeline is
+      return {ranks, std::max<int64_t>(1, mesh.tp * mesh.cp * mesh.dp * mesh.pp / 2)};
   }
   return {ranks, 1};
 }
@@ -73,7 +74,10 @@ double collective_seconds(const Op& op, const Prices& at) {
   // In a ring what comes arrives while this rank sends.
   if (name == "receive" && op.axis == Axis::cp) return 0;
   if (name == "send" || name == "receive") {
-    return start + send_seconds(at.network, group.stride, op.bytes);
+    // Neighbours lie where the axis does, and all of them wait for the two that are farthest apart.
+    const int64_t span = op.axis == Axis::pp ? at.mesh.world() - at.mesh.world() / at.mesh.pp
+                                             : group.stride * (ranks - 1);
+    return start + send_seconds(at.network, span, op.bytes);
   }
   return start + gather_seconds(at.network, group, op.bytes);
 }

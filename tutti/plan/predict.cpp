@@ -11,6 +11,14 @@ namespace {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
+// Of the layers, those whose forward pass is done twice.
+double repeated_share(const spec::Recipe& recipe) {
+  if (recipe.recompute.mode != spec::RecomputeMode::full) return 0;
+  if (recipe.recompute.layers == 0) return 1;
+  const double repeated = real(recipe.recompute.layers * recipe.parallel.virtual_stages());
+  return std::min(1.0, repeated / real(recipe.model.layers));
+}
+
 const char* largest_part(const Split& split) {
   return std::max_element(split_parts().begin(), split_parts().end(),
                           [&](const SplitPart& a, const SplitPart& b) {
@@ -171,15 +179,18 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   out.tokens_per_second_per_chip = tokens / out.step_seconds / ranks;
   const catalog::Chip& chip = system_.chip;
   const double peak = catalog::product_flops(chip, recipe.precision);
-  const auto rate = [&](spec::FlopConvention convention) {
-    return out.tokens_per_second_per_chip *
-           (spec::flops_per_token(recipe.model, recipe.batch.sequence, convention) +
-            spec::teacher_flops_per_token(recipe, recipe.batch.sequence, convention));
-  };
-  out.model_flops_per_second_per_chip = rate(spec::FlopConvention::causal);
+  const int64_t sequence = recipe.batch.sequence;
+  const double causal = spec::model_flops_per_token(recipe);
+  // The whole square of attention is what twice the sequence has of its causal half.
+  const double square = spec::model_flops(recipe, 1, 2 * sequence);
+  const double again =
+      spec::flops_per_token(recipe.model, sequence, spec::FlopConvention::hardware) -
+      spec::flops_per_token(recipe.model, sequence, spec::FlopConvention::square);
+  out.model_flops_per_second_per_chip = out.tokens_per_second_per_chip * causal;
   out.mfu_causal = out.model_flops_per_second_per_chip / peak;
-  out.mfu_square = rate(spec::FlopConvention::square) / peak;
-  out.hardware_utilisation = rate(spec::FlopConvention::hardware) / peak;
+  out.mfu_square = out.tokens_per_second_per_chip * square / peak;
+  out.hardware_utilisation =
+      out.tokens_per_second_per_chip * (square + repeated_share(recipe) * again) / peak;
   out.bottleneck = largest_part(out.split);
   return out;
 }

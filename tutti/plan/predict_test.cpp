@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "tutti/plan/plan_test_support.h"
 
 namespace tutti::plan {
@@ -57,6 +59,73 @@ TEST(Predict, MoreBandwidthOrFewerFlopsNeverSlowAStep) {
   const StepPrediction recomputed = predict(recipe_of("llama2-70b", full), assumed_constants());
   EXPECT_GT(recomputed.step_seconds, 1.15 * base);
   EXPECT_GT(recomputed.split.recompute, 0);
+}
+
+// As the trainer counts: frozen weights need no gradient, and what is not done twice counts once.
+TEST(Predict, UtilisationCountsWhatIsDone) {
+  const auto ratios = [](const std::vector<std::string>& more) {
+    std::vector<std::string> overrides = kLayout;
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    const spec::Recipe recipe = recipe_of("llama2-70b", overrides);
+    const StepPrediction step = predict(recipe, assumed_constants());
+    EXPECT_NEAR(step.model_flops_per_second_per_chip,
+                spec::model_flops_per_step(recipe) / step.step_seconds / 32,
+                1e-9 * step.model_flops_per_second_per_chip);
+    return std::pair(step.mfu_square / step.mfu_causal,
+                     step.hardware_utilisation / step.mfu_square);
+  };
+  const spec::ModelConfig model = recipe_of("llama2-70b", kLayout).model;
+  const auto flops = [&](spec::FlopConvention convention) {
+    return spec::flops_per_token(model, model.context, convention);
+  };
+  const double square = flops(spec::FlopConvention::square);
+  const double full = flops(spec::FlopConvention::hardware) / square;
+  EXPECT_NEAR(ratios({}).first, square / flops(spec::FlopConvention::causal), 1e-12);
+  EXPECT_EQ(ratios({}).second, 1);
+  EXPECT_NEAR(ratios({"recompute=full"}).second, full, 1e-12);
+  EXPECT_NEAR(ratios({"recompute.mode=full", "recompute.layers=5"}).second,
+              1 + (full - 1) * 20 / 80, 1e-12);
+  EXPECT_EQ(ratios({"lora.rank=16"}).second, 1);
+}
+
+// What passes from neighbour to neighbour is as slow as the farthest two: over nodes it takes the
+// network, however near the next rank is.
+TEST(Predict, RingsAndPipelinesOverNodesTakeTheNetwork) {
+  const auto alone = [](const spec::Op& op, const std::vector<std::string>& overrides) {
+    Constants constants = assumed_constants();
+    constants[Constant::collective_microseconds] = 0;
+    constants[Constant::link_ratio] = constants[Constant::network_ratio] = 1;
+    return price_collectives({op}, recipe_of("llama3.1-8b", overrides),
+                             shipped().system("dgx-h100"), constants);
+  };
+  const auto op = [](const char* name, spec::Axis axis, int64_t ranks) {
+    spec::Op out;
+    out.name = name;
+    out.collective = true;
+    out.axis = axis;
+    out.dims[1] = ranks;
+    out.bytes = 1e9;
+    return out;
+  };
+  constexpr double kLink = 1e9 / 450e9;
+  constexpr double kNetwork = 1e9 / 50e9;
+  const std::vector<std::string> batch = {"batch.global=4", "batch.micro=1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), batch.begin(), batch.end());
+    return more;
+  };
+  const spec::Op ring8 = op("send", spec::Axis::cp, 8);
+  const spec::Op ring16 = op("send", spec::Axis::cp, 16);
+  EXPECT_NEAR(alone(ring8, with({"parallel.cp=8"})), kLink, 1e-4);
+  EXPECT_NEAR(alone(ring16, with({"parallel.cp=16"})), kNetwork, 1e-4);
+  // Stages two apart in a node of eight: four of them are in it, eight are not.
+  const spec::Op transfer = op("send", spec::Axis::pp, 2);
+  EXPECT_NEAR(alone(transfer, with({"parallel.tp=2", "parallel.pp=4"})), kLink, 1e-4);
+  EXPECT_NEAR(alone(transfer, with({"parallel.tp=2", "parallel.pp=8"})), kNetwork, 1e-4);
+  // The two copies of a tied embedding are on the first stage and the last.
+  const spec::Op tied = op("all_reduce", spec::Axis::pp, 2);
+  EXPECT_NEAR(alone(tied, with({"parallel.tp=2", "parallel.pp=4"})), kLink, 1e-4);
+  EXPECT_NEAR(alone(tied, with({"parallel.tp=2", "parallel.pp=8"})), kNetwork, 1e-4);
 }
 
 TEST(Predict, MemoryIsTheMapsUnderTheReserve) {
