@@ -98,6 +98,7 @@ std::string format_bytes(double bytes) {
 
 std::string format_seconds(double seconds) {
   if (!std::isfinite(seconds)) return "?";
+  if (seconds >= 1e15) return fmt::format("{:.3g} d", seconds / 86400);
   if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
   if (seconds < 1.0) return fmt::format("{:.0f} ms", seconds * 1e3);
   if (seconds < 60.0) return fmt::format("{:.1f} s", seconds);

@@ -84,6 +84,7 @@ TEST(Units, FormatSeconds) {
   EXPECT_EQ(format_seconds(125), "2 min 05 s");
   EXPECT_EQ(format_seconds(3 * 3600 + 7 * 60), "3 h 07 min");
   EXPECT_EQ(format_seconds(3 * 86400 + 5 * 3600), "3 d 5 h");
+  EXPECT_EQ(format_seconds(8.64e24), "1e+20 d");
   EXPECT_EQ(format_seconds(0.0 / 0.0), "?");
 }
 

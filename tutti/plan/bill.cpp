@@ -1,5 +1,7 @@
 #include "tutti/plan/bill.h"
 
+#include <limits>
+
 namespace tutti::plan {
 
 Bill bill_of(const catalog::System& system, const catalog::Site& site, const catalog::Price* price,
@@ -14,7 +16,9 @@ Bill bill_of(const catalog::System& system, const catalog::Site& site, const cat
   Bill bill;
   bill.chip_hours = static_cast<double>(chips) * hours;
   bill.node_watts =
-      system.node_idle_watts + per_node * system.chip.board_watts * (0.2 + 0.7 * busy);
+      system.chip.board_watts > 0
+          ? system.node_idle_watts + per_node * system.chip.board_watts * (0.2 + 0.7 * busy)
+          : std::numeric_limits<double>::quiet_NaN();
   bill.it_kwh = bill.node_watts * nodes * hours / 1e3;
   bill.facility_kwh = bill.it_kwh * site.pue;
   bill.co2e_kg = bill.facility_kwh * site.kg_co2e_per_kwh;

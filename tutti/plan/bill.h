@@ -17,6 +17,7 @@ namespace tutti::plan {
 struct Bill {
   std::optional<double> usd;
   double chip_hours = 0;
+  // Not a number where the catalog has no power of the chip's board, nor is what follows from it.
   double node_watts = 0;
   double it_kwh = 0;
   double facility_kwh = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -26,8 +27,9 @@ Compared compare(const Choice& a, const Choice& b) {
   const double usd_b = priced ? *b.bill.usd : 0;
   const double time_a = a.forecast.wall_seconds;
   const double time_b = b.forecast.wall_seconds;
-  const double kwh_a = a.bill.facility_kwh;
-  const double kwh_b = b.bill.facility_kwh;
+  const bool powered = !std::isnan(a.bill.facility_kwh) && !std::isnan(b.bill.facility_kwh);
+  const double kwh_a = powered ? a.bill.facility_kwh : 0;
+  const double kwh_b = powered ? b.bill.facility_kwh : 0;
   return {time_a <= time_b && usd_a <= usd_b && kwh_a <= kwh_b,
           time_a == time_b && usd_a == usd_b && kwh_a == kwh_b};
 }
@@ -51,7 +53,7 @@ Choice make_choice(const catalog::System& system, const catalog::Price* price, i
   out.forecast = forecast_failures(terms.failures, nodes, step.step_seconds * terms.steps);
   out.bill =
       bill_of(system, terms.site, price, terms.price_kind, step, gpus, out.forecast.wall_seconds);
-  if (system.nodes_per_rack > 0) {
+  if (system.nodes_per_rack > 0 && !std::isnan(out.bill.node_watts)) {
     out.rack_watts = out.bill.node_watts * static_cast<double>(system.nodes_per_rack);
   }
   return out;

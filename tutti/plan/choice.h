@@ -27,15 +27,15 @@ struct Choice {
   bool fits = true;
   FailureForecast forecast;
   Bill bill;
-  std::optional<double> rack_watts;  // where the system says how many nodes a rack has
+  std::optional<double> rack_watts;  // where nodes of a rack and their power are known
 };
 
 Choice make_choice(const catalog::System& system, const catalog::Price* price, int64_t gpus,
                    Found found, const RunTerms& terms);
 
 // Indices of those that no other beats in time, money and energy at once, fastest first; of equal
-// ones the first. Those that do not fit are left out; a choice without a price is compared by
-// time and energy alone.
+// ones the first. Those that do not fit are left out; what is not known of one of two, its
+// price or its power, is not compared.
 std::vector<size_t> pareto_front(const std::vector<Choice>& choices);
 
 struct Constraints {  // 0: none

@@ -12,6 +12,7 @@ namespace tutti::plan {
 namespace {
 
 constexpr double kDay = 86400;
+constexpr double kNever = 1e6 * 365 * kDay;  // a million years
 
 double interval_of(const FailureModel& model, double mean_time) {
   return model.interval_seconds > 0 ? model.interval_seconds
@@ -109,6 +110,7 @@ FailureForecast forecast_failures(const FailureModel& model, int64_t nodes, doub
   const double t = std::min(out.interval_seconds, work_seconds);
   out.wall_seconds = work_seconds / t * m * std::exp(model.restart_seconds / m) *
                      std::expm1((t + model.save_seconds) / m);
+  if (!(out.wall_seconds < kNever)) out.wall_seconds = std::numeric_limits<double>::infinity();
   out.goodput = work_seconds / out.wall_seconds;
   out.interruptions = out.wall_seconds * rate;
   out.lost_seconds = out.wall_seconds - work_seconds;

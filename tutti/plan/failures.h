@@ -31,9 +31,9 @@ struct FailureForecast {
   double interval_seconds = 0;       // used
   double best_interval_seconds = 0;  // Daly's
   double interruptions = 0;          // expected over the run
-  double wall_seconds = 0;
-  double goodput = 1;       // work over wall time
-  double lost_seconds = 0;  // thrown away, saving and restarting
+  double wall_seconds = 0;           // infinite where it would be a million years
+  double goodput = 1;                // work over wall time
+  double lost_seconds = 0;           // thrown away, saving and restarting
 };
 
 double interruptions_per_second(const FailureModel& model, int64_t nodes);

@@ -83,6 +83,14 @@ TEST(Failures, ThousandsOfRacks) {
   EXPECT_NEAR(played.mean_wall_seconds / closed.wall_seconds, 1, 0.05);
 }
 
+TEST(Failures, ARunThatNeverGetsOnIsEndless) {
+  FailureModel model;
+  model.per_node_per_day = 1e4;
+  const FailureForecast lost = forecast_failures(model, 100, 1e6);
+  EXPECT_TRUE(std::isinf(lost.wall_seconds));
+  EXPECT_EQ(lost.goodput, 0);
+}
+
 TEST(Failures, NoneMeansNoLoss) {
   FailureModel model;
   model.per_job_per_day = model.per_node_per_day = 0;

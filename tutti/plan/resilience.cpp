@@ -8,6 +8,7 @@ namespace {
 
 constexpr double kDay = 86400;
 constexpr double kMostLost = 1e6;  // e-folds beyond which a run never ends
+constexpr double kManyInRepair = 1e7;
 
 }  // namespace
 
@@ -43,6 +44,9 @@ int64_t spares_needed(double failures_per_node_per_day, int64_t nodes, double re
   const double mean =
       static_cast<double>(nodes) * failures_per_node_per_day * repair_seconds / kDay;
   if (!(mean > 0)) return 0;
+  if (mean > kManyInRepair) {  // normal by now: its tail is below e^(-x^2 / 2)
+    return static_cast<int64_t>(std::ceil(mean + std::sqrt(2 * std::log(1 / short_chance) * mean)));
+  }
   // Terms in logarithms: e^-mean underflows for large sites.
   double within = 0;
   for (int64_t s = 0;; ++s) {

@@ -44,6 +44,8 @@ TEST(Resilience, SparesAreThePoissonQuantile) {
   // 41,472 nodes, 4.4 failures per 1,000 node-days, two days of repair: mean 365.
   EXPECT_NEAR(static_cast<double>(spares_needed(4.4e-3, 41472, 2 * 86400)),
               365 + 2.326 * std::sqrt(365.0), 3);
+  // Absurd numbers have an answer at once.
+  EXPECT_NEAR(static_cast<double>(spares_needed(1e6, 41472, 1e9)), 4.8e14, 1e10);
 }
 
 TEST(Resilience, PlayedRunsPreferDalysInterval) {

@@ -24,6 +24,11 @@ double price_of(const catalog::Price& price, catalog::PriceKind kind) {
 PowerLimit power_limit(const RunQuestion& at, const Bill& bill, int64_t nodes) {
   PowerLimit out;
   const double node = bill.node_watts * at.site->pue;
+  if (std::isnan(node)) {  // no cap can be kept
+    out.facility_watts = node;
+    out.within = at.site_power_watts <= 0;
+    return out;
+  }
   out.facility_watts = node * real(nodes);
   if (at.site_power_watts > 0) {
     out.chips_allowed =
@@ -165,7 +170,7 @@ Json to_json(const RunForecast& f, const RunQuestion& at) {
       {"co2e_kg", finite(f.bill.co2e_kg)},
       {"water_liters", finite(f.bill.water_liters)},
       {"power",
-       {{"facility_watts", f.power.facility_watts},
+       {{"facility_watts", finite(f.power.facility_watts)},
         {"gpus_allowed", f.power.chips_allowed >= 0 ? Json(f.power.chips_allowed) : Json(nullptr)},
         {"nodes_per_rack",
          f.power.nodes_per_rack >= 0 ? Json(f.power.nodes_per_rack) : Json(nullptr)},
@@ -229,14 +234,17 @@ std::vector<std::pair<std::string, std::string>> describe(const RunForecast& f,
                      fmt::format("{:.1f} nodes taken away, {}", f.spot->preemptions,
                                  f.spot->saves_in_time ? "after a save" : "too suddenly to save"));
   }
+  const bool ends = std::isfinite(f.wall_seconds);
   out.emplace_back(
       "estimated cost",
-      bill.usd ? fmt::format(
-                     "USD {:.0f} ({}, {}), of it {:.0f} for failures; {:.0f} more for spares",
-                     *bill.usd, catalog::price_kind_name(at.price_kind),
-                     at.price->entry.quantities.begin()->second.date, f.failure_usd, f.spares_usd)
-               : "no price of this system in the catalog");
+      bill.usd && !ends ? "endless, as the run is"
+      : bill.usd        ? fmt::format(
+                              "USD {:.0f} ({}, {}), of it {:.0f} for failures; {:.0f} more for spares",
+                              *bill.usd, catalog::price_kind_name(at.price_kind),
+                              at.price->entry.quantities.begin()->second.date, f.failure_usd, f.spares_usd)
+                 : "no price of this system in the catalog");
   for (const KindCost& cost : f.costs) {
+    if (!std::isfinite(cost.usd)) continue;
     out.emplace_back("  " + cost.kind,
                      fmt::format("USD {:.0f} in {}", cost.usd, wall_text(cost.wall_seconds)));
   }
@@ -245,9 +253,18 @@ std::vector<std::pair<std::string, std::string>> describe(const RunForecast& f,
                                            *f.within_budget ? "enough" : "NOT ENOUGH",
                                            f.affordable_steps, f.steps));
   }
-  out.emplace_back("estimated energy",
-                   fmt::format("{:.0f} kWh, {:.0f} kg CO2e, {:.0f} l water ({})", bill.facility_kwh,
-                               bill.co2e_kg, bill.water_liters, at.site->name));
+  if (std::isnan(bill.node_watts)) {
+    out.emplace_back("estimated energy", fmt::format("unknown: the catalog has no "
+                                                     "board_power_watts of chip {}{}",
+                                                     at.system->chip.name,
+                                                     f.power.within ? "" : "; NO CAP CAN BE KEPT"));
+    return out;
+  }
+  out.emplace_back(
+      "estimated energy",
+      ends ? fmt::format("{:.0f} kWh, {:.0f} kg CO2e, {:.0f} l water ({})", bill.facility_kwh,
+                         bill.co2e_kg, bill.water_liters, at.site->name)
+           : "endless, as the run is");
   std::string power = fmt::format("{:.1f} kW of the facility", f.power.facility_watts / 1e3);
   if (f.power.chips_allowed >= 0) {
     power += fmt::format("; the cap of {:.1f} kW allows {} GPUs{}", at.site_power_watts / 1e3,

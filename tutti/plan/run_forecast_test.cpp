@@ -73,6 +73,24 @@ TEST_F(RunForecastTest, BudgetAndPowerAreConstraints) {
   EXPECT_FALSE(capped.power.within);
 }
 
+TEST_F(RunForecastTest, PowerThatTheCatalogLacksIsUnknownNotZero) {
+  catalog::System system = *question_.system;
+  system.chip.board_watts = 0;
+  question_.system = &system;
+  catalog::Site site = *question_.site;
+  site.rack_watts = 40e3;
+  question_.site = &site;
+  question_.site_power_watts = 1e6;
+  const RunForecast forecast = ask();
+  EXPECT_FALSE(forecast.power.within);
+  const Json json = parse_json(dump_json(to_json(forecast, question_)), "test");
+  EXPECT_TRUE(json.at("energy_kwh").is_null());
+  EXPECT_TRUE(json.at("co2e_kg").is_null());
+  EXPECT_TRUE(json.at("power").at("facility_watts").is_null());
+  EXPECT_TRUE(json.at("power").at("gpus_allowed").is_null());
+  EXPECT_TRUE(json.at("power").at("nodes_per_rack").is_null());
+}
+
 TEST_F(RunForecastTest, CheckpointsAndIntervalSayWhereTheyComeFrom) {
   const RunForecast forecast = ask();
   const double parameters = static_cast<double>(spec::param_table(recipe_.model).trainable_count());
