@@ -206,8 +206,8 @@ TEST(Calibrate, FilesAreASystemOfTheCatalog) {
   constants.chip_generation = "here";
   constants.software = "tutti";
   constants.error = 0.03;
-  for (const auto& [path, text] : machine_files("here", kCeilings, 2, constants,
-                                                "tutti plan calibrate runs/a", "2026-11-20")) {
+  for (const auto& [path, text] : machine_files(
+           "here", kCeilings, 2, constants, "tutti plan calibrate runs/\"a: \\", "2026-11-20")) {
     const std::string full = "own/" + path;
     files.create_directories(parent_path(full));
     write_file_atomic(files, full, text);

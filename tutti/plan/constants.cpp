@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tutti/base/error.h"
+#include "tutti/base/json.h"
 #include "tutti/base/text.h"
 #include "tutti/catalog/known_quantities.h"
 
@@ -133,9 +134,9 @@ std::string to_yaml(const Constants& constants, const std::string& source,
     quantities += fmt::format("  held_out_error_ratio: {:.4g}\n", constants.error);
   }
   return fmt::format(
-      "kind: constants\nname: {}\nsource: {{text: \"{}\", date: {}}}\ntexts:\n  generation: {}\n"
+      "kind: constants\nname: {}\nsource: {{text: {}, date: {}}}\ntexts:\n  generation: {}\n"
       "  software: {}\n  origin: {}\nquantities:\n{}",
-      constants.name, source, date, constants.chip_generation, constants.software,
+      constants.name, dump_json(Json(source)), date, constants.chip_generation, constants.software,
       measured ? "measured" : "fitted", quantities);
 }
 

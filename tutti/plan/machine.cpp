@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tutti/base/json.h"
+
 namespace tutti::plan {
 namespace {
 
@@ -55,7 +57,8 @@ std::vector<std::pair<std::string, std::string>> machine_files(
     const std::string& name, const MachineCeilings& ceilings, int64_t threads,
     const Constants& constants, const std::string& source, const std::string& date,
     const std::vector<MeasuredRanks>& measured) {
-  const std::string from = fmt::format("source: {{text: \"{}\", date: {}}}\n", source, date);
+  const std::string from =
+      fmt::format("source: {{text: {}, date: {}}}\n", dump_json(Json(source)), date);
   std::vector<std::pair<std::string, std::string>> files;
   for (int64_t ranks = 1; ranks <= threads; ++ranks) {
     if (threads % ranks != 0) continue;
