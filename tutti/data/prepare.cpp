@@ -74,8 +74,8 @@ void check_options(FileSystem& files, const PrepareOptions& options) {
     const CorpusPaths paths = corpus_paths(prefix);
     for (const std::string& path : {paths.bin, paths.idx}) {
       if (files.exists(path)) {
-        fail(ErrorKind::usage, "'{}' exists already; choose another name or ask to overwrite it",
-             path);
+        fail(ErrorKind::usage,
+             "'{}' exists already; choose another name, or overwrite it (--overwrite)", path);
       }
     }
   }

@@ -136,8 +136,8 @@ void check_options(FileSystem& files, const TrainTokenizerOptions& options) {
     fail(ErrorKind::usage, "the output '{}' is not the name of a .model", options.output);
   }
   if (!options.overwrite && files.exists(options.output)) {
-    fail(ErrorKind::usage, "'{}' exists already; choose another name or ask to overwrite it",
-         options.output);
+    fail(ErrorKind::usage,
+         "'{}' exists already; choose another name, or overwrite it (--overwrite)", options.output);
   }
   const std::vector<std::string> kinds = {"bpe", "unigram", "char"};
   if (std::find(kinds.begin(), kinds.end(), options.kind) == kinds.end()) {
