@@ -174,6 +174,7 @@ void add_plan_explain(CLI::App& group, Action& action) {
       ->add_option("--what-if", arguments->what_if,
                    "A further question: system=NAME, chip=NAME, network=2, link=2, memory=2, "
                    "failures=none, or a key of the recipe; several with commas between")
+      ->allow_extra_args(false)  // overrides may follow
       ->type_name("KEY=VALUE");
   command->add_option("--html", arguments->html, "Write a page with the drawing to this file")
       ->type_name("FILE");

@@ -36,6 +36,23 @@ int64_t parse_gpus(std::string_view text) {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
+// `first`, twice it, four times it, ... up to `last`.
+void add_doublings(int64_t first, int64_t last, std::vector<int64_t>& counts) {
+  for (int64_t count = first; count <= last; count *= 2) {
+    counts.push_back(count);
+    if (count > last / 2) break;
+  }
+}
+
+// Throws unsupported where the chip has none of `precisions`; empty: any.
+void check_precisions(const catalog::Chip& chip, const std::vector<spec::Precision>& precisions) {
+  if (precisions.empty()) return;
+  const auto has = [&](spec::Precision each) { return catalog::product_flops(chip, each) > 0; };
+  if (std::none_of(precisions.begin(), precisions.end(), has)) {
+    catalog::check_precision(chip, precisions.front());
+  }
+}
+
 }  // namespace
 
 void add_failure_options(CLI::App& command, plan::FailureModel& failures) {
@@ -61,11 +78,13 @@ void add_search_options(CLI::App& command, SearchArguments& arguments) {
   command.add_option("OVERRIDES", arguments.overrides, "key=value, such as batch.global=1536");
   command.add_option("--system", arguments.systems, "Systems of the catalog (plan systems)")
       ->delimiter(',')
+      ->allow_extra_args(false)  // overrides may follow
       ->required();
   command
       .add_option("--gpus", arguments.gpus,
                   "Numbers of GPUs: 1024, or 512,1024, or 8..4096 (each twice the one before)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command
       .add_option("--max-gpus", arguments.max_gpus,
                   "No more than so many; without --gpus: all doublings of a node up to it")
@@ -73,11 +92,13 @@ void add_search_options(CLI::App& command, SearchArguments& arguments) {
   command
       .add_option("--keep", arguments.keep,
                   "Axes that stay as the recipe has them: " + join(plan::axis_names(), ", "))
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command
       .add_option("--precision", arguments.precisions,
                   "Precisions to choose from; default: all that the chip has")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command.add_option("--tokens", arguments.tokens,
                      "Tokens of the run, such as 300B; default: those of the recipe's train.steps");
   command
@@ -107,7 +128,7 @@ std::vector<int64_t> parse_gpu_counts(const std::vector<std::string>& texts) {
     if (first > last) {
       fail(ErrorKind::usage, "--gpus: '{}' ends before it begins; write {}..{}", text, last, first);
     }
-    for (int64_t count = first; count <= last; count *= 2) counts.push_back(count);
+    add_doublings(first, last, counts);
   }
   std::sort(counts.begin(), counts.end());
   counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
@@ -148,7 +169,12 @@ SearchInputs load_search_inputs(const SearchArguments& arguments) {
   inputs.tokens = inputs.terms.steps * tokens_per_step;
   for (const std::string& axis : arguments.keep) plan::keep_axis(inputs.options.kept, axis);
   for (const std::string& name : arguments.precisions) {
-    inputs.options.precisions.push_back(parse_precision(name));
+    const spec::Precision precision = parse_precision(name);
+    std::vector<spec::Precision>& all = inputs.options.precisions;
+    if (std::find(all.begin(), all.end(), precision) == all.end()) all.push_back(precision);
+  }
+  for (const catalog::System* system : inputs.systems) {
+    check_precisions(system->chip, inputs.options.precisions);
   }
   return inputs;
 }
@@ -163,9 +189,7 @@ std::vector<int64_t> gpu_counts(const SearchArguments& arguments, const catalog:
   std::vector<int64_t> counts = parse_gpu_counts(arguments.gpus);
   if (counts.empty()) {
     const int64_t last = most > 0 ? std::min(most, arguments.max_gpus) : arguments.max_gpus;
-    for (int64_t count = std::min(system.chips_per_node, last); count <= last; count *= 2) {
-      counts.push_back(count);
-    }
+    add_doublings(std::min(system.chips_per_node, last), last, counts);
     return counts;
   }
   if (arguments.max_gpus > 0) {
@@ -259,7 +283,9 @@ std::vector<std::string> choice_cells(const plan::Choice& choice) {
           format_bytes(choice.found.memory.bytes) + (choice.fits ? "" : " (too much)"),
           format_seconds(choice.forecast.wall_seconds),
           choice.bill.usd ? format_count(*choice.bill.usd) : "-",
-          fmt::format("{:.4g}", choice.bill.facility_kwh / 1e3),
+          std::isnan(choice.bill.facility_kwh)
+              ? "-"
+              : fmt::format("{:.4g}", choice.bill.facility_kwh / 1e3),
           plan::layout_text(choice.found.layout)};
 }
 

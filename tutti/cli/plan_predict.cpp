@@ -13,6 +13,7 @@
 #include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
 #include "tutti/cli/plan_common.h"
+#include "tutti/cli/plan_options.h"
 #include "tutti/plan/run_forecast.h"
 
 namespace tutti::cli {
@@ -91,12 +92,14 @@ int run_predict(const PredictArguments& arguments) {
 
 void add_run_options(CLI::App& command, PredictArguments& arguments) {
   plan::RunQuestion& question = arguments.question;
-  command
-      .add_option("--benchmark", arguments.benchmark,
-                  "Train to the target of this MLPerf benchmark instead of train.steps")
-      ->type_name("NAME");
+  CLI::Option* benchmark =
+      command
+          .add_option("--benchmark", arguments.benchmark,
+                      "Train to the target of this MLPerf benchmark instead of train.steps")
+          ->type_name("NAME");
   command.add_option("--ruleset", question.ruleset, "Of the benchmark; default: the newest")
-      ->type_name("X.Y.Z");
+      ->type_name("X.Y.Z")
+      ->needs(benchmark);
   command
       .add_option("--slow-node-share", question.slow.share, "Share of nodes slower than the others")
       ->check(between(0, 1))
@@ -151,18 +154,7 @@ void add_plan_predict(CLI::App& group, Action& action) {
       ->capture_default_str();
   command->add_option("--price", arguments->price, "on-demand, spot or reserved")
       ->capture_default_str();
-  command
-      ->add_option("--node-failures-per-day", arguments->question.failures.per_node_per_day,
-                   "Interruptions per node and day")
-      ->capture_default_str();
-  command
-      ->add_option("--job-failures-per-day", arguments->question.failures.per_job_per_day,
-                   "Interruptions per day that do not grow with nodes")
-      ->capture_default_str();
-  command
-      ->add_option("--checkpoint-seconds", arguments->question.failures.interval_seconds,
-                   "Between checkpoints; 0: the best (Daly)")
-      ->capture_default_str();
+  add_failure_options(*command, arguments->question.failures);
   add_run_options(*command, *arguments);
   add_catalog_option(*command, arguments->catalog);
   add_json_option(*command, arguments->json);

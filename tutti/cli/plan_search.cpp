@@ -186,6 +186,8 @@ int run_search(const Arguments& arguments) {
   const plan::Constraints constraints = constraints_of(arguments, inputs);
   inputs.options.keep = static_cast<size_t>(arguments.top);
   inputs.options.exhaustive = arguments.exhaustive;
+  // Before the first search, which may take long.
+  for (const catalog::System* system : inputs.systems) gpu_counts(arguments.common, *system);
   Searcher searcher;
   const Outcome outcome = search_all(arguments, inputs, constraints, searcher);
   if (outcome.choices.empty()) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
@@ -72,13 +73,13 @@ std::vector<plan::PreparedRow> prepared_rows(const ValidateArguments& arguments,
 
 void write_sets(const ValidateArguments& arguments, const std::vector<plan::Constants>& sets) {
   FileSystem& files = posix_file_system();
+  const std::string date = format_utc(wall_seconds()).substr(0, 10);
   for (const plan::Constants& set : sets) {
     std::string name = set.name;
     for (char& c : name) c = c == '/' ? '-' : c;
     files.create_directories(join_path(arguments.write_fit, "constants"));
-    write_file_atomic(
-        files, join_path(arguments.write_fit, "constants/" + name + ".yaml"),
-        plan::to_yaml(set, "fitted on half of " + base_name(arguments.file), "2026-11-20"));
+    write_file_atomic(files, join_path(arguments.write_fit, "constants/" + name + ".yaml"),
+                      plan::to_yaml(set, "fitted on half of " + base_name(arguments.file), date));
   }
 }
 
@@ -163,7 +164,10 @@ void add_plan_validate(CLI::App& group, Action& action) {
   command
       ->add_option("--left-out", arguments->left_out, "Of interruptions, the source not fitted on")
       ->capture_default_str();
-  command->add_option("--write-fit", arguments->write_fit, "Write the constants below this folder")
+  command
+      ->add_option("--write-fit", arguments->write_fit,
+                   "With --fit: write the constants below this folder")
+      ->needs(fit)
       ->type_name("FOLDER");
   command->add_flag("--rows", arguments->rows, "Show every row, not only the summary");
   add_json_option(*command, arguments->json);
