@@ -119,6 +119,12 @@ void add_run_options(CLI::App& command, PredictArguments& arguments) {
                   "With --price spot: notice before")
       ->check(between(0, 1e9))
       ->capture_default_str();
+  command
+      .add_option("--simulate-failures", question.played_runs,
+                  "Play so many whole runs under random failures beside the closed form")
+      ->check(CLI::Range(1, 100'000))
+      ->type_name("RUNS");
+  command.add_option("--seed", question.seed, "Of --simulate-failures")->capture_default_str();
   command.add_option("--repair-seconds", question.repair_seconds, "Until a failed node is back")
       ->check(between(0, 1e9))
       ->capture_default_str();

@@ -82,9 +82,9 @@ TEST(CheckResumable, RefusesWhatDoesNamingKeyAndBothValues) {
   const std::string message = refusal({"batch.global=16"});
   EXPECT_NE(message.find("started with 8, not 16"), std::string::npos) << message;
   // A recipe whose decay ends with its last step decays differently when it has more of them.
-  const std::string message = refusal({"train.steps=200"});
-  EXPECT_EQ(message.rfind("schedule.decay_steps: ", 0), 0U);
-  EXPECT_NE(message.find("go on with schedule.decay_steps=100"), std::string::npos) << message;
+  const std::string longer = refusal({"train.steps=200"});
+  EXPECT_EQ(longer.rfind("schedule.decay_steps: ", 0), 0U);
+  EXPECT_NE(longer.find("go on with schedule.decay_steps=100"), std::string::npos) << longer;
   EXPECT_EQ(refusal({"train.steps=200", "schedule.decay_steps=100"}), "");
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tutti/base/error.h"
 #include "tutti/base/units.h"
 
 namespace tutti::plan {
@@ -79,10 +80,60 @@ void set_checkpoint(const RunQuestion& at, int64_t nodes, RunForecast& out) {
                                    : "assumed storage of 1 GB/s per node";
 }
 
+// Runs that would be interrupted more often than this together are not played: a minute's work.
+constexpr double kMostPlayed = 3e8;
+
+std::optional<PlayedRuns> play_runs(const RunQuestion& at, const FailureForecast& closed,
+                                    int64_t nodes, double work_seconds) {
+  const double mean_time = closed.mean_time_to_interruption_seconds;
+  if (at.played_runs == 0 || !std::isfinite(closed.wall_seconds) || !std::isfinite(mean_time)) {
+    return std::nullopt;
+  }
+  // Each search of the interval plays all runs some twenty times.
+  const double pieces = closed.wall_seconds / std::min(mean_time, closed.interval_seconds);
+  if (20 * pieces * at.played_runs > kMostPlayed) {
+    fail(ErrorKind::usage,
+         "--simulate-failures: a run has {:.0f} interruptions and checkpoints, too many to play it "
+         "{} times; give {} or less",
+         pieces, at.played_runs, std::floor(kMostPlayed / 20 / pieces));
+  }
+  return PlayedRuns{simulate_failures(at.failures, nodes, work_seconds, at.played_runs, at.seed),
+                    simulated_interval(at.failures, nodes, work_seconds, at.played_runs, at.seed)};
+}
+
 Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 std::string wall_text(double seconds) {
   return std::isfinite(seconds) ? format_seconds(seconds) : "never";
+}
+
+Json to_json(const PlayedRuns& played, const RunForecast& f, const RunQuestion& at) {
+  const SimulatedFailures& s = played.failures;
+  return {
+      {"runs", at.played_runs},
+      {"seed", at.seed},
+      {"wall_seconds",
+       {{"low", s.low_wall_seconds}, {"mean", s.mean_wall_seconds}, {"high", s.high_wall_seconds}}},
+      {"interruptions",
+       {{"low", s.low_interruptions},
+        {"mean", s.mean_interruptions},
+        {"high", s.high_interruptions}}},
+      {"goodput", f.work_seconds / s.mean_wall_seconds},
+      {"lost_hours", (s.mean_wall_seconds - f.work_seconds) / 3600},
+      {"best_checkpoint_interval_seconds", played.best.seconds},
+      {"wall_seconds_at_best", played.best.wall_seconds},
+      {"wall_seconds_at_daly", played.best.daly_wall_seconds}};
+}
+
+std::string text_of(const PlayedRuns& played, const RunForecast& f, const RunQuestion& at) {
+  const SimulatedFailures& s = played.failures;
+  return fmt::format(
+      "{} runs take {} to {} (90%), mean {}: {:.1f} interruptions, goodput {:.1f}%, {:.1f} hours "
+      "lost; best interval between checkpoints {}",
+      at.played_runs, format_seconds(s.low_wall_seconds), format_seconds(s.high_wall_seconds),
+      format_seconds(s.mean_wall_seconds), s.mean_interruptions,
+      100 * f.work_seconds / s.mean_wall_seconds, (s.mean_wall_seconds - f.work_seconds) / 3600,
+      format_seconds(played.best.seconds));
 }
 
 }  // namespace
@@ -107,6 +158,7 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
   out.work_seconds *= out.slow_factor;
   out.failures = forecast_failures(at.failures, nodes, out.work_seconds);
   out.interruptions = interruption_interval(at.failures, nodes, out.failures.wall_seconds / 86400);
+  out.played = play_runs(at, out.failures, nodes, out.work_seconds);
   out.wall_seconds = out.failures.wall_seconds;
   if (at.price_kind == catalog::PriceKind::spot) {
     out.spot = forecast_spot(at.failures, at.spot, nodes, out.work_seconds);
@@ -183,6 +235,9 @@ Json to_json(const RunForecast& f, const RunQuestion& at) {
       {"constants", at.constants->name},
       {"gpus", at.recipe->parallel.world()},
       {"system", at.system->name}};
+  if (at.played_runs > 0) {
+    out["simulated_failures"] = f.played ? to_json(*f.played, f, at) : Json(nullptr);
+  }
   if (f.within_budget) {
     out["budget"] = {{"usd", at.budget_usd},
                      {"within", *f.within_budget},
@@ -229,6 +284,11 @@ std::vector<std::pair<std::string, std::string>> describe(const RunForecast& f,
       fmt::format("{:.1f} interruptions, goodput {:.1f}%, a checkpoint every {}, {} spare nodes",
                   f.failures.interruptions, 100 * f.work_seconds / f.wall_seconds,
                   format_seconds(f.failures.interval_seconds), f.spare_nodes));
+  if (at.played_runs > 0) {
+    out.emplace_back(
+        "simulated failures",
+        f.played ? text_of(*f.played, f, at) : "none: the run is never interrupted, or never ends");
+  }
   if (f.spot) {
     out.emplace_back("spot",
                      fmt::format("{:.1f} nodes taken away, {}", f.spot->preemptions,

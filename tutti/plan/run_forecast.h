@@ -30,6 +30,8 @@ struct RunQuestion {
   SlowNodes slow;
   SpotModel spot;                                 // counts with price kind spot
   double repair_seconds = 86400;                  // of a failed node
+  int played_runs = 0;                            // under random failures; 0: closed form only
+  uint64_t seed = 1;                              // of them
   double budget_usd = 0;                          // 0: none
   double site_power_watts = 0;                    // of the facility; 0: no cap
   const catalog::Benchmark* benchmark = nullptr;  // else train.steps of the recipe
@@ -50,6 +52,13 @@ struct PowerLimit {
   bool within = true;
 };
 
+// The run under failures alone, played through many times (failures.h), and the best interval
+// between its checkpoints.
+struct PlayedRuns {
+  SimulatedFailures failures;
+  SimulatedInterval best;
+};
+
 struct RunForecast {
   StepPrediction step;
   MemoryPrediction memory;
@@ -59,6 +68,7 @@ struct RunForecast {
   double slow_factor = 1;
   double work_seconds = 0;  // slow nodes included
   FailureForecast failures;
+  std::optional<PlayedRuns> played;  // where asked for, and the run ends
   InterruptionInterval interruptions;
   std::optional<SpotForecast> spot;
   double wall_seconds = 0;

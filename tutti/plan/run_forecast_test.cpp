@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tutti/base/error.h"
 #include "tutti/plan/plan_test_support.h"
 
 namespace tutti::plan {
@@ -54,6 +55,32 @@ TEST_F(RunForecastTest, SpotIsCheaperByTheHourAndTakesLonger) {
   question_.spot = {1000, 120};
   EXPECT_TRUE(std::isinf(ask().wall_seconds));
   EXPECT_TRUE(to_json(ask(), question_)["time_to_target_minutes"].is_null());
+}
+
+TEST_F(RunForecastTest, RunsArePlayedUnderRandomFailuresWhereAskedFor) {
+  EXPECT_FALSE(ask().played);
+  EXPECT_FALSE(to_json(ask(), question_).contains("simulated_failures"));
+  question_.played_runs = 50;
+  question_.seed = 3;
+  const RunForecast f = ask();
+  ASSERT_TRUE(f.played);
+  EXPECT_NEAR(f.played->failures.mean_wall_seconds / f.failures.wall_seconds, 1, 0.02);
+  EXPECT_LE(f.played->best.wall_seconds, f.played->best.daly_wall_seconds);
+  const Json json = to_json(f, question_).at("simulated_failures");
+  EXPECT_EQ(json.at("runs"), 50);
+  EXPECT_NEAR(json.at("goodput").get<double>(), f.failures.goodput, 0.02);
+  EXPECT_EQ(json, to_json(ask(), question_).at("simulated_failures"));
+  question_.seed = 4;
+  EXPECT_NE(json.at("wall_seconds"),
+            to_json(ask(), question_).at("simulated_failures").at("wall_seconds"));
+
+  question_.failures.per_job_per_day = question_.failures.per_node_per_day = 0;
+  EXPECT_TRUE(to_json(ask(), question_).at("simulated_failures").is_null());
+  question_.failures.per_job_per_day = 1e6;  // never ends
+  EXPECT_TRUE(to_json(ask(), question_).at("simulated_failures").is_null());
+  question_.failures.per_job_per_day = 300;
+  question_.played_runs = 100'000;
+  EXPECT_THROW(ask(), Error);
 }
 
 TEST_F(RunForecastTest, BudgetAndPowerAreConstraints) {
