@@ -81,7 +81,7 @@ void set_checkpoint(const RunQuestion& at, int64_t nodes, RunForecast& out) {
 }
 
 // Runs that would be interrupted more often than this together are not played: a minute's work.
-constexpr double kMostPlayed = 3e8;
+constexpr double kMostPlayed = 5e9;
 
 std::optional<PlayedRuns> play_runs(const RunQuestion& at, const FailureForecast& closed,
                                     int64_t nodes, double work_seconds) {

@@ -79,7 +79,7 @@ TEST_F(RunForecastTest, RunsArePlayedUnderRandomFailuresWhereAskedFor) {
   question_.failures.per_job_per_day = 1e6;  // never ends
   EXPECT_TRUE(to_json(ask(), question_).at("simulated_failures").is_null());
   question_.failures.per_job_per_day = 300;
-  question_.played_runs = 100'000;
+  question_.played_runs = 100'000'000;
   EXPECT_THROW(ask(), Error);
 }
 
