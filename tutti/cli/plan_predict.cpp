@@ -63,6 +63,7 @@ int run_predict(const PredictArguments& arguments) {
     question.benchmark = catalog::find_benchmark(benchmarks, arguments.benchmark);
     if (question.benchmark == nullptr) {
       std::vector<std::string> names;
+      names.reserve(benchmarks.size());
       for (const catalog::Benchmark& each : benchmarks) names.push_back(each.name);
       fail(ErrorKind::usage, "--benchmark: '{}' is unknown; accepted: {}", arguments.benchmark,
            join(names, ", "));
