@@ -1,5 +1,6 @@
 #include "tutti/cli/resume.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +54,9 @@ TEST(Flatten, NamesEveryKeyOnceWithItsValue) {
 // Each flattened pair is an override that changes nothing.
 TEST(Flatten, PairsAreOverrides) {
   std::vector<std::string> overrides;
-  for (const auto& [key, value] : flatten(recipe())) overrides.push_back(key + "=" + value);
+  for (const auto& [key, value] : flatten(recipe())) {
+    overrides.push_back(fmt::format("{}={}", key, value));
+  }
   EXPECT_EQ(spec::to_yaml(recipe(overrides)), spec::to_yaml(recipe()));
 }
 
