@@ -214,19 +214,6 @@ void check_template_options(const CLI::App& command, const std::string& as) {
   }
 }
 
-// A JobSet begins anew with new pods, and the memory of the former ones is gone with them.
-int64_t copies_of_template(const SubmitArguments& arguments, int64_t pods,
-                           const spec::Recipe& recipe) {
-  if (arguments.as != "jobset") return copies_of_job(arguments.copy_every, pods, recipe);
-  if (arguments.copy_every > 0) {
-    fail(ErrorKind::usage,
-         "--peer-copies {}: a JobSet starts again in new pods, whose memory is empty; give 0, or "
-         "--as pytorchjob",
-         arguments.copy_every);
-  }
-  return 0;
-}
-
 // For another system to start: printed, not submitted.
 int print_template(const SubmitArguments& arguments) {
   FileSystem& files = posix_file_system();
@@ -249,7 +236,8 @@ int print_template(const SubmitArguments& arguments) {
     fail(ErrorKind::usage, "--nodes {}: the recipe has no layout of {} ranks", arguments.nodes,
          job.pods);
   }
-  job.copy_every = copies_of_template(arguments, job.pods, recipe);
+  job.copy_every = arguments.as == "jobset" ? copies_of_job_set(arguments.copy_every)
+                                            : copies_of_job(arguments.copy_every, job.pods, recipe);
   const std::string text = arguments.as == "jobset" ? jobset_yaml(job) : pytorchjob_yaml(job);
   if (arguments.control.json) {
     print_json({{"kind", arguments.as}, {"yaml", text}});

@@ -69,6 +69,16 @@ int64_t copies_of_job(int64_t asked, int64_t nodes, const spec::Recipe& recipe) 
   return nodes > 1 && possible ? 1 : 0;
 }
 
+int64_t copies_of_job_set(int64_t asked) {
+  if (asked > 0) {
+    fail(ErrorKind::usage,
+         "--peer-copies {}: a JobSet starts again in new pods, whose memory is empty; give 0, or "
+         "--as pytorchjob",
+         asked);
+  }
+  return 0;
+}
+
 int64_t copies_of_words(const std::vector<std::string>& words) {
   return std::atoll(value_of(words, kOption).c_str());
 }

@@ -167,7 +167,9 @@ void add_plan_predict(CLI::App& group, Action& action) {
   add_json_option(*command, arguments->json);
   command->footer(
       "Example:\n  tutti plan predict gpt2-124m --system azure-nd-h100-v5 --gpus 8 "
-      "batch.global=64");
+      "batch.global=64\n"
+      "  tutti plan predict gpt2-124m --system azure-nd-h100-v5 --gpus 8 batch.global=64 "
+      "--simulate-failures 100");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_predict(*arguments); }; });
 }

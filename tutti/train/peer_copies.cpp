@@ -217,13 +217,11 @@ bool PeerCopies::all_agree(bool mine) {
 }
 
 std::optional<std::string> PeerCopies::first_problem(const std::string& mine) {
-  std::array<char, 256> text{};
-  std::copy_n(mine.data(), std::min(mine.size(), text.size() - 1), text.data());
-  const auto told = together_.exchange(stream_, text);
+  const std::vector<std::string> told = together_.exchange_text(stream_, mine);
   const auto first =
-      std::find_if(told.begin(), told.end(), [](const auto& one) { return one[0] != '\0'; });
+      std::find_if(told.begin(), told.end(), [](const std::string& one) { return !one.empty(); });
   if (first == told.end()) return std::nullopt;
-  return fmt::format("rank {}: {}", first - told.begin(), first->data());
+  return fmt::format("rank {}: {}", first - told.begin(), *first);
 }
 
 std::string PeerCopies::pass(const std::optional<Passage>& out, const std::vector<Passage>& in) {

@@ -343,20 +343,15 @@ Summary Session::run() {
   started_ = last_save_ = energy_sampled_ = monotonic_seconds();
   try {
     train();
-  } catch (const Error& error) {
-    if (writer_) writer_->hurry(kGraceSeconds);
-    if (!watchdog_) throw;
-    if (error.kind() == ErrorKind::peer) {
-      const std::string scene = watchdog_->scene();
-      throw Error(error.kind(), scene.empty() ? error.what() : error.what() + ("; " + scene));
-    }
-    options_.world->abort(fmt::format("{} (in {})", error.what(), watchdog_->where()));
-    throw;
   } catch (const std::exception& error) {
     if (writer_) writer_->hurry(kGraceSeconds);
-    if (watchdog_) {
-      options_.world->abort(fmt::format("{} (in {})", error.what(), watchdog_->where()));
+    if (!watchdog_) throw;
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr && known->kind() == ErrorKind::peer) {
+      const std::string scene = watchdog_->scene();
+      throw Error(known->kind(), scene.empty() ? error.what() : error.what() + ("; " + scene));
     }
+    options_.world->abort(fmt::format("{} (in {})", error.what(), watchdog_->where()));
     throw;
   }
   return summary_;

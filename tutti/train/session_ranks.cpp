@@ -1,6 +1,6 @@
 // What a session's ranks tell each other between steps.
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
@@ -45,11 +45,9 @@ void Session::tell_trouble(const std::vector<StepWords>& words) {
 
 // Nobody goes on to save who does not know that nobody has found anything.
 void Session::check_memory() {
-  std::array<char, 512> text{};
-  const std::string damage = trainer_.state_damage();
-  std::copy_n(damage.data(), std::min(damage.size(), text.size() - 1), text.data());
-  for (const auto& told : together_.exchange(trainer_.stream(), text)) {
-    if (told.front() != 0) fail(ErrorKind::corrupt, "{}", told.data());
+  for (const std::string& damage :
+       together_.exchange_text(trainer_.stream(), trainer_.state_damage())) {
+    if (!damage.empty()) fail(ErrorKind::corrupt, "{}", damage);
   }
 }
 
@@ -76,10 +74,8 @@ void Session::check_replicas() {
 
 // Ranks with different slices see different tensors; the first that has found one counts.
 std::string Session::first_nonfinite_tensor(const std::string& mine) {
-  std::array<char, 256> text{};
-  std::copy_n(mine.data(), std::min(mine.size(), text.size() - 1), text.data());
-  for (const auto& told : together_.exchange(trainer_.stream(), text)) {
-    if (std::string(told.data()) != "loss") return told.data();
+  for (std::string& tensor : together_.exchange_text(trainer_.stream(), mine)) {
+    if (tensor != "loss") return std::move(tensor);
   }
   return mine;
 }

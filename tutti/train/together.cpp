@@ -22,6 +22,15 @@ void Together::gather(engine::Stream& stream, void* items, int64_t item_bytes) c
   stream.synchronize();
 }
 
+std::vector<std::string> Together::exchange_text(engine::Stream& stream,
+                                                 const std::string& mine) const {
+  std::array<char, 512> text{};
+  std::copy_n(mine.data(), std::min(mine.size(), text.size() - 1), text.data());
+  std::vector<std::string> all;
+  for (const auto& told : exchange(stream, text)) all.emplace_back(told.data());
+  return all;
+}
+
 Agreed Together::agree(const std::vector<StepWords>& words) const {
   Agreed agreed;
   for (size_t rank = 0; rank < words.size(); ++rank) {

@@ -65,6 +65,8 @@ class Together {
     gather(stream, all.data(), static_cast<int64_t>(sizeof(T)));
     return all;
   }
+  // The same of texts, of which the first 511 bytes are told. Collective.
+  std::vector<std::string> exchange_text(engine::Stream& stream, const std::string& mine) const;
   // What rank 0 gives. Collective.
   template <typename T>
   T of_leader(engine::Stream& stream, const T& mine) const {
