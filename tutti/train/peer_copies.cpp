@@ -63,7 +63,7 @@ bool attempt(std::string& problem, const Body& body) {
 
 // The host of every rank, counted by their first ranks. Ranks that share memory are on one, unless
 // they are on different nodes of Slurm.
-std::vector<int> hosts_of(const Together& together, engine::Stream& stream) {
+std::vector<int> hosts_of(const Together& together) {
   if (together.world() == nullptr) return {0};
   struct Host {
     int64_t host;
@@ -75,7 +75,7 @@ std::vector<int> hosts_of(const Together& together, engine::Stream& stream) {
   const int here = together.world()->hosts()[static_cast<size_t>(together.rank())];
   std::map<Host, int> numbers;
   std::vector<int> hosts;
-  for (const Host& one : together.exchange(stream, Host{here, hash_text(peer_copies_host())})) {
+  for (const Host& one : together.exchange(Host{here, hash_text(peer_copies_host())})) {
     hosts.push_back(numbers.emplace(one, static_cast<int>(numbers.size())).first->second);
   }
   return hosts;
@@ -100,7 +100,7 @@ std::string peer_copies_host() {
 }
 
 uint64_t peer_copies_number(FileSystem& files, const std::string& run_folder,
-                            const Together& together, engine::Stream& stream) {
+                            const Together& together) {
   uint64_t number = 0;
   if (together.leads()) {
     const std::string path = join_path(run_folder, kNumberName);
@@ -111,7 +111,7 @@ uint64_t peer_copies_number(FileSystem& files, const std::string& run_folder,
     }
     number = hash_text(read_file(files, path));
   }
-  return together.of_leader(stream, number);
+  return together.of_leader(number);
 }
 
 std::string peer_copies_folder(const std::string& root, uint64_t number) {
@@ -186,7 +186,7 @@ PeerCopies::PeerCopies(FileSystem& files, std::string folder, const std::string&
       key_file_(std::move(key_file)),
       together_(together),
       stream_(stream),
-      hosts_(hosts_of(together, stream)) {
+      hosts_(hosts_of(together)) {
   if (leads_host()) {
     sweep_peer_copies(files_, parent_path(folder_));
     attempt(unusable_, [&] {
@@ -198,7 +198,7 @@ PeerCopies::PeerCopies(FileSystem& files, std::string folder, const std::string&
     });
   }
   const uint64_t generation = together.world() == nullptr ? 0 : together.world()->generation();
-  set_ = together_.of_leader(stream_, hash_text(fmt::format("{} {}", generation, wall_seconds())));
+  set_ = together_.of_leader(hash_text(fmt::format("{} {}", generation, wall_seconds())));
 }
 
 int64_t PeerCopies::leader_of(int host) const {
@@ -212,12 +212,12 @@ void PeerCopies::remove(const std::string& path) {
 }
 
 bool PeerCopies::all_agree(bool mine) {
-  const auto all = together_.exchange(stream_, int32_t{mine});
+  const auto all = together_.exchange(int32_t{mine});
   return std::all_of(all.begin(), all.end(), [](int32_t one) { return one != 0; });
 }
 
 std::optional<std::string> PeerCopies::first_problem(const std::string& mine) {
-  const std::vector<std::string> told = together_.exchange_text(stream_, mine);
+  const std::vector<std::string> told = together_.exchange_text(mine);
   const auto first =
       std::find_if(told.begin(), told.end(), [](const std::string& one) { return !one.empty(); });
   if (first == told.end()) return std::nullopt;
@@ -282,7 +282,7 @@ std::optional<std::string> PeerCopies::lacks_room(int64_t bytes, int64_t free_by
       }
     });
   }
-  const std::vector<Room> all = together_.exchange(stream_, Room{bytes, free_bytes});
+  const std::vector<Room> all = together_.exchange(Room{bytes, free_bytes});
   // Its own ranks' parts and those of the host before it; twice, while the next set is made.
   std::vector<int64_t> wanted(static_cast<size_t>(hosts()), 0);
   std::vector<int64_t> free(wanted.size(), INT64_MAX);
@@ -319,7 +319,7 @@ std::optional<std::string> PeerCopies::keep(const std::vector<checkpoint::Tensor
     const checkpoint::PieceSource source(files_, folder_, piece);
     mine = {source.part_bytes(), source.bytes()};
   });
-  const std::vector<Size> sizes = together_.exchange(stream_, mine);
+  const std::vector<Size> sizes = together_.exchange(mine);
   kept_bytes_ = mine.bytes;
   const bool all_wrote =
       std::all_of(sizes.begin(), sizes.end(), [](const Size& size) { return size.bytes > 0; });
@@ -367,12 +367,12 @@ std::optional<std::string> PeerCopies::find_newer(
       }
     });
   }
-  const auto counts = together_.exchange(stream_, static_cast<int64_t>(mine.size()));
+  const auto counts = together_.exchange(static_cast<int64_t>(mine.size()));
   std::map<checkpoint::Piece, Held> held;
   for (int64_t i = 0; i < *std::max_element(counts.begin(), counts.end()); ++i) {
     const auto index = static_cast<size_t>(i);
     const Offer none = {.piece = {.step = -1}, .size = {}};
-    const auto all = together_.exchange(stream_, index < mine.size() ? mine[index] : none);
+    const auto all = together_.exchange(index < mine.size() ? mine[index] : none);
     for (size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank].piece.step < 0) continue;
       Held& one = held[all[rank].piece];

@@ -31,7 +31,7 @@ namespace tutti::train {
 // A run has a number among its files, made when copies are first asked for, so that another run of
 // the same name starts afresh. Collective: rank 0 reads or makes it.
 uint64_t peer_copies_number(FileSystem& files, const std::string& run_folder,
-                            const Together& together, engine::Stream& stream);
+                            const Together& together);
 
 // What this host is called: by Slurm where a job of it runs, else by itself.
 std::string peer_copies_host();

@@ -147,8 +147,7 @@ std::optional<Restored> restore_newest(FileSystem& files, const std::string& fol
           warn(fmt::format("skipping damaged checkpoint '{}': {}", path, reason));
         });
   }
-  const int64_t found =
-      together.of_leader(trainer.stream(), reader ? reader->manifest().state.step : int64_t{-1});
+  const int64_t found = together.of_leader(reader ? reader->manifest().state.step : int64_t{-1});
   std::optional<std::string> newer;
   if (copies != nullptr) newer = copies->find_newer(found, warn);
   if (found < 0 && !newer) return std::nullopt;

@@ -60,7 +60,7 @@ ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64
                  Json{{"waited_seconds", mine.waited}}});
       add_operations(recorder.records(), trace);
     }
-    const std::vector<RankTimes> all = together.exchange(stream, mine);
+    const std::vector<RankTimes> all = together.exchange(mine);
     RankTimes sum;
     double least = all.front().waited;
     for (const RankTimes& rank : all) {
@@ -78,11 +78,12 @@ ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64
   stream.set_recorder(nullptr);
   std::vector<double> communication;
   for (int64_t i = 0; i < steps && world != nullptr; ++i) {
-    together.exchange(stream, RankTimes{});  // all begin together
+    together.exchange(RankTimes{});  // all begin together
     const double begin = monotonic_seconds();
     random.trainer().exchange_alone();
+    stream.synchronize();
     double longest = 0;
-    for (const double seconds : together.exchange(stream, monotonic_seconds() - begin)) {
+    for (const double seconds : together.exchange(monotonic_seconds() - begin)) {
       longest = std::max(longest, seconds);
     }
     communication.push_back(longest);

@@ -116,15 +116,15 @@ void Session::begin_step() {
 }
 
 // Whether the next step may begin before the result of this one is known: nothing is to be done
-// between them that is known now.
+// between them that is known now. All ranks say the same.
 bool Session::may_run_ahead() const {
   const int64_t step = state_.step + 1;
   const int64_t every = recipe_.checkpoint.every_steps;
   const bool wanted = agreed_.stop_signal != 0 || agreed_.asked_to_save || agreed_.save_is_due ||
                       agreed_.over_budget;
-  return trainer_.steps_run_ahead() && options_.trace_steps == 0 && !fault_ && !copies_ &&
-         !wanted && step < recipe_.train.steps && !evaluation_due_after(step) &&
-         (every == 0 || step % every != 0) &&
+  return trainer_.steps_run_ahead() && options_.trace_steps == 0 && !fault_is_planned_ &&
+         !copies_ && !wanted && step < recipe_.train.steps && !evaluation_due_after(step) &&
+         !replicas_are_due_after(step) && (every == 0 || step % every != 0) &&
          (options_.stop_after_step == 0 || step < options_.stop_after_step);
 }
 
@@ -299,6 +299,8 @@ std::optional<Outcome> Session::settle_step() {
 
 void Session::train() {
   agree();
+  const auto planned = together_.exchange(int32_t{fault_ ? 1 : 0});
+  fault_is_planned_ = std::count(planned.begin(), planned.end(), 1) > 0;
   // Copies in memory are made before what else is due after their step.
   const bool is_settled = state_.step == 0 || saved_step_ == state_.step;
   std::optional<Outcome> outcome = is_settled ? reason_to_end() : settle_step();
@@ -306,9 +308,7 @@ void Session::train() {
     take_step();
     new_best_ = false;
     if (begun_.empty()) {
-      if (options_.check_replicas_every > 0 && state_.step % options_.check_replicas_every == 0) {
-        check_replicas();
-      }
+      if (replicas_are_due_after(state_.step)) check_replicas();
       if (copies_ && state_.step % options_.copy_every == 0) keep_copies();
       outcome = settle_step();
     }

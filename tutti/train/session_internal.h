@@ -68,6 +68,7 @@ class Session {
   void tell_trouble(const std::vector<StepWords>& words);
   std::string first_nonfinite_tensor(const std::string& mine);
   void check_memory();
+  bool replicas_are_due_after(int64_t step) const;
   void check_replicas();
   bool asked_to_stop();
 
@@ -92,7 +93,8 @@ class Session {
   const Together together_;
   std::unique_ptr<Watchdog> watchdog_;  // with several ranks
   std::optional<Fault> fault_;
-  MlperfRun mlperf_;  // before the trainer: building it is initialisation
+  bool fault_is_planned_ = false;  // on any rank, when training began
+  MlperfRun mlperf_;               // before the trainer: building it is initialisation
   Trainer trainer_;
   StepTrace trace_;
   RunState state_;

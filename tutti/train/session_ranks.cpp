@@ -20,7 +20,7 @@ void Session::agree() {
   words_.save_is_due = every > 0 && monotonic_seconds() - last_save_ >= every ? 1 : 0;
   words_.over_budget = budget_exceeded(recipe_.run.budget, elapsed()) ? 1 : 0;
   if (watchdog_) words_.frozen_seconds = watchdog_->take_frozen_seconds();
-  const std::vector<StepWords> words = together_.exchange(trainer_.stream(), words_);
+  const std::vector<StepWords> words = together_.exchange(words_);
   const bool was_asked_to_save = agreed_.asked_to_save;
   agreed_ = together_.agree(words);
   agreed_.asked_to_save = agreed_.asked_to_save || was_asked_to_save;
@@ -45,10 +45,14 @@ void Session::tell_trouble(const std::vector<StepWords>& words) {
 
 // Nobody goes on to save who does not know that nobody has found anything.
 void Session::check_memory() {
-  for (const std::string& damage :
-       together_.exchange_text(trainer_.stream(), trainer_.state_damage())) {
+  for (const std::string& damage : together_.exchange_text(trainer_.state_damage())) {
     if (!damage.empty()) fail(ErrorKind::corrupt, "{}", damage);
   }
+}
+
+bool Session::replicas_are_due_after(int64_t step) const {
+  const int64_t every = options_.check_replicas_every;
+  return options_.world != nullptr && every > 0 && step % every == 0;
 }
 
 void Session::check_replicas() {
@@ -59,7 +63,7 @@ void Session::check_replicas() {
   checked_step_ = state_.step;
   if (spec::replicas(mesh) == 1 || mesh.zero >= 3) return;
   const std::vector<int64_t> damaged =
-      damaged_replicas(mesh, together_.exchange(trainer_.stream(), trainer_.weights_hash()));
+      damaged_replicas(mesh, together_.exchange(trainer_.weights_hash()));
   if (damaged.empty()) return;
   std::vector<std::string> ranks;
   ranks.reserve(damaged.size());
@@ -74,7 +78,7 @@ void Session::check_replicas() {
 
 // Ranks with different slices see different tensors; the first that has found one counts.
 std::string Session::first_nonfinite_tensor(const std::string& mine) {
-  for (std::string& tensor : together_.exchange_text(trainer_.stream(), mine)) {
+  for (std::string& tensor : together_.exchange_text(mine)) {
     if (tensor != "loss") return std::move(tensor);
   }
   return mine;
@@ -82,7 +86,7 @@ std::string Session::first_nonfinite_tensor(const std::string& mine) {
 
 // In the middle of something: any rank's signal stops all.
 bool Session::asked_to_stop() {
-  const auto signals = together_.exchange(trainer_.stream(), int32_t{stop_signal()});
+  const auto signals = together_.exchange(int32_t{stop_signal()});
   return std::any_of(signals.begin(), signals.end(), [](int32_t signal) { return signal != 0; });
 }
 

@@ -24,7 +24,7 @@ void Session::open_writer() {
     // Other than those of earlier sessions, whose files may still lie there.
     const uint64_t now =
         hash_text(fmt::format("{} {}", options_.world->generation(), wall_seconds()));
-    writer.joint.attempt = hash_hex(together_.of_leader(trainer_.stream(), now));
+    writer.joint.attempt = hash_hex(together_.of_leader(now));
   }
   writer_ =
       std::make_unique<checkpoint::Writer>(files_, checkpoints_path(options_.run_folder), writer);
@@ -59,8 +59,8 @@ void Session::open_copies() {
   }
   copies_ = std::make_unique<PeerCopies>(
       files_,
-      peer_copies_folder(options_.memory_root, peer_copies_number(files_, options_.run_folder,
-                                                                  together_, trainer_.stream())),
+      peer_copies_folder(options_.memory_root,
+                         peer_copies_number(files_, options_.run_folder, together_)),
       options_.run_folder, recipe_.checkpoint.key_file, together_, trainer_.stream());
 }
 
@@ -113,9 +113,7 @@ void Session::report_saves(const std::vector<checkpoint::SaveResult>& results) {
 }
 
 // Rank 0 commits a checkpoint, so that it knows.
-bool Session::is_saved() {
-  return together_.of_leader(trainer_.stream(), int32_t{saved_step_ == state_.step}) != 0;
-}
+bool Session::is_saved() { return together_.of_leader(int32_t{saved_step_ == state_.step}) != 0; }
 
 void Session::finish(Outcome outcome) {
   const double train_seconds = monotonic_seconds() - started_;
@@ -179,15 +177,14 @@ void Session::summarize(Outcome outcome, double train_seconds) {
   s.peak_memory_bytes = peak_resident_bytes();
   s.run_folder = options_.run_folder;
   EnergyUsed energy;
-  for (const EnergyUsed& one :
-       together_.exchange(trainer_.stream(), energy_ ? energy_->used() : EnergyUsed{})) {
+  for (const EnergyUsed& one : together_.exchange(energy_ ? energy_->used() : EnergyUsed{})) {
     energy += one;
   }
   s.energy_source = energy_source(energy);
   if (!s.energy_source.empty()) s.energy_joules = energy.joules();
   s.session_tokens = session_facts_.useful;
   use_.peak_memory_bytes = s.peak_memory_bytes;
-  if (together_.size() > 1) s.ranks = together_.exchange(trainer_.stream(), use_);
+  if (together_.size() > 1) s.ranks = together_.exchange(use_);
 }
 
 }  // namespace tutti::train

@@ -10,24 +10,23 @@ namespace tutti::train {
 
 Together::Together(comm::World* world, int64_t kv_heads)
     : world_(world),
-      ranks_(world == nullptr ? parallel::Ranks{} : parallel::ranks_of(*world, kv_heads)) {}
+      ranks_(world == nullptr ? parallel::Ranks{} : parallel::ranks_of(*world, kv_heads)),
+      stream_(engine::make_cpu_stream(1)) {}
 
-void Together::gather(engine::Stream& stream, void* items, int64_t item_bytes) const {
+void Together::gather(void* items, int64_t item_bytes) const {
   if (ranks_.world == nullptr) return;
   const int64_t count = item_bytes / static_cast<int64_t>(sizeof(int32_t));
   const engine::Vector all = engine::vector(items, DType::i32, count * size());
   const engine::Vector mine =
       engine::vector(static_cast<char*>(items) + rank() * item_bytes, DType::i32, count);
-  ranks_.world->all_gather(stream, mine, all).wait(stream);
-  stream.synchronize();
+  ranks_.world->all_gather(*stream_, mine, all).wait(*stream_);
 }
 
-std::vector<std::string> Together::exchange_text(engine::Stream& stream,
-                                                 const std::string& mine) const {
+std::vector<std::string> Together::exchange_text(const std::string& mine) const {
   std::array<char, 512> text{};
   std::copy_n(mine.data(), std::min(mine.size(), text.size() - 1), text.data());
   std::vector<std::string> all;
-  for (const auto& told : exchange(stream, text)) all.emplace_back(told.data());
+  for (const auto& told : exchange(text)) all.emplace_back(told.data());
   return all;
 }
 

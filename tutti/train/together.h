@@ -2,11 +2,13 @@
 // alike: whether to stop, to save, to skip a save, and who of them is slow, frozen or damaged.
 //
 // Every function that says so is collective: all ranks call it in the same order. Alone, all of
-// them answer at once.
+// them answer at once. What is told lies in memory of the host and goes through the group that
+// carries that (comm::World::all), so nobody waits for what a device still computes.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -58,19 +60,19 @@ class Together {
 
   // Of all ranks in their order, what each gives. Collective.
   template <typename T>
-  std::vector<T> exchange(engine::Stream& stream, const T& mine) const {
+  std::vector<T> exchange(const T& mine) const {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(int32_t) == 0);
     std::vector<T> all(static_cast<size_t>(size()));
     all[static_cast<size_t>(rank())] = mine;
-    gather(stream, all.data(), static_cast<int64_t>(sizeof(T)));
+    gather(all.data(), static_cast<int64_t>(sizeof(T)));
     return all;
   }
   // The same of texts, of which the first 511 bytes are told. Collective.
-  std::vector<std::string> exchange_text(engine::Stream& stream, const std::string& mine) const;
+  std::vector<std::string> exchange_text(const std::string& mine) const;
   // What rank 0 gives. Collective.
   template <typename T>
-  T of_leader(engine::Stream& stream, const T& mine) const {
-    return exchange(stream, mine).front();
+  T of_leader(const T& mine) const {
+    return exchange(mine).front();
   }
 
   // From the words of all ranks in their order.
@@ -78,10 +80,11 @@ class Together {
 
  private:
   // In place: `item_bytes` of every rank, its own already in its place.
-  void gather(engine::Stream& stream, void* items, int64_t item_bytes) const;
+  void gather(void* items, int64_t item_bytes) const;
 
   comm::World* world_;
   parallel::Ranks ranks_;
+  std::unique_ptr<engine::Stream> stream_;  // the host's own: no device is waited for
 };
 
 // A rank whose own part of a step takes far longer than that of most.

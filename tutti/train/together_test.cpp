@@ -23,20 +23,20 @@ std::vector<StepWords> own_seconds(const std::vector<double>& seconds) {
 }
 
 TEST(Together, WhatOneRankSaysAllFollow) {
-  comm::run_threads({.dp = 2, .cp = 2}, [](comm::World& world, engine::Stream& stream) {
+  comm::run_threads({.dp = 2, .cp = 2}, [](comm::World& world, engine::Stream&) {
     const Together together(&world, 1);
     StepWords mine;
     mine.useful = 100 + world.rank();
     mine.squared_rows = int64_t{1} << 40;
     mine.stop_signal = world.rank() == 3 ? 15 : 0;
     mine.save_is_due = world.rank() == 1 ? 1 : 0;  // not rank 0, so it does not count
-    const Agreed agreed = together.agree(together.exchange(stream, mine));
+    const Agreed agreed = together.agree(together.exchange(mine));
     EXPECT_EQ(agreed.stop_signal, 15);
     EXPECT_FALSE(agreed.save_is_due);
     // Ranks 0 and 2 stand for their place along dp.
     EXPECT_EQ(agreed.facts.useful, 100 + 102);
     EXPECT_EQ(agreed.facts.squared_rows, int64_t{1} << 41);
-    EXPECT_EQ(together.of_leader(stream, world.rank() + 7), 7);
+    EXPECT_EQ(together.of_leader(world.rank() + 7), 7);
   });
 }
 
@@ -111,7 +111,8 @@ class RanksSessionTest : public SessionTest {
       options.measure_peak = false;
       options.stop_after_step = stop_after_step;
       options.world = &world;
-      options.check_replicas_every = 5;
+      options.check_replicas_every = check_replicas_every_;
+      options.trainer = trainer_;
       summaries[static_cast<size_t>(world.rank())] =
           run_session(recipe, options, files_, telemetry);
     });
@@ -138,6 +139,8 @@ class RanksSessionTest : public SessionTest {
     });
     return errors;
   }
+
+  int64_t check_replicas_every_ = 5;
 };
 
 TEST_F(RanksSessionTest, OneRunOnAnyRanksAndFromOneToAnother) {
@@ -175,6 +178,45 @@ TEST_F(RanksSessionTest, OneRunOnAnyRanksAndFromOneToAnother) {
   }
   run_on({.dp = 2}, "moved");
   check(10);
+}
+
+// Steps begin before the results of those before them are known: the same run, which evaluates,
+// saves, stops and resumes where it would.
+TEST_F(RanksSessionTest, AheadOfItsResultsIsTheSessionThatWaits) {
+  recipe_.batch.global = 4;
+  recipe_.train.steps = 14;
+  recipe_.checkpoint.every_steps = 6;
+  check_replicas_every_ = 0;
+  const spec::Mesh mesh = {.dp = 2, .zero = 1};
+  run_on(mesh, "waits");
+  const std::vector<double> expected = losses();
+  const auto evaluations = events<telemetry::EvaluationDone>().size();
+  trainer_.enqueue_steps = true;
+  for (const Summary& summary : run_on(mesh, "ahead")) EXPECT_EQ(summary.steps, 14);
+  EXPECT_EQ(losses(), expected);
+  EXPECT_EQ(events<telemetry::EvaluationDone>().size(), evaluations);
+  EXPECT_EQ(parameters("ahead"), parameters("waits"));
+  for (const Summary& summary : run_on(mesh, "parts", 9)) EXPECT_EQ(summary.steps, 9);
+  run_on(mesh, "parts");
+  EXPECT_EQ(losses(), std::vector<double>(expected.begin() + 9, expected.end()));
+  EXPECT_EQ(parameters("parts"), parameters("waits"));
+}
+
+// One rank says when, while each has a step under way whose result it does not know.
+TEST_F(RanksSessionTest, AheadOfItsResultsAllStopAtOneStep) {
+  recipe_.batch.global = 4;
+  recipe_.train.steps = 1000000;
+  recipe_.evaluate.every_steps = 1000000;
+  recipe_.checkpoint.every_steps = 0;
+  check_replicas_every_ = 0;
+  trainer_.enqueue_steps = true;
+  recipe_.run.budget.hours = 0.3 / 3600;
+  const std::vector<Summary> summaries = run_on({.dp = 2}, "budget");
+  for (const Summary& summary : summaries) {
+    EXPECT_EQ(summary.outcome, Outcome::over_budget);
+    EXPECT_EQ(summary.steps, summaries.front().steps);
+    EXPECT_LT(summary.steps, 1000000);
+  }
 }
 
 // With two replicas, with shards that no other rank has, and without any replica.
