@@ -107,8 +107,7 @@ Ticket Group::submit(Stream& stream, const Call& call, int64_t record_count) {
     run_alone(stream, call);
     return {};
   }
-  const bool staged = stream.memory() == engine::ArenaKind::device && !takes_device_memory();
-  return staged ? submit_staged(stream, call) : enqueue(stream, call);
+  return stages(stream) ? submit_staged(stream, call) : enqueue(stream, call);
 }
 
 Ticket Group::submit_staged(Stream& stream, const Call& call) {

@@ -144,6 +144,12 @@ class Group {
   // blocks and never throws. The first reason counts.
   void abort(const std::string& reason);
 
+  // Whether calls on this stream copy their operands to the host's memory and back, for which the
+  // caller waits; else they only enqueue.
+  bool stages(const engine::Stream& stream) const {
+    return stream.memory() == engine::ArenaKind::device && !takes_device_memory();
+  }
+
   // How long callers have been kept by Ticket::wait, in total: what communication, and waiting for
   // other ranks, has cost them.
   double waited_seconds() const { return waited_seconds_.load(std::memory_order_relaxed); }

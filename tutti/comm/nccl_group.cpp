@@ -14,6 +14,7 @@
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/engine/device_calls.h"
 #include "tutti/engine/device_stream.h"
 
 namespace tutti::comm {
@@ -24,6 +25,7 @@ constexpr double kWatchSeconds = 0.05;
 constexpr int kStoreLooks = 20;  // watches per look into the store
 
 void check_cuda(cudaError_t result, const char* what) {
+  engine::note_device_call(what);
   if (result != cudaSuccess) {
     fail(ErrorKind::unsupported, "{}: {}", what, cudaGetErrorString(result));
   }
@@ -375,8 +377,9 @@ class NcclGroup : public Group {
         message = error.what();
       }
       if (message.empty()) continue;
-      fail_with(message);
+      // The world knows before kernels end that never had their results.
       report_failure(message);
+      fail_with(message);
     }
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <numeric>
 
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
@@ -162,10 +163,22 @@ void World::choose(const std::vector<RankPlace>& places) {
   options_.transport = Transport::automatic;  // of the group of all ranks
 }
 
-Group& World::all() {
+std::vector<int64_t> World::all_ranks() const {
   std::vector<int64_t> ranks(static_cast<size_t>(size()));
-  for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int64_t>(i);
-  return make_group(kAllRanks, std::move(ranks));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+Group& World::all() { return make_group(kAllRanks, all_ranks()); }
+
+Group& World::all_computing() {
+  if (!transport_.nccl) return all();
+  // Where all ranks lie along some axes, these have a group of them anyway.
+  using spec::Axis;
+  for (const Axes& axes : {Axes{Axis::dp, Axis::cp}, Axes{Axis::tp}, Axes{Axis::pp}}) {
+    if (members(mesh(), rank(), axes) == all_ranks()) return group(axes);
+  }
+  return make_group("all computing", all_ranks());
 }
 
 Group& World::group(Axes axes) { return make_group(axes.name(), members(mesh(), rank(), axes)); }

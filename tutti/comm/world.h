@@ -72,6 +72,9 @@ class World {
   // Groups exist from the first time they are asked for; that call waits for all their members, so
   // ranks ask in the same order (Session: all at start-up). They live as long as the world.
   Group& all();
+  // The same ranks by the transport of the other groups: for what all of them sum on the streams
+  // that they compute on.
+  Group& all_computing();
   Group& group(Axes axes);
   Group& expert_replicas();
   Group& tensor_copies(int64_t count);
@@ -113,6 +116,7 @@ class World {
   void check_generation();
   void meet();
   void choose(const std::vector<RankPlace>& places);
+  std::vector<int64_t> all_ranks() const;
   Group& make_group(const std::string& name, std::vector<int64_t> members);
   std::unique_ptr<Group> build_group(GroupInfo info);
   std::unique_ptr<Group> build_local(GroupInfo info);

@@ -31,6 +31,7 @@ void check_complete(const OpTable& table) {
   check(table.adamw, "adamw");
   check(table.squared_norm, "squared_norm");
   check(table.sum, "sum");
+  check(table.add_rows, "add_rows");
   check(table.prepare_update, "prepare_update");
   check(table.find_nonfinite, "find_nonfinite");
   check(table.convert, "convert");

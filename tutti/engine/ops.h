@@ -343,18 +343,19 @@ struct UpdateScalars {
 struct StepInputs {
   double learning_rate;
   double rows;     // of the step
-  double targets;  // of these, > 0
+  double targets;  // of the rows of this rank, without those that are ignored
 };
 struct StepOutputs {
   double loss;  // mean over the targets
   double gradient_norm;
   double applied;
   int64_t nonfinite;  // of find_nonfinite; -1: nothing found
+  double targets;     // of the step
 };
 
 // From the sums of a step to what its update needs, in f64 (bias_i = 1 - beta_i^step, with step =
 // *updates + 1):
-//   factor = rows / targets; loss = *loss_sum / targets; norm = factor * sqrt(*squared_norm);
+//   factor = rows / *targets; loss = *loss_sum / *targets; norm = factor * sqrt(*squared_norm);
 //   clip = factor * min(1, clip_norm / (norm + 1e-6)), without min where clip_norm is 0;
 //   apply = loss and norm are finite; *updates += apply.
 // So a step that is enqueued before the outcome of the one before it is known has the right number.
@@ -362,6 +363,7 @@ struct StepOutputs {
 struct PrepareUpdateArgs {
   const double* loss_sum = nullptr;
   const double* squared_norm = nullptr;
+  const double* targets = nullptr;  // a whole number; with none nothing is applied
   const StepInputs* inputs = nullptr;
   double clip_norm = 0;
   float beta1 = 0.9F, beta2 = 0.95F;
@@ -370,13 +372,15 @@ struct PrepareUpdateArgs {
   StepOutputs* outputs = nullptr;
 };
 
-// *found = the last of the segments of x that has an element that is not finite, where there is one
-// and *scalars do not apply; else as it was. Segment i is [ends[i-1], ends[i]), the first begins at
-// 0; what lies behind the last is not looked at. All pointers are memory of the stream; costs
-// nothing but the launch where the update applies. record: nothing.
+// *found = the number of the last of the segments of x that has an element that is not finite,
+// where there is one, it is above *found, and *scalars do not apply; else as it was. Segment i, of
+// number first + i, is [ends[i-1], ends[i]), and that of i = 0 begins at 0; what lies behind the
+// last is not looked at. All pointers are memory of the stream; costs nothing but the launch where
+// the update applies. record: nothing.
 struct FindNonfiniteArgs {
   Vector x;     // [n] f32
   Vector ends;  // [segments] i64, ascending, the last at most n
+  int64_t first = 0;
   const UpdateScalars* scalars = nullptr;
   int64_t* found = nullptr;
 };
@@ -387,6 +391,14 @@ struct SumArgs {
   Vector x;  // [n] f32
   bool accumulate = false;
   double* total = nullptr;
+};
+
+// total[j] = sum over i of x[i * width + j], in f64 and the order of the rows: of a few numbers,
+// such as those of each rank. Both are memory of the stream. record: nothing.
+struct AddRowsArgs {
+  const double* x = nullptr;  // [rows, width]
+  int64_t rows = 0, width = 1;
+  double* total = nullptr;  // [width], apart from x
 };
 
 // One step of AdamW (Loshchilov & Hutter 2019) over a flat range, reading and writing each array
@@ -506,6 +518,7 @@ struct OpTable {
   // narrow_ops.h
   void (*quantize)(Stream&, const QuantizeArgs&) = nullptr;
   void (*narrow_gemm)(Stream&, const NarrowGemmArgs&) = nullptr;
+  void (*add_rows)(Stream&, const AddRowsArgs&) = nullptr;
 };
 
 }  // namespace tutti::engine

@@ -34,19 +34,27 @@ TUTTI_HOST_DEVICE inline UpdateScalars update_scalars(double learning_rate, doub
   return out;
 }
 
+// What add_rows does for one column.
+TUTTI_HOST_DEVICE inline double column_total(const AddRowsArgs& args, int64_t column) {
+  double total = 0;
+  for (int64_t i = 0; i < args.rows; ++i) total += args.x[i * args.width + column];
+  return total;
+}
+
 // What prepare_update does.
 TUTTI_HOST_DEVICE inline void prepare_update(const PrepareUpdateArgs& args) {
   const StepInputs in = *args.inputs;
-  const double factor = in.rows / in.targets;
-  const double loss = *args.loss_sum / in.targets;
+  const double targets = *args.targets;
+  const double factor = in.rows / targets;
+  const double loss = *args.loss_sum / targets;
   const double norm = factor * std::sqrt(*args.squared_norm);
   UpdateScalars out =
       update_scalars(in.learning_rate, *args.updates + 1, args.beta1, args.beta2,
                      static_cast<float>(factor * clip_factor(norm, args.clip_norm)));
-  out.apply = std::isfinite(norm) && std::isfinite(loss) ? 1 : 0;
+  out.apply = targets > 0 && std::isfinite(norm) && std::isfinite(loss) ? 1 : 0;
   *args.scalars = out;
   *args.updates += static_cast<double>(out.apply);
-  *args.outputs = {loss, norm, static_cast<double>(out.apply), -1};
+  *args.outputs = {loss, norm, static_cast<double>(out.apply), -1, targets};
 }
 
 }  // namespace tutti::engine

@@ -14,7 +14,10 @@ Ranks ranks_of(comm::World& world, int64_t kv_heads) {
   ranks.local_rank = world.local_rank();
   ranks.device = world.device();
   ranks.home = &world;
-  if (world.size() > 1) ranks.world = &world.all();
+  if (world.size() > 1) {
+    ranks.world = &world.all();
+    ranks.sums = &world.all_computing();
+  }
   if (spec::replicas(mesh) > 1) {
     ranks.replicas = &world.group({spec::Axis::dp, spec::Axis::cp});
   }

@@ -124,12 +124,16 @@ void ShardedAdamw::update(engine::Stream& stream, double learning_rate, double c
   watch_->updated(sums);
 }
 
-void ShardedAdamw::update(engine::Stream& stream, const engine::UpdateScalars* scalars) {
+void ShardedAdamw::update(engine::Stream& stream, const engine::UpdateScalars* scalars,
+                          const std::function<void(const spec::ShardSlice& slice)>& done) {
   const auto update_part = [&](const optim::AdamwState& state) {
     optim::adamw_update(stream, state, config_, scalars);
   };
-  if (streamed_) return streamed_->run(std::cref(update_part), {});
-  for (const OwnedSlice& slice : slices_) update_part(slice.state);
+  if (streamed_) return streamed_->run(std::cref(update_part), done);
+  for (auto slice = slices_.rbegin(); slice != slices_.rend(); ++slice) {
+    update_part(slice->state);
+    done(slice->place);
+  }
 }
 
 void ShardedAdamw::fetch_ahead() {

@@ -40,11 +40,12 @@ class ShardedAdamw {
   void fetch_ahead();
   void forget_fetched();  // there is no update
 
-  // Updates the owned elements, the last ones first, and tells of each slice when it is done; or
-  // with what is in memory of the stream.
+  // Updates the owned elements, the last ones first, and tells of each slice when it is done (for
+  // the stream); or with what is in memory of the stream.
   void update(engine::Stream& stream, double learning_rate, double clip, int64_t step,
               const std::function<void(const spec::ShardSlice& slice)>& done);
-  void update(engine::Stream& stream, const engine::UpdateScalars* scalars);
+  void update(engine::Stream& stream, const engine::UpdateScalars* scalars,
+              const std::function<void(const spec::ShardSlice& slice)>& done);
 
   // The owned weights from the masters, after these or moments were written from outside.
   void state_changed(engine::Stream& stream);

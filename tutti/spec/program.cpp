@@ -207,8 +207,8 @@ class ProgramBuilder {
         copy.empty() ? 0 : table_.groups.front().params.front().local_count(mesh_);
     ops.push_back(squared_norm_op(mesh_.zero >= 1 ? elements : elements - copied));
     if (mesh_.world() > 1) {
-      // Squared norm, loss, token count and finite flag.
-      ops.push_back(collective_op("all_reduce", Axis::dp, mesh_.world(), 32));
+      // Of each rank its loss, its divergence from a teacher, its targets and its squared norm.
+      ops.push_back(collective_op("all_gather", Axis::dp, mesh_.world(), real(32 * mesh_.world())));
     }
     ops.push_back(adamw_op(elements, sizes_.compute, has_masters(recipe_)));
     const NarrowFormat* format = block_scaled_format(recipe_.precision);

@@ -10,6 +10,7 @@
 #include "tutti/base/text.h"
 #include "tutti/engine/backend.h"
 #include "tutti/model/tensor_parallel.h"
+#include "tutti/parallel/range.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/profile.h"
 #include "tutti/spec/zero_layers.h"
@@ -31,15 +32,6 @@ std::unique_ptr<engine::Stream> make_stream(const spec::Recipe& recipe,
   options.threads = recipe.threads;
   options.tuning_folder = tuning_folder();
   return backend.make_stream(options);
-}
-
-std::vector<int64_t> segment_ends(const spec::ParamLayout& layout) {
-  std::vector<int64_t> ends;
-  for (const spec::PlacedParam& placed : layout.params) {
-    if (!placed.param.trainable) break;
-    ends.push_back(placed.element_offset + placed.shard.count());
-  }
-  return ends;
 }
 
 }  // namespace
@@ -80,9 +72,37 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks,
       std::make_unique<parallel::CommonGradients>(layout_, ranks_, optimizer_->slices());
   selection_biases_ =
       bind_selection_biases(recipe_, ranks_.at, layout_, *memory_, optimizer_->slices());
-  scalars_ =
-      std::make_unique<StepScalars>(*stream_, optimizer_->squared_parts(), segment_ends(layout_));
+  make_scalars();
   if (recipe_.distill.enabled()) make_teacher();
+}
+
+void Trainer::make_scalars() {
+  // Of what this rank owns, each tensor's part where it lies behind the one before it.
+  std::vector<int64_t> ends;
+  for (const parallel::OwnedSlice& slice : optimizer_->slices()) {
+    int64_t begin = 0;  // of the last range in the slice
+    int64_t end = -1;
+    for (size_t i = 0; i < layout_.params.size(); ++i) {
+      const spec::PlacedParam& placed = layout_.params[i];
+      if (!placed.param.trainable) break;
+      const int64_t from = std::max<int64_t>(placed.element_offset - slice.place.first, 0);
+      const int64_t until = std::min(
+          placed.element_offset + placed.shard.count() - slice.place.first, slice.place.count);
+      if (from >= until) continue;
+      const auto number = static_cast<int64_t>(i);
+      if (end < 0 || from < end || number != owned_gradients_.back().next()) {
+        begin = from;
+        owned_gradients_.push_back({{}, number, 0});
+      }
+      OwnedGradients& owned = owned_gradients_.back();
+      owned.x = parallel::range(slice.state.gradient, begin, until - begin);
+      ++owned.tensors;
+      ends.push_back(until - begin);
+      end = until;
+    }
+  }
+  scalars_ = std::make_unique<StepScalars>(*stream_, optimizer_->squared_parts(), ends,
+                                           SumRanks{ranks_.sums, counts_rows()});
 }
 
 void Trainer::make_copy_queues() {
@@ -248,10 +268,7 @@ void Trainer::send_batch(int64_t micro, int64_t place) {
 EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
   const engine::NamedRange range(*stream_, "evaluation");
   EvaluationResult result;
-  struct Totals {  // together, so that a reference fits into a function object without allocation
-    double loss = 0;
-    double tokens = 0;
-  } totals;
+  double tokens = 0;
   scalars_->clear(*stream_);
   executor_->evaluate(
       *stream_, batches,
@@ -261,18 +278,15 @@ EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
         send_batch(micro);
         weights_->begin_forward();
       },
-      [this, &totals](int64_t micro) {
+      [this, &tokens](int64_t micro) {
         stream_->ops().sum(
             *stream_,
             {.x = last_stage().row_losses(), .accumulate = true, .total = scalars_->loss_sum()});
-        totals.tokens +=
-            static_cast<double>(loaded_targets_[static_cast<size_t>(micro) % loaded_.size()]);
+        tokens += static_cast<double>(loaded_targets_[static_cast<size_t>(micro) % loaded_.size()]);
       });
-  totals.loss = scalars_->read(*stream_).loss;
-  if (!counts_rows()) totals = {};
-  parallel::sum_over_world(ranks_, *stream_, {&totals.loss, &totals.tokens});
-  result.tokens = std::llround(totals.tokens);
-  result.loss = totals.loss / static_cast<double>(std::max<int64_t>(result.tokens, 1));
+  const StepSums sums = sums_of_ranks(tokens);
+  result.tokens = std::llround(sums.targets);
+  result.loss = sums.loss / static_cast<double>(std::max<int64_t>(result.tokens, 1));
   return result;
 }
 

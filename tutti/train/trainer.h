@@ -95,14 +95,14 @@ class Trainer {
   // One optimizer step over the recipe's accumulation of micro-batches. Loss and gradient are means
   // over the targets of the whole step that are not ignored, each counting the same whichever
   // micro-batch it is in. `update` is the step's number among applied updates, 1 for the first
-  // (bias correction). Throws usage when every target of the step is ignored.
+  // (bias correction). Throws usage when every target of the step is ignored, on all ranks.
   StepResult step(const BatchSource& next, double learning_rate, int64_t update);
 
   // The same in two parts. Where steps_run_ahead(), begin_step() only enqueues: the host neither
-  // reads nor waits in it, and a second step may begin before the result of the first is taken,
-  // with its `update` left out: one more than the first makes it. Elsewhere begin_step() does all.
-  // Results come in the order of the steps; nothing else is asked of the trainer while one is under
-  // way.
+  // reads nor waits in it, but for messages in a pipeline, and a second step may begin before the
+  // result of the first is taken, with its `update` left out: one more than the first makes it.
+  // Elsewhere begin_step() does all. Results come in the order of the steps; nothing else is asked
+  // of the trainer while one is under way.
   bool steps_run_ahead() const;
   void begin_step(const BatchSource& next, double learning_rate, std::optional<int64_t> update);
   StepResult finish_step();
@@ -175,25 +175,32 @@ class Trainer {
   void await_host_batch(int64_t micro);
   // Enqueues what brings it into its slot.
   void send_batch(int64_t micro, int64_t place = 0);
-  void check_targets() const;
+  void count_targets(double targets);
   void run_passes(const std::function<void(int64_t)>& load);
   void move_selection_biases();
-  // What begin_step() leaves for finish_step().
-  struct StepUnderWay {
-    StepResult result;    // where the step is done
-    int64_t targets = 0;  // where it is not
+  // Of tensors with consecutive numbers in layout_.params, what this rank owns of their gradients.
+  struct OwnedGradients {
+    engine::Vector x;
+    int64_t first = 0;
+    int64_t tensors = 0;  // one segment of x each
+    int64_t next() const { return first + tensors; }
   };
+  StepSums sums_of_ranks(double targets);
+  void check_peers() const;
   void enqueue_step(const BatchSource& next, double learning_rate, std::optional<int64_t> update);
   void enqueue_update();
   StepResult step_here(const BatchSource& next, double learning_rate, int64_t update);
   bool replays() const;
   void make_stages();
   void make_copy_queues();
+  void make_scalars();
   engine::Vector tied_gradient(const engine::Vector& gradients) const;
   void set_needs();
   void make_teacher();
   model::Stage& last_stage() const { return *stages_.back(); }
   std::string first_nonfinite_gradient();
+  spec::ParamLayout whole_layout() const;  // of the whole model
+  std::string first_of_ranks(const spec::ParamLayout& all, int64_t found);
   bool counts_rows() const;  // it is this rank that tells the losses of its rows
   bool saves(const spec::PlacedParam& placed) const;
   void write_master(const spec::PlacedParam& placed, const float* local);
@@ -228,14 +235,13 @@ class Trainer {
   std::unique_ptr<parallel::CommonGradients> common_gradients_;
   std::vector<SelectionBias> selection_biases_;
   std::unique_ptr<StepScalars> scalars_;
-  std::array<StepUnderWay, kStepsUnderWay> under_way_;  // by number of the step
+  std::vector<OwnedGradients> owned_gradients_;  // scalars_->segment_ends() in this order
+  StepResult done_here_;                         // by begin_step(), where steps do not run ahead
   int64_t begun_steps_ = 0;
   int64_t finished_steps_ = 0;
-  int64_t updates_ = -1;  // applied so far, as the stream's memory says; -1: not known here
-  double loss_sum_ = 0;   // of the rows of the step
-  double divergence_sum_ = 0;
-  int64_t step_targets_ = 0;
-  double squared_norm_ = 0;  // of the last step's gradients, before gradient_factor_
+  int64_t updates_ = -1;      // applied so far, as the stream's memory says; -1: not known here
+  int64_t step_targets_ = 0;  // of all ranks
+  double squared_norm_ = 0;   // of the last step's gradients, before gradient_factor_
   double gradient_factor_ = 1;
   std::optional<telemetry::LossParts> loss_parts_;
 };

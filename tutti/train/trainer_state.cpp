@@ -83,9 +83,13 @@ void Trainer::set_parameter(const spec::PlacedParam& placed, const float* values
                   static_cast<int64_t>(local.size()));
 }
 
+spec::ParamLayout Trainer::whole_layout() const {
+  return spec::param_layout(spec::param_table(recipe_.model, recipe_.lora));
+}
+
 // The first one in forward order on any rank; all of them come here together.
 std::string Trainer::first_nonfinite_gradient() {
-  const spec::ParamLayout all = spec::param_layout(spec::param_table(recipe_.model, recipe_.lora));
+  const spec::ParamLayout all = whole_layout();
   int64_t found = -1;  // layouts begin with what is computed last
   std::vector<float> values;
   for (const StateTensor& tensor : gradient_tensors()) {
@@ -98,6 +102,11 @@ std::string Trainer::first_nonfinite_gradient() {
     const spec::PlacedParam& placed = all.find(tensor.name);
     found = std::max<int64_t>(found, &placed - all.params.data());
   }
+  return first_of_ranks(all, found);
+}
+
+// `found`: by this rank in the layout of the whole model, -1 for nothing.
+std::string Trainer::first_of_ranks(const spec::ParamLayout& all, int64_t found) {
   if (ranks_.world != nullptr) {
     const engine::Vector furthest = engine::vector(&found, DType::i64, 1);
     ranks_.world->all_reduce(*stream_, furthest, furthest, comm::Reduce::max).wait(*stream_);

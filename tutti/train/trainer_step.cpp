@@ -6,6 +6,7 @@
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/engine/update_scalars.h"
+#include "tutti/parallel/range.h"
 #include "tutti/train/trainer.h"
 
 namespace tutti::train {
@@ -37,16 +38,38 @@ void Trainer::run_passes(const std::function<void(int64_t)>& load) {
   optimizer_->squared_norm(*stream_, scalars_->squared_parts());
 }
 
-void Trainer::check_targets() const {
-  if (step_targets_ > 0) return;
-  fail(ErrorKind::usage,
-       "every target of a step's {} rows is masked or padding: there is nothing to learn; "
-       "use a larger batch.global, or look at the corpus with 'tutti data inspect'",
-       recipe_.batch.global * recipe_.batch.sequence);
+// Those of all ranks.
+void Trainer::count_targets(double targets) {
+  const int64_t rows = recipe_.batch.global * recipe_.batch.sequence;
+  step_targets_ = std::llround(targets);
+  if (step_targets_ == 0) {
+    fail(ErrorKind::usage,
+         "every target of a step's {} rows is masked or padding: there is nothing to learn; "
+         "use a larger batch.global, or look at the corpus with 'tutti data inspect'",
+         rows);
+  }
+  gradient_factor_ = static_cast<double>(rows) / targets;
+}
+
+// On the host, after passes that have enqueued this rank's.
+StepSums Trainer::sums_of_ranks(double targets) {
+  scalars_->set_inputs({.learning_rate = 0, .rows = 0, .targets = targets}, 0);
+  scalars_->send_inputs(*stream_, 0);
+  scalars_->sum_over_ranks(*stream_);
+  const StepSums sums = scalars_->read(*stream_);
+  check_peers();
+  return sums;
+}
+
+// What a group that has failed leaves in memory of a device is nothing to go by. (Elsewhere who
+// waited for its calls knows already.)
+void Trainer::check_peers() const {
+  if (ranks_.home == nullptr || stream_->memory() != engine::ArenaKind::device) return;
+  const std::string failure = ranks_.home->failure();
+  if (!failure.empty()) fail(ErrorKind::peer, "{}", failure);
 }
 
 double Trainer::gradients(const BatchSource& next) {
-  const int64_t rows = recipe_.batch.global * recipe_.batch.sequence;
   TUTTI_CHECK(!teacher_ || teacher_is_set_, "the teacher has no parameters yet");
   step_targets_ = 0;
   run_passes([this, &next](int64_t micro) {
@@ -54,20 +77,12 @@ double Trainer::gradients(const BatchSource& next) {
     send_batch(micro);
     step_targets_ += loaded_targets_[static_cast<size_t>(micro) % loaded_.size()];
   });
-  const StepScalars::Sums sums = scalars_->read(*stream_);
-  loss_sum_ = sums.loss;
-  divergence_sum_ = sums.divergence;
+  const StepSums sums = sums_of_ranks(static_cast<double>(step_targets_));
   squared_norm_ = sums.squared_norm;
-  auto targets = static_cast<double>(step_targets_);
-  if (!counts_rows()) targets = loss_sum_ = divergence_sum_ = 0;
-  parallel::sum_over_world(ranks_, *stream_,
-                           {&loss_sum_, &divergence_sum_, &targets, &squared_norm_});
-  step_targets_ = std::llround(targets);
-  check_targets();
-  gradient_factor_ = static_cast<double>(rows) / static_cast<double>(step_targets_);
-  const double cross_entropy = loss_sum_ / static_cast<double>(step_targets_);
+  count_targets(sums.targets);
+  const double cross_entropy = sums.loss / sums.targets;
   if (!teacher_) return cross_entropy;
-  loss_parts_ = {cross_entropy, divergence_sum_ / static_cast<double>(step_targets_)};
+  loss_parts_ = {cross_entropy, sums.divergence / sums.targets};
   const double weight = recipe_.distill.weight;
   return (1 - weight) * loss_parts_->cross_entropy + weight * loss_parts_->divergence;
 }
@@ -75,15 +90,19 @@ double Trainer::gradients(const BatchSource& next) {
 // What the host does in the other steps between two micro-batches, or must know before the update.
 bool Trainer::steps_run_ahead() const {
   const bool enqueues = stream_->memory() == engine::ArenaKind::device || options_.enqueue_steps;
-  return enqueues && ranks_.world == nullptr && !teacher_ && recipe_.model.moe.experts == 0;
+  if (!enqueues || teacher_ || recipe_.model.moe.experts > 0) return false;
+  if (optimizer_->watch() != nullptr) return false;
+  // Where groups copy through memory of the host, it waits in each of their calls.
+  return ranks_.sums == nullptr || options_.enqueue_steps || !ranks_.sums->stages(*stream_);
 }
 
 // Dropout's masks and the words of stochastic rounding to fewer than 16 bits are those of a step's
-// own rows: their arguments are not the same each time.
+// own rows: their arguments are not the same each time. What groups of ranks enqueue reaches from
+// one step into the next, and is not recorded.
 bool Trainer::replays() const {
-  return stream_->replays() && !action_listener_ && recipe_.model.dropout == 0 &&
-         recipe_.lora.dropout == 0 && !recipe_.narrow.stochastic_gradients &&
-         begun_steps_ >= kEagerSteps;
+  return stream_->replays() && ranks_.world == nullptr && !action_listener_ &&
+         recipe_.model.dropout == 0 && recipe_.lora.dropout == 0 &&
+         !recipe_.narrow.stochastic_gradients && begun_steps_ >= kEagerSteps;
 }
 
 void Trainer::enqueue_step(const BatchSource& next, double learning_rate,
@@ -92,26 +111,25 @@ void Trainer::enqueue_step(const BatchSource& next, double learning_rate,
   TUTTI_CHECK(update.has_value() == (steps_under_way() == 0), "{} steps are under way",
               steps_under_way());
   const auto rows = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence);
-  const int64_t micro_batches = recipe_.batch.global / recipe_.batch.micro;
   const int64_t place = begun_steps_ % kStepsUnderWay;
-  step_targets_ = 0;
-  for (int64_t micro = 0; micro < micro_batches; ++micro) {
-    load(next(), micro, place);
-    step_targets_ += loaded_targets_[static_cast<size_t>(micro) % loaded_.size()];
+  int64_t targets = 0;
+  for (const spec::Action& action : actions_) {
+    if (action.kind != spec::ActionKind::load) continue;
+    load(next(), action.micro, place);
+    targets += loaded_targets_[static_cast<size_t>(action.micro) % loaded_.size()];
   }
-  check_targets();
-  gradient_factor_ = rows / static_cast<double>(step_targets_);
   if (update && updates_ != *update - 1) {
     updates_ = *update - 1;
     scalars_->send_updates(*stream_, updates_);
   }
   scalars_->set_inputs(
-      {.learning_rate = learning_rate, .rows = rows, .targets = static_cast<double>(step_targets_)},
+      {.learning_rate = learning_rate, .rows = rows, .targets = static_cast<double>(targets)},
       place);
   const auto enqueue = [this, place] {
     scalars_->send_inputs(*stream_, place);
     optimizer_->fetch_ahead();
     run_passes([this, place](int64_t micro) { send_batch(micro, place); });
+    scalars_->sum_over_ranks(*stream_);
     enqueue_update();
     scalars_->fetch_outputs(*stream_, place);
   };
@@ -121,15 +139,15 @@ void Trainer::enqueue_step(const BatchSource& next, double learning_rate,
     enqueue();
   }
   stream_->mark(static_cast<int>(place));
-  under_way_.at(static_cast<size_t>(place)).targets = step_targets_;
 }
 
 // From the sums on the device to new weights.
 void Trainer::enqueue_update() {
   const engine::NamedRange range(*stream_, "update");
   const engine::OpTable& ops = stream_->ops();
-  ops.prepare_update(*stream_, {.loss_sum = scalars_->loss_sum(),
-                                .squared_norm = scalars_->squared_parts(),
+  ops.prepare_update(*stream_, {.loss_sum = &scalars_->total()->loss,
+                                .squared_norm = &scalars_->total()->squared_norm,
+                                .targets = &scalars_->total()->targets,
                                 .inputs = scalars_->inputs(),
                                 .clip_norm = recipe_.optimizer.clip_norm,
                                 .beta1 = static_cast<float>(recipe_.optimizer.beta1),
@@ -137,14 +155,19 @@ void Trainer::enqueue_update() {
                                 .updates = scalars_->updates(),
                                 .scalars = scalars_->update(),
                                 .outputs = scalars_->outputs()});
-  ops.find_nonfinite(*stream_, {.x = engine::vector(memory_->arena("gradients").data(), DType::f32,
-                                                    layout_.trainable_elements),
-                                .ends = scalars_->segment_ends(),
-                                .scalars = scalars_->update(),
-                                .found = &scalars_->outputs()->nonfinite});
+  int64_t tensors = 0;
+  for (const OwnedGradients& owned : owned_gradients_) {
+    ops.find_nonfinite(*stream_,
+                       {.x = owned.x,
+                        .ends = parallel::range(scalars_->segment_ends(), tensors, owned.tensors),
+                        .first = owned.first,
+                        .scalars = scalars_->update(),
+                        .found = &scalars_->outputs()->nonfinite});
+    tensors += owned.tensors;
+  }
   if (action_listener_) action_listener_({spec::ActionKind::update});
-  optimizer_->update(*stream_, scalars_->update());
-  weights_->updated(*stream_);
+  optimizer_->update(*stream_, scalars_->update(),
+                     [this](const spec::ShardSlice& slice) { weights_->updated(*stream_, slice); });
 }
 
 void Trainer::begin_step(const BatchSource& next, double learning_rate,
@@ -153,8 +176,7 @@ void Trainer::begin_step(const BatchSource& next, double learning_rate,
     enqueue_step(next, learning_rate, update);
   } else {
     TUTTI_CHECK(steps_under_way() == 0 && update, "a step that is to run ahead, where none does");
-    under_way_.at(static_cast<size_t>(begun_steps_ % kStepsUnderWay)).result =
-        step_here(next, learning_rate, *update);
+    done_here_ = step_here(next, learning_rate, *update);
   }
   ++begun_steps_;
 }
@@ -162,21 +184,26 @@ void Trainer::begin_step(const BatchSource& next, double learning_rate,
 StepResult Trainer::finish_step() {
   TUTTI_CHECK(steps_under_way() > 0, "no step is under way");
   const int64_t place = finished_steps_++ % kStepsUnderWay;
-  StepUnderWay& step = under_way_.at(static_cast<size_t>(place));
-  if (!steps_run_ahead()) return std::move(step.result);
+  if (!steps_run_ahead()) return std::move(done_here_);
   stream_->reach(static_cast<int>(place));
+  check_peers();
   const engine::StepOutputs outputs = scalars_->fetched(place);
+  count_targets(outputs.targets);
   StepResult result;
   result.loss = outputs.loss;
-  result.targets = step.targets;
+  result.targets = step_targets_;
   result.gradient_norm = outputs.gradient_norm;
   result.applied = outputs.applied != 0;
   if (result.applied) {
     ++updates_;
   } else {
-    result.nonfinite_tensor = outputs.nonfinite < 0
-                                  ? "loss"
-                                  : layout_.params.at(static_cast<size_t>(outputs.nonfinite)).name;
+    const spec::ParamLayout all = whole_layout();
+    const int64_t found =
+        outputs.nonfinite < 0
+            ? -1
+            : &all.find(layout_.params.at(static_cast<size_t>(outputs.nonfinite)).name) -
+                  all.params.data();
+    result.nonfinite_tensor = first_of_ranks(all, found);
   }
   return result;
 }

@@ -28,6 +28,7 @@ void cpu_dropout(Stream& stream, const DropoutArgs& args);
 void cpu_adamw(Stream& stream, const AdamwArgs& args);
 void cpu_squared_norm(Stream& stream, const SquaredNormArgs& args);
 void cpu_sum(Stream& stream, const SumArgs& args);
+void cpu_add_rows(Stream& stream, const AddRowsArgs& args);
 void cpu_prepare_update(Stream& stream, const PrepareUpdateArgs& args);
 void cpu_find_nonfinite(Stream& stream, const FindNonfiniteArgs& args);
 void cpu_convert(Stream& stream, const ConvertArgs& args);

@@ -7,9 +7,13 @@
 
 namespace tutti::engine {
 
+void cpu_add_rows(Stream& /*stream*/, const AddRowsArgs& args) {
+  for (int64_t j = 0; j < args.width; ++j) args.total[j] = column_total(args, j);
+}
+
 void cpu_prepare_update(Stream& /*stream*/, const PrepareUpdateArgs& args) {
-  TUTTI_CHECK(args.inputs->targets > 0 && *args.updates >= 0,
-              "prepare_update: {} targets after {} updates", args.inputs->targets, *args.updates);
+  TUTTI_CHECK(*args.targets >= 0 && *args.updates >= 0,
+              "prepare_update: {} targets after {} updates", *args.targets, *args.updates);
   prepare_update(args);
 }
 
@@ -20,7 +24,7 @@ void cpu_find_nonfinite(Stream& /*stream*/, const FindNonfiniteArgs& args) {
   for (int64_t i = args.ends.count - 1; i >= 0; --i) {
     const float* begin = x + (i == 0 ? 0 : ends[i - 1]);
     if (std::all_of(begin, x + ends[i], [](float value) { return std::isfinite(value); })) continue;
-    *args.found = i;
+    *args.found = std::max(*args.found, args.first + i);
     return;
   }
 }

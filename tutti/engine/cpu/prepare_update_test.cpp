@@ -22,12 +22,14 @@ Prepared prepare(double loss_sum, double squared_norm, const StepInputs& inputs,
                  double clip_norm) {
   TestValue<double> loss(loss_sum);
   TestValue<double> square(squared_norm);
+  TestValue<double> targets(inputs.targets);
   TestValue<StepInputs> in(inputs);
   TestValue<double> applied(updates);
   TestValue<UpdateScalars> scalars;
   TestValue<StepOutputs> outputs;
   test_stream().ops().prepare_update(test_stream(), {.loss_sum = loss.data(),
                                                      .squared_norm = square.data(),
+                                                     .targets = targets.data(),
                                                      .inputs = in.data(),
                                                      .clip_norm = clip_norm,
                                                      .beta1 = 0.9F,
@@ -52,6 +54,7 @@ TEST(PrepareUpdate, FollowsItsEquations) {
     EXPECT_DOUBLE_EQ(p.outputs.gradient_norm, norm);
     EXPECT_EQ(p.outputs.applied, 1);
     EXPECT_EQ(p.outputs.nonfinite, -1);
+    EXPECT_EQ(p.outputs.targets, 45);
     EXPECT_EQ(p.updates, 7);
     const double limit = clip_norm == 0 ? 1 : std::min(1.0, clip_norm / (norm + 1e-6));
     EXPECT_FLOAT_EQ(p.scalars.clip, static_cast<float>(60.0 / 45 * limit));
@@ -73,21 +76,56 @@ TEST(PrepareUpdate, NonFiniteSumsAreNotApplied) {
   EXPECT_EQ(skipped.updates, 4);
 }
 
+TEST(PrepareUpdate, WithoutTargetsNothingIsApplied) {
+  const Prepared p = prepare(0, 1, {1e-3, 6, 0}, 4, 1);
+  EXPECT_EQ(p.scalars.apply, 0);
+  EXPECT_EQ(p.updates, 4);
+  EXPECT_EQ(p.outputs.targets, 0);
+}
+
+// The order shows: the last bits of the large numbers swallow what comes after them.
+TEST(AddRows, AddsInTheOrderOfTheRows) {
+  for (const int64_t width : {1, 4, 5, 300}) {
+    for (const int64_t rows : {0, 1, 2, 7, 33}) {
+      std::vector<double> values, expected(static_cast<size_t>(width), 0.0);
+      for (int64_t i = 0; i < rows * width; ++i) {
+        values.push_back(i % 3 == 0 ? 1e16 : 1.0 / static_cast<double>(i));
+        expected[static_cast<size_t>(i % width)] += values.back();
+      }
+      TestMatrix x(1, rows * width + 1, DType::i64), total(1, width, DType::i64);
+      if (!values.empty()) {
+        std::memcpy(x.view().data, values.data(), values.size() * sizeof(double));
+      }
+      test_stream().ops().add_rows(test_stream(),
+                                   {.x = static_cast<double*>(x.view().data),
+                                    .rows = rows,
+                                    .width = width,
+                                    .total = static_cast<double*>(total.view().data)});
+      test_stream().synchronize();
+      EXPECT_EQ(std::memcmp(total.view().data, expected.data(), expected.size() * sizeof(double)),
+                0)
+          << rows << " x " << width;
+    }
+  }
+}
+
 TEST(FindNonfinite, NamesTheLastSegmentThatHasOne) {
   const float infinite = std::numeric_limits<float>::infinity();
   const int64_t n = 70001;
   TestMatrix ends(1, 4, DType::i64);
   const int64_t at[] = {1, 400, 69000, 70000};
   std::memcpy(ends.view().data, at, sizeof at);
-  const auto find = [&](const std::vector<std::pair<int64_t, float>>& bad, float apply) {
+  const auto find = [&](const std::vector<std::pair<int64_t, float>>& bad, float apply,
+                        int64_t first = 0, int64_t before = -1) {
     TestMatrix x = random_vector(n);
     for (const auto& [i, value] : bad) x.view().row<float>(0)[i] = value;
     UpdateScalars update = {};
     update.apply = apply;
     TestValue<UpdateScalars> scalars(update);
-    TestValue<int64_t> found(-1);
+    TestValue<int64_t> found(before);
     test_stream().ops().find_nonfinite(
-        test_stream(), {.x = x, .ends = ends, .scalars = scalars.data(), .found = found.data()});
+        test_stream(),
+        {.x = x, .ends = ends, .first = first, .scalars = scalars.data(), .found = found.data()});
     test_stream().synchronize();
     return found.value();
   };
@@ -98,6 +136,9 @@ TEST(FindNonfinite, NamesTheLastSegmentThatHasOne) {
   EXPECT_EQ(find({{69999, -infinite}, {3, infinite}}, 0), 3);
   EXPECT_EQ(find({{70000, infinite}}, 0), -1);  // behind the last
   EXPECT_EQ(find({{69999, infinite}}, 1), -1);  // the update applies: nobody asks
+  EXPECT_EQ(find({{400, infinite}}, 0, 10), 12);
+  EXPECT_EQ(find({{400, infinite}}, 0, 10, 11), 12);
+  EXPECT_EQ(find({{400, infinite}}, 0, 10, 13), 13);  // a later tensor was found before
 }
 
 TEST(Adamw, ScalarsInMemorySayTheSame) {
@@ -109,12 +150,14 @@ TEST(Adamw, ScalarsInMemorySayTheSame) {
   TestMatrix v[2] = {zero_vector(n).fill(0.5), zero_vector(n).fill(0.5)};
   TestValue<double> loss(9);
   TestValue<double> square(4);
+  TestValue<double> targets(8);
   TestValue<StepInputs> in({3e-4, 8, 8});
   TestValue<double> updates(4);
   TestValue<UpdateScalars> scalars;
   TestValue<StepOutputs> outputs;
   test_stream().ops().prepare_update(test_stream(), {.loss_sum = loss.data(),
                                                      .squared_norm = square.data(),
+                                                     .targets = targets.data(),
                                                      .inputs = in.data(),
                                                      .clip_norm = 0,
                                                      .updates = updates.data(),

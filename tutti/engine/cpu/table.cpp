@@ -27,6 +27,7 @@ const OpTable& cpu_ops() {
     t.adamw = cpu_adamw;
     t.squared_norm = cpu_squared_norm;
     t.sum = cpu_sum;
+    t.add_rows = cpu_add_rows;
     t.prepare_update = cpu_prepare_update;
     t.find_nonfinite = cpu_find_nonfinite;
     t.convert = cpu_convert;

@@ -28,6 +28,7 @@ void cuda_dropout(Stream& stream, const DropoutArgs& args);
 void cuda_adamw(Stream& stream, const AdamwArgs& args);
 void cuda_squared_norm(Stream& stream, const SquaredNormArgs& args);
 void cuda_sum(Stream& stream, const SumArgs& args);
+void cuda_add_rows(Stream& stream, const AddRowsArgs& args);
 void cuda_prepare_update(Stream& stream, const PrepareUpdateArgs& args);
 void cuda_find_nonfinite(Stream& stream, const FindNonfiniteArgs& args);
 void cuda_convert(Stream& stream, const ConvertArgs& args);

@@ -1,4 +1,4 @@
-// The few numbers between gradients and their update, by one thread, and the search for what was
+// The few numbers between gradients and their update, by a few threads, and the search for what was
 // not finite, which ends at once where all was (ops.h states the contracts).
 #include "tutti/engine/cuda/device_check.h"
 #include "tutti/engine/cuda/kernels.h"
@@ -12,16 +12,22 @@ namespace {
 constexpr int kThreads = 256;
 constexpr unsigned kMostBlocks = 1024;  // few enough that a search of nothing is quick
 
+__global__ void __launch_bounds__(kThreads) add_rows_kernel(AddRowsArgs args) {
+  for (int64_t j = threadIdx.x; j < args.width; j += kThreads) {
+    args.total[j] = column_total(args, j);
+  }
+}
+
 __global__ void prepare_update_kernel(PrepareUpdateArgs args) {
-  if (!(args.inputs->targets > 0 && *args.updates >= 0)) {
+  if (!(*args.targets >= 0 && *args.updates >= 0)) {
     device_fail("prepare_update: updates, targets", static_cast<long long>(*args.updates),
-                static_cast<long long>(args.inputs->targets));
+                static_cast<long long>(*args.targets));
   }
   prepare_update(args);
 }
 
 __global__ void __launch_bounds__(kThreads)
-    find_nonfinite_kernel(const float* x, const int64_t* ends, int64_t segments,
+    find_nonfinite_kernel(const float* x, const int64_t* ends, int64_t segments, int64_t first,
                           const UpdateScalars* scalars, int64_t* found) {
   if (scalars->apply != 0) return;
   const int64_t count = ends[segments - 1];
@@ -39,11 +45,18 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     static_assert(sizeof(long long) == sizeof(int64_t));
-    atomicMax(reinterpret_cast<long long*>(found), static_cast<long long>(low));
+    atomicMax(reinterpret_cast<long long*>(found), static_cast<long long>(first + low));
   }
 }
 
 }  // namespace
+
+void cuda_add_rows(Stream& stream, const AddRowsArgs& args) {
+  CudaStream& cuda = cuda_stream(stream);
+  begin_op(cuda);
+  launch(cuda, "add_rows", add_rows_kernel, dim3(args.width > 0 ? 1 : 0), dim3(kThreads), 0, args);
+  finish_op(cuda, "add_rows");
+}
 
 void cuda_prepare_update(Stream& stream, const PrepareUpdateArgs& args) {
   CudaStream& cuda = cuda_stream(stream);
@@ -58,7 +71,8 @@ void cuda_find_nonfinite(Stream& stream, const FindNonfiniteArgs& args) {
   if (args.ends.count > 0) {
     launch(cuda, "find_nonfinite", find_nonfinite_kernel,
            dim3(std::min(kMostBlocks, blocks_for(args.x.count, kThreads))), dim3(kThreads), 0,
-           args.x.as<float>(), args.ends.as<int64_t>(), args.ends.count, args.scalars, args.found);
+           args.x.as<float>(), args.ends.as<int64_t>(), args.ends.count, args.first, args.scalars,
+           args.found);
   }
   finish_op(cuda, "find_nonfinite");
 }

@@ -28,6 +28,7 @@ const OpTable& cuda_ops() {
     t.adamw = cuda_adamw;
     t.squared_norm = cuda_squared_norm;
     t.sum = cuda_sum;
+    t.add_rows = cuda_add_rows;
     t.prepare_update = cuda_prepare_update;
     t.find_nonfinite = cuda_find_nonfinite;
     t.convert = cuda_convert;
