@@ -14,6 +14,8 @@
 
 namespace tutti::engine {
 
+struct UpdateScalars;  // ops.h
+
 // Per row: probabilities = softmax(logits) over all experts; experts = the k experts of the largest
 // probability + bias, largest first, the lowest number among equals; weights = their probabilities
 // (without bias) divided by their sum. lse = log-sum-exp of the logits. All in f32.
@@ -140,7 +142,8 @@ struct RouteBackwardArgs {
 
 // bias[e] += rate * sign(mean of load - load[e]): experts with less than their share become more
 // attractive (Wang et al. 2024, "Auxiliary-loss-free load balancing"; DeepSeek-V3, section 2.1.2).
-// `weights`, when given, receives bias in bf16.
+// `weights`, when given, receives bias in bf16. With `scalars`, in memory of the stream, nothing is
+// written where they do not apply.
 // record "update_selection_bias": dims (biases).
 struct UpdateSelectionBiasArgs {
   Vector load;          // [E] f32
@@ -148,6 +151,7 @@ struct UpdateSelectionBiasArgs {
   Vector bias;          // [<= E] f32
   Vector weights = {};  // as many bf16, optional
   float rate = 0;
+  const UpdateScalars* scalars = nullptr;  // optional
 };
 
 }  // namespace tutti::engine

@@ -349,19 +349,24 @@ struct StepOutputs {
   double loss;  // mean over the targets
   double gradient_norm;
   double applied;
-  int64_t nonfinite;  // of find_nonfinite; -1: nothing found
-  double targets;     // of the step
+  int64_t nonfinite;     // of find_nonfinite; -1: nothing found
+  double targets;        // of the step
+  double cross_entropy;  // of the loss, a mean likewise
+  double divergence;     // from the teacher, 0 without one
 };
 
 // From the sums of a step to what its update needs, in f64 (bias_i = 1 - beta_i^step, with step =
 // *updates + 1):
 //   factor = rows / *targets; loss = *loss_sum / *targets; norm = factor * sqrt(*squared_norm);
+//   with divergence_sum: loss = (1 - weight) * that + weight * *divergence_sum / *targets;
 //   clip = factor * min(1, clip_norm / (norm + 1e-6)), without min where clip_norm is 0;
 //   apply = loss and norm are finite; *updates += apply.
 // So a step that is enqueued before the outcome of the one before it is known has the right number.
 // All pointers are memory of the stream. record: nothing, it moves a hundred bytes.
 struct PrepareUpdateArgs {
   const double* loss_sum = nullptr;
+  const double* divergence_sum = nullptr;  // optional
+  double divergence_weight = 0;
   const double* squared_norm = nullptr;
   const double* targets = nullptr;  // a whole number; with none nothing is applied
   const StepInputs* inputs = nullptr;

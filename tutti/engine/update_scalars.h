@@ -17,6 +17,11 @@ TUTTI_HOST_DEVICE inline double clip_factor(double norm, double clip_norm) {
   return factor < 1 ? factor : 1;
 }
 
+// What is optimised with a teacher (spec/distill.h).
+TUTTI_HOST_DEVICE inline double mixed_loss(double cross_entropy, double divergence, double weight) {
+  return (1 - weight) * cross_entropy + weight * divergence;
+}
+
 // Of update number `step`. learning_rate is that of the recipe's schedule, rounded to f32
 // whichever way it comes.
 TUTTI_HOST_DEVICE inline UpdateScalars update_scalars(double learning_rate, double step,
@@ -46,7 +51,11 @@ TUTTI_HOST_DEVICE inline void prepare_update(const PrepareUpdateArgs& args) {
   const StepInputs in = *args.inputs;
   const double targets = *args.targets;
   const double factor = in.rows / targets;
-  const double loss = *args.loss_sum / targets;
+  const double cross_entropy = *args.loss_sum / targets;
+  const bool taught = args.divergence_sum != nullptr;
+  const double divergence = taught ? *args.divergence_sum / targets : 0;
+  const double loss =
+      taught ? mixed_loss(cross_entropy, divergence, args.divergence_weight) : cross_entropy;
   const double norm = factor * std::sqrt(*args.squared_norm);
   UpdateScalars out =
       update_scalars(in.learning_rate, *args.updates + 1, args.beta1, args.beta2,
@@ -54,7 +63,8 @@ TUTTI_HOST_DEVICE inline void prepare_update(const PrepareUpdateArgs& args) {
   out.apply = targets > 0 && std::isfinite(norm) && std::isfinite(loss) ? 1 : 0;
   *args.scalars = out;
   *args.updates += static_cast<double>(out.apply);
-  *args.outputs = {loss, norm, static_cast<double>(out.apply), -1, targets};
+  *args.outputs = {loss, norm, static_cast<double>(out.apply), -1, targets, cross_entropy,
+                   divergence};
 }
 
 }  // namespace tutti::engine

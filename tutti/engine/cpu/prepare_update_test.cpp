@@ -67,6 +67,33 @@ TEST(PrepareUpdate, FollowsItsEquations) {
   }
 }
 
+TEST(PrepareUpdate, MixesTheLossWithTheTeachers) {
+  TestValue<double> loss(90), divergence(18), square(4), targets(45), updates(0);
+  TestValue<StepInputs> in({3e-4, 60, 45});
+  for (const double weight : {0.0, 0.25, 1.0}) {
+    for (const double shown : {18.0, std::nan("")}) {
+      *divergence.data() = shown;
+      TestValue<UpdateScalars> scalars;
+      TestValue<StepOutputs> outputs;
+      test_stream().ops().prepare_update(test_stream(), {.loss_sum = loss.data(),
+                                                         .divergence_sum = divergence.data(),
+                                                         .divergence_weight = weight,
+                                                         .squared_norm = square.data(),
+                                                         .targets = targets.data(),
+                                                         .inputs = in.data(),
+                                                         .updates = updates.data(),
+                                                         .scalars = scalars.data(),
+                                                         .outputs = outputs.data()});
+      test_stream().synchronize();
+      EXPECT_DOUBLE_EQ(outputs.value().cross_entropy, 2);
+      EXPECT_EQ(outputs.value().applied, std::isfinite(shown) ? 1 : 0);
+      if (!std::isfinite(shown)) continue;
+      EXPECT_DOUBLE_EQ(outputs.value().divergence, 0.4);
+      EXPECT_DOUBLE_EQ(outputs.value().loss, mixed_loss(2, 0.4, weight));
+    }
+  }
+}
+
 TEST(PrepareUpdate, NonFiniteSumsAreNotApplied) {
   const double infinite = std::numeric_limits<double>::infinity();
   EXPECT_EQ(prepare(infinite, 1, {1e-3, 1, 1}, 0, 1).scalars.apply, 0);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "tutti/engine/test_support.h"
 
@@ -341,6 +342,37 @@ TEST(Route, SelectionBiasMovesTowardsTheMeanLoad) {
   test_stream().ops().update_selection_bias(
       test_stream(), {.load = load, .first = 1, .bias = some, .rate = 0.125F});
   EXPECT_EQ(some.values(), (Values{0.625, 0.5}));
+}
+
+TEST(Route, SelectionBiasesMoveOnlyWhereTheUpdateApplies) {
+  for (const int64_t experts : {1, 5, 33, 1031}) {
+    const TestMatrix load = random_vector(experts);
+    const int64_t first = experts / 3;
+    const int64_t count = experts - first;
+    const TestMatrix before = random_vector(count, DType::f32, 2);
+    const auto moved = [&](const UpdateScalars* scalars) {
+      std::pair out(before, zero_vector(count, DType::bf16));
+      test_stream().ops().update_selection_bias(test_stream(), {.load = load,
+                                                                .first = first,
+                                                                .bias = out.first,
+                                                                .weights = out.second,
+                                                                .rate = 0.125F,
+                                                                .scalars = scalars});
+      test_stream().synchronize();
+      return out;
+    };
+    UpdateScalars update = {};
+    TestValue<UpdateScalars> skipped(update);
+    update.apply = 1;
+    TestValue<UpdateScalars> applied(update);
+    const auto expected = moved(nullptr), found = moved(applied.data());
+    EXPECT_TRUE(found.first.same_bytes(expected.first));
+    EXPECT_TRUE(found.second.same_bytes(expected.second));
+    EXPECT_EQ(expected.first.same_bytes(before), experts == 1);  // it has the mean load
+    const auto left = moved(skipped.data());
+    EXPECT_TRUE(left.first.same_bytes(before));
+    EXPECT_TRUE(left.second.same_bytes(zero_vector(count, DType::bf16)));
+  }
 }
 
 }  // namespace

@@ -10,6 +10,10 @@ void cpu_update_selection_bias(Stream& stream, const UpdateSelectionBiasArgs& ar
   const int64_t count = args.bias.count;
   const OpRecord what = describe(args);
   const double begin = begin_op(stream);
+  if (args.scalars != nullptr && args.scalars->apply == 0) {
+    record(stream, what, begin);
+    return;
+  }
   const auto* load = args.load.as<float>();
   auto* bias = args.bias.as<float>();
   double sum = 0;

@@ -218,7 +218,8 @@ __global__ void __launch_bounds__(kTotalThreads)
 
 __global__ void __launch_bounds__(kTotalThreads)
     selection_bias_kernel(const float* load, int64_t experts, int64_t first, float* bias,
-                          int64_t count, bf16* weights, float rate) {
+                          int64_t count, bf16* weights, float rate, const UpdateScalars* scalars) {
+  if (scalars != nullptr && scalars->apply == 0) return;
   double sum = 0;
   for (int64_t e = threadIdx.x; e < experts; e += kTotalThreads) {
     sum += static_cast<double>(load[e]);
@@ -307,7 +308,8 @@ void cuda_update_selection_bias(Stream& stream, const UpdateSelectionBiasArgs& a
   const double begin = begin_op(cuda);
   launch(cuda, what.op, selection_bias_kernel, dim3(args.bias.count > 0 ? 1 : 0),
          dim3(kTotalThreads), 0, args.load.as<float>(), args.load.count, args.first,
-         args.bias.as<float>(), args.bias.count, data_of<bf16>(args.weights), args.rate);
+         args.bias.as<float>(), args.bias.count, data_of<bf16>(args.weights), args.rate,
+         args.scalars);
   record(cuda, what, begin);
 }
 
