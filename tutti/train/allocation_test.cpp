@@ -130,9 +130,12 @@ TEST(Allocation, StepsAllocateNothingAfterWarmUp) {
 }
 
 TEST(Allocation, NeitherDoStepsThatAreEnqueued) {
-  spec::Recipe recipe = testing::gpt_recipe();
-  recipe.batch = {6, 3, 7};
-  expect_no_allocations(recipe, {.enqueue_steps = true});
+  for (spec::Recipe recipe :
+       {testing::gpt_recipe(),
+        testing::distilled(testing::mixed_moe_recipe(), testing::llama_recipe().model)}) {
+    recipe.batch = {6, 3, 7};
+    expect_no_allocations(recipe, {.enqueue_steps = true});
+  }
 }
 
 }  // namespace

@@ -81,6 +81,18 @@ std::vector<double> losses(Trainer& trainer, int steps, uint64_t seed = 3, int f
   return out;
 }
 
+// Each step begins before the result of the one before is taken.
+std::vector<double> losses_ahead(Trainer& trainer, int steps, uint64_t seed = 3) {
+  RandomBatches tokens(trainer.recipe(), seed);
+  std::vector<double> out;
+  trainer.begin_step(tokens.source(), 1e-3, 1);
+  for (int step = 1; step <= steps; ++step) {
+    if (step < steps) trainer.begin_step(tokens.source(), 1e-3, {});
+    out.push_back(trainer.finish_step().loss);
+  }
+  return out;
+}
+
 class DeviceTrainer : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -177,6 +189,31 @@ TEST_F(DeviceTrainer, WithoutMastersTheLossesAreThoseOfTheCpu) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 3e-2) << i;
 }
 
+// What else a step has, besides a dense model's passes.
+std::vector<spec::Recipe> with_experts_or_teacher() {
+  return {wide(testing::mixed_moe_recipe()), wide(testing::capacity_recipe()),
+          testing::distilled(wide(gpt_recipe()), wide(mixtral_recipe()).model)};
+}
+
+TEST_F(DeviceTrainer, ReplayedStepsOfExpertsAndWithATeacherHaveTheSameBits) {
+  for (const spec::Recipe& base : with_experts_or_teacher()) {
+    spec::Recipe recipe = on_device(base);
+    recipe.precision = spec::Precision::bf16;
+    SCOPED_TRACE(recipe.model.name);
+    Trainer replayed(recipe), enqueued(recipe), ahead(recipe);
+    for (Trainer* trainer : {&replayed, &enqueued, &ahead}) {
+      trainer->initialize();
+      testing::randomize_teacher(*trainer);
+    }
+    enqueued.on_action([](const spec::Action&) {});
+    const std::vector<double> expected = losses(enqueued, 8);
+    EXPECT_EQ(losses(replayed, 8), expected);
+    EXPECT_EQ(losses_ahead(ahead, 8), expected);
+    EXPECT_EQ(all_state(replayed), all_state(enqueued));
+    EXPECT_EQ(all_state(ahead), all_state(enqueued));
+  }
+}
+
 // With a listener every operation is enqueued each time; without, the step is replayed, unless what
 // it rounds depends on which rows it has.
 TEST_F(DeviceTrainer, ReplayedStepsHaveTheBitsOfThoseEnqueued) {
@@ -260,12 +297,17 @@ TEST_F(DeviceTrainer, ExpertsOnSeveralRanksEqualOneRank) {
 
 // Replayed steps, and steps that are enqueued one by one; the backend notes every call it makes.
 TEST_F(DeviceTrainer, AStepBeginsWithoutTheHostWaiting) {
-  for (const double dropout : {0.0, 0.1}) {
-    spec::Recipe recipe = on_device(wide(gpt_recipe()));
+  std::vector<spec::Recipe> recipes = with_experts_or_teacher();
+  recipes.push_back(wide(gpt_recipe()));
+  recipes.push_back(wide(gpt_recipe()));
+  recipes.back().model.dropout = 0.1;
+  for (const spec::Recipe& base : recipes) {
+    spec::Recipe recipe = on_device(base);
     recipe.precision = spec::Precision::bf16;
-    recipe.model.dropout = dropout;
+    SCOPED_TRACE(recipe.model.name);
     Trainer trainer(recipe);
     trainer.initialize();
+    testing::randomize_teacher(trainer);
     losses(trainer, 6);
     RandomBatches batches(recipe, 3);
     const BatchSource source = batches.source();
@@ -286,14 +328,7 @@ TEST_F(DeviceTrainer, StepsThatRunAheadHaveTheSameBits) {
   waiting.initialize();
   ahead.initialize();
   const std::vector<double> expected = losses(waiting, 8);
-  RandomBatches tokens(recipe, 3);
-  std::vector<double> found;
-  ahead.begin_step(tokens.source(), 1e-3, 1);
-  for (int step = 1; step <= 8; ++step) {
-    if (step < 8) ahead.begin_step(tokens.source(), 1e-3, {});
-    found.push_back(ahead.finish_step().loss);
-  }
-  EXPECT_EQ(found, expected);
+  EXPECT_EQ(losses_ahead(ahead, 8), expected);
   EXPECT_EQ(all_state(ahead), all_state(waiting));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/parallel/range.h"
+#include "tutti/train/step_scalars.h"
 
 namespace tutti::train {
 namespace {
@@ -31,6 +32,27 @@ std::vector<int64_t> routed_here(const spec::Recipe& recipe, const spec::Coordin
   return layers;
 }
 
+// From these counters, on the host.
+telemetry::Routing routing_of(const spec::Recipe& recipe, const engine::Matrix& counted) {
+  const spec::MixtureOfExperts& moe = recipe.model.moe;
+  const auto layers = static_cast<double>(routed_layers(recipe.model));
+  const auto sequences = static_cast<double>(recipe.batch.global);
+  const double tokens = sequences * static_cast<double>(recipe.batch.sequence);
+  const double choices = tokens * static_cast<double>(moe.top_k);
+  telemetry::Routing out;
+  for (int64_t layer = 0; layer < counted.rows; ++layer) {
+    const float* load = counted.row<float>(layer);
+    const float* sums = load + moe.experts;
+    out.balance_loss += static_cast<double>(sums[0]) / sequences / layers;
+    out.z_loss += static_cast<double>(sums[1]) / tokens / layers;
+    out.dropped_share += static_cast<double>(sums[2]) / choices / layers;
+    const auto highest = static_cast<double>(*std::max_element(load, load + moe.experts));
+    const double ratio = highest / (choices / static_cast<double>(moe.experts));
+    out.load_max_over_mean = std::max(out.load_max_over_mean, ratio);
+  }
+  return out;
+}
+
 }  // namespace
 
 void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks,
@@ -45,31 +67,34 @@ void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks,
 
 telemetry::Routing routing_of_step(engine::Stream& stream, const spec::Recipe& recipe,
                                    const model::Memory& memory) {
-  const spec::MixtureOfExperts& moe = recipe.model.moe;
-  const auto layers = static_cast<double>(routed_layers(recipe.model));
-  const auto sequences = static_cast<double>(recipe.batch.global);
-  const double tokens = sequences * static_cast<double>(recipe.batch.sequence);
-  const double choices = tokens * static_cast<double>(moe.top_k);
-  telemetry::Routing out;
   engine::Matrix mine = counters(memory);
   std::vector<float> here;
   if (mine && stream.memory() == engine::ArenaKind::device) {
-    here.resize(static_cast<size_t>(mine.rows * mine.ld));
-    stream.transfer(here.data(), mine.data, mine.rows * mine.ld * dtype_bytes(DType::f32));
+    here.resize(static_cast<size_t>(mine.rows * mine.cols));
+    stream.transfer(here.data(), mine.data, mine.bytes());
     mine.data = here.data();
   }
   stream.synchronize();
-  for (int64_t layer = 0; layer < mine.rows; ++layer) {
-    const float* load = mine.row<float>(layer);
-    const float* sums = load + moe.experts;
-    out.balance_loss += static_cast<double>(sums[0]) / sequences / layers;
-    out.z_loss += static_cast<double>(sums[1]) / tokens / layers;
-    out.dropped_share += static_cast<double>(sums[2]) / choices / layers;
-    const auto highest = static_cast<double>(*std::max_element(load, load + moe.experts));
-    const double ratio = highest / (choices / static_cast<double>(moe.experts));
-    out.load_max_over_mean = std::max(out.load_max_over_mean, ratio);
-  }
-  return out;
+  return routing_of(recipe, mine);
+}
+
+FetchedRouting::FetchedRouting(const engine::Stream& stream, const model::Memory& memory)
+    : there_(counters(memory)) {
+  if (!there_) return;
+  arena_.emplace("routing of the host", kStepsUnderWay * there_.bytes(), host_side(stream));
+  here_ = engine::matrix(arena_->data(), DType::f32, kStepsUnderWay * there_.rows, there_.cols);
+}
+
+engine::Matrix FetchedRouting::at(int64_t place) const {
+  return here_.slice_rows(place * there_.rows, there_.rows);
+}
+
+void FetchedRouting::fetch(engine::Stream& stream, int64_t place) const {
+  if (there_) stream.transfer(at(place).data, there_.data, there_.bytes());
+}
+
+telemetry::Routing FetchedRouting::result(const spec::Recipe& recipe, int64_t place) const {
+  return routing_of(recipe, at(place));
 }
 
 void join_stages(engine::Stream& stream, const parallel::Ranks& ranks,
@@ -116,13 +141,14 @@ std::vector<SelectionBias> bind_selection_biases(const spec::Recipe& recipe,
 }
 
 void update_selection_biases(engine::Stream& stream, const std::vector<SelectionBias>& biases,
-                             double rate) {
+                             double rate, const engine::UpdateScalars* scalars) {
   for (const SelectionBias& layer : biases) {
     stream.ops().update_selection_bias(stream, {.load = layer.load,
                                                 .first = layer.first,
                                                 .bias = layer.bias,
                                                 .weights = layer.weights,
-                                                .rate = static_cast<float>(rate)});
+                                                .rate = static_cast<float>(rate),
+                                                .scalars = scalars});
   }
 }
 

@@ -2,8 +2,11 @@
 // map's arena "routing", which the backward passes of a step fill.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "tutti/engine/arena.h"
 #include "tutti/engine/stream.h"
 #include "tutti/model/memory.h"
 #include "tutti/parallel/ranks.h"
@@ -22,6 +25,24 @@ void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks, const mod
 // Waits for the stream.
 telemetry::Routing routing_of_step(engine::Stream& stream, const spec::Recipe& recipe,
                                    const model::Memory& memory);
+
+// The same of steps that are enqueued: what each has counted lies on the host, in a place of its
+// own for each of those that may be under way.
+class FetchedRouting {
+ public:
+  FetchedRouting(const engine::Stream& stream, const model::Memory& memory);
+  // Enqueued, behind all that counts.
+  void fetch(engine::Stream& stream, int64_t place) const;
+  // The stream must have come past fetch().
+  telemetry::Routing result(const spec::Recipe& recipe, int64_t place) const;
+
+ private:
+  engine::Matrix at(int64_t place) const;
+
+  engine::Matrix there_;  // where the passes count; empty without a routed layer
+  std::optional<engine::Arena> arena_;
+  engine::Matrix here_;  // on the host: one place below the other
+};
 
 // Of the parts of all pipeline stages the whole.
 void join_stages(engine::Stream& stream, const parallel::Ranks& ranks, telemetry::Routing& routing);
@@ -43,8 +64,9 @@ std::vector<SelectionBias> bind_selection_biases(const spec::Recipe& recipe,
                                                  const std::vector<parallel::OwnedSlice>& slices);
 
 // Moves the biases towards the mean load of the step. Before the optimizer's update, which leaves
-// them alone (they have no gradient) but hands weights on to other ranks.
+// them alone (they have no gradient) but hands weights on to other ranks. With `scalars` only where
+// that update applies.
 void update_selection_biases(engine::Stream& stream, const std::vector<SelectionBias>& biases,
-                             double rate);
+                             double rate, const engine::UpdateScalars* scalars = nullptr);
 
 }  // namespace tutti::train

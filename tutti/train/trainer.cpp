@@ -72,6 +72,9 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks,
       std::make_unique<parallel::CommonGradients>(layout_, ranks_, optimizer_->slices());
   selection_biases_ =
       bind_selection_biases(recipe_, ranks_.at, layout_, *memory_, optimizer_->slices());
+  if (recipe_.model.moe.experts > 0) {
+    routing_ = std::make_unique<FetchedRouting>(*stream_, *memory_);
+  }
   make_scalars();
   if (recipe_.distill.enabled()) make_teacher();
 }

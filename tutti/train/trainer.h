@@ -153,6 +153,7 @@ class Trainer {
 
   // For tests: what routers choose is given to the tape, or taken from it.
   void set_routing_tape(model::RoutingTape* tape) {
+    routing_is_taped_ = tape != nullptr;
     for (const auto& stage : stages_) stage->set_routing_tape(tape);
   }
 
@@ -227,6 +228,7 @@ class Trainer {
   std::unique_ptr<model::Memory> teacher_memory_;  // part of memory_
   std::unique_ptr<model::Stage> teacher_;
   bool teacher_is_set_ = false;
+  bool routing_is_taped_ = false;
   // How gradients are summed: with ZeRO 0 and 1, or with 2 and 3.
   std::unique_ptr<parallel::GradientSync> gradient_sync_;
   std::unique_ptr<parallel::LayerGradients> layer_gradients_;
@@ -234,6 +236,7 @@ class Trainer {
   std::unique_ptr<parallel::ShardedAdamw> optimizer_;
   std::unique_ptr<parallel::CommonGradients> common_gradients_;
   std::vector<SelectionBias> selection_biases_;
+  std::unique_ptr<FetchedRouting> routing_;  // of a model with experts
   std::unique_ptr<StepScalars> scalars_;
   std::vector<OwnedGradients> owned_gradients_;  // scalars_->segment_ends() in this order
   StepResult done_here_;                         // by begin_step(), where steps do not run ahead

@@ -83,15 +83,15 @@ double Trainer::gradients(const BatchSource& next) {
   const double cross_entropy = sums.loss / sums.targets;
   if (!teacher_) return cross_entropy;
   loss_parts_ = {cross_entropy, sums.divergence / sums.targets};
-  const double weight = recipe_.distill.weight;
-  return (1 - weight) * loss_parts_->cross_entropy + weight * loss_parts_->divergence;
+  return engine::mixed_loss(cross_entropy, loss_parts_->divergence, recipe_.distill.weight);
 }
 
-// What the host does in the other steps between two micro-batches, or must know before the update.
+// In the other steps the host asks how many copies of tokens the ranks of experts send each other,
+// or looks at what an update has read and written.
 bool Trainer::steps_run_ahead() const {
   const bool enqueues = stream_->memory() == engine::ArenaKind::device || options_.enqueue_steps;
-  if (!enqueues || teacher_ || recipe_.model.moe.experts > 0) return false;
-  if (optimizer_->watch() != nullptr) return false;
+  if (!enqueues || optimizer_->watch() != nullptr) return false;
+  if (recipe_.model.moe.experts > 0 && ranks_.world != nullptr) return false;
   // Where groups copy through memory of the host, it waits in each of their calls.
   return ranks_.sums == nullptr || options_.enqueue_steps || !ranks_.sums->stages(*stream_);
 }
@@ -100,7 +100,7 @@ bool Trainer::steps_run_ahead() const {
 // own rows: their arguments are not the same each time. What groups of ranks enqueue reaches from
 // one step into the next, and is not recorded.
 bool Trainer::replays() const {
-  return stream_->replays() && ranks_.world == nullptr && !action_listener_ &&
+  return stream_->replays() && ranks_.world == nullptr && !action_listener_ && !routing_is_taped_ &&
          recipe_.model.dropout == 0 && recipe_.lora.dropout == 0 &&
          !recipe_.narrow.stochastic_gradients && begun_steps_ >= kEagerSteps;
 }
@@ -111,6 +111,7 @@ void Trainer::enqueue_step(const BatchSource& next, double learning_rate,
   TUTTI_CHECK(update.has_value() == (steps_under_way() == 0), "{} steps are under way",
               steps_under_way());
   const auto rows = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence);
+  TUTTI_CHECK(!teacher_ || teacher_is_set_, "the teacher has no parameters yet");
   const int64_t place = begun_steps_ % kStepsUnderWay;
   int64_t targets = 0;
   for (const spec::Action& action : actions_) {
@@ -127,11 +128,13 @@ void Trainer::enqueue_step(const BatchSource& next, double learning_rate,
       place);
   const auto enqueue = [this, place] {
     scalars_->send_inputs(*stream_, place);
-    optimizer_->fetch_ahead();
+    // Selection biases move before the update, in the masters.
+    if (selection_biases_.empty()) optimizer_->fetch_ahead();
     run_passes([this, place](int64_t micro) { send_batch(micro, place); });
     scalars_->sum_over_ranks(*stream_);
     enqueue_update();
     scalars_->fetch_outputs(*stream_, place);
+    if (routing_) routing_->fetch(*stream_, place);
   };
   if (replays()) {
     stream_->replay(static_cast<int>(place), enqueue);
@@ -145,16 +148,19 @@ void Trainer::enqueue_step(const BatchSource& next, double learning_rate,
 void Trainer::enqueue_update() {
   const engine::NamedRange range(*stream_, "update");
   const engine::OpTable& ops = stream_->ops();
-  ops.prepare_update(*stream_, {.loss_sum = &scalars_->total()->loss,
-                                .squared_norm = &scalars_->total()->squared_norm,
-                                .targets = &scalars_->total()->targets,
-                                .inputs = scalars_->inputs(),
-                                .clip_norm = recipe_.optimizer.clip_norm,
-                                .beta1 = static_cast<float>(recipe_.optimizer.beta1),
-                                .beta2 = static_cast<float>(recipe_.optimizer.beta2),
-                                .updates = scalars_->updates(),
-                                .scalars = scalars_->update(),
-                                .outputs = scalars_->outputs()});
+  ops.prepare_update(*stream_,
+                     {.loss_sum = &scalars_->total()->loss,
+                      .divergence_sum = teacher_ ? &scalars_->total()->divergence : nullptr,
+                      .divergence_weight = recipe_.distill.weight,
+                      .squared_norm = &scalars_->total()->squared_norm,
+                      .targets = &scalars_->total()->targets,
+                      .inputs = scalars_->inputs(),
+                      .clip_norm = recipe_.optimizer.clip_norm,
+                      .beta1 = static_cast<float>(recipe_.optimizer.beta1),
+                      .beta2 = static_cast<float>(recipe_.optimizer.beta2),
+                      .updates = scalars_->updates(),
+                      .scalars = scalars_->update(),
+                      .outputs = scalars_->outputs()});
   int64_t tensors = 0;
   for (const OwnedGradients& owned : owned_gradients_) {
     ops.find_nonfinite(*stream_,
@@ -166,6 +172,8 @@ void Trainer::enqueue_update() {
     tensors += owned.tensors;
   }
   if (action_listener_) action_listener_({spec::ActionKind::update});
+  update_selection_biases(*stream_, selection_biases_, recipe_.model.moe.router_bias_rate,
+                          scalars_->update());
   optimizer_->update(*stream_, scalars_->update(),
                      [this](const spec::ShardSlice& slice) { weights_->updated(*stream_, slice); });
 }
@@ -193,6 +201,8 @@ StepResult Trainer::finish_step() {
   result.loss = outputs.loss;
   result.targets = step_targets_;
   result.gradient_norm = outputs.gradient_norm;
+  if (routing_) result.routing = routing_->result(recipe_, place);
+  if (teacher_) result.parts = {outputs.cross_entropy, outputs.divergence};
   result.applied = outputs.applied != 0;
   if (result.applied) {
     ++updates_;
