@@ -32,6 +32,7 @@ struct Heard {
   int64_t targets = 0;
   bool applied = false;
   std::string tensor;
+  double divergence = 0;  // from the teacher
   bool operator==(const Heard&) const = default;
 };
 
@@ -60,6 +61,7 @@ void train_rank(const spec::Recipe& recipe, const parallel::Ranks& ranks, Traine
                 int64_t steps, bool ahead, std::mutex& mutex, Ran& out,
                 const std::function<void(Trainer&, int64_t)>& meanwhile = {}) {
   trainer.initialize();
+  randomize_teacher(trainer);
   RankBatches batches(recipe, ranks.at.dp);
   std::vector<int32_t> targets;
   const auto source = [&](int64_t step) {
@@ -79,7 +81,7 @@ void train_rank(const spec::Recipe& recipe, const parallel::Ranks& ranks, Traine
     const StepResult result = trainer.finish_step();
     updates += result.applied ? 1 : 0;
     heard.push_back({result.loss, result.gradient_norm, result.targets, result.applied,
-                     result.nonfinite_tensor});
+                     result.nonfinite_tensor, result.parts ? result.parts->divergence : 0});
   }
   const EvaluationResult evaluated =
       trainer.evaluate(source(steps), recipe.batch.global / recipe.batch.micro / 2);
@@ -149,6 +151,14 @@ TEST(EnqueuedRanks, WithAdaptersAndWithoutMasters) {
   for (const spec::Recipe& base : {with_adapters(divided_gpt(), 0.1), rounded}) {
     const spec::Recipe recipe = divided(base, {.dp = 2, .zero = 1});
     EXPECT_EQ(run(recipe, 3, true, true), run(recipe, 3, false, false)) << recipe.model.name;
+  }
+}
+
+TEST(EnqueuedRanks, WithATeacher) {
+  for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 2, .zero = 1}, Mesh{.dp = 2, .zero = 3}}) {
+    const spec::Recipe recipe = divided(distilled(divided_gpt(), llama_recipe().model), mesh);
+    SCOPED_TRACE(text_of(mesh));
+    EXPECT_EQ(run(recipe, 3, true, true), run(recipe, 3, false, false));
   }
 }
 
