@@ -21,7 +21,7 @@ struct ScalingArguments {
   ScalingRun run;
   std::string ranks = "1,2";
   int64_t turns = 1;
-  bool is_rank = false;
+  std::string rank_result;  // this process is a rank: where rank 0 writes the result
   bool json = false;
 };
 
@@ -117,10 +117,11 @@ int run_scaling(const ScalingArguments& arguments) {
     fail(ErrorKind::usage, "--transport {}: expected local or gloo", arguments.run.transport);
   }
   const comm::LaunchEnvironment environment = comm::read_launch_environment();
-  if (environment.size > 1) {
+  const bool is_rank = !arguments.rank_result.empty();
+  if (environment.size > 1 || is_rank) {
     const train::ScalingBench bench =
-        measure_as_rank(arguments.run, environment, arguments.is_rank);
-    if (!arguments.is_rank && environment.rank == 0) print_results(arguments, {bench});
+        measure_as_rank(arguments.run, environment, arguments.rank_result);
+    if (!is_rank && environment.rank == 0) print_results(arguments, {bench});
     return exit_ok;
   }
   const std::vector<Width> widths = parse_widths(arguments.ranks);
@@ -168,9 +169,11 @@ void add_bench_scaling(CLI::App& group, Action& action) {
   command->add_option("--turns", arguments->turns, "The numbers of ranks in turns; medians count")
       ->capture_default_str()
       ->check(at_least(1));
-  command->add_option("--transport", arguments->run.transport, "local: shared memory; gloo: TCP")
+  command
+      ->add_option("--transport", arguments->run.transport,
+                   "local: shared memory, NCCL between GPUs; gloo: TCP")
       ->capture_default_str();
-  command->add_flag("--as-rank", arguments->is_rank)->group("");
+  command->add_option("--rank-result", arguments->rank_result)->group("");
   command->add_flag("--record", arguments->run.record)->group("");
   add_json_option(*command, arguments->json);
   command->footer(

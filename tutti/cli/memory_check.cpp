@@ -48,6 +48,11 @@ std::string remedy_text(const spec::Recipe& recipe, int64_t most_bytes) {
 
 }  // namespace
 
+int64_t device_room_bytes(const engine::Backend& backend, int device) {
+  if (device == kNoDevice) return backend.devices().at(0).memory_bytes;
+  return backend.free_bytes(device);
+}
+
 void check_memory(const spec::Recipe& recipe, int64_t ranks_here, int device) {
   const engine::Backend& backend = engine::find_backend(recipe.device);
   const bool shared = &backend == &engine::cpu_backend();  // by all ranks here
@@ -61,8 +66,8 @@ void check_memory(const spec::Recipe& recipe, int64_t ranks_here, int device) {
       fail(ErrorKind::unsupported, "device: {}: {}", recipe.device, missing);
     }
     const std::vector<engine::DeviceInfo> devices = backend.devices();
-    where = devices.at(static_cast<size_t>(device)).name;
-    room = backend.free_bytes(device);
+    where = devices.at(static_cast<size_t>(std::max(0, device))).name;
+    room = device_room_bytes(backend, device);
     // The most that share one.
     const auto count = static_cast<int64_t>(devices.size());
     ranks = std::max<int64_t>(1, (ranks_here + count - 1) / count);

@@ -103,7 +103,7 @@ int run_reproduce(const ReproduceArguments& arguments) {
   const train::ReproductionPlan plan = make_plan(files, options);
   const int64_t ranks = plan.recipe.parallel.world();
   spec::check_executable(plan.recipe, ranks);
-  check_memory(plan.recipe, ranks);
+  check_memory(plan.recipe, ranks, ranks > 1 ? kNoDevice : 0);
   print_message(fmt::format("What decides the numbers of {}, here and now:\n{}", plan.run,
                             train::format_factors(plan.factors)));
   print_message(fmt::format("running {} steps again{} in {}\n", plan.steps,

@@ -22,13 +22,15 @@ struct ScalingRun {
 // The recipe with its mesh fitted to `ranks`; one rank has none of the recipe's axes.
 spec::Recipe recipe_of_ranks(const ScalingRun& run, int64_t ranks);
 
-// `ranks` processes with `threads` threads each; a single rank is this process. Throws unsupported
-// where memory does not suffice, and peer where a rank ends before it is done.
+// `ranks` processes with `threads` threads each; a single rank on the processor is this process,
+// which itself takes no device into use. Throws unsupported where memory does not suffice, and peer
+// where a rank ends before it is done.
 train::ScalingBench measure_ranks(const ScalingRun& run, int64_t ranks, int threads);
 
-// This process is a rank of those; `publishes`: rank 0 leaves the result where measure_ranks in the
-// parent takes it from.
+// This process is a rank of those. Rank 0 writes the result to the file `result` for measure_ranks
+// in the parent; empty: it does not.
 train::ScalingBench measure_as_rank(const ScalingRun& run,
-                                    const comm::LaunchEnvironment& environment, bool publishes);
+                                    const comm::LaunchEnvironment& environment,
+                                    const std::string& result);
 
 }  // namespace tutti::cli
