@@ -14,6 +14,7 @@
 #include "tutti/cli/home.h"
 #include "tutti/cli/memory_check.h"
 #include "tutti/cli/progress_bar.h"
+#include "tutti/engine/backend.h"
 #include "tutti/spec/memory.h"
 
 namespace tutti::cli {
@@ -81,15 +82,30 @@ Json setting_json(const BenchArguments& arguments) {
                                       : Json(nullptr)}};
 }
 
+// What the backend sees; of the processor nothing.
+Json devices_json(const std::string& device) {
+  Json list = Json::array();
+  for (const engine::DeviceInfo& one : engine::find_backend(device).devices()) {
+    list.push_back({{"name", one.name},
+                    {"architecture", one.architecture},
+                    {"memory_bytes", one.memory_bytes},
+                    {"driver", one.driver},
+                    {"runtime", one.runtime}});
+  }
+  return list;
+}
+
 int run_step(const BenchArguments& arguments) {
   const spec::Recipe recipe = bench_recipe(arguments);
   ProgressBar progress("measure", "steps");
   const train::StepBench bench = train::bench_step(
       recipe, arguments.steps, [&](int64_t done) { progress.update(done, arguments.steps); });
   progress.finish();
+  for (const std::string& note : bench.notes) print_message(note + "\n");
   if (arguments.json) {
     Json json = train::to_json(bench);
     json["setting"] = setting_json(arguments);
+    json["devices"] = devices_json(recipe.device);
     print_json(json);
     return exit_ok;
   }
@@ -97,6 +113,8 @@ int run_step(const BenchArguments& arguments) {
   print_text(format_pairs(
       {{"step", fmt::format("{} median ({} to {})", format_seconds(bench.median_seconds),
                             format_seconds(bench.min_seconds), format_seconds(bench.max_seconds))},
+       {"host", fmt::format("{} of each step in which it enqueues or computes",
+                            format_seconds(bench.host_seconds))},
        {"speed", format_rate(bench.tokens_per_second, "tokens")},
        {"MFU", fmt::format("{:.1f}% of the GEMM peak of {:.0f} GFLOP/s measured just now",
                            100 * bench.mfu_of_gemm_peak, bench.gemm_peak_flops * 1e-9)},

@@ -9,6 +9,7 @@
 #include "tutti/base/machine.h"
 #include "tutti/engine/arena.h"
 #include "tutti/engine/gemm_peak.h"
+#include "tutti/engine/notes.h"
 #include "tutti/engine/recorder.h"
 #include "tutti/spec/flops.h"
 #include "tutti/spec/memory.h"
@@ -90,15 +91,18 @@ StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
                      const std::function<void(int64_t)>& progress) {
   RandomSteps workload(recipe, {}, true);
   for (int64_t i = 0; i < kWarmupSteps; ++i) workload.step();
-  std::vector<double> seconds;
+  std::vector<double> seconds, host_seconds;
   for (int64_t i = 0; i < steps; ++i) {
     seconds.push_back(workload.step());
+    host_seconds.push_back(workload.host_seconds());
     progress(i + 1);
   }
   StepBench out;
   out.peak_memory_bytes = peak_resident_bytes();  // of the steps: the peak's operands come after
   const double peak = engine::measure_gemm_peak(workload.trainer().stream(), compute_type(recipe));
   out.median_seconds = median(seconds);
+  out.host_seconds = median(host_seconds);
+  out.notes = engine::take_notes();
   out.min_seconds = *std::min_element(seconds.begin(), seconds.end());
   out.max_seconds = *std::max_element(seconds.begin(), seconds.end());
   const auto tokens = static_cast<double>(recipe.batch.global * recipe.batch.sequence);
@@ -120,6 +124,7 @@ StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
 Json to_json(const StepBench& b) {
   return Json{{"step_seconds",
                {{"median", b.median_seconds}, {"min", b.min_seconds}, {"max", b.max_seconds}}},
+              {"host_seconds", b.host_seconds},
               {"tokens_per_second", b.tokens_per_second},
               {"model_flops_per_step", b.model_flops_per_step},
               {"hardware_flops_per_step", b.hardware_flops_per_step},
@@ -129,7 +134,8 @@ Json to_json(const StepBench& b) {
               {"peak_memory_bytes", b.peak_memory_bytes},
               {"memory_map_bytes", b.memory_map_bytes},
               {"recompute", b.recompute},
-              {"recompute_freed_bytes", b.freed_bytes}};
+              {"recompute_freed_bytes", b.freed_bytes},
+              {"notes", b.notes}};
 }
 
 std::vector<KernelBench> bench_kernels(const spec::Recipe& recipe, int64_t steps) {

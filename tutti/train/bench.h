@@ -36,6 +36,8 @@ struct StepBench {
   std::string recompute;
   int64_t freed_bytes = 0;  // by recomputation, of the memory map
   std::string mfu_formula;
+  double host_seconds = 0;         // median of what the host takes to enqueue a step
+  std::vector<std::string> notes;  // engine/notes.h
 };
 
 // Full optimizer steps of the recipe on random tokens, two warm-up steps first.

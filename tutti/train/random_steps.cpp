@@ -21,6 +21,7 @@ RandomSteps::RandomSteps(const spec::Recipe& recipe, const parallel::Ranks& rank
 
 void RandomSteps::begin() {
   ++updates_;
+  const double entered = monotonic_seconds();
   std::optional<int64_t> update;
   if (trainer_.steps_under_way() == 0) update = updates_;
   trainer_.begin_step(
@@ -28,6 +29,7 @@ void RandomSteps::begin() {
         return BatchView{tokens_.data(), tokens_.data() + 1, 0, positions_.data(), starts_.data()};
       },
       trainer_.recipe().optimizer.learning_rate, update);
+  host_seconds_ = monotonic_seconds() - entered;
 }
 
 double RandomSteps::step() {

@@ -18,6 +18,9 @@ class RandomSteps {
                        bool run_ahead = false);
 
   double step();  // its seconds; of steps that run ahead, since the result before
+  // How long the host was in begin_step() last: where steps are enqueued, what of its time a step
+  // takes; elsewhere the step.
+  double host_seconds() const { return host_seconds_; }
   Trainer& trainer() { return trainer_; }
 
  private:
@@ -26,6 +29,7 @@ class RandomSteps {
   Trainer trainer_;
   bool run_ahead_;
   double last_result_ = 0;
+  double host_seconds_ = 0;
   std::vector<int32_t> tokens_, positions_, starts_;
   int64_t updates_ = 0;
 };

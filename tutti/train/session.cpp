@@ -9,6 +9,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/signals.h"
 #include "tutti/base/text.h"
+#include "tutti/engine/notes.h"
 #include "tutti/optim/learning_rate.h"
 #include "tutti/spec/flops.h"
 #include "tutti/spec/schedule.h"
@@ -133,6 +134,7 @@ void Session::take_step() {
   if (may_run_ahead()) begin_step();
   const StepResult result = trainer_.finish_step();
   trace_.end_step(session_steps_, files_, trainer_.stream());
+  for (const std::string& text : engine::take_notes()) telemetry_.info(text);
   const BegunStep step = begun_.front();
   begun_.pop_front();
   const double now = monotonic_seconds();

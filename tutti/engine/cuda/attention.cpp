@@ -14,12 +14,14 @@
 #include <cudnn_frontend.h>
 
 #include "tutti/base/check.h"
+#include "tutti/engine/cuda/attention_choice.h"
 #include "tutti/engine/cuda/attention_plain.h"
 #include "tutti/engine/cuda/check.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/record.h"
 #include "tutti/engine/cuda/stream.h"
 #include "tutti/engine/describe.h"
+#include "tutti/engine/notes.h"
 
 namespace tutti::engine {
 namespace {
@@ -141,12 +143,16 @@ bool aligned(const Matrix& x) {
          x.ld * dtype_bytes(x.dtype) % kBytes == 0;
 }
 
-constexpr const char* kOther =
-    "not bf16, documents, one token, or a head size or rows that are no multiples of 16 bytes";
-
-bool possible(const Matrix& qkv, int64_t sequence, int64_t head_dim, const Vector& starts) {
-  return qkv.dtype == DType::bf16 && !starts && sequence > 1 && head_dim % 8 == 0 &&
-         head_dim <= 256 && aligned(qkv);
+template <typename Args>
+AttentionShape shape_of(const Args& args, bool all_aligned) {
+  return {args.batch,
+          args.sequence,
+          args.heads,
+          args.kv_heads,
+          args.head_dim,
+          args.qkv.dtype,
+          static_cast<bool>(args.starts),
+          all_aligned};
 }
 
 char* columns(const Matrix& x, int64_t first) {
@@ -197,10 +203,16 @@ CudnnAttention::~CudnnAttention() {
   cudnnDestroy(plans_->handle);
 }
 
+bool CudnnAttention::refuse(const AttentionShape& shape, const std::string& reason) {
+  refusal_ = reason;
+  note(plain_attention_note(shape, reason));
+  return false;
+}
+
 bool CudnnAttention::forward(const AttentionForwardArgs& args) {
-  if (!possible(args.qkv, args.sequence, args.head_dim, args.starts) || !aligned(args.out)) {
-    refusal_ = kOther;
-    return false;
+  const AttentionShape asked = shape_of(args, aligned(args.qkv) && aligned(args.out));
+  if (const std::string reason = why_not_fused(asked); !reason.empty()) {
+    return refuse(asked, reason);
   }
   const Shape shape = {args.batch,
                        args.sequence,
@@ -214,10 +226,7 @@ bool CudnnAttention::forward(const AttentionForwardArgs& args) {
                        0,
                        static_cast<bool>(args.lse)};
   const Plan& plan = plans_->find(stream_, shape);
-  if (plan.graph == nullptr) {
-    refusal_ = plan.refusal;
-    return false;
-  }
+  if (plan.graph == nullptr) return refuse(asked, plan.refusal);
   std::unordered_map<int64_t, void*> tensors = {
       {kQ, args.qkv.data},
       {kK, columns(args.qkv, args.heads * args.head_dim)},
@@ -229,20 +238,17 @@ bool CudnnAttention::forward(const AttentionForwardArgs& args) {
 }
 
 bool CudnnAttention::backward(const AttentionBackwardArgs& args) {
-  if (!possible(args.qkv, args.sequence, args.head_dim, args.starts) || !aligned(args.out) ||
-      !aligned(args.d_out) || !aligned(args.d_qkv)) {
-    refusal_ = kOther;
-    return false;
+  const AttentionShape asked = shape_of(
+      args, aligned(args.qkv) && aligned(args.out) && aligned(args.d_out) && aligned(args.d_qkv));
+  if (const std::string reason = why_not_fused(asked); !reason.empty()) {
+    return refuse(asked, reason);
   }
   const Shape shape = {args.batch,    args.sequence, args.heads,
                        args.kv_heads, args.head_dim, attention_scale(args.scale, args.head_dim),
                        args.qkv.ld,   args.out.ld,   args.d_out.ld,
                        args.d_qkv.ld, true};
   const Plan& plan = plans_->find(stream_, shape);
-  if (plan.graph == nullptr) {
-    refusal_ = plan.refusal;
-    return false;
-  }
+  if (plan.graph == nullptr) return refuse(asked, plan.refusal);
   const int64_t keys = args.heads * args.head_dim;
   const int64_t values = (args.heads + args.kv_heads) * args.head_dim;
   std::unordered_map<int64_t, void*> tensors = {{kQ, args.qkv.data},

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "tutti/engine/cuda/attention_choice.h"
 #include "tutti/engine/ops.h"
 
 namespace tutti::engine {
@@ -26,6 +27,9 @@ class CudnnAttention {
   const std::string& refusal() const { return refusal_; }
 
  private:
+  // False, after a note to people (engine/notes.h).
+  bool refuse(const AttentionShape& shape, const std::string& reason);
+
   struct Plans;  // of every shape seen, and the library's handle
   std::unique_ptr<Plans> plans_;
   CudaStream& stream_;

@@ -1,0 +1,28 @@
+#include "tutti/engine/cuda/attention_choice.h"
+
+#include <fmt/format.h>
+
+namespace tutti::engine {
+
+std::string why_not_fused(const AttentionShape& shape) {
+  constexpr int64_t kMostHeadDim = 256;
+  if (shape.dtype != DType::bf16) {
+    return fmt::format("{}; the fused kernels take bf16", dtype_name(shape.dtype));
+  }
+  if (shape.documents) return "documents that begin within a sequence";
+  if (shape.sequence <= 1) return "a single token";
+  if (shape.head_dim % 8 != 0 || shape.head_dim > kMostHeadDim) {
+    return fmt::format("head size {}; the fused kernels take multiples of 8 up to {}",
+                       shape.head_dim, kMostHeadDim);
+  }
+  if (!shape.aligned) return "operands whose rows do not begin at multiples of 16 bytes";
+  return "";
+}
+
+std::string plain_attention_note(const AttentionShape& shape, const std::string& reason) {
+  return fmt::format(
+      "attention B{} T{} A{} K{} D{} goes to the plain kernels, which are slower than cuDNN's: {}",
+      shape.batch, shape.sequence, shape.heads, shape.kv_heads, shape.head_dim, reason);
+}
+
+}  // namespace tutti::engine

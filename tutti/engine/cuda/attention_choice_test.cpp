@@ -1,0 +1,36 @@
+#include "tutti/engine/cuda/attention_choice.h"
+
+#include <gtest/gtest.h>
+
+namespace tutti::engine {
+namespace {
+
+TEST(AttentionChoiceTest, TheLibraryIsAskedForWhatItsKernelsMayTake) {
+  AttentionShape shape = {8, 1024, 12, 12, 64};
+  EXPECT_EQ(why_not_fused(shape), "");
+  shape.head_dim = 256;
+  EXPECT_EQ(why_not_fused(shape), "");
+}
+
+TEST(AttentionChoiceTest, EachOtherReasonIsNamed) {
+  const auto reason = [](const auto& change) {
+    AttentionShape shape = {8, 1024, 12, 12, 64};
+    change(shape);
+    return why_not_fused(shape);
+  };
+  EXPECT_NE(reason([](auto& s) { s.dtype = DType::f32; }).find("f32"), std::string::npos);
+  EXPECT_NE(reason([](auto& s) { s.documents = true; }).find("documents"), std::string::npos);
+  EXPECT_NE(reason([](auto& s) { s.sequence = 1; }).find("token"), std::string::npos);
+  EXPECT_NE(reason([](auto& s) { s.head_dim = 20; }).find("head size 20"), std::string::npos);
+  EXPECT_NE(reason([](auto& s) { s.head_dim = 264; }).find("head size 264"), std::string::npos);
+  EXPECT_NE(reason([](auto& s) { s.aligned = false; }).find("16 bytes"), std::string::npos);
+}
+
+TEST(AttentionChoiceTest, TheNoteNamesShapeAndReason) {
+  EXPECT_EQ(plain_attention_note({1, 2048, 32, 8, 128}, "no kernel"),
+            "attention B1 T2048 A32 K8 D128 goes to the plain kernels, which are slower than "
+            "cuDNN's: no kernel");
+}
+
+}  // namespace
+}  // namespace tutti::engine
