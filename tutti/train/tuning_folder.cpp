@@ -1,5 +1,9 @@
 #include "tutti/train/tuning_folder.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
+#include <array>
 #include <cstdlib>
 
 #include "tutti/base/file.h"
@@ -12,6 +16,17 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// Schedulers may start ranks with an empty environment.
+std::string known_home() {
+  std::array<char, 4096> text{};
+  passwd entry{};
+  passwd* found = nullptr;
+  if (getpwuid_r(geteuid(), &entry, text.data(), text.size(), &found) != 0 || found == nullptr) {
+    return "";
+  }
+  return entry.pw_dir;
+}
+
 }  // namespace
 
 std::string tuning_folder() {
@@ -19,7 +34,8 @@ std::string tuning_folder() {
   if (const std::string cache = environment("XDG_CACHE_HOME"); !cache.empty()) {
     return join_path(cache, "tutti");
   }
-  const std::string home = environment("HOME");
+  std::string home = environment("HOME");
+  if (home.empty()) home = known_home();
   return home.empty() ? "" : join_path(home, ".cache/tutti");
 }
 

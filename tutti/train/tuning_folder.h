@@ -5,7 +5,8 @@
 
 namespace tutti::train {
 
-// $TUTTI_TUNING, else tutti in $XDG_CACHE_HOME or in .cache of $HOME; empty where none is set.
+// $TUTTI_TUNING, else tutti in $XDG_CACHE_HOME or in .cache of $HOME, or of the home that the
+// system knows of this user: one for all ranks of a machine. Empty where there is none.
 std::string tuning_folder();
 
 }  // namespace tutti::train

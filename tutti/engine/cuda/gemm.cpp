@@ -11,6 +11,7 @@
 #include "tutti/engine/cuda/record.h"
 #include "tutti/engine/cuda/stream.h"
 #include "tutti/engine/gemm_check.h"
+#include "tutti/engine/notes.h"
 
 namespace tutti::engine {
 namespace {
@@ -252,7 +253,9 @@ void CudaGemm::search(Plan& plan, const GemmProduct& product, const std::string&
   std::memcpy(tuned.algorithm.data(), &plan.algorithm, sizeof(plan.algorithm));
   tuned.seconds = static_cast<double>(best) * 1e-3;
   // Another rank's choice is taken over, so that what both compute is the same.
-  if (tuning_.add(key, tuned).algorithm == tuned.algorithm) return;
+  const TunedGemm counts = tuning_.add(key, tuned);
+  if (!tuning_.trouble().empty()) note(tuning_.trouble());
+  if (counts.algorithm == tuned.algorithm) return;
   const cublasLtMatmulAlgo_t own = plan.algorithm;
   if (!known(plan, key)) plan.algorithm = own;
 }
@@ -290,7 +293,7 @@ CudaGemm::Key CudaGemm::key_of(const GemmProduct& product) const {
           alignment(product.a),
           alignment(product.b),
           alignment(product.c),
-          can_fuse_bias(product) ? 1 : 0,
+          can_fuse_bias(product) ? alignment(product.bias.data) : 0,
           product.beta != 0 ? 1 : 0,
           stream_.tf32() ? 1 : 0};
 }

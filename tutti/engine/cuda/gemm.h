@@ -53,7 +53,8 @@ class CudaGemm {
   bool multiply(const GemmProduct& product);
 
  private:
-  // m, n, k, transposes, types, leading dimensions, alignments, epilogue
+  // m, n, k, transposes, types, leading dimensions, alignments (of the bias: 0 where it is not
+  // fused), beta, rounding
   using Key = std::array<int64_t, 16>;
   struct Plan {
     cublasLtMatmulDesc_t product = nullptr;

@@ -1,6 +1,7 @@
 #include "tutti/engine/cuda/gemm_tuning.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -78,6 +79,20 @@ std::optional<TunedGemm> GemmTuning::find(const std::string& key) const {
 
 TunedGemm GemmTuning::add(const std::string& key, const TunedGemm& choice) {
   if (path_.empty()) return choices_[key] = choice;
+  try {
+    return share(key, choice);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::corrupt) throw;
+    trouble_ = fmt::format(
+        "choices of algorithms are not kept for other processes, whose results may differ in the "
+        "last bits: {}; set TUTTI_TUNING to a folder that can be written",
+        error.what());
+    path_.clear();
+    return choices_[key] = choice;
+  }
+}
+
+TunedGemm GemmTuning::share(const std::string& key, const TunedGemm& choice) {
   FileSystem& files = posix_file_system();
   files.create_directories(parent_path(path_));
   const Turn turn(path_ + ".lock");

@@ -25,16 +25,21 @@ class GemmTuning {
   GemmTuning(const std::string& folder, const std::string& gpu, uint64_t library_version);
 
   const std::string& path() const { return path_; }
+  // Why choices are not kept though they should be; empty: they are.
+  const std::string& trouble() const { return trouble_; }
   // `key` describes the product: sizes, types, layouts.
   std::optional<TunedGemm> find(const std::string& key) const;
   // The choice that counts: what another process has put into the file meanwhile, else this one,
-  // with which the file is written anew. Other processes' entries in it are kept.
+  // with which the file is written anew. Other processes' entries in it are kept. Where the file
+  // cannot be written, choices are this process's alone from then on.
   TunedGemm add(const std::string& key, const TunedGemm& choice);
 
  private:
   void read();
+  TunedGemm share(const std::string& key, const TunedGemm& choice);
 
   std::string path_;
+  std::string trouble_;
   std::string gpu_;
   uint64_t library_version_ = 0;
   std::map<std::string, TunedGemm> choices_;

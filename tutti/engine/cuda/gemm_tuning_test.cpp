@@ -47,6 +47,17 @@ TEST_F(GemmTuningTest, TheFirstOfSeveralMeasurementsCounts) {
             choice(1).algorithm);
 }
 
+TEST_F(GemmTuningTest, AFolderThatCannotBeWrittenIsToldAndDoesNotEndTheRun) {
+  posix_file_system().create_directories(folder_);
+  write_file_atomic(posix_file_system(), folder_ + "/file", "not a folder");
+  GemmTuning tuning(folder_ + "/file/below", "NVIDIA H200", 130100);
+  EXPECT_EQ(tuning.trouble(), "");
+  EXPECT_EQ(tuning.add("1 2 3", choice(1)).algorithm, choice(1).algorithm);
+  EXPECT_NE(tuning.trouble().find("TUTTI_TUNING"), std::string::npos);
+  ASSERT_TRUE(tuning.find("1 2 3"));
+  EXPECT_EQ(tuning.add("4 5 6", choice(4)).algorithm, choice(4).algorithm);
+}
+
 TEST_F(GemmTuningTest, WhoMeasuresBesideOthersAgreesWithThem) {
   constexpr int kProcesses = 8;
   constexpr int kProducts = 10;

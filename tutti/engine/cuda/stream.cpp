@@ -107,9 +107,17 @@ void CudaStream::replay(int key, const std::function<void()>& work) {
     cuda_check(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal),
                "cudaStreamBeginCapture", "replay");
     capturing_ = true;
-    work();
-    capturing_ = false;
     cudaGraph_t graph = nullptr;
+    try {
+      work();
+    } catch (...) {  // a stream that captures can do nothing else, not even be waited for
+      capturing_ = false;
+      cudaStreamEndCapture(handle_, &graph);
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      cudaGetLastError();
+      throw;
+    }
+    capturing_ = false;
     cuda_check(cudaStreamEndCapture(handle_, &graph), "cudaStreamEndCapture", "replay");
     cudaGraphExec_t executable = nullptr;
     cuda_check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate", "replay");
