@@ -76,7 +76,7 @@ bench: build ## Measure kernels and a GPT-2 124M step against this machine's own
 	@$(TUTTI) bench step --model gpt2-124m --precision bf16 --batch 4 --seq 64 --steps 5
 
 # Which targets `make cuda` builds: the program, and the tests that also run on a GPU.
-CUDA_TARGETS ?= tutti engine_test train_test comm_test
+CUDA_TARGETS ?= tutti engine_test train_test comm_test parity_dump
 
 cuda: deps-build ## Build with CUDA, without a GPU too: build/cuda; run the tests that need one where one is
 	@tools/cuda_headers
@@ -87,7 +87,7 @@ cuda: deps-build ## Build with CUDA, without a GPU too: build/cuda; run the test
 bundle: deps-build ## Pack a relocatable archive with CUDA for all its GPUs: build/tutti-cuda.tar.gz
 	@tools/cuda_headers
 	@cmake --preset bundle --log-level=WARNING
-	@cmake --build --preset bundle -j $(JOBS) --target tutti engine_test train_test comm_test
+	@cmake --build --preset bundle -j $(JOBS) --target tutti engine_test train_test comm_test parity_dump
 	@tools/bundle build/bundle build/tutti-cuda.tar.gz
 
 bundle-cpu: build ## Pack a relocatable archive of the CPU program: build/tutti.tar.gz

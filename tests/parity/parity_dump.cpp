@@ -210,8 +210,10 @@ void run(const std::string& recipe_path, const std::string& weights_path,
     out.add("z_loss", DType::f64, {1}, &routing.z_loss);
   }
   for (const train::StateTensor& tensor : trainer.gradient_tensors()) {
-    out.add("grad." + tensor.name, tensor.dtype, tensor.shape,
-            static_cast<const float*>(tensor.data));
+    std::vector<char> bytes(
+        static_cast<size_t>(checkpoint::checked_bytes(tensor.dtype, tensor.shape)));
+    trainer.fetch(tensor, bytes.data());  // from a device too
+    out.add("grad." + tensor.name, tensor.dtype, tensor.shape, bytes.data());
   }
 
   std::vector<double> losses;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tutti against plain PyTorch on CPU: the same weights and tokens, through safetensors files.
 
-    parity_test.py PARITY_DUMP [--keep FOLDER]
+    parity_test.py PARITY_DUMP [--keep FOLDER] [--device cuda]
 
 f32: logits, loss and every gradient tensor within 1e-4 by the norm rule
     |difference| <= tolerance * max(|g|, 1e-3 * |G| / sqrt(tensors)),
@@ -139,12 +139,13 @@ def to_yaml(mapping, indent=""):
     return "\n".join(lines)
 
 
-def recipe(model, precision, micro, batch, sections):
+def recipe(model, precision, micro, batch, sections, device="cpu"):
     return to_yaml(
         {
             "model": {"name": "parity", **model},
             "precision": precision,
             "threads": 2,
+            "device": device,
             "batch": {"global": batch, "micro": micro, "sequence": LENGTH},
             "optimizer": OPTIMIZER,
             "schedule": {"kind": "constant"},
@@ -157,8 +158,8 @@ def recipe(model, precision, micro, batch, sections):
 class Runner:
     """Runs parity_dump in files of a folder."""
 
-    def __init__(self, program, folder):
-        self.program, self.folder = program, Path(folder)
+    def __init__(self, program, folder, device="cpu"):
+        self.program, self.folder, self.device = program, Path(folder), device
 
     def run(
         self, name, model, precision, micro, weights, tokens, targets, batch=BATCH, teacher=None
@@ -167,7 +168,7 @@ class Runner:
         folder.mkdir(parents=True, exist_ok=True)
         sections = teacher.write(folder) if teacher else {}
         recipe_path = folder / "recipe.yaml"
-        recipe_path.write_text(recipe(model, precision, micro, batch, sections) + "\n")
+        recipe_path.write_text(recipe(model, precision, micro, batch, sections, self.device) + "\n")
         files = [folder / f"{part}.safetensors" for part in ("weights", "tokens", "out")]
         safetensors_file.write(files[0], {n: w.numpy() for n, w in weights.items()})
         batches = {"tokens": tokens, "targets": targets}
@@ -255,7 +256,8 @@ def check_bf16(table, runner, case, model, micro, teacher=None):
             model, weights, tokens[0], targets[0], loss_of=loss_of
         )
         cast_logits, _, cast = reference_models.gradients(
-            model, weights, tokens[0], targets[0], autocast=True, loss_of=loss_of
+            model, weights, tokens[0], targets[0], autocast=True, loss_of=loss_of,
+            device=runner.device
         )
         out = runner.run(
             case, model, "bf16", micro, weights, tokens[:1], targets[:1], teacher=teacher
@@ -283,12 +285,16 @@ def check_bf16(table, runner, case, model, micro, teacher=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", help="path of parity_dump")
+    parser.add_argument("--device", default="cpu", help="of Tutti, and of PyTorch's bf16")
     parser.add_argument("--keep", help="write the files to this folder and keep them")
     arguments = parser.parse_args()
     torch.set_num_threads(2)
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        print("SKIPPED: parity with PyTorch was NOT tested: it has no GPU", file=sys.stderr)
+        sys.exit(77)
     table = Table()
     with tempfile.TemporaryDirectory() as temporary:
-        runner = Runner(arguments.program, arguments.keep or temporary)
+        runner = Runner(arguments.program, arguments.keep or temporary, arguments.device)
         for case, (model, micro) in CASES.items():
             check_f32(table, runner, case, model, micro)
             check_bf16(table, runner, case, model, micro)

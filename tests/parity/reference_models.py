@@ -80,7 +80,7 @@ def forward(model, parameters, tokens):
     """Logits [B, T, V] of tokens [B, T]."""
     batch, length = tokens.shape
     heads, kv_heads, head_dim = model["heads"], model["kv_heads"], model["head_dim"]
-    mask = torch.ones(length, length, dtype=torch.bool).triu(1)
+    mask = torch.ones(length, length, dtype=torch.bool, device=tokens.device).triu(1)
 
     def norm(name, x):
         weight, epsilon = parameters[f"{name}.weight"], model["norm_epsilon"]
@@ -99,7 +99,7 @@ def forward(model, parameters, tokens):
         )
         if model["positions"] == "rope":
             angle = torch.outer(torch.arange(length, dtype=torch.float64), rope_frequencies(model))
-            cosine, sine = angle.cos().float(), angle.sin().float()
+            cosine, sine = (x.float().to(tokens.device) for x in (angle.cos(), angle.sin()))
             query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
         key = key.repeat_interleave(heads // kv_heads, dim=1)
         value = value.repeat_interleave(heads // kv_heads, dim=1)
@@ -130,18 +130,21 @@ def mean_loss(logits, targets):
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
-def gradients(model, weights, tokens, targets, autocast=False, loss_of=None):
-    """Logits, loss and a dict of every gradient, on CPU; with autocast in bf16 as PyTorch does.
+def gradients(model, weights, tokens, targets, autocast=False, loss_of=None, device="cpu"):
+    """Logits, loss and a dict of every gradient, computed on `device` and brought to the CPU; with
+    autocast in bf16 as PyTorch does.
 
     loss_of(logits, tokens, targets) instead of mean_loss, where given; here and below.
     """
     loss_of = loss_of or (lambda logits, _, targets: mean_loss(logits, targets))
-    parameters = {name: w.clone().requires_grad_() for name, w in weights.items()}
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+    tokens, targets = tokens.to(device), targets.to(device)
+    parameters = {name: w.to(device).clone().requires_grad_() for name, w in weights.items()}
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=autocast):
         logits = forward(model, parameters, tokens)
         loss = loss_of(logits, tokens, targets)
     loss.backward()
-    return logits.detach().float(), loss.item(), {n: p.grad for n, p in parameters.items()}
+    found = {name: p.grad.cpu() for name, p in parameters.items()}
+    return logits.detach().float().cpu(), loss.item(), found
 
 
 def adamw_losses(model, weights, tokens, targets, optimizer, loss_of=None):
