@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -50,6 +52,27 @@ std::vector<LedgerEntry> entries_from(Query query) {
   return entries;
 }
 
+int64_t end_of_month_ms(int64_t time_ms) {
+  using namespace std::chrono;
+  const sys_time<milliseconds> time{milliseconds(time_ms)};
+  const year_month_day date{floor<days>(time)};
+  const sys_days next{date.year() / date.month() / 1 + months(1)};
+  return duration_cast<milliseconds>(next.time_since_epoch()).count();
+}
+
+void book(Database& database, const Job& job, const Launch& launch, const Spend& more,
+          bool is_measured, int64_t time_ms) {
+  database.run(
+      "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
+      "(job, generation, month) DO UPDATE SET energy = excluded.energy, " SPEND_ADDED,
+      job.id, launch.generation, month_of(time_ms), job.request.project, job.user,
+      is_measured ? "measured" : "estimated", more.node_microhours, more.core_microhours,
+      more.gpu_microhours, more.micro_usd, more.micro_kwh, more.micro_kg, more.micro_liters);
+  add_to_total(database, "job", std::to_string(job.id), more);
+  add_to_total(database, "project", job.request.project, more);
+  add_to_total(database, "user", job.user, more);
+}
+
 }  // namespace
 
 std::string month_of(int64_t time_ms) {
@@ -65,18 +88,24 @@ void charge(Database& database, const Job& job, const Launch& launch, int64_t el
                        job.id, launch.generation);
     while (query.next()) booked += spend_from(query, 0);
   }
+  // Months that have ended since it began, as far as they are not booked yet.
+  const int64_t began_ms = now_ms - elapsed_ms;
+  for (int64_t end_ms = end_of_month_ms(began_ms); end_ms < now_ms;
+       end_ms = end_of_month_ms(end_ms)) {
+    const int64_t until_ms = end_ms - began_ms;
+    std::optional<int64_t> measured;
+    if (measured_micro_kwh) {
+      const double part = static_cast<double>(until_ms) / static_cast<double>(elapsed_ms);
+      measured = std::llround(part * static_cast<double>(*measured_micro_kwh));
+    }
+    const Spend more = spend_of(launch.rate, until_ms, measured) - booked;
+    if (more.node_microhours <= 0) continue;
+    book(database, job, launch, more, measured.has_value(), end_ms - 1);
+    booked += more;
+  }
   const Spend more = spend_of(launch.rate, elapsed_ms, measured_micro_kwh) - booked;
-  const char* energy = measured_micro_kwh ? "measured" : "estimated";
   if (more == Spend{} && !measured_micro_kwh) return;
-  database.run(
-      "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
-      "(job, generation, month) DO UPDATE SET energy = excluded.energy, " SPEND_ADDED,
-      job.id, launch.generation, month_of(now_ms), job.request.project, job.user, energy,
-      more.node_microhours, more.core_microhours, more.gpu_microhours, more.micro_usd,
-      more.micro_kwh, more.micro_kg, more.micro_liters);
-  add_to_total(database, "job", std::to_string(job.id), more);
-  add_to_total(database, "project", job.request.project, more);
-  add_to_total(database, "user", job.user, more);
+  book(database, job, launch, more, measured_micro_kwh.has_value(), now_ms);
 }
 
 Spend spent_by_job(Database& database, int64_t job) {

@@ -12,7 +12,8 @@
 namespace tutti::control {
 
 // Within a transaction: brings the entries of a launch to what `elapsed_ms` of it cost. Energy that
-// was measured (micro-kWh of the whole launch) replaces the estimate.
+// was measured (micro-kWh of the whole launch) replaces the estimate. What ran before a month's end
+// and is not booked yet goes to that month: the launch is taken to have run until `now_ms`.
 void charge(Database& database, const Job& job, const Launch& launch, int64_t elapsed_ms,
             std::optional<int64_t> measured_micro_kwh, int64_t now_ms);
 

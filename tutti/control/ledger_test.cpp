@@ -70,6 +70,32 @@ TEST(Ledger, TotalsAreTheSumOfEntriesExactly) {
   EXPECT_LT(january.micro_usd, spent_by_project(place.database, "vision").micro_usd);
 }
 
+// As after a restore: nothing was booked until its end was told.
+TEST(Ledger, ALaunchOverTheEndOfMonthsIsBookedInEachOfThem) {
+  SmallPlace place;
+  const Job job = submit(place.as("ada"), SmallPlace::request(), false).job;
+  const Launch launch = launch_of(job, {1, 4, 0, 3'600'000, 1'000'000, 500'000, 0});
+  Transaction transaction(place.database);
+  const int64_t day_ms = 24 * kHourMilliseconds;
+  // From the 31st of January, noon, to the 2nd of March, noon.
+  charge(place.database, job, launch, 30 * day_ms, 7'200'000, kNoon + 30 * day_ms);
+  const auto hours_of = [&](const std::string& month) {
+    const auto entries = ledger_entries(place.database, "vision", month);
+    return entries.size() == 1 ? entries[0].spend.node_microhours / kMicro : -1;
+  };
+  EXPECT_EQ(hours_of("2026-01"), 12);
+  EXPECT_EQ(hours_of("2026-02"), 28 * 24);
+  EXPECT_EQ(hours_of("2026-03"), 36);
+  EXPECT_EQ(ledger_entries(place.database, "vision", "2026-01")[0].spend.micro_kwh, 120'000);
+  EXPECT_EQ(spent_by_job(place.database, job.id).micro_kwh, 7'200'000);
+  // What is booked stays where it is.
+  charge(place.database, job, launch, 31 * day_ms, std::nullopt, kNoon + 60 * day_ms);
+  EXPECT_EQ(hours_of("2026-01"), 12);
+  EXPECT_EQ(hours_of("2026-02"), 28 * 24);
+  transaction.commit();
+  verify_ledger(place.database);
+}
+
 TEST(Ledger, MeasuredEnergyReplacesTheEstimate) {
   SmallPlace place;
   const Job job = submit(place.as("ada"), SmallPlace::request(), false).job;
