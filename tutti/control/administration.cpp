@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tutti/base/text.h"
+#include "tutti/control/audit.h"
 
 namespace tutti::control {
 namespace {
@@ -32,6 +33,15 @@ void check_name(const std::string& name, const char* what) {
          "first",
          printable(name), what);
   }
+}
+
+void check_user_name(const std::string& name) {
+  check_name(name, "user");
+  if (name != kController) return;
+  fail(ErrorKind::usage,
+       "'{}' cannot be a user: the trail tells of what the controller itself does under this name; "
+       "choose another name",
+       name);
 }
 
 // Refuses what has left nobody who may do everything. `undo` comes before the refusal is written:
@@ -65,7 +75,7 @@ std::string disabled_text(const std::string& user) {
 void found_place(const Caller& caller, const Node& node, const Site& site) {
   Transaction transaction(caller.database);
   if (!all_users(caller.database).empty()) return;
-  check_name(caller.user, "user");
+  check_user_name(caller.user);
   add_user(caller.database, caller.user, caller.now_ms);
   set_member(caller.database, {caller.user, kAllProjects, Role::admin});
   Project project;
@@ -79,7 +89,7 @@ void found_place(const Caller& caller, const Node& node, const Site& site) {
 }
 
 void create_user(const Caller& caller, const std::string& user) {
-  check_name(user, "user");
+  check_user_name(user);
   change(caller, Action::manage_users, "", "create user", "user " + user, Json::object(),
          [&](Transaction& transaction) {
            if (is_known(caller.database, user)) {

@@ -220,7 +220,7 @@ int64_t adopt_trail(Database& database, FileSystem& files, const std::string& pa
   reserve_ids(database, "jobs", last_job);
   Json detail = {{"lines", adopted}, {"last_job", last_job}};
   if (!not_repeated.empty()) detail["not_repeated"] = not_repeated;
-  append_audit(database, {now_ms, "controller", kAdoptTrail, "place", true, std::move(detail)});
+  append_audit(database, {now_ms, kController, kAdoptTrail, "place", true, std::move(detail)});
   transaction.commit();
   return adopted;
 }

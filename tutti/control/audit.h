@@ -23,9 +23,12 @@
 
 namespace tutti::control {
 
+// What the controller does on its own is told under this name, which no user may have.
+inline constexpr const char* kController = "controller";
+
 struct AuditLine {
   int64_t time_ms = 0;
-  std::string who;   // a user, or "controller"
+  std::string who;   // a user, or kController
   std::string what;  // the action, or STATE -> STATE
   std::string on;    // "job 3", "project vision"
   bool allowed = true;

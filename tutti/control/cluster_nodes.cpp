@@ -46,7 +46,7 @@ int64_t follow_cluster(Database& database, const std::vector<Node>& nodes, int64
     write_node(database, node);
     if (old != nullptr && old->up == node.up) continue;
     append_audit(database, {now_ms,
-                            "controller",
+                            kController,
                             node.up ? "node up" : "node down",
                             "node " + node.name,
                             true,

@@ -66,7 +66,7 @@ int64_t take_over_faults(Database& database, Launcher& launcher, const Job& job,
     if (launch) price(incident, launch->rate);
     add_incident(database, incident);
     append_audit(database, {now_ms,
-                            "controller",
+                            kController,
                             "fault",
                             fmt::format("job {}", job.id),
                             true,

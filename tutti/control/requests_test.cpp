@@ -350,6 +350,18 @@ TEST(Place, OnlyARoleThatIsThereIsTakenAway) {
   EXPECT_FALSE(role_of(place.database, "ada", "vision"));
 }
 
+TEST(Place, NobodySpeaksAsTheController) {
+  SmallPlace place;
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { create_user(place.as("root"), "controller"); },
+      "choose another name"));
+  Database fresh(":memory:");
+  prepare_schema(fresh);
+  EXPECT_TRUE(throws(ErrorKind::usage, [&] {
+    found_place({fresh, "controller", kNoon}, {"n1", 4, 0, true, false, ""}, {});
+  }));
+}
+
 TEST(Place, WhoIsDisabledIsSaidToBe) {
   SmallPlace place;
   disable_user(place.as("root"), "ada", true);
