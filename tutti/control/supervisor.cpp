@@ -98,15 +98,23 @@ Ended run(LaunchFolder& folder, const LaunchOrder& order, const std::string& pro
     ChildProcess child(program, words, folder.output_path());
     const int64_t generation = order.key.generation;
     std::optional<double> kill_at;  // once it was told to save and stop
+    bool was_over = false;
     double next_alive = 0;
     double next_sample = monotonic_seconds() + kMeterSeconds;
     while (!child.exit_code()) {
       const bool over =
           order.stop_after_ms > 0 && steady_milliseconds() - begin_ms >= order.stop_after_ms;
       const bool asked = stop_signal() != 0 || folder.is_asked_to_stop(generation);
-      if (!kill_at && (over || asked)) {
-        const int64_t grace = asked ? kLongestGraceMs : order.grace_ms;
-        kill_at = monotonic_seconds() + static_cast<double>(grace) / 1000;
+      const bool is_told = kill_at.has_value();
+      const auto allow = [&](int64_t grace_ms) {
+        const double until = monotonic_seconds() + static_cast<double>(grace_ms) / 1000;
+        kill_at = std::min(kill_at.value_or(until), until);
+      };
+      if (asked && !is_told) allow(kLongestGraceMs);
+      // Whoever asked may be gone by then, and what the launch may take is used up.
+      if (over && !was_over) allow(order.grace_ms);
+      was_over = over;
+      if (kill_at && !is_told) {
         // A batch system may have sent SIGTERM to all of them itself; a second would be too many.
         child.send(order.command.front() == "train" ? SIGUSR2 : SIGTERM);
       }

@@ -159,6 +159,21 @@ TEST_F(Supervisor, KillsByItselfWhoDoesNotListenWhenItsTimeIsUp) {
   EXPECT_EQ(ended.exit_code, 137);
 }
 
+// Whoever asked it to stop may have died since: then nobody else would kill it in time.
+TEST_F(Supervisor, ARequestToStopBuysNoTimeBeyondItsLimit) {
+  LaunchOrder limited = order(1, "trap '' TERM; echo ready; while true; do sleep 0.02; done");
+  limited.stop_after_ms = 1000;
+  limited.grace_ms = 200;
+  prepare(limited);
+  std::thread supervisor([&] { run(1); });
+  while (status(1).phase != LaunchPhase::running) sleep_seconds(0.01);
+  sleep_seconds(0.3);
+  launcher_.stop({7, 100, 1});
+  supervisor.join();
+  EXPECT_NE(status(1).exit_code, 0);
+  EXPECT_LT(status(1).elapsed_ms, 60'000);
+}
+
 TEST_F(Supervisor, ALaunchThatVanishedIsLost) {
   prepare(order(1, "true"));
   folder_.write_begun(1, {1, boot_id(), steady_milliseconds()});
