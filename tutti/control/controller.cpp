@@ -11,15 +11,20 @@
 #include "tutti/control/incidents.h"
 #include "tutti/control/job_table.h"
 #include "tutti/control/ledger.h"
+#include "tutti/control/limits.h"
 #include "tutti/control/policy.h"
 
 namespace tutti::control {
 namespace {
 
-constexpr const char* kSelf = "controller";
-
 std::string first_node(const std::vector<Claim>& claims) {
   return claims.empty() ? std::string() : claims.front().node;
+}
+
+Reason cause_of(const End& end) {
+  if (end.out_of_memory) return Reason::out_of_memory;
+  if (end.exit_code) return Reason::exit_code;
+  return end.started ? Reason::node_lost : Reason::launch_failed;
 }
 
 }  // namespace
@@ -42,7 +47,7 @@ Snapshot read_snapshot(Database& database, int64_t now_ms) {
 
 void Controller::move(Job& job, JobState to, Reason reason, const std::string& detail,
                       int64_t now_ms, const Json& more) {
-  move_job(database_, job, to, reason, detail, kSelf, now_ms, more);
+  move_job(database_, job, to, reason, detail, kController, now_ms, more);
   ++result_.changes;
 }
 
@@ -51,8 +56,7 @@ TickResult Controller::tick(int64_t now_ms) {
   for (const Job& job : live_jobs(database_)) {
     if (owns_nodes(job.state)) {
       look_after(job.id, now_ms);
-    } else if (job.state == JobState::pending && job.request.deadline_ms > 0 &&
-               job.request.deadline_ms <= now_ms) {
+    } else if (job.state == JobState::pending && is_past_deadline(job, now_ms)) {
       expire(job.id, now_ms);
     }
   }
@@ -92,22 +96,10 @@ LaunchOrder Controller::order_of(const Job& job, int64_t now_ms) {
   order.command = job.request.command;
   order.folder = job.request.folder;
   order.claims = claims_of(database_, job.id);
-  order.stop_after_ms = job.request.time_limit_ms;
   order.grace_ms = kBudgetGraceMs;
   order.avoid = nodes_to_avoid(database_, job, now_ms);
-  // Where nobody looks: no longer than the budgets allow for it alone.
   const auto launch = find_launch(database_, job.id, job.generation);
-  const auto project = find_project(database_, job.request.project);
-  if (!launch || !project) return order;
-  const auto shorten = [&](std::optional<int64_t> left) {
-    if (!left) return;
-    const int64_t at_least = std::max<int64_t>(1, *left);
-    order.stop_after_ms =
-        order.stop_after_ms == 0 ? at_least : std::min(order.stop_after_ms, at_least);
-  };
-  shorten(milliseconds_left(job.request.budget, spent_by_job(database_, job.id), launch->rate));
-  shorten(milliseconds_left(project->budget, spent_by_project(database_, job.request.project),
-                            launch->rate));
+  order.stop_after_ms = stop_after_ms(database_, job, launch ? launch->rate : Rate{}, now_ms);
   return order;
 }
 
@@ -117,6 +109,10 @@ void Controller::look_after(int64_t id, int64_t now_ms) {
   const LaunchKey key = key_of(*job);
   LaunchStatus status;
   if (!attempt(*job, [&] { status = launcher_.status(key); })) return;
+  const bool waits = status.phase == LaunchPhase::unknown || status.phase == LaunchPhase::starting;
+  if (waits && job->state == JobState::configuring && is_past_deadline(*job, now_ms)) {
+    give_up_waiting(*job, now_ms);
+  }
   switch (status.phase) {
     case LaunchPhase::unknown: {
       if (job->state == JobState::configuring) {
@@ -140,7 +136,9 @@ void Controller::look_after(int64_t id, int64_t now_ms) {
       if (job->state == JobState::configuring) tell(*job, status.detail);
       return;
     case LaunchPhase::running:
-      if (job->state == JobState::running) tell(*job, "");  // what was wrong has passed
+      if (job->state == JobState::running || job->state == JobState::suspended) {
+        tell(*job, "");  // what was wrong has passed
+      }
       result_.changes += take_over_faults(database_, launcher_, *job, now_ms);
       observe_running(*job, status, now_ms);
       return;
@@ -151,6 +149,19 @@ void Controller::look_after(int64_t id, int64_t now_ms) {
       return;
     case LaunchPhase::failed: finish(*job, status, now_ms); return;
   }
+}
+
+// It has its nodes, or waits for them in the queue of a system outside, and cannot end in time.
+void Controller::give_up_waiting(Job& seen, int64_t now_ms) {
+  Transaction transaction(database_);
+  Job job = *find_job(database_, seen.id);
+  if (job.state == JobState::configuring && job.generation == seen.generation) {
+    job.stop = Stop::deadline;
+    job.told_ms = -1;
+    move(job, JobState::completing, Reason::deadline_passed, "", now_ms);
+    transaction.commit();
+  }
+  seen = job;
 }
 
 // What is wrong with the folder of one job is not in the way of the others. Of one that was told to
@@ -192,16 +203,20 @@ void Controller::pass_over(const LaunchKey& key, const LaunchStatus& status, int
   Json told = {{"generation", job->generation}, {"elapsed_ms", job->run_ms - ran_before_ms}};
   if (adopted.exit_code) told["exit_code"] = *adopted.exit_code;
   if (adopted.measured_micro_kwh) told["measured_micro_kwh"] = *adopted.measured_micro_kwh;
-  append_audit(database_,
-               {now_ms, kSelf, "adopt", fmt::format("job {}", job->id), true, std::move(told)});
+  append_audit(database_, {now_ms, kController, "adopt", fmt::format("job {}", job->id), true,
+                           std::move(told)});
   transaction.commit();
 }
 
 void Controller::observe_running(Job& seen, const LaunchStatus& status, int64_t now_ms) {
   const LaunchKey key = key_of(seen);
   const bool to_book = status.elapsed_ms - seen.elapsed_ms >= kChargeIntervalMs;
-  const bool to_move = seen.state == JobState::configuring;
-  if (to_book || to_move || (seen.state == JobState::completing && seen.told_ms < 0)) {
+  const bool halts = status.suspended && seen.state == JobState::running;
+  const bool goes_on = !status.suspended && seen.state == JobState::suspended;
+  const bool to_move = seen.state == JobState::configuring || halts || goes_on;
+  const bool may_be_due = seen.state == JobState::suspended && is_past_deadline(seen, now_ms);
+  if (to_book || to_move || may_be_due ||
+      (seen.state == JobState::completing && seen.told_ms < 0)) {
     Transaction transaction(database_);
     Job job = *find_job(database_, seen.id);
     if (!owns_nodes(job.state)) return;
@@ -210,15 +225,17 @@ void Controller::observe_running(Job& seen, const LaunchStatus& status, int64_t 
       follow_nodes(database_, job, status.nodes);
       move(job, JobState::running, Reason::none, "", now_ms);
     }
+    if (status.suspended && job.state == JobState::running) {
+      move(job, JobState::suspended, Reason::none, "", now_ms);
+    } else if (!status.suspended && job.state == JobState::suspended) {
+      move(job, JobState::running, Reason::none, "", now_ms);
+    }
     if (to_book && launch) {
       job.elapsed_ms = status.elapsed_ms;
       charge(database_, job, *launch, status.elapsed_ms, std::nullopt, now_ms);
     }
-    if (job.state == JobState::running) {
-      const auto project = find_project(database_, job.request.project);
-      const Stop due =
-          stop_due(job, spent_by_job(database_, job.id), project ? project->budget : Budget{},
-                   spent_by_project(database_, job.request.project), now_ms);
+    if (job.state == JobState::running || job.state == JobState::suspended) {
+      const Stop due = stop_due(database_, job, now_ms);
       if (due != Stop::none) {
         job.stop = due;
         move(job, JobState::completing, reason_of(due), "", now_ms);
@@ -231,11 +248,7 @@ void Controller::observe_running(Job& seen, const LaunchStatus& status, int64_t 
   }
   if (seen.state != JobState::completing) return;
   attempt(seen, [&] { launcher_.stop(key); });
-  const auto project = find_project(database_, seen.request.project);
-  const int64_t grace =
-      grace_ms(seen, spent_by_job(database_, seen.id), project ? project->budget : Budget{},
-               spent_by_project(database_, seen.request.project));
-  if (status.elapsed_ms - seen.told_ms >= grace) {
+  if (status.elapsed_ms - seen.told_ms >= grace_ms(database_, seen)) {
     attempt(seen, [&] { launcher_.kill(key); });
   }
 }
@@ -245,7 +258,7 @@ void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
   Job job = *find_job(database_, seen.id);
   if (!owns_nodes(job.state) || job.generation != seen.generation) return;
   const bool started = status.phase == LaunchPhase::ended || status.phase == LaunchPhase::lost;
-  if (job.state == JobState::configuring && started) {
+  if ((job.state == JobState::configuring && started) || job.state == JobState::suspended) {
     move(job, JobState::running, Reason::none, "", now_ms);
   }
   if (started) follow_nodes(database_, job, status.nodes);
@@ -253,6 +266,7 @@ void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
   End end;
   end.exit_code = status.exit_code;
   end.started = started;
+  end.out_of_memory = started && status.out_of_memory;
   end.detail = status.detail;
   end.elapsed_ms = std::max(job.elapsed_ms, status.elapsed_ms);
   const std::string node = first_node(claims_of(database_, job.id));
@@ -261,9 +275,7 @@ void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
   if (launch) charge(database_, job, *launch, end.elapsed_ms, status.measured_micro_kwh, now_ms);
   if (job.stop == Stop::none && end.exit_code == exit_requeue) {
     // It may have been stopped by the limit that its launch carries, while no controller was there.
-    const auto project = find_project(database_, job.request.project);
-    job.stop = stop_due(job, spent_by_job(database_, job.id), project ? project->budget : Budget{},
-                        spent_by_project(database_, job.request.project), now_ms);
+    job.stop = stop_due(database_, job, now_ms);
   }
   const bool to_go_on = job.stop == Stop::preempt || job.stop == Stop::requeue;
   if (to_go_on && limit_reached(job.request.budget, spent_by_job(database_, job.id))) {
@@ -287,8 +299,7 @@ void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
     incident.generation = job.generation;
     incident.time_ms = now_ms;
     incident.node = node;
-    incident.cause = reason_name(
-        end.exit_code ? Reason::exit_code : (started ? Reason::node_lost : Reason::launch_failed));
+    incident.cause = reason_name(cause_of(end));
     incident.action = again ? fmt::format("again in {} s", verdict.pause_ms / 1000) : "given up";
     incident.detail = verdict.detail;
     incident.lost_ms = end.elapsed_ms;

@@ -41,6 +41,7 @@ class Controller {
 
  private:
   void look_after(int64_t job, int64_t now_ms);
+  void give_up_waiting(Job& job, int64_t now_ms);
   void observe_running(Job& job, const LaunchStatus& status, int64_t now_ms);
   void finish(Job& job, const LaunchStatus& status, int64_t now_ms);
   void begin(const Start& start, int64_t now_ms);

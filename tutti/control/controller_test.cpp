@@ -18,11 +18,16 @@ class StuckLauncher : public Launcher {
  public:
   void start(const LaunchOrder& order) override {
     check(order.key);
+    last = order;
     running.insert(order.key.job);
   }
   LaunchStatus status(const LaunchKey& key) override {
     LaunchStatus status;
     if (running.count(key.job) > 0) status.phase = LaunchPhase::running;
+    if (queued && running.count(key.job) > 0) {
+      status.phase = stopped.count(key.job) > 0 ? LaunchPhase::failed : LaunchPhase::starting;
+      status.detail = "in a queue";
+    }
     status.elapsed_ms = elapsed_ms;
     if (saves && stopped.count(key.job) > 0) {
       status.phase = LaunchPhase::ended;
@@ -41,10 +46,12 @@ class StuckLauncher : public Launcher {
 
   int64_t stuck = 0;  // a job; 0: none
   int64_t elapsed_ms = 0;
-  bool saves = false;  // and ends when it is told to stop
+  bool queued = false;  // it waits outside, and leaves when it is told to stop
+  bool saves = false;   // and ends when it is told to stop
   std::set<int64_t> stopped;
   std::set<int64_t> killed;
   std::set<int64_t> running;
+  LaunchOrder last;
 
  private:
   void check(const LaunchKey& key) const {
@@ -135,6 +142,38 @@ TEST_F(ControllerTest, AJobWithoutBudgetIsNotLaunchedAgain) {
   EXPECT_TRUE(throws(
       ErrorKind::usage, [&] { requeue(place_.as("ada"), id); },
       "is used up: 0.028055 of 0.027777"));
+}
+
+// Its nodes are another system's to give, and its deadline comes first.
+TEST_F(ControllerTest, OneThatIsStillBeingStartedAtItsDeadlineIsEnded) {
+  for (const bool known : {true, false}) {
+    JobRequest request = SmallPlace::request();
+    request.deadline_ms = kNoon + 60'000;
+    const int64_t id = submit(place_.as("ada"), request, false).job.id;
+    launcher_.queued = true;
+    launcher_.stuck = known ? 0 : id;  // never told: it cannot begin
+    Controller controller(place_.database, launcher_);
+    controller.tick(kNoon);
+    controller.tick(kNoon + 59'000);
+    EXPECT_EQ(job(id).state, JobState::configuring);
+    EXPECT_EQ(launcher_.stopped.count(id), 0U);
+    launcher_.stuck = 0;
+    controller.tick(kNoon + 60'000);
+    EXPECT_EQ(launcher_.stopped.count(id), known ? 1U : 0U);
+    EXPECT_EQ(launcher_.running.count(id), known ? 1U : 0U);
+    controller.tick(kNoon + 61'000);
+    EXPECT_EQ(job(id).state, JobState::deadline);
+    EXPECT_EQ(job(id).reason, Reason::deadline_passed);
+  }
+}
+
+// Without a controller it ends by itself.
+TEST_F(ControllerTest, ALaunchCarriesItsDeadline) {
+  JobRequest request = SmallPlace::request();
+  request.deadline_ms = kNoon + 60'000;
+  submit(place_.as("ada"), request, false);
+  tick();
+  EXPECT_EQ(launcher_.last.stop_after_ms, 60'000);
 }
 
 }  // namespace

@@ -15,11 +15,12 @@ constexpr std::array<const char*, kJobStates> kStateNames = {
     "FAILED",  "TIMEOUT",     "NODE_FAIL", "PREEMPTED",  "OUT_OF_MEMORY", "DEADLINE",  "REQUEUED"};
 
 constexpr std::array kReasonNames = {
-    "None",         "Priority",       "Resources",   "BeginTime",    "JobHeld",   "QuotaNodes",
-    "QuotaCores",   "QuotaJobs",      "Budget",      "NeverFits",    "SiteRule",  "UserRequest",
-    "TimeLimit",    "DeadlinePassed", "JobBudget",   "Checkpointed", "Preempted", "ExitCode",
-    "AttemptsUsed", "DoNotRestart",   "WrongRecipe", "LaunchFailed", "NodeLost",  "Fenced"};
-static_assert(kReasonNames.size() == static_cast<size_t>(Reason::fenced) + 1);
+    "None",         "Priority",     "Resources", "BeginTime",      "JobHeld",
+    "QuotaNodes",   "QuotaCores",   "QuotaJobs", "Budget",         "NeverFits",
+    "SiteRule",     "UserRequest",  "TimeLimit", "DeadlinePassed", "JobBudget",
+    "Checkpointed", "Preempted",    "ExitCode",  "AttemptsUsed",   "DoNotRestart",
+    "WrongRecipe",  "LaunchFailed", "NodeLost",  "Fenced",         "OutOfMemory"};
+static_assert(kReasonNames.size() == static_cast<size_t>(Reason::out_of_memory) + 1);
 
 // A set of states as bits.
 constexpr unsigned bits(std::initializer_list<JobState> states) {

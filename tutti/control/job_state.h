@@ -57,6 +57,7 @@ enum class Reason {
   launch_failed,    // it could not be started
   node_lost,        // nothing is left of its processes and nobody said how they ended
   fenced,           // what ran was of an older generation
+  out_of_memory,    // the system took its memory
 };
 
 const char* state_name(JobState state);       // "NODE_FAIL"

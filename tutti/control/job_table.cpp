@@ -40,8 +40,9 @@ Job job_from(const Query& row, const std::string& origin) {
   const int64_t state = row.integer(3);
   const int64_t reason = row.integer(4);
   const int64_t stop = row.integer(8);
-  if (state < 0 || state >= kJobStates || reason < 0 || reason > static_cast<int>(Reason::fenced) ||
-      stop < 0 || stop > static_cast<int>(Stop::budget)) {
+  if (state < 0 || state >= kJobStates || reason < 0 ||
+      reason > static_cast<int>(Reason::out_of_memory) || stop < 0 ||
+      stop > static_cast<int>(Stop::budget)) {
     fail(ErrorKind::corrupt,
          "'{}': job {} has state {}, reason {} and stop {}, and there are no such", origin, job.id,
          state, reason, stop);

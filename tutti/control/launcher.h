@@ -50,6 +50,8 @@ struct LaunchStatus {
   std::string detail;
   std::vector<std::string> nodes;  // that it really has, where a system outside chose them
   Stop stopped_by = Stop::none;    // by that system, and why
+  bool suspended = false;          // it runs, and that system has stopped it for now
+  bool out_of_memory = false;      // that system took its memory
 };
 
 // What a launch reports about itself: something failed, and it went on or gave up.

@@ -82,7 +82,12 @@ Verdict judge(const Job& job, const End& end) {
   }
   verdict.attempts = end.elapsed_ms >= kHealthyRunMs ? 1 : job.attempts + 1;
   verdict.is_incident = !saved;
-  if (lost) {
+  const bool took_memory = end.out_of_memory && !saved;
+  const JobState how = took_memory ? out_of_memory : (lost ? node_fail : failed);
+  if (took_memory) {
+    verdict.reason = Reason::out_of_memory;
+    verdict.detail = lost ? end.detail : exit_text(end);
+  } else if (lost) {
     verdict.reason = end.started ? Reason::node_lost : Reason::launch_failed;
     verdict.detail = end.detail;
   } else {
@@ -90,7 +95,7 @@ Verdict judge(const Job& job, const End& end) {
     verdict.detail = exit_text(end);
   }
   if (verdict.attempts >= job.request.max_attempts) {
-    verdict.path = {lost ? node_fail : failed};
+    verdict.path = {how};
     verdict.detail +=
         fmt::format("{}{} attempts in a row", verdict.detail.empty() ? "" : "; ", verdict.attempts);
     verdict.reason = Reason::attempts_used;
@@ -100,7 +105,7 @@ Verdict judge(const Job& job, const End& end) {
   if (saved) {
     verdict.path = {requeued, pending};
   } else {
-    verdict.path = {lost ? node_fail : failed, requeued, pending};
+    verdict.path = {how, requeued, pending};
   }
   return verdict;
 }

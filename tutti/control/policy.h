@@ -14,6 +14,7 @@ namespace tutti::control {
 struct End {
   std::optional<int> exit_code;  // absent: nobody knows; they are gone
   bool started = true;           // false: they never were
+  bool out_of_memory = false;    // the system took their memory
   std::string detail;
   int64_t elapsed_ms = 0;
 };
@@ -31,7 +32,8 @@ struct Verdict {
 //   told to stop  what that stop says: CANCELLED, TIMEOUT, DEADLINE, or back into the line
 //   75            back into the line: it saved and wants to go on
 //   93, 2         FAILED: it would fail the same way
-//   other, lost   back into the line after a pause that doubles, until its attempts are used up; an
+//   other, lost   (FAILED, NODE_FAIL, OUT_OF_MEMORY where the system says so) back into the line
+//   after a pause that doubles, until its attempts are used up; an
 //                 attempt that ran for ten minutes or more sets the count back
 Verdict judge(const Job& job, const End& end);
 

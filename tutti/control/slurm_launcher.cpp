@@ -41,6 +41,8 @@ Stop stop_of(const std::string& state) {
   return Stop::none;
 }
 
+bool is_suspended(const std::string& state) { return state == "SUSPENDED" || state == "STOPPED"; }
+
 std::string quoted(const std::string& word) {
   std::string out = "'";
   for (const char c : word) c == '\'' ? out += "'\\''" : out += c;
@@ -78,6 +80,12 @@ std::map<std::string, SlurmJob> parse_squeue(const std::string& text) {
     if (live != was_live ? live : job.id > at->second.id) at->second = job;
   }
   return jobs;
+}
+
+void read_slurm_state(const std::string& state, LaunchStatus& status) {
+  status.stopped_by = stop_of(state);
+  status.suspended = is_suspended(state);
+  status.out_of_memory = state == "OUT_OF_MEMORY";
 }
 
 std::vector<Node> parse_sinfo(const std::string& text) {
@@ -257,7 +265,7 @@ LaunchStatus SlurmLauncher::status(const LaunchKey& key) {
   const SlurmJob* job = answered ? find(key) : nullptr;
   if (job != nullptr && !job->nodes.empty()) status.nodes = names_of(job->nodes);
   const bool headless = job != nullptr && lost_head(*job);
-  if (job != nullptr && !headless) status.stopped_by = stop_of(job->state);
+  if (job != nullptr && !headless) read_slurm_state(job->state, status);
   status.elapsed_ms = folder.read_alive(key.generation);
   if (folder.take_ended(key.generation, status)) return status;
   const bool was_submitted = !folder.read_outside(key.generation).empty();
@@ -297,7 +305,10 @@ LaunchStatus SlurmLauncher::status(const LaunchKey& key) {
 void SlurmLauncher::stop(const LaunchKey& key) {
   LaunchFolder folder = folder_of(key);
   folder.ask_to_stop(key.generation);
-  if (!folder.read_begun(key.generation)) cancel(key);  // it waits, and need not
+  const SlurmJob* job = ask(kAgeSeconds) ? find(key) : nullptr;
+  // It waits, and need not; or it is suspended, and hears of nothing: Slurm wakes whom it ends.
+  const bool cannot_hear = job != nullptr && is_suspended(job->state);
+  if (!folder.read_begun(key.generation) || cannot_hear) cancel(key);
 }
 
 void SlurmLauncher::kill(const LaunchKey& key) {

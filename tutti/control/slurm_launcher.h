@@ -44,6 +44,10 @@ struct SlurmJob {
 // or waits, else the newest. Lines that are not such are left out.
 std::map<std::string, SlurmJob> parse_squeue(const std::string& text);
 
+// What the state of a Slurm job says of its launch, beside the phase: who stopped it, and whether
+// it is suspended or has lost its memory.
+void read_slurm_state(const std::string& state, LaunchStatus& status);
+
 // Lines of `sinfo -N --format=%N|%c|%T|%E|%G`: nodes, each once, up where they take jobs.
 std::vector<Node> parse_sinfo(const std::string& text);
 

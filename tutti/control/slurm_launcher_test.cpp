@@ -160,6 +160,45 @@ TEST(Outside, ItsNodesFaultsAndPreemptionsBecomeTheRecords) {
   verify_ledger(place.database);
 }
 
+TEST(SlurmStates, SayMoreThanThePhase) {
+  const auto said = [](const char* state) {
+    LaunchStatus status;
+    read_slurm_state(state, status);
+    return status;
+  };
+  EXPECT_TRUE(said("SUSPENDED").suspended && said("STOPPED").suspended);
+  EXPECT_TRUE(said("OUT_OF_MEMORY").out_of_memory);
+  EXPECT_FALSE(said("RUNNING").suspended || said("FAILED").out_of_memory);
+  EXPECT_EQ(said("PREEMPTED").stopped_by, Stop::preempt);
+}
+
+TEST(Outside, SuspendedAndWithoutMemoryIsSaidInTheRecords) {
+  SmallPlace place;
+  const int64_t id = submit(place.as("ada"), place.request(), false).job.id;
+  Outside outside;
+  Controller controller(place.database, outside);
+  int64_t now = kNoon;
+  const auto state_after_tick = [&] {
+    controller.tick(now += 1'000);
+    return find_job(place.database, id)->state;
+  };
+  controller.tick(now);
+  EXPECT_EQ(state_after_tick(), JobState::running);
+  outside.now.suspended = true;
+  EXPECT_EQ(state_after_tick(), JobState::suspended);
+  EXPECT_EQ(state_after_tick(), JobState::suspended);
+  outside.now.suspended = false;
+  EXPECT_EQ(state_after_tick(), JobState::running);
+  outside.now.suspended = true;
+  EXPECT_EQ(state_after_tick(), JobState::suspended);
+  outside.now.phase = LaunchPhase::lost;
+  outside.now.suspended = false;
+  outside.now.out_of_memory = true;
+  EXPECT_EQ(state_after_tick(), JobState::pending);  // it is tried again
+  EXPECT_EQ(incidents_of(place.database, id).front().cause, "OutOfMemory");
+  EXPECT_EQ(launches_of(place.database, id).front().outcome, "OutOfMemory");
+}
+
 TEST(Outside, AJobThatCannotBeLookedAtSaysSoAndIsNotInTheWayOfOthers) {
   SmallPlace place;
   const int64_t broken = submit(place.as("ada"), place.request(), false).job.id;
