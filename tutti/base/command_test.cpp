@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 
@@ -37,6 +39,13 @@ TEST(Command, WhatItLeavesRunningIsNotWaitedFor) {
   const double begin = monotonic_seconds();
   EXPECT_TRUE(run_command({"sh", "-c", "sleep 60 & echo done"}, 50).ok());
   EXPECT_LT(monotonic_seconds() - begin, 40);
+}
+
+TEST(Command, ItsEndIsSeenWhereEndedChildrenWereIgnored) {
+  std::signal(SIGCHLD, SIG_IGN);  // as inherited from some launchers
+  const CommandResult said = run_command({"sh", "-c", "exit 3"}, 10);
+  EXPECT_TRUE(said.in_time);
+  EXPECT_EQ(said.exit_code, 3);
 }
 
 TEST(Command, OneThatIsNotThereSaysSo) {

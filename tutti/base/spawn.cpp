@@ -19,6 +19,14 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
+// Who was started with SIGCHLD ignored would never hear of the end of a child: the system collects
+// them then, and nobody can wait for one.
+void keep_ended_children() {
+  struct sigaction action {};
+  if (::sigaction(SIGCHLD, nullptr, &action) != 0 || action.sa_handler != SIG_IGN) return;
+  std::signal(SIGCHLD, SIG_DFL);
+}
+
 }  // namespace
 
 SpawnOptions::SpawnOptions() {
@@ -54,6 +62,7 @@ Environment current_environment() {
 
 int spawn(const std::string& program, const std::vector<std::string>& words, SpawnOptions& options,
           const Environment* environment) {
+  keep_ended_children();
   posix_spawn_file_actions_addopen(&options.files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   sigset_t none;
   sigset_t defaults;
