@@ -317,8 +317,10 @@ void add_limits(CLI::App& command, SubmitArguments& arguments) {
       ->check(at_least(0))
       ->capture_default_str();
   command
-      .add_option("--peer-copies", arguments.copy_every,
-                  "Steps between copies in the memory of two nodes; 0: none; default: 1 on several")
+      .add_option(
+          "--peer-copies", arguments.copy_every,
+          "Steps between copies in the memory of two nodes; 0: none; default: 1 on several, "
+          "on GPUs 0")
       ->check(at_least(0))
       ->type_name("STEPS");
   command

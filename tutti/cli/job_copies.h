@@ -14,8 +14,7 @@ namespace tutti::cli {
 inline constexpr const char* kSweepVerb = "sweep-copies";  // not for people
 
 // Steps between copies of a job on so many nodes: `asked`, or where that is -1 one step on two
-// nodes or more and none on one. Throws unsupported where `asked` is more than the recipe's device
-// can do.
+// nodes or more where the recipe's device is the CPU, and none elsewhere.
 int64_t copies_of_job(int64_t asked, int64_t nodes, const spec::Recipe& recipe);
 
 // Of a Kubernetes JobSet: none, since it begins anew with new pods, and the memory of the former

@@ -12,6 +12,7 @@
 #include "tutti/comm/thread_world.h"
 #include "tutti/train/layout_test_support.h"
 #include "tutti/train/run_state.h"
+#include "tutti/train/state_fetch.h"
 
 namespace tutti::train {
 namespace {
@@ -33,7 +34,7 @@ struct Kept {
 
 Kept run(const spec::Recipe& recipe, int64_t per_host, int64_t steps, MemoryFileSystem& files,
          const std::function<void(int64_t step)>& before_keep = {},
-         const std::string& key_file = {}) {
+         const std::string& key_file = {}, bool fetched = false) {
   Kept out;
   std::mutex mutex;
   const auto host_of = [&](int64_t rank) { return folder_of(rank, per_host); };
@@ -42,8 +43,10 @@ Kept run(const spec::Recipe& recipe, int64_t per_host, int64_t steps, MemoryFile
       [&](comm::World& world, engine::Stream& stream) {
         const Together together(&world, recipe.model.kv_heads);
         PeerCopies copies(files, host_of(together.rank()), "run", key_file, together, stream);
-        Trainer trainer(recipe, together.ranks());
+        Trainer trainer(recipe, together.ranks(), {.enqueue_steps = fetched});
         trainer.initialize();
+        std::optional<StateFetch> fetch;
+        if (fetched) fetch.emplace(trainer, 1000);
         int64_t step = 0;
         const auto warn = [&](const std::string& text) { out.warnings.push_back(text); };
         if (const auto path = copies.find_newer(-1, warn)) {
@@ -59,8 +62,8 @@ Kept run(const spec::Recipe& recipe, int64_t per_host, int64_t steps, MemoryFile
           RunState state;
           state.step = ++step;
           if (together.leads() && before_keep) before_keep(step);
-          const auto problem =
-              copies.keep(checkpoint_tensors(trainer), to_checkpoint_state(state, recipe));
+          const auto problem = copies.keep(fetch ? fetch->tensors() : checkpoint_tensors(trainer),
+                                           to_checkpoint_state(state, recipe));
           if (!together.leads()) continue;
           const std::lock_guard lock(mutex);
           out.losses.push_back(result.loss);
@@ -91,6 +94,20 @@ TEST(PeerCopies, AnyHostMayBeLost) {
     EXPECT_EQ(again.first_step, 4);
     EXPECT_EQ(again.losses, tail(undisturbed.losses, 4)) << lost;
   }
+}
+
+// As from a device, whose memory the host does not reach.
+TEST(PeerCopies, OfStateThatIsFetchedAreTheSame) {
+  spec::Recipe recipe = sharded(2);
+  recipe.precision = spec::Precision::bf16;
+  MemoryFileSystem whole, files;
+  const Kept undisturbed = run(recipe, 1, 5, whole);
+  const Kept fetched = run(recipe, 1, 3, files, {}, {}, true);
+  EXPECT_EQ(fetched.problems, std::vector<std::string>(3));
+  files.remove_tree("host-1");
+  const Kept again = run(recipe, 1, 5, files);
+  EXPECT_EQ(again.first_step, 3);
+  EXPECT_EQ(again.losses, tail(undisturbed.losses, 3));
 }
 
 // Three hosts, one lost: the two others go on alone, as fewer ranks on another mesh.

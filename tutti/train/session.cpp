@@ -123,8 +123,8 @@ bool Session::may_run_ahead() const {
   const int64_t every = recipe_.checkpoint.every_steps;
   const bool wanted = agreed_.stop_signal != 0 || agreed_.asked_to_save || agreed_.save_is_due ||
                       agreed_.over_budget;
-  return trainer_.steps_run_ahead() && options_.trace_steps == 0 && !fault_is_planned_ &&
-         !copies_ && !wanted && step < recipe_.train.steps && !evaluation_due_after(step) &&
+  return trainer_.steps_run_ahead() && options_.trace_steps == 0 && !fault_is_planned_ && !wanted &&
+         step < recipe_.train.steps && !evaluation_due_after(step) && !copies_due_after(step) &&
          !replicas_are_due_after(step) && (every == 0 || step % every != 0) &&
          (options_.stop_after_step == 0 || step < options_.stop_after_step);
 }
@@ -214,6 +214,10 @@ void Session::count_nonfinite(const StepResult& result) {
 bool Session::evaluation_due_after(int64_t step) const {
   if (!validation_data_) return false;
   return step >= recipe_.train.steps || spec::evaluation_due(recipe_, step);
+}
+
+bool Session::copies_due_after(int64_t step) const {
+  return copies_ && step % options_.copy_every == 0;
 }
 
 bool Session::evaluation_due() const {
@@ -311,7 +315,7 @@ void Session::train() {
     new_best_ = false;
     if (begun_.empty()) {
       if (replicas_are_due_after(state_.step)) check_replicas();
-      if (copies_ && state_.step % options_.copy_every == 0) keep_copies();
+      if (copies_due_after(state_.step)) keep_copies();
       outcome = settle_step();
     }
     while (auto result = writer_->poll()) report_saves({*result});

@@ -18,6 +18,7 @@
 #include "tutti/train/run_energy.h"
 #include "tutti/train/run_state.h"
 #include "tutti/train/session.h"
+#include "tutti/train/state_fetch.h"
 #include "tutti/train/step_trace.h"
 #include "tutti/train/together.h"
 #include "tutti/train/trainer.h"
@@ -56,6 +57,7 @@ class Session {
   void count_step(const StepResult& result, double rate, double seconds, double data_wait_seconds);
   bool may_run_ahead() const;
   bool evaluation_due_after(int64_t step) const;
+  bool copies_due_after(int64_t step) const;
   void count_nonfinite(const StepResult& result);
   bool evaluation_due() const;
   bool checkpoint_due() const;
@@ -105,11 +107,13 @@ class Session {
   std::unique_ptr<data::Loader> train_data_;
   std::unique_ptr<data::Loader> validation_data_;
   std::unique_ptr<checkpoint::Writer> writer_;
-  std::unique_ptr<PeerCopies> copies_;  // where asked for
-  bool copies_told_ = false;            // what they cost
-  double started_ = 0;                  // monotonic, when training began
-  double elapsed_before_ = 0;           // in earlier sessions of the run
-  double step_seconds_ = 0;             // of all steps of this session
+  std::unique_ptr<engine::Stream> copies_stream_;  // of the host, where copies are exchanged
+  std::unique_ptr<PeerCopies> copies_;             // where asked for
+  std::unique_ptr<StateFetch> fetch_;              // for them, where the state is a device's
+  bool copies_told_ = false;                       // what they cost
+  double started_ = 0;                             // monotonic, when training began
+  double elapsed_before_ = 0;                      // in earlier sessions of the run
+  double step_seconds_ = 0;                        // of all steps of this session
   double last_save_ = 0;
   int64_t session_steps_ = 0;
   // Steps that have begun and of which the result is not known yet: one, or two where they run

@@ -54,14 +54,16 @@ void Session::open_copies() {
     if (together_.leads()) forget_peer_copies(files_, options_.run_folder);
     return;
   }
-  if (trainer_.stream().memory() == engine::ArenaKind::device) {
-    fail(ErrorKind::unsupported, "--peer-copies: not on device: {} yet", recipe_.device);
-  }
+  copies_stream_ = engine::make_cpu_stream(1);
   copies_ = std::make_unique<PeerCopies>(
       files_,
       peer_copies_folder(options_.memory_root,
                          peer_copies_number(files_, options_.run_folder, together_)),
-      options_.run_folder, recipe_.checkpoint.key_file, together_, trainer_.stream());
+      options_.run_folder, recipe_.checkpoint.key_file, together_, *copies_stream_);
+  const bool on_device = trainer_.stream().memory() == engine::ArenaKind::device;
+  if (on_device || options_.trainer.enqueue_steps) {
+    fetch_ = std::make_unique<StateFetch>(trainer_);
+  }
 }
 
 // When everything else has its memory: a host that swaps, or kills, costs more than copies save.
@@ -72,6 +74,7 @@ void Session::check_room_for_copies() {
   telemetry_.warn(fmt::format("no copies in memory are kept: {}", *problem));
   copies_->forget();
   copies_.reset();
+  fetch_.reset();
 }
 
 void Session::keep_copies() {
@@ -79,15 +82,19 @@ void Session::keep_copies() {
   enter(comm::RankPhase::saving, state_.step);
   const double begin = monotonic_seconds();
   state_.elapsed_seconds = elapsed();
-  const auto problem =
-      copies_->keep(checkpoint_tensors(trainer_), to_checkpoint_state(state_, recipe_));
+  const auto problem = copies_->keep(fetch_ ? fetch_->tensors() : checkpoint_tensors(trainer_),
+                                     to_checkpoint_state(state_, recipe_));
   if (problem) {
     telemetry_.warn(fmt::format("step {} has no copies in memory: {}", state_.step, *problem));
   } else if (!copies_told_) {
     copies_told_ = true;
     telemetry_.info(fmt::format(
-        "copies in memory every {} steps, {:.2f} s each: rank 0 holds {}{}", options_.copy_every,
-        monotonic_seconds() - begin, format_bytes(static_cast<double>(copies_->kept_bytes())),
+        "copies in memory every {} steps, {:.2f} s each{}: rank 0 holds {}{}", options_.copy_every,
+        monotonic_seconds() - begin,
+        fetch_ ? fmt::format(", {} over the link of its device",
+                             format_bytes(static_cast<double>(fetch_->fetched_bytes())))
+               : "",
+        format_bytes(static_cast<double>(copies_->kept_bytes())),
         copies_->hosts() > 1 ? ", of another host too"
                              : "; there is one host: they outlive processes, not the host"));
   }
