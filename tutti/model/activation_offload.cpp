@@ -1,89 +1,108 @@
 #include "tutti/model/activation_offload.h"
 
-#include <array>
-
 #include "tutti/base/check.h"
 
 namespace tutti::model {
-namespace {
 
-constexpr size_t kBlockKinds = 4;  // the first of SlotKind
-
-}  // namespace
-
-ActivationOffload::ActivationOffload(const spec::Offload& offload,
-                                     const std::vector<SlotKind>& kinds) {
-  static_assert(kBlockKinds * spec::kOffloadPlaces == kPoints);
-  if (offload.activations == 0) return;
-  std::array<std::vector<int64_t>, kBlockKinds> covered;
-  turns_.resize(kinds.size());
-  for (size_t i = 0; i < kinds.size(); ++i) {
-    const auto layer = static_cast<int64_t>(i);
-    turns_[i].kind = kinds[i];
-    if (!offload.covers(layer)) continue;
-    std::vector<int64_t>& list = covered[static_cast<size_t>(kinds[i])];
-    const auto number = static_cast<int64_t>(list.size());
-    turns_[i].number = number;
-    if (number >= spec::kOffloadPlaces) {
-      turns_[i].layer = list[static_cast<size_t>(number - spec::kOffloadPlaces)];
-      turns_[static_cast<size_t>(turns_[i].layer)].leaves = true;
+ActivationOffload::ActivationOffload(const spec::Recipe& recipe, int64_t stage,
+                                     const Memory& memory, ActivationSlots& slots,
+                                     const engine::CopyQueues& queues)
+    : out_(queues.out.get()), in_(queues.in.get()) {
+  static_assert(kPoints + spec::kOffloadBuffers <= engine::CopyQueue::kPoints);
+  for (const bool routed : {false, true}) {
+    for (const bool recomputes : {false, true}) {
+      const SlotKind name = block_slot(routed, recomputes);
+      Kind& kind = kind_of(name);
+      kind.plan = spec::offload_plan(recipe, stage, routed, recomputes);
+      for (int64_t place = 0; place < kind.plan.places; ++place) {
+        kind.slots.push_back(slots.take(name));
+        kind.places.push_back(memory.slot("activations", slot_name(name), kind.slots.back()));
+      }
+      for (int64_t slot = 0; slot < kind.plan.host_slots; ++slot) {
+        kind.host.push_back(memory.slot("offloaded_activations", slot_name(name), slot));
+      }
     }
-    list.push_back(layer);
+  }
+  const int64_t boundaries = memory.repeats("workspace", "boundary");  // 0: one stage
+  if (boundaries == 0 || !memory.has("workspace", "boundary", "receive")) return;
+  for (int64_t i = 0; i < boundaries; ++i) {
+    inputs_.push_back(memory.matrix("workspace", "boundary", i, "receive"));
+    free_inputs_.push_back(i);
   }
 }
 
-int64_t ActivationOffload::shares_with(size_t layer) const {
-  return turns_.empty() ? -1 : turns_[layer].layer;
+const spec::OffloadUse& ActivationOffload::use_of(const Kind& kind, const Pass& pass) const {
+  TUTTI_CHECK(kind.next_use < kind.plan.uses.size(), "layer {} is not to be offloaded", pass.layer);
+  const spec::OffloadUse& use = kind.plan.uses[kind.next_use];
+  TUTTI_CHECK(use.pass == pass.pass && use.chunk == pass.chunk && use.micro == pass.micro &&
+                  use.layer == pass.layer,
+              "{} of layer {} of micro-batch {}, chunk {}; {} of layer {} of micro-batch {}, chunk "
+              "{} is next",
+              spec::action_name(pass.pass), pass.layer, pass.micro, pass.chunk,
+              spec::action_name(use.pass), use.layer, use.micro, use.chunk);
+  return use;
 }
 
-void ActivationOffload::use(const Memory& memory, const engine::CopyQueues& queues) {
-  memory_ = &memory;
-  out_ = queues.out.get();
-  in_ = queues.in.get();
-  for (Turn& turn : turns_) {
-    if (turn.leaves) {
-      turn.host = memory.slot("offloaded_activations", slot_name(turn.kind), turn.number);
-    }
-  }
-}
-
-const ActivationOffload::Turn& ActivationOffload::turn_of(size_t layer) const {
-  static const Turn none;
-  if (turns_.empty()) return none;
-  TUTTI_CHECK(memory_ != nullptr, "layer {} is to be offloaded without queues", layer);
-  return turns_[layer];
-}
-
-// The place is still on its way out.
-void ActivationOffload::before_forward(size_t layer) const {
-  const Turn& turn = turn_of(layer);
-  if (turn.layer >= 0) out_->stream_after(point(turn));
-}
-
-// The layer after it only reads what this one keeps.
-void ActivationOffload::after_forward(size_t layer, int64_t slot) const {
-  const Turn& turn = turn_of(layer);
-  if (!turn.leaves) return;
-  const Memory::SlotBytes place = memory_->slot("activations", slot_name(turn.kind), slot);
-  out_->after_stream();
-  out_->copy(turn.host.data, place.data, place.bytes);
-  out_->mark(point(turn));
-}
-
-void ActivationOffload::before_backward(size_t layer) const {
-  const Turn& turn = turn_of(layer);
-  if (turn.leaves) in_->stream_after(point(turn));
-}
-
-// That the other one is out the stream has waited for before this layer's forward pass.
-void ActivationOffload::after_backward(size_t layer, int64_t slot) const {
-  const Turn& turn = turn_of(layer);
-  if (turn.layer < 0) return;
-  const Turn& other = turns_[static_cast<size_t>(turn.layer)];
-  const Memory::SlotBytes place = memory_->slot("activations", slot_name(turn.kind), slot);
+// Into a place that the stream is done with. What arrives went out before its place was given to
+// another, and that one waited for it.
+void ActivationOffload::bring(SlotKind kind, const spec::OffloadArrival& arrival) {
+  const Kind& of = kind_of(kind);
+  const spec::OffloadUse& use = of.plan.uses[static_cast<size_t>(arrival.use)];
+  const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.place)];
   in_->after_stream();
-  in_->copy(place.data, other.host.data, place.bytes);
-  in_->mark(point(other));
+  if (use.outgoing) in_->after(*out_, point(kind, use.place));
+  in_->copy(place.data, of.host[static_cast<size_t>(use.host)].data, place.bytes);
+  in_->mark(point(kind, use.place));
+  bytes_in_ += place.bytes;
+}
+
+int64_t ActivationOffload::begin(SlotKind kind, const Pass& pass) {
+  Kind& of = kind_of(kind);
+  const spec::OffloadUse& use = use_of(of, pass);
+  const auto number = static_cast<int64_t>(of.next_use);
+  const std::vector<spec::OffloadArrival>& arrivals = of.plan.arrivals;
+  for (; of.next_arrival < arrivals.size() && arrivals[of.next_arrival].use <= number;
+       ++of.next_arrival) {
+    bring(kind, arrivals[of.next_arrival]);
+  }
+  if (use.arrives) {
+    in_->stream_after(point(kind, use.place));
+  } else if (use.outgoing) {
+    out_->stream_after(point(kind, use.place));
+  }
+  return of.slots[static_cast<size_t>(use.place)];
+}
+
+void ActivationOffload::end(SlotKind kind, const Pass& pass) {
+  Kind& of = kind_of(kind);
+  const spec::OffloadUse& use = use_of(of, pass);
+  if (use.leaves) {
+    const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.place)];
+    out_->after_stream();
+    out_->copy(of.host[static_cast<size_t>(use.host)].data, place.data, place.bytes);
+    out_->mark(point(kind, use.place));
+    bytes_out_ += place.bytes;
+  }
+  const auto number = static_cast<int64_t>(of.next_use++);
+  const std::vector<spec::OffloadArrival>& arrivals = of.plan.arrivals;
+  for (; of.next_arrival < arrivals.size() && arrivals[of.next_arrival].after <= number;
+       ++of.next_arrival) {
+    bring(kind, arrivals[of.next_arrival]);
+  }
+  if (of.next_use == of.plan.uses.size()) of.next_use = of.next_arrival = 0;
+}
+
+// Neighbours have different ones: a layer reads what the one before it has kept.
+int64_t ActivationOffload::slot_outside_training(SlotKind kind, int64_t number) const {
+  const Kind& of = kinds_[static_cast<size_t>(kind)];
+  return of.slots[static_cast<size_t>(number) % of.slots.size()];
+}
+
+int64_t ActivationOffload::take_input() {
+  TUTTI_CHECK(!free_inputs_.empty(), "no place to receive a stage's input is free");
+  const int64_t input = free_inputs_.back();
+  free_inputs_.pop_back();
+  return input;
 }
 
 }  // namespace tutti::model

@@ -1,60 +1,79 @@
-// Moves what the layers of a stage keep for the way back to memory of the host and back again
-// (spec/offload.h), while other layers compute. Layers of a kind that are covered take turns in two
-// places of the arena "activations": what layer t (counted among them) keeps goes out after its
-// forward pass, when layer t + 2 needs the place; it comes back when that one has gone backward.
-// The last two of a kind stay where they are. Of one micro-batch at a time.
+// Moves what the layers of a rank keep for the way back to memory of the host and back again, while
+// other layers compute, as spec::offload_plan says: pass by pass, in the order of the schedule. The
+// stages of a rank share it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "tutti/engine/copy_queue.h"
 #include "tutti/model/memory.h"
 #include "tutti/model/slots.h"
-#include "tutti/spec/offload.h"
+#include "tutti/spec/offload_plan.h"
+#include "tutti/spec/recipe.h"
 
 namespace tutti::model {
 
 class ActivationOffload {
  public:
+  static constexpr size_t kBlockKinds = 4;  // the first of SlotKind
   // Points that it uses of either queue: [0, kPoints).
-  static constexpr int kPoints = 8;
+  static constexpr int kPoints = static_cast<int>(kBlockKinds * spec::kOffloadPlacesInFlight);
 
-  ActivationOffload() = default;
-  // kinds: of the layers of the stage, in order.
-  ActivationOffload(const spec::Offload& offload, const std::vector<SlotKind>& kinds);
+  // Of pipeline rank `stage`, before its stages are made: takes the layers' places from `slots`,
+  // for good. Memory and queues outlive it.
+  ActivationOffload(const spec::Recipe& recipe, int64_t stage, const Memory& memory,
+                    ActivationSlots& slots, const engine::CopyQueues& queues);
 
-  // The layer whose place `layer` takes over; -1: it has one of its own.
-  int64_t shares_with(size_t layer) const;
+  // A pass of one layer of training.
+  struct Pass {
+    spec::ActionKind pass = spec::ActionKind::forward;
+    int64_t chunk = 0;
+    int64_t micro = 0;
+    int64_t layer = 0;  // of the chunk
+  };
+  // Before and after each pass of a covered layer, in the order of the schedule. The slot of the
+  // activations in which the layer now has what it keeps, or is to write it.
+  int64_t begin(SlotKind kind, const Pass& pass);
+  void end(SlotKind kind, const Pass& pass);
 
-  // Before the first training pass; the queues and the memory outlive this.
-  void use(const Memory& memory, const engine::CopyQueues& queues);
+  // The slot for the forward pass of the `number`-th covered layer of its kind in a chunk, outside
+  // training.
+  int64_t slot_outside_training(SlotKind kind, int64_t number) const;
 
-  // Around a layer's passes of training, which have `slot` of its kind. A call is free where the
-  // layer is not covered.
-  void before_forward(size_t layer) const;
-  void after_forward(size_t layer, int64_t slot) const;
-  void before_backward(size_t layer) const;
-  void after_backward(size_t layer, int64_t slot) const;
+  // Where the inputs of stages are received that have no place yet.
+  bool has_input() const { return !free_inputs_.empty(); }
+  int64_t take_input();
+  void give_input(int64_t input) { free_inputs_.push_back(input); }
+  engine::Matrix input(int64_t input) const { return inputs_[static_cast<size_t>(input)]; }
+
+  int64_t bytes_out() const { return bytes_out_; }  // so far
+  int64_t bytes_in() const { return bytes_in_; }
 
  private:
-  struct Turn {
-    int64_t number = -1;  // among covered layers of its kind; -1: not covered
-    int64_t layer = -1;   // two turns before
-    bool leaves = false;
-    SlotKind kind = SlotKind::block;
-    Memory::SlotBytes host = {};  // where it goes, if it leaves
+  struct Kind {
+    spec::OffloadPlan plan;
+    std::vector<int64_t> slots;             // of the activations, by place
+    std::vector<Memory::SlotBytes> places;  // these
+    std::vector<Memory::SlotBytes> host;    // on the host
+    size_t next_use = 0;                    // of the step
+    size_t next_arrival = 0;
   };
-  static int point(const Turn& turn) {
-    return static_cast<int>(turn.kind) * static_cast<int>(spec::kOffloadPlaces) +
-           static_cast<int>(turn.number % spec::kOffloadPlaces);
+  Kind& kind_of(SlotKind kind) { return kinds_[static_cast<size_t>(kind)]; }
+  const spec::OffloadUse& use_of(const Kind& kind, const Pass& pass) const;
+  static int point(SlotKind kind, int64_t place) {
+    return static_cast<int>(static_cast<int64_t>(kind) * spec::kOffloadPlacesInFlight + place);
   }
-  const Turn& turn_of(size_t layer) const;
+  void bring(SlotKind kind, const spec::OffloadArrival& arrival);
 
-  std::vector<Turn> turns_;  // by layer; empty: nothing is covered
-  const Memory* memory_ = nullptr;
-  engine::CopyQueue* out_ = nullptr;
-  engine::CopyQueue* in_ = nullptr;
+  std::array<Kind, kBlockKinds> kinds_;
+  std::vector<engine::Matrix> inputs_;  // [N, H] f32
+  std::vector<int64_t> free_inputs_;
+  engine::CopyQueue* out_;
+  engine::CopyQueue* in_;
+  int64_t bytes_out_ = 0;
+  int64_t bytes_in_ = 0;
 };
 
 }  // namespace tutti::model

@@ -12,8 +12,8 @@ engine::Vector groups_of(const MoeSaved& saved) {
   return saved.received ? saved.received : saved.offsets;
 }
 
-const CopyBoundaries& boundaries_of(const MoeLayer& layer, const MoeSaved& saved) {
-  const auto found = layer.exchange.host->boundaries.find({layer.number, saved.received.data});
+const CopyBoundaries& boundaries_of(const MoeLayer& layer) {
+  const auto found = layer.exchange.host->boundaries.find({layer.number, layer.exchange.flight});
   TUTTI_CHECK(found != layer.exchange.host->boundaries.end(),
               "layer {}: copies were not exchanged yet", layer.number);
   return found->second;
@@ -23,7 +23,7 @@ const CopyBoundaries& boundaries_of(const MoeLayer& layer, const MoeSaved& saved
 engine::Matrix used_rows(const MoeLayer& layer, const MoeSaved& saved,
                          const engine::Matrix& matrix) {
   if (!saved.received) return matrix;
-  return matrix.slice_rows(0, boundaries_of(layer, saved).received.back());
+  return matrix.slice_rows(0, boundaries_of(layer).received.back());
 }
 
 engine::Vector elements(const engine::Matrix& matrix, int64_t rows) {
@@ -47,10 +47,9 @@ std::span<const int64_t> count_elements(const MoeLayer& layer, const CopyBoundar
 }
 
 // Copies of this rank's tokens to the ranks of their experts.
-void dispatch(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved,
-              engine::Matrix to) {
+void dispatch(engine::Stream& stream, const MoeLayer& layer, engine::Matrix to) {
   const ExpertExchange& exchange = layer.exchange;
-  const CopyBoundaries& copies = boundaries_of(layer, saved);
+  const CopyBoundaries& copies = boundaries_of(layer);
   const auto ranks = static_cast<size_t>(exchange.group->size());
   const std::span<const int64_t> counts = count_elements(layer, copies, to.cols);
   exchange.group
@@ -60,10 +59,10 @@ void dispatch(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& sav
 }
 
 // And back, in the places they had.
-void combine(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved,
-             engine::Matrix from, engine::Matrix to) {
+void combine(engine::Stream& stream, const MoeLayer& layer, engine::Matrix from,
+             engine::Matrix to) {
   const ExpertExchange& exchange = layer.exchange;
-  const CopyBoundaries& copies = boundaries_of(layer, saved);
+  const CopyBoundaries& copies = boundaries_of(layer);
   const auto ranks = static_cast<size_t>(exchange.group->size());
   const std::span<const int64_t> counts = count_elements(layer, copies, to.cols);
   exchange.group
@@ -76,7 +75,7 @@ void combine(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& save
 void exchange_sizes(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved) {
   const ExpertExchange& exchange = layer.exchange;
   const auto experts = static_cast<size_t>(layer.config.experts);
-  CopyBoundaries& copies = exchange.host->boundaries[{layer.number, saved.received.data}];
+  CopyBoundaries& copies = exchange.host->boundaries[{layer.number, exchange.flight}];
   copies.sent.resize(experts + 1);
   copies.received.resize(experts + 1);
   stream.transfer(copies.sent.data(), saved.offsets.data, saved.offsets.bytes());
@@ -183,7 +182,7 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
                          .out = exchanges ? layer.exchange.copies : saved.input});
     if (exchanges) {
       exchange_sizes(stream, layer, saved);
-      dispatch(stream, layer, saved, saved.input);
+      dispatch(stream, layer, saved.input);
     }
   }
   if (steps.up) {
@@ -205,7 +204,7 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
                               .offsets = groups_of(saved),
                               .transpose_b = true,
                               .c = results});
-    if (exchanges) combine(stream, layer, saved, results, saved.output);
+    if (exchanges) combine(stream, layer, results, saved.output);
   }
   const bool shares = layer.config.shared_experts > 0;
   if (shares) mlp_forward(stream, layer.shared, x.all, saved.shared, branch, {}, steps.shared);
@@ -247,7 +246,7 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
                               .beta = step.first ? 0.0F : 1.0F,
                               .load = work.load,
                               .sums = work.sums});
-  if (exchanges) dispatch(stream, layer, saved, work.d_output);
+  if (exchanges) dispatch(stream, layer, work.d_output);
   ops.grouped_gemm(
       stream,
       {.a = work.d_output, .b = layer.down.weight, .offsets = groups_of(saved), .c = work.d_act});
@@ -258,7 +257,7 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
   ops.grouped_gemm(
       stream,
       {.a = work.d_pre, .b = layer.up.weight, .offsets = groups_of(saved), .c = work.d_input});
-  if (exchanges) combine(stream, layer, saved, work.d_input, layer.exchange.copies);
+  if (exchanges) combine(stream, layer, work.d_input, layer.exchange.copies);
   const bool shares = layer.config.shared_experts > 0;
   if (shares) mlp_backward_input(stream, layer.shared, saved.shared, d_branch, work.shared, dx);
   ops.unpermute(stream, {.rows = exchanges ? layer.exchange.copies : work.d_input,

@@ -52,11 +52,9 @@ struct CopyBoundaries {
 };
 
 // What the host knows of exchanges, because it says how much each one carries. Boundaries are kept
-// from a layer's forward pass to its backward pass, under the layer's number and the address of
-// MoeSaved::received: micro-batches under way differ in the one, layers that take turns in a place
-// (activation_offload.h) in the other.
+// from a layer's forward pass to its backward pass, under the layer's number and `flight`.
 struct ExchangeSizes {
-  std::map<std::pair<int64_t, const void*>, CopyBoundaries> boundaries;
+  std::map<std::pair<int64_t, int64_t>, CopyBoundaries> boundaries;
   std::vector<int64_t> counts;  // [2 ep]: elements to and from each rank in the call at hand
 };
 
@@ -67,6 +65,7 @@ struct ExpertExchange {
   engine::Matrix results;         // [R, H] c: of this rank's experts
   engine::Vector sizes;           // [E] i32: copies for each expert
   ExchangeSizes* host = nullptr;  // of all layers
+  int64_t flight = 0;             // which of the micro-batches under way
 };
 
 // Of sequences on several ranks.

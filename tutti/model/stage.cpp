@@ -10,6 +10,7 @@
 #include "tutti/model/layer_buffers.h"
 #include "tutti/model/rope_frequency.h"
 #include "tutti/model/tensor_parallel.h"
+#include "tutti/spec/schedule.h"
 
 namespace tutti::model {
 
@@ -23,12 +24,15 @@ StageShare share_of(const spec::Recipe& recipe, int64_t rank, int64_t chunk) {
   out.first = rank == 0 && chunk == 0;
   out.last = rank == mesh.pp - 1 && chunk == mesh.vpp - 1;
   out.alone = mesh.pp == 1;
+  out.flights =
+      spec::peak_in_flight_of_chunk(mesh, spec::make_schedule(recipe).micro_batches, rank, chunk);
   for (int64_t before = 0; before < chunk; ++before) {
     const spec::LayerRange range = layers_of(before);
     for (int64_t i = 0; i < range.count; ++i) {
       out.routed += spec::is_routed(recipe.model, range.first + i) ? 1 : 0;
     }
   }
+  out.chunk = chunk;
   out.recompute = recipe.recompute;
   out.offload = recipe.offload;
   out.precision = recipe.precision;
@@ -75,7 +79,8 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
   }
   if (trains_ && share.first) unwanted_ = below_lowest_adapter(model, layout.lora);
 
-  int64_t flights = std::numeric_limits<int64_t>::max();
+  const bool offloads = trains_ && share.offload.activations != 0;
+  int64_t flights = offloads ? share.flights : std::numeric_limits<int64_t>::max();
   for (size_t kind = 0; kind < kSlotKinds; ++kind) {
     if (slots_needed_[kind] == 0) continue;
     flights = std::min(flights, slots_->free(static_cast<SlotKind>(kind)) / slots_needed_[kind]);
@@ -112,9 +117,12 @@ void Stage::bind_layers(const Memory& memory, const Parameters& parameters, uint
     }
     ++routed_before;
   }
-  offload_ = ActivationOffload(share_.offload, kinds_);
+  std::array<int64_t, kSlotKinds> covered{};
   for (size_t i = 0; i < kinds_.size(); ++i) {
-    if (offload_.shares_with(i) < 0) ++slots_needed_[static_cast<size_t>(kinds_[i])];
+    const auto kind = static_cast<size_t>(kinds_[i]);
+    const bool leaves = trains_ && share_.offload.covers(static_cast<int64_t>(i));
+    offloaded_.push_back(leaves ? covered[kind]++ : -1);
+    if (!leaves) ++slots_needed_[kind];
   }
   if (trains_ && !slots_->delays()) {
     d_branches_ = {memory.matrix("workspace", "step", 0, "d_branch.0"),
@@ -122,55 +130,10 @@ void Stage::bind_layers(const Memory& memory, const Parameters& parameters, uint
   }
 }
 
-void Stage::offload_through(const engine::CopyQueues& queues) { offload_.use(*memory_, queues); }
-
 void Stage::prepare(engine::Stream& stream) {
   if (!rope_frequency_) return;
   const std::vector<float> frequency = rope_frequencies(model_);
   stream.transfer(rope_frequency_.data, frequency.data(), rope_frequency_.bytes());
-}
-
-Stage::Flight& Stage::flight(int64_t micro) {
-  return const_cast<Flight&>(std::as_const(*this).flight(micro));
-}
-
-const Stage::Flight& Stage::flight(int64_t micro) const {
-  for (const Flight& one : flights_) {
-    if (one.micro == micro) return one;
-  }
-  check_failed(__FILE__, __LINE__, "in flight",
-               fmt::format("micro-batch {} is not in the stage of layers {} to {}", micro,
-                           share_.layers.first, share_.layers.first + share_.layers.count - 1));
-}
-
-bool Stage::has_room() const {
-  for (size_t kind = 0; kind < kSlotKinds; ++kind) {
-    if (slots_->free(static_cast<SlotKind>(kind)) < slots_needed_[kind]) return false;
-  }
-  return true;
-}
-
-void Stage::enter(int64_t micro) {
-  Flight& one = flight(-1);
-  one.micro = micro;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    const int64_t shared = offload_.shares_with(i);
-    one.blocks[i] = shared < 0 ? slots_->take(kinds_[i]) : one.blocks[static_cast<size_t>(shared)];
-  }
-  if (share_.last) one.head = slots_->take(SlotKind::head);
-}
-
-void Stage::leave(int64_t micro) {
-  Flight& one = flight(micro);
-  one.micro = -1;
-  for (size_t i = blocks_.size(); i-- > 0;) {
-    if (offload_.shares_with(i) < 0) slots_->give(kinds_[i], one.blocks[i]);
-  }
-  if (share_.last) slots_->give(SlotKind::head, one.head);
-}
-
-engine::Matrix Stage::input(int64_t micro) const {
-  return slot_of(flight(micro), 0).saved.norm1.residual;
 }
 
 BatchShape Stage::shape_of(const MicroBatch& batch) const {
@@ -181,48 +144,24 @@ BatchShape Stage::shape_of(const MicroBatch& batch) const {
   return shape;
 }
 
-const BlockSlot& Stage::slot_of(const Flight& flight, size_t index) const {
-  return slots_->block(kinds_[index], flight.blocks[index]);
-}
-
-// The layer with the adapters' memory of this micro-batch.
-BlockLayer Stage::layer_of(const Flight& flight, size_t index, bool training) const {
-  BlockLayer layer = blocks_[index];
-  if (!training) layer.dropout = layer.adapter_dropout = 0;
-  const AdapterColumns& columns = slot_of(flight, index).low_rank;
-  const WorkSlot& work = slots_->work(bool(layer.moe), flight.delayed[index]);
-  const auto bind = [&](Linear& linear, engine::Matrix kept, engine::Matrix gradient) {
-    linear.adapters.low_rank = kept;
-    linear.adapters.d_low_rank = gradient;
-    linear.adapters.input = slots_->adapter_input();
-  };
-  bind(layer.attention.qkv, columns.qkv, work.d_low_rank.qkv);
-  bind(layer.attention.output, columns.output, work.d_low_rank.output);
-  bind(layer.mlp.up, columns.up, work.d_low_rank.up);
-  bind(layer.mlp.down, columns.down, work.d_low_rank.down);
-  return layer;
-}
-
-BlockWork Stage::work_of(const Flight& flight, size_t index, engine::Matrix d_residual) const {
-  const auto d_branch = [&](size_t i) {
-    if (!slots_->delays()) return d_branches_[i % 2];
-    return slots_->work(bool(blocks_[i].moe), flight.delayed[i]).work.d_branch;
-  };
-  BlockWork work = slots_->work(bool(blocks_[index].moe), flight.delayed[index]).work;
-  work.d_residual = d_residual;
-  work.d_branch = d_branch(index);
-  work.d_branch_next = index > 0 ? d_branch(index - 1) : engine::Matrix{};
-  work.moe.load = loads_[index];
-  work.moe.sums = sums_[index];
-  if (share_.first && index == 0) remove(unwanted_, work);
-  return work;
-}
-
 void Stage::run_forward(engine::Stream& stream, Flight& flight, const MicroBatch& batch,
                         bool training, engine::Matrix out) {
   flight.batch = batch;
+  const auto begin = [&](size_t layer) {
+    if (training) {
+      begin_layer(flight, layer, spec::ActionKind::forward);
+    } else if (offloaded_[layer] >= 0) {
+      flight.blocks[layer] = offload_->slot_outside_training(kinds_[layer], offloaded_[layer]);
+    }
+  };
+  begin(0);
+  if (receives_apart()) {
+    const engine::Matrix received = offload_->input(flight.input);
+    stream.transfer(first_residual(flight).data, received.data, received.bytes());
+    offload_->give_input(flight.input);
+  }
   if (share_.first) {
-    const engine::Matrix input = slot_of(flight, 0).saved.norm1.residual;
+    const engine::Matrix input = first_residual(flight);
     need_weights(stream, spec::kEmbeddingLayer);
     embedding_forward(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions}, input,
                       slots_->forward_work().branch);
@@ -238,12 +177,12 @@ void Stage::run_forward(engine::Stream& stream, Flight& flight, const MicroBatch
   const BlockWork& work = slots_->forward_work();
   engine::Matrix previous;
   for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (i > 0) begin(i);
     const BlockSaved& saved = slot_of(flight, i).saved;
     need_weights(stream, layer_number(i));
-    if (training) offload_.before_forward(i);
     block_forward(stream, layer_of(flight, i, training), shape_of(batch), batch.first_row, previous,
                   saved, work);
-    if (training) offload_.after_forward(i, flight.blocks[i]);
+    if (training) end_layer(flight, i, spec::ActionKind::forward);
     previous = saved.norm2.residual;
   }
   if (share_.last) {
@@ -346,18 +285,18 @@ void Stage::backward(engine::Stream& stream, int64_t micro, engine::Matrix d_res
                                   .out = engine::vector(d_branch.data, d_branch.dtype, count)});
   }
   for (size_t i = blocks_.size(); i-- > 0;) {
+    begin_layer(one, i, spec::ActionKind::backward);
     const BlockLayer layer = layer_of(one, i, true);
     const BlockSaved& saved = slot_of(one, i).saved;
     const BlockWork work = work_of(one, i, d_residual);
     need_weights(stream, layer_number(i));
     if (!apart) need_gradients(stream, layer_number(i));
-    offload_.before_backward(i);
     block_forward(stream, layer, shape_of(batch), batch.first_row, {}, saved, work,
                   restore_[static_cast<size_t>(kinds_[i])]);
     block_backward_input(stream, layer, shape_of(batch), batch.first_row,
                          {batch.row_scale, first_of_step}, saved, work);
     if (!apart) weight_gradient_of(stream, one, i, work, beta, layer_done);
-    offload_.after_backward(i, one.blocks[i]);
+    end_layer(one, i, spec::ActionKind::backward);
   }
   if (!share_.first || !embedding_.d_token) return;  // the latter: frozen
   if (dropout_ > 0) {
@@ -385,12 +324,14 @@ void Stage::weight_gradient(engine::Stream& stream, int64_t micro, bool first_of
     norm_backward_weight(stream, final_norm_, head.norm, own_rows(groups_.tp, head.d_final), beta);
   }
   for (size_t i = blocks_.size(); i-- > 0;) {
+    begin_layer(one, i, spec::ActionKind::weight_gradient);
     const BlockWork work = work_of(one, i, {});
     need_gradients(stream, layer_number(i));
     // What was dropped is gone again, under the layers that came since.
     block_forward(stream, layer_of(one, i, true), shape_of(one.batch), one.batch.first_row, {},
                   slot_of(one, i).saved, work, restore_[static_cast<size_t>(kinds_[i])]);
     weight_gradient_of(stream, one, i, work, beta, layer_done);
+    end_layer(one, i, spec::ActionKind::weight_gradient);
   }
   for (size_t i = 0; i < blocks_.size(); ++i) {
     slots_->give(blocks_[i].moe ? SlotKind::delayed_routed : SlotKind::delayed, one.delayed[i]);

@@ -56,10 +56,12 @@ struct LayerNeeds {
 // What of a model a stage has.
 struct StageShare {
   spec::LayerRange layers;
-  bool first = true;   // the embedding too
-  bool last = true;    // final norm, head and loss too
-  bool alone = true;   // both on one rank: tied, they share one gradient
-  int64_t routed = 0;  // routed layers of the rank's stages before this one
+  bool first = true;    // the embedding too
+  bool last = true;     // final norm, head and loss too
+  bool alone = true;    // both on one rank: tied, they share one gradient
+  int64_t routed = 0;   // routed layers of the rank's stages before this one
+  int64_t chunk = 0;    // of the rank's stages
+  int64_t flights = 1;  // micro-batches that are under way at once
   spec::Recompute recompute;
   spec::Offload offload = {};
   spec::Precision precision = spec::Precision::bf16;  // below 16 bits: of products
@@ -89,8 +91,9 @@ class Stage {
   // To be called from now on; empty functions are not.
   void set_needs(LayerNeeds needs) { needs_ = std::move(needs); }
 
-  // Before training, where the share offloads activations. The queues outlive the stage.
-  void offload_through(const engine::CopyQueues& queues);
+  // Before the first pass, where the share offloads activations: the rank's, which outlives the
+  // stage. The passes below then come in the order of its schedule.
+  void offload_through(ActivationOffload& offload) { offload_ = &offload; }
 
   // Whether another micro-batch finds its slots; takes them; gives them back. `micro` names the
   // micro-batch in the calls below.
@@ -152,9 +155,10 @@ class Stage {
   struct Flight {
     int64_t micro = -1;  // none
     MicroBatch batch;
-    std::vector<int64_t> blocks;
+    std::vector<int64_t> blocks;   // of a layer that is offloaded: where it was last
     std::vector<int64_t> delayed;  // -1: weight gradients do not wait
     int64_t head = -1;
+    int64_t input = -1;  // where the stage's input is received, until its first layer has a place
   };
 
   Flight& flight(int64_t micro);
@@ -162,6 +166,13 @@ class Stage {
   void bind_layers(const Memory& memory, const Parameters& parameters, uint64_t seed);
   void run_forward(engine::Stream& stream, Flight& flight, const MicroBatch& batch, bool training,
                    engine::Matrix out);
+  bool receives_apart() const { return !share_.first && offloaded_.front() >= 0; }
+  engine::Matrix first_residual(const Flight& flight) const {
+    return slot_of(flight, 0).saved.norm1.residual;
+  }
+  // Around a layer's pass, so that what it keeps is there (activation_offload.h).
+  void begin_layer(Flight& flight, size_t index, spec::ActionKind pass) const;
+  void end_layer(const Flight& flight, size_t index, spec::ActionKind pass) const;
   BatchShape shape_of(const MicroBatch& batch) const;
   const BlockSlot& slot_of(const Flight& flight, size_t index) const;
   BlockLayer layer_of(const Flight& flight, size_t index, bool training) const;
@@ -205,7 +216,9 @@ class Stage {
   std::vector<Flight> flights_;
   std::array<int64_t, kSlotKinds> slots_needed_{};  // slots of a micro-batch
   std::vector<SlotKind> kinds_;                     // of every block
-  ActivationOffload offload_;
+  // Of every block that is offloaded, its number among those of its kind; of others -1.
+  std::vector<int64_t> offloaded_;
+  ActivationOffload* offload_ = nullptr;
   std::array<BlockSteps, 4> restore_;         // per kind: what backward needs and forward dropped
   std::array<engine::Matrix, 2> d_branches_;  // of blocks in turn: what leaves a block must not
                                               // overwrite what its weight gradients still need

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "tutti/base/error.h"
+#include "tutti/spec/offload_plan.h"
+#include "tutti/spec/schedule.h"
 
 namespace tutti::plan {
 namespace {
@@ -21,31 +23,46 @@ double link_bytes_per_second(const catalog::Chip& chip) {
       chip.name, kHostLink);
 }
 
-int64_t leaving_layers(const spec::MemoryMap& map) {
+// Of the layers that a micro-batch has on the rank, those that leave and that arrive.
+struct Shares {
+  double leaving = 0;
+  double arriving = 0;
+};
+Shares shares(const spec::Recipe& recipe, int64_t stage, double micro_batches) {
+  const spec::Mesh& mesh = recipe.parallel;
   int64_t layers = 0;
-  if (!map.has("offloaded_activations")) return 0;
-  for (const spec::SlotPlan& slot : map.arena("offloaded_activations").slots) {
-    layers += slot.repeats;
+  for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
+    layers += spec::stage_layers(mesh, recipe.model.layers, chunk * mesh.pp + stage).count;
   }
-  return layers;
+  Shares out;
+  for (const bool routed : {false, true}) {
+    for (const bool recomputes : {false, true}) {
+      const spec::OffloadPlan plan = spec::offload_plan(recipe, stage, routed, recomputes);
+      out.leaving += static_cast<double>(plan.leaving);
+      out.arriving += static_cast<double>(plan.arriving);
+    }
+  }
+  const double passes = micro_batches * static_cast<double>(layers);
+  return {out.leaving / passes, std::min(1.0, out.arriving / passes)};
 }
 
 }  // namespace
 
-OffloadSeconds price_offload(const spec::Recipe& recipe, const spec::MemoryMap& map,
+OffloadSeconds price_offload(const spec::Recipe& recipe, int64_t stage, const spec::MemoryMap& map,
                              const catalog::Chip& chip, const OffloadWork& work) {
   OffloadSeconds out;
   if (!recipe.offload.enabled()) return out;
   const double rate = link_bytes_per_second(chip);
-  const spec::OffloadTraffic traffic = spec::offload_traffic(map);
+  const spec::OffloadTraffic traffic = spec::offload_traffic(recipe, map, stage);
   const double state = static_cast<double>(std::max(traffic.state_in, traffic.state_out)) / rate;
   if (state > 0) out.state = std::max(0.0, state - work.update / 2);
-  const double activations = static_cast<double>(traffic.activations) / rate;
-  const double share =
-      static_cast<double>(leaving_layers(map)) / static_cast<double>(recipe.model.layers);
-  for (const double window : {work.forward, work.backward}) {
-    out.activations += std::max(0.0, activations - share * window);
-  }
+  const auto micro_batches = static_cast<double>(spec::make_schedule(recipe).micro_batches);
+  const auto exposed = [&](int64_t bytes, double share, double window) {
+    return std::max(0.0, static_cast<double>(bytes) / rate / micro_batches - share * window);
+  };
+  const Shares share = shares(recipe, stage, micro_batches);
+  out.activations = exposed(traffic.activations_out, share.leaving, work.forward) +
+                    exposed(traffic.activations_in, share.arriving, work.backward);
   return out;
 }
 

@@ -1,12 +1,13 @@
 // What offloading (spec/offload.h) costs: bytes over the link between a chip and its host that no
-// work hides. With L the link's bandwidth one way and r the share of layers whose activations
-// leave:
+// work hides. With L the link's bandwidth one way and r the share of a micro-batch's layers whose
+// activations leave, or arrive:
 //
 //   state        n bytes in and as many out. Two buffers take turns, each copied in, updated and
 //                copied out: max(update, n / L + update / 2), of which `update` is there anyway
 //   activations  a bytes out per micro-batch, under the forward passes of the layers that follow,
 //                and in again under their backward passes: max(0, a / L - r forward) and
-//                max(0, a / L - r backward)
+//                max(0, a / L - r backward); with delayed weight gradients twice in, and r at most
+//                1
 #pragma once
 
 #include "tutti/catalog/systems.h"
@@ -27,9 +28,10 @@ struct OffloadSeconds {    // exposed
   double activations = 0;  // once a micro-batch
 };
 
-// Of the rank with the memory map `map`. Throws unsupported where the catalog does not say how fast
-// the chip's link to its host is (host_link_gigabytes_per_second of the chip).
-OffloadSeconds price_offload(const spec::Recipe& recipe, const spec::MemoryMap& map,
+// Of a rank on pipeline rank `stage`, with the memory map `map`. Throws unsupported where the
+// catalog does not say how fast the chip's link to its host is (host_link_gigabytes_per_second of
+// the chip).
+OffloadSeconds price_offload(const spec::Recipe& recipe, int64_t stage, const spec::MemoryMap& map,
                              const catalog::Chip& chip, const OffloadWork& work);
 
 }  // namespace tutti::plan

@@ -23,21 +23,22 @@ TEST(OffloadCost, IsWhatNothingHides) {
   const catalog::Chip& chip = shipped().system("dgx-h100").chip;
   const spec::Recipe recipe = with("{optimizer: true, activations: all}");
   const spec::MemoryMap map = spec::memory_map(recipe);
-  const spec::OffloadTraffic traffic = spec::offload_traffic(map);
+  const spec::OffloadTraffic traffic = spec::offload_traffic(recipe, map);
   const double rate = 64e9 * 0.85;
   const double state = static_cast<double>(traffic.state_in) / rate;
-  const double activations = static_cast<double>(traffic.activations) / rate;
+  const double activations = static_cast<double>(traffic.activations_out) / 8 / rate;
   EXPECT_GT(state, 1);  // 12 bytes for each of 8 billion parameters
-  const OffloadSeconds alone = price_offload(recipe, map, chip, {});
+  const OffloadSeconds alone = price_offload(recipe, 0, map, chip, {});
   EXPECT_DOUBLE_EQ(alone.state, state);
   EXPECT_DOUBLE_EQ(alone.activations, 2 * activations);
   // 30 of 32 layers leave.
-  const OffloadSeconds partly = price_offload(
-      recipe, map, chip, {.forward = 0.5 * activations, .backward = 9 * activations, .update = 1});
+  const OffloadSeconds partly =
+      price_offload(recipe, 0, map, chip,
+                    {.forward = 0.5 * activations, .backward = 9 * activations, .update = 1});
   EXPECT_NEAR(partly.activations, activations * (1 - 0.5 * 30 / 32), 1e-12);
   EXPECT_DOUBLE_EQ(partly.state, state - 0.5);
-  EXPECT_EQ(price_offload(recipe, map, chip, {.update = 3 * state}).state, 0);
-  const OffloadSeconds none = price_offload(with("{}"), spec::memory_map(with("{}")), chip, {});
+  EXPECT_EQ(price_offload(recipe, 0, map, chip, {.update = 3 * state}).state, 0);
+  const OffloadSeconds none = price_offload(with("{}"), 0, spec::memory_map(with("{}")), chip, {});
   EXPECT_EQ(none.state + none.activations, 0);
 }
 
@@ -62,7 +63,7 @@ TEST(OffloadCost, NeedsToKnowTheLink) {
   chip.entry.quantities.erase("host_link_gigabytes_per_second");
   const spec::Recipe recipe = with("{optimizer: true}");
   try {
-    price_offload(recipe, spec::memory_map(recipe), chip, {});
+    price_offload(recipe, 0, spec::memory_map(recipe), chip, {});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::unsupported);

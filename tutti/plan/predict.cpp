@@ -164,10 +164,11 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   out.reduce_seconds += tied;
   out.split.optimizer = update;
   if (recipe.offload.enabled()) {
-    const spec::MemoryMap map = spec::memory_map(recipe, spec::find_profile(program.profile),
-                                                 static_cast<int64_t>(busiest));
+    const auto stage = static_cast<int64_t>(busiest);
+    const spec::MemoryMap map =
+        spec::memory_map(recipe, spec::find_profile(program.profile), stage);
     const OffloadSeconds exposed =
-        price_offload(recipe, map, system_.chip, {forward_window, backward_window, update});
+        price_offload(recipe, stage, map, system_.chip, {forward_window, backward_window, update});
     out.split.offload = exposed.state + times * exposed.activations;
   }
   const double work = out.split.total();

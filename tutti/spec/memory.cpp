@@ -8,6 +8,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/spec/narrow.h"
+#include "tutti/spec/offload_plan.h"
 #include "tutti/spec/schedule.h"
 #include "tutti/spec/zero.h"
 #include "tutti/spec/zero_layers.h"
@@ -16,6 +17,7 @@ namespace tutti::spec {
 namespace {
 
 constexpr int64_t kAlignment = 256;
+constexpr const char* kOffloadedActivations = "offloaded_activations";
 
 int64_t align_bytes(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -158,9 +160,10 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
   map.arenas.push_back(make_arena("optimizer_buffers", {buffer.take()}));
 }
 
-// Layers of every chunk of a pipeline rank that are routed or not, recompute or not.
-std::vector<int64_t> chunk_layers(const Recipe& recipe, int64_t stage, bool routed,
-                                  bool recomputes) {
+// Layers of every chunk of a pipeline rank that are routed or not, recompute or not; without
+// `offloaded`, of those whose activations stay.
+std::vector<int64_t> chunk_layers(const Recipe& recipe, int64_t stage, bool routed, bool recomputes,
+                                  bool offloaded = true) {
   const ModelConfig& model = recipe.model;
   const int64_t dense_end = model.moe.experts > 0 ? model.moe.first_dense_layers : model.layers;
   std::vector<int64_t> counts;
@@ -169,7 +172,8 @@ std::vector<int64_t> chunk_layers(const Recipe& recipe, int64_t stage, bool rout
         stage_layers(recipe.parallel, model.layers, chunk * recipe.parallel.pp + stage);
     int64_t count = 0;
     for (int64_t i = 0; i < range.count; ++i) {
-      if ((range.first + i >= dense_end) == routed && recipe.recompute.covers(i) == recomputes) {
+      if ((range.first + i >= dense_end) == routed && recipe.recompute.covers(i) == recomputes &&
+          (offloaded || !recipe.offload.covers(i))) {
         ++count;
       }
     }
@@ -185,27 +189,13 @@ bool any_layers(const Recipe& recipe, int64_t stage, bool routed, bool recompute
 
 // Micro-batches in flight of one chunk alone.
 int64_t in_flight_of_chunk(const Recipe& recipe, int64_t stage, int64_t chunk) {
-  const Mesh& mesh = recipe.parallel;
-  std::vector<int64_t> weights(static_cast<size_t>(mesh.vpp), 0);
-  weights[static_cast<size_t>(chunk)] = 1;
-  return peak_in_flight_weighted(mesh, make_schedule(recipe).micro_batches, stage, weights);
+  return peak_in_flight_of_chunk(recipe.parallel, make_schedule(recipe).micro_batches, stage,
+                                 chunk);
 }
 
 // Whether ranks of `profile` hand over the residual stream as it lies in memory.
 bool has_boundaries(const Profile& profile, const Mesh& mesh) {
   return profile.executable && mesh.pp > 1;
-}
-
-// Layers of a kind whose activations leave the device; recipes with them have one stage.
-int64_t leaving_layers(const Recipe& recipe, bool routed, bool recomputes) {
-  if (recipe.offload.activations == 0) return 0;
-  int64_t covered = 0;
-  for (int64_t layer = 0; layer < recipe.model.layers; ++layer) {
-    const bool of_kind =
-        is_routed(recipe.model, layer) == routed && recipe.recompute.covers(layer) == recomputes;
-    if (of_kind && recipe.offload.covers(layer)) ++covered;
-  }
-  return std::max<int64_t>(0, covered - kOffloadPlaces);
 }
 
 std::string block_slot_name(bool routed, bool recomputes) {
@@ -236,8 +226,8 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
     for (const bool routed : {false, true}) {
       const int64_t repeats =
           peak_in_flight_weighted(mesh, micro_batches, stage,
-                                  chunk_layers(recipe, stage, routed, recomputes)) -
-          leaving_layers(recipe, routed, recomputes);
+                                  chunk_layers(recipe, stage, routed, recomputes, false)) +
+          offload_plan(recipe, stage, routed, recomputes).places;
       if (repeats == 0) continue;
       slots.push_back(SlotBuilder(block_slot_name(routed, recomputes), repeats)
                           .add(recomputes ? block_tensors(recipe, profile, false) : profile.block,
@@ -273,11 +263,11 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
 }
 
 // The same slots of layers whose activations leave, on the host.
-void add_offloaded_activations(MemoryMap& map, const Recipe& recipe) {
+void add_offloaded_activations(MemoryMap& map, const Recipe& recipe, int64_t stage) {
   std::vector<SlotPlan> slots;
   for (const bool recomputes : {false, true}) {
     for (const bool routed : {false, true}) {
-      const int64_t repeats = leaving_layers(recipe, routed, recomputes);
+      const int64_t repeats = offload_plan(recipe, stage, routed, recomputes).host_slots;
       if (repeats == 0) continue;
       SlotPlan slot = map.arena("activations").slot(block_slot_name(routed, recomputes));
       slot.repeats = repeats;
@@ -285,7 +275,7 @@ void add_offloaded_activations(MemoryMap& map, const Recipe& recipe) {
     }
   }
   if (slots.empty()) return;
-  map.arenas.push_back(make_arena("offloaded_activations", std::move(slots)));
+  map.arenas.push_back(make_arena(kOffloadedActivations, std::move(slots)));
   map.arenas.back().on_host = true;
 }
 
@@ -345,10 +335,13 @@ ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const Lo
   slots.push_back(work.take());
   if (boundaries) {
     const std::vector<int64_t> shape = {sizes.shard_tokens, recipe.model.hidden};
-    slots.push_back(SlotBuilder("boundary", 2)
-                        .add("send", DType::f32, shape)
-                        .add("d_residual", DType::f32, shape)
-                        .take());
+    SlotBuilder boundary("boundary", 2);
+    boundary.add("send", DType::f32, shape).add("d_residual", DType::f32, shape);
+    // The place of the layer that reads it may be another's when it comes.
+    if (recipe.offload.activations != 0 && stage + mesh.vpp > 1) {
+      boundary.add("receive", DType::f32, shape);
+    }
+    slots.push_back(boundary.take());
   }
   ArenaPlan arena = make_arena("workspace", std::move(slots));
   if (profile.loss_in_compute_type && stage == recipe.parallel.pp - 1) {
@@ -550,7 +543,7 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
   MemoryMap map;
   add_parameter_arenas(map, recipe, profile, sizes, stage);
   map.arenas.push_back(activation_arena(recipe, profile, sizes, stage));
-  add_offloaded_activations(map, recipe);
+  add_offloaded_activations(map, recipe, stage);
   map.arenas.push_back(workspace_arena(recipe, profile, sizes, stage));
   add_routing_arena(map, recipe, stage);
   if (stage == recipe.parallel.pp - 1 && !profile.loss_in_compute_type) {
@@ -586,13 +579,22 @@ int64_t offload_buffer_elements(int64_t optimizer) {
   return std::min(kBucketElements, align_elements((optimizer + 3) / 4));
 }
 
-OffloadTraffic offload_traffic(const MemoryMap& map) {
+OffloadTraffic offload_traffic(const Recipe& recipe, const MemoryMap& map, int64_t stage) {
   OffloadTraffic out;
   for (const ArenaPlan& arena : map.arenas) {
-    if (!arena.on_host) continue;
-    (arena.name == "offloaded_activations" ? out.activations : out.state_in) += arena.bytes;
+    if (arena.on_host && arena.name != kOffloadedActivations) out.state_in += arena.bytes;
   }
   out.state_out = out.state_in;
+  for (const bool recomputes : {false, true}) {
+    for (const bool routed : {false, true}) {
+      const OffloadPlan plan = offload_plan(recipe, stage, routed, recomputes);
+      if (plan.host_slots == 0) continue;
+      const int64_t bytes =
+          map.arena(kOffloadedActivations).slot(block_slot_name(routed, recomputes)).stride_bytes;
+      out.activations_out += plan.leaving * bytes;
+      out.activations_in += plan.arriving * bytes;
+    }
+  }
   return out;
 }
 

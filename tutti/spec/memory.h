@@ -70,9 +70,11 @@
 //
 // Offloading (offload.h). With `optimizer`, master and moments are on_host, and arena
 // "optimizer_buffers" has slot "buffer" x 2 with tensors master (bf16 runs), moment1 and moment2
-// [offload_buffer_elements] f32. With `activations`, of c layers of a kind that are covered
-// min(2, c) slots are in the activations, and arena "offloaded_activations", on_host, has c - 2 of
-// the same.
+// [offload_buffer_elements] f32. With `activations`, layers of a kind that are covered have the
+// places of their plan (offload_plan.h) in the activations, two or three of them, and arena
+// "offloaded_activations", on_host, the plan's host_slots of the same: with one micro-batch under
+// way at a time and c layers, min(2, c) and c - 2. Slot "boundary" then also has receive [N,H] f32,
+// where a stage's input lies until it has a place.
 //
 // Every tensor starts at a multiple of 256 bytes. On larger meshes: rows divided by cp (and tp with
 // sequence parallel), columns by tp; block slots are as many as layers are in flight on the rank
@@ -191,14 +193,15 @@ MemoryMap inference_memory_map(const Recipe& recipe);
 // zero.h, but a quarter where that is less, so that there is always something to overlap.
 int64_t offload_buffer_elements(int64_t optimizer);
 
-// Bytes that a step of `recipe` takes over the link of an accelerator's rank, each way: of the
-// state, once a step, and of activations, once a micro-batch.
+// Bytes that a step of `recipe` takes over the link of an accelerator's rank on pipeline rank
+// `stage`, whose map is `map`, each way. What a delayed weight gradient reads comes in once more.
 struct OffloadTraffic {
   int64_t state_in = 0;
   int64_t state_out = 0;
-  int64_t activations = 0;  // out, and the same in
+  int64_t activations_in = 0;
+  int64_t activations_out = 0;
 };
-OffloadTraffic offload_traffic(const MemoryMap& map);
+OffloadTraffic offload_traffic(const Recipe& recipe, const MemoryMap& map, int64_t stage = 0);
 
 // What recomputation takes off the map of `recipe`.
 int64_t bytes_freed_by_recompute(const Recipe& recipe);

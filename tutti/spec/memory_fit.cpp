@@ -74,7 +74,7 @@ std::vector<std::pair<Offload, int>> more_offload(const Recipe& recipe) {
   more.optimizer = true;
   if (more != recipe.offload) out.emplace_back(more, 4);
   more.activations = kEveryLayer;
-  if (recipe.offload.activations == 0 && recipe.parallel.pp == 1) out.emplace_back(more, 8);
+  if (recipe.offload.activations == 0) out.emplace_back(more, 8);
   return out;
 }
 

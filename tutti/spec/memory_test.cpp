@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/spec/schedule.h"
 #include "tutti/spec/spec_test_support.h"
 #include "tutti/spec/zero.h"
 
@@ -433,10 +434,11 @@ TEST(MemoryMap, OffloadedStateLiesOnTheHostAndPassesThroughBuffers) {
     EXPECT_EQ(buffer.tensors.size(), map.has("master") ? 3U : 2U);
     EXPECT_EQ(buffer.tensor("moment1").bytes, kBucketElements * 4);
     EXPECT_EQ(map.total_bytes(), plain.total_bytes() - host + map.arena("optimizer_buffers").bytes);
-    const OffloadTraffic traffic = offload_traffic(map);
+    const OffloadTraffic traffic =
+        offload_traffic(recipe_of("gpt2-124m", {precision, "offload.optimizer=true"}), map);
     EXPECT_EQ(traffic.state_in, host);
     EXPECT_EQ(traffic.state_out, host);
-    EXPECT_EQ(traffic.activations, 0);
+    EXPECT_EQ(traffic.activations_out, 0);
   }
   EXPECT_EQ(offload_buffer_elements(1000), align_elements(250));
 }
@@ -453,13 +455,16 @@ TEST(MemoryMap, OffloadedActivationsTakeTurnsInTwoPlaces) {
   const MemoryMap plain = memory_map(recipe_of("gpt2-124m"));
   const int64_t block = plain.arena("activations").slot("block").stride_bytes;
   for (const auto& [text, leave] : {std::pair("all", 10), std::pair("2", 0), std::pair("5", 3)}) {
-    const MemoryMap map =
-        memory_map(recipe_of("gpt2-124m", {std::string("offload.activations=") + text}));
+    const Recipe recipe =
+        recipe_of("gpt2-124m", {std::string("offload.activations=") + text, "batch.global=8"});
+    const MemoryMap map = memory_map(recipe);
+    const int64_t micro_batches = make_schedule(recipe).micro_batches;
     EXPECT_EQ(slots(map, "activations", "block"), 12 - leave) << text;
     EXPECT_EQ(slots(map, "offloaded_activations", "block"), leave) << text;
     EXPECT_EQ(map.host_bytes(), leave * block) << text;
     EXPECT_EQ(map.total_bytes(), plain.total_bytes() - leave * block) << text;
-    EXPECT_EQ(offload_traffic(map).activations, leave * block) << text;
+    EXPECT_EQ(offload_traffic(recipe, map).activations_out, micro_batches * leave * block) << text;
+    EXPECT_EQ(offload_traffic(recipe, map).activations_in, micro_batches * leave * block) << text;
   }
   const MemoryMap kinds = memory_map(
       recipe_of("gpt2-124m", {"offload.activations=all", "recompute={mode: full, layers: 5}"}));

@@ -21,25 +21,10 @@ std::string offload_text(const Offload& offload) {
 void validate_offload(const Recipe& recipe) {
   const int64_t layers = recipe.offload.activations;
   if (layers == 0) return;
-  const std::string text = layers == kEveryLayer ? "all" : fmt::format("{}", layers);
-  const Mesh& mesh = recipe.parallel;
-  if (mesh.pp > 1) {
-    fail(ErrorKind::usage,
-         "offload.activations: {} with parallel.pp: {}, where several micro-batches are under way; "
-         "write 0, or use recompute",
-         text, mesh.pp);
-  }
-  // Each layer has one place on the host.
-  const int64_t micro_batches = recipe.batch.global / (recipe.batch.micro * mesh.dp);
-  if (mesh.pipeline == Pipeline::gpipe && micro_batches > 1) {
-    fail(ErrorKind::usage,
-         "offload.activations: {} with parallel.schedule: gpipe, where all {} micro-batches are "
-         "under way at once; write parallel.schedule: 1f1b, or 0",
-         text, micro_batches);
-  }
-  if (layers > recipe.model.layers) {
-    fail(ErrorKind::usage, "offload.activations: {} exceeds model.layers {}; write all", layers,
-         recipe.model.layers);
+  const int64_t most = stage_layers(recipe.parallel, recipe.model.layers, 0).count;
+  if (layers > most) {
+    fail(ErrorKind::usage, "offload.activations: {} exceeds the {} layers of a stage; write all",
+         layers, most);
   }
 }
 

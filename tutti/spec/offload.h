@@ -3,10 +3,10 @@
 //
 // optimizer    moments, and with bf16 weights the f32 masters. The update has them brought over a
 //              bucket at a time, in two buffers that take turns.
-// activations  what the first so many layers keep for the way back (memory.h). They share two
-//              places on the device for each kind of layer: after its forward pass what a layer
-//              keeps goes out, and comes back while the layer after it goes backward. Of each kind
-//              the last two stay where they are until then.
+// activations  what the first so many layers of each virtual stage keep for the way back. They
+//              share two places or three on the device for each kind of layer (offload_plan.h):
+//              what a layer keeps goes out after its forward pass, and comes back while the layer
+//              after it goes backward, unless its place has not been taken until then.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ inline constexpr int64_t kEveryLayer = -1;
 struct Offload {
   bool operator==(const Offload&) const = default;
   bool optimizer = false;
-  int64_t activations = 0;  // layers; kEveryLayer: all of them ("all")
+  int64_t activations = 0;  // layers of a virtual stage; kEveryLayer: all of them ("all")
 
   bool enabled() const { return optimizer || activations != 0; }
-  // Whether the activations of layer `index` do.
+  // Whether the activations of layer `index` of its virtual stage do.
   bool covers(int64_t index) const { return activations == kEveryLayer || index < activations; }
 };
 
-// Places on the device that layers of one kind take turns in.
+// Places on the device that layers of one kind take turns in, of one micro-batch at a time.
 inline constexpr int64_t kOffloadPlaces = 2;
 // And the buffers of the update.
 inline constexpr int64_t kOffloadBuffers = 2;

@@ -208,4 +208,11 @@ int64_t peak_in_flight_weighted(const Mesh& mesh, int64_t micro_batches, int64_t
   return most;
 }
 
+int64_t peak_in_flight_of_chunk(const Mesh& mesh, int64_t micro_batches, int64_t stage,
+                                int64_t chunk) {
+  std::vector<int64_t> weights(static_cast<size_t>(mesh.vpp), 0);
+  weights[static_cast<size_t>(chunk)] = 1;
+  return peak_in_flight_weighted(mesh, micro_batches, stage, weights);
+}
+
 }  // namespace tutti::spec

@@ -80,4 +80,8 @@ int64_t peak_delayed(const Mesh& mesh, int64_t micro_batches, int64_t stage);
 int64_t peak_in_flight_weighted(const Mesh& mesh, int64_t micro_batches, int64_t stage,
                                 const std::vector<int64_t>& weight);
 
+// The same of micro-batches of one chunk alone.
+int64_t peak_in_flight_of_chunk(const Mesh& mesh, int64_t micro_batches, int64_t stage,
+                                int64_t chunk);
+
 }  // namespace tutti::spec

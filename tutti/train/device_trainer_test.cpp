@@ -9,6 +9,8 @@
 #include "tutti/engine/backend.h"
 #include "tutti/engine/device_calls.h"
 #include "tutti/train/layout_test_support.h"
+#include "tutti/train/run_state.h"
+#include "tutti/train/state_fetch.h"
 #include "tutti/train/test_support.h"
 #include "tutti/train/trainer.h"
 
@@ -369,6 +371,42 @@ TEST_F(DeviceTrainer, OffloadedStateAndActivationsGiveTheSameBits) {
     EXPECT_EQ(all_state(offloaded), all_state(plain));
     EXPECT_EQ(offloaded.weights_hash(), plain.weights_hash());
   }
+}
+
+// Of stages that share the device, whose layers take turns with those of other micro-batches.
+TEST_F(DeviceTrainer, OffloadedStagesGiveTheSameBits) {
+  for (const spec::Mesh& mesh : {spec::Mesh{.pp = 2}, spec::Mesh{.pp = 2, .vpp = 2},
+                                 spec::Mesh{.pp = 2, .pipeline = spec::Pipeline::zero_bubble}}) {
+    spec::Recipe recipe = testing::recipe_on(on_device(llama_recipe()), mesh);
+    recipe.model.layers = 8;
+    recipe.batch.sequence = 8;
+    const testing::Training plain = testing::train_on(recipe, 4);
+    recipe.offload = {true, spec::kEveryLayer};
+    const testing::Training offloaded = testing::train_on(recipe, 4);
+    SCOPED_TRACE(testing::text_of(mesh));
+    EXPECT_EQ(offloaded.losses, plain.losses);
+    EXPECT_TRUE(offloaded.state == plain.state);
+  }
+}
+
+// Through two pinned buffers that take turns, for copies in the memory of hosts.
+TEST_F(DeviceTrainer, TheStateIsFetchedWhileItIsRead) {
+  spec::Recipe recipe = on_device(wide(llama_recipe()));
+  recipe.precision = spec::Precision::bf16;
+  Trainer trainer(recipe);
+  trainer.initialize();
+  losses(trainer, 3);
+  StateFetch fetch(trainer, 1000);
+  const std::vector<float> expected = all_state(trainer);
+  std::vector<float> fetched;
+  for (const checkpoint::TensorSource& tensor : fetch.tensors()) {
+    tensor.stream([&](const void* data, int64_t bytes) {
+      const auto* values = static_cast<const float*>(data);
+      fetched.insert(fetched.end(), values, values + bytes / 4);
+    });
+  }
+  EXPECT_EQ(fetched, expected);
+  EXPECT_EQ(fetch.fetched_bytes(), static_cast<int64_t>(4 * expected.size()));
 }
 
 }  // namespace

@@ -59,6 +59,12 @@ Trained train_on_host_copies(const spec::Recipe& recipe, int64_t steps) {
       out.norms.push_back(result.gradient_norm);
       out.skipped.push_back(result.nonfinite_tensor);
     }
+    if (const model::ActivationOffload* offload = trainer.activation_offload()) {
+      const spec::OffloadTraffic traffic =
+          spec::offload_traffic(recipe, trainer.memory().map(), ranks.at.pp);
+      EXPECT_EQ(offload->bytes_out(), steps * traffic.activations_out);
+      EXPECT_EQ(offload->bytes_in(), steps * traffic.activations_in);
+    }
     const std::lock_guard lock(mutex);
     EXPECT_EQ(gather(trainer, trainer.state(), out.state), 0);
     if (ranks.world == nullptr) out.weights = trainer.weights_hash();
@@ -153,12 +159,50 @@ TEST(Offload, GivesTheSameBitsWithoutMasters) {
   }
 }
 
-// Pipeline stages keep their activations; their optimizers' state may go.
-TEST(Offload, OfTheOptimizerGoesWithPipelines) {
-  spec::Recipe recipe = recipe_on(gpt_recipe(), {.pp = 2});
+void expect_same_in_pipeline(const spec::Recipe& base, const spec::Mesh& mesh) {
+  spec::Recipe recipe = recipe_on(base, mesh);
+  if (mesh.tp == 1) recipe.batch.micro = 1;
+  SCOPED_TRACE(text_of(mesh));
   const Trained plain = train_on_host_copies(recipe, 3);
-  recipe.offload.optimizer = true;
-  expect_same(train_on_host_copies(recipe, 3), plain);
+  for (const spec::Offload offload :
+       {spec::Offload{true, spec::kEveryLayer}, spec::Offload{false, 1}}) {
+    recipe.offload = offload;
+    SCOPED_TRACE(offload_text(offload));
+    expect_same(train_on_host_copies(recipe, 3), plain);
+  }
+}
+
+// Layers of several micro-batches and chunks take turns, in the order of the schedule.
+TEST(Offload, GivesTheSameBitsWithEverySchedule) {
+  spec::Recipe recipe = gpt_recipe();
+  recipe.model.layers = 8;
+  recipe.model.dropout = 0.1;
+  recipe.precision = spec::Precision::bf16;
+  for (const spec::Mesh mesh : {spec::Mesh{.pp = 2}, spec::Mesh{.pp = 2, .vpp = 2},
+                                spec::Mesh{.pp = 3, .pipeline = spec::Pipeline::zero_bubble},
+                                spec::Mesh{.pp = 2, .pipeline = spec::Pipeline::gpipe},
+                                spec::Mesh{.pipeline = spec::Pipeline::gpipe}}) {
+    expect_same_in_pipeline(recipe, mesh);
+  }
+}
+
+TEST(Offload, GivesTheSameBitsInPipelinesThatRecomputeOrShard) {
+  spec::Recipe recipe = llama_recipe();
+  recipe.model.layers = 8;
+  recipe.recompute = {spec::RecomputeMode::selective, 0, 2};  // of two kinds
+  expect_same_in_pipeline(recipe, {.pp = 2, .pipeline = spec::Pipeline::zero_bubble});
+  expect_same_in_pipeline(recipe, {.dp = 2, .pp = 2, .zero = 3});
+  expect_same_in_pipeline(adapted(recipe), {.tp = 2, .pp = 2});
+}
+
+// What the host knows of exchanges it knows by micro-batch, wherever a layer lies.
+TEST(Offload, GivesTheSameBitsInPipelinesWithExperts) {
+  spec::Recipe recipe = mixtral_recipe();
+  recipe.model.layers = 6;
+  recipe.model.moe.experts = 6;
+  recipe.model.moe.first_dense_layers = 1;
+  expect_same_in_pipeline(recipe, {.pp = 2, .pipeline = spec::Pipeline::zero_bubble});
+  expect_same_in_pipeline(recipe, {.dp = 2, .pp = 2, .ep = 2});
 }
 
 // A step without an update leaves what it had fetched, and steps that run ahead are the same.
@@ -188,6 +232,21 @@ TEST(Offload, SkipsAStepAndRunsAhead) {
   }
   EXPECT_EQ(hashes[1], hashes[3]);
   EXPECT_EQ(hashes[0], hashes[2]);
+}
+
+TEST(Offload, ArenasOfStagesAreThoseOfTheirMaps) {
+  spec::Recipe recipe = gpt_recipe();
+  recipe.model.layers = 8;
+  recipe.offload.activations = spec::kEveryLayer;
+  recipe = recipe_on(recipe, {.pp = 2});
+  on_ranks(recipe, [&](const parallel::Ranks& ranks) {
+    const Trainer trainer(recipe, ranks, kAsOnDevice);
+    const spec::MemoryMap map = spec::memory_map(recipe, spec::tutti_profile(), ranks.at.pp);
+    for (const spec::ArenaPlan& arena : map.arenas) {
+      EXPECT_EQ(trainer.memory().arena(arena.name).bytes(), arena.bytes) << arena.name;
+    }
+    EXPECT_GT(map.host_bytes(), 0);
+  });
 }
 
 TEST(Offload, ArenasAreThoseOfTheMap) {

@@ -118,6 +118,10 @@ void Trainer::make_stages() {
   const spec::Schedule schedule = spec::make_schedule(recipe_);
   const auto rows = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence);
   const auto slots = std::make_shared<model::ActivationSlots>(recipe_.model, *memory_);
+  if (recipe_.offload.activations != 0) {
+    activation_offload_ = std::make_unique<model::ActivationOffload>(
+        recipe_, ranks_.at.pp, *memory_, *slots, copy_queues_);
+  }
   loaded_.resize(static_cast<size_t>(memory_->repeats("batch", "batch")));
   loaded_targets_.resize(loaded_.size());
   if (stream_->memory() != engine::ArenaKind::host || options_.enqueue_steps) {
@@ -135,7 +139,7 @@ void Trainer::make_stages() {
         recipe_.train.seed, ranks_.layers, model::share_of(recipe_, ranks_.at.pp, chunk), slots,
         mesh));
     stages_.back()->prepare(*stream_);
-    if (recipe_.offload.activations != 0) stages_.back()->offload_through(copy_queues_);
+    if (activation_offload_) stages_.back()->offload_through(*activation_offload_);
     parallel::StageCalls calls;
     calls.gradient_scale = static_cast<float>(1 / rows);
     calls.micro_batches = schedule.micro_batches;

@@ -164,6 +164,8 @@ class Trainer {
   const spec::Recipe& recipe() const { return recipe_; }
   const spec::ParamLayout& layout() const { return layout_; }
   const model::Memory& memory() const { return *memory_; }
+  // Null: the recipe does not ask for it.
+  const model::ActivationOffload* activation_offload() const { return activation_offload_.get(); }
   engine::Stream& stream() { return *stream_; }
 
  private:
@@ -216,7 +218,8 @@ class Trainer {
   std::function<void(const spec::Action& action)> action_listener_;
   std::unique_ptr<engine::Stream> stream_;  // outlives what works on its memory
   std::unique_ptr<model::Memory> memory_;
-  engine::CopyQueues copy_queues_;                     // where the recipe offloads
+  engine::CopyQueues copy_queues_;  // where the recipe offloads
+  std::unique_ptr<model::ActivationOffload> activation_offload_;
   std::unique_ptr<engine::Arena> host_batches_;        // micro-batches of a step, for a device
   std::vector<std::unique_ptr<model::Stage>> stages_;  // the virtual stages of this rank
   parallel::LoadedBatches loaded_;

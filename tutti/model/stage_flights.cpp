@@ -1,0 +1,111 @@
+// Micro-batches in flight in a stage: the slots they have, and what layers find there.
+#include <algorithm>
+#include <utility>
+
+#include "tutti/base/check.h"
+#include "tutti/model/stage.h"
+
+namespace tutti::model {
+
+Stage::Flight& Stage::flight(int64_t micro) {
+  return const_cast<Flight&>(std::as_const(*this).flight(micro));
+}
+
+const Stage::Flight& Stage::flight(int64_t micro) const {
+  for (const Flight& one : flights_) {
+    if (one.micro == micro) return one;
+  }
+  check_failed(__FILE__, __LINE__, "in flight",
+               fmt::format("micro-batch {} is not in the stage of layers {} to {}", micro,
+                           share_.layers.first, share_.layers.first + share_.layers.count - 1));
+}
+
+bool Stage::has_room() const {
+  const bool is_free = std::any_of(flights_.begin(), flights_.end(),
+                                   [](const Flight& one) { return one.micro == -1; });
+  if (!is_free || (receives_apart() && !offload_->has_input())) return false;
+  for (size_t kind = 0; kind < kSlotKinds; ++kind) {
+    if (slots_->free(static_cast<SlotKind>(kind)) < slots_needed_[kind]) return false;
+  }
+  return true;
+}
+
+void Stage::enter(int64_t micro) {
+  Flight& one = flight(-1);
+  one.micro = micro;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (offloaded_[i] < 0) one.blocks[i] = slots_->take(kinds_[i]);
+  }
+  if (receives_apart()) one.input = offload_->take_input();
+  if (share_.last) one.head = slots_->take(SlotKind::head);
+}
+
+void Stage::leave(int64_t micro) {
+  Flight& one = flight(micro);
+  one.micro = -1;
+  for (size_t i = blocks_.size(); i-- > 0;) {
+    if (offloaded_[i] < 0) slots_->give(kinds_[i], one.blocks[i]);
+  }
+  if (share_.last) slots_->give(SlotKind::head, one.head);
+}
+
+engine::Matrix Stage::input(int64_t micro) const {
+  const Flight& one = flight(micro);
+  return receives_apart() ? offload_->input(one.input) : first_residual(one);
+}
+
+void Stage::begin_layer(Flight& flight, size_t index, spec::ActionKind pass) const {
+  if (offloaded_[index] < 0) return;
+  flight.blocks[index] = offload_->begin(kinds_[index], {.pass = pass,
+                                                         .chunk = share_.chunk,
+                                                         .micro = flight.micro,
+                                                         .layer = static_cast<int64_t>(index)});
+}
+
+void Stage::end_layer(const Flight& flight, size_t index, spec::ActionKind pass) const {
+  if (offloaded_[index] < 0) return;
+  offload_->end(kinds_[index], {.pass = pass,
+                                .chunk = share_.chunk,
+                                .micro = flight.micro,
+                                .layer = static_cast<int64_t>(index)});
+}
+
+const BlockSlot& Stage::slot_of(const Flight& flight, size_t index) const {
+  return slots_->block(kinds_[index], flight.blocks[index]);
+}
+
+// The layer with the adapters' memory of this micro-batch.
+BlockLayer Stage::layer_of(const Flight& flight, size_t index, bool training) const {
+  BlockLayer layer = blocks_[index];
+  layer.moe.exchange.flight = &flight - flights_.data();
+  if (!training) layer.dropout = layer.adapter_dropout = 0;
+  const AdapterColumns& columns = slot_of(flight, index).low_rank;
+  const WorkSlot& work = slots_->work(bool(layer.moe), flight.delayed[index]);
+  const auto bind = [&](Linear& linear, engine::Matrix kept, engine::Matrix gradient) {
+    linear.adapters.low_rank = kept;
+    linear.adapters.d_low_rank = gradient;
+    linear.adapters.input = slots_->adapter_input();
+  };
+  bind(layer.attention.qkv, columns.qkv, work.d_low_rank.qkv);
+  bind(layer.attention.output, columns.output, work.d_low_rank.output);
+  bind(layer.mlp.up, columns.up, work.d_low_rank.up);
+  bind(layer.mlp.down, columns.down, work.d_low_rank.down);
+  return layer;
+}
+
+BlockWork Stage::work_of(const Flight& flight, size_t index, engine::Matrix d_residual) const {
+  const auto d_branch = [&](size_t i) {
+    if (!slots_->delays()) return d_branches_[i % 2];
+    return slots_->work(bool(blocks_[i].moe), flight.delayed[i]).work.d_branch;
+  };
+  BlockWork work = slots_->work(bool(blocks_[index].moe), flight.delayed[index]).work;
+  work.d_residual = d_residual;
+  work.d_branch = d_branch(index);
+  work.d_branch_next = index > 0 ? d_branch(index - 1) : engine::Matrix{};
+  work.moe.load = loads_[index];
+  work.moe.sums = sums_[index];
+  if (share_.first && index == 0) remove(unwanted_, work);
+  return work;
+}
+
+}  // namespace tutti::model
