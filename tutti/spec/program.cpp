@@ -207,8 +207,12 @@ class ProgramBuilder {
         copy.empty() ? 0 : table_.groups.front().params.front().local_count(mesh_);
     ops.push_back(squared_norm_op(mesh_.zero >= 1 ? elements : elements - copied));
     if (mesh_.world() > 1) {
-      // Of each rank its loss, its divergence from a teacher, its targets and its squared norm.
-      ops.push_back(collective_op("all_gather", Axis::dp, mesh_.world(), real(32 * mesh_.world())));
+      // Four words: loss, divergence from a teacher, targets and squared norm. Here each rank adds
+      // those of all.
+      const int64_t world = mesh_.world();
+      ops.push_back(profile_.executable
+                        ? collective_op("all_gather", Axis::dp, world, real(32 * world))
+                        : collective_op("all_reduce", Axis::dp, world, 32));
     }
     ops.push_back(adamw_op(elements, sizes_.compute, has_masters(recipe_)));
     const NarrowFormat* format = block_scaled_format(recipe_.precision);
