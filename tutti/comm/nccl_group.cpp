@@ -3,10 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include <array>
 #include <atomic>
-#include <cstring>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -14,47 +11,16 @@
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
-#include "tutti/engine/device_calls.h"
+#include "tutti/comm/nccl_lane.h"
+#include "tutti/comm/nccl_messages.h"
 #include "tutti/engine/device_stream.h"
 
 namespace tutti::comm {
 namespace {
 
-constexpr uint64_t kEvents = 256;  // calls of a lane whose tickets are told apart
 constexpr double kWatchSeconds = 0.05;
-constexpr int kStoreLooks = 20;  // watches per look into the store
-
-void check_cuda(cudaError_t result, const char* what) {
-  engine::note_device_call(what);
-  if (result != cudaSuccess) {
-    fail(ErrorKind::unsupported, "{}: {}", what, cudaGetErrorString(result));
-  }
-}
-
-ncclDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return ncclFloat32;
-    case DType::bf16: return ncclBfloat16;
-    case DType::i32: return ncclInt32;
-    case DType::i64: return ncclInt64;
-    default: TUTTI_CHECK(false, "{} is no type of collectives", dtype_name(dtype));
-  }
-}
-
-// A communicator with its stream: one for collectives, one for messages, so that neither waits for
-// the other.
-struct Lane {
-  ncclComm_t communicator = nullptr;
-  std::string name;  // in NCCL's own messages
-  cudaStream_t stream = nullptr;
-  uint64_t number = 0;  // of the last call
-  std::array<cudaEvent_t, kEvents> events = {};
-};
-
-struct Message {
-  Call call;
-  uint64_t number = 0;
-};
+constexpr double kWaitingSeconds = 1e-3;  // between looks while messages wait to be started
+constexpr double kStoreSeconds = 1;       // between looks into the store
 
 class NcclGroup : public Group {
  public:
@@ -68,9 +34,21 @@ class NcclGroup : public Group {
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     check_cuda(cudaMalloc(&barrier_word_, sizeof(int32_t)), "cudaMalloc");
     check_cuda(cudaMemset(barrier_word_, 0, sizeof(int32_t)), "cudaMemset");
+    // Which streams that do not wait for the default one must not overtake.
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     check_cuda(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), "cudaEventCreate");
-    for (const char* name : {"collectives", "messages"}) {
-      start(lanes_[name[0] == 'm' ? 1 : 0], name, timeout_seconds);
+    collectives_ = std::make_unique<NcclLane>("group " + name() + ", collectives",
+                                              prefix_ + "/nccl/collectives", rank(), size());
+    messages_ = std::make_unique<NcclMessages>(name(), store_, prefix_, rank());
+    const double end = monotonic_seconds() + timeout_seconds;
+    while (!collectives_->connect(*store_)) {
+      if (monotonic_seconds() > end) {
+        fail(ErrorKind::peer,
+             "group {}: NCCL does not connect rank {}: the others did not come in "
+             "time",
+             name(), this->info().world_rank());
+      }
+      sleep_seconds(1e-3);
     }
     watcher_ = std::thread([this] { watch(); });
   }
@@ -80,36 +58,27 @@ class NcclGroup : public Group {
     watcher_.join();
     const std::lock_guard lock(mutex_);
     if (cudaSetDevice(device_) != cudaSuccess) return;
-    for (Lane& lane : lanes_) {
-      if (lane.communicator != nullptr) {
-        // Finalize flushes what was issued; it is non-blocking here, so its end is polled.
-        // It waits for the other ranks, of which one may have vanished.
-        ncclCommFinalize(lane.communicator);
-        ncclResult_t state = ncclInProgress;
-        const double end = monotonic_seconds() + timeout_seconds_;
-        while (ncclCommGetAsyncError(lane.communicator, &state) == ncclSuccess &&
-               state == ncclInProgress && monotonic_seconds() < end) {
-          sleep_seconds(1e-4);
-        }
-        state == ncclSuccess ? ncclCommDestroy(lane.communicator)
-                             : ncclCommAbort(lane.communicator);
-      }
-      for (const cudaEvent_t event : lane.events) cudaEventDestroy(event);
-      cudaStreamDestroy(lane.stream);
-    }
+    // Of the other ranks, one may have vanished.
+    const double deadline = monotonic_seconds() + timeout_seconds_;
+    collectives_->begin_end();
+    messages_->begin_end();
+    collectives_->end(deadline);
+    messages_->end(deadline);
+    messages_.reset();
+    collectives_.reset();
     cudaEventDestroy(ready_);
     cudaFree(barrier_word_);
   }
 
   std::vector<RankActivity> activity() const override {
     const std::lock_guard lock(mutex_);
+    cudaSetDevice(device_);  // else a thread that asks would take the first device into use
     RankActivity self;
     self.rank = info().world_rank();
-    self.calls = lanes_[0].number;
+    self.calls = calls_;
     self.last = last_;
     self.since_seconds = since_seconds_;
-    self.inside = self.calls > 0 &&
-                  cudaEventQuery(lanes_[0].events[self.calls % kEvents]) == cudaErrorNotReady;
+    self.inside = calls_ > 0 && cudaEventQuery(collectives_->event_of(calls_)) == cudaErrorNotReady;
     return {self};
   }
 
@@ -125,10 +94,8 @@ class NcclGroup : public Group {
       const std::lock_guard lock(mutex_);
       if (!failure_.empty()) return;
       failure_ = message;
-      for (Lane& lane : lanes_) {
-        if (lane.communicator != nullptr) ncclCommAbort(lane.communicator);
-        lane.communicator = nullptr;
-      }
+      collectives_->abort();
+      messages_->abort();
     }
     try {
       store_->set(prefix_ + "/failure", message);
@@ -147,16 +114,24 @@ class NcclGroup : public Group {
   }
 
   bool done(int32_t lane, uint64_t number) const override {
-    // Whoever asks until it is done would ask forever about a message that nobody starts.
-    if (lane == 1) const_cast<NcclGroup*>(this)->start_messages();
+    auto* self = const_cast<NcclGroup*>(this);
+    if (lane > 0) self->advance_messages();
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) return true;
+    if (lane > 0 && !messages_->is_started({lane - 1, number})) return false;
     return cudaEventQuery(event_of(lane, number)) != cudaErrorNotReady;
   }
 
   void wait(engine::Stream& stream, int32_t lane, uint64_t number) override {
+    bool is_started = lane == 0;
+    while (!is_started) {  // others may fail the group meanwhile
+      guarded([&] {
+        messages_->advance();
+        is_started = messages_->is_started({lane - 1, number});
+      });
+      if (!is_started) sleep_seconds(kWaitingSeconds / 10);
+    }
     guarded([&] {
-      if (lane == 1) flush_messages();
       check_cuda(cudaStreamWaitEvent(stream_of(stream), event_of(lane, number), 0),
                  "cudaStreamWaitEvent");
     });
@@ -191,187 +166,126 @@ class NcclGroup : public Group {
   }
 
   Ticket enqueue_locked(engine::Stream& stream, const Call& call) {
-    const int32_t index = is_transfer(call.shape.kind) ? 1 : 0;
-    Lane& lane = lanes_[static_cast<size_t>(index)];
-    check_cuda(cudaEventRecord(ready_, stream_of(stream)), "cudaEventRecord");
-    check_cuda(cudaStreamWaitEvent(lane.stream, ready_, 0), "cudaStreamWaitEvent");
-    const uint64_t number = ++lane.number;
-    if (index == 1) {
-      messages_.push_back({call, number});
-      if (messages_.size() == kEvents / 2) flush_messages();
-      return {this, index, number};
+    if (is_transfer(call.shape.kind)) {
+      const NcclMessages::Place place = messages_->add(stream_of(stream), call);
+      return {this, place.lane + 1, place.number};
     }
-    flush_messages();
+    check_cuda(cudaEventRecord(ready_, stream_of(stream)), "cudaEventRecord");
+    collectives_->after(ready_);
     last_ = call.shape;
     since_seconds_ = monotonic_seconds();
-    check_nccl(lane, launch(lane, call));
-    check_cuda(cudaEventRecord(lane.events[number % kEvents], lane.stream), "cudaEventRecord");
-    return {this, index, number};
+    ++calls_;
+    launch(call);
+    collectives_->mark(calls_);
+    return {this, 0, calls_};
   }
 
-  // An event that serves a later call comes after this one on the same stream.
   cudaEvent_t event_of(int32_t lane, uint64_t number) const {
-    return lanes_[static_cast<size_t>(lane)].events[number % kEvents];
+    return lane == 0 ? collectives_->event_of(number) : messages_->event_of({lane - 1, number});
   }
 
-  // A non-blocking communicator may still be at work on the last call when it returns; nothing else
-  // may be asked of it, and nothing is on the stream yet, until it is not.
-  void check_nccl(const Lane& lane, ncclResult_t result) const {
-    // It connects to ranks on the first call with them, and one that has vanished never answers.
+  // Returns when the call is on the stream. NCCL connects to ranks on the first call with them, and
+  // one that has vanished never answers.
+  void launch(const Call& call) {
+    collectives_->issue([&] { return start(call); });
     const double end = monotonic_seconds() + timeout_seconds_;
-    while (result == ncclInProgress && !is_failing_.load() && monotonic_seconds() < end) {
-      if (ncclCommGetAsyncError(lane.communicator, &result) != ncclSuccess) break;
-    }
-    if (result == ncclInProgress && is_failing_.load()) {
-      const std::lock_guard lock(asked_mutex_);
-      fail(ErrorKind::peer, "{}", asked_);
-    }
-    if (result == ncclInProgress) {
-      fail(ErrorKind::peer, "group {}: NCCL has not started a call within {} s", name(),
-           timeout_seconds_);
-    }
-    if (result != ncclSuccess) {
-      fail(ErrorKind::peer, "group {}: NCCL: {} ({})", name(), ncclGetErrorString(result),
-           ncclGetLastError(lane.communicator));
-    }
-  }
-
-  void start(Lane& lane, const std::string& what, double timeout_seconds) {
-    const std::string key = prefix_ + "/nccl/" + what;
-    ncclUniqueId id;
-    if (rank() == 0) {
-      if (ncclGetUniqueId(&id) != ncclSuccess) {
-        fail(ErrorKind::unsupported, "group {}: NCCL does not start: {}", name(),
-             ncclGetLastError(nullptr));
+    while (collectives_->is_busy()) {
+      if (is_failing_.load()) {
+        const std::lock_guard lock(asked_mutex_);
+        fail(ErrorKind::peer, "{}", asked_);
       }
-      store_->set(key, std::string(id.internal, sizeof id.internal));
-    } else {
-      const std::string text = store_->get(key, timeout_seconds);
-      TUTTI_CHECK(text.size() == sizeof id.internal, "NCCL id of {} bytes", text.size());
-      std::memcpy(id.internal, text.data(), text.size());
-    }
-    check_cuda(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking), "cudaStreamCreate");
-    for (cudaEvent_t& event : lane.events) {
-      check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    }
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-    lane.name = name() + ", " + what;
-    config.commName = lane.name.c_str();
-#endif
-    ncclResult_t state = ncclCommInitRankConfig(&lane.communicator, size(), id, rank(), &config);
-    const double end = monotonic_seconds() + timeout_seconds;
-    while (state == ncclInProgress && monotonic_seconds() < end) {
-      sleep_seconds(1e-3);
-      if (ncclCommGetAsyncError(lane.communicator, &state) != ncclSuccess) break;
-    }
-    if (state != ncclSuccess) {
-      const std::string why =
-          state == ncclInProgress ? "the others did not come in time" : ncclGetErrorString(state);
-      if (lane.communicator != nullptr) ncclCommAbort(lane.communicator);
-      lane.communicator = nullptr;
-      fail(ErrorKind::peer, "group {}: NCCL does not connect rank {}: {}", name(),
-           info().world_rank(), why);
+      if (monotonic_seconds() > end) {
+        fail(ErrorKind::peer, "group {}: NCCL has not started a call within {} s", name(),
+             timeout_seconds_);
+      }
+      messages_->advance();  // another rank may come only when it has one of these
     }
   }
 
-  ncclResult_t launch(Lane& lane, const Call& call) {
+  ncclResult_t start(const Call& call) {
     const CallShape& shape = call.shape;
     const auto count = static_cast<size_t>(shape.count);
-    const ncclDataType_t type = type_of(shape.dtype);
+    const ncclDataType_t type = nccl_type(shape.dtype);
     const ncclRedOp_t reduce = shape.reduce == Reduce::sum ? ncclSum : ncclMax;
-    ncclComm_t comm = lane.communicator;
+    ncclComm_t comm = collectives_->communicator();
+    const cudaStream_t stream = collectives_->stream();
     switch (shape.kind) {
       case CallKind::all_reduce:
-        return ncclAllReduce(call.send, call.receive, count, type, reduce, comm, lane.stream);
+        return ncclAllReduce(call.send, call.receive, count, type, reduce, comm, stream);
       case CallKind::reduce_scatter:
-        return ncclReduceScatter(call.send, call.receive, count, type, reduce, comm, lane.stream);
+        return ncclReduceScatter(call.send, call.receive, count, type, reduce, comm, stream);
       case CallKind::all_gather:
-        return ncclAllGather(call.send, call.receive, count, type, comm, lane.stream);
+        return ncclAllGather(call.send, call.receive, count, type, comm, stream);
       case CallKind::broadcast:
-        return ncclBroadcast(call.send, call.receive, count, type, shape.peer, comm, lane.stream);
+        return ncclBroadcast(call.send, call.receive, count, type, shape.peer, comm, stream);
       case CallKind::barrier:
-        return ncclAllReduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm,
-                             lane.stream);
-      case CallKind::all_to_all: return all_to_all(lane, call);
+        return ncclAllReduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm, stream);
+      case CallKind::all_to_all: return all_to_all(call);
       default: TUTTI_CHECK(false, "{} is no collective", call_name(shape.kind));
     }
   }
 
-  ncclResult_t all_to_all(Lane& lane, const Call& call) {
-    const ncclDataType_t type = type_of(call.shape.dtype);
+  ncclResult_t all_to_all(const Call& call) {
+    ncclComm_t comm = collectives_->communicator();
+    const cudaStream_t stream = collectives_->stream();
+    const ncclDataType_t type = nccl_type(call.shape.dtype);
     const int64_t item = dtype_bytes(call.shape.dtype);
     const auto* send = static_cast<const char*>(call.send);
     auto* receive = static_cast<char*>(call.receive);
-    ncclGroupStart();
+    ncclResult_t result = ncclGroupStart();
+    const auto keep = [&](ncclResult_t one) {
+      if (result == ncclSuccess) result = one;
+    };
     for (int other = 0; other < size(); ++other) {
       const int64_t sends = call.send_counts[static_cast<size_t>(other)];
       const int64_t receives = call.receive_counts[static_cast<size_t>(other)];
       if (sends > 0) {
-        ncclSend(send, static_cast<size_t>(sends), type, other, lane.communicator, lane.stream);
+        keep(ncclSend(send, static_cast<size_t>(sends), type, other, comm, stream));
       }
       if (receives > 0) {
-        ncclRecv(receive, static_cast<size_t>(receives), type, other, lane.communicator,
-                 lane.stream);
+        keep(ncclRecv(receive, static_cast<size_t>(receives), type, other, comm, stream));
       }
       send += sends * item;
       receive += receives * item;
     }
-    return ncclGroupEnd();
+    keep(ncclGroupEnd());
+    return result;
   }
 
   // For callers that must not throw: a failure is seen in the next call.
-  void start_messages() {
+  void advance_messages() {
     try {
-      guarded([this] { flush_messages(); });
+      guarded([this] { messages_->advance(); });
     } catch (const Error&) {
       return;
     }
   }
 
-  void flush_messages() {
-    if (messages_.empty()) return;
-    Lane& lane = lanes_[1];
-    ncclGroupStart();
-    for (const Message& message : messages_) {
-      const CallShape& shape = message.call.shape;
-      const auto count = static_cast<size_t>(shape.count);
-      if (count == 0) continue;
-      if (shape.kind == CallKind::send) {
-        ncclSend(message.call.send, count, type_of(shape.dtype), shape.peer, lane.communicator,
-                 lane.stream);
-      } else {
-        ncclRecv(message.call.receive, count, type_of(shape.dtype), shape.peer, lane.communicator,
-                 lane.stream);
-      }
-    }
-    check_nccl(lane, ncclGroupEnd());
-    for (const Message& message : messages_) {
-      check_cuda(cudaEventRecord(lane.events[message.number % kEvents], lane.stream),
-                 "cudaEventRecord");
-    }
-    messages_.clear();
-  }
-
+  // Starts messages whose peer has come meanwhile, also while the rank computes or waits for
+  // another group; sees failures of NCCL and of other ranks.
   void watch() {
-    for (int look = 0; !closing_.load(); ++look) {
-      sleep_seconds(kWatchSeconds);
+    cudaSetDevice(device_);  // of this thread
+    double watched = 0;
+    double looked = 0;
+    while (!closing_.load()) {
+      sleep_seconds(messages_->are_waiting() ? kWaitingSeconds : kWatchSeconds);
+      if (messages_->are_waiting()) advance_messages();
+      const double now = monotonic_seconds();
+      if (now - watched < kWatchSeconds) continue;
+      watched = now;
       std::string message;
       {
         const std::lock_guard lock(mutex_);
         if (!failure_.empty()) return;
-        for (const Lane& lane : lanes_) {
-          ncclResult_t state = ncclSuccess;
-          ncclCommGetAsyncError(lane.communicator, &state);
-          if (state == ncclSuccess || state == ncclInProgress) continue;
-          message = fmt::format("group {}: rank {}: NCCL: {} ({})", name(), info().world_rank(),
-                                ncclGetErrorString(state), ncclGetLastError(lane.communicator));
-        }
+        message = collectives_->failure();
+        if (message.empty()) message = messages_->failure();
       }
       try {
-        if (look % kStoreLooks == 0 && !store_->list(prefix_ + "/failure").empty()) {
-          message = store_->get(prefix_ + "/failure", 1);
+        if (message.empty() && now - looked > kStoreSeconds) {
+          looked = now;
+          if (!store_->list(prefix_ + "/failure").empty()) {
+            message = store_->get(prefix_ + "/failure", 1);
+          }
         }
       } catch (const Error& error) {
         message = error.what();
@@ -391,10 +305,11 @@ class NcclGroup : public Group {
   std::string asked_;               // the first reason to fail; it counts
   std::atomic<bool> is_failing_{false};
   mutable std::mutex mutex_;  // of everything below
-  std::array<Lane, 2> lanes_;
+  std::unique_ptr<NcclLane> collectives_;
+  std::unique_ptr<NcclMessages> messages_;
   cudaEvent_t ready_ = nullptr;
   void* barrier_word_ = nullptr;
-  std::vector<Message> messages_;  // not yet started
+  uint64_t calls_ = 0;
   CallShape last_;
   double since_seconds_ = 0;
   std::string failure_;

@@ -2,16 +2,17 @@
 // NCCL, nccl_stub.cpp stands in.
 //
 // Calls are enqueued on streams of the group's own, which wait for the caller's stream by event,
-// and the caller's stream for theirs: nothing blocks the host but starting. Communicators are
-// non-blocking; a thread watches them and the store, so that a failure or abort anywhere ends the
-// work on every GPU (ncclCommAbort).
+// and the caller's stream for theirs: nothing blocks the host but starting. Collectives have one
+// communicator; each peer has one per direction for messages, made with the first of them
+// (nccl_messages.h), so that directions and peers do not wait for each other. A thread starts
+// messages whose peer was not there yet and watches communicators and the store, so that a failure
+// or abort anywhere ends the work on every GPU (ncclCommAbort).
 //
 // Operands are the device's: what hosts tell each other goes through another group (transport.h).
 //
 // Different from shared memory and gloo: NCCL does not compare calls, so different ones are not an
 // error but a hang, which activity() shows; sums of bf16 are rounded as NCCL does; the order of
-// additions is NCCL's. Messages start, several in one NCCL group so that both directions progress,
-// when a ticket of one of them is waited for or asked, or a collective is enqueued.
+// additions is NCCL's.
 #pragma once
 
 #include <memory>
