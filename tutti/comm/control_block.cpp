@@ -11,6 +11,7 @@
 #include <new>
 
 #include "tutti/base/check.h"
+#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 
 namespace tutti::comm {
@@ -26,6 +27,7 @@ struct ControlBlock::Header {
 
 namespace {
 
+constexpr double kLookSeconds = 1e-4;            // between looks at whether the creator has come
 constexpr uint64_t kMagic = 0x3130494954545554;  // "TUTTII01", the version of the layout
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
@@ -70,7 +72,7 @@ int64_t ControlBlock::bytes(int size) {
 }
 
 ControlBlock::ControlBlock(std::shared_ptr<Segment> segment, int rank, int size,
-                           uint64_t generation, bool create)
+                           uint64_t generation, bool create, double timeout_seconds)
     : segment_(std::move(segment)), rank_(rank), size_(size) {
   TUTTI_CHECK(segment_->bytes() == bytes(size), "control block of {} bytes for {} ranks",
               segment_->bytes(), size);
@@ -93,8 +95,14 @@ ControlBlock::ControlBlock(std::shared_ptr<Segment> segment, int rank, int size,
   header_ = std::launder(reinterpret_cast<Header*>(base));
   slots_ = std::launder(reinterpret_cast<RankSlot*>(base + layout.slots));
   channels_ = std::launder(reinterpret_cast<Channel*>(base + layout.channels));
-  // The creator tells of the memory before it has formatted it.
-  while (std::atomic_ref(header_->magic).load(std::memory_order_acquire) == 0) pause_briefly();
+  // The creator tells of the memory before it has formatted it, and may be killed in between.
+  const double end = monotonic_seconds() + timeout_seconds;
+  while (std::atomic_ref(header_->magic).load(std::memory_order_acquire) == 0) {
+    if (monotonic_seconds() > end) {
+      tutti::fail(ErrorKind::peer, "the rank that made the shared memory of a group is gone");
+    }
+    sleep_seconds(kLookSeconds);
+  }
   if (header_->magic != kMagic || header_->size != size) {
     tutti::fail(ErrorKind::corrupt,
                 "shared memory of another version of Tutti, or of {} ranks, not {}", header_->size,

@@ -73,9 +73,10 @@ class ControlBlock {
 
   static int64_t bytes(int size);
 
-  // The creator formats the block; others check it. Throws corrupt or peer (another generation).
+  // The creator formats the block; others check it. Throws corrupt or peer (another generation, or
+  // a creator that does not come to format it).
   ControlBlock(std::shared_ptr<Segment> segment, int rank, int size, uint64_t generation,
-               bool create);
+               bool create, double timeout_seconds);
 
   int size() const { return size_; }
   RankSlot& slot(int rank) const { return slots_[rank]; }

@@ -65,13 +65,14 @@ void GlooGroup::fail_with(const std::string& message) {
     if (!failure_.empty()) return;
     failure_ = message;
   }
+  // First: the store may not answer, and the others give the reason time to arrive.
+  link_.interrupt();
+  if (local_ != nullptr) local_->fail_with(message);
   try {
     store_->set(prefix_ + "/failure", message);
   } catch (const Error&) {
     // Without a store the others learn less: that this rank's connections have ended.
   }
-  link_.interrupt();
-  if (local_ != nullptr) local_->fail_with(message);
 }
 
 // A connection was lost, or the local group has failed: for the reason that somebody gave, or else

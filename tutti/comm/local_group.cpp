@@ -31,7 +31,8 @@ int64_t local_group_bytes(int size) { return ControlBlock::bytes(size); }
 
 LocalGroup::LocalGroup(LocalGroupOptions options)
     : Group(std::move(options.info)),
-      block_(std::move(options.segment), rank(), size(), info().generation, options.create),
+      block_(std::move(options.segment), rank(), size(), info().generation, options.create,
+             options.timeout_seconds),
       memory_(std::move(options.memory)),
       places_(std::move(options.places)),
       threads_(options.threads),

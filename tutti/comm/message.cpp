@@ -1,5 +1,7 @@
 #include "tutti/comm/message.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -19,7 +21,10 @@
 namespace tutti::comm {
 namespace {
 
-constexpr uint32_t kMostBytes = 64 << 20;
+// Of silence, until the other side is asked whether it is there; how often, and how many times.
+constexpr int kSilentSeconds = 30;
+constexpr int kAskEverySeconds = 10;
+constexpr int kAsks = 3;
 
 void append_length(std::string& out, size_t length) {
   for (int shift = 0; shift < 32; shift += 8) {
@@ -69,6 +74,10 @@ std::string joined(const std::vector<std::string>& parts) {
 
 void send_message(int socket, const std::vector<std::string>& parts) {
   const std::string body = joined(parts);
+  if (body.size() > kMostMessageBytes) {
+    fail(ErrorKind::usage, "a message of {} bytes; at most {} are taken", body.size(),
+         kMostMessageBytes);
+  }
   std::string message;
   append_length(message, body.size());
   message += body;
@@ -83,18 +92,19 @@ void send_message(int socket, const std::vector<std::string>& parts) {
   }
 }
 
-std::vector<std::string> receive_message(int socket) {
+std::vector<std::string> receive_message(int socket, uint32_t most_bytes) {
   std::array<char, 4> length;
   read_exactly(socket, length.data(), length.size());
   const uint32_t bytes = read_length(length.data());
-  if (bytes > kMostBytes) fail(ErrorKind::corrupt, "a message of {} bytes", bytes);
+  if (bytes > most_bytes) fail(ErrorKind::corrupt, "a message of {} bytes", bytes);
   std::string body(bytes, '\0');
   read_exactly(socket, body.data(), bytes);
   std::vector<std::string> parts;
   size_t at = 0;
   while (at < body.size()) {
-    const uint32_t part = body.size() - at >= 4 ? read_length(&body[at]) : kMostBytes;
-    if (part > body.size() - at - 4) fail(ErrorKind::corrupt, "a message with a wrong length");
+    const size_t left = body.size() - at;
+    const uint32_t part = left >= 4 ? read_length(&body[at]) : 0;
+    if (left < 4 || part > left - 4) fail(ErrorKind::corrupt, "a message with a wrong length");
     parts.push_back(body.substr(at + 4, part));
     at += 4 + part;
   }
@@ -107,6 +117,17 @@ void set_timeout(int socket, double seconds) {
   timeout.tv_usec = static_cast<suseconds_t>(std::fmod(seconds, 1.0) * 1e6);
   setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+}
+
+void tune_connection(int socket) {
+  const auto set = [&](int level, int name, int value) {
+    setsockopt(socket, level, name, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kSilentSeconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kAskEverySeconds);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kAsks);
 }
 
 std::string random_token() {

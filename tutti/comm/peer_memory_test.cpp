@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "tutti/base/error.h"
 #include "tutti/comm/control_block.h"
 #include "tutti/comm/segment.h"
 #include "tutti/engine/arena.h"
@@ -40,6 +41,16 @@ TEST(PeerMemory, AWithdrawnArenaDoesNotStandForAnother) {
   const Location at = memory.locate(second.data(), 4096);
   ASSERT_TRUE(reachable(at));
   EXPECT_EQ(memory.reach(0, at), second.data());
+}
+
+// Two processes that were both started as the same rank.
+TEST(Segment, ARankIsThereOnce) {
+  const auto segment = Segment::create(4096);
+  const auto other = Segment::attach(segment->path(), 4096);
+  segment->hold(1);
+  other->hold(0);
+  EXPECT_TRUE(other->is_held(1));
+  EXPECT_THROW(other->hold(1), Error);
 }
 
 }  // namespace

@@ -125,8 +125,10 @@ std::string Segment::path() const { return fmt::format("/proc/{}/fd/{}", getpid(
 // has two owners, and no close() of another descriptor drops them.
 void Segment::hold(int rank) const {
   struct flock lock = lock_of(rank, F_WRLCK);
-  TUTTI_CHECK(fcntl(file_, F_OFD_SETLK, &lock) == 0, "rank {} is there twice: {}", rank,
-              std::strerror(errno));
+  if (fcntl(file_, F_OFD_SETLK, &lock) == 0) return;
+  fail(ErrorKind::peer,
+       "the rank at place {} of its group is there twice: every rank is to be started once ({})",
+       rank, std::strerror(errno));
 }
 
 bool Segment::is_held(int rank) const {

@@ -29,7 +29,7 @@ class Segment {
   int64_t bytes() const { return bytes_; }
   std::string path() const;  // for attach(), while this process lives
 
-  void hold(int rank) const;
+  void hold(int rank) const;     // throws peer when somebody else does
   bool is_held(int rank) const;  // by somebody else
 
  private:

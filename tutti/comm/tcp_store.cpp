@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -27,6 +26,9 @@ constexpr const char* kGreeting = "tutti store 1";
 constexpr double kHandshakeSeconds = 10;
 constexpr double kLookSeconds = 0.2;  // between looks at whether the server closes
 constexpr double kReplySeconds = 10;  // that an answer may be late
+constexpr double kTurnSeconds = 0.2;  // for which one thread may keep the connection
+constexpr double kPauseSeconds = 1e-3;
+constexpr uint32_t kMostHelloBytes = 64 << 10;  // of somebody who has proven nothing yet
 
 std::string ports_text(const std::vector<int>& ports) {
   std::vector<std::string> numbers;
@@ -41,11 +43,6 @@ std::vector<std::string> proven(const char* who, const std::string& server_token
   return {who, server_token, client_token, session, rank};
 }
 
-void set_no_delay(int socket) {
-  const int on = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
 class Client : public Store {
  public:
   Client(int socket, std::string where) : socket_(socket), where_(std::move(where)) {}
@@ -54,14 +51,19 @@ class Client : public Store {
   void set(const std::string& key, const std::string& value) override {
     ask({"set", key, value}, 0);
   }
+  // In turns: another thread of this rank may have to tell a failure meanwhile.
   std::string get(const std::string& key, double timeout_seconds) override {
-    const std::vector<std::string> answer =
-        ask({"get", key, fmt::format("{}", timeout_seconds)}, timeout_seconds);
-    if (answer.size() != 2) {
-      fail(ErrorKind::peer, "store at {}: no {} within {}", where_, key,
-           format_seconds(timeout_seconds));
+    const double end = monotonic_seconds() + timeout_seconds;
+    while (true) {
+      const double left = std::max(0.0, end - monotonic_seconds());
+      const double turn = std::min(left, kTurnSeconds);
+      const std::vector<std::string> answer = ask({"get", key, fmt::format("{}", turn)}, turn);
+      if (answer.size() == 2) return answer[1];
+      if (turn == left) break;
+      sleep_seconds(kPauseSeconds);
     }
-    return answer[1];
+    fail(ErrorKind::peer, "store at {}: no {} within {}", where_, key,
+         format_seconds(timeout_seconds));
   }
   std::vector<std::string> list(const std::string& prefix) override {
     std::vector<std::string> answer = ask({"list", prefix}, 0);
@@ -72,21 +74,28 @@ class Client : public Store {
  private:
   std::vector<std::string> ask(const std::vector<std::string>& question, double timeout_seconds) {
     const std::lock_guard lock(mutex_);
-    try {
-      set_timeout(socket_, timeout_seconds + kReplySeconds);
-      send_message(socket_, question);
-      std::vector<std::string> answer = receive_message(socket_);
-      if (!answer.empty()) return answer;
-    } catch (const Error& error) {
-      fail(ErrorKind::peer, "store at {}, asked for {} {}: {}; rank 0 or the launcher has ended",
-           where_, question[0], question[1], error.what());
+    if (lost_.empty()) {
+      try {
+        set_timeout(socket_, timeout_seconds + kReplySeconds);
+        send_message(socket_, question);
+        std::vector<std::string> answer = receive_message(socket_);
+        if (!answer.empty()) return answer;
+        lost_ = "an empty answer";
+      } catch (const Error& error) {
+        if (error.kind() == ErrorKind::usage) throw;
+        lost_ = error.what();
+      }
+      // What still comes would be taken for the answer to the next question.
+      shutdown(socket_, SHUT_RDWR);
     }
-    fail(ErrorKind::corrupt, "store at {}: an empty answer", where_);
+    fail(ErrorKind::peer, "store at {}, asked for {} {}: {}; rank 0 or the launcher has ended",
+         where_, question[0], question[1], lost_);
   }
 
   std::mutex mutex_;
   int socket_;
   std::string where_;
+  std::string lost_;  // why nothing is asked any more
 };
 
 // Connected, or -1 and why not.
@@ -213,8 +222,11 @@ void TcpStoreServer::accept_all() {
     });
     if (!arrived) continue;
     const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (socket < 0) continue;
-    set_no_delay(socket);
+    if (socket < 0) {
+      sleep_seconds(kLookSeconds);  // such as no file descriptor is left
+      continue;
+    }
+    tune_connection(socket);
     Connection& connection = connections_.emplace_back();
     connection.socket = socket;
     connection.thread = std::thread([this, &connection] { serve(connection); });
@@ -238,7 +250,7 @@ void TcpStoreServer::serve(Connection& connection) {
     set_timeout(socket, kHandshakeSeconds);
     const std::string token = random_token();
     send_message(socket, {kGreeting, token});
-    const std::vector<std::string> hello = receive_message(socket);
+    const std::vector<std::string> hello = receive_message(socket, kMostHelloBytes);
     if (hello.size() != 4) {
       refuse(socket, "a stranger", "it does not speak the language of the store");
     } else if (hello[1] != session_) {
@@ -311,7 +323,7 @@ std::shared_ptr<Store> connect_store(const std::string& address, const std::vect
         throw;
       }
       if (is_ours) {
-        set_no_delay(socket);
+        tune_connection(socket);
         return std::make_shared<Client>(socket, fmt::format("{}:{}", address, port));
       }
       close(socket);

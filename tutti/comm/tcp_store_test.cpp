@@ -1,6 +1,13 @@
 #include "tutti/comm/tcp_store.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <future>
 
 #include "tutti/base/clock.h"
 #include "tutti/comm/launch_environment.h"
@@ -95,6 +102,98 @@ TEST(TcpStore, WorldsMeetThere) {
     });
   }
   for (std::thread& rank : ranks) rank.join();
+}
+
+// One that says anything to whoever connects.
+class Stranger {
+ public:
+  Stranger() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    at_.sin_family = AF_INET;
+    at_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof at_;
+    bind(listener_, reinterpret_cast<sockaddr*>(&at_), length);
+    listen(listener_, 1);
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&at_), &length);
+  }
+  ~Stranger() { close(listener_); }
+  int port() const { return ntohs(at_.sin_port); }
+  int accept_one() const { return accept(listener_, nullptr, nullptr); }
+
+ private:
+  int listener_;
+  sockaddr_in at_ = {};
+};
+
+// Two ends of one connection.
+struct Connected {
+  Connected() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0); }
+  ~Connected() {
+    for (const int end : ends) close(end);
+  }
+  std::array<int, 2> ends = {};
+};
+
+TEST(Message, PartsThatDoNotAddUpAreAnError) {
+  using namespace std::string_literals;
+  for (const std::string& bytes : {"\1\0\0\0x"s, "\3\0\0\0xyz"s, "\5\0\0\0\2\0\0\0x"s,
+                                   "\6\0\0\0\1\0\0\0xy"s, "\xff\xff\xff\xff"s}) {
+    const Connected pair;
+    ASSERT_EQ(write(pair.ends[0], bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    EXPECT_THROW(receive_message(pair.ends[1]), Error) << bytes.size();
+  }
+  const Connected pair;
+  send_message(pair.ends[0], {std::string(100, 'x')});
+  EXPECT_THROW(receive_message(pair.ends[1], 99), Error);
+  EXPECT_THROW(send_message(pair.ends[0], {std::string(kMostMessageBytes, 'x')}), Error);
+}
+
+TEST(Message, ConnectionsAreAskedWhetherTheyLive) {
+  const int one = socket(AF_INET, SOCK_STREAM, 0);
+  tune_connection(one);
+  int seconds = 0;
+  socklen_t length = sizeof seconds;
+  ASSERT_EQ(getsockopt(one, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, &length), 0);
+  EXPECT_EQ(seconds, 30);
+  ASSERT_EQ(getsockopt(one, SOL_SOCKET, SO_KEEPALIVE, &seconds, &length), 0);
+  EXPECT_NE(seconds, 0);
+  close(one);
+}
+
+// An answer that comes late must not be taken for that to the next question.
+TEST(TcpStore, AConnectionThatWasLostAsksNothingMore) {
+  const Stranger stranger;
+  std::thread server([&] {
+    const int socket = stranger.accept_one();
+    send_message(socket, {"tutti store 1", "token"});
+    const std::vector<std::string> hello = receive_message(socket);
+    send_message(socket,
+                 {"welcome", proof("secret", {"server", "token", hello[0], hello[1], hello[2]})});
+    receive_message(socket);  // the question
+    ASSERT_EQ(write(socket, "\1\0\0\0x", 5), 5);
+    send_message(socket, {"value", "old"});
+    EXPECT_THROW(receive_message(socket), Error);  // no other question
+    close(socket);
+  });
+  const auto client = connect_store("127.0.0.1", {stranger.port()}, "run", "secret", 3, 20);
+  EXPECT_NE(peer_error([&] { client->set("a", "b"); }).find("a message with a wrong length"),
+            std::string::npos);
+  EXPECT_NE(peer_error([&] { client->get("key", 0); }).find("a message with a wrong length"),
+            std::string::npos);
+  server.join();
+}
+
+TEST(TcpStore, ThreadsShareAConnectionWithoutWaitingForEachOther) {
+  TcpStoreServer server("127.0.0.1", {0}, "run", "secret");
+  const auto client = connect(server);
+  auto waiting = std::async(std::launch::async, [&] { return client->get("late", 60); });
+  const double begin = monotonic_seconds();
+  for (int i = 0; i < 3; ++i) {
+    sleep_seconds(0.03);
+    client->set(fmt::format("meanwhile/{}", i), "");
+  }
+  EXPECT_LT(monotonic_seconds() - begin, 30);
+  client->set("late", "value");
+  EXPECT_EQ(waiting.get(), "value");
 }
 
 // Parts are delimited, so that ("ab", "c") and ("a", "bc") have different proofs.

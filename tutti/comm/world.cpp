@@ -338,7 +338,11 @@ void World::abort(const std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (!groups_.empty()) first = groups_.front().get();
   }
-  if (first != nullptr) first->abort(reason);  // which reports it to fail_all
+  if (first != nullptr) {
+    first->abort(reason);  // which reports it to fail_all
+  } else {
+    fail_all(fmt::format("aborted by rank {} before its first group: {}", rank(), reason));
+  }
 }
 
 std::vector<RankActivity> World::activity() const {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tutti/base/clock.h"
+#include "tutti/comm/control_block.h"
 #include "tutti/comm/test_support.h"
 
 namespace tutti::comm::testing {
@@ -47,6 +48,21 @@ TEST(World, GroupsAreThoseOfTheMesh) {
     EXPECT_EQ(world.expert_replicas().size(), 3);
     dp.barrier(stream).wait(stream);
   });
+}
+
+TEST(World, AbortedBeforeItsFirstGroupItFailsInThatGroup) {
+  run_threads(mesh_of(2), [](World& world, Stream& stream) {
+    if (world.rank() == 1) world.abort("out of patience");
+    const std::string message = peer_error([&] { world.all().barrier(stream).wait(stream); });
+    EXPECT_EQ(message, "aborted by rank 1 before its first group: out of patience");
+  });
+}
+
+// Formatting is the first touch of the memory: who has too little of it is killed there.
+TEST(World, AGroupWhoseMemoryIsNeverFormattedIsNotWaitedForWithoutEnd) {
+  const auto segment = Segment::create(ControlBlock::bytes(2));
+  EXPECT_EQ(peer_error([&] { ControlBlock(segment, 1, 2, 1, false, 0.05); }),
+            "the rank that made the shared memory of a group is gone");
 }
 
 TEST(World, NamesWhoDidNotArrive) {
