@@ -54,20 +54,36 @@ def start(target, run, *arguments):
         [TUTTI, "train", target, "--run", run, *arguments], stdout=log, stderr=log)
 
 
-def events(run):
-    """The events written so far; a line that is still being written is left out."""
+def parsed(line):
+    """Its event, in a list; none of the last line of a killed process."""
     try:
-        with open(os.path.join(run, "events.jsonl"), errors="replace") as file:
-            lines = file.read().split("\n")
+        return [json.loads(line)]
+    except ValueError:
+        return []
+
+
+READ = {}  # of each record: its inode, how many bytes of it have been read, its events
+
+
+def events(run):
+    """The events written so far; a line that is still being written is left out. Who waits asks
+    a hundred times a second, so that what has been read is kept."""
+    path = os.path.join(run, "events.jsonl")
+    try:
+        file = open(path, "rb")
     except FileNotFoundError:
         return []
-    found = []
-    for line in lines[:-1]:
-        try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            pass  # the last line of a killed process
-    return found
+    with file:
+        now = os.fstat(file.fileno())
+        inode, end, found = READ.get(path, (now.st_ino, 0, []))
+        if inode != now.st_ino or end > now.st_size:  # another file
+            end, found = 0, []
+        file.seek(end)
+        text = file.read()
+    lines = text[:text.rfind(b"\n") + 1]
+    found = found + [event for line in lines.splitlines() for event in parsed(line)]
+    READ[path] = (now.st_ino, end + len(lines), found)
+    return list(found)
 
 
 def losses(run):
