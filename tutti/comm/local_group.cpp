@@ -36,8 +36,9 @@ LocalGroup::LocalGroup(LocalGroupOptions options)
       memory_(std::move(options.memory)),
       places_(std::move(options.places)),
       threads_(options.threads),
-      // Who spins on a core that another rank needs only delays what it waits for.
-      spins_(size() <= describe_machine().cores ? kSpins : 0),
+      // Who spins on a core that another rank needs only delays what it waits for. Threads share
+      // their cores with the ranks of other groups, too; processes are bound to cores of their own.
+      spins_((threads_ ? options.host_ranks : size()) <= describe_machine().cores ? kSpins : 0),
       sends_(static_cast<size_t>(size())),
       receives_(static_cast<size_t>(size())),
       sources_(static_cast<size_t>(size())),

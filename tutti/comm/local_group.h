@@ -30,6 +30,7 @@ struct LocalGroupOptions {
   std::shared_ptr<Segment> segment;  // of local_group_bytes(size)
   bool create = false;               // this rank formats it
   bool threads = false;              // all ranks are threads of this process
+  int host_ranks = 0;                // ranks of the world on this host
   std::shared_ptr<PeerMemory> memory;
   std::vector<int> places;  // of the members in `memory`
   double timeout_seconds = 60;
@@ -45,6 +46,8 @@ class LocalGroup : public Group {
 
   std::vector<RankActivity> activity() const override;
   void fail_with(const std::string& message) override;
+  // Whether a rank that waits looks at its doorbell for a while before it sleeps.
+  bool spins() const { return spins_ > 0; }
 
  protected:
   Ticket enqueue(engine::Stream& stream, const Call& call) override;

@@ -248,6 +248,7 @@ std::unique_ptr<Group> World::build_local(GroupInfo info) {
       options.create, options_.timeout_seconds);
   options.info = std::move(info);
   options.threads = options_.threads;
+  options.host_ranks = local_size();
   options.memory = memory_;
   options.timeout_seconds = options_.timeout_seconds;
   return std::make_unique<LocalGroup>(std::move(options));

@@ -5,7 +5,9 @@
 #include <thread>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/machine.h"
 #include "tutti/comm/control_block.h"
+#include "tutti/comm/local_group.h"
 #include "tutti/comm/test_support.h"
 
 namespace tutti::comm::testing {
@@ -63,6 +65,22 @@ TEST(World, AGroupWhoseMemoryIsNeverFormattedIsNotWaitedForWithoutEnd) {
   const auto segment = Segment::create(ControlBlock::bytes(2));
   EXPECT_EQ(peer_error([&] { ControlBlock(segment, 1, 2, 1, false, 0.05); }),
             "the rank that made the shared memory of a group is gone");
+}
+
+// In a world of more threads than cores nobody waits on a core that another rank needs, not in a
+// pair of them either.
+TEST(World, ThreadsSpinWhereAllOfThemHaveACore) {
+  const int64_t cores = describe_machine().cores;
+  for (const int64_t pairs : {int64_t{1}, cores}) {
+    spec::Mesh mesh;
+    mesh.tp = 2;
+    mesh.dp = pairs;
+    run_threads(mesh, [&](World& world, Stream& /*stream*/) {
+      const auto& tp = dynamic_cast<const LocalGroup&>(world.group(spec::Axis::tp));
+      EXPECT_EQ(tp.spins(), 2 * pairs <= cores);
+      world.all();
+    });
+  }
 }
 
 TEST(World, NamesWhoDidNotArrive) {
