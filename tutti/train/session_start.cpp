@@ -134,8 +134,11 @@ void Session::measure_peaks() {
   double nominal = on_device ? 0 : nominal_peak_flops(compute, trainer_.recipe().threads);
   double measured = 0;
   if (options_.measure_peak) {
-    // Smaller where several ranks may share the cores, so that it stays a matter of a second.
-    const int64_t size = together_.size() > 1 ? 1024 : 2048;
+    // Smaller where cores are few, or several ranks may share them: that fills them too, in less
+    // than a second.
+    constexpr int64_t kFewThreads = 4;
+    const bool few = together_.size() > 1 || trainer_.recipe().threads <= kFewThreads;
+    const int64_t size = few ? 1024 : 2048;
     measured = engine::measure_gemm_peak(trainer_.stream(), compute, {size}, 5);
   }
   parallel::sum_over_world(together_.ranks(), trainer_.stream(), {&nominal, &measured});
