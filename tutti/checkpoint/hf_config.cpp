@@ -93,6 +93,7 @@ void read_rope_scaling(const Json& object, std::string_view path, const char* na
   keys.only(type_key, {"default", "llama3"});
   keys.know("type");
   if (keys.has("rope_theta")) out.model.rope_theta = keys.real("rope_theta");
+  keys.only("partial_rotary_factor", {1});
   if (type == "llama3") {
     spec::RopeScaling& scaling = out.model.rope_scaling;
     scaling.factor = keys.real("factor");
@@ -135,7 +136,9 @@ void read_llama(HfKeys& keys, const Json& config, std::string_view path, HfModel
   model.hidden = keys.count("hidden_size");
   model.layers = keys.count("num_hidden_layers");
   model.heads = keys.count("num_attention_heads");
-  model.kv_heads = keys.count("num_key_value_heads", model.heads);
+  // null means one per head in all of them; an absent key does in llama only.
+  const bool as_heads = llama || config.contains("num_key_value_heads");
+  model.kv_heads = keys.count("num_key_value_heads", as_heads ? model.heads : 8);
   model.ffn = keys.count("intermediate_size");
   keys.only("hidden_act", {"silu", "swish"});
   model.norm = spec::Norm::rms;

@@ -51,6 +51,18 @@ TEST(HfConfig, TakesTheDefaultsOfTransformers) {
   EXPECT_EQ(model.rope_scaling, spec::RopeScaling{});
   EXPECT_FALSE(model.tied_embeddings);
 
+  for (const char* type : {"mistral", "mixtral"}) {
+    Json other = mixtral_json();
+    other["model_type"] = type;
+    other.erase("architectures");
+    other["num_attention_heads"] = 16;
+    other["head_dim"] = 6;
+    other["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(read(other).model.kv_heads, 16) << type;
+    other.erase("num_key_value_heads");
+    EXPECT_EQ(read(other).model.kv_heads, 8) << type;
+  }
+
   const HfModel gpt2 = read(gpt2_json());
   EXPECT_EQ(gpt2.model.ffn, 120);
   EXPECT_TRUE(gpt2.model.tied_embeddings && gpt2.model.linear_bias && gpt2.model.norm_bias);
@@ -112,6 +124,8 @@ TEST(HfConfig, RefusesWhatChangesTheArithmetic) {
   EXPECT_TRUE(
       unsupported(refused(llama, "quantization_config", {{"bits", 4}}), "'quantization_config'"));
   EXPECT_TRUE(unsupported(refused(llama, "partial_rotary_factor", 0.5), "'partial_rotary_factor'"));
+  EXPECT_TRUE(unsupported(refused(llama, "rope_parameters", {{"partial_rotary_factor", 0.5}}),
+                          "'rope_parameters.partial_rotary_factor' is 0.5"));
   EXPECT_TRUE(unsupported(refused(llama, "model_type", "qwen2"),
                           "'model_type' is \"qwen2\", which Tutti cannot compute; accepted: gpt2, "
                           "llama, mistral, mixtral"));
