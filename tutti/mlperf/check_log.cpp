@@ -171,7 +171,11 @@ void LogChecker::check_value(State& state, const Record& record) {
   if (rule.key != "eval_accuracy") return;
   state.reached = state.reached || reaches_target(rule, record.value);
   const auto number = as_number(record.value);
-  if (!number || !std::isfinite(*number)) {
+  // What cannot be compared with the target ends the official checker; NaN only misses it.
+  if (rule.test == Test::target && !number && !record.value.is_boolean()) {
+    findings_.error(record.line, "key.value",
+                    fmt::format("evaluation result is {}", shown(record.value)), "log a number");
+  } else if (!number || !std::isfinite(*number)) {
     findings_.warning(record.line, "target.not_finite",
                       fmt::format("evaluation result is {}", shown(record.value)),
                       "a run that diverged does not count; log finite numbers");

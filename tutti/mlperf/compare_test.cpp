@@ -51,15 +51,18 @@ void expect_exact(const Comparison& c) {
   EXPECT_DOUBLE_EQ(c.ratio, c.a.minutes / c.b.minutes);
 }
 
-TEST(Timeline, PartsOfARun) {
-  const SyntheticLog log = good_log({.samples_to_target = 3 * 12'288});
+Run run_of(const SyntheticLog& log) {
   RunReader reader;
   read_log_text(log.text(), {[&](const Record& record) {
                                reader.record(record);
                                return true;
                              },
                              {}});
-  const Timeline line = timeline_of(reader.take(), 1);
+  return reader.take();
+}
+
+TEST(Timeline, PartsOfARun) {
+  const Timeline line = timeline_of(run_of(good_log({.samples_to_target = 3 * 12'288})), 1);
   EXPECT_EQ(line.evaluations, 3);
   EXPECT_EQ(line.samples, 3 * 12'288);
   EXPECT_NEAR(line.steady_samples_per_second, 100, 0.01);
@@ -69,6 +72,20 @@ TEST(Timeline, PartsOfARun) {
                    line.total_seconds);
   ASSERT_EQ(line.stretches.size(), 6U);
   EXPECT_TRUE(line.stretches[1].evaluation);
+}
+
+TEST(Timeline, TheEvaluationThatReachedTheTargetCountsWhereItEndsAfterTheRun) {
+  SyntheticLog log = good_log({.samples_to_target = 3 * 12'288});
+  std::swap(log.lines[log.lines.size() - 2], log.lines.back());
+  log.lines.back().time_ms += 9e3;
+  const Timeline line = timeline_of(run_of(log), 1);
+  EXPECT_EQ(line.evaluations, 3);
+  EXPECT_EQ(line.samples, 3 * 12'288);
+  EXPECT_NEAR(line.evaluation_seconds, 15, 0.01);
+  // One that begins after the end is none of the run's.
+  log.lines.push_back(log.lines[log.index("eval_accuracy")]);
+  log.lines.back().time_ms = log.lines[log.index("run_stop")].time_ms + 1;
+  EXPECT_EQ(timeline_of(run_of(log), 1).evaluations, 3);
 }
 
 TEST(Compare, OneCauseIsOneFactor) {

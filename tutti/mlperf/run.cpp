@@ -80,7 +80,10 @@ void RunReader::record(const Record& record) {
   else if (key == "eval_start") eval_start_ms_ = record.time_ms;
   else if (key == "eval_accuracy" || key == "eval_error") evaluation(record);
   else if (key == "eval_stop" && stop_pending_) {
-    run_.evaluations.back().stop_ms = record.time_ms;
+    // A run may stop as soon as the target is seen; what is tidied up after that is not its time.
+    Evaluation& last = run_.evaluations.back();
+    last.stop_ms =
+        std::max(last.stop_ms, std::min(record.time_ms, run_.run_stop_ms.value_or(record.time_ms)));
     stop_pending_ = false;
   } else if (key == "run_stop" && !run_.run_stop_ms) {
     run_.run_stop_ms = record.time_ms;

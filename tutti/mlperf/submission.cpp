@@ -51,9 +51,9 @@ std::string readme_of_system(const Submission& s, const std::string& implementat
   return fmt::format(
       "# {} on {}\n\n"
       "Implementation: `../implementations/{}`.\n\n"
-      "1. `setup.sh` builds the program, once.\n"
-      "2. `init_datasets.sh` checks that the corpora are there and whole.\n"
-      "3. `SEED=1 RUN=run_1 ./run_and_time.sh` is one run; its log is `RUN/mlperf.log`.\n\n"
+      "1. `sh setup.sh` builds the program, once.\n"
+      "2. `sh init_datasets.sh` checks that the corpora are there and whole.\n"
+      "3. `SEED=1 RUN=run_1 sh run_and_time.sh` is one run; its log is `RUN/mlperf.log`.\n\n"
       "All runs that were started are here, in this order; seeds were fixed before the first:\n\n"
       "| run | log | seed |\n|---|---|---|\n{}",
       s.benchmark, s.facts.system_name, implementation, runs);

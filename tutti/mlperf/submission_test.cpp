@@ -64,6 +64,10 @@ TEST(Submission, IsCompliantAsWritten) {
   const std::string script =
       read_file(files, "submission/benchmarks/llama31_8b/1-x-Example-2-cores/init_datasets.sh");
   EXPECT_NE(script.find("tutti data inspect 'corpora/it'\\''s'"), std::string::npos) << script;
+  // Files that are written here cannot be executed.
+  const std::string readme =
+      read_file(files, "submission/benchmarks/llama31_8b/1-x-Example-2-cores/README.md");
+  EXPECT_NE(readme.find(" sh run_and_time.sh"), std::string::npos) << readme;
 }
 
 TEST(Submission, FailedRunsCount) {
