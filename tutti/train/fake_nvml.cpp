@@ -59,12 +59,14 @@ int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncor
   *failed = 0;
   return 0;
 }
-int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
+int nvmlDeviceGetCurrentClocksEventReasons(void* device, unsigned long long* reasons) {
   *reasons = ill(device) ? 0x41 : 0x05;
   return 0;
 }
-int nvmlDeviceGetTemperature(void* device, int, unsigned* celsius) {
-  *celsius = ill(device) ? 91 : 35;
+// Of the version that its size and number say, as the driver demands.
+int nvmlDeviceGetTemperatureV(void* device, int* version_sensor_celsius) {
+  if (version_sensor_celsius[0] != (12 | 1 << 24) || version_sensor_celsius[1] != 0) return 25;
+  version_sensor_celsius[2] = ill(device) ? 91 : 35;
   return 0;
 }
 int nvmlDeviceGetPowerUsage(void*, unsigned*) { return 3; }  // not supported

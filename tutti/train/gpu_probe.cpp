@@ -31,6 +31,11 @@ constexpr int kSuccess = 0;
 constexpr int kUncorrected = 1;
 constexpr int kSinceLoad = 0;
 constexpr int kOfGpu = 0;  // temperature sensor
+struct Temperature {
+  unsigned version = sizeof(Temperature) | 1U << 24;  // the first
+  int sensor = kOfGpu;
+  int celsius = 0;
+};
 constexpr int kClockOfSm = 1;
 constexpr int kClockOfMemory = 2;
 constexpr unsigned kAffinityOfNode = 0;
@@ -110,15 +115,15 @@ class GpuReader::Nvml {
     out.uncorrectable_errors =
         ask<unsigned long long>("nvmlDeviceGetTotalEccErrors", device, kUncorrected, kSinceLoad);
     read_remaps(device, out);
-    const auto reasons =
-        ask<unsigned long long>("nvmlDeviceGetCurrentClocksThrottleReasons", device);
+    auto reasons = ask<unsigned long long>("nvmlDeviceGetCurrentClocksEventReasons", device);
+    if (!reasons) {  // its name before driver 535
+      reasons = ask<unsigned long long>("nvmlDeviceGetCurrentClocksThrottleReasons", device);
+    }
     if (reasons) {
       out.clock_reasons = *reasons;
       out.throttled = throttle_faults(*reasons);
     }
-    if (const auto degrees = ask<unsigned>("nvmlDeviceGetTemperature", device, kOfGpu)) {
-      out.temperature_celsius = static_cast<int>(*degrees);
-    }
+    out.temperature_celsius = temperature_of(device);
     if (const auto milliwatts = ask<unsigned>("nvmlDeviceGetPowerUsage", device)) {
       out.power_watts = *milliwatts * 1e-3;
     }
@@ -140,6 +145,15 @@ class GpuReader::Nvml {
     }
     read_numa_node(device, out);
     return out;
+  }
+
+  std::optional<int> temperature_of(Device device) const {
+    Temperature asked;
+    const auto function = find<int(Device, Temperature*)>("nvmlDeviceGetTemperatureV");
+    if (function != nullptr && function(device, &asked) == kSuccess) return asked.celsius;
+    // Of drivers that lack it, the way that goes with CUDA 14.
+    const auto degrees = ask<unsigned>("nvmlDeviceGetTemperature", device, kOfGpu);
+    return degrees ? std::optional<int>(static_cast<int>(*degrees)) : std::nullopt;
   }
 
   // One bit per node, of which there is one unless the GPU is as far from several.
