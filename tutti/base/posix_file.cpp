@@ -10,9 +10,11 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
+#include "tutti/base/mapped_range.h"
 
 namespace tutti {
 namespace {
@@ -77,7 +79,7 @@ class PosixWritableFile final : public WritableFile {
 
 class PosixMappedFile final : public MappedFile {
  public:
-  explicit PosixMappedFile(const std::string& path) {
+  explicit PosixMappedFile(const std::string& path) : path_(path) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) fail_errno("read", path);
     struct stat info {};
@@ -93,10 +95,12 @@ class PosixMappedFile final : public MappedFile {
       data_ = nullptr;
       fail_errno("read", path, error);
     }
+    range_.emplace(data_, size_, path_);
   }
   PosixMappedFile(const PosixMappedFile&) = delete;
   PosixMappedFile& operator=(const PosixMappedFile&) = delete;
   ~PosixMappedFile() override {
+    range_.reset();
     if (data_ != nullptr) ::munmap(data_, size_);
   }
 
@@ -114,8 +118,10 @@ class PosixMappedFile final : public MappedFile {
     if (begin < end) ::madvise(static_cast<char*>(data_) + begin, end - begin, advice);
   }
 
+  const std::string path_;
   void* data_ = nullptr;
   size_t size_ = 0;
+  std::optional<MappedRange> range_;
 };
 
 class PosixFileSystem final : public FileSystem {

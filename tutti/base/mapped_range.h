@@ -1,0 +1,25 @@
+// A mapped file may stop being readable while it is read: its medium fails, or somebody cuts it
+// off. The kernel then ends the process with SIGBUS, without a word. While a range is registered
+// here, the word is said on standard error, naming the file; the process ends all the same. Where
+// somebody else handles SIGBUS, nothing is said here.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace tutti {
+
+class MappedRange {
+ public:
+  // `path` is to live as long as this object. Any number of ranges may be there; the file of the
+  // 257th and further ones is not named.
+  MappedRange(const void* begin, size_t size, const std::string& path);
+  ~MappedRange();
+  MappedRange(const MappedRange&) = delete;
+  MappedRange& operator=(const MappedRange&) = delete;
+
+ private:
+  size_t slot_;
+};
+
+}  // namespace tutti
