@@ -39,19 +39,17 @@ void GradientSync::layer_done(engine::Stream& stream, int64_t layer) {
 }
 
 void GradientSync::finish(engine::Stream& stream) {
-  if (tied_) {
-    ranks_.pipeline_ends->all_reduce(stream, tied_, tied_).wait(stream);
-    tied_summed_ = true;
-  }
   start(stream, {gradients_.count, gradients_.count});
-  tied_summed_ = false;
   for (const comm::Ticket& ticket : tickets_) ticket.wait(stream);
   tickets_.clear();
   std::fill(started_.begin(), started_.end(), false);
+  // Last: a sum of two has one order. Sums over more ranks may be made in another order on each
+  // stage, and the two copies of the table would drift apart.
+  if (tied_) ranks_.pipeline_ends->all_reduce(stream, tied_, tied_).wait(stream);
 }
 
-bool GradientSync::waits_for_tied(const spec::Bucket& bucket) const {
-  if (!tied_ || tied_summed_) return false;
+bool GradientSync::holds_tied(const spec::Bucket& bucket) const {
+  if (!tied_) return false;
   const int64_t first = tied_.as<float>() - gradients_.as<float>();
   return bucket.first < first + tied_.count && first < bucket.first + bucket.count;
 }
@@ -61,12 +59,12 @@ void GradientSync::start(engine::Stream& stream, const Until& until) {
     const spec::Bucket& bucket = buckets_[i];
     const int64_t final_until = bucket.expert ? until.expert : until.shared;
     if (started_[i] || bucket.first + bucket.count > final_until) continue;
-    if (waits_for_tied(bucket)) continue;
     started_[i] = true;
     comm::Group* group = bucket.expert ? ranks_.expert_replicas : ranks_.replicas;
     if (group == nullptr) continue;
     const engine::Vector all = range(gradients_, bucket.first, bucket.count);
-    if (sharded_) {
+    // Slices lie elsewhere on the other stage, so of a tied table every rank gets all.
+    if (sharded_ && !holds_tied(bucket)) {
       const engine::Vector mine =
           range(gradients_, bucket.first + group->rank() * bucket.slice(), bucket.slice());
       tickets_.push_back(group->reduce_scatter(stream, all, mine));

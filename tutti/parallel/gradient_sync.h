@@ -1,5 +1,6 @@
 // Sums the gradients of the ranks that hold the same parameters, bucket by bucket (spec/zero.h),
 // while the layers below are still computed: with ZeRO 0 and 1. (LayerGradients with 2 and 3.)
+// The two copies of a tied table get the same bits, in whichever order a group adds up.
 #pragma once
 
 #include <cstdint>
@@ -36,13 +37,12 @@ class GradientSync {
     int64_t expert = 0;
   };
   void start(engine::Stream& stream, const Until& until);
-  bool waits_for_tied(const spec::Bucket& bucket) const;
+  bool holds_tied(const spec::Bucket& bucket) const;
 
   Ranks ranks_;
   bool sharded_;
   engine::Vector gradients_;
   engine::Vector tied_;
-  bool tied_summed_ = false;
   std::vector<spec::Bucket> buckets_;
   std::vector<Until> after_layer_;
   std::vector<bool> started_;  // per bucket

@@ -178,21 +178,34 @@ class ProgramBuilder {
         out.gather.push_back(collective_op("all_gather", Axis::dp, ranks, weight));
       }
       if (ranks == 1 || count == 0) continue;
+      // Of a tied table every rank gets the whole sum, which the other stage's is added to.
+      const double whole =
+          expert || mesh_.zero == 0 || !sums_tied_table(stage, mesh_.virtual_stages())
+              ? 0
+              : real(tied_elements()) * real(dtype_bytes(profile_.gradient));
       out.reduce.push_back(collective_op(mesh_.zero >= 1 ? "reduce_scatter" : "all_reduce",
-                                         Axis::dp, ranks, gradient));
+                                         Axis::dp, ranks, gradient - whole));
+      if (whole > 0) out.reduce.push_back(collective_op("all_reduce", Axis::dp, ranks, whole));
     }
     if (mesh_.zero == 3) out.gather_backward = out.gather;
   }
+
+  // Whether this one of so many stages, or ranks along pp, sums the gradient of a tied table with
+  // another.
+  bool sums_tied_table(int64_t at, int64_t of) const {
+    return model_.tied_embeddings && !recipe_.lora.enabled() && mesh_.pp > 1 &&
+           (at == 0 || at == of - 1);
+  }
+  int64_t tied_elements() const { return table_.groups.front().params.front().local_count(mesh_); }
 
   std::vector<Op> update(int64_t rank) const {
     const LocalElements local = local_elements(table_, recipe_, rank, true);
     int64_t elements = mesh_.zero >= 1 ? shard_elements(local, mesh_) : local.total();
     if (layered_) elements = zero_sizes(table_, recipe_, rank).shard;
     std::vector<Op> ops;
-    if (model_.tied_embeddings && !recipe_.lora.enabled() && mesh_.pp > 1 &&
-        (rank == 0 || rank == mesh_.pp - 1)) {
+    if (sums_tied_table(rank, mesh_.pp)) {
       // Both copies of the token table get the sum of their gradients.
-      int64_t table = table_.groups.front().params.front().local_count(mesh_);
+      int64_t table = tied_elements();
       if (layered_) {  // each rank its slices
         const int64_t unit = kParamAlignment * replicas(mesh_);
         table = (table + unit - 1) / unit * kParamAlignment;
