@@ -166,6 +166,12 @@ TEST(Catalog, WrongEntriesAreRefused) {
                                                     "gigabytes_per_second: 10}")
                                                 .c_str())}}),
          "tiers.m: never reached");
+  std::string five;
+  for (const char* text : {"1", "2", "4", "8"}) {
+    five += fmt::format("{{name: n{0}, chips_count: {0}, gigabytes_per_second: 10}}, ", text);
+  }
+  five += "{name: far, gigabytes_per_second: 10}";
+  expect(refused({{"fabrics/f.yaml", fabric(five.c_str())}}), "tiers: 5 are there; at most 4");
   const std::string eight = fabric("{name: n, chips_count: 8, gigabytes_per_second: 10}");
   expect(refused({{"fabrics/f.yaml", eight}}), "the farthest tier of fabric F joins 8 chips");
   EXPECT_EQ(

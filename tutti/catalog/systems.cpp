@@ -39,6 +39,9 @@ void check_keys(const Tier& tier, const std::string& where) {
   for (const auto& [key, text] : tier.texts) check(key);
 }
 
+// As many as the planner's collectives tell apart (plan/collectives.cpp).
+constexpr size_t kMostTiers = 4;
+
 }  // namespace
 
 std::vector<FabricTier> tiers_from(const Entry& fabric) {
@@ -78,6 +81,10 @@ std::vector<FabricTier> tiers_from(const Entry& fabric) {
     tiers.push_back(std::move(out));
   }
   if (tiers.empty()) fail(ErrorKind::usage, "{}: tiers: is missing or empty", fabric.origin);
+  if (tiers.size() > kMostTiers) {
+    fail(ErrorKind::usage, "{}: tiers: {} are there; at most {} are priced: join some of them",
+         fabric.origin, tiers.size(), kMostTiers);
+  }
   return tiers;
 }
 

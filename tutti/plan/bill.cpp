@@ -23,8 +23,15 @@ Bill bill_of(const catalog::System& system, const catalog::Site& site, const cat
   bill.facility_kwh = bill.it_kwh * site.pue;
   bill.co2e_kg = bill.facility_kwh * site.kg_co2e_per_kwh;
   bill.water_liters = bill.it_kwh * site.liters_per_kwh;
-  if (price != nullptr) bill.usd = bill.chip_hours * price->usd_per_hour(kind);
+  if (price != nullptr) {
+    bill.usd = static_cast<double>(billed_chips(system, chips)) * hours * price->usd_per_hour(kind);
+  }
   return bill;
+}
+
+int64_t billed_chips(const catalog::System& system, int64_t chips) {
+  const int64_t per_node = system.chips_per_node;
+  return (chips + per_node - 1) / per_node * per_node;
 }
 
 }  // namespace tutti::plan

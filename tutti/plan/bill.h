@@ -1,5 +1,6 @@
 // What a run costs: money, energy, carbon, water. Every figure is an estimate.
 //
+//   money        price of a chip * chips of the nodes, which are rented whole * wall time
 //   node power   overhead + chips * board * (0.2 + 0.7 busy); busy is the share of a step that
 //                chips compute. At full load an 8 x H100 node draws 7.8 kW of 10.2 rated: the 76%
 //                that arXiv 2412.08602 measured under heavy work.
@@ -28,5 +29,8 @@ struct Bill {
 Bill bill_of(const catalog::System& system, const catalog::Site& site, const catalog::Price* price,
              catalog::PriceKind kind, const StepPrediction& step, int64_t chips,
              double wall_seconds);
+
+// The chips of all nodes that `chips` lie on.
+int64_t billed_chips(const catalog::System& system, int64_t chips);
 
 }  // namespace tutti::plan

@@ -27,6 +27,10 @@ TEST(Bill, FollowsFromPowerTimeAndPrice) {
   EXPECT_DOUBLE_EQ(bill.facility_kwh, bill.it_kwh * 1.25);
   EXPECT_DOUBLE_EQ(bill.co2e_kg, bill.facility_kwh * 0.4);
   EXPECT_DOUBLE_EQ(bill.water_liters, bill.it_kwh * 2);
+  // A part of a node costs all of it.
+  const Bill part = bill_of(system, site, &price, catalog::PriceKind::on_demand, step, 12, 7200);
+  EXPECT_DOUBLE_EQ(*part.usd, *bill.usd);
+  EXPECT_DOUBLE_EQ(part.chip_hours, 24);
   EXPECT_FALSE(
       bill_of(system, site, nullptr, catalog::PriceKind::on_demand, step, 16, 1).usd.has_value());
 }

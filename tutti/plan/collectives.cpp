@@ -19,7 +19,7 @@ struct Level {
   double latency = 0;
 };
 
-constexpr int kMostLevels = 4;
+constexpr int kMostLevels = 4;  // the catalog refuses fabrics of more tiers
 struct Levels {
   Level level[kMostLevels];
   int count = 0;
@@ -164,9 +164,13 @@ double all_to_all_seconds(const Network& network, const Group& group, double byt
   int64_t inside = 1;
   for (int i = 0; i < levels.count; ++i) {
     const Level& level = levels.level[i];
-    // What leaves the nearer domain, but not this one.
+    // What leaves the nearer domain. Beyond a node all of it passes the node's adapters and the
+    // tier behind them, however far it goes; what goes farther does not pass the links of its own
+    // node.
     const int64_t reach = inside * level.ranks;
-    double leaves = bytes * (i + 1 == levels.count ? n - real(inside) : real(reach - inside)) / n;
+    const bool is_network = level.tier != &network.system->tiers.front();
+    const bool is_last = i + 1 == levels.count;
+    double leaves = bytes * (is_network || is_last ? n - real(inside) : real(reach - inside)) / n;
     if (i > 0 && copies > 1) {
       const double domains = n / real(inside);
       leaves *= domains * (1 - std::pow(1 - 1 / domains, copies)) / copies;

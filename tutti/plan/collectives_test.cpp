@@ -70,6 +70,19 @@ TEST(Collectives, AllToAllPaysTheFarPartOnTheNetwork) {
   EXPECT_DOUBLE_EQ(all_to_all_seconds(network, {16, 1}, 1600), 5 + 800 / 10.0);
 }
 
+// Pods of two nodes: what goes to the node beside and what goes to other pods share the adapter.
+TEST(Collectives, AllToAllOverPodsPassesTheSameAdapters) {
+  catalog::System system = two_tiers();
+  catalog::FabricTier pod = system.tiers[1];
+  pod.chips = 16;
+  system.tiers.insert(system.tiers.begin() + 1, pod);
+  const Network network = {&system, 1, 1};
+  // Of 32 ranks 24 are on other nodes, 8 of them in the pod.
+  EXPECT_DOUBLE_EQ(all_to_all_seconds(network, {32, 1}, 3200), 5 + 2400 / 10.0);
+  system.tiers[2].oversubscription = 4;  // between pods
+  EXPECT_DOUBLE_EQ(all_to_all_seconds(network, {32, 1}, 3200), 5 + 1600 / 2.5);
+}
+
 TEST(Collectives, SendUsesTheTierThatJoinsTheTwo) {
   const catalog::System system = two_tiers();
   EXPECT_DOUBLE_EQ(send_seconds({&system, 1, 0.5}, 1, 100), 1 + 1);

@@ -13,6 +13,15 @@ namespace {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
+// When the price of this kind was read.
+std::string price_date(const catalog::Price& price, catalog::PriceKind kind) {
+  const char* name = kind == catalog::PriceKind::on_demand ? "on_demand_chip_usd_per_hour"
+                     : kind == catalog::PriceKind::spot    ? "spot_chip_usd_per_hour"
+                                                           : "reserved_chip_usd_per_hour";
+  const auto found = price.entry.quantities.find(name);
+  return found == price.entry.quantities.end() ? std::string() : found->second.date;
+}
+
 double price_of(const catalog::Price& price, catalog::PriceKind kind) {
   switch (kind) {
     case catalog::PriceKind::on_demand: return price.on_demand_usd_per_hour;
@@ -49,7 +58,7 @@ PowerLimit power_limit(const RunQuestion& at, const Bill& bill, int64_t nodes) {
 
 void set_costs(const RunQuestion& at, int64_t nodes, RunForecast& out) {
   if (at.price == nullptr) return;
-  const double chips = real(at.recipe->parallel.world());
+  const double billed = real(billed_chips(*at.system, at.recipe->parallel.world()));
   for (const catalog::PriceKind kind :
        {catalog::PriceKind::on_demand, catalog::PriceKind::spot, catalog::PriceKind::reserved}) {
     const double usd = price_of(*at.price, kind);
@@ -58,7 +67,7 @@ void set_costs(const RunQuestion& at, int64_t nodes, RunForecast& out) {
     if (kind == catalog::PriceKind::spot) {
       wall = forecast_spot(at.failures, at.spot, nodes, out.work_seconds).wall_seconds;
     }
-    out.costs.push_back({catalog::price_kind_name(kind), usd * chips * wall / 3600, wall});
+    out.costs.push_back({catalog::price_kind_name(kind), usd * billed * wall / 3600, wall});
   }
   if (!out.bill.usd) return;
   out.failure_usd = *out.bill.usd * (1 - out.work_seconds / out.wall_seconds);
@@ -298,11 +307,11 @@ std::vector<std::pair<std::string, std::string>> describe(const RunForecast& f,
   out.emplace_back(
       "estimated cost",
       bill.usd && !ends ? "endless, as the run is"
-      : bill.usd        ? fmt::format(
-                              "USD {:.0f} ({}, {}), of it {:.0f} for failures; {:.0f} more for spares",
-                              *bill.usd, catalog::price_kind_name(at.price_kind),
-                              at.price->entry.quantities.begin()->second.date, f.failure_usd, f.spares_usd)
-                 : "no price of this system in the catalog");
+      : bill.usd
+          ? fmt::format("USD {:.0f} ({}, {}), of it {:.0f} for failures; {:.0f} more for spares",
+                        *bill.usd, catalog::price_kind_name(at.price_kind),
+                        price_date(*at.price, at.price_kind), f.failure_usd, f.spares_usd)
+          : "no price of this system in the catalog");
   for (const KindCost& cost : f.costs) {
     if (!std::isfinite(cost.usd)) continue;
     out.emplace_back("  " + cost.kind,

@@ -83,6 +83,22 @@ TEST_F(RunForecastTest, RunsArePlayedUnderRandomFailuresWhereAskedFor) {
   EXPECT_THROW(ask(), Error);
 }
 
+TEST_F(RunForecastTest, APriceIsOfTheDayOnWhichItsKindWasRead) {
+  catalog::Price price = *question_.price;
+  price.entry.quantities = {{"on_demand_chip_usd_per_hour", {2, "me", "2026-01-01"}},
+                            {"reserved_chip_usd_per_hour", {1, "me", "2026-03-03"}}};
+  price.reserved_usd_per_hour = 1;
+  question_.price = &price;
+  const auto told = [&](catalog::PriceKind kind) {
+    question_.price_kind = kind;
+    std::string text;
+    for (const auto& [name, value] : describe(ask(), question_)) text += value + "\n";
+    return text;
+  };
+  EXPECT_NE(told(catalog::PriceKind::reserved).find("(reserved, 2026-03-03)"), std::string::npos);
+  EXPECT_NE(told(catalog::PriceKind::on_demand).find("(on-demand, 2026-01-01)"), std::string::npos);
+}
+
 TEST_F(RunForecastTest, BudgetAndPowerAreConstraints) {
   const RunForecast free = ask();
   EXPECT_FALSE(free.within_budget.has_value());
