@@ -21,7 +21,8 @@ telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string&
                                            const std::string& prefix, const data::Corpus& corpus);
 
 // What tells the corpora of a training set from others of their names: of each, {"tokens",
-// "documents", "bin_xxh3"}, the last empty for one that was made elsewhere. Kept in checkpoints.
+// "documents", "bin_xxh3"}; of one that was made elsewhere the last is empty, and "pieces_xxh3" is
+// of 64 pieces of its tokens. Kept in checkpoints.
 Json identify_corpora(FileSystem& files, const data::Dataset& set);
 
 // Throws usage naming the first corpus of `set`, which are `now`, that is not the one which the run

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tutti/base/error.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/memory_file.h"
 #include "tutti/data/corpus_writer.h"
@@ -56,6 +57,16 @@ TEST_F(LineageTest, TellsWhatTheMetaFileSays) {
   EXPECT_EQ(corpus.sources[0].path, "plain.txt");
   EXPECT_EQ(corpus.sources[1].tokens, 6);
   EXPECT_EQ(corpus.sources[1].licence, "MIT");
+}
+
+TEST_F(LineageTest, ACorpusMadeElsewhereIsKnownByItsTokens) {
+  const data::Dataset set(files_, "corpus", {2, spec::Packing::none, 16, 1});
+  const Json before = identify_corpora(files_, set);
+  EXPECT_NO_THROW(check_same_corpora(before, identify_corpora(files_, set), set, "run"));
+  std::string bytes = read_file(files_, "corpus.bin");
+  bytes.front() = static_cast<char>(bytes.front() + 1);
+  write_file_atomic(files_, "corpus.bin", bytes);
+  EXPECT_THROW(check_same_corpora(before, identify_corpora(files_, set), set, "run"), Error);
 }
 
 TEST_F(LineageTest, ADamagedMetaFileKeepsNobodyFromTraining) {
