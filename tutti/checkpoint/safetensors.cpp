@@ -25,7 +25,8 @@ struct TypeName {
   DType dtype;
   const char* name;
 };
-constexpr std::array<TypeName, 11> kTypeNames = {{{DType::f32, "F32"},
+// Of one type the first name is written. A BOOL is a byte: masks of older models are such buffers.
+constexpr std::array<TypeName, 12> kTypeNames = {{{DType::f32, "F32"},
                                                   {DType::bf16, "BF16"},
                                                   {DType::f16, "F16"},
                                                   {DType::f64, "F64"},
@@ -35,7 +36,8 @@ constexpr std::array<TypeName, 11> kTypeNames = {{{DType::f32, "F32"},
                                                   {DType::i16, "I16"},
                                                   {DType::i32, "I32"},
                                                   {DType::i64, "I64"},
-                                                  {DType::u64, "U64"}}};
+                                                  {DType::u64, "U64"},
+                                                  {DType::u8, "BOOL"}}};
 
 const char* type_name(DType dtype) {
   for (const TypeName& type : kTypeNames) {
@@ -50,7 +52,7 @@ DType parse_type(const std::string& name, std::string_view path, const std::stri
   }
   fail(ErrorKind::unsupported,
        "{}: tensor '{}' has element type '{}'; Tutti reads F32, BF16, F16, F64, U8, I8, U16, I16, "
-       "I32, I64 and U64",
+       "I32, I64, U64 and BOOL",
        path, printable(tensor), printable(name));
 }
 

@@ -62,6 +62,14 @@ TEST(Safetensors, EveryTypeHasAName) {
   }
 }
 
+TEST(Safetensors, TruthValuesAreBytes) {
+  const std::string header =
+      R"({"h.0.attn.bias":{"dtype":"BOOL","shape":[2,3],"data_offsets":[0,6]}})";
+  const SafetensorsTensor mask = parse_safetensors(file_with(header, 6), "f").tensors.at(0);
+  EXPECT_EQ(mask.dtype, DType::u8);
+  EXPECT_EQ(mask.end, 6);
+}
+
 TEST(Safetensors, BytesOfAShape) {
   EXPECT_EQ(checked_bytes(DType::f32, {}), 4);
   EXPECT_EQ(checked_bytes(DType::bf16, {3, 5}), 30);

@@ -28,6 +28,11 @@ constexpr int kUnhealthy = 3;
 constexpr int kReferenceRounds = 5;
 constexpr double kPatienceSeconds = 600;  // for the slowest node's checks
 
+// Names may hold bytes that are not UTF-8.
+std::string lines_of(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 struct CheckArguments {
   std::string against;
   std::string catalog;
@@ -128,7 +133,7 @@ int check_alone(const CheckArguments& arguments, const catalog::NodeKind* kind,
   const train::NodeHealth health = check_this_node(arguments, kind, topology, "check");
   const Json json = train::to_json(health);
   if (!arguments.out.empty()) {
-    write_file_atomic(posix_file_system(), arguments.out, json.dump(2) + "\n");
+    write_file_atomic(posix_file_system(), arguments.out, lines_of(json));
   }
   if (arguments.json) {
     print_json(json);
@@ -157,7 +162,7 @@ int check_together(const CheckArguments& arguments, const catalog::NodeKind* kin
   if (first.at(host) == environment.rank) {
     const train::NodeHealth health =
         check_this_node(arguments, kind, topology, environment.rank == 0 ? "check" : "");
-    store->set(key("health", environment.rank), train::to_json(health).dump());
+    store->set(key("health", environment.rank), dump_json(train::to_json(health)));
   }
   std::map<int64_t, train::NodeHealth> nodes;
   std::vector<std::string> names(static_cast<size_t>(environment.size));
@@ -201,7 +206,7 @@ int check_together(const CheckArguments& arguments, const catalog::NodeKind* kin
                              {"bytes_per_second", link.bytes_per_second}});
   }
   if (!arguments.out.empty()) {
-    write_file_atomic(posix_file_system(), arguments.out, json.dump(2) + "\n");
+    write_file_atomic(posix_file_system(), arguments.out, lines_of(json));
   }
   if (arguments.json) {
     print_json(json);
@@ -248,7 +253,7 @@ int write_reference(const CheckArguments& arguments) {
 
 int write_topology(const CheckArguments& arguments) {
   const Json json = train::to_json(train::read_topology());
-  write_file_atomic(posix_file_system(), arguments.write_topology, json.dump(2) + "\n");
+  write_file_atomic(posix_file_system(), arguments.write_topology, lines_of(json));
   if (arguments.json) {
     print_json(json);
   } else {

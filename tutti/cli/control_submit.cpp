@@ -68,7 +68,14 @@ int64_t parse_deadline(const std::string& text) {
   if (text.empty()) return 0;
   std::tm parts{};
   const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  if (end != nullptr && *end == '\0') return int64_t{::timegm(&parts)} * 1000;
+  if (end != nullptr && *end == '\0') {
+    // timegm takes the 31st of February for the third of March.
+    const std::time_t seconds = ::timegm(&parts);
+    if (format_utc(static_cast<double>(seconds)) != text) {
+      fail(ErrorKind::usage, "--deadline: there is no '{}'; write a date of the calendar", text);
+    }
+    return int64_t{seconds} * 1000;
+  }
   return wall_milliseconds() + parse_milliseconds(text, "--deadline");
 }
 

@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "tutti/base/units.h"
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
+#include "tutti/cli/output_lock.h"
 #include "tutti/cli/progress_bar.h"
 #include "tutti/data/inspect.h"
 #include "tutti/data/prepare.h"
@@ -110,6 +112,9 @@ int prepare(PrepareArguments arguments) {
     throw_if_interrupted();
     progress.update(done, total);
   };
+  std::optional<OutputLock> lock;
+  const std::string& prefix = arguments.options.prefix;
+  if (!prefix.empty() && prefix.back() != '/') lock.emplace(files, prefix);
   const data::PrepareResult result = data::prepare(files, arguments.options);
   progress.finish();
   if (arguments.json) {

@@ -34,6 +34,7 @@ Exit codes:
   0      done
   1      failed; a retry may help (disk full, damaged file, no permission)
   2      the command, recipe or a path in it is wrong; a retry will not help
+  3      checked: the machine is unhealthy (check), or there is no verdict (mlperf validate)
   75     stopped before the end with everything saved: start the same command again
   93     training diverged; do not restart
   128+n  ended by signal n)";
@@ -175,8 +176,12 @@ int main_with(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
-    app.exit(success, std::cout, std::cerr);
-    return exit_ok;
+    const auto print = [&] {
+      app.exit(success, std::cout, std::cerr);
+      std::cout.flush();
+      return static_cast<int>(exit_ok);
+    };
+    return run_action(print, json);
   } catch (const CLI::ParseError& error) {
     std::string message = unknown_command(app, argc, argv);
     if (message.empty() && error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {

@@ -1,8 +1,10 @@
 // `tutti plan predict`: what one recipe takes on one system; nothing is trained.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
@@ -11,7 +13,6 @@
 #include "tutti/catalog/catalog.h"
 #include "tutti/cli/assumed_site.h"
 #include "tutti/cli/common.h"
-#include "tutti/cli/home.h"
 #include "tutti/cli/plan_common.h"
 #include "tutti/cli/plan_options.h"
 #include "tutti/plan/run_forecast.h"
@@ -33,6 +34,18 @@ struct PredictArguments {
   plan::RunQuestion question;
   bool json = false;
 };
+
+// Of all catalogs: a user's stand before ours, and are found first.
+std::vector<catalog::Benchmark> load_benchmarks(FileSystem& files,
+                                                const std::vector<std::string>& folders) {
+  std::vector<catalog::Benchmark> benchmarks;
+  for (const std::string& folder : folders) {
+    if (!files.is_directory(join_path(folder, "benchmarks"))) continue;
+    const auto found = catalog::load_benchmarks(files, folder);
+    benchmarks.insert(benchmarks.begin(), found.begin(), found.end());
+  }
+  return benchmarks;
+}
 
 int run_predict(const PredictArguments& arguments) {
   FileSystem& files = posix_file_system();
@@ -59,12 +72,13 @@ int run_predict(const PredictArguments& arguments) {
   question.site_power_watts *= 1e3;
   std::vector<catalog::Benchmark> benchmarks;
   if (!arguments.benchmark.empty()) {
-    benchmarks = catalog::load_benchmarks(files, catalog_folder(files));
+    benchmarks = load_benchmarks(files, folders);
     question.benchmark = catalog::find_benchmark(benchmarks, arguments.benchmark);
     if (question.benchmark == nullptr) {
       std::vector<std::string> names;
       names.reserve(benchmarks.size());
       for (const catalog::Benchmark& each : benchmarks) names.push_back(each.name);
+      std::sort(names.begin(), names.end());
       fail(ErrorKind::usage, "--benchmark: '{}' is unknown; accepted: {}", arguments.benchmark,
            join(names, ", "));
     }

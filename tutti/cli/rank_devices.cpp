@@ -36,13 +36,13 @@ Told exchange(const train::DevicePlace& mine, const comm::LaunchEnvironment& env
   };
   Json own = train::to_json(mine);
   own["host"] = comm::host_identity();
-  store.set(key(std::to_string(environment.rank)), own.dump());
+  store.set(key(std::to_string(environment.rank)), dump_json(own));
   if (environment.rank == 0) {
     Json all = Json::array();
     for (int64_t rank = 0; rank < environment.size; ++rank) {
       all.push_back(parse_json(store.get(key(std::to_string(rank)), kPatienceSeconds), origin));
     }
-    store.set(key("all"), all.dump());
+    store.set(key("all"), dump_json(all));
   }
   Told told;
   for (const Json& one : parse_json(store.get(key("all"), kPatienceSeconds), origin)) {

@@ -2,6 +2,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/json.h"
+#include "tutti/checkpoint/manifest.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/data/corpus_format.h"
 
@@ -46,6 +47,32 @@ void check_vocabulary(const data::Tokenizer& tokenizer, const spec::Recipe& reci
   }
 }
 
+// The tokenizer that is kept with the run of the parameters to start from; empty: none.
+std::string initial_tokenizer(FileSystem& files, const spec::Recipe& recipe) {
+  std::string run = recipe.checkpoint.initialize_from;
+  if (run.empty()) return "";
+  while (run.size() > 1 && run.back() == '/') run.pop_back();
+  if (checkpoint::parse_step_folder_name(base_name(run))) run = parent_path(run);
+  if (base_name(run) == base_name(train::checkpoints_path(""))) run = parent_path(run);
+  const std::string path = train::tokenizer_path(run);
+  return files.exists(path) ? path : "";
+}
+
+// A row of the parameters means a token of the tokenizer that they were learned with. Which tokens
+// begin and end documents may differ: that can be learned.
+void check_initial_tokenizer(FileSystem& files, const spec::Recipe& recipe,
+                             const data::Tokenizer& tokenizer, const std::string& path) {
+  const std::string theirs = initial_tokenizer(files, recipe);
+  if (theirs.empty()) return;
+  const std::string learned = data::tokenizer_hash(*data::load_tokenizer_file(files, theirs));
+  if (learned == data::tokenizer_hash(tokenizer)) return;
+  fail(ErrorKind::usage,
+       "checkpoint.initialize_from: '{}' has learned with another tokenizer ({}) than that of "
+       "data.train ({}), so that its parameters are of other tokens; prepare the corpus with "
+       "--tokenizer {}, or leave checkpoint.initialize_from out",
+       recipe.checkpoint.initialize_from, theirs, path, theirs);
+}
+
 }  // namespace
 
 void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::string& run_folder) {
@@ -66,6 +93,7 @@ void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::st
            source, kept);
     }
   }
+  check_initial_tokenizer(files, recipe, *tokenizer, source);
   files.create_directories(run_folder);
   data::store_tokenizer(files, *tokenizer, kept);
 }

@@ -60,6 +60,30 @@ TEST(Tokenizer, OfARunWithCheckpointsIsNotReplaced) {
   EXPECT_EQ(find_tokenizer(files, recipe(257), "runs/r")->name(), "char");
 }
 
+TEST(Tokenizer, IsThatOfTheParametersToStartFrom) {
+  MemoryFileSystem files;
+  write_tokenizer(files, "corpora/c.tokenizer.json");
+  keep_tokenizer(files, recipe(257), "runs/before");
+  spec::Recipe later = recipe(257);
+  for (const char* from :
+       {"runs/before", "runs/before/", "runs/before/checkpoints/step-00000005"}) {
+    later.checkpoint.initialize_from = from;
+    write_tokenizer(files, "corpora/c.tokenizer.json");
+    keep_tokenizer(files, later, "runs/same");
+    const data::CharTokenizer other({U'a', U'b'}, true);
+    write_file_atomic(files, "corpora/c.tokenizer.json", dump_json(data::tokenizer_json(other)));
+    try {
+      keep_tokenizer(files, later, "runs/other");
+      ADD_FAILURE() << from;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      EXPECT_NE(std::string(error.what()).find("--tokenizer runs/before/tokenizer.json"),
+                std::string::npos);
+    }
+    EXPECT_FALSE(files.exists("runs/other"));
+  }
+}
+
 TEST(Tokenizer, IsOtherwiseThatOfTheCorpus) {
   MemoryFileSystem files;
   write_tokenizer(files, "corpora/c.tokenizer.json");

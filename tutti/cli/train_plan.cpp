@@ -15,6 +15,7 @@
 #include "tutti/spec/flops.h"
 #include "tutti/spec/memory.h"
 #include "tutti/train/interchange.h"
+#include "tutti/train/peer_copies.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/teacher.h"
 
@@ -84,9 +85,12 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
   check_not_import(files, plan.run_folder);
   check_not_started(files, plan);
   const std::string stored = train::recipe_path(plan.run_folder);
-  // Until its first checkpoint a run has nothing that another recipe could spoil.
-  if (files.exists(stored) &&
-      !checkpoint::list_checkpoints(files, train::checkpoints_path(plan.run_folder)).empty()) {
+  // Until its first checkpoint a run has nothing that another recipe could spoil, unless hosts may
+  // have copies of it in their memory: whether they do only its ranks can tell.
+  const bool is_saved =
+      (arguments.copy_every > 0 && train::may_have_peer_copies(files, plan.run_folder)) ||
+      !checkpoint::list_checkpoints(files, train::checkpoints_path(plan.run_folder)).empty();
+  if (files.exists(stored) && is_saved) {
     check_resumable(read_recipe(files, stored, {}), plan.recipe, plan.run_folder);
   }
   if (plan.recipe.run.name.empty()) plan.recipe.run.name = base_name(plan.run_folder);

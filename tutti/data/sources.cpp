@@ -111,7 +111,7 @@ class Search {
       const CorpusPaths paths = corpus_paths(normal(options_.output_prefix + part));
       for (const std::string& own :
            {paths.bin, paths.idx, paths.tokenizer, paths.meta, paths.mask}) {
-        if (whole == own || whole == own + ".tmp") return true;
+        if (whole == own || whole == own + ".tmp" || whole == own + kLockSuffix) return true;
       }
       if (starts_with(whole, tokenizer_folder(paths.tokenizer) + "/")) return true;
     }

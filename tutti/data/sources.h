@@ -38,6 +38,9 @@ struct Skipped {
 void count_skipped(std::vector<Skipped>& skipped, const std::string& reason,
                    const std::string& path);
 
+// Of the file beside PREFIX.bin whose lock is held while the corpus is made (cli/output_lock.h).
+inline constexpr const char* kLockSuffix = ".lock";
+
 struct SourceOptions {
   // Suffixes of the names wanted from folders, such as ".h" or ".txt" (a .gz or .zst after it is
   // accepted); "" stands for names without a dot. Empty: every file.

@@ -97,7 +97,8 @@ std::optional<RunSet> load_run_set(FileSystem& files, const std::string& path) {
 }
 
 void save_run_set(FileSystem& files, const std::string& path, const RunSet& set) {
-  write_file_atomic(files, path, to_json(set).dump(2) + "\n");
+  write_file_atomic(files, path,
+                    to_json(set).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void check_same_set(const RunSet& stored, const RunSet& wanted, const std::string& path) {

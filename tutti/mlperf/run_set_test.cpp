@@ -48,6 +48,15 @@ TEST(RunSet, SurvivesItsFile) {
   EXPECT_THROW(load_run_set(files, "bad.json"), Error);
 }
 
+// Of an error message that was cut within a letter.
+TEST(RunSet, BytesThatAreNoTextAreReplacedInItsFile) {
+  MemoryFileSystem files;
+  RunSet set = plan_runs(kRecipe, 1, 7);
+  set.runs[0].reason = "no space on 'caf\xc3";
+  save_run_set(files, "runs.json", set);
+  EXPECT_EQ(load_run_set(files, "runs.json")->runs[0].reason, "no space on 'caf\xef\xbf\xbd");
+}
+
 TEST(RunSet, IsFixedBeforeItsFirstRun) {
   const RunSet set = plan_runs(kRecipe, 3, 7);
   EXPECT_EQ(error_of(set, set), "");

@@ -13,6 +13,11 @@
 namespace tutti::mlperf {
 namespace {
 
+// Names may hold bytes that are not UTF-8.
+std::string lines_of(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 constexpr const char* kNone = "N/A";
 
 struct Availability {
@@ -168,7 +173,7 @@ void write_submission(FileSystem& files, const Submission& s) {
   for (const std::string& folder : {results, code, place, systems}) {
     files.create_directories(folder);
   }
-  write_text(files, systems, system + ".json", s.system.dump(2) + "\n");
+  write_text(files, systems, system + ".json", lines_of(s.system));
   for (size_t i = 0; i < s.runs.size(); ++i) {
     const std::string& log = s.runs[i].second;
     write_text(files, results, fmt::format("result_{}.txt", i),
@@ -180,7 +185,7 @@ void write_submission(FileSystem& files, const Submission& s) {
                        {"libraries", s.binary.libraries}};
   write_text(files, code, "README.md", readme_of_implementation(s));
   write_text(files, code, "recipe.yaml", s.recipe_yaml);
-  write_text(files, code, "source.json", source.dump(2) + "\n");
+  write_text(files, code, "source.json", lines_of(source));
   const std::string recipe = "../implementations/" + implementation + "/recipe.yaml";
   write_text(files, place, system + "_" + implementation + ".json",
              Json{{"implementation", implementation},

@@ -8,7 +8,12 @@
 namespace tutti::report {
 namespace {
 
-constexpr double kMargin = 0.04;  // of the axis, beyond the values
+constexpr double kMargin = 0.04;      // of the axis, beyond the values
+constexpr double kLargest = 1e307;    // that an axis spans: there is room for margins
+constexpr double kSmallest = 1e-307;  // above zero: smaller ones lie at the end of the axis
+
+// log(high / low), where the ratio itself may be beyond all numbers.
+double log_ratio(double high, double low) { return std::log(high) - std::log(low); }
 
 double round_step(double least) {
   const double power = std::pow(10, std::floor(std::log10(least)));
@@ -49,7 +54,7 @@ std::vector<Tick> multiples(const Axis& axis, Quantity quantity, int most) {
 
 // 1, 2 and 5 times powers of ten, thinned to powers of ten where there are many.
 std::vector<Tick> powers(const Axis& axis, Quantity quantity, int most) {
-  const double decades = std::log10(axis.high / axis.low);
+  const double decades = std::log10(axis.high) - std::log10(axis.low);
   const auto every = static_cast<int>(std::max(1.0, std::ceil(decades / std::max(1, most))));
   std::vector<Tick> ticks;
   for (auto power = static_cast<int>(std::floor(std::log10(axis.low)));
@@ -68,7 +73,7 @@ std::vector<Tick> powers(const Axis& axis, Quantity quantity, int most) {
 }  // namespace
 
 double Axis::position(double value) const {
-  if (scale == Scale::logarithmic) return std::log(value / low) / std::log(high / low);
+  if (scale == Scale::logarithmic) return log_ratio(value, low) / log_ratio(high, low);
   return (value - low) / (high - low);
 }
 
@@ -78,17 +83,19 @@ Axis make_axis(Scale scale, const std::vector<double>& values, bool from_zero) {
   double high = -low;
   for (const double value : values) {
     if (!std::isfinite(value) || (log && value <= 0)) continue;
-    low = std::min(low, value);
-    high = std::max(high, value);
+    const double shown = std::clamp(value, log ? kSmallest : -kLargest, kLargest);
+    low = std::min(low, shown);
+    high = std::max(high, shown);
   }
   if (low > high) return {scale, log ? 0.1 : 0.0, 1};
   if (log) {
-    if (high / low < 1.01) {
+    if (log_ratio(high, low) < std::log(1.01)) {
       low /= 1.1;
       high *= 1.1;
     }
-    const double margin = std::pow(high / low, kMargin);
-    return {scale, low / margin, high * margin};
+    const double margin = std::exp(kMargin * log_ratio(high, low));
+    return {scale, std::max(low / margin, std::numeric_limits<double>::min()),
+            std::min(high * margin, std::numeric_limits<double>::max())};
   }
   const bool zero_is_low = from_zero && low >= 0;
   if (zero_is_low) low = 0;

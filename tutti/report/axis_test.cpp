@@ -33,10 +33,24 @@ TEST(Axis, LogarithmsTakePositiveValuesOnly) {
 
 TEST(Axis, DegenerateValuesStillGiveAnAxis) {
   const double infinity = std::numeric_limits<double>::infinity();
-  for (const std::vector<double>& values :
-       {std::vector<double>{}, {5}, {0}, {-2, -2}, {infinity}, {1e300}, {1e-300}}) {
+  for (const std::vector<double>& values : {std::vector<double>{},
+                                            {5},
+                                            {0},
+                                            {-2, -2},
+                                            {infinity},
+                                            {1e300},
+                                            {1e-300},
+                                            {1e-310},
+                                            {1e-310, 1e300},
+                                            {1e-310, 1e-309},
+                                            {-1.7e308, 1.7e308},
+                                            {4.9e-324},
+                                            {1.7e308}}) {
     for (const Scale scale : {Scale::linear, Scale::logarithmic}) {
       const Axis axis = make_axis(scale, values, false);
+      for (const double value : values) {
+        EXPECT_TRUE(!std::isfinite(value) || value <= 0 || std::isfinite(axis.position(value)));
+      }
       EXPECT_LT(axis.low, axis.high);
       EXPECT_TRUE(std::isfinite(axis.low) && std::isfinite(axis.high));
       EXPECT_LT(make_ticks(axis, Quantity::number, 6).size(), 20U);

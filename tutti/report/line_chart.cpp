@@ -152,11 +152,13 @@ std::string button(const char* what, const char* label, bool pressed) {
                      what, pressed, label);
 }
 
-// Five significant digits are more than a screen can show.
+// Five significant digits are more than a screen can show. The largest numbers would be rounded
+// beyond all; tiny ones lose digits, which stod takes for an error.
 Json short_numbers(const std::vector<double>& values) {
   Json out = Json::array();
   for (const double value : values) {
-    out.push_back(std::isfinite(value) ? Json(std::stod(fmt::format("{:.5g}", value)))
+    const double rounded = std::strtod(fmt::format("{:.5g}", value).c_str(), nullptr);
+    out.push_back(std::isfinite(value) ? Json(std::isfinite(rounded) ? rounded : value)
                                        : Json(nullptr));
   }
   return out;

@@ -56,6 +56,17 @@ TEST(LineChart, GapsWhereNothingIsFinite) {
   EXPECT_TRUE(has(draw(chart_of({3})), "<svg"));
 }
 
+// Beyond what other functions take for numbers.
+TEST(LineChart, TinyAndGiganticValuesAreDrawn) {
+  for (const bool log : {false, true}) {
+    LineChart chart = chart_of({1e-310, 1, 1.7976931348623157e308, 4.9e-324});
+    chart.offers_log = log;
+    const std::string html = draw(chart);
+    EXPECT_TRUE(has(html, "<svg"));
+    EXPECT_FALSE(has(html, "nan") || has(html, "inf\"")) << html;
+  }
+}
+
 TEST(LineChart, AMillionStepsFit) {
   std::vector<double> y(1000000);
   for (size_t i = 0; i < y.size(); ++i) y[i] = 2 + std::sin(static_cast<double>(i * i % 1000));

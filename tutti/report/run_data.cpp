@@ -147,6 +147,12 @@ RunData read_run(FileSystem& files, const std::string& folder,
   Collector collector(run);
   run.lines = telemetry::read_events(
       files, events, [&](const telemetry::Event& event) { collector(event); }, on_progress);
+  if (run.lines.events + run.lines.unreadable + run.lines.unknown == 0) {
+    fail(ErrorKind::not_found,
+         "'{}' holds no event yet: the run ended before it began, or is about to begin; start it "
+         "again, or look later",
+         events);
+  }
   if (run.lines.events == 0) {
     fail(ErrorKind::corrupt,
          "'{}' holds no event ({} lines that are none); was it written by Tutti?", events,

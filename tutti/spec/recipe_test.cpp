@@ -310,6 +310,19 @@ TEST(Recipe, BadOverridesAreNamed) {
   }
 }
 
+// No line of the file has them.
+TEST(Recipe, WhatIsWrongWithAnOverrideIsNotBlamedOnTheFile) {
+  for (const char* assignment : {"train.steps=many", "train={steps: many}", "train.stesp=5",
+                                 "tarin.steps=5", "data.train=[{prefix: a, wieght: 1}]"}) {
+    try {
+      parse("model: gpt2-124m\ntrain: {steps: 5}\n", {assignment});
+      ADD_FAILURE() << assignment;
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()).rfind("override: ", 0), 0U) << error.what();
+    }
+  }
+}
+
 TEST(Recipe, NotADocumentOfKeys) {
   for (const char* text : {"", "just text", "- a\n- b\n", "{}", "\xff\xfe\x00garbage"}) {
     EXPECT_THROW(parse(text), Error) << text;

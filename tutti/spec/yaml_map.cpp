@@ -13,9 +13,22 @@
 namespace tutti::spec {
 namespace {
 
+constexpr const char* kOverrideTag = "!override";
+
 std::string place(const std::string& origin, const YAML::Node& node) {
+  if (node.Tag() == kOverrideTag) return "override";
   const YAML::Mark mark = node.Mark();
   return mark.line >= 0 ? fmt::format("{}:{}", origin, mark.line + 1) : origin;
+}
+
+// Its lines are those of the override's own little text, not of the file that it is put into.
+void tag_override(YAML::Node node) {
+  node.SetTag(kOverrideTag);
+  if (node.IsScalar()) return;
+  for (const auto& entry : node) {
+    tag_override(node.IsMap() ? entry.second : entry);
+    if (node.IsMap()) tag_override(entry.first);
+  }
 }
 
 }  // namespace
@@ -36,8 +49,8 @@ void apply_override(YAML::Node& root, const std::string& assignment) {
          assignment);
   }
   const std::string origin = fmt::format("override '{}'", assignment);
-  // A clone, so that it carries no line number of the override's own little text.
   YAML::Node value = parse_yaml(assignment.substr(equals + 1), origin);
+  tag_override(value);
   const std::vector<std::string_view> parts = split(key, '.');
   if (!root.IsMap()) root = YAML::Node(YAML::NodeType::Map);
   std::vector<YAML::Node> chain = {root};
@@ -58,6 +71,7 @@ void apply_override(YAML::Node& root, const std::string& assignment) {
       next = mapping;
     } else if (!next.IsDefined() || next.IsNull()) {
       YAML::Node mapping(YAML::NodeType::Map);
+      mapping.SetTag(kOverrideTag);
       chain.back()[part] = mapping;
       next = mapping;
     } else if (!next.IsMap()) {

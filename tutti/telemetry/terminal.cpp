@@ -74,9 +74,9 @@ void TerminalSink::show(const CheckpointSaved& event) {
 }
 
 void TerminalSink::show(const CheckpointFailed& event) {
-  status_.print(fmt::format("warning: step {}: checkpoint not saved: {}; training goes on",
-                            event.step, event.message),
-                Tint::warning);
+  status_.print(
+      fmt::format("warning: step {}: checkpoint not saved: {}", event.step, event.message),
+      Tint::warning);
 }
 
 void TerminalSink::show(const NonFinite& event) {

@@ -62,7 +62,7 @@ TEST(Terminal, PlainOutputOfAWholeRun) {
             "step 16/2000  loss 3.9840  33 min 04 s left  38,400 tokens/s  MFU 45.2%  val 2.2500\n"
             "step 17: checkpoint checkpoints/step-00000017 saved, 3.00 MiB in 2.1 s, training "
             "waited 12 ms\n"
-            "warning: step 17: checkpoint not saved: no space; training goes on\n"
+            "warning: step 17: checkpoint not saved: no space\n"
             "warning: step 17: gradient of head.weight is not finite, step skipped (2 in a row)\n"
             "warning: budget exceeded: 1.25 hours used, 1 allowed\n"
             "two\n"

@@ -131,6 +131,10 @@ KeptCopy newest_peer_copy(FileSystem& files, const std::string& root,
   return {oldest.step, checkpoint::pieces_path(folder, oldest)};
 }
 
+bool may_have_peer_copies(FileSystem& files, const std::string& run_folder) {
+  return files.exists(join_path(run_folder, kNumberName));
+}
+
 void forget_peer_copies(FileSystem& files, const std::string& run_folder) {
   const std::string path = join_path(run_folder, kNumberName);
   if (files.exists(path)) files.remove_file(path);

@@ -49,6 +49,9 @@ struct KeptCopy {
 KeptCopy newest_peer_copy(FileSystem& files, const std::string& root,
                           const std::string& run_folder);
 
+// Whether ranks would take what hosts have of the run: some have been asked to keep copies.
+bool may_have_peer_copies(FileSystem& files, const std::string& run_folder);
+
 // What hosts still have of the run is never taken again.
 void forget_peer_copies(FileSystem& files, const std::string& run_folder);
 
