@@ -92,7 +92,7 @@ Training expect_same_steps(const spec::Recipe& recipe, int64_t steps) {
   Trainer here(recipe), enqueued(recipe, {}, kEnqueued), ahead(recipe, {}, kEnqueued);
   EXPECT_FALSE(here.steps_run_ahead());
   EXPECT_TRUE(enqueued.steps_run_ahead());
-  const Training expected = train(here, steps, false);
+  Training expected = train(here, steps, false);
   EXPECT_NE(expected.losses.front(), expected.losses.back());
   EXPECT_EQ(train(enqueued, steps, false), expected);
   EXPECT_EQ(train(ahead, steps, true), expected);
