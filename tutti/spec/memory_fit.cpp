@@ -99,7 +99,7 @@ bool contains(const MemoryChange& all, const MemoryChange& part) {
 MemoryMap fullest_memory_map(const Recipe& recipe) {
   MemoryMap fullest = memory_map(recipe);
   for (int64_t stage = 1; stage < recipe.parallel.pp; ++stage) {
-    MemoryMap map = memory_map(recipe, tutti_profile(), stage);
+    MemoryMap map = memory_map(recipe, tutti_profile_on(recipe.device), stage);
     if (map.total_bytes() > fullest.total_bytes()) fullest = std::move(map);
   }
   return fullest;

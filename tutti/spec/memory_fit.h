@@ -11,7 +11,7 @@
 
 namespace tutti::spec {
 
-// The map of the fullest rank, profile tutti.
+// The map of the fullest rank, profile tutti on the recipe's device.
 MemoryMap fullest_memory_map(const Recipe& recipe);
 
 struct MemoryUse {

@@ -11,13 +11,30 @@
 namespace tutti::spec {
 namespace {
 
-constexpr int64_t kLargestSize = int64_t{1} << 40;  // keeps products of two sizes in range
+constexpr int64_t kLargestSize = int64_t{1} << 30;  // keeps products of two sizes in range
+constexpr int64_t kMostLayers = int64_t{1} << 20;   // or experts of a layer
+constexpr double kMostParameters = 0x1p56;          // keeps their bytes in range
 
-void check_size(const char* key, int64_t value, int64_t least = 1) {
-  if (value < least || value > kLargestSize) {
+void check_size(const char* key, int64_t value, int64_t least = 1, int64_t most = kLargestSize) {
+  if (value < least || value > most) {
     fail(ErrorKind::usage, "model.{}: {} is out of range; accepted: {} to {}", key, value, least,
-         kLargestSize);
+         most);
   }
+}
+
+// Not below what there are.
+double most_parameters(const ModelConfig& model) {
+  const auto real = [](int64_t size) { return static_cast<double>(size); };
+  const LatentAttention& latent = model.latent;
+  const double head =
+      real(model.head_dim + latent.nope_head_dim + latent.rope_head_dim + latent.value_head_dim);
+  const double inner = real(model.hidden + latent.query_rank + latent.key_value_rank);
+  const double width = real(model.ffn) + real(model.moe.experts + model.moe.shared_experts) *
+                                             real(std::max<int64_t>(1, model.moe.expert_ffn));
+  const double layers = real(model.layers + model.prediction_layers);
+  return layers *
+             (4 * inner * (real(model.heads) * head + inner) + 3 * real(model.hidden) * width) +
+         real(model.hidden) * real(2 * model.vocabulary + model.context);
 }
 
 void check_real(const char* key, double value, double least, double most) {
@@ -82,7 +99,7 @@ void validate_latent(const ModelConfig& model) {
 
 void validate_moe(const ModelConfig& model) {
   const MixtureOfExperts& moe = model.moe;
-  check_size("moe.experts", moe.experts, 0);
+  check_size("moe.experts", moe.experts, 0, kMostLayers);
   if (moe.experts == 0) {
     if (moe != MixtureOfExperts{}) {
       fail(ErrorKind::usage,
@@ -133,7 +150,8 @@ void validate(const ModelConfig& model) {
                                                     {"context", model.context}}) {
     check_size(key, value);
   }
-  check_size("prediction_layers", model.prediction_layers, 0);
+  check_size("layers", model.layers, 1, kMostLayers);
+  check_size("prediction_layers", model.prediction_layers, 0, kMostLayers);
   check_real("norm_epsilon", model.norm_epsilon, 1e-30, 1);
   check_real("rope_theta", model.rope_theta, 1, 1e15);
   check_real("init_std", model.init_std, 0, 1e3);
@@ -170,6 +188,13 @@ void validate(const ModelConfig& model) {
     validate_grouped(model);
   }
   validate_moe(model);
+  if (const double parameters = most_parameters(model); parameters > kMostParameters) {
+    fail(
+        ErrorKind::usage,
+        "model.hidden: {} and the other sizes of the model make {:.2g} parameters; accepted: up to "
+        "{:.2g}",
+        model.hidden, parameters, kMostParameters);
+  }
 }
 
 }  // namespace tutti::spec

@@ -3,149 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/spec/mesh_checks.h"
 #include "tutti/spec/narrow.h"
+#include "tutti/spec/recipe_checks.h"
 #include "tutti/spec/recipe_names.h"
+#include "tutti/spec/recipe_sizes.h"
 
 namespace tutti::spec {
 namespace {
-
-template <typename... Args>
-[[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) {
-  fail(ErrorKind::usage, format, std::forward<Args>(args)...);
-}
-
-void check_range(const char* key, double value, double least, double most) {
-  if (!(value >= least && value <= most)) {
-    if (std::isinf(most)) reject("{}: {} is out of range; accepted: {} or more", key, value, least);
-    reject("{}: {} is out of range; accepted: {} to {}", key, value, least, most);
-  }
-}
-
-void check_at_least(const char* key, int64_t value, int64_t least) {
-  if (value < least) reject("{}: {} is out of range; accepted: {} or more", key, value, least);
-}
-
-// The multiple of `unit` nearest to `value`, at least one unit.
-int64_t nearest_multiple(int64_t value, int64_t unit) {
-  return std::max<int64_t>(1, (value + unit / 2) / unit) * unit;
-}
-
-void validate_batch(const Recipe& recipe) {
-  const BatchConfig& batch = recipe.batch;
-  const Mesh& mesh = recipe.parallel;
-  check_at_least("batch.global", batch.global, 1);
-  check_at_least("batch.micro", batch.micro, 1);
-  check_at_least("batch.sequence", batch.sequence, 1);
-  const int64_t unit = batch.micro * mesh.dp;
-  if (batch.global % unit != 0) {
-    reject("batch.global: {} is not a multiple of batch.micro * parallel.dp = {} * {}; nearest: {}",
-           batch.global, batch.micro, mesh.dp, nearest_multiple(batch.global, unit));
-  }
-  const ModelConfig& model = recipe.model;
-  if (model.positions == Positions::learned && batch.sequence > model.context) {
-    reject("batch.sequence: {} exceeds model.context {}, the rows of the learned position table",
-           batch.sequence, model.context);
-  }
-}
-
-// The largest divisor of every member of `sizes` that is not above `wanted`.
-int64_t nearest_common_divisor(const std::vector<int64_t>& sizes, int64_t wanted) {
-  for (int64_t d = wanted; d > 1; --d) {
-    if (std::all_of(sizes.begin(), sizes.end(), [&](int64_t size) { return size % d == 0; })) {
-      return d;
-    }
-  }
-  return 1;
-}
-
-void validate_tensor_parallel(const ModelConfig& model, const Mesh& mesh,
-                              const BatchConfig& batch) {
-  const int64_t sequence = batch.sequence;
-  if (model.heads % mesh.tp != 0) {
-    reject("parallel.tp: {} does not divide model.heads {}; nearest that does: {}", mesh.tp,
-           model.heads, nearest_common_divisor({model.heads, model.ffn}, mesh.tp));
-  }
-  if (model.kv_heads % mesh.tp != 0 && mesh.tp % model.kv_heads != 0) {
-    reject("parallel.tp: {} neither divides model.kv_heads {} nor is a multiple of it", mesh.tp,
-           model.kv_heads);
-  }
-  if (model.ffn % mesh.tp != 0) {
-    reject("parallel.tp: {} does not divide model.ffn {}", mesh.tp, model.ffn);
-  }
-  if (model.moe.experts > 0 && model.moe.expert_ffn % mesh.tp != 0) {
-    reject("parallel.tp: {} does not divide model.moe.expert_ffn {}", mesh.tp,
-           model.moe.expert_ffn);
-  }
-  // Between the projections each rank has an equal block of a micro-batch's rows, which may begin
-  // and end within a sequence.
-  if (mesh.cp == 1) {
-    if (batch.micro * sequence % mesh.tp != 0) {
-      reject(
-          "parallel.tp: {} does not divide the {} rows of a micro-batch (batch.micro {} * "
-          "batch.sequence {}); nearest batch.sequence that it divides: {}",
-          mesh.tp, batch.micro * sequence, batch.micro, sequence,
-          nearest_multiple(sequence, mesh.tp));
-    }
-    return;
-  }
-  // Context parallel ranks take two chunks each, one from either end, so that causal work is equal.
-  const int64_t pieces = (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp;
-  if (sequence % pieces != 0) {
-    reject("batch.sequence: {} is not a multiple of {} (parallel.tp{}); nearest: {}", sequence,
-           pieces, mesh.cp > 1 ? " * 2 * parallel.cp" : "", nearest_multiple(sequence, pieces));
-  }
-}
-
-void validate_mesh(const Recipe& recipe) {
-  const Mesh& mesh = recipe.parallel;
-  const ModelConfig& model = recipe.model;
-  check_at_least("parallel.dp", mesh.dp, 1);
-  check_at_least("parallel.tp", mesh.tp, 1);
-  check_at_least("parallel.pp", mesh.pp, 1);
-  check_at_least("parallel.vpp", mesh.vpp, 1);
-  check_at_least("parallel.cp", mesh.cp, 1);
-  check_at_least("parallel.ep", mesh.ep, 1);
-  if (mesh.zero < 0 || mesh.zero > 3) {
-    reject("parallel.zero: {} is out of range; accepted: 0 to 3", mesh.zero);
-  }
-  if (mesh.virtual_stages() > model.layers) {
-    reject("parallel.pp: {} * vpp {} stages exceed model.layers {}", mesh.pp, mesh.vpp,
-           model.layers);
-  }
-  if (mesh.vpp > 1 && mesh.pp == 1) {
-    reject("parallel.vpp: {} virtual stages need parallel.pp above 1", mesh.vpp);
-  }
-  if (mesh.vpp > 1 && mesh.pipeline != Pipeline::one_f_one_b) {
-    reject("parallel.vpp: {} virtual stages need parallel.schedule: interleaved", mesh.vpp);
-  }
-  const int64_t micro_batches = recipe.batch.global / (recipe.batch.micro * mesh.dp);
-  if (mesh.vpp > 1 && micro_batches % mesh.pp != 0) {
-    reject(
-        "batch.global: {} gives {} micro-batches per rank, but the interleaved schedule needs a "
-        "multiple of parallel.pp {}; nearest: {}",
-        recipe.batch.global, micro_batches, mesh.pp,
-        nearest_multiple(micro_batches, mesh.pp) * recipe.batch.micro * mesh.dp);
-  }
-  if (mesh.ep > 1 && model.moe.experts == 0) {
-    reject("parallel.ep: {} needs a mixture-of-experts model; write 1", mesh.ep);
-  }
-  if ((mesh.dp * mesh.cp) % mesh.ep != 0) {
-    reject("parallel.ep: {} does not divide parallel.dp * parallel.cp = {}", mesh.ep,
-           mesh.dp * mesh.cp);
-  }
-  if (mesh.expert_room_percent != 0 && mesh.expert_room_percent < 100) {
-    reject(
-        "parallel.expert_room_percent: {} is below the balanced load; accepted: 0, or 100 and more",
-        mesh.expert_room_percent);
-  }
-  if (model.moe.experts % mesh.ep != 0) {
-    reject("parallel.ep: {} does not divide model.moe.experts {}", mesh.ep, model.moe.experts);
-  }
-  validate_tensor_parallel(model, mesh, recipe.batch);
-}
 
 void validate_precision(const Recipe& recipe) {
   const NarrowConfig& narrow = recipe.narrow;
@@ -159,9 +28,10 @@ void validate_precision(const Recipe& recipe) {
                                : "stochastic_gradients",
         name_of(kPrecisionNames, recipe.precision));
   }
-  if (narrow.wide_first + narrow.wide_last > recipe.model.layers) {
+  const int64_t layers = recipe.model.layers;
+  if (narrow.wide_first > layers || narrow.wide_last > layers - narrow.wide_first) {
     reject("precision.wide_first: {} and precision.wide_last: {} exceed model.layers {}",
-           narrow.wide_first, narrow.wide_last, recipe.model.layers);
+           narrow.wide_first, narrow.wide_last, layers);
   }
 }
 
@@ -186,7 +56,6 @@ void validate_schedule(const ScheduleConfig& schedule, int64_t steps) {
   check_at_least("schedule.warmup_steps", schedule.warmup_steps, 0);
   check_at_least("schedule.decay_steps", schedule.decay_steps, 0);
   check_range("schedule.minimum_ratio", schedule.minimum_ratio, 0, 1);
-  check_at_least("schedule.start_step", schedule.start_step, 0);
   // A benchmark's schedule may reach beyond its run, which then ends while warming up.
   if (schedule.warmup_steps > std::max(steps, schedule.decay_steps)) {
     reject("schedule.warmup_steps: {} exceeds train.steps {}", schedule.warmup_steps, steps);
@@ -217,7 +86,7 @@ void validate_schedule(const ScheduleConfig& schedule, int64_t steps) {
             "schedule.decay_steps: wsd without a decay; give the steps of the final decay, or "
             "write kind: constant");
       }
-      if (schedule.warmup_steps + schedule.decay_steps > steps) {
+      if (schedule.warmup_steps > steps - schedule.decay_steps) {
         reject("schedule.decay_steps: {} after a warm-up of {} exceeds train.steps {}",
                schedule.decay_steps, schedule.warmup_steps, steps);
       }
@@ -228,11 +97,14 @@ void validate_schedule(const ScheduleConfig& schedule, int64_t steps) {
 void validate_optimizer(const Recipe& recipe) {
   const OptimizerConfig& optimizer = recipe.optimizer;
   check_range("optimizer.learning_rate", optimizer.learning_rate, 0, 1e6);
-  if (!(optimizer.beta1 >= 0 && optimizer.beta1 < 1)) {
-    reject("optimizer.beta1: {} is out of range; accepted: 0 to below 1", optimizer.beta1);
-  }
-  if (!(optimizer.beta2 >= 0 && optimizer.beta2 < 1)) {
-    reject("optimizer.beta2: {} is out of range; accepted: 0 to below 1", optimizer.beta2);
+  // The update computes in f32, where a beta that rounds to 1 would forget nothing and learn
+  // nothing.
+  for (const auto& [key, beta] :
+       {std::pair{"beta1", optimizer.beta1}, {"beta2", optimizer.beta2}}) {
+    if (!(beta >= 0 && static_cast<float>(beta) < 1)) {
+      reject("optimizer.{}: {} is out of range; accepted: 0 to below 1, such as 0.9999999", key,
+             beta);
+    }
   }
   check_range("optimizer.epsilon", optimizer.epsilon, 1e-30, 1);
   check_range("optimizer.weight_decay", optimizer.weight_decay, 0, 1e6);
@@ -355,7 +227,13 @@ void scale_to_batch(Recipe& recipe) {
   }
   ScheduleConfig& schedule = recipe.schedule;
   if (schedule.reference_batch > 0) {
-    for (int64_t* steps : {&schedule.warmup_steps, &schedule.decay_steps, &schedule.start_step}) {
+    for (const auto& [key, steps] : {std::pair{"warmup_steps", &schedule.warmup_steps},
+                                     {"decay_steps", &schedule.decay_steps},
+                                     {"start_step", &schedule.start_step}}) {
+      if (*steps > (INT64_MAX - batch) / schedule.reference_batch) {
+        reject("schedule.reference_batch: {} times schedule.{} {} is out of range; write less",
+               schedule.reference_batch, key, *steps);
+      }
       *steps = (*steps * schedule.reference_batch + batch - 1) / batch;
     }
     schedule.reference_batch = 0;
@@ -388,6 +266,7 @@ void resolve(Recipe& recipe) {
 
 void validate(const Recipe& recipe) {
   validate(recipe.model);
+  check_sizes(recipe);
   validate(recipe.lora, recipe.model);
   validate_distill(recipe);
   validate_batch(recipe);
@@ -395,7 +274,6 @@ void validate(const Recipe& recipe) {
   validate_precision(recipe);
   validate_recompute(recipe);
   validate_offload(recipe);
-  check_at_least("train.steps", recipe.train.steps, 1);
   check_at_least("train.stop_after_nonfinite", recipe.train.stop_after_nonfinite, 1);
   validate_schedule(recipe.schedule, recipe.train.steps);
   validate_optimizer(recipe);

@@ -126,7 +126,7 @@ const char* action_name(ActionKind kind) {
 int64_t evaluation_interval(const Recipe& recipe) {
   const EvaluateConfig& evaluate = recipe.evaluate;
   if (evaluate.every_samples == 0) return evaluate.every_steps;
-  return (evaluate.every_samples + recipe.batch.global - 1) / recipe.batch.global;
+  return (evaluate.every_samples - 1) / recipe.batch.global + 1;
 }
 
 bool evaluation_due(const Recipe& recipe, int64_t step) {
