@@ -1,7 +1,5 @@
 #include "tutti/parallel/ranks.h"
 
-#include <array>
-
 #include "tutti/base/check.h"
 #include "tutti/spec/shard.h"
 
@@ -37,28 +35,6 @@ Ranks ranks_of(comm::World& world, int64_t kv_heads) {
   const int64_t copies = spec::tensor_copies(kv_heads, mesh);
   if (copies > 1) ranks.tensor_copies = &world.tensor_copies(copies);
   return ranks;
-}
-
-void sum_over_world(const Ranks& ranks, engine::Stream& stream,
-                    std::initializer_list<double*> values) {
-  if (ranks.world == nullptr) return;
-  std::array<float, 16> halves{};
-  TUTTI_CHECK(2 * values.size() <= halves.size(), "{} numbers at once", values.size());
-  size_t next = 0;
-  for (const double* value : values) {
-    const auto high = static_cast<float>(*value);
-    halves[next++] = high;
-    halves[next++] = static_cast<float>(*value - static_cast<double>(high));
-  }
-  const engine::Vector buffer =
-      engine::vector(halves.data(), DType::f32, static_cast<int64_t>(next));
-  ranks.world->all_reduce(stream, buffer, buffer).wait(stream);
-  stream.synchronize();
-  next = 0;
-  for (double* value : values) {
-    *value = static_cast<double>(halves[next]) + static_cast<double>(halves[next + 1]);
-    next += 2;
-  }
 }
 
 }  // namespace tutti::parallel

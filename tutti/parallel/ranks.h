@@ -2,11 +2,8 @@
 // of one rank; alone, all of them are.
 #pragma once
 
-#include <initializer_list>
-
 #include "tutti/comm/group.h"
 #include "tutti/comm/world.h"
-#include "tutti/engine/stream.h"
 #include "tutti/model/groups.h"
 #include "tutti/spec/mesh.h"
 
@@ -31,10 +28,5 @@ struct Ranks {
 // Of a rank of `world`, which must outlive what is returned. Collective: makes the groups.
 // kv_heads: of the model, which tensor parallel ranks may hold several times.
 Ranks ranks_of(comm::World& world, int64_t kv_heads);
-
-// Sums a few numbers over all ranks; every rank gets the same. Each travels as two f32, so whole
-// numbers up to 2^24 per rank are exact and others keep 48 bits less what f32 sums round.
-void sum_over_world(const Ranks& ranks, engine::Stream& stream,
-                    std::initializer_list<double*> values);
 
 }  // namespace tutti::parallel

@@ -131,19 +131,24 @@ void Session::start_loaders() {
 void Session::measure_peaks() {
   const DType compute = spec::compute_type(recipe_.precision);
   const bool on_device = trainer_.stream().memory() == engine::ArenaKind::device;
-  double nominal = on_device ? 0 : nominal_peak_flops(compute, trainer_.recipe().threads);
-  double measured = 0;
+  struct Peaks {
+    double nominal = 0;
+    double measured = 0;
+  };
+  Peaks mine;
+  if (!on_device) mine.nominal = nominal_peak_flops(compute, trainer_.recipe().threads);
   if (options_.measure_peak) {
     // Smaller where cores are few, or several ranks may share them: that fills them too, in less
     // than a second.
     constexpr int64_t kFewThreads = 4;
     const bool few = together_.size() > 1 || trainer_.recipe().threads <= kFewThreads;
     const int64_t size = few ? 1024 : 2048;
-    measured = engine::measure_gemm_peak(trainer_.stream(), compute, {size}, 5);
+    mine.measured = engine::measure_gemm_peak(trainer_.stream(), compute, {size}, 5);
   }
-  parallel::sum_over_world(together_.ranks(), trainer_.stream(), {&nominal, &measured});
-  summary_.nominal_peak_flops = nominal;
-  summary_.gemm_peak_flops = measured;
+  for (const Peaks& rank : together_.exchange(mine)) {
+    summary_.nominal_peak_flops += rank.nominal;
+    summary_.gemm_peak_flops += rank.measured;
+  }
 }
 
 void Session::announce() {
