@@ -63,8 +63,8 @@ TUTTI_HOST_DEVICE inline void prepare_update(const PrepareUpdateArgs& args) {
   out.apply = targets > 0 && std::isfinite(norm) && std::isfinite(loss) ? 1 : 0;
   *args.scalars = out;
   *args.updates += static_cast<double>(out.apply);
-  *args.outputs = {loss, norm, static_cast<double>(out.apply), -1, targets, cross_entropy,
-                   divergence};
+  *args.outputs = {loss,          norm,      static_cast<double>(out.apply), -1, targets,
+                   cross_entropy, divergence};
 }
 
 }  // namespace tutti::engine

@@ -32,7 +32,7 @@ struct Heard {
   int64_t targets = 0;
   bool applied = false;
   std::string tensor;
-  double divergence = 0;  // from the teacher
+  std::vector<double> parts = {};  // of a model with experts, or with a teacher
   bool operator==(const Heard&) const = default;
 };
 
@@ -81,7 +81,11 @@ void train_rank(const spec::Recipe& recipe, const parallel::Ranks& ranks, Traine
     const StepResult result = trainer.finish_step();
     updates += result.applied ? 1 : 0;
     heard.push_back({result.loss, result.gradient_norm, result.targets, result.applied,
-                     result.nonfinite_tensor, result.parts ? result.parts->divergence : 0});
+                     result.nonfinite_tensor});
+    if (const auto& r = result.routing) {
+      heard.back().parts = {r->balance_loss, r->z_loss, r->load_max_over_mean, r->dropped_share};
+    }
+    if (const auto& p = result.parts) heard.back().parts = {p->cross_entropy, p->divergence};
   }
   const EvaluationResult evaluated =
       trainer.evaluate(source(steps), recipe.batch.global / recipe.batch.micro / 2);
@@ -135,6 +139,21 @@ TEST(EnqueuedRanks, AreTheStepsOfTheHostsToTheBit) {
   }
 }
 
+// With shared experts and selection biases, which move by what all ranks have counted.
+TEST(EnqueuedRanks, OfExpertsAndWithATeacherAreThoseOfTheHosts) {
+  for (spec::Recipe recipe :
+       {mixed_moe_recipe(), capacity_recipe(), distilled(gpt_recipe(), llama_recipe().model)}) {
+    for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 3, .zero = 1}, Mesh{.dp = 2, .zero = 3}}) {
+      recipe.precision = mesh.zero == 1 ? spec::Precision::bf16 : spec::Precision::f32;
+      SCOPED_TRACE(recipe.model.name + " " + text_of(mesh));
+      const spec::Recipe on_mesh = recipe_on(recipe, mesh);
+      const Ran expected = run(on_mesh, 3, false, false);
+      EXPECT_FALSE(expected.ranks.front().front().parts.empty());
+      EXPECT_EQ(run(on_mesh, 3, true, true), expected);
+    }
+  }
+}
+
 TEST(EnqueuedRanks, ThroughGlooAsThroughMemory) {
   const spec::Recipe recipe = divided(divided_gpt(), {.dp = 3, .zero = 1});
   comm::WorldOptions gloo;
@@ -151,14 +170,6 @@ TEST(EnqueuedRanks, WithAdaptersAndWithoutMasters) {
   for (const spec::Recipe& base : {with_adapters(divided_gpt(), 0.1), rounded}) {
     const spec::Recipe recipe = divided(base, {.dp = 2, .zero = 1});
     EXPECT_EQ(run(recipe, 3, true, true), run(recipe, 3, false, false)) << recipe.model.name;
-  }
-}
-
-TEST(EnqueuedRanks, WithATeacher) {
-  for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 2, .zero = 1}, Mesh{.dp = 2, .zero = 3}}) {
-    const spec::Recipe recipe = divided(distilled(divided_gpt(), llama_recipe().model), mesh);
-    SCOPED_TRACE(text_of(mesh));
-    EXPECT_EQ(run(recipe, 3, true, true), run(recipe, 3, false, false));
   }
 }
 
@@ -304,10 +315,15 @@ class Beside : public comm::Group {
 };
 
 TEST(EnqueuedRanks, BeginWithoutTheHostsWaiting) {
+  std::vector<spec::Recipe> recipes = {
+      recipe_on(mixed_moe_recipe(), {.dp = 2, .zero = 1}),
+      recipe_on(distilled(gpt_recipe(), llama_recipe().model), {.dp = 2})};
   for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 2, .zero = 1}, Mesh{.dp = 2, .zero = 3},
                            Mesh{.dp = 2, .tp = 2, .zero = 2}}) {
-    const spec::Recipe recipe = divided(divided_llama(), mesh);
-    SCOPED_TRACE(text_of(mesh));
+    recipes.push_back(divided(divided_llama(), mesh));
+  }
+  for (const spec::Recipe& recipe : recipes) {
+    SCOPED_TRACE(recipe.model.name + " " + text_of(recipe.parallel));
     on_ranks(recipe, [&](const parallel::Ranks& of_world) {
       parallel::Ranks ranks = of_world;
       std::vector<std::unique_ptr<Beside>> groups;
@@ -318,6 +334,7 @@ TEST(EnqueuedRanks, BeginWithoutTheHostsWaiting) {
       }
       Trainer trainer(recipe, ranks, kEnqueued);
       trainer.initialize();
+      randomize_teacher(trainer);
       RankBatches batches(recipe, ranks.at.dp);
       trainer.step(batches.step(0), 1e-3, 1);
       trainer.begin_step(batches.step(1), 1e-3, 2);

@@ -62,7 +62,6 @@ void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks,
   for (comm::Group* group : {ranks.layers.tp, ranks.replicas}) {
     if (group != nullptr) group->all_reduce(stream, all, all).wait(stream);
   }
-  stream.synchronize();
 }
 
 telemetry::Routing routing_of_step(engine::Stream& stream, const spec::Recipe& recipe,

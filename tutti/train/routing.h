@@ -17,7 +17,7 @@
 
 namespace tutti::train {
 
-// Adds up what all ranks with other tokens have counted; once per step.
+// Enqueued: adds up what all ranks with other tokens have counted; once per step.
 void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks, const model::Memory& memory);
 
 // Means over the step's sequences (or tokens) and all routed layers, of this rank's part of them;

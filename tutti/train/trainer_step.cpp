@@ -87,11 +87,13 @@ double Trainer::gradients(const BatchSource& next) {
 }
 
 // In the other steps the host asks how many copies of tokens the ranks of experts send each other,
-// or looks at what an update has read and written.
+// joins what the routers of pipeline stages counted, or looks at what an update has read and
+// written.
 bool Trainer::steps_run_ahead() const {
   const bool enqueues = stream_->memory() == engine::ArenaKind::device || options_.enqueue_steps;
   if (!enqueues || optimizer_->watch() != nullptr) return false;
-  if (recipe_.model.moe.experts > 0 && ranks_.world != nullptr) return false;
+  const spec::Mesh& mesh = recipe_.parallel;
+  if (routing_ && (mesh.ep > 1 || mesh.pp > 1)) return false;
   // Where groups copy through memory of the host, it waits in each of their calls.
   return ranks_.sums == nullptr || options_.enqueue_steps || !ranks_.sums->stages(*stream_);
 }
@@ -132,6 +134,7 @@ void Trainer::enqueue_step(const BatchSource& next, double learning_rate,
     if (selection_biases_.empty()) optimizer_->fetch_ahead();
     run_passes([this, place](int64_t micro) { send_batch(micro, place); });
     scalars_->sum_over_ranks(*stream_);
+    if (routing_) sum_routing(*stream_, ranks_, *memory_);
     enqueue_update();
     scalars_->fetch_outputs(*stream_, place);
     if (routing_) routing_->fetch(*stream_, place);
