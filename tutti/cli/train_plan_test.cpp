@@ -15,6 +15,7 @@ constexpr const char* kRecipe = R"(
 model: {layers: 2, hidden: 32, heads: 2, vocabulary: 65, context: 16}
 data: {train: corpus}
 optimizer: {learning_rate: 0.001}
+schedule: {kind: constant}
 )";
 
 // A run that has begun and saved nothing; copies of it may be in the memory of its hosts.

@@ -74,7 +74,7 @@ std::vector<Tick> powers(const Axis& axis, Quantity quantity, int most) {
 
 double Axis::position(double value) const {
   if (scale == Scale::logarithmic) return log_ratio(value, low) / log_ratio(high, low);
-  return (value - low) / (high - low);
+  return (std::clamp(value, -kLargest, kLargest) - low) / (high - low);
 }
 
 Axis make_axis(Scale scale, const std::vector<double>& values, bool from_zero) {

@@ -141,7 +141,7 @@ void Session::measure_peaks() {
     // Smaller where cores are few, or several ranks may share them: that fills them too, in less
     // than a second.
     constexpr int64_t kFewThreads = 4;
-    const bool few = together_.size() > 1 || trainer_.recipe().threads <= kFewThreads;
+    const bool few = together_.size() > 1 || trainer_.stream().threads() <= kFewThreads;
     const int64_t size = few ? 1024 : 2048;
     mine.measured = engine::measure_gemm_peak(trainer_.stream(), compute, {size}, 5);
   }

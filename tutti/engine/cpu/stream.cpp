@@ -14,13 +14,20 @@
 namespace tutti::engine {
 namespace {
 
-// Cores this process may run on (as taskset, cgroup cpusets and OMP_NUM_THREADS allow).
+// Cores this process may run on (as taskset, cgroup cpusets and OMP_NUM_THREADS allow): what OpenMP
+// says before any stream has told it otherwise.
 int available_cores() {
 #ifdef _OPENMP
-  return omp_get_max_threads();
+  static const int cores = omp_get_max_threads();
+  return cores;
 #else
   return 1;
 #endif
+}
+
+int threads_of(int wanted) {
+  const int all = available_cores();  // asked by the first stream, whatever it wants
+  return wanted > 0 ? wanted : all;
 }
 
 constexpr int64_t kScratchGrain = int64_t{2} << 20;  // a huge page
@@ -28,9 +35,7 @@ constexpr int64_t kScratchGrain = int64_t{2} << 20;  // a huge page
 }  // namespace
 
 CpuStream::CpuStream(int threads)
-    : Stream(cpu_ops()),
-      threads_(threads > 0 ? threads : available_cores()),
-      gemm_cache_(std::make_unique<GemmCache>()) {
+    : Stream(cpu_ops()), threads_(threads_of(threads)), gemm_cache_(std::make_unique<GemmCache>()) {
   current_isa();  // chooses the kernels' targets, or throws, before the first operation
   enter();
 }

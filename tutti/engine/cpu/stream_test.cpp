@@ -22,6 +22,15 @@ TEST(CpuStream, EntersItsThreadCount) {
 #endif
 }
 
+// One of few threads beside it, such as that of the words that ranks exchange, takes it no core.
+TEST(CpuStream, AllCoresAreAllWhateverOtherStreamsUse) {
+  const int all = CpuStream(0).threads();
+  const CpuStream one(1);
+  EXPECT_EQ(CpuStream(0).threads(), all);
+  const CpuStream many(all + 3);
+  EXPECT_EQ(CpuStream(0).threads(), all);
+}
+
 TEST(CpuStream, ScratchGrowsOnlyForLargerRequests) {
   CpuStream stream(1);
   void* first = stream.scratch(1000);
