@@ -67,7 +67,7 @@ TEST(Safetensors, TruthValuesAreBytes) {
       R"({"h.0.attn.bias":{"dtype":"BOOL","shape":[2,3],"data_offsets":[0,6]}})";
   const SafetensorsTensor mask = parse_safetensors(file_with(header, 6), "f").tensors.at(0);
   EXPECT_EQ(mask.dtype, DType::u8);
-  EXPECT_EQ(mask.end, 6);
+  EXPECT_EQ(mask.end - mask.begin, 6);
 }
 
 TEST(Safetensors, BytesOfAShape) {
