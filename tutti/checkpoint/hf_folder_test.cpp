@@ -146,8 +146,10 @@ TEST(HfFolder, TensorsThatDoNotFitTheModel) {
                       "tensor 'model.layers.1."));
   EXPECT_TRUE(corrupt(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1e9; }),
                       "a whole number"));
+  EXPECT_TRUE(corrupt(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1000000; }),
+                      "1000000 layers cannot be in the 21 tensors"));
   EXPECT_TRUE(corrupt(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1000000000; }),
-                      "1000000000 layers cannot be in the 21 tensors"));
+                      "model.layers: 1000000000 is out of range"));
   EXPECT_TRUE(says(error_of_model([](auto& m) {
                      m.remove(kQuery);
                      m.add(kQuery, DType::i32, {36, 36});
