@@ -29,7 +29,7 @@ double error_of(const Layout& layout, const Sabotage& sabotage, const Prepare& p
 comm::Group*& replicas(parallel::Ranks& ranks) { return ranks.replicas; }
 comm::Group*& expert_replicas(parallel::Ranks& ranks) { return ranks.expert_replicas; }
 comm::Group*& tensor(parallel::Ranks& ranks) { return ranks.layers.tp; }
-comm::Group*& world(parallel::Ranks& ranks) { return ranks.world; }
+comm::Group*& sums(parallel::Ranks& ranks) { return ranks.sums; }
 
 using comm::CallKind;
 
@@ -67,9 +67,9 @@ TEST(Mistakes, AHalvedLossIsFound) {
         errors_of(layout, faulty.make(replicas, {CallKind::all_reduce, Mistake::halve}));
     EXPECT_GT(gradients.gradients, 1e-2);
     EXPECT_LT(gradients.loss, 1e-5);
-    // The first of the numbers that all ranks add up, in two parts.
+    // The first of the numbers that each rank tells all others, who add them up.
     const Errors told =
-        errors_of(layout, faulty.make(world, {CallKind::all_reduce, Mistake::halve, 2}));
+        errors_of(layout, faulty.make(sums, {CallKind::all_gather, Mistake::halve, 1}));
     EXPECT_LT(told.gradients, 1e-5);
     EXPECT_GT(told.loss, 1e-2);
   }

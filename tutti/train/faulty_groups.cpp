@@ -24,14 +24,25 @@ class FaultyGroups::Faulty : public comm::Group {
     comm::Ticket ticket = forward(stream, call);
     ticket.wait(stream);
     if (mistake_.what == Mistake::twice) return forward(stream, call);
-    const int64_t count = mistake_.elements > 0 ? mistake_.elements : call.shape.count;
-    for (int64_t i = 0; i < count; ++i) static_cast<float*>(call.receive)[i] *= 0.5F;
+    const int64_t parts = call.shape.kind == comm::CallKind::all_gather ? size() : 1;
+    for (int64_t part = 0; part < parts; ++part) halve(call, part * call.shape.count);
     return ticket;
   }
   bool done(int32_t, uint64_t) const override { return true; }
   void wait(engine::Stream&, int32_t, uint64_t) override {}
 
  private:
+  void halve(const comm::Call& call, int64_t begin) const {
+    const int64_t end = begin + (mistake_.elements > 0 ? mistake_.elements : call.shape.count);
+    for (int64_t i = begin; i < end; ++i) {
+      if (call.shape.dtype == DType::i64) {
+        static_cast<double*>(call.receive)[i] *= 0.5;
+      } else {
+        static_cast<float*>(call.receive)[i] *= 0.5F;
+      }
+    }
+  }
+
   comm::Ticket forward(engine::Stream& stream, const comm::Call& call) {
     const comm::CallShape& shape = call.shape;
     const auto send = [&](int64_t times) {

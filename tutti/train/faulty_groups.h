@@ -15,11 +15,11 @@ struct Mistake {
     none,
     skip,   // the call is left out
     twice,  // done again on its own result, where it is in place
-    halve,  // what comes out, f32, is halved: a mean instead of a sum of two
+    halve,  // what comes out is halved, a mean instead of a sum of two: f32, or f64 told as words
   };
   comm::CallKind kind = comm::CallKind::all_reduce;  // in calls of this kind
   What what = none;
-  int64_t elements = 0;  // halve: only the first so many; 0: all
+  int64_t elements = 0;  // halve: only the first so many of each rank's; 0: all
 };
 
 class FaultyGroups {
