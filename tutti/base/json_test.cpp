@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tutti/base/error.h"
+#include "tutti/base/pretty_json.h"
 
 namespace tutti {
 namespace {
@@ -67,6 +68,7 @@ TEST(Json, BytesThatAreNotUtf8AreReplacedNotFatal) {
   EXPECT_EQ(json_get<std::string>(parse_json(text, "test"), "path", "test"),
             "a\xef\xbf\xbd"
             "b");
+  EXPECT_EQ(pretty_json(Json{{"path", "a\xff"}}), "{\n  \"path\": \"a\xef\xbf\xbd\"\n}\n");
 }
 
 }  // namespace

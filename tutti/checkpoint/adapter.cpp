@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tutti/base/check.h"
+#include "tutti/base/pretty_json.h"
 #include "tutti/checkpoint/hf_config.h"
 #include "tutti/checkpoint/hf_names.h"
 #include "tutti/checkpoint/parallel.h"
@@ -227,7 +228,7 @@ ExportedAdapter export_adapter(FileSystem& files, const spec::ParamLayout& layou
   }
   file->sync();
   file->close();
-  write_file_atomic(files, join_path(folder, "adapter_config.json"), out.config.dump(2) + "\n");
+  write_file_atomic(files, join_path(folder, "adapter_config.json"), pretty_json(out.config));
   return out;
 }
 

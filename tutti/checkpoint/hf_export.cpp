@@ -7,6 +7,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
+#include "tutti/base/pretty_json.h"
 #include "tutti/checkpoint/elements.h"
 #include "tutti/checkpoint/hf_config.h"
 #include "tutti/checkpoint/hf_folder.h"
@@ -152,7 +153,7 @@ void write_index(FileSystem& files, const std::string& folder, const std::vector
   }
   const Json index = {{"metadata", {{"total_size", total_bytes}}},
                       {"weight_map", std::move(weight_map)}};
-  write_small(files, join_path(folder, kHfIndex), index.dump(2) + "\n");
+  write_small(files, join_path(folder, kHfIndex), pretty_json(index));
 }
 
 }  // namespace
@@ -183,7 +184,7 @@ HfExported export_parameters(FileSystem& files, Reader& reader, const spec::Mode
   }
   if (shards.size() > 1) write_index(files, folder, shards, exported.tensor_bytes);
   const Json config = hf_config(model, exported.dtype, options.original);
-  write_small(files, join_path(folder, kHfConfig), config.dump(2) + "\n");
+  write_small(files, join_path(folder, kHfConfig), pretty_json(config));
   return exported;
 }
 

@@ -8,6 +8,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/pretty_json.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/catalog/node_kinds.h"
@@ -27,11 +28,6 @@ namespace {
 constexpr int kUnhealthy = 3;
 constexpr int kReferenceRounds = 5;
 constexpr double kPatienceSeconds = 600;  // for the slowest node's checks
-
-// Names may hold bytes that are not UTF-8.
-std::string lines_of(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
 
 struct CheckArguments {
   std::string against;
@@ -133,7 +129,7 @@ int check_alone(const CheckArguments& arguments, const catalog::NodeKind* kind,
   const train::NodeHealth health = check_this_node(arguments, kind, topology, "check");
   const Json json = train::to_json(health);
   if (!arguments.out.empty()) {
-    write_file_atomic(posix_file_system(), arguments.out, lines_of(json));
+    write_file_atomic(posix_file_system(), arguments.out, pretty_json(json));
   }
   if (arguments.json) {
     print_json(json);
@@ -206,7 +202,7 @@ int check_together(const CheckArguments& arguments, const catalog::NodeKind* kin
                              {"bytes_per_second", link.bytes_per_second}});
   }
   if (!arguments.out.empty()) {
-    write_file_atomic(posix_file_system(), arguments.out, lines_of(json));
+    write_file_atomic(posix_file_system(), arguments.out, pretty_json(json));
   }
   if (arguments.json) {
     print_json(json);
@@ -253,7 +249,7 @@ int write_reference(const CheckArguments& arguments) {
 
 int write_topology(const CheckArguments& arguments) {
   const Json json = train::to_json(train::read_topology());
-  write_file_atomic(posix_file_system(), arguments.write_topology, lines_of(json));
+  write_file_atomic(posix_file_system(), arguments.write_topology, pretty_json(json));
   if (arguments.json) {
     print_json(json);
   } else {

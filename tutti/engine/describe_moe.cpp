@@ -3,6 +3,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/engine/describe.h"
+#include "tutti/engine/row_groups.h"
 
 namespace tutti::engine {
 namespace {
@@ -35,12 +36,15 @@ void check_copies(const char* op, const Matrix& tokens, const Matrix& copies,
 
 // What all grouped products have in common; the weights of an expert have `height` rows.
 void check_groups(const char* op, const Matrix& x, const Matrix& y, const Matrix& weights,
-                  int64_t height, int64_t experts, const Vector& offsets) {
-  const int64_t groups = offsets.count - 1;
-  TUTTI_CHECK(experts > 0 && experts * height == weights.rows && groups > 0 &&
-                  groups % experts == 0 && x.rows == y.rows,
-              "{}: {} groups, weights [{}, {}] of {} rows each, rows {} and {}", op, groups,
+                  int64_t height, int64_t experts, int64_t boundaries, const RowGroups& groups) {
+  TUTTI_CHECK(experts > 0 && experts * height == weights.rows && groups.count() > 0 &&
+                  groups.each % experts == 0 && x.rows == y.rows,
+              "{}: {} groups, weights [{}, {}] of {} rows each, rows {} and {}", op, groups.count(),
               weights.rows, weights.cols, height, x.rows, y.rows);
+  TUTTI_CHECK(
+      boundaries == groups.count() + groups.pieces && x.rows == groups.pieces * groups.piece_rows,
+      "{}: {} rows in {} pieces of {}, {} boundaries of {} groups", op, x.rows, groups.pieces,
+      groups.piece_rows, boundaries, groups.count());
 }
 
 int64_t block_height(const GroupedGemmArgs& args) {
@@ -100,8 +104,13 @@ OpRecord describe(const AssignRowsArgs& args) {
   const int64_t k = args.experts.cols;
   const int64_t sequences = args.counts.rows;
   const int64_t experts = args.counts.cols;
+  const int64_t pieces = args.piece_rows > 0 ? args.rows / args.piece_rows : 1;
+  TUTTI_CHECK(pieces > 0 && experts % pieces == 0 &&
+                  (args.piece_rows == 0 || args.rows == pieces * args.piece_rows),
+              "assign_rows: {} rows in {} pieces of {} for {} experts", args.rows, pieces,
+              args.piece_rows, experts);
   TUTTI_CHECK(args.sequence > 0 && sequences * args.sequence == n &&
-                  args.offsets.count == experts + 1 && args.positions.rows == n &&
+                  args.offsets.count == experts + pieces && args.positions.rows == n &&
                   args.positions.cols == k,
               "assign_rows: {} choices of {} rows in sequences of {}, counts [{}, {}], {} offsets, "
               "positions [{}, {}]",
@@ -167,11 +176,11 @@ OpRecord describe(const UpdateSelectionBiasArgs& args) {
 
 int64_t expert_count(const GroupedGemmArgs& args) {
   const int64_t height = block_height(args);
-  return height == 0 ? args.offsets.count - 1 : args.b.rows / height;
+  return height == 0 ? row_groups(args, args.a.rows).each : args.b.rows / height;
 }
 int64_t expert_count(const GroupedGemmWeightArgs& args) {
   const int64_t height = args.dy.cols;
-  return height == 0 ? args.offsets.count - 1 : args.d_weight.rows / height;
+  return height == 0 ? row_groups(args, args.x.rows).each : args.d_weight.rows / height;
 }
 
 OpRecord describe(const GroupedGemmArgs& args) {
@@ -180,7 +189,8 @@ OpRecord describe(const GroupedGemmArgs& args) {
   const int64_t n = args.c.cols;
   const int64_t height = block_height(args);
   const int64_t experts = expert_count(args);
-  check_groups(kOp, args.a, args.c, args.b, height, experts, args.offsets);
+  check_groups(kOp, args.a, args.c, args.b, height, experts, args.offsets.count,
+               row_groups(args, args.a.rows));
   TUTTI_CHECK((args.transpose_b ? height : args.b.cols) == n &&
                   (args.transpose_b ? args.b.cols : height) == k && args.a.dtype == args.b.dtype &&
                   args.a.dtype == args.c.dtype,
@@ -195,12 +205,13 @@ OpRecord describe(const GroupedGemmWeightArgs& args) {
   const int64_t m = args.dy.cols;
   const int64_t n = args.x.cols;
   const int64_t experts = expert_count(args);
-  check_groups(kOp, args.dy, args.x, args.d_weight, m, experts, args.offsets);
+  const RowGroups groups = row_groups(args, args.x.rows);
+  check_groups(kOp, args.dy, args.x, args.d_weight, m, experts, args.offsets.count, groups);
   TUTTI_CHECK(
       args.d_weight.cols == n && args.dy.dtype == args.x.dtype && args.d_weight.dtype == DType::f32,
       "{}: {} [.., {}], {} [.., {}] -> {} [{}, {}] of {} groups", kOp, dtype_name(args.dy.dtype), m,
       dtype_name(args.x.dtype), n, dtype_name(args.d_weight.dtype), args.d_weight.rows,
-      args.d_weight.cols, args.offsets.count - 1);
+      args.d_weight.cols, groups.count());
   TUTTI_CHECK(args.beta == 0 || args.beta == 1, "{}: beta {}", kOp, args.beta);
   return {.op = kOp,
           .dims = {experts, 0, m, n},

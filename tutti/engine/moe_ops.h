@@ -4,6 +4,12 @@
 // offsets [E+1] i32 are its boundaries, expert e owns rows [offsets[e], offsets[e+1]), and rows
 // from offsets[E] on hold nothing.
 //
+// Copies that go to other ranks may lie in pieces of equally many rows instead (piece_rows > 0),
+// one for each rank, so that nobody needs to know how many there are in order to send them. A piece
+// has its own boundaries, counted from its first row on, those of the next piece behind them: with
+// E experts of a piece, its expert e owns the rows p*piece_rows + [offsets[p*(E+1) + e],
+// offsets[p*(E+1) + e+1]), and the last rows of a piece hold nothing.
+//
 // forward:   logits = x Wr^T; route_forward; assign_rows; permute; grouped_gemm (gate and up);
 //            activation; grouped_gemm (down); unpermute with the weights
 // backward:  permute with the weights (gives d_weights too); route_backward; two grouped_gemm;
@@ -33,18 +39,19 @@ struct RouteForwardArgs {
 // Places the chosen copies: rows sorted by expert, then by token. Of each sequence of T tokens an
 // expert takes at most `capacity` copies, those of the earliest tokens; the others are dropped
 // (position -1). capacity 0: all are taken. counts are the choices before dropping. Aborts when the
-// copies need more than `rows` rows. Where the rows are parts of sequences, each of T tokens,
-// `before` are the choices of the earlier tokens of its sequence, which lie elsewhere.
-// record "assign_rows": dims (N, E, k).
+// copies need more than `rows` rows, or those of a piece more than piece_rows. Where the rows are
+// parts of sequences, each of T tokens, `before` are the choices of the earlier tokens of its
+// sequence, which lie elsewhere. record "assign_rows": dims (N, E, k).
 struct AssignRowsArgs {
   Matrix experts;        // [N, k] i32
   int64_t sequence = 0;  // T; divides N
   int64_t capacity = 0;
-  int64_t rows = 0;    // R
-  Matrix before = {};  // [N/T, E] i32, optional
-  Matrix counts;       // [N/T, E] i32
-  Vector offsets;      // [E+1] i32
-  Matrix positions;    // [N, k] i32: the row of each choice
+  int64_t rows = 0;        // R
+  int64_t piece_rows = 0;  // of R / piece_rows pieces, each with as many experts; 0: no pieces
+  Matrix before = {};      // [N/T, E] i32, optional
+  Matrix counts;           // [N/T, E] i32
+  Vector offsets;          // [E+1] i32, in pieces [E+pieces]
+  Matrix positions;        // [N, k] i32: the row of each choice
 };
 
 // Sequences that are divided among `blocks` ranks, two parts on each: rank i has the parts i and
@@ -84,13 +91,14 @@ struct UnpermuteArgs {
 
 // c[r] = a[r] * B_e for the rows r of expert e, where B_e is the e-th of E blocks of equal height
 // in b: [k, n], or [n, k] read transposed. Rows of no expert are left alone. There may be several
-// times E groups of rows, as they come from as many ranks: group g is of expert g % E, and
-// `offsets` has as many boundaries more. record "grouped_gemm": dims (E, used rows, n, k);
-// flops 2*used*n*k; bytes of the used rows and of all of b.
+// times E groups of rows, as they come from as many ranks, one after the other or in pieces: group
+// g is of expert g % E, and `offsets` has as many boundaries more. record "grouped_gemm": dims (E,
+// used rows, n, k); flops 2*used*n*k; bytes of the used rows and of all of b.
 struct GroupedGemmArgs {
   Matrix a;        // [R, k] c
   Matrix b;        // [E*k, n] or [E*n, k] c
-  Vector offsets;  // [groups+1] i32
+  Vector offsets;  // [groups+1] i32, in pieces [groups+pieces]
+  int64_t piece_rows = 0;
   bool transpose_b = false;
   Matrix c;  // [R, n] c
 };
@@ -103,7 +111,8 @@ struct GroupedGemmArgs {
 struct GroupedGemmWeightArgs {
   Matrix dy;       // [R, m] c
   Matrix x;        // [R, n] c
-  Vector offsets;  // [groups+1] i32
+  Vector offsets;  // [groups+1] i32, in pieces [groups+pieces]
+  int64_t piece_rows = 0;
   float beta = 1;
   Matrix d_weight;  // [E*m, n] f32
 };

@@ -8,6 +8,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/flat_yaml.h"
+#include "tutti/base/pretty_json.h"
 #include "tutti/mlperf/log.h"
 #include "tutti/mlperf/run.h"
 
@@ -97,8 +98,7 @@ std::optional<RunSet> load_run_set(FileSystem& files, const std::string& path) {
 }
 
 void save_run_set(FileSystem& files, const std::string& path, const RunSet& set) {
-  write_file_atomic(files, path,
-                    to_json(set).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file_atomic(files, path, pretty_json(to_json(set)));
 }
 
 void check_same_set(const RunSet& stored, const RunSet& wanted, const std::string& path) {

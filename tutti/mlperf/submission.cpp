@@ -7,16 +7,12 @@
 #include <cctype>
 
 #include "tutti/base/error.h"
+#include "tutti/base/pretty_json.h"
 #include "tutti/base/text.h"
 #include "tutti/mlperf/system_description.h"
 
 namespace tutti::mlperf {
 namespace {
-
-// Names may hold bytes that are not UTF-8.
-std::string lines_of(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
 
 constexpr const char* kNone = "N/A";
 
@@ -173,7 +169,7 @@ void write_submission(FileSystem& files, const Submission& s) {
   for (const std::string& folder : {results, code, place, systems}) {
     files.create_directories(folder);
   }
-  write_text(files, systems, system + ".json", lines_of(s.system));
+  write_text(files, systems, system + ".json", pretty_json(s.system));
   for (size_t i = 0; i < s.runs.size(); ++i) {
     const std::string& log = s.runs[i].second;
     write_text(files, results, fmt::format("result_{}.txt", i),
@@ -185,14 +181,12 @@ void write_submission(FileSystem& files, const Submission& s) {
                        {"libraries", s.binary.libraries}};
   write_text(files, code, "README.md", readme_of_implementation(s));
   write_text(files, code, "recipe.yaml", s.recipe_yaml);
-  write_text(files, code, "source.json", lines_of(source));
+  write_text(files, code, "source.json", pretty_json(source));
   const std::string recipe = "../implementations/" + implementation + "/recipe.yaml";
   write_text(files, place, system + "_" + implementation + ".json",
-             Json{{"implementation", implementation},
-                  {"framework", "Tutti " + s.facts.version},
-                  {"configuration", recipe}}
-                     .dump(2) +
-                 "\n");
+             pretty_json({{"implementation", implementation},
+                          {"framework", "Tutti " + s.facts.version},
+                          {"configuration", recipe}}));
   write_text(files, place, "README.md", readme_of_system(s, implementation));
   write_text(
       files, place, "setup.sh",

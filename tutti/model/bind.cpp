@@ -325,8 +325,16 @@ void bind_groups(const Memory& memory, const Groups& groups, ExchangeSizes& size
   }
   if (!block.moe) return;
   if (groups.ep != nullptr) {
-    block.moe.exchange = {groups.ep, work("moe.copies"), work("moe.d_input"),
-                          memory.vector("workspace", "step", 0, "moe.sizes"), &sizes};
+    ExpertExchange& exchange = block.moe.exchange;
+    exchange.group = groups.ep;
+    exchange.copies = work("moe.copies");
+    exchange.results = work("moe.d_input");
+    if (memory.has("workspace", "step", "moe.sizes")) {
+      exchange.sizes = memory.vector("workspace", "step", 0, "moe.sizes");
+      exchange.host = &sizes;
+    } else {
+      exchange.piece_rows = exchange.copies.rows / groups.ep->size();
+    }
   }
   if (groups.cp != nullptr) {
     block.moe.parts = {groups.cp, work("moe.parts"), work("moe.before")};

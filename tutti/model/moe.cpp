@@ -19,10 +19,10 @@ const CopyBoundaries& boundaries_of(const MoeLayer& layer) {
   return found->second;
 }
 
-// The first rows of `matrix`, those that hold copies; all of them when no rank but this one knows.
+// The first rows of `matrix`, those that hold copies; all of them where the host does not know.
 engine::Matrix used_rows(const MoeLayer& layer, const MoeSaved& saved,
                          const engine::Matrix& matrix) {
-  if (!saved.received) return matrix;
+  if (!saved.received || layer.exchange.piece_rows > 0) return matrix;
   return matrix.slice_rows(0, boundaries_of(layer).received.back());
 }
 
@@ -46,9 +46,19 @@ std::span<const int64_t> count_elements(const MoeLayer& layer, const CopyBoundar
   return counts;
 }
 
+// Whole pieces, one to each rank and one from each.
+void exchange_pieces(engine::Stream& stream, const ExpertExchange& exchange, engine::Matrix from,
+                     engine::Matrix to) {
+  exchange.group->all_to_all(stream, elements(from, from.rows), elements(to, to.rows)).wait(stream);
+}
+
 // Copies of this rank's tokens to the ranks of their experts.
 void dispatch(engine::Stream& stream, const MoeLayer& layer, engine::Matrix to) {
   const ExpertExchange& exchange = layer.exchange;
+  if (exchange.piece_rows > 0) {
+    exchange_pieces(stream, exchange, exchange.copies, to);
+    return;
+  }
   const CopyBoundaries& copies = boundaries_of(layer);
   const auto ranks = static_cast<size_t>(exchange.group->size());
   const std::span<const int64_t> counts = count_elements(layer, copies, to.cols);
@@ -62,6 +72,10 @@ void dispatch(engine::Stream& stream, const MoeLayer& layer, engine::Matrix to) 
 void combine(engine::Stream& stream, const MoeLayer& layer, engine::Matrix from,
              engine::Matrix to) {
   const ExpertExchange& exchange = layer.exchange;
+  if (exchange.piece_rows > 0) {
+    exchange_pieces(stream, exchange, from, to);
+    return;
+  }
   const CopyBoundaries& copies = boundaries_of(layer);
   const auto ranks = static_cast<size_t>(exchange.group->size());
   const std::span<const int64_t> counts = count_elements(layer, copies, to.cols);
@@ -74,6 +88,10 @@ void combine(engine::Stream& stream, const MoeLayer& layer, engine::Matrix from,
 // Tells every rank how many copies its experts get, and learns the same.
 void exchange_sizes(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved) {
   const ExpertExchange& exchange = layer.exchange;
+  if (exchange.piece_rows > 0) {  // the boundaries of each piece
+    exchange.group->all_to_all(stream, saved.offsets, saved.received).wait(stream);
+    return;
+  }
   const auto experts = static_cast<size_t>(layer.config.experts);
   CopyBoundaries& copies = exchange.host->boundaries[{layer.number, exchange.flight}];
   copies.sent.resize(experts + 1);
@@ -132,6 +150,7 @@ void place(engine::Stream& stream, const MoeLayer& layer, const BatchShape& shap
   args.sequence = shape.tokens;
   args.capacity = spec::expert_capacity(layer.config, shape.sequence());
   args.rows = saved.output.rows;
+  args.piece_rows = layer.exchange.piece_rows;
   args.counts = saved.counts;
   args.offsets = saved.offsets;
   args.positions = saved.positions;
@@ -189,6 +208,7 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
     ops.grouped_gemm(stream, {.a = saved.input,
                               .b = layer.up.weight,
                               .offsets = groups_of(saved),
+                              .piece_rows = layer.exchange.piece_rows,
                               .transpose_b = true,
                               .c = saved.pre});
   }
@@ -202,6 +222,7 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
     ops.grouped_gemm(stream, {.a = saved.act,
                               .b = layer.down.weight,
                               .offsets = groups_of(saved),
+                              .piece_rows = layer.exchange.piece_rows,
                               .transpose_b = true,
                               .c = results});
     if (exchanges) combine(stream, layer, results, saved.output);
@@ -247,16 +268,20 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
                               .load = work.load,
                               .sums = work.sums});
   if (exchanges) dispatch(stream, layer, work.d_output);
-  ops.grouped_gemm(
-      stream,
-      {.a = work.d_output, .b = layer.down.weight, .offsets = groups_of(saved), .c = work.d_act});
+  ops.grouped_gemm(stream, {.a = work.d_output,
+                            .b = layer.down.weight,
+                            .offsets = groups_of(saved),
+                            .piece_rows = layer.exchange.piece_rows,
+                            .c = work.d_act});
   ops.activation_backward(stream, {.kind = layer.activation,
                                    .x = used_rows(layer, saved, saved.pre),
                                    .dy = used_rows(layer, saved, work.d_act),
                                    .dx = used_rows(layer, saved, work.d_pre)});
-  ops.grouped_gemm(
-      stream,
-      {.a = work.d_pre, .b = layer.up.weight, .offsets = groups_of(saved), .c = work.d_input});
+  ops.grouped_gemm(stream, {.a = work.d_pre,
+                            .b = layer.up.weight,
+                            .offsets = groups_of(saved),
+                            .piece_rows = layer.exchange.piece_rows,
+                            .c = work.d_input});
   if (exchanges) combine(stream, layer, work.d_input, layer.exchange.copies);
   const bool shares = layer.config.shared_experts > 0;
   if (shares) mlp_backward_input(stream, layer.shared, saved.shared, d_branch, work.shared, dx);
@@ -277,11 +302,13 @@ void moe_backward_weight(engine::Stream& stream, const MoeLayer& layer, engine::
   ops.grouped_gemm_weight(stream, {.dy = work.d_output,
                                    .x = saved.act,
                                    .offsets = groups_of(saved),
+                                   .piece_rows = layer.exchange.piece_rows,
                                    .beta = beta,
                                    .d_weight = layer.down.d_weight});
   ops.grouped_gemm_weight(stream, {.dy = work.d_pre,
                                    .x = saved.input,
                                    .offsets = groups_of(saved),
+                                   .piece_rows = layer.exchange.piece_rows,
                                    .beta = beta,
                                    .d_weight = layer.up.d_weight});
   if (layer.config.shared_experts > 0) {

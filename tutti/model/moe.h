@@ -51,20 +51,23 @@ struct CopyBoundaries {
   std::vector<int32_t> sent, received;  // [E+1] each
 };
 
-// What the host knows of exchanges, because it says how much each one carries. Boundaries are kept
+// What the host knows of exchanges where it says how much each one carries. Boundaries are kept
 // from a layer's forward pass to its backward pass, under the layer's number and `flight`.
 struct ExchangeSizes {
   std::map<std::pair<int64_t, int64_t>, CopyBoundaries> boundaries;
   std::vector<int64_t> counts;  // [2 ep]: elements to and from each rank in the call at hand
 };
 
-// What experts on several ranks need besides: E/ep of them are here.
+// What experts on several ranks need besides: E/ep of them are here. Copies travel in pieces of
+// piece_rows, of which all is sent, or, with piece_rows 0, as many as there are: then the host
+// counts.
 struct ExpertExchange {
-  comm::Group* group = nullptr;   // null: all experts are here
-  engine::Matrix copies;          // [copies, H] c: on their way to the experts or back from them
-  engine::Matrix results;         // [R, H] c: of this rank's experts
-  engine::Vector sizes;           // [E] i32: copies for each expert
-  ExchangeSizes* host = nullptr;  // of all layers
+  comm::Group* group = nullptr;  // null: all experts are here
+  engine::Matrix copies;         // [copies, H] c: on their way to the experts or back from them
+  engine::Matrix results;        // [R, H] c: of this rank's experts
+  int64_t piece_rows = 0;
+  engine::Vector sizes;           // [E] i32: copies for each expert, with piece_rows 0
+  ExchangeSizes* host = nullptr;  // of all layers, with piece_rows 0
   int64_t flight = 0;             // which of the micro-batches under way
 };
 
@@ -104,8 +107,8 @@ struct MoeSaved {
   engine::Matrix weights;        // [N, k] f32
   engine::Matrix positions;      // [N, k] i32
   engine::Matrix counts;         // [B, E] i32, of whole sequences
-  engine::Vector offsets;        // [E+1] i32
-  engine::Vector received;       // [E+1] i32; empty when all experts are here
+  engine::Vector offsets;        // [E+1] i32; in pieces [E+ep]
+  engine::Vector received;       // as offsets; empty when all experts are here
   engine::Matrix input;          // [R, H] c: the copies
   engine::Matrix pre;            // [R, Fe] or [R, 2Fe] c
   engine::Matrix act;            // [R, Fe] c
@@ -150,10 +153,10 @@ struct MoeInput {
 bool reads_all_rows(const MoeLayer& layer, const MoeSteps& steps);
 
 // branch [N, H] c = moe(x), of tensor parallel ranks to be added up. With experts on several ranks
-// the host waits twice in each forward pass that routes, for how many copies there are: without a
-// capacity any rank may get all, and exchanges of the largest size would carry ep times as much.
-// Throws unsupported when this
-// rank's experts get more copies than it has room for.
+// and no pieces the host waits twice in each forward pass that routes, for how many copies there
+// are: without a capacity any rank may get all, and exchanges of the largest size would carry ep
+// times as much. Throws unsupported when this rank's experts then get more copies than it has room
+// for.
 void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape, const MoeInput& x,
                  const MoeSaved& saved, engine::Matrix branch, const MoeSteps& steps = {});
 

@@ -23,8 +23,9 @@
 //            [R,H] c, moe.up [R,Fe] c ([R,2Fe]), moe.act [R,Fe] c, moe.output [R,H] c, and of
 //            shared experts moe.shared.up, moe.shared.act. R is the bound of every routing: N*k
 //            without a capacity, else at most B*E*capacity (LocalSizes::routed_tokens). With ep > 1
-//            also moe.received [E+1] i32; moe.output then has the rows of this rank's tokens
-//            (LocalSizes::copies), the others those of its experts. With tp > 1 choices (experts,
+//            also moe.received [E+1] i32, in pieces (LocalSizes::piece_rows) [E+ep] as moe.offsets;
+//            moe.output then has the rows of this rank's tokens (LocalSizes::copies), the others
+//            those of its experts. With tp > 1 choices (experts,
 //            weights, positions, and moe.d_weights below) are of all N rows
 //            with adapters (lora.h), r columns for each of a projection: attention.qkv.lora,
 //            attention.output.lora, mlp.up.lora, mlp.down.lora [N,r] c: scale * dropout(x) A^T
@@ -36,11 +37,10 @@
 //     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only); for routed layers moe.d_output,
 //     moe.d_input [R,H] c, moe.d_act [R,Fe] c, moe.d_up [R,2Fe] c (swiglu only), moe.d_weights
 //     [N,k] f32, moe.d_logits [N,E] c, moe.shared.d_act, moe.shared.d_up
-//     with ep > 1 moe.copies [copies,H] c, moe.sizes [E] i32; with cp > 1 attention.kv.0, .1
-//     [N,2KD] c, attention.total [N,A*D] f32, attention.d_kv.own, .0, .1 [N,2KD] f32, and for
-//     routed layers moe.parts [2B*cp,E] i32, moe.before [2B,E] i32
-//     with a precision below 16 bits narrow.left, narrow.right u8: the operands of the product at
-//     work (narrow_room)
+//     with ep > 1 moe.copies [copies,H] c and without pieces moe.sizes [E] i32; with cp > 1
+//     attention.kv.0, .1 [N,2KD] c, attention.total [N,A*D] f32, attention.d_kv.own, .0, .1 [N,2KD]
+//     f32, and for routed layers moe.parts [2B*cp,E] i32, moe.before [2B,E] i32 with a precision
+//     below 16 bits narrow.left, narrow.right u8: the operands of the product at work (narrow_room)
 //   routing       slot "step" x 1: layers [routed layers, E + 3] f32, of each its load [E] and sums
 //                 [3] (route_backward of engine/moe_ops.h), over the micro-batches of a step
 //     lora.d_qkv, lora.d_output, lora.d_up, lora.d_down [N,r] c (gradients of what adapters save),

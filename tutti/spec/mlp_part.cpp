@@ -60,17 +60,20 @@ void assign_rows(const LayerContext& at, const RouterShape& router, Ops& ops) {
 PartOps experts_part(const LayerContext& at) {
   const MixtureOfExperts& moe = at.model.moe;
   const int64_t groups = moe.experts / at.mesh.ep;
-  const int64_t rows = at.sizes.copies;  // that a rank sends; on average that it receives
+  const int64_t rows = at.sizes.chosen_copies;  // that a rank sends; on average that it receives
+  const int64_t room = at.sizes.copies;         // more with pieces: nobody knows what is in them
+  const int64_t pieces = at.sizes.piece_rows > 0 ? at.mesh.ep : 1;
   const int64_t width = moe.expert_ffn / at.mesh.tp;
   const int64_t up = (at.gated() ? 2 : 1) * width;
   const double model_rows = real(at.tokens() * moe.top_k);
   const double element = real(dtype_bytes(at.c));
-  const double copies_bytes = real(rows) * real(at.hidden()) * element;
-  const ActivationShape activation = {rows, width, at.gated(), false, at.c};
-  // How many copies each expert gets, which the way back knows already.
+  const double copies_bytes = real(room) * real(at.hidden()) * element;
+  const ActivationShape activation = {room, width, at.gated(), false, at.c};
+  // How many copies each expert gets, which the way back knows already; in pieces, where they end.
+  const int64_t boundaries = moe.experts + (pieces > 1 ? pieces : 0);
   const auto exchange_counts = [&](Ops& ops) {
     if (at.mesh.ep == 1 || !at.profile.executable) return;
-    ops.push_back(collective_op("all_to_all", Axis::ep, at.mesh.ep, real(moe.experts) * 4));
+    ops.push_back(collective_op("all_to_all", Axis::ep, at.mesh.ep, real(boundaries) * 4));
   };
   const auto exchange = [&](Ops& ops) {
     if (at.mesh.ep > 1) {
@@ -79,9 +82,9 @@ PartOps experts_part(const LayerContext& at) {
       ops.push_back(op);
     }
   };
-  const CopyShape copies = {at.tokens(), moe.top_k, rows, at.hidden(), at.c};
-  const RouterShape router = {at.shard(), at.sizes.batch,  moe.experts,
-                              moe.top_k,  moe.router_bias, at.c};
+  const CopyShape copies = {at.tokens(), moe.top_k, room, at.hidden(), at.c};
+  const RouterShape router = {at.shard(),      at.sizes.batch, moe.experts, moe.top_k,
+                              moe.router_bias, at.c,           pieces};
   const bool shares = moe.shared_experts > 0;
 
   PartOps part;

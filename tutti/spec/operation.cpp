@@ -214,7 +214,7 @@ Op route_backward_op(const RouterShape& shape) {
 Op assign_rows_op(const RouterShape& shape) {
   return make("assign_rows", {shape.tokens, shape.experts, shape.top_k}, 0,
               2 * per_choice(shape.tokens, shape.top_k) +
-                  size(shape.sequences * shape.experts + shape.experts + 1, DType::i32));
+                  size(shape.sequences * shape.experts + shape.experts + shape.pieces, DType::i32));
 }
 
 Op merge_counts_op(const RouterShape& router, int64_t blocks) {

@@ -100,6 +100,7 @@ struct RouterShape {
   int64_t tokens = 0, sequences = 0, experts = 0, top_k = 0;
   bool bias = false;
   DType compute = DType::f32;
+  int64_t pieces = 1;  // of their copies (engine/moe_ops.h)
 };
 struct CopyShape {
   int64_t tokens = 0, top_k = 0, copies = 0, width = 0;

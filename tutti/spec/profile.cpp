@@ -90,6 +90,10 @@ int64_t data_places(const Mesh& mesh) {
   return mesh.cp % mesh.ep == 0 ? 1 : (mesh.ep + mesh.cp - 2) / mesh.cp + 1;
 }
 
+// Exchanges of pieces may carry so many times the copies that there are: on fast networks less time
+// than waiting for the hosts of all ranks in every layer.
+constexpr int64_t kPaddedCopies = 2;
+
 void bound_routing(const Recipe& recipe, const Profile& profile, LocalSizes& sizes) {
   const MixtureOfExperts& moe = recipe.model.moe;
   const Mesh& mesh = recipe.parallel;
@@ -98,12 +102,13 @@ void bound_routing(const Recipe& recipe, const Profile& profile, LocalSizes& siz
   const double factor = moe.capacity_factor;
   if (mesh.ep > 1 && !profile.executable) {
     const double balanced = static_cast<double>(all) * (factor > 0 ? factor : 1);
-    sizes.copies = sizes.routed_tokens = static_cast<int64_t>(std::ceil(balanced));
+    sizes.chosen_copies = static_cast<int64_t>(std::ceil(balanced));
+    sizes.copies = sizes.routed_tokens = sizes.chosen_copies;
     return;
   }
   const int64_t capacity = factor > 0 ? expert_capacity(moe, sizes.sequence) : all;
-  sizes.copies = std::min(all, sizes.batch * moe.experts * capacity);
-  sizes.routed_tokens = sizes.copies;
+  sizes.chosen_copies = std::min(all, sizes.batch * moe.experts * capacity);
+  sizes.copies = sizes.routed_tokens = sizes.chosen_copies;
   if (mesh.ep == 1) return;
   const int64_t experts = moe.experts / mesh.ep;
   sizes.routed_tokens = mesh.ep * sizes.tokens * std::min(moe.top_k, experts);
@@ -114,6 +119,12 @@ void bound_routing(const Recipe& recipe, const Profile& profile, LocalSizes& siz
   if (mesh.expert_room_percent > 0) {
     const int64_t room = (sizes.copies * mesh.expert_room_percent + 99) / 100;
     sizes.routed_tokens = std::min(sizes.routed_tokens, room);
+    return;
+  }
+  // Here the room is that of pieces, as many from each rank as go to it.
+  if (factor > 0 && mesh.cp == 1 && sizes.routed_tokens <= kPaddedCopies * sizes.chosen_copies) {
+    sizes.piece_rows = sizes.routed_tokens / mesh.ep;
+    sizes.copies = sizes.routed_tokens;
   }
 }
 
@@ -182,7 +193,7 @@ int64_t LocalSizes::width(Width kind, Split split) const {
     case Width::ffn: return model->ffn / ways;
     case Width::experts: return model->moe.experts;
     case Width::top_k: return model->moe.top_k;
-    case Width::expert_bounds: return model->moe.experts + 1;
+    case Width::expert_bounds: return model->moe.experts + (piece_rows > 0 ? ep : 1);
     case Width::expert_up: return gate * model->moe.expert_ffn / ways;
     case Width::expert_ffn: return model->moe.expert_ffn / ways;
     case Width::shared_up: return gate * model->moe.shared_experts * model->moe.expert_ffn / ways;
@@ -231,7 +242,7 @@ bool LocalSizes::holds(unsigned conditions, bool routed_layer) const {
            unmet(kDense, !routed_layer) || unmet(kRouted, routed_layer) ||
            unmet(kShared, routed_layer && model->moe.shared_experts > 0) ||
            unmet(kRope, model->positions == Positions::rope) || unmet(kContext, cp > 1) ||
-           unmet(kExchange, ep > 1));
+           unmet(kExchange, ep > 1) || unmet(kCounted, ep > 1 && piece_rows == 0));
 }
 
 }  // namespace tutti::spec

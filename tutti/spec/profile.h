@@ -84,6 +84,8 @@ inline constexpr Condition kRope = 1U << 9;
 inline constexpr Condition kContext = 1U << 10;   // sequences are split over context ranks
 inline constexpr Condition kExchange = 1U << 11;  // experts are split over ranks
 inline constexpr Condition kGelu = 1U << 12;
+// Experts are split over ranks, and hosts count the copies: LocalSizes::piece_rows is 0.
+inline constexpr Condition kCounted = 1U << 13;
 
 struct SavedTensor {
   const char* name;
@@ -156,9 +158,15 @@ struct LocalSizes {
   bool sequence_parallel = false;
   int64_t tokens = 0;        // B * T / cp
   int64_t shard_tokens = 0;  // tokens / tp with sequence parallel, else tokens
-  // Rows::copies. The most copies that this rank's tokens can have: top_k of each, or fewer where
-  // the capacity says so. Over ep ranks also what a rank receives on average.
+  // The most copies that this rank's tokens can have: top_k of each, or fewer where the capacity
+  // says so. Over ep ranks also what a rank receives on average.
+  int64_t chosen_copies = 0;
+  // Rows::copies. Room for them: as many, or ep pieces.
   int64_t copies = 0;
+  // > 0: what goes to a rank with experts lies in a piece of so many rows, and all of it is sent,
+  // so that no host needs to know how many copies there are. Done where a capacity sees to it that
+  // pieces are little more than the copies in them.
+  int64_t piece_rows = 0;
   // Rows::routed. The bound of what this rank's experts get: of any routing, or with
   // Mesh::expert_room_percent (and in profiles that are not executable) of one so unbalanced, where
   // the trainer refuses others. Equal to `copies` with all experts on one rank.

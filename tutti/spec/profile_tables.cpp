@@ -105,7 +105,7 @@ Profile make_tutti_profile() {
       {"moe.d_up", kRoutedRows, Width::expert_up, compute, columns, kRouted | kSwiglu},
       {"moe.d_input", kRoutedRows, Width::hidden, compute, none, kRouted},
       {"moe.copies", Rows::copies, Width::hidden, compute, none, kRouted | kExchange},
-      {"moe.sizes", Rows::single, Width::experts, i32, none, kRouted | kExchange},
+      {"moe.sizes", Rows::single, Width::experts, i32, none, kRouted | kCounted},
       {"moe.parts", Rows::all_parts, Width::experts, i32, none, kRouted | kContext},
       {"moe.before", Rows::sequence_parts, Width::experts, i32, none, kRouted | kContext},
       {"moe.d_weights", kTokens, Width::top_k, f32, none, kRouted},

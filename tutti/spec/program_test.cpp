@@ -385,5 +385,38 @@ TEST(Program, RoomForTokenCopies) {
   EXPECT_EQ(sizes("dp: 4, ep: 4", "0.5").copies, 2 * 8 * 128);
 }
 
+// Exchanges of fixed size: where a capacity bounds them by what is little more than the copies, and
+// neither parts of sequences nor a smaller room make that bound another one.
+TEST(Program, CopiesTravelInPiecesWhereACapacityBoundsThem) {
+  const auto program = [](const std::string& parallel, const std::string& capacity) {
+    const Recipe recipe = recipe_of(
+        "mixtral-8x7b", {"parallel={" + parallel + "}", "model.moe.capacity_factor=" + capacity,
+                         "batch.global=16", "batch.micro=2", "batch.sequence=1024"});
+    const double bytes = collective_bytes(make_program(recipe, tutti_profile()).kind("moe").forward,
+                                          "all_to_all", Axis::ep);
+    return std::pair(local_sizes(recipe, tutti_profile()), bytes);
+  };
+  const int64_t copies = 2 * 1024 * 2;
+  const double row_bytes = 2.0 * 4096;
+  const auto [pieces, bytes] = program("dp: 4, ep: 4", "1.5");
+  EXPECT_EQ(pieces.piece_rows, 2 * 2 * 384);  // of two experts, of two sequences
+  EXPECT_EQ(pieces.copies, 4 * pieces.piece_rows);
+  EXPECT_EQ(pieces.routed_tokens, pieces.copies);
+  EXPECT_EQ(pieces.chosen_copies, copies);
+  EXPECT_EQ(bytes, 2 * static_cast<double>(pieces.copies) * row_bytes + 4 * (8 + 4));
+  for (const auto& [parallel, capacity] : std::vector<std::pair<std::string, std::string>>{
+           {"dp: 4, ep: 4", "0"},
+           {"dp: 4, ep: 4", "2.5"},
+           {"dp: 4, ep: 4, expert_room_percent: 150", "1.5"},
+           {"dp: 2, cp: 2, ep: 4", "1.5"}}) {
+    const auto [counted, counted_bytes] = program(parallel, capacity);
+    SCOPED_TRACE(parallel + " capacity " + capacity);
+    EXPECT_EQ(counted.piece_rows, 0);
+    EXPECT_EQ(counted.copies, counted.chosen_copies);
+    EXPECT_EQ(counted_bytes, 2 * static_cast<double>(counted.copies) * row_bytes + 4 * 8);
+  }
+  EXPECT_EQ(program("dp: 4", "1.5").first.piece_rows, 0);
+}
+
 }  // namespace
 }  // namespace tutti::spec

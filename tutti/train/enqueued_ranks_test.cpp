@@ -154,6 +154,29 @@ TEST(EnqueuedRanks, OfExpertsAndWithATeacherAreThoseOfTheHosts) {
   }
 }
 
+// Experts of pipeline stages, and on several ranks, whose copies a capacity lets travel in pieces.
+TEST(EnqueuedRanks, OfExpertsOnAnyMeshAreThoseOfTheHosts) {
+  spec::Recipe recipe = capacity_recipe();
+  recipe.model.layers = 4;  // the first one is dense
+  recipe.model.heads = recipe.model.kv_heads = 4;
+  recipe.model.head_dim = 6;
+  recipe.model.moe.experts = 6;
+  for (const Mesh& mesh :
+       {Mesh{.pp = 2}, Mesh{.pp = 2, .vpp = 2}, Mesh{.pp = 4}, Mesh{.dp = 2, .ep = 2},
+        Mesh{.dp = 3, .ep = 3, .zero = 1}, Mesh{.dp = 4, .ep = 2, .zero = 3},
+        Mesh{.dp = 2, .pp = 2, .ep = 2}, Mesh{.dp = 2, .tp = 2, .ep = 2}}) {
+    recipe.precision = mesh.zero == 1 ? spec::Precision::bf16 : spec::Precision::f32;
+    SCOPED_TRACE(text_of(mesh));
+    const spec::Recipe on_mesh = recipe_on(recipe, mesh);
+    const Ran expected = run(on_mesh, 3, false, false);
+    for (const std::vector<Heard>& heard : expected.ranks) {
+      EXPECT_EQ(heard, expected.ranks.front());
+      EXPECT_GT(heard.front().parts.at(0), 0);
+    }
+    EXPECT_EQ(run(on_mesh, 3, true, true), expected);
+  }
+}
+
 TEST(EnqueuedRanks, ThroughGlooAsThroughMemory) {
   const spec::Recipe recipe = divided(divided_gpt(), {.dp = 3, .zero = 1});
   comm::WorldOptions gloo;
@@ -275,6 +298,14 @@ TEST(EnqueuedRanks, OnOneDeviceAreTheStepsOfTheHosts) {
     recipe.device = "cuda";
     recipe.batch.sequence = 8;
     SCOPED_TRACE(text_of(mesh));
+    EXPECT_EQ(run(recipe, 3, true, true), run(recipe, 3, false, false));
+  }
+  for (const Mesh& mesh : {Mesh{.pp = 2}, Mesh{.dp = 2, .ep = 2}}) {
+    spec::Recipe recipe = capacity_recipe();
+    recipe.device = "cuda";
+    recipe.model.moe.experts = 6;
+    recipe = recipe_on(recipe, mesh);
+    SCOPED_TRACE("experts " + text_of(mesh));
     EXPECT_EQ(run(recipe, 3, true, true), run(recipe, 3, false, false));
   }
 }

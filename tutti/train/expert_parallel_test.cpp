@@ -7,6 +7,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/memory_file.h"
+#include "tutti/spec/profile.h"
 #include "tutti/spec/program.h"
 #include "tutti/train/layout_test_support.h"
 #include "tutti/train/routing_record.h"
@@ -123,6 +124,30 @@ TEST(ExpertParallel, InTheComputeType) {
       EXPECT_EQ(together.disagreements, 0);
       for (size_t i = 0; i < together.losses.size(); ++i) {
         EXPECT_NEAR(together.losses[i] / alone.training.losses[i], 1, 2e-2) << "step " << i;
+      }
+    }
+  }
+}
+
+// With a capacity copies travel in pieces of fixed size, of which nobody counts what is in them; to
+// the bit as if the hosts had counted.
+TEST(ExpertParallel, PiecesChangeNoBit) {
+  spec::Recipe base = six_experts(capacity_recipe());
+  for (const double capacity : {0.7, 1.5}) {
+    base.model.moe.capacity_factor = capacity;
+    for (const Mesh& mesh : {Mesh{.dp = 2, .ep = 2}, Mesh{.dp = 6, .ep = 3, .zero = 1},
+                             Mesh{.dp = 2, .pp = 2, .ep = 2}}) {
+      for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+        base.precision = precision;
+        spec::Recipe recipe = recipe_on(base, mesh);
+        SCOPED_TRACE(fmt::format("capacity {}, {}", capacity, text_of(mesh)));
+        EXPECT_GT(spec::local_sizes(recipe, spec::tutti_profile()).piece_rows, 0);
+        const Training pieces = train_on(recipe, 4, {}, {});
+        recipe.parallel.expert_room_percent = 10000;  // as much, counted
+        EXPECT_EQ(spec::local_sizes(recipe, spec::tutti_profile()).piece_rows, 0);
+        const Training counted = train_on(recipe, 4, {}, {});
+        EXPECT_EQ(pieces.losses, counted.losses);
+        EXPECT_EQ(pieces.state, counted.state);
       }
     }
   }

@@ -184,12 +184,11 @@ int64_t sweep_peer_copies(FileSystem& files, const std::string& root) {
 }
 
 PeerCopies::PeerCopies(FileSystem& files, std::string folder, const std::string& run_folder,
-                       std::string key_file, const Together& together, engine::Stream& stream)
+                       std::string key_file, const Together& together)
     : files_(files),
       folder_(std::move(folder)),
       key_file_(std::move(key_file)),
       together_(together),
-      stream_(stream),
       hosts_(hosts_of(together)) {
   if (leads_host()) {
     sweep_peer_copies(files_, parent_path(folder_));
@@ -249,17 +248,17 @@ std::string PeerCopies::pass(const std::optional<Passage>& out, const std::vecto
     if (going && going->left > 0) {
       const int64_t bytes = going->source.read(going->buffer.data(), kMessageBytes);
       going->left -= bytes;
-      tickets.push_back(
-          group->send(stream_, words_of(going->buffer, bytes), static_cast<int>(out->rank)));
+      tickets.push_back(group->send(together_.stream(), words_of(going->buffer, bytes),
+                                    static_cast<int>(out->rank)));
     }
     for (Incoming& one : coming) {
       const int64_t bytes = std::min(one.left, kMessageBytes);
       if (bytes > 0) {
-        tickets.push_back(
-            group->receive(stream_, words_of(one.buffer, bytes), static_cast<int>(one.from)));
+        tickets.push_back(group->receive(together_.stream(), words_of(one.buffer, bytes),
+                                         static_cast<int>(one.from)));
       }
     }
-    for (const comm::Ticket& ticket : tickets) ticket.wait(stream_);
+    for (const comm::Ticket& ticket : tickets) ticket.wait(together_.stream());
     for (Incoming& one : coming) {
       const int64_t bytes = std::min(one.left, kMessageBytes);
       one.left -= bytes;

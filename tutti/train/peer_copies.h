@@ -65,10 +65,10 @@ int64_t sweep_peer_copies(FileSystem& files, const std::string& root);
 class PeerCopies {
  public:
   // `folder`: of this host alone, on tmpfs, for a run in `run_folder`, which seals with the key in
-  // `key_file` (empty: it does not). `stream` has its operands in the host's memory. All functions
-  // are collective; nothing else uses the group of all ranks meanwhile.
+  // `key_file` (empty: it does not). All functions are collective; nothing else uses the group of
+  // all ranks meanwhile.
   PeerCopies(FileSystem& files, std::string folder, const std::string& run_folder,
-             std::string key_file, const Together& together, engine::Stream& stream);
+             std::string key_file, const Together& together);
 
   // Which host has too little memory for all that it is to keep, where each rank has `bytes` of a
   // checkpoint and its host room for `free_bytes` more; nullopt: none.
@@ -115,7 +115,6 @@ class PeerCopies {
   const std::string key_file_;
   std::string unusable_;  // why nothing can be kept in the folder
   const Together& together_;
-  engine::Stream& stream_;
   uint64_t set_ = 0;
   std::vector<int> hosts_;  // of every rank
   int64_t kept_bytes_ = 0;

@@ -40,9 +40,9 @@ Kept run(const spec::Recipe& recipe, int64_t per_host, int64_t steps, MemoryFile
   const auto host_of = [&](int64_t rank) { return folder_of(rank, per_host); };
   comm::run_threads(
       recipe.parallel,
-      [&](comm::World& world, engine::Stream& stream) {
+      [&](comm::World& world, engine::Stream&) {
         const Together together(&world, recipe.model.kv_heads);
-        PeerCopies copies(files, host_of(together.rank()), "run", key_file, together, stream);
+        PeerCopies copies(files, host_of(together.rank()), "run", key_file, together);
         Trainer trainer(recipe, together.ranks(), {.enqueue_steps = fetched});
         trainer.initialize();
         std::optional<StateFetch> fetch;
@@ -221,10 +221,10 @@ TEST(PeerCopies, GoWithTheRunThatForgetsThem) {
 TEST(PeerCopies, NeedRoomOnEveryHost) {
   comm::run_threads(
       sharded(3).parallel,
-      [&](comm::World& world, engine::Stream& stream) {
+      [&](comm::World& world, engine::Stream&) {
         MemoryFileSystem files;
         const Together together(&world, 1);
-        PeerCopies copies(files, folder_of(together.rank(), 1), "run", "", together, stream);
+        PeerCopies copies(files, folder_of(together.rank(), 1), "run", "", together);
         // Its own part and one of its neighbour's, twice.
         EXPECT_EQ(copies.lacks_room(100, 400), std::nullopt);
         const auto told = copies.lacks_room(100, together.rank() == 1 ? 399 : 1000);

@@ -78,7 +78,7 @@ telemetry::Routing routing_of_step(engine::Stream& stream, const spec::Recipe& r
 }
 
 FetchedRouting::FetchedRouting(const engine::Stream& stream, const model::Memory& memory)
-    : there_(counters(memory)) {
+    : there_(counters(memory)), stream_(engine::make_cpu_stream(1)) {
   if (!there_) return;
   arena_.emplace("routing of the host", kStepsUnderWay * there_.bytes(), host_side(stream));
   here_ = engine::matrix(arena_->data(), DType::f32, kStepsUnderWay * there_.rows, there_.cols);
@@ -92,8 +92,11 @@ void FetchedRouting::fetch(engine::Stream& stream, int64_t place) const {
   if (there_) stream.transfer(at(place).data, there_.data, there_.bytes());
 }
 
-telemetry::Routing FetchedRouting::result(const spec::Recipe& recipe, int64_t place) const {
-  return routing_of(recipe, at(place));
+telemetry::Routing FetchedRouting::result(const spec::Recipe& recipe, const parallel::Ranks& ranks,
+                                          int64_t place) const {
+  telemetry::Routing routing = routing_of(recipe, there_ ? at(place) : engine::Matrix{});
+  join_stages(*stream_, ranks, routing);
+  return routing;
 }
 
 void join_stages(engine::Stream& stream, const parallel::Ranks& ranks,

@@ -200,7 +200,7 @@ void Session::count_nonfinite(const StepResult& result) {
   }
   ++state_.skipped;
   ++state_.nonfinite_in_a_row;
-  const std::string tensor = first_nonfinite_tensor(result.nonfinite_tensor);
+  const std::string& tensor = result.nonfinite_tensor;
   telemetry_.emit(telemetry::NonFinite{state_.step, tensor, state_.nonfinite_in_a_row});
   if (state_.nonfinite_in_a_row >= recipe_.train.stop_after_nonfinite) {
     fail(

@@ -76,14 +76,6 @@ void Session::check_replicas() {
        ranks.size() == 1 ? " ranks that hold the same" : "");
 }
 
-// Ranks with different slices see different tensors; the first that has found one counts.
-std::string Session::first_nonfinite_tensor(const std::string& mine) {
-  for (std::string& tensor : together_.exchange_text(mine)) {
-    if (tensor != "loss") return std::move(tensor);
-  }
-  return mine;
-}
-
 // In the middle of something: any rank's signal stops all.
 bool Session::asked_to_stop() {
   const auto signals = together_.exchange(int32_t{stop_signal()});

@@ -54,12 +54,11 @@ void Session::open_copies() {
     if (together_.leads()) forget_peer_copies(files_, options_.run_folder);
     return;
   }
-  copies_stream_ = engine::make_cpu_stream(1);
   copies_ = std::make_unique<PeerCopies>(
       files_,
       peer_copies_folder(options_.memory_root,
                          peer_copies_number(files_, options_.run_folder, together_)),
-      options_.run_folder, recipe_.checkpoint.key_file, together_, *copies_stream_);
+      options_.run_folder, recipe_.checkpoint.key_file, together_);
   const bool on_device = trainer_.stream().memory() == engine::ArenaKind::device;
   if (on_device || options_.trainer.enqueue_steps) {
     fetch_ = std::make_unique<StateFetch>(trainer_);

@@ -58,6 +58,9 @@ class Together {
   // This rank writes what a run writes once: its folder, its events, its console.
   bool leads() const { return rank() == 0; }
 
+  // The host's own, for what groups of hosts carry: no device is waited for.
+  engine::Stream& stream() const { return *stream_; }
+
   // Of all ranks in their order, what each gives. Collective.
   template <typename T>
   std::vector<T> exchange(const T& mine) const {
@@ -84,7 +87,7 @@ class Together {
 
   comm::World* world_;
   parallel::Ranks ranks_;
-  std::unique_ptr<engine::Stream> stream_;  // the host's own: no device is waited for
+  std::unique_ptr<engine::Stream> stream_;
 };
 
 // A rank whose own part of a step takes far longer than that of most.

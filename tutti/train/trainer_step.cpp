@@ -7,6 +7,7 @@
 #include "tutti/base/error.h"
 #include "tutti/engine/update_scalars.h"
 #include "tutti/parallel/range.h"
+#include "tutti/spec/profile.h"
 #include "tutti/train/trainer.h"
 
 namespace tutti::train {
@@ -87,13 +88,13 @@ double Trainer::gradients(const BatchSource& next) {
 }
 
 // In the other steps the host asks how many copies of tokens the ranks of experts send each other,
-// joins what the routers of pipeline stages counted, or looks at what an update has read and
-// written.
+// or looks at what an update has read and written.
 bool Trainer::steps_run_ahead() const {
   const bool enqueues = stream_->memory() == engine::ArenaKind::device || options_.enqueue_steps;
   if (!enqueues || optimizer_->watch() != nullptr) return false;
   const spec::Mesh& mesh = recipe_.parallel;
-  if (routing_ && (mesh.ep > 1 || mesh.pp > 1)) return false;
+  if (mesh.ep > 1 && spec::local_sizes(recipe_, spec::tutti_profile()).piece_rows == 0)
+    return false;
   // Where groups copy through memory of the host, it waits in each of their calls.
   return ranks_.sums == nullptr || options_.enqueue_steps || !ranks_.sums->stages(*stream_);
 }
@@ -204,7 +205,7 @@ StepResult Trainer::finish_step() {
   result.loss = outputs.loss;
   result.targets = step_targets_;
   result.gradient_norm = outputs.gradient_norm;
-  if (routing_) result.routing = routing_->result(recipe_, place);
+  if (routing_) result.routing = routing_->result(recipe_, ranks_, place);
   if (teacher_) result.parts = {outputs.cross_entropy, outputs.divergence};
   result.applied = outputs.applied != 0;
   if (result.applied) {

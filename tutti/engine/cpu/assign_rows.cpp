@@ -40,19 +40,26 @@ void cpu_assign_rows(Stream& stream, const AssignRowsArgs& args) {
   // Where the next copy of each sequence goes, by expert, and where its room ends.
   auto* next = static_cast<int32_t*>(cpu_stream(stream).scratch(sequences * experts * 8));
   int32_t* end = next + sequences * experts;
-  auto* offsets = args.offsets.as<int32_t>();
-  int64_t total = 0;
-  for (int64_t e = 0; e < experts; ++e) {
-    offsets[e] = static_cast<int32_t>(total);
-    for (int64_t b = 0; b < sequences; ++b) {
-      next[b * experts + e] = static_cast<int32_t>(total);
-      total += std::min<int64_t>(args.counts.row<int32_t>(b)[e], room(b, e));
-      end[b * experts + e] = static_cast<int32_t>(total);
+  const int64_t piece_rows = args.piece_rows > 0 ? args.piece_rows : args.rows;
+  const int64_t pieces = args.piece_rows > 0 ? args.rows / piece_rows : 1;
+  const int64_t each = experts / pieces;
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    int32_t* offsets = args.offsets.as<int32_t>() + piece * (each + 1);
+    const int64_t first = piece * piece_rows;
+    int64_t total = 0;
+    for (int64_t i = 0; i < each; ++i) {
+      const int64_t e = piece * each + i;
+      offsets[i] = static_cast<int32_t>(total);
+      for (int64_t b = 0; b < sequences; ++b) {
+        next[b * experts + e] = static_cast<int32_t>(first + total);
+        total += std::min<int64_t>(args.counts.row<int32_t>(b)[e], room(b, e));
+        end[b * experts + e] = static_cast<int32_t>(first + total);
+      }
     }
+    TUTTI_CHECK(total <= piece_rows, "assign_rows: {} copies exceed the declared bound of {} rows",
+                total, piece_rows);
+    offsets[each] = static_cast<int32_t>(total);
   }
-  TUTTI_CHECK(total <= args.rows, "assign_rows: {} copies exceed the declared bound of {} rows",
-              total, args.rows);
-  offsets[experts] = static_cast<int32_t>(total);
 
   parallel_ranges(sequences, 1, [&](int64_t first, int64_t last, int) {
     for (int64_t b = first; b < last; ++b) {

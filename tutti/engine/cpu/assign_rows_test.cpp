@@ -134,6 +134,47 @@ TEST(AssignRows, PartsOfSequencesKnowWhatCameBefore) {
   }
 }
 
+// Each piece is a sort of its experts' copies, whose places begin with the piece.
+TEST(AssignRows, InPieces) {
+  const int64_t sequences = 3, sequence = 23, experts = 6, k = 2;
+  const TestMatrix choices = random_choices(sequences * sequence, experts, k);
+  for (const int64_t capacity : {0, 6}) {
+    const Assigned whole = assign(test_stream(), choices, sequence, experts, capacity, 1000);
+    for (const int64_t pieces : {1, 2, 3, 6}) {
+      SCOPED_TRACE(fmt::format("{} pieces, capacity {}", pieces, capacity));
+      const int64_t each = experts / pieces, piece_rows = 150;
+      Assigned out = {poisoned_matrix(sequences, experts, DType::i32),
+                      poisoned_vector(experts + pieces, DType::i32),
+                      poisoned_matrix(choices.rows(), k, DType::i32, 1)};
+      test_stream().ops().assign_rows(test_stream(), {.experts = choices,
+                                                      .sequence = sequence,
+                                                      .capacity = capacity,
+                                                      .rows = pieces * piece_rows,
+                                                      .piece_rows = piece_rows,
+                                                      .counts = out.counts,
+                                                      .offsets = out.offsets,
+                                                      .positions = out.positions});
+      EXPECT_EQ(out.counts.values(), whole.counts.values());
+      for (int64_t piece = 0; piece < pieces; ++piece) {
+        const double first = whole.offsets.at(0, piece * each);
+        for (int64_t e = 0; e <= each; ++e) {
+          EXPECT_EQ(out.offsets.at(0, piece * (each + 1) + e),
+                    whole.offsets.at(0, piece * each + e) - first);
+        }
+      }
+      for (int64_t n = 0; n < choices.rows(); ++n) {
+        for (int64_t i = 0; i < k; ++i) {
+          const auto piece = static_cast<int64_t>(choices.at(n, i)) / each;
+          const double place = whole.positions.at(n, i);
+          const double moved =
+              static_cast<double>(piece * piece_rows) - whole.offsets.at(0, piece * each) + place;
+          EXPECT_EQ(out.positions.at(n, i), place < 0 ? -1 : moved);
+        }
+      }
+    }
+  }
+}
+
 TEST(AssignRowsDeathTest, MoreCopiesThanTheBoundAbort) {
   if (!on_cpu()) GTEST_SKIP() << "values are checked on the device, which then faults";
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";

@@ -9,6 +9,7 @@
 #include "tutti/engine/cpu/parallel.h"
 #include "tutti/engine/cpu/record.h"
 #include "tutti/engine/describe.h"
+#include "tutti/engine/row_groups.h"
 
 namespace tutti::engine {
 namespace {
@@ -28,15 +29,18 @@ void multiply(CpuStream& stream, const GemmArgs& args) {
 }
 
 // Checks the boundaries of groups; returns the number of rows in use.
-int64_t check_offsets(const char* op, const Matrix& x, const Vector& offsets) {
-  const int64_t groups = offsets.count - 1;
-  const auto* at = offsets.as<int32_t>();
-  TUTTI_CHECK(at[0] == 0 && at[groups] <= x.rows, "{}: rows {} to {} of {}", op, at[0], at[groups],
-              x.rows);
-  for (int64_t e = 0; e < groups; ++e) {
-    TUTTI_CHECK(at[e] <= at[e + 1], "{}: group {} from {} to {}", op, e, at[e], at[e + 1]);
+int64_t check_offsets(const char* op, const RowGroups& groups) {
+  int64_t used = 0;
+  for (int64_t piece = 0; piece < groups.pieces; ++piece) {
+    const int32_t* at = groups.offsets + piece * (groups.each + 1);
+    TUTTI_CHECK(at[0] == 0 && groups.used(piece) <= groups.piece_rows, "{}: rows {} to {} of {}",
+                op, at[0], groups.used(piece), groups.piece_rows);
+    for (int64_t e = 0; e < groups.each; ++e) {
+      TUTTI_CHECK(at[e] <= at[e + 1], "{}: group {} from {} to {}", op, e, at[e], at[e + 1]);
+    }
+    used += groups.used(piece);
   }
-  return at[groups];
+  return used;
 }
 
 void zero(const Matrix& x) {
@@ -49,12 +53,12 @@ void zero(const Matrix& x) {
 
 void cpu_grouped_gemm(Stream& stream, const GroupedGemmArgs& args) {
   OpRecord what = describe(args);
-  const int64_t groups = args.offsets.count - 1;
+  const RowGroups groups = row_groups(args, args.a.rows);
   const int64_t k = args.a.cols;
   const int64_t n = args.c.cols;
   const int64_t height = args.transpose_b ? n : k;
   const int64_t experts = expert_count(args);
-  add_used_rows(what, args, check_offsets(what.op, args.a, args.offsets));
+  add_used_rows(what, args, check_offsets(what.op, groups));
   const double begin = begin_op(stream);
   const auto product = [&](int64_t first, int64_t rows, int64_t group) {
     GemmArgs gemm;
@@ -66,10 +70,10 @@ void cpu_grouped_gemm(Stream& stream, const GroupedGemmArgs& args) {
   };
   if (n > 0 && k > 0 && args.a.rows > 0) {
     reserve(cpu_stream(stream), product(0, args.a.rows, 0));
-    const auto* offsets = args.offsets.as<int32_t>();
-    for (int64_t e = 0; e < groups; ++e) {
-      const int64_t rows = offsets[e + 1] - offsets[e];
-      if (rows > 0) multiply(cpu_stream(stream), product(offsets[e], rows, e % experts));
+    for (int64_t group = 0; group < groups.count(); ++group) {
+      const int64_t first = groups.begin(group);
+      const int64_t rows = groups.end(group) - first;
+      if (rows > 0) multiply(cpu_stream(stream), product(first, rows, group % experts));
     }
   }
   record(stream, what, begin);
@@ -77,11 +81,11 @@ void cpu_grouped_gemm(Stream& stream, const GroupedGemmArgs& args) {
 
 void cpu_grouped_gemm_weight(Stream& stream, const GroupedGemmWeightArgs& args) {
   OpRecord what = describe(args);
-  const int64_t groups = args.offsets.count - 1;
+  const RowGroups groups = row_groups(args, args.x.rows);
   const int64_t m = args.dy.cols;
   const int64_t n = args.x.cols;
   const int64_t experts = expert_count(args);
-  add_used_rows(what, args, check_offsets(what.op, args.x, args.offsets));
+  add_used_rows(what, args, check_offsets(what.op, groups));
   const double begin = begin_op(stream);
   const auto product = [&](int64_t first, int64_t rows, int64_t expert, float beta) {
     GemmArgs gemm;
@@ -94,13 +98,13 @@ void cpu_grouped_gemm_weight(Stream& stream, const GroupedGemmWeightArgs& args) 
   };
   if (m > 0 && n > 0) {
     if (args.x.rows > 0) reserve(cpu_stream(stream), product(0, args.x.rows, 0, args.beta));
-    const auto* offsets = args.offsets.as<int32_t>();
     for (int64_t e = 0; e < experts; ++e) {
       float beta = args.beta;
-      for (int64_t group = e; group < groups; group += experts) {
-        const int64_t rows = offsets[group + 1] - offsets[group];
+      for (int64_t group = e; group < groups.count(); group += experts) {
+        const int64_t first = groups.begin(group);
+        const int64_t rows = groups.end(group) - first;
         if (rows == 0) continue;
-        multiply(cpu_stream(stream), product(offsets[group], rows, e, beta));
+        multiply(cpu_stream(stream), product(first, rows, e, beta));
         beta = 1;
       }
       if (beta == 0) zero(args.d_weight.slice_rows(e * m, m));

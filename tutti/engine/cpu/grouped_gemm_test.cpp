@@ -180,5 +180,70 @@ TEST(GroupedGemm, GroupsOfSeveralRanksShareTheExperts) {
   });
 }
 
+// The same rows in pieces with rows between them that hold nothing, here no numbers.
+TEST(GroupedGemm, GroupsInPieces) {
+  for_each_isa_and_dtype([](DType dtype) {
+    const int64_t experts = 3, pieces = 3, piece_rows = 11, n = 21, k = 13;
+    const Case c = {{3, 0, 5, 1, 4, 0, 0, 0, 2}, 0, n, k};
+    const TestMatrix offsets = offsets_of(c);
+    const int64_t rows = used_rows(c);
+    const TestMatrix x = random_matrix(rows, k, dtype, 1), dy = random_matrix(rows, n, dtype, 2);
+    const TestMatrix weights = random_matrix(experts * n, k, dtype, 3);
+    TestMatrix in_pieces(1, pieces * (experts + 1), DType::i32);
+    std::vector<int64_t> places;  // of every row
+    for (int64_t piece = 0; piece < pieces; ++piece) {
+      const double first = offsets.at(0, piece * experts);
+      for (int64_t e = 0; e <= experts; ++e) {
+        in_pieces.set(0, piece * (experts + 1) + e, offsets.at(0, piece * experts + e) - first);
+      }
+      for (double row = first; row < offsets.at(0, (piece + 1) * experts); ++row) {
+        places.push_back(piece * piece_rows + static_cast<int64_t>(row - first));
+      }
+    }
+    const auto spread = [&](const TestMatrix& from) {
+      TestMatrix out = poisoned_matrix(pieces * piece_rows, from.cols(), dtype, 5);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t j = 0; j < from.cols(); ++j) {
+          out.set(places[static_cast<size_t>(r)], j, from.at(r, j));
+        }
+      }
+      return out;
+    };
+    TestMatrix y = poisoned_matrix(rows, n, dtype), d_weight = poisoned_matrix(experts * n, k);
+    TestMatrix far_y = poisoned_matrix(pieces * piece_rows, n, dtype), far_d_weight = d_weight;
+    const OpTable& ops = test_stream().ops();
+    ops.grouped_gemm(test_stream(),
+                     {.a = x, .b = weights, .offsets = offsets, .transpose_b = true, .c = y});
+    ops.grouped_gemm_weight(
+        test_stream(), {.dy = dy, .x = x, .offsets = offsets, .beta = 0, .d_weight = d_weight});
+    ops.grouped_gemm(test_stream(), {.a = spread(x),
+                                     .b = weights,
+                                     .offsets = in_pieces,
+                                     .piece_rows = piece_rows,
+                                     .transpose_b = true,
+                                     .c = far_y});
+    ops.grouped_gemm_weight(test_stream(), {.dy = spread(dy),
+                                            .x = spread(x),
+                                            .offsets = in_pieces,
+                                            .piece_rows = piece_rows,
+                                            .beta = 0,
+                                            .d_weight = far_d_weight});
+    int64_t used = 0;
+    for (int64_t r = 0; r < far_y.rows(); ++r) {
+      const bool holds = used < rows && places[static_cast<size_t>(used)] == r;
+      for (int64_t j = 0; j < n; ++j) {
+        if (holds) {
+          EXPECT_EQ(far_y.at(r, j), y.at(used, j));
+        } else {
+          EXPECT_TRUE(std::isnan(far_y.at(r, j)));
+        }
+      }
+      used += holds ? 1 : 0;
+    }
+    EXPECT_EQ(used, rows);
+    EXPECT_TRUE(far_d_weight.same_bytes(d_weight));
+  });
+}
+
 }  // namespace
 }  // namespace tutti::engine::testing

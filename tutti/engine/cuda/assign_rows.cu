@@ -54,14 +54,21 @@ __global__ void __launch_bounds__(kThreads) count_kernel(Choices c, Rows<int32_t
   if (lane == 0) counts.row(sequence)[expert] = count;
 }
 
-// One block. Where the copies of each (expert, sequence), in this order, begin and end:
-// next, end [E * B]; offsets are those of experts.
+// One block for each piece of `piece_rows` rows and its `each` experts. Where the copies of each
+// (expert, sequence), in this order, begin and end: next, end [E * B]; offsets are those of
+// experts, in each piece from 0 on.
 __global__ void __launch_bounds__(kScanThreads)
     scan_kernel(Choices c, Rows<const int32_t> counts, Rows<const int32_t> before, int64_t capacity,
-                int64_t rows, int32_t* next, int32_t* end, int32_t* offsets) {
+                int64_t each, int64_t piece_rows, int32_t* next, int32_t* end, int32_t* offsets) {
   __shared__ int warp_sums[32];
   __shared__ int carried;
-  const int64_t all = c.expert_count * c.sequences;
+  const int64_t piece = blockIdx.x;
+  const int64_t first_expert = piece * each;
+  const int64_t all = each * c.sequences;
+  const int first_row = static_cast<int>(piece * piece_rows);
+  next += first_expert * c.sequences;
+  end += first_expert * c.sequences;
+  offsets += piece * (each + 1);
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   if (threadIdx.x == 0) carried = 0;
@@ -69,7 +76,7 @@ __global__ void __launch_bounds__(kScanThreads)
     const int64_t at = begin + threadIdx.x;
     int taken = 0;
     if (at < all) {
-      const int64_t e = at / c.sequences;
+      const int64_t e = first_expert + at / c.sequences;
       const int64_t b = at % c.sequences;
       taken = counts.row(b)[e];
       if (capacity > 0) {
@@ -89,8 +96,8 @@ __global__ void __launch_bounds__(kScanThreads)
     int first = carried;
     for (int w = 0; w < warp; ++w) first += warp_sums[w];
     if (at < all) {
-      next[at] = first + sum - taken;
-      end[at] = first + sum;
+      next[at] = first_row + first + sum - taken;
+      end[at] = first_row + first + sum;
       if (at % c.sequences == 0) offsets[at / c.sequences] = first + sum - taken;
     }
     __syncthreads();
@@ -98,12 +105,10 @@ __global__ void __launch_bounds__(kScanThreads)
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
-  if (carried > rows) {
-    device_fail("assign_rows: copies exceed the declared bound of rows", carried, rows);
+  if (carried > piece_rows) {
+    device_fail("assign_rows: copies exceed the declared bound of rows", carried, piece_rows);
   }
-  for (int64_t e = c.sequences == 0 ? 0 : c.expert_count; e <= c.expert_count; ++e) {
-    offsets[e] = carried;
-  }
+  for (int64_t e = c.sequences == 0 ? 0 : each; e <= each; ++e) offsets[e] = carried;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -161,9 +166,11 @@ void cuda_assign_rows(Stream& stream, const AssignRowsArgs& args) {
   int32_t* end = next + tasks;
   const dim3 grid(blocks_for(tasks, kWarps));
   launch(cuda, what.op, count_kernel, grid, dim3(kThreads), 0, c, rows_of<int32_t>(args.counts));
-  launch(cuda, what.op, scan_kernel, dim3(1), dim3(kScanThreads), 0, c,
+  const int64_t piece_rows = args.piece_rows > 0 ? args.piece_rows : args.rows;
+  const int64_t pieces = args.piece_rows > 0 ? args.rows / piece_rows : 1;
+  launch(cuda, what.op, scan_kernel, dim3(static_cast<unsigned>(pieces)), dim3(kScanThreads), 0, c,
          rows_of<const int32_t>(args.counts), rows_of<const int32_t>(args.before), args.capacity,
-         args.rows, next, end, args.offsets.as<int32_t>());
+         c.expert_count / pieces, piece_rows, next, end, args.offsets.as<int32_t>());
   launch(cuda, what.op, place_kernel, grid, dim3(kThreads), 0, c, next, end,
          rows_of<int32_t>(args.positions));
   record(cuda, what, begin);

@@ -7,12 +7,15 @@
 // in shared memory are multiplied.
 #include <mma.h>
 
+#include <vector>
+
 #include "tutti/engine/cuda/block_reduce.h"
 #include "tutti/engine/cuda/device_check.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
 #include "tutti/engine/cuda/vectors.h"
 #include "tutti/engine/describe.h"
+#include "tutti/engine/row_groups.h"
 
 namespace tutti::engine {
 namespace {
@@ -236,13 +239,13 @@ struct GroupTile {
   int64_t group = -1;  // none
   int64_t begin = 0, end = 0;
 };
-__device__ GroupTile find_tile(const int32_t* offsets, int64_t groups, int64_t tile, int edge) {
+__device__ GroupTile find_tile(const RowGroups& groups, int64_t tile, int edge) {
   const int lane = threadIdx.x % 32;
   int64_t counted = 0;
-  for (int64_t first = 0; first < groups; first += 32) {
+  for (int64_t first = 0; first < groups.count(); first += 32) {
     const int64_t group = first + lane;
-    const int64_t begin = group < groups ? offsets[group] : 0;
-    const int64_t end = group < groups ? offsets[group + 1] : 0;
+    const int64_t begin = group < groups.count() ? groups.begin(group) : 0;
+    const int64_t end = group < groups.count() ? groups.end(group) : 0;
     const int64_t tiles = (end - begin + edge - 1) / edge;
     int64_t sum = tiles;
 #pragma unroll
@@ -266,19 +269,21 @@ __device__ GroupTile find_tile(const int32_t* offsets, int64_t groups, int64_t t
   return {};
 }
 
-__device__ void check_last(const char* op, const int32_t* offsets, int64_t groups, int64_t rows) {
-  if (offsets[groups] > rows) device_fail(op, offsets[groups], rows);
+__device__ void check_used(const char* op, const RowGroups& groups) {
+  for (int64_t piece = threadIdx.x; piece < groups.pieces; piece += kThreads) {
+    const int64_t used = groups.used(piece);
+    if (used > groups.piece_rows) device_fail(op, used, groups.piece_rows);
+  }
 }
 
 template <typename T, bool b_turned>
 __global__ void __launch_bounds__(kThreads)
-    grouped_kernel(Rows<const T> a, int64_t rows, int64_t depth, Rows<const T> b, int64_t height,
-                   int64_t experts, const int32_t* offsets, int64_t groups, Rows<T> c, int64_t n,
-                   bool wide_a, bool wide_b, bool wide_c) {
+    grouped_kernel(Rows<const T> a, int64_t depth, Rows<const T> b, int64_t height, int64_t experts,
+                   RowGroups groups, Rows<T> c, int64_t n, bool wide_a, bool wide_b, bool wide_c) {
   using P = Product<T, false, b_turned>;
   __shared__ alignas(32) unsigned char shared[P::kBytes];
-  check_last("grouped_gemm: rows used, rows", offsets, groups, rows);
-  const GroupTile tile = find_tile(offsets, groups, blockIdx.y, P::kEdge);
+  check_used("grouped_gemm: rows used, rows", groups);
+  const GroupTile tile = find_tile(groups, blockIdx.y, P::kEdge);
   if (tile.group < 0) return;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * P::kEdge;
   const T* weights = b.row(tile.group % experts * height);
@@ -303,20 +308,20 @@ __global__ void __launch_bounds__(kThreads)
 // Expert blockIdx.z: d_weight = beta * d_weight + dy^T x over its groups, in their order.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    weight_kernel(Rows<const T> dy, Rows<const T> x, int64_t rows, int64_t experts,
-                  const int32_t* offsets, int64_t groups, float beta, Rows<float> d_weight,
-                  int64_t m, int64_t n, bool wide_dy, bool wide_x, bool wide_out) {
+    weight_kernel(Rows<const T> dy, Rows<const T> x, int64_t experts, RowGroups groups, float beta,
+                  Rows<float> d_weight, int64_t m, int64_t n, bool wide_dy, bool wide_x,
+                  bool wide_out) {
   using P = Product<T, true, false>;
   __shared__ alignas(32) unsigned char shared[P::kBytes];
-  check_last("grouped_gemm_weight: rows used, rows", offsets, groups, rows);
+  check_used("grouped_gemm_weight: rows used, rows", groups);
   const int64_t expert = blockIdx.z;
   const int64_t first_row = static_cast<int64_t>(blockIdx.y) * P::kEdge;
   const int64_t first_col = static_cast<int64_t>(blockIdx.x) * P::kEdge;
   Sums<T, true, false> sums;
   sums.clear();
-  for (int64_t group = expert; group < groups; group += experts) {
-    const int64_t begin = offsets[group];
-    const int64_t used = offsets[group + 1] - begin;
+  for (int64_t group = expert; group < groups.count(); group += experts) {
+    const int64_t begin = groups.begin(group);
+    const int64_t used = groups.end(group) - begin;
     if (used <= 0) continue;
     const Operand<T> left{dy.row(begin), dy.ld, used, m};
     const Operand<T> right{x.row(begin), x.ld, used, n};
@@ -352,11 +357,14 @@ bool wide_operand(const Matrix& m) {
 // A recorded product tells how many rows were used: the only reading of offsets by the host, and
 // only where a recorder has the stream wait anyway.
 template <typename Args>
-void note_used_rows(CudaStream& cuda, OpRecord& what, const Args& args) {
+void note_used_rows(CudaStream& cuda, OpRecord& what, const Args& args, int64_t rows) {
   if (cuda.recorder() == nullptr) return;
-  int32_t used = 0;
-  cuda.transfer(&used, args.offsets.template as<int32_t>() + args.offsets.count - 1, sizeof used);
+  std::vector<int32_t> offsets(static_cast<size_t>(args.offsets.count));
+  cuda.transfer(offsets.data(), args.offsets.data, args.offsets.bytes());
   cuda.synchronize();
+  const RowGroups groups = row_groups(args, rows, offsets.data());
+  int64_t used = 0;
+  for (int64_t piece = 0; piece < groups.pieces; ++piece) used += groups.used(piece);
   add_used_rows(what, args, used);
 }
 
@@ -365,9 +373,9 @@ void note_used_rows(CudaStream& cuda, OpRecord& what, const Args& args) {
 void cuda_grouped_gemm(Stream& stream, const GroupedGemmArgs& args) {
   OpRecord what = describe(args);
   CudaStream& cuda = cuda_stream(stream);
-  note_used_rows(cuda, what, args);
+  note_used_rows(cuda, what, args, args.a.rows);
   const double begin = begin_op(cuda);
-  const int64_t groups = args.offsets.count - 1;
+  const RowGroups groups = row_groups(args, args.a.rows);
   const int64_t rows = args.a.rows;
   const int64_t k = args.a.cols;
   const int64_t n = args.c.cols;
@@ -376,12 +384,11 @@ void cuda_grouped_gemm(Stream& stream, const GroupedGemmArgs& args) {
       using T = decltype(type);
       constexpr int kEdge = TileShape<T>::kEdge;
       with_flag(args.transpose_b, [&](auto turned) {
-        const dim3 grid(blocks_for(n, kEdge), static_cast<unsigned>(rows / kEdge + groups));
+        const dim3 grid(blocks_for(n, kEdge), static_cast<unsigned>(rows / kEdge + groups.count()));
         launch(cuda, what.op, grouped_kernel<T, turned.value>, grid, dim3(kThreads), 0,
-               rows_of<const T>(args.a), rows, k, rows_of<const T>(args.b),
-               args.transpose_b ? n : k, expert_count(args), args.offsets.as<int32_t>(), groups,
-               rows_of<T>(args.c), n, wide_operand(args.a), wide_operand(args.b),
-               wide_operand(args.c));
+               rows_of<const T>(args.a), k, rows_of<const T>(args.b), args.transpose_b ? n : k,
+               expert_count(args), groups, rows_of<T>(args.c), n, wide_operand(args.a),
+               wide_operand(args.b), wide_operand(args.c));
       });
     });
   }
@@ -391,7 +398,7 @@ void cuda_grouped_gemm(Stream& stream, const GroupedGemmArgs& args) {
 void cuda_grouped_gemm_weight(Stream& stream, const GroupedGemmWeightArgs& args) {
   OpRecord what = describe(args);
   CudaStream& cuda = cuda_stream(stream);
-  note_used_rows(cuda, what, args);
+  note_used_rows(cuda, what, args, args.x.rows);
   const double begin = begin_op(cuda);
   const int64_t m = args.dy.cols;
   const int64_t n = args.x.cols;
@@ -402,9 +409,9 @@ void cuda_grouped_gemm_weight(Stream& stream, const GroupedGemmWeightArgs& args)
       const dim3 grid(blocks_for(n, kEdge), blocks_for(m, kEdge),
                       static_cast<unsigned>(expert_count(args)));
       launch(cuda, what.op, weight_kernel<T>, grid, dim3(kThreads), 0, rows_of<const T>(args.dy),
-             rows_of<const T>(args.x), args.x.rows, expert_count(args), args.offsets.as<int32_t>(),
-             args.offsets.count - 1, args.beta, rows_of<float>(args.d_weight), m, n,
-             wide_operand(args.dy), wide_operand(args.x), wide_operand(args.d_weight));
+             rows_of<const T>(args.x), expert_count(args), row_groups(args, args.x.rows), args.beta,
+             rows_of<float>(args.d_weight), m, n, wide_operand(args.dy), wide_operand(args.x),
+             wide_operand(args.d_weight));
     });
   }
   record(cuda, what, begin);
