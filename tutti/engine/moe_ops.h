@@ -17,10 +17,9 @@
 #pragma once
 
 #include "tutti/engine/tensor.h"
+#include "tutti/engine/update_ops.h"
 
 namespace tutti::engine {
-
-struct UpdateScalars;  // ops.h
 
 // Per row: probabilities = softmax(logits) over all experts; experts = the k experts of the largest
 // probability + bias, largest first, the lowest number among equals; weights = their probabilities

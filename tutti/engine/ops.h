@@ -15,13 +15,13 @@
 //   an accumulated result twice; optional operands count when present.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <span>
 
+#include "tutti/engine/attention_ops.h"
 #include "tutti/engine/moe_ops.h"
 #include "tutti/engine/narrow_ops.h"
 #include "tutti/engine/tensor.h"
+#include "tutti/engine/update_ops.h"
 #include "tutti/engine/vocabulary_ops.h"
 
 namespace tutti::engine {
@@ -138,106 +138,6 @@ struct RopeArgs {
   bool inverse = false;
 };
 
-// Causal attention of B sequences of T tokens; heads are column groups of the row: qkv[N, (A+2K)*D]
-// = A query heads | K key heads | K value heads. Query head a uses key/value head a / (A/K).
-// out[N, A*D]; lse[B*A*T] f32 = log-sum-exp of the scaled scores, laid out [B, A, T].
-// No T x T matrix is stored. scale 0 means 1/sqrt(D).
-//
-// Row t of a sequence sees rows starts[t] .. t of it, or 0 .. t without `starts`. Starts do not
-// fall within a sequence, and 0 <= starts[t] <= t: for documents packed one after another, each row
-// has the first row of its document. Tiles that no row sees cost nothing. Work is counted in
-// pairs = sum over all rows of (t - starts[t] + 1/2), which is the sum of len^2 / 2 over documents
-// and B*T*T/2 without `starts`.
-// record "attention_forward": dims (B, T, A, K, D); flops 4*A*D*pairs (causal half of 4*B*A*T*T*D).
-struct AttentionForwardArgs {
-  int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0;
-  Matrix qkv;          // [N, (A+2K)*D] c
-  Matrix out;          // [N, A*D] c
-  Vector lse = {};     // [B*A*T] f32; may be empty when no backward follows
-  Vector starts = {};  // [N] i32, optional
-};
-
-// d_qkv from d_out. delta[B*A*T] f32 is scratch for rowsum(d_out * out).
-// record "attention_backward": dims (B, T, A, K, D); flops 10*A*D*pairs (five half products: the
-// recomputed scores are hardware work, not model work; model FLOPs are 8*A*D*pairs).
-struct AttentionBackwardArgs {
-  int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0;
-  Matrix qkv;          // [N, (A+2K)*D] c
-  Matrix out;          // [N, A*D] c
-  Matrix d_out;        // [N, A*D] c
-  Vector lse;          // [B*A*T] f32
-  Vector delta;        // [B*A*T] f32, overwritten
-  Matrix d_qkv;        // [N, (A+2K)*D] c
-  Vector starts = {};  // [N] i32, optional: those of forward
-};
-
-// Causal attention of sequences that are divided among ranks (ring attention, Liu et al. 2023): the
-// queries of one rank against the keys of one rank. A sequence of blocks * n tokens is cut into
-// 2 * blocks chunks; rank i has chunks i and 2 * blocks - 1 - i, one after the other, so that all
-// ranks have equal work. So of its own keys row t sees rows 0 .. t; of a rank before it all rows
-// see the first chunk; of a rank behind it the rows of the second chunk see all. Each of these is
-// half of the pairs, pairs = B*n*n/2. With packed documents rows see less: starts says for each row
-// the first row of these keys that is of its document or later (n: none), not falling within a
-// sequence and at most t of the own keys; pairs are then those that are left.
-//
-// What is seen so far is kept normalised, in f32: total = softmax-weighted values and lse =
-// log-sum-exp of the scaled scores; a further block of keys is merged into them. The first block is
-// that of the rank itself (key_block = query_block): total and lse are then overwritten.
-// record "attention_block_forward": dims (B, n, A, K, D, first); flops 4*A*D*pairs; bytes: all
-// operands, total and lse twice but for the first.
-struct AttentionBlockForwardArgs {
-  int64_t batch = 0, rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0;
-  int64_t blocks = 1, query_block = 0, key_block = 0;
-  Matrix q;       // [B*n, A*D] c
-  Matrix keys;    // [B*n, K*D] c
-  Matrix values;  // [B*n, K*D] c
-  bool first = true;
-  Matrix total;        // [B*n, A*D] f32
-  Vector lse;          // [B*A*n] f32, laid out [B, A, n]
-  Vector starts = {};  // [B*n] i32, optional
-};
-
-// The gradients of one block's queries, keys and values from d_out, in f32; overwritten or, where
-// asked for, added to. lse is that of all blocks. With the rank's own block delta = rowsum(d_out *
-// out) is computed, the others read it. record "attention_block_backward": dims (B, n, A, K, D,
-// first: the own block); flops 10*A*D*pairs; bytes: all operands, what is added to twice.
-struct AttentionBlockBackwardArgs {
-  int64_t batch = 0, rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0;
-  int64_t blocks = 1, query_block = 0, key_block = 0;
-  Matrix q;       // [B*n, A*D] c
-  Matrix keys;    // [B*n, K*D] c
-  Matrix values;  // [B*n, K*D] c
-  Matrix out;     // [B*n, A*D] c, read with the own block
-  Matrix d_out;   // [B*n, A*D] c
-  Vector lse;     // [B*A*n] f32
-  Vector delta;   // [B*A*n] f32
-  bool add_queries = false;
-  bool add_keys = false;  // and values
-  Matrix d_q;             // [B*n, A*D] f32
-  Matrix d_keys;          // [B*n, K*D] f32
-  Matrix d_values;        // [B*n, K*D] f32
-  Vector starts = {};     // [B*n] i32, optional
-};
-
-// Attention of `queries` new tokens per sequence against a cache of keys and values, for
-// generation. The new keys and values must already be in the cache: sequence b has
-// past + queries valid rows; query i sees rows 0 .. past+i. q rows are [B*queries, A*D].
-// record "attention_decode": dims (B, queries, past, A, K, D);
-// flops 4*B*A*queries*(past+queries)*D.
-struct AttentionDecodeArgs {
-  int64_t batch = 0, queries = 0, past = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t capacity = 0;  // rows of the cache per sequence
-  float scale = 0;
-  Matrix q;       // [B*queries, A*D] c
-  Matrix keys;    // [B*capacity, K*D] c
-  Matrix values;  // [B*capacity, K*D] c
-  Matrix out;     // [B*queries, A*D] c
-};
-
 // out[r] = token_table[tokens[r]] (+ position_table[first_position + r % sequence], or
 // positions[r] where given). out is f32, or c.
 // Of a table whose rows are divided among ranks (`vocabulary` says how many there are in all) this
@@ -329,141 +229,6 @@ struct DropoutArgs {
   int64_t first_column = 0;
 };
 
-// What an update reads besides tensors and differs from step to step, in memory of the stream: so
-// no host waits between the gradients and their update.
-struct UpdateScalars {
-  float learning_rate;
-  float step_size;     // learning_rate / bias1
-  float inverse_root;  // 1 / sqrt(bias2)
-  float clip;
-  float apply;    // 1, or 0 where loss or gradients are not finite
-  double update;  // number of this update, 1 for the first
-};
-// What the host says of a step before it, and what it reads of it later.
-struct StepInputs {
-  double learning_rate;
-  double rows;     // of the step
-  double targets;  // of the rows of this rank, without those that are ignored
-};
-struct StepOutputs {
-  double loss;  // mean over the targets
-  double gradient_norm;
-  double applied;
-  int64_t nonfinite;     // of find_nonfinite; -1: nothing found
-  double targets;        // of the step
-  double cross_entropy;  // of the loss, a mean likewise
-  double divergence;     // from the teacher, 0 without one
-};
-
-// From the sums of a step to what its update needs, in f64 (bias_i = 1 - beta_i^step, with step =
-// *updates + 1):
-//   factor = rows / *targets; loss = *loss_sum / *targets; norm = factor * sqrt(*squared_norm);
-//   with divergence_sum: loss = (1 - weight) * that + weight * *divergence_sum / *targets;
-//   clip = factor * min(1, clip_norm / (norm + 1e-6)), without min where clip_norm is 0;
-//   apply = loss and norm are finite; *updates += apply.
-// So a step that is enqueued before the outcome of the one before it is known has the right number.
-// All pointers are memory of the stream. record: nothing, it moves a hundred bytes.
-struct PrepareUpdateArgs {
-  const double* loss_sum = nullptr;
-  const double* divergence_sum = nullptr;  // optional
-  double divergence_weight = 0;
-  const double* squared_norm = nullptr;
-  const double* targets = nullptr;  // a whole number; with none nothing is applied
-  const StepInputs* inputs = nullptr;
-  double clip_norm = 0;
-  float beta1 = 0.9F, beta2 = 0.95F;
-  double* updates = nullptr;  // applied so far, a whole number
-  UpdateScalars* scalars = nullptr;
-  StepOutputs* outputs = nullptr;
-};
-
-// *found = the number of the last of the segments of x that has an element that is not finite,
-// where there is one, it is above *found, and *scalars do not apply; else as it was. Segment i, of
-// number first + i, is [ends[i-1], ends[i]), and that of i = 0 begins at 0; what lies behind the
-// last is not looked at. All pointers are memory of the stream; costs nothing but the launch where
-// the update applies. record: nothing.
-struct FindNonfiniteArgs {
-  Vector x;     // [n] f32
-  Vector ends;  // [segments] i64, ascending, the last at most n
-  int64_t first = 0;
-  const UpdateScalars* scalars = nullptr;
-  int64_t* found = nullptr;
-};
-
-// *total (in memory of the stream) = sum of x, or *total + that when accumulating; in f64, in a
-// fixed order. record: nothing.
-struct SumArgs {
-  Vector x;  // [n] f32
-  bool accumulate = false;
-  double* total = nullptr;
-};
-
-// total[j] = sum over i of x[i * width + j], in f64 and the order of the rows: of a few numbers,
-// such as those of each rank. Both are memory of the stream. record: nothing.
-struct AddRowsArgs {
-  const double* x = nullptr;  // [rows, width]
-  int64_t rows = 0, width = 1;
-  double* total = nullptr;  // [width], apart from x
-};
-
-// One step of AdamW (Loshchilov & Hutter 2019) over a flat range, reading and writing each array
-// once:  g = gradient * clip;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
-//        p -= lr * (m / bias1 / (sqrt(v / bias2) + eps) + decay * p)
-// with bias_i = 1 - b_i^step. `weights`, when given, receives p in bf16. Decay applies to the
-// segments that say so; segments are ascending and cover the range.
-// A bf16 `master` is rounded after every step, from what f32 has of it: to nearest even, or, with
-// `stochastic`, to one of its two neighbours with the probabilities that make the mean exact. Then
-// element e of a tensor takes the half h = e % 8 of the Philox block (segment's key, e / 8, step):
-// word h / 2, its lower 16 bits first. So neither the layout nor the order matters, and ranks that
-// hold the same element round it alike.
-// record "adamw": dims (count).
-// With `scalars` what changes from step to step comes from memory of the stream, and where `apply`
-// is 0 nothing is written.
-struct AdamwSegment {
-  int64_t first = 0;
-  int64_t count = 0;
-  float weight_decay = 0;
-  // Which elements of a whole tensor these are, where rounding asks: of element i of the segment,
-  // with j = phase + i, number + j / width * stride + j % width.
-  struct Numbers {
-    uint64_t key = 0;
-    int64_t number = 0;
-    int64_t width = 1;
-    int64_t stride = 1;
-    int64_t phase = 0;
-  } numbers = {};
-};
-// Of the words of each array (u32; of weights u16) the sum modulo 2^32, as an update found it and
-// as it left it, added to what is here: one changed bit changes a sum, the order of threads none.
-struct AdamwSums {
-  using Arrays = std::array<uint32_t, 4>;  // master, m, v, weights
-  Arrays before{}, after{};
-};
-struct AdamwArgs {
-  Vector gradient;      // [n] f32
-  Vector master;        // [n] f32, or bf16 and no weights
-  Vector m;             // [n] f32
-  Vector v;             // [n] f32
-  Vector weights = {};  // [n] bf16, optional
-  std::span<const AdamwSegment> segments;
-  float learning_rate = 0, beta1 = 0.9F, beta2 = 0.95F, epsilon = 1e-8F;
-  float clip = 1;
-  int64_t step = 1;  // 1 for the first update
-  bool stochastic = false;
-  // Of prepare_update; then learning_rate, clip and step are read there.
-  const UpdateScalars* scalars = nullptr;
-  // Optional, on the host; only where operands are there too, and not with `scalars`.
-  AdamwSums* sums = nullptr;
-};
-
-// *sum_of_squares (in memory of the stream) = sum x^2 accumulated in f64 over fixed-size blocks, so
-// the value does not depend on thread count. Non-finite elements make it non-finite.
-// record "squared_norm": dims (count); flops 2*count.
-struct SquaredNormArgs {
-  Vector x;  // [n] f32
-  double* sum_of_squares = nullptr;
-};
-
 // out = x converted to out's type (f32 <-> bf16), or copied.
 // record "convert": dims (count).
 struct ConvertArgs {
@@ -502,6 +267,7 @@ struct OpTable {
   void (*adamw)(Stream&, const AdamwArgs&) = nullptr;
   void (*squared_norm)(Stream&, const SquaredNormArgs&) = nullptr;
   void (*sum)(Stream&, const SumArgs&) = nullptr;
+  void (*add_rows)(Stream&, const AddRowsArgs&) = nullptr;
   void (*prepare_update)(Stream&, const PrepareUpdateArgs&) = nullptr;
   void (*find_nonfinite)(Stream&, const FindNonfiniteArgs&) = nullptr;
   void (*convert)(Stream&, const ConvertArgs&) = nullptr;
@@ -523,7 +289,6 @@ struct OpTable {
   // narrow_ops.h
   void (*quantize)(Stream&, const QuantizeArgs&) = nullptr;
   void (*narrow_gemm)(Stream&, const NarrowGemmArgs&) = nullptr;
-  void (*add_rows)(Stream&, const AddRowsArgs&) = nullptr;
 };
 
 }  // namespace tutti::engine

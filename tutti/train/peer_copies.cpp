@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -15,18 +13,12 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
-#include "tutti/base/machine.h"
-#include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/checkpoint/reader.h"
-#include "tutti/comm/launch_environment.h"
 
 namespace tutti::train {
 namespace {
 
-constexpr const char* kNumberName = "peer-copies";  // in the run folder
-constexpr const char* kOwnerName = "run";           // in its folder in memory: the run folder
-constexpr const char* kFolderPrefix = "tutti-";
 constexpr int64_t kMessageBytes = int64_t{16} << 20;
 
 // The message of `bytes` bytes, as whole numbers.
@@ -95,94 +87,6 @@ int64_t peer_on_next_host(const std::vector<int>& hosts, int64_t rank) {
   return next[static_cast<size_t>(place) % next.size()];
 }
 
-std::string peer_copies_host() {
-  return comm::read_process_variable("SLURMD_NODENAME").value_or(describe_machine().host);
-}
-
-uint64_t peer_copies_number(FileSystem& files, const std::string& run_folder,
-                            const Together& together) {
-  uint64_t number = 0;
-  if (together.leads()) {
-    const std::string path = join_path(run_folder, kNumberName);
-    if (!files.exists(path)) {
-      const uint64_t fresh = hash_text(fmt::format("{} {} {}", files.resolve(run_folder),
-                                                   describe_machine().host, wall_seconds()));
-      write_file_atomic(files, path, hash_hex(fresh) + "\n");
-    }
-    number = hash_text(read_file(files, path));
-  }
-  return together.of_leader(number);
-}
-
-std::string peer_copies_folder(const std::string& root, uint64_t number) {
-  return join_path(
-      root, fmt::format("{}{}-{}", kFolderPrefix, hash_hex(number), printable(peer_copies_host())));
-}
-
-KeptCopy newest_peer_copy(FileSystem& files, const std::string& root,
-                          const std::string& run_folder) {
-  const std::string path = join_path(run_folder, kNumberName);
-  if (!files.exists(path)) return {};
-  const std::string folder = peer_copies_folder(root, hash_text(read_file(files, path)));
-  const auto pieces = checkpoint::list_pieces(files, folder);
-  if (pieces.empty()) return {};
-  // Where there are two sets, the newer was being made.
-  const checkpoint::Piece& oldest = pieces.front();
-  return {oldest.step, checkpoint::pieces_path(folder, oldest)};
-}
-
-bool may_have_peer_copies(FileSystem& files, const std::string& run_folder) {
-  return files.exists(join_path(run_folder, kNumberName));
-}
-
-void forget_peer_copies(FileSystem& files, const std::string& run_folder) {
-  const std::string path = join_path(run_folder, kNumberName);
-  if (files.exists(path)) files.remove_file(path);
-}
-
-int64_t room_for_peer_copies(const std::string& root) {
-  std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(root, error);
-  int64_t room = error ? INT64_MAX : static_cast<int64_t>(space.available);
-  std::ifstream memory("/proc/meminfo");
-  for (std::string name; memory >> name;) {
-    int64_t kibibytes = 0;
-    if (name == "MemAvailable:" && memory >> kibibytes) room = std::min(room, kibibytes * 1024);
-    memory.ignore(INT32_MAX, '\n');
-  }
-  return room;
-}
-
-int64_t sweep_peer_copies(FileSystem& files, const std::string& root) {
-  int64_t removed = 0;
-  std::string ignored;
-  attempt(ignored, [&] {
-    if (!files.is_directory(root)) return;
-    const std::string suffix = "-" + printable(peer_copies_host());
-    for (const DirectoryEntry& entry : files.list(root)) {
-      const bool is_ours = entry.is_directory && starts_with(entry.name, kFolderPrefix) &&
-                           entry.name.ends_with(suffix);
-      const std::string folder = join_path(root, entry.name);
-      const std::string owner = join_path(folder, kOwnerName);
-      if (!is_ours) continue;
-      attempt(ignored, [&] {
-        if (!files.exists(owner)) return;
-        const std::string run = read_file(files, owner);
-        const std::string number = join_path(run, kNumberName);
-        // A run whose folder cannot be seen from here may be alive.
-        if (!files.is_directory(run)) return;
-        if (files.exists(number) &&
-            peer_copies_folder(root, hash_text(read_file(files, number))) == folder) {
-          return;
-        }
-        files.remove_tree(folder);
-        ++removed;
-      });
-    }
-  });
-  return removed;
-}
-
 PeerCopies::PeerCopies(FileSystem& files, std::string folder, const std::string& run_folder,
                        std::string key_file, const Together& together)
     : files_(files),
@@ -197,7 +101,7 @@ PeerCopies::PeerCopies(FileSystem& files, std::string folder, const std::string&
       // Of the machine's own files: those of tests, in memory, belong to nobody.
       std::error_code ignored;
       std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, ignored);
-      write_file_atomic(files_, join_path(folder_, kOwnerName), files_.resolve(run_folder));
+      write_file_atomic(files_, join_path(folder_, kCopiesOwner), files_.resolve(run_folder));
     });
   }
   const uint64_t generation = together.world() == nullptr ? 0 : together.world()->generation();
@@ -316,7 +220,7 @@ std::optional<std::string> PeerCopies::keep(const std::vector<checkpoint::Tensor
   attempt(problem, [&] {
     if (!unusable_.empty()) fail(ErrorKind::io, "{}", unusable_);
     // Not where the folder was cleared because the launch is over.
-    const std::string owner = join_path(folder_, kOwnerName);
+    const std::string owner = join_path(folder_, kCopiesOwner);
     if (!files_.exists(owner)) fail(ErrorKind::not_found, "{} is not there", owner);
     checkpoint::write_piece(files_, folder_, piece, tensors, state, key_file_);
     const checkpoint::PieceSource source(files_, folder_, piece);
