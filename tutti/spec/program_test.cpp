@@ -1,5 +1,6 @@
 #include "tutti/spec/program.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -183,7 +184,8 @@ TEST(Program, FlopsAddUpToTheFormula) {
                             : "threads=0"});
         const Program program = make_program(recipe, find_profile(profile));
         const Schedule schedule = make_schedule(recipe);
-        const auto ranks = static_cast<double>(recipe.parallel.world() / recipe.parallel.pp);
+        const int64_t ranks_of_stage = recipe.parallel.world() / recipe.parallel.pp;
+        const auto ranks = static_cast<double>(ranks_of_stage);
         double model = 0;
         double hardware = 0;
         for (int64_t stage = 0; stage < recipe.parallel.pp; ++stage) {
@@ -268,7 +270,7 @@ TEST(Program, ContextAndPipelineVolumes) {
       {"parallel={cp: 4, pp: 2, tp: 2}", "batch.global=2", "batch.micro=1", "batch.sequence=8192"});
   const Program program = make_program(recipe, find_profile("megatron-te"));
   EXPECT_EQ(collective_bytes(program.kind("block").forward, "all_gather", Axis::cp),
-            2.0 * 8192 * (8 / 2) * 128 * 2);
+            2.0 * 8192 * (8.0 / 2) * 128 * 2);
   EXPECT_EQ(program.stages[0].transfer.at(0).bytes, 2.0 * 8192 / 4 * 4096 / 2);
 }
 
@@ -410,7 +412,7 @@ TEST(Program, CopiesTravelInPiecesWhereACapacityBoundsThem) {
            {"dp: 4, ep: 4, expert_room_percent: 150", "1.5"},
            {"dp: 2, cp: 2, ep: 4", "1.5"}}) {
     const auto [counted, counted_bytes] = program(parallel, capacity);
-    SCOPED_TRACE(parallel + " capacity " + capacity);
+    SCOPED_TRACE(fmt::format("{} capacity {}", parallel, capacity));
     EXPECT_EQ(counted.piece_rows, 0);
     EXPECT_EQ(counted.copies, counted.chosen_copies);
     EXPECT_EQ(counted_bytes, 2 * static_cast<double>(counted.copies) * row_bytes + 4 * 8);

@@ -149,8 +149,10 @@ TEST(GroupedGemm, GroupsOfSeveralRanksShareTheExperts) {
     const TestMatrix x = random_matrix(rows, k, dtype, 1, 1, 3);
     const TestMatrix dy = random_matrix(rows, n, dtype, 2, 1, 1);
     const TestMatrix weights = random_matrix(experts * n, k, dtype, 3);
-    TestMatrix all = poisoned_matrix(rows, n, dtype), apart = all;
-    TestMatrix d_all = poisoned_matrix(experts * n, k), d_apart = d_all;
+    const TestMatrix all = poisoned_matrix(rows, n, dtype);
+    const TestMatrix apart = poisoned_matrix(rows, n, dtype);
+    const TestMatrix d_all = poisoned_matrix(experts * n, k);
+    const TestMatrix d_apart = poisoned_matrix(experts * n, k);
     const OpTable& ops = test_stream().ops();
     ops.grouped_gemm(test_stream(),
                      {.a = x, .b = weights, .offsets = offsets, .transpose_b = true, .c = all});
@@ -209,8 +211,10 @@ TEST(GroupedGemm, GroupsInPieces) {
       }
       return out;
     };
-    TestMatrix y = poisoned_matrix(rows, n, dtype), d_weight = poisoned_matrix(experts * n, k);
-    TestMatrix far_y = poisoned_matrix(pieces * piece_rows, n, dtype), far_d_weight = d_weight;
+    const TestMatrix y = poisoned_matrix(rows, n, dtype);
+    const TestMatrix far_y = poisoned_matrix(pieces * piece_rows, n, dtype);
+    const TestMatrix d_weight = poisoned_matrix(experts * n, k);
+    const TestMatrix far_d_weight = poisoned_matrix(experts * n, k);
     const OpTable& ops = test_stream().ops();
     ops.grouped_gemm(test_stream(),
                      {.a = x, .b = weights, .offsets = offsets, .transpose_b = true, .c = y});
