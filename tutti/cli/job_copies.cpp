@@ -9,7 +9,6 @@
 #include <memory>
 
 #include "tutti/base/child_process.h"
-#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
@@ -24,9 +23,7 @@ namespace tutti::cli {
 namespace {
 
 constexpr const char* kOption = "--peer-copies";
-constexpr int kSignalExit = 128;  // and the number of the signal
 constexpr double kSweepSeconds = 20;
-constexpr double kLastRankSeconds = 4;  // more than a watchdog's patience
 
 // The word after `option`; empty: it is not there.
 std::string value_of(const std::vector<std::string>& words, const std::string& option) {
@@ -90,8 +87,6 @@ void clear_job_copies(const std::vector<std::string>& words,
     if (copies_of_words(words) == 0) return;
     train::forget_peer_copies(posix_file_system(), value_of(words, "--run"));
     if (exit_code == exit_requeue) return;  // and whoever told them to stop is waiting
-    // Ranks whose launcher was killed end by themselves, and write until then.
-    if (!exit_code || *exit_code > kSignalExit) sleep_seconds(kLastRankSeconds);
     if (comm::read_process_variable("SLURM_JOB_ID")) {
       sweep_nodes();
     } else {

@@ -17,6 +17,7 @@
 #include "tutti/base/energy_meter.h"
 #include "tutti/base/error.h"
 #include "tutti/base/machine.h"
+#include "tutti/base/orphans.h"
 #include "tutti/base/signals.h"
 #include "tutti/control/launch_folder.h"
 #include "tutti/control/policy.h"
@@ -24,11 +25,13 @@
 namespace tutti::control {
 namespace {
 
+constexpr int kSignalExit = 128;  // and the number of the signal
 constexpr double kLookSeconds = 0.05;
 constexpr double kLockPatienceSeconds = 10;  // others look at the lock for an instant
 constexpr double kMeterSeconds = 10;
 constexpr double kAliveSeconds = 2;
-constexpr double kRoomSeconds = 1;  // between two attempts to write on a full disk
+constexpr double kOrphanSeconds = 10;  // srun ends its ranks and hears of the last of them
+constexpr double kRoomSeconds = 1;     // between two attempts to write on a full disk
 
 // The last error that a command of ours has printed after the first `before` bytes of its output.
 std::string last_error(FileSystem& files, const std::string& output, int64_t before) {
@@ -158,7 +161,10 @@ int supervise(
   const LaunchOrder order = folder.read_order(generation);
   const int64_t begin_ms = steady_milliseconds();
   folder.write_begun(generation, {::getpid(), boot_id(), begin_ms});
+  adopt_orphans();
   Ended ended = run(folder, order, program, begin_ms);
+  // One that was killed could not end what it had started: its ranks, or srun, which has them.
+  if (!ended.exit_code || *ended.exit_code > kSignalExit) end_orphans(kOrphanSeconds);
   if (clean_up) clean_up(order, ended.exit_code);
   ended.elapsed_ms = steady_milliseconds() - begin_ms;
   write_ended(files, folder, generation, ended);

@@ -1,0 +1,16 @@
+// Processes that a child leaves running when it ends. They become children of the nearest ancestor
+// that has asked for them (PR_SET_CHILD_SUBREAPER), which knows so when nothing is left of it.
+#pragma once
+
+namespace tutti {
+
+// This process is theirs from now on.
+void adopt_orphans();
+
+// Asks all children of this process to end (SIGTERM) and, who is still there after
+// `patience_seconds`, ends them (SIGKILL). Collects them, so that nobody else may wait for one.
+// Returns how many have ended; who cannot be ended (it waits for a disk) is left after twice as
+// long.
+int end_orphans(double patience_seconds);
+
+}  // namespace tutti
