@@ -63,7 +63,7 @@ test-asan:
 	@$(if $(call missing,$(ASAN_FOLDERS)),echo "asan: no such folder yet: $(call missing,$(ASAN_FOLDERS))")
 	@cmake --preset asan --log-level=WARNING
 	@cmake --build --preset asan -j $(JOBS) --target $(call tests_of,$(ASAN_FOLDERS))
-	@$(call run_tests,asan,-R '$(call one_of,$(call tests_of,$(ASAN_FOLDERS)))')
+	@$(call run_tests,asan,-R '$(call one_of,$(call tests_of,$(ASAN_FOLDERS)) engine_test_cuda cuda_on_host_test)')
 
 test-tsan:
 	@$(if $(call missing,$(TSAN_FOLDERS)),echo "tsan: no such folder yet: $(call missing,$(TSAN_FOLDERS))")

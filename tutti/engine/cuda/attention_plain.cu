@@ -25,7 +25,7 @@ struct Forward {
 template <typename T, typename Out, int M, int C>
 __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T, Out> p) {
   constexpr int kEdge = kTileEdge * M;
-  extern __shared__ float shared[];
+  auto* shared = dynamic_shared<float>();
   float* q_tile = shared;
   float* kv_tile = q_tile + kEdge * (p.dim + 1);
   float* p_tile = kv_tile + kEdge * (p.dim + 1);

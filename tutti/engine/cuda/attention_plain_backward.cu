@@ -115,7 +115,7 @@ __device__ void store_sums(const Rows<Out>& out, int64_t first, int64_t end, int
 template <typename T, typename Out, int M, int C>
 __global__ void __launch_bounds__(kTileThreads) keys_kernel(Backward<T, Out> p) {
   constexpr int kEdge = kTileEdge * M;
-  extern __shared__ float shared[];
+  auto* shared = dynamic_shared<float>();
   const int operand = kEdge * (p.dim + 1);
   float* k_tile = shared;
   float* v_tile = k_tile + operand;
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kTileThreads) keys_kernel(Backward<T, Out> p) 
 template <typename T, typename Out, int M, int C>
 __global__ void __launch_bounds__(kTileThreads) queries_kernel(Backward<T, Out> p) {
   constexpr int kEdge = kTileEdge * M;
-  extern __shared__ float shared[];
+  auto* shared = dynamic_shared<float>();
   const int operand = kEdge * (p.dim + 1);
   float* q_tile = shared;
   float* d_tile = q_tile + operand;

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t tile = blockIdx.x;
   const int64_t begin = tile * kTileRows;
   const int count = static_cast<int>(min(n - begin, int64_t{kTileRows}));
-  if (threadIdx.x < count) {
+  if (static_cast<int>(threadIdx.x) < count) {
     tile_keys[threadIdx.x] = keys[begin + threadIdx.x];
     tile_rows[threadIdx.x] = order[begin + threadIdx.x];
   }

@@ -271,6 +271,7 @@ CudaGemm::Plan CudaGemm::make_plan(const GemmProduct& product, const Key& key) {
   if (found.empty() && plan.bias_fused) {
     destroy(plan);
     describe(plan, product, false);
+    text += " unfused";
     if (known(plan, text)) return plan;
     found = candidates(plan, key);
   }

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
     grouped_kernel(Rows<const T> a, int64_t depth, Rows<const T> b, int64_t height, int64_t experts,
                    RowGroups groups, Rows<T> c, int64_t n, bool wide_a, bool wide_b, bool wide_c) {
   using P = Product<T, false, b_turned>;
-  __shared__ alignas(32) unsigned char shared[P::kBytes];
+  alignas(32) __shared__ unsigned char shared[P::kBytes];
   check_used("grouped_gemm: rows used, rows", groups);
   const GroupTile tile = find_tile(groups, blockIdx.y, P::kEdge);
   if (tile.group < 0) return;
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
                   Rows<float> d_weight, int64_t m, int64_t n, bool wide_dy, bool wide_x,
                   bool wide_out) {
   using P = Product<T, true, false>;
-  __shared__ alignas(32) unsigned char shared[P::kBytes];
+  alignas(32) __shared__ unsigned char shared[P::kBytes];
   check_used("grouped_gemm_weight: rows used, rows", groups);
   const int64_t expert = blockIdx.z;
   const int64_t first_row = static_cast<int64_t>(blockIdx.y) * P::kEdge;

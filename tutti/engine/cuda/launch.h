@@ -39,4 +39,15 @@ void launch(CudaStream& stream, const char* op, void (*kernel)(Parameters...), d
              "cudaLaunchKernelEx", op);
 }
 
+// Of a kernel: the shared memory that its launch asked for.
+template <typename T>
+__device__ inline T* dynamic_shared() {
+#ifdef TUTTI_CUDA_ON_HOST
+  return static_cast<T*>(on_host::dynamic_shared());
+#else
+  extern __shared__ __align__(16) unsigned char asked_for[];
+  return reinterpret_cast<T*>(asked_for);
+#endif
+}
+
 }  // namespace tutti::engine

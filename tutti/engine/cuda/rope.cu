@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads)
     rope_kernel(Rows<T> x, int64_t heads, int half, const float* inverse_frequency,
                 Positions positions, bool inverse) {
   constexpr int V = kPieceOf<T>;
-  extern __shared__ float angles[];
+  auto* angles = dynamic_shared<float>();
   const int64_t r = blockIdx.x;
   const double position = positions.of(r);
   for (int i = threadIdx.x; i < half; i += kThreads) {

@@ -1,0 +1,36 @@
+// The product that the stand-in for cuBLASLt computes (cublaslt.cpp).
+#pragma once
+
+#include <library_types.h>
+
+#include <cstdint>
+
+namespace tutti::engine::on_host {
+
+// In which order the products of an element are added: each gives other bits.
+enum class SumOrder : uint8_t { forwards, backwards, halves };
+
+// Column-major: D[m,n] = alpha * scales * op(A)[m,k] op(B)[k,n] + beta * C[m,n] + bias[m], summed
+// in f32. C may be D, and is not read where beta is 0.
+struct HostProduct {
+  struct Operand {
+    const void* data = nullptr;
+    cudaDataType_t type = CUDA_R_32F;
+    int64_t ld = 0;
+    bool turned = false;           // op is the transpose
+    const float* scale = nullptr;  // null: 1
+  };
+  int64_t m = 0, n = 0, k = 0;
+  Operand a, b, c;
+  void* d = nullptr;
+  cudaDataType_t d_type = CUDA_R_32F;
+  int64_t d_ld = 0;
+  const void* bias = nullptr;  // null: none
+  cudaDataType_t bias_type = CUDA_R_32F;
+  float alpha = 1, beta = 0;
+  bool tf32 = false;  // operands are rounded to 10 bits of mantissa
+  SumOrder order = SumOrder::forwards;
+};
+void multiply(const HostProduct& product);
+
+}  // namespace tutti::engine::on_host

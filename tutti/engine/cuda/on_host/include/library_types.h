@@ -1,0 +1,10 @@
+// Element types as CUDA's libraries number them: those that the CUDA backend uses
+// (on_host/grid.h says what for).
+#pragma once
+
+enum cudaDataType_t {
+  CUDA_R_32F = 0,
+  CUDA_R_16BF = 14,
+  CUDA_R_8F_E4M3 = 28,
+  CUDA_R_8F_E5M2 = 29,
+};
