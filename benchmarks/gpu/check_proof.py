@@ -26,7 +26,7 @@ def operations(machine, report):
 
 
 def trainer(machine, report):
-    machine.suites(report, "Trainer against the CPU's", "train_test", only="DeviceTrainer",
+    machine.suites(report, "Trainer against the CPU's", "train_test", only="Device",
                    may_skip=False)
 
 

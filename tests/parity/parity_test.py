@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tutti against plain PyTorch on CPU: the same weights and tokens, through safetensors files.
 
-    parity_test.py PARITY_DUMP [--keep FOLDER] [--device cuda]
+    parity_test.py PARITY_DUMP [--keep FOLDER] [--device cuda [--torch-device cpu]]
 
 f32: logits, loss and every gradient tensor within 1e-4 by the norm rule
     |difference| <= tolerance * max(|g|, 1e-3 * |G| / sqrt(tensors)),
@@ -158,8 +158,8 @@ def recipe(model, precision, micro, batch, sections, device="cpu"):
 class Runner:
     """Runs parity_dump in files of a folder."""
 
-    def __init__(self, program, folder, device="cpu"):
-        self.program, self.folder, self.device = program, Path(folder), device
+    def __init__(self, program, folder, device="cpu", torch_device="cpu"):
+        self.program, self.folder, self.device, self.torch_device = program, Path(folder), device, torch_device
 
     def run(
         self, name, model, precision, micro, weights, tokens, targets, batch=BATCH, teacher=None
@@ -257,7 +257,7 @@ def check_bf16(table, runner, case, model, micro, teacher=None):
         )
         cast_logits, _, cast = reference_models.gradients(
             model, weights, tokens[0], targets[0], autocast=True, loss_of=loss_of,
-            device=runner.device
+            device=runner.torch_device
         )
         out = runner.run(
             case, model, "bf16", micro, weights, tokens[:1], targets[:1], teacher=teacher
@@ -285,16 +285,18 @@ def check_bf16(table, runner, case, model, micro, teacher=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", help="path of parity_dump")
-    parser.add_argument("--device", default="cpu", help="of Tutti, and of PyTorch's bf16")
+    parser.add_argument("--device", default="cpu", help="of Tutti")
+    parser.add_argument("--torch-device", help="of PyTorch's bf16 (as Tutti's)")
     parser.add_argument("--keep", help="write the files to this folder and keep them")
     arguments = parser.parse_args()
     torch.set_num_threads(2)
-    if arguments.device == "cuda" and not torch.cuda.is_available():
+    torch_device = arguments.torch_device or arguments.device
+    if torch_device == "cuda" and not torch.cuda.is_available():
         print("SKIPPED: parity with PyTorch was NOT tested: it has no GPU", file=sys.stderr)
         sys.exit(77)
     table = Table()
     with tempfile.TemporaryDirectory() as temporary:
-        runner = Runner(arguments.program, arguments.keep or temporary, arguments.device)
+        runner = Runner(arguments.program, arguments.keep or temporary, arguments.device, torch_device)
         for case, (model, micro) in CASES.items():
             check_f32(table, runner, case, model, micro)
             check_bf16(table, runner, case, model, micro)

@@ -289,7 +289,7 @@ TEST(EnqueuedRanks, AStepWithoutAnyTargetIsAnErrorOnAll) {
 
 // Ranks that share a device, whose groups copy through memory of the host: their hosts wait in each
 // call, and the sums are nonetheless those of the stream.
-TEST(EnqueuedRanks, OnOneDeviceAreTheStepsOfTheHosts) {
+TEST(DeviceRanks, TakeTheStepsOfTheHosts) {
   const std::string missing = engine::find_backend("cuda").missing();
   if (!missing.empty()) GTEST_SKIP() << "skipped: " << missing;
   for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 2, .zero = 1}, Mesh{.dp = 2, .zero = 3},
