@@ -43,8 +43,9 @@ TEST(AssignRows, SortsByExpertThenToken) {
   struct Case {
     int64_t sequences, sequence, experts, k, capacity;
   };
-  for (const Case& c : {Case{1, 1, 1, 1, 0}, Case{1, 5, 4, 2, 0}, Case{3, 23, 8, 2, 0},
-                        Case{3, 23, 8, 2, 6}, Case{2, 67, 17, 5, 1}, Case{4, 3, 3, 3, 2}}) {
+  for (const Case& c :
+       {Case{1, 1, 1, 1, 0}, Case{1, 5, 4, 2, 0}, Case{3, 23, 8, 2, 0}, Case{3, 23, 8, 2, 6},
+        Case{2, 67, 17, 5, 1}, Case{4, 3, 3, 3, 2}, Case{300, 3, 17, 2, 1}}) {
     const int64_t rows = c.sequences * c.sequence;
     SCOPED_TRACE(
         fmt::format("{} rows, {} experts, k {}, capacity {}", rows, c.experts, c.k, c.capacity));

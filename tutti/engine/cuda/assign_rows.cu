@@ -90,7 +90,6 @@ __global__ void __launch_bounds__(kScanThreads)
       const int lower = __shfl_up_sync(kAllLanes, sum, apart);
       if (lane >= apart) sum += lower;
     }
-    __syncthreads();  // carried and warp_sums of the round before are read
     if (lane == 31) warp_sums[warp] = sum;
     __syncthreads();
     int first = carried;
@@ -100,7 +99,7 @@ __global__ void __launch_bounds__(kScanThreads)
       end[at] = first_row + first + sum;
       if (at % c.sequences == 0) offsets[at / c.sequences] = first + sum - taken;
     }
-    __syncthreads();
+    __syncthreads();  // carried and warp_sums are read
     if (threadIdx.x == kScanThreads - 1) carried = first + sum;
   }
   __syncthreads();

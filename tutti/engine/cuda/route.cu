@@ -205,8 +205,7 @@ __global__ void __launch_bounds__(kTotalThreads)
     const auto lse = static_cast<double>(b.lse[n]);
     z += lse * lse;
   }
-  z = block_sum(z);
-  __syncthreads();
+  z = block_sum(z);  // and all counts are made
   for (int64_t e = threadIdx.x; e < b.count; e += kTotalThreads) {
     load[e] = (beta == 0 ? 0 : load[e]) + static_cast<float>(load_counts[e]);
   }
