@@ -62,8 +62,8 @@ test-release: build
 test-asan:
 	@$(if $(call missing,$(ASAN_FOLDERS)),echo "asan: no such folder yet: $(call missing,$(ASAN_FOLDERS))")
 	@cmake --preset asan --log-level=WARNING
-	@cmake --build --preset asan -j $(JOBS) --target $(call tests_of,$(ASAN_FOLDERS))
-	@$(call run_tests,asan,-R '$(call one_of,$(call tests_of,$(ASAN_FOLDERS)) engine_test_cuda cuda_on_host_test)')
+	@cmake --build --preset asan -j $(JOBS) --target $(call tests_of,$(ASAN_FOLDERS)) cuda_on_host_test
+	@$(call run_tests,asan,-R '$(call one_of,$(call tests_of,$(ASAN_FOLDERS)) cuda_on_host_test engine_test_cuda)')
 
 test-tsan:
 	@$(if $(call missing,$(TSAN_FOLDERS)),echo "tsan: no such folder yet: $(call missing,$(TSAN_FOLDERS))")
