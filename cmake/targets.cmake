@@ -85,7 +85,7 @@ function(tutti_device_test name device)
     ENVIRONMENT "TUTTI_TEST_DEVICE=${device};${TUTTI_TEST_ENVIRONMENT}"
     SKIP_RETURN_CODE 77
     RESOURCE_LOCK ${device}
-    TIMEOUT 900
+    TIMEOUT 600
     LABELS "unit;${device}")
 endfunction()
 

@@ -1,7 +1,11 @@
 #include "tutti/engine/test_support.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <list>
+
+#include "tutti/base/file.h"
 
 namespace tutti::engine::testing {
 namespace {
@@ -47,6 +51,11 @@ namespace {
 
 bool rows_are_aligned = false;
 
+struct TuningFolder {
+  ~TuningFolder() { posix_file_system().remove_tree(path); }
+  const std::string path = ::testing::TempDir() + "tutti-tuning-" + std::to_string(::getpid());
+};
+
 }  // namespace
 
 void align_rows(bool aligned) { rows_are_aligned = aligned; }
@@ -62,7 +71,10 @@ Stream& test_stream() {
 }
 
 std::unique_ptr<Stream> make_test_stream(int threads) {
-  return test_backend().make_stream({.threads = threads, .blocking = true});
+  // Streams agree on algorithms through a folder, as ranks do.
+  static const TuningFolder tuning;
+  return test_backend().make_stream(
+      {.threads = threads, .blocking = true, .tuning_folder = tuning.path});
 }
 
 }  // namespace tutti::engine::testing

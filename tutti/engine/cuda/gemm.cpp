@@ -40,12 +40,11 @@ std::string gpu_name(int device) {
   return properties.name;
 }
 
-// The library adds a bias of the result's own type; to f32 results of 8-bit operands only one of
-// bf16, which is left to the epilogue here.
+// To f32 results of 8-bit operands the library adds a bias of bf16 only: that is left to the
+// epilogue here. Else it has the result's own type (bias_as()).
 bool can_fuse_bias(const GemmProduct& product) {
   const bool narrow = product.a_scale != nullptr;
-  return product.bias && product.bias.dtype == product.c_type &&
-         (!narrow || product.c_type == DType::bf16);
+  return product.bias && (!narrow || product.c_type == DType::bf16);
 }
 
 template <typename T>
@@ -299,7 +298,22 @@ CudaGemm::Key CudaGemm::key_of(const GemmProduct& product) const {
           stream_.tf32() ? 1 : 0};
 }
 
-bool CudaGemm::multiply(const GemmProduct& product) {
+// Behind the library's own workspace. A result is rounded once, then, and not again when a bias of
+// another type is added to it.
+Vector CudaGemm::bias_as(DType dtype, const Vector& bias) {
+  const int64_t bytes = bias.count * dtype_bytes(dtype);
+  auto* const room =
+      static_cast<char*>(stream_.workspace(static_cast<int64_t>(kWorkspace) + bytes));
+  const Vector out = {room + kWorkspace, dtype, bias.count};
+  gemm_epilogue(stream_, {out.data, dtype, 1, bias.count, bias.count}, bias, 0);
+  return out;
+}
+
+bool CudaGemm::multiply(const GemmProduct& asked) {
+  GemmProduct product = asked;
+  if (product.bias && product.bias.dtype != product.c_type) {
+    product.bias = bias_as(product.c_type, product.bias);
+  }
   const Key key = key_of(product);
   auto found = plans_.find(key);
   if (found == plans_.end()) found = plans_.emplace(key, make_plan(product, key)).first;

@@ -66,6 +66,8 @@ class CudaGemm {
   };
   using Candidates = std::vector<cublasLtMatmulHeuristicResult_t>;
 
+  // The bias in the result's type, valid until the next operation.
+  Vector bias_as(DType dtype, const Vector& bias);
   Key key_of(const GemmProduct& product) const;
   Plan make_plan(const GemmProduct& product, const Key& key);
   void describe(Plan& plan, const GemmProduct& product, bool fuse_bias) const;

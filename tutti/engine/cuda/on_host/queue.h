@@ -11,7 +11,7 @@ namespace tutti::engine::on_host {
 // who forgets to wait finds nothing done. While the stream is captured, when its graph is launched.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 
-// Whether a thread of this stream may not do what waits or allocates: something of it is captured.
+// Whether this thread captures a stream, and may neither allocate nor free.
 bool captures();
 
 }  // namespace tutti::engine::on_host

@@ -152,7 +152,10 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   const std::lock_guard lock(all);
   if (event->capture) {
-    if (!stream->capture) stream->capture = event->capture;  // it joins
+    if (!stream->capture) {  // it joins
+      stream->capture = event->capture;
+      stream->capture->given[stream] = 0;
+    }
     if (stream->capture != event->capture) return cudaErrorStreamCaptureUnsupported;
     if (stream == event->capture->origin) {
       event->capture->awaited[event->stream] = event->position;
