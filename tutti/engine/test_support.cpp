@@ -52,7 +52,8 @@ namespace {
 bool rows_are_aligned = false;
 
 struct TuningFolder {
-  ~TuningFolder() { posix_file_system().remove_tree(path); }
+  ~TuningFolder() { files.remove_tree(path); }
+  FileSystem& files = posix_file_system();  // asked for here, it outlives this one at exit
   const std::string path = ::testing::TempDir() + "tutti-tuning-" + std::to_string(::getpid());
 };
 
