@@ -49,7 +49,7 @@ debug: deps-build ## Build without optimisation: build/debug/tutti
 	@cmake --preset debug --log-level=WARNING
 	@cmake --build --preset debug -j $(JOBS)
 
-demo: build ## Train a small model on the C and C++ headers of this machine, in about two minutes
+demo: build ## Train a small model on the C and C++ headers of this machine, in two to six minutes
 	@tools/demo
 
 test: deps test-release test-asan test-tsan ## Run every test: release, sanitizers, Python readers
