@@ -17,6 +17,7 @@ from slurm_cluster import Cluster, apart, wait_until  # noqa: E402
 JOBS = 20
 STEPS = 40
 ROUNDS = 4
+NODES = ["n1", "n2", "n3", "n4"]
 SLURM = "SlurmdTimeout=20\nKillWait=15\nMinJobAge=300\n"
 
 
@@ -35,15 +36,30 @@ def states(place):
     return collections.Counter(job["state"] for job in place.call("queue", "--all")["jobs"])
 
 
+def resume_drained(cluster):
+    """As an operator does with a node on which slurmctld launched a job for the second time."""
+    for node in NODES:
+        if cluster.reason_of(node) == "Duplicate jobid":
+            cluster.resume(node)
+            print(f"{node} had been drained for a second launch", flush=True)
+
+
+def all_have_ended(place, cluster, jobs):
+    resume_drained(cluster)
+    found = states(place)
+    return found["COMPLETED"] + found["FAILED"] + found["NODE_FAIL"] + found["CANCELLED"] == len(jobs)
+
+
 def under_load(place, cluster, jobs):
     done = 0
     for number in range(ROUNDS):
+        resume_drained(cluster)
         # Not before some have ended since: it shall happen in the middle.
         wait_until(lambda: states(place)["COMPLETED"] >= done + 1, "the next end of a job", 120)
         found = states(place)
         done = found["COMPLETED"]
         assert len(jobs) - done > 0, "all had ended before Slurm was restarted often enough"
-        restart(cluster, random.sample(["n1", "n2", "n3", "n4"], 2))
+        restart(cluster, random.sample(NODES, 2))
         print(f"restart {number + 1}: {dict(found)}", flush=True)
 
 
@@ -57,7 +73,8 @@ def test():
             controller = place.controller()
             try:
                 under_load(place, cluster, jobs)
-                shown = [place.wait_for(job, ["COMPLETED", "FAILED", "NODE_FAIL"], 200) for job in jobs]
+                wait_until(lambda: all_have_ended(place, cluster, jobs), "the end of all jobs", 240)
+                shown = [place.show(job) for job in jobs]
             except AssertionError:
                 tell(place, cluster)
                 raise

@@ -156,6 +156,13 @@ class Cluster:
     def run(self, *command):
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
 
+    def reason_of(self, node):
+        """Why it takes no jobs."""
+        return self.run("sinfo", "--noheader", "--Node", f"--nodes={node}", "--format=%E").strip()
+
+    def resume(self, node):
+        self.run("scontrol", "update", f"nodename={node}", "state=resume")
+
     def is_ready(self):
         found = subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], env=self.environment,
                                capture_output=True, text=True)

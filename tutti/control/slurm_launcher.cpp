@@ -49,6 +49,10 @@ std::string quoted(const std::string& word) {
   return out + "'";
 }
 
+bool is_told(const LaunchFolder& folder, int64_t generation) {
+  return folder.is_asked_to_stop(generation) || folder.is_asked_to_die(generation);
+}
+
 // "gpu:h200:8(S:0-1)" or "gpu:8": how many.
 int64_t gpus_of(std::string_view resources) {
   int64_t count = 0;
@@ -86,6 +90,10 @@ void read_slurm_state(const std::string& state, LaunchStatus& status) {
   status.stopped_by = stop_of(state);
   status.suspended = is_suspended(state);
   status.out_of_memory = state == "OUT_OF_MEMORY";
+}
+
+bool is_duplicate_launch(const std::string& node_reason) {
+  return node_reason.find("Duplicate jobid") != std::string::npos;
 }
 
 std::vector<Node> parse_sinfo(const std::string& text) {
@@ -211,6 +219,22 @@ bool SlurmLauncher::lost_head(const SlurmJob& job) {
   return !nodes.empty() && std::find(nodes.begin(), nodes.end(), job.head) == nodes.end();
 }
 
+std::string SlurmLauncher::launched_twice(const SlurmJob& job) {
+  if (job.head.empty()) return {};
+  const CommandResult said = run_command(
+      {"sinfo", "--noheader", "--Node", "--nodes=" + job.head, "--format=%E"}, kToolSeconds);
+  if (!said.ok() || !is_duplicate_launch(said.output)) return {};
+  return fmt::format(
+      "Slurm job {}: slurmctld was restarted, launched it a second time on {}, cancelled it and "
+      "drained that node (scontrol update nodename={} state=resume)",
+      job.id, job.head, job.head);
+}
+
+bool SlurmLauncher::has_settled(const SlurmJob& job) {
+  const double first_seen = ended_at_.emplace(job.id, monotonic_seconds()).first->second;
+  return monotonic_seconds() - first_seen >= kSettleSeconds;
+}
+
 void SlurmLauncher::start(const LaunchOrder& order) {
   LaunchFolder folder = folder_of(order.key);
   const int64_t generation = order.key.generation;
@@ -267,7 +291,24 @@ LaunchStatus SlurmLauncher::status(const LaunchKey& key) {
   const bool headless = job != nullptr && lost_head(*job);
   if (job != nullptr && !headless) read_slurm_state(job->state, status);
   status.elapsed_ms = folder.read_alive(key.generation);
-  if (folder.take_ended(key.generation, status)) return status;
+  const bool is_over = folder.take_ended(key.generation, status);
+  if (is_over && status.exit_code == exit_ok) return status;
+  if (job != nullptr && !headless && !is_told(folder, key.generation)) {
+    // Who ended it Slurm says when its processes are gone, and drains the node after that.
+    const bool cancelled = status.stopped_by == Stop::cancel;
+    const std::string twice = cancelled ? launched_twice(*job) : std::string();
+    const bool more_to_come = cancelled ? twice.empty() : is_over && is_live(job->state);
+    if (more_to_come && !has_settled(*job)) {
+      LaunchStatus until_then;
+      until_then.phase = begun ? LaunchPhase::running : LaunchPhase::starting;
+      until_then.elapsed_ms = status.elapsed_ms;
+      until_then.nodes = status.nodes;
+      return until_then;
+    }
+    if (!twice.empty()) status.stopped_by = Stop::none;
+    if (status.detail.empty()) status.detail = twice;
+  }
+  if (is_over) return status;
   const bool was_submitted = !folder.read_outside(key.generation).empty();
   if (!answered) {
     // Silence: as it was.
@@ -290,11 +331,13 @@ LaunchStatus SlurmLauncher::status(const LaunchKey& key) {
     status.detail = fmt::format("Slurm job {}: {} ({})", job->id, job->state, job->reason);
     return status;
   }
-  status.detail = headless ? fmt::format("Slurm job {}: its first node {} died", job->id, job->head)
-                           : fmt::format("Slurm job {}: {} ({})", job->id, job->state, job->reason);
+  if (headless) {
+    status.detail = fmt::format("Slurm job {}: its first node {} died", job->id, job->head);
+  } else if (status.detail.empty()) {
+    status.detail = fmt::format("Slurm job {}: {} ({})", job->id, job->state, job->reason);
+  }
   // The supervisor's last words may be on their way through the file system.
-  const double first_seen = ended_at_.emplace(job->id, monotonic_seconds()).first->second;
-  if (begun && monotonic_seconds() - first_seen < kSettleSeconds) {
+  if (begun && !has_settled(*job)) {
     status.phase = LaunchPhase::running;
     return status;
   }

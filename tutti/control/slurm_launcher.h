@@ -13,6 +13,10 @@
 //   - --no-kill: the death of a node ends the ranks on it and not the job (the first node's does).
 //   - --export=NIL: nothing of this process's environment reaches Slurm's state or accounting.
 //   - slurmctld away: what runs goes on, what waits waits; nothing is decided by silence.
+//   - A slurmctld that is killed may forget that it has just launched a job, and launches it again:
+//     elsewhere, where the job's lock refuses it, or on the same node, where slurmd refuses it,
+//     cancels the job and has the node drained for "Duplicate jobid". Nobody asked for that: the
+//     launch is lost, the job is not.
 #pragma once
 
 #include <map>
@@ -47,6 +51,9 @@ std::map<std::string, SlurmJob> parse_squeue(const std::string& text);
 // What the state of a Slurm job says of its launch, beside the phase: who stopped it, and whether
 // it is suspended or has lost its memory.
 void read_slurm_state(const std::string& state, LaunchStatus& status);
+
+// Whether a node was drained because slurmctld launched a job there that it had there already.
+bool is_duplicate_launch(const std::string& node_reason);
 
 // Lines of `sinfo -N --format=%N|%c|%T|%E|%G`: nodes, each once, up where they take jobs.
 std::vector<Node> parse_sinfo(const std::string& text);
@@ -87,6 +94,11 @@ class SlurmLauncher final : public Launcher {
   const SlurmJob* find(const LaunchKey& key) const;
   // Whether the node of the supervisor died under it: with --no-kill Slurm keeps the others.
   bool lost_head(const SlurmJob& job);
+  // Of a cancelled job: what is to be said where Slurm cancelled it for having launched it twice,
+  // else nothing.
+  std::string launched_twice(const SlurmJob& job);
+  // Whether its end has been known for so long that whatever follows it has followed.
+  bool has_settled(const SlurmJob& job);
   void cancel(const LaunchKey& key);
   // A slurmctld that was restarted may believe for minutes that jobs run which have ended, and
   // keeps their nodes: it is told so.
@@ -100,7 +112,7 @@ class SlurmLauncher final : public Launcher {
   std::map<std::string, SlurmJob> jobs_;
   double asked_at_ = -1e9;
   bool answered_ = false;
-  std::map<int64_t, double> ended_at_;  // Slurm jobs without last words: since when
+  std::map<int64_t, double> ended_at_;  // Slurm jobs that have: seen since when
   std::map<int64_t, double> ghosts_;    // those that run, and whose launches have ended: since when
   std::map<std::string, std::vector<std::string>> host_lists_;  // as Slurm expanded them
 };

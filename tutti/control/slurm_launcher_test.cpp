@@ -172,6 +172,13 @@ TEST(SlurmStates, SayMoreThanThePhase) {
   EXPECT_EQ(said("PREEMPTED").stopped_by, Stop::preempt);
 }
 
+TEST(SlurmStates, ANodeDrainedForASecondLaunchIsKnownByItsReason) {
+  EXPECT_TRUE(is_duplicate_launch("Duplicate jobid\n"));
+  for (const char* other : {"", "none\n", "bad memory\n", "Not responding\n"}) {
+    EXPECT_FALSE(is_duplicate_launch(other)) << other;
+  }
+}
+
 TEST(Outside, SuspendedAndWithoutMemoryIsSaidInTheRecords) {
   SmallPlace place;
   const int64_t id = submit(place.as("ada"), place.request(), false).job.id;
