@@ -79,7 +79,8 @@ def killed_writers(place):
         file.write(b"\x5a" * 5000)  # torn
     assert place.show(job)["name"] == "kept"
     controller = place.controller()
-    place.wait_for(job, ["COMPLETED"])
+    place.wait_for(job, ["COMPLETED"])  # which it may have been before
+    wait_for_controller(place)
     stop(controller)
     assert len(place.events("kept", "run_started")) == 1
 
