@@ -8,11 +8,17 @@
 #include <utility>
 
 #include "tutti/base/check.h"
+#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
 #include "tutti/control/lock_holders.h"
 
 namespace tutti::control {
+namespace {
+
+constexpr double kLookSeconds = 0.02;
+
+}  // namespace
 
 Query::Query(Database* database, sqlite3_stmt* statement, bool* in_use)
     : database_(database), statement_(statement), in_use_(in_use) {}
@@ -78,7 +84,8 @@ Database::Database(const std::string& path, double patience_seconds)
   sqlite3_busy_timeout(connection_, static_cast<int>(patience_seconds * 1000));
   try {
     // FULL: a committed transition survives the loss of power.
-    execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;");
+    keep_log();
+    execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;");
   } catch (...) {
     sqlite3_close(connection_);
     throw;
@@ -134,6 +141,17 @@ void Database::fail_with(int code, const char* doing) const {
   // What is left are mistakes in statements and violated constraints: this program's own.
   TUTTI_CHECK(false, "{}: {} ({}) in: {}", path_, detail, code, doing);
   std::abort();
+}
+
+void Database::keep_log() {
+  constexpr const char* kStatement = "PRAGMA journal_mode = WAL";
+  const double until = monotonic_seconds() + patience_seconds_;
+  while (true) {
+    const int code = sqlite3_exec(connection_, kStatement, nullptr, nullptr, nullptr);
+    if (code == SQLITE_OK) return;
+    if ((code & 0xFF) != SQLITE_BUSY || monotonic_seconds() >= until) fail_with(code, kStatement);
+    sleep_seconds(kLookSeconds);
+  }
 }
 
 void Database::execute(const char* sql) {

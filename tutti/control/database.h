@@ -99,6 +99,9 @@ class Database {
     bool in_use = false;
   };
   Query prepare(const char* sql);
+  // Commits go to a log beside the file, so that readers and a writer do not wait for each other.
+  // For those who make the file at the same time SQLite does not wait by itself.
+  void keep_log();
   [[noreturn]] void fail_with(int code, const char* doing) const;
 
   std::string path_;

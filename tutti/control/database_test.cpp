@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tutti/control/audit.h"
 #include "tutti/control/job_table.h"
@@ -51,6 +54,27 @@ TEST_F(DatabaseFile, TransactionsRollBackUnlessCommitted) {
   Database second(path());
   prepare_schema(second);
   EXPECT_TRUE(has_user(second, "root"));
+}
+
+TEST_F(DatabaseFile, ManyMayMakeItAtTheSameTime) {
+  for (int file = 0; file < 20; ++file) {
+    std::atomic<int> made = 0;
+    std::vector<std::thread> threads;
+    threads.reserve(4);
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        try {
+          Database database(path(std::to_string(file).c_str()));
+          found(database);
+          made += has_user(database, "root") ? 1 : 0;
+        } catch (const Error& error) {
+          ADD_FAILURE() << error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(made, 4);
+  }
 }
 
 TEST_F(DatabaseFile, ALockOfAnotherIsWaitedForAndThenNamed) {
