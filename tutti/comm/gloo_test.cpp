@@ -10,10 +10,10 @@ namespace tutti::comm::testing {
 namespace {
 
 // Each rank a host of its own; or two to a host, so that large reductions go through hosts.
-const HostOf kApart = [](int64_t rank) { return std::to_string(rank); };
-const HostOf kPairs = [](int64_t rank) { return std::to_string(rank / 2); };
+const Arrange kApart = [](WorldOptions& own) { own.host = std::to_string(own.rank); };
+const Arrange kPairs = [](WorldOptions& own) { own.host = std::to_string(own.rank / 2); };
 
-void on_hosts(int ranks, const HostOf& hosts, const RankBody& body) {
+void on_hosts(int ranks, const Arrange& hosts, const RankBody& body) {
   run_threads(mesh_of(ranks), body, {}, 1, hosts);
 }
 
@@ -133,7 +133,7 @@ TEST(GlooOrder, EveryRankGetsTheSameBits) {
 }
 
 TEST(GlooFailure, AbortReachesEveryRankWithItsReason) {
-  for (const HostOf& hosts : {kApart, kPairs}) {
+  for (const Arrange& hosts : {kApart, kPairs}) {
     std::atomic<int> in_time = 0;  // ranks that have left the barrier
     on_hosts(4, hosts, [&](World& world, Stream& stream) {
       Group& group = world.all();

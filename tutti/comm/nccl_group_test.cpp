@@ -1,53 +1,48 @@
+// Groups through NCCL on devices that are the host (on_host/nccl.cpp): TUTTI_HOST_DEVICES of them.
 #include "tutti/comm/nccl_group.h"
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
-#include "tutti/comm/nccl_stand_in.h"
-#include "tutti/engine/device_stream.h"
+#include "tutti/comm/test_support.h"
+#include "tutti/engine/arena.h"
+#include "tutti/engine/backend.h"
 
-namespace tutti::comm {
+namespace tutti::comm::testing {
 namespace {
-
-class StandInStream : public engine::DeviceStream {
- public:
-  StandInStream() : DeviceStream(engine::cpu_ops()) {
-    cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
-  }
-  ~StandInStream() override { cudaStreamDestroy(stream_); }
-  void synchronize() override { stand_in_synchronize(stream_); }
-  void* native_handle() override { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
 
 struct Rank {
   int rank = 0;
-  StandInStream stream;
-  std::vector<std::unique_ptr<Group>> groups;  // two, of all ranks
+  Stream& stream;
+  std::vector<std::unique_ptr<Group>> groups = {};  // two, of all ranks
   Group& group() { return *groups[0]; }
 };
 
+// Each with a device of its own.
 void run_ranks(int count, const std::function<void(Rank&)>& body) {
+  const engine::Backend& cuda = engine::find_backend("cuda");
+  ASSERT_GE(static_cast<int>(cuda.devices().size()), count) << "see TUTTI_HOST_DEVICES";
   const std::shared_ptr<Store> store = make_memory_store();
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(count));
   for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
-      Rank mine;
-      mine.rank = rank;
+      const std::unique_ptr<Stream> stream = cuda.make_stream({.device = rank});
+      Rank mine{rank, *stream};
       for (const char* name : {"first", "second"}) {
         GroupInfo info;
         info.name = name;
         info.rank = rank;
         info.members.clear();
         for (int64_t i = 0; i < count; ++i) info.members.push_back(i);
-        mine.groups.push_back(make_nccl_group(info, store, name, 0, 60));
+        mine.groups.push_back(make_nccl_group(info, store, name, rank, 60));
       }
       body(mine);
     });
@@ -55,13 +50,129 @@ void run_ranks(int count, const std::function<void(Rank&)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-struct Numbers {
-  std::vector<float> values;
-  explicit Numbers(size_t count, float value = 0) : values(count, value) {}
-  engine::Vector view() {
-    return engine::vector(values.data(), DType::f32, static_cast<int64_t>(values.size()));
+// Memory that both the host and the device reach.
+class Pinned {
+ public:
+  Pinned(DType dtype, int64_t count)
+      : arena_(std::make_unique<engine::Arena>(
+            "test", std::max<int64_t>(1, count * dtype_bytes(dtype)), engine::ArenaKind::pinned)),
+        dtype_(dtype),
+        count_(count) {}
+  explicit Pinned(Buffer buffer, DType dtype) : Pinned(dtype, buffer.count()) {
+    if (count_ > 0) std::memcpy(arena_->data(), buffer.view().data, bytes());
   }
+  Vector view() const { return view(0, count_); }
+  Vector view(int64_t begin, int64_t count) const {
+    return {static_cast<char*>(arena_->data()) + begin * dtype_bytes(dtype_), dtype_, count};
+  }
+  Buffer read() const {
+    Buffer out(dtype_, count_);
+    if (count_ > 0) std::memcpy(out.view().data, arena_->data(), bytes());
+    return out;
+  }
+
+ private:
+  size_t bytes() const { return static_cast<size_t>(count_ * dtype_bytes(dtype_)); }
+  std::unique_ptr<engine::Arena> arena_;
+  DType dtype_;
+  int64_t count_;
 };
+
+// Of f32.
+struct Numbers : Pinned {
+  explicit Numbers(int64_t count, float value = 0) : Pinned(DType::f32, count) {
+    for (int64_t i = 0; i < count; ++i) data()[i] = value;
+  }
+  float* data() const { return static_cast<float*>(view().data); }
+  std::vector<float> values() const { return {data(), data() + view().count}; }
+};
+
+void expect_same(const Pinned& actual, const Buffer& expected, const char* what, DType dtype) {
+  EXPECT_TRUE(actual.read().same(expected)) << what << " " << dtype_name(dtype);
+}
+
+// Nothing is done before the stream is waited for, and every buffer, in place or not, has what the
+// plain references say.
+TEST(NcclGroup, CollectivesOfAllTypes) {
+  for (const int ranks : {2, 3, 4}) {
+    run_ranks(ranks, [ranks](Rank& mine) {
+      Group& group = mine.group();
+      const auto me = static_cast<size_t>(mine.rank);
+      for (const DType dtype : kTypes) {
+        for (const int64_t count : {0, 1, 7, 1001}) {
+          const int64_t begin = mine.rank * count;
+          const std::vector<Buffer> sends = buffers_of_ranks(ranks, dtype, count, 11);
+          const std::vector<Buffer> all_sends = buffers_of_ranks(ranks, dtype, count * ranks, 22);
+          const Pinned send(sends[me], dtype), all_send(all_sends[me], dtype);
+          const Pinned sum(dtype, count), part(dtype, count), gathered(dtype, count * ranks);
+          const Pinned largest(sends[me], dtype), scattered(all_sends[me], dtype);
+          const Pinned in_place(dtype, count * ranks), turned(dtype, count * ranks);
+          const Pinned from_last(sends[me], dtype);
+          if (count > 0) {
+            std::memcpy(in_place.view(begin, count).data, send.view().data,
+                        static_cast<size_t>(count * dtype_bytes(dtype)));
+          }
+          Stream& stream = mine.stream;
+          group.all_reduce(stream, send.view(), sum.view()).wait(stream);
+          group.all_reduce(stream, largest.view(), largest.view(), Reduce::max).wait(stream);
+          group.reduce_scatter(stream, all_send.view(), part.view()).wait(stream);
+          group.reduce_scatter(stream, scattered.view(), scattered.view(begin, count)).wait(stream);
+          group.all_gather(stream, send.view(), gathered.view()).wait(stream);
+          group.all_gather(stream, in_place.view(begin, count), in_place.view()).wait(stream);
+          group.all_to_all(stream, all_send.view(), turned.view()).wait(stream);
+          group.broadcast(stream, from_last.view(), ranks - 1).wait(stream);
+          group.barrier(stream).wait(stream);
+          stream.synchronize();
+
+          const Buffer of_all = reduced(all_sends, dtype, Reduce::sum);
+          Buffer own(dtype, count), everything(dtype, count * ranks), pieces(dtype, count * ranks);
+          Buffer in_its_place = all_sends[me];
+          for (int64_t i = 0; i < count; ++i) {
+            own.set(i, of_all.at(begin + i));
+            in_its_place.set(begin + i, of_all.at(begin + i));
+            for (size_t rank = 0; rank < sends.size(); ++rank) {
+              const int64_t to = static_cast<int64_t>(rank) * count + i;
+              everything.set(to, sends[rank].at(i));
+              pieces.set(to, all_sends[rank].at(begin + i));
+            }
+          }
+          expect_same(sum, reduced(sends, dtype, Reduce::sum), "all-reduce", dtype);
+          expect_same(largest, reduced(sends, dtype, Reduce::max), "maximum", dtype);
+          expect_same(part, own, "reduce-scatter", dtype);
+          expect_same(scattered, in_its_place, "reduce-scatter in place", dtype);
+          expect_same(gathered, everything, "all-gather", dtype);
+          expect_same(in_place, everything, "all-gather in place", dtype);
+          expect_same(turned, pieces, "all-to-all", dtype);
+          expect_same(from_last, sends.back(), "broadcast", dtype);
+        }
+      }
+    });
+  }
+}
+
+// Counts of their own from each to each, some of them 0.
+TEST(NcclGroup, AllToAllOfAnyCounts) {
+  run_ranks(3, [](Rank& mine) {
+    const auto count = [](int64_t from, int64_t to) { return (from * 2 + to * 3) % 4; };
+    std::vector<int64_t> sends, receives;
+    std::vector<float> out, expected;
+    for (int64_t other = 0; other < 3; ++other) {
+      sends.push_back(count(mine.rank, other));
+      receives.push_back(count(other, mine.rank));
+      for (int64_t i = 0; i < sends.back(); ++i) {
+        out.push_back(static_cast<float>(100 * mine.rank + 10 * other + i));
+      }
+      for (int64_t i = 0; i < receives.back(); ++i) {
+        expected.push_back(static_cast<float>(100 * other + 10 * mine.rank + i));
+      }
+    }
+    const Numbers from(static_cast<int64_t>(out.size())), to(static_cast<int64_t>(expected.size()));
+    std::copy(out.begin(), out.end(), from.data());
+    mine.group().all_to_all(mine.stream, from.view(), to.view(), sends, receives).wait(mine.stream);
+    mine.stream.synchronize();
+    EXPECT_EQ(to.values(), expected);
+  });
+}
 
 // Rank 1 sends only when it has received: a receive that was asked for before must not hold back
 // what rank 0 sends.
@@ -76,13 +187,13 @@ TEST(NcclGroup, DirectionsDoNotWaitForEachOther) {
         received.wait(mine.stream);
         sent.wait(mine.stream);
         mine.stream.synchronize();
-        EXPECT_EQ(in.values.back(), 2);
+        EXPECT_EQ(in.values().back(), 2);
       }
     } else {
       for (int turn = 0; turn < 3; ++turn) {
         mine.group().receive(mine.stream, in.view(), 0).wait(mine.stream);
         mine.stream.synchronize();
-        EXPECT_EQ(in.values.back(), 1);
+        EXPECT_EQ(in.values().back(), 1);
         mine.group().send(mine.stream, out.view(), 0).wait(mine.stream);
         mine.stream.synchronize();
       }
@@ -109,7 +220,7 @@ TEST(NcclGroup, PeersDoNotWaitForEachOther) {
     }
     mine.stream.synchronize();
     if (mine.rank < 2) {
-      EXPECT_EQ(other.values, buffer.values);
+      EXPECT_EQ(other.values(), buffer.values());
     }
   });
 }
@@ -129,7 +240,7 @@ TEST(NcclGroup, AMessageStartsWithoutBeingWaitedFor) {
       mine.groups[1]->send(mine.stream, in.view(), 0).wait(mine.stream);
     }
     mine.stream.synchronize();
-    EXPECT_EQ(in.values, out.values);
+    EXPECT_EQ(in.values(), out.values());
   });
 }
 
@@ -140,8 +251,8 @@ TEST(NcclGroup, MessagesKeepTheirOrderBesideCollectives) {
     const int next = (mine.rank + 1) % 3, previous = (mine.rank + 2) % 3;
     std::vector<Numbers> out, in;
     for (size_t i = 0; i < kMessages; ++i) {
-      out.emplace_back(i % 4, static_cast<float>(i));
-      in.emplace_back(i % 4);
+      out.emplace_back(static_cast<int64_t>(i % 4), static_cast<float>(i));
+      in.emplace_back(static_cast<int64_t>(i % 4));
     }
     Numbers sum(2, 1);
     Ticket last, last_sent;
@@ -154,8 +265,8 @@ TEST(NcclGroup, MessagesKeepTheirOrderBesideCollectives) {
     last_sent.wait(mine.stream);
     mine.stream.synchronize();
     EXPECT_TRUE(last.done());
-    EXPECT_EQ(sum.values, (std::vector<float>{27, 27}));
-    for (size_t i = 0; i < kMessages; ++i) ASSERT_EQ(in[i].values, out[i].values) << i;
+    EXPECT_EQ(sum.values(), (std::vector<float>{27, 27}));
+    for (size_t i = 0; i < kMessages; ++i) ASSERT_EQ(in[i].values(), out[i].values()) << i;
   });
 }
 
@@ -174,4 +285,4 @@ TEST(NcclGroup, AnAbortReachesWhoWaitsForAMessage) {
 }
 
 }  // namespace
-}  // namespace tutti::comm
+}  // namespace tutti::comm::testing

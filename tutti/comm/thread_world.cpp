@@ -22,7 +22,7 @@ bool is_echo(const std::exception_ptr& failure) {
 }  // namespace
 
 void run_threads(const spec::Mesh& mesh, const RankBody& body, const WorldOptions& options,
-                 int threads, const HostOf& host_of) {
+                 int threads, const Arrange& arrange) {
   const auto count = static_cast<size_t>(mesh.world());
   const std::shared_ptr<Store> store = make_memory_store();
   const std::shared_ptr<SegmentSource> segments = make_thread_segments();
@@ -37,7 +37,7 @@ void run_threads(const spec::Mesh& mesh, const RankBody& body, const WorldOption
         own.store = store;
         own.segments = segments;
         own.threads = true;
-        if (host_of) own.host = host_of(own.rank);
+        if (arrange) arrange(own);
         World world(std::move(own));
         const std::unique_ptr<engine::Stream> stream = engine::make_cpu_stream(threads);
         try {

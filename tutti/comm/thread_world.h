@@ -13,11 +13,11 @@ namespace tutti::comm {
 // Runs body(world, stream) once per rank of the mesh, each in a thread with a stream of its own
 // with `threads` threads, and returns when all have ended. An exception of one rank aborts its
 // world; the first exception that is not the echo of another rank's (kind peer) is thrown.
-// `options` holds for all ranks, but for rank, mesh, store and segments, and the host, where
-// `host_of` names one: ranks that are to behave as if they were on several.
+// `options` holds for all ranks, but for rank, mesh, store and segments, and what `arrange` changes
+// of a rank's own: ranks that are to behave as if they were on several hosts, or have devices.
 using RankBody = std::function<void(World& world, engine::Stream& stream)>;
-using HostOf = std::function<std::string(int64_t rank)>;
+using Arrange = std::function<void(WorldOptions& own)>;
 void run_threads(const spec::Mesh& mesh, const RankBody& body, const WorldOptions& options = {},
-                 int threads = 1, const HostOf& host_of = {});
+                 int threads = 1, const Arrange& arrange = {});
 
 }  // namespace tutti::comm

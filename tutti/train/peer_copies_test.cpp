@@ -70,7 +70,7 @@ Kept run(const spec::Recipe& recipe, int64_t per_host, int64_t steps, MemoryFile
           out.problems.push_back(problem.value_or(""));
         }
       },
-      {}, 1, host_of);
+      {}, 1, [&](comm::WorldOptions& own) { own.host = host_of(own.rank); });
   return out;
 }
 
@@ -230,7 +230,7 @@ TEST(PeerCopies, NeedRoomOnEveryHost) {
         const auto told = copies.lacks_room(100, together.rank() == 1 ? 399 : 1000);
         EXPECT_NE(told.value_or("").find("host of rank 1"), std::string::npos) << told.value_or("");
       },
-      {}, 1, [](int64_t rank) { return folder_of(rank, 1); });
+      {}, 1, [](comm::WorldOptions& own) { own.host = folder_of(own.rank, 1); });
 }
 
 TEST(PeerCopies, EveryRankHasAPeerOnTheNextHost) {

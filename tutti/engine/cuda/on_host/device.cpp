@@ -1,8 +1,10 @@
-// The device of the CUDA runtime on the host: what it says of itself, its memory, what it launches.
+// The devices of the CUDA runtime on the host: what they say of themselves, their memory, what they
+// launch. There is one, or as many as TUTTI_HOST_DEVICES says.
 #include <cuda_runtime.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -10,6 +12,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/engine/cuda/on_host/device_memory_guard.h"
+#include "tutti/engine/cuda/on_host/queue.h"
 
 namespace {
 
@@ -22,6 +25,7 @@ constexpr unsigned kMostRows = 65535;                // of a grid in y and z
 constexpr size_t kMostShared = size_t{227} << 10;    // of a block, compute capability 9.0
 constexpr size_t kSharedUnasked = size_t{48} << 10;  // more than that must be asked for
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int device_here = 0;
 
 cudaError_t told(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
@@ -31,6 +35,7 @@ cudaError_t told(cudaError_t error) {
 struct Block {
   size_t bytes = 0;
   cudaMemoryType type = cudaMemoryTypeDevice;
+  int device = 0;  // that was in use when it was asked for
 };
 
 std::mutex all;  // guards everything here
@@ -38,7 +43,19 @@ std::map<char*, Block> blocks;
 std::map<const void*, int> shared_asked;  // bytes, by kernel
 int accesses = 0;
 
-// One range of addresses, so that it is opened and closed at once.
+int device_count() {
+  static const int count = [] {
+    const char* const text = std::getenv("TUTTI_HOST_DEVICES");
+    return text == nullptr ? 1 : std::max(1, std::atoi(text));
+  }();
+  return count;
+}
+
+cudaError_t check_device(int device) {
+  return device >= 0 && device < device_count() ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+// One range of addresses for all devices, so that it is opened and closed at once.
 char* device_memory() {
   static char* const memory = [] {
     void* const data = ::mmap(nullptr, kDeviceBytes, PROT_NONE,
@@ -92,17 +109,21 @@ cudaError_t check_launch(const void* kernel, const cudaLaunchConfig_t& config) {
     asked = shared_asked[kernel];
   }
   const size_t most = std::max(kSharedUnasked, static_cast<size_t>(asked));
+  if (device_of(config.stream) != current_device()) return told(cudaErrorInvalidResourceHandle);
   const bool fits = block.count() >= 1 && block.count() <= kMostThreads && block.z <= 64 &&
                     grid.count() >= 1 && grid.x < 1U << 31 && grid.y <= kMostRows &&
                     grid.z <= kMostRows && config.dynamicSmemBytes <= most;
   return told(fits ? cudaSuccess : cudaErrorInvalidConfiguration);
 }
 
+int current_device() { return device_here; }
+
 }  // namespace tutti::engine::on_host
 
 using tutti::engine::on_host::captures;
 using tutti::engine::on_host::DeviceMemoryAccess;
 using tutti::engine::on_host::enqueue;
+using tutti::engine::on_host::synchronize_device;
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
@@ -144,30 +165,55 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = device_count();
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = device_here;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  return told(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  const cudaError_t result = told(check_device(device));
+  if (result == cudaSuccess) device_here = device;
+  return result;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {"the host", kDeviceBytes, 1, 9, 0};
-  return cudaSetDevice(device);
+  return told(check_device(device));
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
-  return cudaSetDevice(device);
+  return told(check_device(device));
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
-  std::snprintf(id, static_cast<size_t>(bytes), "0000:00:00.0");
-  return cudaSetDevice(device);
+  std::snprintf(id, static_cast<size_t>(bytes), "0000:%02x:00.0", static_cast<unsigned>(device));
+  return told(check_device(device));
 }
 
 // ---- Memory -------------------------------------------------------------------------------------
+
+// Waits for what may use it.
+static cudaError_t give_back(void* data, cudaMemoryType type) {
+  const auto find = [&] {
+    const auto found = blocks.find(static_cast<char*>(data));
+    return found != blocks.end() && found->second.type == type ? found : blocks.end();
+  };
+  int device = 0;
+  {
+    const std::lock_guard lock(all);
+    if (find() == blocks.end()) return cudaErrorInvalidValue;
+    device = find()->second.device;
+  }
+  synchronize_device(device);
+  const std::lock_guard lock(all);
+  if (type == cudaMemoryTypeHost) {
+    std::free(data);
+  } else {
+    ::madvise(data, find()->second.bytes, MADV_DONTNEED);
+  }
+  blocks.erase(find());
+  return cudaSuccess;
+}
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   if (captures()) return told(cudaErrorStreamCaptureUnsupported);
@@ -176,7 +222,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
     const std::lock_guard lock(all);
     char* const at = find_gap(whole);
     if (at == nullptr) return told(cudaErrorMemoryAllocation);
-    blocks[at] = {whole, cudaMemoryTypeDevice};
+    blocks[at] = {whole, cudaMemoryTypeDevice, device_here};
     *data = at;
   }
   const DeviceMemoryAccess access;
@@ -184,42 +230,23 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   return cudaSuccess;
 }
 
-// Waits for what may use it.
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
   if (captures()) return told(cudaErrorStreamCaptureUnsupported);
-  cudaDeviceSynchronize();
-  const std::lock_guard lock(all);
-  const auto found = blocks.find(static_cast<char*>(data));
-  if (found == blocks.end() || found->second.type != cudaMemoryTypeDevice) {
-    return told(cudaErrorInvalidValue);
-  }
-  ::madvise(data, found->second.bytes, MADV_DONTNEED);
-  blocks.erase(found);
-  return cudaSuccess;
+  return told(give_back(data, cudaMemoryTypeDevice));
 }
 
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned /*flags*/) {
   if (captures()) return told(cudaErrorStreamCaptureUnsupported);
   if (::posix_memalign(data, kGrain, bytes) != 0) return told(cudaErrorMemoryAllocation);
   const std::lock_guard lock(all);
-  blocks[static_cast<char*>(*data)] = {bytes, cudaMemoryTypeHost};
+  blocks[static_cast<char*>(*data)] = {bytes, cudaMemoryTypeHost, device_here};
   return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* data) {
   if (data == nullptr) return cudaSuccess;
-  cudaDeviceSynchronize();
-  {
-    const std::lock_guard lock(all);
-    const auto found = blocks.find(static_cast<char*>(data));
-    if (found == blocks.end() || found->second.type != cudaMemoryTypeHost) {
-      return told(cudaErrorInvalidValue);
-    }
-    blocks.erase(found);
-  }
-  std::free(data);
-  return cudaSuccess;
+  return told(give_back(data, cudaMemoryTypeHost));
 }
 
 cudaError_t cudaHostGetDevicePointer(void** on_device, void* data, unsigned /*flags*/) {

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <functional>
 
 namespace tutti::engine::on_host {
@@ -11,7 +12,22 @@ namespace tutti::engine::on_host {
 // who forgets to wait finds nothing done. While the stream is captured, when its graph is launched.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 
+// Work that is done by trying: false while it waits for that of other streams, of which it does
+// what it can (try_advance). Returns its place among the stream's work. Not while it is captured.
+uint64_t enqueue_attempts(cudaStream_t stream, std::function<bool()> attempt);
+
+// Does the stream's work up to that place, so far as it can be done now, in no case waiting for
+// another thread; true when all of it is done.
+bool try_advance(cudaStream_t stream, uint64_t place);
+
 // Whether this thread captures a stream, and may neither allocate nor free.
 bool captures();
+bool is_captured(cudaStream_t stream);
+
+// Devices are numbered from 0; each thread uses the first one until it has chosen (cudaSetDevice).
+int current_device();
+int device_of(cudaStream_t stream);
+// Waits for all streams of one.
+void synchronize_device(int device);
 
 }  // namespace tutti::engine::on_host

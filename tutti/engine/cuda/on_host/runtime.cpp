@@ -1,9 +1,12 @@
 // Streams, events and graphs of the CUDA runtime on the host.
 //
 // A stream is a queue. Work is done by who waits for it, as late as that allows; streams of which
-// one waits for the other's event do theirs in that order. A captured stream gives its work to a
-// graph, as do others that wait for an event of it, until it has waited for theirs: one host thread
-// captures, so the order in which it enqueues is one that all dependencies allow.
+// one waits for the other's event do theirs in that order, and where ranks exchange data, who waits
+// for one's part does the others' so far as they were given it. Nobody keeps a stream while it
+// waits: what cannot be done now is left and tried again when something has changed. A captured
+// stream gives its work to a graph, as do others that wait for an event of it, until it has waited
+// for theirs: one host thread captures, so the order in which it enqueues is one that all
+// dependencies allow.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -12,13 +15,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "tutti/engine/cuda/on_host/device_memory_guard.h"
 #include "tutti/engine/cuda/on_host/queue.h"
 
-using Work = std::function<void()>;
+using tutti::engine::on_host::current_device;
+using tutti::engine::on_host::DeviceMemoryAccess;
+using tutti::engine::on_host::try_advance;
+
+using Work = std::function<bool()>;  // whether it is done
 
 struct CUgraph_st {
   std::vector<Work> work;
@@ -28,6 +34,9 @@ struct CUgraphExec_st {
 };
 
 namespace {
+
+// Something may have changed that nobody has told: what streams of other libraries wait for.
+constexpr std::chrono::milliseconds kLookAgain(1);
 
 // What is captured: by its origin, and others that have joined.
 struct Capture {
@@ -39,12 +48,13 @@ struct Capture {
 
 std::mutex all;  // guards everything here
 std::condition_variable changed;
-std::set<cudaStream_t> streams;
+uint64_t changes = 0;  // pieces of work that were done
 thread_local int captures_here = 0;
 
 }  // namespace
 
 struct CUstream_st {
+  int device = 0;
   std::deque<Work> work;
   uint64_t given = 0, done = 0;
   bool is_busy = false;
@@ -52,35 +62,38 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+  int device = 0;
   cudaStream_t stream = nullptr;
   uint64_t position = 0;             // after so much of the stream's work
   std::shared_ptr<Capture> capture;  // it was recorded in
-  std::chrono::steady_clock::time_point time;
+  // When the stream came there; of the stream's work, too, which may outlive the event.
+  std::shared_ptr<std::chrono::steady_clock::time_point> time =
+      std::make_shared<std::chrono::steady_clock::time_point>();
 };
 
 namespace {
 
+// Also those that are destroyed: events, other ranks and what ends last may still name them.
+std::deque<CUstream_st>& streams() {
+  static auto* const made = new std::deque<CUstream_st>;
+  return *made;
+}
+
 // Until the stream has done as much. Called without the lock.
 void advance(cudaStream_t stream, uint64_t until) {
-  std::unique_lock lock(all);
-  if (stream->done >= until) return;
-  lock.unlock();
-  const tutti::engine::on_host::DeviceMemoryAccess access;
-  lock.lock();
-  while (stream->done < until) {
-    if (stream->is_busy) {
-      changed.wait(lock);
-      continue;
+  for (;;) {
+    uint64_t seen = 0;
+    {
+      const std::lock_guard lock(all);
+      if (stream->done >= until) return;
+      seen = changes;
     }
-    const Work work = std::move(stream->work.front());
-    stream->work.pop_front();
-    stream->is_busy = true;
-    lock.unlock();
-    work();
-    lock.lock();
-    stream->is_busy = false;
-    ++stream->done;
-    changed.notify_all();
+    {
+      const DeviceMemoryAccess access;
+      if (try_advance(stream, until)) return;
+    }
+    std::unique_lock lock(all);
+    changed.wait_for(lock, kLookAgain, [&] { return changes != seen; });
   }
 }
 
@@ -101,19 +114,65 @@ namespace tutti::engine::on_host {
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
   const std::lock_guard lock(all);
-  give(stream, std::move(work));
+  give(stream, [work = std::move(work)] {
+    work();
+    return true;
+  });
+}
+
+uint64_t enqueue_attempts(cudaStream_t stream, std::function<bool()> attempt) {
+  const std::lock_guard lock(all);
+  give(stream, std::move(attempt));
+  return stream->given;
+}
+
+bool try_advance(cudaStream_t stream, uint64_t place) {
+  std::unique_lock lock(all);
+  while (stream->done < place) {
+    if (stream->is_busy) return false;
+    stream->is_busy = true;
+    const Work& work = stream->work.front();  // stays there: others only add behind it
+    lock.unlock();
+    const bool is_done = work();
+    lock.lock();
+    stream->is_busy = false;
+    if (!is_done) return false;
+    stream->work.pop_front();
+    ++stream->done;
+    ++changes;
+    changed.notify_all();
+  }
+  return true;
 }
 
 bool captures() { return captures_here > 0; }
+
+bool is_captured(cudaStream_t stream) {
+  const std::lock_guard lock(all);
+  return stream->capture != nullptr;
+}
+
+int device_of(cudaStream_t stream) { return stream->device; }
+
+void synchronize_device(int device) {
+  std::vector<std::pair<cudaStream_t, uint64_t>> given;
+  {
+    const std::lock_guard lock(all);
+    for (CUstream_st& stream : streams()) {
+      if (stream.device == device) given.emplace_back(&stream, stream.given);
+    }
+  }
+  for (const auto& [stream, position] : given) advance(stream, position);
+}
 
 }  // namespace tutti::engine::on_host
 
 // ---- Streams ------------------------------------------------------------------------------------
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
-  *stream = new CUstream_st;
   const std::lock_guard lock(all);
-  streams.insert(*stream);
+  *stream = &streams().emplace_back();
+  (*stream)->device = current_device();
   return cudaSuccess;
 }
 
@@ -128,24 +187,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  const cudaError_t result = cudaStreamSynchronize(stream);
-  if (result != cudaSuccess) return result;
-  {
-    const std::lock_guard lock(all);
-    streams.erase(stream);
-  }
-  delete stream;
-  return cudaSuccess;
-}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
 
 cudaError_t cudaDeviceSynchronize() {
-  std::vector<std::pair<cudaStream_t, uint64_t>> given;
-  {
-    const std::lock_guard lock(all);
-    for (const cudaStream_t stream : streams) given.emplace_back(stream, stream->given);
-  }
-  for (const auto& [stream, position] : given) advance(stream, position);
+  tutti::engine::on_host::synchronize_device(current_device());
   return cudaSuccess;
 }
 
@@ -164,7 +209,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   }
   if (event->stream == nullptr || event->stream == stream) return cudaSuccess;
   if (stream->capture) return cudaErrorStreamCaptureUnsupported;  // of work outside of the graph
-  give(stream, [other = event->stream, position = event->position] { advance(other, position); });
+  give(stream, [other = event->stream, position = event->position] {
+    return try_advance(other, position);
+  });
   return cudaSuccess;
 }
 
@@ -172,6 +219,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
   *event = new CUevent_st;
+  (*event)->device = current_device();
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
@@ -179,13 +227,12 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  // Its time may still be written.
-  if (event->stream != nullptr && !event->capture) advance(event->stream, event->position);
   delete event;
   return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
   const std::lock_guard lock(all);
   event->stream = stream;
   event->capture = stream->capture;
@@ -193,7 +240,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->position = stream->capture->given[stream];
     return cudaSuccess;
   }
-  give(stream, [event] { event->time = std::chrono::steady_clock::now(); });
+  give(stream, [time = event->time] {
+    *time = std::chrono::steady_clock::now();
+    return true;
+  });
   event->position = stream->given;
   return cudaSuccess;
 }
@@ -214,7 +264,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (event->stream->is_busy) return cudaErrorNotReady;
     next = event->stream->done + 1;
   }
-  advance(event->stream, next);
+  const DeviceMemoryAccess access;
+  try_advance(event->stream, next);
   return cudaErrorNotReady;
 }
 
@@ -224,7 +275,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
     const std::lock_guard lock(all);
     if (event->stream->done < event->position) return cudaErrorNotReady;
   }
-  *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
+  *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *begin->time).count();
   return cudaSuccess;
 }
 
