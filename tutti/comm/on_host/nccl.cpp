@@ -22,43 +22,19 @@
 #include <vector>
 
 #include "tutti/base/check.h"
-#include "tutti/base/dtype.h"
+#include "tutti/comm/on_host/exchange.h"
 #include "tutti/engine/cuda/on_host/device_memory_guard.h"
 #include "tutti/engine/cuda/on_host/queue.h"
 
 namespace on_host = tutti::engine::on_host;
+using tutti::comm::on_host::Exchange;
+using tutti::comm::on_host::is_complete;
+using tutti::comm::on_host::Kind;
+using tutti::comm::on_host::kind_name;
+using tutti::comm::on_host::Part;
+using tutti::comm::on_host::Shape;
 
 namespace {
-
-enum class Kind { all_reduce, reduce_scatter, all_gather, broadcast, message };
-constexpr const char* kNames[] = {"all-reduce", "reduce-scatter", "all-gather", "broadcast",
-                                  "message"};
-
-struct Shape {
-  Kind kind = Kind::message;
-  size_t count = 0;  // as NCCL counts
-  ncclDataType_t type = ncclFloat32;
-  ncclRedOp_t reduce = ncclSum;
-  int root = 0;
-  bool operator==(const Shape&) const = default;
-};
-
-// Of a rank in an exchange.
-struct Part {
-  bool is_given = false;  // as work number `place` of `stream`
-  bool has_come = false;  // the stream has
-  cudaStream_t stream = nullptr;
-  uint64_t place = 0;
-  const void* send = nullptr;
-  void* receive = nullptr;
-};
-
-// A collective; or a message, whose sender has part 0.
-struct Exchange {
-  Shape shape;
-  std::vector<Part> parts;
-  bool is_done = false;
-};
 
 // What the communicators of one id share.
 struct Meeting {
@@ -76,10 +52,6 @@ struct Side {
 
 std::mutex all;  // guards everything here
 
-size_t item_bytes(ncclDataType_t type) {
-  return type == ncclInt64 ? 8 : type == ncclBfloat16 ? 2 : 4;
-}
-
 }  // namespace
 
 struct ncclComm {
@@ -95,102 +67,7 @@ struct ncclComm {
 
 namespace {
 
-// ---- What is exchanged --------------------------------------------------------------------------
-
-float value(float x) { return x; }
-float value(tutti::bf16 x) { return tutti::to_f32(x); }
-template <typename T>
-T value(T x) {
-  return x;
-}
-template <typename T, typename Wide>
-T rounded(Wide x) {
-  if constexpr (std::is_same_v<T, tutti::bf16>) {
-    return tutti::to_bf16(x);
-  } else {
-    return x;
-  }
-}
-
-// Of `count` items from `first` on, in the ranks' order, rounded once.
-template <typename T>
-void reduce(const Exchange& exchange, size_t first, size_t count, void* out) {
-  std::vector<T> results(count);
-  for (size_t i = 0; i < count; ++i) {
-    const auto of = [&](const Part& part) {
-      return value(static_cast<const T*>(part.send)[first + i]);
-    };
-    auto result = of(exchange.parts[0]);
-    for (size_t rank = 1; rank < exchange.parts.size(); ++rank) {
-      const auto x = of(exchange.parts[rank]);
-      result = exchange.shape.reduce == ncclMax ? std::max(result, x) : result + x;
-    }
-    results[i] = rounded<T>(result);
-  }
-  std::memcpy(out, results.data(), count * sizeof(T));
-}
-
-void reduce(const Exchange& exchange, size_t first, size_t count, void* out) {
-  switch (exchange.shape.type) {
-    case ncclFloat32: return reduce<float>(exchange, first, count, out);
-    case ncclBfloat16: return reduce<tutti::bf16>(exchange, first, count, out);
-    case ncclInt32: return reduce<int32_t>(exchange, first, count, out);
-    case ncclInt64: return reduce<int64_t>(exchange, first, count, out);
-  }
-}
-
-void move_data(const Exchange& exchange) {
-  const Shape& shape = exchange.shape;
-  const size_t bytes = shape.count * item_bytes(shape.type);
-  if (bytes == 0) return;
-  const std::vector<Part>& parts = exchange.parts;
-  switch (shape.kind) {
-    case Kind::all_reduce: {
-      std::vector<char> result(bytes);
-      reduce(exchange, 0, shape.count, result.data());
-      for (const Part& part : parts) std::memcpy(part.receive, result.data(), bytes);
-      return;
-    }
-    case Kind::reduce_scatter: {
-      std::vector<char> result(bytes * parts.size());
-      reduce(exchange, 0, shape.count * parts.size(), result.data());
-      for (size_t rank = 0; rank < parts.size(); ++rank) {
-        std::memcpy(parts[rank].receive, result.data() + rank * bytes, bytes);
-      }
-      return;
-    }
-    case Kind::all_gather:
-      for (const Part& part : parts) {
-        for (size_t rank = 0; rank < parts.size(); ++rank) {
-          char* const to = static_cast<char*>(part.receive) + rank * bytes;
-          if (to != parts[rank].send) std::memcpy(to, parts[rank].send, bytes);
-        }
-      }
-      return;
-    case Kind::broadcast: {
-      const void* const from = parts[static_cast<size_t>(shape.root)].send;
-      for (const Part& part : parts) {
-        if (part.receive != from) std::memcpy(part.receive, from, bytes);
-      }
-      return;
-    }
-    case Kind::message: std::memcpy(parts[1].receive, parts[0].send, bytes); return;
-  }
-}
-
-// ---- Calls --------------------------------------------------------------------------------------
-
-// With the lock.
-bool is_done(Exchange& exchange) {
-  if (exchange.is_done) return true;
-  const std::vector<Part>& parts = exchange.parts;
-  if (!std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.has_come; })) {
-    return false;
-  }
-  move_data(exchange);
-  exchange.is_done = true;
-  return true;
-}
+// ---- Work and calls -----------------------------------------------------------------------------
 
 // The work of a call: whether it is done.
 bool attempt(ncclComm& comm, const std::vector<Side>& sides) {
@@ -199,7 +76,7 @@ bool attempt(ncclComm& comm, const std::vector<Side>& sides) {
     bool all_done = true;
     for (const Side& side : sides) side.exchange->parts[side.part].has_come = true;
     for (const Side& side : sides) {
-      if (comm.is_aborted || is_done(*side.exchange)) continue;
+      if (comm.is_aborted || is_complete(*side.exchange)) continue;
       all_done = false;
       for (const Part& part : side.exchange->parts) {
         if (part.is_given && !part.has_come) missing.emplace_back(part.stream, part.place);
@@ -308,8 +185,8 @@ Exchange& exchange_of(std::deque<Exchange>& row, size_t number, const Shape& sha
   if (row.size() <= number) row.push_back({shape, std::vector<Part>(parts)});
   Exchange& exchange = row.at(number);
   TUTTI_CHECK(exchange.shape == shape, "ranks call different things: {} of {} and {} of {} items",
-              kNames[static_cast<int>(exchange.shape.kind)], exchange.shape.count,
-              kNames[static_cast<int>(shape.kind)], shape.count);
+              kind_name(exchange.shape.kind), exchange.shape.count, kind_name(shape.kind),
+              shape.count);
   return exchange;
 }
 
@@ -331,7 +208,7 @@ ncclResult_t collective(const Shape& shape, const void* send, size_t send_count,
                         size_t receive_count, ncclComm_t comm, cudaStream_t stream) {
   const Turn turn;
   if (!turn) return not_alone();
-  TUTTI_CHECK(group.depth == 0, "a {} in a group", kNames[static_cast<int>(shape.kind)]);
+  TUTTI_CHECK(group.depth == 0, "a {} in a group", kind_name(shape.kind));
   if (const ncclResult_t trouble = check(comm, stream); trouble != ncclSuccess) return trouble;
   if (!is_reached(send, send_count) || !is_reached(receive, receive_count)) {
     return refused(ncclInvalidArgument, "memory that no device reaches");
