@@ -17,7 +17,6 @@ from slurm_cluster import Cluster, apart, wait_until  # noqa: E402
 JOBS = 20
 STEPS = 40
 ROUNDS = 4
-NODES = ["n1", "n2", "n3", "n4"]
 SLURM = "SlurmdTimeout=20\nKillWait=15\nMinJobAge=300\n"
 
 
@@ -38,7 +37,7 @@ def states(place):
 
 def resume_drained(cluster):
     """As an operator does with a node on which slurmctld launched a job for the second time."""
-    for node in NODES:
+    for node in cluster.nodes:
         if cluster.reason_of(node) == "Duplicate jobid":
             cluster.resume(node)
             print(f"{node} had been drained for a second launch", flush=True)
@@ -59,7 +58,7 @@ def under_load(place, cluster, jobs):
         found = states(place)
         done = found["COMPLETED"]
         assert len(jobs) - done > 0, "all had ended before Slurm was restarted often enough"
-        restart(cluster, random.sample(NODES, 2))
+        restart(cluster, random.sample(list(cluster.nodes), 2))
         print(f"restart {number + 1}: {dict(found)}", flush=True)
 
 

@@ -15,6 +15,7 @@
 #include "tutti/comm/thread_world.h"
 #include "tutti/engine/backend.h"
 #include "tutti/engine/device_calls.h"
+#include "tutti/train/enqueued_ranks_test_support.h"
 #include "tutti/train/layout_test_support.h"
 #include "tutti/train/tensor_parallel_recipes.h"
 
@@ -23,95 +24,6 @@ namespace {
 
 using namespace testing;
 using spec::Mesh;
-
-constexpr TrainerOptions kEnqueued{.enqueue_steps = true};
-
-// What a rank hears of a step.
-struct Heard {
-  double loss = 0, norm = 0;
-  int64_t targets = 0;
-  bool applied = false;
-  std::string tensor;
-  std::vector<double> parts = {};  // of a model with experts, or with a teacher
-  bool operator==(const Heard&) const = default;
-};
-
-struct Ran {
-  std::vector<std::vector<Heard>> ranks;
-  std::vector<std::vector<double>> evaluations;
-  Tensors state;
-  bool operator==(const Ran&) const = default;
-};
-
-// Of a data parallel rank; some targets are masked, of each rank others.
-BatchSource masked(BatchSource source, const parallel::Ranks& ranks, std::vector<int32_t>& targets,
-                   int64_t count) {
-  return [source = std::move(source), &targets, at = ranks.at.dp, count] {
-    BatchView view = source();
-    targets.assign(view.targets, view.targets + count);
-    for (int64_t i = 0; i < count; i += 4 + at) targets[static_cast<size_t>(i)] = -1;
-    view.targets = targets.data();
-    return view;
-  };
-}
-
-// Steps of one rank; `ahead`: each begins before the result of the one before is taken. `meanwhile`
-// is called before the step of that number begins, when none is under way.
-void train_rank(const spec::Recipe& recipe, const parallel::Ranks& ranks, Trainer& trainer,
-                int64_t steps, bool ahead, std::mutex& mutex, Ran& out,
-                const std::function<void(Trainer&, int64_t)>& meanwhile = {}) {
-  trainer.initialize();
-  randomize_teacher(trainer);
-  RankBatches batches(recipe, ranks.at.dp);
-  std::vector<int32_t> targets;
-  const auto source = [&](int64_t step) {
-    return masked(batches.step(step), ranks, targets, recipe.batch.micro * recipe.batch.sequence);
-  };
-  std::vector<Heard> heard;
-  int64_t updates = 0;
-  const auto begin = [&](int64_t step) {
-    std::optional<int64_t> update;
-    if (trainer.steps_under_way() == 0) update = updates + 1;
-    if (update && meanwhile) meanwhile(trainer, step);
-    trainer.begin_step(source(step), 1e-2 / static_cast<double>(step + 1), update);
-  };
-  for (int64_t step = 0; step < steps; ++step) {
-    if (trainer.steps_under_way() == 0) begin(step);
-    if (ahead && step + 1 < steps) begin(step + 1);
-    const StepResult result = trainer.finish_step();
-    updates += result.applied ? 1 : 0;
-    heard.push_back({result.loss, result.gradient_norm, result.targets, result.applied,
-                     result.nonfinite_tensor});
-    if (const auto& r = result.routing) {
-      heard.back().parts = {r->balance_loss, r->z_loss, r->load_max_over_mean, r->dropped_share};
-    }
-    if (const auto& p = result.parts) heard.back().parts = {p->cross_entropy, p->divergence};
-  }
-  const EvaluationResult evaluated =
-      trainer.evaluate(source(steps), recipe.batch.global / recipe.batch.micro / 2);
-  const std::lock_guard lock(mutex);
-  const auto rank = static_cast<size_t>(ranks.world == nullptr ? 0 : ranks.world->rank());
-  out.ranks.resize(std::max(out.ranks.size(), rank + 1));
-  out.evaluations.resize(out.ranks.size());
-  out.ranks[rank] = heard;
-  out.evaluations[rank] = {evaluated.loss, static_cast<double>(evaluated.tokens)};
-  EXPECT_EQ(gather(trainer, trainer.state(), out.state), 0);
-}
-
-Ran run(const spec::Recipe& recipe, int64_t steps, bool enqueued, bool ahead,
-        const std::function<void(Trainer&, int64_t)>& meanwhile = {},
-        const comm::WorldOptions& options = {}) {
-  Ran out;
-  std::mutex mutex;
-  const auto body = [&](comm::World& world, engine::Stream&) {
-    const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
-    Trainer trainer(recipe, ranks, enqueued ? kEnqueued : TrainerOptions{});
-    EXPECT_EQ(trainer.steps_run_ahead(), enqueued);
-    train_rank(recipe, ranks, trainer, steps, ahead, mutex, out, meanwhile);
-  };
-  comm::run_threads(recipe.parallel, body, options);
-  return out;
-}
 
 TEST(EnqueuedRanks, AreTheStepsOfTheHostsToTheBit) {
   spec::Recipe pieces = divided_llama();
@@ -310,126 +222,6 @@ TEST(DeviceRanks, TakeTheStepsOfTheHosts) {
   }
 }
 
-// Ranks with a device each, whose groups are NCCL's: steps run ahead without being asked to.
-class DeviceEach : public ::testing::Test {
- protected:
-  // Why a mesh cannot have its devices here; empty: it can.
-  static std::string missing(const Mesh& mesh) {
-    const engine::Backend& cuda = engine::find_backend("cuda");
-    if (std::string why = cuda.missing(); !why.empty()) return why;
-    const auto count = static_cast<int64_t>(cuda.devices().size());
-    if (count >= mesh.world()) return "";
-    return fmt::format("{} of {} devices", count, mesh.world());
-  }
-  static void take_device(comm::WorldOptions& own) {
-    own.transport = comm::Transport::nccl;
-    own.device = static_cast<int>(own.rank);
-    own.gpu = engine::find_backend("cuda").devices().at(static_cast<size_t>(own.rank)).pci;
-  }
-  static Ran run_ahead(const spec::Recipe& recipe, int64_t steps) {
-    Ran out;
-    std::mutex mutex;
-    const auto body = [&](comm::World& world, engine::Stream&) {
-      const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
-      Trainer trainer(recipe, ranks);
-      EXPECT_TRUE(trainer.steps_run_ahead());
-      train_rank(recipe, ranks, trainer, steps, true, mutex, out);
-    };
-    comm::run_threads(recipe.parallel, body, {}, 1, take_device);
-    return out;
-  }
-};
-
-// Of two addends a sum is the same in any order: no more meet in any of these groups.
-TEST_F(DeviceEach, TakesTheStepsOfRanksThatShareOne) {
-  int64_t compared = 0;
-  const auto compare = [&](spec::Recipe recipe) {
-    if (!missing(recipe.parallel).empty()) return;
-    recipe.device = "cuda";
-    SCOPED_TRACE(recipe.model.name + " " + text_of(recipe.parallel));
-    EXPECT_EQ(run_ahead(recipe, 3), run(recipe, 3, false, false));
-    ++compared;
-  };
-  for (const Mesh& mesh :
-       {Mesh{.dp = 2}, Mesh{.dp = 2, .zero = 1}, Mesh{.dp = 2, .zero = 2}, Mesh{.dp = 2, .zero = 3},
-        Mesh{.tp = 2}, Mesh{.cp = 2}, Mesh{.pp = 2}, Mesh{.dp = 2, .tp = 2, .zero = 1},
-        Mesh{.dp = 2, .pp = 2, .zero = 1}, Mesh{.tp = 2, .pp = 2}, Mesh{.tp = 2, .cp = 2}}) {
-    spec::Recipe recipe = divided(divided_llama(), mesh);
-    recipe.batch.sequence = 8;
-    recipe.precision = mesh.world() > 2 ? spec::Precision::bf16 : spec::Precision::f32;
-    compare(recipe);
-  }
-  for (const Mesh& mesh :
-       {Mesh{.pp = 2}, Mesh{.dp = 2, .ep = 2}, Mesh{.dp = 2, .tp = 2, .ep = 2}}) {
-    spec::Recipe recipe = capacity_recipe();
-    recipe.model.heads = recipe.model.kv_heads = 4;
-    recipe.model.head_dim = 6;
-    recipe.model.moe.experts = 6;
-    compare(recipe_on(recipe, mesh));
-  }
-  compare(recipe_on(distilled(gpt_recipe(), llama_recipe().model), {.dp = 2, .zero = 1}));
-  if (compared == 0) GTEST_SKIP() << "skipped: " << missing({.dp = 2});
-}
-
-TEST_F(DeviceEach, BeginsWithoutTheHostsWaiting) {
-  if (const std::string why = missing({.dp = 2}); !why.empty()) GTEST_SKIP() << "skipped: " << why;
-  for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 2, .zero = 3}, Mesh{.tp = 2}}) {
-    spec::Recipe recipe = divided(divided_llama(), mesh);
-    recipe.device = "cuda";
-    SCOPED_TRACE(text_of(mesh));
-    const auto body = [&](comm::World& world, engine::Stream&) {
-      const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
-      Trainer trainer(recipe, ranks);
-      trainer.initialize();
-      RankBatches batches(recipe, ranks.at.dp);
-      trainer.step(batches.step(0), 1e-3, 1);
-      trainer.begin_step(batches.step(1), 1e-3, 2);
-      {
-        const engine::DeviceCalls calls;
-        trainer.begin_step(batches.step(2), 1e-3, {});
-        EXPECT_EQ(calls.waits(), std::vector<std::string>());
-      }
-      trainer.finish_step();
-      trainer.finish_step();
-    };
-    comm::run_threads(recipe.parallel, body, {}, 1, take_device);
-  }
-}
-
-// Whose host fails says so to all, whatever their devices wait for.
-TEST_F(DeviceEach, AFailureReachesAll) {
-  if (const std::string why = missing({.dp = 2}); !why.empty()) GTEST_SKIP() << "skipped: " << why;
-  for (const Mesh& mesh : {Mesh{.dp = 2, .zero = 1}, Mesh{.tp = 2}, Mesh{.pp = 2}}) {
-    spec::Recipe recipe = divided(divided_llama(), mesh);
-    recipe.device = "cuda";
-    SCOPED_TRACE(text_of(mesh));
-    std::vector<std::string> heard(2);
-    const auto body = [&](comm::World& world, engine::Stream&) {
-      const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
-      Trainer trainer(recipe, ranks);
-      trainer.initialize();
-      RankBatches batches(recipe, ranks.at.dp);
-      // The other one may still be in the step that the first has done.
-      try {
-        for (int64_t step = 0; step < 4; ++step) {
-          if (step == 1 && world.rank() == 1) throw Error(ErrorKind::io, "the disk is gone");
-          trainer.step(batches.step(step), 1e-3, step + 1);
-        }
-      } catch (const Error& error) {
-        heard[static_cast<size_t>(world.rank())] = error.what();
-        throw;
-      }
-    };
-    try {
-      comm::run_threads(recipe.parallel, body, {}, 1, take_device);
-      ADD_FAILURE() << "nothing failed";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::io) << error.what();
-    }
-    EXPECT_NE(heard[0].find("the disk is gone"), std::string::npos) << heard[0];
-  }
-}
-
 // As a device's transport does it, a group works beside the stream of its caller, which it does not
 // wait for; on the CPU that has nothing left to do when it calls.
 class Beside : public comm::Group {
@@ -487,15 +279,7 @@ TEST(EnqueuedRanks, BeginWithoutTheHostsWaiting) {
       trainer.initialize();
       randomize_teacher(trainer);
       RankBatches batches(recipe, ranks.at.dp);
-      trainer.step(batches.step(0), 1e-3, 1);
-      trainer.begin_step(batches.step(1), 1e-3, 2);
-      {
-        const engine::DeviceCalls calls;
-        trainer.begin_step(batches.step(2), 1e-3, {});
-        EXPECT_EQ(calls.waits(), std::vector<std::string>());
-      }
-      trainer.finish_step();
-      trainer.finish_step();
+      expect_no_wait(trainer, batches);
       const engine::DeviceCalls calls;
       trainer.gradients(batches.step(3));
       EXPECT_FALSE(calls.waits().empty());  // so that the test can fail
