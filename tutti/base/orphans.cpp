@@ -19,7 +19,7 @@
 namespace tutti {
 namespace {
 
-constexpr double kLookSeconds = 0.02;
+constexpr double kOrphanLookSeconds = 0.02;
 
 // Of the line "PID (NAME) STATE PARENT ..." in /proc/PID/stat; a name may hold anything.
 int parent_of(const std::filesystem::path& process) {
@@ -65,7 +65,7 @@ int end_orphans(double patience_seconds) {
         ::kill(child, SIGTERM);
       }
     }
-    sleep_seconds(kLookSeconds);
+    sleep_seconds(kOrphanLookSeconds);
   }
 }
 

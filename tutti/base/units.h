@@ -7,6 +7,8 @@
 
 namespace tutti {
 
+inline constexpr double kSecondsPerDay = 86400;
+
 // "512", "64KiB", "1.5GiB", "2GB" (decimal), "10 MiB". Throws usage naming `key`.
 int64_t parse_bytes(std::string_view text, std::string_view key);
 

@@ -24,7 +24,7 @@ struct Item {
   int64_t first;  // of its elements in the parameter
   DType dtype;
 };
-using Shard = std::vector<Item>;
+using ExportShard = std::vector<Item>;
 
 int64_t elements_of(const std::vector<int64_t>& shape) { return checked_bytes(DType::u8, shape); }
 
@@ -42,9 +42,10 @@ void check_stored(const Reader& reader, const HfParameter& parameter) {
 }
 
 // All tensors in the order of the parameters, cut into shards.
-std::vector<Shard> plan_shards(const Reader& reader, const std::vector<HfParameter>& parameters,
-                               const HfExportOptions& options, DType zero_dtype) {
-  std::vector<Shard> shards(1);
+std::vector<ExportShard> plan_shards(const Reader& reader,
+                                     const std::vector<HfParameter>& parameters,
+                                     const HfExportOptions& options, DType zero_dtype) {
+  std::vector<ExportShard> shards(1);
   int64_t bytes = 0;
   for (const HfParameter& parameter : parameters) {
     DType dtype = zero_dtype;
@@ -84,7 +85,7 @@ class Exporter {
            const HfExportOptions& options, int64_t total_bytes)
       : files_(files), reader_(reader), model_(model), options_(options), total_(total_bytes) {}
 
-  void write_shard(const std::string& path, const Shard& shard) {
+  void write_shard(const std::string& path, const ExportShard& shard) {
     std::vector<SafetensorsTensor> entries;
     std::map<std::string, const Item*> items;
     for (const Item& item : shard) {
@@ -143,8 +144,8 @@ class Exporter {
   int64_t done_ = 0;
 };
 
-void write_index(FileSystem& files, const std::string& folder, const std::vector<Shard>& shards,
-                 int64_t total_bytes) {
+void write_index(FileSystem& files, const std::string& folder,
+                 const std::vector<ExportShard>& shards, int64_t total_bytes) {
   Json weight_map = Json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
     for (const Item& item : shards[i]) {
@@ -164,12 +165,12 @@ HfExported export_parameters(FileSystem& files, Reader& reader, const spec::Mode
   const HfFamily family = hf_family_of(model);
   const std::vector<HfParameter> parameters = hf_parameters(model, family, hf_prefix(family));
   const DType first = reader.tensor(stored_name(parameters.front())).dtype;
-  const std::vector<Shard> shards =
+  const std::vector<ExportShard> shards =
       plan_shards(reader, parameters, options, options.dtype.value_or(first));
 
   HfExported exported;
   exported.dtype = shards.front().front().dtype;
-  for (const Shard& shard : shards) {
+  for (const ExportShard& shard : shards) {
     for (const Item& item : shard) {
       ++exported.tensors;
       exported.tensor_bytes += bytes_of(item);

@@ -9,7 +9,7 @@
 namespace tutti::checkpoint {
 namespace {
 
-std::string show(const Json& value) { return printable(dump_json(value)); }
+std::string show_value(const Json& value) { return printable(dump_json(value)); }
 
 }  // namespace
 
@@ -31,12 +31,12 @@ bool HfKeys::has(const char* key) { return find(key) != nullptr; }
 
 void HfKeys::wrong_type(const char* key, const char* wanted) const {
   fail(ErrorKind::corrupt, "{}: key '{}{}' is {}; {} is wanted", path_, prefix_, key,
-       show(object_.at(key)), wanted);
+       show_value(object_.at(key)), wanted);
 }
 
 void HfKeys::refuse(const char* key, const std::string& accepted) const {
   fail(ErrorKind::unsupported, "{}: '{}{}' is {}, which Tutti cannot compute; accepted: {}", path_,
-       prefix_, key, show(object_.at(key)), accepted);
+       prefix_, key, show_value(object_.at(key)), accepted);
 }
 
 int64_t HfKeys::count(const char* key) {
@@ -97,7 +97,7 @@ void HfKeys::only(const char* key, const std::vector<Json>& accepted, const std:
   }
   std::vector<std::string> names;
   names.reserve(accepted.size());
-  for (const Json& one : accepted) names.push_back(show(one));
+  for (const Json& one : accepted) names.push_back(show_value(one));
   refuse(key, join(names, ", ") + remedy);
 }
 

@@ -12,20 +12,26 @@
 namespace tutti::checkpoint {
 namespace {
 
-constexpr int64_t kRows = 6;
-constexpr int64_t kColumns = 5;
+constexpr int64_t kPieceRows = 6;
+constexpr int64_t kPieceColumns = 5;
 constexpr Piece kFirst = {.step = 4, .set = 7, .rank = 0, .ranks = 2};
 constexpr Piece kSecond = {.step = 4, .set = 7, .rank = 1, .ranks = 2};
 
 // Rank r of two has the rows r, r + 2, ... of a matrix, in several slices; rank 0 an empty tensor.
 void write(FileSystem& files, const std::string& folder, const Piece& piece, float first = 1,
            const std::string& key_file = {}) {
-  std::vector<float> values(kRows * kColumns);
+  std::vector<float> values(kPieceRows * kPieceColumns);
   std::iota(values.begin(), values.end(), first);
   std::vector<TensorSource> tensors;
-  for (int64_t row = piece.rank; row < kRows; row += piece.ranks) {
-    const float* data = values.data() + row * kColumns;
-    tensors.push_back({"matrix", DType::f32, {1, kColumns}, data, {kRows, kColumns}, {row, 0}, {}});
+  for (int64_t row = piece.rank; row < kPieceRows; row += piece.ranks) {
+    const float* data = values.data() + row * kPieceColumns;
+    tensors.push_back({"matrix",
+                       DType::f32,
+                       {1, kPieceColumns},
+                       data,
+                       {kPieceRows, kPieceColumns},
+                       {row, 0},
+                       {}});
   }
   if (piece.rank == 0) tensors.push_back({"empty", DType::f32, {0, 4}, nullptr, {}, {}, {}});
   write_piece(files, folder, piece, tensors, FakeRun(piece.step).state, key_file);
@@ -67,9 +73,9 @@ TEST(Piece, PiecesOfASealedRunAreSealed) {
   Reader reader(files, join_pieces(files, "a", kFirst));
   reader.verify_contents();
   EXPECT_TRUE(reader.manifest().seal.has_value());
-  std::vector<float> matrix(kRows * kColumns), expected(kRows * kColumns);
+  std::vector<float> matrix(kPieceRows * kPieceColumns), expected(kPieceRows * kPieceColumns);
   std::iota(expected.begin(), expected.end(), 1.0F);
-  reader.load("matrix", DType::f32, {kRows, kColumns}, matrix.data());
+  reader.load("matrix", DType::f32, {kPieceRows, kPieceColumns}, matrix.data());
   EXPECT_EQ(matrix, expected);
   // A part that is of another key, or of none, is not joined.
   for (const char* key : {"other", ""}) {
@@ -90,9 +96,9 @@ TEST(Piece, PiecesOfAllRanksAreACheckpoint) {
     Reader reader(files, join_pieces(files, "a", kFirst));
     reader.verify_contents();
     EXPECT_EQ(reader.manifest().state.next_sample, FakeRun(4).state.next_sample);
-    std::vector<float> matrix(kRows * kColumns), expected(kRows * kColumns);
+    std::vector<float> matrix(kPieceRows * kPieceColumns), expected(kPieceRows * kPieceColumns);
     std::iota(expected.begin(), expected.end(), 1.0F);
-    reader.load("matrix", DType::f32, {kRows, kColumns}, matrix.data());
+    reader.load("matrix", DType::f32, {kPieceRows, kPieceColumns}, matrix.data());
     EXPECT_EQ(matrix, expected);
   }
 }

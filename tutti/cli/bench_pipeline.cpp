@@ -18,8 +18,8 @@
 namespace tutti::cli {
 namespace {
 
-constexpr int kColumns = 100;  // where output is not a terminal
-constexpr int kLeastColumns = 80;
+constexpr int kPipelineColumns = 100;  // where output is not a terminal
+constexpr int kLeastPipelineColumns = 80;
 
 struct PipelineArguments {
   int64_t pp = 4;
@@ -119,8 +119,8 @@ int run_pipeline(const PipelineArguments& arguments) {
     return exit_ok;
   }
   const int columns = output_is_terminal()
-                          ? std::max(kLeastColumns, telemetry::stderr_console().columns())
-                          : kColumns;
+                          ? std::max(kLeastPipelineColumns, telemetry::stderr_console().columns())
+                          : kPipelineColumns;
   print_text(fmt::format("{}\n{}\n\n{}\nidle / busy: {:.1f}%, in theory {:.1f}%\n", title, lead,
                          plan::draw_text(timeline, columns, timeline.ranks.size()), 100 * bubble,
                          100 * ideal));

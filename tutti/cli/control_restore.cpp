@@ -20,7 +20,7 @@
 namespace tutti::cli {
 namespace {
 
-constexpr double kLockSeconds = 2;  // others look at the lock for an instant
+constexpr double kRestoreLockSeconds = 2;  // others look at the lock for an instant
 
 struct RestoreArguments {
   ControlOptions control;
@@ -34,7 +34,7 @@ int run_restore(const RestoreArguments& arguments) {
   // Before anything is made.
   if (!files.exists(backup)) fail(ErrorKind::not_found, "'{}' is not there", backup);
   control::make_private(files, folder);
-  const auto lock = take_lock(folder.lock(), kLockSeconds);
+  const auto lock = take_lock(folder.lock(), kRestoreLockSeconds);
   if (lock == nullptr) {
     fail(ErrorKind::usage, "a controller runs in '{}'; end it first, then restore", folder.path);
   }

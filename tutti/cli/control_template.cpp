@@ -11,7 +11,7 @@ namespace tutti::cli {
 namespace {
 
 constexpr int kPort = 29500;
-constexpr int kGraceSeconds = 120;  // between SIGTERM, which saves, and SIGKILL
+constexpr int kTemplateGraceSeconds = 120;  // between SIGTERM, which saves, and SIGKILL
 
 // At most 40 of a-z, 0-9 and '-', beginning and ending with a letter or digit.
 std::string dns_label(const std::string& name) {
@@ -61,7 +61,7 @@ volumes:
   - name: memory
     emptyDir: {{medium: Memory}}
 )",
-      fmt::arg("grace", kGraceSeconds), fmt::arg("container", container),
+      fmt::arg("grace", kTemplateGraceSeconds), fmt::arg("container", container),
       fmt::arg("image", quoted(job.image)), fmt::arg("recipe", quoted(job.recipe)),
       fmt::arg("run", quoted(job.run_folder)),
       fmt::arg("copies", job.copy_every == 0

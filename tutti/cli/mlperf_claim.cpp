@@ -27,7 +27,7 @@ struct ClaimArguments {
   bool json = false;
 };
 
-struct ImportArguments {
+struct ClaimImportArguments {
   std::vector<std::string> paths;
   std::string ruleset;
   std::string out;
@@ -134,7 +134,7 @@ catalog::PublishedResult published_of(const mlperf::Score& score) {
   return result;
 }
 
-int run_import(const ImportArguments& arguments) {
+int run_import(const ClaimImportArguments& arguments) {
   FileSystem& files = posix_file_system();
   const std::string out =
       arguments.out.empty() ? join_path(own_published_folder(), "imported.csv") : arguments.out;
@@ -190,7 +190,7 @@ void add_mlperf_claim(CLI::App& group, Action& action) {
   claim->callback([arguments, &action] { action = [arguments] { return run_claim(*arguments); }; });
 
   CLI::App* import = group.add_subcommand("import", "Score results into your published ones");
-  const auto imports = std::make_shared<ImportArguments>();
+  const auto imports = std::make_shared<ClaimImportArguments>();
   import->add_option("PATH", imports->paths, "Folders of result_N.txt, or above some")->required();
   import->add_option("--ruleset", imports->ruleset, "As in score");
   import->add_option("--out", imports->out,

@@ -23,7 +23,7 @@
 namespace tutti::cli {
 namespace {
 
-struct RunArguments {
+struct MlperfRunArguments {
   std::string recipe;
   std::vector<std::string> overrides;
   std::vector<std::string> with;
@@ -71,7 +71,7 @@ mlperf::Submission describe_submission(FileSystem& files, const SetPlaces& place
 }
 
 // What the options leave open, from the recipe, which says the same in the logs.
-mlperf::SubmissionFacts complete_facts(const RunArguments& arguments,
+mlperf::SubmissionFacts complete_facts(const MlperfRunArguments& arguments,
                                        const spec::MlperfConfig& settings) {
   mlperf::SubmissionFacts facts = arguments.facts;
   facts.version = TUTTI_VERSION;
@@ -94,7 +94,7 @@ mlperf::SubmissionFacts complete_facts(const RunArguments& arguments,
 }
 
 // The recipe with what the options say about the submission, as its logs shall say it.
-std::vector<std::string> overrides_of(FileSystem& files, const RunArguments& arguments) {
+std::vector<std::string> overrides_of(FileSystem& files, const MlperfRunArguments& arguments) {
   std::vector<std::string> out = all_overrides(files, arguments.with, arguments.overrides);
   const auto set = [&](const char* key, const std::string& value) {
     if (!value.empty()) out.push_back(fmt::format("mlperf.{}={}", key, dump_json(value)));
@@ -106,7 +106,7 @@ std::vector<std::string> overrides_of(FileSystem& files, const RunArguments& arg
   return out;
 }
 
-int run_set(const RunArguments& arguments) {
+int run_set(const MlperfRunArguments& arguments) {
   FileSystem& files = posix_file_system();
   const std::string path = find_recipe(files, arguments.recipe);
   spec::Recipe recipe = spec::parse_recipe(read_file(files, path), path,
@@ -194,7 +194,7 @@ int run_set(const RunArguments& arguments) {
 
 void add_mlperf_run(CLI::App& group, Action& action) {
   CLI::App* run = group.add_subcommand("run", "All runs of a result, one seed after the other");
-  const auto arguments = std::make_shared<RunArguments>();
+  const auto arguments = std::make_shared<MlperfRunArguments>();
   arguments->facts.division.clear();
   arguments->facts.status.clear();
   run->add_option("RECIPE", arguments->recipe, "Recipe with mlperf.benchmark: a file or a name")

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kNoVerdict = 3;
 
-struct ValidateArguments {
+struct MlperfValidateArguments {
   std::string results;
   std::string reference;
   mlperf::ValidationOptions options;
@@ -31,7 +31,7 @@ std::vector<mlperf::Workload> read(const std::string& path) {
   return workloads;
 }
 
-int run_validate(const ValidateArguments& arguments) {
+int run_validate(const MlperfValidateArguments& arguments) {
   const auto results = read(arguments.results);
   const auto validation = mlperf::validate(results, read(arguments.reference), arguments.options);
   const std::string text = mlperf::format_validation(validation);
@@ -49,7 +49,7 @@ int run_validate(const ValidateArguments& arguments) {
 
 void add_mlperf_validate(CLI::App& group, Action& action) {
   CLI::App* validate = group.add_subcommand("validate", "Is a machine as fast as a reference?");
-  const auto arguments = std::make_shared<ValidateArguments>();
+  const auto arguments = std::make_shared<MlperfValidateArguments>();
   validate
       ->add_option("RESULTS", arguments->results, "Folder of repeated runs, or of MLPerf results")
       ->required();

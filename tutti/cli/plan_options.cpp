@@ -7,6 +7,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
+#include "tutti/base/real.h"
 #include "tutti/base/signals.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
@@ -33,8 +34,6 @@ int64_t parse_gpus(std::string_view text) {
   }
   return count;
 }
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 // `first`, twice it, four times it, ... up to `last`.
 void add_doublings(int64_t first, int64_t last, std::vector<int64_t>& counts) {

@@ -21,7 +21,7 @@
 namespace tutti::cli {
 namespace {
 
-struct Arguments {
+struct PlanScalingArguments {
   SearchArguments common;
   std::string html;
   bool weak = false;
@@ -47,7 +47,8 @@ struct Scaling {
   std::vector<int64_t> missing;  // GPU counts on which nothing fits or divides
 };
 
-Scaling scale(const Arguments& arguments, const SearchInputs& inputs, Searcher& searcher) {
+Scaling scale(const PlanScalingArguments& arguments, const SearchInputs& inputs,
+              Searcher& searcher) {
   const catalog::System& system = *inputs.systems.front();
   const plan::Constants constants = inputs.constants(system, arguments.common.software);
   const catalog::Price* price = inputs.catalog.price_of(system.name);
@@ -94,7 +95,7 @@ std::vector<std::vector<std::string>> scaling_cells(const Scaling& scaling) {
   return cells;
 }
 
-report::Page scaling_page(const Scaling& scaling, const Arguments& arguments,
+report::Page scaling_page(const Scaling& scaling, const PlanScalingArguments& arguments,
                           const SearchInputs& inputs) {
   const catalog::System& system = *inputs.systems.front();
   report::Curve speed, ideal, efficiency, mfu;
@@ -156,8 +157,8 @@ report::Page scaling_page(const Scaling& scaling, const Arguments& arguments,
   return page;
 }
 
-Json scaling_json(const Scaling& scaling, const Arguments& arguments, const SearchInputs& inputs,
-                  const plan::SearchCounts& counts) {
+Json scaling_json(const Scaling& scaling, const PlanScalingArguments& arguments,
+                  const SearchInputs& inputs, const plan::SearchCounts& counts) {
   Json rows = Json::array();
   for (const plan::ScalingRow& row : scaling.rows) {
     Json json = choice_json(row.choice, inputs.recipe);
@@ -176,7 +177,7 @@ Json scaling_json(const Scaling& scaling, const Arguments& arguments, const Sear
           {"counts", counts_json(counts)}};
 }
 
-int run_scaling(const Arguments& arguments) {
+int run_scaling(const PlanScalingArguments& arguments) {
   watch_signals();
   SearchInputs inputs = load_search_inputs(arguments.common);
   if (inputs.systems.size() != 1) {
@@ -221,7 +222,7 @@ int run_scaling(const Arguments& arguments) {
 }  // namespace
 
 void add_plan_scaling(CLI::App& group, Action& action) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<PlanScalingArguments>();
   CLI::App* command = group.add_subcommand(
       "scaling", "Time and efficiency against the number of GPUs, and what is lost");
   add_search_options(*command, arguments->common);

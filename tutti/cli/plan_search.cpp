@@ -18,7 +18,7 @@
 namespace tutti::cli {
 namespace {
 
-struct Arguments {
+struct PlanSearchArguments {
   SearchArguments common;
   std::string target;
   std::string budget;
@@ -27,7 +27,7 @@ struct Arguments {
   bool exhaustive = false;
 };
 
-plan::Constraints constraints_of(const Arguments& arguments, const SearchInputs& inputs) {
+plan::Constraints constraints_of(const PlanSearchArguments& arguments, const SearchInputs& inputs) {
   plan::Constraints out;
   if (!arguments.target.empty()) {
     out.target_seconds = parse_seconds(arguments.target, "--target");
@@ -76,7 +76,7 @@ struct Outcome {
   const plan::Choice& best() const { return choices[recommended.index]; }
 };
 
-Outcome search_all(const Arguments& arguments, const SearchInputs& inputs,
+Outcome search_all(const PlanSearchArguments& arguments, const SearchInputs& inputs,
                    const plan::Constraints& constraints, Searcher& searcher) {
   Outcome out;
   for (const catalog::System* system : inputs.systems) {
@@ -180,7 +180,7 @@ void print_outcome(const Outcome& outcome, const SearchInputs& inputs,
   }
 }
 
-int run_search(const Arguments& arguments) {
+int run_search(const PlanSearchArguments& arguments) {
   watch_signals();
   SearchInputs inputs = load_search_inputs(arguments.common);
   const plan::Constraints constraints = constraints_of(arguments, inputs);
@@ -216,7 +216,7 @@ int run_search(const Arguments& arguments) {
 }  // namespace
 
 void add_plan_search(CLI::App& group, Action& action) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<PlanSearchArguments>();
   CLI::App* command = group.add_subcommand(
       "search", "The best layouts of a recipe: parallelism, ZeRO, micro-batch, precision, ...");
   add_search_options(*command, arguments->common);

@@ -13,7 +13,7 @@
 namespace tutti::cli {
 namespace {
 
-constexpr double kPatienceSeconds = 120;
+constexpr double kDevicesPatienceSeconds = 120;
 
 std::vector<train::GpuState> what_the_driver_says() {
   try {
@@ -24,12 +24,12 @@ std::vector<train::GpuState> what_the_driver_says() {
 }
 
 // Where every rank is: each tells rank 0, which tells all.
-struct Told {
+struct DeviceReport {
   std::vector<train::DevicePlace> places;
   std::vector<std::string> hosts;
 };
-Told exchange(const train::DevicePlace& mine, const comm::LaunchEnvironment& environment,
-              comm::Store& store) {
+DeviceReport exchange(const train::DevicePlace& mine, const comm::LaunchEnvironment& environment,
+                      comm::Store& store) {
   const char* const origin = "the ranks' devices";
   const auto key = [&](const std::string& name) {
     return fmt::format("generation-{}/device/{}", environment.generation, name);
@@ -40,12 +40,13 @@ Told exchange(const train::DevicePlace& mine, const comm::LaunchEnvironment& env
   if (environment.rank == 0) {
     Json all = Json::array();
     for (int64_t rank = 0; rank < environment.size; ++rank) {
-      all.push_back(parse_json(store.get(key(std::to_string(rank)), kPatienceSeconds), origin));
+      all.push_back(
+          parse_json(store.get(key(std::to_string(rank)), kDevicesPatienceSeconds), origin));
     }
     store.set(key("all"), dump_json(all));
   }
-  Told told;
-  for (const Json& one : parse_json(store.get(key("all"), kPatienceSeconds), origin)) {
+  DeviceReport told;
+  for (const Json& one : parse_json(store.get(key("all"), kDevicesPatienceSeconds), origin)) {
     told.places.push_back(train::parse_device_place(one));
     told.hosts.push_back(json_get<std::string>(one, "host", origin));
   }
@@ -85,7 +86,7 @@ RankDevice take_device(const std::optional<train::DevicePlace>& chosen,
     comm::bind_to({mine.cores, 1});
     out.threads = static_cast<int>(mine.cores.size());
   }
-  const Told told = exchange(mine, environment, *store);
+  const DeviceReport told = exchange(mine, environment, *store);
   for (size_t rank = 0; rank < told.places.size(); ++rank) {
     const std::string& gpu = told.places[rank].gpu;
     if (told.hosts[rank] != comm::host_identity()) continue;

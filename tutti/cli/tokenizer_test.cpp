@@ -12,7 +12,7 @@
 namespace tutti::cli {
 namespace {
 
-spec::Recipe recipe(int vocabulary) {
+spec::Recipe recipe_of(int vocabulary) {
   return spec::parse_recipe(
       fmt::format("model: {{layers: 1, hidden: 32, heads: 2, vocabulary: {}, context: 16}}\n"
                   "data: {{train: corpora/c}}\n",
@@ -28,9 +28,9 @@ void write_tokenizer(FileSystem& files, const std::string& path) {
 TEST(Tokenizer, IsKeptWithTheRunAndOutlivesTheCorpus) {
   MemoryFileSystem files;
   write_tokenizer(files, "corpora/c.tokenizer.json");
-  keep_tokenizer(files, recipe(257), "runs/r");
+  keep_tokenizer(files, recipe_of(257), "runs/r");
   files.remove_tree("corpora");
-  EXPECT_EQ(find_tokenizer(files, recipe(257), "runs/r")->name(), "byte");
+  EXPECT_EQ(find_tokenizer(files, recipe_of(257), "runs/r")->name(), "byte");
 }
 
 TEST(Tokenizer, OfARunWithCheckpointsIsNotReplaced) {
@@ -42,29 +42,29 @@ TEST(Tokenizer, OfARunWithCheckpointsIsNotReplaced) {
   };
   const data::CharTokenizer other({U'a', U'b'}, true);
   put(data::ByteTokenizer());
-  keep_tokenizer(files, recipe(257), "runs/r");
+  keep_tokenizer(files, recipe_of(257), "runs/r");
   put(other);  // nothing was learned yet
-  keep_tokenizer(files, recipe(257), "runs/r");
-  EXPECT_EQ(find_tokenizer(files, recipe(257), "runs/r")->name(), "char");
+  keep_tokenizer(files, recipe_of(257), "runs/r");
+  EXPECT_EQ(find_tokenizer(files, recipe_of(257), "runs/r")->name(), "char");
   files.create_directories("runs/r/checkpoints/step-00000005");
   write_file_atomic(files, "runs/r/checkpoints/step-00000005/manifest.json", "{}");
-  keep_tokenizer(files, recipe(257), "runs/r");
+  keep_tokenizer(files, recipe_of(257), "runs/r");
   put(data::ByteTokenizer());
   try {
-    keep_tokenizer(files, recipe(257), "runs/r");
+    keep_tokenizer(files, recipe_of(257), "runs/r");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
     EXPECT_NE(std::string(error.what()).find("runs/r/tokenizer.json"), std::string::npos);
   }
-  EXPECT_EQ(find_tokenizer(files, recipe(257), "runs/r")->name(), "char");
+  EXPECT_EQ(find_tokenizer(files, recipe_of(257), "runs/r")->name(), "char");
 }
 
 TEST(Tokenizer, IsThatOfTheParametersToStartFrom) {
   MemoryFileSystem files;
   write_tokenizer(files, "corpora/c.tokenizer.json");
-  keep_tokenizer(files, recipe(257), "runs/before");
-  spec::Recipe later = recipe(257);
+  keep_tokenizer(files, recipe_of(257), "runs/before");
+  spec::Recipe later = recipe_of(257);
   for (const char* from :
        {"runs/before", "runs/before/", "runs/before/checkpoints/step-00000005"}) {
     later.checkpoint.initialize_from = from;
@@ -87,15 +87,15 @@ TEST(Tokenizer, IsThatOfTheParametersToStartFrom) {
 TEST(Tokenizer, IsOtherwiseThatOfTheCorpus) {
   MemoryFileSystem files;
   write_tokenizer(files, "corpora/c.tokenizer.json");
-  EXPECT_EQ(find_tokenizer(files, recipe(300), "runs/r")->vocabulary_size(), 257);
+  EXPECT_EQ(find_tokenizer(files, recipe_of(300), "runs/r")->vocabulary_size(), 257);
 }
 
 TEST(Tokenizer, ACorpusWithoutOneTrainsButDoesNotGenerate) {
   MemoryFileSystem files;
-  keep_tokenizer(files, recipe(257), "runs/r");
+  keep_tokenizer(files, recipe_of(257), "runs/r");
   EXPECT_FALSE(files.exists("runs/r"));
   try {
-    find_tokenizer(files, recipe(257), "runs/r");
+    find_tokenizer(files, recipe_of(257), "runs/r");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::not_found);
@@ -109,7 +109,7 @@ TEST(Tokenizer, TooSmallAVocabularyIsRefusedWithTheRightOne) {
   MemoryFileSystem files;
   write_tokenizer(files, "corpora/c.tokenizer.json");
   try {
-    keep_tokenizer(files, recipe(100), "runs/r");
+    keep_tokenizer(files, recipe_of(100), "runs/r");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);

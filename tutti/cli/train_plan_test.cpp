@@ -11,7 +11,7 @@
 namespace tutti::cli {
 namespace {
 
-constexpr const char* kRecipe = R"(
+constexpr const char* kPlanRecipe = R"(
 model: {layers: 2, hidden: 32, heads: 2, vocabulary: 65, context: 16}
 data: {train: corpus}
 optimizer: {learning_rate: 0.001}
@@ -22,7 +22,7 @@ schedule: {kind: constant}
 TEST(TrainPlan, CopiesInMemoryAreOfTheRecipeThatMadeThem) {
   MemoryFileSystem files;
   files.create_directories("run");
-  write_file_atomic(files, train::recipe_path("run"), kRecipe);
+  write_file_atomic(files, train::recipe_path("run"), kPlanRecipe);
   TrainArguments arguments;
   arguments.target = "run";
   arguments.copy_every = 1;

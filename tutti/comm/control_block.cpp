@@ -27,7 +27,7 @@ struct ControlBlock::Header {
 
 namespace {
 
-constexpr double kLookSeconds = 1e-4;            // between looks at whether the creator has come
+constexpr double kCreatorLookSeconds = 1e-4;     // between looks at whether the creator has come
 constexpr uint64_t kMagic = 0x3130494954545554;  // "TUTTII01", the version of the layout
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
@@ -101,7 +101,7 @@ ControlBlock::ControlBlock(std::shared_ptr<Segment> segment, int rank, int size,
     if (monotonic_seconds() > end) {
       tutti::fail(ErrorKind::peer, "the rank that made the shared memory of a group is gone");
     }
-    sleep_seconds(kLookSeconds);
+    sleep_seconds(kCreatorLookSeconds);
   }
   if (header_->magic != kMagic || header_->size != size) {
     tutti::fail(ErrorKind::corrupt,

@@ -12,7 +12,7 @@ WorldOptions with(bool direct) {
 }
 
 // Small, one piece, many pieces.
-const std::vector<int64_t> kCounts = {0, 1, 1001, 70003, 300007};
+const std::vector<int64_t> kTransferCounts = {0, 1, 1001, 70003, 300007};
 
 TEST(Transfer, RingsInBothDirectionsAtOnce) {
   for (const bool direct : {true, false}) {
@@ -24,7 +24,7 @@ TEST(Transfer, RingsInBothDirectionsAtOnce) {
             const int next = (group.rank() + 1) % group.size();
             const int previous = (group.rank() + group.size() - 1) % group.size();
             for (const DType dtype : kTypes) {
-              for (const int64_t count : kCounts) {
+              for (const int64_t count : kTransferCounts) {
                 Buffer up = Buffer(dtype, count).fill(static_cast<uint64_t>(group.rank()));
                 Buffer down = Buffer(dtype, count).fill(static_cast<uint64_t>(group.rank() + 50));
                 Buffer from_previous(dtype, count);

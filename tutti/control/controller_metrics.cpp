@@ -13,6 +13,7 @@
 #include "tutti/control/job_table.h"
 #include "tutti/control/ledger.h"
 #include "tutti/control/node_report.h"
+#include "tutti/control/spend.h"
 
 namespace tutti::control {
 namespace {
@@ -36,8 +37,6 @@ class Metrics {
  private:
   prometheus::Registry registry_{prometheus::Registry::InsertBehavior::Merge};
 };
-
-double whole(int64_t micro) { return static_cast<double>(micro) / kMicro; }
 
 void add_jobs(Metrics& metrics, Database& database, int64_t now_ms) {
   std::map<std::string, int64_t> counts;
@@ -92,24 +91,24 @@ void add_projects(Metrics& metrics, Database& database) {
     const Labels labels = {{"project", project.name}};
     const Spend spent = spent_by_project(database, project.name);
     metrics.counter("tutti_project_cost_usd_total", "What its jobs have cost",
-                    whole(spent.micro_usd), labels);
+                    from_micro(spent.micro_usd), labels);
     metrics.counter("tutti_project_energy_joules_total", "Energy of its jobs at the machine",
-                    whole(spent.micro_kwh) * kJoulesPerKwh, labels);
+                    from_micro(spent.micro_kwh) * kJoulesPerKwh, labels);
     metrics.counter("tutti_project_node_seconds_total", "Time of nodes that its jobs have had",
-                    whole(spent.node_microhours) * kSecondsPerHour, labels);
-    metrics.counter("tutti_project_co2e_kg_total", "Carbon of that energy", whole(spent.micro_kg),
-                    labels);
+                    from_micro(spent.node_microhours) * kSecondsPerHour, labels);
+    metrics.counter("tutti_project_co2e_kg_total", "Carbon of that energy",
+                    from_micro(spent.micro_kg), labels);
     const Budget& budget = project.budget;
     if (budget.micro_usd) {
-      metrics.gauge("tutti_project_budget_usd", "Its limit", whole(*budget.micro_usd), labels);
+      metrics.gauge("tutti_project_budget_usd", "Its limit", from_micro(*budget.micro_usd), labels);
     }
     if (budget.micro_kwh) {
       metrics.gauge("tutti_project_budget_joules", "Its limit",
-                    whole(*budget.micro_kwh) * kJoulesPerKwh, labels);
+                    from_micro(*budget.micro_kwh) * kJoulesPerKwh, labels);
     }
     if (budget.node_microhours) {
       metrics.gauge("tutti_project_budget_node_seconds", "Its limit",
-                    whole(*budget.node_microhours) * kSecondsPerHour, labels);
+                    from_micro(*budget.node_microhours) * kSecondsPerHour, labels);
     }
   }
 }

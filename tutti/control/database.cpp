@@ -16,7 +16,7 @@
 namespace tutti::control {
 namespace {
 
-constexpr double kLookSeconds = 0.02;
+constexpr double kDatabaseLookSeconds = 0.02;
 
 }  // namespace
 
@@ -150,7 +150,7 @@ void Database::keep_log() {
     const int code = sqlite3_exec(connection_, kStatement, nullptr, nullptr, nullptr);
     if (code == SQLITE_OK) return;
     if ((code & 0xFF) != SQLITE_BUSY || monotonic_seconds() >= until) fail_with(code, kStatement);
-    sleep_seconds(kLookSeconds);
+    sleep_seconds(kDatabaseLookSeconds);
   }
 }
 

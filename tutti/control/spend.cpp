@@ -16,8 +16,6 @@ int64_t scaled(int64_t a, int64_t b, int64_t c) {
   return static_cast<int64_t>(static_cast<Wide>(a) * b / c);
 }
 
-double whole(int64_t micro) { return static_cast<double>(micro) / static_cast<double>(kMicro); }
-
 }  // namespace
 
 const std::array<SpendPart, 7>& spend_parts() {
@@ -129,19 +127,19 @@ int64_t parse_micro(const std::string& text, const std::string& key) {
 }
 
 Json to_json(const Spend& spend) {
-  return {{"node_hours", whole(spend.node_microhours)},
-          {"core_hours", whole(spend.core_microhours)},
-          {"gpu_hours", whole(spend.gpu_microhours)},
-          {"usd", whole(spend.micro_usd)},
-          {"kwh", whole(spend.micro_kwh)},
-          {"co2e_kg", whole(spend.micro_kg)},
-          {"water_liters", whole(spend.micro_liters)}};
+  return {{"node_hours", from_micro(spend.node_microhours)},
+          {"core_hours", from_micro(spend.core_microhours)},
+          {"gpu_hours", from_micro(spend.gpu_microhours)},
+          {"usd", from_micro(spend.micro_usd)},
+          {"kwh", from_micro(spend.micro_kwh)},
+          {"co2e_kg", from_micro(spend.micro_kg)},
+          {"water_liters", from_micro(spend.micro_liters)}};
 }
 
 Json to_json(const Budget& budget) {
   Json json = Json::object();
   for (const BudgetPart& part : budget_parts()) {
-    if (budget.*part.limit) json[part.name] = whole(*(budget.*part.limit));
+    if (budget.*part.limit) json[part.name] = from_micro(*(budget.*part.limit));
   }
   return json;
 }

@@ -16,6 +16,7 @@
 namespace tutti::control {
 
 inline constexpr int64_t kMicro = 1'000'000;
+constexpr double from_micro(int64_t amount) { return static_cast<double>(amount) / kMicro; }
 inline constexpr int64_t kHourMilliseconds = 3'600'000;
 
 struct Spend {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tutti/base/clock.h"
+#include "tutti/control/spend.h"
 #include "tutti/report/html.h"
 #include "tutti/report/page.h"
 
@@ -21,8 +22,6 @@ std::vector<std::string> amounts(const Spend& spend) {
   for (const SpendPart& part : spend_parts()) cells.push_back(format_micro(spend.*part.value));
   return cells;
 }
-
-double whole(int64_t micro) { return static_cast<double>(micro) / 1e6; }
 
 }  // namespace
 
@@ -78,10 +77,10 @@ std::string statement_html(const Statement& statement, const Site& site, double 
   page.lead = fmt::format("{} jobs of {} projects at {}.", statement.jobs.size(),
                           statement.projects.size(), site.place.name);
   page.status = "exact sums";
-  page.tiles = {{"Price", fmt::format("{:.2f}", whole(all.micro_usd)), "USD"},
-                {"Node-hours", fmt::format("{:.3f}", whole(all.node_microhours)), ""},
-                {"Energy", fmt::format("{:.4g}", whole(all.micro_kwh)), "kWh at the machines"},
-                {"CO2e", fmt::format("{:.4g}", whole(all.micro_kg)), "kg"}};
+  page.tiles = {{"Price", fmt::format("{:.2f}", from_micro(all.micro_usd)), "USD"},
+                {"Node-hours", fmt::format("{:.3f}", from_micro(all.node_microhours)), ""},
+                {"Energy", fmt::format("{:.4g}", from_micro(all.micro_kwh)), "kWh at the machines"},
+                {"CO2e", fmt::format("{:.4g}", from_micro(all.micro_kg)), "kg"}};
   const std::vector<report::Column> figures = {
       {"Node-hours", true}, {"Core-hours", true}, {"GPU-hours", true}, {"USD", true},
       {"kWh", true},        {"kg CO2e", true},    {"Litres", true}};

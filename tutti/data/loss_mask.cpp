@@ -12,7 +12,7 @@ namespace tutti::data {
 namespace {
 
 constexpr char kMagic[8] = {'T', 'U', 'T', 'M', 'A', 'S', 'K', '\0'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kMaskVersion = 1;
 constexpr int64_t kHeaderBytes = 40;
 
 template <typename T>
@@ -21,7 +21,7 @@ void append(std::string& out, T value) {
 }
 
 template <typename T>
-T load(std::string_view bytes, int64_t offset) {
+T load_at(std::string_view bytes, int64_t offset) {
   T value;
   std::memcpy(&value, bytes.data() + offset, sizeof value);
   return value;
@@ -31,7 +31,7 @@ T load(std::string_view bytes, int64_t offset) {
 
 std::string loss_mask_bytes(const std::vector<uint32_t>& masked, int64_t tokens) {
   std::string out(kMagic, sizeof kMagic);
-  append(out, kVersion);
+  append(out, kMaskVersion);
   append(out, uint32_t{0});
   append(out, static_cast<uint64_t>(masked.size()));
   append(out, static_cast<uint64_t>(tokens));
@@ -53,13 +53,13 @@ LossMask::LossMask(FileSystem& files, const Corpus& corpus) : documents_(corpus.
     fail(ErrorKind::corrupt, "'{}' is truncated: {} bytes, while its header has {}", path, size,
          kHeaderBytes);
   }
-  const auto version = load<uint32_t>(bytes, 8);
-  if (version != kVersion) {
+  const auto version = load_at<uint32_t>(bytes, 8);
+  if (version != kMaskVersion) {
     fail(ErrorKind::unsupported, "'{}' has version {}; this program reads version {}", path,
-         version, kVersion);
+         version, kMaskVersion);
   }
-  const auto documents = load<uint64_t>(bytes, 16);
-  const auto tokens = load<uint64_t>(bytes, 24);
+  const auto documents = load_at<uint64_t>(bytes, 16);
+  const auto tokens = load_at<uint64_t>(bytes, 24);
   if (documents != static_cast<uint64_t>(documents_) ||
       tokens != static_cast<uint64_t>(corpus.tokens())) {
     fail(ErrorKind::corrupt,
@@ -72,7 +72,7 @@ LossMask::LossMask(FileSystem& files, const Corpus& corpus) : documents_(corpus.
          kHeaderBytes + 4 * documents_, documents_);
   }
   counts_ = bytes.data() + kHeaderBytes;
-  if (hash_bytes(counts_, static_cast<size_t>(4 * documents_)) != load<uint64_t>(bytes, 32)) {
+  if (hash_bytes(counts_, static_cast<size_t>(4 * documents_)) != load_at<uint64_t>(bytes, 32)) {
     fail(ErrorKind::corrupt, "'{}' is damaged: its checksum does not hold", path);
   }
   for (int64_t d = 0; d < documents_; ++d) {

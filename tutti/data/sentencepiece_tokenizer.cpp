@@ -16,7 +16,7 @@ namespace tutti::data {
 namespace {
 
 constexpr size_t kCachedBytes = 64;  // longer words are not kept
-constexpr size_t kCachedWords = size_t{1} << 16;
+constexpr size_t kCachedPieces = size_t{1} << 16;
 
 // What of a model's settings matters here; the library does not tell them. Field numbers of
 // sentencepiece_model.proto.
@@ -203,7 +203,7 @@ void SentencePieceTokenizer::encode_text(std::string_view text, bool rest,
     if (!status.ok()) fail(ErrorKind::usage, "SentencePiece: {}", status.ToString());
     out.insert(out.end(), scratch.ids.begin(), scratch.ids.end());
     if (!keep) continue;
-    if (scratch.words.size() >= kCachedWords) scratch.words.clear();
+    if (scratch.words.size() >= kCachedPieces) scratch.words.clear();
     scratch.words.emplace(word, scratch.ids);
   }
 }

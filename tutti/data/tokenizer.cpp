@@ -13,8 +13,8 @@
 namespace tutti::data {
 namespace {
 
-constexpr const char* kFormat = "tutti-tokenizer";
-constexpr int64_t kVersion = 1;
+constexpr const char* kTokenizerFormat = "tutti-tokenizer";
+constexpr int64_t kTokenizerVersion = 1;
 constexpr std::string_view kSuffix = ".json";
 
 // The files that the stored form `value`, read from `path`, names.
@@ -64,8 +64,8 @@ const std::vector<std::string>& tokenizer_names() {
 
 Json tokenizer_json(const Tokenizer& tokenizer) {
   Json value;
-  value["format"] = kFormat;
-  value["version"] = kVersion;
+  value["format"] = kTokenizerFormat;
+  value["version"] = kTokenizerVersion;
   value["name"] = tokenizer.name();
   value["vocabulary_size"] = tokenizer.vocabulary_size();
   const int32_t end = tokenizer.end_of_document();
@@ -91,13 +91,14 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(FileSystem& files, const Json& va
                                                const std::string& path) {
   const std::string& origin = path;
   const auto format = json_get<std::string>(value, "format", origin);
-  if (format != kFormat) {
-    fail(ErrorKind::corrupt, "'{}': format is '{}' instead of '{}'", origin, format, kFormat);
+  if (format != kTokenizerFormat) {
+    fail(ErrorKind::corrupt, "'{}': format is '{}' instead of '{}'", origin, format,
+         kTokenizerFormat);
   }
   const auto version = json_get<int64_t>(value, "version", origin);
-  if (version != kVersion) {
+  if (version != kTokenizerVersion) {
     fail(ErrorKind::unsupported, "'{}' has version {}; this program reads version {}", origin,
-         version, kVersion);
+         version, kTokenizerVersion);
   }
   const auto name = json_get<std::string>(value, "name", origin);
   std::unique_ptr<Tokenizer> tokenizer;

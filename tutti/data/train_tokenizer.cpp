@@ -20,8 +20,8 @@ namespace tutti::data {
 namespace {
 
 constexpr size_t kLineBytes = 4096;  // the library passes over longer ones
-constexpr int64_t kBudgetBytes = int64_t{64} << 20;
-constexpr int64_t kBlockBytes = int64_t{1} << 20;
+constexpr int64_t kTrainBudgetBytes = int64_t{64} << 20;
+constexpr int64_t kTrainBlockBytes = int64_t{1} << 20;
 constexpr int64_t kLeastVocabulary = 260;  // three control tokens, 256 bytes and one more
 
 struct LineBlock {
@@ -44,7 +44,7 @@ class LineSink final : public DocumentSink {
         line.remove_prefix(size);
       }
       piece.remove_prefix(std::min(end + 1, piece.size()));
-      if (bytes_ >= kBlockBytes) flush();
+      if (bytes_ >= kTrainBlockBytes) flush();
     }
   }
   void document(size_t file, std::string_view text, size_t /*prompt_bytes*/) override {
@@ -171,7 +171,7 @@ TrainTokenizerResult train_tokenizer(FileSystem& files, const TrainTokenizerOpti
   LineSample sample(key, options.sample_bytes, share);
   int64_t done = 0;
   ordered_work<LineBlock>(
-      static_cast<int64_t>(tasks.size()), threads, kBudgetBytes,
+      static_cast<int64_t>(tasks.size()), threads, kTrainBudgetBytes,
       [&](int64_t task, const OrderedWork<LineBlock>::Emit& emit) {
         LineSink sink(emit);
         read_task(files, sources, tasks[static_cast<size_t>(task)], read, sink);

@@ -7,13 +7,11 @@
 // way. Times are left 0.
 #pragma once
 
+#include "tutti/base/real.h"
 #include "tutti/engine/ops.h"
 #include "tutti/engine/recorder.h"
 
 namespace tutti::engine {
-
-// Sizes are whole numbers, FLOPs and bytes are not.
-inline double real(int64_t x) { return static_cast<double>(x); }
 
 // describe.cpp
 OpRecord describe(const NormForwardArgs& args);

@@ -20,17 +20,17 @@ const ClaimBasis& basis() {
   return all;
 }
 
-Claim read(const std::string& text) {
+Claim read_claim(const std::string& text) {
   Claim claim;
   read_claim(text, basis(), claim);
   return claim;
 }
 
-ClaimAssessment assess(const std::string& text) { return assess_claim(read(text), basis()); }
+ClaimAssessment assess(const std::string& text) { return assess_claim(read_claim(text), basis()); }
 
 std::string error_of(const std::string& text) {
   try {
-    read(text);
+    read_claim(text);
   } catch (const Error& error) {
     return error.what();
   }
@@ -38,31 +38,31 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(ClaimText, Forms) {
-  const Claim short_form = read("175B 1024 H100 9.87min");
+  const Claim short_form = read_claim("175B 1024 H100 9.87min");
   EXPECT_EQ(short_form.benchmark, "gpt3");
   EXPECT_EQ(short_form.accelerators, 1024);
   EXPECT_EQ(short_form.chip, "H100");
   EXPECT_EQ(short_form.minutes, 9.87);
   EXPECT_FALSE(short_form.cost_usd || short_form.speedup);
 
-  const Claim prose = read("Llama 3.1 405B on 5,120 NVIDIA GB200s in 1.5 hours, for $1.2M.");
+  const Claim prose = read_claim("Llama 3.1 405B on 5,120 NVIDIA GB200s in 1.5 hours, for $1.2M.");
   EXPECT_EQ(prose.benchmark, "llama31_405b");
   EXPECT_EQ(prose.accelerators, 5120);
   EXPECT_EQ(prose.chip, "GB200");
   EXPECT_EQ(prose.minutes, 90);
   EXPECT_EQ(prose.cost_usd, 1.2e6);
 
-  const Claim factor = read("70B LoRA 8xH200 2.3x faster");
+  const Claim factor = read_claim("70B LoRA 8xH200 2.3x faster");
   EXPECT_EQ(factor.benchmark, "llama2_70b_lora");
   EXPECT_EQ(factor.accelerators, 8);
   EXPECT_EQ(factor.chip, "H200");
   EXPECT_EQ(factor.speedup, 2.3);
 
-  EXPECT_EQ(read("8x B200").accelerators, 8);
-  EXPECT_EQ(read("28% faster").speedup, 1.28);
-  EXPECT_EQ(read("$50,000").cost_usd, 50'000);
-  EXPECT_EQ(read("50k USD").cost_usd, 50'000);
-  EXPECT_EQ(read("90 seconds").minutes, 1.5);
+  EXPECT_EQ(read_claim("8x B200").accelerators, 8);
+  EXPECT_EQ(read_claim("28% faster").speedup, 1.28);
+  EXPECT_EQ(read_claim("$50,000").cost_usd, 50'000);
+  EXPECT_EQ(read_claim("50k USD").cost_usd, 50'000);
+  EXPECT_EQ(read_claim("90 seconds").minutes, 1.5);
 }
 
 TEST(ClaimText, Contradictions) {

@@ -96,7 +96,7 @@ std::vector<SettingDifference> differing_settings(const Score& a, const Score& b
 }
 
 // 1.21: "21%"
-std::string percent(double factor) {
+std::string change_text(double factor) {
   return fmt::format("{:.1f}%", 100 * (std::max(factor, 1 / factor) - 1));
 }
 
@@ -115,7 +115,7 @@ std::string sentence(const Comparison& c) {
   });
   std::vector<std::string> parts;
   for (const auto& [name, factor] : causes) {
-    parts.push_back(fmt::format("{} ({})", name, percent(factor)));
+    parts.push_back(fmt::format("{} ({})", name, change_text(factor)));
   }
   constexpr double kEqual = 0.03;
   if (std::abs(whole) < 1e-6 || parts.empty()) {
@@ -125,15 +125,15 @@ std::string sentence(const Comparison& c) {
   const bool equal = std::abs((c.a.samples_per_second / c.a.accelerators) /
                                   (c.b.samples_per_second / c.b.accelerators) -
                               1) < kEqual;
-  std::string text = fmt::format("{} takes {} longer than {}, by {}", slow.name, percent(c.ratio),
-                                 fast.name, join(parts, ", "));
+  std::string text = fmt::format("{} takes {} longer than {}, by {}", slow.name,
+                                 change_text(c.ratio), fast.name, join(parts, ", "));
   if (equal) {
     text +=
         "; steady throughput per accelerator is equal within 3%, so the kind of "
         "accelerator is not the cause";
   } else if (throughput / whole < 0.1) {
     text += fmt::format("; the slower result has the faster accelerators ({} in time)",
-                        percent(c.factors.throughput));
+                        change_text(c.factors.throughput));
   }
   const double chance = c.minutes_order.chance;
   text += fmt::format("; noise between runs would put them so far apart with probability {:.2g}{}",

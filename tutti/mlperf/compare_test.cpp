@@ -10,13 +10,7 @@
 namespace tutti::mlperf {
 namespace {
 
-const std::vector<catalog::Benchmark>& benchmarks() {
-  static const auto all =
-      catalog::load_benchmarks(posix_file_system(), TUTTI_SOURCE_DIR "/catalog");
-  return all;
-}
-
-struct Machine {
+struct ComparedMachine {
   double seconds_per_sample = 0.01;
   double eval_seconds = 5;
   int intervals = 15;
@@ -24,7 +18,7 @@ struct Machine {
   int64_t seed = 0;
 };
 
-Score score_of(MemoryFileSystem& files, const std::string& folder, const Machine& machine) {
+Score score_of(MemoryFileSystem& files, const std::string& folder, const ComparedMachine& machine) {
   for (int i = 0; i < 10; ++i) {
     SyntheticRun run;
     run.seed = machine.seed + i;
@@ -40,7 +34,7 @@ Score score_of(MemoryFileSystem& files, const std::string& folder, const Machine
   return score_result(files, find_results(files, folder)[0], find_ruleset("5.1.0"), benchmarks());
 }
 
-Comparison compare(const Machine& a, const Machine& b) {
+Comparison compare(const ComparedMachine& a, const ComparedMachine& b) {
   MemoryFileSystem files;
   return compare_results(score_of(files, "a", a), score_of(files, "b", b),
                          *catalog::find_benchmark(benchmarks(), "llama31_8b"));
@@ -89,7 +83,7 @@ TEST(Timeline, TheEvaluationThatReachedTheTargetCountsWhereItEndsAfterTheRun) {
 }
 
 TEST(Compare, OneCauseIsOneFactor) {
-  const Machine base{.eval_seconds = 0};
+  const ComparedMachine base{.eval_seconds = 0};
   const Comparison faster = compare(base, {.seconds_per_sample = 0.005, .eval_seconds = 0});
   expect_exact(faster);
   EXPECT_NEAR(faster.factors.throughput, faster.ratio, 2e-3);
@@ -112,8 +106,10 @@ TEST(Compare, OneCauseIsOneFactor) {
 }
 
 TEST(Compare, MixedCausesAreExactAndSymmetric) {
-  const Machine a{.seconds_per_sample = 0.01, .eval_seconds = 20, .intervals = 16, .nodes = 3};
-  const Machine b{.seconds_per_sample = 0.012, .eval_seconds = 3, .intervals = 15, .nodes = 1};
+  const ComparedMachine a{
+      .seconds_per_sample = 0.01, .eval_seconds = 20, .intervals = 16, .nodes = 3};
+  const ComparedMachine b{
+      .seconds_per_sample = 0.012, .eval_seconds = 3, .intervals = 15, .nodes = 1};
   const Comparison ab = compare(a, b);
   const Comparison ba = compare(b, a);
   expect_exact(ab);

@@ -12,12 +12,6 @@
 namespace tutti::mlperf {
 namespace {
 
-const std::vector<catalog::Benchmark>& benchmarks() {
-  static const auto all =
-      catalog::load_benchmarks(posix_file_system(), TUTTI_SOURCE_DIR "/catalog");
-  return all;
-}
-
 std::string system_json() {
   Json system = Json::object();
   for (const std::string& field : system_fields()) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "result_";
 constexpr std::string_view kSuffix = ".txt";
-constexpr int kDeepest = 12;
+constexpr int kDeepestFolder = 12;
 
 bool is_result(const std::string& name) {
   return starts_with(name, kPrefix) && ends_with(name, kSuffix);
@@ -56,7 +56,7 @@ void walk(FileSystem& files, const std::string& path, int depth,
     find_system(files, result);
     results.push_back(std::move(result));
   }
-  if (depth == kDeepest) return;
+  if (depth == kDeepestFolder) return;
   for (const std::string& folder : folders) walk(files, folder, depth + 1, results);
 }
 
@@ -72,7 +72,7 @@ void walk_systems(FileSystem& files, const std::string& path, int depth,
           found.push_back(join_path(full, file.name));
         }
       }
-    } else if (depth < kDeepest) {
+    } else if (depth < kDeepestFolder) {
       walk_systems(files, full, depth + 1, found);
     }
   }

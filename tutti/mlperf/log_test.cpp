@@ -15,7 +15,7 @@ struct Seen {
   LogSize size;
 };
 
-Seen read(std::string_view text) {
+Seen read_text(std::string_view text) {
   Seen seen;
   seen.size = read_log_text(
       text, {[&](const Record& record) {
@@ -29,7 +29,8 @@ Seen read(std::string_view text) {
 const std::string kRecord = R"(:::MLLOG {"time_ms": 1, "key": "a", "value": 1, "metadata": {}})";
 
 TEST(Log, RecordsAmongOtherText) {
-  const Seen seen = read("hello\n  0: " + kRecord + "\n\n12: :::MLLOG x " + kRecord + "\nbye\n");
+  const Seen seen =
+      read_text("hello\n  0: " + kRecord + "\n\n12: :::MLLOG x " + kRecord + "\nbye\n");
   EXPECT_EQ(seen.records, (std::vector<std::pair<int64_t, std::string>>{{2, "a"}, {4, "a"}}));
   EXPECT_TRUE(seen.problems.empty());
   EXPECT_EQ(seen.size.lines, 5);
@@ -37,12 +38,12 @@ TEST(Log, RecordsAmongOtherText) {
 }
 
 TEST(Log, CarriageReturnsSeparateRecordsOfOneLine) {
-  const Seen seen = read("10%\r20%\r" + kRecord + "\r30%\r\n" + kRecord + "\r\n");
+  const Seen seen = read_text("10%\r20%\r" + kRecord + "\r30%\r\n" + kRecord + "\r\n");
   EXPECT_EQ(seen.records, (std::vector<std::pair<int64_t, std::string>>{{1, "a"}, {2, "a"}}));
 }
 
 TEST(Log, ProblemsHaveLinesAndReadingGoesOn) {
-  const Seen seen = read(":::MLLOG {\"time_ms\": \n" + kRecord + "\n:::MLLOG \n" + kRecord);
+  const Seen seen = read_text(":::MLLOG {\"time_ms\": \n" + kRecord + "\n:::MLLOG \n" + kRecord);
   EXPECT_EQ(seen.problems, (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(seen.records.size(), 2U);
   EXPECT_TRUE(seen.size.cut);
@@ -65,7 +66,7 @@ TEST(Log, LongLines) {
   // 100 MB of text in front of a record, and a record of 100 MB.
   const std::string text = std::string(100'000'000, 'x') + kRecord + "\n:::MLLOG {\"key\": \"" +
                            std::string(100'000'000, 'y') + "\"}\n" + kRecord + "\n";
-  const Seen seen = read(text);
+  const Seen seen = read_text(text);
   EXPECT_EQ(seen.records.size(), 2U);
   EXPECT_EQ(seen.problems, (std::vector<int64_t>{2}));
 }

@@ -11,7 +11,7 @@ std::string with_value(const std::string& value) {
   return R"({"time_ms": 5, "key": "k", "value": )" + value + R"(, "metadata": {}})";
 }
 
-Record read(const std::string& text) {
+Record read_record(const std::string& text) {
   Record record;
   EXPECT_EQ(parse_record(text, record), "") << text;
   return record;
@@ -23,9 +23,9 @@ std::string wrong(const std::string& text) {
 }
 
 TEST(Record, Members) {
-  const Record record =
-      read(R"( {"namespace": "", "time_ms": 1714897740668, "event_type": "X", "key": "run_start",)"
-           R"( "value": null, "metadata": {"file": "t.py", "lineno": 145}} )");
+  const Record record = read_record(
+      R"( {"namespace": "", "time_ms": 1714897740668, "event_type": "X", "key": "run_start",)"
+      R"( "value": null, "metadata": {"file": "t.py", "lineno": 145}} )");
   EXPECT_EQ(record.time_ms, 1714897740668.0);
   EXPECT_EQ(record.key, "run_start");
   EXPECT_TRUE(record.value.is_null());
@@ -34,23 +34,24 @@ TEST(Record, Members) {
 }
 
 TEST(Record, NumbersThatJsonCannotWrite) {
-  EXPECT_TRUE(std::isnan(read(with_value("NaN")).value.get<double>()));
-  EXPECT_EQ(read(with_value("Infinity")).value.get<double>(), HUGE_VAL);
-  EXPECT_EQ(read(with_value("-Infinity")).value.get<double>(), -HUGE_VAL);
-  EXPECT_EQ(read(with_value("1e999")).value.get<double>(), HUGE_VAL);
-  EXPECT_EQ(read(with_value("[1, {\"a\": -1e999}]")).value[1]["a"].get<double>(), -HUGE_VAL);
-  EXPECT_EQ(read(with_value(std::string(400, '9'))).value.get<double>(), HUGE_VAL);
-  EXPECT_EQ(read(with_value("123456789012345678901234567890")).value.get<double>(),
+  EXPECT_TRUE(std::isnan(read_record(with_value("NaN")).value.get<double>()));
+  EXPECT_EQ(read_record(with_value("Infinity")).value.get<double>(), HUGE_VAL);
+  EXPECT_EQ(read_record(with_value("-Infinity")).value.get<double>(), -HUGE_VAL);
+  EXPECT_EQ(read_record(with_value("1e999")).value.get<double>(), HUGE_VAL);
+  EXPECT_EQ(read_record(with_value("[1, {\"a\": -1e999}]")).value[1]["a"].get<double>(), -HUGE_VAL);
+  EXPECT_EQ(read_record(with_value(std::string(400, '9'))).value.get<double>(), HUGE_VAL);
+  EXPECT_EQ(read_record(with_value("123456789012345678901234567890")).value.get<double>(),
             123456789012345678901234567890.0);
   // In text they are text.
-  EXPECT_EQ(read(with_value(R"("NaN \" Infinity, 1e999")")).value, R"(NaN " Infinity, 1e999)");
+  EXPECT_EQ(read_record(with_value(R"("NaN \" Infinity, 1e999")")).value,
+            R"(NaN " Infinity, 1e999)");
 }
 
 TEST(Record, BytesThatAreNotUtf8AreLatin1) {
-  const Record record = read(with_value("\"caf\xe9\""));
+  const Record record = read_record(with_value("\"caf\xe9\""));
   EXPECT_TRUE(record.latin1);
   EXPECT_EQ(record.value, "caf\xc3\xa9");
-  EXPECT_FALSE(read(with_value("\"caf\xc3\xa9\"")).latin1);
+  EXPECT_FALSE(read_record(with_value("\"caf\xc3\xa9\"")).latin1);
 }
 
 TEST(Record, WhatIsWrong) {

@@ -2,22 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include "tutti/mlperf/test_support.h"
 #include "tutti_test_paths.h"
 
 namespace tutti::mlperf {
 namespace {
 
-const std::vector<catalog::Benchmark>& benchmarks() {
-  static const auto all =
-      catalog::load_benchmarks(posix_file_system(), TUTTI_SOURCE_DIR "/catalog");
-  return all;
-}
-
 const catalog::Benchmark& benchmark(const char* name) {
   return *catalog::find_benchmark(benchmarks(), name);
 }
 
-struct Published {
+struct PublishedReference {
   const char* benchmark;
   const char* ruleset;
   double batch;
@@ -29,7 +24,7 @@ struct Published {
 
 // As mlcommons/logging 7bbf792 computes them (rcp_checker), in samples; it bisects to 1e-4 tokens.
 TEST(Reference, MeansAndLimitsAsPublished) {
-  const Published all[] = {
+  const PublishedReference all[] = {
       {"gpt3", "4.0.0", 1536, 1195376640.0 / 2048, 45174036.582447 / 2048, 1076517411.4733 / 2048,
        true},
       {"gpt3", "4.0.0", 2048, 577536, 12288, 1116578914.08986 / 2048, false},
@@ -45,7 +40,7 @@ TEST(Reference, MeansAndLimitsAsPublished) {
       {"llama31_405b", "5.1.0", 4608, 493056, 14077.6725349, 456015.668334, false},
       {"llama31_8b", "5.1.0", 96, 278640, 11417.4838559, 270339.659426, false},
   };
-  for (const Published& wanted : all) {
+  for (const PublishedReference& wanted : all) {
     const catalog::Benchmark& of = benchmark(wanted.benchmark);
     const auto points =
         reference_means(*catalog::find_reference_set(of, wanted.ruleset), of.runs_per_result);

@@ -11,12 +11,6 @@
 namespace tutti::mlperf {
 namespace {
 
-const std::vector<catalog::Benchmark>& benchmarks() {
-  static const auto all =
-      catalog::load_benchmarks(posix_file_system(), TUTTI_SOURCE_DIR "/catalog");
-  return all;
-}
-
 Submission example(MemoryFileSystem& files, int runs) {
   Submission s;
   s.folder = "submission";

@@ -1,4 +1,4 @@
-// A synthetic log of a good run, line by line, for tests that damage it.
+// A synthetic log of a good run, line by line, for tests that damage it; the catalog's benchmarks.
 #pragma once
 
 #include <string>
@@ -7,7 +7,9 @@
 
 #include "tutti/base/json.h"
 #include "tutti/base/memory_file.h"
+#include "tutti/catalog/benchmarks.h"
 #include "tutti/mlperf/record.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::mlperf {
 
@@ -140,6 +142,12 @@ inline SyntheticLog good_log(const SyntheticRun& run = {}) {
   }
   add("run_stop", nullptr, {{"status", "success"}});
   return log;
+}
+
+inline const std::vector<catalog::Benchmark>& benchmarks() {
+  static const auto all =
+      catalog::load_benchmarks(posix_file_system(), TUTTI_SOURCE_DIR "/catalog");
+  return all;
 }
 
 inline void write_file(FileSystem& files, const std::string& path, const std::string& text) {

@@ -79,7 +79,7 @@ std::vector<LostTime> lost_time(const std::vector<const Repeat*>& results,
   return out;
 }
 
-std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
+std::string share_text(double share) { return fmt::format("{:.1f}%", 100 * share); }
 
 void name_suspects(const std::vector<const Repeat*>& results,
                    const std::vector<const Repeat*>& reference, WorkloadValidation& out) {
@@ -90,7 +90,7 @@ void name_suspects(const std::vector<const Repeat*>& results,
     const LostTime& lost = out.lost[i];
     if (lost.share < std::max(kWorthNaming, whole / 10)) continue;
     named.emplace_back(lost.share, fmt::format("{} (+{} of the time): {}", lost.part,
-                                               percent(lost.share), kParts[i].suspect));
+                                               share_text(lost.share), kParts[i].suspect));
   }
   std::stable_sort(named.begin(), named.end(),
                    [](const auto& x, const auto& y) { return x.first > y.first; });
@@ -102,7 +102,7 @@ void name_suspects(const std::vector<const Repeat*>& results,
     out.suspects.push_back(fmt::format(
         "waiting for data (+{} of the time, within steps): storage of the corpora, or too few "
         "cores for the loader",
-        percent(waited / total)));
+        share_text(waited / total)));
   }
   for (const Measure& m : out.measures) {
     if (m.result_variation < kNoisyVariation || m.result_variation < 2 * m.reference_variation) {
@@ -111,7 +111,7 @@ void name_suspects(const std::vector<const Repeat*>& results,
     out.suspects.push_back(fmt::format(
         "{} varies by {} between repeats: other jobs on the machine, placement of ranks, clocks "
         "that are not fixed",
-        m.name, percent(m.result_variation)));
+        m.name, share_text(m.result_variation)));
   }
 }
 

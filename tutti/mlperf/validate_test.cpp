@@ -14,12 +14,6 @@
 namespace tutti::mlperf {
 namespace {
 
-const std::vector<catalog::Benchmark>& benchmarks() {
-  static const auto all =
-      catalog::load_benchmarks(posix_file_system(), TUTTI_SOURCE_DIR "/catalog");
-  return all;
-}
-
 // One machine's repeats of Llama 3.1 8B.
 struct Machine {
   double slowdown = 1;  // of training

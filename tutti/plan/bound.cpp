@@ -3,16 +3,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "tutti/base/real.h"
 #include "tutti/plan/bound_tables.h"
 #include "tutti/spec/schedule.h"
 
 namespace tutti::plan {
-namespace {
-
-double real(int64_t value) { return static_cast<double>(value); }
-
-}  // namespace
-
 size_t LayoutBounds::KeyHash::operator()(const Key& key) const {
   uint64_t hash = 0x9e3779b97f4a7c15ULL;
   for (const int64_t part : key) {

@@ -7,13 +7,12 @@
 #include <utility>
 
 #include "tutti/base/check.h"
+#include "tutti/base/real.h"
 #include "tutti/spec/layer_ops.h"
 #include "tutti/spec/memory.h"
 
 namespace tutti::plan {
 namespace {
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 constexpr const char* kKindNames[kKinds] = {
     "embedding",      "tail",  "head",      "prediction",   "block.first",

@@ -14,7 +14,7 @@
 namespace tutti::plan {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 struct Compared {
   bool no_worse = false;  // in time, money and energy
@@ -99,7 +99,7 @@ std::vector<Excess> excesses(const Choice& choice, const Constraints& constraint
           fmt::format("the run costs USD {:.0f}, {:.3g} times the budget of USD {:.0f}",
                       *choice.bill.usd, ratio, constraints.budget_usd));
     } else {
-      add("budget", kInfinity,
+      add("budget", kUnbounded,
           fmt::format("the catalog has no price of {}, so no budget can be kept",
                       choice.system->name));
     }
@@ -119,7 +119,7 @@ Recommended recommend(const std::vector<Choice>& choices, const Constraints& con
   TUTTI_CHECK(!choices.empty(), "nothing to choose from");
   // What is least decides: first what it exceeds, then money or time.
   const auto rank = [&](const Choice& choice) {
-    const double usd = choice.bill.usd.value_or(kInfinity);
+    const double usd = choice.bill.usd.value_or(kUnbounded);
     return std::tuple(worst_ratio(choice, constraints), constraints.target_seconds > 0 ? usd : 0,
                       choice.forecast.wall_seconds);
   };

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <limits>
 
+#include "tutti/base/real.h"
+
 namespace tutti::plan {
 namespace {
 
 using catalog::FabricTier;
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 // How the group lies on the tiers: `near` members inside one domain of tier `index`.
 struct Level {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tutti/base/check.h"
+#include "tutti/base/real.h"
 #include "tutti/spec/narrow.h"
 
 namespace tutti::plan {
@@ -13,8 +14,6 @@ namespace {
 using spec::Axis;
 using spec::LayerOps;
 using spec::Op;
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 // Ranks of an axis and how far apart they are: tp varies fastest, then cp, dp, pp.
 Group group_of(const spec::Mesh& mesh, Axis axis, int64_t ranks) {

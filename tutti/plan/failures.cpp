@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "tutti/base/rng.h"
+#include "tutti/base/units.h"
 
 namespace tutti::plan {
 namespace {
 
-constexpr double kDay = 86400;
-constexpr double kNever = 1e6 * 365 * kDay;  // a million years
+constexpr double kNever = 1e6 * 365 * kSecondsPerDay;  // a million years
 
 double interval_of(const FailureModel& model, double mean_time) {
   return model.interval_seconds > 0 ? model.interval_seconds
@@ -73,7 +73,7 @@ double quantile(std::vector<double>& values, double share) {
 double interruptions_per_second(const FailureModel& model, int64_t nodes) {
   const auto count = static_cast<double>(nodes);
   const double whole_job = model.job_nodes > 0 ? std::min(1.0, count / model.job_nodes) : 1;
-  return (model.per_job_per_day * whole_job + count * model.per_node_per_day) / kDay;
+  return (model.per_job_per_day * whole_job + count * model.per_node_per_day) / kSecondsPerDay;
 }
 
 InterruptionInterval interruption_interval(const FailureModel& model, int64_t nodes, double days) {
@@ -81,7 +81,7 @@ InterruptionInterval interruption_interval(const FailureModel& model, int64_t no
   const auto count_at = [&](double deviations) {
     FailureModel cluster = model;
     cluster.per_node_per_day *= std::exp(deviations * model.spread_ratio);
-    const double mean = interruptions_per_second(cluster, nodes) * kDay * days;
+    const double mean = interruptions_per_second(cluster, nodes) * kSecondsPerDay * days;
     return std::max(0.0, mean + deviations * std::sqrt(mean));
   };
   return {count_at(-kFivePercent), count_at(0), count_at(kFivePercent)};

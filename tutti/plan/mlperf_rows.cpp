@@ -58,14 +58,15 @@ std::optional<size_t> row_with_layout(const CsvTable& table, size_t row) {
   return std::nullopt;
 }
 
-spec::Precision precision_of(const std::string& text) {
+spec::Precision row_precision(const std::string& text) {
   if (text == "FP8") return spec::Precision::fp8;
   if (text.empty() || text == "BF16") return spec::Precision::bf16;
   fail(ErrorKind::unsupported, "precision {} cannot be described yet", text);
 }
 
-void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSource>& sources,
-              const catalog::Catalog& catalog, const std::string& models_folder, Measurement& out) {
+void describe_row(const CsvTable& table, size_t row, const std::vector<MeasurementSource>& sources,
+                  const catalog::Catalog& catalog, const std::string& models_folder,
+                  Measurement& out) {
   const std::string& benchmark = table.field(row, "benchmark");
   const std::string& accelerator = table.field(row, "accelerator");
   const Task* task = std::find_if(std::begin(kTasks), std::end(kTasks),
@@ -107,11 +108,11 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
     mesh.pp = whole(table, *known, "pp");
     mesh.cp = whole(table, *known, "cp");
     mesh.dp = whole(table, *known, "dp");
-    recipe.precision = precision_of(table.field(*known, "precision"));
+    recipe.precision = row_precision(table.field(*known, "precision"));
     if (mesh.pp > 1) out.free.emplace_back("vpp");
   } else {
     mesh.dp = chips;
-    recipe.precision = precision_of(table.field(row, "precision"));
+    recipe.precision = row_precision(table.field(row, "precision"));
     out.free.emplace_back("layout");
   }
   catalog::check_precision(chip, recipe.precision);
@@ -163,7 +164,7 @@ std::vector<Measurement> read_mlperf_results(const CsvTable& table,
     measurement.line = table.lines[row];
     measurement.value = raw_minutes(measurement.note, table.number(row, "minutes", 0));
     try {
-      describe(table, row, sources, catalog, models_folder, measurement);
+      describe_row(table, row, sources, catalog, models_folder, measurement);
     } catch (const Error& error) {
       measurement.unpredictable = error.what();
     }

@@ -9,11 +9,11 @@
 namespace tutti::plan {
 namespace {
 
-const std::vector<std::string> kLayout = {"batch.global=8", "batch.micro=1", "batch.sequence=4096",
-                                          "recompute=full"};
+const std::vector<std::string> kOffloadLayout = {"batch.global=8", "batch.micro=1",
+                                                 "batch.sequence=4096", "recompute=full"};
 
 spec::Recipe with(const std::string& offload) {
-  std::vector<std::string> overrides = kLayout;
+  std::vector<std::string> overrides = kOffloadLayout;
   overrides.push_back("offload=" + offload);
   return recipe_of("llama3.1-8b", overrides);
 }

@@ -4,12 +4,11 @@
 #include <cmath>
 
 #include "tutti/base/dtype.h"
+#include "tutti/base/real.h"
 #include "tutti/plan/offload_cost.h"
 
 namespace tutti::plan {
 namespace {
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 // Of the layers, those whose forward pass is done twice.
 double repeated_share(const spec::Recipe& recipe) {

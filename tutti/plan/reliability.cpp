@@ -9,13 +9,13 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/base/units.h"
 #include "tutti/catalog/known_quantities.h"
 #include "tutti/plan/bill.h"
 
 namespace tutti::plan {
 namespace {
 
-constexpr double kDay = 86400;
 constexpr int64_t kGpusPerNode = 8;
 constexpr int64_t kManyNodes = 64;  // jobs that have all that jobs suffer
 
@@ -72,7 +72,7 @@ InterruptionInterval hours_interval(const FailureModel& model, int64_t nodes) {
 }
 
 double goodput(const FailureModel& model, int64_t nodes) {
-  return forecast_failures(model, nodes, 30 * kDay).goodput;
+  return forecast_failures(model, nodes, 30 * kSecondsPerDay).goodput;
 }
 
 void predict(const CsvTable& table, size_t at, const FailureModel& model,
@@ -114,7 +114,7 @@ void predict(const CsvTable& table, size_t at, const FailureModel& model,
     StepPrediction step;  // chips that never wait
     step.step_seconds = step.split.products = 1;
     const Bill bill = bill_of(system, catalog.site("us-average"), nullptr,
-                              catalog::PriceKind::on_demand, step, kGpusPerNode, kDay);
+                              catalog::PriceKind::on_demand, step, kGpusPerNode, kSecondsPerDay);
     row.predicted =
         row.measured < 1 ? bill.node_watts / system.node_rated_watts : bill.node_watts / 1e3;
   } else {
@@ -219,7 +219,7 @@ FailureModel fit_failures(const CsvTable& table, const FailureModel& start,
   }
   for (const Job& job : large) {
     const double predicted =
-        interruptions_per_second(model, static_cast<int64_t>(job.nodes)) * kDay;
+        interruptions_per_second(model, static_cast<int64_t>(job.nodes)) * kSecondsPerDay;
     squares += std::pow(std::log(job.per_day / predicted), 2);
   }
   model.spread_ratio = std::sqrt(squares / static_cast<double>(clusters.size() + large.size()));

@@ -3,10 +3,11 @@
 #include <cmath>
 #include <limits>
 
+#include "tutti/base/units.h"
+
 namespace tutti::plan {
 namespace {
 
-constexpr double kDay = 86400;
 constexpr double kMostLost = 1e6;  // e-folds beyond which a run never ends
 constexpr double kManyInRepair = 1e7;
 
@@ -20,7 +21,8 @@ double slow_node_factor(const SlowNodes& slow, int64_t nodes) {
 SpotForecast forecast_spot(const FailureModel& failures, const SpotModel& spot, int64_t nodes,
                            double work_seconds) {
   SpotForecast out;
-  const double rate = spot.preemptions_per_node_per_day * static_cast<double>(nodes) / kDay;
+  const double rate =
+      spot.preemptions_per_node_per_day * static_cast<double>(nodes) / kSecondsPerDay;
   out.saves_in_time = spot.notice_seconds >= failures.save_seconds;
   if (out.saves_in_time) {
     const double lost = rate * (failures.save_seconds + failures.restart_seconds);
@@ -42,7 +44,7 @@ SpotForecast forecast_spot(const FailureModel& failures, const SpotModel& spot, 
 int64_t spares_needed(double failures_per_node_per_day, int64_t nodes, double repair_seconds,
                       double short_chance) {
   const double mean =
-      static_cast<double>(nodes) * failures_per_node_per_day * repair_seconds / kDay;
+      static_cast<double>(nodes) * failures_per_node_per_day * repair_seconds / kSecondsPerDay;
   if (!(mean > 0)) return 0;
   if (mean > kManyInRepair) {  // normal by now: its tail is below e^(-x^2 / 2)
     return static_cast<int64_t>(std::ceil(mean + std::sqrt(2 * std::log(1 / short_chance) * mean)));

@@ -6,12 +6,11 @@
 #include <cmath>
 
 #include "tutti/base/error.h"
+#include "tutti/base/real.h"
 #include "tutti/base/units.h"
 
 namespace tutti::plan {
 namespace {
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 // When the price of this kind was read.
 std::string price_date(const catalog::Price& price, catalog::PriceKind kind) {

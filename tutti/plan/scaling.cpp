@@ -7,14 +7,9 @@
 #include <utility>
 
 #include "tutti/base/check.h"
+#include "tutti/base/real.h"
 
 namespace tutti::plan {
-namespace {
-
-double real(int64_t value) { return static_cast<double>(value); }
-
-}  // namespace
-
 std::vector<ScalingRow> scaling_rows(std::vector<Choice> choices,
                                      const std::vector<int64_t>& global_batches, int64_t sequence) {
   TUTTI_CHECK(choices.size() == global_batches.size(), "{} choices, {} batches", choices.size(),

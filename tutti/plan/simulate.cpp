@@ -7,7 +7,7 @@
 namespace tutti::plan {
 namespace {
 
-constexpr double kNever = -1;
+constexpr double kUnset = -1;
 constexpr size_t kMostCachedActions = size_t{1} << 22;
 
 }  // namespace
@@ -76,8 +76,8 @@ double PipelineSimulator::play(const spec::Mesh& mesh, int64_t micro_batches,
   const auto slot = [micro_batches](int64_t stage, int64_t micro) {
     return static_cast<size_t>(stage * micro_batches + micro);
   };
-  forward_ready_.assign(static_cast<size_t>(virtual_stages * micro_batches), kNever);
-  backward_ready_.assign(static_cast<size_t>(virtual_stages * micro_batches), kNever);
+  forward_ready_.assign(static_cast<size_t>(virtual_stages * micro_batches), kUnset);
+  backward_ready_.assign(static_cast<size_t>(virtual_stages * micro_batches), kUnset);
   clock_.assign(static_cast<size_t>(mesh.pp), 0);
   next_.assign(static_cast<size_t>(mesh.pp), 0);
   for (int64_t m = 0; m < micro_batches; ++m) forward_ready_[slot(0, m)] = 0;

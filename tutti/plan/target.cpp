@@ -6,11 +6,10 @@
 #include <cmath>
 
 #include "tutti/base/error.h"
+#include "tutti/base/real.h"
 
 namespace tutti::plan {
 namespace {
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 int64_t rounded_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;

@@ -67,14 +67,14 @@ TEST(Target, BatchesBetweenPointsAreInterpolated) {
 
 // Rows of catalog/published/mlperf_training.csv whose layout is known, priced with the constants of
 // the catalog, by the generation's default constants: none of them was fitted on.
-struct Published {
+struct PublishedTarget {
   const char* benchmark;
   const char* model;
   const char* system;
   int64_t batch, micro, tp, pp, vpp, cp, dp;
   double minutes;
 };
-const Published kPublished[] = {
+const PublishedTarget kPublished[] = {
     {"llama2_70b_lora", "llama2-70b", "dgx-h100", 8, 1, 4, 1, 1, 1, 2, 29.101},
     {"llama2_70b_lora", "llama2-70b", "dgx-h100", 8, 1, 4, 1, 1, 2, 2, 19.755},
     {"llama2_70b_lora", "llama2-70b", "dgx-h100", 8, 1, 4, 1, 1, 2, 8, 5.252},
@@ -92,7 +92,7 @@ TEST(Target, PublishedResults) {
       load_constants(posix_file_system(), {std::string(TUTTI_SOURCE_DIR) + "/catalog"});
   PipelineSimulator simulator;
   std::vector<double> errors;
-  for (const Published& row : kPublished) {
+  for (const PublishedTarget& row : kPublished) {
     const catalog::Benchmark& target = benchmark(row.benchmark);
     const bool adapters = std::string_view(row.benchmark) == "llama2_70b_lora";
     std::vector<std::string> overrides = {"precision=fp8",

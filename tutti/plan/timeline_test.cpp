@@ -28,13 +28,14 @@ Drawn draw_step(const std::vector<std::string>& layout) {
   return out;
 }
 
-const std::vector<std::string> kLayout = {"batch.global=64", "batch.micro=1", "parallel.tp=4",
-                                          "parallel.pp=4",   "parallel.dp=2", "parallel.zero=1"};
+const std::vector<std::string> kTimelineLayout = {"batch.global=64", "batch.micro=1",
+                                                  "parallel.tp=4",   "parallel.pp=4",
+                                                  "parallel.dp=2",   "parallel.zero=1"};
 
 // Every rank's spans follow each other without gaps from 0 to the end of the step that `predict`
 // gives, and its passes are those of the schedule.
 TEST(Timeline, CoversTheStepThatIsPredicted) {
-  const Drawn drawn = draw_step(kLayout);
+  const Drawn drawn = draw_step(kTimelineLayout);
   ASSERT_EQ(drawn.timeline.ranks.size(), 4U);
   EXPECT_EQ(drawn.timeline.seconds, drawn.step.step_seconds);
   for (const auto& spans : drawn.timeline.ranks) {
@@ -53,7 +54,7 @@ TEST(Timeline, CoversTheStepThatIsPredicted) {
 
 // The busiest rank waits as long as the split says: bubble, host and stragglers.
 TEST(Timeline, WaitsAreTheSplitsBubble) {
-  const Drawn drawn = draw_step(kLayout);
+  const Drawn drawn = draw_step(kTimelineLayout);
   double least = drawn.timeline.seconds;
   for (size_t r = 0; r < 4; ++r) least = std::min(least, drawn.timeline.total(r, Work::wait));
   EXPECT_NEAR(least, drawn.step.split.bubble + drawn.step.split.host,
@@ -62,7 +63,7 @@ TEST(Timeline, WaitsAreTheSplitsBubble) {
 }
 
 TEST(Timeline, TextFitsItsColumnsAndShowsEveryStage) {
-  const Drawn drawn = draw_step(kLayout);
+  const Drawn drawn = draw_step(kTimelineLayout);
   for (const int columns : {80, 100, 200}) {
     std::istringstream lines(draw_text(drawn.timeline, columns, 32));
     std::string line;
@@ -82,7 +83,7 @@ TEST(Timeline, TextFitsItsColumnsAndShowsEveryStage) {
 }
 
 TEST(Timeline, PageHasALanePerStageAndTheLegend) {
-  const report::Gantt gantt = draw_page(draw_step(kLayout).timeline, 64);
+  const report::Gantt gantt = draw_page(draw_step(kTimelineLayout).timeline, 64);
   ASSERT_EQ(gantt.lanes.size(), 4U);
   EXPECT_EQ(gantt.legend.size(), static_cast<size_t>(kWorkKinds));
   const std::string html = report::draw(gantt);
@@ -93,11 +94,11 @@ TEST(Timeline, PageHasALanePerStageAndTheLegend) {
 }
 
 TEST(Timeline, JsonListsSpansOfShortSteps) {
-  const Drawn drawn = draw_step(kLayout);
+  const Drawn drawn = draw_step(kTimelineLayout);
   const Json json = to_json(drawn.timeline);
   EXPECT_EQ(json["ranks"].size(), 4U);
   EXPECT_EQ(json["ranks"][0]["spans"].size(), drawn.timeline.ranks[0].size());
-  std::vector<std::string> longer = kLayout;
+  std::vector<std::string> longer = kTimelineLayout;
   longer[0] = "batch.global=16384";
   EXPECT_TRUE(to_json(draw_step(longer).timeline)["ranks"][0]["spans"].is_null());
 }

@@ -9,6 +9,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
+#include "tutti/base/real.h"
 #include "tutti/base/text.h"
 #include "tutti/plan/target.h"
 #include "tutti/plan/unpublished.h"
@@ -19,8 +20,6 @@ namespace {
 constexpr int64_t kEnoughRows = 4;  // held out, for an error that says something
 constexpr double kGibibyte = 1024.0 * 1024 * 1024;
 constexpr double kConventionRatio = 0.05;  // counts of FLOPs that differ by more are other ones
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 bool known_metric(const std::string& metric) {
   static const std::set<std::string> known = {"iter_time_s",

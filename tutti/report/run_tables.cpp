@@ -87,7 +87,7 @@ std::string detail(const RunData& run, const char* key) {
 }
 
 // What the run says of itself, else what its recipe says.
-std::string told(const RunData& run, const char* key) {
+std::string note_of(const RunData& run, const char* key) {
   const std::string text = detail(run, key);
   return text.empty() ? run.recipe_value(std::string("run.") + key) : text;
 }
@@ -293,9 +293,9 @@ std::string data_section(const RunData& run) {
 std::string place_section(const RunData& run, const RunSummary& summary) {
   Facts owner = {{"Run", summary.name},
                  {"Folder", run.folder},
-                 {"Owner", told(run, "owner")},
-                 {"Project", told(run, "project")},
-                 {"Data class", told(run, "data_class")},
+                 {"Owner", note_of(run, "owner")},
+                 {"Project", note_of(run, "project")},
+                 {"Data class", note_of(run, "data_class")},
                  {"Parameters", count_text(summary.parameters)}};
   for (auto& fact : budget_facts(run, summary)) owner.push_back(std::move(fact));
 

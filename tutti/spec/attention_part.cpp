@@ -1,9 +1,8 @@
+#include "tutti/base/real.h"
 #include "tutti/spec/layer_builder.h"
 
 namespace tutti::spec {
 namespace {
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 // Keys and values travel around the ranks (AttentionRing in model/attention.h): each step attends
 // to those that are here, while they are sent on. On the way back their gradients follow them in

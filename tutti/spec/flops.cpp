@@ -1,9 +1,9 @@
 #include "tutti/spec/flops.h"
 
+#include "tutti/base/real.h"
+
 namespace tutti::spec {
 namespace {
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 double attention_parameters(const ModelConfig& model) {
   const double hidden = real(model.hidden);

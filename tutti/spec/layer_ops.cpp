@@ -5,12 +5,11 @@
 #include <string_view>
 #include <utility>
 
+#include "tutti/base/real.h"
 #include "tutti/spec/layer_builder.h"
 
 namespace tutti::spec {
 namespace {
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 Op residual_add_op(const LayerContext& at) {
   const double all = real(at.shard() * at.hidden());

@@ -16,12 +16,14 @@ namespace tutti::spec {
 namespace {
 
 // B2 T4 H6 heads 3 (D2) F24 V10, two layers.
-constexpr const char* kTiny = R"(
+constexpr const char* kTinyLora = R"(
 model: {layers: 2, hidden: 6, heads: 3, vocabulary: 10, context: 4}
 batch: {global: 2}
 )";
 
-Recipe tiny(const std::string& lora) { return parse(std::string(kTiny) + "lora: " + lora + "\n"); }
+Recipe tiny(const std::string& lora) {
+  return parse(std::string(kTinyLora) + "lora: " + lora + "\n");
+}
 
 std::string error_of(const std::string& preset_name, const std::string& lora) {
   try {
@@ -37,9 +39,9 @@ TEST(Lora, DefaultsAreFilledInAndReadBack) {
   EXPECT_EQ(recipe.lora.alpha, 8);
   EXPECT_EQ(recipe.lora.targets, (std::vector<std::string>{"qkv", "output"}));
   EXPECT_EQ(parse_recipe(to_yaml(recipe), "again", {}, kModels), recipe);
-  const Recipe one = parse(kTiny, {"lora.rank=2", "lora.targets=mlp"});
+  const Recipe one = parse(kTinyLora, {"lora.rank=2", "lora.targets=mlp"});
   EXPECT_EQ(one.lora.targets, std::vector<std::string>{"mlp"});
-  EXPECT_FALSE(parse(kTiny).lora.enabled());
+  EXPECT_FALSE(parse(kTinyLora).lora.enabled());
 }
 
 TEST(Lora, ImpossibleValuesAreNamed) {

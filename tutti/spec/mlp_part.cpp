@@ -1,12 +1,7 @@
+#include "tutti/base/real.h"
 #include "tutti/spec/layer_builder.h"
 
 namespace tutti::spec {
-namespace {
-
-double real(int64_t value) { return static_cast<double>(value); }
-
-}  // namespace
-
 // No collectives: the caller gathers and scatters around it.
 PartOps mlp_part(const LayerContext& at, int64_t width) {
   const bool bias = at.model.linear_bias;

@@ -16,7 +16,7 @@
 namespace tutti::spec {
 namespace {
 
-constexpr int64_t kMost = INT64_MAX;
+constexpr int64_t kMostCount = INT64_MAX;
 constexpr const char* kPresetSuffix = ".yaml";
 
 // The file of preset `name`, which is a path itself when it ends in .yaml.
@@ -70,25 +70,25 @@ void read_rope_scaling(YamlMap map, RopeScaling& scaling) {
   map.read_real("factor", scaling.factor);
   map.read_real("low_frequency_factor", scaling.low_frequency_factor);
   map.read_real("high_frequency_factor", scaling.high_frequency_factor);
-  map.read_count("original_context", scaling.original_context, 1, kMost);
+  map.read_count("original_context", scaling.original_context, 1, kMostCount);
   map.finish();
 }
 
 void read_latent(YamlMap map, LatentAttention& latent) {
-  map.read_count("query_rank", latent.query_rank, 0, kMost);
-  map.read_count("key_value_rank", latent.key_value_rank, 0, kMost);
-  map.read_count("nope_head_dim", latent.nope_head_dim, 0, kMost);
-  map.read_count("rope_head_dim", latent.rope_head_dim, 0, kMost);
-  map.read_count("value_head_dim", latent.value_head_dim, 0, kMost);
+  map.read_count("query_rank", latent.query_rank, 0, kMostCount);
+  map.read_count("key_value_rank", latent.key_value_rank, 0, kMostCount);
+  map.read_count("nope_head_dim", latent.nope_head_dim, 0, kMostCount);
+  map.read_count("rope_head_dim", latent.rope_head_dim, 0, kMostCount);
+  map.read_count("value_head_dim", latent.value_head_dim, 0, kMostCount);
   map.finish();
 }
 
 void read_moe(YamlMap map, MixtureOfExperts& moe) {
-  map.read_count("experts", moe.experts, 0, kMost);
-  map.read_count("top_k", moe.top_k, 0, kMost);
-  map.read_count("expert_ffn", moe.expert_ffn, 0, kMost);
-  map.read_count("shared_experts", moe.shared_experts, 0, kMost);
-  map.read_count("first_dense_layers", moe.first_dense_layers, 0, kMost);
+  map.read_count("experts", moe.experts, 0, kMostCount);
+  map.read_count("top_k", moe.top_k, 0, kMostCount);
+  map.read_count("expert_ffn", moe.expert_ffn, 0, kMostCount);
+  map.read_count("shared_experts", moe.shared_experts, 0, kMostCount);
+  map.read_count("first_dense_layers", moe.first_dense_layers, 0, kMostCount);
   map.read_real("capacity_factor", moe.capacity_factor);
   map.read_real("balance_loss", moe.balance_loss);
   map.read_real("z_loss", moe.z_loss);
@@ -131,11 +131,11 @@ ModelConfig read_model(YamlMap map) {
     if (!map.has(key)) map.fail_key(key, "missing; a model needs it (or a preset)");
   }
   map.read_text("name", model.name);
-  map.read_count("layers", model.layers, 1, kMost);
-  map.read_count("hidden", model.hidden, 1, kMost);
-  map.read_count("heads", model.heads, 1, kMost);
-  map.read_count("vocabulary", model.vocabulary, 1, kMost);
-  map.read_count("context", model.context, 1, kMost);
+  map.read_count("layers", model.layers, 1, kMostCount);
+  map.read_count("hidden", model.hidden, 1, kMostCount);
+  map.read_count("heads", model.heads, 1, kMostCount);
+  map.read_count("vocabulary", model.vocabulary, 1, kMostCount);
+  map.read_count("context", model.context, 1, kMostCount);
   map.read_choice("norm", model.norm, kNormNames);
   map.read_real("norm_epsilon", model.norm_epsilon);
   map.read_choice("activation", model.activation, kActivationNames);
@@ -149,14 +149,14 @@ ModelConfig read_model(YamlMap map) {
                                       model.heads, model.hidden));
   }
   model.head_dim = model.hidden / model.heads;
-  map.read_count("head_dim", model.head_dim, 1, kMost);
+  map.read_count("head_dim", model.head_dim, 1, kMostCount);
   model.kv_heads = model.heads;
-  map.read_count("kv_heads", model.kv_heads, 1, kMost);
+  map.read_count("kv_heads", model.kv_heads, 1, kMostCount);
   if (!map.has("ffn") && model.activation == Activation::swiglu) {
     map.fail_key("ffn", "missing; activation swiglu has no usual width to fall back to");
   }
   model.ffn = 4 * model.hidden;
-  map.read_count("ffn", model.ffn, 1, kMost);
+  map.read_count("ffn", model.ffn, 1, kMostCount);
 
   map.read_flag("linear_bias", model.linear_bias);
   model.norm_bias = model.norm == Norm::layer;
@@ -168,7 +168,7 @@ ModelConfig read_model(YamlMap map) {
   map.read_real("dropout", model.dropout);
   read_latent(map.map("latent"), model.latent);
   read_moe(map.map("moe"), model.moe);
-  map.read_count("prediction_layers", model.prediction_layers, 0, kMost);
+  map.read_count("prediction_layers", model.prediction_layers, 0, kMostCount);
   return model;
 }
 

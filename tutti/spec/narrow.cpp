@@ -6,14 +6,13 @@
 #include <utility>
 
 #include "tutti/base/error.h"
+#include "tutti/base/real.h"
 #include "tutti/spec/recipe_names.h"
 
 namespace tutti::spec {
 namespace {
 
 constexpr double kWide = 2;  // bytes of an element before
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 // Elements of both operands, or of the left one.
 double operand_elements(const Op& op) {

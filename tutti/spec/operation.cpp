@@ -1,9 +1,10 @@
 #include "tutti/spec/operation.h"
 
+#include "tutti/base/real.h"
+
 namespace tutti::spec {
 namespace {
 
-double real(int64_t value) { return static_cast<double>(value); }
 double size(int64_t count, DType type) { return real(count) * real(dtype_bytes(type)); }
 constexpr double kF32 = 4;
 

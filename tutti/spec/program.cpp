@@ -7,14 +7,13 @@
 #include <utility>
 
 #include "tutti/base/check.h"
+#include "tutti/base/real.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/narrow.h"
 #include "tutti/spec/zero_layers.h"
 
 namespace tutti::spec {
 namespace {
-
-double real(int64_t value) { return static_cast<double>(value); }
 
 // Keys of the kinds that are no blocks; those take 0 to 31. A teacher's are kTeacher further.
 enum KindKey { kEmbedding = 32, kTail, kHead, kPrediction, kTeacher = 64 };

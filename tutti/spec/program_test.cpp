@@ -17,7 +17,7 @@ namespace tutti::spec {
 namespace {
 
 // B2 T4 H6 heads 3 (D2) F24 V10, two layers; N 8 rows, padded vocabulary 64.
-constexpr const char* kTiny = R"(
+constexpr const char* kTinyProgram = R"(
 model: {layers: 2, hidden: 6, heads: 3, vocabulary: 10, context: 4}
 batch: {global: 2}
 )";
@@ -40,7 +40,7 @@ void expect_ops(const std::vector<Op>& ops, const std::vector<Expected>& expecte
 }
 
 TEST(Program, BlocksOfATinyGptInBf16) {
-  const Program program = make_program(parse(kTiny), tutti_profile());
+  const Program program = make_program(parse(kTinyProgram), tutti_profile());
   // Bytes: each operand once; bf16 2, f32 4.
   const double norm = 8 * 6 * 4 + 6 * 2 + 6 * 2 + 8 * 6 * 2 + 2 * 8 * 4;
   const double added = 8 * 6 * 2 + 8 * 6 * 4;
@@ -89,7 +89,7 @@ TEST(Program, BlocksOfATinyGptInBf16) {
 }
 
 TEST(Program, EndsOfATinyGptInF32) {
-  const Program program = make_program(parse(kTiny, {"precision=f32"}), tutti_profile());
+  const Program program = make_program(parse(kTinyProgram, {"precision=f32"}), tutti_profile());
   expect_ops(program.kind("embedding").forward,
              {{"embedding_forward", {8, 6}, 0, 3 * 8 * 6 * 4 + 8 * 4}});
   // Tied: the token table holds the head's gradient already; the position table is overwritten.
@@ -105,7 +105,7 @@ TEST(Program, EndsOfATinyGptInF32) {
                     {"gemm", {64, 6, 8}, 2 * 8 * 64 * 6, logits}});
   EXPECT_EQ(head[3].bytes, logits + 64 * 6 * 4);   // later micro-batches add
   EXPECT_EQ(head[0].model_flops, 2 * 8 * 10 * 6);  // padding is no model work
-  const int64_t elements = param_layout(param_table(parse(kTiny).model)).elements;
+  const int64_t elements = param_layout(param_table(parse(kTinyProgram).model)).elements;
   const auto n = static_cast<double>(elements);
   expect_ops(program.updates[0],
              {{"squared_norm", {elements}, 2 * n, 4 * n + 8}, {"adamw", {elements}, 0, 28 * n}});
@@ -113,7 +113,7 @@ TEST(Program, EndsOfATinyGptInF32) {
 
 TEST(Program, UntiedTablesAreOverwrittenFirst) {
   const Program program =
-      make_program(parse(kTiny, {"model.tied_embeddings=false"}), tutti_profile());
+      make_program(parse(kTinyProgram, {"model.tied_embeddings=false"}), tutti_profile());
   const Op& op = program.kind("embedding").backward_weight.back();
   EXPECT_EQ(op.first_bytes - op.bytes, (64 + 4) * 6 * 4);
 }
@@ -132,7 +132,7 @@ TEST(Program, RopeTurnsQueriesAndKeysInOneCall) {
 }
 
 TEST(Program, DropoutRunsForwardAndBackwardAndNotInEvaluation) {
-  const Program program = make_program(parse(kTiny, {"model.dropout=0.1"}), tutti_profile());
+  const Program program = make_program(parse(kTinyProgram, {"model.dropout=0.1"}), tutti_profile());
   const auto count = [](const std::vector<Op>& ops) {
     return std::count_if(ops.begin(), ops.end(),
                          [](const Op& op) { return std::strcmp(op.name, "dropout") == 0; });

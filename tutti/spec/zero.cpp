@@ -10,7 +10,7 @@ namespace tutti::spec {
 namespace {
 
 // What is cut into buckets on its own.
-struct Zone {
+struct ZeroZone {
   int64_t first = 0;
   int64_t end = 0;
   bool expert = false;
@@ -32,7 +32,8 @@ int64_t last_layer_first(const ParamLayout& layout) {
   return lowest == nullptr ? layout.expert_offset : lowest->element_offset;
 }
 
-std::vector<Zone> zones_of(const ParamLayout& layout, const Mesh& mesh, int64_t bucket_elements) {
+std::vector<ZeroZone> zones_of(const ParamLayout& layout, const Mesh& mesh,
+                               int64_t bucket_elements) {
   if (!by_layer(mesh)) {
     // Of several buckets none but the last ones waits for the last layer.
     const int64_t unit = kParamAlignment * (mesh.zero >= 1 ? replicas(mesh) : 1);
@@ -42,14 +43,14 @@ std::vector<Zone> zones_of(const ParamLayout& layout, const Mesh& mesh, int64_t 
             {last, layout.expert_offset, false, true},
             {layout.expert_offset, layout.trainable_elements, true, true}};
   }
-  std::vector<Zone> zones;
+  std::vector<ZeroZone> zones;
   for (const ZeroLayer& layer : zero_layers(layout, mesh)) {
     for (const LayerPart& part : layer.parts) {
       zones.push_back({part.first, part.first + part.count, part.expert, part.trainable});
     }
   }
   std::sort(zones.begin(), zones.end(),
-            [](const Zone& a, const Zone& b) { return a.first < b.first; });
+            [](const ZeroZone& a, const ZeroZone& b) { return a.first < b.first; });
   return zones;
 }
 
@@ -57,7 +58,7 @@ std::vector<Bucket> cut(const ParamLayout& layout, const Mesh& mesh, int64_t buc
                         bool frozen) {
   std::vector<Bucket> out;
   int64_t shard_first = 0;
-  for (const Zone& zone : zones_of(layout, mesh, bucket_elements)) {
+  for (const ZeroZone& zone : zones_of(layout, mesh, bucket_elements)) {
     if (!zone.trainable && !frozen) continue;
     const int64_t ways = replicas(mesh, zone.expert);
     const int64_t unit = kParamAlignment * (mesh.zero >= 1 ? ways : 1);

@@ -32,7 +32,7 @@ std::string scrape(int port) {
   return answer;
 }
 
-StepDone step(int64_t number) {
+StepDone step_done(int64_t number) {
   StepDone event;
   event.step = number;
   event.tokens = number * 1000;
@@ -56,8 +56,8 @@ TEST(Prometheus, ServesWhatEventsTell) {
   sink.write({1, run});
   sink.write({1, machine});
   sink.write({1, MemoryMeasured{0, 1000, 2000, {{"weights", 640}}}});
-  sink.write({1, step(1)});
-  sink.write({1, step(2)});
+  sink.write({1, step_done(1)});
+  sink.write({1, step_done(2)});
   sink.write({1, EvaluationDone{2, 2.25, 100, 0.5}});
   sink.write({1, CheckpointSaved{2, "p", 10, 0.003, 0.1}});
   const std::string text = scrape(sink.port());
@@ -113,7 +113,7 @@ TEST(Prometheus, CanBeScrapedWhileEventsCome) {
   PrometheusSink sink("127.0.0.1", 0);
   std::atomic<bool> stop = false;
   std::thread writer([&] {
-    for (int64_t number = 1; !stop; ++number) sink.write({1, step(number)});
+    for (int64_t number = 1; !stop; ++number) sink.write({1, step_done(number)});
   });
   for (int i = 0; i < 20; ++i) EXPECT_NE(scrape(sink.port()).find("200 OK"), std::string::npos);
   stop = true;

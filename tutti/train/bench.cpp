@@ -14,18 +14,13 @@
 #include "tutti/spec/flops.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/program.h"
+#include "tutti/train/quantile.h"
 #include "tutti/train/random_steps.h"
 
 namespace tutti::train {
 namespace {
 
 constexpr int64_t kWarmupSteps = 2;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 DType compute_type(const spec::Recipe& recipe) {
   return recipe.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
@@ -100,8 +95,8 @@ StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
   StepBench out;
   out.peak_memory_bytes = peak_resident_bytes();  // of the steps: the peak's operands come after
   const double peak = engine::measure_gemm_peak(workload.trainer().stream(), compute_type(recipe));
-  out.median_seconds = median(seconds);
-  out.host_seconds = median(host_seconds);
+  out.median_seconds = quantile(seconds, 0.5);
+  out.host_seconds = quantile(host_seconds, 0.5);
   out.notes = engine::take_notes();
   out.min_seconds = *std::min_element(seconds.begin(), seconds.end());
   out.max_seconds = *std::max_element(seconds.begin(), seconds.end());
@@ -167,7 +162,7 @@ std::vector<KernelBench> bench_kernels(const spec::Recipe& recipe, int64_t steps
     for (const int64_t dim : key.second) {
       if (dim != 0) bench.shape += (bench.shape.empty() ? "" : "x") + std::to_string(dim);
     }
-    bench.median_seconds = median(group.seconds);
+    bench.median_seconds = quantile(group.seconds, 0.5);
     bench.calls_per_step = static_cast<double>(group.seconds.size()) / static_cast<double>(steps);
     // Whichever resource would take longer at its ceiling is the one that bounds the kernel.
     bench.compute_bound = group.flops / gemm_peak > group.bytes / copy_peak;

@@ -32,18 +32,18 @@ std::vector<float> all_gradients(const Trainer& trainer) {
 }
 
 // One step's loss and gradients of a recipe with random weights.
-struct Outcome {
+struct DistillOutcome {
   double loss = 0;
   telemetry::LossParts parts;
   std::vector<float> gradients;
 };
-Outcome outcome_of(const spec::Recipe& recipe) {
+DistillOutcome outcome_of(const spec::Recipe& recipe) {
   Trainer trainer(recipe);
   trainer.initialize();
   randomize(trainer, 11, 0.15F);
   randomize_teacher(trainer);
   RandomBatches batches(recipe, 3);
-  Outcome out;
+  DistillOutcome out;
   out.loss = trainer.gradients(batches.source());
   out.parts = trainer.loss_parts().value_or(telemetry::LossParts{});
   out.gradients = all_gradients(trainer);
@@ -191,10 +191,10 @@ TEST(Distill, RecomputationChangesNoBit) {
   for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
     spec::Recipe recipe = distilled(llama_recipe(), gpt_recipe().model);
     recipe.precision = precision;
-    const Outcome kept = outcome_of(recipe);
+    const DistillOutcome kept = outcome_of(recipe);
     for (const auto mode : {spec::RecomputeMode::selective, spec::RecomputeMode::full}) {
       recipe.recompute.mode = mode;
-      const Outcome again = outcome_of(recipe);
+      const DistillOutcome again = outcome_of(recipe);
       EXPECT_EQ(again.loss, kept.loss);
       EXPECT_EQ(again.gradients, kept.gradients);
     }

@@ -110,7 +110,7 @@ TEST(EnqueuedRanks, WithAdaptersAndWithoutMasters) {
 
 // Of this thread's rank: after so many losses of micro-batches comes one that is infinite.
 thread_local int losses_left = -1;
-engine::OpTable with_a_mistake() {
+engine::OpTable with_a_rank_mistake() {
   engine::OpTable table = engine::cpu_ops();
   table.sum = [](engine::Stream& stream, const engine::SumArgs& args) {
     engine::cpu_ops().sum(stream, args);
@@ -121,7 +121,7 @@ engine::OpTable with_a_mistake() {
 
 // What one rank finds lets all skip the step; the one that has begun after it takes its number.
 TEST(EnqueuedRanks, SkipAStepTogether) {
-  const engine::OpTable table = with_a_mistake();
+  const engine::OpTable table = with_a_rank_mistake();
   const spec::Recipe recipe = divided(divided_gpt(), {.dp = 2, .zero = 1});
   std::atomic<int> prepared{0};
   const auto prepare = [&](Trainer& trainer, int64_t step) {

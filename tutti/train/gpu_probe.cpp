@@ -18,7 +18,7 @@ namespace {
 
 // The part of NVML's interface that is used here, as its documentation gives it; the header comes
 // with CUDA, the library with the driver.
-using Device = void*;
+using NvmlDevice = void*;
 struct PciInfo {
   char legacy_bus[16];
   unsigned domain, bus, device, device_id, subsystem_id;
@@ -40,14 +40,14 @@ constexpr int kClockOfSm = 1;
 constexpr int kClockOfMemory = 2;
 constexpr unsigned kAffinityOfNode = 0;
 
-struct CloseLibrary {
-  void operator()(void* library) const { dlclose(library); }
-};
-
 }  // namespace
 
 class GpuReader::Nvml {
  public:
+  struct CloseLibrary {
+    void operator()(void* library) const { dlclose(library); }
+  };
+
   explicit Nvml(std::unique_ptr<void, CloseLibrary> library) : library_(std::move(library)) {
     const int code = need<int()>("nvmlInit_v2")();
     if (code != kSuccess) {
@@ -67,8 +67,8 @@ class GpuReader::Nvml {
     check(need<int(unsigned*)>("nvmlDeviceGetCount_v2")(&count), "how many GPUs there are");
     std::vector<GpuState> out;
     for (unsigned index = 0; index < count; ++index) {
-      Device device = nullptr;
-      check(need<int(unsigned, Device*)>("nvmlDeviceGetHandleByIndex_v2")(index, &device),
+      NvmlDevice device = nullptr;
+      check(need<int(unsigned, NvmlDevice*)>("nvmlDeviceGetHandleByIndex_v2")(index, &device),
             fmt::format("GPU {}", index));
       out.push_back(state_of(device));
     }
@@ -93,17 +93,17 @@ class GpuReader::Nvml {
   }
   // A number of one GPU; absent where the driver or the GPU does not have it.
   template <typename Value, typename... Arguments>
-  std::optional<Value> ask(const char* name, Device device, Arguments... arguments) const {
-    const auto function = find<int(Device, Arguments..., Value*)>(name);
+  std::optional<Value> ask(const char* name, NvmlDevice device, Arguments... arguments) const {
+    const auto function = find<int(NvmlDevice, Arguments..., Value*)>(name);
     Value value{};
     if (function == nullptr || function(device, arguments..., &value) != kSuccess) return {};
     return value;
   }
 
-  GpuState state_of(Device device) const {
+  GpuState state_of(NvmlDevice device) const {
     GpuState out;
     std::array<char, 96> name{};
-    check(need<int(Device, char*, unsigned)>("nvmlDeviceGetName")(
+    check(need<int(NvmlDevice, char*, unsigned)>("nvmlDeviceGetName")(
               device, name.data(), static_cast<unsigned>(name.size())),
           "a GPU's name");
     out.name = name.data();
@@ -147,9 +147,9 @@ class GpuReader::Nvml {
     return out;
   }
 
-  std::optional<int> temperature_of(Device device) const {
+  std::optional<int> temperature_of(NvmlDevice device) const {
     Temperature asked;
-    const auto function = find<int(Device, Temperature*)>("nvmlDeviceGetTemperatureV");
+    const auto function = find<int(NvmlDevice, Temperature*)>("nvmlDeviceGetTemperatureV");
     if (function != nullptr && function(device, &asked) == kSuccess) return asked.celsius;
     // Of drivers that lack it, the way that goes with CUDA 14.
     const auto degrees = ask<unsigned>("nvmlDeviceGetTemperature", device, kOfGpu);
@@ -157,10 +157,10 @@ class GpuReader::Nvml {
   }
 
   // One bit per node, of which there is one unless the GPU is as far from several.
-  void read_numa_node(Device device, GpuState& out) const {
+  void read_numa_node(NvmlDevice device, GpuState& out) const {
     using NodeSet = unsigned long;  // NOLINT(google-runtime-int): as NVML has it
     const auto function =
-        find<int(Device, unsigned, NodeSet*, unsigned)>("nvmlDeviceGetMemoryAffinity");
+        find<int(NvmlDevice, unsigned, NodeSet*, unsigned)>("nvmlDeviceGetMemoryAffinity");
     std::array<NodeSet, 16> nodes{};
     if (function == nullptr || function(device, static_cast<unsigned>(nodes.size()), nodes.data(),
                                         kAffinityOfNode) != kSuccess) {
@@ -175,9 +175,9 @@ class GpuReader::Nvml {
     if (count != 1) out.numa_node.reset();
   }
 
-  void read_remaps(Device device, GpuState& out) const {
-    const auto function =
-        find<int(Device, unsigned*, unsigned*, unsigned*, unsigned*)>("nvmlDeviceGetRemappedRows");
+  void read_remaps(NvmlDevice device, GpuState& out) const {
+    const auto function = find<int(NvmlDevice, unsigned*, unsigned*, unsigned*, unsigned*)>(
+        "nvmlDeviceGetRemappedRows");
     unsigned corrected = 0;
     unsigned uncorrected = 0;
     unsigned pending = 0;
@@ -194,7 +194,7 @@ class GpuReader::Nvml {
 };
 
 GpuReader::GpuReader(const std::string& library) {
-  std::unique_ptr<void, CloseLibrary> handle(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
+  std::unique_ptr<void, Nvml::CloseLibrary> handle(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
   if (handle) nvml_ = std::make_unique<Nvml>(std::move(handle));
 }
 

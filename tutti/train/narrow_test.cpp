@@ -20,7 +20,7 @@ using spec::Precision;
 constexpr std::array<Precision, 3> kNarrow = {Precision::fp8, Precision::mxfp8, Precision::fp4};
 
 // The mean loss of the last 20 of 150 steps on it.
-double final_loss(const spec::Recipe& recipe) {
+double narrow_final_loss(const spec::Recipe& recipe) {
   constexpr int64_t kSteps = 150;
   constexpr int64_t kLast = 20;
   Trainer trainer(recipe);
@@ -47,12 +47,12 @@ TEST(NarrowTraining, LearnsWhatSixteenBitsLearn) {
   recipe.model.ffn = 128;
   recipe.batch = {8, 8, 32};
   recipe.precision = Precision::bf16;
-  const double wide = final_loss(recipe);
+  const double wide = narrow_final_loss(recipe);
   EXPECT_LT(wide, 1.8);  // from log 32 = 3.47
   for (const Precision precision : kNarrow) {
     recipe.precision = precision;
     const double margin = precision == Precision::fp4 ? 0.10 : 0.03;
-    EXPECT_NEAR(final_loss(recipe), wide, margin * wide) << static_cast<int>(precision);
+    EXPECT_NEAR(narrow_final_loss(recipe), wide, margin * wide) << static_cast<int>(precision);
   }
 }
 

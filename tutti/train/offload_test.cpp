@@ -19,7 +19,7 @@ namespace {
 
 using namespace testing;
 
-constexpr TrainerOptions kAsOnDevice{.enqueue_steps = true};
+constexpr TrainerOptions kOffloadOptions{.enqueue_steps = true};
 
 struct Trained {
   std::vector<double> losses, norms;
@@ -47,7 +47,7 @@ Trained train_on_host_copies(const spec::Recipe& recipe, int64_t steps) {
   Trained out;
   std::mutex mutex;
   on_ranks(recipe, [&](const parallel::Ranks& ranks) {
-    Trainer trainer(recipe, ranks, kAsOnDevice);
+    Trainer trainer(recipe, ranks, kOffloadOptions);
     trainer.initialize();
     RankBatches batches(recipe, ranks.at.dp);
     for (int64_t step = 0; step < steps; ++step) {
@@ -211,7 +211,7 @@ TEST(Offload, SkipsAStepAndRunsAhead) {
   for (const bool offload : {false, true}) {
     spec::Recipe recipe = deep(gpt_recipe(), spec::Precision::bf16);
     if (offload) recipe.offload = {true, spec::kEveryLayer};
-    Trainer trainer(recipe, {}, kAsOnDevice);
+    Trainer trainer(recipe, {}, kOffloadOptions);
     ASSERT_TRUE(trainer.steps_run_ahead());
     trainer.initialize();
     RandomBatches batches(recipe, 5);
@@ -240,7 +240,7 @@ TEST(Offload, ArenasOfStagesAreThoseOfTheirMaps) {
   recipe.offload.activations = spec::kEveryLayer;
   recipe = recipe_on(recipe, {.pp = 2});
   on_ranks(recipe, [&](const parallel::Ranks& ranks) {
-    const Trainer trainer(recipe, ranks, kAsOnDevice);
+    const Trainer trainer(recipe, ranks, kOffloadOptions);
     const spec::MemoryMap map = spec::memory_map(recipe, spec::tutti_profile(), ranks.at.pp);
     for (const spec::ArenaPlan& arena : map.arenas) {
       EXPECT_EQ(trainer.memory().arena(arena.name).bytes(), arena.bytes) << arena.name;
@@ -254,7 +254,7 @@ TEST(Offload, ArenasAreThoseOfTheMap) {
   const spec::MemoryMap plain = spec::memory_map(recipe);
   recipe.offload = {true, spec::kEveryLayer};
   const spec::MemoryMap map = spec::memory_map(recipe);
-  const Trainer trainer(recipe, {}, kAsOnDevice);
+  const Trainer trainer(recipe, {}, kOffloadOptions);
   int64_t device = 0;
   int64_t host = 0;
   for (const spec::ArenaPlan& arena : map.arenas) {
@@ -292,7 +292,7 @@ TEST_F(OffloadSession, ResumesToTheBit) {
   recipe_.train.steps = 12;
   run("plain");
   const std::vector<double> expected = losses();
-  trainer_ = kAsOnDevice;
+  trainer_ = kOffloadOptions;
   recipe_.offload = {true, spec::kEveryLayer};
   expect_resume_to_the_bit("offloaded", 7);
   EXPECT_EQ(losses(), expected);

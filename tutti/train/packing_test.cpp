@@ -24,7 +24,7 @@ using testing::randomize_teacher;
 constexpr int64_t kT = 16;
 
 // Each model, trained whole, by adapters and by a teacher of the other kind.
-std::vector<spec::Recipe> recipes() {
+std::vector<spec::Recipe> packed_recipes() {
   return {gpt_recipe(),
           llama_recipe(),
           adapted(gpt_recipe()),
@@ -146,7 +146,7 @@ void expect_close(const Gradients& a, const Gradients& b, double tolerance) {
 }
 
 TEST(Packing, GradientsEqualThoseOfDocumentsApart) {
-  for (spec::Recipe recipe : recipes()) {
+  for (spec::Recipe recipe : packed_recipes()) {
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       SCOPED_TRACE(fmt::format("{} {}", recipe.model.name,
                                precision == spec::Precision::f32 ? "f32" : "bf16"));
@@ -211,7 +211,7 @@ TEST(Packing, AStepWithoutTargetsIsRefused) {
 // Recorded work: as described but for attention, whose FLOPs follow the sum of len^2 and stay
 // below the described bound.
 TEST(Packing, RecordedWorkEqualsTheLengthsOfDocuments) {
-  for (spec::Recipe recipe : recipes()) {
+  for (spec::Recipe recipe : packed_recipes()) {
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       for (const int64_t micro : {4, 2}) {
         recipe.precision = precision;

@@ -192,10 +192,10 @@ TEST(Pipeline, ANonFiniteGradientIsNamedOnEveryRank) {
 }
 
 using Key = std::tuple<std::string, std::array<int64_t, 6>, double, double>;
-struct Work {
+struct StageWork {
   std::map<Key, int64_t> operations;       // of this rank
   std::map<std::string, double> together;  // bytes, by kind of call
-  int64_t normed = 0;  // elements in the gradient's norm; described: padding too
+  int64_t normed = 0;  // elements in the gradient's norm; stage_described: padding too
 
   void add(const std::string& name, const std::array<int64_t, 6>& dims, double flops, double bytes,
            bool collective) {
@@ -217,8 +217,8 @@ bool is_collective(const std::string& name) {
   return false;
 }
 
-std::vector<Work> recorded(const spec::Recipe& recipe) {
-  std::vector<Work> out(static_cast<size_t>(recipe.parallel.pp));
+std::vector<StageWork> stage_recorded(const spec::Recipe& recipe) {
+  std::vector<StageWork> out(static_cast<size_t>(recipe.parallel.pp));
   std::mutex mutex;
   comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
     const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
@@ -231,7 +231,7 @@ std::vector<Work> recorded(const spec::Recipe& recipe) {
     trainer.stream().set_recorder(nullptr);
     if (ranks.at.dp > 0) return;
     const std::lock_guard lock(mutex);
-    Work& work = out[static_cast<size_t>(ranks.at.pp)];
+    StageWork& work = out[static_cast<size_t>(ranks.at.pp)];
     for (const engine::OpRecord& record : recorder.records()) {
       work.add(record.op, record.dims, record.flops, record.bytes, is_collective(record.op));
     }
@@ -239,18 +239,18 @@ std::vector<Work> recorded(const spec::Recipe& recipe) {
   return out;
 }
 
-Work described(const spec::Recipe& recipe, int64_t stage) {
+StageWork stage_described(const spec::Recipe& recipe, int64_t stage) {
   const spec::Program program = spec::make_program(recipe, spec::tutti_profile());
-  Work out;
+  StageWork out;
   for (const spec::Op& op : spec::step_operations(program, spec::make_schedule(recipe), stage)) {
     out.add(op.name, op.dims, op.flops, op.bytes, op.collective);
   }
   return out;
 }
 
-std::string difference(const Work& actual, const Work& expected) {
+std::string difference(const StageWork& actual, const StageWork& expected) {
   std::string text;
-  const auto note = [&](const Work& from, const Work& other, const char* what) {
+  const auto note = [&](const StageWork& from, const StageWork& other, const char* what) {
     for (const auto& [key, count] : from.operations) {
       const auto found = other.operations.find(key);
       const int64_t there = found == other.operations.end() ? 0 : found->second;
@@ -280,14 +280,14 @@ TEST(Pipeline, EveryStageDoesWhatIsDescribed) {
       for (const Mesh mesh : {Mesh{.pp = 3}, Mesh{.pp = 2, .vpp = 2}, Mesh{.dp = 2, .pp = 2},
                               Mesh{.pp = 3, .pipeline = Pipeline::zero_bubble}}) {
         const spec::Recipe recipe = recipe_on(base, mesh);
-        const std::vector<Work> actual = recorded(recipe);
+        const std::vector<StageWork> actual = stage_recorded(recipe);
         int64_t normed = 0;
         for (int64_t stage = 0; stage < mesh.pp; ++stage) {
           SCOPED_TRACE(fmt::format("{} {} {} stage {}", recipe.model.name,
                                    precision == spec::Precision::f32 ? "f32" : "bf16",
                                    text_of(mesh), stage));
-          const Work& work = actual[static_cast<size_t>(stage)];
-          const Work expected = described(recipe, stage);
+          const StageWork& work = actual[static_cast<size_t>(stage)];
+          const StageWork expected = stage_described(recipe, stage);
           EXPECT_EQ(difference(work, expected), "");
           EXPECT_LE(work.normed, expected.normed);
           normed += work.normed;

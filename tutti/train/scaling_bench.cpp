@@ -7,6 +7,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/engine/recorder.h"
 #include "tutti/telemetry/trace.h"
+#include "tutti/train/quantile.h"
 #include "tutti/train/random_steps.h"
 #include "tutti/train/step_trace.h"
 #include "tutti/train/together.h"
@@ -14,17 +15,11 @@
 namespace tutti::train {
 namespace {
 
-constexpr int64_t kWarmupSteps = 2;
+constexpr int64_t kScalingWarmupSteps = 2;
 
 struct RankTimes {
   double step = 0, compute = 0, waited = 0;
 };
-
-double median(std::vector<double> values) {
-  const size_t middle = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(middle), values.end());
-  return values[middle];
-}
 
 // Of the operations, not of communication: that is recorded as an instant.
 double operation_seconds(const engine::Recorder& recorder) {
@@ -42,7 +37,7 @@ ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64
   const Together together(world, recipe.model.kv_heads);
   RandomSteps random(recipe, together.ranks());
   engine::Stream& stream = random.trainer().stream();
-  for (int64_t i = 0; i < kWarmupSteps; ++i) random.step();
+  for (int64_t i = 0; i < kScalingWarmupSteps; ++i) random.step();
   engine::Recorder recorder;
   stream.set_recorder(&recorder);
   telemetry::Trace trace("tutti bench scaling");
@@ -92,12 +87,12 @@ ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64
   out.ranks = together.size();
   out.threads = stream.threads();
   out.tokens_per_step = recipe.batch.global * recipe.batch.sequence;
-  out.step_seconds = median(step);
-  out.compute_seconds = median(compute);
-  out.exposed_seconds = median(exposed);
-  out.waiting_seconds = median(waiting);
-  out.host_seconds = median(host);
-  if (!communication.empty()) out.communication_seconds = median(communication);
+  out.step_seconds = quantile(step, 0.5);
+  out.compute_seconds = quantile(compute, 0.5);
+  out.exposed_seconds = quantile(exposed, 0.5);
+  out.waiting_seconds = quantile(waiting, 0.5);
+  out.host_seconds = quantile(host, 0.5);
+  if (!communication.empty()) out.communication_seconds = quantile(communication, 0.5);
   if (record) out.trace = trace.to_json();
   return out;
 }

@@ -7,7 +7,7 @@
 namespace tutti::train {
 namespace {
 
-constexpr int64_t kWarmupSteps = 2;
+constexpr int64_t kTraceWarmupSteps = 2;
 
 Json describe(const engine::OpRecord& record) {
   const double seconds = record.end_seconds - record.begin_seconds;
@@ -37,7 +37,7 @@ StepTrace::StepTrace(int64_t steps, std::string path)
 }
 
 bool StepTrace::records(int64_t index) const {
-  return index >= kWarmupSteps && index < kWarmupSteps + steps_;
+  return index >= kTraceWarmupSteps && index < kTraceWarmupSteps + steps_;
 }
 
 void StepTrace::begin_step(int64_t index, engine::Stream& stream) {
@@ -53,7 +53,7 @@ void StepTrace::end_step(int64_t index, FileSystem& files, engine::Stream& strea
   trace_.add({"step " + std::to_string(index + 1), "step", begin_seconds_,
               monotonic_seconds() - begin_seconds_, 0, nullptr});
   add_operations(recorder_.records(), trace_);
-  if (index + 1 == kWarmupSteps + steps_) trace_.write(files, path_);
+  if (index + 1 == kTraceWarmupSteps + steps_) trace_.write(files, path_);
 }
 
 }  // namespace tutti::train

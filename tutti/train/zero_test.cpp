@@ -96,7 +96,7 @@ struct Done {
   }
 };
 
-bool is_collective(const std::string& op) {
+bool is_zero_collective(const std::string& op) {
   return op == "all_reduce" || op == "all_gather" || op == "reduce_scatter";
 }
 
@@ -124,7 +124,7 @@ TEST(Zero, StepsAreAsDescribed) {
           trainer.stream().set_recorder(nullptr);
           Done done;
           for (const engine::OpRecord& record : recorder.records()) {
-            done.add(record.op, record.dims, record.bytes, is_collective(record.op));
+            done.add(record.op, record.dims, record.bytes, is_zero_collective(record.op));
           }
           if (world.rank() != 0) return;
           // Of the squares only those of parameters, without padding.

@@ -148,7 +148,7 @@ TEST(Adamw, SumsOfWordsAreThoseOfWhatIsReadAndWritten) {
 
 // ---- bf16 masters -------------------------------------------------------------------------------
 
-constexpr uint64_t kKey = 0x1234567890abcdefU;
+constexpr uint64_t kAdamKey = 0x1234567890abcdefU;
 
 // What one step leaves of bf16 parameters that stay f32, so what is to be rounded.
 struct Bare {
@@ -188,7 +188,7 @@ TEST(Adamw, Bf16MastersAreTheExactStepRounded) {
       SCOPED_TRACE(count);
       auto segments = segments_of(count);
       for (AdamwSegment& segment : segments) {
-        segment.numbers = {kKey + static_cast<uint64_t>(segment.first), 3, 5, 17, 2};
+        segment.numbers = {kAdamKey + static_cast<uint64_t>(segment.first), 3, 5, 17, 2};
       }
       const TestMatrix gradient = random_vector(count, DType::f32, 9, 0.1);
       Bare exact(count, DType::f32), nearest(count, DType::bf16), random(count, DType::bf16);
@@ -217,11 +217,11 @@ TEST(Adamw, RoundingDoesNotDependOnHowTheRangeIsCut) {
   const int64_t count = 20011;
   const TestMatrix gradient = random_vector(count, DType::f32, 9, 0.1);
   Bare whole(count, DType::bf16), cut(count, DType::bf16), alone(count, DType::bf16);
-  const AdamwSegment one{0, count, 0.1F, {kKey, 0, count, count, 0}};
+  const AdamwSegment one{0, count, 0.1F, {kAdamKey, 0, count, count, 0}};
   std::vector<AdamwSegment> pieces;
   for (int64_t first = 0, size = 1; first < count; first += size, size += 7) {
     const int64_t length = std::min(size, count - first);
-    pieces.push_back({first, length, 0.1F, {kKey, 0, count, count, first}});
+    pieces.push_back({first, length, 0.1F, {kAdamKey, 0, count, count, first}});
   }
   whole.step(gradient, {&one, 1}, true, 3);
   cut.step(gradient, pieces, true, 3);
@@ -236,7 +236,7 @@ TEST(Adamw, RoundingDoesNotDependOnHowTheRangeIsCut) {
 TEST(Adamw, StochasticRoundingKeepsWhatNearestLoses) {
   const int64_t count = 4000;
   const TestMatrix gradient = zero_vector(count).fill(1);
-  const AdamwSegment one{0, count, 0, {kKey, 0, count, count, 0}};
+  const AdamwSegment one{0, count, 0, {kAdamKey, 0, count, count, 0}};
   for (const bool stochastic : {false, true}) {
     TestMatrix master = TestMatrix(1, count, DType::bf16).fill(1.5);
     TestMatrix m = zero_vector(count).fill(1);
@@ -267,7 +267,7 @@ TEST(Adamw, Bf16MastersHaveTheirSumsToo) {
   for_each_isa([] {
     for (const bool stochastic : {false, true}) {
       for (const int64_t count : {1, 101, 20011}) {
-        const AdamwSegment one{0, count, 0.1F, {kKey, 0, count, count, 0}};
+        const AdamwSegment one{0, count, 0.1F, {kAdamKey, 0, count, count, 0}};
         const TestMatrix gradient = random_vector(count, DType::f32, 9, 0.1);
         Bare state(count, DType::bf16);
         const auto sums_now = [&] {

@@ -10,9 +10,9 @@
 namespace tutti::engine::testing {
 namespace {
 
-constexpr float kScale = 0.125F;
+constexpr float kShardScale = 0.125F;
 
-TestMatrix targets_of(int64_t rows, int64_t vocabulary) {
+TestMatrix shard_targets_of(int64_t rows, int64_t vocabulary) {
   TestMatrix targets = random_tokens(rows, vocabulary, 3);
   if (rows > 2) targets.set(0, 2, -1);
   return targets;
@@ -65,7 +65,7 @@ void merge(const Part& part, const TestMatrix& targets, const TestMatrix& statis
                                                           .first_column = part.first,
                                                           .targets = targets,
                                                           .statistics = statistics,
-                                                          .gradient_scale = kScale,
+                                                          .gradient_scale = kShardScale,
                                                           .loss = loss,
                                                           .d_logits = d_logits});
 }
@@ -78,9 +78,9 @@ TEST(CrossEntropyShard, PartsEqualTheReferenceOfTheWhole) {
           SCOPED_TRACE(fmt::format("{} rows, {} of {}", rows, vocabulary, ways));
           const int64_t padded = (vocabulary + ways - 1) / ways + 3;  // the last may have none
           const TestMatrix whole = random_matrix(rows, vocabulary, dtype, 1, 3);
-          const TestMatrix targets = targets_of(rows, vocabulary);
+          const TestMatrix targets = shard_targets_of(rows, vocabulary);
           const auto expected = reference::cross_entropy(whole.values(), vocabulary, vocabulary,
-                                                         targets.values(), kScale, vocabulary);
+                                                         targets.values(), kShardScale, vocabulary);
           const std::vector<Part> parts = split(whole, vocabulary, ways, padded, dtype);
           const TestMatrix statistics = statistics_of(parts, targets, vocabulary);
           TestMatrix first_loss = poisoned_vector(rows);
@@ -112,7 +112,7 @@ TEST(CrossEntropyShard, GradientMayOverlayTheLogits) {
   for_each_isa_and_dtype([](DType dtype) {
     const int64_t rows = 5;
     const int64_t vocabulary = 201;
-    const TestMatrix targets = targets_of(rows, vocabulary);
+    const TestMatrix targets = shard_targets_of(rows, vocabulary);
     const TestMatrix whole = random_matrix(rows, vocabulary, DType::f32, 1, 3);
     const std::vector<Part> parts = split(whole, vocabulary, 2, 103, DType::f32);
     const TestMatrix statistics = statistics_of(parts, targets, vocabulary);
@@ -137,7 +137,7 @@ TEST(CrossEntropyShard, GradientMayOverlayTheLogits) {
 TEST(CrossEntropyShard, GradientIsTheDerivativeOfTheLoss) {
   const int64_t rows = 3;
   const int64_t vocabulary = 11;
-  const TestMatrix targets = targets_of(rows, vocabulary);
+  const TestMatrix targets = shard_targets_of(rows, vocabulary);
   TestMatrix whole = random_matrix(rows, vocabulary);
   const auto loss_of = [&] {
     const std::vector<Part> parts = split(whole, vocabulary, 2, 6, DType::f32);
@@ -160,7 +160,8 @@ TEST(CrossEntropyShard, GradientIsTheDerivativeOfTheLoss) {
         whole.set(r, part.first + j, x - kStep);
         const double below = loss_of()[static_cast<size_t>(r)];
         whole.set(r, part.first + j, x);
-        EXPECT_NEAR(d.at(r, j), kScale * (above - below) / (2 * kStep), 2e-5) << r << ", " << j;
+        EXPECT_NEAR(d.at(r, j), kShardScale * (above - below) / (2 * kStep), 2e-5)
+            << r << ", " << j;
       }
     }
   }

@@ -9,16 +9,16 @@
 namespace tutti::engine::testing {
 namespace {
 
-constexpr float kScale = 0.125;
+constexpr float kDistillScale = 0.125;
 
 // The operands of one call; some targets are ignored.
-struct Case {
+struct DistillCase {
   TestMatrix logits, teacher, targets;
   int64_t vocabulary;
   float temperature = 1;
   float weight = 0.5;
 
-  Case(int64_t rows, int64_t vocabulary_in, int64_t padded, DType dtype, double scale = 3)
+  DistillCase(int64_t rows, int64_t vocabulary_in, int64_t padded, DType dtype, double scale = 3)
       : logits(random_matrix(rows, padded, dtype, 1, scale, 2)),
         teacher(random_matrix(rows, padded, dtype, 2, scale, 1)),
         targets(random_tokens(rows, vocabulary_in, 3)),
@@ -36,7 +36,7 @@ struct Case {
                                                               .targets = targets,
                                                               .temperature = temperature,
                                                               .weight = weight,
-                                                              .gradient_scale = kScale,
+                                                              .gradient_scale = kDistillScale,
                                                               .loss = loss,
                                                               .divergence = divergence,
                                                               .d_logits = d});
@@ -48,7 +48,7 @@ TEST(DistillCrossEntropy, EqualsTheReference) {
     for (const int64_t rows : {0, 1, 3, 21}) {
       for (const int64_t vocabulary : {1, 24, 101, 5001}) {  // the last in several chunks
         const int64_t padded = vocabulary + 27;
-        Case c(rows, vocabulary, padded, dtype);
+        DistillCase c(rows, vocabulary, padded, dtype);
         for (const auto& [temperature, weight] :
              {std::pair(1.0F, 0.3F), {2.0F, 1.0F}, {0.5F, 0.9F}, {3.7F, 0.0F}}) {
           SCOPED_TRACE(fmt::format("{} rows, vocabulary {}, temperature {}, weight {}", rows,
@@ -58,7 +58,7 @@ TEST(DistillCrossEntropy, EqualsTheReference) {
           const auto expected = reference::distill_cross_entropy(
               c.logits.values(), c.teacher.values(), padded, vocabulary, c.targets.values(),
               static_cast<double>(temperature), static_cast<double>(weight),
-              static_cast<double>(kScale), padded);
+              static_cast<double>(kDistillScale), padded);
           for (const DType d_dtype : {DType::f32, DType::bf16}) {
             TestMatrix loss = poisoned_vector(rows), divergence = poisoned_vector(rows);
             TestMatrix d = poisoned_matrix(rows, padded, d_dtype, 1);
@@ -82,7 +82,7 @@ TEST(DistillCrossEntropy, WithoutWeightItIsTheCrossEntropyToTheBit) {
     for (const int64_t vocabulary : {1, 24, 101, 5001}) {
       for (const DType d_dtype : {DType::f32, DType::bf16}) {
         for (const float temperature : {1.0F, 2.0F}) {
-          Case c(11, vocabulary, vocabulary + 3, dtype);
+          DistillCase c(11, vocabulary, vocabulary + 3, dtype);
           c.temperature = temperature;
           c.weight = 0;
           TestMatrix loss = poisoned_vector(11), divergence = poisoned_vector(11);
@@ -93,7 +93,7 @@ TEST(DistillCrossEntropy, WithoutWeightItIsTheCrossEntropyToTheBit) {
           test_stream().ops().cross_entropy(test_stream(), {.logits = c.logits,
                                                             .vocabulary = vocabulary,
                                                             .targets = c.targets,
-                                                            .gradient_scale = kScale,
+                                                            .gradient_scale = kDistillScale,
                                                             .loss = plain_loss,
                                                             .d_logits = plain});
           EXPECT_TRUE(loss.same_bytes(plain_loss));
@@ -112,7 +112,7 @@ TEST(DistillCrossEntropy, GradientMayOverlayTheLogits) {
         SCOPED_TRACE(fmt::format("vocabulary {}, gradient {}", vocabulary, dtype_name(d_dtype)));
         const int64_t rows = 5;
         const int64_t padded = vocabulary + 3;
-        Case c(rows, vocabulary, padded, dtype);
+        DistillCase c(rows, vocabulary, padded, dtype);
         c.temperature = 2;
         TestMatrix loss = poisoned_vector(rows), divergence = poisoned_vector(rows);
         TestMatrix apart = poisoned_matrix(rows, padded, d_dtype);
@@ -142,7 +142,7 @@ TEST(DistillCrossEntropy, GradientIsTheDerivativeOfTheMixture) {
   const int64_t rows = 3;
   const int64_t vocabulary = 11;
   for (const float temperature : {1.0F, 2.5F}) {
-    Case c(rows, vocabulary, vocabulary, DType::f32, 1);
+    DistillCase c(rows, vocabulary, vocabulary, DType::f32, 1);
     c.temperature = temperature;
     c.weight = 0.4F;
     TestMatrix loss = poisoned_vector(rows), divergence = poisoned_vector(rows);
@@ -160,7 +160,7 @@ TEST(DistillCrossEntropy, GradientIsTheDerivativeOfTheMixture) {
       for (int64_t j = 0; j < vocabulary; ++j) {
         const double x = c.logits.at(r, j);
         const double slope = (loss_at(r, j, x + kStep) - loss_at(r, j, x - kStep)) / (2 * kStep);
-        EXPECT_NEAR(d.at(r, j), static_cast<double>(kScale) * slope, 2e-5) << r << ", " << j;
+        EXPECT_NEAR(d.at(r, j), static_cast<double>(kDistillScale) * slope, 2e-5) << r << ", " << j;
       }
     }
   }
@@ -168,7 +168,7 @@ TEST(DistillCrossEntropy, GradientIsTheDerivativeOfTheMixture) {
 
 TEST(DistillCrossEntropy, AStudentLikeItsTeacherHasNothingToLearnFromIt) {
   for_each_isa([] {
-    Case c(4, 1000, 1000, DType::f32, 10);
+    DistillCase c(4, 1000, 1000, DType::f32, 10);
     c.teacher = c.logits;
     c.temperature = 2;
     c.weight = 1;
@@ -187,7 +187,7 @@ TEST(DistillCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
   for_each_isa([] {
     const int64_t vocabulary = 5000;
     for (const float temperature : {0.1F, 1.0F, 8.0F}) {
-      Case c(4, vocabulary, vocabulary, DType::f32, 5e3);
+      DistillCase c(4, vocabulary, vocabulary, DType::f32, 5e3);
       c.temperature = temperature;
       c.logits.fill(-1e4);
       c.teacher.fill(-1e4);
@@ -199,7 +199,7 @@ TEST(DistillCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
       c.targets.assign({4000, 17, -1, 9});
       const auto expected = reference::distill_cross_entropy(
           c.logits.values(), c.teacher.values(), vocabulary, vocabulary, c.targets.values(),
-          static_cast<double>(temperature), 0.5, static_cast<double>(kScale), vocabulary);
+          static_cast<double>(temperature), 0.5, static_cast<double>(kDistillScale), vocabulary);
       TestMatrix loss = poisoned_vector(4), divergence = poisoned_vector(4);
       TestMatrix d = poisoned_matrix(4, vocabulary);
       c.run(loss, divergence, d);
@@ -219,7 +219,7 @@ TEST(DistillCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
 }
 
 TEST(DistillCrossEntropy, RecordsWhatItReadsAndWrites) {
-  const Case c(6, 50, 64, DType::f32);
+  const DistillCase c(6, 50, 64, DType::f32);
   TestMatrix loss = poisoned_vector(6), divergence = poisoned_vector(6);
   TestMatrix d = poisoned_matrix(6, 64, DType::bf16);
   Recorder recorder;

@@ -9,14 +9,15 @@
 namespace tutti::engine::testing {
 namespace {
 
-struct Shape {
+struct GemmShape {
   int64_t m, n, k;
 };
 
 // One product by `function` against the reference, with gaps in every leading dimension.
 template <typename Function>
-void check_product(const Shape& s, DType dtype, DType c_dtype, bool transpose_a, bool transpose_b,
-                   float beta, const TestMatrix* bias, const Function& function, float alpha = 1) {
+void check_product(const GemmShape& s, DType dtype, DType c_dtype, bool transpose_a,
+                   bool transpose_b, float beta, const TestMatrix* bias, const Function& function,
+                   float alpha = 1) {
   SCOPED_TRACE(fmt::format("m {} n {} k {} {} -> {}, transpose {} {}, alpha {}, beta {}, bias {}",
                            s.m, s.n, s.k, dtype_name(dtype), dtype_name(c_dtype), transpose_a,
                            transpose_b, alpha, beta,
@@ -47,10 +48,10 @@ void check_product(const Shape& s, DType dtype, DType c_dtype, bool transpose_a,
 
 // Shapes around the edges of tiles (8 x 48, 16 words of k), single elements, and one deep enough
 // for several passes over k.
-const Shape kShapes[] = {{1, 1, 1},   {3, 101, 24}, {21, 24, 101}, {8, 48, 32},
-                         {9, 49, 33}, {101, 3, 1},  {67, 131, 65}, {17, 50, 3301}};
+const GemmShape kGemmShapes[] = {{1, 1, 1},   {3, 101, 24}, {21, 24, 101}, {8, 48, 32},
+                                 {9, 49, 33}, {101, 3, 1},  {67, 131, 65}, {17, 50, 3301}};
 
-void check_all_forms(const Shape& s, DType dtype) {
+void check_all_forms(const GemmShape& s, DType dtype) {
   const auto run = [](const GemmArgs& g) { test_stream().ops().gemm(test_stream(), g); };
   const TestMatrix wide = random_vector(s.n, DType::f32, 4);
   const TestMatrix same = random_vector(s.n, dtype, 5);
@@ -68,12 +69,12 @@ void check_all_forms(const Shape& s, DType dtype) {
 
 TEST(Gemm, EqualsTheReferenceInBf16) {
   for_each_isa([] {
-    for (const Shape& s : kShapes) check_all_forms(s, DType::bf16);
+    for (const GemmShape& s : kGemmShapes) check_all_forms(s, DType::bf16);
   });
 }
 
 TEST(Gemm, EqualsTheReferenceInF32) {  // oneDNN chooses the instructions
-  for (const Shape& s : kShapes) check_all_forms(s, DType::f32);
+  for (const GemmShape& s : kGemmShapes) check_all_forms(s, DType::f32);
 }
 
 // From 1024 rows on the choice of kernels differs.
@@ -104,7 +105,7 @@ TEST(Gemm, OwnKernelEqualsTheReferenceForManyShapes) {
     ASSERT_TRUE(gemm_bf16_possible(g));
     gemm_bf16(static_cast<CpuStream&>(test_stream()), g);
   };
-  for (const Shape& s : kShapes) {
+  for (const GemmShape& s : kGemmShapes) {
     const TestMatrix bias = random_vector(s.n, DType::bf16, 4);
     for (const bool transpose_a : {false, true}) {
       for (const bool transpose_b : {false, true}) {
@@ -118,7 +119,7 @@ TEST(Gemm, OwnKernelEqualsTheReferenceForManyShapes) {
   }
   for (int64_t m = 1; m < 40; m += 3) {
     for (int64_t n = 1; n < 120; n += 17) {
-      const Shape s{m, n, (m * 7 + n) % 70 + 1};
+      const GemmShape s{m, n, (m * 7 + n) % 70 + 1};
       check_product(s, DType::bf16, DType::bf16, m % 2 == 0, n % 3 == 0, 0, nullptr, run);
       check_product(s, DType::bf16, DType::f32, m % 2 != 0, n % 3 == 0, 1, nullptr, run);
     }
@@ -130,8 +131,8 @@ TEST(Gemm, OwnKernelEqualsTheReferenceForManyShapes) {
 TEST(Gemm, OwnKernelSumsAlikeInEveryOrientation) {
   if (!on_cpu() || !use_bf16_dot()) GTEST_SKIP() << "of CPUs with AVX512_BF16";
   const auto one_thread = make_test_stream(1);
-  for (const Shape& s :
-       {Shape{67, 131, 65}, {40, 16, 33}, {530, 3, 18}, {9, 50, 3301}, {1, 1, 1}}) {
+  for (const GemmShape& s :
+       {GemmShape{67, 131, 65}, {40, 16, 33}, {530, 3, 18}, {9, 50, 3301}, {1, 1, 1}}) {
     SCOPED_TRACE(fmt::format("m {} n {} k {}", s.m, s.n, s.k));
     const TestMatrix a = random_matrix(s.m, s.k, DType::bf16, 1, 1, 3);
     const TestMatrix b = random_matrix(s.k, s.n, DType::bf16, 2);

@@ -11,18 +11,18 @@ namespace {
 
 using Values = std::vector<double>;
 
-struct Case {
+struct GroupedCase {
   std::vector<int64_t> rows;  // of each group
   int64_t spare;              // rows of no group
   int64_t n, k;
 };
-const Case kCases[] = {{{1}, 0, 1, 1},
-                       {{3, 0, 5, 1}, 2, 21, 13},
-                       {{0, 0}, 3, 7, 5},
-                       {{67, 8, 0, 131}, 9, 101, 65},
-                       {{9, 50}, 0, 48, 3301}};  // several passes over k
+const GroupedCase kCases[] = {{{1}, 0, 1, 1},
+                              {{3, 0, 5, 1}, 2, 21, 13},
+                              {{0, 0}, 3, 7, 5},
+                              {{67, 8, 0, 131}, 9, 101, 65},
+                              {{9, 50}, 0, 48, 3301}};  // several passes over k
 
-TestMatrix offsets_of(const Case& c) {
+TestMatrix offsets_of(const GroupedCase& c) {
   TestMatrix out = zero_vector(static_cast<int64_t>(c.rows.size()) + 1, DType::i32);
   int64_t total = 0;
   for (size_t e = 0; e < c.rows.size(); ++e) {
@@ -31,7 +31,7 @@ TestMatrix offsets_of(const Case& c) {
   return out;
 }
 
-int64_t used_rows(const Case& c) {
+int64_t used_rows(const GroupedCase& c) {
   int64_t total = 0;
   for (const int64_t rows : c.rows) total += rows;
   return total;
@@ -53,7 +53,7 @@ TestMatrix used_part(const TestMatrix& all, int64_t rows) {
   return out.assign(part(all.values(), 0, rows * all.cols()));
 }
 
-void check_product(const Case& c, DType dtype, bool transpose) {
+void check_product(const GroupedCase& c, DType dtype, bool transpose) {
   const auto groups = static_cast<int64_t>(c.rows.size());
   const int64_t used = used_rows(c);
   const TestMatrix a = random_matrix(used + c.spare, c.k, dtype, 1, 1, 3);
@@ -80,7 +80,7 @@ void check_product(const Case& c, DType dtype, bool transpose) {
 
 TEST(GroupedGemm, EveryGroupIsAProduct) {
   for_each_isa_and_dtype([](DType dtype) {
-    for (const Case& c : kCases) {
+    for (const GroupedCase& c : kCases) {
       for (const bool transpose : {false, true}) {
         SCOPED_TRACE(
             fmt::format("{} groups, n {} k {}, transpose {}", c.rows.size(), c.n, c.k, transpose));
@@ -92,7 +92,7 @@ TEST(GroupedGemm, EveryGroupIsAProduct) {
 
 TEST(GroupedGemm, WeightGradients) {
   for_each_isa_and_dtype([](DType dtype) {
-    for (const Case& c : kCases) {
+    for (const GroupedCase& c : kCases) {
       for (const float beta : {0.0F, 1.0F}) {
         const int64_t m = c.n, n = std::min<int64_t>(c.k, 70);
         SCOPED_TRACE(fmt::format("{} groups, m {} n {}, beta {}", c.rows.size(), m, n, beta));
@@ -124,7 +124,7 @@ TEST(GroupedGemm, WeightGradients) {
 }
 
 TEST(GroupedGemm, RecordsTheRowsInUse) {
-  const Case c = {{3, 0, 5}, 4, 6, 10};
+  const GroupedCase c = {{3, 0, 5}, 4, 6, 10};
   const TestMatrix a = random_matrix(12, 10, DType::bf16), b = random_matrix(30, 6, DType::bf16);
   const TestMatrix out(12, 6, DType::bf16), offsets = offsets_of(c);
   Recorder recorder;
@@ -143,7 +143,7 @@ TEST(GroupedGemm, RecordsTheRowsInUse) {
 TEST(GroupedGemm, GroupsOfSeveralRanksShareTheExperts) {
   for_each_isa_and_dtype([](DType dtype) {
     const int64_t experts = 3, n = 21, k = 13;
-    const Case c = {{3, 0, 5, 1, 4, 0, 0, 0, 2}, 2, n, k};
+    const GroupedCase c = {{3, 0, 5, 1, 4, 0, 0, 0, 2}, 2, n, k};
     const TestMatrix offsets = offsets_of(c);
     const int64_t rows = used_rows(c) + c.spare;
     const TestMatrix x = random_matrix(rows, k, dtype, 1, 1, 3);
@@ -186,7 +186,7 @@ TEST(GroupedGemm, GroupsOfSeveralRanksShareTheExperts) {
 TEST(GroupedGemm, GroupsInPieces) {
   for_each_isa_and_dtype([](DType dtype) {
     const int64_t experts = 3, pieces = 3, piece_rows = 11, n = 21, k = 13;
-    const Case c = {{3, 0, 5, 1, 4, 0, 0, 0, 2}, 0, n, k};
+    const GroupedCase c = {{3, 0, 5, 1, 4, 0, 0, 0, 2}, 0, n, k};
     const TestMatrix offsets = offsets_of(c);
     const int64_t rows = used_rows(c);
     const TestMatrix x = random_matrix(rows, k, dtype, 1), dy = random_matrix(rows, n, dtype, 2);

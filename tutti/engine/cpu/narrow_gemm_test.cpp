@@ -18,14 +18,14 @@ using testing::test_stream;
 using testing::TestMatrix;
 using testing::TestNarrow;
 
-struct Shape {
+struct NarrowShape {
   int64_t m, n, k;
 };
-constexpr Shape kShapes[] = {{1, 1, 1}, {5, 3, 31}, {17, 33, 65}};
+constexpr NarrowShape kNarrowShapes[] = {{1, 1, 1}, {5, 3, 31}, {17, 33, 65}};
 
 TEST(NarrowGemm, IsTheProductOfTheCodesInF32) {
   testing::for_each_isa([] {
-    for (const auto& [m, n, k] : kShapes) {
+    for (const auto& [m, n, k] : kNarrowShapes) {
       const TestMatrix x = random_matrix(m, k, DType::bf16, 1);
       const TestMatrix w = random_matrix(n, k, DType::bf16, 2, 0.05);
       for (const NarrowKind kind : kNarrowKinds) {

@@ -29,14 +29,14 @@ using testing::test_stream;
 using testing::TestMatrix;
 using testing::Values;
 
-constexpr NormKind kKinds[] = {NormKind::layer, NormKind::rms};
-constexpr int64_t kRows[] = {1, 3, 21};
-constexpr int64_t kColumns[] = {1, 24, 101, 768};
+constexpr NormKind kNormKinds[] = {NormKind::layer, NormKind::rms};
+constexpr int64_t kNormRows[] = {1, 3, 21};
+constexpr int64_t kNormColumns[] = {1, 24, 101, 768};
 
 // d sum(dy * y) / d parameter, numerically, equals the reference's gradient: the formulas the
 // kernels are tested against are right.
 TEST(Norm, ReferenceGradientsEqualFiniteDifferences) {
-  for (const NormKind kind : kKinds) {
+  for (const NormKind kind : kNormKinds) {
     Values x = random_matrix(3, 7, DType::f32, 1).values();
     Values weight = random_vector(7, DType::f32, 2).values();
     Values bias = random_vector(7, DType::f32, 3).values();
@@ -121,9 +121,9 @@ void expect_forward(NormKind kind, DType dtype, int64_t n, int64_t h, bool with_
 
 TEST(Norm, ForwardEqualsReference) {
   for_each_isa_and_dtype([&](DType dtype) {
-    for (const NormKind kind : kKinds) {
-      for (const int64_t n : kRows) {
-        for (const int64_t h : kColumns) {
+    for (const NormKind kind : kNormKinds) {
+      for (const int64_t n : kNormRows) {
+        for (const int64_t h : kNormColumns) {
           for (const bool branch : {false, true}) {
             expect_forward(kind, dtype, n, h, branch, kind == NormKind::layer);
           }
@@ -196,9 +196,9 @@ void expect_backward_input(NormKind kind, DType dtype, int64_t n, int64_t h, boo
 
 TEST(Norm, BackwardInputEqualsReference) {
   for_each_isa_and_dtype([&](DType dtype) {
-    for (const NormKind kind : kKinds) {
-      for (const int64_t n : kRows) {
-        for (const int64_t h : kColumns) {
+    for (const NormKind kind : kNormKinds) {
+      for (const int64_t n : kNormRows) {
+        for (const int64_t h : kNormColumns) {
           expect_backward_input(kind, dtype, n, h, true, true);
           expect_backward_input(kind, dtype, n, h, false, true);
           expect_backward_input(kind, dtype, n, h, false, false);
@@ -249,9 +249,9 @@ void expect_backward_weight(NormKind kind, DType dtype, int64_t n, int64_t h, fl
 
 TEST(Norm, BackwardWeightEqualsReference) {
   for_each_isa_and_dtype([&](DType dtype) {
-    for (const NormKind kind : kKinds) {
-      for (const int64_t n : kRows) {
-        for (const int64_t h : kColumns) {
+    for (const NormKind kind : kNormKinds) {
+      for (const int64_t n : kNormRows) {
+        for (const int64_t h : kNormColumns) {
           for (const float beta : {0.0F, 1.0F}) {
             expect_backward_weight(kind, dtype, n, h, beta, true);
           }
@@ -265,7 +265,7 @@ TEST(Norm, BackwardWeightEqualsReference) {
 // Rows from short enough for one piece per thread of a block to too long for any block's registers,
 // and more rows than one block of them adds up.
 TEST(Norm, LongRowsAndManyRows) {
-  for (const NormKind kind : kKinds) {
+  for (const NormKind kind : kNormKinds) {
     for (const int64_t h : {1500, 5003, 12040, 20001}) {
       testing::for_each_dtype([&](DType dtype) {
         expect_forward(kind, dtype, 2, h, true, kind == NormKind::layer);

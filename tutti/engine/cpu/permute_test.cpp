@@ -9,13 +9,13 @@ namespace {
 
 using Values = std::vector<double>;
 
-struct Shape {
+struct PermuteShape {
   int64_t rows, k, hidden;
 };
-const Shape kShapes[] = {{1, 1, 1}, {5, 2, 3}, {23, 2, 67}, {9, 4, 131}, {3, 1, 64}};
+const PermuteShape kPermuteShapes[] = {{1, 1, 1}, {5, 2, 3}, {23, 2, 67}, {9, 4, 131}, {3, 1, 64}};
 
 // Every choice has a row of its own, in no order; one in five is dropped.
-TestMatrix random_positions(const Shape& s, int64_t& used) {
+TestMatrix random_positions(const PermuteShape& s, int64_t& used) {
   TestMatrix out(s.rows, s.k, DType::i32);
   const int64_t all = s.rows * s.k;
   used = 0;
@@ -30,7 +30,7 @@ TestMatrix random_positions(const Shape& s, int64_t& used) {
 
 TEST(Permute, ScattersScalesAndDots) {
   for_each_isa_and_dtype([](DType dtype) {
-    for (const Shape& s : kShapes) {
+    for (const PermuteShape& s : kPermuteShapes) {
       SCOPED_TRACE(fmt::format("{} x {} x {}", s.rows, s.k, s.hidden));
       int64_t used = 0;
       const TestMatrix positions = random_positions(s, used);
@@ -74,7 +74,7 @@ TEST(Permute, ScattersScalesAndDots) {
 
 TEST(Permute, UnpermuteGathersAndAdds) {
   for_each_isa_and_dtype([](DType dtype) {
-    for (const Shape& s : kShapes) {
+    for (const PermuteShape& s : kPermuteShapes) {
       SCOPED_TRACE(fmt::format("{} x {} x {}", s.rows, s.k, s.hidden));
       int64_t used = 0;
       const TestMatrix positions = random_positions(s, used);
@@ -111,7 +111,7 @@ TEST(Permute, UnpermuteGathersAndAdds) {
 
 // <permute(x), y> = <x, unpermute(y)>: each is the other's gradient.
 TEST(Permute, UnpermuteIsTheGradientOfPermute) {
-  const Shape s = {23, 2, 67};
+  const PermuteShape s = {23, 2, 67};
   int64_t used = 0;
   const TestMatrix positions = random_positions(s, used);
   const TestMatrix x = random_matrix(s.rows, s.hidden);

@@ -41,13 +41,13 @@ std::vector<double> rotated(const TestMatrix& x, int64_t heads, int64_t d,
   return out;
 }
 
-struct Shape {
+struct RopeShape {
   int64_t rows, sequence, heads, d, cols;
 };
-const std::vector<Shape>& shapes() {
-  static const std::vector<Shape> all = {{21, 7, 3, 8, 24},   {1, 1, 1, 2, 2},
-                                         {10, 5, 2, 6, 15},   {40, 20, 3, 64, 320},
-                                         {6, 3, 2, 128, 256}, {9, 9, 1, 50, 53}};
+const std::vector<RopeShape>& rope_shapes() {
+  static const std::vector<RopeShape> all = {{21, 7, 3, 8, 24},   {1, 1, 1, 2, 2},
+                                             {10, 5, 2, 6, 15},   {40, 20, 3, 64, 320},
+                                             {6, 3, 2, 128, 256}, {9, 9, 1, 50, 53}};
   return all;
 }
 
@@ -55,7 +55,7 @@ double tolerance(DType dtype) { return dtype == DType::bf16 ? 4e-3 : 1e-6; }
 
 TEST(Rope, MatchesReferenceAndLeavesOtherColumns) {
   for_each_isa_and_dtype([](DType dtype) {
-    for (const Shape& s : shapes()) {
+    for (const RopeShape& s : rope_shapes()) {
       for (const int64_t first : {0, 1000, 131000}) {
         SCOPED_TRACE(fmt::format("{} rows, {} heads of {}, from {}", s.rows, s.heads, s.d, first));
         TestMatrix x = random_matrix(s.rows, s.cols, dtype, 3, 1, 3);
@@ -93,7 +93,7 @@ TEST(Rope, TakesGivenPositions) {
 
 TEST(Rope, InverseTurnsBack) {
   for_each_isa_and_dtype([](DType dtype) {
-    for (const Shape& s : shapes()) {
+    for (const RopeShape& s : rope_shapes()) {
       TestMatrix x = random_matrix(s.rows, s.cols, dtype, 5, 1, 1);
       const std::vector<double> before = x.values();
       const TestMatrix frequency = frequencies(s.d);

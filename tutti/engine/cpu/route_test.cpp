@@ -12,15 +12,16 @@ namespace {
 
 using Values = std::vector<double>;
 
-struct Shape {
+struct RouteShape {
   int64_t sequences, tokens, experts, k;
   int64_t rows() const { return sequences * tokens; }
 };
-const Shape kShapes[] = {{1, 1, 1, 1}, {1, 5, 4, 2}, {3, 23, 8, 2}, {2, 67, 17, 5}, {5, 2, 3, 3}};
+const RouteShape kRouteShapes[] = {
+    {1, 1, 1, 1}, {1, 5, 4, 2}, {3, 23, 8, 2}, {2, 67, 17, 5}, {5, 2, 3, 3}};
 
 struct Routing {
   TestMatrix probabilities, lse, experts, weights;
-  explicit Routing(const Shape& s)
+  explicit Routing(const RouteShape& s)
       : probabilities(s.rows(), s.experts),
         lse(1, s.rows()),
         experts(s.rows(), s.k, DType::i32),
@@ -50,7 +51,7 @@ Values softmax(const double* x, int64_t count, double& lse) {
 }
 
 TEST(Route, ForwardIsTheReference) {
-  for (const Shape& s : kShapes) {
+  for (const RouteShape& s : kRouteShapes) {
     for (const bool biased : {false, true}) {
       for (const DType bias_type : {DType::f32, DType::bf16}) {
         SCOPED_TRACE(
@@ -90,7 +91,7 @@ TEST(Route, ForwardIsTheReference) {
 }
 
 TEST(Route, ProbabilitiesMayOverwriteLogits) {
-  const Shape s = {2, 9, 7, 2};
+  const RouteShape s = {2, 9, 7, 2};
   const TestMatrix logits = random_matrix(s.rows(), s.experts);
   Routing apart(s), same(s);
   route(logits, apart);
@@ -101,7 +102,7 @@ TEST(Route, ProbabilitiesMayOverwriteLogits) {
 }
 
 TEST(Route, EqualsGoToTheLowestNumber) {
-  const Shape s = {1, 1, 5, 3};
+  const RouteShape s = {1, 1, 5, 3};
   Routing out(s);
   TestMatrix logits(1, 5);
   logits.assign({1, 2, 1, 2, 1});
@@ -110,7 +111,7 @@ TEST(Route, EqualsGoToTheLowestNumber) {
 }
 
 TEST(Route, NanChoosesEveryExpertAtMostOnce) {
-  const Shape s = {1, 2, 4, 3};
+  const RouteShape s = {1, 2, 4, 3};
   Routing out(s);
   TestMatrix logits(2, 4);
   logits.assign({NAN, NAN, NAN, NAN, 0, NAN, 2, 1});
@@ -127,7 +128,7 @@ TEST(Route, NanChoosesEveryExpertAtMostOnce) {
 
 // Choices that were made elsewhere are weighed by this softmax.
 TEST(Route, GivenChoicesAreWeighed) {
-  const Shape s = {2, 9, 7, 2};
+  const RouteShape s = {2, 9, 7, 2};
   const TestMatrix logits = random_matrix(s.rows(), s.experts);
   Routing made(s), given(s);
   route(logits, made);
@@ -158,7 +159,7 @@ struct Backward {
 };
 
 // Choices counted as assign_rows does.
-TestMatrix counted(const Shape& s, const TestMatrix& experts) {
+TestMatrix counted(const RouteShape& s, const TestMatrix& experts) {
   TestMatrix counts = zero_matrix(s.sequences, s.experts, DType::i32);
   for (int64_t n = 0; n < s.rows(); ++n) {
     for (int64_t i = 0; i < s.k; ++i) {
@@ -169,8 +170,9 @@ TestMatrix counted(const Shape& s, const TestMatrix& experts) {
   return counts;
 }
 
-void backward(Stream& stream, const Shape& s, const Routing& forward, const TestMatrix& d_weights,
-              float balance_scale, float z_scale, float beta, Backward& out) {
+void backward(Stream& stream, const RouteShape& s, const Routing& forward,
+              const TestMatrix& d_weights, float balance_scale, float z_scale, float beta,
+              Backward& out) {
   TestMatrix counts = counted(s, forward.experts);
   TestMatrix positions = zero_matrix(s.rows(), s.k, DType::i32);
   positions.set(s.rows() - 1, 0, -1);  // as if one was dropped
@@ -195,7 +197,7 @@ void backward(Stream& stream, const Shape& s, const Routing& forward, const Test
 struct Losses {
   double balance = 0, z = 0;
 };
-Losses losses(const Shape& s, const Values& x, const TestMatrix& counts, Values& p) {
+Losses losses(const RouteShape& s, const Values& x, const TestMatrix& counts, Values& p) {
   Losses out;
   p.clear();
   for (int64_t n = 0; n < s.rows(); ++n) {
@@ -213,7 +215,7 @@ Losses losses(const Shape& s, const Values& x, const TestMatrix& counts, Values&
 }
 
 TEST(Route, BackwardIsTheFiniteDifference) {
-  for (const Shape& s : kShapes) {
+  for (const RouteShape& s : kRouteShapes) {
     for_each_dtype([&](DType dtype) {
       SCOPED_TRACE(
           fmt::format("{} x {} rows, {} experts, k {}", s.sequences, s.tokens, s.experts, s.k));
@@ -271,7 +273,7 @@ TEST(Route, BackwardIsTheFiniteDifference) {
 // Rows on two ranks, halves of one sequence or of three: each gets its rows' gradients, and their
 // sums are those of all.
 TEST(Route, PartsOfSequencesAddUp) {
-  for (const Shape& whole : {Shape{1, 10, 5, 2}, Shape{3, 6, 5, 2}}) {
+  for (const RouteShape& whole : {RouteShape{1, 10, 5, 2}, RouteShape{3, 6, 5, 2}}) {
     const int64_t half = whole.rows() / 2;
     const TestMatrix logits = random_matrix(whole.rows(), whole.experts);
     const TestMatrix d_weights = random_matrix(whole.rows(), whole.k, DType::f32, 4);
@@ -312,7 +314,7 @@ TEST(Route, PartsOfSequencesAddUp) {
 }
 
 TEST(Route, BackwardDoesNotDependOnThreads) {
-  const Shape s = {3, 131, 8, 2};
+  const RouteShape s = {3, 131, 8, 2};
   const TestMatrix logits = random_matrix(s.rows(), s.experts);
   const TestMatrix d_weights = random_matrix(s.rows(), s.k, DType::f32, 4);
   Routing forward(s);
