@@ -29,6 +29,8 @@ endif()
 # is what GCC does by default outside strict ISO mode. Nothing that reorders sums: results are
 # bitwise reproducible.
 tutti_cxx_options(-fno-math-errno -fno-trapping-math -ffp-contract=fast)
+# Nothing replaces a function of ours at load time, so calls within a unit may be inlined.
+tutti_cxx_options(-fno-semantic-interposition)
 
 if(TUTTI_SANITIZE)
   add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-sanitize-recover=all)

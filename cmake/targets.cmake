@@ -5,9 +5,15 @@
 #   tutti_library(<folder>
 #     SOURCES <file.cpp>...
 #     [HEADERS <file.h>...]           only for editors; the compiler finds headers itself
-#     [LINK <target>...])             public: what links this folder gets them too
+#     [LINK <target>...]              public: what links this folder gets them too
+#     [NO_UNITY])                     compile each source on its own
 #
 #       Makes the static library tutti_<folder>, to be linked as tutti::<folder>.
+#
+#       Sources are compiled in units of TUTTI_UNITY_SOURCES files (unity build; TUTTI_UNITY=OFF
+#       compiles each on its own). Names in anonymous namespaces must therefore differ within a
+#       folder. A source with compile options of its own, or with SKIP_UNITY_BUILD_INCLUSION, is never
+#       part of a unit; set such properties before the call.
 #
 #   tutti_test(<folder>_test
 #     SOURCES <file_test.cpp>...
@@ -18,9 +24,14 @@
 #     [SERIAL]                        runs alone: for tests that measure time
 #     [LABELS <label>...]             added to "unit" and the folder's name
 #     [ENVIRONMENT <NAME=value>...]
-#     [NO_MAIN])                      the sources bring their own main()
+#     [FULL <pattern>...]             cases (GoogleTest patterns) too long for the quick tier
+#     [ELSEWHERE <pattern>...]        cases that run in an entry of their own, not in this one
+#     [NO_MAIN]                       the sources bring their own main()
+#     [NO_UNITY])                     compile each source on its own
 #
-#       Makes one GoogleTest program, <build>/bin/<folder>_test, and one CTest entry of that name.
+#       Makes one GoogleTest program, <build>/bin/<folder>_test, and one CTest entry of that name,
+#       labelled "quick": `make test` runs it. Cases of FULL run in a second entry, <name>_full, which
+#       `make test-all` adds; FULL "*" leaves none for the quick tier. docs/testing.md has the tiers.
 #       "tutti_test_paths.h" tells TUTTI_SOURCE_DIR (repository root) and TUTTI_BINARY (path of the
 #       tutti program; link order does not build it, add_dependencies(<test> tutti) does).
 #
@@ -31,6 +42,7 @@
 #
 #   tutti_python_test(<name>
 #     SCRIPT <file.py>                run by the interpreter of .venv (tools/python_env)
+#     [QUICK]                         part of the quick tier
 #     [ARGS <argument>...] [TIMEOUT <seconds>] [PROCESSORS <n>] [SERIAL] [LABELS <label>...]
 #     [ENVIRONMENT <NAME=value>...])
 #
@@ -47,9 +59,52 @@
 configure_file("${CMAKE_CURRENT_LIST_DIR}/tutti_test_paths.h.in"
   "${PROJECT_BINARY_DIR}/generated/tutti_test_paths.h" @ONLY)
 
+set(TUTTI_UNITY_SOURCES 12)
+
+# Replaces the sources in the list variable <list> by units that include up to TUTTI_UNITY_SOURCES of
+# them each. CMake's own UNITY_BUILD writes absolute paths into its units, which a compiler cache
+# shared between checkouts cannot match; these include by the path from the repository root.
+function(tutti_unity_sources name list)
+  if(NOT TUTTI_UNITY)
+    return()
+  endif()
+  set(alone)
+  set(merged)
+  foreach(source IN LISTS ${list})
+    get_source_file_property(definitions "${source}" COMPILE_DEFINITIONS)
+    get_source_file_property(options "${source}" COMPILE_OPTIONS)
+    get_source_file_property(skipped "${source}" SKIP_UNITY_BUILD_INCLUSION)
+    if(skipped OR definitions OR options OR IS_ABSOLUTE "${source}" OR NOT source MATCHES "\\.cpp$")
+      list(APPEND alone "${source}")
+    else()
+      list(APPEND merged "${source}")
+    endif()
+  endforeach()
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  set(units)
+  set(text "")
+  set(count 0)
+  foreach(source IN LISTS merged ITEMS "")
+    if(count EQUAL TUTTI_UNITY_SOURCES OR (source STREQUAL "" AND count GREATER 0))
+      list(LENGTH units index)
+      set(unit "${CMAKE_CURRENT_BINARY_DIR}/unity/${name}_${index}.cpp")
+      file(CONFIGURE OUTPUT "${unit}" CONTENT "${text}" @ONLY)
+      list(APPEND units "${unit}")
+      set(text "")
+      set(count 0)
+    endif()
+    string(APPEND text "#include \"${folder}/${source}\"\n")
+    math(EXPR count "${count} + 1")
+  endforeach()
+  set(${list} ${units} ${alone} PARENT_SCOPE)
+endfunction()
+
 function(tutti_library folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY" "" "SOURCES;HEADERS;LINK")
   tutti_arguments_done(tutti_library)
+  if(NOT arg_NO_UNITY)
+    tutti_unity_sources(${folder} arg_SOURCES)
+  endif()
   add_library(tutti_${folder} STATIC ${arg_SOURCES} ${arg_HEADERS})
   add_library(tutti::${folder} ALIAS tutti_${folder})
   target_include_directories(tutti_${folder} PUBLIC
@@ -58,11 +113,14 @@ function(tutti_library folder)
 endfunction()
 
 function(tutti_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;NO_MAIN" "TIMEOUT;PROCESSORS"
-                        "SOURCES;LINK;ARGS;LABELS;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;NO_MAIN;NO_UNITY" "TIMEOUT;PROCESSORS"
+                        "SOURCES;LINK;ARGS;LABELS;ENVIRONMENT;FULL;ELSEWHERE")
   tutti_arguments_done(tutti_test)
   if(NOT TUTTI_TESTS)
     return()
+  endif()
+  if(NOT arg_NO_UNITY)
+    tutti_unity_sources(${name} arg_SOURCES)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
@@ -72,11 +130,17 @@ function(tutti_test name)
   if(NOT arg_NO_MAIN)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
   endif()
-  add_test(NAME ${name} COMMAND ${TUTTI_TEST_LAUNCHER} $<TARGET_FILE:${name}> ${arg_ARGS})
   string(REGEX REPLACE "_test$" "" folder ${name})
-  list(APPEND arg_ENVIRONMENT
-    "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml" ${TUTTI_TEST_ENVIRONMENT})
-  tutti_test_properties(${name} unit ${folder})
+  string(JOIN ":" full ${arg_FULL})
+  string(JOIN ":" elsewhere ${arg_ELSEWHERE})
+  if(full STREQUAL "*")
+    tutti_test_entry(${name} ${name} "*" "${elsewhere}")
+  else()
+    tutti_test_entry(${name} ${name} "*" "${full}:${elsewhere}" quick)
+    if(full)
+      tutti_test_entry(${name} ${name}_full "${full}" "${elsewhere}")
+    endif()
+  endif()
 endfunction()
 
 function(tutti_device_test name device)
@@ -90,7 +154,7 @@ function(tutti_device_test name device)
 endfunction()
 
 function(tutti_python_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "SCRIPT;TIMEOUT;PROCESSORS"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;QUICK" "SCRIPT;TIMEOUT;PROCESSORS"
                         "ARGS;LABELS;ENVIRONMENT")
   tutti_arguments_done(tutti_python_test)
   if(NOT TUTTI_TESTS OR TUTTI_SANITIZE)
@@ -98,13 +162,16 @@ function(tutti_python_test name)
   endif()
   if(NOT TEST python_env)
     add_test(NAME python_env COMMAND "${PROJECT_SOURCE_DIR}/tools/python_env")
-    set_tests_properties(python_env PROPERTIES FIXTURES_SETUP python_env LABELS python)
+    set_tests_properties(python_env PROPERTIES FIXTURES_SETUP python_env LABELS "python;quick")
   endif()
   add_test(NAME ${name} COMMAND "${PROJECT_SOURCE_DIR}/.venv/bin/python3"
     "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}" ${arg_ARGS})
-  list(APPEND arg_ENVIRONMENT
+  set(entry_ENVIRONMENT ${arg_ENVIRONMENT}
     "TUTTI_SOURCE_DIR=${PROJECT_SOURCE_DIR}" "TUTTI_BINARY=${PROJECT_BINARY_DIR}/tutti"
     "PYTHONDONTWRITEBYTECODE=1" "OMP_WAIT_POLICY=passive")
+  if(arg_QUICK)
+    list(APPEND arg_LABELS quick)
+  endif()
   tutti_test_properties(${name} python)
   set_tests_properties(${name} PROPERTIES FIXTURES_REQUIRED python_env SKIP_RETURN_CODE 77)
 endfunction()
@@ -127,22 +194,33 @@ macro(tutti_arguments_done function)
   endif()
 endmacro()
 
+# The CTest entry <entry>: cases of <program> that match <wanted> and not <unwanted>.
+macro(tutti_test_entry program entry wanted unwanted)
+  add_test(NAME ${entry} COMMAND ${TUTTI_TEST_LAUNCHER} $<TARGET_FILE:${program}> ${arg_ARGS})
+  set(entry_ENVIRONMENT ${arg_ENVIRONMENT})
+  list(APPEND entry_ENVIRONMENT
+    "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${entry}.xml"
+    "GTEST_FILTER=${wanted}-${unwanted}" ${TUTTI_TEST_ENVIRONMENT})
+  tutti_test_properties(${entry} unit ${folder} ${ARGN})
+endmacro()
+
 macro(tutti_test_properties name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
+  set(timeout ${arg_TIMEOUT})
   if(TUTTI_SANITIZE)
-    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")
+    math(EXPR timeout "${timeout} * 5")
   endif()
   if(NOT arg_PROCESSORS)
     set(arg_PROCESSORS 1)
   endif()
-  list(APPEND arg_LABELS ${ARGN})
+  set(labels ${arg_LABELS} ${ARGN})
   set_tests_properties(${name} PROPERTIES
-    TIMEOUT ${arg_TIMEOUT}
+    TIMEOUT ${timeout}
     PROCESSORS ${arg_PROCESSORS}
-    LABELS "${arg_LABELS}"
-    ENVIRONMENT "${arg_ENVIRONMENT}")
+    LABELS "${labels}"
+    ENVIRONMENT "${entry_ENVIRONMENT}")
   if(arg_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
