@@ -5,6 +5,7 @@ JOBS ?= $(shell nproc)
 WERROR ?=
 
 RELEASE := build/release
+release_options = -DTUTTI_WERROR=$(if $(WERROR),ON,OFF)
 TUTTI := $(RELEASE)/tutti
 
 # The folders whose tests also run under sanitizers (their test program is <folder>_test).
@@ -23,13 +24,17 @@ tests_of = $(addsuffix _test,$(call existing,$(1)))
 space := $(subst ,, )
 one_of = ^($(subst $(space),|,$(strip $(1))))$$
 
-# $(call run_tests,<preset>,<extra ctest arguments>): results for tools/test_summary.
-run_tests = rm -rf build/$(1)/test-results && ctest --preset $(1) -j $(JOBS) $(2) \
-	--output-junit $(CURDIR)/build/$(1)/test-results/ctest.xml
+# $(call run_tests,<preset>,<name of the results>,<extra ctest arguments>): for tools/test_summary.
+run_tests = rm -f build/$(1)/test-results/ctest-$(2).xml && ctest --preset $(1) -j $(JOBS) $(3) \
+	$(CTEST_FLAGS) --output-junit $(CURDIR)/build/$(1)/test-results/ctest-$(2).xml
+# Further arguments of ctest, such as `make test CTEST_FLAGS='-R engine'`; RETRY: not for sanitizers.
+CTEST_FLAGS ?=
+RETRY ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps deps-build build debug demo test test-release test-asan test-tsan bench \
+.PHONY: help deps deps-build build debug demo test test-all test-changed tests-built test-quick \
+	test-rest test-full test-asan test-tsan bench \
 	cuda bundle bundle-cpu gpu-check format format-check layers tidy check hooks install clean
 
 help: ## Show this list
@@ -42,34 +47,51 @@ deps-build:
 	@tools/install_packages build
 
 build: deps-build ## Build the program: build/release/tutti
-	@cmake --preset release --log-level=WARNING -DTUTTI_WERROR=$(if $(WERROR),ON,OFF)
-	@cmake --build --preset release -j $(JOBS)
+	@cmake --preset release --log-level=WARNING $(release_options)
+	@cmake --build --preset release -j $(JOBS) --target tutti
 
 debug: deps-build ## Build without optimisation: build/debug/tutti
 	@cmake --preset debug --log-level=WARNING
 	@cmake --build --preset debug -j $(JOBS)
 
-demo: build ## Train a small model on the C and C++ headers of this machine, in two to six minutes
+demo: build ## Train a small model on Tutti's own sources, in about two minutes
 	@tools/demo
 
-test: deps test-release test-asan test-tsan ## Run every test: release, sanitizers, Python readers
+test: test-quick ## Run the quick tests: every folder, parity, ranks, a crash, a job, the page; 8 minutes
 	@tools/test_summary
 
-test-release: build
+test-all: test-quick test-rest ## Run every test, sanitizers included; 40 minutes on two cores
+	@tools/test_summary
+
+test-changed: tests-built ## Run the tests that the changes since origin's branch can break
+	@tools/test_changed $(SINCE)
+
+tests-built: deps
+	@cmake --preset release --log-level=WARNING $(release_options)
+	@cmake --build --preset release -j $(JOBS)
 	@tools/python_env
-	@$(call run_tests,release)
+
+# Results of an earlier run are not counted again.
+test-quick: tests-built
+	@rm -rf build/*/test-results
+	@$(call run_tests,release,quick,-L quick $(RETRY))
+
+test-rest: test-full test-asan test-tsan
+
+test-full: tests-built
+	@$(call run_tests,release,full,-LE quick $(RETRY))
 
 test-asan:
 	@$(if $(call missing,$(ASAN_FOLDERS)),echo "asan: no such folder yet: $(call missing,$(ASAN_FOLDERS))")
 	@cmake --preset asan --log-level=WARNING
 	@cmake --build --preset asan -j $(JOBS) --target $(call tests_of,$(ASAN_FOLDERS)) cuda_on_host_test
-	@$(call run_tests,asan,-R '$(call one_of,$(call tests_of,$(ASAN_FOLDERS)) cuda_on_host_test engine_test_cuda)')
+	@$(call run_tests,asan,asan,-R '$(call one_of,$(call tests_of,$(ASAN_FOLDERS)) cuda_on_host_test engine_test_cuda)')
 
 test-tsan:
 	@$(if $(call missing,$(TSAN_FOLDERS)),echo "tsan: no such folder yet: $(call missing,$(TSAN_FOLDERS))")
-	$(if $(call existing,$(TSAN_FOLDERS)),@cmake --preset tsan --log-level=WARNING)
-	$(if $(call existing,$(TSAN_FOLDERS)),@cmake --build --preset tsan -j $(JOBS) --target $(call tests_of,$(TSAN_FOLDERS)))
-	$(if $(call existing,$(TSAN_FOLDERS)),@$(call run_tests,tsan,-R '$(call one_of,$(call tests_of,$(TSAN_FOLDERS)))'))
+	@cmake --preset tsan --log-level=WARNING
+	@cmake --build --preset tsan -j $(JOBS) --target $(call tests_of,$(TSAN_FOLDERS))
+	@$(call run_tests,tsan,tsan,-R '$(call one_of,$(call tests_of,$(TSAN_FOLDERS)))')
 
 bench: build ## Measure kernels and a GPT-2 124M step against this machine's own peak
 	@$(TUTTI) bench kernels
@@ -105,7 +127,8 @@ format-check: ## Fail when a C++ source is not formatted
 layers: ## Fail when a folder includes what its rank forbids, or a source is not built
 	@tools/check_layers
 
-tidy: build ## Run clang-tidy on the files that differ from the main branch
+tidy: deps ## Run clang-tidy on the files that differ from the main branch
+	@cmake --preset tidy --log-level=WARNING
 	@tools/tidy -j $(JOBS)
 
 check: layers format-check tidy ## Layers, formatting and clang-tidy on changed files
