@@ -1,7 +1,6 @@
 #include "tutti/engine/cpu/gemm_onednn.h"
 
 #include <array>
-#include <dnnl.hpp>
 #include <map>
 #include <string_view>
 #include <tuple>
@@ -9,6 +8,7 @@
 
 #include "tutti/engine/cpu/convert.h"
 #include "tutti/engine/cpu/isa.h"
+#include "tutti/engine/cpu/onednn_compat.h"
 #include "tutti/engine/cpu/parallel.h"
 
 namespace tutti::engine {
@@ -23,27 +23,22 @@ using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, boo
 // A primitive with the argument list of its calls; only the pointers change from call to call.
 struct Primitive {
   dnnl::matmul matmul;
-  std::array<dnnl::memory, 5> memories;
+  std::array<dnnl::memory, 6> memories;
   std::vector<dnnl_exec_arg_t> args;
   int64_t scratch_bytes = 0;
 };
-enum { kA, kB, kC, kBias, kScratch };
+enum { kA, kB, kC, kBias, kScratch, kScale };
 
 DataType data_type(DType dtype) { return dtype == DType::bf16 ? DataType::bf16 : DataType::f32; }
 
 // oneDNN's first choice for f32 is its batch-reduce kernel, which reads B as it is stored: 5%
 // faster than the packing one for the few rows of a small forward step, 5 to 30% slower for
 // everything else (Zen 5, shapes of GPT-2 124M).
-dnnl::matmul::primitive_desc choose(const dnnl::matmul::primitive_desc& first, const GemmArgs& g) {
+bool is_wanted(std::string_view implementation, const GemmArgs& g) {
   constexpr int64_t kManyRows = 1024;
-  if (g.a.dtype != DType::f32 || (g.transpose_b && !g.transpose_a && g.c.rows < kManyRows)) {
-    return first;
-  }
-  dnnl::matmul::primitive_desc next = first;
-  while (std::string_view(next.impl_info_str()).find("gemm:jit") == std::string_view::npos) {
-    if (!next.next_impl()) return first;
-  }
-  return next;
+  const bool first =
+      g.a.dtype != DType::f32 || (g.transpose_b && !g.transpose_a && g.c.rows < kManyRows);
+  return first || implementation.find("gemm:jit") != std::string_view::npos;
 }
 
 dnnl::memory::desc describe(const Matrix& x, bool transpose) {
@@ -66,15 +61,16 @@ struct GemmCache::Impl {
                                   dnnl::memory::dims{g.c.cols, 1});
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (g.alpha != 1) attributes.set_output_scales(0, {g.alpha});
+    Primitive p;
+    if (g.alpha != 1) p.memories[kScale] = onednn::scale_product(attributes, g.alpha, engine);
     if (g.beta != 0) {
       dnnl::post_ops sum;
       sum.append_sum(1);
       attributes.set_post_ops(sum);
     }
-    const auto desc = g.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-    const dnnl::matmul::primitive_desc chosen = choose({desc, attributes, engine}, g);
-    Primitive p;
+    const dnnl::matmul::primitive_desc chosen = onednn::find_matmul(
+        engine, a, b, g.bias ? &bias : nullptr, c, attributes,
+        [&](std::string_view implementation) { return is_wanted(implementation, g); });
     p.matmul = dnnl::matmul(chosen);
     p.scratch_bytes = static_cast<int64_t>(chosen.scratchpad_desc().get_size());
     const auto add = [&](int slot, int name, const dnnl::memory::desc& layout) {
@@ -86,6 +82,7 @@ struct GemmCache::Impl {
     add(kC, DNNL_ARG_DST, c);
     if (g.bias) add(kBias, DNNL_ARG_BIAS, bias);
     add(kScratch, DNNL_ARG_SCRATCHPAD, chosen.scratchpad_desc());
+    if (p.memories[kScale]) p.args.push_back({onednn::kScaleArgument, p.memories[kScale].get()});
     return p;
   }
 
@@ -102,7 +99,7 @@ struct GemmCache::Impl {
 
   void execute(Primitive& p, const GemmArgs& g, void* scratch) {
     const auto set = [&](int slot, void* data) {
-      dnnl_memory_set_data_handle_v2(p.memories[slot].get(), data, nullptr);
+      dnnl_memory_set_data_handle(p.memories[slot].get(), data);
     };
     set(kA, g.a.data);
     set(kB, g.b.data);

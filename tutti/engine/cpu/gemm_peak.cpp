@@ -1,13 +1,13 @@
 #include "tutti/engine/gemm_peak.h"
 
 #include <algorithm>
-#include <dnnl.hpp>
 #include <unordered_map>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/rng.h"
 #include "tutti/engine/arena.h"
 #include "tutti/engine/cpu/gemm_onednn.h"
+#include "tutti/engine/cpu/onednn_compat.h"
 
 namespace tutti::engine {
 namespace {
@@ -88,8 +88,8 @@ double measure_gemm_peak(Stream& stream, DType dtype, const std::vector<int64_t>
     const memory source(plain, device, a_data.data());
     for (const bool free_layout : {false, true}) {
       const memory::desc& wanted = free_layout ? any : plain;
-      const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(wanted, wanted, plain),
-                                                     device);
+      const dnnl::matmul::primitive_desc description = onednn::find_matmul(
+          device, wanted, wanted, nullptr, plain, {}, [](const char*) { return true; });
       const dnnl::matmul product(description);
       const std::unordered_map<int, memory> arguments = {
           {DNNL_ARG_SRC, packed(description.src_desc(), source, queue, device)},
