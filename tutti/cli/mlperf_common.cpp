@@ -34,9 +34,10 @@ std::vector<catalog::Benchmark> mlperf_benchmarks() {
   return catalog::load_benchmarks(files, catalog_folder(files));
 }
 
-const mlperf::Ruleset& ruleset_for(const std::string& asked, const std::string& path,
+const mlperf::Ruleset& ruleset_for(std::string_view asked, std::string_view path,
                                    const catalog::Benchmark* benchmark) {
-  const std::string version = asked.empty() ? mlperf::guess_ruleset(path, benchmark) : asked;
+  const std::string version =
+      asked.empty() ? mlperf::guess_ruleset(path, benchmark) : std::string(asked);
   if (version.empty()) {
     fail(ErrorKind::usage,
          "{}: which rules? No round (such as v4.1) is in the path; give --ruleset: {}", path,

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/catalog/benchmarks.h"
@@ -15,9 +16,9 @@ namespace tutti::cli {
 
 std::vector<catalog::Benchmark> mlperf_benchmarks();
 
-// As asked, or from the path; `benchmark` narrows what is left open. Throws usage when that leaves
-// none.
-const mlperf::Ruleset& ruleset_for(const std::string& asked, const std::string& path,
+// As asked, or from the path; `benchmark` narrows what is left open. The ruleset is one of
+// find_ruleset()'s, which live as long as the program. Throws usage when nothing is left.
+const mlperf::Ruleset& ruleset_for(std::string_view asked, std::string_view path,
                                    const catalog::Benchmark* benchmark);
 
 // All results at or below the paths, with a progress bar. Throws not_found for a path without any.

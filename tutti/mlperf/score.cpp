@@ -204,7 +204,7 @@ Json to_json(const Score& score) {
           {"notes", score.notes}};
 }
 
-std::string guess_ruleset(const std::string& path, const catalog::Benchmark* benchmark) {
+std::string guess_ruleset(std::string_view path, const catalog::Benchmark* benchmark) {
   const auto versions = ruleset_versions();
   std::string found;
   size_t first = std::string::npos;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/base/file.h"
@@ -60,6 +61,6 @@ Json to_json(const Score& score);
 
 // The ruleset of the first round in a path, such as ".../v4.1/..." or "training_results_v4.1";
 // else the newest one that has the benchmark, "" when none does.
-std::string guess_ruleset(const std::string& path, const catalog::Benchmark* benchmark);
+std::string guess_ruleset(std::string_view path, const catalog::Benchmark* benchmark);
 
 }  // namespace tutti::mlperf
