@@ -23,10 +23,28 @@ macro(tutti_find_package name package)
   endif()
 endmacro()
 
+# Modules that others require, and that some distributions leave out of their dependencies.
+set(TUTTI_PACKAGE_OF_protobuf-lite libprotobuf-dev)
+
+# Stops. A module that is there may still require one that is not, which pkg-config names.
+function(tutti_missing_module module package)
+  execute_process(COMMAND "${PKG_CONFIG_EXECUTABLE}" --exists --print-errors ${module}
+                  ERROR_VARIABLE error)
+  if(error MATCHES "Package '([^']+)', required by '([^']+)'" AND NOT CMAKE_MATCH_1 STREQUAL module)
+    set(required ${CMAKE_MATCH_1})
+    set(package "the package that holds ${required}.pc")
+    if(DEFINED TUTTI_PACKAGE_OF_${required})
+      set(package ${TUTTI_PACKAGE_OF_${required}})
+    endif()
+    tutti_missing("${required}, which ${CMAKE_MATCH_2} requires," "${package}")
+  endif()
+  tutti_missing(${module} ${package})
+endfunction()
+
 macro(tutti_pkg_config name module package)
   pkg_check_modules(${name} QUIET IMPORTED_TARGET ${module})
   if(NOT ${name}_FOUND)
-    tutti_missing(${module} ${package})
+    tutti_missing_module(${module} ${package})
   endif()
 endmacro()
 
@@ -109,7 +127,7 @@ endif()
 
 if(TUTTI_TESTS)
   tutti_find_package(GTest libgtest-dev)
-  find_package(Boost QUIET COMPONENTS context)
+  find_package(Boost QUIET CONFIG COMPONENTS context)
   if(NOT TARGET Boost::context)
     tutti_missing(Boost.Context libboost-context-dev)
   endif()
