@@ -1,13 +1,9 @@
 #include "tutti/comm/control_block.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <ctime>
 #include <new>
 
 #include "tutti/base/check.h"
@@ -47,17 +43,6 @@ struct Layout {
     end = pieces + aligned(2 * size * size * ControlBlock::kPieceBytes);
   }
 };
-
-void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, double timeout_seconds) {
-  timespec timeout = {};
-  timeout.tv_sec = static_cast<time_t>(timeout_seconds);
-  timeout.tv_nsec = static_cast<long>(std::fmod(timeout_seconds, 1.0) * 1e9);
-  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
-}
-
-void futex_wake(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
-}
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -124,11 +109,7 @@ bool ControlBlock::all_arrived(uint64_t phase) const {
   return header_->arrivals.load() >= phase * static_cast<uint64_t>(size_);
 }
 
-void ControlBlock::ring(int rank) const {
-  RankSlot& other = slot(rank);
-  other.doorbell.fetch_add(1);
-  if (other.sleeping.load() != 0) futex_wake(other.doorbell);
-}
+void ControlBlock::ring(int rank) const { slot(rank).doorbell.ring(); }
 
 void ControlBlock::ring_all() const {
   for (int rank = 0; rank < size_; ++rank) {
@@ -136,17 +117,8 @@ void ControlBlock::ring_all() const {
   }
 }
 
-bool ControlBlock::sleep(uint32_t seen, int spins, double timeout_seconds) const {
-  RankSlot& self = slot(rank_);
-  for (int i = 0; i < spins; ++i) {
-    if (self.doorbell.load(std::memory_order_relaxed) != seen) return true;
-    pause_briefly();
-  }
-  // Either the ringer sees `sleeping`, or the kernel sees that the bell has rung.
-  self.sleeping.store(1);
-  futex_wait(self.doorbell, seen, timeout_seconds);
-  self.sleeping.store(0);
-  return self.doorbell.load() != seen;
+bool ControlBlock::wait(uint32_t seen, bool spin, double timeout_seconds) const {
+  return slot(rank_).doorbell.wait(seen, timeout_seconds, spin);
 }
 
 void ControlBlock::fail(const std::string& message) const {

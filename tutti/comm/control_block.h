@@ -6,8 +6,8 @@
 // phase has begun when all have arrived. Nobody is more than one phase ahead, so what a rank
 // publishes alternates between two places and needs no further lock.
 //
-// Waiting. Every rank has a doorbell, a counter it sleeps on (futex); whoever changes what others
-// may wait for rings. The last to arrive rings for all.
+// Waiting. Every rank has a doorbell (base/doorbell.h); whoever changes what others may wait for
+// rings. The last to arrive rings for all.
 #pragma once
 
 #include <atomic>
@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "tutti/base/doorbell.h"
 #include "tutti/comm/call.h"
 #include "tutti/comm/segment.h"
 
@@ -35,8 +36,7 @@ struct PublishedCall {
 };
 
 struct alignas(64) RankSlot {
-  std::atomic<uint32_t> doorbell;
-  std::atomic<uint32_t> sleeping;
+  Doorbell doorbell;
   std::atomic<uint32_t> presence;  // Presence
   std::atomic<uint32_t> working;   // reading or writing buffers of others
   std::atomic<uint64_t> arrived;   // phases
@@ -102,9 +102,8 @@ class ControlBlock {
 
   void ring(int rank) const;
   void ring_all() const;
-  // Returns when the doorbell of this rank is no longer `seen`, after spinning, or after the
-  // timeout; false: timeout.
-  bool sleep(uint32_t seen, int spins, double timeout_seconds) const;
+  // Returns when the doorbell of this rank is no longer `seen`, or after the timeout: false.
+  bool wait(uint32_t seen, bool spin, double timeout_seconds) const;
 
   // The first message counts.
   void fail(const std::string& message) const;

@@ -12,7 +12,6 @@ namespace tutti::comm {
 namespace {
 
 constexpr double kCheckSeconds = 0.1;  // between looks at whether others still live
-constexpr int kSpins = 2000;           // about 50 microseconds
 
 // dtype, reduce, kind and root of a call in one word.
 uint64_t pack_kind(const CallShape& shape) {
@@ -38,7 +37,7 @@ LocalGroup::LocalGroup(LocalGroupOptions options)
       threads_(options.threads),
       // Who spins on a core that another rank needs only delays what it waits for. Threads share
       // their cores with the ranks of other groups, too; processes are bound to cores of their own.
-      spins_((threads_ ? options.host_ranks : size()) <= describe_machine().cores ? kSpins : 0),
+      spins_((threads_ ? options.host_ranks : size()) <= describe_machine().cores),
       sends_(static_cast<size_t>(size())),
       receives_(static_cast<size_t>(size())),
       sources_(static_cast<size_t>(size())),
@@ -62,7 +61,7 @@ void LocalGroup::await_members(double timeout_seconds) {
   std::vector<std::string> here;
   std::vector<std::string> missing;
   while (true) {
-    const uint32_t bell = block_.slot(rank()).doorbell.load();
+    const uint32_t bell = block_.slot(rank()).doorbell.rings();
     here.clear();
     missing.clear();
     for (int other = 0; other < size(); ++other) {
@@ -74,7 +73,7 @@ void LocalGroup::await_members(double timeout_seconds) {
     if (block_.failed()) throw Error(ErrorKind::peer, block_.message());
     const double left = end - monotonic_seconds();
     if (left <= 0) break;
-    block_.sleep(bell, 0, std::min(left, kCheckSeconds));
+    block_.wait(bell, false, std::min(left, kCheckSeconds));
   }
   const std::string message =
       fmt::format("group {}: ranks {} of {} did not arrive within {}; arrived: {}", name(),
@@ -140,7 +139,7 @@ bool LocalGroup::is_idle() const { return collectives_.empty() && pending_messag
 
 void LocalGroup::run() {
   while (!block_.failed()) {
-    const uint32_t bell = block_.slot(rank()).doorbell.load();
+    const uint32_t bell = block_.slot(rank()).doorbell.rings();
     bool moved = false;
     try {
       while (taken_ < queue_.submitted()) {
@@ -168,7 +167,7 @@ void LocalGroup::run() {
     }
     if (block_.failed()) break;
     // With nothing to do only the bell can bring work. Otherwise somebody may have vanished.
-    const bool rung = block_.sleep(bell, spins_, is_idle() ? 3600.0 : kCheckSeconds);
+    const bool rung = block_.wait(bell, spins_, is_idle() ? 3600.0 : kCheckSeconds);
     if (!is_idle()) check_members(!rung);
   }
   end_failed();

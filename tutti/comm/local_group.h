@@ -46,8 +46,8 @@ class LocalGroup : public Group {
 
   std::vector<RankActivity> activity() const override;
   void fail_with(const std::string& message) override;
-  // Whether a rank that waits looks at its doorbell for a while before it sleeps.
-  bool spins() const { return spins_ > 0; }
+  // Whether a rank that waits may look at its doorbell for a while before it sleeps.
+  bool spins() const { return spins_; }
 
  protected:
   Ticket enqueue(engine::Stream& stream, const Call& call) override;
@@ -136,7 +136,7 @@ class LocalGroup : public Group {
   std::shared_ptr<PeerMemory> memory_;
   std::vector<int> places_;
   bool threads_ = false;
-  int spins_ = 0;
+  bool spins_ = false;
   CallQueue queue_;
   std::atomic<bool> closing_{false};
 

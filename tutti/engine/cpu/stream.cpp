@@ -2,40 +2,23 @@
 
 #include <sys/mman.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include "tutti/base/check.h"
 #include "tutti/engine/cpu/gemm_onednn.h"
 #include "tutti/engine/cpu/isa.h"
+#include "tutti/engine/cpu/team.h"
 #include "tutti/engine/device_calls.h"
 
 namespace tutti::engine {
 namespace {
-
-// Cores this process may run on (as taskset, cgroup cpusets and OMP_NUM_THREADS allow): what OpenMP
-// says before any stream has told it otherwise.
-int available_cores() {
-#ifdef _OPENMP
-  static const int cores = omp_get_max_threads();
-  return cores;
-#else
-  return 1;
-#endif
-}
-
-int threads_of(int wanted) {
-  const int all = available_cores();  // asked by the first stream, whatever it wants
-  return wanted > 0 ? wanted : all;
-}
 
 constexpr int64_t kScratchGrain = int64_t{2} << 20;  // a huge page
 
 }  // namespace
 
 CpuStream::CpuStream(int threads)
-    : Stream(cpu_ops()), threads_(threads_of(threads)), gemm_cache_(std::make_unique<GemmCache>()) {
+    : Stream(cpu_ops()),
+      threads_(threads > 0 ? threads : default_team_threads()),
+      gemm_cache_(std::make_unique<GemmCache>()) {
   current_isa();  // chooses the kernels' targets, or throws, before the first operation
   enter();
 }
@@ -48,11 +31,7 @@ CpuStream::~CpuStream() {
 
 void CpuStream::synchronize() { note_device_call("synchronize"); }
 
-void CpuStream::enter() const {
-#ifdef _OPENMP
-  if (omp_get_max_threads() != threads_) omp_set_num_threads(threads_);
-#endif
-}
+void CpuStream::enter() const { set_team_threads(threads_); }
 
 void* CpuStream::grow(Room& room, int64_t bytes) {
   if (bytes > room.bytes) {
