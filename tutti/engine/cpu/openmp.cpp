@@ -5,10 +5,17 @@
 // Only parallel regions, their barriers and questions are here. The ways to share work in a region
 // (loops that the runtime hands out, sections, single, tasks) would find no team in libgomp, and
 // every thread would do all of it; they end the program instead.
-#ifdef _OPENMP
-
 #include "tutti/base/check.h"
 #include "tutti/engine/cpu/team.h"
+
+namespace tutti::engine {
+
+// The linker takes this file into every program with teams, because team.cpp calls this.
+void serve_openmp() {}
+
+}  // namespace tutti::engine
+
+#ifdef _OPENMP
 
 #define TUTTI_EXPORT __attribute__((visibility("default"), used))
 // NOLINTBEGIN(readability-identifier-naming)

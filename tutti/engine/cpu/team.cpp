@@ -14,6 +14,9 @@
 #include "tutti/base/doorbell.h"
 
 namespace tutti::engine {
+
+void serve_openmp();  // openmp.cpp
+
 namespace {
 
 constexpr int kMostThreads = 4096;
@@ -25,6 +28,7 @@ constexpr bool kThreaded = false;  // libgomp, on which oneDNN then runs, knows 
 
 int read_default_threads() {
   if (!kThreaded) return 1;
+  serve_openmp();
   // A list gives the numbers of nested regions; only the first level has threads here.
   const char* text = std::getenv("OMP_NUM_THREADS");
   const long wanted = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
