@@ -20,6 +20,7 @@
 #include "tutti/cli/control_template.h"
 #include "tutti/cli/home.h"
 #include "tutti/cli/job_copies.h"
+#include "tutti/cli/prepared_data.h"
 #include "tutti/control/administration.h"
 #include "tutti/control/digest.h"
 #include "tutti/control/requests.h"
@@ -99,6 +100,7 @@ StoredRecipe resolve_recipe(const SubmitArguments& arguments,
   stored.recipe =
       spec::parse_recipe(read_file(files, path), path, arguments.overrides, models_folder(files));
   train::resolve_teacher(files, stored.recipe);
+  locate_source(files, stored.recipe, path);  // the job's recipe lies elsewhere
   spec::check_executable(stored.recipe, stored.recipe.parallel.world());
   if (stored.recipe.threads == 0 && arguments.cores > 0) {
     const int64_t ranks = stored.recipe.parallel.world();

@@ -86,6 +86,16 @@ std::string user_data_folder() {
   fail(ErrorKind::not_found, "no folder for your data: set HOME or XDG_DATA_HOME");
 }
 
+std::string user_cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
+    return join_path(cache, "tutti");
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+    return join_path(home, ".cache/tutti");
+  }
+  return {};
+}
+
 std::string find_recipe(FileSystem& files, const std::string& recipe) {
   if (files.exists(recipe) && !files.is_directory(recipe)) return recipe;
   const bool is_name = recipe[0] != '/' && !ends_with(recipe, kSuffix);

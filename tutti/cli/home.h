@@ -26,6 +26,10 @@ std::string catalog_folder(FileSystem& files);
 // neither variable is set. The folder need not exist.
 std::string user_data_folder();
 
+// For what can be made again: $XDG_CACHE_HOME/tutti, else $HOME/.cache/tutti; empty when neither
+// variable is set. The folder need not exist.
+std::string user_cache_folder();
+
 // The file of a recipe given as a path or as a name ("demo" for recipes/demo.yaml of a home).
 // Throws not_found listing the known names.
 std::string find_recipe(FileSystem& files, const std::string& recipe);

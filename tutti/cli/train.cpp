@@ -15,6 +15,7 @@
 #include "tutti/cli/common.h"
 #include "tutti/cli/memory_check.h"
 #include "tutti/cli/notice.h"
+#include "tutti/cli/prepared_data.h"
 #include "tutti/cli/rank_cores.h"
 #include "tutti/cli/rank_devices.h"
 #include "tutti/cli/rank_output.h"
@@ -127,10 +128,12 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
   const int64_t ranks =
       place.alone() && arguments.processes == 0 ? 0 : std::max<int64_t>(1, place.environment.size);
   const auto make = [&] {
-    return make_train_plan(files, arguments, ranks,
-                           place.alone() || place.environment.store_is_served
-                               ? "--nproc"
-                               : place.environment.launcher);
+    TrainPlan made = make_train_plan(files, arguments, ranks,
+                                     place.alone() || place.environment.store_is_served
+                                         ? "--nproc"
+                                         : place.environment.launcher);
+    make_corpora(files, made.recipe);
+    return made;
   };
   const TrainPlan plan = place.alone() ? make() : share_plan(*place.store, place.environment, make);
   spec::check_executable(plan.recipe, place.environment.size);

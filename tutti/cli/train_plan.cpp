@@ -10,6 +10,7 @@
 #include "tutti/checkpoint/reader.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
+#include "tutti/cli/prepared_data.h"
 #include "tutti/cli/resume.h"
 #include "tutti/spec/fit_mesh.h"
 #include "tutti/spec/flops.h"
@@ -82,6 +83,8 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
   } else {
     plan.run_folder = arguments.run.empty() ? default_run_folder(plan.recipe, path) : arguments.run;
   }
+  locate_source(files, plan.recipe, path);
+  name_corpora(files, plan.recipe, plan.run_folder);
   check_not_import(files, plan.run_folder);
   check_not_started(files, plan);
   const std::string stored = train::recipe_path(plan.run_folder);

@@ -17,6 +17,7 @@
 #include "tutti/cli/common.h"
 #include "tutti/cli/fault_report.h"
 #include "tutti/cli/notice.h"
+#include "tutti/cli/prepared_data.h"
 #include "tutti/cli/rank_generation.h"
 #include "tutti/cli/rank_places.h"
 #include "tutti/cli/run_progress.h"
@@ -284,6 +285,7 @@ int train_with_ranks(const TrainArguments& arguments) {
     fail(ErrorKind::io, "--end-with-parent: process {} is gone", arguments.parent);
   }
   TrainPlan plan = make_train_plan(posix_file_system(), arguments, arguments.processes, "--nproc");
+  make_corpora(posix_file_system(), plan.recipe);
   return Supervisor(arguments, std::move(plan)).run();
 }
 

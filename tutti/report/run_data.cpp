@@ -51,6 +51,7 @@ class Collector {
     run_.tokens = keep > 0 ? tokens_.back() : 0;
     const auto later = [step](const auto& timed) { return timed.body.step > step; };
     std::erase_if(run_.evaluations, later);
+    std::erase_if(run_.samples, later);
     std::erase_if(run_.non_finite, later);
     run_.skipped_steps = static_cast<int64_t>(run_.non_finite.size());
   }
@@ -100,6 +101,7 @@ class Collector {
   void take(const telemetry::EvaluationDone& event) { keep(run_.evaluations, event); }
   void take(const telemetry::CheckpointSaved& event) { keep(run_.checkpoints, event); }
   void take(const telemetry::CheckpointFailed& event) { keep(run_.failed_checkpoints, event); }
+  void take(const telemetry::TextGenerated& event) { keep(run_.samples, event); }
   void take(const telemetry::NonFinite& event) {
     keep(run_.non_finite, event);
     ++run_.skipped_steps;

@@ -57,6 +57,7 @@ struct RunData {
   std::vector<Timed<telemetry::EvaluationDone>> evaluations;
   std::vector<Timed<telemetry::CheckpointSaved>> checkpoints;
   std::vector<Timed<telemetry::CheckpointFailed>> failed_checkpoints;
+  std::vector<Timed<telemetry::TextGenerated>> samples;
   std::vector<Timed<telemetry::NonFinite>> non_finite;
   std::vector<Timed<telemetry::BudgetExceeded>> over_budget;
   std::vector<Timed<telemetry::Message>> warnings;

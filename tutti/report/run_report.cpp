@@ -107,6 +107,9 @@ Page run_page(const RunData& run, const RunSummary& s, double made_wall_seconds)
   if (const std::string gpus = gpu_section(run); !gpus.empty()) {
     page.sections.insert(page.sections.begin() + 3, {"gpus", "GPUs", gpus});
   }
+  if (const std::string samples = samples_section(run); !samples.empty()) {
+    page.sections.insert(page.sections.begin() + 1, {"samples", "What it writes", samples});
+  }
   page.footer =
       fmt::format("Made {} from {}/events.jsonl{}", format_utc(made_wall_seconds), run.folder,
                   run.machine ? " by Tutti " + run.machine->version : std::string());

@@ -19,6 +19,7 @@ std::string gpu_section(const RunData& run);  // empty where none was looked at 
 std::string evaluation_table(const RunData& run, const RunSummary& summary);
 std::string checkpoint_table(const RunData& run, const RunSummary& summary);
 std::string slowest_steps_table(const RunData& run);
+std::string samples_section(const RunData& run);  // empty where the model wrote none
 std::string incidents_section(const RunData& run);
 std::string data_section(const RunData& run);
 std::string place_section(const RunData& run, const RunSummary& summary);

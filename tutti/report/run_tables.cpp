@@ -92,6 +92,13 @@ std::string note_of(const RunData& run, const char* key) {
   return text.empty() ? run.recipe_value(std::string("run.") + key) : text;
 }
 
+// escape_html would show the ends of lines as bytes.
+std::string escape_lines(std::string_view text) {
+  std::string html;
+  for (const std::string_view line : split(text, '\n')) html += escape_html(line) + "\n";
+  return html;
+}
+
 // Empty without a teacher.
 std::string teacher_card(const RunData& run) {
   if (!run.started || !run.started->teacher) return "";
@@ -324,13 +331,23 @@ std::string place_section(const RunData& run, const RunSummary& summary) {
          html_card("Machine", html_facts(machine)) + "</div>\n";
 }
 
+std::string samples_section(const RunData& run) {
+  if (run.samples.empty()) return "";
+  std::string html;
+  for (const auto& sample : run.samples) {
+    const telemetry::TextGenerated& s = sample.body;
+    html += html_details(fmt::format("After step {}", format_integer(s.step)),
+                         "<pre tabindex=\"0\">" + escape_lines(s.prompt + s.text) + "</pre>",
+                         &sample == &run.samples.front() || &sample == &run.samples.back());
+  }
+  return "<div class=\"card\">" + html + "</div>\n";
+}
+
 std::string recipe_section(const RunData& run) {
   if (run.recipe_yaml.empty()) return "<p class=\"empty\">The run folder holds none.</p>\n";
-  std::string text;
-  for (const std::string_view line : split(run.recipe_yaml, '\n')) text += escape_html(line) + "\n";
   return "<div class=\"card\">" +
          html_details(fmt::format("The resolved recipe, {} keys", run.recipe.size()),
-                      "<pre tabindex=\"0\">" + text + "</pre>") +
+                      "<pre tabindex=\"0\">" + escape_lines(run.recipe_yaml) + "</pre>") +
          "</div>\n";
 }
 

@@ -133,9 +133,15 @@ void validate_evaluation(const Recipe& recipe) {
   check_at_least("evaluate.skip_first", evaluate.skip_first, 0);
   const bool wanted = evaluate.every_steps > 0 || evaluate.every_samples > 0 ||
                       recipe.train.target_validation_loss.has_value();
+  const char* wanting = recipe.train.target_validation_loss ? "train.target_loss" : "evaluate";
+  const bool prepared = recipe.data.train.empty() && recipe.data.prepare.enabled();
   if (wanted && !recipe.data.train.empty() && recipe.data.validation.empty()) {
-    reject("data.validation: missing, but {} needs it; give a corpus prefix",
-           recipe.train.target_validation_loss ? "train.target_loss" : "evaluate");
+    reject("data.validation: missing, but {} needs it; give a corpus prefix", wanting);
+  }
+  if (wanted && prepared && recipe.data.validation.empty() && recipe.data.prepare.holdout == 0) {
+    reject("data.prepare.holdout: 0 leaves nothing to evaluate, but {} needs it; write a share such "
+           "as 0.05",
+           wanting);
   }
   if (recipe.train.target_validation_loss) {
     check_range("train.target_loss", *recipe.train.target_validation_loss, 0, INFINITY);
@@ -160,9 +166,24 @@ void validate_blend(const char* key, const CorpusBlend& blend) {
   }
 }
 
+void validate_prepare(const PrepareConfig& prepare) {
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  const std::string& hash = prepare.xxh3;
+  if (!hash.empty() && (hash.size() != 16 || !std::all_of(hash.begin(), hash.end(), is_digit))) {
+    reject("data.prepare.xxh3: '{}' is no hash; accepted: 16 hexadecimal digits in lower case, or "
+           "nothing",
+           hash);
+  }
+  if (!(prepare.holdout >= 0 && prepare.holdout < 1)) {
+    reject("data.prepare.holdout: {} is out of range; accepted: 0 to below 1, such as 0.05",
+           prepare.holdout);
+  }
+}
+
 void validate_data(const Recipe& recipe) {
   validate_blend("data.train", recipe.data.train);
   validate_blend("data.validation", recipe.data.validation);
+  validate_prepare(recipe.data.prepare);
 }
 
 void validate_mlperf(const Recipe& recipe) {

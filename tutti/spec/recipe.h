@@ -84,11 +84,26 @@ std::string blend_text(const CorpusBlend& blend);
 // documents: a sequence holds whole documents (data/packing.h) that do not see each other.
 enum class Packing { none, documents };
 
+// Text to make the corpora from, once, where data.train names none (data/prepared.h).
+struct PrepareConfig {
+  bool operator==(const PrepareConfig&) const = default;
+  // A file of text or JSON lines, also .gz or .zst. A relative path: beside the recipe, else from
+  // the current folder. Empty: nothing is prepared.
+  std::string source;
+  std::string xxh3;                // of that file, 16 hex digits; empty: whatever it holds
+  std::string tokenizer = "byte";  // as of `tutti data prepare --tokenizer`
+  double holdout = 0;              // share held out for validation, in [0, 1)
+  std::string folder;              // where corpora are kept; empty: the user's cache
+
+  bool enabled() const { return !source.empty(); }
+};
+
 struct DataConfig {
   bool operator==(const DataConfig&) const = default;
   CorpusBlend train;
   CorpusBlend validation;  // empty: no evaluation
   Packing packing = Packing::none;
+  PrepareConfig prepare = {};
 };
 
 struct BatchConfig {
@@ -159,6 +174,10 @@ struct CheckpointConfig {
   // Tensors are sealed with the key in this file (docs/formats.md, "Sealed checkpoints"). Empty:
   // who can read the files can read them.
   std::string key_file;
+  // After each checkpoint the model continues sample_prompt by at most so many tokens. 0: it does
+  // not.
+  int64_t sample_tokens = 0;
+  std::string sample_prompt;
 };
 
 struct BudgetConfig {  // 0: no limit

@@ -181,6 +181,8 @@ void read_checkpoint(YamlMap map, CheckpointConfig& checkpoint) {
   map.read_count("keep_best", checkpoint.keep_best, 0, kMost);
   map.read_text("initialize_from", checkpoint.initialize_from);
   map.read_text("key_file", checkpoint.key_file);
+  map.read_count("sample_tokens", checkpoint.sample_tokens, 0, kMost);
+  map.read_text("sample_prompt", checkpoint.sample_prompt);
   map.finish();
 }
 
@@ -219,10 +221,20 @@ void read_blend(YamlMap& map, const std::string& key, CorpusBlend& blend) {
   blend = CorpusBlend(std::move(shares));
 }
 
+void read_prepare(YamlMap map, PrepareConfig& prepare) {
+  map.read_text("source", prepare.source);
+  map.read_text("xxh3", prepare.xxh3);
+  map.read_text("tokenizer", prepare.tokenizer);
+  map.read_real("holdout", prepare.holdout);
+  map.read_text("folder", prepare.folder);
+  map.finish();
+}
+
 void read_data(YamlMap map, DataConfig& data) {
   read_blend(map, "train", data.train);
   read_blend(map, "validation", data.validation);
   map.read_choice("packing", data.packing, kPackingNames);
+  read_prepare(map.map("prepare"), data.prepare);
   map.finish();
 }
 

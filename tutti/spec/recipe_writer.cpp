@@ -185,6 +185,13 @@ void write_training(YamlWriter& out, const Recipe& recipe) {
   out.blend("train", recipe.data.train);
   out.blend("validation", recipe.data.validation);
   out.name("packing", kPackingNames, recipe.data.packing);
+  out.open("prepare");
+  out.value("source", recipe.data.prepare.source);
+  out.value("xxh3", recipe.data.prepare.xxh3);
+  out.value("tokenizer", recipe.data.prepare.tokenizer);
+  out.value("holdout", recipe.data.prepare.holdout);
+  out.value("folder", recipe.data.prepare.folder);
+  out.close();
   out.close();
   out.open("batch");
   out.value("global", recipe.batch.global);
@@ -232,6 +239,8 @@ void write_training(YamlWriter& out, const Recipe& recipe) {
   out.value("keep_best", recipe.checkpoint.keep_best);
   out.value("initialize_from", recipe.checkpoint.initialize_from);
   out.value("key_file", recipe.checkpoint.key_file);
+  out.value("sample_tokens", recipe.checkpoint.sample_tokens);
+  out.value("sample_prompt", recipe.checkpoint.sample_prompt);
   out.close();
 }
 

@@ -212,6 +212,16 @@ CheckpointFailed read_checkpoint_failed(const Members& in) {
   return event;
 }
 
+TextGenerated read_text_generated(const Members& in) {
+  TextGenerated event;
+  in.read("step", event.step);
+  in.read("prompt", event.prompt);
+  in.read("text", event.text);
+  in.read("tokens", event.tokens);
+  in.measured("seconds", event.seconds);
+  return event;
+}
+
 NonFinite read_non_finite(const Members& in) {
   NonFinite event;
   in.read("step", event.step);
@@ -283,6 +293,7 @@ std::optional<decltype(Event::body)> read_body(std::string_view name, const Memb
   if (name == "evaluation_done") return read_evaluation(in);
   if (name == "checkpoint_saved") return read_checkpoint(in);
   if (name == "checkpoint_failed") return read_checkpoint_failed(in);
+  if (name == "text_generated") return read_text_generated(in);
   if (name == "non_finite") return read_non_finite(in);
   if (name == "budget_exceeded") return read_budget(in);
   if (name == "gpu_measured") return read_gpu(in);

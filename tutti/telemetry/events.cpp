@@ -17,6 +17,7 @@ const char* name_of(const StepDone& /*event*/) { return "step_done"; }
 const char* name_of(const EvaluationDone& /*event*/) { return "evaluation_done"; }
 const char* name_of(const CheckpointSaved& /*event*/) { return "checkpoint_saved"; }
 const char* name_of(const CheckpointFailed& /*event*/) { return "checkpoint_failed"; }
+const char* name_of(const TextGenerated& /*event*/) { return "text_generated"; }
 const char* name_of(const NonFinite& /*event*/) { return "non_finite"; }
 const char* name_of(const BudgetExceeded& /*event*/) { return "budget_exceeded"; }
 const char* name_of(const GpuMeasured& /*event*/) { return "gpu_measured"; }
@@ -145,6 +146,14 @@ void add_members(Json& out, const CheckpointSaved& event) {
 void add_members(Json& out, const CheckpointFailed& event) {
   out["step"] = event.step;
   out["message"] = event.message;
+}
+
+void add_members(Json& out, const TextGenerated& event) {
+  out["step"] = event.step;
+  out["prompt"] = event.prompt;
+  out["text"] = event.text;
+  out["tokens"] = event.tokens;
+  out["seconds"] = number(event.seconds);
 }
 
 void add_members(Json& out, const NonFinite& event) {

@@ -163,6 +163,15 @@ struct CheckpointFailed {
   std::string message;
 };
 
+// What the model writes after a checkpoint of this step.
+struct TextGenerated {
+  int64_t step = 0;
+  std::string prompt;
+  std::string text;  // that follows it
+  int64_t tokens = 0;
+  double seconds = 0;
+};
+
 struct NonFinite {
   int64_t step = 0;
   std::string tensor;  // first parameter with a non-finite gradient
@@ -200,8 +209,8 @@ struct RunFinished {
 struct Event {
   double wall_seconds = 0;  // since 1970-01-01 UTC; filled in by Telemetry::emit
   std::variant<RunStarted, MachineDescribed, CorpusDescribed, MemoryMeasured, StepDone,
-               EvaluationDone, CheckpointSaved, CheckpointFailed, NonFinite, BudgetExceeded,
-               GpuMeasured, Message, MlperfLine, RunFinished>
+               EvaluationDone, CheckpointSaved, CheckpointFailed, TextGenerated, NonFinite,
+               BudgetExceeded, GpuMeasured, Message, MlperfLine, RunFinished>
       body;
 };
 

@@ -79,6 +79,12 @@ void TerminalSink::show(const CheckpointFailed& event) {
       Tint::warning);
 }
 
+void TerminalSink::show(const TextGenerated& event) {
+  status_.print(fmt::format("step {}: the model writes", event.step));
+  const std::string text = event.prompt + event.text;
+  for (const std::string_view line : split(text, '\n')) status_.print("  | " + std::string(line));
+}
+
 void TerminalSink::show(const NonFinite& event) {
   status_.print(
       fmt::format("warning: step {}: gradient of {} is not finite, step skipped ({} in a row)",

@@ -38,6 +38,7 @@ class TerminalSink final : public Sink {
   void show(const EvaluationDone& event);
   void show(const CheckpointSaved& event);
   void show(const CheckpointFailed& event);
+  void show(const TextGenerated& event);
   void show(const NonFinite& event);
   void show(const BudgetExceeded& event);
   void show(const Message& event);

@@ -248,6 +248,7 @@ bool free_of_arithmetic(const std::string& key) {
   if (key == "train.steps" || key == "train.target_loss" || starts_with(key, "data.validation")) {
     return true;
   }
+  if (starts_with(key, "data.prepare.")) return true;  // what came of it is data.train
   if (key == "checkpoint.initialize_from") return false;
   for (const char* section :
        {"checkpoint.", "evaluate.", "run.", "recompute.", "offload.", "telemetry.", "mlperf."}) {

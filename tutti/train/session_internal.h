@@ -12,6 +12,7 @@
 #include "tutti/checkpoint/writer.h"
 #include "tutti/data/dataset.h"
 #include "tutti/data/loader.h"
+#include "tutti/train/checkpoint_sampler.h"
 #include "tutti/train/fault.h"
 #include "tutti/train/gpu_watch.h"
 #include "tutti/train/mlperf_run.h"
@@ -77,6 +78,7 @@ class Session {
   void open_writer();
   void save(checkpoint::IfBusy if_busy);
   void report_saves(const std::vector<checkpoint::SaveResult>& results);
+  void sample(const std::string& checkpoint);
   bool is_saved();
   void open_copies();
   void check_room_for_copies();
@@ -106,6 +108,7 @@ class Session {
   std::unique_ptr<data::Loader> train_data_;
   std::unique_ptr<data::Loader> validation_data_;
   std::unique_ptr<checkpoint::Writer> writer_;
+  std::unique_ptr<CheckpointSampler> sampler_;  // on the first rank, where asked for
   std::unique_ptr<PeerCopies> copies_;  // where asked for
   std::unique_ptr<StateFetch> fetch_;   // for them, where the state is a device's
   bool copies_told_ = false;            // what they cost

@@ -111,10 +111,22 @@ void Session::report_saves(const std::vector<checkpoint::SaveResult>& results) {
     ++summary_.checkpoints;
     telemetry_.emit(telemetry::CheckpointSaved{result.step, result.path, result.bytes,
                                                result.stall_seconds, result.write_seconds});
+    sample(result.path);
     if (result.retention_error) {
       telemetry_.warn(
           fmt::format("older checkpoints were not removed: {}", result.retention_error->what()));
     }
+  }
+}
+
+// A text that cannot be written is no reason for a run to fail.
+void Session::sample(const std::string& checkpoint) {
+  if (!sampler_) return;
+  enter(comm::RankPhase::saving, state_.step);
+  try {
+    telemetry_.emit(sampler_->write(checkpoint, trainer_.stream().threads()));
+  } catch (const Error& error) {
+    telemetry_.warn(fmt::format("no text after {}: {}", checkpoint, error.what()));
   }
 }
 

@@ -62,6 +62,9 @@ void Session::open_run_folder() {
     state_.time_to_target_seconds.reset();
   }
   open_writer();
+  if (recipe_.checkpoint.sample_tokens > 0 && together_.leads()) {
+    sampler_ = std::make_unique<CheckpointSampler>(files_, recipe_, options_.run_folder);
+  }
   if (copies_) check_room_for_copies();
 }
 

@@ -1,0 +1,37 @@
+#include "tutti/cli/prepared_data.h"
+
+#include "tutti/cli/home.h"
+#include "tutti/cli/progress_bar.h"
+#include "tutti/data/prepared.h"
+
+namespace tutti::cli {
+
+void locate_source(FileSystem& files, spec::Recipe& recipe, const std::string& recipe_path) {
+  std::string& source = recipe.data.prepare.source;
+  if (source.empty() || source.front() == '/') return;
+  for (const std::string& path : {join_path(parent_path(recipe_path), source), source}) {
+    if (!files.exists(path)) continue;
+    source = files.resolve(path);
+    return;
+  }
+}
+
+void name_corpora(FileSystem& files, spec::Recipe& recipe, const std::string& run_folder) {
+  spec::DataConfig& data = recipe.data;
+  if (!data.prepare.enabled() || !data.train.empty()) return;
+  if (data.prepare.folder.empty()) {
+    const std::string cache = user_cache_folder();
+    data.prepare.folder = join_path(cache.empty() ? run_folder : cache, "corpora");
+  }
+  data::name_prepared_corpora(files, data);
+}
+
+void make_corpora(FileSystem& files, const spec::Recipe& recipe) {
+  ProgressBar progress("prepare", "bytes");
+  data::make_prepared_corpora(files, recipe.data, [&](int64_t done, int64_t total) {
+    progress.update(done, total);
+  });
+  progress.finish();
+}
+
+}  // namespace tutti::cli
