@@ -28,9 +28,8 @@ void name_corpora(FileSystem& files, spec::Recipe& recipe, const std::string& ru
 
 void make_corpora(FileSystem& files, const spec::Recipe& recipe) {
   ProgressBar progress("prepare", "bytes");
-  data::make_prepared_corpora(files, recipe.data, [&](int64_t done, int64_t total) {
-    progress.update(done, total);
-  });
+  data::make_prepared_corpora(files, recipe.data,
+                              [&](int64_t done, int64_t total) { progress.update(done, total); });
   progress.finish();
 }
 

@@ -9,13 +9,13 @@
 
 namespace tutti::cli {
 
-// Makes data.prepare.source absolute: beside the recipe file, or from the current folder where there
-// is none beside it. What is at neither stays as it is.
+// Makes data.prepare.source absolute: beside the recipe file, or from the current folder where
+// there is none beside it. What is at neither stays as it is.
 void locate_source(FileSystem& files, spec::Recipe& recipe, const std::string& recipe_path);
 
-// Names the corpora in data.train and data.validation, where the recipe names none. They are kept in
-// data.prepare.folder: the user's cache, where the recipe says nothing and the user has one, else
-// in the run's folder.
+// Names the corpora in data.train and data.validation, where the recipe names none. They are kept
+// in data.prepare.folder: the user's cache, where the recipe says nothing and the user has one,
+// else in the run's folder.
 void name_corpora(FileSystem& files, spec::Recipe& recipe, const std::string& run_folder);
 
 // Makes them where they are missing, with progress on standard error.

@@ -82,8 +82,7 @@ class StagingFolder {
 
 std::string prepared_prefix(FileSystem& files, const spec::PrepareConfig& config) {
   if (config.xxh3.empty()) check_source(files, config);
-  const std::string content =
-      config.xxh3.empty() ? file_xxh3(files, config.source) : config.xxh3;
+  const std::string content = config.xxh3.empty() ? file_xxh3(files, config.source) : config.xxh3;
   const std::string key =
       hash_hex(hash_text(fmt::format("{}\n{}\n{}\n{}", kPreparedVersion, content,
                                      tokenizer_key(files, config.tokenizer), config.holdout)));
@@ -114,7 +113,8 @@ void make_prepared_corpora(FileSystem& files, const spec::DataConfig& data,
   try {
     files.create_directories(config.folder);
   } catch (const Error& error) {
-    fail(error.kind(), "data.prepare.folder: {}; set it to a folder that you may write", error.what());
+    fail(error.kind(), "data.prepare.folder: {}; set it to a folder that you may write",
+         error.what());
   }
   const StagingFolder staging(files, folder);
   PrepareOptions options;

@@ -82,8 +82,8 @@ TEST(Prepared, ErrorsNameKeyValueAndRemedy) {
   write_text(files, "recipes/text.jsonl", lines_of(51));
   const std::string found = hash_hex(hash_text(lines_of(51)));
   std::string message = error_of(ErrorKind::usage, [&] { make(files, data); });
-  for (const std::string& part : {std::string("data.prepare.xxh3"), wanted, found,
-                                  "data.prepare.xxh3=" + found}) {
+  for (const std::string& part :
+       {std::string("data.prepare.xxh3"), wanted, found, "data.prepare.xxh3=" + found}) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   }
   EXPECT_FALSE(files.is_directory("cache"));

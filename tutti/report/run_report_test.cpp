@@ -187,6 +187,7 @@ TEST_F(RunReportTest, EveryPartHasItsPlace) {
   emit(1, gpu);
   emit(2, gpu);
   emit(2, telemetry::CheckpointFailed{1, "disk full"});
+  emit(2, telemetry::TextGenerated{1, "int <", "x;\ny", 4, 0.1});
   emit(2, telemetry::BudgetExceeded{"hours", 1, 1.5});
   emit(2, telemetry::Message{telemetry::Level::warning, "mind the gap"});
   write_file_atomic(files_, "run/recipe.yaml",
@@ -205,6 +206,7 @@ TEST_F(RunReportTest, EveryPartHasItsPlace) {
                            "1.00 MiB",
                            "head.weight",
                            "disk full",
+                           "int &lt;x;\ny\n",
                            "mind the gap",
                            "1.5 hours used",
                            "tests",

@@ -139,9 +139,10 @@ void validate_evaluation(const Recipe& recipe) {
     reject("data.validation: missing, but {} needs it; give a corpus prefix", wanting);
   }
   if (wanted && prepared && recipe.data.validation.empty() && recipe.data.prepare.holdout == 0) {
-    reject("data.prepare.holdout: 0 leaves nothing to evaluate, but {} needs it; write a share such "
-           "as 0.05",
-           wanting);
+    reject(
+        "data.prepare.holdout: 0 leaves nothing to evaluate, but {} needs it; write a share such "
+        "as 0.05",
+        wanting);
   }
   if (recipe.train.target_validation_loss) {
     check_range("train.target_loss", *recipe.train.target_validation_loss, 0, INFINITY);
@@ -170,9 +171,10 @@ void validate_prepare(const PrepareConfig& prepare) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   const std::string& hash = prepare.xxh3;
   if (!hash.empty() && (hash.size() != 16 || !std::all_of(hash.begin(), hash.end(), is_digit))) {
-    reject("data.prepare.xxh3: '{}' is no hash; accepted: 16 hexadecimal digits in lower case, or "
-           "nothing",
-           hash);
+    reject(
+        "data.prepare.xxh3: '{}' is no hash; accepted: 16 hexadecimal digits in lower case, or "
+        "nothing",
+        hash);
   }
   if (!(prepare.holdout >= 0 && prepare.holdout < 1)) {
     reject("data.prepare.holdout: {} is out of range; accepted: 0 to below 1, such as 0.05",

@@ -110,14 +110,16 @@ precision: f32
 device: cuda
 threads: 3
 recompute: {mode: selective, parts: [attention, mlp], layers: 1}
-data: {train: [{prefix: a/b, weight: 3}, {prefix: e}], validation: "c: d", packing: documents}
+data: {train: [{prefix: a/b, weight: 3}, {prefix: e}], validation: "c: d", packing: documents,
+       prepare: {source: t.jsonl, xxh3: 0123456789abcdef, tokenizer: char, holdout: 0.1, folder: f}}
 batch: {global: 64, micro: 2, sequence: 64}
 optimizer: {learning_rate: 1e-3, beta1: 0.8, beta2: 0.99, epsilon: 1e-7, weight_decay: 0.2,
             clip_norm: 2}
 schedule: {kind: wsd, warmup_steps: 10, warmup_form: between, decay_steps: 50, minimum_ratio: 0}
 train: {steps: 2k, seed: 18446744073709551615, stop_after_nonfinite: 3, target_loss: 1.88}
 evaluate: {every_samples: 640, samples: 100, skip_first: 2}
-checkpoint: {every_steps: 100, every_seconds: 10min, keep_last: 5, keep_best: 0}
+checkpoint: {every_steps: 100, every_seconds: 10min, keep_last: 5, keep_best: 0,
+             sample_tokens: 20, sample_prompt: "a: b"}
 telemetry: {metrics_port: 9400, metrics_address: "::1"}
 mlperf: {benchmark: gpt3, division: open, organization: us, platform: box, status: onprem,
          clear_all: false}
@@ -132,6 +134,9 @@ run: {name: n, owner: o, project: p, data_class: public,
   EXPECT_EQ(blend_text(recipe.data.train), "0.75 a/b + 0.25 e");
   EXPECT_EQ(recipe.data.validation, "c: d");
   EXPECT_EQ(recipe.data.packing, Packing::documents);
+  EXPECT_EQ(recipe.data.prepare, (PrepareConfig{"t.jsonl", "0123456789abcdef", "char", 0.1, "f"}));
+  EXPECT_EQ(recipe.checkpoint.sample_tokens, 20);
+  EXPECT_EQ(recipe.checkpoint.sample_prompt, "a: b");
   EXPECT_EQ(recipe.train.steps, 2000);
   EXPECT_EQ(recipe.train.seed, UINT64_MAX);
   EXPECT_EQ(recipe.train.target_validation_loss, 1.88);
@@ -290,6 +295,11 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"evaluate: {every_steps: 5, every_samples: 5}", {"exclude each other"}},
         Bad{"data: {train: a}\ntrain: {target_loss: 3}", {"data.validation", "train.target_loss"}},
         Bad{"data: {packing: tight}", {"data.packing: 'tight'", "none, documents"}},
+        Bad{"data: {prepare: {source: t, xxh3: 12}}",
+            {"data.prepare.xxh3: '12'", "16 hexadecimal digits"}},
+        Bad{"data: {prepare: {source: t, holdout: 1}}", {"data.prepare.holdout: 1", "below 1"}},
+        Bad{"data: {prepare: {source: t}}\ntrain: {target_loss: 3}",
+            {"data.prepare.holdout: 0", "train.target_loss"}},
         Bad{"data: {train: [a, b]}", {"data.train.0", "mapping", "'a'"}},
         Bad{"data: {train: [{prefix: a, wieght: 1}]}",
             {"data.train.0.wieght", "did you mean 'weight'"}},

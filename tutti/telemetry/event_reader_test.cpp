@@ -79,6 +79,7 @@ std::vector<Event> one_of_each() {
           {2.5, EvaluationDone{5, 2.25, 128, 0.5}},
           {2.5, CheckpointSaved{5, "c", 4096, 0.01, 0.1}},
           {2.5, CheckpointFailed{6, "disk full"}},
+          {2.5, TextGenerated{6, "int ", "x;\n", 3, 0.5}},
           {2.5, NonFinite{7, "head.weight", 2}},
           {2.5, BudgetExceeded{"hours", 1, 1.5}},
           {2.5, gpu},

@@ -113,6 +113,12 @@ TEST(Events, OtherEventsKeepTheirValues) {
   EXPECT_EQ(line["event"], "checkpoint_failed");
   EXPECT_EQ(line["message"], "no space");
 
+  line = parsed(TextGenerated{6, "int ", "x;", 2, 0.5});
+  EXPECT_EQ(line["event"], "text_generated");
+  EXPECT_EQ(line["prompt"], "int ");
+  EXPECT_EQ(line["text"], "x;");
+  EXPECT_EQ(line["tokens"], 2);
+
   line = parsed(NonFinite{6, "blocks.0.attention.qkv.weight", 2});
   EXPECT_EQ(line["event"], "non_finite");
   EXPECT_EQ(line["tensor"], "blocks.0.attention.qkv.weight");

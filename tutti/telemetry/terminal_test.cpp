@@ -45,6 +45,7 @@ TEST(Terminal, PlainOutputOfAWholeRun) {
   sink.write({1014, EvaluationDone{12, 2.25, 1000, 0.5}});
   train(sink, 16, 17);
   sink.write({1017, CheckpointSaved{17, "checkpoints/step-00000017", 3 << 20, 0.012, 2.1}});
+  sink.write({1017, TextGenerated{17, "int ", "x;\nend", 6, 0.1}});
   sink.write({1017, CheckpointFailed{17, "no space"}});
   sink.write({1017, NonFinite{17, "head.weight", 2}});
   sink.write({1017, BudgetExceeded{"hours", 1, 1.25}});
@@ -62,6 +63,9 @@ TEST(Terminal, PlainOutputOfAWholeRun) {
             "step 16/2000  loss 3.9840  33 min 04 s left  38,400 tokens/s  MFU 45.2%  val 2.2500\n"
             "step 17: checkpoint checkpoints/step-00000017 saved, 3.00 MiB in 2.1 s, training "
             "waited 12 ms\n"
+            "step 17: the model writes\n"
+            "  | int x;\n"
+            "  | end\n"
             "warning: step 17: checkpoint not saved: no space\n"
             "warning: step 17: gradient of head.weight is not finite, step skipped (2 in a row)\n"
             "warning: budget exceeded: 1.25 hours used, 1 allowed\n"

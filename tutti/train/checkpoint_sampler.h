@@ -1,9 +1,9 @@
 // What the model of a run writes after each checkpoint, for people who watch it learn
 // (checkpoint.sample_tokens, checkpoint.sample_prompt).
 //
-// It reads the saved checkpoint and computes on the CPU: any mesh and any device can be sampled, and
-// the state of training is neither read nor touched. The sampling is that of `tutti generate` with
-// its defaults, so that texts of one run differ by what was learned between them.
+// It reads the saved checkpoint and computes on the CPU: any mesh and any device can be sampled,
+// and the state of training is neither read nor touched. The sampling is that of `tutti generate`
+// with its defaults, so that texts of one run differ by what was learned between them.
 #pragma once
 
 #include <cstdint>

@@ -109,12 +109,12 @@ class Session {
   std::unique_ptr<data::Loader> validation_data_;
   std::unique_ptr<checkpoint::Writer> writer_;
   std::unique_ptr<CheckpointSampler> sampler_;  // on the first rank, where asked for
-  std::unique_ptr<PeerCopies> copies_;  // where asked for
-  std::unique_ptr<StateFetch> fetch_;   // for them, where the state is a device's
-  bool copies_told_ = false;            // what they cost
-  double started_ = 0;                  // monotonic, when training began
-  double elapsed_before_ = 0;           // in earlier sessions of the run
-  double step_seconds_ = 0;             // of all steps of this session
+  std::unique_ptr<PeerCopies> copies_;          // where asked for
+  std::unique_ptr<StateFetch> fetch_;           // for them, where the state is a device's
+  bool copies_told_ = false;                    // what they cost
+  double started_ = 0;                          // monotonic, when training began
+  double elapsed_before_ = 0;                   // in earlier sessions of the run
+  double step_seconds_ = 0;                     // of all steps of this session
   double last_save_ = 0;
   int64_t session_steps_ = 0;
   // Steps that have begun and of which the result is not known yet: one, or two where they run
