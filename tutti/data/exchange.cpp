@@ -17,7 +17,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
   return text;
 }
 
-const std::string& text_of(const Json& object, const std::string& key, const char* what,
+const std::string& text_of(const Json& object, std::string_view key, const char* what,
                            const std::function<std::string()>& where) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   if (!object.is_object() || found == object.end() || !found->is_string()) {
