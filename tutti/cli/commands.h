@@ -29,5 +29,8 @@ void add_check(CLI::App& app, Action& action);
 void add_serve(CLI::App& app, Action& action);
 void add_mlperf(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+// Of the commands that the program has when they run.
+void add_completion(CLI::App& app, Action& action);
+void add_man(CLI::App& app, Action& action);
 
 }  // namespace tutti::cli

@@ -50,13 +50,15 @@ std::string command_path(const CLI::App& app) {
   return path;
 }
 
-// "tutti trian": the first word that is no command, and what it may have meant.
+// "tutti trian": the first word that is no command, and what it may have meant. Groups of commands
+// have no options of their own but flags, so that words before it are commands or flags.
 std::string unknown_command(const CLI::App& app, int argc, char** argv) {
   const CLI::App* at = &app;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const auto commands = at->get_subcommands([](const CLI::App*) { return true; });
-    if (commands.empty() || starts_with(word, "-")) return {};
+    if (commands.empty()) return {};
+    if (starts_with(word, "-")) continue;
     std::vector<std::string> names;
     const CLI::App* next = nullptr;
     for (const CLI::App* command : commands) {
@@ -110,6 +112,11 @@ int report(const Json& error, const std::string& message, int code, bool json) {
     print_json(object);
   }
   return code;
+}
+
+int report_usage(const CLI::App& app, const std::string& message, bool json) {
+  return report({{"kind", "usage"}},
+                fmt::format("{}\n  see '{} --help'", message, command_path(app)), exit_usage, json);
 }
 
 int run_action(const Action& action, bool json) {
@@ -166,6 +173,8 @@ int main_with(int argc, char** argv) {
   add_sweep_copies(app, action);
   add_admin(app, action);
   add_audit(app, action);
+  add_completion(app, action);
+  add_man(app, action);
 
   bool json = false;
   for (int i = 1; i < argc; ++i) json = json || std::string(argv[i]) == "--json";
@@ -176,6 +185,10 @@ int main_with(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
+    // "tutti trian --help" must not answer with the help of something else.
+    if (const std::string message = unknown_command(app, argc, argv); !message.empty()) {
+      return report_usage(app, message, json);
+    }
     const auto print = [&] {
       app.exit(success, std::cout, std::cerr);
       std::cout.flush();
@@ -189,9 +202,7 @@ int main_with(int argc, char** argv) {
     }
     if (message.empty()) message = unreadable_value(error.what());
     if (message.empty()) message = error.what();
-    return report({{"kind", "usage"}},
-                  fmt::format("{}\n  see '{} --help'", message, command_path(app)), exit_usage,
-                  json);
+    return report_usage(app, message, json);
   }
   return run_action(action, json);
 }
