@@ -93,9 +93,8 @@ test-tsan:
 	@cmake --build --preset tsan -j $(JOBS) --target $(call tests_of,$(TSAN_FOLDERS))
 	@$(call run_tests,tsan,tsan,-R '$(call one_of,$(call tests_of,$(TSAN_FOLDERS)))')
 
-bench: build ## Measure kernels and a GPT-2 124M step against this machine's own peak
-	@$(TUTTI) bench kernels
-	@$(TUTTI) bench step --model gpt2-124m --precision bf16 --batch 4 --seq 64 --steps 5
+bench: build ## Measure this machine, and say what became slower since the last time
+	@$(TUTTI) bench all $(BENCH)
 
 # Which targets `make cuda` builds: the program, and the tests that also run on a GPU.
 CUDA_TARGETS ?= tutti engine_test train_test comm_test parity_dump

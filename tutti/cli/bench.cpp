@@ -243,6 +243,7 @@ void add_bench(CLI::App& app, Action& action) {
     action = [step_arguments] { return run_step(*step_arguments); };
   });
 
+  add_bench_all(*group, action);
   add_bench_collectives(*group, action);
   add_bench_pipeline(*group, action);
   add_bench_scaling(*group, action);

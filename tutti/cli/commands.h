@@ -25,6 +25,7 @@ void add_bench(CLI::App& app, Action& action);
 void add_bench_collectives(CLI::App& bench, Action& action);  // below `bench`
 void add_bench_pipeline(CLI::App& bench, Action& action);     // likewise
 void add_bench_scaling(CLI::App& bench, Action& action);
+void add_bench_all(CLI::App& bench, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_serve(CLI::App& app, Action& action);
 void add_mlperf(CLI::App& app, Action& action);

@@ -96,6 +96,7 @@ StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
   out.peak_memory_bytes = peak_resident_bytes();  // of the steps: the peak's operands come after
   const double peak = engine::measure_gemm_peak(workload.trainer().stream(), compute_type(recipe));
   out.median_seconds = quantile(seconds, 0.5);
+  out.seconds = seconds;
   out.host_seconds = quantile(host_seconds, 0.5);
   out.notes = engine::take_notes();
   out.min_seconds = *std::min_element(seconds.begin(), seconds.end());
@@ -163,6 +164,7 @@ std::vector<KernelBench> bench_kernels(const spec::Recipe& recipe, int64_t steps
       if (dim != 0) bench.shape += (bench.shape.empty() ? "" : "x") + std::to_string(dim);
     }
     bench.median_seconds = quantile(group.seconds, 0.5);
+    bench.seconds = group.seconds;
     bench.calls_per_step = static_cast<double>(group.seconds.size()) / static_cast<double>(steps);
     // Whichever resource would take longer at its ceiling is the one that bounds the kernel.
     bench.compute_bound = group.flops / gemm_peak > group.bytes / copy_peak;

@@ -26,6 +26,7 @@ double nominal_peak_flops(DType dtype, int threads);
 
 struct StepBench {
   double median_seconds = 0, min_seconds = 0, max_seconds = 0;
+  std::vector<double> seconds;  // of each step
   double tokens_per_second = 0;
   double model_flops_per_step = 0;
   double hardware_flops_per_step = 0;  // recomputation and padding included
@@ -49,7 +50,8 @@ Json to_json(const StepBench& bench);
 struct KernelBench {
   std::string name;
   std::string shape;
-  double median_seconds = 0;  // of one call
+  double median_seconds = 0;    // of one call
+  std::vector<double> seconds;  // of each
   double calls_per_step = 0;
   double rate = 0;     // FLOP/s or bytes/s
   double ceiling = 0;  // measured GEMM peak or copy bandwidth, same unit
