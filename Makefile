@@ -35,7 +35,7 @@ RETRY ?=
 .NOTPARALLEL:
 .PHONY: help deps deps-build build debug demo test test-all test-changed tests-built test-quick \
 	test-rest test-full test-asan test-tsan bench \
-	cuda bundle bundle-cpu gpu-check format format-check layers tidy check hooks install clean
+	cuda bundle bundle-cpu deb wheel gpu-check format format-check layers tidy check hooks install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,13 @@ bundle: deps-build ## Pack a relocatable archive with CUDA for all its GPUs: bui
 
 bundle-cpu: build ## Pack a relocatable archive of the CPU program: build/tutti.tar.gz
 	@tools/bundle $(RELEASE) build/tutti.tar.gz
+
+deb: build ## Pack a Debian package for this release of Debian: build/release/packages/*.deb
+	@tools/install_packages package
+	@cd $(RELEASE) && cpack -G DEB
+
+wheel: build ## Pack a Python wheel with all libraries: build/release/packages/*.whl
+	@tools/wheel $(RELEASE) $(RELEASE)/packages
 
 gpu-check: ## On a machine with a GPU: run the proof and the speed table into one report
 	@python3 benchmarks/gpu/gpu_check.py $(GPU_CHECK)

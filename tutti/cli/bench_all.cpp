@@ -25,6 +25,7 @@ namespace {
 struct HistoryArguments {
   std::string model = "gpt2-124m";
   int64_t steps = 5;
+  std::vector<std::string> set;
   std::string history;
   bool json = false;
 };
@@ -52,13 +53,12 @@ std::string history_path(const std::string& given) {
   fail(ErrorKind::not_found, "no folder for the history: set HOME, or give --history FILE");
 }
 
-spec::Recipe measured_recipe(const HistoryArguments& arguments, const MeasuredStep& step,
-                             const std::vector<std::string>& overrides) {
+spec::Recipe measured_recipe(const HistoryArguments& arguments, const MeasuredStep& step) {
   spec::Recipe recipe = spec::parse_recipe(
       fmt::format("model: {}\nprecision: {}\n"
                   "batch: {{global: {}, micro: {}, sequence: {}}}\n",
                   arguments.model, step.precision, step.batch, step.batch, step.sequence),
-      "tutti bench all", overrides, models_folder(posix_file_system()));
+      "tutti bench all", arguments.set, models_folder(posix_file_system()));
   spec::check_executable(recipe);
   check_memory(recipe);
   return recipe;
@@ -74,10 +74,11 @@ std::vector<double> inverse_times(double factor, const std::vector<double>& seco
 void measure_step(const HistoryArguments& arguments, const MeasuredStep& step,
                   train::BenchRow& row) {
   const std::string name =
-      fmt::format("{} {} {}x{}", arguments.model, step.precision, step.batch, step.sequence);
+      fmt::format("{}{}{} {} {}x{}", arguments.model, arguments.set.empty() ? "" : " ",
+                  join(arguments.set, " "), step.precision, step.batch, step.sequence);
   ProgressBar progress("measure " + name, "steps");
   const train::StepBench bench =
-      train::bench_step(measured_recipe(arguments, step, {}), arguments.steps,
+      train::bench_step(measured_recipe(arguments, step), arguments.steps,
                         [&](int64_t done) { progress.update(done, arguments.steps); });
   progress.finish();
   const double flops = bench.model_flops_per_step / bench.gemm_peak_flops;
@@ -92,9 +93,9 @@ void measure_step(const HistoryArguments& arguments, const MeasuredStep& step,
 void measure_kernels(const HistoryArguments& arguments, train::BenchRow& row) {
   const MeasuredStep& step = kMeasuredSteps[0];
   print_message("measure kernels\n");
-  const std::vector<train::KernelBench> kernels = train::bench_kernels(
-      measured_recipe(arguments, step, {fmt::format("model.layers={}", kKernelLayers)}),
-      arguments.steps);
+  spec::Recipe recipe = measured_recipe(arguments, step);
+  recipe.model.layers = std::min(recipe.model.layers, kKernelLayers);
+  const std::vector<train::KernelBench> kernels = train::bench_kernels(recipe, arguments.steps);
   for (size_t i = 0; i < std::min(kHistoryKernels, kernels.size()); ++i) {
     const train::KernelBench& kernel = kernels[i];
     const double share = kernel.rate / kernel.ceiling * kernel.median_seconds;
@@ -243,6 +244,8 @@ void add_bench_all(CLI::App& bench, Action& action) {
   all->add_option("--steps", arguments->steps, "Steps of each measurement, after two of warm-up")
       ->capture_default_str()
       ->check(at_least(1));
+  all->add_option("--set", arguments->set, "Further keys of the recipe, such as model.layers=24")
+      ->type_name("KEY=VALUE");
   add_history_options(*all, *arguments);
   all->footer(
       "Every figure is a ratio to a ceiling measured in the same run, or a speed; more is better.\n"

@@ -11,12 +11,12 @@
 #include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
 #include "tutti/cli/prepared_data.h"
-#include "tutti/cli/resume.h"
 #include "tutti/spec/fit_mesh.h"
 #include "tutti/spec/flops.h"
 #include "tutti/spec/memory.h"
 #include "tutti/train/interchange.h"
 #include "tutti/train/peer_copies.h"
+#include "tutti/train/resume.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/teacher.h"
 
@@ -94,7 +94,7 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
       (arguments.copy_every > 0 && train::may_have_peer_copies(files, plan.run_folder)) ||
       !checkpoint::list_checkpoints(files, train::checkpoints_path(plan.run_folder)).empty();
   if (files.exists(stored) && is_saved) {
-    check_resumable(read_recipe(files, stored, {}), plan.recipe, plan.run_folder);
+    train::check_resumable(read_recipe(files, stored, {}), plan.recipe, plan.run_folder);
   }
   if (plan.recipe.run.name.empty()) plan.recipe.run.name = base_name(plan.run_folder);
   return plan;

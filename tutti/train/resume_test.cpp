@@ -1,4 +1,4 @@
-#include "tutti/cli/resume.h"
+#include "tutti/train/resume.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti::cli {
+namespace tutti::train {
 namespace {
 
 constexpr const char* kRecipe = R"(
@@ -113,4 +113,4 @@ TEST(CheckResumable, ATeacherMayMoveButNotChange) {
 }
 
 }  // namespace
-}  // namespace tutti::cli
+}  // namespace tutti::train

@@ -7,7 +7,7 @@
 
 #include "tutti/spec/recipe.h"
 
-namespace tutti::cli {
+namespace tutti::train {
 
 // Every key of a recipe with its value as text: ("optimizer.beta1", "0.9"), in recipe order.
 std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& recipe);
@@ -20,4 +20,4 @@ std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& rec
 void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
                      const std::string& run_folder);
 
-}  // namespace tutti::cli
+}  // namespace tutti::train

@@ -1,4 +1,4 @@
-#include "tutti/cli/resume.h"
+#include "tutti/train/resume.h"
 
 #include <map>
 
@@ -7,7 +7,7 @@
 #include "tutti/base/text.h"
 #include "tutti/train/run_factors.h"
 
-namespace tutti::cli {
+namespace tutti::train {
 namespace {
 
 bool may_change(const std::string& key, const spec::Recipe& recipe, const spec::Recipe& wanted) {
@@ -18,7 +18,7 @@ bool may_change(const std::string& key, const spec::Recipe& recipe, const spec::
   // Any number of ranks goes on from any other's checkpoints.
   if (starts_with(key, "parallel.")) return true;
   if (key == "batch.micro") return !(recipe.parallel == wanted.parallel);
-  return train::free_of_arithmetic(key);
+  return free_of_arithmetic(key);
 }
 
 }  // namespace
@@ -51,4 +51,4 @@ void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
   }
 }
 
-}  // namespace tutti::cli
+}  // namespace tutti::train
