@@ -19,7 +19,7 @@ void serve_openmp();  // openmp.cpp
 
 namespace {
 
-constexpr int kMostThreads = 4096;
+constexpr int kMostTeamThreads = 4096;
 #ifdef _OPENMP
 constexpr bool kThreaded = true;
 #else
@@ -32,7 +32,7 @@ int read_default_threads() {
   // A list gives the numbers of nested regions; only the first level has threads here.
   const char* text = std::getenv("OMP_NUM_THREADS");
   const long wanted = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
-  if (wanted > 0) return static_cast<int>(std::min<long>(wanted, kMostThreads));
+  if (wanted > 0) return static_cast<int>(std::min<long>(wanted, kMostTeamThreads));
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
@@ -161,7 +161,7 @@ int team_threads() {
 
 void set_team_threads(int threads) {
   TUTTI_CHECK(threads >= 1, "a team of {} threads", threads);
-  wanted_threads = std::min(threads, kMostThreads);
+  wanted_threads = std::min(threads, kMostTeamThreads);
 }
 
 bool in_team() {
