@@ -1,5 +1,6 @@
 #include "tutti/data/dataset.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 

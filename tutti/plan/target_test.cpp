@@ -15,7 +15,7 @@
 namespace tutti::plan {
 namespace {
 
-const catalog::Benchmark& benchmark(const std::string& name) {
+const catalog::Benchmark& benchmark(std::string_view name) {
   static const std::vector<catalog::Benchmark> all =
       catalog::load_benchmarks(posix_file_system(), std::string(TUTTI_SOURCE_DIR) + "/catalog");
   return *catalog::find_benchmark(all, name);

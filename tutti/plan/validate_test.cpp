@@ -25,11 +25,11 @@ class Published : public ::testing::Test {
     Validation validation;
     std::map<std::string, SourceSummary> summary;
   };
-  static const Result& result(const std::string& name) {
+  static const Result& result(std::string_view name) {
     static std::map<std::string, Result> results;
-    Result& out = results[name];
+    Result& out = results[std::string(name)];
     if (!out.rows.empty()) return out;
-    out.rows = rows_of(read_file(posix_file_system(), shared_validation(name)));
+    out.rows = rows_of(read_file(posix_file_system(), shared_validation(std::string(name))));
     const std::vector<Constants> sets = load_constants(posix_file_system(), {catalog_folder()});
     out.validation = validate_rows(out.rows, sets, fitted_half(out.rows));
     for (const SourceSummary& source : out.validation.summary) out.summary[source.source] = source;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
@@ -26,7 +25,7 @@ const Profile& tutti_profile() {
   return profile;
 }
 
-const Profile& find_profile(const std::string& name) {
+const Profile& find_profile(std::string_view name) {
   static const std::vector<Profile> published = {
       make_megatron_2021_profile(),      make_megatron_2022_profile(),
       make_megatron_deepspeed_profile(), make_megatron_te_profile(),

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/base/dtype.h"
@@ -135,7 +136,7 @@ struct Profile {
 // megatron-te-2.11, with gathered keys and a dispatcher that sends a token to a domain once) or
 // "nemo-mlperf" (megatron-te with gradients in bf16: MLPerf submissions of 2025);
 // throws usage naming the known ones.
-const Profile& find_profile(const std::string& name);
+const Profile& find_profile(std::string_view name);
 const Profile& tutti_profile();
 // As executed on the device of a recipe: an accelerator handles more logits at once, so that their
 // products fill it and the head's gradient is read and written less often.

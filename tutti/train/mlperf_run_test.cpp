@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
 #include "tutti/train/session_fixture.h"
