@@ -42,7 +42,7 @@ class ReproduceTest : public testing::SessionTest {
     }
     return "no error";
   }
-  static const Factor& factor(const Reproduction& result, const std::string& name) {
+  static const Factor& factor(const Reproduction& result, std::string_view name) {
     for (const Factor& factor : result.factors) {
       if (factor.name == name) return factor;
     }
