@@ -91,6 +91,7 @@ class DelayMeter {
   int64_t looked_ = monotonic_nanoseconds();
 };
 
+// Whether a thread that begins to wait now spins first.
 bool may_spin_at(int64_t now) {
   if (wait_policy() != WaitPolicy::automatic) return wait_policy() == WaitPolicy::active;
   thread_local DelayMeter meter;
@@ -99,8 +100,6 @@ bool may_spin_at(int64_t now) {
 }
 
 }  // namespace
-
-bool may_spin() { return may_spin_at(monotonic_nanoseconds()); }
 
 void Doorbell::ring() {
   rings_.fetch_add(1);

@@ -2,8 +2,8 @@
 //
 // A waiting thread spins for a short time, because being woken takes tens of microseconds, then it
 // sleeps. Spinning pays only while every thread that is waited for has a core. Therefore threads
-// that wait look at how long the system kept them from running (may_spin); if that was more than
-// a few percent of the time, no thread of the process spins for a while.
+// that wait look every few milliseconds at how long the system kept them from running; if that was
+// more than a few percent of the time, no thread of the process spins for a while.
 //
 // OMP_WAIT_POLICY=passive: no thread spins. active: threads spin for long, whoever needs the core.
 #pragma once
@@ -38,9 +38,5 @@ class Doorbell {
   std::atomic<uint32_t> rings_{0};
   std::atomic<uint32_t> sleepers_{0};
 };
-
-// Whether a thread that waits should spin now, not sleep. Cheap: looks at the system at most every
-// few milliseconds.
-bool may_spin();
 
 }  // namespace tutti
