@@ -22,7 +22,7 @@ existing = $(foreach f,$(1),$(if $(wildcard tutti/$(f)/CMakeLists.txt),$(f)))
 missing = $(filter-out $(call existing,$(1)),$(1))
 tests_of = $(addsuffix _test,$(call existing,$(1)))
 space := $(subst ,, )
-one_of = ^($(subst $(space),|,$(strip $(1))))$$
+one_of = ^($(subst $(space),|,$(strip $(1))))(_full)?$$
 
 # $(call run_tests,<preset>,<name of the results>,<extra ctest arguments>): for tools/test_summary.
 run_tests = rm -f build/$(1)/test-results/ctest-$(2).xml && ctest --preset $(1) -j $(JOBS) $(3) \
