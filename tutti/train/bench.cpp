@@ -166,6 +166,8 @@ std::vector<KernelBench> bench_kernels(const spec::Recipe& recipe, int64_t steps
     bench.median_seconds = quantile(group.seconds, 0.5);
     bench.seconds = group.seconds;
     bench.calls_per_step = static_cast<double>(group.seconds.size()) / static_cast<double>(steps);
+    bench.flops = group.flops;
+    bench.bytes = group.bytes;
     // Whichever resource would take longer at its ceiling is the one that bounds the kernel.
     bench.compute_bound = group.flops / gemm_peak > group.bytes / copy_peak;
     bench.rate = (bench.compute_bound ? group.flops : group.bytes) / bench.median_seconds;

@@ -53,8 +53,9 @@ struct KernelBench {
   double median_seconds = 0;    // of one call
   std::vector<double> seconds;  // of each
   double calls_per_step = 0;
-  double rate = 0;     // FLOP/s or bytes/s
-  double ceiling = 0;  // measured GEMM peak or copy bandwidth, same unit
+  double flops = 0, bytes = 0;  // of one call
+  double rate = 0;              // FLOP/s or bytes/s
+  double ceiling = 0;           // measured GEMM peak or copy bandwidth, same unit
   bool compute_bound = false;
 };
 
