@@ -33,7 +33,7 @@ auto translated(const Action& action) {
 
 // share/tutti of the installation that this library belongs to: PREFIX/lib[/ARCH]/libtutti.so.
 std::string presets_folder(FileSystem& files) {
-  const std::string presets = "recipes/models";
+  std::string presets = "recipes/models";
   if (const char* home = std::getenv("TUTTI_HOME"); home != nullptr && *home != '\0') {
     return join_path(home, presets);
   }
