@@ -45,6 +45,10 @@ def main():
         assert [step for step, _ in losses] == ["1", "2"], printed
         assert losses[1][1] == f"{trained['final_loss']:.4f}", (losses, trained)
         assert (folder / "run" / "checkpoints").is_dir(), printed
+        # A run that has taken two steps takes two more.
+        longer = [recipe, folder / "longer", *keys, "train.steps=4"]
+        printed = "".join(run(build / "two_steps", *longer, env={}, cwd=folder) for _ in range(2))
+        assert re.findall(r"^step (\d):", printed, re.M) == ["1", "2", "3", "4"], printed
         # A wrong key is an error of the interface, not the end of the process.
         try:
             run(build / "two_steps", recipe, folder / "other", "train.stps=1", env={}, cwd=folder)

@@ -281,6 +281,25 @@ TEST_F(SealTest, RanksSealTheirShards) {
   EXPECT_TRUE(verify_checkpoint(files_, kStep, {}, serially).empty());
 }
 
+// Rank 0 signs what it merges: a forged part would become one of an owner of the key.
+TEST_F(SealTest, AForgedPartIsNotMerged) {
+  save(7);  // replaced, so that the part stays where rank 0 looks for it
+  const FakeRun run(7);
+  const std::vector<TensorSource> first(run.tensors.begin() + 1, run.tensors.end());
+  const JointSave joint = {.rank = 1, .ranks = 2, .attempt = "1", .timeout_seconds = 20};
+  write_file_atomic(files_, join_path(kStep, "saving-1"), "");
+  write_joint_checkpoint(files_, "run", {run.tensors[0]}, run.state, sealed(), joint);
+  const std::string part = join_path(kStep, "part-1-00001.json");
+  Manifest forged = parse_manifest(read_file(files_, part), part, Coverage::part);
+  forged.created = "2000-01-01T00:00:00Z";
+  write_file_atomic(files_, part, format_manifest(forged));
+  JointSave merging = joint;
+  merging.rank = 0;
+  EXPECT_TRUE(says(
+      error_of([&] { write_joint_checkpoint(files_, "run", first, run.state, sealed(), merging); }),
+      ErrorKind::corrupt, "not signed"));
+}
+
 TEST_F(SealTest, WithoutAKeyNothingChanges) {
   const FakeRun run(7);
   write_checkpoint(files_, "run", run.tensors, run.state, small_pieces());

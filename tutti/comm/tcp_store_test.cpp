@@ -124,6 +124,23 @@ class Stranger {
   sockaddr_in at_ = {};
 };
 
+TEST(TcpStore, OneThatEchoesTheProofIsNotBelieved) {
+  const Stranger stranger;
+  std::thread echo([&] {
+    const int socket = stranger.accept_one();
+    send_message(socket, {"tutti store 1", random_token()});
+    send_message(socket, {"welcome", receive_message(socket).back()});
+    close(socket);
+  });
+  try {
+    connect_store("127.0.0.1", {stranger.port()}, "run", "secret", 3, 20);
+    ADD_FAILURE() << "connected";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::permission) << error.what();
+  }
+  echo.join();
+}
+
 // Two ends of one connection.
 struct Connected {
   Connected() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0); }

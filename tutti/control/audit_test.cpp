@@ -148,6 +148,22 @@ TEST(Audit, AForgedChainIsFound) {
   EXPECT_FALSE(verify_audit(database, trail.files, kPath, kept).intact());
 }
 
+// In file and database alike, with a hash that is its own: the next line does not continue it.
+TEST(Audit, AnEditedLineWithAFittingHashBreaksTheChain) {
+  Trail trail;
+  std::vector<std::string> lines = trail.lines();
+  Json json = parse_json(lines[3], kPath);
+  json["who"] = "mallory";
+  json.erase("hash");
+  std::string body = dump_json(json);
+  body.pop_back();
+  const std::string hash = sha256_hex(body);
+  lines[3] = body + ",\"hash\":\"" + hash + "\"}";
+  trail.write(lines);
+  trail.place.database.run("UPDATE audit SET line = ?, hash = ? WHERE seq = 4", lines[3], hash);
+  EXPECT_FALSE(trail.verdict().intact());
+}
+
 TEST(Audit, ChangesInTheDatabaseAreFound) {
   for (const char* sql :
        {"DELETE FROM audit WHERE seq = 3", "UPDATE audit SET line = 'x' WHERE seq = 3",

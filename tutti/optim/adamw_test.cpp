@@ -80,6 +80,12 @@ TEST(NumberedSegments, NameElementsOfTheWholeTensor) {
             }
           });
         }
+        for (const engine::AdamwSegment& segment : whole) {
+          for (const spec::PlacedParam& placed : layout.params) {
+            if (segment.numbers.key != stream_key(5, "adamw.rounding", placed.name)) continue;
+            EXPECT_EQ(segment.weight_decay, placed.param.decay ? 0.1F : 0.0F) << placed.name;
+          }
+        }
         // Pieces as ranks own them.
         for (const int64_t pieces : {1, 3}) {
           int64_t named = 0;

@@ -52,6 +52,7 @@ TEST(Zero, BucketsCoverTheTrainableElementsOnceAndShardsAreEqual) {
         std::vector<int> owners(static_cast<size_t>(layout.trainable_elements));
         for (int64_t rank = 0; rank < mesh.dp * mesh.cp; ++rank) {
           const Coordinates at = {0, rank % mesh.cp, rank / mesh.cp, 0};
+          EXPECT_EQ(replica_rank(mesh, at), rank);  // as the group of both axes numbers them
           for (const ShardSlice& slice : owned_slices(layout, mesh, at, size)) {
             EXPECT_LE(slice.shard_first + slice.count, shard);
             for (int64_t i = slice.first; i < slice.first + slice.count; ++i) {
