@@ -114,6 +114,7 @@ std::string sentence(const Comparison& c) {
     return std::abs(std::log(x.second)) > std::abs(std::log(y.second));
   });
   std::vector<std::string> parts;
+  parts.reserve(causes.size());
   for (const auto& [name, factor] : causes) {
     parts.push_back(fmt::format("{} ({})", name, change_text(factor)));
   }

@@ -27,6 +27,7 @@ std::vector<const Repeat*> valid_repeats(const Workload& workload) {
 std::vector<double> values(const std::vector<const Repeat*>& repeats,
                            const std::function<double(const Repeat&)>& of) {
   std::vector<double> out;
+  out.reserve(repeats.size());
   for (const Repeat* repeat : repeats) out.push_back(of(*repeat));
   return out;
 }
@@ -174,6 +175,7 @@ const Workload* partner(const Workload& workload, const std::vector<Workload>& r
 
 std::string no_reference_reason(const Workload& workload, const std::vector<Workload>& reference) {
   std::vector<std::string> names;
+  names.reserve(reference.size());
   for (const Workload& other : reference) names.push_back(other.name());
   return fmt::format("the reference has no {}; it has {}", workload.name(), join(names, ", "));
 }
