@@ -111,7 +111,7 @@ class Stranger {
     at_.sin_family = AF_INET;
     at_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof at_;
-    bind(listener_, reinterpret_cast<sockaddr*>(&at_), length);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&at_), length), 0);
     listen(listener_, 1);
     getsockname(listener_, reinterpret_cast<sockaddr*>(&at_), &length);
   }

@@ -2,6 +2,7 @@
 
 #include "tutti/control/audit.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -133,7 +134,7 @@ TEST(Audit, AForgedChainIsFound) {
     std::string body = dump_json(json);
     body.pop_back();
     previous = sha256_hex(body);
-    lines[i] = body + ",\"hash\":\"" + previous + "\"}";
+    lines[i] = fmt::format(R"({},"hash":"{}"}})", body, previous);
   }
   trail.write(lines);
   EXPECT_FALSE(trail.verdict().intact());
@@ -158,7 +159,7 @@ TEST(Audit, AnEditedLineWithAFittingHashBreaksTheChain) {
   std::string body = dump_json(json);
   body.pop_back();
   const std::string hash = sha256_hex(body);
-  lines[3] = body + ",\"hash\":\"" + hash + "\"}";
+  lines[3] = fmt::format(R"({},"hash":"{}"}})", body, hash);
   trail.write(lines);
   trail.place.database.run("UPDATE audit SET line = ?, hash = ? WHERE seq = 4", lines[3], hash);
   EXPECT_FALSE(trail.verdict().intact());
