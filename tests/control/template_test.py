@@ -134,7 +134,7 @@ def main():
         for words in (["--deadline", "8h"], ["--usd", "5"], ["--spares", "1"], ["train.steps=5"]):
             refused = subprocess.run([TUTTI, "submit", "demo", *words, "--as", "jobset"], cwd=folder,
                                      capture_output=True, text=True, check=False)
-            name = words[0] if len(words) == 2 else "KEY=VALUE"
+            name = words[0] if len(words) == 2 else "SETTING"
             assert refused.returncode == 2 and f"{name}: " in refused.stderr, refused
             assert "submit without --as" in refused.stderr and refused.stdout == "", refused
         written(folder, "jobset", "--yes", "--no-start")

@@ -158,7 +158,7 @@ void add_bench_scaling(CLI::App& group, Action& action) {
   const auto arguments = std::make_shared<ScalingArguments>();
   command->add_option("RECIPE", arguments->run.recipe, "Recipe file, or name of a recipe")
       ->required();
-  command->add_option("KEY=VALUE", arguments->run.overrides, "Keys of the recipe to set");
+  command->add_option("SETTING", arguments->run.overrides, "KEY=VALUE: a key of the recipe to set");
   command
       ->add_option("--ranks", arguments->ranks,
                    "Numbers of ranks, or RANKSxTHREADS; the first is the measure")

@@ -210,7 +210,7 @@ bool confirmed() {
 // What a template has no place for. --yes and --no-start it follows: nobody is asked, nothing
 // starts.
 constexpr std::array kNotInTemplates = {
-    "KEY=VALUE",       "--project",  "--key",      "--spares",
+    "SETTING",         "--project",  "--key",      "--spares",
     "--min-nodes",     "--priority", "--deadline", "--ranks-per-node",
     "--time-limit",    "--usd",      "--kwh",      "--node-hours",
     "--no-preemption", "--system",   "--catalog",  "--dry-run"};
@@ -359,7 +359,7 @@ void add_submit(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<SubmitArguments>();
   CLI::App* command = app.add_subcommand("submit", "Queue a recipe as a job");
   command->add_option("RECIPE", arguments->recipe, "Recipe file or name")->required();
-  command->add_option("KEY=VALUE", arguments->overrides, "Keys of the recipe to set");
+  command->add_option("SETTING", arguments->overrides, "KEY=VALUE: a key of the recipe to set");
   command->add_option("--project", arguments->project,
                       "Who pays; default run.project of the recipe, else 'default'");
   command->add_option("--name", arguments->name, "Of the job; default that of the recipe");

@@ -199,7 +199,7 @@ void add_mlperf_run(CLI::App& group, Action& action) {
   arguments->facts.status.clear();
   run->add_option("RECIPE", arguments->recipe, "Recipe with mlperf.benchmark: a file or a name")
       ->required();
-  run->add_option("KEY=VALUE", arguments->overrides, "Keys of the recipe to set");
+  run->add_option("SETTING", arguments->overrides, "KEY=VALUE: a key of the recipe to set");
   run->add_option("--with", arguments->with,
                   "YAML of further keys, which replace the recipe's; KEY=VALUE wins")
       ->type_name("FILE")

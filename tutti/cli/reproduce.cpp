@@ -131,8 +131,8 @@ void add_reproduce(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<ReproduceArguments>();
   CLI::App* command = app.add_subcommand("reproduce", "Run a run again: are the bits the same?");
   command->add_option("RUN", arguments->options.run, "Run folder")->required();
-  command->add_option("KEY=VALUE", arguments->options.overrides,
-                      "Keys of the recipe to set, such as data.train=COPY");
+  command->add_option("SETTING", arguments->options.overrides,
+                      "KEY=VALUE: a key of the recipe to set, such as data.train=COPY");
   command
       ->add_option("--out", arguments->options.out, "New run folder; default RUN-reproduced-TIME")
       ->type_name("FOLDER");

@@ -248,7 +248,7 @@ void add_train(CLI::App& app, Action& action) {
       ->add_option("RECIPE", arguments->target,
                    "Recipe file, name of a recipe, or run folder to resume")
       ->required();
-  command->add_option("KEY=VALUE", arguments->overrides, "Keys of the recipe to set");
+  command->add_option("SETTING", arguments->overrides, "KEY=VALUE: a key of the recipe to set");
   command
       ->add_option("--with", arguments->with,
                    "YAML of further keys, which replace the recipe's; KEY=VALUE wins")
