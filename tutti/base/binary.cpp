@@ -56,6 +56,17 @@ int add_library(dl_phdr_info* info, size_t /*size*/, void* out) {
   return 0;
 }
 
+std::string libraries_now() {
+  std::vector<std::string> libraries;
+  dl_iterate_phdr(add_library, &libraries);
+  std::sort(libraries.begin(), libraries.end());
+  return join(libraries, ", ");
+}
+
+// Filled before main: later a library may open plug-ins of its own, such as hwloc's for GPUs, and
+// when it does so depends on what ran before.
+const std::string kLibrariesAtStart = libraries_now();  // NOLINT(cert-err58-cpp)
+
 std::string hash_of_executable() {
   try {
     return hash_hex(hash_text(posix_file_system().map("/proc/self/exe")->bytes()));
@@ -66,11 +77,6 @@ std::string hash_of_executable() {
 
 }  // namespace
 
-Binary describe_binary() {
-  std::vector<std::string> libraries;
-  dl_iterate_phdr(add_library, &libraries);
-  std::sort(libraries.begin(), libraries.end());
-  return {hash_of_executable(), join(libraries, ", ")};
-}
+Binary describe_binary() { return {hash_of_executable(), kLibrariesAtStart}; }
 
 }  // namespace tutti

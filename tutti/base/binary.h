@@ -8,8 +8,9 @@ namespace tutti {
 
 struct Binary {
   std::string executable_hash;  // XXH3 of the executable's file; empty where it cannot be read
-  // Shared libraries of the process by name, with the first eight digits of their build ids (the
-  // linker's hash of the contents; "?" where there is none): "libc.so.6 1a2b3c4d, libdnnl..."
+  // Shared libraries that the process was started with, each with the first eight digits of its
+  // build id (the linker's hash of the contents; "?" where there is none):
+  // "libc.so.6 1a2b3c4d, libdnnl..."
   std::string libraries;
 };
 
