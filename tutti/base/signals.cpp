@@ -15,6 +15,7 @@ namespace {
 std::atomic<int> stop_requested{0};
 std::atomic<bool> checkpoint_requested{false};
 std::atomic<bool> second_is_ignored{false};
+std::atomic<bool> hangup_was_ignored{false};
 
 void take_signals(sigset_t watched) {
   while (true) {
@@ -42,7 +43,10 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
+void remember_ignored_hangup() { hangup_was_ignored = is_ignored(SIGHUP); }
+
 void watch_signals() {
+  if (hangup_was_ignored) std::signal(SIGHUP, SIG_IGN);
   sigset_t watched;
   sigemptyset(&watched);
   sigaddset(&watched, SIGTERM);

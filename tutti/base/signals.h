@@ -15,6 +15,11 @@ namespace tutti {
 // thread that takes them. To be called once, before any other thread exists.
 void watch_signals();
 
+// Notes whether SIGHUP was ignored when the process was started. For .preinit_array: a library's
+// constructor may take the signal over (UCX, which Open MPI of Debian 13 brings, does).
+// watch_signals() then ignores it again. Without this call it looks for itself.
+void remember_ignored_hangup();
+
 int stop_signal();  // the signal that asked to stop, or 0
 // From now on, writing to a pipe that nobody reads any more (a log's reader has ended) is an error
 // of that write, and no signal that ends the process. Children get the signal as usual (spawn.h).

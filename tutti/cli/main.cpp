@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/base/signals.h"
 #include "tutti/base/text.h"
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
@@ -38,6 +40,24 @@ Exit codes:
   75     stopped before the end with everything saved: start the same command again
   93     training diverged; do not restart
   128+n  ended by signal n)";
+
+// Before the constructors of shared libraries.
+__attribute__((section(".preinit_array"),
+               used)) void (*const kBeforeLibraries)() = remember_ignored_hangup;
+
+// Writes "NAME=DEFAULT" with each release of CLI11; from 2.4 on its own text is "NAME [DEFAULT] ".
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text = Formatter::make_option_opts(option);
+    const std::string bracketed = " [" + option->get_default_str() + "] ";
+    const size_t at = text.find(bracketed);
+    if (at != std::string::npos) {
+      text.replace(at, bracketed.size(), "=" + option->get_default_str());
+    }
+    return text;
+  }
+};
 
 // The commands named on the command line so far: "tutti data prepare".
 std::string command_path(const CLI::App& app) {
@@ -150,6 +170,7 @@ int main_with(int argc, char** argv) {
   app.set_version_flag("--version", "tutti " TUTTI_VERSION);
   app.footer(kFooter);
   app.require_subcommand(1);
+  app.formatter(std::make_shared<HelpFormatter>());
   app.get_formatter()->column_width(32);
 
   Action action;
