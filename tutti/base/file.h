@@ -4,7 +4,7 @@
 //
 // Durability contract, as POSIX gives it: bytes are durable after sync(); a name (creation,
 // rename, removal) is durable after sync_directory() of its folder. Everything throws Error with
-// the path in the message.
+// the path in the message; map() of a stream, which keeps no bytes, throws usage.
 #pragma once
 
 #include <cstdint>

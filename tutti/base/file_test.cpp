@@ -179,6 +179,16 @@ TEST(Streams, GetTheBytesThemselves) {
   files.remove_file(pipe);
 }
 
+TEST(Streams, AreNotReadAsFilesAndNotWaitedFor) {
+  FileSystem& files = posix_file_system();
+  const std::string pipe =
+      join_path(testing::TempDir(), "tutti_file_test_pipe_" + std::to_string(::getpid()));
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(kind_of([&] { files.map(pipe); }, pipe), ErrorKind::usage);
+  EXPECT_EQ(kind_of([&] { read_file(files, "/dev/null"); }, "a device"), ErrorKind::usage);
+  files.remove_file(pipe);
+}
+
 TEST(Streams, AFullDeviceIsAnError) {
   FileSystem& files = posix_file_system();
   if (!files.is_stream("/dev/full")) GTEST_SKIP() << "skipped: no /dev/full";

@@ -39,6 +39,18 @@ namespace {
   fail(kind, "cannot {} '{}': {}{}", action, path, std::strerror(error), remedy);
 }
 
+// Throws usage for what bytes only go through: opening a pipe to read waits until somebody writes,
+// opening a device may do anything, and neither has a size.
+void check_keeps_bytes(mode_t mode, const std::string& path) {
+  const char* what = S_ISFIFO(mode)                   ? "a pipe"
+                     : S_ISSOCK(mode)                 ? "a socket"
+                     : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+                                                      : nullptr;
+  if (what == nullptr) return;
+  fail(ErrorKind::usage, "cannot read '{}': it is {}, not a file; write its contents to a file",
+       path, what);
+}
+
 class PosixWritableFile final : public WritableFile {
  public:
   PosixWritableFile(std::string path, int flags)
@@ -80,9 +92,11 @@ class PosixWritableFile final : public WritableFile {
 class PosixMappedFile final : public MappedFile {
  public:
   explicit PosixMappedFile(const std::string& path) : path_(path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) fail_errno("read", path);
     struct stat info {};
+    if (::stat(path.c_str(), &info) == 0) check_keeps_bytes(info.st_mode, path);
+    // A file that became a pipe since is not waited for.
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) fail_errno("read", path);
     int error = ::fstat(fd, &info) != 0 ? errno : 0;
     if (error == 0 && S_ISDIR(info.st_mode)) error = EISDIR;
     if (error == 0 && info.st_size > 0) {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/json.h"
+#include "tutti/base/repeated_key.h"
 #include "tutti/base/text.h"
 #include "tutti/data/byte_stream.h"
 
@@ -35,10 +37,16 @@ void read_line(const SourceFile& file, size_t index, const ReadOptions& options,
                std::string_view line, const LineNumber& line_number, DocumentSink& sink) {
   line = trim(line);
   if (line.empty()) return;
-  const Json value = Json::parse(line.begin(), line.end(), nullptr, false);
+  std::optional<std::string> repeated;
+  const Json value = parse_json(line, repeated);
   if (value.is_discarded()) {
     const std::string origin = fmt::format("{}:{}", file.path, line_number());
     parse_json(line, origin);
+  }
+  // Which of the two is the text, readers of JSON disagree about.
+  if (repeated) {
+    fail(ErrorKind::corrupt, "{}:{}: the key '{}' is given twice in one object; keep one of them",
+         file.path, line_number(), printable(*repeated));
   }
   if (options.exchange.any()) {
     const Exchange exchange = read_exchange(

@@ -212,6 +212,9 @@ TEST(Prepare, BadLinesNameFileAndLine) {
     return plain;
   };
   with("{\"text\": \"never ends");
+  EXPECT_TRUE(contains(with("{\"text\": \"a\", \"id\": 1, \"text\": \"b\"}"),
+                       "the key 'text' is given twice in one object; keep one of them"));
+  with("{\"text\": \"a\", \"from\": {\"page\": 1, \"page\": 2}}");
   with("not json");
   EXPECT_TRUE(contains(with("{\"body\": \"x\"}"), "the keys 'body'"));
   EXPECT_TRUE(contains(with("{\"text\": 5}"), "'text' is of type number"));

@@ -312,7 +312,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"run: {budget: {kwh: 5}}", {"run.budget.kwh", "average_watts"}},
         Bad{"train: {seed: -1}", {"train.seed", "'-1'"}},
         Bad{"train: {steps: 1}\ntrain: {steps: 2}", {"train: given twice"}},
-        Bad{"train: {steps: 5", {"test.yaml", "not YAML"}}));
+        Bad{"train: {steps: 5", {"test.yaml", "not YAML"}},
+        Bad{"train:\n  steps: 5\n---\ntrain: {steps: 6}", {"test.yaml:", "second YAML document"}},
+        Bad{"train:\n  steps: !!python/int 5", {"test.yaml:", "python/int' is unknown"}},
+        Bad{"train: !mine {steps: 5}", {"test.yaml:", "the tag '!mine' is unknown"}}));
 
 TEST(Recipe, BadOverridesAreNamed) {
   for (const char* assignment : {"train.steps", "=5", "train.steps.deep=5", "train.stesp=5"}) {

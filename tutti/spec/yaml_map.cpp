@@ -1,10 +1,13 @@
 #include "tutti/spec/yaml_map.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
+#include <sstream>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -31,11 +34,70 @@ void tag_override(YAML::Node node) {
   }
 }
 
+// Refuses what YAML::Load passes over in silence: a second document, and tags, whose meaning would
+// be lost. Sees each node as it is written, so that aliases are not followed.
+class Strictness final : public YAML::EventHandler {
+ public:
+  explicit Strictness(const std::string& origin) : origin_(origin) {}
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ == 1) return;
+    fail(ErrorKind::usage, "{}:{}: a second YAML document begins here; write one per file", origin_,
+         mark.line + 1);
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {
+    check(mark, tag);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t /*anchor*/,
+                       YAML::EmitterStyle::value /*style*/) override {
+    check(mark, tag);
+  }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {
+    check(mark, tag);
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapEnd() override {}
+
+ private:
+  // "?" and "!": none was written.
+  void check(const YAML::Mark& mark, const std::string& tag) const {
+    static const std::set<std::string> known = {
+        "",
+        "?",
+        "!",
+        "tag:yaml.org,2002:str",
+        "tag:yaml.org,2002:int",
+        "tag:yaml.org,2002:float",
+        "tag:yaml.org,2002:bool",
+        "tag:yaml.org,2002:null",
+        "tag:yaml.org,2002:map",
+        "tag:yaml.org,2002:seq",
+    };
+    if (known.count(tag) > 0) return;
+    fail(ErrorKind::usage, "{}:{}: the tag '{}' is unknown; write the value without it", origin_,
+         mark.line + 1, printable(tag));
+  }
+
+  const std::string& origin_;
+  int documents_ = 0;
+};
+
 }  // namespace
 
 YAML::Node parse_yaml(const std::string& text, const std::string& origin) {
   try {
-    return YAML::Load(text);
+    YAML::Node value = YAML::Load(text);
+    std::istringstream again(text);
+    YAML::Parser parser(again);
+    Strictness strictness(origin);
+    while (parser.HandleNextDocument(strictness)) {
+    }
+    return value;
   } catch (const YAML::Exception& error) {
     fail(ErrorKind::usage, "{}:{}: not YAML: {}", origin, error.mark.line + 1, error.msg);
   }

@@ -17,7 +17,8 @@
 
 namespace tutti::spec {
 
-// The YAML value of `text`. Throws usage naming `origin` and the line when it is no YAML.
+// The YAML value of `text`. Throws usage naming `origin` and the line when it is no YAML, holds a
+// second document, or a tag other than those of YAML's own types.
 YAML::Node parse_yaml(const std::string& text, const std::string& origin);
 
 // Sets `a.b.c` to the YAML value after "=" in "a.b.c=value", making mappings on the way. A scalar
