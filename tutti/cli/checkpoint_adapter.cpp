@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/base/new_folder.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/checkpoint/adapter.h"
@@ -32,9 +33,6 @@ train::LoadedRun load_adapters(FileSystem& files, const AdapterArguments& argume
   if (!run.recipe.lora.enabled()) {
     fail(ErrorKind::usage, "'{}' has no adapters: its recipe has lora.rank 0", arguments.run);
   }
-  if (files.exists(arguments.out) && !files.list(arguments.out).empty()) {
-    fail(ErrorKind::usage, "--out: '{}' is not empty; give a new folder", arguments.out);
-  }
   return run;
 }
 
@@ -45,16 +43,18 @@ spec::ParamLayout layout_of(const spec::Recipe& recipe) {
 int run_merge(const AdapterArguments& arguments) {
   FileSystem& files = posix_file_system();
   train::LoadedRun run = load_adapters(files, arguments);
+  NewFolder out(files, arguments.out);
   spec::Recipe recipe = train::merged_recipe(run);
-  recipe.run.name = base_name(arguments.out);
-  files.create_directories(arguments.out);
-  write_file_atomic(files, train::recipe_path(arguments.out), spec::to_yaml(recipe));
+  recipe.run.name = base_name(out.path());
+  write_file_atomic(files, train::recipe_path(out.partial()), spec::to_yaml(recipe));
   const std::string tokenizer = join_path(parent_path(parent_path(run.checkpoint)), kTokenizer);
   if (files.exists(tokenizer)) {
-    write_file_atomic(files, join_path(arguments.out, kTokenizer), read_file(files, tokenizer));
+    write_file_atomic(files, join_path(out.partial(), kTokenizer), read_file(files, tokenizer));
   }
-  const checkpoint::Written written =
-      train::write_merged(files, run, train::checkpoints_path(arguments.out));
+  checkpoint::Written written =
+      train::write_merged(files, run, train::checkpoints_path(out.partial()));
+  out.commit();
+  written.path = join_path(train::checkpoints_path(out.path()), base_name(written.path));
   if (arguments.json) {
     print_json({{"run", arguments.run},
                 {"checkpoint", run.checkpoint},
@@ -74,9 +74,11 @@ int run_merge(const AdapterArguments& arguments) {
 int run_export(const AdapterArguments& arguments) {
   FileSystem& files = posix_file_system();
   const train::LoadedRun run = load_adapters(files, arguments);
+  NewFolder out(files, arguments.out);
   const std::string base = arguments.base.empty() ? run.base : arguments.base;
   const checkpoint::ExportedAdapter exported = checkpoint::export_adapter(
-      files, layout_of(run.recipe), run.recipe.model, run.master.data(), base, arguments.out);
+      files, layout_of(run.recipe), run.recipe.model, run.master.data(), base, out.partial());
+  out.commit();
   if (arguments.json) {
     print_json({{"run", arguments.run},
                 {"checkpoint", run.checkpoint},

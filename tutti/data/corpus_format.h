@@ -55,6 +55,10 @@ struct CorpusPaths {
 };
 CorpusPaths corpus_paths(const std::string& prefix);
 
+// Beside a corpus while its files take their names: what has them is of a preparation that did not
+// end, and the next one may replace it.
+inline constexpr const char* kPendingSuffix = ".pending";
+
 // The corpus that holds what was held out of `prefix`: "PREFIX-validation".
 std::string validation_prefix(const std::string& prefix);
 

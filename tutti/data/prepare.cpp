@@ -13,6 +13,7 @@
 #include "tutti/data/byte_tokenizer.h"
 #include "tutti/data/char_tokenizer.h"
 #include "tutti/data/corpus.h"
+#include "tutti/data/corpus_format.h"
 #include "tutti/data/corpus_meta.h"
 #include "tutti/data/encode.h"
 #include "tutti/data/loss_mask.h"
@@ -45,6 +46,11 @@ class Progress {
   double last_ = 0;
 };
 
+// A preparation of this name was killed while its files took their names.
+bool is_pending(FileSystem& files, const PrepareOptions& options) {
+  return files.exists(options.prefix + kPendingSuffix);
+}
+
 void check_options(FileSystem& files, const PrepareOptions& options) {
   if (options.prefix.empty() || options.prefix.back() == '/') {
     fail(ErrorKind::usage, "the output '{}' is not a name; give a path such as data/corpus",
@@ -67,7 +73,7 @@ void check_options(FileSystem& files, const PrepareOptions& options) {
   }
   if (options.threads < 0)
     fail(ErrorKind::usage, "threads is {}; it is 0 or more", options.threads);
-  if (options.overwrite) return;
+  if (options.overwrite || is_pending(files, options)) return;
   std::vector<std::string> prefixes = {options.prefix};
   if (options.holdout_share > 0) prefixes.push_back(validation_prefix(options.prefix));
   for (const std::string& prefix : prefixes) {
@@ -236,7 +242,10 @@ void remove_old(FileSystem& files, const PrepareOptions& options) {
 
 void commit(FileSystem& files, const PrepareOptions& options, const Tokenizer& tokenizer,
             const PrepareResult& result, const Lineage& lineage, std::vector<CorpusPart>& parts) {
-  if (options.overwrite) remove_old(files, options);
+  const bool replaces = options.overwrite || is_pending(files, options);
+  const std::string pending = options.prefix + kPendingSuffix;
+  write_file_atomic(files, pending, "");
+  if (replaces) remove_old(files, options);
   for (size_t i = 0; i < parts.size(); ++i) {
     const char* name = parts.size() == 1 ? "all" : i == 0 ? "training" : "validation";
     const CorpusPaths paths = corpus_paths(parts[i].prefix);
@@ -253,6 +262,8 @@ void commit(FileSystem& files, const PrepareOptions& options, const Tokenizer& t
         corpus_meta_json(meta).dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
   for (size_t i = parts.size(); i-- > 0;) parts[i].writer->commit();
+  files.remove_file(pending);
+  files.sync_directory(parent_path(pending));
 }
 
 }  // namespace

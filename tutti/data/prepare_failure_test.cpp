@@ -205,5 +205,38 @@ TEST(Prepare, ACrashLeavesNoHalfCorpus) {
   EXPECT_GT(new_seen, 0);
 }
 
+// ... and the same command then makes the corpus, unless it is there.
+TEST(Prepare, AfterACrashTheSameCommandSucceeds) {
+  for (const SplitMethod split : {SplitMethod::documents, SplitMethod::tail}) {
+    MemoryFileSystem files;
+    for (int i = 0; i < 6; ++i) {
+      write_text(files, "in/" + std::to_string(i), "a text " + std::to_string(i));
+    }
+    PrepareOptions options = options_for({"in"});
+    options.threads = 1;
+    options.holdout_share = 0.5;
+    options.split = split;
+    files.start_record();
+    prepare(files, options);
+    const auto training = all_documents(files, "out/c");
+    const auto validation = all_documents(files, "out/c-validation");
+    const size_t names = files.list("out").size();
+    for (int64_t k = 0; k <= files.operation_count(); ++k) {
+      for (uint64_t seed = 0; seed < 3; ++seed) {
+        const auto after = files.crash_after(k, seed);
+        try {
+          prepare(*after, options);
+        } catch (const Error& error) {
+          EXPECT_TRUE(contains(error.what(), "exists already")) << k << " " << error.what();
+          EXPECT_GE(k, files.operation_count() - 1) << error.what();  // all of it is there
+        }
+        EXPECT_EQ(all_documents(*after, "out/c"), training) << k;
+        EXPECT_EQ(all_documents(*after, "out/c-validation"), validation) << k;
+        EXPECT_EQ(after->list("out").size(), names) << k;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti::data

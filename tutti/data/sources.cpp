@@ -113,6 +113,8 @@ class Search {
            {paths.bin, paths.idx, paths.tokenizer, paths.meta, paths.mask}) {
         if (whole == own || whole == own + ".tmp" || whole == own + kLockSuffix) return true;
       }
+      const std::string pending = normal(options_.output_prefix) + kPendingSuffix;
+      if (whole == pending || whole == pending + ".tmp") return true;
       if (starts_with(whole, tokenizer_folder(paths.tokenizer) + "/")) return true;
     }
     return false;

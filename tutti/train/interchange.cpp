@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tutti/base/error.h"
+#include "tutti/base/new_folder.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/hf_folder.h"
 #include "tutti/checkpoint/reader.h"
@@ -15,47 +16,6 @@
 
 namespace tutti::train {
 namespace {
-
-// A folder that appears under its name only when it is whole.
-class NewFolder {
- public:
-  NewFolder(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {
-    while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
-    const bool empty = files_.is_directory(path_) && files_.list(path_).empty();
-    if (files_.exists(path_) && !empty) {
-      fail(ErrorKind::usage, "--out: '{}' is there already; give another name or remove it", path_);
-    }
-    partial_ = path_ + ".partial";
-    files_.remove_tree(partial_);  // of an earlier attempt that was killed
-    files_.create_directories(partial_);
-  }
-  ~NewFolder() {
-    if (partial_.empty()) return;
-    try {
-      files_.remove_tree(partial_);
-    } catch (const Error&) {
-      return;  // what made the folder fail is told; this is not worth more
-    }
-  }
-  NewFolder(const NewFolder&) = delete;
-  NewFolder& operator=(const NewFolder&) = delete;
-
-  const std::string& partial() const { return partial_; }
-  const std::string& path() const { return path_; }
-
-  void commit() {
-    files_.sync_directory(partial_);
-    files_.remove_tree(path_);  // empty
-    files_.rename(partial_, path_);
-    partial_.clear();
-    files_.sync_directory(parent_path(path_));
-  }
-
- private:
-  FileSystem& files_;
-  std::string path_;
-  std::string partial_;
-};
 
 void copy_file(FileSystem& files, const std::string& from, const std::string& to) {
   write_file_atomic(files, to, read_file(files, from));
