@@ -111,6 +111,9 @@ class Collector {
   void take(const telemetry::Message& event) {
     if (event.level == telemetry::Level::warning) keep(run_.warnings, event);
   }
+  void take(const telemetry::EventsLost& event) {
+    keep(run_.warnings, telemetry::Message{telemetry::Level::warning, text_of(event)});
+  }
   void take(const telemetry::MlperfLine& /*event*/) {}
   void take(const telemetry::RunFinished& event) {
     run_.finished = event;

@@ -247,6 +247,15 @@ Message read_message(const Members& in) {
   return event;
 }
 
+EventsLost read_events_lost(const Members& in) {
+  EventsLost event;
+  in.read("events", event.events);
+  in.read("first_step", event.first_step);
+  in.read("last_step", event.last_step);
+  in.read("cause", event.cause);
+  return event;
+}
+
 MlperfLine read_mlperf_line(const Members& in) {
   MlperfLine event;
   std::string type;
@@ -298,6 +307,7 @@ std::optional<decltype(Event::body)> read_body(std::string_view name, const Memb
   if (name == "budget_exceeded") return read_budget(in);
   if (name == "gpu_measured") return read_gpu(in);
   if (name == "message") return read_message(in);
+  if (name == "events_lost") return read_events_lost(in);
   if (name == "mlperf_line") return read_mlperf_line(in);
   if (name == "run_finished") return read_run_finished(in);
   return std::nullopt;

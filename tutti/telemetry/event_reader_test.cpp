@@ -84,6 +84,7 @@ std::vector<Event> one_of_each() {
           {2.5, BudgetExceeded{"hours", 1, 1.5}},
           {2.5, gpu},
           {2.5, Message{Level::warning, "slow"}},
+          {2.5, EventsLost{12, 30, 41, "cannot write 'events.jsonl'"}},
           {2.5, MlperfLine{MlperfLine::Type::end, "eval_stop", Json(2.5),
                            Json{{"samples_count", 40}}, "f.cpp", 12}},
           {2.5, RunFinished{"steps_done", Json{{"steps", 5}}}}};

@@ -1,5 +1,7 @@
 #include "tutti/telemetry/events.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "tutti/base/clock.h"
@@ -22,6 +24,7 @@ const char* name_of(const NonFinite& /*event*/) { return "non_finite"; }
 const char* name_of(const BudgetExceeded& /*event*/) { return "budget_exceeded"; }
 const char* name_of(const GpuMeasured& /*event*/) { return "gpu_measured"; }
 const char* name_of(const Message& /*event*/) { return "message"; }
+const char* name_of(const EventsLost& /*event*/) { return "events_lost"; }
 const char* name_of(const MlperfLine& /*event*/) { return "mlperf_line"; }
 const char* name_of(const RunFinished& /*event*/) { return "run_finished"; }
 
@@ -188,6 +191,13 @@ void add_members(Json& out, const Message& event) {
   out["text"] = event.text;
 }
 
+void add_members(Json& out, const EventsLost& event) {
+  out["events"] = event.events;
+  out["first_step"] = event.first_step;
+  out["last_step"] = event.last_step;
+  out["cause"] = event.cause;
+}
+
 void add_members(Json& out, const MlperfLine& event) {
   out["type"] = event.type == MlperfLine::Type::point   ? "point"
                 : event.type == MlperfLine::Type::start ? "start"
@@ -205,6 +215,11 @@ void add_members(Json& out, const RunFinished& event) {
 }
 
 }  // namespace
+
+std::string text_of(const EventsLost& gap) {
+  return fmt::format("{} events are missing, of steps {} to {}: {}", gap.events, gap.first_step,
+                     gap.last_step, gap.cause);
+}
 
 const char* event_name(const Event& event) {
   return std::visit([](const auto& body) { return name_of(body); }, event.body);

@@ -190,6 +190,15 @@ struct Message {
   std::string text;
 };
 
+// A gap of a log: it could not be written for a while. Written where the gap is, once it can be.
+struct EventsLost {
+  int64_t events = 0;  // that are missing here
+  int64_t first_step = 0;
+  int64_t last_step = 0;  // of the steps among them
+  std::string cause;
+};
+std::string text_of(const EventsLost& gap);  // "12 events are missing, of steps 30 to 41: ..."
+
 // A line of an MLPerf Training log (mlperf_log.h writes them).
 struct MlperfLine {
   enum class Type { point, start, end };
@@ -210,7 +219,7 @@ struct Event {
   double wall_seconds = 0;  // since 1970-01-01 UTC; filled in by Telemetry::emit
   std::variant<RunStarted, MachineDescribed, CorpusDescribed, MemoryMeasured, StepDone,
                EvaluationDone, CheckpointSaved, CheckpointFailed, TextGenerated, NonFinite,
-               BudgetExceeded, GpuMeasured, Message, MlperfLine, RunFinished>
+               BudgetExceeded, GpuMeasured, Message, EventsLost, MlperfLine, RunFinished>
       body;
 };
 

@@ -47,6 +47,19 @@ TEST(JsonLines, ALineThatACrashCutDoesNotSpoilTheNext) {
   EXPECT_EQ(texts(files, "events.jsonl"), (std::vector<std::string>{"whole", "?", "after"}));
 }
 
+// What fits on a full disk is half a line: the same event can be given again.
+TEST(JsonLines, ALineThatAnErrorCutDoesNotSpoilTheNext) {
+  MemoryFileSystem files;
+  JsonLinesSink sink(files, "events.jsonl");
+  sink.write(message("whole"));
+  files.set_capacity(files.size_bytes("events.jsonl") + 9);
+  EXPECT_THROW(sink.write(message("cut")), Error);
+  EXPECT_THROW(sink.write(message("cut")), Error);
+  files.clear_faults();
+  sink.write(message("cut"));
+  EXPECT_EQ(texts(files, "events.jsonl"), (std::vector<std::string>{"whole", "?", "cut"}));
+}
+
 TEST(JsonLines, AnEventIsInTheFileWhenWritten) {
   MemoryFileSystem files;
   JsonLinesSink sink(files, "events.jsonl");

@@ -42,6 +42,11 @@ void append_spaced(std::string& out, const Json& value) {
   }
 }
 
+LineFile new_log(FileSystem& files, const std::string& path) {
+  files.create(path)->close();
+  return {files, path};
+}
+
 }  // namespace
 
 std::string format_mlperf_line(const MlperfLine& line, double wall_seconds) {
@@ -59,13 +64,12 @@ std::string format_mlperf_line(const MlperfLine& line, double wall_seconds) {
 }
 
 MlperfLogSink::MlperfLogSink(FileSystem& files, const std::string& path)
-    : file_(files.create(path)) {}
+    : file_(new_log(files, path)) {}
 
 void MlperfLogSink::write(const Event& event) {
   const auto* line = std::get_if<MlperfLine>(&event.body);
   if (line == nullptr) return;
-  const std::string text = format_mlperf_line(*line, event.wall_seconds) + "\n";
-  file_->append(text.data(), text.size());
+  file_.append(format_mlperf_line(*line, event.wall_seconds) + "\n");
 }
 
 }  // namespace tutti::telemetry

@@ -8,10 +8,10 @@
 // published logs look. Format: mlcommons/logging, mllog/mllog.py.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "tutti/base/file.h"
+#include "tutti/telemetry/line_file.h"
 #include "tutti/telemetry/sink.h"
 
 namespace tutti::telemetry {
@@ -25,10 +25,10 @@ class MlperfLogSink final : public Sink {
   // `path` is created, and replaced where it exists: a log tells of one run.
   MlperfLogSink(FileSystem& files, const std::string& path);
   void write(const Event& event) override;
-  void flush() override { file_->sync(); }
+  void flush() override { file_.sync(); }
 
  private:
-  std::unique_ptr<WritableFile> file_;
+  LineFile file_;
 };
 
 }  // namespace tutti::telemetry

@@ -4,13 +4,18 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <deque>
 #include <exception>
 #include <utility>
 
 #include "tutti/base/clock.h"
 
 namespace tutti::telemetry {
+namespace {
+
+constexpr double kRetrySeconds = 0.1;
+constexpr int kFlushAttempts = 3;
+
+}  // namespace
 
 Telemetry::~Telemetry() {
   flush();
@@ -24,7 +29,7 @@ Telemetry::~Telemetry() {
 
 void Telemetry::add(std::unique_ptr<Sink> sink) {
   const std::lock_guard lock(sinks_mutex_);
-  sinks_.push_back(std::move(sink));
+  outputs_.emplace_back().sink = std::move(sink);
 }
 
 void Telemetry::emit(decltype(Event::body) body) {
@@ -47,7 +52,31 @@ void Telemetry::flush() {
     const uint64_t target = emitted_;
     written_.wait(lock, [&] { return done_ >= target; });
   }
-  for_each_sink([](Sink& sink) { sink.flush(); });
+  const std::lock_guard lock(sinks_mutex_);
+  for (Output& output : outputs_) {
+    for (int again = 1; !write_waiting(output) && again < kFlushAttempts; ++again) {
+      sleep_seconds(kRetrySeconds);
+    }
+  }
+  tell_changes();
+  for (Output& output : outputs_) {
+    if (!output.waiting.empty()) continue;  // that it fails is known
+    const bool synced = attempt(output, [](Sink& sink) { sink.flush(); });
+    if (std::exchange(output.is_synced, synced) && !synced) {
+      untold_.push_back(
+          fmt::format("a log may not survive a power cut: {}; the run goes on", output.cause));
+    }
+  }
+  tell_changes();
+}
+
+int64_t Telemetry::missing_events() {
+  const std::lock_guard lock(sinks_mutex_);
+  int64_t most = 0;
+  for (const Output& output : outputs_) {
+    most = std::max(most, output.missing + static_cast<int64_t>(output.waiting.size()));
+  }
+  return most;
 }
 
 void Telemetry::work() {
@@ -75,35 +104,92 @@ void Telemetry::work() {
 }
 
 void Telemetry::deliver(const Event& event) {
-  for_each_sink([&](Sink& sink) { sink.write(event); });
+  const std::lock_guard lock(sinks_mutex_);
+  for (Output& output : outputs_) write(output, event);
+  tell_changes();
+}
+
+void Telemetry::write(Output& output, const Event& event) {
+  const bool is_due = monotonic_seconds() - output.tried_at >= kRetrySeconds;
+  if (!output.waiting.empty() && is_due) write_waiting(output);
+  if (output.waiting.empty()) {
+    const auto put = [&](Sink& sink) { sink.write(event); };
+    // What has failed once may be over a moment later.
+    const bool wrote = attempt(output, put) || attempt(output, put);
+    if (wrote) return recovered(output);
+  }
+  keep(output, event);
+}
+
+// False: not all of them, for now.
+bool Telemetry::write_waiting(Output& output) {
+  while (!output.waiting.empty()) {
+    if (!attempt(output, [&](Sink& sink) { sink.write(output.waiting.front()); })) return false;
+    output.waiting.pop_front();
+    if (output.waiting.empty()) note_gap(output);
+    if (output.waiting.empty()) recovered(output);
+  }
+  return true;
 }
 
 template <typename Action>
-void Telemetry::for_each_sink(const Action& action) {
-  const std::lock_guard lock(sinks_mutex_);
-  std::deque<std::string> failures;
-  const auto apply = [&](const auto& what) {
-    for (auto& sink : sinks_) {
-      try {
-        what(*sink);
-      } catch (const std::exception& error) {
-        failures.emplace_back(error.what());
-        sink.reset();
-      }
+bool Telemetry::attempt(Output& output, const Action& action) {
+  try {
+    action(*output.sink);
+    return true;
+  } catch (const std::exception& error) {
+    output.cause = error.what();
+  }
+  output.tried_at = monotonic_seconds();
+  return false;
+}
+
+void Telemetry::keep(Output& output, const Event& event) {
+  const auto* step = std::get_if<StepDone>(&event.body);
+  const size_t limit = step != nullptr ? kWaitingLimit : 2 * kWaitingLimit;
+  if (output.waiting.size() >= limit) {
+    ++output.lost.events;
+    ++output.missing;
+    if (step != nullptr) {
+      if (output.lost.first_step == 0) output.lost.first_step = step->step;
+      output.lost.last_step = step->step;
     }
-    std::erase(sinks_, nullptr);
-  };
-  apply(action);
-  // Each failure removes a sink, so this ends.
-  while (!failures.empty()) {
-    const std::string text =
-        fmt::format("a log is no longer written: {}; the run goes on", failures.front());
-    failures.pop_front();
-    const bool shown = std::any_of(sinks_.begin(), sinks_.end(),
-                                   [](const auto& sink) { return sink->shows_messages(); });
-    if (!shown) fmt::print(stderr, "warning: {}\n", text);
-    const Event event{wall_seconds(), Message{Level::warning, text}};
-    apply([&](Sink& sink) { sink.write(event); });
+  } else {
+    note_gap(output);
+    output.waiting.push_back(event);
+  }
+  if (std::exchange(output.is_failing, true)) return;
+  untold_.push_back(fmt::format("a log cannot be written: {}; the run goes on, and tries it again",
+                                output.cause));
+}
+
+// What was left out stands between what waits and what comes.
+void Telemetry::note_gap(Output& output) {
+  if (output.lost.events == 0) return;
+  output.lost.cause = output.cause;
+  output.waiting.push_back({wall_seconds(), std::exchange(output.lost, {})});
+}
+
+void Telemetry::recovered(Output& output) {
+  if (!std::exchange(output.is_failing, false)) return;
+  untold_.push_back(fmt::format("a log is written again ({}); {}", output.cause,
+                                output.missing == 0
+                                    ? std::string("nothing is missing")
+                                    : fmt::format("{} events are missing", output.missing)));
+}
+
+// Those that fail get it like any event, and may have more to tell then: each only once.
+void Telemetry::tell_changes() {
+  while (!untold_.empty()) {
+    const std::vector<std::string> texts = std::exchange(untold_, {});
+    const bool shown = std::any_of(outputs_.begin(), outputs_.end(), [](const Output& output) {
+      return output.sink->shows_messages() && !output.is_failing;
+    });
+    for (const std::string& text : texts) {
+      if (!shown) fmt::print(stderr, "warning: {}\n", text);
+      const Event event{wall_seconds(), Message{Level::warning, text}};
+      for (Output& output : outputs_) write(output, event);
+    }
   }
 }
 

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <numeric>
 #include <thread>
 
 #include "tutti/base/error.h"
 #include "tutti/base/memory_file.h"
 #include "tutti/base/text.h"
+#include "tutti/telemetry/event_reader.h"
 #include "tutti/telemetry/jsonl.h"
 #include "tutti/telemetry/terminal.h"
 #include "tutti/telemetry/test_support.h"
@@ -66,15 +68,47 @@ TEST(Telemetry, WithoutSinksOrEventsFlushReturns) {
   telemetry.flush();
 }
 
-// A disk that fills up under the log: told once on standard error, then the run goes on.
-TEST(Telemetry, AFullDiskDropsTheLogAndNothingElse) {
+std::vector<int64_t> steps_in(FileSystem& files, const std::string& path) {
+  std::vector<int64_t> steps;
+  read_events(files, path, [&](const Event& event) {
+    if (const auto* done = std::get_if<StepDone>(&event.body)) steps.push_back(done->step);
+  });
+  return steps;
+}
+
+std::vector<int64_t> numbers(int64_t first, int64_t last) {
+  std::vector<int64_t> out(static_cast<size_t>(last - first + 1));
+  std::iota(out.begin(), out.end(), first);
+  return out;
+}
+
+// Whichever operation of the disk fails once: nothing is missing and nothing is told.
+TEST(Telemetry, OneFailedWriteLosesNothing) {
+  for (int64_t operation = 0; operation < 12; ++operation) {
+    MemoryFileSystem files;
+    Telemetry telemetry;
+    telemetry.add(std::make_unique<JsonLinesSink>(files, "events.jsonl"));
+    files.start_record();
+    files.fail_operation(operation, ErrorKind::io, false);
+    ::testing::internal::CaptureStderr();
+    for (int64_t i = 1; i <= 10; ++i) telemetry.emit(step(i));
+    telemetry.flush();
+    EXPECT_EQ(steps_in(files, "events.jsonl"), numbers(1, 10)) << operation;
+    EXPECT_EQ(telemetry.missing_events(), 0);
+    const std::string told = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(told.empty(), operation != 10) << told;  // that one is the sync
+  }
+}
+
+// A disk that is full for a while under the log: told once on standard error, and when it is over;
+// the run goes on, and what could not be written follows.
+TEST(Telemetry, AFullDiskDelaysTheLogAndNothingElse) {
   MemoryFileSystem files;
   Telemetry telemetry;
   telemetry.add(std::make_unique<JsonLinesSink>(files, "events.jsonl"));
   const auto events = keep_events(telemetry);
   telemetry.emit(step(1));
   telemetry.flush();
-  const int64_t before = lines(files, "events.jsonl");
 
   files.fail_operation(files.operation_count(), ErrorKind::no_space, true);
   ::testing::internal::CaptureStderr();
@@ -83,12 +117,18 @@ TEST(Telemetry, AFullDiskDropsTheLogAndNothingElse) {
   const std::string told = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(split(told, '\n').size(), 2U) << told;  // one line
   EXPECT_NE(told.find("events.jsonl"), std::string::npos) << told;
-  EXPECT_EQ(lines(files, "events.jsonl"), before);
+  EXPECT_EQ(steps_in(files, "events.jsonl"), numbers(1, 1));
+  EXPECT_EQ(telemetry.missing_events(), 10);  // with the warning
 
   files.clear_faults();
+  ::testing::internal::CaptureStderr();
   telemetry.emit(step(11));
   telemetry.flush();
-  EXPECT_EQ(lines(files, "events.jsonl"), before);  // dropped for good
+  const std::string over = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(over.find("written again"), std::string::npos) << over;
+  EXPECT_NE(over.find("nothing is missing"), std::string::npos) << over;
+  EXPECT_EQ(steps_in(files, "events.jsonl"), numbers(1, 11));
+  EXPECT_EQ(telemetry.missing_events(), 0);
   int64_t steps = 0;
   int64_t warnings = 0;
   for (const Event& event : *events) {
@@ -96,7 +136,40 @@ TEST(Telemetry, AFullDiskDropsTheLogAndNothingElse) {
     warnings += std::holds_alternative<Message>(event.body) ? 1 : 0;
   }
   EXPECT_EQ(steps, 11);
-  EXPECT_EQ(warnings, 1);
+  EXPECT_EQ(warnings, 2);
+}
+
+// Longer than what can wait: the log says where it has a gap, and of which steps.
+TEST(Telemetry, AGapIsRecordedWhereItIs) {
+  MemoryFileSystem files;
+  constexpr auto kLimit = static_cast<int64_t>(Telemetry::kWaitingLimit);
+  Telemetry telemetry;
+  telemetry.add(std::make_unique<JsonLinesSink>(files, "events.jsonl"));
+  files.fail_operation(files.operation_count(), ErrorKind::io, true);
+  ::testing::internal::CaptureStderr();
+  for (int64_t i = 1; i <= kLimit + 50; ++i) telemetry.emit(step(i));
+  telemetry.flush();
+  files.clear_faults();
+  telemetry.flush();
+  telemetry.emit(step(kLimit + 51));
+  telemetry.flush();
+  ::testing::internal::GetCapturedStderr();
+  std::vector<int64_t> seen;
+  std::vector<EventsLost> gaps;
+  read_events(files, "events.jsonl", [&](const Event& event) {
+    if (const auto* done = std::get_if<StepDone>(&event.body)) seen.push_back(done->step);
+    if (const auto* gap = std::get_if<EventsLost>(&event.body)) {
+      gaps.push_back(*gap);
+      EXPECT_EQ(gap->first_step, seen.back() + 1);
+    }
+  });
+  ASSERT_EQ(gaps.size(), 1U);
+  EXPECT_EQ(gaps[0].events, gaps[0].last_step - gaps[0].first_step + 1);
+  EXPECT_EQ(gaps[0].last_step, kLimit + 50);
+  EXPECT_NE(gaps[0].cause.find("events.jsonl"), std::string::npos) << gaps[0].cause;
+  EXPECT_EQ(static_cast<int64_t>(seen.size()) + gaps[0].events, kLimit + 51);
+  EXPECT_EQ(seen.back(), kLimit + 51);
+  EXPECT_EQ(telemetry.missing_events(), gaps[0].events);
 }
 
 TEST(Telemetry, AFailingLogIsToldThroughTheTerminalWhereThereIsOne) {
@@ -110,11 +183,11 @@ TEST(Telemetry, AFailingLogIsToldThroughTheTerminalWhereThereIsOne) {
   telemetry.info("hello");
   telemetry.flush();
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
-  EXPECT_NE(screen.text->find("warning: a log is no longer written: "), std::string::npos)
+  EXPECT_NE(screen.text->find("warning: a log cannot be written: "), std::string::npos)
       << *screen.text;
 }
 
-TEST(Telemetry, AFailingFlushDropsTheSink) {
+TEST(Telemetry, AFailingFlushIsToldOnce) {
   class Failing final : public Sink {
     void write(const Event& /*event*/) override {}
     void flush() override { fail(ErrorKind::io, "device gone"); }
@@ -125,7 +198,7 @@ TEST(Telemetry, AFailingFlushDropsTheSink) {
   telemetry.flush();
   telemetry.flush();
   const std::string told = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(told, "warning: a log is no longer written: device gone; the run goes on\n");
+  EXPECT_EQ(told, "warning: a log may not survive a power cut: device gone; the run goes on\n");
 }
 
 // Blocks in write() until released, as a stuck disk does.

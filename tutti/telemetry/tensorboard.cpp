@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/error.h"
 #include "tutti/base/machine.h"
 
 namespace tutti::telemetry {
@@ -104,23 +105,53 @@ std::string tensorboard_session_start(double wall_seconds, int64_t step) {
   return event;
 }
 
-TensorBoardSink::TensorBoardSink(FileSystem& files, const std::string& folder) {
+TensorBoardSink::TensorBoardSink(FileSystem& files, const std::string& folder)
+    : files_(files), folder_(folder) {
+  open();
+}
+
+template <typename Action>
+void TensorBoardSink::attempt(const Action& action) {
+  try {
+    if (!file_) open();
+    action();
+  } catch (const Error&) {
+    file_.reset();
+    throw;
+  }
+}
+
+void TensorBoardSink::flush() {
+  attempt([&] { file_->sync(); });
+}
+
+void TensorBoardSink::write(const Event& event) {
+  attempt([&] { write_records(event); });
+}
+
+void TensorBoardSink::open() {
   const double now = wall_seconds();
   const std::string prefix = fmt::format("events.out.tfevents.{:010}.{}", static_cast<int64_t>(now),
                                          describe_machine().host);
   std::string path;
-  int attempt = 0;
+  int number = 0;
   do {
-    path = join_path(folder, fmt::format("{}.{}", prefix, attempt++));
-  } while (files.exists(path));
-  file_ = files.create(path);
+    path = join_path(folder_, fmt::format("{}.{}", prefix, number++));
+  } while (files_.exists(path));
+  file_ = files_.create(path);
   std::string version;
   put_double(version, 1, now);
   put_bytes(version, 3, "brain.Event:2");
-  append(tfrecord(version));
+  try {
+    append(tfrecord(version));
+  } catch (const Error&) {
+    file_.reset();
+    files_.remove_file(path);  // else a full disk would collect one per attempt
+    throw;
+  }
 }
 
-void TensorBoardSink::write(const Event& event) {
+void TensorBoardSink::write_records(const Event& event) {
   if (const auto* step = std::get_if<StepDone>(&event.body)) {
     last_step_ = step->step;
     append(tfrecord(tensorboard_scalars(event.wall_seconds, step->step,

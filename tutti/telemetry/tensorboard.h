@@ -39,16 +39,24 @@ std::string tensorboard_session_start(double wall_seconds, int64_t step);
 // clock_hertz, temperature_celsius and memory_used_bytes at the last step, to a new file
 // `folder`/events.out.tfevents.<seconds>.<host>.<n>. TensorBoard joins the files of a folder, so a
 // resumed run adds one; it starts with a session log, so that steps that are done again are shown
-// once.
+// once. A file that could not be written is left, since readers stop at half a record: the next
+// event begins another one.
 class TensorBoardSink final : public Sink {
  public:
   TensorBoardSink(FileSystem& files, const std::string& folder);
   void write(const Event& event) override;
-  void flush() override { file_->sync(); }
+  void flush() override;
 
  private:
+  void open();
+  void write_records(const Event& event);
   void append(const std::string& record) { file_->append(record.data(), record.size()); }
-  std::unique_ptr<WritableFile> file_;
+  template <typename Action>
+  void attempt(const Action& action);
+
+  FileSystem& files_;
+  const std::string folder_;
+  std::unique_ptr<WritableFile> file_;  // null after an error
   int64_t last_step_ = 0;
 };
 

@@ -114,6 +114,25 @@ TEST(TensorBoard, SinkWritesVersionThenScalars) {
   EXPECT_EQ(files.list("run").size(), 2U);
 }
 
+// Readers stop at half a record: what was given again is in another file, and only one of them.
+TEST(TensorBoard, AFullDiskCostsOneFile) {
+  MemoryFileSystem files;
+  files.create_directories("run");
+  TensorBoardSink sink(files, "run");
+  const std::string first = join_path("run", files.list("run")[0].name);
+  files.set_capacity(files.size_bytes(first) + 9);
+  StepDone step;
+  step.step = 3;
+  for (int attempt = 0; attempt < 5; ++attempt) EXPECT_THROW(sink.write({1.0, step}), Error);
+  EXPECT_EQ(files.list("run").size(), 1U);
+  files.clear_faults();
+  sink.write({1.0, step});
+  const auto entries = files.list("run");
+  ASSERT_EQ(entries.size(), 2U);
+  const std::string second = join_path("run", entries[1].name);
+  EXPECT_EQ(records(read_file(files, second)).size(), 2U);
+}
+
 // A killed run had gone on beyond its last checkpoint: what it said of those steps is taken back.
 TEST(TensorBoard, AResumedRunTakesBackStepsThatItRepeats) {
   MemoryFileSystem files;

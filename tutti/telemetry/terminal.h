@@ -42,6 +42,7 @@ class TerminalSink final : public Sink {
   void show(const NonFinite& event);
   void show(const BudgetExceeded& event);
   void show(const Message& event);
+  void show(const EventsLost& /*event*/) {}
   void show(const MlperfLine& /*event*/) {}
   void show(const RunFinished& event);
   std::string progress_text(int columns) const;
