@@ -107,9 +107,10 @@ void Dataset::check_trainable() const {
   for (const Member& member : members_) {
     if (member.plan.tokens > options_.sequence) continue;
     fail(ErrorKind::usage,
-         "{}: '{}' has {} tokens, fewer than one sequence of {}; use a larger corpus or a smaller "
-         "batch.sequence",
-         key_, member.corpus->prefix(), member.plan.tokens, options_.sequence);
+         "{}: '{}' has {} tokens; one sequence of {} and the token after it take {}: use a larger "
+         "corpus or a smaller batch.sequence",
+         key_, member.corpus->prefix(), member.plan.tokens, options_.sequence,
+         options_.sequence + 1);
   }
 }
 

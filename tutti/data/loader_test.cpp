@@ -192,7 +192,9 @@ TEST_F(LoaderTest, ACorpusShorterThanASequenceCannotBeTrainedOn) {
   const auto dataset = counting(4, {.sequence = 4});
   const std::string message =
       error_of(ErrorKind::usage, [&] { Loader(dataset, TrainLoaderOptions{.rows = 1}); });
-  EXPECT_TRUE(contains(message, "'c' has 4 tokens, fewer than one sequence of 4")) << message;
+  EXPECT_TRUE(
+      contains(message, "'c' has 4 tokens; one sequence of 4 and the token after it take 5"))
+      << message;
 }
 
 }  // namespace
