@@ -97,7 +97,11 @@ Training::Training(const std::string& recipe, const std::vector<std::string>& ov
     if (state_->recipe.run.name.empty()) state_->recipe.run.name = base_name(run_folder);
     const auto saved = newest(files, run_folder);
     if (!saved) return;
-    train::check_resumable(train::load_recipe(files, run_folder), state_->recipe, run_folder);
+    const auto recorded = train::saved_recipe(files, run_folder);
+    train::check_resumable(
+        recorded ? spec::parse_recipe(recorded->yaml, recorded->path, {}, presets_folder(files))
+                 : train::load_recipe(files, run_folder),
+        state_->recipe, run_folder);
     state_->steps = saved->step;
   });
 }

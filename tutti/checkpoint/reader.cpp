@@ -326,6 +326,7 @@ std::vector<CheckpointInfo> list_checkpoints(FileSystem& files, const std::strin
       }
       const std::string manifest_path = join_path(info.path, kManifestName);
       if (sizes.count(kManifestName) == 0) {
+        info.is_unfinished = !files.exists(manifest_path);  // not only unreadable for now
         fail(ErrorKind::corrupt, "{} is missing: the save did not finish", manifest_path);
       }
       const Manifest manifest = parse_manifest(read_file(files, manifest_path), manifest_path);

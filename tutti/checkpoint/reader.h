@@ -83,7 +83,9 @@ struct CheckpointInfo {
   std::string path;
   bool valid = false;   // manifest intact, files there with the right sizes; contents not read
   std::string problem;  // why not valid
-  int64_t bytes = 0;    // of all files in the folder
+  // It has no manifest: its save, or its removal, was interrupted.
+  bool is_unfinished = false;
+  int64_t bytes = 0;  // of all files in the folder
   std::optional<double> validation_loss;
   std::string created;
 };

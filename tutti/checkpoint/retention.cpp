@@ -17,16 +17,25 @@ void remove_checkpoint(FileSystem& files, const std::string& path) {
   files.sync_directory(parent_path(path));
 }
 
+std::vector<std::string> remove_unfinished(FileSystem& files, const std::string& folder) {
+  std::vector<std::string> removed;
+  for (const CheckpointInfo& info : list_checkpoints(files, folder)) {
+    if (!info.is_unfinished) continue;
+    remove_checkpoint(files, info.path);
+    removed.push_back(info.path);
+  }
+  return removed;
+}
+
 std::vector<std::string> apply_retention(FileSystem& files, const std::string& folder,
                                          const Retention& retention, int64_t newest_step) {
   std::vector<CheckpointInfo> valid;
   std::vector<std::string> to_remove;
   for (CheckpointInfo& info : list_checkpoints(files, folder)) {
-    if (info.step > newest_step) continue;
-    if (info.valid) {
-      valid.push_back(std::move(info));
-    } else if (!files.exists(join_path(info.path, kManifestName))) {
+    if (info.is_unfinished) {
       to_remove.push_back(info.path);
+    } else if (info.valid && info.step <= newest_step) {
+      valid.push_back(std::move(info));
     }
   }
   const auto best = std::min_element(valid.begin(), valid.end(), [](const auto& a, const auto& b) {

@@ -15,14 +15,18 @@ struct Retention {
 };
 
 // Removes valid checkpoints beyond `retention`, counted back from `newest_step`, which was just
-// made durable, and what crashed saves left (step folders without a manifest). Later steps (a run
-// that went back behind a damaged checkpoint) and damaged checkpoints stay and don't count. To be
-// called while none is being written. Returns the removed paths.
+// made durable, and what crashed saves left (remove_unfinished). Later steps (a run that went back
+// behind a damaged checkpoint) and damaged checkpoints stay and don't count. To be called while
+// none is being written. Returns the removed paths.
 //
 // The manifest goes first and durably, then the shards: a crash never leaves a checkpoint that
 // looks valid but is not.
 std::vector<std::string> apply_retention(FileSystem& files, const std::string& folder,
                                          const Retention& retention, int64_t newest_step);
+
+// Removes what interrupted saves left, of any step: step folders without a manifest. To be called
+// while none is being written. Returns the removed paths.
+std::vector<std::string> remove_unfinished(FileSystem& files, const std::string& folder);
 
 void remove_checkpoint(FileSystem& files, const std::string& path);
 

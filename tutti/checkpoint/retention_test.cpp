@@ -71,9 +71,21 @@ TEST_F(RetentionTest, LeftoversOfCrashedSavesGo) {
   save(5, 1.0);
   files_.create_directories("run/step-00000004");
   files_.create("run/step-00000004/shard-00000-of-00001.safetensors");
+  files_.create_directories("run/step-00000009");  // of a session that went further
   files_.create_directories("run/notes");
-  EXPECT_EQ(apply_retention(files_, "run", {}, 5), std::vector<std::string>{"run/step-00000004"});
+  EXPECT_EQ(apply_retention(files_, "run", {}, 5),
+            (std::vector<std::string>{"run/step-00000004", "run/step-00000009"}));
   EXPECT_TRUE(files_.exists("run/notes"));
+}
+
+TEST_F(RetentionTest, UnfinishedOnesGoAndDamagedOnesStay) {
+  save(5, 1.0);
+  save(6, 1.0);
+  files_.damage("run/step-00000006/manifest.json", 10, 1);
+  files_.create_directories("run/step-00000007");
+  EXPECT_EQ(remove_unfinished(files_, "run"), std::vector<std::string>{"run/step-00000007"});
+  EXPECT_EQ(steps(), (Steps{5, 6}));
+  EXPECT_TRUE(remove_unfinished(files_, "nowhere").empty());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "tutti/cli/common.h"
 #include "tutti/cli/progress_bar.h"
 #include "tutti/train/run_folder.h"
+#include "tutti/train/run_history.h"
 
 namespace tutti::cli {
 namespace {
@@ -69,7 +71,10 @@ int run_list(const CheckpointArguments& arguments) {
     rows.push_back({std::to_string(info.step),
                     info.validation_loss ? fmt::format("{:.4f}", *info.validation_loss) : "-",
                     format_bytes(static_cast<double>(info.bytes)), info.created,
-                    info.valid ? "complete" : "damaged: " + info.problem, info.path});
+                    info.valid           ? "complete"
+                    : info.is_unfinished ? "unfinished: " + info.problem
+                                         : "damaged: " + info.problem,
+                    info.path});
   }
   print_text(format_table(rows));
   return exit_ok;
@@ -83,15 +88,39 @@ std::vector<checkpoint::Finding> verify_one(FileSystem& files, const std::string
   return findings;
 }
 
+// The checkpoints to verify, and step folders that are none.
+struct Verifiable {
+  std::vector<std::string> checkpoints;
+  std::vector<std::string> unfinished;
+};
+
+// A folder without a manifest is what an interrupted save left, or an interrupted removal of an old
+// checkpoint. Of the newest, which the run's events tell was saved, the manifest is lost.
+Verifiable find_verifiable(FileSystem& files, const std::string& path) {
+  if (checkpoint::parse_step_folder_name(base_name(path))) return {{path}, {}};
+  const std::string folder = checkpoints_folder(files, path);
+  const auto infos = checkpoints_of(files, path);
+  const std::set<int64_t> saved = train::read_history(files, parent_path(folder)).saved_steps;
+  int64_t newest = -1;
+  for (const auto& info : infos) {
+    if (info.valid) newest = info.step;
+  }
+  Verifiable found;
+  for (const auto& info : infos) {
+    const bool is_lost = info.step > newest && saved.count(info.step) > 0;
+    auto& list = info.is_unfinished && !is_lost ? found.unfinished : found.checkpoints;
+    list.push_back(info.path);
+  }
+  if (found.checkpoints.empty()) {
+    fail(ErrorKind::not_found, "'{}' holds no checkpoint, only what an interrupted save left: {}",
+         path, join(found.unfinished, ", "));
+  }
+  return found;
+}
+
 int run_verify(const CheckpointArguments& arguments) {
   FileSystem& files = posix_file_system();
-  const std::string path = without_trailing_slash(arguments.path);
-  std::vector<std::string> paths;
-  if (checkpoint::parse_step_folder_name(base_name(path))) {
-    paths.push_back(path);
-  } else {
-    for (const auto& info : checkpoints_of(files, path)) paths.push_back(info.path);
-  }
+  const auto [paths, unfinished] = find_verifiable(files, without_trailing_slash(arguments.path));
   bool intact = true;
   Json list = Json::array();
   for (const std::string& step_folder : paths) {
@@ -110,7 +139,16 @@ int run_verify(const CheckpointArguments& arguments) {
       print_text(fmt::format("  {} at byte {}: {}\n", finding.file, finding.offset, finding.what));
     }
   }
-  if (arguments.json) print_json({{"intact", intact}, {"checkpoints", std::move(list)}});
+  if (arguments.json) {
+    print_json({{"intact", intact}, {"checkpoints", std::move(list)}, {"unfinished", unfinished}});
+    return intact ? exit_ok : exit_failed;
+  }
+  for (const std::string& step_folder : unfinished) {
+    print_text(
+        fmt::format("{}: unfinished: a save of it, or its removal, was interrupted; the next "
+                    "session of the run removes it\n",
+                    step_folder));
+  }
   return intact ? exit_ok : exit_failed;
 }
 
@@ -137,7 +175,8 @@ void add_checkpoint(CLI::App& app, Action& action) {
       ->required();
   add_json_option(*verify_command, verify->json);
   verify_command->footer(
-      "Exit code 1 when anything is damaged.\n\n"
+      "Exit code 1 when anything is damaged. What an interrupted save left is named, and no damage."
+      "\n\n"
       "Example:\n  tutti checkpoint verify runs/demo-20260131-120000/checkpoints/step-00000200");
   verify_command->callback(
       [verify, &action] { action = [verify] { return run_verify(*verify); }; });

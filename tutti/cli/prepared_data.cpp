@@ -1,7 +1,10 @@
 #include "tutti/cli/prepared_data.h"
 
+#include "tutti/base/error.h"
 #include "tutti/cli/home.h"
 #include "tutti/cli/progress_bar.h"
+#include "tutti/data/corpus.h"
+#include "tutti/data/dataset.h"
 #include "tutti/data/prepared.h"
 
 namespace tutti::cli {
@@ -24,6 +27,26 @@ void name_corpora(FileSystem& files, spec::Recipe& recipe, const std::string& ru
     data.prepare.folder = join_path(cache.empty() ? run_folder : cache, "corpora");
   }
   data::name_prepared_corpora(files, data);
+}
+
+void check_corpora(FileSystem& files, const spec::Recipe& recipe) {
+  const spec::DataConfig& data = recipe.data;
+  const spec::PrepareConfig& prepare = data.prepare;
+  const bool is_made_first =
+      prepare.enabled() && data.train.corpora.size() == 1 &&
+      !data::corpus_exists(files, data.train.corpora.front().prefix) &&
+      data.train.corpora.front().prefix == data::prepared_prefix(files, prepare);
+  if (is_made_first) {
+    if (files.exists(prepare.source)) return;
+    fail(ErrorKind::not_found, "data.prepare.source: there is no '{}'; give the file of the text",
+         prepare.source);
+  }
+  const data::DatasetOptions options = {recipe.batch.sequence, data.packing,
+                                        recipe.model.vocabulary, recipe.train.seed};
+  data::Dataset(files, data.train, options, "data.train").check_trainable();
+  if (!data.validation.empty()) {
+    const data::Dataset validation(files, data.validation, options, "data.validation");
+  }
 }
 
 void make_corpora(FileSystem& files, const spec::Recipe& recipe) {

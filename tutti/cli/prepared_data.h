@@ -1,5 +1,5 @@
 // The corpora of a recipe with data.prepare, as commands need them: where the text is, where the
-// corpora are kept, and that they are there (data/prepared.h).
+// corpora are kept, and that they are there (data/prepared.h); and those of any other recipe.
 #pragma once
 
 #include <string>
@@ -17,6 +17,10 @@ void locate_source(FileSystem& files, spec::Recipe& recipe, const std::string& r
 // in data.prepare.folder: the user's cache, where the recipe says nothing and the user has one,
 // else in the run's folder.
 void name_corpora(FileSystem& files, spec::Recipe& recipe, const std::string& run_folder);
+
+// Throws what the start of a run would say about its corpora: missing, damaged, too short. Those of
+// data.prepare that the first run will make count as there when their text is.
+void check_corpora(FileSystem& files, const spec::Recipe& recipe);
 
 // Makes them where they are missing, with progress on standard error.
 void make_corpora(FileSystem& files, const spec::Recipe& recipe);

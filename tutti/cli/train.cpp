@@ -14,6 +14,7 @@
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/memory_check.h"
+#include "tutti/cli/new_run_folder.h"
 #include "tutti/cli/notice.h"
 #include "tutti/cli/prepared_data.h"
 #include "tutti/cli/rank_cores.h"
@@ -94,8 +95,10 @@ struct Place {
   bool alone() const { return environment.size == 1; }
 };
 
-void add_sinks(telemetry::Telemetry& telemetry, const TrainPlan& plan, FileSystem& files) {
+void add_sinks(telemetry::Telemetry& telemetry, const TrainPlan& plan, FileSystem& files,
+               NewRunFolder& folder) {
   files.create_directories(plan.run_folder);
+  telemetry.add(folder.watch());
   if (const spec::TelemetryConfig& config = plan.recipe.telemetry; config.metrics_port > 0) {
     telemetry.add(
         std::make_unique<telemetry::PrometheusSink>(config.metrics_address, config.metrics_port));
@@ -110,16 +113,24 @@ void add_sinks(telemetry::Telemetry& telemetry, const TrainPlan& plan, FileSyste
   }
 }
 
-void print_result(const TrainPlan& plan, const train::Summary& summary, bool json) {
+void print_result(const TrainPlan& plan, const train::Summary& summary, int64_t missing_events,
+                  bool json) {
   if (json) {
     print_message(train::format_summary(summary));
     Json result = train::to_json(summary);
     result["report"] = report_path(plan.run_folder);
+    result["missing_events"] = missing_events;
     print_json(result);
   } else {
     print_text(train::format_summary(summary));
   }
   print_message(fmt::format("The report is in {}\n", report_path(plan.run_folder)));
+  if (missing_events > 0) {
+    print_message(
+        fmt::format("tutti: warning: the record of the run is incomplete: {} events could not be "
+                    "written to a log in {}\n",
+                    missing_events, plan.run_folder));
+  }
 }
 
 // One rank, which may be the only one.
@@ -143,8 +154,11 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
   check_memory(plan.recipe, std::max<int64_t>(1, place.environment.local_size),
                chosen ? chosen->device : 0);
   const bool tell = place.environment.generation == 1;
+  // The log of an MLPerf run stays: what began its time is not taken back. Other ranks write
+  // nothing.
+  NewRunFolder folder(files, plan.run_folder, plan.recipe.mlperf.enabled() || !place.leads());
   if (place.leads()) {
-    if (tell) print_train_plan(plan, memory_bytes);
+    if (tell) print_train_plan(plan, memory_bytes, arguments.verbose);
     keep_tokenizer(files, plan.recipe, plan.run_folder);
     train::keep_huggingface(files, plan.recipe, plan.run_folder);
   }
@@ -169,7 +183,7 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
     use_transport(*world, tell && place.leads());
   }
   telemetry::Telemetry telemetry;
-  if (place.leads()) add_sinks(telemetry, plan, files);
+  if (place.leads()) add_sinks(telemetry, plan, files, folder);
   options.run_folder = plan.run_folder;
   options.trace_steps = arguments.trace_steps;
   options.stop_after_step = arguments.stop_after_step;
@@ -178,13 +192,14 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
   options.watchdog_seconds = arguments.watchdog_seconds;
   options.check_replicas_every = arguments.check_replicas_every;
   options.copy_every = arguments.copy_every;
+  options.force_resume = arguments.force_resume;
   options.memory_root = memory_root();
   options.note = comm::read_process_variable(kNoteVariable).value_or("");
   if (!place.leads()) {
     return train::run_session(plan.recipe, options, files, telemetry).exit_code;
   }
   const train::Summary summary = train_and_draw(plan, options, files, telemetry);
-  print_result(plan, summary, arguments.json);
+  print_result(plan, summary, telemetry.missing_events(), arguments.json);
   return summary.exit_code;
 }
 
@@ -229,8 +244,8 @@ int run_train(const TrainArguments& arguments) {
   }
   if (arguments.dry_run) {
     const TrainPlan plan = make_train_plan(files, arguments, arguments.processes, "--nproc");
-    print_message(spec::to_yaml(plan.recipe));
-    return dry_run(plan.recipe, arguments.json);
+    if (arguments.verbose) print_message(spec::to_yaml(plan.recipe));
+    return dry_run(files, plan.recipe, arguments.json);
   }
   const bool over_nodes = arguments.ranks_per_node > 0;
   if ((arguments.processes > 1 || over_nodes) && comm::read_launch_environment().size == 1) {
@@ -265,6 +280,11 @@ void add_train(CLI::App& app, Action& action) {
                    "Save and stop after this step; exit code 75")
       ->check(at_least(0))
       ->type_name("STEP");
+  command->add_flag(
+      "--force-resume", arguments->force_resume,
+      "Resume although recipe, checkpoints and events of the run folder do not belong "
+      "together");
+  command->add_flag("--verbose", arguments->verbose, "Print the whole recipe, not a summary");
   command->add_flag(
       "--dry-run", arguments->dry_run,
       "Describe the run (sizes, memory per rank, schedule) and do not start it; of an "

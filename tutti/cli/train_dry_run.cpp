@@ -1,6 +1,7 @@
 #include "tutti/cli/train_dry_run.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "tutti/base/units.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/mlperf_common.h"
+#include "tutti/cli/prepared_data.h"
 #include "tutti/mlperf/check_log.h"
 #include "tutti/optim/learning_rate.h"
 #include "tutti/spec/describe.h"
@@ -177,12 +179,24 @@ Json to_json(const spec::Recipe& recipe, const spec::Run& run) {
           {"learning_rates", rates}};
 }
 
+// How a start would end for its corpora; null: it would not.
+std::optional<Error> find_data_problem(FileSystem& files, const spec::Recipe& recipe) {
+  try {
+    check_corpora(files, recipe);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
 }  // namespace
 
-int dry_run(const spec::Recipe& recipe, bool json) {
+int dry_run(FileSystem& files, const spec::Recipe& recipe, bool json) {
   const spec::Run run = spec::describe(recipe);
   Json result = to_json(recipe, run);
   if (!json) print_description(recipe, run);
+  const std::optional<Error> data_problem = find_data_problem(files, recipe);
+  if (data_problem) result["data_problem"] = data_problem->what();
   bool compliant = true;
   if (recipe.mlperf.enabled()) {
     const LogPreview preview = preview_log(recipe);
@@ -206,6 +220,11 @@ int dry_run(const spec::Recipe& recipe, bool json) {
     }
   }
   if (json) print_json(result);
+  if (data_problem) {
+    print_message(fmt::format("tutti: {}: {}\n", recipe.mlperf.enabled() ? "warning" : "error",
+                              data_problem->what()));
+    if (!recipe.mlperf.enabled()) return exit_code(data_problem->kind());
+  }
   return compliant ? exit_ok : exit_failed;
 }
 

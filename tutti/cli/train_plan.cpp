@@ -1,5 +1,7 @@
 #include "tutti/cli/train_plan.h"
 
+#include <functional>
+#include <optional>
 #include <utility>
 
 #include "tutti/base/clock.h"
@@ -14,6 +16,7 @@
 #include "tutti/spec/fit_mesh.h"
 #include "tutti/spec/flops.h"
 #include "tutti/spec/memory.h"
+#include "tutti/spec/recipe_names.h"
 #include "tutti/train/interchange.h"
 #include "tutti/train/peer_copies.h"
 #include "tutti/train/resume.h"
@@ -56,6 +59,49 @@ void check_not_started(FileSystem& files, const TrainPlan& plan) {
        log, plan.recipe.mlperf.benchmark);
 }
 
+// With --force-resume what `check` finds is a warning.
+void insist(const TrainArguments& arguments, const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    if (!arguments.force_resume || error.kind() != ErrorKind::usage) throw;
+    print_message(fmt::format("tutti: warning: {}; going on with --force-resume\n", error.what()));
+  }
+}
+
+// The recipe file of the run folder to resume is as the run wrote it: it can be read, and no key of
+// it is gone.
+void check_recipe_file(FileSystem& files, const TrainArguments& arguments) {
+  const std::string path = train::recipe_path(arguments.target);
+  const auto saved = train::saved_recipe(files, arguments.target);
+  if (!saved) return;
+  try {
+    read_recipe(files, path, {});
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::permission || error.kind() == ErrorKind::io) throw;
+    fail(ErrorKind::usage,
+         "{}; the file was edited or damaged: give the recipe that the run was started with (tutti "
+         "train RECIPE --run {}); '{}' has it under training.recipe",
+         error.what(), arguments.target, saved->path);
+  }
+  insist(arguments, [&] { train::check_whole(read_file(files, path), *saved, arguments.target); });
+}
+
+// The recipe is that of the run's checkpoints, wherever it comes from.
+void check_same_run(FileSystem& files, const TrainPlan& plan, bool is_run) {
+  const std::string stored = train::recipe_path(plan.run_folder);
+  const auto saved = train::saved_recipe(files, plan.run_folder);
+  if (!saved) {
+    if (!files.exists(stored)) return;
+    train::check_resumable(read_recipe(files, stored, {}), plan.recipe, plan.run_folder);
+    return;
+  }
+  std::optional<spec::Recipe> file;
+  if (is_run) file = read_recipe(files, stored, {});
+  train::check_resumable(spec::parse_recipe(saved->yaml, saved->path, {}, models_folder(files)),
+                         plan.recipe, plan.run_folder, file ? &*file : nullptr);
+}
+
 std::string recompute_line(const spec::Recipe& recipe) {
   const std::string text = spec::recompute_text(recipe.recompute);
   const int64_t freed = spec::bytes_freed_by_recompute(recipe);
@@ -71,6 +117,7 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
       files.is_directory(arguments.target) && files.exists(train::recipe_path(arguments.target));
   const std::string path =
       is_run ? train::recipe_path(arguments.target) : find_recipe(files, arguments.target);
+  if (is_run) check_recipe_file(files, arguments);
   plan.recipe = read_recipe(files, path, all_overrides(files, arguments.with, arguments.overrides));
   train::resolve_teacher(files, plan.recipe);
   if (ranks > 0) plan.mesh_changes = spec::fit_mesh(plan.recipe, ranks, origin);
@@ -87,20 +134,19 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
   name_corpora(files, plan.recipe, plan.run_folder);
   check_not_import(files, plan.run_folder);
   check_not_started(files, plan);
-  const std::string stored = train::recipe_path(plan.run_folder);
   // Until its first checkpoint a run has nothing that another recipe could spoil, unless hosts may
   // have copies of it in their memory: whether they do only its ranks can tell.
   const bool is_saved =
       (arguments.copy_every > 0 && train::may_have_peer_copies(files, plan.run_folder)) ||
       !checkpoint::list_checkpoints(files, train::checkpoints_path(plan.run_folder)).empty();
-  if (files.exists(stored) && is_saved) {
-    train::check_resumable(read_recipe(files, stored, {}), plan.recipe, plan.run_folder);
+  if (is_saved) {
+    insist(arguments, [&] { check_same_run(files, plan, is_run); });
   }
   if (plan.recipe.run.name.empty()) plan.recipe.run.name = base_name(plan.run_folder);
   return plan;
 }
 
-void print_train_plan(const TrainPlan& plan, int64_t memory_bytes) {
+void print_train_plan(const TrainPlan& plan, int64_t memory_bytes, bool verbose) {
   const spec::Recipe& recipe = plan.recipe;
   const spec::ParamTable table = spec::param_table(recipe.model, recipe.lora);
   std::string parameters = format_count(static_cast<double>(table.count()));
@@ -114,11 +160,19 @@ void print_train_plan(const TrainPlan& plan, int64_t memory_bytes) {
   }
   const double flops = spec::model_flops_per_token(recipe);
   const auto tokens = static_cast<double>(recipe.batch.global * recipe.batch.sequence);
+  const int64_t ranks = recipe.parallel.world();
+  const std::string memory =
+      format_bytes(static_cast<double>(memory_bytes)) + (ranks > 1 ? " per rank" : "");
   std::vector<std::pair<std::string, std::string>> rows = {
+      {"model", recipe.model.name.empty() ? "unnamed" : recipe.model.name},
       {"parameters", parameters},
       {"FLOPs per token", format_count(flops)},
       {"tokens per step", format_count(tokens)},
-      {"memory map", format_bytes(static_cast<double>(memory_bytes))},
+      {"steps",
+       fmt::format("{}, learning rate {:.6g}", recipe.train.steps, recipe.optimizer.learning_rate)},
+      {"precision", spec::name_of(spec::kPrecisionNames, recipe.precision)},
+      {"data", spec::blend_text(recipe.data.train)},
+      {"memory map", memory},
       {"recompute", recompute_line(recipe)},
       {"run folder", plan.run_folder}};
   if (recipe.offload.enabled()) {
@@ -127,12 +181,11 @@ void print_train_plan(const TrainPlan& plan, int64_t memory_bytes) {
         fmt::format("{}: {} in memory of the host", spec::offload_text(recipe.offload),
                     format_bytes(static_cast<double>(spec::memory_map(recipe).host_bytes()))));
   }
-  if (const int64_t ranks = recipe.parallel.world(); ranks > 1) {
-    rows[3].second += fmt::format(" per rank");
+  if (ranks > 1) {
     rows.emplace_back("ranks", fmt::format("{}: {}", ranks, spec::mesh_text(recipe.parallel)));
   }
   for (const std::string& change : plan.mesh_changes) rows.emplace_back("", change);
-  print_message(spec::to_yaml(recipe));
+  if (verbose) print_message(spec::to_yaml(recipe));
   print_message(format_pairs(rows));
 }
 

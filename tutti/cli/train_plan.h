@@ -26,8 +26,10 @@ struct TrainArguments {
   int64_t ranks_per_node = 0;  // over the nodes of a Slurm job; 0: on this machine
   std::string node_check;      // command that a node must pass before it is used; empty: none
   std::string notice;          // file whose appearance means: save and stop; empty: none
+  bool force_resume = false;   // although the run folder does not fit together
   bool dry_run = false;
-  int parent = 0;  // process that must not die before this one; 0: any may
+  bool verbose = false;  // print the whole recipe
+  int parent = 0;        // process that must not die before this one; 0: any may
   bool json = false;
 };
 
@@ -42,8 +44,8 @@ struct TrainPlan {
 TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, int64_t ranks,
                           const std::string& origin);
 
-// On standard error: the recipe, sizes, the mesh.
-void print_train_plan(const TrainPlan& plan, int64_t memory_bytes);
+// On standard error: what is trained on what, sizes, the mesh; `verbose`: all of the recipe before.
+void print_train_plan(const TrainPlan& plan, int64_t memory_bytes, bool verbose);
 
 // As text for other ranks, and back.
 std::string to_text(const TrainPlan& plan);

@@ -105,6 +105,8 @@ class Supervisor {
     if (arguments.stop_after_step > 0) {
       number("--stop-after", static_cast<double>(arguments.stop_after_step));
     }
+    if (arguments.force_resume) words.emplace_back("--force-resume");
+    if (arguments.verbose) words.emplace_back("--verbose");
     if (arguments.json) words.emplace_back("--json");
     return words;
   }

@@ -91,6 +91,49 @@ TEST(CheckResumable, RefusesWhatDoesNamingKeyAndBothValues) {
   EXPECT_EQ(refusal({"train.steps=200", "schedule.decay_steps=100"}), "");
 }
 
+// What the file of the run folder says by itself is no wish of the user's.
+TEST(CheckResumable, AnEditOfTheRunsOwnRecipeIsNamed) {
+  const spec::Recipe edited = recipe({"optimizer.learning_rate=1e-3", "train.seed=2"});
+  const auto message = [&](const spec::Recipe& wanted) -> std::string {
+    try {
+      check_resumable(recipe(), wanted, "runs/test", &edited);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.what();
+    }
+    return {};
+  };
+  const std::string told = message(edited);
+  EXPECT_EQ(told.rfind("runs/test/recipe.yaml: optimizer.learning_rate is 0.001", 0), 0U) << told;
+  EXPECT_NE(told.find("edited or damaged"), std::string::npos) << told;
+  EXPECT_NE(told.find("--force-resume"), std::string::npos) << told;
+  EXPECT_EQ(message(recipe()), "");  // set back on the command line
+  const std::string wish = message(recipe({"optimizer.learning_rate=1e-2"}));
+  EXPECT_EQ(wish.rfind("optimizer.learning_rate: the run in", 0), 0U) << wish;
+}
+
+// A recipe that is cut anywhere lacks a key, or is whole.
+TEST(CheckWhole, FindsEveryTruncation) {
+  const std::string whole = spec::to_yaml(recipe());
+  const SavedRecipe saved = {"manifest.json", whole};
+  check_whole(whole, saved, "runs/test");
+  int refused = 0;
+  int lines = 0;
+  for (size_t at = whole.find('\n'); at + 1 < whole.size(); at = whole.find('\n', at + 1)) {
+    ++lines;
+    const std::string cut = whole.substr(0, at + 1);
+    try {
+      check_whole(cut, saved, "runs/test");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      EXPECT_NE(std::string(error.what()).find("is missing"), std::string::npos);
+      ++refused;
+    }
+  }
+  EXPECT_GT(lines, 50);
+  EXPECT_EQ(refused, lines);
+}
+
 TEST(CheckResumable, ATeacherMayMoveButNotChange) {
   const std::string teacher =
       "distill={teacher: a, temperature: 2, model: {layers: 1, hidden: 16, heads: 1, vocabulary: "

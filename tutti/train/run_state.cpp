@@ -35,6 +35,9 @@ RunState from_checkpoint_state(const checkpoint::State& saved, const std::string
   state.best_validation_loss = read_optional(training, "best_validation_loss");
   state.time_to_target_seconds = read_optional(training, "time_to_target_seconds");
   if (training.contains("corpora")) state.corpora = training.at("corpora");
+  if (training.contains("run_id")) {
+    state.run_id = json_get<std::string>(training, "run_id", origin);
+  }
   return state;
 }
 
@@ -82,7 +85,8 @@ checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe&
   out.next_sample = state.step * recipe.batch.global;
   // keep-best compares this: only a checkpoint that was itself evaluated has it.
   if (state.evaluated_step == state.step) out.validation_loss = state.validation_loss;
-  out.recipe_hash = hash_hex(hash_text(spec::to_yaml(recipe)));
+  const std::string recipe_text = spec::to_yaml(recipe);
+  out.recipe_hash = hash_hex(hash_text(recipe_text));
   out.base = state.base;
   out.teacher = state.teacher;
   out.model = describe_model(recipe);
@@ -97,6 +101,8 @@ checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe&
                       {"best_validation_loss", optional_number(state.best_validation_loss)},
                       {"time_to_target_seconds", optional_number(state.time_to_target_seconds)}};
   if (!state.corpora.is_null()) out.training["corpora"] = state.corpora;
+  if (!state.run_id.empty()) out.training["run_id"] = state.run_id;
+  out.training["recipe"] = recipe_text;
   return out;
 }
 

@@ -31,6 +31,9 @@ struct RunState {
   std::optional<double> time_to_target_seconds;  // set when the target was reached
   std::optional<checkpoint::Base> base;          // of the adapters
   std::optional<checkpoint::Teacher> teacher;
+  // Of the run, from its first step on: tells its checkpoints from those of another run. Empty in
+  // checkpoints of earlier versions, and of what is no run.
+  std::string run_id;
   Json corpora;  // which corpora it learns from: identify_corpora (lineage.h); null: not known
 };
 
@@ -39,7 +42,8 @@ Json describe_model(const spec::ModelConfig& model);
 // The same with "lora", where there are adapters: what a checkpoint of the recipe's run holds.
 Json describe_model(const spec::Recipe& recipe);
 
-// The state as a checkpoint stores it. next_sample = step * global batch.
+// The state as a checkpoint stores it, with the recipe (saved_recipe, resume.h).
+// next_sample = step * global batch.
 checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe& recipe);
 
 // What this rank saves of it: all ranks of a mesh together, everything once.

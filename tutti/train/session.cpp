@@ -339,6 +339,8 @@ Summary Session::run() {
   start_loaders();
   if (mlperf_.enabled()) mlperf_.counts(*train_set_, *validation_set_);
   announce();
+  // Which run this is, its events tell before the first of its checkpoints does.
+  if (!mlperf_.enabled()) telemetry_.flush();
   if (options_.world == nullptr || options_.world->local_rank() == 0) {
     energy_ = std::make_unique<RunEnergy>(posix_file_system(), options_.gpus);
   }

@@ -36,6 +36,9 @@ struct SessionOptions {
   int64_t copy_every = 0;
   std::string memory_root = kMemoryRoot;
   std::string note;  // why this session was started, to be told
+  // Go on although the folder's checkpoints are gone or are another run's: warn instead of
+  // throwing.
+  bool force_resume = false;
 
   std::vector<std::string> gpus;  // that ranks of this host compute on (RunEnergy)
   TrainerOptions trainer;
@@ -92,7 +95,9 @@ struct Summary {
 };
 
 // Trains until the target, the last step, a signal or the budget. Throws diverged after
-// stop_after_nonfinite steps in a row; everything else that goes wrong outside throws Error.
+// stop_after_nonfinite steps in a row; usage where the run's events tell of checkpoints that are
+// not there, or the newest checkpoint is of another run; everything else that goes wrong outside
+// throws Error.
 //
 // With several ranks all return the same summary, but for what only rank 0 sees: checkpoints and
 // waiting for data. Rank 0 writes the run folder and emits events; the others save and evaluate

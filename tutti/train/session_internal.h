@@ -38,6 +38,9 @@ class Session {
  private:
   // session_start.cpp
   void open_run_folder();
+  void check_history(const std::optional<Restored>& restored);
+  void remove_leftovers(const std::string& folder);
+  void name_run();
   void start_from_weights(const std::string& path);
   void load_frozen(const std::string& path);
   void take_teacher(bool resumed);

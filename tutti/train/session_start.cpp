@@ -1,9 +1,12 @@
 // What a session does before its first step.
 #include <memory>
+#include <random>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/hash.h"
 #include "tutti/base/machine.h"
+#include "tutti/checkpoint/retention.h"
 #include "tutti/engine/backend.h"
 #include "tutti/engine/gemm_peak.h"
 #include "tutti/spec/fit_mesh.h"
@@ -13,6 +16,7 @@
 #include "tutti/train/initial_weights.h"
 #include "tutti/train/lineage.h"
 #include "tutti/train/run_folder.h"
+#include "tutti/train/run_history.h"
 #include "tutti/train/session_internal.h"
 #include "tutti/train/teacher.h"
 
@@ -26,14 +30,12 @@ data::DatasetOptions dataset_options(const spec::Recipe& recipe) {
 }  // namespace
 
 void Session::open_run_folder() {
-  if (together_.leads()) {
-    files_.create_directories(options_.run_folder);
-    write_file_atomic(files_, recipe_path(options_.run_folder), spec::to_yaml(recipe_));
-  }
+  if (together_.leads()) files_.create_directories(options_.run_folder);
   open_copies();
   const std::string folder = checkpoints_path(options_.run_folder);
   const auto restored = restore_newest(files_, folder, trainer_, together_, copies_.get(),
                                        [&](const std::string& text) { telemetry_.warn(text); });
+  if (together_.leads()) check_history(restored);
   if (restored) {
     mlperf_.refuse_resume(options_.run_folder);
     check_same_corpora(restored->state.corpora, state_.corpora, *train_set_, options_.run_folder);
@@ -55,6 +57,11 @@ void Session::open_run_folder() {
     load_frozen(find_base(files_, *state_.base, recipe_.checkpoint.initialize_from));
   }
   if (recipe_.distill.enabled()) take_teacher(restored.has_value());
+  name_run();
+  if (together_.leads()) {
+    write_file_atomic(files_, recipe_path(options_.run_folder), spec::to_yaml(recipe_));
+    remove_leftovers(folder);
+  }
   elapsed_before_ = state_.elapsed_seconds;
   // The target may have changed since it was reached.
   const auto& target = recipe_.train.target_validation_loss;
@@ -66,6 +73,50 @@ void Session::open_run_folder() {
     sampler_ = std::make_unique<CheckpointSampler>(files_, recipe_, options_.run_folder);
   }
   if (copies_) check_room_for_copies();
+}
+
+// Work that is lost, or another run's, is not gone on from in silence.
+void Session::check_history(const std::optional<Restored>& restored) {
+  const RunHistory history = read_history(files_, options_.run_folder);
+  std::string problem;
+  std::string remedy;
+  if (!restored && !history.saved_steps.empty()) {
+    problem = fmt::format(
+        "'{}' holds no whole checkpoint, and the events of the run tell that step {} was saved",
+        checkpoints_path(options_.run_folder), *history.saved_steps.rbegin());
+    remedy =
+        "put it back, start a new run (another --run or run.name), or begin this one again at "
+        "step 0 (--force-resume)";
+  } else if (restored && !restored->state.run_id.empty() && !history.ids.empty() &&
+             history.ids.count(restored->state.run_id) == 0) {
+    problem =
+        fmt::format("'{}' is a checkpoint of another run ({}), step {} of {} here", restored->path,
+                    restored->state.run_id, restored->state.step, recipe_.train.steps);
+    remedy =
+        "take it away, start a new run from it (checkpoint.initialize_from), or resume from it "
+        "all the same (--force-resume)";
+  }
+  if (problem.empty()) return;
+  if (!options_.force_resume) fail(ErrorKind::usage, "{}; {}", problem, remedy);
+  telemetry_.warn(problem + "; going on with --force-resume");
+}
+
+// Of saves that were interrupted. What cannot be removed is no reason for a run to fail.
+void Session::remove_leftovers(const std::string& folder) {
+  try {
+    for (const std::string& path : checkpoint::remove_unfinished(files_, folder)) {
+      telemetry_.info(fmt::format("removed '{}', which an interrupted save left", path));
+    }
+  } catch (const Error& error) {
+    telemetry_.warn(fmt::format("what an interrupted save left stays: {}", error.what()));
+  }
+}
+
+// A run has its name for its checkpoints from its first session on.
+void Session::name_run() {
+  std::random_device chance;
+  const uint64_t fresh = together_.of_leader(uint64_t{chance()} << 32 | chance());
+  if (state_.run_id.empty()) state_.run_id = hash_hex(fresh);
 }
 
 void Session::start_from_weights(const std::string& path) {
@@ -184,7 +235,8 @@ void Session::announce() {
                        {"data_class", recipe_.run.data_class},
                        {"trainable_parameters", parameters.trainable_count()},
                        {"memory_map_bytes", trainer_.memory().map().total_bytes()},
-                       {"recipe", spec::to_yaml(recipe_)}};
+                       {"recipe", spec::to_yaml(recipe_)},
+                       {"run_id", state_.run_id}};
   if (recipe_.offload.enabled()) {
     event.details["offload"] = spec::offload_text(recipe_.offload);
     event.details["host_memory_map_bytes"] = trainer_.memory().map().host_bytes();
