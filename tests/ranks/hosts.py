@@ -1,5 +1,5 @@
-"""Two name spaces of networks and processes, as two hosts with a cable between them. Needs root and
-iproute2. The cable is the kernel's own, or one of a given rate and delay: a process that passes
+"""Two name spaces of networks and, if wanted, processes, as two hosts with a cable between them. Needs
+root and iproute2. The cable is the kernel's own, or one of a given rate and delay: a process that passes
 packets on, because many kernels lack netem."""
 
 import collections
@@ -67,12 +67,13 @@ class Hosts:
         if os.geteuid() != 0:
             raise rank_runs.Skip("name spaces need root")
         self.names = [f"tutti-{os.getpid()}-{i}" for i in range(2)]
+        self.ends = []
         self.rate = bits_per_second
         self.delay = delay_seconds
         self.cable = None
 
     def __enter__(self):
-        ends = [f"tu{os.getpid() % 100000}{i}" for i in "ab"]
+        ends = self.ends = [f"tu{os.getpid() % 100000}{i}" for i in "ab"]
         try:
             for name in self.names:
                 ip("netns", "add", name)
@@ -106,6 +107,10 @@ class Hosts:
                 os.close(tunnel)
         return self
 
+    def connect(self, connected):
+        """Cuts the cable, or mends it."""
+        ip("-n", self.names[1], "link", "set", self.ends[1], "up" if connected else "down")
+
     def __exit__(self, *_):
         if self.cable is not None:
             os.kill(self.cable, signal.SIGKILL)
@@ -113,11 +118,11 @@ class Hosts:
         for name in self.names:
             ip("netns", "del", name, check=False)
 
-    def start(self, host, command, **variables):
-        """In a name space of processes too: its ranks share no memory with others."""
+    def start(self, host, command, processes=True, **variables):
+        """In a name space of networks, and of processes unless told otherwise."""
+        apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if processes else []
         return subprocess.Popen(
-            ["ip", "netns", "exec", self.names[host], "unshare", "--pid", "--fork", "--kill-child",
-             "--mount-proc", *command],
+            ["ip", "netns", "exec", self.names[host], *apart, *command],
             env=rank_runs.environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True)
 

@@ -14,13 +14,15 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
+#include "tutti/comm/message.h"
 
 namespace tutti::comm {
 namespace {
 
 using gloo::transport::UnboundBuffer;
 
-// Waiting is as long as it takes: a rank may compute or be frozen. Failures end connections.
+// Waiting is as long as it takes: a rank may compute. Failures end connections, and so does the
+// system where a host does not answer (message.h).
 constexpr auto kForever = std::chrono::hours(24 * 30);
 
 // Gloo exchanges addresses through a store of its own interface.
@@ -78,6 +80,7 @@ GlooLink::GlooLink(Store& store, const std::string& prefix, const std::string& a
     StoreOfGloo gloo_store(store, prefix, timeout_seconds);
     impl_->context->connectFullMesh(gloo_store, device);
     impl_->context->setTimeout(kForever);
+    end_all_when_lost();
   } catch (const std::exception& error) {
     fail(ErrorKind::peer, "rank {} of {} listening at {} cannot connect to the others: {}", rank,
          size, address, error.what());

@@ -11,9 +11,12 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
@@ -24,7 +27,7 @@ namespace {
 // Of silence, until the other side is asked whether it is there; how often, and how many times.
 constexpr int kSilentSeconds = 30;
 constexpr int kAskEverySeconds = 10;
-constexpr int kAsks = 3;
+constexpr int kAsks = (kLinkLostSeconds - kSilentSeconds) / kAskEverySeconds;
 
 void append_length(std::string& out, size_t length) {
   for (int shift = 0; shift < 32; shift += 8) {
@@ -120,14 +123,33 @@ void set_timeout(int socket, double seconds) {
 }
 
 void tune_connection(int socket) {
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  end_when_lost(socket);
+}
+
+void end_when_lost(int socket) {
   const auto set = [&](int level, int name, int value) {
     setsockopt(socket, level, name, &value, sizeof value);
   };
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, kLinkLostSeconds * 1000);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, kSilentSeconds);
   set(IPPROTO_TCP, TCP_KEEPINTVL, kAskEverySeconds);
   set(IPPROTO_TCP, TCP_KEEPCNT, kAsks);
+}
+
+void end_all_when_lost() {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const std::string number = entry.path().filename();
+    int socket = -1;
+    std::from_chars(number.data(), number.data() + number.size(), socket);
+    sockaddr_storage peer = {};
+    socklen_t length = sizeof peer;
+    if (getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    if (peer.ss_family == AF_INET || peer.ss_family == AF_INET6) end_when_lost(socket);
+  }
 }
 
 std::string random_token() {

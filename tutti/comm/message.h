@@ -15,8 +15,16 @@ void send_message(int socket, const std::vector<std::string>& parts);
 std::vector<std::string> receive_message(int socket, uint32_t most_bytes = kMostMessageBytes);
 
 void set_timeout(int socket, double seconds);  // of every send and receive; 0: none
-// A connection that sends at once, and on which a host that lost its power is found out in a minute
-// of silence.
+// For which a connection may be without any answer before it counts as lost. What is sent again
+// after an interruption of a minute arrives within that.
+inline constexpr int kLinkLostSeconds = 120;
+// A TCP connection on which a host that lost its power, or a cut link, is found out even where
+// nobody sends anything.
+void end_when_lost(int socket);
+// The same for all TCP connections that this process has now: for those of libraries, which have no
+// option for it.
+void end_all_when_lost();
+// One that also sends at once.
 void tune_connection(int socket);
 
 std::string random_token();  // 32 hex digits from the system's generator

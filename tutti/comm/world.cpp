@@ -49,7 +49,11 @@ std::string link_text(const char* path) {
 }  // namespace
 
 std::string host_identity() {
-  return hash_hex(hash_text(boot_id() + " " + link_text("/proc/self/ns/pid")));
+  std::string text = boot_id();
+  for (const char* kind : {"pid", "user", "net", "time"}) {
+    text += " " + link_text((std::string("/proc/self/ns/") + kind).c_str());
+  }
+  return hash_hex(hash_text(text));
 }
 
 World::World(WorldOptions options) : options_(std::move(options)) {

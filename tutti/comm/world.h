@@ -42,8 +42,9 @@ struct WorldOptions {
   int device = -1;                    // the same as the device's backend numbers it; -1: none
 };
 
-// The machine and the name space of processes in which this process can reach others; hashed, safe
-// to print.
+// The machine and the name spaces in which this process can reach others: of processes and users,
+// whose memory it may open; of networks, since hosts are told apart by the links between them, also
+// where one machine plays several; of time, which ranks of a host compare. Hashed, safe to print.
 std::string host_identity();
 
 class World {

@@ -1,6 +1,9 @@
 #include "tutti/comm/world.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -31,6 +34,24 @@ TEST(World, OfOneRankNeedsNothing) {
   EXPECT_TRUE(receive.same(send));
   world.group({spec::Axis::tp, spec::Axis::cp}).barrier(*stream).wait(*stream);
   world.abort("nobody hears it");
+}
+
+// What lies between two networks of one machine is a link, which can be cut: memory would hide it.
+TEST(World, AnotherNetworkIsAnotherHost) {
+  const std::string here = host_identity();
+  EXPECT_EQ(host_identity(), here);
+  constexpr int kNotAllowed = 77;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (unshare(CLONE_NEWNET) != 0) _exit(kNotAllowed);
+    _exit(host_identity() != here ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kNotAllowed) GTEST_SKIP() << "no right to make a network";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(World, GroupsAreThoseOfTheMesh) {
