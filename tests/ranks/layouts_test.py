@@ -2,6 +2,7 @@
 the middle. About 25 s."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,13 @@ def test():
         rank_runs.train(divided, divided, "parallel.tp=1", "--nproc", "3")
         worst = rank_runs.compare(divided, expected_grouped, 20)
         print(f"tp 4, then dp 3: losses differ by at most {worst:.1e}")
+
+        # Expert parallel ranks need no dp beside them.
+        run = at("experts")
+        rank_runs.train(recipe, run, "model.moe.experts=4", "model.moe.top_k=2", "model.moe.expert_ffn=64",
+                        "parallel.ep=4", "--nproc", "4", steps=2)
+        with open(os.path.join(run, "recipe.yaml")) as file:
+            assert re.search(r"\bdp: 4\b", file.read())
 
         # The mesh that cannot be names those that can.
         error = rank_runs.train(recipe, at("none"), "--nproc", "5", code=2)

@@ -48,7 +48,7 @@ spec::Recipe recipe_of_ranks(const ScalingRun& run, int64_t ranks) {
   FileSystem& files = posix_file_system();
   const std::string path = find_recipe(files, run.recipe);
   spec::Recipe recipe =
-      spec::parse_recipe(read_file(files, path), path, run.overrides, models_folder(files));
+      spec::parse_recipe(read_file(files, path), path, run.overrides, models_folder(files), true);
   if (ranks == 1) recipe.parallel = {};  // what the axes of the others are measured against
   spec::fit_mesh(recipe, ranks, "--ranks");
   return recipe;

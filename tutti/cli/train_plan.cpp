@@ -27,8 +27,9 @@ namespace tutti::cli {
 namespace {
 
 spec::Recipe read_recipe(FileSystem& files, const std::string& path,
-                         const std::vector<std::string>& overrides) {
-  return spec::parse_recipe(read_file(files, path), path, overrides, models_folder(files));
+                         const std::vector<std::string>& overrides, bool dp_is_open = false) {
+  return spec::parse_recipe(read_file(files, path), path, overrides, models_folder(files),
+                            dp_is_open);
 }
 
 // "runs/NAME" for a named run, else "runs/RECIPE-TIME".
@@ -118,7 +119,8 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
   const std::string path =
       is_run ? train::recipe_path(arguments.target) : find_recipe(files, arguments.target);
   if (is_run) check_recipe_file(files, arguments);
-  plan.recipe = read_recipe(files, path, all_overrides(files, arguments.with, arguments.overrides));
+  plan.recipe = read_recipe(files, path, all_overrides(files, arguments.with, arguments.overrides),
+                            ranks > 0);
   train::resolve_teacher(files, plan.recipe);
   if (ranks > 0) plan.mesh_changes = spec::fit_mesh(plan.recipe, ranks, origin);
   if (is_run && !arguments.run.empty() && arguments.run != arguments.target) {

@@ -43,6 +43,28 @@ TEST(FitMesh, AShardedRunGoesOnAlone) {
   EXPECT_EQ(recipe.parallel, Mesh{});
 }
 
+// parallel.ep alone says how many ranks there are at least, and any multiple of it that there is.
+TEST(FitMesh, ExpertParallelRanksAreTakenFromThoseThatThereAre) {
+  const std::vector<std::string> experts = {"batch.global=16", "model.moe.experts=4",
+                                            "model.moe.top_k=2", "model.moe.expert_ffn=64"};
+  const auto with = [&](std::vector<std::string> more, bool dp_is_open = false) {
+    more.insert(more.begin(), experts.begin(), experts.end());
+    return recipe_of("gpt2-124m", more, dp_is_open);
+  };
+  EXPECT_EQ(with({"parallel.ep=4"}).parallel.dp, 4);
+  EXPECT_EQ(with({"parallel.ep=4", "parallel.cp=2"}).parallel.dp, 2);
+  EXPECT_EQ(with({"parallel.ep=4", "parallel.dp=8"}).parallel.dp, 8);
+  Recipe recipe = with({"parallel.ep=4"});
+  fit_mesh(recipe, 8, "--nproc");
+  EXPECT_EQ(mesh_text(recipe.parallel), "dp 8 ep 4");
+  // What is written counts, unless the number of ranks decides.
+  EXPECT_THROW(with({"parallel.ep=4", "parallel.dp=1"}), Error);
+  recipe = with({"parallel.ep=4", "parallel.dp=1"}, true);
+  fit_mesh(recipe, 4, "--nproc");
+  EXPECT_EQ(mesh_text(recipe.parallel), "dp 4 ep 4");
+  EXPECT_THROW(fit_mesh(recipe, 2, "--nproc"), Error);
+}
+
 TEST(FitMesh, WhatCannotBeNamesTheNearest) {
   const Recipe recipe = recipe_of("gpt2-124m", {"batch.global=8"});
   EXPECT_FALSE(fits(recipe, 3));

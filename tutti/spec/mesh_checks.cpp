@@ -1,6 +1,7 @@
 #include "tutti/spec/mesh_checks.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "tutti/spec/recipe_checks.h"
@@ -102,8 +103,10 @@ void validate_mesh(const Recipe& recipe) {
     reject("parallel.ep: {} needs a mixture-of-experts model; write 1", mesh.ep);
   }
   if ((mesh.dp * mesh.cp) % mesh.ep != 0) {
-    reject("parallel.ep: {} does not divide parallel.dp * parallel.cp = {}", mesh.ep,
-           mesh.dp * mesh.cp);
+    reject(
+        "parallel.ep: {} does not divide parallel.dp * parallel.cp = {}; write parallel.dp: {}, or "
+        "leave it out",
+        mesh.ep, mesh.dp * mesh.cp, mesh.ep / std::gcd(mesh.ep, mesh.cp));
   }
   if (mesh.expert_room_percent != 0 && mesh.expert_room_percent < 100) {
     reject(

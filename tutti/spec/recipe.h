@@ -249,9 +249,12 @@ struct Recipe {
 // (`model: gpt2-124m` or `model: {preset: gpt2-124m, context: 512}`) come from `models_folder`, or,
 // where the name ends in .yaml (`model: runs/base/model.yaml`), from that file.
 // The result is validated and resolved (no zero that means "default" is left, except where the
-// field's comment gives zero a meaning of its own).
+// field's comment gives zero a meaning of its own). A parallel.dp that is not written, or that is
+// `open` because the number of ranks decides on it (fit_mesh), is at least what parallel.ep needs:
+// ep / gcd(ep, cp).
 Recipe parse_recipe(const std::string& text, const std::string& origin,
-                    const std::vector<std::string>& overrides, const std::string& models_folder);
+                    const std::vector<std::string>& overrides, const std::string& models_folder,
+                    bool dp_is_open = false);
 
 // The keys of a YAML file as overrides, "a.b=value" in its order: a recipe's keys given beside it.
 // Throws usage when `text` is not a mapping.

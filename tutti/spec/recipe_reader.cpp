@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "tutti/base/error.h"
@@ -99,7 +100,9 @@ void read_precision(YamlMap& root, const std::string& origin, Recipe& recipe) {
   map.finish();
 }
 
-void read_parallel(YamlMap map, Mesh& mesh) {
+// Whether dp is written.
+bool read_parallel(YamlMap map, Mesh& mesh) {
+  const bool has_dp = map.has("dp");
   map.read_count("dp", mesh.dp, 1, kMost);
   map.read_count("tp", mesh.tp, 1, kMost);
   map.read_count("pp", mesh.pp, 1, kMost);
@@ -117,6 +120,15 @@ void read_parallel(YamlMap map, Mesh& mesh) {
     map.fail_key("schedule", "interleaved needs parallel.vpp above 1");
   }
   map.finish();
+  return has_dp;
+}
+
+// Expert parallel ranks are taken from those of dp * cp: the fewest of them that there can be. An
+// ep that is itself impossible stays what is wrong.
+void derive_dp(const ModelConfig& model, Mesh& mesh) {
+  if (model.moe.experts == 0 || model.moe.experts % mesh.ep != 0) return;
+  const int64_t least = mesh.ep / std::gcd(mesh.ep, mesh.cp);
+  if (mesh.dp % least != 0) mesh.dp = least;
 }
 
 void read_run(YamlMap map, RunConfig& run) {
@@ -248,7 +260,8 @@ void read_batch(YamlMap map, BatchConfig& batch) {
 }  // namespace
 
 Recipe parse_recipe(const std::string& text, const std::string& origin,
-                    const std::vector<std::string>& overrides, const std::string& models_folder) {
+                    const std::vector<std::string>& overrides, const std::string& models_folder,
+                    bool dp_is_open) {
   YAML::Node root = parse_yaml(text, origin);
   YamlMap unchanged(root, "", origin);  // rejects repeated keys before overrides would hide them
   for (const std::string& assignment : overrides) apply_override(root, assignment);
@@ -270,7 +283,8 @@ Recipe parse_recipe(const std::string& text, const std::string& origin,
   read_train(map.map("train"), recipe.train);
   read_evaluate(map.map("evaluate"), recipe.evaluate);
   read_checkpoint(map.map("checkpoint"), recipe.checkpoint);
-  read_parallel(map.map("parallel"), recipe.parallel);
+  const bool has_dp = read_parallel(map.map("parallel"), recipe.parallel);
+  if (dp_is_open || !has_dp) derive_dp(recipe.model, recipe.parallel);
   read_telemetry(map.map("telemetry"), recipe.telemetry);
   read_mlperf(map.map("mlperf"), recipe.mlperf);
   read_run(map.map("run"), recipe.run);

@@ -16,14 +16,15 @@ inline const std::string kModels = std::string(TUTTI_SOURCE_DIR) + "/recipes/mod
 
 inline ModelConfig preset(const std::string& name) { return load_model_preset(name, kModels); }
 
-inline Recipe parse(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  return parse_recipe(text, "test.yaml", overrides, kModels);
+inline Recipe parse(const std::string& text, const std::vector<std::string>& overrides = {},
+                    bool dp_is_open = false) {
+  return parse_recipe(text, "test.yaml", overrides, kModels, dp_is_open);
 }
 
 // A valid, resolved recipe of a preset.
 inline Recipe recipe_of(const std::string& preset_name,
-                        const std::vector<std::string>& overrides = {}) {
-  return parse("model: " + preset_name + "\n", overrides);
+                        const std::vector<std::string>& overrides = {}, bool dp_is_open = false) {
+  return parse("model: " + preset_name + "\n", overrides, dp_is_open);
 }
 
 struct Bad {
