@@ -46,8 +46,10 @@ def test_reference(folder):
     assert health["healthy"] and health["kind"] == "mine", health
     assert status(health, "f32_product") == "pass" and status(health, "bf16_product") == "note"
     hard = node_file(folder, f32_product_tflops=1e6, disk_fsync_microseconds=1e-3, cores_count=3)
-    health = json.loads(check(*arguments, "--against", hard, code=3).stdout)
-    failed = {c["name"] for c in health["checks"] if c["status"] == "fail"}
+    done = check(*arguments, "--against", hard)
+    health = json.loads(done.stdout)
+    assert done.returncode == {"unhealthy": 3, "busy": 0}[health["state"]], (done.returncode, health)
+    failed = {c["name"] for c in health["checks"] if c["status"] in ("fail", "busy")}
     assert failed == {"f32_product", "disk_fsync"}, failed
     health = json.loads(check("--only", "topology", "--json", "--against", hard, code=3).stdout)
     assert health["differences"][0]["what"] == "cores", health["differences"]
@@ -105,6 +107,28 @@ def test_ranks(folder):
     assert health["links"][0]["bytes_per_second"] > 0, health["links"]
 
 
+def test_busy():
+    """Where other programs use all cores, nothing can be said about the node, and nothing is."""
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            for _ in range(2 * len(os.sched_getaffinity(0)))]
+    try:
+        done = check("--quick", "--only", "cpu", "--json")
+        health = json.loads(done.stdout)
+        if health["state"] == "unhealthy":  # such as by a quota, which is no matter of others
+            failed = {c["name"] for c in health["checks"] if c["status"] == "fail"}
+            assert failed <= {"cpu_quota", "cpu_available"} and "cpu_quota" in failed, health
+            print("not tried: this node has a quota")
+            return
+        assert done.returncode == 0 and health["state"] == "busy" and health["healthy"], health
+        assert status(health, "cpu_available") == "busy", health
+        done = check("--quick", "--only", "cpu", "--strict", code=1)
+        assert "is busy" in done.stdout, done.stdout
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
 def busy_share(seconds=0.5):
     """What all programs together use of the cores now."""
     def read():
@@ -144,6 +168,7 @@ def main():
         test_topology(folder)
         test_reference(folder)
         test_ranks(folder)
+    test_busy()
     test_trials()
     print("tutti check finds what is wrong, and says so")
 

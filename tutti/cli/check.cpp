@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/base/clock.h"
@@ -26,6 +28,7 @@ namespace tutti::cli {
 namespace {
 
 constexpr int kUnhealthy = 3;
+constexpr int kBusy = 1;  // with --strict: it could not be checked
 constexpr int kReferenceRounds = 5;
 constexpr double kPatienceSeconds = 600;  // for the slowest node's checks
 
@@ -40,6 +43,7 @@ struct CheckArguments {
   std::string out;
   std::string only;
   bool quick = false;
+  bool strict = false;
   bool json = false;
 };
 
@@ -114,15 +118,31 @@ std::string health_table(const std::vector<train::HealthCheck>& checks) {
 
 std::string verdict_text(const std::string& node, const std::vector<train::HealthCheck>& checks,
                          double seconds) {
-  std::vector<std::string> failed;
-  for (const train::HealthCheck& check : checks) {
-    if (check.status == train::HealthStatus::fail) failed.push_back(check.name);
+  const auto names_of = [&](train::HealthStatus status) {
+    std::vector<std::string> names;
+    for (const train::HealthCheck& check : checks) {
+      if (check.status == status) names.push_back(check.name);
+    }
+    return join(names, ", ");
+  };
+  switch (train::state_of(checks)) {
+    case train::HealthState::healthy:
+      return fmt::format("{} is healthy ({})\n", node, format_seconds(seconds));
+    case train::HealthState::busy:
+      return fmt::format(
+          "{} is busy: others used it, so that {} could not be judged; check again when it is "
+          "idle\n",
+          node, names_of(train::HealthStatus::busy));
+    case train::HealthState::unhealthy: break;
   }
-  return failed.empty() ? fmt::format("{} is healthy ({})\n", node, format_seconds(seconds))
-                        : fmt::format("{} is unhealthy: {}\n", node, join(failed, ", "));
+  return fmt::format("{} is unhealthy: {}\n", node, names_of(train::HealthStatus::fail));
 }
 
-int code_of(bool healthy) { return healthy ? exit_ok : kUnhealthy; }
+// Nothing was found wrong with a busy node, nor that it is as fast as it should be.
+int code_of(train::HealthState state, bool strict) {
+  if (state == train::HealthState::unhealthy) return kUnhealthy;
+  return state == train::HealthState::busy && strict ? kBusy : exit_ok;
+}
 
 int check_alone(const CheckArguments& arguments, const catalog::NodeKind* kind,
                 const train::NodeTopology* topology) {
@@ -137,7 +157,16 @@ int check_alone(const CheckArguments& arguments, const catalog::NodeKind* kind,
     print_text(health_table(health.checks) +
                verdict_text(health.node, health.checks, health.seconds));
   }
-  return code_of(health.healthy());
+  return code_of(health.state(), arguments.strict);
+}
+
+const char* together_text(train::HealthState state) {
+  switch (state) {
+    case train::HealthState::healthy: return "all healthy\n";
+    case train::HealthState::busy: return "none unhealthy, not all idle\n";
+    case train::HealthState::unhealthy: break;
+  }
+  return "not all healthy\n";
 }
 
 // Several ranks: the first of each machine checks it, then all measure what is between them; rank 0
@@ -162,13 +191,13 @@ int check_together(const CheckArguments& arguments, const catalog::NodeKind* kin
   }
   std::map<int64_t, train::NodeHealth> nodes;
   std::vector<std::string> names(static_cast<size_t>(environment.size));
-  bool healthy = true;
+  auto state = train::HealthState::healthy;  // the worst of all
   for (int64_t rank = 0; rank < environment.size; ++rank) {
     const int64_t checker = first.at(store->get(key("host", rank), 60));
     if (nodes.count(checker) == 0) {
       const std::string text = store->get(key("health", checker), kPatienceSeconds);
       nodes[checker] = train::parse_node_health(parse_json(text, "a node"), "a node");
-      healthy = healthy && nodes[checker].healthy();
+      state = std::max(state, nodes[checker].state());
     }
     names[static_cast<size_t>(rank)] = fmt::format("{} (rank {})", nodes[checker].node, rank);
   }
@@ -179,14 +208,19 @@ int check_together(const CheckArguments& arguments, const catalog::NodeKind* kin
       comm::join_world(environment, mesh, store, 60, comm::Transport::automatic);
   const std::unique_ptr<engine::Stream> stream = engine::make_cpu_stream(1);
   const train::LinkProbe links = train::probe_links(*world, *stream);
-  const train::Checks between = train::link_checks(links, names, kind);
-  for (const train::HealthCheck& check : between) {
-    healthy = healthy && check.status != train::HealthStatus::fail;
+  train::Checks between = train::link_checks(links, names, kind);
+  if (state == train::HealthState::busy) {
+    for (train::HealthCheck& check : between) {
+      check = train::excused(std::move(check), "a node is busy");
+    }
   }
+  state = std::max(state, train::state_of(between));
   world->all().barrier(*stream).wait(*stream);
-  if (environment.rank != 0) return code_of(healthy);
+  if (environment.rank != 0) return code_of(state, arguments.strict);
 
-  Json json = {{"healthy", healthy}, {"ranks", environment.size}};
+  Json json = {{"healthy", state != train::HealthState::unhealthy},
+               {"state", train::health_state_name(state)},
+               {"ranks", environment.size}};
   std::string text;
   for (const auto& [rank, node] : nodes) {
     json["nodes"].push_back(train::to_json(node));
@@ -207,9 +241,9 @@ int check_together(const CheckArguments& arguments, const catalog::NodeKind* kin
   if (arguments.json) {
     print_json(json);
   } else {
-    print_text(text + health_table(between) + (healthy ? "all healthy\n" : "not all healthy\n"));
+    print_text(text + health_table(between) + together_text(state));
   }
-  return code_of(healthy);
+  return code_of(state, arguments.strict);
 }
 
 int write_reference(const CheckArguments& arguments) {
@@ -220,11 +254,13 @@ int write_reference(const CheckArguments& arguments) {
   for (int round = 1; round <= kReferenceRounds; ++round) {
     healths.push_back(check_this_node(arguments, nullptr, nullptr,
                                       fmt::format("round {} of {}", round, kReferenceRounds)));
-    if (!healths.back().healthy()) {
+    const train::HealthState state = healths.back().state();
+    if (state != train::HealthState::healthy) {
       print_text(health_table(healths.back().checks) +
                  verdict_text(healths.back().node, healths.back().checks, 0));
-      print_message("tutti: no reference is made of an unhealthy node\n");
-      return kUnhealthy;
+      print_message(fmt::format("tutti: no reference is made of {} node\n",
+                                state == train::HealthState::busy ? "a busy" : "an unhealthy"));
+      return code_of(state, true);
     }
   }
   const auto gpus = train::read_gpus();
@@ -290,6 +326,8 @@ void add_check(CLI::App& app, Action& action) {
       ->type_name("FOLDER")
       ->capture_default_str();
   command->add_flag("--quick", arguments->quick, "Less of each, for before a job");
+  command->add_flag("--strict", arguments->strict,
+                    "Exit code 1 where others use the node, so that its speed cannot be judged");
   command
       ->add_option("--only", arguments->only,
                    "Of " + join(train::probe_names(), ",") + "; default all")
@@ -309,7 +347,8 @@ void add_check(CLI::App& app, Action& action) {
   add_json_option(*command, arguments->json);
   command->footer(
       "Under a launcher (srun, mpirun) every node is checked, and what is between them.\n"
-      "Exit code 0: healthy; 1: could not be checked; 2: wrong command; 3: unhealthy.\n\n"
+      "Exit code 0: healthy, or busy without --strict; 1: could not be checked; 2: wrong command;\n"
+      "3: unhealthy.\n\n"
       "Examples:\n"
       "  tutti check --write-reference node.yaml --name our-nodes      # on a healthy one\n"
       "  tutti check --against node.yaml --quick                       # on any of its kind\n"

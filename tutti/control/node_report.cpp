@@ -17,6 +17,7 @@ NodeReport read_report(FileSystem& files, const std::string& path) {
   }
   const Json json = parse_json(read_file(files, path), path);
   report.healthy = json_get<bool>(json, "healthy", path);
+  report.busy = json.contains("state") && json_get<std::string>(json, "state", path) == "busy";
   report.wall_seconds = json_get<double>(json, "wall_seconds", path);
   report.kind = json_get<std::string>(json, "kind", path);
   for (const Json& check : json_get<Json>(json, "checks", path)) {

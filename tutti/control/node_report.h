@@ -9,8 +9,9 @@
 namespace tutti::control {
 
 struct NodeReport {
-  std::string node;  // name of the file
-  bool healthy = false;
+  std::string node;         // name of the file
+  bool healthy = false;     // nothing was found wrong with it
+  bool busy = false;        // others used it, so that its speed could not be judged
   double wall_seconds = 0;  // when it was checked
   std::string kind;         // what it was held against
   struct Failure {

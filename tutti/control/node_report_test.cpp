@@ -19,15 +19,21 @@ TEST(NodeReport, ReadsWhatFailedAndSaysWhatItCannotRead) {
   files.create_directories("/c/health");
   write_file_atomic(files, "/c/health/n1.json", kSick);
   write_file_atomic(files, "/c/health/n2.json", "{");
+  write_file_atomic(files, "/c/health/n3.json",
+                    R"({"healthy":true,"state":"busy","wall_seconds":1,"kind":"","checks":[)"
+                    R"({"name":"clock","status":"busy","detail":""}]})");
   write_file_atomic(files, "/c/health/README", "text");
   const auto reports = read_node_reports(files, "/c/health");
-  ASSERT_EQ(reports.size(), 2U);
+  ASSERT_EQ(reports.size(), 3U);
   EXPECT_EQ(reports[0].node, "n1");
   EXPECT_FALSE(reports[0].healthy);
   ASSERT_EQ(reports[0].failures.size(), 1U);
   EXPECT_EQ(reports[0].failures[0].check, "disk_fsync");
   EXPECT_EQ(reports[1].node, "n2");
   EXPECT_FALSE(reports[1].problem.empty());
+  EXPECT_TRUE(reports[2].healthy);
+  EXPECT_TRUE(reports[2].busy);
+  EXPECT_TRUE(reports[2].failures.empty());
 }
 
 TEST(ControllerMetrics, TellStatesNodesAndHealth) {

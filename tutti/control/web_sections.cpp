@@ -156,7 +156,7 @@ std::string nodes_html(const WebView& view) {
         wrong.push_back(failure.check + ": " + failure.detail);
       }
       const double age = static_cast<double>(view.caller.now_ms) / 1000 - report->wall_seconds;
-      std::string state = report->healthy ? "healthy" : "unhealthy";
+      std::string state = !report->healthy ? "unhealthy" : report->busy ? "busy" : "healthy";
       if (age > kStaleSeconds) state += " (old)";
       row.insert(row.end(), {state, format_day_time(std::llround(1000 * report->wall_seconds)),
                              join(wrong, "; ")});

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::pair<HealthStatus, const char*> kStatuses[] = {{HealthStatus::pass, "pass"},
                                                               {HealthStatus::fail, "fail"},
+                                                              {HealthStatus::busy, "busy"},
                                                               {HealthStatus::note, "note"},
                                                               {HealthStatus::skipped, "skipped"}};
 constexpr std::pair<Bound, const char*> kBounds[] = {
@@ -98,10 +99,32 @@ HealthCheck compared(std::string name, double value, std::string unit, Bound bou
   return check;
 }
 
-bool NodeHealth::healthy() const {
-  return std::none_of(checks.begin(), checks.end(),
-                      [](const HealthCheck& check) { return check.status == HealthStatus::fail; });
+HealthCheck excused(HealthCheck check, const std::string& reason) {
+  if (check.status != HealthStatus::fail) return check;
+  check.status = HealthStatus::busy;
+  check.detail += (check.detail.empty() ? "" : "; ") + reason;
+  return check;
 }
+
+const char* health_state_name(HealthState state) {
+  switch (state) {
+    case HealthState::healthy: return "healthy";
+    case HealthState::busy: return "busy";
+    case HealthState::unhealthy: break;
+  }
+  return "unhealthy";
+}
+
+HealthState state_of(const std::vector<HealthCheck>& checks) {
+  const auto any = [&](HealthStatus status) {
+    return std::any_of(checks.begin(), checks.end(),
+                       [&](const HealthCheck& check) { return check.status == status; });
+  };
+  if (any(HealthStatus::fail)) return HealthState::unhealthy;
+  return any(HealthStatus::busy) ? HealthState::busy : HealthState::healthy;
+}
+
+bool NodeHealth::healthy() const { return state() != HealthState::unhealthy; }
 
 Json to_json(const HealthCheck& check) {
   Json json = {{"name", check.name},
@@ -129,6 +152,7 @@ Json to_json(const NodeHealth& health) {
   }
   return {{"node", health.node},
           {"healthy", health.healthy()},
+          {"state", health_state_name(health.state())},
           {"time", format_utc(health.at_wall_seconds)},
           {"wall_seconds", health.at_wall_seconds},
           {"seconds", health.seconds},

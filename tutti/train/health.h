@@ -13,9 +13,10 @@
 
 namespace tutti::train {
 
+// busy: it missed its limit while others used the node, so that it says nothing about the node.
 // note: measured, but there is nothing to hold it against. skipped: this node has nothing to
 // measure, or it may not be; the detail says what.
-enum class HealthStatus { pass, fail, note, skipped };
+enum class HealthStatus { pass, fail, busy, note, skipped };
 const char* health_status_name(HealthStatus status);
 
 enum class Bound { none, at_least, at_most };
@@ -43,6 +44,14 @@ HealthCheck limited(std::string name, double value, std::string unit, Bound boun
 HealthCheck compared(std::string name, double value, std::string unit, Bound bound,
                      const catalog::NodeKind* kind, double tolerance, std::string detail);
 
+// A check that has failed, and for which others on the node may be the reason; any other as it is.
+HealthCheck excused(HealthCheck check, const std::string& reason);
+
+enum class HealthState { healthy, busy, unhealthy };
+const char* health_state_name(HealthState state);
+// Unhealthy where one has failed; else busy where one is.
+HealthState state_of(const std::vector<HealthCheck>& checks);
+
 struct NodeHealth {
   std::string node;
   double at_wall_seconds = 0;
@@ -52,7 +61,8 @@ struct NodeHealth {
   std::vector<TopologyDifference> differences;
   std::vector<HealthCheck> checks;
 
-  bool healthy() const;  // no check failed
+  bool healthy() const;  // no check failed; it may be busy
+  HealthState state() const { return state_of(checks); }
 };
 
 Json to_json(const HealthCheck& check);

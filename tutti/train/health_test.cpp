@@ -68,8 +68,27 @@ TEST(Health, OneFailureMakesANodeUnhealthy) {
   EXPECT_FALSE(health.healthy());
 }
 
+TEST(Health, ABusyNodeIsNotUnhealthy) {
+  NodeHealth health = sample();
+  EXPECT_EQ(health.state(), HealthState::healthy);
+  health.checks.push_back(excused(limited("x", 1, "count", Bound::at_most, 0, "one"), "others"));
+  EXPECT_EQ(health.checks.back().status, HealthStatus::busy);
+  EXPECT_EQ(health.checks.back().detail, "one; others");
+  EXPECT_EQ(health.state(), HealthState::busy);
+  EXPECT_TRUE(health.healthy());
+  const Json json = to_json(health);
+  EXPECT_EQ(json["state"], "busy");
+  EXPECT_EQ(json["healthy"], true);
+  EXPECT_EQ(parse_node_health(json, "file").state(), HealthState::busy);
+  health.checks.push_back(limited("y", 1, "count", Bound::at_most, 0, ""));
+  EXPECT_EQ(health.state(), HealthState::unhealthy);
+  EXPECT_EQ(excused(limited("z", 0, "count", Bound::at_most, 0, ""), "others").status,
+            HealthStatus::pass);
+}
+
 TEST(Health, WhatIsWrittenIsReadBack) {
   const Json json = to_json(sample());
+  EXPECT_EQ(json["state"], "healthy");
   EXPECT_EQ(json["healthy"], true);
   EXPECT_EQ(json["time"], "2027-01-15T08:00:00Z");
   EXPECT_EQ(to_json(parse_node_health(parse_json(json.dump(), "file"), "file")).dump(),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <utility>
 
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
@@ -85,8 +86,14 @@ double figure_tolerance(const std::string& name) {
 Checks cpu_checks(const CpuShare& share, const CgroupCpu& group, int cores,
                   const catalog::NodeKind* kind) {
   Checks out;
-  out.push_back(limited("cpu_available", share.available, "ratio", Bound::at_least,
-                        kLeastCpuAvailable, missing_cpu_text(share, group)));
+  // What others took says nothing about the node; what was withheld is its own.
+  const bool others = share.disturbed + share.stolen > 1 - kLeastCpuAvailable;
+  const auto unless_busy = [&](HealthCheck check) {
+    return others ? excused(std::move(check), "others used the cores meanwhile") : check;
+  };
+  HealthCheck available = limited("cpu_available", share.available, "ratio", Bound::at_least,
+                                  kLeastCpuAvailable, missing_cpu_text(share, group));
+  out.push_back(1 - share.withheld >= kLeastCpuAvailable ? unless_busy(available) : available);
   if (group.quota_cores > 0) {
     out.push_back(limited("cpu_quota", group.quota_cores, "count", Bound::at_least,
                           static_cast<double>(cores),
@@ -96,12 +103,14 @@ Checks cpu_checks(const CpuShare& share, const CgroupCpu& group, int cores,
         "cpu_quota", "count",
         group.known ? "no control group limits the cores" : "control groups cannot be read"));
   }
-  out.push_back(limited("cpu_stolen", share.stolen, "ratio", Bound::at_most, kMostCpuStolen,
-                        "by the host of this virtual machine, if it is one"));
-  out.push_back(limited("cores_alike", share.slowest, "ratio", Bound::at_least, kLeastCoresAlike,
-                        fmt::format("core {} is the slowest of {}", share.slowest_core, cores)));
-  out.push_back(figure("clock", share.clock_hz * 1e-9, "gigahertz", Bound::at_least, kind,
-                       "of dependent operations, median core"));
+  out.push_back(excused(limited("cpu_stolen", share.stolen, "ratio", Bound::at_most, kMostCpuStolen,
+                                "by the host of this virtual machine, if it is one"),
+                        "the host has other guests"));
+  out.push_back(
+      unless_busy(limited("cores_alike", share.slowest, "ratio", Bound::at_least, kLeastCoresAlike,
+                          fmt::format("core {} is the slowest of {}", share.slowest_core, cores))));
+  out.push_back(unless_busy(figure("clock", share.clock_hz * 1e-9, "gigahertz", Bound::at_least,
+                                   kind, "of dependent operations, median core")));
   return out;
 }
 

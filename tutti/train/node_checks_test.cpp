@@ -36,6 +36,39 @@ TEST(NodeChecks, WhatIsMissingIsNamed) {
   EXPECT_EQ(named(cpu_checks({}, {}, 2, nullptr), "cpu_quota").status, HealthStatus::skipped);
 }
 
+// Half of two cores went to other programs: the node may be as fast as ever.
+TEST(NodeChecks, WhatOthersTakeMakesANodeBusy) {
+  CpuShare share;
+  share.available = 0.5;
+  share.others = share.disturbed = 0.5;
+  share.slowest = 0.7;
+  share.clock_hz = 1e9;
+  catalog::NodeKind kind;
+  kind.figures["clock_gigahertz"] = {4, std::nullopt};
+  Checks checks = cpu_checks(share, {}, 2, &kind);
+  for (const char* name : {"cpu_available", "cores_alike", "clock"}) {
+    EXPECT_EQ(named(checks, name).status, HealthStatus::busy) << name;
+  }
+  EXPECT_EQ(state_of(checks), HealthState::busy);
+  // A slow core of a node that nobody else uses is a slow core.
+  share.available = 1;
+  share.others = share.disturbed = 0;
+  checks = cpu_checks(share, {}, 2, &kind);
+  EXPECT_EQ(named(checks, "cpu_available").status, HealthStatus::pass);
+  EXPECT_EQ(named(checks, "cores_alike").status, HealthStatus::fail);
+  EXPECT_EQ(named(checks, "clock").status, HealthStatus::fail);
+  // What is withheld is found also where others use the rest.
+  share.available = 0.5;
+  share.disturbed = 0.45;
+  share.withheld = 0.05;
+  EXPECT_EQ(named(cpu_checks(share, {}, 2, nullptr), "cpu_available").status, HealthStatus::fail);
+  // By other guests of a machine that this one is a guest of.
+  share = {};
+  share.stolen = 0.3;
+  share.available = 0.7;
+  EXPECT_EQ(state_of(cpu_checks(share, {}, 2, nullptr)), HealthState::busy);
+}
+
 TEST(NodeChecks, AQuotaOfAllCoresIsNone) {
   CgroupCpu group;
   group.quota_cores = 2;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <utility>
 
 #include "tutti/base/child_process.h"
 #include "tutti/base/clock.h"
@@ -16,6 +17,7 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/core_share.h"
 #include "tutti/train/bench.h"
+#include "tutti/train/cpu_wait.h"
 #include "tutti/train/node_checks.h"
 #include "tutti/train/quantile.h"
 
@@ -58,17 +60,25 @@ std::unique_ptr<ProcessLock> wait_for_turn() {
   return lock;
 }
 
-bool any_failed(const Checks& checks) {
-  return std::any_of(checks.begin(), checks.end(),
-                     [](const HealthCheck& check) { return check.status == HealthStatus::fail; });
-}
-
+// What fails while this process does not get the processor time that it asks for says that the
+// node is busy, not that it is slow.
 template <typename Measure>
 Checks attempt(const Measure& measure) {
   Checks checks;
   for (int i = 0; i < kAttempts; ++i) {
+    const double throttled = read_cgroup_cpu().throttled_seconds;
+    const CpuUse before = read_cpu_use();
     checks = measure();
-    if (!any_failed(checks)) break;
+    CpuUse after = read_cpu_use();
+    after.waited_seconds -= read_cgroup_cpu().throttled_seconds - throttled;  // that is the node's
+    const double lost = lost_share(before, after);
+    if (lost > kMostCpuLost) {
+      for (HealthCheck& check : checks) {
+        check = excused(std::move(check),
+                        fmt::format("{:.0f}% of its processor time went to others", 100 * lost));
+      }
+    }
+    if (state_of(checks) == HealthState::healthy) break;
   }
   return checks;
 }
@@ -81,7 +91,7 @@ Checks check_cpu(const HealthRequest& request, const Effort& effort) {
     const CpuShare share = judge_cpu(sample_cpu(cores, effort.cpu_seconds), cores);
     checks = cpu_checks(share, group, static_cast<int>(cores.size()), request.kind);
     // What is withheld is no disturbance: nobody else did it.
-    if (!any_failed(checks) || 1 - share.withheld < kLeastCpuAvailable) break;
+    if (state_of(checks) == HealthState::healthy || 1 - share.withheld < kLeastCpuAvailable) break;
   }
   return checks;
 }
