@@ -74,7 +74,8 @@ void add_speed(const RunData& run, RunSummary& s) {
   if (seconds > 0) s.tokens_per_second = tokens / seconds;
   if (run.started) {
     s.flops_per_token = run.started->flops_per_token;
-    s.gemm_peak_flops = run.started->gemm_peak_flops;
+    // A step may have shown more than was measured at the start.
+    s.gemm_peak_flops = std::max(run.started->gemm_peak_flops, told(run, "gemm_peak_flops"));
     s.mfu_formula = run.started->mfu_formula;
   }
   if (s.mfu_formula.empty() && run.finished) {

@@ -183,7 +183,7 @@ void Session::count_step(const StepResult& result, double rate, double seconds,
   event.targets = result.targets;
   event.useful_share = static_cast<double>(facts.useful) / static_cast<double>(step_rows());
   event.tokens_per_second = static_cast<double>(facts.useful) / seconds;
-  if (summary_.gemm_peak_flops > 0) event.mfu = flops / seconds / summary_.gemm_peak_flops;
+  event.mfu = mfu_of_step(flops, seconds);
   event.data_wait_seconds = data_wait_seconds;
   event.skipped = !result.applied;
   event.routing = result.routing;

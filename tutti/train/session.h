@@ -73,7 +73,7 @@ struct Summary {
   double target_share = 1;        // of those: not masked
   double model_flops_per_token = 0;
   double mfu_of_gemm_peak = 0;
-  double gemm_peak_flops = 0;  // measured at the start, in the run's precision
+  double gemm_peak_flops = 0;  // the best that the run has seen, in its precision
   double mfu_of_nominal_peak = 0;
   double nominal_peak_flops = 0;  // cores x clock x FLOPs per cycle; 0 when unknown
   std::string mfu_formula;

@@ -46,7 +46,6 @@ class Session {
   void take_teacher(bool resumed);
   void open_corpora();
   void start_loaders();
-  void measure_peaks();
   void announce();
   void tell_memory();
 
@@ -68,6 +67,12 @@ class Session {
   void evaluate();
   std::optional<Outcome> settle_step();
   std::optional<Outcome> reason_to_end();
+
+  // session_peak.cpp
+  void measure_peaks();
+  void keep_peak(double measured, double lost);
+  double mfu_of_step(double flops, double seconds);
+  void raise_peak(double achieved);
 
   // session_ranks.cpp
   void agree();
@@ -105,6 +110,11 @@ class Session {
   StepTrace trace_;
   RunState state_;
   Summary summary_;
+  std::string peak_key_;      // of the run's machines, in its record of peaks
+  bool peak_raised_ = false;  // by steps
+  double rate_flops_ = 0;     // of the latest steps
+  double rate_seconds_ = 0;
+  int64_t rate_steps_ = 0;
   std::optional<checkpoint::Base> initial_weights_;  // when this session began with them
   std::shared_ptr<const data::Dataset> train_set_;
   std::shared_ptr<const data::Dataset> validation_set_;

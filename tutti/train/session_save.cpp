@@ -6,6 +6,7 @@
 #include "tutti/base/units.h"
 #include "tutti/checkpoint/seal.h"
 #include "tutti/spec/flops.h"
+#include "tutti/train/peak_record.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/session_internal.h"
 
@@ -188,6 +189,10 @@ void Session::summarize(Outcome outcome, double train_seconds) {
     s.model_flops_per_token = session_flops_ / useful;
   }
   const double achieved = session_steps_ > 0 ? session_flops_ / step_seconds_ : 0;
+  raise_peak(achieved);
+  if (peak_raised_ && together_.leads()) {
+    best_peak(files_, options_.run_folder, peak_key_, s.gemm_peak_flops);
+  }
   if (s.gemm_peak_flops > 0) s.mfu_of_gemm_peak = achieved / s.gemm_peak_flops;
   if (s.nominal_peak_flops > 0) s.mfu_of_nominal_peak = achieved / s.nominal_peak_flops;
   s.mfu_formula = spec::model_flops_formula(recipe_);

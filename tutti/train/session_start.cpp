@@ -8,11 +8,9 @@
 #include "tutti/base/machine.h"
 #include "tutti/checkpoint/retention.h"
 #include "tutti/engine/backend.h"
-#include "tutti/engine/gemm_peak.h"
 #include "tutti/spec/fit_mesh.h"
 #include "tutti/spec/flops.h"
 #include "tutti/spec/narrow.h"
-#include "tutti/train/bench.h"
 #include "tutti/train/initial_weights.h"
 #include "tutti/train/lineage.h"
 #include "tutti/train/run_folder.h"
@@ -179,30 +177,6 @@ void Session::start_loaders() {
   validation.part = dp;
   validation.parts = mesh.dp;
   validation_data_ = std::make_unique<data::Loader>(validation_set_, validation);
-}
-
-// Of all ranks together.
-void Session::measure_peaks() {
-  const DType compute = spec::compute_type(recipe_.precision);
-  const bool on_device = trainer_.stream().memory() == engine::ArenaKind::device;
-  struct Peaks {
-    double nominal = 0;
-    double measured = 0;
-  };
-  Peaks mine;
-  if (!on_device) mine.nominal = nominal_peak_flops(compute, trainer_.recipe().threads);
-  if (options_.measure_peak) {
-    // Smaller where cores are few, or several ranks may share them: that fills them too, in less
-    // than a second.
-    constexpr int64_t kFewThreads = 4;
-    const bool few = together_.size() > 1 || trainer_.stream().threads() <= kFewThreads;
-    const int64_t size = few ? 1024 : 2048;
-    mine.measured = engine::measure_gemm_peak(trainer_.stream(), compute, {size}, 5);
-  }
-  for (const Peaks& rank : together_.exchange(mine)) {
-    summary_.nominal_peak_flops += rank.nominal;
-    summary_.gemm_peak_flops += rank.measured;
-  }
 }
 
 void Session::announce() {

@@ -7,9 +7,11 @@
 #include <limits>
 
 #include "tutti/base/error.h"
+#include "tutti/base/json.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/data/corpus.h"
 #include "tutti/data/loss_mask.h"
+#include "tutti/train/peak_record.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/session_fixture.h"
 
@@ -144,6 +146,26 @@ TEST_F(SessionTest, DamagedNewestCheckpointIsSkippedWithAMessage) {
     named = named || message.text.find("step-00000010") != std::string::npos;
   }
   EXPECT_TRUE(named);
+}
+
+// A session that starts while others compute measures less; what the run has seen before counts.
+TEST_F(SessionTest, ThePeakIsTheBestThatTheRunHasSeen) {
+  SessionOptions options;
+  options.run_folder = "run";
+  options.stop_after_step = 2;
+  telemetry::Telemetry telemetry;
+  telemetry.add(std::make_unique<testing::Collector>(events_));
+  run_session(recipe_, options, files_, telemetry);
+  const double measured = events<telemetry::RunStarted>().at(0).gemm_peak_flops;
+  ASSERT_GT(measured, 0);
+  const Json record = parse_json(read_file(files_, "run/peaks.json"), "peaks.json");
+  const std::string key = record.at("peaks").begin().key();
+  const double best = best_peak(files_, "run", key, 1000 * measured);
+  options.stop_after_step = 4;
+  const Summary summary = run_session(recipe_, options, files_, telemetry);
+  EXPECT_EQ(events<telemetry::RunStarted>().at(1).gemm_peak_flops, best);
+  EXPECT_EQ(summary.gemm_peak_flops, best);
+  EXPECT_LT(summary.mfu_of_gemm_peak, 1);
 }
 
 // The power fails after the copies of a step were made and before what else was due after it.
