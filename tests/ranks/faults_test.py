@@ -209,6 +209,51 @@ def frozen_rank(recipe, run):
     print(f"a freeze of 5 s cost {cost:.1f} s; told: {said[0]}")
 
 
+RECOVERED = 90  # seconds, on a machine as busy as can be; ten of them are the limit
+
+
+def stopped_rank(recipe, run, expected, fault, said=r"hangs in .*; stopped for longer than 10"):
+    """No limit is asked for, nor is any known yet: who is stopped is not waited for like who is slow."""
+    begin = time.monotonic()
+    goes_on(recipe, run, expected, fault, said)
+    assert time.monotonic() - begin < RECOVERED
+
+
+def stopped_from_outside(recipe, run, victims, running, expected):
+    """These ranks are stopped once the run has come so far."""
+    process = start(recipe, run, steps=len(expected))
+    rank_runs.wait_for(lambda: len(children_of(process.pid)) == RANKS, process)
+    if running:
+        rank_runs.wait_for(lambda: len(rank_runs.losses(run)) > 20, process)
+    begin = time.monotonic()
+    ranks = children_of(process.pid)
+    for victim in victims:
+        os.kill(ranks[victim], signal.SIGSTOP)
+    code = process.wait(timeout=240)
+    log = open(run + ".log").read()
+    assert code == 0, f"exit code {code}:\n{log[-3000:]}"
+    assert time.monotonic() - begin < RECOVERED
+    assert restarts(log) == 1 and "did not end and was killed" in log, log[-3000:]
+    assert rank_runs.losses(run) == expected, "losses are not those of the undisturbed run"
+    print(f"ranks {victims} stopped {'while training' if running else 'at their start'}: "
+          f"{time.monotonic() - begin:.1f} s")
+
+
+def stopped_ranks(recipe, at, expected):
+    steps = 1500
+    whole = undisturbed(recipe, os.path.dirname(at("")), (), steps)
+    with concurrent.futures.ThreadPoolExecutor(3) as some:
+        done = [
+            some.submit(stopped_rank, recipe, at("stop-start"), expected, "rank=1 step=1 at=start do=stop"),
+            some.submit(stopped_rank, recipe, at("stop-first"), expected, "rank=0 step=2 at=forward do=stop"),
+            some.submit(stopped_rank, recipe, at("stop-save"), expected, "rank=2 step=5 at=save do=stop"),
+            # Nobody is left to watch but the command; or nobody has begun to.
+            some.submit(stopped_from_outside, recipe, at("stop-all"), range(RANKS), True, whole),
+            some.submit(stopped_from_outside, recipe, at("stop-early"), [1], False, whole)]
+        for one in done:
+            one.result()
+
+
 def slow_rank(recipe, run):
     rank_runs.train(recipe, run, "--nproc", str(RANKS), steps=30,
                     fault="rank=1 step=3 at=forward do=slow seconds=0.5")
@@ -286,6 +331,7 @@ def test():
         crash_loop(recipe, at("loop"))
         fewer_ranks(recipe, at, expected)
         frozen_rank(recipe, at("frozen"))
+        stopped_ranks(recipe, at, expected)
         slow_rank(recipe, at("slow"))
         nobody_is_left(recipe, at)
         random_kills(recipe, at("kills"), kills)

@@ -56,6 +56,14 @@ std::string boot_id() {
   return boot;
 }
 
+bool is_process_stopped(int process) {
+  // "PID (NAME) STATE ..."; a name may hold anything.
+  std::string line;
+  std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
+  const size_t name_end = line.rfind(") ");
+  return name_end != std::string::npos && line.compare(name_end + 2, 2, "T ") == 0;
+}
+
 int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t all_pages = 0;

@@ -16,6 +16,8 @@ namespace {
 constexpr double kLookEverySeconds = 0.02;
 constexpr double kGraceSeconds = 5;    // for the other ranks, once one has failed
 constexpr double kGraceIfStopped = 1;  // for those that are stopped, and cannot end
+// For the other ranks to say first what a stopped one was doing.
+constexpr double kWatchdogFirstSeconds = 5;
 
 bool is_echo(const std::string& failure) {
   return starts_with(failure, std::string(error_kind_name(ErrorKind::peer)) + "\n");
@@ -32,8 +34,13 @@ std::string failure_key(uint64_t generation, int64_t rank) {
   return fmt::format("generation-{}/failure/{}", generation, rank);
 }
 
-Generation::Generation(std::unique_ptr<comm::StartedRanks> ranks, int64_t count, uint64_t number)
-    : number_(number), ranks_(count), processes_(std::move(ranks)) {
+Generation::Generation(std::unique_ptr<comm::StartedRanks> ranks, int64_t count, uint64_t number,
+                       double stopped_seconds)
+    : number_(number),
+      ranks_(count),
+      processes_(std::move(ranks)),
+      stopped_limit_(stopped_seconds + kWatchdogFirstSeconds),
+      stopped_seconds_(static_cast<size_t>(count)) {
   end_.killed.resize(static_cast<size_t>(ranks_));
   end_.stopped.resize(static_cast<size_t>(ranks_));
   end_.failures.resize(static_cast<size_t>(ranks_));
@@ -42,7 +49,11 @@ Generation::Generation(std::unique_ptr<comm::StartedRanks> ranks, int64_t count,
 
 GenerationEnd Generation::run() {
   double first_failure = 0;
+  double last = monotonic_seconds();
   while (processes_->running() > 0) {
+    const double now = monotonic_seconds();
+    // Who was itself stopped has not watched meanwhile.
+    kill_if_stopped_for_long(std::min(now - std::exchange(last, now), 10 * kLookEverySeconds));
     find_board();
     pass_on_signals();
     while (const auto exit = processes_->poll()) {
@@ -121,10 +132,24 @@ void Generation::kill_the_rest(bool only_stopped) {
   }
   for (int64_t rank = 0; rank < ranks_; ++rank) {
     if (!processes_->is_running(rank) || (only_stopped && !processes_->is_stopped(rank))) continue;
-    end_.killed[static_cast<size_t>(rank)] = true;
-    if (only_stopped) end_.stopped[static_cast<size_t>(rank)] = true;
-    processes_->send_signal(rank, SIGKILL);
+    kill_rank(rank, only_stopped);
   }
+}
+
+// A stopped process is not slow: it does nothing until somebody continues it.
+void Generation::kill_if_stopped_for_long(double awake_seconds) {
+  if (!processes_->are_here()) return;
+  for (int64_t rank = 0; rank < ranks_; ++rank) {
+    double& seconds = stopped_seconds_[static_cast<size_t>(rank)];
+    seconds = processes_->is_stopped(rank) ? seconds + awake_seconds : 0;
+    if (seconds >= stopped_limit_) kill_rank(rank, true);
+  }
+}
+
+void Generation::kill_rank(int64_t rank, bool is_stopped) {
+  end_.killed[static_cast<size_t>(rank)] = true;
+  if (is_stopped) end_.stopped[static_cast<size_t>(rank)] = true;
+  processes_->send_signal(rank, SIGKILL);
 }
 
 comm::RankExit find_culprit(const GenerationEnd& end) {

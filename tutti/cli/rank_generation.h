@@ -30,7 +30,11 @@ struct GenerationEnd {
 
 class Generation {
  public:
-  Generation(std::unique_ptr<comm::StartedRanks> ranks, int64_t count, uint64_t number);
+  // A rank that is stopped (SIGSTOP) for longer than `stopped_seconds` and that the watchdogs of
+  // the others have not ended by then, because they do not run or are not there yet, is killed
+  // here.
+  Generation(std::unique_ptr<comm::StartedRanks> ranks, int64_t count, uint64_t number,
+             double stopped_seconds);
 
   // Until all ranks have ended; passes on what signals ask for.
   GenerationEnd run();
@@ -41,11 +45,15 @@ class Generation {
   bool has_failure() const;
   void note_exit(const comm::RankExit& exit);
   void kill_the_rest(bool only_stopped);
+  void kill_if_stopped_for_long(double awake_seconds);
+  void kill_rank(int64_t rank, bool is_stopped);
 
   const uint64_t number_;
   const int64_t ranks_;
   std::unique_ptr<comm::StartedRanks> processes_;
   std::optional<comm::RankBoard> board_;
+  const double stopped_limit_;
+  std::vector<double> stopped_seconds_;  // per rank: for which it has been stopped, while this ran
   bool stop_passed_on_ = false;
   GenerationEnd end_;
 };

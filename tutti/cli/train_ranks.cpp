@@ -25,6 +25,7 @@
 #include "tutti/train/peer_copies.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/session.h"
+#include "tutti/train/watchdog.h"
 
 namespace tutti::cli {
 namespace {
@@ -41,6 +42,8 @@ class Supervisor {
         places_(arguments),
         ranks_(arguments.processes),
         least_(arguments.least_processes > 0 ? arguments.least_processes : arguments.processes),
+        stopped_seconds_(arguments.watchdog_seconds > 0 ? arguments.watchdog_seconds
+                                                        : train::kStoppedLimitSeconds),
         words_(words_of(arguments)) {}
 
   int run() {
@@ -56,7 +59,7 @@ class Supervisor {
       began_wall_ = wall_seconds();
       began_ = monotonic_seconds();
       GenerationEnd end = Generation(places_.start(words_, ranks_, generation, variables, nodes),
-                                     ranks_, generation)
+                                     ranks_, generation, stopped_seconds_)
                               .run();
       if (end.is_well) return end.code;
       if (places_.over_nodes()) {
@@ -250,6 +253,7 @@ class Supervisor {
   int64_t ranks_;
   int64_t ranks_before_ = 0;
   const int64_t least_;
+  const double stopped_seconds_;  // that a rank may be
   const std::vector<std::string> words_;
   std::string note_;
   std::string action_;

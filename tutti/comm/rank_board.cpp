@@ -1,6 +1,7 @@
 #include "tutti/comm/rank_board.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -19,6 +20,7 @@ struct alignas(64) RankBoard::Slot {
   std::atomic<double> since_seconds;
   std::atomic<double> seen_seconds;
   std::atomic<uint32_t> waits;
+  std::atomic<int32_t> process;
 };
 
 std::string state_text(const RankState& state, double now_seconds) {
@@ -65,6 +67,7 @@ void RankBoard::enter(int rank, const spec::Action& action) const {
 
 void RankBoard::show(int rank, bool waits) const {
   slots_[rank].waits = waits ? 1 : 0;
+  slots_[rank].process = ::getpid();
   slots_[rank].seen_seconds = monotonic_seconds();
 }
 
@@ -81,6 +84,7 @@ RankState RankBoard::state(int rank) const {
   state.since_seconds = slot.since_seconds;
   state.seen_seconds = slot.seen_seconds;
   state.waits = slot.waits != 0;
+  state.process = slot.process;
   return state;
 }
 

@@ -25,6 +25,7 @@ struct RankState {
   double since_seconds = 0;  // monotonic time at which the phase or the action began
   double seen_seconds = 0;   // monotonic time at which it last showed that it runs; 0: never
   bool waits = false;        // it was then inside a collective
+  int process = 0;           // its id; 0: not known
 };
 
 // Where it is, to follow "in": "step 17, backward of micro-batch 1, for 3.2 s"; "start-up, for 1

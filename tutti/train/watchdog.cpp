@@ -10,6 +10,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
 
@@ -26,14 +27,21 @@ constexpr size_t kEnoughSteps = 3;
 // Nobody waits for anybody: a step in which all are slow alike is given more time.
 constexpr double kAllComputeFactor = 10;
 
+// Else it is not there yet, or may have ended, and is silent for that.
+bool is_at_work(comm::RankPhase phase) {
+  return phase != comm::RankPhase::absent && phase != comm::RankPhase::finishing;
+}
+
 }  // namespace
 
 Watchdog::Watchdog(comm::World& world, WatchdogOptions options)
     : world_(world),
       options_(options),
       board_(world.host_segment("board", comm::RankBoard::bytes(world.local_size())),
-             world.local_size()) {
+             world.local_size()),
+      silence_(static_cast<size_t>(world.local_size())) {
   board_.enter(world_.local_rank(), comm::RankPhase::starting, 0);
+  board_.show(world_.local_rank(), false);
   thread_ = std::thread([this] { watch(); });
 }
 
@@ -109,8 +117,15 @@ std::string Watchdog::scene() const {
 // this rank is not in, it only looks idle from here.
 std::string Watchdog::hang_text(bool& somebody_waits) const {
   const double now = monotonic_seconds();
-  std::vector<std::string> missing, stopped;
+  std::vector<std::string> missing, silent;
   std::string waiting;
+  for (size_t place = 0; place < silence_.size(); ++place) {
+    const comm::RankState state = board_.state(static_cast<int>(place));
+    if (silence_[place].awake_seconds < kStoppedSeconds) continue;
+    if (!silence_[place].stopped && !is_at_work(state.phase)) continue;  // it has ended
+    silent.push_back(fmt::format("rank {} hangs in {}", world_.local_ranks()[place],
+                                 comm::state_text(state, now)));
+  }
   for (const comm::RankActivity& activity : world_.activity()) {
     const auto& local = world_.local_ranks();
     const auto at = std::find(local.begin(), local.end(), activity.rank);
@@ -120,25 +135,41 @@ std::string Watchdog::hang_text(bool& somebody_waits) const {
       const comm::RankState state = board_.state(static_cast<int>(at - local.begin()));
       text += " in " + comm::state_text(state, now);
       waits = waits || state.waits;
-      const bool runs = state.seen_seconds == 0 || now - state.seen_seconds < kStoppedSeconds;
-      if (!runs) stopped.push_back(text);
     }
     if (activity.inside && waiting.empty()) waiting = comm::activity_text(activity, now);
     if (!waits) missing.push_back(text);
   }
-  somebody_waits = !waiting.empty() || !stopped.empty();
-  if (!stopped.empty()) missing = stopped;
-  if (missing.empty()) return "all ranks wait for each other; " + waiting;
+  somebody_waits = !waiting.empty() || !silent.empty();
+  if (!silent.empty()) missing = silent;
+  if (missing.empty()) {
+    const bool one_host = world_.local_size() == world_.size();
+    return (one_host ? "all ranks wait for each other; "
+                     : "the ranks of other hosts do not answer, or all wait for each other; ") +
+           waiting;
+  }
   return join(missing, ", ") + (waiting.empty() ? "" : "; others wait: " + waiting);
 }
 
-bool Watchdog::somebody_stopped(double seconds) const {
-  const double now = monotonic_seconds();
+// Counted while this rank runs, so that ranks which were all stopped together, and continued
+// together, are not taken for each other's hangs.
+void Watchdog::note_silence(double awake_seconds) {
   for (int place = 0; place < world_.local_size(); ++place) {
+    Silence& silence = silence_[static_cast<size_t>(place)];
     const comm::RankState state = board_.state(place);
-    const bool works =
-        state.phase != comm::RankPhase::absent && state.phase != comm::RankPhase::finishing;
-    if (works && state.seen_seconds != 0 && now - state.seen_seconds >= seconds) return true;
+    if (state.seen_seconds == 0 || state.seen_seconds != silence.seen_seconds) {
+      silence = {state.seen_seconds, 0, false};
+      continue;
+    }
+    silence.awake_seconds += awake_seconds;
+    silence.stopped = silence.awake_seconds >= kStoppedSeconds && is_process_stopped(state.process);
+  }
+}
+
+bool Watchdog::somebody_silent(double seconds, bool stopped) const {
+  for (int place = 0; place < world_.local_size(); ++place) {
+    const Silence& silence = silence_[static_cast<size_t>(place)];
+    const bool counts = stopped ? silence.stopped : is_at_work(board_.state(place).phase);
+    if (counts && silence.awake_seconds >= seconds) return true;
   }
   return false;
 }
@@ -157,13 +188,20 @@ void Watchdog::look(double awake_seconds) {
     std::fflush(nullptr);
     ::_exit(exit_failed);
   }
-  if (phase_ == comm::RankPhase::absent || phase_ == comm::RankPhase::finishing) return;
+  bool somebody_waits = false;
+  const double stopped_limit =
+      options_.limit_seconds > 0 ? options_.limit_seconds : kStoppedLimitSeconds;
+  if (somebody_silent(stopped_limit, true)) {
+    world_.abort(fmt::format("{}; stopped for longer than {}", hang_text(somebody_waits),
+                             format_seconds(stopped_limit)));
+    return;
+  }
+  if (!is_at_work(phase_)) return;
   double limit = limit_of(phase_);
   // Who does not run at all needs no more patience while it saves than while it trains.
   const double least = limit_of(comm::RankPhase::training);
-  if (awake_seconds_ >= least && somebody_stopped(least)) limit = std::min(limit, least);
+  if (awake_seconds_ >= least && somebody_silent(least, false)) limit = std::min(limit, least);
   if (awake_seconds_ < limit) return;
-  bool somebody_waits = false;
   const std::string text = hang_text(somebody_waits);
   if (!somebody_waits && awake_seconds_ < kAllComputeFactor * limit) return;
   world_.abort(fmt::format("{}; over the limit of {}", text, format_seconds(limit)));
@@ -182,7 +220,9 @@ void Watchdog::watch() {
                 std::any_of(activity.begin(), activity.end(), [&](const auto& one) {
                   return one.rank == world_.rank() && one.inside;
                 }));
-    if (!stop_) look(std::min(gap, 2 * kTickSeconds));
+    if (stop_) break;
+    note_silence(std::min(gap, 2 * kTickSeconds));
+    look(std::min(gap, 2 * kTickSeconds));
   }
 }
 

@@ -6,9 +6,13 @@
 // pieces of an evaluation. Time counts only while this rank runs, so that a machine that was paused
 // as a whole is no hang. When the limit is over while somebody waits for somebody, the world is
 // aborted, for a reason that names the rank that keeps the others waiting, what it is doing, and
-// the collective they wait in. A rank of this host whose watchdog does not tick is stopped, and
-// named alone, in whatever group others wait for it and, once that has lasted as long as a step
-// may, whatever they do.
+// the collective they wait in. A rank of this host whose watchdog does not tick is named alone, in
+// whatever group others wait for it.
+//
+// Stops. What the system says is stopped (SIGSTOP) is not slow, whatever it was doing: the others
+// wait for it kStoppedLimitSeconds, or as long as the caller said of a step, in any phase. One that
+// does not tick and is not known to be stopped (a frozen container, a starved process) has the time
+// of a step.
 //
 // Deaths. A rank that computes learns of the end of another in its next call. Where that takes too
 // long, or something waits for files that will not come, the watchdog says why and ends the
@@ -25,12 +29,16 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tutti/comm/rank_board.h"
 #include "tutti/comm/world.h"
 #include "tutti/spec/schedule.h"
 
 namespace tutti::train {
+
+// That others wait for a rank which is stopped; a limit of the caller's takes its place.
+inline constexpr double kStoppedLimitSeconds = 10;
 
 struct WatchdogOptions {
   double limit_seconds = 0;  // of steps and evaluations; 0: as above
@@ -64,7 +72,9 @@ class Watchdog {
   void look(double awake_seconds);
   double limit_of(comm::RankPhase phase) const;
   std::string hang_text(bool& somebody_waits) const;
-  bool somebody_stopped(double seconds) const;  // a rank of this host, for as long
+  void note_silence(double awake_seconds);
+  // A rank of this host that does not tick, for as long; `stopped`: of which the system says so.
+  bool somebody_silent(double seconds, bool stopped) const;
 
   comm::World& world_;
   const WatchdogOptions options_;
@@ -78,6 +88,12 @@ class Watchdog {
   double frozen_seconds_ = 0;
   double failed_seconds_ = 0;
   std::deque<double> steps_;  // seconds, the latest
+  struct Silence {
+    double seen_seconds = 0;   // as the board says
+    double awake_seconds = 0;  // for which that has been the same
+    bool stopped = false;      // as the system says
+  };
+  std::vector<Silence> silence_;  // of every rank of this host
 
   std::thread thread_;  // last: uses all of the above
 };
