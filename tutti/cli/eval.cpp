@@ -7,6 +7,7 @@
 #include "tutti/base/units.h"
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
+#include "tutti/cli/prepared_data.h"
 #include "tutti/cli/progress_bar.h"
 #include "tutti/cli/tokenizer.h"
 #include "tutti/data/corpus_format.h"
@@ -45,6 +46,7 @@ Json evaluate_set(FileSystem& files, const train::LoadedRun& run, const spec::Co
   for (const spec::CorpusShare& share : blend.corpora) {
     if (tokenizer != nullptr) check_same_tokenizer(files, share.prefix, *tokenizer);
   }
+  record_checksums(files, blend);
   const std::string name = spec::blend_text(blend);
   // What part of a blend or of a packed corpus is evaluated is not a number of its bytes.
   const bool whole = blend.corpora.size() == 1 && run.recipe.data.packing == spec::Packing::none;

@@ -1,9 +1,12 @@
 #include "tutti/cli/prepared_data.h"
 
 #include "tutti/base/error.h"
+#include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
 #include "tutti/cli/progress_bar.h"
 #include "tutti/data/corpus.h"
+#include "tutti/data/corpus_checksums.h"
+#include "tutti/data/corpus_format.h"
 #include "tutti/data/dataset.h"
 #include "tutti/data/prepared.h"
 
@@ -54,6 +57,32 @@ void make_corpora(FileSystem& files, const spec::Recipe& recipe) {
   data::make_prepared_corpora(files, recipe.data,
                               [&](int64_t done, int64_t total) { progress.update(done, total); });
   progress.finish();
+}
+
+void record_checksums(FileSystem& files, const spec::CorpusBlend& blend) {
+  for (const spec::CorpusShare& share : blend.corpora) {
+    const std::string& prefix = share.prefix;
+    if (!data::corpus_exists(files, prefix) || files.exists(data::corpus_paths(prefix).checksums)) {
+      continue;
+    }
+    ProgressBar progress("record checksums of " + base_name(prefix), "bytes");
+    try {
+      data::record_checksums(files, prefix, [&](int64_t done, int64_t total) {
+        throw_if_interrupted();
+        progress.update(done, total);
+      });
+      progress.finish();
+    } catch (const Error& error) {
+      const bool cannot_write = error.kind() == ErrorKind::permission ||
+                                error.kind() == ErrorKind::no_space ||
+                                error.kind() == ErrorKind::io;
+      if (!cannot_write) throw;
+      print_message(
+          fmt::format("warning: {}: without its checksums, damage of corpus '{}' goes unnoticed; "
+                      "run once as a user who may write there\n",
+                      error.what(), prefix));
+    }
+  }
 }
 
 }  // namespace tutti::cli

@@ -1,5 +1,6 @@
 // The corpora of a recipe with data.prepare, as commands need them: where the text is, where the
-// corpora are kept, and that they are there (data/prepared.h); and those of any other recipe.
+// corpora are kept, and that they are there (data/prepared.h); of any other recipe, that they are
+// there and have checksums.
 #pragma once
 
 #include <string>
@@ -24,5 +25,10 @@ void check_corpora(FileSystem& files, const spec::Recipe& recipe);
 
 // Makes them where they are missing, with progress on standard error.
 void make_corpora(FileSystem& files, const spec::Recipe& recipe);
+
+// Records the checksums of the corpora that have none (data/corpus_checksums.h), with progress on
+// standard error. Where they cannot be written it says so, and their damage stays unnoticed. A
+// corpus that is not there is left to who opens it.
+void record_checksums(FileSystem& files, const spec::CorpusBlend& blend);
 
 }  // namespace tutti::cli

@@ -144,6 +144,10 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
                                          ? "--nproc"
                                          : place.environment.launcher);
     make_corpora(files, made.recipe);
+    if (!place.environment.store_is_served) {  // else the launcher has done it
+      record_checksums(files, made.recipe.data.train);
+      record_checksums(files, made.recipe.data.validation);
+    }
     return made;
   };
   const TrainPlan plan = place.alone() ? make() : share_plan(*place.store, place.environment, make);

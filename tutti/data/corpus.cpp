@@ -55,7 +55,8 @@ bool corpus_exists(FileSystem& files, const std::string& prefix) {
   return files.exists(paths.bin) && files.exists(paths.idx);
 }
 
-Corpus::Corpus(FileSystem& files, const std::string& prefix) : prefix_(prefix) {
+Corpus::Corpus(FileSystem& files, const std::string& prefix, const CorpusOptions& options)
+    : prefix_(prefix) {
   if (!corpus_exists(files, prefix)) fail_missing(files, prefix);
   const CorpusPaths paths = corpus_paths(prefix);
   idx_ = files.map(paths.idx);
@@ -65,6 +66,10 @@ Corpus::Corpus(FileSystem& files, const std::string& prefix) : prefix_(prefix) {
   check_documents();
   if (tokens_ == 0) {
     fail(ErrorKind::corrupt, "corpus '{}' is empty: '{}' holds no tokens", prefix, paths.bin);
+  }
+  if (options.checksums && files.exists(paths.checksums)) {
+    checksums_ =
+        std::make_unique<const CorpusChecksums>(files, paths, bin_->bytes(), idx_->bytes());
   }
 }
 
@@ -201,7 +206,9 @@ Corpus::TokenRange Corpus::document_range(int64_t document) const {
 void Corpus::read(int64_t first, int64_t count, int32_t* out) const {
   TUTTI_CHECK(first >= 0 && count >= 0 && count <= tokens_ - first,
               "tokens [{}, {} + {}) of {} in corpus {}", first, first, count, tokens_, prefix_);
-  const char* bytes = bin_->bytes().data() + first * dtype_bytes(dtype_);
+  const int64_t width = dtype_bytes(dtype_);
+  if (checksums_) checksums_->check(first * width, (first + count) * width);
+  const char* bytes = bin_->bytes().data() + first * width;
   switch (dtype_) {
     case DType::u8: return copy_tokens<uint8_t>(bytes, count, out);
     case DType::i8: return copy_tokens<int8_t>(bytes, count, out);

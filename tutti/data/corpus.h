@@ -7,6 +7,7 @@
 //   corrupt    wrong magic, truncated or oversized file, impossible counts, lengths, offsets or
 //              document indices, or no tokens at all
 //   unsupported  another version of the format, or elements that are not integers
+// Where PREFIX.checksums is there, read() compares the tokens with it before it hands them out.
 // All methods are const and may be called from any number of threads.
 #pragma once
 
@@ -17,12 +18,17 @@
 
 #include "tutti/base/dtype.h"
 #include "tutti/base/file.h"
+#include "tutti/data/corpus_checksums.h"
 
 namespace tutti::data {
 
+struct CorpusOptions {
+  bool checksums = true;  // false: PREFIX.checksums is not looked at
+};
+
 class Corpus {
  public:
-  Corpus(FileSystem& files, const std::string& prefix);
+  Corpus(FileSystem& files, const std::string& prefix, const CorpusOptions& options = {});
 
   const std::string& prefix() const { return prefix_; }
   DType dtype() const { return dtype_; }
@@ -43,12 +49,14 @@ class Corpus {
   TokenRange document_range(int64_t document) const;
 
   // out[i] = token first + i of the stream, for i in [0, count): .bin is back to back, so a read
-  // may cross sequences. The range must lie in [0, tokens()). Throws corrupt for an i64 token
-  // that does not fit; ids are not compared with a vocabulary here.
+  // may cross sequences. The range must lie in [0, tokens()). Throws corrupt where checksums do not
+  // hold, naming file and bytes, and for an i64 token that does not fit; ids are not compared with
+  // a vocabulary here.
   void read(int64_t first, int64_t count, int32_t* out) const;
 
-  // The bytes of .bin as stored.
+  // The bytes of .bin and .idx as stored; nothing is compared.
   std::string_view bin_bytes() const { return bin_->bytes(); }
+  std::string_view idx_bytes() const { return idx_->bytes(); }
   // Hint that tokens [first, first + count) are read soon.
   void will_need(int64_t first, int64_t count) const;
 
@@ -59,6 +67,7 @@ class Corpus {
 
   std::string prefix_;
   std::unique_ptr<MappedFile> bin_, idx_;
+  std::unique_ptr<const CorpusChecksums> checksums_;  // or null
   DType dtype_ = DType::u16;
   int64_t tokens_ = 0;
   int64_t sequences_ = 0;

@@ -33,8 +33,8 @@ std::optional<DType> index_dtype(uint8_t code) {
 }
 
 CorpusPaths corpus_paths(const std::string& prefix) {
-  return {prefix + ".bin", prefix + ".idx", prefix + ".tokenizer.json", prefix + ".meta.json",
-          prefix + ".mask"};
+  return {prefix + ".bin",       prefix + ".idx",  prefix + ".tokenizer.json",
+          prefix + ".meta.json", prefix + ".mask", prefix + ".checksums"};
 }
 
 std::string validation_prefix(const std::string& prefix) { return prefix + "-validation"; }

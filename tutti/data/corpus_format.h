@@ -7,6 +7,7 @@
 //   PREFIX.tokenizer.json   what the ids mean (tokenizer.h); absent in corpora made elsewhere
 //   PREFIX.meta.json        where the text came from (corpus_meta.h); absent likewise
 //   PREFIX.mask             which tokens are not trained on (loss_mask.h); absent: none
+//   PREFIX.checksums        of .bin and .idx (corpus_checksums.h); absent until first use
 //
 // PREFIX.idx, S sequences in D - 1 documents:
 //
@@ -51,7 +52,7 @@ uint8_t index_dtype_code(DType type);            // aborts for types the format 
 std::optional<DType> index_dtype(uint8_t code);  // nothing when the code is unknown
 
 struct CorpusPaths {
-  std::string bin, idx, tokenizer, meta, mask;
+  std::string bin, idx, tokenizer, meta, mask, checksums;
 };
 CorpusPaths corpus_paths(const std::string& prefix);
 

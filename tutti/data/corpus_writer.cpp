@@ -53,6 +53,7 @@ CorpusWriter::CorpusWriter(FileSystem& files, const std::string& prefix, DType d
       paths_(corpus_paths(prefix)),
       bin_temporary_(paths_.bin + ".tmp"),
       idx_temporary_(paths_.idx + ".tmp"),
+      checksums_temporary_(paths_.checksums + ".tmp"),
       dtype_(dtype),
       max_sequence_tokens_(max_sequence_tokens),
       durable_(durable),
@@ -69,6 +70,7 @@ CorpusWriter::~CorpusWriter() {
   bin_.reset();
   remove_quietly(files_, bin_temporary_);
   remove_quietly(files_, idx_temporary_);
+  remove_quietly(files_, checksums_temporary_);
 }
 
 void CorpusWriter::append(std::span<const int32_t> tokens) {
@@ -82,6 +84,7 @@ void CorpusWriter::append_packed(const void* data, int64_t tokens) {
   document_open_ = true;
   const auto bytes = static_cast<size_t>(tokens * dtype_bytes(dtype_));
   hasher_.update(data, bytes);
+  if (durable_) checksums_.update(data, bytes);
   if (bytes >= kBufferBytes) {
     flush();
     bin_->append(data, bytes);
@@ -128,31 +131,53 @@ CorpusSummary CorpusWriter::finish() {
 
 void CorpusWriter::write_index() {
   const auto file = files_.create(idx_temporary_);
+  Hasher hasher;
+  int64_t idx_bytes = 0;
+  const auto emit = [&](const void* data, size_t bytes) {
+    file->append(data, bytes);
+    hasher.update(data, bytes);
+    idx_bytes += static_cast<int64_t>(bytes);
+  };
   std::string out(kIndexMagic, sizeof kIndexMagic);
   put(out, kIndexVersion);
   put(out, index_dtype_code(dtype_));
   put(out, static_cast<uint64_t>(lengths_.size()));
   put(out, static_cast<uint64_t>(documents_.size()));
-  file->append(out.data(), out.size());
-  file->append(lengths_.data(), lengths_.size() * sizeof lengths_[0]);
+  emit(out.data(), out.size());
+  emit(lengths_.data(), lengths_.size() * sizeof lengths_[0]);
   out.clear();
   int64_t offset = 0;
   for (const int32_t length : lengths_) {
     put(out, offset);
     offset += length * dtype_bytes(dtype_);
     if (out.size() >= kBufferBytes) {
-      file->append(out.data(), out.size());
+      emit(out.data(), out.size());
       out.clear();
     }
   }
-  file->append(out.data(), out.size());
-  file->append(documents_.data(), documents_.size() * sizeof documents_[0]);
+  emit(out.data(), out.size());
+  emit(documents_.data(), documents_.size() * sizeof documents_[0]);
   if (durable_) file->sync();
+  file->close();
+  if (durable_) write_checksums(idx_bytes, hasher.digest());
+}
+
+void CorpusWriter::write_checksums(int64_t idx_bytes, uint64_t idx_xxh3) {
+  const std::string bytes = checksums_.finish(idx_bytes, idx_xxh3);
+  const auto file = files_.create(checksums_temporary_);
+  file->append(bytes.data(), bytes.size());
+  file->sync();
   file->close();
 }
 
 void CorpusWriter::commit() {
   TUTTI_CHECK(finished_ && !committed_, "commit of {} follows finish, once", paths_.bin);
+  // Before the index, without which there is no corpus: no reader sees those of another one.
+  if (durable_) {
+    files_.rename(checksums_temporary_, paths_.checksums);
+  } else {
+    remove_quietly(files_, paths_.checksums);
+  }
   files_.rename(bin_temporary_, paths_.bin);
   if (durable_) files_.sync_directory(parent_path(paths_.bin));
   files_.rename(idx_temporary_, paths_.idx);

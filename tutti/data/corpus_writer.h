@@ -1,14 +1,16 @@
-// Writes PREFIX.bin and PREFIX.idx (corpus_format.h) from a stream of tokens.
+// Writes PREFIX.bin, PREFIX.idx (corpus_format.h) and PREFIX.checksums (corpus_checksums.h) from a
+// stream of tokens.
 //
 //   CorpusWriter writer(files, "run/train", token_dtype(257));
 //   writer.append(tokens); writer.end_document(); ...
 //   writer.finish(); writer.commit();
 //
-// Both files are written as PREFIX.*.tmp, made durable by finish() and renamed by commit(), the
+// All are written as PREFIX.*.tmp, made durable by finish() and renamed by commit(), the
 // index last: a corpus with an index is complete. Without commit() the destructor removes the
 // temporary files. One sequence per document, more only when a document is longer than
 // max_sequence_tokens. A corpus that need not outlive this process is not `durable`: nothing is
-// synced. Memory: 4 bytes per sequence and 8 per document, plus one buffer.
+// synced, and it gets no checksums. Memory: 4 bytes per sequence, 8 per document and per piece of
+// checksums, plus one buffer.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +22,7 @@
 #include "tutti/base/dtype.h"
 #include "tutti/base/file.h"
 #include "tutti/base/hash.h"
+#include "tutti/data/corpus_checksums.h"
 #include "tutti/data/corpus_format.h"
 
 namespace tutti::data {
@@ -49,7 +52,7 @@ class CorpusWriter {
   void end_document();
   int64_t tokens() const { return summary_.tokens; }
 
-  // Ends the last document if it is open, completes both temporary files and syncs them.
+  // Ends the last document if it is open, completes the temporary files and syncs them.
   CorpusSummary finish();
   // Renames them to their final names, replacing what is there, and syncs the folder.
   void commit();
@@ -57,10 +60,11 @@ class CorpusWriter {
  private:
   void flush();
   void write_index();
+  void write_checksums(int64_t idx_bytes, uint64_t idx_xxh3);
 
   FileSystem& files_;
   CorpusPaths paths_;
-  std::string bin_temporary_, idx_temporary_;
+  std::string bin_temporary_, idx_temporary_, checksums_temporary_;
   DType dtype_;
   int64_t max_sequence_tokens_;
   bool durable_;
@@ -68,6 +72,7 @@ class CorpusWriter {
   std::vector<char> buffer_;
   std::vector<char> packed_;
   Hasher hasher_;
+  ChecksumBuilder checksums_;
   std::vector<int32_t> lengths_;
   std::vector<int64_t> documents_ = {0};
   int64_t open_tokens_ = 0;  // of the sequence being written

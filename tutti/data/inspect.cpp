@@ -5,7 +5,9 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
+#include "tutti/base/text.h"
 #include "tutti/data/corpus.h"
+#include "tutti/data/corpus_checksums.h"
 #include "tutti/data/corpus_format.h"
 #include "tutti/data/loss_mask.h"
 #include "tutti/data/packing.h"
@@ -92,6 +94,39 @@ void inspect_mask(FileSystem& files, const Corpus& corpus, CorpusInspection& out
   }
 }
 
+// Which bytes of .bin differ from what PREFIX.checksums records, not only that some do.
+void inspect_checksums(FileSystem& files, const Corpus& corpus, bool verify,
+                       CorpusInspection& out) {
+  const CorpusPaths paths = corpus_paths(out.prefix);
+  if (!files.exists(paths.checksums)) {
+    add_check(out, "checksums", true,
+              "There are none yet; the first run that reads the corpus records them.");
+    return;
+  }
+  try {
+    const CorpusChecksums checksums(files, paths, corpus.bin_bytes(), corpus.idx_bytes());
+    if (!verify) {
+      add_check(out, "checksums", true, "They belong to the corpus, and its index is as recorded.");
+      return;
+    }
+    constexpr size_t kNamed = 8;
+    std::vector<std::string> ranges;
+    for (const CorpusChecksums::ByteRange& range : checksums.damaged()) {
+      if (ranges.size() == kNamed) {
+        ranges.emplace_back("and more");
+        break;
+      }
+      ranges.push_back(fmt::format("{} to {}", range.first, range.last));
+    }
+    add_check(out, "checksums", ranges.empty(),
+              ranges.empty()
+                  ? "All pieces of the tokens and the index are as recorded."
+                  : fmt::format("'{}' is damaged in bytes {}.", paths.bin, join(ranges, ", ")));
+  } catch (const Error& error) {
+    add_check(out, "checksums", false, error.what());
+  }
+}
+
 PackingInspection inspect_packing(const Corpus& corpus, int64_t sequence) {
   const PackedWindows packed(
       corpus.documents(), [&](int64_t d) { return corpus.document_range(d).count; }, sequence);
@@ -144,7 +179,7 @@ void verify_content(const Corpus& corpus, CorpusInspection& out) {
 
 CorpusInspection inspect_corpus(FileSystem& files, const std::string& prefix,
                                 const InspectOptions& options) {
-  const Corpus corpus(files, prefix);
+  const Corpus corpus(files, prefix, {.checksums = false});  // all damage is told, not the first
   CorpusInspection out;
   out.prefix = prefix;
   out.dtype = corpus.dtype();
@@ -160,6 +195,7 @@ CorpusInspection inspect_corpus(FileSystem& files, const std::string& prefix,
   const auto tokenizer = inspect_tokenizer(files, out);
   inspect_meta(files, out);
   inspect_mask(files, corpus, out);
+  inspect_checksums(files, corpus, options.verify, out);
   if (options.sequence > 0) out.packing = inspect_packing(corpus, options.sequence);
   if (options.verify) {
     try {

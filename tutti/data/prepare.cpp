@@ -229,7 +229,7 @@ void remove_old(FileSystem& files, const PrepareOptions& options) {
              load_corpus_meta(files, validation_prefix(options.prefix)).part == "validation") {
     // The held-out part of the corpus that is replaced would pass for the new one's.
     paths.insert(paths.end(), {validation.idx, validation.bin, validation.tokenizer,
-                               validation.meta, validation.mask});
+                               validation.meta, validation.mask, validation.checksums});
     files.remove_tree(tokenizer_folder(validation.tokenizer));
   }
   paths.push_back(corpus_paths(options.prefix).idx);

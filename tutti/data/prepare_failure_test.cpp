@@ -104,7 +104,7 @@ TEST(Prepare, RefusesToOverwriteUnlessAsked) {
   options.holdout_share = 0;
   prepare(files, options);
   EXPECT_EQ(Corpus(files, "out/c").documents(), 50);
-  EXPECT_EQ(files.list("out").size(), 4U);  // the old validation part would not fit
+  EXPECT_EQ(files.list("out").size(), 5U);  // the old validation part would not fit
 }
 
 TEST(Prepare, BadOptionsAreErrors) {

@@ -86,7 +86,7 @@ TEST(Prepare, ASingleFileIsSplitAtItsTail) {
   EXPECT_EQ(tokenizer->end_of_document(), kNoToken);
   EXPECT_EQ(tokenizer->vocabulary_size(),
             static_cast<int32_t>(std::set<char>(text.begin(), text.end()).size()));
-  EXPECT_EQ(files.list("out").size(), 8U);
+  EXPECT_EQ(files.list("out").size(), 10U);
 }
 
 TEST(Prepare, TailOfSeveralDocuments) {

@@ -110,7 +110,7 @@ class Search {
     for (const char* part : {"", "-validation", ".whole"}) {
       const CorpusPaths paths = corpus_paths(normal(options_.output_prefix + part));
       for (const std::string& own :
-           {paths.bin, paths.idx, paths.tokenizer, paths.meta, paths.mask}) {
+           {paths.bin, paths.idx, paths.tokenizer, paths.meta, paths.mask, paths.checksums}) {
         if (whole == own || whole == own + ".tmp" || whole == own + kLockSuffix) return true;
       }
       const std::string pending = normal(options_.output_prefix) + kPendingSuffix;
