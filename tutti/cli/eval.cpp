@@ -26,13 +26,14 @@ struct EvalArguments {
   bool json = false;
 };
 
-// Ids of another tokenizer would give a loss that means nothing.
+// Ids of another tokenizer would give a loss that means nothing. Which tokens begin and end
+// documents may differ, as in a corpus to train on.
 void check_same_tokenizer(FileSystem& files, const std::string& prefix,
                           const data::Tokenizer& tokenizer) {
   const std::string path = data::corpus_paths(prefix).tokenizer;
   if (!files.exists(path)) return;
-  if (data::tokenizer_json(*data::load_tokenizer_file(files, path)) ==
-      data::tokenizer_json(tokenizer)) {
+  if (data::tokenizer_hash(*data::load_tokenizer_file(files, path)) ==
+      data::tokenizer_hash(tokenizer)) {
     return;
   }
   fail(ErrorKind::usage,

@@ -1,5 +1,7 @@
 #include "tutti/cli/tokenizer.h"
 
+#include <utility>
+
 #include "tutti/base/error.h"
 #include "tutti/base/json.h"
 #include "tutti/checkpoint/manifest.h"
@@ -23,10 +25,10 @@ void check_same_tokenizers(FileSystem& files, const spec::Recipe& recipe) {
     for (const spec::CorpusShare& share : blend->corpora) {
       const std::string path = data::corpus_paths(share.prefix).tokenizer;
       if (!files.exists(path)) continue;
-      const Json found = parse_json(read_file(files, path), path);
+      Json found = data::tokenizer_identity(parse_json(read_file(files, path), path));
       if (first.empty()) {
         first = path;
-        meaning = found;
+        meaning = std::move(found);
       } else if (found != meaning) {
         fail(ErrorKind::usage,
              "data: '{}' and '{}' differ: the corpora of a run share one tokenizer; prepare them "
@@ -84,7 +86,10 @@ void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::st
   const std::string kept = train::tokenizer_path(run_folder);
   if (files.exists(kept)) {
     const auto before = data::load_tokenizer_file(files, kept);
-    if (data::tokenizer_json(*before) == data::tokenizer_json(*tokenizer)) return;
+    if (data::tokenizer_identity(data::tokenizer_json(*before)) ==
+        data::tokenizer_identity(data::tokenizer_json(*tokenizer))) {
+      return;
+    }
     const std::string folder = train::checkpoints_path(run_folder);
     if (!checkpoint::list_checkpoints(files, folder).empty()) {
       fail(ErrorKind::usage,

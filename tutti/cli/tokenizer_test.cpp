@@ -8,6 +8,7 @@
 #include "tutti/base/memory_file.h"
 #include "tutti/data/byte_tokenizer.h"
 #include "tutti/data/char_tokenizer.h"
+#include "tutti/data/tokenizer_source.h"
 
 namespace tutti::cli {
 namespace {
@@ -58,6 +59,34 @@ TEST(Tokenizer, OfARunWithCheckpointsIsNotReplaced) {
     EXPECT_NE(std::string(error.what()).find("runs/r/tokenizer.json"), std::string::npos);
   }
   EXPECT_EQ(find_tokenizer(files, recipe_of(257), "runs/r")->name(), "char");
+}
+
+// Files that only go with a tokenizer, such as generation_config.json, do not make it another.
+TEST(Tokenizer, IsTheSameWhateverGoesWithIt) {
+  MemoryFileSystem files;
+  files.create_directories("model");
+  files.create_directories("corpora");
+  write_file_atomic(files, "model/tokenizer.json",
+                    R"({"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0, "b": 1},
+                        "merges": []}})");
+  const auto store = [&](const std::string& path) {
+    data::store_tokenizer(files, *data::open_tokenizer(files, "model", {}), path);
+  };
+  store("corpora/c.tokenizer.json");
+  keep_tokenizer(files, recipe_of(257), "runs/r");
+  files.create_directories("runs/r/checkpoints/step-00000005");
+  write_file_atomic(files, "runs/r/checkpoints/step-00000005/manifest.json", "{}");
+  write_file_atomic(files, "model/generation_config.json", R"({"temperature": 0.7})");
+  store("corpora/v.tokenizer.json");
+  spec::Recipe recipe = recipe_of(257);
+  recipe.data.validation = "corpora/v";
+  EXPECT_NO_THROW(keep_tokenizer(files, recipe, "runs/r"));
+  store("corpora/c.tokenizer.json");
+  EXPECT_NO_THROW(keep_tokenizer(files, recipe, "runs/r"));
+  // What decides the ids does: another tokenizer, or another token that ends documents.
+  write_file_atomic(files, "model/generation_config.json", R"({"eos_token_id": 1})");
+  store("corpora/v.tokenizer.json");
+  EXPECT_THROW(keep_tokenizer(files, recipe, "runs/r"), Error);
 }
 
 TEST(Tokenizer, IsThatOfTheParametersToStartFrom) {

@@ -77,8 +77,12 @@ std::vector<int32_t> encode_start(const Tokenizer& tokenizer, std::string_view t
 const std::vector<std::string>& tokenizer_names();
 
 Json tokenizer_json(const Tokenizer& tokenizer);  // the stored form
-// XXH3 of the first original file, or of the compact stored form: equal means the same ids.
+// XXH3 of the first original file, or of the compact stored form: equal means that every id is the
+// same token.
 std::string tokenizer_hash(const Tokenizer& tokenizer);
+// What of a stored form decides which ids a text becomes, control tokens included: all but the
+// files that only go with the first one, such as generation_config.json. Equal means the same ids.
+Json tokenizer_identity(Json stored);
 // Of the stored form `value`, read from `path`. Throws corrupt or unsupported naming a path.
 std::unique_ptr<Tokenizer> tokenizer_from_json(FileSystem& files, const Json& value,
                                                const std::string& path);

@@ -69,8 +69,8 @@ void check_tokenizer(FileSystem& files, const spec::Recipe& recipe, const Loaded
   for (const spec::CorpusShare& share : recipe.data.train.corpora) {
     const std::string ours = data::corpus_paths(share.prefix).tokenizer;
     if (!files.exists(ours)) continue;
-    if (data::tokenizer_json(*data::load_tokenizer_file(files, ours)) ==
-        data::tokenizer_json(*data::load_tokenizer_file(files, theirs))) {
+    if (data::tokenizer_hash(*data::load_tokenizer_file(files, ours)) ==
+        data::tokenizer_hash(*data::load_tokenizer_file(files, theirs))) {
       continue;
     }
     fail(ErrorKind::usage,
