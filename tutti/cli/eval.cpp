@@ -11,6 +11,7 @@
 #include "tutti/cli/progress_bar.h"
 #include "tutti/cli/tokenizer.h"
 #include "tutti/data/corpus_format.h"
+#include "tutti/spec/recipe_names.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/tasks.h"
 
@@ -22,6 +23,8 @@ struct EvalArguments {
   std::vector<std::string> data;
   std::vector<std::string> tasks;
   int64_t batch = 8;
+  std::string packing;   // empty: the run's
+  int64_t sequence = 0;  // 0: the run's
   bool best = false;
   bool json = false;
 };
@@ -49,18 +52,21 @@ Json evaluate_set(FileSystem& files, const train::LoadedRun& run, const spec::Co
   }
   record_checksums(files, blend);
   const std::string name = spec::blend_text(blend);
-  // What part of a blend or of a packed corpus is evaluated is not a number of its bytes.
-  const bool whole = blend.corpora.size() == 1 && run.recipe.data.packing == spec::Packing::none;
   ProgressBar progress("evaluate " + std::string(base_name(name)), "micro-batches");
   const train::RunEvaluation result = train::evaluate_run(
       files, run, blend, [&](int64_t done, int64_t total) { progress.update(done, total); });
   progress.finish();
-  const int64_t bytes =
-      whole ? train::corpus_text_bytes(files, blend.corpora.front().prefix, tokenizer) : 0;
+  // Of a blend this is not a number: its corpora count by their weights.
+  const int64_t bytes = blend.corpora.size() == 1
+                            ? train::predicted_text_bytes(files, blend.corpora.front().prefix,
+                                                          tokenizer, run.recipe.data.packing)
+                            : 0;
   const double bits = result.loss / std::log(2.0);
   const double bits_per_byte =
       bits * static_cast<double>(result.tokens) / static_cast<double>(bytes);
   return {{"data", name},
+          {"packing", spec::name_of(spec::kPackingNames, run.recipe.data.packing)},
+          {"sequence", run.recipe.batch.sequence},
           {"loss", result.loss},
           {"perplexity", std::exp(result.loss)},
           {"bits_per_token", bits},
@@ -120,9 +126,24 @@ std::string tasks_table(const Json& tasks) {
   return format_table(rows);
 }
 
+// How the corpora are cut into sequences, where another way than the run's is asked for.
+void cut_as_asked(const EvalArguments& arguments, spec::Recipe& recipe) {
+  if (arguments.packing.empty() && arguments.sequence == 0) return;
+  if (!arguments.packing.empty()) {
+    recipe.data.packing =
+        arguments.packing == "documents" ? spec::Packing::documents : spec::Packing::none;
+  }
+  if (arguments.sequence > recipe.model.context) {
+    fail(ErrorKind::usage, "--sequence: {} tokens are more than the model's context of {}",
+         arguments.sequence, recipe.model.context);
+  }
+  if (arguments.sequence > 0) recipe.batch.sequence = arguments.sequence;
+  spec::validate(recipe);
+}
+
 int run_eval(const EvalArguments& arguments) {
   FileSystem& files = posix_file_system();
-  const train::LoadedRun run = train::load_run(files, arguments.run, arguments.best);
+  train::LoadedRun run = train::load_run(files, arguments.run, arguments.best);
   std::vector<spec::CorpusBlend> blends(arguments.data.begin(), arguments.data.end());
   if (blends.empty() && arguments.tasks.empty()) {
     if (run.recipe.data.validation.empty()) {
@@ -132,10 +153,13 @@ int run_eval(const EvalArguments& arguments) {
     blends = {run.recipe.data.validation};
   }
   const auto tokenizer = try_tokenizer(files, run.recipe, run_folder_of(run));
+  const spec::Recipe own = run.recipe;
+  cut_as_asked(arguments, run.recipe);
   Json sets = Json::array();
   for (const spec::CorpusBlend& blend : blends) {
     sets.push_back(evaluate_set(files, run, blend, tokenizer.get()));
   }
+  run.recipe = own;
   Json tasks = Json::array();
   for (const std::string& path : arguments.tasks) {
     tasks.push_back(evaluate_tasks(
@@ -169,6 +193,14 @@ void add_eval(CLI::App& app, Action& action) {
       ->add_option("--tasks", arguments->tasks,
                    "Multiple-choice questions, JSON lines: ctx, endings, label")
       ->type_name("FILE");
+  command
+      ->add_option("--packing", arguments->packing,
+                   "Cut corpora into sequences as data.packing does; default the run's")
+      ->check(CLI::IsMember({"none", "documents"}));
+  command
+      ->add_option("--sequence", arguments->sequence,
+                   "Tokens of a sequence; default the run's batch.sequence")
+      ->check(at_least(1));
   command->add_option("--batch", arguments->batch, "Questions' longest sequences at a time")
       ->capture_default_str()
       ->check(at_least(1));
@@ -176,6 +208,9 @@ void add_eval(CLI::App& app, Action& action) {
                     "The checkpoint of the lowest validation loss, not the newest");
   add_json_option(*command, arguments->json);
   command->footer(
+      "The loss is that of training's own validation where corpus, packing and sequence are the\n"
+      "same: give an imported model those of the recipe that tunes it. Bits per byte count the\n"
+      "bytes of what is predicted: of prompts and answers the answers.\n\n"
       "An ending is chosen by its log-likelihood (acc), or by that per byte (acc_norm) or per\n"
       "token (acc_norm_tokens) of the ending.\n\n"
       "Examples:\n"

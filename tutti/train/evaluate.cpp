@@ -10,14 +10,18 @@
 #include "tutti/data/corpus_meta.h"
 #include "tutti/data/dataset.h"
 #include "tutti/data/loader.h"
+#include "tutti/data/loss_mask.h"
 #include "tutti/train/evaluator.h"
 
 namespace tutti::train {
-int64_t corpus_text_bytes(FileSystem& files, const std::string& prefix,
-                          const data::Tokenizer* tokenizer) {
+
+int64_t predicted_text_bytes(FileSystem& files, const std::string& prefix,
+                             const data::Tokenizer* tokenizer, spec::Packing packing) {
   const data::Corpus corpus(files, prefix);
+  const auto mask = data::open_loss_mask(files, corpus);
+  const bool packed = packing == spec::Packing::documents;
   const std::string meta = data::corpus_paths(prefix).meta;
-  if (files.exists(meta)) {
+  if (!mask && !packed && files.exists(meta)) {
     const data::CorpusMeta known = data::load_corpus_meta(files, prefix);
     if (known.tokens == corpus.tokens()) return known.text_bytes;
   }
@@ -26,9 +30,13 @@ int64_t corpus_text_bytes(FileSystem& files, const std::string& prefix,
   std::vector<int32_t> ids;
   for (int64_t document = 0; document < corpus.documents(); ++document) {
     const data::Corpus::TokenRange range = corpus.document_range(document);
-    ids.resize(static_cast<size_t>(range.count));
-    corpus.read(range.first, range.count, ids.data());
-    bytes += static_cast<int64_t>(tokenizer->decode(ids).size());
+    // A packed document's first token is nothing's target.
+    const int64_t given = std::max<int64_t>(packed ? 1 : 0, mask ? mask->masked(document) : 0);
+    if (given >= range.count) continue;
+    ids.resize(static_cast<size_t>(range.count - given));
+    corpus.read(range.first + given, range.count - given, ids.data());
+    bytes += static_cast<int64_t>(
+        (given == 0 ? tokenizer->decode(ids) : tokenizer->decode_rest(ids)).size());
   }
   return bytes;
 }

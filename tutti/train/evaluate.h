@@ -18,11 +18,13 @@ struct RunEvaluation {
   double seconds = 0;
 };
 
-// Bytes of text that the corpus stands for, so that losses of models with different tokenizers can
-// be compared (bits per byte = loss * tokens / bytes / ln 2): from its PREFIX.meta.json, else by
-// decoding it with `tokenizer`; 0 without either.
-int64_t corpus_text_bytes(FileSystem& files, const std::string& prefix,
-                          const data::Tokenizer* tokenizer);
+// Bytes of the text whose tokens an evaluation predicts, so that losses of models with different
+// tokenizers can be compared (bits per byte = loss * tokens / bytes / ln 2). Of a corpus with a
+// loss mask these are the bytes after each document's prompt, and of packed documents those after
+// their first token: both by decoding with `tokenizer`, and 0 without one. Otherwise all bytes of
+// the corpus: from its PREFIX.meta.json, else by decoding; 0 without either.
+int64_t predicted_text_bytes(FileSystem& files, const std::string& prefix,
+                             const data::Tokenizer* tokenizer, spec::Packing packing);
 
 // Evaluates the run's parameters on every sample of `blend` (data/dataset.h) in the precision,
 // packing, sequence length and micro-batch of its recipe, so that the result equals that of
