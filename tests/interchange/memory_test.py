@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Import and export take less memory than the largest file they read.
+"""Import and export take less memory than the largest file they read, generation little more than
+the model.
 
     memory_test.py [--shard-mib N] [--shards N]
 
@@ -16,7 +17,9 @@ import sys
 import tempfile
 
 TUTTI = os.environ["TUTTI_BINARY"]
-HIDDEN, KV, VOCABULARY = 1024, 128, 64
+HIDDEN, KV, VOCABULARY = 1024, 128, 320
+TOKENIZER = {"format": "tutti-tokenizer", "version": 1, "name": "byte", "vocabulary_size": 257,
+             "end_of_document": 256}
 
 
 def layer(n, ffn):
@@ -80,6 +83,16 @@ def peak_memory_bytes(*arguments):
     return usage.ru_maxrss * 1024
 
 
+def generation_fits(run):
+    """The parameters are in memory once, as is the checkpoint while it is verified: not together."""
+    (run / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    (run / "prompts").write_text("a\nb\n")
+    model = sum(path.stat().st_size for path in run.rglob("*.safetensors"))
+    used = peak_memory_bytes("generate", run, "--prompts", run / "prompts", "--tokens", 2)
+    print(f"generate: {used / 2**20:.0f} MiB at most, model {model / 2**20:.0f} MiB")
+    return used < 2 * model
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--shard-mib", type=int, default=64)
@@ -96,6 +109,8 @@ def main():
             used = peak_memory_bytes("checkpoint", verb, *command)
             passed = passed and used < largest
             print(f"{verb}: {used / 2**20:.0f} MiB at most, largest file {largest / 2**20:.0f} MiB")
+            if verb == "import":
+                passed = generation_fits(run) and passed
             shutil.rmtree(command[0])
     sys.exit(0 if passed else "FAILED: more memory than the largest file")
 

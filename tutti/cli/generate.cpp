@@ -81,18 +81,29 @@ std::vector<int32_t> encode_prompt(const data::Tokenizer& tokenizer, const std::
   return ids;
 }
 
+// The parameters, once: a checkpoint's bytes are given back as they are read.
+train::GenerationWeights read_weights(FileSystem& files, train::LoadedRun& run) {
+  train::GenerationWeights weights(run.recipe);
+  train::read_parameters(files, run,
+                         [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
+                           weights.set(placed, values.data());
+                         });
+  return weights;
+}
+
 int run_generate(const GenerateArguments& arguments) {
   FileSystem& files = posix_file_system();
-  const train::LoadedRun run = train::load_run(files, arguments.run, arguments.best);
+  train::LoadedRun run = train::find_run(files, arguments.run, arguments.best);
   const auto tokenizer = find_tokenizer(files, run.recipe, run_folder_of(run));
   const std::vector<int32_t> prompt = encode_prompt(*tokenizer, arguments.prompt, "--prompt");
+  const train::GenerationWeights weights = read_weights(files, run);
 
   const double begin = monotonic_seconds();
   std::string text;
   int64_t tokens = 0;
   TextStream stream(output_is_terminal());
   bool prompt_shown = arguments.json;  // only once the model has accepted it
-  train::generate(run.recipe, run.master.data(), prompt, arguments.sampling, [&](int32_t id) {
+  train::generate(weights, prompt, arguments.sampling, [&](int32_t id) {
     if (!prompt_shown) stream.write(arguments.prompt);
     prompt_shown = true;
     if (id == tokenizer->end_of_document()) return false;
@@ -154,14 +165,15 @@ std::vector<FilePrompt> read_prompts(FileSystem& files, const std::string& path)
 
 // What became of one prompt of a file.
 struct Continuation {
-  std::vector<int32_t> ids;
+  std::vector<int32_t> ids;  // those that the tokenizer knows
+  int64_t tokens = 0;        // all that the model made
   bool end_of_document = false;
   bool ended = false;
 };
 
 int run_generate_file(const GenerateArguments& arguments) {
   FileSystem& files = posix_file_system();
-  const train::LoadedRun run = train::load_run(files, arguments.run, arguments.best);
+  train::LoadedRun run = train::find_run(files, arguments.run, arguments.best);
   const auto tokenizer = find_tokenizer(files, run.recipe, run_folder_of(run));
   const std::vector<FilePrompt> prompts = read_prompts(files, arguments.prompts);
   std::vector<std::vector<int32_t>> encoded;
@@ -177,10 +189,11 @@ int run_generate_file(const GenerateArguments& arguments) {
                 {"prompt", prompts[index].text},
                 {"text", tokenizer->decode(text.ids)},
                 {"prompt_tokens", encoded[index].size()},
-                {"tokens", text.ids.size()},
+                {"tokens", text.tokens},
                 {"end_of_document", text.end_of_document}};
   };
 
+  const train::GenerationWeights weights = read_weights(files, run);
   const double begin = monotonic_seconds();
   std::vector<Continuation> texts(prompts.size());
   size_t written = 0;
@@ -189,13 +202,14 @@ int run_generate_file(const GenerateArguments& arguments) {
   Json results = Json::array();
   ProgressBar progress("generate", "prompts");
   train::generate_batch(
-      run.recipe, run.master.data(), encoded, arguments.sampling, arguments.batch,
+      weights, encoded, arguments.sampling, arguments.batch,
       [&](size_t index, int32_t id) {
         throw_if_interrupted();
         Continuation& text = texts[index];
         text.end_of_document = id == tokenizer->end_of_document();
         if (text.end_of_document) return false;
         ++tokens;
+        ++text.tokens;
         // A model may have more rows than its tokenizer has tokens; those say nothing.
         if (id < tokenizer->vocabulary_size()) text.ids.push_back(id);
         return true;

@@ -51,15 +51,20 @@ CheckpointSampler::CheckpointSampler(FileSystem& files, const spec::Recipe& reci
 telemetry::TextGenerated CheckpointSampler::write(const std::string& checkpoint,
                                                   int threads) const {
   const double begin = monotonic_seconds();
-  LoadedRun run = load_run(files_, checkpoint, false);
+  LoadedRun run = find_run(files_, checkpoint, false);
   run.recipe.threads = threads;
+  GenerationWeights weights(run.recipe);
+  read_parameters(files_, run,
+                  [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
+                    weights.set(placed, values.data());
+                  });
   SamplingOptions sampling;
   sampling.tokens = tokens_;
   std::vector<int32_t> ids;
   telemetry::TextGenerated event;
   event.step = run.step;
   event.prompt = prompt_text_;
-  generate(run.recipe, run.master.data(), prompt_, sampling, [&](int32_t id) {
+  generate(weights, prompt_, sampling, [&](int32_t id) {
     if (id == tokenizer_->end_of_document()) return false;
     ++event.tokens;
     // A model may have more rows than its tokenizer has tokens; those say nothing.

@@ -2,15 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "tutti/base/error.h"
 #include "tutti/base/rng.h"
-#include "tutti/engine/arena.h"
-#include "tutti/engine/stream.h"
 #include "tutti/model/decode.h"
-#include "tutti/spec/params.h"
 
 namespace tutti::train {
 
@@ -48,45 +44,73 @@ int64_t sample_token(const std::vector<float>& logits, const SamplingOptions& op
 
 namespace {
 
-// The weights in the type computed in.
-engine::Arena compute_weights(engine::Stream& stream, const float* master, int64_t elements,
-                              DType compute) {
-  engine::Arena weights("weights", elements * dtype_bytes(compute));
-  if (compute == DType::f32) {
-    std::memcpy(weights.data(), master, static_cast<size_t>(weights.bytes()));
-  } else {
-    stream.ops().convert(stream,
-                         {.x = engine::vector(const_cast<float*>(master), DType::f32, elements),
-                          .out = engine::vector(weights.data(), compute, elements)});
+// The longest that a text of these prompts can become. Throws usage for one that does not fit.
+int64_t longest_text(const std::vector<std::vector<int32_t>>& prompts, int64_t context,
+                     const SamplingOptions& options) {
+  int64_t capacity = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto length = static_cast<int64_t>(prompts[i].size());
+    if (length == 0 || length >= context) {
+      fail(ErrorKind::usage,
+           "prompt{}: {} tokens leave no room in the model's context of {}; {} it",
+           prompts.size() > 1 ? fmt::format(" {}", i + 1) : "", length, context,
+           length == 0 ? "lengthen" : "shorten");
+    }
+    capacity = std::max(capacity, std::min(length + options.tokens, context));
   }
-  return weights;
+  return capacity;
+}
+
+DType generation_type(const spec::Recipe& recipe) {
+  return recipe.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
 }
 
 }  // namespace
+
+GenerationWeights::GenerationWeights(const spec::Recipe& recipe)
+    : recipe_(recipe),
+      layout_(spec::param_layout(spec::param_table(recipe.model, recipe.lora))),
+      dtype_(generation_type(recipe)),
+      stream_(engine::make_cpu_stream(recipe.threads)),
+      arena_("weights", layout_.elements * dtype_bytes(dtype_)) {}
+
+GenerationWeights::GenerationWeights(const spec::Recipe& recipe, const float* master)
+    : GenerationWeights(recipe) {
+  convert(0, layout_.elements, master);
+}
+
+void GenerationWeights::set(const spec::PlacedParam& placed, const float* values) {
+  convert(placed.element_offset, placed.param.count(), values);
+}
+
+void GenerationWeights::convert(int64_t first, int64_t count, const float* values) {
+  char* out = static_cast<char*>(arena_.data()) + first * dtype_bytes(dtype_);
+  stream_->ops().convert(*stream_,
+                         {.x = engine::vector(const_cast<float*>(values), DType::f32, count),
+                          .out = engine::vector(out, dtype_, count)});
+}
 
 void generate_batch(const spec::Recipe& recipe, const float* master,
                     const std::vector<std::vector<int32_t>>& prompts,
                     const SamplingOptions& options, int64_t batch,
                     const std::function<bool(size_t, int32_t)>& on_token,
                     const std::function<void(size_t)>& on_end) {
-  int64_t capacity = 0;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    const auto length = static_cast<int64_t>(prompts[i].size());
-    if (length == 0 || length >= recipe.model.context) {
-      fail(ErrorKind::usage,
-           "prompt{}: {} tokens leave no room in the model's context of {}; {} it",
-           prompts.size() > 1 ? fmt::format(" {}", i + 1) : "", length, recipe.model.context,
-           length == 0 ? "lengthen" : "shorten");
-    }
-    capacity = std::max(capacity, std::min(length + options.tokens, recipe.model.context));
-  }
+  if (longest_text(prompts, recipe.model.context, options) == 0) return;  // `master` is not read
+  generate_batch(GenerationWeights(recipe, master), prompts, options, batch, on_token, on_end);
+}
+
+void generate_batch(const GenerationWeights& weights,
+                    const std::vector<std::vector<int32_t>>& prompts,
+                    const SamplingOptions& options, int64_t batch,
+                    const std::function<bool(size_t, int32_t)>& on_token,
+                    const std::function<void(size_t)>& on_end) {
+  const spec::Recipe& recipe = weights.recipe();
+  const int64_t capacity = longest_text(prompts, recipe.model.context, options);
   const int64_t sequences = std::min(batch, static_cast<int64_t>(prompts.size()));
   if (sequences == 0) return;
-  const spec::ParamLayout layout = spec::param_layout(spec::param_table(recipe.model, recipe.lora));
-  const DType compute = recipe.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
   const auto stream = engine::make_cpu_stream(recipe.threads);
-  const engine::Arena weights = compute_weights(*stream, master, layout.elements, compute);
-  model::Decoder decoder(recipe.model, layout, weights.data(), compute, capacity, sequences);
+  model::Decoder decoder(recipe.model, weights.layout(), weights.data(), weights.dtype(), capacity,
+                         sequences);
   const uint64_t key = stream_key(options.seed, "generate");
 
   // A text in a sequence of the decoder; it ends before `limit` tokens would be exceeded.
@@ -147,6 +171,13 @@ void generate(const spec::Recipe& recipe, const float* master, const std::vector
               const SamplingOptions& options, const std::function<bool(int32_t)>& on_token) {
   generate_batch(
       recipe, master, {prompt}, options, 1, [&](size_t, int32_t token) { return on_token(token); },
+      [](size_t) {});
+}
+
+void generate(const GenerationWeights& weights, const std::vector<int32_t>& prompt,
+              const SamplingOptions& options, const std::function<bool(int32_t)>& on_token) {
+  generate_batch(
+      weights, {prompt}, options, 1, [&](size_t, int32_t token) { return on_token(token); },
       [](size_t) {});
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "tutti/base/error.h"
 #include "tutti/train/test_support.h"
@@ -124,6 +125,39 @@ TEST(Generate, BatchEqualsOneByOne) {
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       recipe.precision = precision;
       expect_batch_equals_one_by_one(recipe);
+    }
+  }
+}
+
+// The parameters set one by one, as they are read from a checkpoint, are those of the flat master.
+TEST(Generate, WeightsSetOneByOneAreTheSame) {
+  for (spec::Recipe recipe : {gpt_recipe(), adapted(llama_recipe())}) {
+    for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
+      recipe.precision = precision;
+      Trainer trainer(recipe);
+      trainer.initialize();
+      randomize(trainer, 4, 0.3F);
+      const std::vector<float> master = testing::flat_parameters(trainer);
+      const GenerationWeights whole(recipe, master.data());
+      GenerationWeights parts(recipe);
+      for (const spec::PlacedParam& placed : parts.layout().params) {
+        parts.set(placed, master.data() + placed.element_offset);
+      }
+      const auto bytes = static_cast<size_t>(whole.layout().elements * dtype_bytes(whole.dtype()));
+      EXPECT_EQ(std::memcmp(whole.data(), parts.data(), bytes), 0);
+      std::vector<int32_t> expected;
+      std::vector<int32_t> found;
+      const auto keep_in = [](std::vector<int32_t>& tokens) {
+        return [&tokens](int32_t token) {
+          tokens.push_back(token);
+          return true;
+        };
+      };
+      const SamplingOptions sampling = options(0.8, 20, 0.95);
+      generate(recipe, master.data(), {1, 2, 3}, sampling, keep_in(expected));
+      generate(parts, {1, 2, 3}, sampling, keep_in(found));
+      EXPECT_EQ(found, expected);
+      EXPECT_FALSE(found.empty());
     }
   }
 }

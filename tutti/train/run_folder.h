@@ -1,10 +1,12 @@
 // What a finished or interrupted run left behind: its recipe and its parameters.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "tutti/base/file.h"
+#include "tutti/spec/params.h"
 #include "tutti/spec/recipe.h"
 
 namespace tutti::train {
@@ -20,6 +22,15 @@ struct LoadedRun {
 // Reads RUN/recipe.yaml and the newest valid checkpoint (best = true: the one with the lowest
 // validation loss). `run` may also be a checkpoint folder itself. Throws not_found or corrupt.
 LoadedRun load_run(FileSystem& files, const std::string& run, bool best);
+
+// The same without the parameters: `master` and `base` are empty.
+LoadedRun find_run(FileSystem& files, const std::string& run, bool best);
+
+// Hands every parameter of a run that find_run() found to `sink`, f32, few at a time, and fills
+// in run.base: for those that keep the parameters in another form.
+void read_parameters(
+    FileSystem& files, LoadedRun& run,
+    const std::function<void(const spec::PlacedParam&, const std::vector<float>&)>& sink);
 
 // RUN/recipe.yaml. Throws not_found when `run_folder` is not a run.
 spec::Recipe load_recipe(FileSystem& files, const std::string& run_folder);
