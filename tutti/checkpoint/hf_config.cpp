@@ -16,7 +16,7 @@ using spec::ModelConfig;
 
 const HfFamilyNames& read_family(const Json& config, HfKeys& keys, std::string_view path) {
   if (!keys.has("model_type")) {
-    fail(ErrorKind::corrupt, "{}: key 'model_type' is missing; is this a model of transformers?",
+    fail(ErrorKind::usage, "{}: key 'model_type' is missing; is this a model of transformers?",
          path);
   }
   const std::string type = keys.text("model_type", "");
@@ -170,12 +170,12 @@ void check_heads(HfKeys& keys, HfModel& out, std::string_view path) {
   const char* heads_key = gpt2 ? "n_head" : "num_attention_heads";
   const bool given = !gpt2 && keys.has("head_dim");
   if (!given && model.hidden % model.heads != 0) {
-    fail(ErrorKind::corrupt, "{}: {} {} does not divide {} {}", path, heads_key, model.heads,
+    fail(ErrorKind::usage, "{}: {} {} does not divide {} {}", path, heads_key, model.heads,
          hidden_key, model.hidden);
   }
   model.head_dim = given ? keys.count("head_dim") : model.hidden / model.heads;
   if (model.heads % model.kv_heads != 0) {
-    fail(ErrorKind::corrupt, "{}: num_key_value_heads {} does not divide num_attention_heads {}",
+    fail(ErrorKind::usage, "{}: num_key_value_heads {} does not divide num_attention_heads {}",
          path, model.kv_heads, model.heads);
   }
 }
@@ -203,7 +203,7 @@ HfModel read_hf_config(const Json& config, std::string_view path) {
   try {
     spec::validate(out.model);
   } catch (const Error& error) {
-    fail(ErrorKind::corrupt, "{}: {}", path, error.what());
+    fail(ErrorKind::usage, "{}: {}", path, error.what());
   }
   return out;
 }

@@ -3,7 +3,7 @@
 //
 // A key that changes the arithmetic in a way that Tutti cannot do throws unsupported naming the
 // key, its value and what is accepted. A missing key takes the default that transformers gives it,
-// and throws corrupt where there is none; so does a value of the wrong type. Keys that the model
+// and throws usage where there is none; so does a value of the wrong type. Keys that the model
 // type does not have are without effect there as well: they become notes.
 #pragma once
 

@@ -143,26 +143,26 @@ TEST(HfConfig, RefusesWhatChangesTheArithmetic) {
 TEST(HfConfig, SaysWhatIsMissingOrOfTheWrongType) {
   Json config = llama_json();
   config.erase("hidden_size");
-  EXPECT_TRUE(says(error_of([&] { read(config); }), ErrorKind::corrupt,
+  EXPECT_TRUE(says(error_of([&] { read(config); }), ErrorKind::usage,
                    "config.json: key 'hidden_size' is missing"));
-  const auto corrupt = [](const char* key, const Json& value, const std::string& part) {
-    return says(refused(llama_json(), key, value), ErrorKind::corrupt, part);
+  const auto wrong = [](const char* key, const Json& value, const std::string& part) {
+    return says(refused(llama_json(), key, value), ErrorKind::usage, part);
   };
-  EXPECT_TRUE(corrupt("hidden_size", "64", "key 'hidden_size' is \"64\"; a whole number"));
-  EXPECT_TRUE(corrupt("hidden_size", 64.5, "a whole number"));
-  EXPECT_TRUE(corrupt("hidden_size", true, "a whole number"));
-  EXPECT_TRUE(corrupt("hidden_size", -64, "a whole number"));
-  EXPECT_TRUE(corrupt("hidden_size", UINT64_MAX, "a whole number"));
-  EXPECT_TRUE(corrupt("rms_norm_eps", "tiny", "a number is wanted"));
-  EXPECT_TRUE(corrupt("tie_word_embeddings", 1, "true or false"));
-  EXPECT_TRUE(corrupt("model_type", 7, "a text is wanted"));
-  EXPECT_TRUE(corrupt("rope_scaling", 8, "an object is wanted"));
+  EXPECT_TRUE(wrong("hidden_size", "64", "key 'hidden_size' is \"64\"; a whole number"));
+  EXPECT_TRUE(wrong("hidden_size", 64.5, "a whole number"));
+  EXPECT_TRUE(wrong("hidden_size", true, "a whole number"));
+  EXPECT_TRUE(wrong("hidden_size", -64, "a whole number"));
+  EXPECT_TRUE(wrong("hidden_size", UINT64_MAX, "a whole number"));
+  EXPECT_TRUE(wrong("rms_norm_eps", "tiny", "a number is wanted"));
+  EXPECT_TRUE(wrong("tie_word_embeddings", 1, "true or false"));
+  EXPECT_TRUE(wrong("model_type", 7, "a text is wanted"));
+  EXPECT_TRUE(wrong("rope_scaling", 8, "an object is wanted"));
   EXPECT_TRUE(
-      corrupt("num_attention_heads", 5, "num_attention_heads 5 does not divide hidden_size 36"));
-  EXPECT_TRUE(corrupt("num_key_value_heads", 4,
-                      "num_key_value_heads 4 does not divide num_attention_heads 6"));
-  EXPECT_TRUE(corrupt("head_dim", 7, "head_dim: 7 is odd"));
-  EXPECT_TRUE(says(error_of([&] { read(Json::array()); }), ErrorKind::corrupt, "array instead"));
+      wrong("num_attention_heads", 5, "num_attention_heads 5 does not divide hidden_size 36"));
+  EXPECT_TRUE(wrong("num_key_value_heads", 4,
+                    "num_key_value_heads 4 does not divide num_attention_heads 6"));
+  EXPECT_TRUE(wrong("head_dim", 7, "head_dim: 7 is odd"));
+  EXPECT_TRUE(says(error_of([&] { read(Json::array()); }), ErrorKind::usage, "array instead"));
 }
 
 TEST(HfConfig, NotesKeysWithoutEffect) {

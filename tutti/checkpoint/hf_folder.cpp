@@ -42,6 +42,16 @@ Json read_json(FileSystem& files, const std::string& path) {
   return parse_json(text, path);
 }
 
+// The model is input of the command: where its config.json is wrong, no retry helps.
+Json read_config(FileSystem& files, const std::string& path) {
+  try {
+    return read_json(files, path);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::corrupt) throw;
+    throw Error(ErrorKind::usage, error.what());
+  }
+}
+
 // What the index says: tensor -> file.
 std::map<std::string, std::string> read_weight_map(const Json& index, const std::string& path) {
   if (!index.is_object()) {
@@ -89,7 +99,7 @@ HfFolder::HfFolder(FileSystem& files, std::string path) : files_(files), path_(s
   if (!files.exists(config_path())) {
     fail(ErrorKind::not_found, "'{}' has no config.json: it is no model of transformers", path_);
   }
-  config_ = read_json(files, checked_path(kHfConfig, path_));
+  config_ = read_config(files, checked_path(kHfConfig, path_));
   // The order of transformers: one file before an index.
   if (files.exists(join_path(path_, kHfSingle))) {
     open_shard(kHfSingle, path_);

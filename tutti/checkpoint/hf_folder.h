@@ -29,8 +29,8 @@ const std::vector<std::string>& hf_side_files();
 class HfFolder {
  public:
   // Throws not_found when a file is missing, corrupt when a file is not what it should be (a
-  // damaged header, a tensor in two shards, index and shards that disagree), usage for names that
-  // leave the folder, unsupported for pickled weights.
+  // damaged header, a tensor in two shards, index and shards that disagree), usage for a
+  // config.json that is not JSON and names that leave the folder, unsupported for pickled weights.
   HfFolder(FileSystem& files, std::string path);
 
   const std::string& path() const { return path_; }

@@ -128,36 +128,36 @@ TEST(HfFolder, RangesAndSizes) {
 }
 
 TEST(HfFolder, TensorsThatDoNotFitTheModel) {
-  const auto corrupt = [](const Error& error, const std::string& part) {
-    return says(error, ErrorKind::corrupt, part);
+  const auto unfit = [](const Error& error, const std::string& part) {
+    return says(error, ErrorKind::usage, part);
   };
-  EXPECT_TRUE(corrupt(error_of_model([](auto& m) { m.remove(kQuery); }),
-                      "m: tensor '" + kQuery + "' is missing, which m/config.json needs"));
-  EXPECT_TRUE(corrupt(error_of_model([](auto& m) {
-                        m.add("score.weight", DType::f32, {2, 36});
-                      }),
-                      "m/model.safetensors: tensor 'score.weight' is no part of the model"));
-  EXPECT_TRUE(corrupt(error_of_model([](auto& m) { m.config["vocab_size"] = 40; }),
-                      "'model.embed_tokens.weight' has shape [37, 36]; by m/config.json it should "
-                      "be [40, 36]"));
-  EXPECT_TRUE(corrupt(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 3; }),
-                      "tensor 'model.layers.2.input_layernorm.weight' is missing"));
-  EXPECT_TRUE(corrupt(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1; }),
-                      "tensor 'model.layers.1."));
-  EXPECT_TRUE(corrupt(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1e9; }),
-                      "a whole number"));
-  EXPECT_TRUE(corrupt(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1000000; }),
-                      "1000000 layers cannot be in the 21 tensors"));
-  EXPECT_TRUE(corrupt(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1000000000; }),
-                      "model.layers: 1000000000 is out of range"));
+  EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.remove(kQuery); }),
+                    "m: tensor '" + kQuery + "' is missing, which m/config.json needs"));
+  EXPECT_TRUE(unfit(error_of_model([](auto& m) {
+                      m.add("score.weight", DType::f32, {2, 36});
+                    }),
+                    "m/model.safetensors: tensor 'score.weight' is no part of the model"));
+  EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["vocab_size"] = 40; }),
+                    "'model.embed_tokens.weight' has shape [37, 36]; by m/config.json it should "
+                    "be [40, 36]"));
+  EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 3; }),
+                    "tensor 'model.layers.2.input_layernorm.weight' is missing"));
+  EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1; }),
+                    "tensor 'model.layers.1."));
+  EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1e9; }),
+                    "a whole number"));
+  EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1000000; }),
+                    "1000000 layers cannot be in the 21 tensors"));
+  EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1000000000; }),
+                    "model.layers: 1000000000 is out of range"));
   EXPECT_TRUE(says(error_of_model([](auto& m) {
                      m.remove(kQuery);
                      m.add(kQuery, DType::i32, {36, 36});
                    }),
                    ErrorKind::unsupported, "is i32; parameters may be F32, BF16 or F16"));
   // A head that tied embeddings repeat may be there, when it says the same.
-  EXPECT_TRUE(corrupt(error_of_model([](auto& m) { m.config["tie_word_embeddings"] = true; }),
-                      "'lm_head.weight' differs from 'model.embed_tokens.weight'"));
+  EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["tie_word_embeddings"] = true; }),
+                    "'lm_head.weight' differs from 'model.embed_tokens.weight'"));
 }
 
 TEST(HfFolder, ARepeatedTiedHeadAndBuffersAreFine) {
@@ -247,7 +247,7 @@ TEST(HfFolder, FoldersThatAreNoModel) {
   EXPECT_TRUE(says(error_of([&] { HfFolder(files, "m"); }), ErrorKind::unsupported,
                    "'pytorch_model.bin', a pickle"));
   FakeHfModel::put(files, "m/config.json", "{\"a\": ");
-  EXPECT_TRUE(says(error_of([&] { HfFolder(files, "m"); }), ErrorKind::corrupt, "m/config.json"));
+  EXPECT_TRUE(says(error_of([&] { HfFolder(files, "m"); }), ErrorKind::usage, "m/config.json"));
 }
 
 TEST(HfFolder, LinksMustStayInsideButForTheCacheOfTheHub) {

@@ -24,7 +24,7 @@ void check_counts(const HfFolder& folder, const HfModel& hf) {
   const spec::ModelConfig& model = hf.model;
   if (model.layers > tensors ||
       (model.moe.experts > 0 && model.moe.experts > tensors / model.layers)) {
-    fail(ErrorKind::corrupt,
+    fail(ErrorKind::usage,
          "{}: {} layers{} cannot be in the {} tensors of the safetensors files beside it",
          folder.config_path(), model.layers,
          model.moe.experts > 0 ? fmt::format(" with {} experts each", model.moe.experts) : "",
@@ -35,13 +35,13 @@ void check_counts(const HfFolder& folder, const HfModel& hf) {
 void check_part(const HfFolder& folder, const HfPart& part) {
   if (!folder.contains(part.name)) {
     const std::string nearest = nearest_word(part.name, folder.tensor_names());
-    fail(ErrorKind::corrupt, "{}: tensor '{}' is missing, which {} needs{}", folder.path(),
-         part.name, folder.config_path(),
+    fail(ErrorKind::usage, "{}: tensor '{}' is missing, which {} needs{}", folder.path(), part.name,
+         folder.config_path(),
          nearest.empty() ? "" : fmt::format("; the nearest name there is '{}'", nearest));
   }
   const SafetensorsTensor& found = folder.tensor(part.name);
   if (found.shape != part.shape) {
-    fail(ErrorKind::corrupt, "{}: tensor '{}' has shape {}; by {} it should be {}",
+    fail(ErrorKind::usage, "{}: tensor '{}' has shape {}; by {} it should be {}",
          folder.file_of(part.name), part.name, format_shape(found.shape), folder.config_path(),
          format_shape(part.shape));
   }
@@ -55,7 +55,7 @@ void check_tied_head(const HfFolder& folder, const std::string& embedding) {
   const std::string head(kHfHead);
   if (folder.tensor(head).dtype != folder.tensor(embedding).dtype ||
       folder.bytes(head) != folder.bytes(embedding)) {
-    fail(ErrorKind::corrupt,
+    fail(ErrorKind::usage,
          "{}: tensor '{}' differs from '{}', though tie_word_embeddings in {} says that they are "
          "one",
          folder.file_of(head), head, embedding, folder.config_path());
@@ -107,7 +107,7 @@ std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel
       check_tied_head(folder, std::string(prefix) + std::string(hf_embedding_name(hf.family)));
       continue;
     }
-    fail(ErrorKind::corrupt, "{}: tensor '{}' is no part of the model that {} describes",
+    fail(ErrorKind::usage, "{}: tensor '{}' is no part of the model that {} describes",
          folder.file_of(name), printable(name), folder.config_path());
   }
   return parameters;

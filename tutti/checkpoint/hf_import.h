@@ -34,7 +34,7 @@ struct HfImported {
 };
 
 // Where each parameter comes from, checked: every tensor of the model is there, of the shape that
-// config.json means and of a type of parameters, and no other is. Throws corrupt or unsupported
+// config.json means and of a type of parameters, and no other is. Throws usage or unsupported
 // naming file and tensor. A head that repeats tied embeddings must be equal to them.
 std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel& model);
 

@@ -16,7 +16,7 @@ std::string show_value(const Json& value) { return printable(dump_json(value)); 
 HfKeys::HfKeys(const Json& object, std::string_view path, std::string prefix)
     : object_(object), path_(path), prefix_(std::move(prefix)) {
   if (!object.is_object()) {
-    fail(ErrorKind::corrupt, "{}: {} instead of a JSON object", path_,
+    fail(ErrorKind::usage, "{}: {} instead of a JSON object", path_,
          prefix_.empty() ? object.type_name() : prefix_ + " is " + object.type_name());
   }
 }
@@ -30,7 +30,7 @@ const Json* HfKeys::find(const char* key) {
 bool HfKeys::has(const char* key) { return find(key) != nullptr; }
 
 void HfKeys::wrong_type(const char* key, const char* wanted) const {
-  fail(ErrorKind::corrupt, "{}: key '{}{}' is {}; {} is wanted", path_, prefix_, key,
+  fail(ErrorKind::usage, "{}: key '{}{}' is {}; {} is wanted", path_, prefix_, key,
        show_value(object_.at(key)), wanted);
 }
 
@@ -40,7 +40,7 @@ void HfKeys::refuse(const char* key, const std::string& accepted) const {
 }
 
 int64_t HfKeys::count(const char* key) {
-  if (!has(key)) fail(ErrorKind::corrupt, "{}: key '{}{}' is missing", path_, prefix_, key);
+  if (!has(key)) fail(ErrorKind::usage, "{}: key '{}{}' is missing", path_, prefix_, key);
   return count(key, 0);
 }
 
@@ -56,7 +56,7 @@ int64_t HfKeys::count(const char* key, int64_t fallback) {
 }
 
 double HfKeys::real(const char* key) {
-  if (!has(key)) fail(ErrorKind::corrupt, "{}: key '{}{}' is missing", path_, prefix_, key);
+  if (!has(key)) fail(ErrorKind::usage, "{}: key '{}{}' is missing", path_, prefix_, key);
   return real(key, 0);
 }
 
@@ -84,7 +84,7 @@ std::string HfKeys::text(const char* key, const std::string& fallback) {
 const Json& HfKeys::object(const char* key) {
   const Json* value = find(key);
   if (value == nullptr) {
-    fail(ErrorKind::corrupt, "{}: key '{}{}' is missing", path_, prefix_, key);
+    fail(ErrorKind::usage, "{}: key '{}{}' is missing", path_, prefix_, key);
   }
   if (!value->is_object()) wrong_type(key, "an object");
   return *value;

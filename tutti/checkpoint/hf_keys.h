@@ -12,7 +12,7 @@
 
 namespace tutti::checkpoint {
 
-// Errors are corrupt for a missing key or a wrong type and unsupported for a value that is not
+// Errors are usage for a missing key or a wrong type and unsupported for a value that is not
 // accepted; they name the file, the key, the value and what is accepted. null counts as absent.
 class HfKeys {
  public:

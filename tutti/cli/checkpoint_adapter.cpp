@@ -12,13 +12,12 @@
 #include "tutti/cli/commands.h"
 #include "tutti/cli/common.h"
 #include "tutti/spec/params.h"
+#include "tutti/train/interchange.h"
 #include "tutti/train/merged_run.h"
 #include "tutti/train/run_folder.h"
 
 namespace tutti::cli {
 namespace {
-
-constexpr const char* kTokenizer = "tokenizer.json";
 
 struct AdapterArguments {
   std::string run;
@@ -47,10 +46,8 @@ int run_merge(const AdapterArguments& arguments) {
   spec::Recipe recipe = train::merged_recipe(run);
   recipe.run.name = base_name(out.path());
   write_file_atomic(files, train::recipe_path(out.partial()), spec::to_yaml(recipe));
-  const std::string tokenizer = join_path(parent_path(parent_path(run.checkpoint)), kTokenizer);
-  if (files.exists(tokenizer)) {
-    write_file_atomic(files, join_path(out.partial(), kTokenizer), read_file(files, tokenizer));
-  }
+  train::copy_companions(files, parent_path(parent_path(run.checkpoint)), run.recipe,
+                         out.partial());
   checkpoint::Written written =
       train::write_merged(files, run, train::checkpoints_path(out.partial()));
   out.commit();

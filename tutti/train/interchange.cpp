@@ -21,6 +21,17 @@ void copy_file(FileSystem& files, const std::string& from, const std::string& to
   write_file_atomic(files, to, read_file(files, from));
 }
 
+// Copies the files of a FOLDER/huggingface into that of a run.
+void copy_huggingface(FileSystem& files, const std::string& from, const std::string& run_folder) {
+  files.create_directories(run_folder);
+  NewFolder out(files, huggingface_path(run_folder));
+  for (const DirectoryEntry& entry : files.list(from)) {
+    if (entry.is_directory) continue;
+    copy_file(files, join_path(from, entry.name), join_path(out.partial(), entry.name));
+  }
+  out.commit();
+}
+
 // Imported models may have a context that no evaluation on this machine could hold.
 constexpr int64_t kLongestSequence = 1024;
 
@@ -36,6 +47,23 @@ spec::Recipe recipe_of(const spec::ModelConfig& model, const checkpoint::HfFolde
   spec::resolve(recipe);
   spec::validate(recipe);
   return recipe;
+}
+
+// bf16 keeps the range of f32 with 8 significant bits, f16 has 11: what is computed is not quite
+// what the files say.
+void note_rounding(const checkpoint::HfFolder& folder, const spec::Recipe& recipe,
+                   std::vector<std::string>& notes) {
+  if (recipe.precision != spec::Precision::bf16) return;
+  const std::vector<std::string> names = folder.tensor_names();
+  const auto count = std::count_if(names.begin(), names.end(), [&](const std::string& name) {
+    return folder.tensor(name).dtype == DType::f16;
+  });
+  if (count == 0) return;
+  notes.push_back(
+      fmt::format("{} of {} tensors are f16, and this model is computed in bf16, which rounds them "
+                  "from 11 significant bits to 8; set precision: f32 in recipe.yaml, or in the "
+                  "recipe of a new run, to compute with all of them",
+                  count, names.size()));
 }
 
 // The step folder to export: the given one, or the run's newest or best, damaged or not.
@@ -135,6 +163,7 @@ ImportedRun import_run(FileSystem& files, const std::string& source, const std::
   run.recipe = recipe_of(hf.model, from);
   run.notes = from.notes();
   run.notes.insert(run.notes.end(), hf.notes.begin(), hf.notes.end());
+  note_rounding(from, run.recipe, run.notes);
 
   checkpoint::State state = to_checkpoint_state(RunState{}, run.recipe);
   state.training["imported"] = {{"from", source},
@@ -170,14 +199,21 @@ void keep_huggingface(FileSystem& files, const spec::Recipe& recipe,
   if (checkpoint::parse_step_folder_name(base_name(from))) from = parent_path(from);
   if (base_name(from) == base_name(checkpoints_path(""))) from = parent_path(from);
   const std::string kept = huggingface_path(from);
-  if (!files.is_directory(kept)) return;
-  files.create_directories(run_folder);
-  NewFolder out(files, huggingface_path(run_folder));
-  for (const DirectoryEntry& entry : files.list(kept)) {
-    if (entry.is_directory) continue;
-    copy_file(files, join_path(kept, entry.name), join_path(out.partial(), entry.name));
+  if (files.is_directory(kept)) copy_huggingface(files, kept, run_folder);
+}
+
+void copy_companions(FileSystem& files, const std::string& run_folder, const spec::Recipe& recipe,
+                     const std::string& to) {
+  files.create_directories(to);
+  if (const std::string path = tokenizer_path(run_folder); files.exists(path)) {
+    data::store_tokenizer(files, *data::load_tokenizer_file(files, path), tokenizer_path(to));
   }
-  out.commit();
+  const std::string own = huggingface_path(run_folder);
+  if (files.is_directory(own)) {
+    copy_huggingface(files, own, to);
+  } else {
+    keep_huggingface(files, recipe, to);
+  }
 }
 
 ExportedRun export_run(FileSystem& files, const std::string& run, const std::string& folder,

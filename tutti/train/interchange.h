@@ -50,8 +50,8 @@ struct ImportedRun {
   std::vector<std::string> notes;
 };
 
-// `source` is a folder that save_pretrained wrote. Throws usage when `folder` is there already,
-// otherwise as checkpoint::HfFolder, read_hf_config and import_parameters.
+// `source` is a folder that save_pretrained wrote. Throws usage when `folder` is there already or
+// config.json is wrong in any way, otherwise as checkpoint::HfFolder and import_parameters.
 ImportedRun import_run(FileSystem& files, const std::string& source, const std::string& folder,
                        const ImportOptions& options);
 
@@ -75,6 +75,13 @@ struct ExportedRun {
   std::vector<std::string> copied_files;  // of the tokenizer and of generation
   std::vector<std::string> notes;
 };
+
+// Copies what goes with the parameters of a run into the folder of another that is made of them:
+// its tokenizer with the files it was read from, and FOLDER/huggingface, its own or that of the run
+// that `recipe` starts from. What is not there is not copied. Throws corrupt for a damaged
+// tokenizer.
+void copy_companions(FileSystem& files, const std::string& run_folder, const spec::Recipe& recipe,
+                     const std::string& to);
 
 // Copies FOLDER/huggingface of the run that `recipe` starts from (checkpoint.initialize_from) into
 // `run_folder`, so that the run can be exported without it. Does nothing when there is none, or

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <utility>
 
 #include "tutti/base/memory_file.h"
 #include "tutti/base/text.h"
@@ -209,6 +210,66 @@ TEST_F(Interchange, ACrashLeavesAllOrNothing) {
   }
   EXPECT_GE(whole, 4);
   EXPECT_TRUE(is_imported(*files_.crash_after(files_.operation_count(), 0), "base"));
+}
+
+TEST_F(Interchange, AFolderOfF16SaysThatItIsComputedInBf16) {
+  EXPECT_TRUE(import_run(files_, "hf", "base", {}).notes.empty());
+  FakeHfModel(llama_json(), DType::f16).write(files_, "half");
+  FakeHfModel::put(files_, "half/tokenizer.json", kTokenizer);
+  const ImportedRun imported = import_run(files_, "half", "half-run", {});
+  ASSERT_EQ(imported.notes.size(), 1U);
+  EXPECT_TRUE(contains(imported.notes[0], "21 of 21 tensors are f16")) << imported.notes[0];
+  EXPECT_TRUE(contains(imported.notes[0], "bf16")) << imported.notes[0];
+  EXPECT_EQ(imported.recipe.precision, spec::Precision::bf16);
+}
+
+// What is wrong in config.json is the command's input: exit code 2, as of a wrong recipe.
+TEST_F(Interchange, AWrongConfigIsAnErrorOfUsage) {
+  const std::string config = read_file(files_, "hf/config.json");
+  const auto kind_of = [&](const std::string& text) {
+    FakeHfModel::put(files_, "hf/config.json", text);
+    return error_of([&] { import_run(files_, "hf", "base", {}); }).kind();
+  };
+  EXPECT_EQ(kind_of(config.substr(0, config.size() / 2)), ErrorKind::usage);
+  EXPECT_EQ(kind_of("[]"), ErrorKind::usage);
+  for (const auto& [key, value] : {std::pair<const char*, Json>{"vocab_size", nullptr},
+                                   {"vocab_size", "many"},
+                                   {"vocab_size", 38},
+                                   {"num_hidden_layers", 1},
+                                   {"num_hidden_layers", 3},
+                                   {"tie_word_embeddings", true},
+                                   {"num_attention_heads", 5}}) {
+    Json changed = parse_json(config, "test");
+    changed[key] = value;
+    EXPECT_EQ(kind_of(changed.dump()), ErrorKind::usage) << key << " " << value;
+  }
+  FakeHfModel::put(files_, "hf/config.json", config);
+  import_run(files_, "hf", "base", {});
+}
+
+// What is made of a run, such as a merged one, is used and exported as the run is.
+TEST_F(Interchange, WhatGoesWithTheParametersIsCopiedWithThem) {
+  FakeHfModel::put(files_, "hf/generation_config.json", "{}");
+  import_run(files_, "hf", "base", {});
+  spec::Recipe recipe;
+  copy_companions(files_, "base", recipe, "merged");
+  for (const char* file : {"tokenizer.json", "tokenizer/tokenizer.json",
+                           "tokenizer/generation_config.json", "huggingface/config.json",
+                           "huggingface/tokenizer.json", "huggingface/generation_config.json"}) {
+    EXPECT_EQ(read_file(files_, std::string("merged/") + file),
+              read_file(files_, std::string("base/") + file))
+        << file;
+  }
+  EXPECT_EQ(data::load_tokenizer_file(files_, "merged/tokenizer.json")->vocabulary_size(), 4);
+  // Of a run without Hugging Face's files, those of the import it was started from.
+  files_.create_directories("tuned");
+  recipe.checkpoint.initialize_from = "base";
+  copy_companions(files_, "tuned", recipe, "from-base");
+  EXPECT_TRUE(files_.exists("from-base/huggingface/config.json"));
+  EXPECT_FALSE(files_.exists("from-base/tokenizer.json"));
+  FakeHfModel::put(files_, "base/tokenizer/tokenizer.json", "{}");
+  EXPECT_EQ(error_of([&] { copy_companions(files_, "base", recipe, "other"); }).kind(),
+            ErrorKind::corrupt);
 }
 
 TEST_F(Interchange, ATunedRunKeepsWhatTheImportKept) {
