@@ -154,6 +154,12 @@ def tenants(server, tokens, jobs, recipes):
     for user, token in tokens.items():
         assert all(token not in page for page in pages.values()), user
 
+    # Each job has its buttons, for those who may press them.
+    button = f'name="job" value="{jobs["ada"]}"'
+    assert button in pages["ada"] and button in pages["olga"], "the job's buttons"
+    assert button not in pages["bob"] and button not in pages["vic"]
+    assert '<span class="state busy">RUNNING</span>' in pages["ada"]
+
     key = {user: re.search(r'name="form_key" value="([0-9a-f]+)"', page).group(1)
            for user, page in pages.items()}
     steer = {"what": "cancel", "job": str(jobs["ada"])}
@@ -195,6 +201,13 @@ def tenants(server, tokens, jobs, recipes):
         assert set(live[user]) == {"queue", "runs", "budgets", "incidents"}, live[user].keys()
         assert other not in json.dumps(live[user]), user
     assert EVIL not in "".join("".join(parts.values()) for parts in live.values())
+
+    # What has not changed is not sent again.
+    def same_again():
+        tag = server.ask("GET", "/sections", cookie=cookies["bob"])[2]["ETag"]
+        status, text, _ = server.ask("GET", "/sections", cookie=cookies["bob"], headers={"If-None-Match": tag})
+        return status == 304 and not text
+    wait_for(same_again, "an answer that nothing has changed")
 
     assert server.ask("GET", "/metrics", cookie=cookies["ada"])[0] == 403
     bearer = {"Authorization": "Bearer " + tokens["ada"]}

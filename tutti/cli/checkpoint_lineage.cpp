@@ -23,6 +23,7 @@
 #include "tutti/control/approval.h"
 #include "tutti/control/digest.h"
 #include "tutti/control/requests.h"
+#include "tutti/control/visible.h"
 #include "tutti/telemetry/event_reader.h"
 #include "tutti/train/run_folder.h"
 
@@ -109,10 +110,7 @@ struct Known {
 };
 
 std::optional<control::Job> job_of(const control::Caller& caller, const std::string& run) {
-  for (control::Job& job : control::visible_jobs(caller, false, INT32_MAX)) {
-    if (job.request.run_folder == run) return std::move(job);
-  }
-  return std::nullopt;
+  return control::visible_job_of_run(caller, run);
 }
 
 Json corpus_json(const telemetry::CorpusDescribed& corpus) {

@@ -14,8 +14,10 @@
 #include "tutti/catalog/catalog.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/control_common.h"
+#include "tutti/cli/control_said.h"
 #include "tutti/cli/plan_common.h"
 #include "tutti/control/administration.h"
+#include "tutti/control/guarded_keys.h"
 #include "tutti/control/ledger.h"
 #include "tutti/control/requests.h"
 
@@ -23,92 +25,6 @@ namespace tutti::cli {
 namespace {
 
 using control::Project;
-
-// A command below `admin`: what it does is `act`, which returns what to say and its JSON.
-struct Said {
-  std::string text;
-  Json json = Json::object();
-};
-template <typename Arguments, typename Act>
-void set_action(CLI::App& command, Action& action, const std::shared_ptr<Arguments>& arguments,
-                Act act) {
-  add_control_options(command, arguments->control);
-  command.callback([arguments, &action, act] {
-    action = [arguments, act] {
-      ControlSession session(arguments->control);
-      const Said said = act(session, *arguments);
-      if (arguments->control.json) {
-        print_json(said.json);
-      } else {
-        print_text(said.text);
-      }
-      return int{exit_ok};
-    };
-  });
-}
-
-struct UserArguments {
-  ControlOptions control;
-  std::string name;
-  bool disable = false;
-  bool enable = false;
-};
-
-struct GrantArguments {
-  ControlOptions control;
-  std::string user;
-  std::string role;
-  std::string project = control::kDefaultProject;
-};
-
-void add_people(CLI::App& group, Action& action) {
-  const auto user = std::make_shared<UserArguments>();
-  CLI::App* command = group.add_subcommand("user", "Make a user known; it may do nothing yet");
-  command->add_option("NAME", user->name, "As the account or token says")->required();
-  CLI::Option* disable =
-      command->add_flag("--disable", user->disable,
-                        "It may do nothing any more; its tokens do not work, its jobs go on");
-  command->add_flag("--enable", user->enable, "Undo that")->excludes(disable);
-  command->footer("Examples:\n  tutti admin user ada\n  tutti admin user ada --disable");
-  set_action(*command, action, user, [](ControlSession& session, const UserArguments& arguments) {
-    if (arguments.disable || arguments.enable) {
-      control::disable_user(session.caller(), arguments.name, arguments.disable);
-    } else {
-      control::create_user(session.caller(), arguments.name);
-    }
-    return Said{fmt::format("user {}{}\n", arguments.name, arguments.disable ? ": disabled" : ""),
-                {{"user", arguments.name}, {"disabled", arguments.disable}}};
-  });
-
-  const auto grant = std::make_shared<GrantArguments>();
-  command = group.add_subcommand("grant", "Give a user a role in a project");
-  command->add_option("USER", grant->user, "Who")->required();
-  command->add_option("ROLE", grant->role, "viewer, submitter, operator or admin")->required();
-  command->add_option("--project", grant->project, "Where; '*' is all projects")
-      ->capture_default_str();
-  command->footer("Example:\n  tutti admin grant ada submitter --project vision");
-  set_action(*command, action, grant, [](ControlSession& session, const GrantArguments& arguments) {
-    control::grant(session.caller(),
-                   {arguments.user, arguments.project, control::parse_role(arguments.role)});
-    return Said{
-        fmt::format("{} is {} of {}\n", arguments.user, arguments.role, arguments.project),
-        {{"user", arguments.user}, {"role", arguments.role}, {"project", arguments.project}}};
-  });
-
-  const auto revoke = std::make_shared<GrantArguments>();
-  command = group.add_subcommand("revoke", "Take a user's role in a project away");
-  command->add_option("USER", revoke->user, "Whose")->required();
-  command->add_option("--project", revoke->project, "Where; '*' is all projects")
-      ->capture_default_str();
-  command->footer("Example:\n  tutti admin revoke ada --project vision");
-  set_action(
-      *command, action, revoke, [](ControlSession& session, const GrantArguments& arguments) {
-        control::revoke(session.caller(), arguments.user, arguments.project);
-        return Said{
-            fmt::format("{} has no role of its own in {}\n", arguments.user, arguments.project),
-            {{"user", arguments.user}, {"project", arguments.project}}};
-      });
-}
 
 struct ProjectArguments {
   ControlOptions control;
@@ -201,7 +117,7 @@ void add_project(CLI::App& group, Action& action) {
 struct SiteArguments {
   ControlOptions control;
   std::string name, region, highest, usd_per_node_hour, watts_per_node, site, catalog;
-  std::string scheduler, partition, account;
+  std::string scheduler, partition, account, unlabelled, allowed_keys;
   std::optional<std::string> node_check;
 };
 
@@ -209,7 +125,18 @@ Said define_site(ControlSession& session, const SiteArguments& arguments) {
   control::Site site = session.site();
   if (!arguments.name.empty()) site.place.name = arguments.name;
   if (!arguments.region.empty()) site.place.region = arguments.region;
-  if (!arguments.highest.empty()) site.place.highest = control::parse_data_class(arguments.highest);
+  if (!arguments.highest.empty()) {
+    site.place.highest = control::parse_data_class(arguments.highest);
+    site.place.declares_classes = true;
+  }
+  if (arguments.unlabelled == "strictest") {
+    site.place.unlabelled.reset();
+  } else if (!arguments.unlabelled.empty()) {
+    site.place.unlabelled = control::parse_data_class(arguments.unlabelled);
+  }
+  if (!arguments.allowed_keys.empty()) {
+    site.allowed_keys = control::parse_guarded_keys(arguments.allowed_keys);
+  }
   if (!arguments.usd_per_node_hour.empty()) {
     site.micro_usd_per_node_hour =
         control::parse_micro(arguments.usd_per_node_hour, "--usd-per-node-hour");
@@ -234,15 +161,20 @@ Said define_site(ControlSession& session, const SiteArguments& arguments) {
   if (site.slurm && !follow_slurm(session)) {
     print_message("tutti: warning: Slurm does not answer (sinfo); its nodes are not known yet\n");
   }
-  return {site_text(site),
-          {{"name", site.place.name},
-           {"region", site.place.region},
-           {"highest_data_class", control::data_class_name(site.place.highest)},
-           {"usd_per_node_hour", static_cast<double>(site.micro_usd_per_node_hour) / 1e6},
-           {"watts_per_node", static_cast<double>(site.milliwatts_per_node) / 1000},
-           {"scheduler", site.slurm ? "slurm" : "local"},
-           {"node_check", site.node_check},
-           {"pue", site.pue}}};
+  return {
+      site_text(site),
+      {{"name", site.place.name},
+       {"region", site.place.region},
+       {"highest_data_class", control::data_class_name(site.place.highest)},
+       {"usd_per_node_hour", static_cast<double>(site.micro_usd_per_node_hour) / 1e6},
+       {"watts_per_node", static_cast<double>(site.milliwatts_per_node) / 1000},
+       {"scheduler", site.slurm ? "slurm" : "local"},
+       {"node_check", site.node_check},
+       {"declares_classes", site.place.declares_classes},
+       {"unlabelled_data_class",
+        site.place.unlabelled ? Json(control::data_class_name(*site.place.unlabelled)) : Json()},
+       {"allowed_keys", site.allowed_keys},
+       {"pue", site.pue}}};
 }
 
 struct NodeArguments {
@@ -275,6 +207,14 @@ void add_place(CLI::App& group, Action& action) {
   command->add_option("--name", site->name, "Of the place");
   command->add_option("--region", site->region, "That rule 2 of the data classes means");
   command->add_option("--data", site->highest, "Highest class: public, internal or restricted");
+  command
+      ->add_option("--unlabelled", site->unlabelled,
+                   "What data without a class count as: a class, or strictest: that of --data")
+      ->type_name("CLASS");
+  command
+      ->add_option("--allow-keys", site->allowed_keys,
+                   "Keys that every submitter may set: telemetry.metrics_port,...; all; none")
+      ->type_name("LIST");
   command->add_option("--usd-per-node-hour", site->usd_per_node_hour, "Price")->type_name("X");
   command->add_option("--watts-per-node", site->watts_per_node, "Under load")->type_name("X");
   command->add_option("--site", site->site, "PUE, grid and water of this site of the catalog");
@@ -342,7 +282,7 @@ void add_admin(CLI::App& app, Action& action) {
   CLI::App* group = app.add_subcommand("admin", "Users, roles, projects, budgets, the place");
   group->require_subcommand(1);
   group->footer("Example:\n  tutti admin project vision --usd 250");
-  add_people(*group, action);
+  add_admin_people(*group, action);
   add_project(*group, action);
   add_place(*group, action);
   add_token(*group, action);

@@ -1,13 +1,17 @@
 // `tutti admin list`: who and what there is, as the records have it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/control_common.h"
+#include "tutti/control/account_policy.h"
 #include "tutti/control/account_table.h"
 #include "tutti/control/ledger.h"
 
@@ -21,13 +25,16 @@ using Rows = std::vector<std::vector<std::string>>;
 Json users_json(Database& database) {
   Json json = Json::array();
   const std::vector<control::Member> members = control::all_members(database);
+  const std::vector<std::string> demanding = control::accounts_with_demand(database);
   for (const std::string& user : control::all_users(database)) {
     Json roles = Json::object();
     for (const control::Member& member : members) {
       if (member.user == user) roles[member.project] = control::role_name(member.role);
     }
-    json.push_back(
-        {{"user", user}, {"disabled", !control::has_user(database, user)}, {"roles", roles}});
+    json.push_back({{"user", user},
+                    {"disabled", !control::has_user(database, user)},
+                    {"demands_token", std::binary_search(demanding.begin(), demanding.end(), user)},
+                    {"roles", roles}});
   }
   return json;
 }
@@ -144,15 +151,58 @@ int run_list(const ControlOptions& options) {
   return exit_ok;
 }
 
+// What the admin of one project may know: its limits, and who has a role there.
+int run_project_list(const ControlOptions& options, const std::string& name) {
+  ControlSession session(options);
+  control::authorize(session.caller(), control::Action::manage_projects, name, "project " + name);
+  Database& database = session.database();
+  Json members = Json::array();
+  Rows rows = {{"user", "role", ""}};
+  for (const control::Member& member : control::all_members(database)) {
+    const bool everywhere = member.project == control::kAllProjects;
+    if (member.project != name && !everywhere) continue;
+    const bool disabled = !control::has_user(database, member.user);
+    members.push_back({{"user", member.user},
+                       {"role", control::role_name(member.role)},
+                       {"in_all_projects", everywhere},
+                       {"disabled", disabled}});
+    rows.push_back(
+        {member.user, control::role_name(member.role),
+         std::string(everywhere ? "in all projects" : "") + (disabled ? " disabled" : "")});
+  }
+  Json project;
+  for (Json& each : projects_json(database)) {
+    if (each["project"] == name) project = std::move(each);
+  }
+  if (project.is_null()) {
+    fail(ErrorKind::not_found, "there is no project '{}'", printable(name));
+  }
+  project["members"] = std::move(members);
+  if (options.json) {
+    print_json(project);
+  } else {
+    print_text(fmt::format("{}: {}\n\n{}", name, limits_text(project), format_table(rows)));
+  }
+  return exit_ok;
+}
+
 }  // namespace
 
 void add_admin_list(CLI::App& group, Action& action) {
   const auto options = std::make_shared<ControlOptions>();
+  const auto project = std::make_shared<std::string>();
   CLI::App* command =
       group.add_subcommand("list", "Users with their roles, projects, the place, nodes, tokens");
   add_control_options(*command, *options);
-  command->footer("Needs an operator in all projects.\n\nExample:\n  tutti admin list");
-  command->callback([options, &action] { action = [options] { return run_list(*options); }; });
+  command->add_option("--project", *project, "Only its members and limits; needs an admin of it");
+  command->footer(
+      "Without --project it needs an operator in all projects.\n\n"
+      "Examples:\n  tutti admin list\n  tutti admin list --project vision");
+  command->callback([options, project, &action] {
+    action = [options, project] {
+      return project->empty() ? run_list(*options) : run_project_list(*options, *project);
+    };
+  });
 }
 
 }  // namespace tutti::cli

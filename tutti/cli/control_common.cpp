@@ -6,17 +6,20 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <ctime>
 
 #include "tutti/base/child_process.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/machine.h"
+#include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/catalog/catalog.h"
 #include "tutti/cli/assumed_site.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
 #include "tutti/cli/job_copies.h"
+#include "tutti/control/account_policy.h"
 #include "tutti/control/administration.h"
 #include "tutti/control/audit.h"
 #include "tutti/control/cluster_nodes.h"
@@ -83,8 +86,17 @@ bool exists(const control::ControlFolder& folder) {
   return posix_file_system().exists(folder.database());
 }
 
-ControlSession::ControlSession(const ControlOptions& options) : folder_(folder_of(options)) {
+ControlSession::ControlSession(const ControlOptions& options, bool serves_jobs)
+    : folder_(folder_of(options)) {
   database_ = control::open_control(posix_file_system(), folder_);
+  const char* token = std::getenv("TUTTI_TOKEN");
+  has_token_ = token != nullptr && *token != '\0';
+  if (!has_token_ && !serves_jobs && control::demands_token(*database_, account())) {
+    fail(ErrorKind::permission,
+         "the account '{}' may do nothing here without a token: put yours into TUTTI_TOKEN; an "
+         "admin makes one: tutti admin token --user NAME",
+         account());
+  }
   user_ = caller_in(*database_);
   if (control::all_users(*database_).empty()) {
     const Machine machine = describe_machine();
@@ -136,6 +148,21 @@ int64_t parse_milliseconds(const std::string& text, const char* key) {
   return std::llround(seconds * 1000);
 }
 
+int64_t parse_deadline(const std::string& text) {
+  if (text.empty()) return 0;
+  std::tm parts{};
+  const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  if (end != nullptr && *end == '\0') {
+    // timegm takes the 31st of February for the third of March.
+    const std::time_t seconds = ::timegm(&parts);
+    if (format_utc(static_cast<double>(seconds)) != text) {
+      fail(ErrorKind::usage, "--deadline: there is no '{}'; write a date of the calendar", text);
+    }
+    return int64_t{seconds} * 1000;
+  }
+  return wall_milliseconds() + parse_milliseconds(text, "--deadline");
+}
+
 bool controller_runs(const control::ControlFolder& folder) {
   return !ProcessLock(folder.lock()).held();
 }
@@ -169,11 +196,21 @@ std::string site_text(const control::Site& site) {
   if (!site.slurm_partition.empty()) scheduler += ", partition " + site.slurm_partition;
   if (!site.slurm_account.empty()) scheduler += ", account " + site.slurm_account;
   const double watts = static_cast<double>(site.milliwatts_per_node) / 1000;
+  const control::Place& place = site.place;
+  const std::string unlabelled =
+      place.unlabelled ? control::data_class_name(*place.unlabelled)
+      : place.declares_classes
+          ? std::string(control::data_class_name(place.highest)) + ", the strictest"
+          : "what the recipe says";
   return format_pairs(
       {{"place", fmt::format("{} in region {}", site.place.name, site.place.region)},
        {"jobs go to", scheduler},
        {"node check", site.node_check.empty() ? "none" : site.node_check},
        {"data up to", control::data_class_name(site.place.highest)},
+       {"data without class", unlabelled},
+       {"recipe keys", site.allowed_keys.empty()
+                           ? "guarded ones for operators only"
+                           : "for everybody: " + join(site.allowed_keys, ", ")},
        {"node-hour", control::format_micro(site.micro_usd_per_node_hour) + " USD"},
        {"node under load", fmt::format("{} W, estimated", watts)},
        {"PUE", fmt::format("{}", site.pue)},

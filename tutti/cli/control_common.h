@@ -27,12 +27,15 @@ bool exists(const control::ControlFolder& folder);
 // that runs this process. In a new folder the caller becomes its admin.
 class ControlSession {
  public:
-  explicit ControlSession(const ControlOptions& options);
+  // `serves_jobs`: it looks after jobs and does nothing else for its caller, so that an account
+  // which demands tokens needs none.
+  explicit ControlSession(const ControlOptions& options, bool serves_jobs = false);
   ~ControlSession();  // brings the trail's file up to date
   ControlSession(const ControlSession&) = delete;
   ControlSession& operator=(const ControlSession&) = delete;
 
-  control::Caller caller();  // now
+  control::Caller caller();                      // now
+  bool has_token() const { return has_token_; }  // that speaks for the caller
   control::Database& database() { return *database_; }
   const control::ControlFolder& folder() const { return folder_; }
   control::Site site();
@@ -40,6 +43,7 @@ class ControlSession {
  private:
   control::ControlFolder folder_;
   std::unique_ptr<control::Database> database_;
+  bool has_token_ = false;
   std::string user_;
 };
 
@@ -58,6 +62,8 @@ std::string absolute(const std::string& path);
 std::string output_path_of(const control::ControlFolder& folder, const control::Job& job);
 // Of "90s", "8h"; throws usage naming `key` for more than a hundred years.
 int64_t parse_milliseconds(const std::string& text, const char* key);
+// The wall clock of a date ("2026-02-01T12:00:00Z") or of a time from now ("8h"); 0 for "".
+int64_t parse_deadline(const std::string& text);
 
 // Where jobs go to Slurm: brings the records of its nodes up to date. False: it does not answer.
 bool follow_slurm(ControlSession& session);
@@ -83,6 +89,7 @@ void add_sweep_copies(CLI::App& app, Action& action);
 void add_controller_restore(CLI::App& group, Action& action);
 void add_admin(CLI::App& app, Action& action);
 void add_admin_list(CLI::App& group, Action& action);
+void add_admin_people(CLI::App& group, Action& action);
 void add_job_queries(CLI::App& app, Action& action);    // queue, show, logs
 void add_job_questions(CLI::App& app, Action& action);  // why, cost, ledger
 void add_job_steering(CLI::App& app, Action& action);   // cancel, requeue, hold, release

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/base/clock.h"
@@ -18,6 +20,7 @@
 #include "tutti/control/requests.h"
 #include "tutti/control/schedule.h"
 #include "tutti/control/statement.h"
+#include "tutti/control/visible.h"
 
 namespace tutti::cli {
 namespace {
@@ -28,6 +31,7 @@ using control::Reason;
 struct JobArguments {
   ControlOptions control;
   int64_t job = 0;
+  int64_t most = 50;  // of the jobs ahead that are named
 };
 
 std::string explain(Reason reason, const std::string& detail) {
@@ -47,6 +51,38 @@ std::string explain(Reason reason, const std::string& detail) {
   }
 }
 
+struct Ahead {
+  std::vector<std::string> seen;
+  size_t hidden = 0;  // of others' jobs only how many there are
+};
+
+Ahead ahead_of(const control::Caller& caller, const control::Schedule& plan,
+               const control::Wait& wait) {
+  std::vector<int64_t> ids(plan.line.begin(),
+                           plan.line.begin() + static_cast<std::ptrdiff_t>(wait.ahead));
+  // Those that may start now come before it, too.
+  for (const control::Start& each : plan.starts) {
+    if (each.job != wait.job) ids.push_back(each.job);
+  }
+  Ahead ahead;
+  const std::vector<int64_t> visible = control::visible_ids(caller, ids);
+  ahead.hidden = ids.size() - visible.size();
+  ahead.seen.reserve(visible.size());
+  for (const int64_t id : visible) ahead.seen.push_back(std::to_string(id));
+  return ahead;
+}
+
+// Nodes that take no jobs now, and why.
+std::vector<std::string> unused_nodes(const std::vector<control::Node>& nodes) {
+  std::vector<std::string> out;
+  for (const control::Node& node : nodes) {
+    if (node.up && !node.drained) continue;
+    out.push_back(fmt::format("{} ({}{}{})", node.name, node.up ? "drained" : "down",
+                              node.reason.empty() ? "" : ": ", node.reason));
+  }
+  return out;
+}
+
 int run_why(const JobArguments& arguments) {
   ControlSession session(arguments.control);
   const control::Caller caller = session.caller();
@@ -64,53 +100,48 @@ int run_why(const JobArguments& arguments) {
     }
     return exit_ok;
   }
-  const control::Snapshot snapshot = control::read_snapshot(session.database(), caller.now_ms);
+  control::Snapshot snapshot = control::read_snapshot(session.database(), caller.now_ms);
   const control::Schedule plan = control::schedule(snapshot);
-  control::Wait wait{job.id, Reason::none, "", {}};
-  for (const control::Wait& each : plan.waits) {
-    if (each.job == job.id) wait = each;
-  }
-  // Those that may start now come before it, too.
-  for (const control::Start& each : plan.starts) {
-    if (each.job != job.id) wait.ahead.push_back(each.job);
-  }
-  const auto start = control::expected_start_ms(snapshot, job.id);
-  // Of others' jobs only how many there are.
-  std::vector<std::string> seen;
-  int64_t hidden = 0;
-  const std::vector<Job> visible = control::visible_jobs(caller, true, INT32_MAX);
-  for (const int64_t id : wait.ahead) {
-    const bool is_visible =
-        std::any_of(visible.begin(), visible.end(), [&](const Job& each) { return each.id == id; });
-    if (is_visible) {
-      seen.push_back(std::to_string(id));
-    } else {
-      ++hidden;
-    }
-  }
+  const auto waiting = std::find_if(plan.waits.begin(), plan.waits.end(),
+                                    [&](const control::Wait& each) { return each.job == job.id; });
+  control::Wait wait{job.id, Reason::none, "", 0};
+  if (waiting != plan.waits.end()) wait = *waiting;
+  const Ahead ahead = ahead_of(caller, plan, wait);
+  const std::vector<std::string> unused = unused_nodes(snapshot.nodes);
+  const auto start = control::expected_start_ms(std::move(snapshot), plan, job.id);
   const bool runs = controller_runs(session.folder());
+  const auto shown =
+      static_cast<std::ptrdiff_t>(std::min(ahead.seen.size(), static_cast<size_t>(arguments.most)));
+  const std::vector<std::string> named(ahead.seen.begin(), ahead.seen.begin() + shown);
   if (arguments.control.json) {
     print_json({{"job", job.id},
                 {"state", control::state_name(job.state)},
                 {"reason", control::reason_name(wait.reason)},
                 {"text", explain(wait.reason, wait.detail)},
-                {"ahead", seen},
-                {"ahead_of_others", hidden},
+                {"ahead", named},
+                {"ahead_count", ahead.seen.size()},
+                {"ahead_of_others", ahead.hidden},
+                {"unused_nodes", unused},
                 {"expected_start", start ? Json(time_text(*start)) : Json()},
                 {"controller_runs", runs}});
     return exit_ok;
   }
-  std::string ahead = seen.empty() ? "" : "job " + join(seen, ", ");
-  if (hidden > 0) {
-    ahead += fmt::format("{}{} of other projects", seen.empty() ? "" : " and ", hidden);
+  std::string before = named.empty() ? "" : "job " + join(named, ", ");
+  if (const size_t more = ahead.seen.size() - named.size(); more > 0) {
+    before += fmt::format(" and {} more", more);
   }
-  print_text(
-      format_pairs({{"job", fmt::format("{} {}", job.id, job.request.name)},
-                    {"waits because", explain(wait.reason, wait.detail)},
-                    {"ahead of it", ahead.empty() ? "nobody" : ahead},
-                    {"should start", !runs   ? "when a controller runs: tutti controller run"
-                                     : start ? time_text(*start) + ", if all goes as expected"
-                                             : "not before that changes"}}));
+  if (ahead.hidden > 0) {
+    before += fmt::format("{}{} of other projects", before.empty() ? "" : " and ", ahead.hidden);
+  }
+  std::vector<std::pair<std::string, std::string>> pairs = {
+      {"job", fmt::format("{} {}", job.id, job.request.name)},
+      {"waits because", explain(wait.reason, wait.detail)},
+      {"ahead of it", before.empty() ? "nobody" : before},
+      {"should start", !runs   ? "when a controller runs: tutti controller run"
+                       : start ? time_text(*start) + ", if all goes as expected"
+                               : "not before that changes"}};
+  if (!unused.empty()) pairs.emplace_back("not in use", join(unused, ", "));
+  print_text(format_pairs(pairs));
   return exit_ok;
 }
 
@@ -228,6 +259,9 @@ void add_job_questions(CLI::App& app, Action& action) {
   const auto why = std::make_shared<JobArguments>();
   CLI::App* command = app.add_subcommand("why", "Why a job waits, who is ahead, when it starts");
   command->add_option("JOB", why->job, "Its number")->required();
+  command->add_option("--most", why->most, "Name at most so many of the jobs ahead")
+      ->check(at_least(0))
+      ->capture_default_str();
   add_control_options(*command, why->control);
   command->footer("Example:\n  tutti why 7");
   command->callback([why, &action] { action = [why] { return run_why(*why); }; });

@@ -16,6 +16,7 @@
 #include "tutti/base/signals.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/control_common.h"
+#include "tutti/cli/data_label.h"
 #include "tutti/cli/job_copies.h"
 #include "tutti/control/account_table.h"
 #include "tutti/control/audit.h"
@@ -23,6 +24,8 @@
 #include "tutti/control/fault_files.h"
 #include "tutti/control/ledger.h"
 #include "tutti/control/local_launcher.h"
+#include "tutti/control/node_health.h"
+#include "tutti/control/node_report.h"
 #include "tutti/control/slurm_launcher.h"
 #include "tutti/control/supervisor.h"
 
@@ -32,7 +35,7 @@ namespace {
 constexpr double kTickSeconds = 0.5;
 // A controller that ends by itself waits so long for the next submission.
 constexpr double kIdleSeconds = 5;
-constexpr double kClusterSeconds = 5;  // between two looks at its nodes
+constexpr double kClusterSeconds = 5;  // between two looks at the nodes
 constexpr double kLockSeconds = 2;     // others look at the lock for an instant
 
 struct RunArguments {
@@ -55,14 +58,22 @@ std::unique_ptr<control::Launcher> make_launcher(const control::Site& site,
       control::SlurmSettings{site.slurm_partition, site.slurm_account});
 }
 
+// Slurm takes nodes out of use by itself.
+void follow_checks(ControlSession& session) {
+  control::follow_health(session.database(),
+                         control::read_node_reports(posix_file_system(), session.folder().health()),
+                         wall_milliseconds());
+}
+
 // Until a signal, or with `until_idle` until nothing is left to do. Returns how many rounds it
 // made.
 int64_t look_after_jobs(ControlSession& session, bool until_idle) {
   const control::Site site = session.site();
   const auto launcher = make_launcher(site, session.folder());
-  control::Controller controller(session.database(), *launcher, [](const control::Job& job) {
-    forget_job_copies(job.request.run_folder);
-  });
+  control::Controller controller(
+      session.database(), *launcher,
+      [](const control::Job& job) { forget_job_copies(job.request.run_folder); },
+      [](const control::Job& job) { return label_of_job(posix_file_system(), job.request); });
   print_message(
       fmt::format("{} controller of {}\n", format_utc(wall_seconds()), session.folder().path));
   double idle_since = monotonic_seconds();
@@ -71,9 +82,13 @@ int64_t look_after_jobs(ControlSession& session, bool until_idle) {
   int64_t ticks = 0;
   while (stop_signal() == 0) {
     try {
-      if (site.slurm && monotonic_seconds() >= next_look) {
+      if (monotonic_seconds() >= next_look) {
         next_look = monotonic_seconds() + kClusterSeconds;
-        follow_slurm(session);
+        if (site.slurm) {
+          follow_slurm(session);
+        } else {
+          follow_checks(session);
+        }
       }
       const control::TickResult result = controller.tick(wall_milliseconds());
       incidents = control::write_incident_files(session.database(), posix_file_system(),
@@ -101,7 +116,7 @@ int64_t look_after_jobs(ControlSession& session, bool until_idle) {
 
 int run_controller(const RunArguments& arguments) {
   watch_signals();
-  ControlSession session(arguments.control);
+  ControlSession session(arguments.control, true);
   control::authorize(session.caller(), control::Action::run_controller, control::kAllProjects,
                      "controller");
   int64_t ticks = 0;

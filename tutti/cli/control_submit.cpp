@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <ctime>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -18,11 +16,14 @@
 #include "tutti/cli/common.h"
 #include "tutti/cli/control_common.h"
 #include "tutti/cli/control_template.h"
+#include "tutti/cli/data_label.h"
 #include "tutti/cli/home.h"
 #include "tutti/cli/job_copies.h"
 #include "tutti/cli/prepared_data.h"
+#include "tutti/cli/trusted_recipe.h"
 #include "tutti/control/administration.h"
 #include "tutti/control/digest.h"
+#include "tutti/control/guarded_keys.h"
 #include "tutti/control/requests.h"
 #include "tutti/spec/fit_mesh.h"
 #include "tutti/spec/recipe.h"
@@ -64,22 +65,6 @@ struct SubmitArguments {
   bool yes = false;
 };
 
-// A date ("2026-02-01T12:00:00Z") or a time from now ("8h").
-int64_t parse_deadline(const std::string& text) {
-  if (text.empty()) return 0;
-  std::tm parts{};
-  const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  if (end != nullptr && *end == '\0') {
-    // timegm takes the 31st of February for the third of March.
-    const std::time_t seconds = ::timegm(&parts);
-    if (format_utc(static_cast<double>(seconds)) != text) {
-      fail(ErrorKind::usage, "--deadline: there is no '{}'; write a date of the calendar", text);
-    }
-    return int64_t{seconds} * 1000;
-  }
-  return wall_milliseconds() + parse_milliseconds(text, "--deadline");
-}
-
 std::string stem_of(const std::string& recipe) {
   std::string stem(base_name(recipe));
   return stem.substr(0, stem.find_last_of('.'));
@@ -91,6 +76,7 @@ struct StoredRecipe {
   spec::Recipe recipe;
   std::string yaml;
   std::string path;
+  std::string trusted_yaml;  // what its keys are without the submitter's word: an installed recipe
 };
 StoredRecipe resolve_recipe(const SubmitArguments& arguments,
                             const control::ControlFolder& folder) {
@@ -106,6 +92,7 @@ StoredRecipe resolve_recipe(const SubmitArguments& arguments,
     const int64_t ranks = stored.recipe.parallel.world();
     stored.recipe.threads = static_cast<int>(std::max<int64_t>(1, arguments.cores / ranks));
   }
+  stored.trusted_yaml = trusted_recipe(files, path);
   stored.yaml = spec::to_yaml(stored.recipe);
   stored.path = join_path(folder.recipes(), control::sha256_hex(stored.yaml) + ".yaml");
   return stored;
@@ -175,7 +162,9 @@ control::JobRequest request_of(const SubmitArguments& arguments, const StoredRec
     request.command.insert(request.command.end(), {"--peer-copies", std::to_string(copies)});
   }
   request.folder = current_folder();
-  request.data_class = run.data_class;
+  control::set_label(
+      request, find_label(posix_file_system(), stored.recipe, request.run_folder, request.folder));
+  request.guarded_keys = control::guarded_changes(stored.yaml, stored.trusted_yaml);
   request.nodes = arguments.nodes + arguments.spares;
   request.cores = arguments.cores;
   request.gpus = arguments.gpus;
@@ -260,6 +249,8 @@ int run_submit(const SubmitArguments& arguments) {
   if (!arguments.as.empty()) return print_template(arguments);
   ControlSession session(arguments.control);
   const StoredRecipe stored = resolve_recipe(arguments, session.folder());
+  const auto missing = missing_data(posix_file_system(), stored.recipe);
+  if (missing && arguments.dry_run) fail(ErrorKind::not_found, "{}", *missing);
   control::JobRequest request = request_of(arguments, stored, session.site());
   request.forecast =
       forecast_job(session, stored.yaml, request, arguments.system, arguments.catalog);
@@ -273,7 +264,10 @@ int run_submit(const SubmitArguments& arguments) {
                                  forecast.basis)},
        {"copies in memory", copies_text(copies_of_words(request.command))},
        {"run folder", request.run_folder}}));
-  for (const std::string& warning : submission.warnings) {
+  // It may be made while the job waits.
+  if (missing) submission.warnings.push_back(*missing + "; without it the job will fail");
+  const std::vector<std::string> warnings = submission.warnings;
+  for (const std::string& warning : warnings) {
     print_message(fmt::format("warning: {}\n", warning));
   }
   if (!arguments.dry_run && !submission.duplicate) {
@@ -292,7 +286,7 @@ int run_submit(const SubmitArguments& arguments) {
     json["dry_run"] = arguments.dry_run;
     json["duplicate"] = submission.duplicate;
     json["forecast"] = forecast_json(forecast);
-    json["warnings"] = submission.warnings;
+    json["warnings"] = warnings;
     json["controller_started"] = started;
     print_json(json);
   } else if (submission.duplicate) {

@@ -183,22 +183,33 @@ Site site_from_json(const Json& json, const std::string& origin) {
   site.slurm_partition = json.value("slurm_partition", std::string());
   site.slurm_account = json.value("slurm_account", std::string());
   site.node_check = json.value("node_check", std::string());
+  site.allowed_keys = json.value("allowed_keys", std::vector<std::string>());
+  // Earlier versions did not note whether the class was said or is the default.
+  site.place.declares_classes =
+      json.value("declares_classes", site.place.highest != DataClass::internal);
+  if (json.contains("unlabelled")) {
+    site.place.unlabelled = parse_data_class(json_get<std::string>(json, "unlabelled", origin));
+  }
   return site;
 }
 
 Json to_json(const Site& site) {
-  return {{"name", site.place.name},
-          {"region", site.place.region},
-          {"highest", data_class_name(site.place.highest)},
-          {"micro_usd_per_node_hour", site.micro_usd_per_node_hour},
-          {"milliwatts_per_node", site.milliwatts_per_node},
-          {"pue", site.pue},
-          {"micro_kg_per_kwh", site.micro_kg_per_kwh},
-          {"micro_liters_per_kwh", site.micro_liters_per_kwh},
-          {"slurm", site.slurm},
-          {"slurm_partition", site.slurm_partition},
-          {"slurm_account", site.slurm_account},
-          {"node_check", site.node_check}};
+  Json json = {{"name", site.place.name},
+               {"region", site.place.region},
+               {"highest", data_class_name(site.place.highest)},
+               {"micro_usd_per_node_hour", site.micro_usd_per_node_hour},
+               {"milliwatts_per_node", site.milliwatts_per_node},
+               {"pue", site.pue},
+               {"micro_kg_per_kwh", site.micro_kg_per_kwh},
+               {"micro_liters_per_kwh", site.micro_liters_per_kwh},
+               {"slurm", site.slurm},
+               {"slurm_partition", site.slurm_partition},
+               {"slurm_account", site.slurm_account},
+               {"node_check", site.node_check},
+               {"allowed_keys", site.allowed_keys},
+               {"declares_classes", site.place.declares_classes}};
+  if (site.place.unlabelled) json["unlabelled"] = data_class_name(*site.place.unlabelled);
+  return json;
 }
 
 void write_site(Database& database, const Site& site) {

@@ -46,6 +46,7 @@ struct Site {
   std::string slurm_partition;  // empty: Slurm's default
   std::string slurm_account;    // empty: none
   std::string node_check;       // command that a node must pass before a job's ranks start there
+  std::vector<std::string> allowed_keys;  // of guarded_keys.h, that every submitter may set
 };
 
 bool has_user(Database& database, const std::string& user);  // known and not disabled

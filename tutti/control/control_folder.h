@@ -25,6 +25,7 @@ struct ControlFolder {
   std::string catalog() const { return join_path(path, "catalog"); }
   std::string lock() const { return join_path(path, "controller.lock"); }
   std::string incidents() const { return join_path(path, "incidents"); }
+  std::string health() const { return join_path(path, "health"); }  // reports of nodes
   std::string log() const { return join_path(path, "controller.log"); }
 };
 

@@ -13,6 +13,7 @@
 #include "tutti/control/ledger.h"
 #include "tutti/control/limits.h"
 #include "tutti/control/policy.h"
+#include "tutti/control/relabel.h"
 
 namespace tutti::control {
 namespace {
@@ -31,20 +32,6 @@ Reason cause_of(const End& end) {
 
 LaunchKey key_of(const Job& job) { return {job.id, job.submitted_ms, job.generation}; }
 
-Snapshot read_snapshot(Database& database, int64_t now_ms) {
-  Snapshot snapshot;
-  snapshot.now_ms = now_ms;
-  snapshot.jobs = live_jobs(database);
-  snapshot.claims = all_claims(database);
-  snapshot.nodes = all_nodes(database);
-  snapshot.place = read_site(database).place;
-  for (Project& project : all_projects(database)) {
-    const std::string name = project.name;
-    snapshot.projects[name] = {std::move(project), spent_by_project(database, name)};
-  }
-  return snapshot;
-}
-
 void Controller::move(Job& job, JobState to, Reason reason, const std::string& detail,
                       int64_t now_ms, const Json& more) {
   move_job(database_, job, to, reason, detail, kController, now_ms, more);
@@ -53,25 +40,29 @@ void Controller::move(Job& job, JobState to, Reason reason, const std::string& d
 
 TickResult Controller::tick(int64_t now_ms) {
   result_ = {};
-  for (const Job& job : live_jobs(database_)) {
+  jobs_ = jobs_to_schedule(database_, std::move(jobs_));
+  for (const Job& job : jobs_) {
     if (owns_nodes(job.state)) {
       look_after(job.id, now_ms);
     } else if (job.state == JobState::pending && is_past_deadline(job, now_ms)) {
       expire(job.id, now_ms);
     }
   }
-  const Snapshot snapshot = read_snapshot(database_, now_ms);
+  Snapshot snapshot = read_snapshot(database_, now_ms, std::move(jobs_));
   const Schedule plan = schedule(snapshot);
   for (const Start& start : plan.starts) begin(start, now_ms);
   for (const Preemption& preemption : plan.preemptions) preempt(preemption, now_ms);
   for (const Wait& wait : plan.waits) {
     if (wait.reason == Reason::begin_time) ++result_.startable;
-    const auto job = std::find_if(snapshot.jobs.begin(), snapshot.jobs.end(),
-                                  [&](const Job& each) { return each.id == wait.job; });
+    const auto job = std::lower_bound(snapshot.jobs.begin(), snapshot.jobs.end(), wait.job,
+                                      [](const Job& each, int64_t id) { return each.id < id; });
     if (job->reason == wait.reason) continue;
     database_.run("UPDATE jobs SET reason = ? WHERE id = ? AND state = ?",
                   static_cast<int>(wait.reason), wait.job, static_cast<int>(JobState::pending));
   }
+  jobs_ = std::move(snapshot.jobs);
+  std::erase_if(jobs_, [&](const Job& job) { return relabelled_.count(job.id) > 0; });
+  relabelled_.clear();
   Query states = database_.query("SELECT state FROM jobs WHERE state < 5 OR state = 13");
   while (states.next()) {
     const auto state = static_cast<JobState>(states.integer(0));
@@ -329,6 +320,12 @@ void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
 
 void Controller::begin(const Start& start, int64_t now_ms) {
   Job job;
+  std::optional<DataLabel> label;
+  if (label_) {
+    // Files are read outside the transaction: they may lie on a slow disk.
+    const auto found = find_job(database_, start.job);
+    if (found) label = label_(*found);
+  }
   {
     Transaction transaction(database_);
     const auto found = find_job(database_, start.job);
@@ -336,6 +333,12 @@ void Controller::begin(const Start& start, int64_t now_ms) {
     if (!found || found->state != JobState::pending || found->held) return;
     job = *found;
     if (job.generation + 1 != start.claims.front().generation) return;
+    if (label && relabel(database_, job, *label, now_ms)) relabelled_.insert(job.id);
+    if (!data_may_be_here(database_, job)) {
+      transaction.commit();
+      ++result_.changes;  // the next round says which rule it waits for
+      return;
+    }
     ++job.generation;
     job.started_ms = now_ms;
     job.elapsed_ms = 0;

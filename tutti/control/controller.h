@@ -12,8 +12,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tutti/control/database.h"
 #include "tutti/control/launcher.h"
@@ -30,9 +33,15 @@ struct TickResult {
 
 class Controller {
  public:
+  // What the data of a job state now, right before a launch; absent: nobody can say.
+  using Label = std::function<std::optional<DataLabel>(const Job&)>;
   // `ended` hears of jobs that will never run again, at least once where nothing is killed.
-  Controller(Database& database, Launcher& launcher, std::function<void(const Job&)> ended = {})
-      : database_(database), launcher_(launcher), ended_(std::move(ended)) {}
+  Controller(Database& database, Launcher& launcher, std::function<void(const Job&)> ended = {},
+             Label label = {})
+      : database_(database),
+        launcher_(launcher),
+        ended_(std::move(ended)),
+        label_(std::move(label)) {}
 
   // One round: looks after what runs, books what it cost, ends what must end, starts what may
   // start. `now_ms` is the wall clock, used for dates, deadlines and pauses only: how long things
@@ -59,14 +68,17 @@ class Controller {
   Database& database_;
   Launcher& launcher_;
   const std::function<void(const Job&)> ended_;
+  const Label label_;
+  std::vector<Job> jobs_;         // of the last round, for what of them never changes
+  std::set<int64_t> relabelled_;  // but of these
   TickResult result_;
 };
 
 // Whether no job is active or could start without anything but time having to change.
 bool is_idle(Database& database, int64_t now_ms);
 
-// What the scheduler looks at, as the database has it now.
-Snapshot read_snapshot(Database& database, int64_t now_ms);
+// What the scheduler looks at, as the database has it now. `known`: as of jobs_to_schedule.
+Snapshot read_snapshot(Database& database, int64_t now_ms, std::vector<Job> known = {});
 
 LaunchKey key_of(const Job& job);  // of its newest launch
 

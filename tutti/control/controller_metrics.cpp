@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <string>
 
 #include "tutti/control/account_table.h"
 #include "tutti/control/audit.h"
@@ -44,16 +46,28 @@ void add_jobs(Metrics& metrics, Database& database, int64_t now_ms) {
   for (int state = 0; state < kJobStates; ++state) {
     counts[state_name(static_cast<JobState>(state))] = 0;
   }
-  int64_t waiting_since = now_ms;
-  for (const Job& job : newest_jobs(database, "", 1 << 20)) {
-    ++counts[state_name(job.state)];
-    if (job.state == JobState::pending) waiting_since = std::min(waiting_since, job.submitted_ms);
-    for (const Incident& incident : incidents_of(database, job.id)) ++causes[incident.cause];
+  {
+    Query query = database.query("SELECT state, count(*) FROM jobs GROUP BY state");
+    while (query.next()) {
+      counts[state_name(static_cast<JobState>(query.integer(0)))] = query.integer(1);
+    }
   }
+  {
+    Query query = database.query("SELECT cause, count(*) FROM incidents GROUP BY cause");
+    while (query.next()) causes[query.text(0)] = query.integer(1);
+  }
+  // Of those that are held nobody expects that they start.
+  Query oldest = database.query(
+      "SELECT min(submitted_ms) FROM jobs WHERE state = ? AND held = 0 AND (state < 5 OR state = "
+      "13)",
+      static_cast<int>(JobState::pending));
+  const std::optional<int64_t> since = oldest.next() ? oldest.maybe_integer(0) : std::nullopt;
+  const int64_t waiting_since = std::min(now_ms, since.value_or(now_ms));
   for (const auto& [state, count] : counts) {
     metrics.gauge("tutti_jobs", "Jobs by state", static_cast<double>(count), {{"state", state}});
   }
-  metrics.gauge("tutti_oldest_wait_seconds", "How long the job has waited that has waited longest",
+  metrics.gauge("tutti_oldest_wait_seconds",
+                "How long the job has waited that has waited longest, held ones apart",
                 static_cast<double>(now_ms - waiting_since) / 1000);
   for (const auto& [cause, count] : causes) {
     metrics.counter("tutti_incidents_total", "Faults of launches by cause",
@@ -77,7 +91,7 @@ void add_nodes(Metrics& metrics, Database& database, FileSystem& files,
   for (const auto& [state, count] : counts) {
     metrics.gauge("tutti_nodes", "Nodes by state", static_cast<double>(count), {{"state", state}});
   }
-  for (const NodeReport& report : read_node_reports(files, join_path(folder.path, "health"))) {
+  for (const NodeReport& report : read_node_reports(files, folder.health())) {
     if (!report.problem.empty()) continue;
     metrics.gauge("tutti_node_healthy", "Whether the node passed its last check",
                   report.healthy ? 1 : 0, {{"node", report.node}});
@@ -87,9 +101,10 @@ void add_nodes(Metrics& metrics, Database& database, FileSystem& files,
 }
 
 void add_projects(Metrics& metrics, Database& database) {
+  std::map<std::string, Spend> all = spent_by_projects(database);
   for (const Project& project : all_projects(database)) {
     const Labels labels = {{"project", project.name}};
-    const Spend spent = spent_by_project(database, project.name);
+    const Spend spent = all[project.name];
     metrics.counter("tutti_project_cost_usd_total", "What its jobs have cost",
                     from_micro(spent.micro_usd), labels);
     metrics.counter("tutti_project_energy_joules_total", "Energy of its jobs at the machine",

@@ -7,7 +7,9 @@
 #include <set>
 #include <string>
 
+#include "tutti/control/audit.h"
 #include "tutti/control/job_table.h"
+#include "tutti/control/node_health.h"
 #include "tutti/control/test_support.h"
 
 namespace tutti::control {
@@ -174,6 +176,65 @@ TEST_F(ControllerTest, ALaunchCarriesItsDeadline) {
   submit(place_.as("ada"), request, false);
   tick();
   EXPECT_EQ(launcher_.last.stop_after_ms, 60'000);
+}
+
+// Its corpus was prepared anew, with another class, while it waited.
+TEST_F(ControllerTest, TheClassOfItsDataIsLookedAtBeforeEachLaunch) {
+  JobRequest request = SmallPlace::request();
+  request.cores = 1;
+  request.data_class = "public";
+  const int64_t id = submit(place_.as("ada"), request, false).job.id;
+  DataLabel label{"restricted", "corpus 'c' of data.train", ""};
+  Controller controller(place_.database, launcher_, {}, [&](const Job&) { return label; });
+  controller.tick(kNoon);
+  controller.tick(kNoon);
+  EXPECT_TRUE(launcher_.running.empty());
+  EXPECT_EQ(job(id).state, JobState::pending);
+  EXPECT_EQ(job(id).reason, Reason::site_rule);
+  EXPECT_EQ(job(id).request.data_class, "restricted");
+  EXPECT_EQ(audit_lines(place_.database, 1, kRelabel).size(), 1U);
+  label.data_class = "public";  // what was stated stays stated
+  controller.tick(kNoon);
+  EXPECT_TRUE(launcher_.running.empty());
+  request.run_folder = "other";
+  const int64_t other = submit(place_.as("ada"), request, false).job.id;
+  controller.tick(kNoon);
+  EXPECT_EQ(launcher_.running, std::set<int64_t>{other});
+}
+
+TEST_F(ControllerTest, UnhealthyNodesTakeNoJobs) {
+  const NodeReport sick{"n1", false, 0, "mine", {{"memory", "slow"}}, ""};
+  const NodeReport unread{"n2", false, 0, "", {}, "cannot be read"};
+  EXPECT_EQ(follow_health(place_.database, {sick, unread}, kNoon), 1);
+  EXPECT_EQ(follow_health(place_.database, {sick, unread}, kNoon), 0);
+  submit_one();
+  tick();
+  ASSERT_EQ(launcher_.last.claims.size(), 1U);
+  EXPECT_EQ(launcher_.last.claims.front().node, "n2");
+  EXPECT_EQ(all_nodes(place_.database).front().reason, "unhealthy: memory: slow");
+  NodeReport well = sick;
+  well.healthy = true;
+  EXPECT_EQ(follow_health(place_.database, {well}, kNoon), 1);
+  EXPECT_TRUE(all_nodes(place_.database).front().up);
+  EXPECT_EQ(all_nodes(place_.database).front().reason, "");
+}
+
+// They are in nobody's way, and what they ask for is not forgotten between two rounds.
+TEST_F(ControllerTest, RoundsReadOnlyWhatIsNew) {
+  Controller controller(place_.database, launcher_);
+  const int64_t first = submit_one();
+  JobRequest large = SmallPlace::request();
+  large.nodes = 2;
+  const int64_t second = submit(place_.as("ada"), large, false).job.id;
+  controller.tick(kNoon);
+  controller.tick(kNoon);
+  EXPECT_EQ(job(second).reason, Reason::resources);
+  cancel(place_.as("ada"), first);
+  launcher_.saves = true;
+  for (int round = 0; round < 3; ++round) controller.tick(kNoon);
+  EXPECT_EQ(launcher_.last.key.job, second);
+  EXPECT_EQ(launcher_.last.claims.size(), 2U);
+  EXPECT_EQ(launcher_.last.command, large.command);
 }
 
 }  // namespace

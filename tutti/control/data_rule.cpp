@@ -45,4 +45,30 @@ std::optional<std::string> refusal(DataClass data, const std::vector<std::string
   return std::nullopt;
 }
 
+std::optional<DataClass> class_of_unlabelled(const std::vector<std::string>& regions,
+                                             const Place& place) {
+  if (place.unlabelled) return place.unlabelled;
+  if (place.declares_classes || !regions.empty()) return place.highest;
+  return std::nullopt;
+}
+
+std::optional<std::string> refusal(const DataLabel& label, const std::vector<std::string>& regions,
+                                   const Place& place) {
+  DataClass counted = parse_data_class(label.data_class);
+  std::string because = label.source;
+  if (!label.unlabelled.empty()) {
+    const auto least = class_of_unlabelled(regions, place);
+    if (least && *least > counted) {
+      counted = *least;
+      because = fmt::format(
+          "{} states no class, which counts as {} here; label it with `tutti data prepare "
+          "--data-class`, or ask an admin for `tutti admin site --unlabelled`",
+          label.unlabelled, data_class_name(counted));
+    }
+  }
+  auto rule = refusal(counted, regions, place);
+  if (rule && !because.empty()) *rule += fmt::format(" ({})", because);
+  return rule;
+}
+
 }  // namespace tutti::control

@@ -32,5 +32,28 @@ TEST(DataRule, TheRuleIsNamed) {
       ErrorKind::usage, [] { parse_data_class("secret"); }, "restricted"));
 }
 
+// Who names a class for data that state none, and who does not.
+TEST(DataRule, DataWithoutAClassCountAsTheStrictestWhereClassesAreDeclared) {
+  const DataLabel label{"public", "", "corpus 'c' of data.train"};
+  Place place{"lab", "us", DataClass::internal};
+  EXPECT_FALSE(refusal(label, {}, place)) << "the place declares no classes";
+  place.highest = DataClass::restricted;
+  place.declares_classes = true;
+  const std::string why = *refusal(label, {}, place);
+  EXPECT_NE(why.find("rule 3"), std::string::npos) << why;
+  EXPECT_NE(why.find("corpus 'c' of data.train states no class"), std::string::npos) << why;
+  place.unlabelled = DataClass::public_;
+  EXPECT_FALSE(refusal(label, {}, place)) << "an admin said otherwise";
+  place = {"lab", "us", DataClass::internal};
+  EXPECT_TRUE(refusal(label, {"eu"}, place)) << "a project with regions declares classes";
+  EXPECT_FALSE(refusal(DataLabel{"public", "", ""}, {"eu"}, place));
+}
+
+TEST(DataRule, WhatStatesTheClassIsNamed) {
+  const std::string why =
+      *refusal(DataLabel{"restricted", "corpus 'c' of data.train", ""}, {}, {"lab", "eu"});
+  EXPECT_NE(why.find("(corpus 'c' of data.train)"), std::string::npos) << why;
+}
+
 }  // namespace
 }  // namespace tutti::control

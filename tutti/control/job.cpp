@@ -2,6 +2,16 @@
 
 namespace tutti::control {
 
+DataLabel label_of(const JobRequest& request) {
+  return {request.data_class, request.data_source, request.unlabelled_data};
+}
+
+void set_label(JobRequest& request, const DataLabel& label) {
+  request.data_class = label.data_class;
+  request.data_source = label.source;
+  request.unlabelled_data = label.unlabelled;
+}
+
 Reason reason_of(Stop stop) {
   switch (stop) {
     case Stop::none: return Reason::none;

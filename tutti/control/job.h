@@ -25,10 +25,13 @@ struct JobRequest {
   bool operator==(const JobRequest&) const = default;
   std::string name;
   std::string project;
-  std::vector<std::string> command;  // words after `tutti`: "train", RECIPE, ...
-  std::string folder;                // working directory
-  std::string run_folder;            // of the run; empty: none
-  std::string data_class;
+  std::vector<std::string> command;       // words after `tutti`: "train", RECIPE, ...
+  std::string folder;                     // working directory
+  std::string run_folder;                 // of the run; empty: none
+  std::string data_class;                 // the strictest that its data state (data_rule.h)
+  std::string data_source;                // what states it; empty: the recipe
+  std::string unlabelled_data;            // the first of its data that state no class; empty: none
+  std::vector<std::string> guarded_keys;  // that its recipe sets (guarded_keys.h)
   int64_t nodes = 1;
   int64_t cores = 0;  // of each node; 0: all that it has
   int64_t gpus = 0;   // of each node
@@ -41,6 +44,10 @@ struct JobRequest {
   Forecast forecast;
   std::string client_key;  // submitting twice with the same key makes one job; empty: no key
 };
+
+DataLabel label_of(const JobRequest& request);
+void set_label(JobRequest& request, const DataLabel& label);
+inline constexpr const char* kRelabel = "relabel";  // in the trail: the class of its data has risen
 
 // Why a job that runs was told to stop.
 enum class Stop { none, cancel, requeue, preempt, time_limit, deadline, job_budget, budget };

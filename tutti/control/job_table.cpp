@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <unordered_map>
+#include <utility>
+
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
@@ -27,16 +30,15 @@ Budget limits_from(const Json& json) {
   return budget;
 }
 
-#define JOB_COLUMNS                                                                          \
-  "id, user, request, state, reason, detail, priority, held, stop, generation, attempts, "   \
-  "requeues, submitted_ms, eligible_ms, started_ms, ended_ms, elapsed_ms, told_ms, run_ms, " \
-  "exit_code"
+#define JOB_PROGRESS                                                              \
+  "state, reason, detail, priority, held, stop, generation, attempts, requeues, " \
+  "submitted_ms, eligible_ms, started_ms, ended_ms, elapsed_ms, told_ms, run_ms, exit_code"
+#define JOB_COLUMNS "id, user, request, " JOB_PROGRESS
 
-Job job_from(const Query& row, const std::string& origin) {
+Job job_without_request(const Query& row, const std::string& origin) {
   Job job;
   job.id = row.integer(0);
   job.user = row.text(1);
-  job.request = request_from_json(parse_json(row.text(2), origin), origin);
   const int64_t state = row.integer(3);
   const int64_t reason = row.integer(4);
   const int64_t stop = row.integer(8);
@@ -64,6 +66,12 @@ Job job_from(const Query& row, const std::string& origin) {
   job.told_ms = row.integer(17);
   job.run_ms = row.integer(18);
   if (const auto code = row.maybe_integer(19)) job.exit_code = static_cast<int>(*code);
+  return job;
+}
+
+Job job_from(const Query& row, const std::string& origin) {
+  Job job = job_without_request(row, origin);
+  job.request = request_from_json(parse_json(row.text(2), origin), origin);
   return job;
 }
 
@@ -116,6 +124,9 @@ Json to_json(const JobRequest& request) {
           {"folder", request.folder},
           {"run_folder", request.run_folder},
           {"data_class", request.data_class},
+          {"data_source", request.data_source},
+          {"unlabelled_data", request.unlabelled_data},
+          {"guarded_keys", request.guarded_keys},
           {"nodes", request.nodes},
           {"cores", request.cores},
           {"gpus", request.gpus},
@@ -143,6 +154,10 @@ JobRequest request_from_json(const Json& json, const std::string& origin) {
   request.folder = text("folder");
   request.run_folder = text("run_folder");
   request.data_class = text("data_class");
+  // Records of earlier versions do not have these.
+  request.data_source = json.value("data_source", std::string());
+  request.unlabelled_data = json.value("unlabelled_data", std::string());
+  request.guarded_keys = json.value("guarded_keys", std::vector<std::string>());
   request.nodes = number("nodes");
   request.cores = number("cores");
   request.gpus = number("gpus");
@@ -208,6 +223,71 @@ std::vector<Job> live_jobs(Database& database) {
   return jobs_from(
       database.query("SELECT " JOB_COLUMNS " FROM jobs WHERE state < 5 OR state = 13 ORDER BY id"),
       database.path());
+}
+
+namespace {
+
+// What the scheduler looks at. Reading whole requests takes most of the time of a round.
+#define SCHEDULED_COLUMNS                                                                     \
+  "SELECT id, project, json_extract(request, '$.nodes'), json_extract(request, '$.cores'), "  \
+  "json_extract(request, '$.gpus'), json_extract(request, '$.deadline_ms'), "                 \
+  "json_extract(request, '$.time_limit_ms'), json_extract(request, '$.preemptible'), "        \
+  "json_extract(request, '$.forecast.milliseconds'), json_extract(request, '$.data_class'), " \
+  "coalesce(json_extract(request, '$.data_source'), ''), "                                    \
+  "coalesce(json_extract(request, '$.unlabelled_data'), '') FROM jobs "
+
+JobRequest scheduled_request(const Query& row) {
+  JobRequest request;
+  request.project = row.text(1);
+  request.nodes = row.integer(2);
+  request.cores = row.integer(3);
+  request.gpus = row.integer(4);
+  request.deadline_ms = row.integer(5);
+  request.time_limit_ms = row.integer(6);
+  request.preemptible = row.integer(7) != 0;
+  request.forecast.milliseconds = row.integer(8);
+  request.data_class = row.text(9);
+  request.data_source = row.text(10);
+  request.unlabelled_data = row.text(11);
+  return request;
+}
+
+// Of all live jobs, or of one.
+std::unordered_map<int64_t, JobRequest> scheduled_requests(Database& database) {
+  std::unordered_map<int64_t, JobRequest> requests;
+  Query query = database.query(SCHEDULED_COLUMNS "WHERE state < 5 OR state = 13");
+  while (query.next()) requests.emplace(query.integer(0), scheduled_request(query));
+  return requests;
+}
+
+JobRequest scheduled_request_of(Database& database, int64_t id) {
+  Query query = database.query(SCHEDULED_COLUMNS "WHERE id = ?", id);
+  TUTTI_CHECK(query.next(), "job {} is gone", id);
+  return scheduled_request(query);
+}
+
+}  // namespace
+
+std::vector<Job> jobs_to_schedule(Database& database, std::vector<Job> known) {
+  std::unordered_map<int64_t, JobRequest> requests;
+  if (known.empty()) requests = scheduled_requests(database);
+  for (Job& job : known) requests.emplace(job.id, std::move(job.request));
+  std::vector<Job> jobs;
+  jobs.reserve(requests.size());
+  Query query = database.query("SELECT id, user, '', " JOB_PROGRESS
+                               " FROM jobs WHERE state < 5 OR state = 13 ORDER BY id");
+  while (query.next()) {
+    Job job = job_without_request(query, database.path());
+    const auto found = requests.find(job.id);
+    job.request =
+        found != requests.end() ? std::move(found->second) : scheduled_request_of(database, job.id);
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+void write_request(Database& database, const Job& job) {
+  database.run("UPDATE jobs SET request = ? WHERE id = ?", dump_json(to_json(job.request)), job.id);
 }
 
 std::vector<Job> newest_jobs(Database& database, const std::string& project, int64_t most) {
@@ -283,53 +363,14 @@ std::vector<Launch> launches_of(Database& database, int64_t job) {
   return launches;
 }
 
-void add_incident(Database& database, const Incident& incident) {
-  // A report that was taken over before is not taken over again; NULLs are all different.
-  Query insert = database.query(
-      "INSERT OR IGNORE INTO incidents (job, generation, time_ms, node, cause, action, detail, "
-      "lost_ms, name, rank, lost_steps, micro_usd, micro_kwh) VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
-      "nullif(?, ''), ?, ?, ?, ?)",
-      incident.job, incident.generation, incident.time_ms, incident.node, incident.cause,
-      incident.action, incident.detail, incident.lost_ms, incident.name, incident.rank,
-      incident.lost_steps, incident.micro_usd, incident.micro_kwh);
-  insert.next();
-}
-
-namespace {
-
-Incident incident_from(Query& query) {
-  Incident incident;
-  incident.id = query.integer(0);
-  incident.job = query.integer(1);
-  incident.generation = query.integer(2);
-  incident.time_ms = query.integer(3);
-  incident.node = query.text(4);
-  incident.cause = query.text(5);
-  incident.action = query.text(6);
-  incident.detail = query.text(7);
-  incident.lost_ms = query.integer(8);
-  incident.name = query.text(9);
-  incident.rank = query.integer(10);
-  incident.lost_steps = query.integer(11);
-  incident.micro_usd = query.integer(12);
-  incident.micro_kwh = query.integer(13);
-  return incident;
-}
-
-}  // namespace
-
-std::vector<Incident> incidents_of(Database& database, int64_t job) {
-  std::vector<Incident> incidents;
-  Query query = database.query("SELECT * FROM incidents WHERE job = ? ORDER BY id", job);
-  while (query.next()) incidents.push_back(incident_from(query));
-  return incidents;
-}
-
-std::vector<Incident> incidents_after(Database& database, int64_t id) {
-  std::vector<Incident> incidents;
-  Query query = database.query("SELECT * FROM incidents WHERE id > ? ORDER BY id", id);
-  while (query.next()) incidents.push_back(incident_from(query));
-  return incidents;
+std::vector<Launch> launches_in(Database& database, const std::string& project, int64_t most) {
+  std::vector<Launch> launches;
+  Query query = database.query(
+      "SELECT launches.* FROM jobs JOIN launches ON launches.job = jobs.id WHERE jobs.project = ? "
+      "AND launches.started_ms <> 0 ORDER BY jobs.id DESC, launches.generation LIMIT ?",
+      project, most);
+  while (query.next()) launches.push_back(launch_from(query, database.path()));
+  return launches;
 }
 
 void reserve_ids(Database& database, const char* table, int64_t last) {
@@ -338,27 +379,6 @@ void reserve_ids(Database& database, const char* table, int64_t last) {
       "INSERT INTO sqlite_sequence SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence "
       "WHERE name = ?1)",
       table, last);
-}
-
-bool has_incident(Database& database, int64_t job, const std::string& name) {
-  return database.query("SELECT 1 FROM incidents WHERE job = ? AND name = ?", job, name).next();
-}
-
-Json to_json(const Incident& incident) {
-  Json json = {{"incident", incident.id},
-               {"job", incident.job},
-               {"launch", incident.generation},
-               {"time", format_utc(static_cast<double>(incident.time_ms) / 1000)},
-               {"node", incident.node},
-               {"cause", incident.cause},
-               {"action", incident.action},
-               {"detail", incident.detail},
-               {"lost_seconds", static_cast<double>(incident.lost_ms) / 1000},
-               {"lost_steps", incident.lost_steps},
-               {"lost_usd", static_cast<double>(incident.micro_usd) / 1e6},
-               {"lost_kwh", static_cast<double>(incident.micro_kwh) / 1e6}};
-  json["rank"] = incident.rank < 0 ? Json() : Json(incident.rank);
-  return json;
 }
 
 }  // namespace tutti::control

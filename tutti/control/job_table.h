@@ -18,6 +18,10 @@ std::optional<Job> find_job_by_key(Database& database, const std::string& user,
                                    const std::string& client_key);
 // Those that something will still happen to by itself, in the order of submission.
 std::vector<Job> live_jobs(Database& database);
+// The same with as much of their requests as the scheduler looks at (schedule.h), taken over from
+// `known`, which an earlier call returned, or read.
+std::vector<Job> jobs_to_schedule(Database& database, std::vector<Job> known = {});
+void write_request(Database& database, const Job& job);  // of a job that is there
 // The newest `most`, newest first; of one project unless it is empty.
 std::vector<Job> newest_jobs(Database& database, const std::string& project, int64_t most);
 
@@ -35,7 +39,11 @@ void write_launch(Database& database, const Launch& launch);  // inserts or repl
 std::optional<Launch> find_launch(Database& database, int64_t job, int64_t generation);
 std::vector<Launch> launches_of(Database& database, int64_t job);
 
+// Of a project's jobs, the newest jobs' first; at most so many.
+std::vector<Launch> launches_in(Database& database, const std::string& project, int64_t most);
+
 void add_incident(Database& database, const Incident& incident);
+std::optional<Incident> find_incident(Database& database, int64_t id);
 std::vector<Incident> incidents_of(Database& database, int64_t job);
 std::vector<Incident> incidents_after(Database& database, int64_t id);  // of all jobs
 // Numbers up to `last` are never given to what comes into `table`: "jobs", "incidents".

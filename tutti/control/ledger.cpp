@@ -116,6 +116,14 @@ Spend spent_by_project(Database& database, const std::string& project) {
   return total(database, "project", project);
 }
 
+std::map<std::string, Spend> spent_by_projects(Database& database) {
+  std::map<std::string, Spend> all;
+  Query query =
+      database.query("SELECT name, " SPEND_COLUMNS " FROM totals WHERE scope = 'project'");
+  while (query.next()) all.emplace(query.text(0), spend_from(query, 1));
+  return all;
+}
+
 std::vector<LedgerEntry> ledger_entries(Database& database, const std::string& project,
                                         const std::string& month) {
   return entries_from(database.query(

@@ -3,6 +3,7 @@
 // kept beside it and always equal the sums of the entries.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ void charge(Database& database, const Job& job, const Launch& launch, int64_t el
 
 Spend spent_by_job(Database& database, int64_t job);
 Spend spent_by_project(Database& database, const std::string& project);
+std::map<std::string, Spend> spent_by_projects(Database& database);  // of those that spent at all
 
 struct LedgerEntry {
   int64_t job = 0;

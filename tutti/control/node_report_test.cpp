@@ -5,6 +5,7 @@
 #include "tutti/base/memory_file.h"
 #include "tutti/control/controller_metrics.h"
 #include "tutti/control/schema.h"
+#include "tutti/control/test_support.h"
 
 namespace tutti::control {
 namespace {
@@ -48,6 +49,17 @@ TEST(ControllerMetrics, TellStatesNodesAndHealth) {
                            "tutti_audit_lines_total 0", "# TYPE tutti_jobs gauge"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
   }
+}
+
+TEST(ControllerMetrics, HeldJobsDoNotWait) {
+  SmallPlace place;
+  const int64_t held = submit(place.as("ada"), SmallPlace::request(), false).job.id;
+  submit(place.as("ada", kNoon + 5000), SmallPlace::request(), false);
+  set_held(place.as("ada"), held, true);
+  MemoryFileSystem files;
+  const std::string text = controller_metrics(place.database, files, {"/c"}, true, kNoon + 9000);
+  EXPECT_NE(text.find("tutti_oldest_wait_seconds 4\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("tutti_jobs{state=\"PENDING\"} 2"), std::string::npos) << text;
 }
 
 }  // namespace

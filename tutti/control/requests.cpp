@@ -9,8 +9,10 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/control/guarded_keys.h"
 #include "tutti/control/job_table.h"
 #include "tutti/control/ledger.h"
+#include "tutti/control/visible.h"
 
 namespace tutti::control {
 namespace {
@@ -70,13 +72,12 @@ std::string beyond_budget(const Budget& budget, const Spend& spent, const Foreca
 // Why its run folder cannot be had: two jobs would train into one run. Empty: it can.
 std::string taken_folder(const Caller& caller, const JobRequest& request) {
   if (request.run_folder.empty()) return {};
-  for (const Job& job : live_jobs(caller.database)) {
-    if (job.request.run_folder != request.run_folder) continue;
-    const bool visible = may(caller, Action::view, job.request.project);
-    return fmt::format("the run folder '{}' is that of {}, which has not ended", request.run_folder,
-                       visible ? name_of_job(job.id) : "another job");
-  }
-  return {};
+  const auto id = live_job_of_run(caller.database, request.run_folder);
+  if (!id) return {};
+  const auto job = find_job(caller.database, *id);
+  const bool visible = job && may(caller, Action::view, job->request.project);
+  return fmt::format("the run folder '{}' is that of {}, which has not ended", request.run_folder,
+                     visible ? name_of_job(*id) : "another job");
 }
 
 // Why the request cannot be written down and shown as it is; empty: it can.
@@ -120,10 +121,7 @@ std::string objection(const Caller& caller, const JobRequest& request, const Pro
     return text + "; give --run";
   }
   const Site site = read_site(caller.database);
-  if (const auto rule =
-          refusal(parse_data_class(request.data_class), project.regions, site.place)) {
-    return *rule;
-  }
+  if (const auto rule = refusal(label_of(request), project.regions, site.place)) return *rule;
   const std::vector<Node> nodes = all_nodes(caller.database);
   if (std::string text = misfit(request, nodes); !text.empty()) return text;
   if (beyond(project.max_nodes, request.nodes)) {
@@ -142,6 +140,23 @@ std::string objection(const Caller& caller, const JobRequest& request, const Pro
   }
   return beyond_budget(project.budget, spent_by_project(caller.database, project.name),
                        request.forecast, fmt::format("project '{}'", project.name));
+}
+
+// Refuses keys that the caller may not set: whoever may only submit has no say over the ports and
+// files of the account that runs the jobs.
+void require_keys(const Caller& caller, Transaction& transaction, const JobRequest& request,
+                  const std::string& on) {
+  if (request.guarded_keys.empty() || may(caller, Action::run_controller, kAllProjects)) return;
+  const std::vector<std::string> allowed = read_site(caller.database).allowed_keys;
+  for (const std::string& key : request.guarded_keys) {
+    if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
+    const GuardedKey* guarded = find_guarded_key(key);
+    refuse(
+        caller, transaction, ErrorKind::permission, "submit", on,
+        fmt::format("{}: it {}; in a submitted recipe only an operator in all projects may set "
+                    "it, and {} is none; an admin can allow it: tutti admin site --allow-keys {}",
+                    key, guarded == nullptr ? "is guarded" : guarded->effect, caller.user, key));
+  }
 }
 
 Job new_job(const Caller& caller, const JobRequest& request) {
@@ -205,6 +220,7 @@ Submission submit(const Caller& caller, const JobRequest& request, bool dry_run)
       return {*before, true, {}};
     }
   }
+  require_keys(caller, transaction, request, on);
   if (const std::string why = objection(caller, request, *project); !why.empty()) {
     refuse(caller, transaction, ErrorKind::usage, "submit", on, why);
   }
@@ -305,38 +321,28 @@ Job visible_job(const Caller& caller, int64_t id) {
 }
 
 std::vector<Job> visible_jobs(const Caller& caller, bool live_only, int64_t most) {
-  const std::vector<std::string> projects = visible_projects(caller);
-  std::vector<Job> jobs = live_only
-                              ? live_jobs(caller.database)
-                              : newest_jobs(caller.database, "", std::numeric_limits<int>::max());
-  std::erase_if(jobs, [&](const Job& job) {
-    return std::find(projects.begin(), projects.end(), job.request.project) == projects.end();
-  });
-  if (static_cast<int64_t>(jobs.size()) > most) jobs.resize(static_cast<size_t>(most));
-  return jobs;
+  JobFilter filter;
+  filter.which = live_only ? JobFilter::Which::live : JobFilter::Which::all;
+  filter.most = most;
+  return visible_jobs(caller, filter);
 }
 
 std::vector<std::string> visible_projects(const Caller& caller) {
-  std::vector<std::string> names;
-  for (const Project& project : all_projects(caller.database)) {
-    if (may(caller, Action::view, project.name)) names.push_back(project.name);
-  }
-  return names;
+  return projects_where(caller, Action::view);
 }
 
 std::vector<std::string> visible_users(const Caller& caller) {
   if (may(caller, Action::run_controller, kAllProjects)) return all_users(caller.database);
   const std::vector<std::string> projects = visible_projects(caller);
-  const auto sees = [&](const std::string& project) {
-    return std::find(projects.begin(), projects.end(), project) != projects.end();
-  };
+  const std::set<std::string> seen(projects.begin(), projects.end());
   std::set<std::string> users = {caller.user};
   for (const Member& member : all_members(caller.database)) {
     const bool anywhere = member.project == kAllProjects && !projects.empty();
-    if (anywhere || sees(member.project)) users.insert(member.user);
+    if (anywhere || seen.count(member.project) > 0) users.insert(member.user);
   }
-  for (const Job& job : visible_jobs(caller, false, std::numeric_limits<int>::max())) {
-    users.insert(job.user);
+  Query query = caller.database.query("SELECT DISTINCT user, project FROM jobs");
+  while (query.next()) {
+    if (seen.count(query.text(1)) > 0) users.insert(query.text(0));
   }
   return {users.begin(), users.end()};
 }

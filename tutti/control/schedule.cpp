@@ -56,34 +56,23 @@ class Scheduler {
       usage.cores += claim.cores;
       if (counted.insert(claim.job).second) ++usage.jobs;
     }
+    count_open();
   }
 
   Schedule run() {
-    std::vector<const Job*> line;
-    for (const Job& job : snapshot_.jobs) {
-      if (job.state == JobState::pending) line.push_back(&job);
-    }
-    const auto key = [&](const Job* job) {
-      const int64_t deadline = job->request.deadline_ms;
-      return std::tuple(-rank_of(*job, snapshot_.now_ms), deadline == 0 ? kNoDeadline : deadline,
-                        job->id);
-    };
-    std::sort(line.begin(), line.end(),
-              [&](const Job* a, const Job* b) { return key(a) < key(b); });
-    for (const Job* job : line) {
-      Wait wait{job->id, Reason::none, "", ahead_};
+    for (const Job* job : line_of(snapshot_)) {
+      Wait wait{job->id, Reason::none, "", result_.line.size()};
       if (const auto why = obstacle(*job)) {
         wait.reason = why->first;
         wait.detail = why->second;
         result_.waits.push_back(std::move(wait));
         continue;
       }
-      ahead_.push_back(job->id);
       if (auto claims = place(*job)) {
         start(*job, std::move(*claims));
-        ahead_.pop_back();
         continue;
       }
+      result_.line.push_back(job->id);
       wait.reason = promised_ms_ ? Reason::priority : Reason::resources;
       if (!promised_ms_) promise(*job);
       result_.waits.push_back(std::move(wait));
@@ -117,14 +106,10 @@ class Scheduler {
     const auto found = snapshot_.projects.find(request.project);
     if (found == snapshot_.projects.end()) return std::pair(Reason::held, std::string());
     const Project& project = found->second.project;
-    if (auto rule =
-            refusal(parse_data_class(request.data_class), project.regions, snapshot_.place)) {
+    if (auto rule = refusal(label_of(request), project.regions, snapshot_.place)) {
       return std::pair(Reason::site_rule, *rule);
     }
-    const auto fitting = std::count_if(whole_.begin(), whole_.end(), [&](const auto& node) {
-      return node.second.cores >= request.cores && node.second.gpus >= request.gpus;
-    });
-    if (fitting < request.nodes) return std::pair(Reason::never_fits, std::string());
+    if (fitting(request) < request.nodes) return std::pair(Reason::never_fits, std::string());
     if (const auto reached = limit_reached(project.budget, found->second.spent)) {
       return std::pair(Reason::budget, fmt::format("{} of {} {}", format_micro(reached->spent),
                                                    format_micro(reached->limit), reached->what));
@@ -144,6 +129,17 @@ class Scheduler {
       return std::pair(Reason::quota_cores, fmt::format("{} in use", usage.cores));
     }
     return std::nullopt;
+  }
+
+  // Nodes as large as this. Jobs of a site ask for few sizes.
+  int64_t fitting(const JobRequest& request) const {
+    const auto [entry, is_new] = fitting_.try_emplace(std::pair(request.cores, request.gpus), 0);
+    if (is_new) {
+      entry->second = std::count_if(whole_.begin(), whole_.end(), [&](const auto& node) {
+        return node.second.cores >= request.cores && node.second.gpus >= request.gpus;
+      });
+    }
+    return entry->second;
   }
 
   int64_t least_cores(const JobRequest& request) const {
@@ -181,6 +177,7 @@ class Scheduler {
   }
 
   std::optional<std::vector<Claim>> place(const Job& job) const {
+    if (open_nodes_ < job.request.nodes) return std::nullopt;  // of most jobs in a long line
     const bool harmless =
         !promised_ms_ || snapshot_.now_ms + expected_milliseconds(job) <= *promised_ms_;
     auto claims = fit(job, free_, harmless ? std::set<std::string>{} : promised_nodes_);
@@ -204,6 +201,14 @@ class Scheduler {
       usage.cores += claim.cores;
     }
     result_.starts.push_back({job.id, std::move(claims)});
+    count_open();
+  }
+
+  // Nodes on which anything is free.
+  void count_open() {
+    open_nodes_ = std::count_if(free_.begin(), free_.end(), [&](const auto& node) {
+      return node.second.cores > 0 || node.second.gpus > 0 || whole_.at(node.first).cores == 0;
+    });
   }
 
   // Reserves for the first in line what it waits for, and looks who could make room.
@@ -274,15 +279,32 @@ class Scheduler {
   const Snapshot& snapshot_;
   FreeNodes whole_;
   FreeNodes free_;
+  int64_t open_nodes_ = 0;
   std::map<int64_t, const Job*> by_id_;
   std::map<std::string, Usage> usage_;
-  std::vector<int64_t> ahead_;
+  mutable std::map<std::pair<int64_t, int64_t>, int64_t> fitting_;  // by cores and GPUs
   std::optional<int64_t> promised_ms_;
   std::set<std::string> promised_nodes_;
   Schedule result_;
 };
 
 }  // namespace
+
+std::vector<const Job*> line_of(const Snapshot& snapshot) {
+  using Key = std::tuple<int64_t, int64_t, int64_t>;
+  std::vector<std::pair<Key, const Job*>> line;
+  for (const Job& job : snapshot.jobs) {
+    if (job.state != JobState::pending) continue;
+    const int64_t deadline = job.request.deadline_ms;
+    line.emplace_back(
+        Key(-rank_of(job, snapshot.now_ms), deadline == 0 ? kNoDeadline : deadline, job.id), &job);
+  }
+  std::sort(line.begin(), line.end());
+  std::vector<const Job*> jobs;
+  jobs.reserve(line.size());
+  for (const auto& [key, job] : line) jobs.push_back(job);
+  return jobs;
+}
 
 int64_t expected_milliseconds(const Job& job) {
   if (job.request.time_limit_ms > 0) return job.request.time_limit_ms;
@@ -291,41 +313,14 @@ int64_t expected_milliseconds(const Job& job) {
   return std::max<int64_t>(60'000, (forecast - std::min(forecast, job.run_ms)) * 3 / 2);
 }
 
-Schedule schedule(const Snapshot& snapshot) { return Scheduler(snapshot).run(); }
-
-std::optional<int64_t> expected_start_ms(Snapshot snapshot, int64_t job) {
-  // Every round starts or ends a job, or lets a pause end.
-  const size_t rounds = 3 * snapshot.jobs.size() + 3;
-  for (size_t round = 0; round < rounds; ++round) {
-    const Schedule now = schedule(snapshot);
-    for (const Start& start : now.starts) {
-      if (start.job == job) return snapshot.now_ms;
-      for (Job& each : snapshot.jobs) {
-        if (each.id != start.job) continue;
-        each.state = JobState::running;
-        each.started_ms = snapshot.now_ms;
-      }
-      snapshot.claims.insert(snapshot.claims.end(), start.claims.begin(), start.claims.end());
-    }
-    int64_t next = kNoDeadline;
-    for (const Job& each : snapshot.jobs) {
-      if (owns_nodes(each.state)) {
-        next = std::min(next, expected_end_ms(each, snapshot.now_ms));
-      } else if (each.eligible_ms > snapshot.now_ms) {
-        next = std::min(next, each.eligible_ms);
-      }
-    }
-    if (next == kNoDeadline) return std::nullopt;
-    std::erase_if(snapshot.jobs, [&](const Job& each) {
-      const bool ends = owns_nodes(each.state) && expected_end_ms(each, snapshot.now_ms) <= next;
-      if (ends) {
-        std::erase_if(snapshot.claims, [&](const Claim& claim) { return claim.job == each.id; });
-      }
-      return ends;
-    });
-    snapshot.now_ms = next;
-  }
-  return std::nullopt;
+int64_t likely_milliseconds(const Job& job) {
+  const int64_t forecast = job.request.forecast.milliseconds;
+  if (forecast <= 0) return expected_milliseconds(job);
+  const int64_t left = std::max<int64_t>(60'000, forecast - std::min(forecast, job.run_ms));
+  const int64_t limit = job.request.time_limit_ms;
+  return limit > 0 ? std::min(left, limit) : left;
 }
+
+Schedule schedule(const Snapshot& snapshot) { return Scheduler(snapshot).run(); }
 
 }  // namespace tutti::control

@@ -47,23 +47,37 @@ struct Wait {
   int64_t job = 0;
   Reason reason = Reason::none;
   std::string detail;
-  std::vector<int64_t> ahead;  // jobs before it in the line
+  size_t ahead = 0;  // jobs before it: the first so many of Schedule::line
 };
 struct Schedule {
   std::vector<Start> starts;
   std::vector<Preemption> preemptions;
-  std::vector<Wait> waits;  // of every other job that is PENDING
+  std::vector<Wait> waits;    // of every other job that is PENDING
+  std::vector<int64_t> line;  // of these, the ones that only wait for their turn, in order
 };
 
 Schedule schedule(const Snapshot& snapshot);
 
-// When the job should start if everything goes as expected: the same schedule played on. Absent:
-// not before something changes that time alone does not (a hold, a quota, a budget).
+// Those that are PENDING, the next first. They point into the snapshot.
+std::vector<const Job*> line_of(const Snapshot& snapshot);
+
+// When the job should start if everything goes as expected: the same schedule played on, with jobs
+// that take as long as their forecasts say. Of a long line the next kLookAhead jobs are played, and
+// where that does not reach the job in kMostVisits looks at jobs, the rest of the line is taken to
+// move as fast as its beginning. Absent: not before something changes that time alone does not (a
+// hold, a quota, a budget).
 std::optional<int64_t> expected_start_ms(Snapshot snapshot, int64_t job);
+// The same, where schedule(snapshot) is known.
+std::optional<int64_t> expected_start_ms(Snapshot snapshot, const Schedule& now, int64_t job);
+inline constexpr size_t kLookAhead = 100;
+inline constexpr size_t kMostVisits = 3'000;
 
 // How long an attempt of the job is expected to take from its start: its time limit, or one and a
 // half times what is left of its forecast, or a day.
 int64_t expected_milliseconds(const Job& job);
+// The same of a job that nothing goes wrong with: what is left of its forecast, within its time
+// limit.
+int64_t likely_milliseconds(const Job& job);
 
 inline constexpr int64_t kLeastRunMs = 60'000;       // of a job before it is preempted
 inline constexpr int64_t kLongestPauseMs = 900'000;  // between two attempts

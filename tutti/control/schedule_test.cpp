@@ -64,7 +64,8 @@ TEST(Schedule, PriorityThenDeadlineThenSubmission) {
   line.add(1, 0, 60).request.deadline_ms = kNoon + 500'000;
   line.add(1, 0, 60).priority = 1;
   EXPECT_EQ(line.started(), Ids{4});
-  EXPECT_EQ(line.wait(1).ahead, (Ids{3, 2}));
+  EXPECT_EQ(line.plan().line, (Ids{3, 2, 1}));
+  EXPECT_EQ(line.wait(1).ahead, 2U);
   EXPECT_EQ(line.wait(3).reason, Reason::resources);
   EXPECT_EQ(line.wait(2).reason, Reason::priority);
 }
@@ -201,6 +202,29 @@ TEST(ExpectedStart, IsTheSchedulePlayedOn) {
   line.snapshot.claims.clear();
   line.snapshot.jobs.erase(line.snapshot.jobs.begin());
   EXPECT_EQ(expected_start_ms(line.snapshot, 3), kNoon);
+}
+
+// The time limit says when it is stopped, not when it is done.
+TEST(ExpectedStart, GoesByForecastsRatherThanTimeLimits) {
+  Line line(1);
+  line.add_running({"n1"}, 4, 86'400).request.forecast.milliseconds = 600'000;
+  line.add(1, 4, 300);
+  EXPECT_EQ(expected_start_ms(line.snapshot, 2), kNoon + 600'000);
+  line.snapshot.jobs[0].request.time_limit_ms = 300'000;  // it will not come to its end
+  EXPECT_EQ(expected_start_ms(line.snapshot, 2), kNoon + 300'000);
+}
+
+// A line of thousands is not played to its end; it holds no list of others for each of its jobs.
+TEST(ExpectedStart, OfALongLineIsExtrapolated) {
+  Line line(1);
+  for (int i = 0; i < 3000; ++i) line.add(1, 4, 60);
+  const Schedule plan = line.plan();
+  EXPECT_EQ(plan.starts.size(), 1U);
+  EXPECT_EQ(plan.line.size(), 2999U);
+  EXPECT_EQ(plan.waits.back().ahead, 2998U);
+  const auto start = expected_start_ms(line.snapshot, 3000);
+  ASSERT_TRUE(start.has_value());
+  EXPECT_NEAR(static_cast<double>(*start - kNoon), 2999 * 60e3, 600e3);
 }
 
 }  // namespace

@@ -102,9 +102,30 @@ CREATE TABLE audit_head (
 INSERT INTO audit_head VALUES (1, 0, '', 0, 0);
 )";
 
+// What views and submissions look for among many jobs. Made where a database of an earlier version
+// lacks it; such a version can still read the result.
+constexpr const char* kIndexes = R"(
+CREATE INDEX IF NOT EXISTS jobs_project ON jobs (project, id);
+CREATE INDEX IF NOT EXISTS jobs_in_line ON jobs (id, state, project, user)
+  WHERE state < 5 OR state = 13;
+CREATE INDEX IF NOT EXISTS jobs_ended ON jobs (id, project, user)
+  WHERE NOT (state < 5 OR state = 13);
+CREATE INDEX IF NOT EXISTS jobs_run ON jobs (json_extract(request, '$.run_folder'));
+)";
+
 int64_t number_of(Database& database, const char* pragma) {
   Query query = database.query(pragma);
   return query.next() ? query.integer(0) : 0;
+}
+
+void add_indexes(Database& database) {
+  constexpr const char* kCount =
+      "SELECT count(*) FROM sqlite_master WHERE name IN ('jobs_project', 'jobs_in_line', "
+      "'jobs_ended', 'jobs_run')";
+  if (number_of(database, kCount) == 4) return;
+  Transaction transaction(database);
+  database.execute(kIndexes);
+  transaction.commit();
 }
 
 }  // namespace
@@ -113,6 +134,7 @@ void prepare_schema(Database& database) {
   const auto version = [&] { return number_of(database, "PRAGMA user_version"); };
   if (version() == kSchemaVersion &&
       number_of(database, "PRAGMA application_id") == kApplicationId) {
+    add_indexes(database);
     return;
   }
   Transaction transaction(database);
@@ -121,6 +143,7 @@ void prepare_schema(Database& database) {
   if (found == 0 && application == 0 &&
       number_of(database, "SELECT count(*) FROM sqlite_master") == 0) {
     database.execute(kTables);
+    database.execute(kIndexes);
     database.execute("PRAGMA application_id = 1414878275; PRAGMA user_version = 1;");
     transaction.commit();
     return;

@@ -9,6 +9,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/control/account_policy.h"
 #include "tutti/control/account_table.h"
 #include "tutti/control/adopted_launch.h"
 #include "tutti/control/audit.h"
@@ -172,6 +173,13 @@ bool of_job(Database& database, const Line& line, int64_t id) {
     return true;
   }
   if (line.what == "adopt") return adopted(database, line, *job);
+  if (line.what == kRelabel) {
+    set_label(job->request, {line.detail.value("data_class", std::string()),
+                             line.detail.value("source", std::string()),
+                             line.detail.value("unlabelled", std::string())});
+    write_request(database, *job);
+    return true;
+  }
   const size_t arrow = line.what.find(" -> ");
   if (arrow == std::string::npos) return false;
   const auto from = state_of(std::string_view(line.what).substr(0, arrow));
@@ -220,6 +228,10 @@ bool of_place(Database& database, const Line& line) {
   if (const std::string user = name_after(line.on, "user"); !user.empty()) {
     if (line.what == "disable user" || line.what == "enable user") {
       set_disabled(database, user, line.what == "disable user");
+      return true;
+    }
+    if (line.what == kDemandToken || line.what == kTrustAccount) {
+      write_demand(database, user, line.what == kDemandToken);
       return true;
     }
     if (line.what != "create user") return false;

@@ -9,7 +9,7 @@
 #include "tutti/control/amounts.h"
 #include "tutti/control/job_table.h"
 #include "tutti/control/ledger.h"
-#include "tutti/control/requests.h"
+#include "tutti/control/visible.h"
 #include "tutti/control/web_sections.h"
 #include "tutti/report/html.h"
 #include "tutti/report/line_chart.h"
@@ -18,17 +18,9 @@ namespace tutti::control {
 namespace {
 
 constexpr int kPoints = 120;
-constexpr int64_t kMostJobs = 1000;
-
-std::vector<Launch> launches_in(const Caller& caller, const std::string& project) {
-  std::vector<Launch> out;
-  for (const Job& job : newest_jobs(caller.database, project, kMostJobs)) {
-    for (const Launch& launch : launches_of(caller.database, job.id)) {
-      if (launch.started_ms != 0) out.push_back(launch);
-    }
-  }
-  return out;
-}
+constexpr int64_t kMostLaunches = 1000;
+constexpr int64_t kProjects = 20;  // shown at a time
+constexpr int64_t kRedrawMs = 60'000;
 
 // What all of them together cost per hour now.
 Rate present_rate(const std::vector<Launch>& launches) {
@@ -85,6 +77,8 @@ std::string burn_down(const Project& project, const std::vector<Launch>& launche
                       const std::string& id, int64_t now_ms) {
   int64_t first = now_ms;
   for (const Launch& launch : launches) first = std::min(first, launch.started_ms);
+  // The same drawing for a while: pages that have it need not get it again.
+  if (now_ms - first > 10 * kRedrawMs) now_ms -= now_ms % kRedrawMs;
   if (first >= now_ms) return {};
   report::LineChart chart;
   chart.id = id;
@@ -121,7 +115,7 @@ std::string project_html(const Caller& caller, const Project& project, int index
                        static_cast<double>(spent.node_microhours) / kMicro);
     return report::html_card(project.name, html);
   }
-  const std::vector<Launch> launches = launches_in(caller, project.name);
+  const std::vector<Launch> launches = launches_in(caller.database, project.name, kMostLaunches);
   html = bars(project.budget, spent);
   const Rate rate = present_rate(launches);
   if (rate.nodes > 0) {
@@ -137,16 +131,19 @@ std::string project_html(const Caller& caller, const Project& project, int index
 
 }  // namespace
 
-std::string budgets_html(const Caller& caller) {
+std::string budgets_html(const WebView& view) {
+  const std::vector<std::string> names = projects_where(view.caller, Action::view_ledger);
+  if (names.empty()) return "<p class=\"empty\">You have a role in no project.</p>\n";
+  const auto count = static_cast<int64_t>(names.size());
+  const int64_t first = std::min(view.pages.budgets, count);
   std::string out;
-  int index = 0;
-  for (const std::string& name : visible_projects(caller)) {
-    if (!may(caller, Action::view_ledger, name)) continue;
-    const auto project = find_project(caller.database, name);
+  for (int64_t i = first; i < std::min(first + kProjects, count); ++i) {
+    const auto project = find_project(view.caller.database, names[static_cast<size_t>(i)]);
     if (!project) continue;
-    out += "<div class=\"grid2 budget\">" + project_html(caller, *project, index++) + "</div>\n";
+    out += "<div class=\"grid2 budget\">" +
+           project_html(view.caller, *project, static_cast<int>(i)) + "</div>\n";
   }
-  return out.empty() ? "<p class=\"empty\">You have a role in no project.</p>\n" : out;
+  return out + pages_html(view.pages, &WebPages::budgets, kProjects, count, "budgets");
 }
 
 }  // namespace tutti::control

@@ -11,6 +11,7 @@
 #include "tutti/base/units.h"
 #include "tutti/control/amounts.h"
 #include "tutti/control/digest.h"
+#include "tutti/control/visible.h"
 #include "tutti/report/html.h"
 #include "tutti/report/served_page.h"
 
@@ -145,10 +146,7 @@ std::string login_page(const std::string& message) {
 
 std::string submit_form(const Caller& caller, const std::vector<std::string>& recipes,
                         const std::string& form_key, const WebFields& filled) {
-  std::vector<std::string> projects;
-  for (const std::string& project : visible_projects(caller)) {
-    if (may(caller, Action::submit, project)) projects.push_back(project);
-  }
+  const std::vector<std::string> projects = projects_where(caller, Action::submit);
   if (projects.empty()) return {};
   std::vector<std::string> names = {""};
   names.insert(names.end(), recipes.begin(), recipes.end());
@@ -167,21 +165,19 @@ std::string submit_form(const Caller& caller, const std::vector<std::string>& re
 }
 
 std::string steer_form(const Caller& caller, const std::string& form_key) {
-  const std::vector<std::string> projects = visible_projects(caller);
-  const bool any = std::any_of(projects.begin(), projects.end(), [&](const std::string& project) {
-    return may(caller, Action::steer_own, project);
-  });
-  if (!any) return {};
+  if (projects_where(caller, Action::steer_own).empty()) return {};
   std::string buttons;
   for (const char* what : {"cancel", "requeue", "hold", "release"}) {
     buttons +=
         fmt::format("<button type=\"submit\" name=\"what\" value=\"{}\">{}</button>", what, what);
   }
-  return "<form class=\"card form row\" method=\"post\" action=\"/steer\">" +
-         hidden("form_key", form_key) +
-         "<label for=\"field-job\">Job</label><input id=\"field-job\" name=\"job\" "
-         "inputmode=\"numeric\" autocomplete=\"off\" required>" +
-         buttons + "</form>\n";
+  return report::html_details(
+      "A job that is not listed here",
+      "<form class=\"card form row\" method=\"post\" action=\"/steer\">" +
+          hidden("form_key", form_key) +
+          "<label for=\"field-job\">Job</label><input id=\"field-job\" name=\"job\" "
+          "inputmode=\"numeric\" autocomplete=\"off\" required>" +
+          buttons + "</form>\n");
 }
 
 std::string confirm_html(const WebFields& fields, const WebAnswer& answer,

@@ -25,12 +25,21 @@ const replace = (box, html) => {
     if (on !== pressed.includes(name(button))) button.click();
   }
 };
-const refresh = async () => {
+let tag = null;  // of what is shown
+const tell = time => {
+  state.textContent = "Up to date at " + time;
+  state.classList.remove("stale");
+};
+const ask = async () => {
   try {
-    const answer = await fetch("/sections", {credentials: "same-origin"});
+    const headers = tag ? {"If-None-Match": tag} : {};
+    const answer = await fetch("/sections" + location.search,
+                               {credentials: "same-origin", cache: "no-store", headers});
+    if (answer.status === 304) { tell(new Date().toISOString().slice(0, 19) + "Z"); return; }
     if (answer.status === 401) { location.assign("/"); return; }
     if (!answer.ok) throw new Error(answer.status);
     const data = await answer.json();
+    tag = answer.headers.get("ETag");
     for (const [id, html] of Object.entries(data.sections)) {
       const box = document.getElementById("live-" + id);
       if (box && shown[id] !== html) { replace(box, html); shown[id] = html; }
@@ -38,12 +47,14 @@ const refresh = async () => {
     document.querySelectorAll(".tiles>div").forEach((tile, i) => {
       tile.querySelectorAll("dd").forEach((part, j) => { part.textContent = data.tiles[i][j]; });
     });
-    state.textContent = "Up to date at " + data.time;
-    state.classList.remove("stale");
+    tell(data.time);
   } catch (error) {
     state.textContent = "No answer from the server; what is shown may be old";
     state.classList.add("stale");
   }
+};
+const refresh = async () => {
+  await ask();
   setTimeout(refresh, 3000);
 };
 setTimeout(refresh, 1000);

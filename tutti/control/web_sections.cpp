@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
@@ -17,6 +18,7 @@
 #include "tutti/control/ledger.h"
 #include "tutti/control/node_report.h"
 #include "tutti/control/requests.h"
+#include "tutti/control/visible.h"
 #include "tutti/report/html.h"
 #include "tutti/report/line_chart.h"
 #include "tutti/report/run_summary.h"
@@ -24,113 +26,49 @@
 namespace tutti::control {
 namespace {
 
-constexpr int64_t kJobs = 200;  // shown at most
-constexpr int64_t kEnded = 15;  // jobs that ended
-constexpr size_t kRuns = 4;     // curves
-constexpr size_t kIncidents = 50;
+constexpr size_t kRuns = 4;             // curves
+constexpr int64_t kRunCandidates = 50;  // jobs whose run may have one
+constexpr int64_t kIncidents = 50;
 constexpr int64_t kTrailLines = 40;
 constexpr int64_t kMostRunBytes = int64_t{64} << 20;  // of a record that is drawn live
 constexpr double kStaleSeconds = 86400;               // of a node's report
-
-std::string took(int64_t milliseconds) {
-  return milliseconds == 0 ? "–" : format_seconds(static_cast<double>(milliseconds) / 1000);
-}
-
-int64_t ran_ms(const Job& job) { return job.run_ms + (owns_nodes(job.state) ? job.elapsed_ms : 0); }
-
-report::Table job_table(const std::vector<Job>& jobs, const char* caption) {
-  report::Table table;
-  table.caption = caption;
-  table.show_caption = true;
-  table.columns = {{"Job", true},
-                   {"Name"},
-                   {"User"},
-                   {"Project"},
-                   {"State", false, true},
-                   {"Why"},
-                   {"Nodes", true},
-                   {"Ran", true},
-                   {"Forecast", true},
-                   {"Submitted (UTC)", false, true}};
-  for (const Job& job : jobs) {
-    std::string why = job.reason == Reason::none ? "" : reason_name(job.reason);
-    if (!job.detail.empty()) why += (why.empty() ? "" : ": ") + job.detail;
-    table.rows.push_back({std::to_string(job.id), job.request.name, job.user, job.request.project,
-                          state_name(job.state), why, std::to_string(job.request.nodes),
-                          took(ran_ms(job)), took(job.request.forecast.milliseconds),
-                          format_day_time(job.submitted_ms)});
-  }
-  return table;
-}
 
 std::string empty_note(const char* text) {
   return fmt::format("<p class=\"empty\">{}</p>\n", report::escape_html(text));
 }
 
-std::string queue_html(const WebView& view) {
-  const std::vector<Job> live = visible_jobs(view.caller, true, kJobs);
-  std::vector<Job> ended;
-  for (const Job& job : visible_jobs(view.caller, false, kJobs)) {
-    const bool done = is_final(job.state) || job.state == JobState::completed;
-    if (done && static_cast<int64_t>(ended.size()) < kEnded) ended.push_back(job);
-  }
-  std::string out;
-  const bool waits = std::any_of(live.begin(), live.end(),
-                                 [](const Job& job) { return job.state == JobState::pending; });
-  if (waits && !view.controller_runs) {
-    out += "<p class=\"notice\">No controller runs: what waits does not start.</p>\n";
-  }
-  out += live.empty() ? empty_note("Nothing waits and nothing runs.")
-                      : "<div class=\"card\">" +
-                            report::html_table(job_table(live, "Waiting and running")) + "</div>\n";
-  if (!ended.empty()) {
-    out += "<div class=\"card\">" + report::html_table(job_table(ended, "Ended, newest first")) +
-           "</div>\n";
-  }
-  return out;
-}
-
-// A run folder may be named by anybody: it is shown to those who may see the first job that had it.
-bool owns_run(const WebView& view, const Job& job, const std::vector<Job>& all) {
-  int64_t first = job.id;
-  std::string project = job.request.project;
-  for (const Job& other : all) {
-    if (other.request.run_folder == job.request.run_folder && other.id < first) {
-      first = other.id;
-      project = other.request.project;
-    }
-  }
-  return may(view.caller, Action::view, project);
-}
-
 std::string runs_html(const WebView& view) {
-  std::vector<Job> jobs = visible_jobs(view.caller, false, kJobs);
   // Those that run, then the newest that did.
-  std::stable_partition(jobs.begin(), jobs.end(),
-                        [](const Job& job) { return owns_nodes(job.state); });
-  const std::vector<Job> all = newest_jobs(view.caller.database, "", 1 << 20);
+  JobFilter filter;
+  filter.most = kRunCandidates;
+  filter.which = JobFilter::Which::active;
+  std::vector<Job> jobs = visible_jobs(view.caller, filter);
+  filter.which = JobFilter::Which::ended;
+  for (Job& job : visible_jobs(view.caller, filter)) jobs.push_back(std::move(job));
   std::string out;
   std::set<std::string> shown;
   for (const Job& job : jobs) {
     if (shown.size() >= kRuns) break;
     const std::string& folder = job.request.run_folder;
     if (folder.empty() || job.started_ms == 0 || shown.count(folder) != 0) continue;
-    if (!owns_run(view, job, all)) continue;
+    // A run folder may be named by anybody: it is shown to those who may see the first job that had
+    // it.
+    const auto project = project_of_run(view.caller.database, folder);
+    if (!project || !may(view.caller, Action::view, *project)) continue;
     const std::string drawing =
         view.drawings.draw(view.files, folder, fmt::format("run-{}", job.id));
     if (drawing.empty()) continue;
     shown.insert(folder);
     out += fmt::format(
         "<div class=\"run\"><h3>Job {}: {} <span class=\"sub\">{}</span></h3>\n{}</div>\n", job.id,
-        report::escape_html(job.request.name), state_name(job.state), drawing);
+        report::escape_html(job.request.name), state_html(job.state), drawing);
   }
   return out.empty() ? empty_note("No run has a curve yet.")
                      : "<div class=\"grid2\">" + out + "</div>\n";
 }
 
 std::string nodes_html(const WebView& view) {
-  const std::vector<NodeReport> reports =
-      read_node_reports(view.files, join_path(view.folder.path, "health"));
+  const std::vector<NodeReport> reports = read_node_reports(view.files, view.folder.health());
   const std::vector<Claim> claims = all_claims(view.caller.database);
   report::Table table;
   table.caption = "Nodes and their last check";
@@ -185,23 +123,8 @@ std::string nodes_html(const WebView& view) {
 }
 
 std::string incidents_html(const WebView& view) {
-  struct Row {
-    int64_t time_ms;
-    std::vector<std::string> cells;
-  };
-  std::vector<Row> rows;
-  for (const Job& job : visible_jobs(view.caller, false, kJobs)) {
-    for (const Incident& incident : incidents_of(view.caller.database, job.id)) {
-      rows.push_back({incident.time_ms,
-                      {format_day_time(incident.time_ms), std::to_string(job.id), job.request.name,
-                       incident.node, incident.cause, incident.detail, incident.action,
-                       took(incident.lost_ms)}});
-    }
-  }
-  if (rows.empty()) return empty_note("Nothing has gone wrong.");
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Row& a, const Row& b) { return a.time_ms > b.time_ms; });
-  rows.resize(std::min(rows.size(), kIncidents));
+  const std::vector<VisibleIncident> incidents = visible_incidents(view.caller, kIncidents);
+  if (incidents.empty()) return empty_note("Nothing has gone wrong.");
   report::Table table;
   table.caption = "Incidents, newest first";
   table.columns = {{"Time (UTC)", false, true},
@@ -212,7 +135,12 @@ std::string incidents_html(const WebView& view) {
                    {"What happened"},
                    {"What was done"},
                    {"Work lost, at most", true}};
-  for (Row& row : rows) table.rows.push_back(std::move(row.cells));
+  table.rows.reserve(incidents.size());
+  for (const auto& [incident, name] : incidents) {
+    table.rows.push_back({format_day_time(incident.time_ms), std::to_string(incident.job), name,
+                          incident.node, incident.cause, incident.detail, incident.action,
+                          took(incident.lost_ms)});
+  }
   return "<div class=\"card\">" + report::html_table(table) + "</div>\n";
 }
 
@@ -243,7 +171,9 @@ std::string RunDrawings::draw(FileSystem& files, const std::string& run_folder,
   const int64_t bytes = files.size_bytes(record);
   const std::scoped_lock lock(mutex_);
   Kept& kept = kept_[id + run_folder];
-  if (kept.bytes == bytes) return kept.html;
+  const double begin = monotonic_seconds();
+  // A long record is drawn less often: a twentieth of the time at most goes into it.
+  if (kept.bytes == bytes || begin < kept.not_before) return kept.html;
   kept.bytes = bytes;
   if (bytes > kMostRunBytes) {
     return kept.html =
@@ -281,6 +211,7 @@ std::string RunDrawings::draw(FileSystem& files, const std::string& run_folder,
   } catch (const Error&) {
     kept.html.clear();  // it has not begun to tell anything
   }
+  kept.not_before = begin + 20 * (monotonic_seconds() - begin);
   return kept.html;
 }
 
@@ -290,7 +221,7 @@ std::vector<report::Section> live_sections(const WebView& view) {
   if (may(view.caller, Action::run_controller, kAllProjects)) {
     out.push_back({"nodes", "Nodes", nodes_html(view)});
   }
-  out.push_back({"budgets", "Budgets", budgets_html(view.caller)});
+  out.push_back({"budgets", "Budgets", budgets_html(view)});
   out.push_back({"incidents", "Incidents", incidents_html(view)});
   if (may(view.caller, Action::view_audit, kAllProjects)) {
     out.push_back({"audit", "Trail", audit_html(view)});
@@ -299,28 +230,14 @@ std::vector<report::Section> live_sections(const WebView& view) {
 }
 
 std::vector<report::Tile> live_tiles(const WebView& view) {
-  int64_t running = 0;
-  int64_t waiting = 0;
-  int64_t nodes = 0;
-  for (const Job& job : visible_jobs(view.caller, true, 1 << 20)) {
-    if (owns_nodes(job.state)) {
-      ++running;
-      nodes += job.request.nodes;
-    } else {
-      ++waiting;
-    }
-  }
-  Spend spent;
-  for (const std::string& project : visible_projects(view.caller)) {
-    if (may(view.caller, Action::view_ledger, project)) {
-      spent += spent_by_project(view.caller.database, project);
-    }
-  }
-  return {{"Running", std::to_string(running),
-           fmt::format("on {} node{}", nodes, nodes == 1 ? "" : "s")},
-          {"Waiting", std::to_string(waiting), view.controller_runs ? "" : "no controller runs"},
-          {"Spent", format_usd(spent.micro_usd), "all your projects"},
-          {"Energy", format_energy(spent.micro_kwh), format_mass(spent.micro_kg) + " CO₂e"}};
+  const JobTally tally = tally_visible(view.caller);
+  const Spend spent = visible_spend(view.caller);
+  return {
+      {"Running", std::to_string(tally.active),
+       fmt::format("on {} node{}", tally.nodes, tally.nodes == 1 ? "" : "s")},
+      {"Waiting", std::to_string(tally.waiting), view.controller_runs ? "" : "no controller runs"},
+      {"Spent", format_usd(spent.micro_usd), "all your projects"},
+      {"Energy", format_energy(spent.micro_kwh), format_mass(spent.micro_kg) + " CO₂e"}};
 }
 
 }  // namespace tutti::control

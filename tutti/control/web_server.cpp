@@ -14,6 +14,7 @@
 #include "tutti/control/audit.h"
 #include "tutti/control/controller_metrics.h"
 #include "tutti/control/digest.h"
+#include "tutti/control/web_live.h"
 #include "tutti/control/web_sections.h"
 #include "tutti/report/html.h"
 #include "tutti/report/served_page.h"
@@ -85,6 +86,7 @@ struct WebServer::State {
   httplib::Server server;
   WebSessions sessions;
   RunDrawings drawings;
+  LiveParts live{[this] { return open(); }};
   int port = 0;
 
   // A request of somebody who is logged in, with a connection to the database of its own.
@@ -92,6 +94,7 @@ struct WebServer::State {
     std::unique_ptr<Database> database;
     WebSessions::Session session;
     Caller caller;
+    WebPages pages;
   };
   using Page = std::function<void(Visit&, const Request&, Response&)>;
 
@@ -137,7 +140,10 @@ struct WebServer::State {
           return;
         }
         Database& opened = *database;
-        Visit visit{std::move(database), *session, {opened, session->user, now_ms}};
+        Visit visit{std::move(database),
+                    *session,
+                    {opened, session->user, now_ms},
+                    read_pages(fields_of(request))};
         if (sends_form && !same_text(request.get_param_value("form_key"), session->form_key)) {
           fail(ErrorKind::permission, "the form is not of this session; open the page anew");
         }
@@ -158,7 +164,9 @@ struct WebServer::State {
   }
 
   WebView view_of(const Visit& visit) {
-    return {visit.caller, posix_file_system(), options.folder, drawings, options.controller_runs()};
+    return {visit.caller, posix_file_system(),       options.folder,
+            drawings,     options.controller_runs(), visit.session.form_key,
+            visit.pages};
   }
 
   void show_page(Visit& visit, Response& response, const WebFields& filled,
@@ -177,6 +185,12 @@ struct WebServer::State {
              "out</button> <span class=\"note\" id=\"live-state\" aria-live=\"polite\"></span>"
              "</form>\n",
              report::escape_html(visit.caller.user), report::escape_html(visit.session.form_key))});
+    const std::string form =
+        submit_form(visit.caller, options.recipes, visit.session.form_key, filled);
+    if (!form.empty()) {
+      page.sections.push_back(
+          {"submit", "", report::html_details("Submit a recipe", form, !filled.empty())});
+    }
     for (report::Section& section : live_sections(view)) {
       section.html = fmt::format("<div id=\"live-{}\">{}</div>\n", section.id, section.html);
       if (section.id == "queue") {
@@ -184,9 +198,6 @@ struct WebServer::State {
       }
       page.sections.push_back(std::move(section));
     }
-    const std::string form =
-        submit_form(visit.caller, options.recipes, visit.session.form_key, filled);
-    if (!form.empty()) page.sections.push_back({"submit", "Submit a recipe", form});
     response.set_content(report::render_served(page, kWebScript), kHtml);
   }
 
@@ -219,20 +230,13 @@ struct WebServer::State {
     server.Get("/", visit(false, [this](Visit& visit, const Request&, Response& response) {
                  show_page(visit, response, {}, "");
                }));
-    server.Get("/sections", visit(false, [this](Visit& visit, const Request&, Response& response) {
-                 Json sections = Json::object();
-                 const WebView view = view_of(visit);
-                 for (const report::Section& section : live_sections(view)) {
-                   sections[section.id] = section.html;
-                 }
-                 Json tiles = Json::array();
-                 for (const report::Tile& tile : live_tiles(view)) {
-                   tiles.push_back({tile.value, tile.note});
-                 }
-                 const Json answer = {{"time", format_utc(wall_seconds())},
-                                      {"sections", sections},
-                                      {"tiles", tiles}};
-                 response.set_content(dump_json(answer), "application/json");
+    server.Get("/sections",
+               visit(false, [this](Visit& visit, const Request& request, Response& response) {
+                 const LiveAnswer answer =
+                     live.answer(view_of(visit), request.get_header_value("If-None-Match"));
+                 response.set_header("ETag", answer.tag);
+                 response.status = answer.unchanged ? 304 : 200;
+                 if (!answer.unchanged) response.set_content(answer.body, "application/json");
                }));
     server.Get(kWebScript, [](const Request&, Response& response) {
       response.set_content(std::string(web_script()), "text/javascript; charset=utf-8");

@@ -53,7 +53,8 @@ std::string html_table(const Table& table) {
   for (const auto& row : table.rows) {
     out += "<tr>";
     for (size_t i = 0; i < row.size(); ++i) {
-      out += fmt::format("<td{}>{}</td>", css_class(table.columns.at(i)), escape_html(row[i]));
+      out += fmt::format("<td{}>{}</td>", css_class(table.columns.at(i)),
+                         table.columns.at(i).html ? row[i] : escape_html(row[i]));
     }
     out += "</tr>\n";
   }

@@ -23,6 +23,7 @@ struct Column {
   std::string title;
   bool number = false;    // aligned right
   bool one_line = false;  // never broken
+  bool html = false;      // its cells are markup
 };
 
 struct Table {

@@ -176,6 +176,9 @@ resize:vertical}
 .run>h3{margin-bottom:.5rem}
 h3 .sub{font-weight:400;color:var(--soft);margin-left:.4em}
 .stale{color:var(--bad)}
+.state{font-weight:600}.state.good{color:var(--good)}.state.bad{color:var(--bad)}
+.state.busy{color:var(--c0)}.state.quiet{color:var(--soft)}
+.do{display:flex;gap:.3rem}.do button{padding:.15rem .45rem}
 .note,.empty{margin:.4rem 0;font-size:.8125rem;color:var(--soft)}
 footer:empty{display:none}
 footer{margin-top:2.5rem;padding-top:1rem;border-top:1px solid var(--rule);color:var(--soft);

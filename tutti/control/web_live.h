@@ -1,0 +1,47 @@
+// The parts of the page that change, as its script asks for them: the whole of them where something
+// has changed, else that nothing has.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "tutti/control/database.h"
+#include "tutti/control/web_sections.h"
+
+namespace tutti::control {
+
+struct LiveAnswer {
+  bool unchanged = false;  // since the reader was given `tag`
+  std::string tag;         // names this state of the parts: an ETag, with its quotes
+  std::string body;        // JSON; empty where nothing has changed
+};
+
+// For any thread.
+class LiveParts {
+ public:
+  // `open` gives connections to the database of the views. One of them is kept, to learn of changes
+  // without looking at what has changed.
+  explicit LiveParts(std::function<std::unique_ptr<Database>()> open) : open_(std::move(open)) {}
+
+  // `known`: the tag of what the reader has; empty: nothing. Health, runs and the clock are looked
+  // at every five seconds.
+  LiveAnswer answer(const WebView& view, const std::string& known);
+
+ private:
+  struct Kept {
+    std::string version;
+    std::string tag;
+  };
+  std::string version_of(const WebView& view);
+
+  std::function<std::unique_ptr<Database>()> open_;
+  std::mutex mutex_;
+  std::unique_ptr<Database> watched_;
+  std::map<std::string, Kept> kept_;  // by session and pages
+};
+
+}  // namespace tutti::control
