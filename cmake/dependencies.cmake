@@ -6,6 +6,7 @@
 #   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  PkgConfig::icu  PkgConfig::pcre2
 #   PkgConfig::sentencepiece  PkgConfig::sqlite3  Threads::Threads
 #   PkgConfig::httplib  PkgConfig::sodium
+#   tutti::beast  (Boost.Beast and Boost.Asio, headers only)
 #   PkgConfig::prometheus  (the pull library: a registry and an HTTP server)
 #   tutti::openmp  OpenMP, or with TUTTI_OPENMP=OFF nothing (pragmas are then ignored and _OPENMP
 #                  is undefined, so omp_*() calls belong behind `#ifdef _OPENMP`)
@@ -101,6 +102,22 @@ add_library(tutti_hwloc INTERFACE)
 add_library(tutti::hwloc ALIAS tutti_hwloc)
 target_include_directories(tutti_hwloc SYSTEM INTERFACE "${TUTTI_HWLOC_INCLUDE_DIR}")
 target_link_libraries(tutti_hwloc INTERFACE "${TUTTI_HWLOC_LIBRARY}")
+
+# Beast by its header: Boost's CMake package would not look for a library without a binary.
+find_path(TUTTI_BEAST_INCLUDE_DIR boost/beast/http.hpp)
+if(NOT TUTTI_BEAST_INCLUDE_DIR)
+  tutti_missing(Boost.Beast libboost-dev)
+endif()
+add_library(tutti_beast INTERFACE)
+add_library(tutti::beast ALIAS tutti_beast)
+target_include_directories(tutti_beast SYSTEM INTERFACE "${TUTTI_BEAST_INCLUDE_DIR}")
+target_link_libraries(tutti_beast INTERFACE Threads::Threads)
+# Coroutines are not used, and each compiler has its own view of those of old versions of Asio.
+target_compile_definitions(tutti_beast INTERFACE BOOST_ASIO_DISABLE_CO_AWAIT)
+if(TUTTI_SANITIZE MATCHES "thread")
+  # The sanitizer does not know fences; the queues between threads have mutexes.
+  target_compile_definitions(tutti_beast INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
+endif()
 
 # NCCL with the CUDA runtime, where both are: otherwise tutti_nccl stays undefined.
 option(TUTTI_NCCL "Use NCCL where the CUDA toolkit and NCCL are found" ON)

@@ -1,0 +1,22 @@
+// Who asks an HTTP server: the peer of the connection, or whom a proxy speaks for.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti {
+
+// The last address in `forwarded` (an X-Forwarded-For, to which each proxy adds whom it heard from)
+// that is none of `proxies`; `peer` where that is no proxy, or where no address is named.
+std::string client_of(const std::string& peer, const std::vector<std::string>& proxies,
+                      std::string_view forwarded);
+
+// What the bounds of a client count by: an IPv4 address; of an IPv6 address its /64 network, which
+// is what one subscriber has. Any other text stays as it is.
+std::string network_of(const std::string& address);
+
+// As text; an IPv4 address that came in through an IPv6 socket as IPv4. Empty: no address.
+std::string plain_address(std::string_view text);
+
+}  // namespace tutti
