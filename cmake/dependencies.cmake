@@ -7,7 +7,7 @@
 #   PkgConfig::sentencepiece  PkgConfig::sqlite3  Threads::Threads
 #   PkgConfig::httplib  PkgConfig::sodium
 #   tutti::beast  (Boost.Beast and Boost.Asio, headers only)
-#   PkgConfig::prometheus  (the pull library: a registry and an HTTP server)
+#   PkgConfig::prometheus  (the core library: a registry and its text)
 #   tutti::openmp  OpenMP, or with TUTTI_OPENMP=OFF nothing (pragmas are then ignored and _OPENMP
 #                  is undefined, so omp_*() calls belong behind `#ifdef _OPENMP`)
 #   GTest::gtest, benchmark::benchmark: linked by tutti_test and tutti_benchmark
@@ -68,7 +68,7 @@ tutti_pkg_config(sqlite3 sqlite3 libsqlite3-dev)
 tutti_pkg_config(sodium libsodium libsodium-dev)
 tutti_pkg_config(httplib cpp-httplib libcpp-httplib-dev)
 tutti_pkg_config(hwy libhwy libhwy-dev)
-tutti_pkg_config(prometheus prometheus-cpp-pull prometheus-cpp-dev)
+tutti_pkg_config(prometheus prometheus-cpp-core prometheus-cpp-dev)
 
 # oneDNN by header and library: its own CMake package would also ask for the OpenCL headers,
 # which nothing here uses.

@@ -3,26 +3,24 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <prometheus/counter.h>
-#include <prometheus/exposer.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <map>
 #include <set>
 #include <thread>
 #include <utility>
 
-#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/http_server.h"
 
 namespace tutti::telemetry {
 namespace {
@@ -43,7 +41,7 @@ using prometheus::Histogram;
        std::strerror(cause), remedy);
 }
 
-// The server library does not tell why it cannot listen, so this tries first.
+// In the words of the recipe's keys, so this tries first.
 void check_can_listen(const std::string& address, int port) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
@@ -67,31 +65,33 @@ void check_can_listen(const std::string& address, int port) {
   if (cause != 0) fail_listening(address, port, cause);
 }
 
-// One thread serves: scrapes are seconds apart and must not compete with training.
-std::unique_ptr<prometheus::Exposer> listen_on(const std::string& address, int port) {
+// Scrapes are seconds apart and must not compete with training: little is enough.
+std::unique_ptr<HttpServer> listen_on(const std::string& address, int port,
+                                      const std::shared_ptr<prometheus::Registry>& registry) {
   check_can_listen(address, port);
-  const bool v6 = address.find(':') != std::string::npos;
+  HttpOptions options;
+  options.address = address;
+  options.port = port;
+  options.limits.workers = 1;
+  options.limits.connections = 64;
+  options.limits.connections_per_client = 32;
+  options.limits.body_bytes = 0;
+  options.handler = [registry](const HttpRequest& request) {
+    HttpResponse response;
+    if (request.method != "GET" || request.path != "/metrics") {
+      response.status = 404;
+      response.body = "GET /metrics is all there is\n";
+      return response;
+    }
+    response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    response.body = prometheus::TextSerializer().Serialize(registry->Collect());
+    return response;
+  };
   try {
-    return std::make_unique<prometheus::Exposer>(
-        fmt::format(fmt::runtime(v6 ? "[{}]:{}" : "{}:{}"), address, port), 1);
-  } catch (const std::exception&) {
+    return std::make_unique<HttpServer>(std::move(options));
+  } catch (const Error&) {
     fail_listening(address, port, EADDRINUSE);  // someone took it since
   }
-}
-
-// Tries to reach our own server.
-void knock(const std::string& address, int port) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
-  const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd >= 0) {
-    static_cast<void>(::connect(fd, found->ai_addr, found->ai_addrlen));
-    ::close(fd);
-  }
-  ::freeaddrinfo(found);
 }
 
 const Histogram::BucketBoundaries kSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
@@ -100,13 +100,14 @@ const Histogram::BucketBoundaries kSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025,
 }  // namespace
 
 struct PrometheusSink::Metrics {
-  Metrics(const std::string& listen_address, int port)
-      : address(listen_address), exposer(listen_on(address, port)) {
-    exposer->RegisterCollectable(registry);
-  }
+  Metrics(const std::string& address, int port)
+      : server(listen_on(address, port, registry)), serving([this] { server->run(); }) {}
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
-  ~Metrics();
+  ~Metrics() {
+    server->stop();
+    serving.join();
+  }
 
   // A gauge exists from its first value on: 0 would be a wrong one.
   void set(const char* name, const char* help, double value,
@@ -148,25 +149,9 @@ struct PrometheusSink::Metrics {
   std::map<std::string, double> gpu_joules;                 // as last told
   std::set<std::pair<std::string, std::string>> throttled;  // GPUs and reasons that ever were
   RunStarted run;
-  std::string address;
-  std::unique_ptr<prometheus::Exposer> exposer;  // last: it serves what is above
+  std::unique_ptr<HttpServer> server;  // last: they serve what is above
+  std::thread serving;
 };
-
-// The server looks every two seconds whether it should stop, and at every connection: nobody should
-// wait that long for the end of a run.
-PrometheusSink::Metrics::~Metrics() {
-  const int port = exposer->GetListeningPorts().at(0);
-  std::atomic<bool> stopped = false;
-  std::thread stopper([&] {
-    exposer.reset();
-    stopped = true;
-  });
-  while (!stopped) {
-    sleep_seconds(0.005);
-    if (!stopped) knock(address, port);
-  }
-  stopper.join();
-}
 
 void PrometheusSink::Metrics::take(const RunStarted& event) {
   run = event;
@@ -283,6 +268,6 @@ void PrometheusSink::write(const Event& event) {
   std::visit([this](const auto& body) { metrics_->take(body); }, event.body);
 }
 
-int PrometheusSink::port() const { return metrics_->exposer->GetListeningPorts().at(0); }
+int PrometheusSink::port() const { return metrics_->server->port(); }
 
 }  // namespace tutti::telemetry

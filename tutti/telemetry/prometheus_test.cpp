@@ -7,20 +7,26 @@
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "tutti/base/error.h"
 
 namespace tutti::telemetry {
 namespace {
 
-// What GET /metrics answers.
-std::string scrape(int port) {
+int connect_to(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(port));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  return fd;
+}
+
+// What GET /metrics answers.
+std::string scrape(int port) {
+  const int fd = connect_to(port);
   const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
   EXPECT_EQ(::write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
   std::string answer;
@@ -118,6 +124,17 @@ TEST(Prometheus, CanBeScrapedWhileEventsCome) {
   for (int i = 0; i < 20; ++i) EXPECT_NE(scrape(sink.port()).find("200 OK"), std::string::npos);
   stop = true;
   writer.join();
+}
+
+TEST(Prometheus, SlowClientsDoNotKeepItFromScrapes) {
+  const PrometheusSink sink("127.0.0.1", 0);
+  std::vector<int> slow(8);
+  for (int& fd : slow) {
+    fd = connect_to(sink.port());
+    EXPECT_EQ(::write(fd, "GET /m", 6), 6);
+  }
+  EXPECT_NE(scrape(sink.port()).find("200 OK"), std::string::npos);
+  for (const int fd : slow) ::close(fd);
 }
 
 ErrorKind kind_of_failure(const std::string& address, int port, const std::string& mention) {
