@@ -5,9 +5,9 @@
 #   OpenSSL::Crypto  tutti::gloo  tutti::hwloc
 #   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  PkgConfig::icu  PkgConfig::pcre2
 #   PkgConfig::sentencepiece  PkgConfig::sqlite3  Threads::Threads
-#   PkgConfig::httplib  PkgConfig::sodium
-#   tutti::beast  (Boost.Beast and Boost.Asio, headers only)
+#   PkgConfig::sodium
 #   PkgConfig::prometheus  (the core library: a registry and its text)
+#   tutti::beast  (Boost.Beast and Boost.Asio, headers only)
 #   tutti::openmp  OpenMP, or with TUTTI_OPENMP=OFF nothing (pragmas are then ignored and _OPENMP
 #                  is undefined, so omp_*() calls belong behind `#ifdef _OPENMP`)
 #   GTest::gtest, benchmark::benchmark: linked by tutti_test and tutti_benchmark
@@ -66,7 +66,6 @@ tutti_pkg_config(pcre2 libpcre2-8 libpcre2-dev)
 tutti_pkg_config(sentencepiece sentencepiece libsentencepiece-dev)
 tutti_pkg_config(sqlite3 sqlite3 libsqlite3-dev)
 tutti_pkg_config(sodium libsodium libsodium-dev)
-tutti_pkg_config(httplib cpp-httplib libcpp-httplib-dev)
 tutti_pkg_config(hwy libhwy libhwy-dev)
 tutti_pkg_config(prometheus prometheus-cpp-core prometheus-cpp-dev)
 

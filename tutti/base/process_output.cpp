@@ -14,28 +14,27 @@ namespace tutti {
 namespace {
 
 int start(const std::string& executable, const std::vector<std::string>& arguments,
-          const std::string& variable, int output) {
+          const Environment& variables, int output) {
   SpawnOptions options;
   posix_spawn_file_actions_adddup2(&options.files, output, STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&options.files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_addclosefrom_np(&options.files, STDERR_FILENO + 1);
   Environment environment = current_environment();
-  const size_t equals = variable.find('=');
-  environment[variable.substr(0, equals)] = variable.substr(equals + 1);
+  for (const auto& [name, value] : variables) environment[name] = value;
   return spawn(executable, arguments, options, &environment);
 }
 
 }  // namespace
 
 std::string output_of(const std::string& executable, const std::vector<std::string>& arguments,
-                      const std::string& variable) {
+                      const Environment& variables) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     fail(ErrorKind::io, "no pipe can be opened: {}", std::strerror(errno));
   }
   int id = 0;
   try {
-    id = start(executable, arguments, variable, ends[1]);
+    id = start(executable, arguments, variables, ends[1]);
   } catch (const Error&) {
     for (const int end : ends) ::close(end);
     throw;

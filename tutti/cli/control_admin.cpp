@@ -1,6 +1,7 @@
 // `tutti admin`: users, roles, projects with their limits, the place, nodes, tokens.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -242,21 +243,31 @@ void add_place(CLI::App& group, Action& action) {
   set_action(*command, action, node, &define_node);
 }
 
+constexpr const char* kDefaultLifetime = "90d";
+
 struct TokenArguments {
   ControlOptions control;
   std::string user;
   std::string revoke;
-  std::string lifetime = "90d";
+  std::string lifetime;
 };
 
 Said issue_token(ControlSession& session, const TokenArguments& arguments) {
   const control::Caller caller = session.caller();
   if (!arguments.revoke.empty()) {
-    control::withdraw_token(caller, arguments.revoke);
-    return {"withdrawn\n", {{"withdrawn", arguments.revoke}}};
+    const int64_t count = control::withdraw_token(caller, arguments.revoke);
+    return {
+        count > 1 ? fmt::format("withdrawn, and {} that it issued\n", count - 1) : "withdrawn\n",
+        {{"withdrawn", arguments.revoke}, {"tokens", count}}};
   }
   const std::string user = arguments.user.empty() ? caller.user : arguments.user;
-  const int64_t expires = caller.now_ms + parse_milliseconds(arguments.lifetime, "--lifetime");
+  const bool is_default = arguments.lifetime.empty();
+  int64_t expires =
+      caller.now_ms +
+      parse_milliseconds(is_default ? kDefaultLifetime : arguments.lifetime, "--lifetime");
+  if (is_default) {
+    expires = std::min(expires, control::caller_expires_ms(caller).value_or(expires));
+  }
   const std::string token = control::issue_token(caller, user, expires);
   return {token + "\n", {{"token", token}, {"user", user}, {"expires", time_text(expires)}}};
 }
@@ -265,13 +276,13 @@ void add_token(CLI::App& group, Action& action) {
   const auto arguments = std::make_shared<TokenArguments>();
   CLI::App* command = group.add_subcommand("token", "Make a token, or withdraw one");
   command->add_option("--user", arguments->user, "Whose; default your own");
-  command->add_option("--lifetime", arguments->lifetime, "How long it is valid")
-      ->capture_default_str();
+  command->add_option("--lifetime", arguments->lifetime,
+                      "How long it is valid; default 90d, or as long as the token that issues it");
   command->add_option("--withdraw", arguments->revoke, "Its id, the part between the dashes")
       ->type_name("ID");
   command->footer(
       "The token is printed once and kept nowhere. Whoever has it in $TUTTI_TOKEN acts as its "
-      "user.\n\n"
+      "user.\nA token that another token issues expires no later, and is withdrawn with it.\n\n"
       "Example:\n  tutti admin token --lifetime 30d");
   set_action(*command, action, arguments, &issue_token);
 }

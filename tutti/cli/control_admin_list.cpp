@@ -77,7 +77,8 @@ Json tokens_json(Database& database, int64_t now_ms) {
                     {"user", token.user},
                     {"created", time_text(token.created_ms)},
                     {"expires", time_text(token.expires_ms)},
-                    {"state", state}});
+                    {"state", state},
+                    {"issued_by", token.parent}});
   }
   return json;
 }

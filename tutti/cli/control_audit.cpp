@@ -76,6 +76,7 @@ int run_show(const AuditArguments& arguments) {
     Json detail = line.value("detail", Json::object());
     // What records are made of again (trail_replay.h): --json has it.
     for (const char* key : {"request", "claims", "rate", "site"}) detail.erase(key);
+    if (line.contains("client")) detail["client"] = line["client"];
     rows.push_back({std::to_string(line.value("seq", int64_t{0})), line.value("time", ""),
                     line.value("who", ""), line.value("what", ""), line.value("on", ""),
                     line.value("allowed", true) ? "allowed" : "DENIED", dump_json(detail)});

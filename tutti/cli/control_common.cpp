@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 
 #include "tutti/base/child_process.h"
@@ -51,19 +52,30 @@ control::Site first_site(const Machine& machine) {
   return site;
 }
 
+// The value of a variable that is of this process alone: neither what descends from it has it, such
+// as a controller or a training, nor /proc/PID/environ, which shows the bytes that it began with.
+std::string take_variable(const char* name) {
+  char* value = std::getenv(name);
+  if (value == nullptr) return {};
+  std::string text = value;
+  ::explicit_bzero(value, text.size());
+  ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe)
+  return text;
+}
+
 }  // namespace
 
-std::string caller_in(control::Database& database) {
-  const char* token = std::getenv("TUTTI_TOKEN");
-  if (token == nullptr || *token == '\0') return account();
-  const auto user = control::user_of_token(database, token, wall_milliseconds());
+control::Caller caller_in(control::Database& database) {
+  const std::string token = take_variable("TUTTI_TOKEN");
+  const std::string client = take_variable("TUTTI_CLIENT");
+  const int64_t now_ms = wall_milliseconds();
+  if (token.empty()) return {database, account(), now_ms};
+  const auto user = control::user_of_token(database, token, now_ms);
   if (!user) {
     fail(ErrorKind::permission,
          "TUTTI_TOKEN: no valid token; it may have expired or been withdrawn");
   }
-  // It is this caller's: not of a controller, a supervisor, a training that descend from here.
-  ::unsetenv("TUTTI_TOKEN");  // NOLINT(concurrency-mt-unsafe)
-  return *user;
+  return {database, *user, now_ms, client, control::id_of_token(token)};
 }
 
 void add_control_options(CLI::App& command, ControlOptions& options) {
@@ -89,15 +101,13 @@ bool exists(const control::ControlFolder& folder) {
 ControlSession::ControlSession(const ControlOptions& options, bool serves_jobs)
     : folder_(folder_of(options)) {
   database_ = control::open_control(posix_file_system(), folder_);
-  const char* token = std::getenv("TUTTI_TOKEN");
-  has_token_ = token != nullptr && *token != '\0';
-  if (!has_token_ && !serves_jobs && control::demands_token(*database_, account())) {
+  caller_.emplace(caller_in(*database_));
+  if (!has_token() && !serves_jobs && control::demands_token(*database_, account())) {
     fail(ErrorKind::permission,
          "the account '{}' may do nothing here without a token: put yours into TUTTI_TOKEN; an "
          "admin makes one: tutti admin token --user NAME",
          account());
   }
-  user_ = caller_in(*database_);
   if (control::all_users(*database_).empty()) {
     const Machine machine = describe_machine();
     const control::Node node{
@@ -114,7 +124,11 @@ ControlSession::~ControlSession() {
   }
 }
 
-control::Caller ControlSession::caller() { return {*database_, user_, wall_milliseconds()}; }
+control::Caller ControlSession::caller() {
+  control::Caller caller = *caller_;
+  caller.now_ms = wall_milliseconds();
+  return caller;
+}
 
 control::Site ControlSession::site() { return control::read_site(*database_); }
 

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tutti/base/json.h"
@@ -34,8 +35,9 @@ class ControlSession {
   ControlSession(const ControlSession&) = delete;
   ControlSession& operator=(const ControlSession&) = delete;
 
-  control::Caller caller();                      // now
-  bool has_token() const { return has_token_; }  // that speaks for the caller
+  control::Caller caller();  // now
+  // That speaks for the caller.
+  bool has_token() const { return !caller_->token_id.empty(); }
   control::Database& database() { return *database_; }
   const control::ControlFolder& folder() const { return folder_; }
   control::Site site();
@@ -43,13 +45,12 @@ class ControlSession {
  private:
   control::ControlFolder folder_;
   std::unique_ptr<control::Database> database_;
-  bool has_token_ = false;
-  std::string user_;
+  std::optional<control::Caller> caller_;
 };
 
-// Who asks, by the users of that database: the owner of the token in $TUTTI_TOKEN, else the
-// account. Takes the token out of the environment.
-std::string caller_in(control::Database& database);
+// Who asks, by the users of that database, now: the owner of the token in $TUTTI_TOKEN, for the
+// client at $TUTTI_CLIENT, else the account. Takes both out of the environment.
+control::Caller caller_in(control::Database& database);
 
 // Starts a controller that ends when there is nothing left to do, unless one runs. Returns whether
 // it started one.

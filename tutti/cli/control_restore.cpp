@@ -41,9 +41,10 @@ int run_restore(const RestoreArguments& arguments) {
   std::string user;
   control::Restored restored = control::restore(
       files, folder, backup, wall_milliseconds(), [&](control::Database& database) {
-        user = caller_in(database);
-        control::authorize({database, user, wall_milliseconds()}, control::Action::run_controller,
-                           control::kAllProjects, "restore");
+        const control::Caller caller = caller_in(database);
+        control::authorize(caller, control::Action::run_controller, control::kAllProjects,
+                           "restore");
+        user = caller.user;
       });
   control::Database& database = *restored.database;
   {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tutti/base/child_process.h"
+#include "tutti/base/client_address.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/process_output.h"
@@ -30,6 +31,7 @@ struct ServeArguments {
   std::string address = "127.0.0.1";
   int port = 8787;
   std::vector<std::string> hosts;
+  std::vector<std::string> proxies;
   bool plain_http = false;
 };
 
@@ -64,10 +66,12 @@ std::vector<std::string> submit_words(const control::ControlFolder& folder,
   return words;
 }
 
-// As a process of its own, as if its user had typed it: with his token, in the environment, which
-// nobody else can read.
-Json run_submit(const std::string& token, const std::vector<std::string>& words) {
-  const std::string output = output_of(kThisExecutable, words, "TUTTI_TOKEN=" + token);
+// As a process of its own, as if its user had typed it: with his token and his client's address, in
+// the environment, which nobody else can read.
+Json run_submit(const std::string& token, const std::string& client,
+                const std::vector<std::string>& words) {
+  const std::string output =
+      output_of(kThisExecutable, words, {{"TUTTI_TOKEN", token}, {"TUTTI_CLIENT", client}});
   Json json = parse_json(output, "tutti submit");
   if (json.contains("error")) {
     const auto kind = json_get<std::string>(json["error"], "kind", "tutti submit");
@@ -110,8 +114,9 @@ control::WebAnswer submit_from_page(const control::ControlFolder& folder, const 
                                     const control::WebSubmission& form, bool dry_run) {
   std::optional<WrittenRecipe> written;
   if (form.recipe.empty()) written.emplace(folder, form.text);
-  const Json json = run_submit(
-      token, submit_words(folder, form, written ? written->path() : form.recipe, dry_run));
+  const Json json =
+      run_submit(token, form.client,
+                 submit_words(folder, form, written ? written->path() : form.recipe, dry_run));
   control::WebAnswer answer;
   const char* origin = "tutti submit";
   const auto& forecast = json_get<Json>(json, "forecast", origin);
@@ -143,6 +148,12 @@ int run_serve(const ServeArguments& arguments) {
   web.address = arguments.address;
   web.port = arguments.port;
   web.hosts = arguments.hosts;
+  for (const std::string& proxy : arguments.proxies) {
+    web.proxies.push_back(plain_address(proxy));
+    if (web.proxies.back().empty()) {
+      fail(ErrorKind::usage, "--proxy {}: no address; write one such as 127.0.0.1 or ::1", proxy);
+    }
+  }
   web.recipes = recipe_names(posix_file_system());
   web.submit = [folder](const std::string& token, const control::WebSubmission& form,
                         bool dry_run) { return submit_from_page(folder, token, form, dry_run); };
@@ -187,6 +198,11 @@ void add_serve(CLI::App& app, Action& action) {
       ->add_option("--host", arguments->hosts,
                    "A name under which a proxy asks for it, beside the address and localhost")
       ->type_name("NAME");
+  command
+      ->add_option("--proxy", arguments->proxies,
+                   "Address of a proxy, which says whose requests it brings (X-Forwarded-For, "
+                   "X-Forwarded-Proto)")
+      ->type_name("ADDRESS");
   command->add_flag("--plain-http", arguments->plain_http,
                     "Listen on other addresses than loopback without encryption");
   add_control_options(*command, arguments->control);

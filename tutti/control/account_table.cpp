@@ -36,6 +36,11 @@ Project project_from(const Query& row) {
   return project;
 }
 
+TokenInfo token_from(const Query& row) {
+  return {row.text(0),    row.text(1),         row.integer(2),
+          row.integer(3), row.integer(4) != 0, row.text(5)};
+}
+
 }  // namespace
 
 bool has_user(Database& database, const std::string& user) {
@@ -124,42 +129,65 @@ std::optional<Role> role_of(Database& database, const std::string& user,
 }
 
 std::string add_token(Database& database, const std::string& user, int64_t now_ms,
-                      int64_t expires_ms) {
+                      int64_t expires_ms, const std::string& parent) {
   const std::string id = random_hex(6);
   const std::string secret = random_hex(32);
   const std::string salt = random_hex(16);
-  database.run("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, 0)", id, user, salt,
-               sha256_hex(salt + secret), now_ms, expires_ms);
+  database.run(
+      "INSERT INTO tokens (id, user, salt, hash, created_ms, expires_ms, parent) VALUES (?, ?, ?, "
+      "?, ?, ?, ?)",
+      id, user, salt, sha256_hex(salt + secret), now_ms, expires_ms, parent);
   return fmt::format("{}-{}-{}", kTokenPrefix, id, secret);
+}
+
+std::string id_of_token(const std::string& token) {
+  const auto parts = split(token, '-');
+  const bool is_one = parts.size() == 3 && parts[0] == kTokenPrefix;
+  return is_one ? std::string(parts[1]) : std::string();
 }
 
 std::optional<std::string> user_of_token(Database& database, const std::string& token,
                                          int64_t now_ms) {
-  const auto parts = split(token, '-');
-  if (parts.size() != 3 || parts[0] != kTokenPrefix) return std::nullopt;
-  Query query = database.query(
-      "SELECT salt, hash, user FROM tokens JOIN users ON users.name = tokens.user WHERE id = ? AND "
-      "revoked = 0 AND expires_ms > ? AND disabled = 0",
-      parts[1], now_ms);
+  const std::string id = id_of_token(token);
+  Query query = database.query("SELECT salt, hash, user FROM tokens WHERE id = ?", id);
   if (!query.next()) return std::nullopt;
-  if (!same_text(sha256_hex(query.text(0) + std::string(parts[2])), query.text(1))) {
-    return std::nullopt;
-  }
+  const std::string secret = token.substr(token.rfind('-') + 1);
+  if (!same_text(sha256_hex(query.text(0) + secret), query.text(1))) return std::nullopt;
+  if (!is_valid_token(database, id, now_ms)) return std::nullopt;
   return query.text(2);
 }
 
-bool revoke_token(Database& database, const std::string& id) {
-  return database.run("UPDATE tokens SET revoked = 1 WHERE id = ?", id) == 1;
+bool is_valid_token(Database& database, const std::string& id, int64_t now_ms) {
+  Query query = database.query(
+      "WITH RECURSIVE line (id) AS (VALUES (?1) UNION SELECT parent FROM tokens JOIN line USING "
+      "(id) WHERE parent <> '') SELECT count(*), count(*) FILTER (WHERE revoked = 0 AND expires_ms "
+      "> ?2 AND disabled = 0) FROM line LEFT JOIN tokens USING (id) LEFT JOIN users ON users.name "
+      "= tokens.user",
+      id, now_ms);
+  return query.next() && query.integer(0) == query.integer(1);
+}
+
+int64_t revoke_token(Database& database, const std::string& id) {
+  return database.run(
+      "WITH RECURSIVE line (id) AS (VALUES (?1) UNION SELECT tokens.id FROM tokens JOIN line ON "
+      "tokens.parent = line.id) UPDATE tokens SET revoked = 1 WHERE revoked = 0 AND id IN (SELECT "
+      "id FROM line)",
+      id);
+}
+
+std::optional<TokenInfo> find_token(Database& database, const std::string& id) {
+  Query query = database.query(
+      "SELECT id, user, created_ms, expires_ms, revoked, parent FROM tokens WHERE id = ?", id);
+  if (!query.next()) return std::nullopt;
+  return token_from(query);
 }
 
 std::vector<TokenInfo> all_tokens(Database& database) {
   std::vector<TokenInfo> tokens;
   Query query = database.query(
-      "SELECT id, user, created_ms, expires_ms, revoked FROM tokens ORDER BY created_ms, id");
-  while (query.next()) {
-    tokens.push_back(
-        {query.text(0), query.text(1), query.integer(2), query.integer(3), query.integer(4) != 0});
-  }
+      "SELECT id, user, created_ms, expires_ms, revoked, parent FROM tokens ORDER BY created_ms, "
+      "id");
+  while (query.next()) tokens.push_back(token_from(query));
   return tokens;
 }
 

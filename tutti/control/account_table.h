@@ -68,21 +68,29 @@ std::vector<Member> all_members(Database& database);
 std::optional<Role> role_of(Database& database, const std::string& user,
                             const std::string& project);
 
-// A new secret for `user`, shown once: "tutti-ID-SECRET". Kept is its salted SHA-256.
+// A new secret for `user`, shown once: "tutti-ID-SECRET". Kept is its salted SHA-256. `parent`: the
+// id of the token that issues it; empty: none.
 std::string add_token(Database& database, const std::string& user, int64_t now_ms,
-                      int64_t expires_ms);
-// Whose it is; absent: unknown, expired, revoked or of a disabled user.
+                      int64_t expires_ms, const std::string& parent = {});
+std::string id_of_token(const std::string& token);  // empty: it does not look like one
+// Whose it is; absent: its secret is wrong, or it is not valid.
 std::optional<std::string> user_of_token(Database& database, const std::string& token,
                                          int64_t now_ms);
-bool revoke_token(Database& database, const std::string& id);
+// Neither it nor any token that it descends from is unknown, expired, withdrawn or of a disabled
+// user.
+bool is_valid_token(Database& database, const std::string& id, int64_t now_ms);
 struct TokenInfo {
   std::string id;
   std::string user;
   int64_t created_ms = 0;
   int64_t expires_ms = 0;
   bool revoked = false;
+  std::string parent = {};
 };
+std::optional<TokenInfo> find_token(Database& database, const std::string& id);
 std::vector<TokenInfo> all_tokens(Database& database);
+// With all tokens that descend from it. Returns how many are withdrawn now that were not.
+int64_t revoke_token(Database& database, const std::string& id);
 
 Json to_json(const Site& site);
 Site site_from_json(const Json& json, const std::string& origin);

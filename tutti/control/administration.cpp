@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/text.h"
 #include "tutti/control/audit.h"
 
@@ -200,28 +201,43 @@ std::string issue_token(const Caller& caller, const std::string& user, int64_t e
            is_known(caller.database, user) ? disabled_text(user)
                                            : fmt::format("user '{}' is not known", user));
   }
-  std::string token = add_token(caller.database, user, caller.now_ms, expires_ms);
-  note(caller, "issue token", on, true, {{"id", split(token, '-')[1]}, {"expires_ms", expires_ms}});
+  const auto latest = caller_expires_ms(caller);
+  if (latest && expires_ms > *latest) {
+    const auto utc = [](int64_t ms) { return format_utc(static_cast<double>(ms) / 1000); };
+    refuse(
+        caller, transaction, ErrorKind::usage, "issue token", on,
+        fmt::format("a token that expires {} would outlive the one that issues it, which expires "
+                    "{}; choose a shorter --lifetime",
+                    utc(expires_ms), utc(*latest)));
+  }
+  std::string token = add_token(caller.database, user, caller.now_ms, expires_ms, caller.token_id);
+  Json detail = {{"id", id_of_token(token)}, {"expires_ms", expires_ms}};
+  if (!caller.token_id.empty()) detail["parent"] = caller.token_id;
+  note(caller, "issue token", on, true, std::move(detail));
   transaction.commit();
   return token;
 }
 
-void withdraw_token(const Caller& caller, const std::string& id) {
+std::optional<int64_t> caller_expires_ms(const Caller& caller) {
+  const auto token = find_token(caller.database, caller.token_id);
+  return token ? std::optional(token->expires_ms) : std::nullopt;
+}
+
+int64_t withdraw_token(const Caller& caller, const std::string& id) {
   Transaction transaction(caller.database);
   const std::string on = "token " + id;
-  const auto tokens = all_tokens(caller.database);
-  const auto token = std::find_if(tokens.begin(), tokens.end(),
-                                  [&](const TokenInfo& each) { return each.id == id; });
-  if (token == tokens.end() || token->user != caller.user) {
+  const auto token = find_token(caller.database, id);
+  if (!token || token->user != caller.user) {
     require(caller, transaction, Action::manage_users, "", "withdraw token", on);
   }
-  if (token == tokens.end()) {
+  if (!token) {
     refuse(caller, transaction, ErrorKind::usage, "withdraw token", on,
            fmt::format("there is no token '{}'", printable(id)));
   }
-  revoke_token(caller.database, id);
-  note(caller, "withdraw token", on, true, {{"user", token->user}});
+  const int64_t withdrawn = revoke_token(caller.database, id);
+  note(caller, "withdraw token", on, true, {{"user", token->user}, {"withdrawn", withdrawn}});
   transaction.commit();
+  return withdrawn;
 }
 
 }  // namespace tutti::control

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "tutti/control/account_table.h"
@@ -25,8 +26,13 @@ void revoke(const Caller& caller, const std::string& user, const std::string& pr
 void define_project(const Caller& caller, const Project& project);  // creates or replaces
 void define_site(const Caller& caller, const Site& site);
 void define_node(const Caller& caller, const Node& node);
-// One's own, or with manage_users another's. Returns the secret, which is kept nowhere.
+// One's own, or with manage_users another's. Returns the secret, which is kept nowhere. What a
+// token issues is its child: it expires no later, which is refused otherwise, and is withdrawn with
+// it.
 std::string issue_token(const Caller& caller, const std::string& user, int64_t expires_ms);
-void withdraw_token(const Caller& caller, const std::string& id);
+// When the caller's own token expires; absent: the caller has none.
+std::optional<int64_t> caller_expires_ms(const Caller& caller);
+// Returns how many were withdrawn: the token and those that descend from it.
+int64_t withdraw_token(const Caller& caller, const std::string& id);
 
 }  // namespace tutti::control

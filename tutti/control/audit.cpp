@@ -113,15 +113,16 @@ AuditHead audit_head(Database& database) {
 int64_t append_audit(Database& database, const AuditLine& line) {
   const AuditHead head = audit_head(database);
   const int64_t seq = head.seq + 1;
-  const Json json = {{"seq", seq},
-                     {"time", format_utc(static_cast<double>(line.time_ms) / 1000)},
-                     {"time_ms", line.time_ms},
-                     {"who", line.who},
-                     {"what", line.what},
-                     {"on", line.on},
-                     {"allowed", line.allowed},
-                     {"detail", line.detail},
-                     {"previous", head.hash}};
+  Json json = {{"seq", seq},
+               {"time", format_utc(static_cast<double>(line.time_ms) / 1000)},
+               {"time_ms", line.time_ms},
+               {"who", line.who},
+               {"what", line.what},
+               {"on", line.on},
+               {"allowed", line.allowed},
+               {"detail", line.detail}};
+  if (!line.client.empty()) json["client"] = line.client;
+  json["previous"] = head.hash;
   std::string text = dump_json(json);
   text.pop_back();
   const std::string hash = sha256_hex(text);

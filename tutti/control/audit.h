@@ -33,6 +33,7 @@ struct AuditLine {
   std::string on;    // "job 3", "project vision"
   bool allowed = true;
   Json detail = Json::object();
+  std::string client = {};  // address that the request came from over the network; empty: none
 };
 
 // Within a transaction. Returns the line's number, from 1.

@@ -69,6 +69,20 @@ TEST(Audit, LinesAboutSomethingAreNotThoseAboutWhatHasALongerName) {
   EXPECT_EQ(audit_lines(database, 1, "CANCELLED").size(), 1U);
 }
 
+TEST(Audit, RequestsFromTheNetworkCarryTheirAddress) {
+  SmallPlace place;
+  Caller ada = place.as("ada");
+  ada.client = "192.0.2.1";
+  const int64_t id = submit(ada, SmallPlace::request(), false).job.id;
+  cancel(ada, id);
+  EXPECT_THROW(cancel(ada, 99), Error);
+  for (const Json& line : audit_lines(place.database, 3, "")) {
+    EXPECT_EQ(line.value("client", ""), "192.0.2.1") << line.dump();
+  }
+  requeue(place.as("ada"), id);
+  EXPECT_FALSE(audit_lines(place.database, 1, "").front().contains("client"));
+}
+
 TEST(Audit, EveryEditedByteIsFound) {
   Trail trail;
   const std::vector<std::string> lines = trail.lines();

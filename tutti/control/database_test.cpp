@@ -161,6 +161,24 @@ TEST_F(DatabaseFile, OtherFilesAndOtherVersionsAreRefused) {
   EXPECT_TRUE(throws(ErrorKind::corrupt, [&] { Database database(path("text.db")); }));
 }
 
+TEST_F(DatabaseFile, OlderTablesAreBroughtUpToDate) {
+  {
+    Database database(path());
+    found(database);
+    database.run(
+        "INSERT INTO tokens (id, user, salt, hash, created_ms, expires_ms) SELECT 'old', "
+        "name, '', '', 0, 1 FROM users LIMIT 1");
+    database.execute("ALTER TABLE tokens DROP COLUMN parent; PRAGMA user_version = 1");
+  }
+  Database database(path());
+  prepare_schema(database);
+  Query version = database.query("PRAGMA user_version");
+  ASSERT_TRUE(version.next());
+  EXPECT_EQ(version.integer(0), kSchemaVersion);
+  ASSERT_EQ(all_tokens(database).size(), 1U);
+  EXPECT_EQ(all_tokens(database).front().parent, "");
+}
+
 TEST_F(DatabaseFile, AStatementMayRunInTheMiddleOfItself) {
   Database database(path());
   found(database);

@@ -299,7 +299,7 @@ std::vector<Job> newest_jobs(Database& database, const std::string& project, int
 }
 
 void move_job(Database& database, Job& job, JobState to, Reason reason, const std::string& detail,
-              const std::string& who, int64_t now_ms, const Json& more) {
+              const std::string& who, int64_t now_ms, const Json& more, const std::string& client) {
   TUTTI_CHECK(is_legal(job.state, to), "job {}: {} -> {}", job.id, state_name(job.state),
               state_name(to));
   const JobState from = job.state;
@@ -314,7 +314,7 @@ void move_job(Database& database, Job& job, JobState to, Reason reason, const st
   if (!detail.empty()) told["detail"] = detail;
   told.update(more);
   append_audit(database, {now_ms, who, fmt::format("{} -> {}", state_name(from), state_name(to)),
-                          fmt::format("job {}", job.id), true, std::move(told)});
+                          fmt::format("job {}", job.id), true, std::move(told), client});
 }
 
 std::vector<Claim> all_claims(Database& database) {

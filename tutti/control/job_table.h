@@ -27,9 +27,11 @@ std::vector<Job> newest_jobs(Database& database, const std::string& project, int
 
 // Moves a job to another state with its line in the trail, and takes its claims away when that
 // state owns no nodes. The caller has set the other fields of `job`; all are written. A move that
-// the table of states does not have aborts. `more` goes into the line as well.
+// the table of states does not have aborts. `more` goes into the line as well, and the address that
+// asked for it over the network.
 void move_job(Database& database, Job& job, JobState to, Reason reason, const std::string& detail,
-              const std::string& who, int64_t now_ms, const Json& more = Json::object());
+              const std::string& who, int64_t now_ms, const Json& more = Json::object(),
+              const std::string& client = {});
 
 std::vector<Claim> all_claims(Database& database);
 std::vector<Claim> claims_of(Database& database, int64_t job);

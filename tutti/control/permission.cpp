@@ -15,7 +15,8 @@ bool may(const Caller& caller, Action action, const std::string& project) {
 
 void note(const Caller& caller, const char* what, const std::string& on, bool allowed,
           Json detail) {
-  append_audit(caller.database, {caller.now_ms, caller.user, what, on, allowed, std::move(detail)});
+  append_audit(caller.database,
+               {caller.now_ms, caller.user, what, on, allowed, std::move(detail), caller.client});
 }
 
 void refuse(const Caller& caller, Transaction& transaction, ErrorKind kind, const char* what,

@@ -15,6 +15,8 @@ struct Caller {
   Database& database;
   std::string user;
   int64_t now_ms = 0;
+  std::string client = {};    // address that a request came from over the network; empty: none
+  std::string token_id = {};  // of the token that speaks for the user; empty: the account itself
 };
 
 bool may(const Caller& caller, Action action, const std::string& project);

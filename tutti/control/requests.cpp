@@ -187,11 +187,17 @@ std::vector<std::string> warnings_of(const Caller& caller, const JobRequest& req
   return warnings;
 }
 
+void move_for(const Caller& caller, Job& job, JobState to, Reason reason,
+              const std::string& detail) {
+  move_job(caller.database, job, to, reason, detail, caller.user, caller.now_ms, Json::object(),
+           caller.client);
+}
+
 void tell_to_stop(const Caller& caller, Job& job, Stop stop, const char* what) {
   job.stop = stop;
   job.told_ms = -1;
-  move_job(caller.database, job, JobState::completing, reason_of(stop),
-           fmt::format("{} asked by {}", what, caller.user), caller.user, caller.now_ms);
+  move_for(caller, job, JobState::completing, reason_of(stop),
+           fmt::format("{} asked by {}", what, caller.user));
 }
 
 }  // namespace
@@ -240,8 +246,7 @@ Job cancel(const Caller& caller, int64_t id) {
   Job job = job_to_steer(caller, transaction, id, "cancel");
   if (job.state == JobState::pending) {
     job.ended_ms = caller.now_ms;
-    move_job(caller.database, job, JobState::cancelled, Reason::user_request,
-             "cancelled by " + caller.user, caller.user, caller.now_ms);
+    move_for(caller, job, JobState::cancelled, Reason::user_request, "cancelled by " + caller.user);
   } else if (job.state == JobState::completing) {
     // It is on its way out; what follows is changed.
     job.stop = Stop::cancel;
@@ -283,10 +288,8 @@ Job requeue(const Caller& caller, int64_t id) {
     job.eligible_ms = caller.now_ms;
     job.ended_ms = 0;
     job.exit_code.reset();
-    move_job(caller.database, job, JobState::requeued, Reason::user_request,
-             "requeued by " + caller.user, caller.user, caller.now_ms);
-    move_job(caller.database, job, JobState::pending, Reason::priority, "", caller.user,
-             caller.now_ms);
+    move_for(caller, job, JobState::requeued, Reason::user_request, "requeued by " + caller.user);
+    move_for(caller, job, JobState::pending, Reason::priority, "");
   } else {
     refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id),
            fmt::format("job {} is {}: there is nothing to requeue", id, state_name(job.state)));

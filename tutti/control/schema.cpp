@@ -1,5 +1,9 @@
 #include "tutti/control/schema.h"
 
+#include <fmt/format.h>
+
+#include <iterator>
+
 #include "tutti/base/error.h"
 
 namespace tutti::control {
@@ -10,6 +14,7 @@ constexpr int64_t kApplicationId = 0x54555443;
 
 // Times are milliseconds since 1970-01-01 UTC; amounts whole millionths (spend.h). An absent limit
 // is NULL.
+// As of version 1; kSteps has what came since.
 constexpr const char* kTables = R"(
 CREATE TABLE users (
   name TEXT PRIMARY KEY, created_ms INTEGER NOT NULL, disabled INTEGER NOT NULL DEFAULT 0
@@ -102,30 +107,23 @@ CREATE TABLE audit_head (
 INSERT INTO audit_head VALUES (1, 0, '', 0, 0);
 )";
 
-// What views and submissions look for among many jobs. Made where a database of an earlier version
-// lacks it; such a version can still read the result.
-constexpr const char* kIndexes = R"(
-CREATE INDEX IF NOT EXISTS jobs_project ON jobs (project, id);
-CREATE INDEX IF NOT EXISTS jobs_in_line ON jobs (id, state, project, user)
-  WHERE state < 5 OR state = 13;
-CREATE INDEX IF NOT EXISTS jobs_ended ON jobs (id, project, user)
-  WHERE NOT (state < 5 OR state = 13);
-CREATE INDEX IF NOT EXISTS jobs_run ON jobs (json_extract(request, '$.run_folder'));
-)";
+// From version 1 to 2, and so on.
+constexpr const char* kSteps[] = {
+    // The token that issued this one; empty: none did, or it was not recorded.
+    "ALTER TABLE tokens ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
+    // What views and submissions look for among many jobs.
+    R"(
+CREATE INDEX jobs_project ON jobs (project, id);
+CREATE INDEX jobs_in_line ON jobs (id, state, project, user) WHERE state < 5 OR state = 13;
+CREATE INDEX jobs_ended ON jobs (id, project, user) WHERE NOT (state < 5 OR state = 13);
+CREATE INDEX jobs_run ON jobs (json_extract(request, '$.run_folder'));
+)",
+};
+static_assert(std::size(kSteps) == kSchemaVersion - 1);
 
 int64_t number_of(Database& database, const char* pragma) {
   Query query = database.query(pragma);
   return query.next() ? query.integer(0) : 0;
-}
-
-void add_indexes(Database& database) {
-  constexpr const char* kCount =
-      "SELECT count(*) FROM sqlite_master WHERE name IN ('jobs_project', 'jobs_in_line', "
-      "'jobs_ended', 'jobs_run')";
-  if (number_of(database, kCount) == 4) return;
-  Transaction transaction(database);
-  database.execute(kIndexes);
-  transaction.commit();
 }
 
 }  // namespace
@@ -134,27 +132,26 @@ void prepare_schema(Database& database) {
   const auto version = [&] { return number_of(database, "PRAGMA user_version"); };
   if (version() == kSchemaVersion &&
       number_of(database, "PRAGMA application_id") == kApplicationId) {
-    add_indexes(database);
     return;
   }
   Transaction transaction(database);
-  const int64_t found = version();
+  int64_t found = version();
   const int64_t application = number_of(database, "PRAGMA application_id");
   if (found == 0 && application == 0 &&
       number_of(database, "SELECT count(*) FROM sqlite_master") == 0) {
     database.execute(kTables);
-    database.execute(kIndexes);
-    database.execute("PRAGMA application_id = 1414878275; PRAGMA user_version = 1;");
-    transaction.commit();
-    return;
-  }
-  if (application != kApplicationId) {
+    database.execute("PRAGMA application_id = 1414878275");
+    found = 1;
+  } else if (application != kApplicationId) {
     fail(ErrorKind::corrupt, "'{}' is no database of Tutti's control plane", database.path());
   }
-  if (found != kSchemaVersion) {
+  if (found < 1 || found > kSchemaVersion) {
     fail(ErrorKind::unsupported, "'{}' has tables of version {}; this program knows {}",
          database.path(), found, kSchemaVersion);
   }
+  for (; found < kSchemaVersion; ++found) database.execute(kSteps[found - 1]);
+  database.execute(fmt::format("PRAGMA user_version = {}", kSchemaVersion).c_str());
+  transaction.commit();
 }
 
 }  // namespace tutti::control

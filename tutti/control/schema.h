@@ -8,10 +8,10 @@
 
 namespace tutti::control {
 
-inline constexpr int64_t kSchemaVersion = 1;
+inline constexpr int64_t kSchemaVersion = 3;
 
-// Creates what is missing. Throws unsupported for a version that is newer than this program, and
-// corrupt for a database that is not Tutti's.
+// Creates what is missing and brings older tables up to date. Throws unsupported for a version that
+// is newer than this program, and corrupt for a database that is not Tutti's.
 void prepare_schema(Database& database);
 
 }  // namespace tutti::control

@@ -25,7 +25,8 @@ struct WebSubmission {
   std::string usd;
   int64_t nodes = 1;
   int64_t cores = 0;
-  std::string key;  // the same for all attempts to send one form
+  std::string key;     // the same for all attempts to send one form
+  std::string client;  // address that it came from, for the trail; of no field
 };
 
 // What `tutti submit` said.

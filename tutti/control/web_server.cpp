@@ -1,13 +1,16 @@
 #include "tutti/control/web_server.h"
 
 #include <fmt/format.h>
-#include <httplib.h>
 
 #include <algorithm>
-#include <exception>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/form.h"
+#include "tutti/base/http_server.h"
 #include "tutti/base/json.h"
 #include "tutti/base/text.h"
 #include "tutti/control/account_table.h"
@@ -24,11 +27,14 @@ namespace {
 
 constexpr size_t kMostBodyBytes = 256 << 10;
 constexpr const char* kCookie = "tutti";
-constexpr const char* kHtml = "text/html; charset=utf-8";
 constexpr const char* kBearer = "Bearer ";
-
-using httplib::Request;
-using httplib::Response;
+// Of every answer, beside the policy of pages.
+constexpr std::pair<const char*, const char*> kGuards[] = {
+    {"X-Content-Type-Options", "nosniff"},
+    {"X-Frame-Options", "DENY"},
+    {"Referrer-Policy", "no-referrer"},
+    {"Cross-Origin-Resource-Policy", "same-origin"},
+    {"Cache-Control", "no-store"}};
 
 int status_of(ErrorKind kind) {
   switch (kind) {
@@ -39,11 +45,11 @@ int status_of(ErrorKind kind) {
   }
 }
 
-std::string cookie_of(const Request& request) {
-  const std::string header = request.get_header_value("Cookie");
+std::string cookie_of(const HttpRequest& request) {
+  const std::string prefix = std::string(kCookie) + "=";
+  const std::string header = request.header("cookie");
   for (const std::string_view part : split(header, ';')) {
     const std::string_view cookie = trim(part);
-    const std::string prefix = std::string(kCookie) + "=";
     if (starts_with(cookie, prefix)) return std::string(cookie.substr(prefix.size()));
   }
   return {};
@@ -51,21 +57,49 @@ std::string cookie_of(const Request& request) {
 
 // As browsers tell it where they trust the connection. It covers logging in, which has no session
 // and so no form key yet: nobody is to be logged in as somebody else by another page.
-bool is_from_elsewhere(const Request& request) {
-  const std::string site = request.get_header_value("Sec-Fetch-Site");
+bool is_from_elsewhere(const HttpRequest& request) {
+  const std::string site = request.header("sec-fetch-site");
   return !site.empty() && site != "same-origin" && site != "none";
 }
 
-void set_cookie(Response& response, const std::string& value, int64_t seconds) {
-  response.set_header(
-      "Set-Cookie",
-      fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}", kCookie, value, seconds));
+HttpResponse answer_of(int status, std::string type, std::string body) {
+  HttpResponse response;
+  response.status = status;
+  response.content_type = std::move(type);
+  response.body = std::move(body);
+  return response;
 }
 
-WebFields fields_of(const Request& request) {
-  WebFields out;
-  for (const auto& [name, value] : request.params) out[name] = value;
-  return out;
+HttpResponse html_of(std::string page, int status = 200) {
+  return answer_of(status, "text/html; charset=utf-8", std::move(page));
+}
+
+HttpResponse text_of(int status, const std::string& text) {
+  return answer_of(status, "text/plain; charset=utf-8", text + "\n");
+}
+
+HttpResponse see(const std::string& location) {
+  HttpResponse response = text_of(303, "see " + location);
+  response.headers.emplace_back("Location", location);
+  return response;
+}
+
+HttpResponse wait_for(HttpResponse response, int64_t seconds) {
+  response.headers.emplace_back("Retry-After", std::to_string(seconds));
+  return response;
+}
+
+// Behind a proxy with TLS a browser is never to send it in the clear.
+void set_cookie(const HttpRequest& request, HttpResponse& response, const std::string& value,
+                int64_t seconds) {
+  response.headers.emplace_back(
+      "Set-Cookie", fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{}", kCookie,
+                                value, seconds, request.secure ? "; Secure" : ""));
+}
+
+std::string field_of(const WebFields& fields, const std::string& name) {
+  const auto found = fields.find(name);
+  return found == fields.end() ? std::string() : found->second;
 }
 
 std::string message_page(const std::string& title, const std::string& text) {
@@ -80,34 +114,37 @@ std::string message_page(const std::string& title, const std::string& text) {
 }  // namespace
 
 struct WebServer::State {
-  explicit State(WebOptions given) : options(std::move(given)) {}
+  explicit State(WebOptions given) : options(std::move(given)), server(server_options()) {}
 
-  WebOptions options;
-  httplib::Server server;
-  WebSessions sessions;
-  RunDrawings drawings;
-  LiveParts live{[this] { return open(); }};
-  int port = 0;
-
+  using Handler = std::function<HttpResponse(const HttpRequest&)>;
   // A request of somebody who is logged in, with a connection to the database of its own.
   struct Visit {
+    const HttpRequest& request;
+    WebFields fields;  // of the form; empty for GET
     std::unique_ptr<Database> database;
     WebSessions::Session session;
     Caller caller;
     WebPages pages;
   };
-  using Page = std::function<void(Visit&, const Request&, Response&)>;
+  using Page = std::function<HttpResponse(const Visit&)>;
+
+  WebOptions options;
+  WebSessions sessions;
+  RunDrawings drawings;
+  LiveParts live{[this] { return open(); }};
+  std::map<std::string, Handler> routes;  // "GET /metrics"
+  HttpServer server;
 
   std::unique_ptr<Database> open() const {
     return open_control(posix_file_system(), options.folder);
   }
 
-  bool knows_host(const Request& request) const {
-    const std::string host = request.get_header_value("Host");
+  bool knows_host(const HttpRequest& request) const {
+    const std::string host = request.header("host");
     std::vector<std::string> names = options.hosts;
     names.insert(names.end(), {options.address, "localhost", "127.0.0.1", "[::1]"});
     return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return host == name || host == fmt::format("{}:{}", name, port);
+      return host == name || host == fmt::format("{}:{}", name, server.port());
     });
   }
 
@@ -117,42 +154,47 @@ struct WebServer::State {
            options.recipes.end();
   }
 
-  void answer_error(const Request& request, Response& response, const Error& error) const {
-    response.status = status_of(error.kind());
-    if (response.status == 500) {
-      options.log(fmt::format("{} {}: {}", request.method, request.path, error.what()));
+  HttpResponse answer_error(const HttpRequest& request, const Error& error) const {
+    const int status = status_of(error.kind());
+    if (status == 500) {
+      options.log(fmt::format("{} {}: {}", request.method, printable(request.path), error.what()));
     }
     // What went wrong inside is for the log; what was refused is for the reader.
-    const std::string text = response.status == 500 ? "The server could not do it." : error.what();
-    response.set_content(message_page("That did not work", text), kHtml);
+    return html_of(message_page("That did not work",
+                                status == 500 ? "The server could not do it." : error.what()),
+                   status);
   }
 
   // Runs `page` for who is logged in; everybody else is sent to log in, or away.
-  httplib::Server::Handler visit(bool sends_form, const Page& page) {
-    return [this, sends_form, page](const Request& request, Response& response) {
+  Handler visit(bool sends_form, const Page& page) {
+    return [this, sends_form, page](const HttpRequest& request) {
+      HttpResponse response;
       try {
-        const int64_t now_ms = wall_milliseconds();
-        auto database = open();
-        const auto session = sessions.find(*database, cookie_of(request), now_ms);
-        if (!session) {
-          response.status = 401;
-          response.set_content(login_page(""), kHtml);
-          return;
-        }
-        Database& opened = *database;
-        Visit visit{std::move(database),
-                    *session,
-                    {opened, session->user, now_ms},
-                    read_pages(fields_of(request))};
-        if (sends_form && !same_text(request.get_param_value("form_key"), session->form_key)) {
-          fail(ErrorKind::permission, "the form is not of this session; open the page anew");
-        }
-        page(visit, request, response);
+        response = answer_visit(request, sends_form, page);
       } catch (const Error& error) {
-        answer_error(request, response, error);
+        response = answer_error(request, error);
       }
       if (sends_form) bring_trail_up_to_date();
+      return response;
     };
+  }
+
+  HttpResponse answer_visit(const HttpRequest& request, bool sends_form, const Page& page) {
+    const int64_t now_ms = wall_milliseconds();
+    auto database = open();
+    const auto session = sessions.find(*database, cookie_of(request), now_ms);
+    if (!session) return html_of(login_page(""), 401);
+    Database& opened = *database;
+    const Visit visit{request,
+                      sends_form ? parse_form(request.body) : WebFields(),
+                      std::move(database),
+                      *session,
+                      {opened, session->user, now_ms, request.client, session->token_id},
+                      read_pages(parse_form(request.query))};
+    if (sends_form && !same_text(field_of(visit.fields, "form_key"), session->form_key)) {
+      fail(ErrorKind::permission, "the form is not of this session; open the page anew");
+    }
+    return page(visit);
   }
 
   void bring_trail_up_to_date() {
@@ -169,8 +211,7 @@ struct WebServer::State {
             visit.pages};
   }
 
-  void show_page(Visit& visit, Response& response, const WebFields& filled,
-                 const std::string& note) {
+  std::string whole_page(const Visit& visit, const WebFields& filled, const std::string& note) {
     const WebView view = view_of(visit);
     report::Page page;
     page.kind = "Control plane";
@@ -198,197 +239,165 @@ struct WebServer::State {
       }
       page.sections.push_back(std::move(section));
     }
-    response.set_content(report::render_served(page, kWebScript), kHtml);
+    return report::render_served(page, kWebScript);
   }
 
-  void add_session_routes() {
-    server.Post("/login", [this](const Request& request, Response& response) {
-      try {
-        const auto database = open();
-        const auto cookie =
-            sessions.login(*database, request.get_param_value("token"), wall_milliseconds());
-        bring_trail_up_to_date();
-        if (!cookie) {
-          response.status = 401;
-          response.set_content(login_page("This is no valid token."), kHtml);
-          return;
-        }
-        set_cookie(response, *cookie, kSessionMs / 1000);
-        response.set_redirect("/", 303);
-      } catch (const Error& error) {
-        answer_error(request, response, error);
+  HttpResponse live_parts(const Visit& visit) {
+    const LiveAnswer answer = live.answer(view_of(visit), visit.request.header("if-none-match"));
+    HttpResponse response = answer_of(answer.unchanged ? 304 : 200, "application/json",
+                                      answer.unchanged ? "" : answer.body);
+    response.headers.emplace_back("ETag", answer.tag);
+    return response;
+  }
+
+  HttpResponse log_in(const HttpRequest& request) {
+    try {
+      const auto database = open();
+      const auto cookie = sessions.login(*database, field_of(parse_form(request.body), "token"),
+                                         request.client, wall_milliseconds());
+      bring_trail_up_to_date();
+      if (!cookie) return html_of(login_page("This is no valid token."), 401);
+      HttpResponse response = see("/");
+      set_cookie(request, response, *cookie, kSessionMs / 1000);
+      return response;
+    } catch (const TooManyGuesses& error) {
+      return wait_for(html_of(login_page(error.what()), 429), error.wait_seconds());
+    } catch (const Error& error) {
+      return answer_error(request, error);
+    }
+  }
+
+  HttpResponse log_out(const Visit& visit) {
+    sessions.end(cookie_of(visit.request));
+    HttpResponse response = see("/");
+    set_cookie(visit.request, response, "", 0);
+    return response;
+  }
+
+  HttpResponse submit_recipe(const Visit& visit) {
+    try {
+      WebSubmission submission = read_submission(visit.fields);
+      submission.client = visit.caller.client;
+      // Before anything is written or computed for him.
+      authorize(visit.caller, Action::submit, submission.project, "project " + submission.project);
+      if (!submission.recipe.empty() && !offers(submission.recipe)) {
+        fail(ErrorKind::usage, "recipe: '{}' is none of those that the form offers",
+             submission.recipe);
       }
-    });
-    server.Post("/logout", visit(true, [this](Visit&, const Request& request, Response& response) {
-                  sessions.end(cookie_of(request));
-                  set_cookie(response, "", 0);
-                  response.set_redirect("/", 303);
-                }));
-  }
-
-  void add_page_routes() {
-    server.Get("/", visit(false, [this](Visit& visit, const Request&, Response& response) {
-                 show_page(visit, response, {}, "");
-               }));
-    server.Get("/sections",
-               visit(false, [this](Visit& visit, const Request& request, Response& response) {
-                 const LiveAnswer answer =
-                     live.answer(view_of(visit), request.get_header_value("If-None-Match"));
-                 response.set_header("ETag", answer.tag);
-                 response.status = answer.unchanged ? 304 : 200;
-                 if (!answer.unchanged) response.set_content(answer.body, "application/json");
-               }));
-    server.Get(kWebScript, [](const Request&, Response& response) {
-      response.set_content(std::string(web_script()), "text/javascript; charset=utf-8");
-    });
-  }
-
-  void add_form_routes() {
-    server.Post(
-        "/submit", visit(true, [this](Visit& visit, const Request& request, Response& response) {
-          const WebFields fields = fields_of(request);
-          try {
-            const WebSubmission submission = read_submission(fields);
-            // Before anything is written or computed for him.
-            authorize(visit.caller, Action::submit, submission.project,
-                      "project " + submission.project);
-            if (!submission.recipe.empty() && !offers(submission.recipe)) {
-              fail(ErrorKind::usage, "recipe: '{}' is none of those that the form offers",
-                   submission.recipe);
-            }
-            const bool confirmed = request.get_param_value("confirmed") == "yes";
-            const WebAnswer answer = options.submit(visit.session.token, submission, !confirmed);
-            if (confirmed) {
-              options.ensure_controller();
-              response.set_redirect("/#queue", 303);
-              return;
-            }
-            report::Page page;
-            page.kind = "Control plane";
-            page.title = "Submit this?";
-            page.sections.push_back(
-                {"confirm", "", confirm_html(fields, answer, visit.session.form_key)});
-            response.set_content(report::render_served(page, kWebScript), kHtml);
-          } catch (const Error& error) {
-            if (status_of(error.kind()) == 500) throw;
-            response.status = status_of(error.kind());
-            show_page(visit, response, fields, error.what());
-          }
-        }));
-    server.Post(
-        "/steer", visit(true, [this](Visit& visit, const Request& request, Response& response) {
-          const Job job =
-              steer(visit.caller, request.get_param_value("what"), request.get_param_value("job"));
-          if (is_final(job.state)) options.ended(job);
-          options.ensure_controller();
-          response.set_redirect("/#queue", 303);
-        }));
-  }
-
-  void add_metrics_route() {
-    server.Get("/metrics", [this](const Request& request, Response& response) {
-      try {
-        const int64_t now_ms = wall_milliseconds();
-        const auto database = open();
-        std::optional<std::string> user;
-        const std::string header = request.get_header_value("Authorization");
-        if (starts_with(header, kBearer)) {
-          user = user_of_token(*database, header.substr(std::string_view(kBearer).size()), now_ms);
-        } else if (const auto session = sessions.find(*database, cookie_of(request), now_ms)) {
-          user = session->user;
-        }
-        if (!user) {
-          response.status = 401;
-          response.set_header("WWW-Authenticate", "Bearer");
-          response.set_content("a token is needed\n", "text/plain");
-          return;
-        }
-        authorize({*database, *user, now_ms}, Action::run_controller, kAllProjects, "metrics");
-        response.set_content(controller_metrics(*database, posix_file_system(), options.folder,
-                                                options.controller_runs(), now_ms),
-                             "text/plain; version=0.0.4; charset=utf-8");
-      } catch (const Error& error) {
-        response.status = status_of(error.kind());
-        response.set_content(response.status == 500 ? "the server could not do it\n"
-                                                    : std::string(error.what()) + "\n",
-                             "text/plain");
+      const bool confirmed = field_of(visit.fields, "confirmed") == "yes";
+      const WebAnswer answer = options.submit(visit.session.token, submission, !confirmed);
+      if (confirmed) {
+        options.ensure_controller();
+        return see("/#queue");
       }
-    });
+      report::Page page;
+      page.kind = "Control plane";
+      page.title = "Submit this?";
+      page.sections.push_back(
+          {"confirm", "", confirm_html(visit.fields, answer, visit.session.form_key)});
+      return html_of(report::render_served(page, kWebScript));
+    } catch (const Error& error) {
+      const int status = status_of(error.kind());
+      if (status == 500) throw;
+      return html_of(whole_page(visit, visit.fields, error.what()), status);
+    }
   }
 
-  void set_up() {
-    // The library's default would share the port with another server.
-    server.set_socket_options([](socket_t socket) {
-      const int yes = 1;
-      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    });
-    server.set_payload_max_length(kMostBodyBytes);
-    server.set_keep_alive_timeout(5);
-    server.set_read_timeout(10);
-    server.set_default_headers({{"X-Content-Type-Options", "nosniff"},
-                                {"X-Frame-Options", "DENY"},
-                                {"Referrer-Policy", "no-referrer"},
-                                {"Cross-Origin-Resource-Policy", "same-origin"},
-                                {"Content-Security-Policy", "frame-ancestors 'none'"},
-                                {"Cache-Control", "no-store"}});
-    server.set_pre_routing_handler([this](const Request& request, Response& response) {
-      if (!knows_host(request)) {
-        response.status = 421;
-        response.set_content("this server is not asked under that name; --host allows one\n",
-                             "text/plain");
-        return httplib::Server::HandlerResponse::Handled;
+  HttpResponse steer_job(const Visit& visit) {
+    const Job job =
+        steer(visit.caller, field_of(visit.fields, "what"), field_of(visit.fields, "job"));
+    if (is_final(job.state)) options.ended(job);
+    options.ensure_controller();
+    return see("/#queue");
+  }
+
+  HttpResponse metrics(const HttpRequest& request) {
+    try {
+      const int64_t now_ms = wall_milliseconds();
+      const auto database = open();
+      std::optional<std::string> user;
+      const std::string header = request.header("authorization");
+      if (starts_with(header, kBearer)) {
+        user = sessions.user_of(*database, header.substr(std::string_view(kBearer).size()),
+                                request.client, now_ms);
+      } else if (const auto session = sessions.find(*database, cookie_of(request), now_ms)) {
+        user = session->user;
       }
-      if (request.method != "GET" && is_from_elsewhere(request)) {
-        response.status = 403;
-        response.set_content("forms are taken from this page only\n", "text/plain");
-        return httplib::Server::HandlerResponse::Handled;
+      if (!user) {
+        HttpResponse response = text_of(401, "a token is needed");
+        response.headers.emplace_back("WWW-Authenticate", "Bearer");
+        return response;
       }
-      return httplib::Server::HandlerResponse::Unhandled;
-    });
-    // The library's default tells the reader what was thrown.
-    server.set_exception_handler(
-        [this](const Request& request, Response& response, const std::exception_ptr& thrown) {
-          std::string what = "not a std::exception";
-          try {
-            std::rethrow_exception(thrown);
-          } catch (const std::exception& exception) {
-            what = exception.what();
-          } catch (...) {
-          }
-          options.log(fmt::format("{} {}: {}", request.method, request.path, what));
-          response.status = 500;
-          response.set_content("the server could not do it\n", "text/plain");
-        });
-    add_session_routes();
-    add_page_routes();
-    add_form_routes();
-    add_metrics_route();
+      authorize({*database, *user, now_ms, request.client}, Action::run_controller, kAllProjects,
+                "metrics");
+      return answer_of(200, "text/plain; version=0.0.4; charset=utf-8",
+                       controller_metrics(*database, posix_file_system(), options.folder,
+                                          options.controller_runs(), now_ms));
+    } catch (const TooManyGuesses& error) {
+      return wait_for(text_of(429, error.what()), error.wait_seconds());
+    } catch (const Error& error) {
+      const int status = status_of(error.kind());
+      return text_of(status, status == 500 ? "the server could not do it" : error.what());
+    }
+  }
+
+  void add_routes() {
+    routes["POST /login"] = [this](const HttpRequest& request) { return log_in(request); };
+    routes["POST /logout"] = visit(true, [this](const Visit& visit) { return log_out(visit); });
+    routes["GET /"] =
+        visit(false, [this](const Visit& visit) { return html_of(whole_page(visit, {}, "")); });
+    routes["GET /sections"] =
+        visit(false, [this](const Visit& visit) { return live_parts(visit); });
+    routes["POST /submit"] =
+        visit(true, [this](const Visit& visit) { return submit_recipe(visit); });
+    routes["POST /steer"] = visit(true, [this](const Visit& visit) { return steer_job(visit); });
+    routes["GET /metrics"] = [this](const HttpRequest& request) { return metrics(request); };
+    routes[fmt::format("GET {}", kWebScript)] = [](const HttpRequest&) {
+      return answer_of(200, "text/javascript; charset=utf-8", std::string(web_script()));
+    };
+  }
+
+  HttpResponse route(const HttpRequest& request) const {
+    if (!knows_host(request)) {
+      return text_of(421, "this server is not asked under that name; --host allows one");
+    }
+    if (request.method != "GET" && is_from_elsewhere(request)) {
+      return text_of(403, "forms are taken from this page only");
+    }
+    const auto found = routes.find(request.method + " " + request.path);
+    if (found == routes.end()) return text_of(404, "there is no such page");
+    return found->second(request);
+  }
+
+  static HttpResponse guarded(HttpResponse response) {
+    for (const auto& [name, value] : kGuards) response.headers.emplace_back(name, value);
+    response.headers.emplace_back("Content-Security-Policy",
+                                  report::served_policy() + "; frame-ancestors 'none'");
+    return response;
+  }
+
+  HttpOptions server_options() {
+    add_routes();
+    HttpOptions http;
+    http.address = options.address;
+    http.port = options.port;
+    http.proxies = options.proxies;
+    http.limits.body_bytes = kMostBodyBytes;
+    http.handler = [this](const HttpRequest& request) { return guarded(route(request)); };
+    http.refusal = [](int status, const std::string& text) {
+      return guarded(html_of(message_page("That did not work", text), status));
+    };
+    http.log = options.log;
+    return http;
   }
 };
 
-WebServer::WebServer(WebOptions options) : state_(std::make_unique<State>(std::move(options))) {
-  State& state = *state_;
-  state.set_up();
-  const WebOptions& chosen = state.options;
-  if (!state.server.is_valid()) fail(ErrorKind::io, "the server does not start");
-  if (chosen.port == 0) {
-    state.port = state.server.bind_to_any_port(chosen.address);
-    if (state.port <= 0) {
-      fail(ErrorKind::usage, "--address {}: none of this machine", chosen.address);
-    }
-    return;
-  }
-  state.port = chosen.port;
-  if (!state.server.bind_to_port(chosen.address, chosen.port)) {
-    fail(ErrorKind::io, "port {} of {} cannot be had: taken, privileged, or no such address",
-         chosen.port, chosen.address);
-  }
-}
+WebServer::WebServer(WebOptions options) : state_(std::make_unique<State>(std::move(options))) {}
 
 WebServer::~WebServer() = default;
 
-int WebServer::port() const { return state_->port; }
-void WebServer::run() { state_->server.listen_after_bind(); }
+int WebServer::port() const { return state_->server.port(); }
+void WebServer::run() { state_->server.run(); }
 void WebServer::stop() { state_->server.stop(); }
 
 }  // namespace tutti::control

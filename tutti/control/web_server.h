@@ -10,8 +10,10 @@
 // Who is not logged in sees nothing; what a user may see and do is what the commands let him
 // (roles.h). Requests for another host's name are refused (a page elsewhere whose name was made to
 // point here), as are forms that a browser says come from another site; forms need the key of their
-// session, cookies are not readable by scripts and not sent from other sites. Bodies are at most
-// 256 KiB. Nothing is logged but errors, and no token.
+// session, cookies are not readable by scripts, not sent from other sites, and behind a proxy with
+// TLS not sent without it. Bodies are at most 256 KiB; how long a client may take and how many
+// connections it may have is in http_server.h, how many wrong tokens in guess_limit.h. Nothing is
+// logged but errors, and no token.
 #pragma once
 
 #include <functional>
@@ -31,6 +33,7 @@ struct WebOptions {
   int port = 0;  // 0: a free one
   std::vector<std::string>
       hosts;  // names under which it may be asked, beside address and localhost
+  std::vector<std::string> proxies;  // their X-Forwarded-For and X-Forwarded-Proto are believed
   std::vector<std::string> recipes;  // names for the form
   WebSubmit submit;
   std::function<bool()> controller_runs;
@@ -41,7 +44,7 @@ struct WebOptions {
 
 class WebServer {
  public:
-  // Binds. Throws io when the port is taken, usage for an address that is none of this machine.
+  // Listens; throws as HttpServer does (http_server.h).
   explicit WebServer(WebOptions options);
   ~WebServer();
   WebServer(const WebServer&) = delete;

@@ -1,9 +1,5 @@
 #include "tutti/control/web_sessions.h"
 
-#include <algorithm>
-
-#include "tutti/base/error.h"
-#include "tutti/base/text.h"
 #include "tutti/control/account_table.h"
 #include "tutti/control/audit.h"
 #include "tutti/control/digest.h"
@@ -13,70 +9,68 @@ namespace {
 
 constexpr int kCookieBytes = 32;
 
-// "tutti-ID-SECRET" -> ID.
-std::string token_id(const std::string& token) {
-  const auto parts = split(token, '-');
-  return parts.size() == 3 ? std::string(parts[1]) : std::string();
-}
-
-void note_login(Database& database, const std::string& who, bool allowed, int64_t now_ms) {
-  AuditLine line;
-  line.time_ms = now_ms;
-  line.who = who;
-  line.what = "login";
-  line.on = "page";
-  line.allowed = allowed;
+void note_login(Database& database, const std::string& who, const std::string& client, bool allowed,
+                int64_t now_ms) {
   Transaction transaction(database);
-  append_audit(database, line);
+  append_audit(database, {now_ms, who, "login", "page", allowed, Json::object(), client});
   transaction.commit();
 }
 
-bool is_valid(Database& database, const std::string& id, int64_t now_ms) {
-  for (const TokenInfo& token : all_tokens(database)) {
-    if (token.id != id) continue;
-    const bool expired = token.expires_ms != 0 && token.expires_ms <= now_ms;
-    return !token.revoked && !expired && has_user(database, token.user);
-  }
-  return false;
+// Of the account that a token names, whether its secret is right or not.
+std::string account_named_by(Database& database, const std::string& token) {
+  const auto named = find_token(database, id_of_token(token));
+  return named ? named->user : std::string();
 }
 
 }  // namespace
 
+TooManyGuesses::TooManyGuesses(int64_t until_ms, int64_t now_ms)
+    : Error(ErrorKind::permission,
+            "too many tokens that are not valid came from this address; wait "
+            "for a minute"),
+      wait_seconds_((until_ms - now_ms + 999) / 1000) {}
+
+std::optional<std::string> WebSessions::user_of(Database& database, const std::string& token,
+                                                const std::string& client, int64_t now_ms) {
+  const std::string account = account_named_by(database, token);
+  const int64_t until_ms = guesses_.blocked_until_ms(account, client, now_ms);
+  if (until_ms != 0) throw TooManyGuesses(until_ms, now_ms);
+  auto user = user_of_token(database, token, now_ms);
+  if (!user) guesses_.add_failure(account, client, now_ms);
+  return user;
+}
+
 std::optional<std::string> WebSessions::login(Database& database, const std::string& token,
-                                              int64_t now_ms) {
+                                              const std::string& client, int64_t now_ms) {
+  const auto user = user_of(database, token, client, now_ms);
+  note_login(database, user.value_or("-"), client, user.has_value(), now_ms);
+  if (!user) return std::nullopt;
+  std::string cookie = random_hex(kCookieBytes);
+  const Session session{*user, token, id_of_token(token), random_hex(kCookieBytes)};
   const std::scoped_lock lock(mutex_);
-  while (!failures_ms_.empty() && failures_ms_.front() + kLoginWindowMs <= now_ms) {
-    failures_ms_.pop_front();
-  }
-  if (static_cast<int>(failures_ms_.size()) >= kLoginFailures) {
-    fail(ErrorKind::permission, "too many tokens that are not valid; wait for a minute");
-  }
-  const auto user = user_of_token(database, token, now_ms);
-  note_login(database, user.value_or("-"), user.has_value(), now_ms);
-  if (!user) {
-    failures_ms_.push_back(now_ms);
-    return std::nullopt;
-  }
-  const std::string cookie = random_hex(kCookieBytes);
-  sessions_[cookie] = {{*user, token, random_hex(kCookieBytes)}, token_id(token), now_ms, now_ms};
+  sessions_[cookie] = {session, now_ms, now_ms};
   return cookie;
 }
 
 std::optional<WebSessions::Session> WebSessions::find(Database& database, const std::string& cookie,
                                                       int64_t now_ms) {
-  const std::scoped_lock lock(mutex_);
-  std::erase_if(sessions_, [&](const auto& entry) {
-    return entry.second.seen_ms + kSessionIdleMs <= now_ms ||
-           entry.second.begun_ms + kSessionMs <= now_ms;
-  });
-  const auto found = sessions_.find(cookie);
-  if (found == sessions_.end()) return std::nullopt;
-  if (!is_valid(database, found->second.token_id, now_ms)) {
-    sessions_.erase(found);
+  Session session;
+  {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(sessions_, [&](const auto& entry) {
+      return entry.second.seen_ms + kSessionIdleMs <= now_ms ||
+             entry.second.begun_ms + kSessionMs <= now_ms;
+    });
+    const auto found = sessions_.find(cookie);
+    if (found == sessions_.end()) return std::nullopt;
+    found->second.seen_ms = now_ms;
+    session = found->second.session;
+  }
+  if (!is_valid_token(database, session.token_id, now_ms)) {
+    end(cookie);
     return std::nullopt;
   }
-  found->second.seen_ms = now_ms;
-  return found->second.session;
+  return session;
 }
 
 void WebSessions::end(const std::string& cookie) {

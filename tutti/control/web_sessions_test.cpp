@@ -11,6 +11,7 @@ namespace tutti::control {
 namespace {
 
 constexpr int64_t kNow = 1'800'000'000'000;
+constexpr const char* kHere = "192.0.2.1";
 
 class WebSessionsTest : public testing::Test {
  protected:
@@ -28,8 +29,8 @@ class WebSessionsTest : public testing::Test {
 };
 
 TEST_F(WebSessionsTest, ATokenBecomesACookieWithAFormKeyOfItsOwn) {
-  const auto first = sessions_.login(database_, token_, kNow);
-  const auto second = sessions_.login(database_, token_, kNow);
+  const auto first = sessions_.login(database_, token_, kHere, kNow);
+  const auto second = sessions_.login(database_, token_, kHere, kNow);
   ASSERT_TRUE(first && second);
   EXPECT_NE(*first, *second);
   EXPECT_EQ(first->size(), 64U);
@@ -45,15 +46,15 @@ TEST_F(WebSessionsTest, ATokenBecomesACookieWithAFormKeyOfItsOwn) {
 }
 
 TEST_F(WebSessionsTest, SessionsEndWhenIdleOldOrWithTheirToken) {
-  const std::string cookie = *sessions_.login(database_, token_, kNow);
+  const std::string cookie = *sessions_.login(database_, token_, kHere, kNow);
   EXPECT_TRUE(sessions_.find(database_, cookie, kNow + kSessionIdleMs - 1));
   EXPECT_FALSE(sessions_.find(database_, cookie, kNow + 2 * kSessionIdleMs));
-  const std::string old = *sessions_.login(database_, token_, kNow);
+  const std::string old = *sessions_.login(database_, token_, kHere, kNow);
   for (int64_t at = kNow; at < kNow + kSessionMs; at += kSessionIdleMs / 2) {
     EXPECT_TRUE(sessions_.find(database_, old, at));
   }
   EXPECT_FALSE(sessions_.find(database_, old, kNow + kSessionMs));
-  const std::string other = *sessions_.login(database_, token_, kNow);
+  const std::string other = *sessions_.login(database_, token_, kHere, kNow);
   {
     Transaction transaction(database_);
     revoke_token(database_, all_tokens(database_).front().id);
@@ -63,12 +64,14 @@ TEST_F(WebSessionsTest, SessionsEndWhenIdleOldOrWithTheirToken) {
 }
 
 TEST_F(WebSessionsTest, EveryLoginIsInTheTrailAndNoTokenIs) {
-  sessions_.login(database_, token_, kNow);
-  EXPECT_FALSE(sessions_.login(database_, "tutti-wrong-token", kNow));
+  sessions_.login(database_, token_, kHere, kNow);
+  EXPECT_FALSE(sessions_.login(database_, "tutti-wrong-token", "2001:db8::1", kNow));
   const auto lines = audit_lines(database_, 10, "");
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0]["who"], "ada");
   EXPECT_EQ(lines[0]["allowed"], true);
+  EXPECT_EQ(lines[0]["client"], kHere);
+  EXPECT_EQ(lines[1]["client"], "2001:db8::1");
   EXPECT_EQ(lines[1]["who"], "-");
   EXPECT_EQ(lines[1]["allowed"], false);
   for (const Json& line : lines) {
@@ -78,11 +81,23 @@ TEST_F(WebSessionsTest, EveryLoginIsInTheTrailAndNoTokenIs) {
 }
 
 TEST_F(WebSessionsTest, GuessingIsSlowedDown) {
-  for (int i = 0; i < kLoginFailures; ++i) {
-    EXPECT_FALSE(sessions_.login(database_, "guess", kNow + i));
+  for (int i = 0; i < kMostGuesses; ++i) {
+    EXPECT_FALSE(sessions_.login(database_, "guess", kHere, kNow + i));
   }
-  EXPECT_THROW(sessions_.login(database_, token_, kNow + 100), Error);
-  EXPECT_TRUE(sessions_.login(database_, token_, kNow + kLoginWindowMs + kLoginFailures));
+  EXPECT_THROW(sessions_.login(database_, "guess", kHere, kNow + 100), TooManyGuesses);
+  EXPECT_THROW(sessions_.user_of(database_, "another", kHere, kNow + 100), TooManyGuesses);
+  EXPECT_FALSE(sessions_.login(database_, "guess", kHere, kNow + kGuessWindowMs));
+  EXPECT_EQ(audit_lines(database_, 100, "").size(), static_cast<size_t>(kMostGuesses) + 1);
+}
+
+TEST_F(WebSessionsTest, NobodyIsLockedOutByOthersGuesses) {
+  const std::string of_ada = token_.substr(0, token_.rfind('-') + 1) + "guess";
+  for (int i = 0; i < kMostGuesses; ++i) {
+    EXPECT_FALSE(sessions_.login(database_, "guess", kHere, kNow));
+    EXPECT_FALSE(sessions_.user_of(database_, of_ada, "192.0.2.66", kNow));
+  }
+  EXPECT_THROW(sessions_.user_of(database_, of_ada, "192.0.2.66", kNow), TooManyGuesses);
+  EXPECT_TRUE(sessions_.login(database_, token_, kHere, kNow));
 }
 
 }  // namespace

@@ -100,6 +100,8 @@ std::string document(const Page& page, const std::string& script) {
 
 std::string render(const Page& page) { return document(page, ""); }
 
+std::string served_policy() { return policy(true); }
+
 std::string render_served(const Page& page, const std::string& script) {
   TUTTI_CHECK(!script.empty(), "a served page without its script");
   return document(page, script);
