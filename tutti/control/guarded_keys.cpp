@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "tutti/base/error.h"
 #include "tutti/base/flat_yaml.h"

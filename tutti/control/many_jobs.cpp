@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "tutti/control/administration.h"
 #include "tutti/control/job_table.h"
 #include "tutti/control/ledger.h"

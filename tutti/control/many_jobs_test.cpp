@@ -9,6 +9,7 @@
 #include <ctime>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/machine.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "tutti/base/text.h"
 #include "tutti/control/account_table.h"
