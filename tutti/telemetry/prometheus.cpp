@@ -26,7 +26,6 @@ namespace tutti::telemetry {
 namespace {
 
 using prometheus::Counter;
-using prometheus::Gauge;
 using prometheus::Histogram;
 
 [[noreturn]] void fail_listening(const std::string& address, int port, int cause) {
