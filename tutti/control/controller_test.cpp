@@ -203,8 +203,12 @@ TEST_F(ControllerTest, TheClassOfItsDataIsLookedAtBeforeEachLaunch) {
 }
 
 TEST_F(ControllerTest, UnhealthyNodesTakeNoJobs) {
-  const NodeReport sick{"n1", false, 0, "mine", {{"memory", "slow"}}, ""};
-  const NodeReport unread{"n2", false, 0, "", {}, "cannot be read"};
+  NodeReport sick;
+  sick.node = "n1";
+  sick.failures = {{"memory", "slow"}};
+  NodeReport unread;
+  unread.node = "n2";
+  unread.problem = "cannot be read";
   EXPECT_EQ(follow_health(place_.database, {sick, unread}, kNoon), 1);
   EXPECT_EQ(follow_health(place_.database, {sick, unread}, kNoon), 0);
   submit_one();
