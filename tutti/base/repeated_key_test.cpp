@@ -13,6 +13,17 @@ TEST(RepeatedKey, IsFoundAtAnyDepth) {
   EXPECT_EQ(repeated, "a");
   parse_json(R"([{"x": {"c": 1, "": 2, "": 3}}])", repeated);
   EXPECT_EQ(repeated, "");
+  // Colons and quotes in strings are no members.
+  parse_json(R"({"a:\":": ":\\", "b\\": "\"c\": 1", "": [":", {"d": "::"}]})", repeated);
+  EXPECT_FALSE(repeated);
+  parse_json(R"({"a\"": "\\", "x": {"a\"": 1, "a\u0022": 2}})", repeated);
+  EXPECT_EQ(repeated, "a\"");
+  for (const char* none : {"3", "\"a: b\"", "[]", "{}", "null", "\"\""}) {
+    EXPECT_FALSE(parse_json(none, repeated).is_discarded());
+    EXPECT_FALSE(repeated) << none;
+  }
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  EXPECT_TRUE(parse_json(deep, repeated).is_array());
   EXPECT_TRUE(parse_json("{", repeated).is_discarded());
   EXPECT_FALSE(repeated);
 }
