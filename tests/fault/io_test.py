@@ -42,7 +42,7 @@ UNNOTICED = {}
 def run(command, **variables):
     """As it ended, or, where it does not, with returncode None."""
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+", errors="replace") as said:  # which may quote flipped bytes
         process = subprocess.Popen(command, env={**environment, **variables}, stdout=subprocess.DEVNULL, stderr=said)
         try:
             process.wait(timeout=HANGS)
