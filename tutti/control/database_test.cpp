@@ -168,7 +168,9 @@ TEST_F(DatabaseFile, OlderTablesAreBroughtUpToDate) {
     database.run(
         "INSERT INTO tokens (id, user, salt, hash, created_ms, expires_ms) SELECT 'old', "
         "name, '', '', 0, 1 FROM users LIMIT 1");
-    database.execute("DROP INDEX jobs_project; DROP INDEX jobs_in_line; DROP INDEX jobs_ended; DROP INDEX jobs_run; "
+    database.execute(
+        "DROP INDEX jobs_project; DROP INDEX jobs_in_line; DROP INDEX jobs_ended; "
+        "DROP INDEX jobs_run; "
         "ALTER TABLE tokens DROP COLUMN parent; PRAGMA user_version = 1");
   }
   Database database(path());
