@@ -96,11 +96,8 @@ class Train:
 
 
 class TrainRanks(Train):
-    """The same on two ranks, of which one has the fault; the command starts them again by itself. A
-    disk that stays full for one rank alone is not tried: it cannot tell the others, which wait for its
-    part of a checkpoint for ten minutes (checkpoint/joint_save.h)."""
+    """The same on two ranks, of which one has the fault; the command starts them again by itself."""
     name = "train on two ranks"
-    lasting = False
     ranks = ["--nproc", "2", "batch.micro=2"]
     rank = "1"
 

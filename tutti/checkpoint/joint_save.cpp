@@ -41,8 +41,9 @@ void wait_for(FileSystem& files, const Names& names, const std::string& path, in
   constexpr double kLookEverySeconds = 0.005;
   while (!files.exists(path)) {
     if (files.exists(names.failed(rank))) {
+      const std::string reason = read_file(files, names.failed(rank));
       fail(ErrorKind::io, "{}: rank {} could not save its part: {}", names.folder, rank,
-           printable(read_file(files, names.failed(rank))));
+           reason.empty() ? "its disk did not take the reason" : printable(reason));
     }
     const double now = monotonic_seconds();
     if (patience.give_up_at != nullptr && now > *patience.give_up_at) {
@@ -57,13 +58,22 @@ void wait_for(FileSystem& files, const Names& names, const std::string& path, in
   }
 }
 
+// A full disk takes no bytes, but a name: the reason is then missing or cut.
+void write_as_possible(FileSystem& files, const std::string& path, const char* text) {
+  try {
+    write_durably(files, path, text);
+  } catch (const Error&) {
+    if (!files.exists(path)) throw;
+  }
+}
+
 // Best effort: without it the others wait until their time is up. After the cleaning up, which may
 // have removed the folder: some may come later, and disks be full.
 void tell_failure(FileSystem& files, const Names& names, int rank, const char* reason) noexcept {
   try {
     const std::string path = names.failed(rank);
     if (rank == 0) files.create_directories(names.folder);
-    write_durably(files, path + ".tmp", reason);
+    write_as_possible(files, path + ".tmp", reason);
     files.rename(path + ".tmp", path);
   } catch (const Error&) {
     return;

@@ -177,25 +177,37 @@ TEST(JointSave, AFailingRankIsNamedWithItsReasonAndTheOldCheckpointStays) {
   EXPECT_EQ(vector, RankTensors(0, 0).vector);
 }
 
+// What a save of one rank says, while no other comes. `fault`, if any, ends it on the way.
+std::string save_alone(MemoryFileSystem& files, int rank, const std::function<void()>& fault) {
+  RankTensors tensors(rank, 0);
+  if (fault) tensors.sources.back().stream = [&](const AppendBytes&) { fault(); };
+  JointSave joint = joint_of(rank, "a.0");
+  joint.timeout_seconds = 600;
+  try {
+    write_joint_checkpoint(files, "run", tensors.sources, FakeRun(4).state, {}, joint);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST(JointSave, WhoComesAfterRankZeroHasFailedHearsOfIt) {
   MemoryFileSystem files;
-  const auto save_alone = [&](int rank, const char* full) -> std::string {
-    RankTensors tensors(rank, 0);
-    if (rank == 0) {
-      tensors.sources.back().stream = [&](const AppendBytes&) { fail(ErrorKind::io, "{}", full); };
-    }
-    JointSave joint = joint_of(rank, "a.0");
-    joint.timeout_seconds = 600;
-    try {
-      write_joint_checkpoint(files, "run", tensors.sources, FakeRun(4).state, {}, joint);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(save_alone(0, "the disk of rank 0 is full"), "the disk of rank 0 is full");
-  EXPECT_EQ(save_alone(1, ""),
+  const auto fault = [] { fail(ErrorKind::io, "the disk of rank 0 is full"); };
+  EXPECT_EQ(save_alone(files, 0, fault), "the disk of rank 0 is full");
+  EXPECT_EQ(save_alone(files, 1, {}),
             "run/step-00000004: rank 0 could not save its part: the disk of rank 0 is full");
+}
+
+TEST(JointSave, ADiskThatStaysFullStillTellsThatItsRankFailed) {
+  MemoryFileSystem files;
+  const auto fault = [&] {
+    files.set_capacity(0);
+    fail(ErrorKind::no_space, "the disk of rank 0 is full");
+  };
+  EXPECT_EQ(save_alone(files, 0, fault), "the disk of rank 0 is full");
+  EXPECT_EQ(save_alone(files, 1, {}),
+            "run/step-00000004: rank 0 could not save its part: its disk did not take the reason");
 }
 
 // The others hear at once what rank 0 found where the checkpoint is to be.
