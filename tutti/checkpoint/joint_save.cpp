@@ -58,25 +58,21 @@ void wait_for(FileSystem& files, const Names& names, const std::string& path, in
   }
 }
 
-// A full disk takes no bytes, but a name: the reason is then missing or cut.
-void write_as_possible(FileSystem& files, const std::string& path, const char* text) {
-  try {
-    write_durably(files, path, text);
-  } catch (const Error&) {
-    if (!files.exists(path)) throw;
-  }
-}
-
 // Best effort: without it the others wait until their time is up. After the cleaning up, which may
-// have removed the folder: some may come later, and disks be full.
+// have removed the folder: some may come later, and disks be full. Such a disk takes no bytes, but
+// a name.
 void tell_failure(FileSystem& files, const Names& names, int rank, const char* reason) noexcept {
+  const std::string path = names.failed(rank);
   try {
-    const std::string path = names.failed(rank);
     if (rank == 0) files.create_directories(names.folder);
-    write_as_possible(files, path + ".tmp", reason);
+    write_durably(files, path + ".tmp", reason);
     files.rename(path + ".tmp", path);
   } catch (const Error&) {
-    return;
+    try {
+      files.create(path)->close();
+    } catch (const Error&) {
+      return;
+    }
   }
 }
 
