@@ -22,6 +22,15 @@ bool is_same(const Node& a, const Node& b) {
 
 }  // namespace
 
+void append_node_state(Database& database, const Node& node, int64_t now_ms) {
+  append_audit(database, {now_ms,
+                          kController,
+                          node.up ? "node up" : "node down",
+                          "node " + node.name,
+                          true,
+                          {{"reason", node.reason}}});
+}
+
 int64_t follow_cluster(Database& database, const std::vector<Node>& nodes, int64_t now_ms) {
   const std::vector<Node> known = all_nodes(database);
   std::vector<Node> changed;
@@ -45,12 +54,7 @@ int64_t follow_cluster(Database& database, const std::vector<Node>& nodes, int64
     const Node* old = find(known, node.name);
     write_node(database, node);
     if (old != nullptr && old->up == node.up) continue;
-    append_audit(database, {now_ms,
-                            kController,
-                            node.up ? "node up" : "node down",
-                            "node " + node.name,
-                            true,
-                            {{"reason", node.reason}}});
+    append_node_state(database, node, now_ms);
   }
   transaction.commit();
   return static_cast<int64_t>(changed.size());

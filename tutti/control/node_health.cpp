@@ -6,7 +6,7 @@
 
 #include "tutti/base/text.h"
 #include "tutti/control/account_table.h"
-#include "tutti/control/audit.h"
+#include "tutti/control/cluster_nodes.h"
 
 namespace tutti::control {
 namespace {
@@ -53,12 +53,7 @@ int64_t follow_health(Database& database, const std::vector<NodeReport>& reports
   Transaction transaction(database);
   for (const Node& node : changed) {
     write_node(database, node);
-    append_audit(database, {now_ms,
-                            kController,
-                            node.up ? "node up" : "node down",
-                            "node " + node.name,
-                            true,
-                            {{"reason", node.reason}}});
+    append_node_state(database, node, now_ms);
   }
   transaction.commit();
   return static_cast<int64_t>(changed.size());

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tutti/base/error.h"
+#include "tutti/telemetry/reopened_file.h"
 
 namespace tutti::telemetry {
 namespace {
@@ -24,23 +24,14 @@ void LineFile::open() {
   if (torn) file_->append("\n", 1);
 }
 
-template <typename Action>
-void LineFile::attempt(const Action& action) {
-  try {
-    if (!file_) open();
-    action();
-  } catch (const Error&) {
-    file_.reset();
-    throw;
-  }
-}
-
 void LineFile::append(const std::string& line) {
-  attempt([&] { file_->append(line.data(), line.size()); });
+  with_open_file(
+      file_, [&] { open(); }, [&] { file_->append(line.data(), line.size()); });
 }
 
 void LineFile::sync() {
-  attempt([&] { file_->sync(); });
+  with_open_file(
+      file_, [&] { open(); }, [&] { file_->sync(); });
 }
 
 }  // namespace tutti::telemetry

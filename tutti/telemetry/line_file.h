@@ -20,8 +20,6 @@ class LineFile {
 
  private:
   void open();
-  template <typename Action>
-  void attempt(const Action& action);
 
   FileSystem& files_;
   const std::string path_;

@@ -10,6 +10,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/machine.h"
+#include "tutti/telemetry/reopened_file.h"
 
 namespace tutti::telemetry {
 namespace {
@@ -110,23 +111,14 @@ TensorBoardSink::TensorBoardSink(FileSystem& files, const std::string& folder)
   open();
 }
 
-template <typename Action>
-void TensorBoardSink::attempt(const Action& action) {
-  try {
-    if (!file_) open();
-    action();
-  } catch (const Error&) {
-    file_.reset();
-    throw;
-  }
-}
-
 void TensorBoardSink::flush() {
-  attempt([&] { file_->sync(); });
+  with_open_file(
+      file_, [&] { open(); }, [&] { file_->sync(); });
 }
 
 void TensorBoardSink::write(const Event& event) {
-  attempt([&] { write_records(event); });
+  with_open_file(
+      file_, [&] { open(); }, [&] { write_records(event); });
 }
 
 void TensorBoardSink::open() {

@@ -51,8 +51,6 @@ class TensorBoardSink final : public Sink {
   void open();
   void write_records(const Event& event);
   void append(const std::string& record) { file_->append(record.data(), record.size()); }
-  template <typename Action>
-  void attempt(const Action& action);
 
   FileSystem& files_;
   const std::string folder_;
