@@ -1,5 +1,6 @@
 """Two ranks in two name spaces of networks and processes, as on two hosts: gloo over a virtual
-cable, which is cut. Needs CAP_NET_ADMIN. About a minute."""
+cable, which is cut. Needs CAP_NET_ADMIN. About a minute.
+Usage: namespaces_test.py [long]      long: cut for more than a minute, and for ever; five minutes"""
 
 import os
 import signal
@@ -78,6 +79,33 @@ def cut_link(pair, recipe, at):
     print(f"a link cut twice within {max(losses)} steps: losses differ by at most {worst:.1e}")
 
 
+def long_cuts():
+    """Within a watchdog's limit of five minutes: a minute's cut is waited out, and one for ever is found by
+    the system, which waits two minutes for an answer."""
+    with tempfile.TemporaryDirectory() as folder, hosts.Hosts() as pair:
+        recipe, run = rank_runs.prepare(folder), os.path.join(folder, "cut")
+        ranks = begin(pair, recipe, run, "300", 10)
+        pair.connect(False)
+        time.sleep(66)
+        before = len(rank_runs.small_run.losses(run))
+        for rank in ranks:
+            assert rank.poll() is None, rank.communicate()[1][-3000:]
+        pair.connect(True)
+        more(run, ranks, before, 10)
+        stop(ranks)
+        ranks = begin(pair, run, run, "300", 10)
+        pair.connect(False)
+        cut = time.monotonic()
+        for rank in ranks:
+            error = rank.communicate(timeout=240)[1]
+            took = time.monotonic() - cut
+            assert rank.returncode == 1 and "is lost" in error, (rank.returncode, error[-3000:])
+            assert 110 < took < 200, f"ended {took:.0f} s after the link was cut: {error[-3000:]}"
+            print(f"cut for ever: a rank ended after {took:.0f} s")
+        pair.connect(True)
+        stop(begin(pair, run, run, "300", 10))
+
+
 def test():
     with tempfile.TemporaryDirectory() as folder, hosts.Hosts() as pair:
         recipe = rank_runs.prepare(folder)
@@ -98,4 +126,4 @@ def test():
 
 
 if __name__ == "__main__":
-    sys.exit(rank_runs.main(test))
+    sys.exit(rank_runs.main(long_cuts if sys.argv[1:] == ["long"] else test))

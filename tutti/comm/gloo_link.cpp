@@ -23,7 +23,7 @@ using gloo::transport::UnboundBuffer;
 
 // Waiting is as long as it takes: a rank may compute. Failures end connections, and so does the
 // system where a host does not answer (message.h).
-constexpr auto kForever = std::chrono::hours(24 * 30);
+constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 30);
 
 // Gloo exchanges addresses through a store of its own interface.
 class StoreOfGloo : public gloo::rendezvous::Store {
@@ -79,7 +79,6 @@ GlooLink::GlooLink(Store& store, const std::string& prefix, const std::string& a
         std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000)));
     StoreOfGloo gloo_store(store, prefix, timeout_seconds);
     impl_->context->connectFullMesh(gloo_store, device);
-    impl_->context->setTimeout(kForever);
     end_all_when_lost();
   } catch (const std::exception& error) {
     fail(ErrorKind::peer, "rank {} of {} listening at {} cannot connect to the others: {}", rank,
@@ -137,7 +136,8 @@ void GlooLink::Transfer::wait() {
   bool arrived = false;
   std::string why;
   try {
-    arrived = state_->sends ? buffer->waitSend() : buffer->waitRecv();
+    // Without a time gloo takes the one within which connections had to be made.
+    arrived = state_->sends ? buffer->waitSend(kForever) : buffer->waitRecv(kForever);
   } catch (const std::exception& error) {
     why = error.what();
   }

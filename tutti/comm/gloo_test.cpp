@@ -156,6 +156,23 @@ TEST(GlooFailure, AbortReachesEveryRankWithItsReason) {
   }
 }
 
+// How long connections may take to be made is no limit of the work between calls.
+TEST(GlooWait, LastsAsLongAsAnotherRankComputes) {
+  constexpr double kStartSeconds = 5;
+  const Arrange hosts = [](WorldOptions& own) {
+    own.host = std::to_string(own.rank);
+    own.timeout_seconds = kStartSeconds;
+  };
+  on_hosts(2, hosts, [](World& world, Stream& stream) {
+    Group& group = world.all();
+    Buffer data = Buffer(DType::f32, 10).fill(1);
+    group.barrier(stream).wait(stream);
+    if (world.rank() == 1) sleep_seconds(kStartSeconds + 2);
+    group.all_reduce(stream, data.view(), data.view()).wait(stream);
+    group.barrier(stream).wait(stream);
+  });
+}
+
 TEST(GlooFailure, DifferentCallsAreNamed) {
   on_hosts(3, kApart, [](World& world, Stream& stream) {
     Group& group = world.all();
