@@ -108,6 +108,16 @@ auto unless_faulty(const char* op, const std::string& path, const char* name,
   return next<Function>(name)(arguments...);
 }
 
+// What databases write with.
+ssize_t positioned(const char* name, int file, const void* data, size_t size, off_t at) {
+  const Fate fate = fate_of("write", path_of(file));
+  if (fate == Fate::fail) return -1;
+  const auto really = next<ssize_t(int, const void*, size_t, off_t)>(name);
+  if (fate == Fate::tear && really(file, data, size / 2, at) < 0) return -1;
+  if (fate != Fate::none) die();
+  return really(file, data, size, at);
+}
+
 }  // namespace
 
 extern "C" {
@@ -124,6 +134,14 @@ ssize_t write(int file, const void* data, size_t size) {
 ssize_t writev(int file, const iovec* parts, int count) {
   return unless_faulty<ssize_t(int, const iovec*, int)>("write", path_of(file), "writev", file,
                                                         parts, count);
+}
+
+ssize_t pwrite(int file, const void* data, size_t size, off_t at) {
+  return positioned("pwrite", file, data, size, at);
+}
+
+ssize_t pwrite64(int file, const void* data, size_t size, off64_t at) {
+  return positioned("pwrite64", file, data, size, at);
 }
 
 int fsync(int file) { return unless_faulty<int(int)>("fsync", path_of(file), "fsync", file); }

@@ -17,6 +17,7 @@ import collections
 import filecmp
 import glob
 import itertools
+import json
 import os
 import random
 import shutil
@@ -145,7 +146,71 @@ class Export:
         return "" if of(out) and same_files(of(out), of(self.whole)) else "other tensors"
 
 
-SUBJECTS = [Train, TrainRanks, Prepare, Export]
+class OfTuned:
+    """What a command makes of a run of adapters."""
+
+    def __init__(self, folder, recipe):
+        self.base, self.tuned = os.path.join(folder, "frozen"), os.path.join(folder, "tuned")
+        for out, more in ((self.base, []),
+                          (self.tuned, ["lora.rank=4", f"checkpoint.initialize_from={self.base}"])):
+            if not os.path.exists(out):
+                done = run([TUTTI, "train", recipe, *SETTINGS, *more, "--run", out])
+                assert done.returncode == 0, done.stderr[-3000:]
+        self.whole = os.path.join(folder, "whole-" + self.words[1])
+        done = run(self.command(self.whole))
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    def command(self, out):
+        return [TUTTI, *self.words, self.tuned, "--out", out]
+
+    def is_wrong(self, out, _):
+        of = lambda folder: glob.glob(os.path.join(folder, "**", "*.safetensors"), recursive=True)
+        return "" if of(out) and same_files(of(out), of(self.whole)) else "other tensors"
+
+
+class Merge(OfTuned):
+    """A plain run of a run of adapters."""
+    name = "checkpoint merge"
+    words = ["checkpoint", "merge"]
+
+
+class ExportAdapter(OfTuned):
+    """Adapters in the format of others."""
+    name = "checkpoint export-adapter"
+    words = ["checkpoint", "export-adapter"]
+
+
+class Submit:
+    """A job in the records of a control plane, once, whatever happens to the command."""
+    name = "submit"
+
+    def __init__(self, folder, recipe):
+        self.recipe = recipe
+        self.template = os.path.join(folder, "control-template")
+        # The machine is measured once.
+        done = run([TUTTI, "submit", recipe, "--dry-run", "--control", self.template])
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    def command(self, out):
+        if not os.path.exists(out):
+            shutil.copytree(self.template, out)
+        return [TUTTI, "submit", self.recipe, "--yes", "--no-start", "--key", "once", "--run",
+                os.path.join(out, "run"), "--control", out]
+
+    def is_wrong(self, out, _):
+        ask = lambda *words: subprocess.run([TUTTI, *words, "--control", out, "--json"], check=False,
+                                            capture_output=True, text=True)
+        verified = ask("audit", "verify")
+        if verified.returncode != 0:
+            return f"the trail: {verified.stdout} {verified.stderr}"
+        jobs = json.loads(ask("queue", "--all").stdout)["jobs"]
+        if len(jobs) != 1:
+            return f"{len(jobs)} jobs"
+        with open(jobs[0]["command"][1]) as recipe:
+            return "" if "learning_rate" in recipe.read() else "no recipe"
+
+
+SUBJECTS = [Train, TrainRanks, Prepare, Export, Merge, ExportAdapter, Submit]
 
 
 def count_operations(subject, folder):
