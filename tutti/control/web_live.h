@@ -1,5 +1,5 @@
-// The parts of the page that change, as its script asks for them: the whole of them where something
-// has changed, else that nothing has.
+// The parts of the page that change, as its script asks for them: those that have changed since it
+// asked last, else that nothing has.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ namespace tutti::control {
 
 struct LiveAnswer {
   bool unchanged = false;  // since the reader was given `tag`
-  std::string tag;         // names this state of the parts: an ETag, with its quotes
-  std::string body;        // JSON; empty where nothing has changed
+  std::string tag;         // names this state of all parts: an ETag, with its quotes
+  std::string body;        // JSON of what has changed; empty where nothing has
 };
 
 // For any thread.

@@ -105,12 +105,19 @@ TEST(LivePartsTest, WhatHasNotChangedIsNotSentAgain) {
     const WebView view{root, files, control, drawings, true, "f0", {}};
     const LiveAnswer first = live.answer(view, "");
     EXPECT_FALSE(first.unchanged);
-    EXPECT_TRUE(parse_json(first.body, "body").contains("sections"));
+    const Json all = parse_json(first.body, "body")["sections"];
+    EXPECT_TRUE(all.contains("queue") && all.contains("nodes")) << first.body;
     EXPECT_TRUE(live.answer(view, first.tag).unchanged);
     submit(root, SmallPlace::request("default"), false);
     const LiveAnswer second = live.answer(view, first.tag);
     EXPECT_FALSE(second.unchanged);
     EXPECT_NE(second.tag, first.tag);
+    const Json changed = parse_json(second.body, "body")["sections"];
+    EXPECT_TRUE(changed.contains("queue")) << second.body;
+    EXPECT_FALSE(changed.contains("nodes")) << "not sent again";
+    EXPECT_EQ(parse_json(live.answer(view, "").body, "body")["sections"].size(), all.size());
+    EXPECT_EQ(parse_json(live.answer(view, "\"of.another.page\"").body, "body")["sections"].size(),
+              all.size());
     // Later it is looked at again, and is the same.
     const Caller later{*database, "root", kNoon + 60'000};
     EXPECT_TRUE(
