@@ -40,15 +40,14 @@ void Controller::move(Job& job, JobState to, Reason reason, const std::string& d
 
 TickResult Controller::tick(int64_t now_ms) {
   result_ = {};
-  jobs_ = jobs_to_schedule(database_, std::move(jobs_));
-  for (const Job& job : jobs_) {
+  for (const Job& job : jobs_to_schedule(database_)) {
     if (owns_nodes(job.state)) {
       look_after(job.id, now_ms);
     } else if (job.state == JobState::pending && is_past_deadline(job, now_ms)) {
       expire(job.id, now_ms);
     }
   }
-  Snapshot snapshot = read_snapshot(database_, now_ms, std::move(jobs_));
+  const Snapshot snapshot = read_snapshot(database_, now_ms);
   const Schedule plan = schedule(snapshot);
   for (const Start& start : plan.starts) begin(start, now_ms);
   for (const Preemption& preemption : plan.preemptions) preempt(preemption, now_ms);
@@ -60,9 +59,6 @@ TickResult Controller::tick(int64_t now_ms) {
     database_.run("UPDATE jobs SET reason = ? WHERE id = ? AND state = ?",
                   static_cast<int>(wait.reason), wait.job, static_cast<int>(JobState::pending));
   }
-  jobs_ = std::move(snapshot.jobs);
-  std::erase_if(jobs_, [&](const Job& job) { return relabelled_.count(job.id) > 0; });
-  relabelled_.clear();
   Query states = database_.query("SELECT state FROM jobs WHERE state < 5 OR state = 13");
   while (states.next()) {
     const auto state = static_cast<JobState>(states.integer(0));
@@ -333,7 +329,7 @@ void Controller::begin(const Start& start, int64_t now_ms) {
     if (!found || found->state != JobState::pending || found->held) return;
     job = *found;
     if (job.generation + 1 != start.claims.front().generation) return;
-    if (label && relabel(database_, job, *label, now_ms)) relabelled_.insert(job.id);
+    if (label) relabel(database_, job, *label, now_ms);
     if (!data_may_be_here(database_, job)) {
       transaction.commit();
       ++result_.changes;  // the next round says which rule it waits for

@@ -13,10 +13,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "tutti/control/database.h"
 #include "tutti/control/launcher.h"
@@ -69,16 +67,14 @@ class Controller {
   Launcher& launcher_;
   const std::function<void(const Job&)> ended_;
   const Label label_;
-  std::vector<Job> jobs_;         // of the last round, for what of them never changes
-  std::set<int64_t> relabelled_;  // but of these
   TickResult result_;
 };
 
 // Whether no job is active or could start without anything but time having to change.
 bool is_idle(Database& database, int64_t now_ms);
 
-// What the scheduler looks at, as the database has it now. `known`: as of jobs_to_schedule.
-Snapshot read_snapshot(Database& database, int64_t now_ms, std::vector<Job> known = {});
+// What the scheduler looks at, as the database has it now.
+Snapshot read_snapshot(Database& database, int64_t now_ms);
 
 LaunchKey key_of(const Job& job);  // of its newest launch
 

@@ -43,6 +43,43 @@ void found(Database& database) {
 
 JobRequest request() { return SmallPlace::request(kDefaultProject); }
 
+// No field that the scheduler looks at is as by default.
+JobRequest unusual_request() {
+  JobRequest request;
+  request.project = kDefaultProject;
+  request.command = {"train", "demo"};
+  request.nodes = 3;
+  request.cores = 5;
+  request.gpus = 2;
+  request.deadline_ms = kNoon + 7;
+  request.time_limit_ms = 60'000;
+  request.preemptible = false;
+  request.forecast.milliseconds = 12'345;
+  request.data_class = "public";
+  request.data_source = "corpus 'news' of data.train";
+  request.unlabelled_data = "corpus 'mail' of data.train";
+  return request;
+}
+
+// Of the only job.
+void expect_scheduled_as_asked(Database& database, const JobRequest& asked) {
+  const std::vector<Job> jobs = jobs_to_schedule(database);
+  ASSERT_EQ(jobs.size(), 1U);
+  JobRequest expected;
+  expected.project = asked.project;
+  expected.nodes = asked.nodes;
+  expected.cores = asked.cores;
+  expected.gpus = asked.gpus;
+  expected.deadline_ms = asked.deadline_ms;
+  expected.time_limit_ms = asked.time_limit_ms;
+  expected.preemptible = asked.preemptible;
+  expected.forecast.milliseconds = asked.forecast.milliseconds;
+  expected.data_class = asked.data_class;
+  expected.data_source = asked.data_source;
+  expected.unlabelled_data = asked.unlabelled_data;
+  EXPECT_EQ(jobs.front().request, expected);
+}
+
 TEST_F(DatabaseFile, TransactionsRollBackUnlessCommitted) {
   Database database(path());
   found(database);
@@ -168,9 +205,19 @@ TEST_F(DatabaseFile, OlderTablesAreBroughtUpToDate) {
     database.run(
         "INSERT INTO tokens (id, user, salt, hash, created_ms, expires_ms) SELECT 'old', "
         "name, '', '', 0, 1 FROM users LIMIT 1");
+    Job job;
+    job.user = "root";
+    job.request = unusual_request();
+    insert_job(database, job);
     database.execute(
+        "DROP TRIGGER jobs_asked; DROP TRIGGER jobs_asked_anew; DROP INDEX jobs_scheduled; "
         "DROP INDEX jobs_project; DROP INDEX jobs_in_line; DROP INDEX jobs_ended; "
         "DROP INDEX jobs_run; "
+        "ALTER TABLE jobs DROP COLUMN asked_nodes; ALTER TABLE jobs DROP COLUMN asked_cores; "
+        "ALTER TABLE jobs DROP COLUMN asked_gpus; ALTER TABLE jobs DROP COLUMN deadline_ms; "
+        "ALTER TABLE jobs DROP COLUMN time_limit_ms; ALTER TABLE jobs DROP COLUMN preemptible; "
+        "ALTER TABLE jobs DROP COLUMN forecast_ms; ALTER TABLE jobs DROP COLUMN data_class; "
+        "ALTER TABLE jobs DROP COLUMN data_source; ALTER TABLE jobs DROP COLUMN unlabelled_data; "
         "ALTER TABLE tokens DROP COLUMN parent; PRAGMA user_version = 1");
   }
   Database database(path());
@@ -180,6 +227,38 @@ TEST_F(DatabaseFile, OlderTablesAreBroughtUpToDate) {
   EXPECT_EQ(version.integer(0), kSchemaVersion);
   ASSERT_EQ(all_tokens(database).size(), 1U);
   EXPECT_EQ(all_tokens(database).front().parent, "");
+  expect_scheduled_as_asked(database, unusual_request());
+}
+
+// The scheduler reads copies of what was asked for, whoever writes the request.
+TEST_F(DatabaseFile, TheSchedulerSeesWhatWasAskedFor) {
+  Database database(path());
+  found(database);
+  Job job;
+  job.user = "root";
+  job.request = unusual_request();
+  job.id = insert_job(database, job);
+  expect_scheduled_as_asked(database, job.request);
+  job.request.nodes = 9;
+  job.request.preemptible = true;
+  job.request.data_class = "restricted";
+  job.request.data_source = "corpus 'wards' of data.train";
+  job.request.unlabelled_data = "corpus 'web' of data.validation";
+  write_request(database, job);
+  expect_scheduled_as_asked(database, job.request);
+}
+
+// A line of ten thousand jobs is read without their requests.
+TEST_F(DatabaseFile, TheSchedulerReadsNoRequests) {
+  Database database(path());
+  found(database);
+  Query plan = database.query(
+      "EXPLAIN QUERY PLAN SELECT id, run_ms, asked_nodes, unlabelled_data FROM jobs INDEXED BY "
+      "jobs_scheduled WHERE state < 5 OR state = 13 ORDER BY id");
+  ASSERT_TRUE(plan.next());
+  EXPECT_NE(plan.text(3).find("USING COVERING INDEX jobs_scheduled"), std::string::npos)
+      << plan.text(3);
+  EXPECT_FALSE(plan.next());  // nor sorted
 }
 
 TEST_F(DatabaseFile, AStatementMayRunInTheMiddleOfItself) {

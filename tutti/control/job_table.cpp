@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <unordered_map>
 #include <utility>
 
 #include "tutti/base/check.h"
@@ -225,63 +224,33 @@ std::vector<Job> live_jobs(Database& database) {
       database.path());
 }
 
-namespace {
-
-// What the scheduler looks at. Reading whole requests takes most of the time of a round.
-#define SCHEDULED_COLUMNS                                                                     \
-  "SELECT id, project, json_extract(request, '$.nodes'), json_extract(request, '$.cores'), "  \
-  "json_extract(request, '$.gpus'), json_extract(request, '$.deadline_ms'), "                 \
-  "json_extract(request, '$.time_limit_ms'), json_extract(request, '$.preemptible'), "        \
-  "json_extract(request, '$.forecast.milliseconds'), json_extract(request, '$.data_class'), " \
-  "coalesce(json_extract(request, '$.data_source'), ''), "                                    \
-  "coalesce(json_extract(request, '$.unlabelled_data'), '') FROM jobs "
-
-JobRequest scheduled_request(const Query& row) {
-  JobRequest request;
-  request.project = row.text(1);
-  request.nodes = row.integer(2);
-  request.cores = row.integer(3);
-  request.gpus = row.integer(4);
-  request.deadline_ms = row.integer(5);
-  request.time_limit_ms = row.integer(6);
-  request.preemptible = row.integer(7) != 0;
-  request.forecast.milliseconds = row.integer(8);
-  request.data_class = row.text(9);
-  request.data_source = row.text(10);
-  request.unlabelled_data = row.text(11);
-  return request;
-}
-
-// Of all live jobs, or of one.
-std::unordered_map<int64_t, JobRequest> scheduled_requests(Database& database) {
-  std::unordered_map<int64_t, JobRequest> requests;
-  Query query = database.query(SCHEDULED_COLUMNS "WHERE state < 5 OR state = 13");
-  while (query.next()) requests.emplace(query.integer(0), scheduled_request(query));
-  return requests;
-}
-
-JobRequest scheduled_request_of(Database& database, int64_t id) {
-  Query query = database.query(SCHEDULED_COLUMNS "WHERE id = ?", id);
-  TUTTI_CHECK(query.next(), "job {} is gone", id);
-  return scheduled_request(query);
-}
-
-}  // namespace
-
-std::vector<Job> jobs_to_schedule(Database& database, std::vector<Job> known) {
-  std::unordered_map<int64_t, JobRequest> requests;
-  if (known.empty()) requests = scheduled_requests(database);
-  for (Job& job : known) requests.emplace(job.id, std::move(job.request));
+std::vector<Job> jobs_to_schedule(Database& database) {
   std::vector<Job> jobs;
-  jobs.reserve(requests.size());
-  Query query = database.query("SELECT id, user, '', " JOB_PROGRESS
-                               " FROM jobs WHERE state < 5 OR state = 13 ORDER BY id");
+  {
+    Query count = database.query("SELECT count(*) FROM jobs WHERE state < 5 OR state = 13");
+    count.next();
+    jobs.reserve(static_cast<size_t>(count.integer(0)));
+  }
+  // All of it is in the index: the requests are not read.
+  Query query = database.query(
+      "SELECT id, user, '', " JOB_PROGRESS
+      ", project, asked_nodes, asked_cores, asked_gpus, deadline_ms, time_limit_ms, preemptible, "
+      "forecast_ms, data_class, data_source, unlabelled_data FROM jobs INDEXED BY jobs_scheduled "
+      "WHERE state < 5 OR state = 13 ORDER BY id");
   while (query.next()) {
-    Job job = job_without_request(query, database.path());
-    const auto found = requests.find(job.id);
-    job.request =
-        found != requests.end() ? std::move(found->second) : scheduled_request_of(database, job.id);
-    jobs.push_back(std::move(job));
+    Job& job = jobs.emplace_back(job_without_request(query, database.path()));
+    JobRequest& request = job.request;
+    request.project = query.text(20);
+    request.nodes = query.integer(21);
+    request.cores = query.integer(22);
+    request.gpus = query.integer(23);
+    request.deadline_ms = query.integer(24);
+    request.time_limit_ms = query.integer(25);
+    request.preemptible = query.integer(26) != 0;
+    request.forecast.milliseconds = query.integer(27);
+    request.data_class = query.text(28);
+    request.data_source = query.text(29);
+    request.unlabelled_data = query.text(30);
   }
   return jobs;
 }

@@ -18,9 +18,8 @@ std::optional<Job> find_job_by_key(Database& database, const std::string& user,
                                    const std::string& client_key);
 // Those that something will still happen to by itself, in the order of submission.
 std::vector<Job> live_jobs(Database& database);
-// The same with as much of their requests as the scheduler looks at (schedule.h), taken over from
-// `known`, which an earlier call returned, or read.
-std::vector<Job> jobs_to_schedule(Database& database, std::vector<Job> known = {});
+// The same with as much of their requests as the scheduler looks at (schedule.h).
+std::vector<Job> jobs_to_schedule(Database& database);
 void write_request(Database& database, const Job& job);  // of a job that is there
 // The newest `most`, newest first; of one project unless it is empty.
 std::vector<Job> newest_jobs(Database& database, const std::string& project, int64_t most);

@@ -10,10 +10,10 @@
 
 namespace tutti::control {
 
-Snapshot read_snapshot(Database& database, int64_t now_ms, std::vector<Job> known) {
+Snapshot read_snapshot(Database& database, int64_t now_ms) {
   Snapshot snapshot;
   snapshot.now_ms = now_ms;
-  snapshot.jobs = jobs_to_schedule(database, std::move(known));
+  snapshot.jobs = jobs_to_schedule(database);
   snapshot.claims = all_claims(database);
   snapshot.nodes = all_nodes(database);
   snapshot.place = read_site(database).place;
