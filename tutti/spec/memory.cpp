@@ -1,6 +1,7 @@
 #include "tutti/spec/memory.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <utility>
@@ -189,6 +190,11 @@ SlotBuilder& SlotBuilder::add(const std::vector<SavedTensor>& tensors, const Loc
     const int64_t rows = sizes.rows(saved.rows, saved.split);
     const int64_t width = sizes.width(saved.width, saved.split);
     if (width == 0) continue;  // of a projection without adapters
+    if (saved.element == Element::product) {
+      const double bytes = static_cast<double>(rows * width) * sizes.product_bytes;
+      add(saved.name, DType::u8, {static_cast<int64_t>(std::ceil(bytes))});
+      continue;
+    }
     const bool flat =
         saved.rows == Rows::single || saved.width == Width::one || saved.width == Width::heads;
     add(saved.name, sizes.dtype(saved.element),

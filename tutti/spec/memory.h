@@ -6,6 +6,8 @@
 //                           also the master); the next three likewise
 //   narrow        u8       flat; mxfp8 and fp4 of other profiles only: both quantized copies of the
 //                           blocks' matrices (narrow.h)
+//   frozen        u8       flat; profiles whose frozen matrices lie in the format of the products
+//                           alone (kept_tensors.h): these, which are then not among the weights
 //   master        f32       flat; bf16 runs only, and not with optimizer.master none. This and the
 //                           following three hold the trainable parameters, which with adapters are
 //                           those of the adapters
@@ -99,7 +101,8 @@
 // GPT-2 124M in bf16 keeps 27,712 bytes per row and layer without recomputation; norms free 3,072
 // of them, attention 6,192, mlp 12,288, activation 6,144, full 24,640.
 //
-// Other profiles have the same arenas with the tensors their tables list (profile.h); their loss
+// Other profiles have the same arenas with the tensors their tables list (profile.h), less what
+// frozen weights and narrow formats make of them (kept_tensors.h); their loss
 // arena also holds the logits in the compute type. megatron-te-2.11 has no loss arena: slot "loss"
 // of the workspace, over slot "step", holds logits and d_logits in c (a layer's backward follows);
 // slot "weight_gradients" holds a buffer in c for every shape of a layer's weights.

@@ -1,8 +1,8 @@
 // Slots of what layers keep for the way back, on the device and on the host.
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
+#include "tutti/spec/kept_tensors.h"
 #include "tutti/spec/memory_internal.h"
 #include "tutti/spec/offload_plan.h"
 #include "tutti/spec/schedule.h"
@@ -14,11 +14,10 @@ constexpr const char* kOffloadedActivations = "offloaded_activations";
 
 // The tensors of a layer that recomputation drops, or those that it keeps.
 std::vector<SavedTensor> block_tensors(const Recipe& recipe, const Profile& profile, bool dropped) {
-  std::vector<SavedTensor> list;
-  std::copy_if(profile.block.begin(), profile.block.end(), std::back_inserter(list),
-               [&](const SavedTensor& saved) {
-                 return is_dropped(profile, recipe.recompute, saved) == dropped;
-               });
+  std::vector<SavedTensor> list = kept_tensors(recipe, profile);
+  std::erase_if(list, [&](const SavedTensor& saved) {
+    return is_dropped(profile, recipe.recompute, saved) != dropped;
+  });
   return list;
 }
 
@@ -76,7 +75,8 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
           offload_plan(recipe, stage, routed, recomputes).places;
       if (repeats == 0) continue;
       slots.push_back(SlotBuilder(block_slot_name(routed, recomputes), repeats)
-                          .add(recomputes ? block_tensors(recipe, profile, false) : profile.block,
+                          .add(recomputes ? block_tensors(recipe, profile, false)
+                                          : kept_tensors(recipe, profile),
                                sizes, !routed, routed)
                           .take());
     }

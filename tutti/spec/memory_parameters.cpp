@@ -1,7 +1,9 @@
 // Arenas of parameters, gradients and the optimizer's state, and how many elements they have.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "tutti/spec/kept_tensors.h"
 #include "tutti/spec/memory_internal.h"
 #include "tutti/spec/narrow.h"
 #include "tutti/spec/zero.h"
@@ -48,7 +50,8 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
   const LocalElements trainable = local_elements(table, recipe, stage, true);
   int64_t shard = shard_elements(trainable, mesh);
   int64_t whole = divisible_elements(trainable, mesh);
-  int64_t frozen = elements.total() - trainable.total();
+  const int64_t frozen_narrow = narrow_frozen_elements(table, recipe, profile, stage);
+  int64_t frozen = elements.total() - trainable.total() - frozen_narrow;
   int64_t weights_shard = shard_elements(elements, mesh);
   const bool layered = profile.executable && by_layer(mesh);
   ZeroSizes layers;
@@ -68,8 +71,12 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
                                            layers.gathered_block, layers.gathered_outer)
                              : flat_arena("gathered", sizes.compute, 2 * elements.largest_layer));
   }
+  if (frozen_narrow > 0) {
+    const double bytes = narrow_frozen_bytes(recipe.precision) * static_cast<double>(frozen_narrow);
+    map.arenas.push_back(flat_arena("frozen", DType::u8, static_cast<int64_t>(std::ceil(bytes))));
+  }
   const NarrowFormat* format = block_scaled_format(recipe.precision);
-  if (format != nullptr && !profile.executable) {
+  if (format != nullptr && !profile.executable && frozen_narrow == 0) {
     // Both copies, kept from the first micro-batch of a step to the last.
     const LocalElements narrow = local_elements(narrow_parameters(table), recipe, stage);
     const int64_t count = mesh.zero >= 3 ? 2 * narrow.largest_layer : narrow.total();

@@ -6,6 +6,7 @@
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/spec/narrow.h"
 #include "tutti/spec/profile_tables.h"
 
 namespace tutti::spec {
@@ -25,21 +26,37 @@ const Profile& tutti_profile() {
   return profile;
 }
 
-const Profile& find_profile(std::string_view name) {
+namespace {
+
+const std::vector<Profile>& published_profiles() {
   static const std::vector<Profile> published = {
       make_megatron_2021_profile(),      make_megatron_2022_profile(),
       make_megatron_deepspeed_profile(), make_megatron_te_profile(),
       make_megatron_te_2_11_profile(),   make_megatron_bridge_profile(),
-      make_nemo_mlperf_profile()};
-  std::vector<std::string> known = {tutti_profile().name};
-  if (name == known.front()) return tutti_profile();
-  for (const Profile& profile : published) {
+      make_nemo_mlperf_profile(),        make_nemo_lora_profile()};
+  return published;
+}
+
+}  // namespace
+
+const std::vector<std::string>& profile_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = {tutti_profile().name};
+    for (const Profile& profile : published_profiles()) all.push_back(profile.name);
+    return all;
+  }();
+  return names;
+}
+
+const Profile& find_profile(std::string_view name) {
+  if (name == tutti_profile().name) return tutti_profile();
+  for (const Profile& profile : published_profiles()) {
     if (profile.name == name) return profile;
-    known.push_back(profile.name);
   }
-  const std::string suggestion = nearest_word(name, known);
+  const std::string suggestion = nearest_word(name, profile_names());
   fail(ErrorKind::usage, "profile: '{}' is unknown;{} accepted: {}", name,
-       suggestion.empty() ? "" : " did you mean '" + suggestion + "'?", join(known, ", "));
+       suggestion.empty() ? "" : " did you mean '" + suggestion + "'?",
+       join(profile_names(), ", "));
 }
 
 int64_t padded_vocabulary(const Profile& profile, const ModelConfig& model, const Mesh& mesh) {
@@ -136,6 +153,7 @@ LocalSizes local_sizes(const Recipe& recipe, const Profile& profile) {
   sizes.model = &model;
   sizes.lora = &recipe.lora;
   sizes.compute = compute_type(recipe.precision);
+  sizes.product_bytes = recipe.precision == Precision::f32 ? 4 : operand_bytes(recipe.precision);
   sizes.batch = recipe.batch.micro;
   sizes.sequence = recipe.batch.sequence;
   sizes.tp = mesh.tp;
@@ -224,6 +242,7 @@ DType LocalSizes::dtype(Element element) const {
     case Element::f32: return DType::f32;
     case Element::mask: return DType::u8;
     case Element::i32: return DType::i32;
+    case Element::product: return DType::u8;
   }
   return DType::f32;
 }

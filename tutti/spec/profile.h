@@ -67,7 +67,13 @@ enum class Split { none, columns, rows };
 // heads for positions before and after the attention (all-to-all).
 enum class ContextExchange { ring, gather, heads };
 
-enum class Element { compute, f32, mask, i32 };  // mask: one byte
+enum class Element {
+  compute,
+  f32,
+  mask,  // one byte
+  i32,
+  product,  // as products of the recipe's precision read it (narrow.h), scales included
+};
 
 // When a tensor exists; all bits set must hold.
 using Condition = unsigned;
@@ -115,6 +121,11 @@ struct Profile {
   bool loss_in_compute_type = false;       // the logits and their gradient, no f32 copy; they lie
                                            // over the workspace, which layers need only later
   bool weight_gradient_stand_ins = false;  // a buffer in the compute type for every shape of weight
+  // In 8 bits and fewer (kept_tensors.h): what trained products read is kept in their format, and
+  // the input of the activation in one byte; frozen matrices of blocks lie in the format alone.
+  bool narrow_kept_inputs = false;
+  bool narrow_activation_input = false;
+  bool narrow_frozen_weights = false;
   ContextExchange context_exchange = ContextExchange::gather;
   bool gathers_narrow = false;  // tensor parallel ranks quantize what they gather for a product in
                                 // a narrow precision before they send it, not after
@@ -134,9 +145,11 @@ struct Profile {
 // bf16 residual) or "megatron-te-2.11" (the same with the fused loss and the buffers of
 // Transformer Engine 2.11, context parallelism by exchanging heads) or "megatron-bridge" (as
 // megatron-te-2.11, with gathered keys and a dispatcher that sends a token to a domain once) or
-// "nemo-mlperf" (megatron-te with gradients in bf16: MLPerf submissions of 2025);
-// throws usage naming the known ones.
+// "nemo-mlperf" (megatron-te with gradients in bf16: MLPerf submissions of 2025) or "nemo-lora"
+// (nemo-mlperf with frozen weights and the activation's input in 8 bits: NeMo's tuning with
+// adapters); throws usage naming the known ones.
 const Profile& find_profile(std::string_view name);
+const std::vector<std::string>& profile_names();  // that find_profile accepts
 const Profile& tutti_profile();
 // As executed on the device of a recipe: an accelerator handles more logits at once, so that their
 // products fill it and the head's gradient is read and written less often.
@@ -179,6 +192,7 @@ struct LocalSizes {
   int64_t width(Width kind, Split split) const;
   int64_t adapter_input_width() const;
   DType dtype(Element element) const;
+  double product_bytes = 2;  // of an element that products read
   bool holds(unsigned conditions, bool routed_layer) const;
 };
 

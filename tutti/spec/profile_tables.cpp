@@ -227,6 +227,7 @@ Profile make_megatron_te_profile() {
   p.name = "megatron-te";
   // TransformerEngine, pytorch/module/layernorm_linear.py: the quantized input is gathered.
   p.gathers_narrow = true;
+  p.narrow_kept_inputs = true;
   p.residual = DType::bf16;
   p.selective_parts = kPartCore;
   p.repeats_whole_forward = true;
@@ -295,6 +296,18 @@ Profile make_nemo_mlperf_profile() {
   Profile p = make_megatron_te_profile();
   p.name = "nemo-mlperf";
   p.gradient = DType::bf16;
+  return p;
+}
+
+// Tuning with adapters in MLPerf submissions of 2024 and 2025: mlcommons/training_results_v4.0 and
+// v5.0, NVIDIA/benchmarks/llama2_70b_lora/implementations:
+// conf/megatron_gpt_peft_tuning_config.yaml (fp8_params, disable_parameter_transpose_cache,
+// activation_func_fp8_input_store), and v5.1 config_common_fp4.sh (PRE_QUANTIZED_MODEL).
+Profile make_nemo_lora_profile() {
+  Profile p = make_nemo_mlperf_profile();
+  p.name = "nemo-lora";
+  p.narrow_activation_input = true;
+  p.narrow_frozen_weights = true;
   return p;
 }
 

@@ -13,5 +13,6 @@ Profile make_megatron_te_profile();
 Profile make_megatron_te_2_11_profile();
 Profile make_megatron_bridge_profile();
 Profile make_nemo_mlperf_profile();
+Profile make_nemo_lora_profile();
 
 }  // namespace tutti::spec
