@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,11 +24,15 @@ TEST(Catalog, ShippedEntriesAreWholeAndPlausible) {
   EXPECT_GE(shipped().chips.size(), 13U);
   for (const Chip& chip : shipped().chips) {
     SCOPED_TRACE(chip.name);
-    EXPECT_GT(chip.bf16_flops, 1e14);
+    EXPECT_GT(std::max(chip.bf16_flops, chip.fp8_flops), 1e14);
     EXPECT_LT(chip.bf16_flops, 1e16);
-    if (chip.fp8_flops > 0) {
-      EXPECT_NEAR(chip.fp8_flops / chip.bf16_flops, 2, 0.02);
+    if (chip.fp8_flops > 0 && chip.bf16_flops > 0) {
+      EXPECT_NEAR(chip.fp8_flops / chip.bf16_flops, 2, 0.06);
     }
+    // Data sheets count in gigabytes of 10^9 or 2^30 bytes.
+    const double sheet = chip.entry.number("memory_gigabytes") * 1e9;
+    EXPECT_GE(chip.memory_bytes, sheet);
+    EXPECT_LE(chip.memory_bytes, sheet * 1.0738);
     // 72 Blackwell Ultra chips are sold as 1,440 PF of sparse FP4; dense is less.
     if (chip.sparse_fp4_flops > 0) {
       EXPECT_LT(chip.fp4_flops, chip.sparse_fp4_flops);
@@ -53,8 +58,35 @@ TEST(Catalog, RackOfGb300MatchesItsPublishedSums) {
   // 130 TB/s counts both directions.
   EXPECT_NEAR(72 * 2 * system.tiers[0].bytes_per_second / 1e12,
               system.entry.number("rack_link_terabytes_per_second"), 1);
-  const double memory = 72 * system.chip.memory_bytes + 18 * system.host_memory_bytes;
+  const double sheet = system.chip.entry.number("memory_gigabytes") * 1e9;
+  const double memory = 72 * sheet + 18 * system.host_memory_bytes;
   EXPECT_NEAR(memory / 1e12, system.entry.number("rack_memory_terabytes"), 1.5);
+}
+
+// What is not published stays absent, and is said where it would be needed.
+TEST(Catalog, ChipWithoutARateOf16BitsIsKnownAndNotPriced) {
+  const Chip& chip = shipped().chip("Maia 200");
+  EXPECT_EQ(chip.bf16_flops, 0);
+  EXPECT_EQ(chip.memory_bytes, 216e9);
+  try {
+    check_precision(chip, spec::Precision::fp8);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    EXPECT_NE(std::string(error.what()).find("Maia-200: its rate of 16-bit products"),
+              std::string::npos)
+        << error.what();
+  }
+  for (const char* name : {"MI325X", "MI350X", "MI355X", "Trainium2", "TPU-v6e", "TPU7x"}) {
+    EXPECT_NO_THROW(check_precision(shipped().chip(name), spec::Precision::bf16)) << name;
+  }
+  EXPECT_EQ(shipped().chip("TPU-v6e").board_watts, 0);  // not published
+}
+
+// nvidia-smi: 81,559 MiB of a chip that is sold with 80 GB.
+TEST(Catalog, MemoryIsWhatTheChipReports) {
+  EXPECT_NEAR(shipped().chip("H100").memory_bytes, 81559.0 * 1024 * 1024, 1e7);
+  EXPECT_NEAR(shipped().chip("B200").memory_bytes, 183359.0 * 1024 * 1024, 1e7);
 }
 
 TEST(Catalog, FindsByAliasAndSuggests) {

@@ -19,6 +19,12 @@ double product_flops(const Chip& chip, spec::Precision precision) {
 }
 
 void check_precision(const Chip& chip, spec::Precision precision) {
+  if (chip.bf16_flops <= 0) {
+    fail(ErrorKind::unsupported,
+         "chip {}: its rate of 16-bit products is not published, which attention runs at under "
+         "every precision; add dense_bf16_tflops (--catalog FOLDER, chips/*.yaml)",
+         chip.name);
+  }
   if (product_flops(chip, precision) > 0) return;
   std::string has;
   for (const auto& [name, each] : spec::kPrecisionNames) {
@@ -41,21 +47,23 @@ double above_zero(const Entry& entry, const std::string& key) {
 }  // namespace
 
 Chip chip_from(const Entry& entry) {
-  check_quantities(
-      entry, {"dense_f32_tflops", "dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops",
-              "sparse_fp4_tflops", "memory_gigabytes", "memory_terabytes_per_second",
-              "link_gigabytes_per_second", "host_link_gigabytes_per_second", "board_power_watts",
-              "best_product_ratio", "best_fp8_product_ratio"});
+  check_quantities(entry, {"dense_f32_tflops", "dense_bf16_tflops", "dense_fp8_tflops",
+                           "dense_fp4_tflops", "sparse_fp4_tflops", "memory_gigabytes",
+                           "reported_memory_gigabytes", "memory_terabytes_per_second",
+                           "link_gigabytes_per_second", "host_link_gigabytes_per_second",
+                           "board_power_watts", "best_product_ratio", "best_fp8_product_ratio"});
   Chip chip;
   chip.name = entry.name;
   chip.vendor = entry.text("vendor");
   chip.generation = entry.text("generation");
   chip.f32_flops = entry.number_or("dense_f32_tflops", 0) * 1e12;
-  chip.bf16_flops = above_zero(entry, "dense_bf16_tflops") * 1e12;
+  chip.bf16_flops = entry.number_or("dense_bf16_tflops", 0) * 1e12;
   chip.fp8_flops = entry.number_or("dense_fp8_tflops", 0) * 1e12;
   chip.fp4_flops = entry.number_or("dense_fp4_tflops", 0) * 1e12;
+  if (chip.bf16_flops <= 0 && chip.fp8_flops <= 0) above_zero(entry, "dense_bf16_tflops");
   chip.sparse_fp4_flops = entry.number_or("sparse_fp4_tflops", 0) * 1e12;
-  chip.memory_bytes = above_zero(entry, "memory_gigabytes") * 1e9;
+  const double sheet = above_zero(entry, "memory_gigabytes");
+  chip.memory_bytes = entry.number_or("reported_memory_gigabytes", sheet) * 1e9;
   chip.memory_bytes_per_second = above_zero(entry, "memory_terabytes_per_second") * 1e12;
   chip.link_bytes_per_second = entry.number("link_gigabytes_per_second") * 1e9;
   chip.board_watts = entry.number_or("board_power_watts", 0);

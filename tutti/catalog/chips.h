@@ -15,11 +15,11 @@ struct Chip {
   std::string generation;  // of the architecture: "ampere", "hopper", "blackwell", ...
   // Dense peaks in FLOP/s; 0: not supported.
   double f32_flops = 0;
-  double bf16_flops = 0;
+  double bf16_flops = 0;  // 0: not published, and no step can be priced
   double fp8_flops = 0;
   double fp4_flops = 0;
   double sparse_fp4_flops = 0;  // 0: not published
-  double memory_bytes = 0;      // of the accelerator
+  double memory_bytes = 0;      // of the accelerator, as it reports it to programs
   double memory_bytes_per_second = 0;
   double link_bytes_per_second = 0;  // scale-up link, one direction
   double board_watts = 0;            // 0: not published
@@ -33,14 +33,17 @@ struct Chip {
 // The peak that products of a precision run at; 0: the chip has none. Of f32 the 16-bit peak where
 // no own is known.
 double product_flops(const Chip& chip, spec::Precision precision);
-// Throws unsupported naming the precisions that the chip has.
+// Throws unsupported naming the precisions that the chip has, or that its 16-bit rate is not
+// published: attention and what products leave wide run in 16 bits under every precision.
 void check_precision(const Chip& chip, spec::Precision precision);
 
 // From an entry of kind chip: dense_f32_tflops, dense_bf16_tflops, dense_fp8_tflops,
-// dense_fp4_tflops, sparse_fp4_tflops, memory_gigabytes (10^9), memory_terabytes_per_second,
-// link_gigabytes_per_second, host_link_gigabytes_per_second (of its own link to its host, one
-// direction; kept in `entry`), board_power_watts, best_product_ratio, best_fp8_product_ratio.
-// Throws usage for a quantity it does not know.
+// dense_fp4_tflops, sparse_fp4_tflops, memory_gigabytes (10^9, of the data sheet, whose gigabytes
+// are often 2^30), reported_memory_gigabytes (10^9, what nvidia-smi and its like print; counts
+// where it is known), memory_terabytes_per_second, link_gigabytes_per_second,
+// host_link_gigabytes_per_second (of its own link to its host, one direction; kept in `entry`),
+// board_power_watts, best_product_ratio, best_fp8_product_ratio. Throws usage for a quantity it
+// does not know.
 Chip chip_from(const Entry& entry);
 
 }  // namespace tutti::catalog

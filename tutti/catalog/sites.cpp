@@ -38,11 +38,26 @@ PriceKind parse_price_kind(const std::string& name) {
   fail(ErrorKind::usage, "price: '{}' is unknown; accepted: on-demand, spot, reserved", name);
 }
 
+namespace {
+
+double value_of(const Price& price, PriceKind kind) {
+  return kind == PriceKind::on_demand ? price.on_demand_usd_per_hour
+         : kind == PriceKind::spot    ? price.spot_usd_per_hour
+                                      : price.reserved_usd_per_hour;
+}
+
+}  // namespace
+
+bool Price::has(PriceKind kind) const { return value_of(*this, kind) > 0; }
+
+PriceKind price_kind_of(const Price* price, const std::string& asked) {
+  if (!asked.empty()) return parse_price_kind(asked);
+  if (price == nullptr || price->has(PriceKind::on_demand)) return PriceKind::on_demand;
+  return price->has(PriceKind::reserved) ? PriceKind::reserved : PriceKind::spot;
+}
+
 double Price::usd_per_hour(PriceKind kind) const {
-  const double value = kind == PriceKind::on_demand ? on_demand_usd_per_hour
-                       : kind == PriceKind::spot    ? spot_usd_per_hour
-                                                    : reserved_usd_per_hour;
-  if (value > 0) return value;
+  if (has(kind)) return value_of(*this, kind);
   std::vector<std::string> offered;
   if (on_demand_usd_per_hour > 0) offered.emplace_back("on-demand");
   if (spot_usd_per_hour > 0) offered.emplace_back("spot");

@@ -31,9 +31,13 @@ struct Price {
   double reserved_usd_per_hour = 0;
   Entry entry;
 
+  bool has(PriceKind kind) const;
   // Throws usage naming the kinds that the entry has.
   double usd_per_hour(PriceKind kind) const;
 };
+// The kind asked for by name; where `asked` is empty on-demand, or else what the price has: spot
+// machines are taken away, so reserved before them.
+PriceKind price_kind_of(const Price* price, const std::string& asked);
 // Text system; quantities on_demand_chip_usd_per_hour, spot_chip_usd_per_hour,
 // reserved_chip_usd_per_hour, each with a date.
 Price price_from(const Entry& entry);
