@@ -68,11 +68,15 @@ CsvTable parse_csv(std::string_view text, const std::string& origin) {
     }
     if (quoted) fail(ErrorKind::corrupt, "{}:{}: a quote is not closed", origin, line);
   };
+  while (at < text.size() && text[at] == '#') {  // comments before the header
+    at = std::min(text.find('\n', at), text.size() - 1) + 1;
+    ++line;
+  }
   read_row(table.columns);
   for (size_t i = 0; i < table.columns.size(); ++i) {
     table.columns[i] = std::string(trim(table.columns[i]));
     if (table.column(table.columns[i]) != static_cast<int>(i)) {
-      fail(ErrorKind::corrupt, "{}:1: column '{}' is given twice", origin,
+      fail(ErrorKind::corrupt, "{}:{}: column '{}' is given twice", origin, line - 1,
            printable(table.columns[i]));
     }
   }

@@ -111,7 +111,9 @@ int run_validate(const ValidateArguments& arguments) {
                                 arguments.transfer.substr(colon + 1), {}, progress);
   } else {
     std::vector<plan::Constants> sets = plan::load_constants(files, folders);
-    const std::vector<bool> fitted = plan::fitted_half(rows);
+    // Without a fit every row counts.
+    const std::vector<bool> fitted =
+        arguments.fit ? plan::fitted_half(rows) : std::vector<bool>(rows.size(), false);
     std::vector<plan::FitReport> reports;
     if (arguments.fit) sets = plan::fit_groups(rows, fitted, {}, &reports, progress);
     for (const plan::FitReport& report : reports) {

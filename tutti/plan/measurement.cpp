@@ -8,6 +8,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/catalog/known_quantities.h"
+#include "tutti/catalog/load_kind.h"
 
 namespace tutti::plan {
 namespace {
@@ -93,14 +94,6 @@ spec::ModelConfig model_of(const CsvTable& table, size_t row, int64_t dense_laye
   return model;
 }
 
-spec::Precision precision_of(const std::string& text) {
-  const std::string name = lower(text);
-  if (name.empty() || name == "bf16" || name == "fp16") return spec::Precision::bf16;
-  if (name == "fp32" || name == "f32" || name == "tf32") return spec::Precision::f32;
-  if (starts_with(name, "fp8") || name == "mxfp8") return spec::Precision::fp8;
-  fail(ErrorKind::unsupported, "precision {} cannot be described yet", text);
-}
-
 spec::RecomputeMode recompute_of(const std::string& text) {
   const std::string name = lower(text);
   if (name.empty() || name == "none") return spec::RecomputeMode::none;
@@ -124,12 +117,8 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
     if (profile.empty()) profile = source->profile;
     if (recompute.empty()) recompute = source->recompute;
     out.stated = source->stated;
-    if (out.system.empty()) out.system = system_of(*source, gpu);
   }
-  if (out.system.empty()) {
-    fail(ErrorKind::unsupported, "no system of the catalog is known for {} of this source",
-         gpu.empty() ? "the GPU" : gpu);
-  }
+  if (out.system.empty()) out.system = system_of(source, gpu, catalog);
   const catalog::Chip& chip = catalog.system(out.system).chip;
   out.profile = spec::find_profile(profile.empty() ? "megatron-te" : profile);
   if (out.note.find("no sequence parallel") != std::string::npos) {
@@ -138,7 +127,9 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
 
   spec::Recipe& recipe = out.recipe;
   recipe.model = model_of(table, row, source == nullptr ? -1 : source->dense_layers, models_folder);
-  recipe.precision = precision_of(table.field(row, "precision"));
+  const std::string& precision = table.field(row, "precision");
+  recipe.precision =
+      published_precision(precision.empty() && source != nullptr ? source->precision : precision);
   catalog::check_precision(chip, recipe.precision);
   recipe.recompute.mode = recompute_of(recompute);
   recipe.batch.sequence = whole(table, row, "seq", 2048);
@@ -215,42 +206,85 @@ const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources
   const MeasurementSource* best = nullptr;
   for (const MeasurementSource& source : sources) {
     if (!starts_with(name, source.prefix)) continue;
-    if (best == nullptr || source.prefix.size() > best->prefix.size()) best = &source;
+    // Of equal prefixes the last: a user's folder comes after ours.
+    if (best == nullptr || source.prefix.size() >= best->prefix.size()) best = &source;
   }
   return best;
 }
 
-std::string system_of(const MeasurementSource& source, const std::string& gpu) {
-  for (const auto& [type, system] : source.systems) {
-    if (lower(type) == lower(gpu)) return system;
+std::string system_of(const MeasurementSource* source, const std::string& gpu,
+                      const catalog::Catalog& catalog) {
+  if (source != nullptr) {
+    for (const auto& [type, system] : source->systems) {
+      if (lower(type) == lower(gpu)) return system;
+    }
   }
-  return {};
+  for (const catalog::Chip& chip : catalog.chips) {
+    if (!chip.entry.answers_to(gpu)) continue;
+    const catalog::System* first = nullptr;
+    for (const catalog::System& system : catalog.systems) {
+      if (system.chip.name != chip.name) continue;
+      // The source's own choice for the chip under another name.
+      if (source != nullptr &&
+          std::any_of(source->systems.begin(), source->systems.end(),
+                      [&](const auto& pair) { return pair.second == system.name; })) {
+        return system.name;
+      }
+      if (first == nullptr) first = &system;
+    }
+    if (first != nullptr) return first->name;
+    fail(ErrorKind::unsupported, "no system of the catalog has chip {}; add one ({})", chip.name,
+         "--catalog FOLDER, systems/*.yaml");
+  }
+  if (gpu.empty()) {
+    fail(ErrorKind::unsupported, "neither its system nor its GPU is given; fill column gpu_type");
+  }
+  fail(ErrorKind::unsupported,
+       "no chip of the catalog is known as {}; add one, or an alias (--catalog FOLDER, "
+       "chips/*.yaml), or a column system",
+       gpu);
+}
+
+spec::Precision published_precision(const std::string& text) {
+  const std::string name = lower(text);
+  if (name.empty() || name == "bf16" || name == "fp16") return spec::Precision::bf16;
+  if (name == "fp32" || name == "f32" || name == "tf32") return spec::Precision::f32;
+  if (starts_with(name, "fp8") || name == "mxfp8") return spec::Precision::fp8;
+  if (name == "nvfp4" || name == "fp4") return spec::Precision::fp4;
+  fail(ErrorKind::unsupported, "precision {} cannot be described yet", text);
 }
 
 std::vector<MeasurementSource> load_sources(FileSystem& files,
                                             const std::vector<std::string>& folders) {
   std::vector<MeasurementSource> sources;
-  for (const std::string& folder : folders) {
-    const std::string path = join_path(folder, "sources");
-    if (!files.is_directory(path)) continue;
-    for (const DirectoryEntry& file : files.list(path)) {
-      if (file.is_directory || !ends_with(file.name, ".yaml")) continue;
-      const catalog::Entry entry = catalog::load_entry(files, join_path(path, file.name));
-      MeasurementSource source;
-      source.prefix = entry.text("prefix");
-      source.software = entry.text("software");
-      source.profile = entry.text("profile");
-      source.systems = pairs_of(entry, "systems");
-      for (const auto& [gpu, layers] : pairs_of(entry, "recomputed_layers")) {
-        source.recomputed_layers.emplace_back(gpu, std::atoll(layers.c_str()));
-      }
-      source.recompute = entry.text_or("recompute", "");
-      source.dense_layers = static_cast<int64_t>(entry.number_or("first_dense_count", -1));
-      source.virtual_stages = static_cast<int64_t>(entry.number_or("virtual_stages_count", 0));
-      source.stated = stated_constants(entry);
-      sources.push_back(std::move(source));
+  for (const auto& [name, entry] : catalog::load_kind(files, folders, "sources", "source")) {
+    MeasurementSource source;
+    source.prefix = entry.text("prefix");
+    source.software = entry.text("software");
+    source.profile = entry.text("profile");
+    source.adapter_profile = entry.text_or("adapter_profile", source.profile);
+    source.precision = entry.text_or("precision", "");
+    source.systems = pairs_of(entry, "systems");
+    for (const auto& [gpu, layers] : pairs_of(entry, "recomputed_layers")) {
+      source.recomputed_layers.emplace_back(gpu, std::atoll(layers.c_str()));
     }
+    source.recompute = entry.text_or("recompute", "");
+    source.dense_layers = static_cast<int64_t>(entry.number_or("first_dense_count", -1));
+    source.virtual_stages = static_cast<int64_t>(entry.number_or("virtual_stages_count", 0));
+    source.stated = stated_constants(entry);
+    source.origin = entry.origin;
+    sources.push_back(std::move(source));
   }
+  // Those of later folders last, so that they win.
+  std::stable_sort(sources.begin(), sources.end(), [&](const auto& a, const auto& b) {
+    const auto place = [&](const MeasurementSource& source) {
+      const auto found = std::find_if(folders.begin(), folders.end(), [&](const auto& folder) {
+        return starts_with(source.origin, join_path(folder, "sources/"));
+      });
+      return found - folders.begin();
+    };
+    return place(a) < place(b);
+  });
   return sources;
 }
 
@@ -272,8 +306,8 @@ std::vector<Measurement> read_measurements(const CsvTable& table,
     measurement.metric = table.field(row, "metric");
     measurement.note = table.field(row, "note");
     measurement.line = table.lines[row];
-    measurement.value = table.number(row, "value", 0);
     try {
+      measurement.value = table.number(row, "value", 0);
       describe(table, row, sources, catalog, models_folder, measurement);
     } catch (const Error& error) {
       measurement.unpredictable = error.what();

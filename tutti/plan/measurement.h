@@ -20,13 +20,15 @@
 namespace tutti::plan {
 
 // Who measured with what: an entry of kind source, matched by the beginning of the row's source.
-// Texts prefix, software, profile, systems; where wanted recompute, recomputed_layers; quantities
-// first_dense_count, virtual_stages_count and any of constant_table(), such as dp_overlap_ratio: 0
-// where gradients are not overlapped.
+// Texts prefix, software, profile, systems; where wanted recompute, recomputed_layers, precision,
+// adapter_profile; quantities first_dense_count, virtual_stages_count and any of constant_table(),
+// such as dp_overlap_ratio: 0 where gradients are not overlapped.
 struct MeasurementSource {
   std::string prefix;
   std::string software;
   std::string profile;
+  std::string adapter_profile;  // of rows that train adapters; else as `profile`
+  std::string precision;        // of rows that leave it empty; empty: bf16
   // "GPU type=system" pairs; a row's gpu_type selects the system.
   std::vector<std::pair<std::string, std::string>> systems;
   std::string recompute;  // of rows that leave it empty
@@ -35,14 +37,21 @@ struct MeasurementSource {
   int64_t dense_layers = -1;          // first layers without experts, of cut-down models; -1: as is
   int64_t virtual_stages = 0;         // of rows that leave it empty; 0: to be searched
   std::map<Constant, double> stated;  // constants that follow from how it says it ran
+  std::string origin;                 // path it was read from
 };
+// An entry of a later folder replaces one of the same name. Throws as catalog::load_kind.
 std::vector<MeasurementSource> load_sources(FileSystem& files,
                                             const std::vector<std::string>& folders);
-// The one with the longest prefix that `name` begins with; nullptr: none.
+// The one with the longest prefix that `name` begins with, of equal ones the last; nullptr: none.
 const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
                                    const std::string& name);
-// Empty: the source has no system for that GPU.
-std::string system_of(const MeasurementSource& source, const std::string& gpu);
+// The system that the source says for that GPU; else, of the chip that the GPU is an alias of, one
+// that the source uses, or the first by name. Throws unsupported where no chip is known by it.
+std::string system_of(const MeasurementSource* source, const std::string& gpu,
+                      const catalog::Catalog& catalog);
+// As tables write it, in any case: bf16 and fp16, fp8 and its kinds (FP8-CS, MXFP8), NVFP4; empty
+// is bf16. Throws unsupported for others.
+spec::Precision published_precision(const std::string& text);
 
 // Throws unsupported where nothing can be compared with it: absent (0), not finite, zero or below.
 void check_measured(double value);

@@ -29,6 +29,7 @@ constexpr Task kTasks[] = {
     // 24,567 examples are 11,590,004 tokens: 5,659 sequences when packed.
     {"gpt3", "gpt3-175b", 0, 2048, 0, 5659, 24576, 0},
     {"llama31_405b", "llama3.1-405b", 32000, 8192, 0, 5760, 46080, 0},
+    {"llama31_8b", "llama3.1-8b", 0, 8192, 0, 1024, 12288, 0},
     {"llama2_70b_lora", "llama2-70b", 0, 8192, 16, 173, 384, 0.125},
 };
 
@@ -36,10 +37,12 @@ int64_t whole(const CsvTable& table, size_t row, std::string_view name) {
   return static_cast<int64_t>(table.number(row, name, 0));
 }
 
-// "... (raw 10.94 min)": before scaling.
-double raw_minutes(const std::string& source, double minutes) {
+// Before scaling: column raw_minutes, or "... (raw 10.94 min)" in the source.
+double raw_minutes(const CsvTable& table, size_t row) {
+  const std::string& source = table.field(row, "source");
   const size_t at = source.find("(raw ");
-  return at == std::string::npos ? minutes : std::strtod(source.c_str() + at + 5, nullptr);
+  if (at != std::string::npos) return std::strtod(source.c_str() + at + 5, nullptr);
+  return table.number(row, "raw_minutes", table.number(row, "minutes", 0));
 }
 
 // A row of the same benchmark, round and machine that has a layout.
@@ -58,12 +61,6 @@ std::optional<size_t> row_with_layout(const CsvTable& table, size_t row) {
   return std::nullopt;
 }
 
-spec::Precision row_precision(const std::string& text) {
-  if (text == "FP8") return spec::Precision::fp8;
-  if (text.empty() || text == "BF16") return spec::Precision::bf16;
-  fail(ErrorKind::unsupported, "precision {} cannot be described yet", text);
-}
-
 void describe_row(const CsvTable& table, size_t row, const std::vector<MeasurementSource>& sources,
                   const catalog::Catalog& catalog, const std::string& models_folder,
                   Measurement& out) {
@@ -76,18 +73,23 @@ void describe_row(const CsvTable& table, size_t row, const std::vector<Measureme
   }
   check_measured(out.value);
   const MeasurementSource* source = source_of(sources, table.field(row, "source"));
-  if (source == nullptr) fail(ErrorKind::unsupported, "no source of the catalog begins like it");
-  out.system = system_of(*source, accelerator);
-  if (out.system.empty()) {
-    fail(ErrorKind::unsupported, "no system of the catalog has {}", accelerator);
-  }
+  out.system = system_of(source, accelerator, catalog);
   const catalog::Chip& chip = catalog.system(out.system).chip;
   if (table.field(row, "system").find("deepspeed") != std::string::npos) {
     fail(ErrorKind::unsupported, "runs DeepSpeed in a layout that is not published");
   }
-  out.software = source->software;
-  out.stated = source->stated;
-  out.profile = spec::find_profile(source->profile);
+  const bool tunes = task->lora_rank > 0;
+  std::string profile = tunes ? "nemo-lora" : "megatron-te";
+  if (source != nullptr) {
+    out.software = source->software;
+    out.stated = source->stated;
+    profile = tunes ? source->adapter_profile : source->profile;
+  }
+  out.profile = spec::find_profile(profile);
+  const auto precision = [&](size_t from) {
+    const std::string& text = table.field(from, "precision");
+    return published_precision(text.empty() && source != nullptr ? source->precision : text);
+  };
 
   spec::Recipe& recipe = out.recipe;
   recipe.model = spec::load_model_preset(task->preset, models_folder);
@@ -108,11 +110,11 @@ void describe_row(const CsvTable& table, size_t row, const std::vector<Measureme
     mesh.pp = whole(table, *known, "pp");
     mesh.cp = whole(table, *known, "cp");
     mesh.dp = whole(table, *known, "dp");
-    recipe.precision = row_precision(table.field(*known, "precision"));
+    recipe.precision = precision(*known);
     if (mesh.pp > 1) out.free.emplace_back("vpp");
   } else {
     mesh.dp = chips;
-    recipe.precision = row_precision(table.field(row, "precision"));
+    recipe.precision = precision(row);
     out.free.emplace_back("layout");
   }
   catalog::check_precision(chip, recipe.precision);
@@ -120,10 +122,12 @@ void describe_row(const CsvTable& table, size_t row, const std::vector<Measureme
     fail(ErrorKind::unsupported, "tp {} x pp {} x cp {} x dp {} is not {} accelerators", mesh.tp,
          mesh.pp, mesh.cp, mesh.dp, chips);
   }
-  for (const auto& [gpu, layers] : source->recomputed_layers) {
-    if (gpu != accelerator) continue;
-    recipe.recompute.mode = spec::RecomputeMode::full;
-    recipe.recompute.layers = layers;
+  if (source != nullptr) {
+    for (const auto& [gpu, layers] : source->recomputed_layers) {
+      if (gpu != accelerator) continue;
+      recipe.recompute.mode = spec::RecomputeMode::full;
+      recipe.recompute.layers = layers;
+    }
   }
   recipe.train.steps = 1000;
   spec::resolve(recipe);
@@ -162,8 +166,8 @@ std::vector<Measurement> read_mlperf_results(const CsvTable& table,
     measurement.metric = "run_minutes";
     measurement.note = table.field(row, "source");
     measurement.line = table.lines[row];
-    measurement.value = raw_minutes(measurement.note, table.number(row, "minutes", 0));
     try {
+      measurement.value = raw_minutes(table, row);
       describe_row(table, row, sources, catalog, models_folder, measurement);
     } catch (const Error& error) {
       measurement.unpredictable = error.what();

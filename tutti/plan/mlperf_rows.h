@@ -4,11 +4,14 @@
 // A table with the columns round, benchmark, accelerator, num_accelerators, global_batch,
 // micro_batch, tp, pp, cp, dp, precision, minutes, samples_to_target, source. The metric is
 // run_minutes, as logged: before the scaling of results that converged faster than the reference
-// ("(raw 10.94 min)" in `source`). Virtual stages were not published and are searched; so is a
-// whole layout, unless another row of the same benchmark, round, accelerators and number tells it.
+// (column raw_minutes, or "(raw 10.94 min)" in `source`). Virtual stages were not published and are
+// searched; so is a whole layout, unless another row of the same benchmark, round, accelerators and
+// number tells it.
 //
-// Software is "mlperf-" and the round; profiles and systems come from the catalog's sources, whose
-// prefix is the beginning of the row's source ("training_results_v4.0").
+// Software, profiles and precisions that a row leaves open come from the catalog's sources, whose
+// prefix is the beginning of the row's source ("training_results_v4.0"); rows of no source have
+// profile megatron-te, or nemo-lora where adapters are trained. Systems as system_of
+// (measurement.h) finds them.
 #pragma once
 
 #include <string>

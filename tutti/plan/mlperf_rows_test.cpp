@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tutti/base/memory_file.h"
 #include "tutti/plan/plan_rows_test_support.h"
 
 namespace tutti::plan {
@@ -62,11 +63,83 @@ TEST(MlperfRows, WhatCannotBePredictedSaysWhy) {
       "v3.1,gpt3,N,c,H100-SXM5-80GB,512,64,2048,1,4,8,1,16,FP8,1,,training_results_v3.1:N\n"
       "v3.1,gpt3,N,c,H100-SXM5-80GB,512,64,2048,1,4,8,1,16,FP8,,100,training_results_v3.1:N\n");
   for (const PreparedRow& row : rows) EXPECT_FALSE(row.predictable());
-  EXPECT_NE(rows[0].measurement().unpredictable.find("TPU-v5e"), std::string::npos);
+  EXPECT_NE(rows[0].measurement().unpredictable.find("no chip of the catalog is known as TPU-v5e"),
+            std::string::npos);
   EXPECT_NE(rows[1].measurement().unpredictable.find("bert"), std::string::npos);
   EXPECT_NE(rows[2].measurement().unpredictable.find("512 accelerators"), std::string::npos);
   EXPECT_NE(rows[3].measurement().unpredictable.find("samples to the target"), std::string::npos);
   EXPECT_NE(rows[4].measurement().unpredictable.find("value is missing"), std::string::npos);
+}
+
+// Rows of a source that nobody described, chips under their marketing names, formats of 4 bits and
+// every benchmark: all are used.
+TEST(MlperfRows, EveryKnownChipModelAndPrecisionIsUsed) {
+  const std::vector<PreparedRow> rows = rows_of(
+      kHeader +
+      "v5.1,llama31_8b,M,c,Blackwell Ultra GPU (B300-SXM-270GB),8,1,16,2,1,1,1,8,NVFP4,75,175104,"
+      "training_results_v5.1:M\n"
+      "v5.1,llama2_70b_lora,M,c,Blackwell GPU (GB200),72,18,9,1,1,1,8,9,FP8,1.4,3338,"
+      "training_results_v5.1:M\n"
+      "v7.0,llama2_70b_lora,me,mine,b200,8,1,8,1,1,1,1,8,FP8,11,3168,my own runs\n"
+      "v7.0,llama2_70b_lora,me,mine,AMD Instinct MI355X,8,1,8,1,1,1,1,8,FP8,10,3168,my own runs\n"
+      "v7.0,llama2_70b_lora,me,mine,b200,8,1,8,1,1,1,1,8,FP8,eleven,3168,my own runs\n");
+  ASSERT_EQ(rows.size(), 5U);
+  const std::vector<std::pair<const char*, spec::Precision>> expected = {
+      {"dgx-b300", spec::Precision::fp4},
+      {"azure-nd-gb200-v6", spec::Precision::fp8},
+      {"dgx-b200", spec::Precision::fp8},
+      {"mi355x-8", spec::Precision::fp8}};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(rows[i].measurement().unpredictable, "");
+    EXPECT_EQ(rows[i].measurement().system, expected[i].first);
+    EXPECT_EQ(rows[i].measurement().recipe.precision, expected[i].second);
+    EXPECT_GT(rows[i].predict(assumed_constants()), 0);
+  }
+  EXPECT_EQ(rows[1].measurement().profile.name, "nemo-lora");
+  EXPECT_EQ(rows[2].measurement().profile.name, "nemo-lora");
+  EXPECT_NE(rows[4].measurement().unpredictable.find("'eleven' is not a number"),
+            std::string::npos);
+  const Validation validation = validate_rows(rows, {}, std::vector<bool>(rows.size(), false));
+  EXPECT_NE(format_validation(validation, false).find("5 rows: 4 predicted, 1 not\n"),
+            std::string::npos)
+      << format_validation(validation, false);
+}
+
+TEST(MlperfRows, MinutesAsLoggedMayHaveAColumn) {
+  std::string header = kHeader;
+  header.replace(header.find("minutes,"), 8, "minutes,raw_minutes,");
+  const std::vector<PreparedRow> rows =
+      rows_of("# a comment\n" + header +
+              "v5.1,llama2_70b_lora,M,c,B200-SXM-180GB,8,1,8,1,1,1,1,8,FP8,9.9,9.5,3168,"
+              "training_results_v5.1:M\n");
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].measurement().line, 3);
+  EXPECT_DOUBLE_EQ(rows[0].measurement().value, 9.5);
+}
+
+// A user's entry of the same name replaces ours, one of the same beginning stands before it.
+TEST(MlperfRows, OwnSourcesWin) {
+  const auto entry = [](const char* name, const char* software) {
+    return std::string("kind: source\nname: ") + name +
+           "\nsource: {text: me, date: 2026-01-01}\ntexts:\n  prefix: training_results_v5.1\n"
+           "  software: " +
+           software + "\n  profile: tutti\n  systems: \"B200-SXM-180GB=superpod-b200\"\n";
+  };
+  for (const char* name : {"mlperf-5.1", "mine"}) {
+    SCOPED_TRACE(name);
+    MemoryFileSystem files;
+    files.create_directories("/shipped/sources");
+    files.create_directories("/own/sources");
+    write_file_atomic(
+        files, "/shipped/sources/mlperf-5.1.yaml",
+        read_file(posix_file_system(), catalog_folder() + "/sources/mlperf-5.1.yaml"));
+    write_file_atomic(files, "/own/sources/own.yaml", entry(name, "ours"));
+    const std::vector<MeasurementSource> sources = load_sources(files, {"/shipped", "/own"});
+    const MeasurementSource* found = source_of(sources, "training_results_v5.1:X");
+    ASSERT_NE(found, nullptr);
+    EXPECT_EQ(found->software, "ours");
+    EXPECT_EQ(system_of(found, "B200-SXM-180GB", shipped_catalog()), "superpod-b200");
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tutti/plan/validate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -347,19 +348,28 @@ std::string format_validation(const Validation& validation, bool every_row) {
       cells.push_back({fmt::format("{}", row.line), short_source(row.source), row.model, row.metric,
                        fmt::format("{:.4g}", row.measured), fmt::format("{:.4g}", row.predicted),
                        fmt::format("{:+.1f}%", 100 * row.error),
-                       row.fitted ? "fitted" : "held out"});
+                       row.fitted ? "fitted" : "not fitted"});
     }
     text += format_table(cells) + "\n";
   }
-  std::map<std::string, int> reasons;
+  std::map<std::string, std::vector<int>> reasons;  // lines
+  int skipped = 0;
+  int fitted = 0;
   for (const ValidatedRow& row : validation.rows) {
-    if (!row.skipped.empty()) ++reasons[short_source(row.source) + ": " + row.skipped];
+    fitted += row.fitted ? 1 : 0;
+    if (row.skipped.empty()) continue;
+    ++skipped;
+    reasons[short_source(row.source) + ": " + row.skipped].push_back(row.line);
   }
-  for (const auto& [reason, count] : reasons) {
-    text += fmt::format("not predicted, {} rows: {}\n", count, reason);
+  const int all = static_cast<int>(validation.rows.size());
+  text += fmt::format("{} rows: {} predicted{}, {} not\n", all, all - skipped,
+                      fitted > 0 ? fmt::format(" ({} of them fitted on)", fitted) : "", skipped);
+  for (const auto& [reason, lines] : reasons) {
+    text += fmt::format("not predicted, {} rows: {}{}\n", lines.size(), reason,
+                        every_row ? fmt::format(" (lines {})", fmt::join(lines, ", ")) : "");
   }
   std::vector<std::vector<std::string>> cells = {
-      {"held-out rows of", "rows", "mean error", "median", "worst"}};
+      {fitted > 0 ? "held-out rows of" : "rows of", "rows", "mean error", "median", "worst"}};
   for (const SourceSummary& source : validation.summary) {
     cells.push_back(
         {source.source, fmt::format("{}", source.rows), fmt::format("{:.1f}%", 100 * source.mape),

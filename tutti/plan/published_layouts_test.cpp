@@ -1,0 +1,67 @@
+// Every published layout ran, so every one fits in the described memory of its chip: the shipped
+// table of MLPerf results, and other published measurements where they are at hand.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "tutti/plan/plan_rows_test_support.h"
+#include "tutti/plan/unpublished.h"
+
+namespace tutti::plan {
+namespace {
+
+struct Fits {
+  int fitting = 0;
+  std::vector<std::string> others;
+};
+
+Fits fits_of(const std::string& path, const Constants& constants) {
+  const CsvTable table = parse_csv(read_file(posix_file_system(), path), path);
+  const auto read = is_mlperf_table(table) ? read_mlperf_results : read_measurements;
+  const std::vector<Measurement> rows =
+      read(table, load_sources(posix_file_system(), {catalog_folder()}), shipped_catalog(),
+           std::string(TUTTI_SOURCE_DIR) + "/recipes/models");
+  Fits out;
+  for (const Measurement& row : rows) {
+    if (!row.unpredictable.empty()) continue;
+    const catalog::System& system = shipped_catalog().system(row.system);
+    double least = std::numeric_limits<double>::infinity();
+    for (const spec::Recipe& recipe : unpublished_choices(row)) {
+      least = std::min(least, predict_memory(recipe, row.profile, system, constants).bytes);
+    }
+    if (least <= system.chip.memory_bytes) {
+      ++out.fitting;
+    } else {
+      const spec::Mesh& mesh = row.recipe.parallel;
+      out.others.push_back(fmt::format(
+          "{}:{}: {} ({}): {:.1f} of {:.1f} GB, tp {} pp {} cp {} dp {} zero {} micro {}", path,
+          row.line, row.model, row.source, least / 1e9, system.chip.memory_bytes / 1e9, mesh.tp,
+          mesh.pp, mesh.cp, mesh.dp, mesh.zero, row.recipe.batch.micro));
+    }
+  }
+  return out;
+}
+
+void expect_all_fit(const std::string& path, int at_least) {
+  const Fits fits = fits_of(path, assumed_constants());
+  EXPECT_GE(fits.fitting, at_least);
+  for (const std::string& other : fits.others) ADD_FAILURE() << other;
+}
+
+TEST(PublishedLayouts, MlperfSubmissionsFit) {
+  expect_all_fit(catalog_folder() + "/published/mlperf_training.csv", 230);
+}
+
+TEST(PublishedLayouts, OtherMeasurementsFit) {
+  for (const char* name : {"steps_fit.csv", "steps_fit_2.csv", "mlperf_fit.csv"}) {
+    if (!posix_file_system().exists(shared_validation(name))) {
+      GTEST_SKIP() << "skipped: no shared data";
+    }
+    expect_all_fit(shared_validation(name), 60);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::plan
