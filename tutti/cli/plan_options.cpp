@@ -67,8 +67,38 @@ void add_failure_options(CLI::App& command, plan::FailureModel& failures) {
       ->capture_default_str();
   command
       .add_option("--checkpoint-seconds", failures.interval_seconds,
-                  "Between checkpoints; 0: the best (Daly)")
+                  "Between checkpoints in storage; 0: the best (Daly)")
       ->check(between(0, 1e9))
+      ->capture_default_str();
+  command
+      .add_option("--save-seconds", failures.save_seconds,
+                  "That a checkpoint in storage blocks training")
+      ->check(between(1e-3, 1e9))
+      ->capture_default_str();
+  command
+      .add_option("--restart-seconds", failures.restart_seconds,
+                  "From an interruption to training again: detect, replace, start, load")
+      ->check(between(0, 1e9))
+      ->capture_default_str();
+  command
+      .add_option("--partial-restart-share", failures.partial_share,
+                  "Share of interruptions after which only what failed starts again")
+      ->check(between(0, 1))
+      ->capture_default_str();
+  command
+      .add_option("--partial-restart-seconds", failures.partial_restart_seconds,
+                  "That such a restart takes")
+      ->check(between(0, 1e9))
+      ->capture_default_str();
+  command
+      .add_option("--memory-checkpoint-share", failures.memory_share,
+                  "Share of interruptions survived by copies in other nodes' memory; 0: no copies")
+      ->check(between(0, 1))
+      ->capture_default_str();
+  command
+      .add_option("--memory-save-seconds", failures.memory_save_seconds,
+                  "That such a copy blocks training")
+      ->check(between(1e-3, 1e9))
       ->capture_default_str();
 }
 

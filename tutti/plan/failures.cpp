@@ -15,8 +15,23 @@ namespace {
 constexpr double kNever = 1e6 * 365 * kSecondsPerDay;  // a million years
 
 double interval_of(const FailureModel& model, double mean_time) {
-  return model.interval_seconds > 0 ? model.interval_seconds
-                                    : daly_interval_seconds(model.save_seconds, mean_time);
+  if (model.interval_seconds > 0) return model.interval_seconds;
+  const double to_storage = 1 - model.memory_share;  // of the interruptions
+  if (to_storage <= 0) return std::numeric_limits<double>::infinity();
+  return daly_interval_seconds(model.save_seconds, mean_time / to_storage);
+}
+
+// Work between saves of the nearest level, and what each blocks.
+struct Level {
+  double interval = 0;
+  double save = 0;
+};
+
+Level nearest_level(const FailureModel& model, double mean_time) {
+  const double storage = interval_of(model, mean_time);
+  if (model.memory_share <= 0) return {storage, model.save_seconds};
+  const double memory = daly_interval_seconds(model.memory_save_seconds, mean_time);
+  return {std::min(memory, storage), model.memory_save_seconds};
 }
 
 struct Played {
@@ -25,13 +40,19 @@ struct Played {
 };
 
 // One run: the time to the next interruption runs through saves and restarts alike.
-Played play(const FailureModel& model, double mean_time, double interval, double work,
-            uint64_t key) {
+Played play(const FailureModel& model, double mean_time, const Level& near, double storage,
+            double work, uint64_t key) {
   Played out;
   uint64_t draws = 0;
+  const auto happens = [&](double share) {
+    return share > 0 && random_uniform(key, draws++) < share;
+  };
   const auto next = [&] { return -mean_time * std::log1p(-random_uniform(key, draws++)); };
   double until = next();
-  double saved = 0;
+  double saved = 0;    // work, on the nearest level
+  double stored = 0;   // and in storage
+  double restart = 0;  // seconds of the one that is due
+  bool down = false;
   const auto pass = [&](double seconds) {  // true: got through without interruption
     if (until >= seconds) {
       until -= seconds;
@@ -40,22 +61,26 @@ Played play(const FailureModel& model, double mean_time, double interval, double
     }
     out.wall_seconds += until;
     ++out.interruptions;
+    if (model.memory_share > 0 && !happens(model.memory_share)) saved = stored;
+    restart = happens(model.partial_share) ? model.partial_restart_seconds : model.restart_seconds;
     until = next();
+    down = true;
     return false;
   };
-  bool down = false;
+  const bool two_levels = model.memory_share > 0;
   while (saved < work) {
     if (down) {
-      down = !pass(model.restart_seconds);
+      if (pass(restart)) down = false;
       continue;
     }
-    const double piece = std::min(interval, work - saved);
+    double piece = std::min(near.interval, work - saved);
+    if (two_levels) piece = std::min(piece, stored + storage - saved);
     const bool last = saved + piece >= work;
-    if (pass(piece + (last ? 0 : model.save_seconds))) {
-      saved += piece;
-    } else {
-      down = true;
-    }
+    const bool stores = !two_levels || saved + piece >= stored + storage;
+    const double save = stores ? model.save_seconds : near.save;
+    if (!pass(piece + (last ? 0 : save))) continue;
+    saved += piece;
+    if (stores) stored = saved;
   }
   return out;
 }
@@ -104,13 +129,30 @@ FailureForecast forecast_failures(const FailureModel& model, int64_t nodes, doub
     return out;
   }
   const double m = 1 / rate;
+  const double to_storage = 1 - model.memory_share;
   out.mean_time_to_interruption_seconds = m;
-  out.best_interval_seconds = daly_interval_seconds(model.save_seconds, m);
+  FailureModel best = model;
+  best.interval_seconds = 0;
+  out.best_interval_seconds = interval_of(best, m);
   out.interval_seconds = interval_of(model, m);
-  const double t = std::min(out.interval_seconds, work_seconds);
-  out.wall_seconds = work_seconds / t * m * std::exp(model.restart_seconds / m) *
-                     std::expm1((t + model.save_seconds) / m);
-  if (!(out.wall_seconds < kNever)) out.wall_seconds = std::numeric_limits<double>::infinity();
+  const Level near = nearest_level(model, m);
+  if (model.memory_share > 0) out.memory_interval_seconds = near.interval;
+
+  const double up = (1 - model.partial_share) * std::exp(-model.restart_seconds / m) +
+                    model.partial_share * std::exp(-model.partial_restart_seconds / m);
+  const double saves =
+      work_seconds > near.interval ? std::ceil(work_seconds / near.interval * (1 - 1e-12)) - 1 : 0;
+  const double left = work_seconds - saves * near.interval;
+  double wall =
+      m / up * (saves * std::expm1((near.interval + near.save) / m) + std::expm1(left / m));
+  if (model.memory_share > 0) {
+    const double interval = std::min(out.interval_seconds, wall);
+    const double stored = std::ceil(work_seconds / out.interval_seconds * (1 - 1e-12)) - 1;
+    const double again = to_storage * rate * interval / 2;
+    wall = again < 1 ? (wall + std::max(0.0, stored) * model.save_seconds) / (1 - again)
+                     : std::numeric_limits<double>::infinity();
+  }
+  out.wall_seconds = wall < kNever ? wall : std::numeric_limits<double>::infinity();
   out.goodput = work_seconds / out.wall_seconds;
   out.interruptions = out.wall_seconds * rate;
   out.lost_seconds = out.wall_seconds - work_seconds;
@@ -120,13 +162,14 @@ FailureForecast forecast_failures(const FailureModel& model, int64_t nodes, doub
 SimulatedFailures simulate_failures(const FailureModel& model, int64_t nodes, double work_seconds,
                                     int runs, uint64_t seed) {
   const double m = 1 / interruptions_per_second(model, nodes);
-  const double interval = interval_of(model, m);
+  const double storage = interval_of(model, m);
+  const Level near = nearest_level(model, m);
   std::vector<double> walls;
   std::vector<double> counts;
   SimulatedFailures out;
   for (int run = 0; run < runs; ++run) {
     const uint64_t key = stream_key(seed, "failures " + std::to_string(run));
-    const Played played = play(model, m, interval, work_seconds, key);
+    const Played played = play(model, m, near, storage, work_seconds, key);
     walls.push_back(played.wall_seconds);
     counts.push_back(static_cast<double>(played.interruptions));
     out.mean_wall_seconds += walls.back() / runs;

@@ -8,7 +8,26 @@
 //   spread    per_node differs between clusters: its logarithm has the standard deviation `spread`
 //   interval  Daly 2006: t = sqrt(2 w M) [1 + sqrt(w / 2M) / 3 + w / 18M] - w, for w < 2M, else M;
 //             M mean time to interruption, w seconds that a save blocks training
-//   wall      work / t * M e^(R/M) (e^((t + w)/M) - 1), R seconds to detect and restart
+//   wall      the sum over pieces of work of M / G (e^((t + w)/M) - 1), where the last piece is
+//   what
+//             is left and is not saved: so a run of minutes pays for the interruptions that it can
+//             meet, and for no save. 1/G: restarts, themselves interrupted; G = e^(-R/M), R seconds
+//             to detect and restart. For work of many pieces this is Daly's
+//             work / t * M e^(R/M) (e^((t + w)/M) - 1)
+//
+// Partial restarts: a share p of the interruptions is survived by all processes but those that
+// failed, which a standby replaces (Wang et al., "ByteRobust", arXiv 2509.16293, section 5; NVIDIA
+// Resiliency Extension, in-process restart), in R_p seconds: G = (1 - p) e^(-R/M) + p e^(-R_p/M).
+// From M / G = M + D, where D, the expected time down, is M q / (1 - q), q the chance of an
+// interruption within a restart.
+//
+// Checkpoints in memory: every t seconds, blocking for w, a node's state is copied into the memory
+// of other nodes; a share c of the interruptions leaves a copy of everything to restart from (Wang
+// et al., "Gemini", SOSP 2023). The others go back to the newest checkpoint in storage, which is
+// written every T seconds, blocking for W, and lose T/2 of wall time more (Vaidya, "A Case for
+// Two-Level Distributed Recovery Schemes", SIGMETRICS 1995):
+//   wall = (wall of t, w + saves * W) / (1 - (1 - c) / M * min(T, wall of t, w) / 2)
+// with Daly's t for w and M, and Daly's T for W and M / (1 - c).
 #pragma once
 
 #include <cstdint>
@@ -23,17 +42,22 @@ struct FailureModel {
   double spread_ratio = 0.367;   // of the logarithm of per_node_per_day
   double restart_seconds = 420;  // detect, restart, load
   double save_seconds = 5;       // that a checkpoint blocks training
-  double interval_seconds = 0;   // between checkpoints; 0: Daly's
+  double interval_seconds = 0;   // between checkpoints in storage; 0: Daly's
+  double partial_share = 0;      // of interruptions that need a partial restart alone
+  double partial_restart_seconds = 60;
+  double memory_share = 0;         // survived by copies in memory; 0: there are none
+  double memory_save_seconds = 1;  // that such a copy blocks training
 };
 
 struct FailureForecast {
   double mean_time_to_interruption_seconds = 0;
-  double interval_seconds = 0;       // used
-  double best_interval_seconds = 0;  // Daly's
-  double interruptions = 0;          // expected over the run
-  double wall_seconds = 0;           // infinite where it would be a million years
-  double goodput = 1;                // work over wall time
-  double lost_seconds = 0;           // thrown away, saving and restarting
+  double interval_seconds = 0;         // used, between checkpoints in storage
+  double best_interval_seconds = 0;    // Daly's
+  double memory_interval_seconds = 0;  // between copies in memory; 0: there are none
+  double interruptions = 0;            // expected over the run
+  double wall_seconds = 0;             // infinite where it would be a million years
+  double goodput = 1;                  // work over wall time
+  double lost_seconds = 0;             // thrown away, saving and restarting
 };
 
 double interruptions_per_second(const FailureModel& model, int64_t nodes);

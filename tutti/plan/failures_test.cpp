@@ -91,6 +91,66 @@ TEST(Failures, ARunThatNeverGetsOnIsEndless) {
   EXPECT_EQ(lost.goodput, 0);
 }
 
+// A run that ends before its first checkpoint pays for no save, only for the chance of an
+// interruption: two minutes on 1,344 nodes are interrupted once in ninety.
+TEST(Failures, ShortRunsPayForWhatTheyCanMeet) {
+  const FailureModel model;
+  const double work = 120;
+  const FailureForecast f = forecast_failures(model, 1344, work);
+  ASSERT_GT(f.interval_seconds, work);
+  const double m = f.mean_time_to_interruption_seconds;
+  EXPECT_NEAR(f.lost_seconds, work / m * (work / 2 + model.restart_seconds), 0.1);
+  EXPECT_GT(f.goodput, 0.95);
+  const SimulatedFailures played = simulate_failures(model, 1344, work, 20000, 5);
+  EXPECT_NEAR(played.mean_wall_seconds / f.wall_seconds, 1, 0.01);
+  // Nor does a run of one piece and a little pay for two saves.
+  FailureModel rare = model;
+  rare.per_job_per_day = 0;
+  rare.per_node_per_day = 1e-9;
+  rare.interval_seconds = 100;
+  EXPECT_NEAR(forecast_failures(rare, 1, 101).wall_seconds, 101 + rare.save_seconds, 1e-3);
+  EXPECT_NEAR(forecast_failures(rare, 1, 100).wall_seconds, 100, 1e-3);
+}
+
+TEST(Failures, PartialRestartsAreTheMeanOfTheirKinds) {
+  FailureModel model;
+  const double work = 20 * 86400;
+  const double whole = forecast_failures(model, 2048, work).lost_seconds;
+  model.partial_share = 1;
+  model.partial_restart_seconds = model.restart_seconds;
+  EXPECT_NEAR(forecast_failures(model, 2048, work).lost_seconds, whole, 1e-6 * whole);
+  model.partial_share = 0.7;
+  model.partial_restart_seconds = 45;
+  const FailureForecast f = forecast_failures(model, 2048, work);
+  // 0.7 of the interruptions save 375 of 420 seconds each.
+  EXPECT_NEAR(whole - f.lost_seconds, f.interruptions * 0.7 * 375, 0.05 * whole);
+  const SimulatedFailures played = simulate_failures(model, 2048, work, 200, 9);
+  EXPECT_NEAR(played.mean_wall_seconds / f.wall_seconds, 1, 0.01);
+}
+
+TEST(Failures, CopiesInMemoryAreASecondLevel) {
+  FailureModel model;
+  model.save_seconds = 60;
+  const double work = 20 * 86400;
+  const FailureForecast storage = forecast_failures(model, 2048, work);
+  EXPECT_EQ(storage.memory_interval_seconds, 0);
+  model.memory_share = 0.9;
+  model.memory_save_seconds = 2;
+  const FailureForecast both = forecast_failures(model, 2048, work);
+  EXPECT_GT(both.goodput, storage.goodput);
+  EXPECT_LT(both.memory_interval_seconds, storage.interval_seconds);
+  EXPECT_GT(both.interval_seconds, storage.interval_seconds);  // storage is needed less often
+  const SimulatedFailures played = simulate_failures(model, 2048, work, 200, 11);
+  EXPECT_NEAR(played.mean_wall_seconds / both.wall_seconds, 1, 0.02);
+  // Survived always, only the nearer level counts.
+  model.memory_share = 1;
+  FailureModel near;
+  near.save_seconds = 2;
+  EXPECT_NEAR(forecast_failures(model, 2048, work).wall_seconds /
+                  forecast_failures(near, 2048, work).wall_seconds,
+              1, 1e-9);
+}
+
 TEST(Failures, NoneMeansNoLoss) {
   FailureModel model;
   model.per_job_per_day = model.per_node_per_day = 0;
