@@ -8,6 +8,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
+#include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
 
 namespace tutti::cli {
@@ -68,6 +69,26 @@ void add_catalog_option(CLI::App& command, std::string& folder) {
           "--catalog", folder,
           "Folder of further entries (chips/, systems/, ...); replaces ours of the same name")
       ->type_name("FOLDER");
+}
+
+void add_profile_option(CLI::App& command, std::string& profile) {
+  command.add_option("--profile", profile, "Implementation: " + join(spec::profile_names(), ", "))
+      ->capture_default_str();
+}
+
+void add_price_option(CLI::App& command, std::string& price) {
+  command
+      .add_option("--price", price,
+                  "on-demand, spot or reserved; default: on-demand, or what the system has")
+      ->type_name("KIND");
+}
+
+void warn_no_price(const catalog::Catalog& catalog, const catalog::System& system) {
+  if (catalog.price_of(system.name) != nullptr) return;
+  print_message(
+      fmt::format("no public price of {} is in the catalog: nothing is costed; add one (--catalog "
+                  "FOLDER, prices/*.yaml)\n",
+                  system.name));
 }
 
 spec::Recipe planned_recipe(const std::string& recipe_name,

@@ -7,11 +7,15 @@
 #include <vector>
 
 #include "tutti/base/json.h"
+#include "tutti/catalog/catalog.h"
 #include "tutti/cli/commands.h"
 #include "tutti/plan/predict.h"
 #include "tutti/spec/recipe.h"
 
 namespace tutti::cli {
+
+// Of predict, explain and search: what was asked for does not fit into memory (docs/planner.md).
+inline constexpr int exit_does_not_fit = 4;
 
 // The catalog that comes with the program, then the user's own folder. Throws not_found when there
 // is neither or no such folder, and usage for one with nothing of a catalog in it.
@@ -19,6 +23,10 @@ std::vector<std::string> catalog_folders(const std::string& own);
 // Throws usage, naming those there are, where no set is of that software; empty: any.
 void check_software(const std::vector<plan::Constants>& sets, const std::string& software);
 void add_catalog_option(CLI::App& command, std::string& folder);
+void add_profile_option(CLI::App& command, std::string& profile);
+void add_price_option(CLI::App& command, std::string& price);
+// Says on standard error that costs of `system` are unknown, where it has no price.
+void warn_no_price(const catalog::Catalog& catalog, const catalog::System& system);
 
 // The recipe of that file or name; data-parallel ranks follow from the number of GPUs (0: as the
 // recipe says) unless its mesh has so many. Throws usage where `overrides` say another number.

@@ -119,6 +119,7 @@ int run_explain(const ExplainArguments& arguments) {
       fail(ErrorKind::unsupported, "{}", outcomes[0].impossible);
     }
   }
+  const int code = outcomes[0].memory.fits ? int{exit_ok} : exit_does_not_fit;
   const plan::Constants constants =
       plan::constants_for(sets, situation.system->chip, arguments.software);
   plan::PipelineSimulator simulator;
@@ -146,7 +147,7 @@ int run_explain(const ExplainArguments& arguments) {
                 {"gpus", mesh.world()},
                 {"system", situation.system->name},
                 {"html", arguments.html.empty() ? Json(nullptr) : Json(arguments.html)}});
-    return exit_ok;
+    return code;
   }
   const int columns = output_is_terminal()
                           ? std::max(kLeastColumns, telemetry::stderr_console().columns())
@@ -154,7 +155,7 @@ int run_explain(const ExplainArguments& arguments) {
   print_text(title + "\n" + lead + "\n\n" + plan::draw_text(timeline, columns, kTextRanks) + "\n" +
              plan::format_outcomes(outcomes));
   if (!arguments.html.empty()) print_text("\n" + arguments.html + "\n");
-  return exit_ok;
+  return code;
 }
 
 }  // namespace
@@ -178,10 +179,7 @@ void add_plan_explain(CLI::App& group, Action& action) {
       ->type_name("KEY=VALUE");
   command->add_option("--html", arguments->html, "Write a page with the drawing to this file")
       ->type_name("FILE");
-  command
-      ->add_option("--profile", arguments->profile,
-                   "Implementation: tutti, megatron-2022, megatron-te")
-      ->capture_default_str();
+  add_profile_option(*command, arguments->profile);
   command->add_option("--software", arguments->software, "Software whose fitted constants to use");
   add_catalog_option(*command, arguments->catalog);
   add_json_option(*command, arguments->json);

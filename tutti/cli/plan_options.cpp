@@ -43,8 +43,33 @@ void add_doublings(int64_t first, int64_t last, std::vector<int64_t>& counts) {
   }
 }
 
+// The recipe whose layouts are searched. Its own layout need not divide the batch: where it does
+// not, the axes that a search sets are read as 1 but those that are kept.
+spec::Recipe searched_recipe(const SearchArguments& arguments, const plan::Kept& kept) {
+  try {
+    return planned_recipe(arguments.recipe, arguments.overrides, 0);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    std::vector<std::string> overrides = arguments.overrides;
+    overrides.emplace_back("parallel.dp=1");
+    const std::pair<bool, const char*> axes[] = {
+        {kept.tp, "parallel.tp=1"},   {kept.pp, "parallel.pp=1"}, {kept.vpp, "parallel.vpp=1"},
+        {kept.cp, "parallel.cp=1"},   {kept.ep, "parallel.ep=1"}, {kept.zero, "parallel.zero=0"},
+        {kept.micro, "batch.micro=1"}};
+    for (const auto& [keeps, override] : axes) {
+      if (!keeps) overrides.emplace_back(override);
+    }
+    try {
+      return planned_recipe(arguments.recipe, overrides, 0);
+    } catch (const Error&) {
+      throw error;  // the first says it in the words of the recipe
+    }
+  }
+}
+
 // Throws unsupported where the chip has none of `precisions`; empty: any.
 void check_precisions(const catalog::Chip& chip, const std::vector<spec::Precision>& precisions) {
+  if (chip.bf16_flops <= 0) catalog::check_precision(chip, spec::Precision::bf16);
   if (precisions.empty()) return;
   const auto has = [&](spec::Precision each) { return catalog::product_flops(chip, each) > 0; };
   if (std::none_of(precisions.begin(), precisions.end(), has)) {
@@ -130,15 +155,11 @@ void add_search_options(CLI::App& command, SearchArguments& arguments) {
       ->allow_extra_args(false);
   command.add_option("--tokens", arguments.tokens,
                      "Tokens of the run, such as 300B; default: those of the recipe's train.steps");
-  command
-      .add_option("--profile", arguments.profile,
-                  "Implementation: tutti, megatron-2022, megatron-te")
-      ->capture_default_str();
+  add_profile_option(command, arguments.profile);
   command.add_option("--software", arguments.software, "Software whose fitted constants to use");
   command.add_option("--site", arguments.site, "Where it runs: PUE, water, grid, power of a rack")
       ->capture_default_str();
-  command.add_option("--price", arguments.price, "on-demand, spot or reserved")
-      ->capture_default_str();
+  add_price_option(command, arguments.price);
   add_failure_options(command, arguments.failures);
   add_catalog_option(command, arguments.catalog);
   add_json_option(command, arguments.json);
@@ -169,6 +190,12 @@ plan::Constants SearchInputs::constants(const catalog::System& system,
   return plan::constants_for(sets, system.chip, software);
 }
 
+plan::RunTerms SearchInputs::terms_on(const catalog::System& system) const {
+  plan::RunTerms out = terms;
+  out.price_kind = catalog::price_kind_of(catalog.price_of(system.name), price);
+  return out;
+}
+
 SearchInputs load_search_inputs(const SearchArguments& arguments) {
   FileSystem& files = posix_file_system();
   const std::vector<std::string> folders = catalog_folders(arguments.catalog);
@@ -181,9 +208,11 @@ SearchInputs load_search_inputs(const SearchArguments& arguments) {
   }
   inputs.profile = &spec::find_profile(arguments.profile);
   inputs.terms.site = inputs.catalog.site(arguments.site);
-  inputs.terms.price_kind = catalog::parse_price_kind(arguments.price);
+  inputs.price = arguments.price;
+  catalog::price_kind_of(nullptr, inputs.price);  // refuses what it does not know
   inputs.terms.failures = arguments.failures;
-  inputs.recipe = planned_recipe(arguments.recipe, arguments.overrides, 0);
+  for (const std::string& axis : arguments.keep) plan::keep_axis(inputs.options.kept, axis);
+  inputs.recipe = searched_recipe(arguments, inputs.options.kept);
   const double tokens_per_step =
       real(inputs.recipe.batch.global) * real(inputs.recipe.batch.sequence);
   inputs.terms.steps = real(inputs.recipe.train.steps);
@@ -196,7 +225,6 @@ SearchInputs load_search_inputs(const SearchArguments& arguments) {
     inputs.terms.steps = std::ceil(real(tokens) / tokens_per_step);
   }
   inputs.tokens = inputs.terms.steps * tokens_per_step;
-  for (const std::string& axis : arguments.keep) plan::keep_axis(inputs.options.kept, axis);
   for (const std::string& name : arguments.precisions) {
     const spec::Precision precision = parse_precision(name);
     std::vector<spec::Precision>& all = inputs.options.precisions;

@@ -29,7 +29,7 @@ struct SearchArguments {
   std::string profile = "megatron-te";
   std::string software;
   std::string site = kAssumedSite;
-  std::string price = "on-demand";
+  std::string price;
   std::string tokens;
   int64_t max_gpus = 0;
   plan::FailureModel failures;
@@ -52,6 +52,10 @@ struct SearchInputs {
   plan::RunTerms terms;
   plan::SearchOptions options;
   double tokens = 0;  // of the run
+  std::string price;  // the kind asked for; empty: what each system has
+
+  // The terms on `system`: its kind of price.
+  plan::RunTerms terms_on(const catalog::System& system) const;
 
   plan::Constants constants(const catalog::System& system, const std::string& software) const;
 };

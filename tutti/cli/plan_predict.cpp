@@ -28,7 +28,7 @@ struct PredictArguments {
   std::string profile = "megatron-te";
   std::string software;
   std::string site = kAssumedSite;
-  std::string price = "on-demand";
+  std::string price;
   int64_t gpus = 0;
   std::string benchmark;
   plan::RunQuestion question;
@@ -67,7 +67,7 @@ int run_predict(const PredictArguments& arguments) {
   question.system = &system;
   question.site = &catalog.site(arguments.site);
   question.price = catalog.price_of(system.name);
-  question.price_kind = catalog::parse_price_kind(arguments.price);
+  question.price_kind = catalog::price_kind_of(question.price, arguments.price);
   question.constants = &constants;
   question.site_power_watts *= 1e3;
   std::vector<catalog::Benchmark> benchmarks;
@@ -86,11 +86,17 @@ int run_predict(const PredictArguments& arguments) {
   plan::PipelineSimulator simulator;
   const plan::RunForecast forecast = plan::forecast_run(question, simulator);
   const plan::StepPrediction& step = forecast.step;
+  const int code = forecast.memory.fits ? int{exit_ok} : exit_does_not_fit;
+  if (code == exit_ok) warn_no_price(catalog, system);
   if (arguments.json) {
     Json json = plan::to_json(forecast, question);
     json["split_seconds"] = split_json(step.split);
     print_json(json);
-    return exit_ok;
+    return code;
+  }
+  if (code != exit_ok) {
+    print_text(format_pairs(plan::describe(forecast, question)));
+    return code;
   }
   std::vector<std::vector<std::string>> parts = {{"part of a step", "seconds", "share"}};
   const Json split = split_json(step.split);
@@ -166,15 +172,11 @@ void add_plan_predict(CLI::App& group, Action& action) {
   command
       ->add_option("--gpus", arguments->gpus, "GPUs; sets parallel.dp unless the mesh has so many")
       ->check(at_least(1));
-  command
-      ->add_option("--profile", arguments->profile,
-                   "Implementation: tutti, megatron-2022, megatron-te")
-      ->capture_default_str();
+  add_profile_option(*command, arguments->profile);
   command->add_option("--software", arguments->software, "Software whose fitted constants to use");
   command->add_option("--site", arguments->site, "Where it runs: PUE, water, grid")
       ->capture_default_str();
-  command->add_option("--price", arguments->price, "on-demand, spot or reserved")
-      ->capture_default_str();
+  add_price_option(*command, arguments->price);
   add_failure_options(*command, arguments->question.failures);
   add_run_options(*command, *arguments);
   add_catalog_option(*command, arguments->catalog);

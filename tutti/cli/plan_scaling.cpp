@@ -63,7 +63,7 @@ Scaling scale(const PlanScalingArguments& arguments, const SearchInputs& inputs,
       out.missing.push_back(gpus);
     } else {
       // A larger batch reaches the same tokens in fewer steps.
-      plan::RunTerms terms = inputs.terms;
+      plan::RunTerms terms = inputs.terms_on(system);
       terms.steps *= static_cast<double>(inputs.recipe.batch.global) /
                      static_cast<double>(recipe.batch.global);
       choices.push_back(

@@ -14,6 +14,7 @@
 #include "tutti/cli/plan_common.h"
 #include "tutti/cli/plan_options.h"
 #include "tutti/plan/pressure.h"
+#include "tutti/plan/sensitivity.h"
 
 namespace tutti::cli {
 namespace {
@@ -55,7 +56,7 @@ plan::Constraints constraints_of(const PlanSearchArguments& arguments, const Sea
     for (const catalog::System* system : inputs.systems) {
       if (inputs.catalog.price_of(system->name) != nullptr) continue;
       fail(ErrorKind::usage,
-           "--budget: the catalog has no price of {}; add one (--catalog FOLDER, "
+           "--budget: the catalog has no public price of {}; add one (--catalog FOLDER, "
            "prices/*.yaml) or leave the budget out",
            system->name);
     }
@@ -76,6 +77,18 @@ struct Outcome {
   const plan::Choice& best() const { return choices[recommended.index]; }
 };
 
+// What limits the step, by what saves most of it.
+void name_limit(const SearchInputs& inputs, const catalog::System& system,
+                const plan::Constants& constants, plan::Found& found) {
+  spec::Recipe recipe = inputs.recipe;
+  plan::apply(found.layout, recipe);
+  plan::PipelineSimulator simulator;
+  found.step.bottleneck =
+      plan::savings(recipe, *inputs.profile, system, constants, found.step, simulator)
+          .front()
+          .resource;
+}
+
 Outcome search_all(const PlanSearchArguments& arguments, const SearchInputs& inputs,
                    const plan::Constraints& constraints, Searcher& searcher) {
   Outcome out;
@@ -86,8 +99,9 @@ Outcome search_all(const PlanSearchArguments& arguments, const SearchInputs& inp
       plan::SearchResult result = searcher.search(inputs, *system, constants, inputs.recipe, gpus);
       for (std::vector<plan::Found>* list : {&result.best, &result.smallest}) {
         for (plan::Found& found : *list) {
+          name_limit(inputs, *system, constants, found);
           out.choices.push_back(
-              plan::make_choice(*system, price, gpus, std::move(found), inputs.terms));
+              plan::make_choice(*system, price, gpus, std::move(found), inputs.terms_on(*system)));
         }
       }
       if (searcher.signal() != 0) break;
@@ -184,6 +198,7 @@ int run_search(const PlanSearchArguments& arguments) {
   watch_signals();
   SearchInputs inputs = load_search_inputs(arguments.common);
   const plan::Constraints constraints = constraints_of(arguments, inputs);
+  for (const catalog::System* system : inputs.systems) warn_no_price(inputs.catalog, *system);
   inputs.options.keep = static_cast<size_t>(arguments.top);
   inputs.options.exhaustive = arguments.exhaustive;
   // Before the first search, which may take long.
@@ -210,7 +225,7 @@ int run_search(const PlanSearchArguments& arguments) {
     print_message("stopped: the best so far is above\n");
     return 128 + searcher.signal();
   }
-  return exit_ok;
+  return outcome.best().fits ? int{exit_ok} : exit_does_not_fit;
 }
 
 }  // namespace

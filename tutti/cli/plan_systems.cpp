@@ -46,7 +46,7 @@ int run_systems(const SystemsArguments& arguments) {
                     {"board_watts", chip.board_watts},
                     {"on_demand_chip_usd_per_hour", usd > 0 ? Json(usd) : Json(nullptr)}});
     cells.push_back({system.name, chip.name, fmt::format("{}", system.chips_per_node),
-                     fmt::format("{:.0f}", chip.bf16_flops / 1e12),
+                     chip.bf16_flops > 0 ? fmt::format("{:.0f}", chip.bf16_flops / 1e12) : "-",
                      chip.fp8_flops > 0 ? fmt::format("{:.0f}", chip.fp8_flops / 1e12) : "-",
                      fmt::format("{:.0f} GB", chip.memory_bytes / 1e9),
                      fmt::format("{:.0f} GB/s", link / 1e9),

@@ -100,7 +100,7 @@ std::vector<Excess> excesses(const Choice& choice, const Constraints& constraint
                       *choice.bill.usd, ratio, constraints.budget_usd));
     } else {
       add("budget", kUnbounded,
-          fmt::format("the catalog has no price of {}, so no budget can be kept",
+          fmt::format("the catalog has no public price of {}, so no budget can be kept",
                       choice.system->name));
     }
   }

@@ -10,6 +10,7 @@
 
 #include "tutti/plan/bill.h"
 #include "tutti/plan/resilience.h"
+#include "tutti/plan/sensitivity.h"
 #include "tutti/plan/target.h"
 
 namespace tutti::plan {
@@ -60,7 +61,8 @@ struct PlayedRuns {
 };
 
 struct RunForecast {
-  StepPrediction step;
+  StepPrediction step;  // its bottleneck is the resource that saves most
+  std::vector<Saving> savings;
   MemoryPrediction memory;
   std::optional<TargetForecast> target;
   double tokens = 0;
@@ -87,7 +89,10 @@ struct RunForecast {
   std::string interval_from;
 };
 
+// Throws usage where a budget is to be kept and there is no price.
 RunForecast forecast_run(const RunQuestion& question, PipelineSimulator& simulator);
+// Where the run does not fit, what it would take and cost is null; describe then tells the system,
+// the memory and what it is of, and nothing of a run that cannot be.
 Json to_json(const RunForecast& forecast, const RunQuestion& question);
 std::vector<std::pair<std::string, std::string>> describe(const RunForecast& forecast,
                                                           const RunQuestion& question);

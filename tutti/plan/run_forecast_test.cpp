@@ -13,8 +13,9 @@ namespace {
 class RunForecastTest : public testing::Test {
  protected:
   RunForecastTest()
-      : recipe_(recipe_of("llama2-70b", {"batch.global=64", "parallel.tp=8", "parallel.dp=8",
-                                         "parallel.zero=1", "train.steps=100000"})),
+      : recipe_(recipe_of("llama2-70b",
+                          {"batch.global=64", "batch.micro=1", "recompute=full", "parallel.tp=8",
+                           "parallel.dp=8", "parallel.zero=1", "train.steps=100000"})),
         constants_(assumed_constants()) {
     question_.recipe = &recipe_;
     question_.profile = &spec::find_profile("megatron-te");
@@ -148,6 +149,58 @@ TEST_F(RunForecastTest, CheckpointsAndIntervalSayWhereTheyComeFrom) {
   EXPECT_NE(known.interval_from.find("hopper/x"), std::string::npos);
   EXPECT_NEAR(known.failure_usd / *known.bill.usd, 1 - known.work_seconds / known.wall_seconds,
               1e-12);
+}
+
+// No bill for a run that cannot be.
+TEST_F(RunForecastTest, WhatDoesNotFitHasNoBill) {
+  ASSERT_TRUE(ask().memory.fits);
+  EXPECT_FALSE(to_json(ask(), question_).at("cost_usd").is_null());
+  recipe_.parallel.tp = 1;
+  recipe_.parallel.dp = 64;
+  const RunForecast forecast = ask();
+  ASSERT_FALSE(forecast.memory.fits);
+  const Json json = to_json(forecast, question_);
+  EXPECT_FALSE(json.at("fits").get<bool>());
+  for (const char* key : {"cost_usd", "energy_kwh", "co2e_kg", "time_to_target_minutes", "power"}) {
+    EXPECT_TRUE(json.at(key).is_null()) << key;
+  }
+  EXPECT_TRUE(json.at("cost_by_price_kind").empty());
+  std::string text;
+  for (const auto& [name, value] : describe(forecast, question_)) text += name + " " + value + "\n";
+  EXPECT_NE(text.find("DOES NOT FIT"), std::string::npos);
+  EXPECT_NE(text.find("moment1"), std::string::npos);  // what is held where
+  EXPECT_EQ(text.find("USD"), std::string::npos);
+  EXPECT_EQ(text.find("kWh"), std::string::npos);
+}
+
+TEST_F(RunForecastTest, MissingPricesAreSaidAndTakeNoBudget) {
+  question_.price = nullptr;
+  std::string text;
+  for (const auto& [name, value] : describe(ask(), question_)) text += value + "\n";
+  EXPECT_NE(text.find("NO PUBLIC PRICE of azure-nd-h100-v5"), std::string::npos);
+  question_.budget_usd = 1e6;
+  EXPECT_THROW(ask(), Error);
+  // Only reserved machines have a price there.
+  const catalog::Price* price = shipped().price_of("meta-24k");
+  EXPECT_EQ(catalog::price_kind_of(price, ""), catalog::PriceKind::reserved);
+  EXPECT_EQ(catalog::price_kind_of(price, "spot"), catalog::PriceKind::spot);
+  EXPECT_EQ(catalog::price_kind_of(nullptr, ""), catalog::PriceKind::on_demand);
+}
+
+TEST_F(RunForecastTest, LimitIsTheResourceThatSavesMost) {
+  const RunForecast forecast = ask();
+  ASSERT_FALSE(forecast.savings.empty());
+  EXPECT_EQ(forecast.step.bottleneck, forecast.savings.front().resource);
+  EXPECT_EQ(to_json(forecast, question_).at("savings_if_doubled").at(0).at("resource"),
+            forecast.step.bottleneck);
+}
+
+// Four minutes are over before anything is back from repair.
+TEST_F(RunForecastTest, ShortRunsNeedNoSparesOfADay) {
+  const int64_t many = ask().spare_nodes;
+  recipe_.train.steps = 10;
+  EXPECT_LE(ask().spare_nodes, 1);
+  EXPECT_GE(many, ask().spare_nodes);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
+#include "tutti/plan/sensitivity.h"
 #include "tutti/spec/recipe_names.h"
 
 namespace tutti::plan {
@@ -131,6 +132,10 @@ Outcome ask(const Situation& situation, const WhatIf& what_if) {
     PipelineSimulator simulator;
     Predictor predictor(system, constants, simulator);
     out.step = predictor.step(recipe, *situation.profile);
+    out.step.bottleneck =
+        savings(recipe, *situation.profile, system, constants, out.step, simulator)
+            .front()
+            .resource;
     out.memory = predict_memory(recipe, *situation.profile, system, constants);
     out.constants = constants.name;
     const double work = out.step.step_seconds * static_cast<double>(recipe.train.steps);

@@ -1,0 +1,33 @@
+// What limits a step: the resource whose doubling saves most of its time. Each answer is a full
+// prediction with that resource twice as fast and everything else as it is, so what hides behind
+// other work saves nothing, and what others wait for saves what they wait.
+//
+// The largest part of the step (StepPrediction::bottleneck) can be another: products may take more
+// of the time than the network, and still be close to what they can reach.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/base/json.h"
+#include "tutti/plan/predict.h"
+
+namespace tutti::plan {
+
+struct Saving {
+  const char* resource = "";  // "matrix products", "memory bandwidth", "link", "network", ...
+  double share = 0;           // of the step, with the resource doubled; 0: none
+};
+
+// Largest first; of resources that the run has: no link for one chip, no network within the nearest
+// tier of the system, the host's link where something is offloaded. `step` is the prediction as it
+// is.
+std::vector<Saving> savings(const spec::Recipe& recipe, const spec::Profile& profile,
+                            const catalog::System& system, const Constants& constants,
+                            const StepPrediction& step, PipelineSimulator& simulator);
+
+// "network: twice as fast, 34% less time". `list` is not empty.
+std::string limit_text(const std::vector<Saving>& list);
+Json to_json(const std::vector<Saving>& list);
+
+}  // namespace tutti::plan
