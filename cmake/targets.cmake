@@ -6,6 +6,7 @@
 #     SOURCES <file.cpp>...
 #     [HEADERS <file.h>...]           only for editors; the compiler finds headers itself
 #     [LINK <target>...]              public: what links this folder gets them too
+#     [OPTIMIZE <level>]              of release builds, for folders without hot loops; default 3
 #     [NO_UNITY])                     compile each source on its own
 #
 #       Makes the static library tutti_<folder>, to be linked as tutti::<folder>.
@@ -100,7 +101,7 @@ function(tutti_unity_sources name list)
 endfunction()
 
 function(tutti_library folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY" "" "SOURCES;HEADERS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY" "OPTIMIZE" "SOURCES;HEADERS;LINK")
   tutti_arguments_done(tutti_library)
   if(NOT arg_NO_UNITY)
     tutti_unity_sources(${folder} arg_SOURCES)
@@ -109,6 +110,9 @@ function(tutti_library folder)
   add_library(tutti::${folder} ALIAS tutti_${folder})
   target_include_directories(tutti_${folder} PUBLIC
     "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/generated")
+  if(DEFINED arg_OPTIMIZE)
+    target_compile_options(tutti_${folder} PRIVATE $<$<CONFIG:Release>:-O${arg_OPTIMIZE}>)
+  endif()
   target_link_libraries(tutti_${folder} PUBLIC ${arg_LINK})
 endfunction()
 
