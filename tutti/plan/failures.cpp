@@ -22,12 +22,12 @@ double interval_of(const FailureModel& model, double mean_time) {
 }
 
 // Work between saves of the nearest level, and what each blocks.
-struct Level {
+struct SaveLevel {
   double interval = 0;
   double save = 0;
 };
 
-Level nearest_level(const FailureModel& model, double mean_time) {
+SaveLevel nearest_level(const FailureModel& model, double mean_time) {
   const double storage = interval_of(model, mean_time);
   if (model.memory_share <= 0) return {storage, model.save_seconds};
   const double memory = daly_interval_seconds(model.memory_save_seconds, mean_time);
@@ -40,7 +40,7 @@ struct Played {
 };
 
 // One run: the time to the next interruption runs through saves and restarts alike.
-Played play(const FailureModel& model, double mean_time, const Level& near, double storage,
+Played play(const FailureModel& model, double mean_time, const SaveLevel& near, double storage,
             double work, uint64_t key) {
   Played out;
   uint64_t draws = 0;
@@ -135,7 +135,7 @@ FailureForecast forecast_failures(const FailureModel& model, int64_t nodes, doub
   best.interval_seconds = 0;
   out.best_interval_seconds = interval_of(best, m);
   out.interval_seconds = interval_of(model, m);
-  const Level near = nearest_level(model, m);
+  const SaveLevel near = nearest_level(model, m);
   if (model.memory_share > 0) out.memory_interval_seconds = near.interval;
 
   const double up = (1 - model.partial_share) * std::exp(-model.restart_seconds / m) +
@@ -163,7 +163,7 @@ SimulatedFailures simulate_failures(const FailureModel& model, int64_t nodes, do
                                     int runs, uint64_t seed) {
   const double m = 1 / interruptions_per_second(model, nodes);
   const double storage = interval_of(model, m);
-  const Level near = nearest_level(model, m);
+  const SaveLevel near = nearest_level(model, m);
   std::vector<double> walls;
   std::vector<double> counts;
   SimulatedFailures out;
