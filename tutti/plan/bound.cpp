@@ -49,6 +49,25 @@ Bound LayoutBounds::group(const Layout& group) {
   return out;
 }
 
+double LayoutBounds::schedule_seconds(const Layout& layout, const Layers& layer) const {
+  const spec::Mesh& mesh = layout.mesh;
+  const int64_t micro_batches = recipe_.batch.global / (layout.micro * mesh.dp);
+  double work = real(micro_batches) * layer.model_seconds / real(mesh.pp);
+  // Zero-bubble schedules put weight gradients into the way back.
+  if (mesh.pipeline != spec::Pipeline::zero_bubble) {
+    double block = std::numeric_limits<double>::infinity();
+    for (size_t kind = kBlocks; kind < kKinds; ++kind) {
+      const PassSeconds& pass = layer.kind[kind];
+      const double all = pass.forward + pass.backward + pass.weight_gradient;
+      if (all > 0) block = std::min(block, all);
+    }
+    const int64_t fewest = recipe_.model.layers / (mesh.pp * mesh.vpp);  // of a virtual stage
+    work += real(mesh.pp - 1) / 2 * real(fewest) * block;
+  }
+  work *= 1 - 1e-9;
+  return work + host_seconds(work, mesh.world(), constants_);
+}
+
 double LayoutBounds::layout_seconds(const Layout& layout, const Ranks& ranks) {
   const spec::Mesh& mesh = layout.mesh;
   const int64_t micro_batches = recipe_.batch.global / (layout.micro * mesh.dp);
@@ -113,6 +132,7 @@ double LayoutBounds::layout_bytes(const Layout& layout, const Layers& layer,
 
 void LayoutBounds::layouts(const Layout& group, const std::vector<ScheduleChoice>& schedules,
                            const std::vector<int64_t>& zero_stages, double most_bytes,
+                           double most_seconds,
                            const std::function<void(const Layout&, const Bound&)>& visit) {
   const Layers& layer = layers(group);
   const double transfer = transfer_seconds(group);
@@ -121,6 +141,14 @@ void LayoutBounds::layouts(const Layout& group, const std::vector<ScheduleChoice
   for (const ScheduleChoice& choice : schedules) {
     layout.mesh.pipeline = choice.pipeline;
     layout.mesh.vpp = choice.vpp;
+    const double least = schedule_seconds(layout, layer);
+    if (least > most_seconds) {
+      for (const int64_t zero : zero_stages) {
+        layout.mesh.zero = zero;
+        visit(layout, {least, 0});
+      }
+      continue;
+    }
     bool summed = false;
     for (const int64_t zero : zero_stages) {
       layout.mesh.zero = zero;

@@ -11,7 +11,9 @@
 // pipeline is pipeline_lower_bound, and exposed traffic, optimizer and host follow by the formulas
 // of predict.cpp; all of them grow with the pipeline's time, so the sum is a lower bound of
 // Predictor::step. Seconds of a group: the work of all layers over the pipeline ranks (the busiest
-// rank has at least the mean).
+// rank has at least the mean). Seconds of a schedule, before anything of its ranks is looked at: to
+// that, half of the way there and back through the stages before a rank, which is the mean over the
+// ranks of what pipeline_lower_bound says of each.
 //
 // Bytes of a layout: memory_map's slots times layers in flight, where chunks of different sizes
 // count as the smallest of them; of a group: its share of the parameters' arenas, and one layer at
@@ -49,9 +51,10 @@ class LayoutBounds {
   Bound group(const Layout& group);
 
   // Calls `visit` with every layout of the group with one of these schedules and ZeRO stages. Those
-  // that need more than `most_bytes` are not priced: 0 seconds.
+  // that need more than `most_bytes` are not priced: 0 seconds. Of schedules that take more than
+  // `most_seconds` by what their bubble is at least, nothing else is looked at: 0 bytes.
   void layouts(const Layout& group, const std::vector<ScheduleChoice>& schedules,
-               const std::vector<int64_t>& zero_stages, double most_bytes,
+               const std::vector<int64_t>& zero_stages, double most_bytes, double most_seconds,
                const std::function<void(const Layout&, const Bound&)>& visit);
 
  private:
@@ -69,6 +72,7 @@ class LayoutBounds {
   double parameter_bytes(const Layout& group);
   double transfer_seconds(const Layout& group);
   double static_bytes(int64_t stage);  // of recipe_ as it stands
+  double schedule_seconds(const Layout& layout, const Layers& layers) const;
   double layout_seconds(const Layout& layout, const Ranks& ranks);
   double layout_bytes(const Layout& layout, const Layers& layers, const Ranks& ranks) const;
 

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <numeric>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -15,6 +18,8 @@ namespace {
 using spec::Mesh;
 using spec::Pipeline;
 using spec::RecomputeMode;
+
+constexpr size_t kZeroStages = 4;
 
 std::vector<int64_t> divisors(int64_t n) {
   std::vector<int64_t> out;
@@ -215,7 +220,24 @@ std::vector<ScheduleChoice> schedules_of(const LayoutSpace& space, const Layout&
 std::vector<int64_t> zero_stages_of(const LayoutSpace& space, const Layout& group) {
   if (space.kept.zero) return {space.recipe->parallel.zero};
   if (spec::replicas(group.mesh) == 1) return {0};
-  return {0, 1, 2, 3};
+  std::vector<int64_t> all(kZeroStages);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+int64_t layouts_of(const LayoutSpace& space, const Layout& group) {
+  const Kept& kept = space.kept;
+  const int64_t zeros =
+      kept.zero || spec::replicas(group.mesh) == 1 ? 1 : static_cast<int64_t>(kZeroStages);
+  if (kept.schedule || kept.vpp || group.recompute.layers > 0) {
+    return zeros * static_cast<int64_t>(schedules_of(space, group).size());
+  }
+  // 1F1B; zero-bubble; interleaved over what divides.
+  const int64_t pp = group.mesh.pp;
+  if (pp == 1) return zeros;
+  const int64_t micro_batches = space.recipe->batch.global / (group.micro * group.mesh.dp);
+  const int64_t most = space.recipe->model.layers / pp;
+  return zeros * (micro_batches % pp == 0 ? 1 + std::max<int64_t>(1, most) : 2);
 }
 
 Enumerated for_each_group(const LayoutSpace& space,
@@ -229,6 +251,16 @@ Enumerated for_each_group(const LayoutSpace& space,
   const std::vector<int64_t> micros = axis_values(global, kept.micro, recipe.batch.micro);
   const std::vector<spec::Recompute> recomputes = recomputes_of(space);
   const auto ways = static_cast<int64_t>(recomputes.size() * space.precisions.size());
+  // Micro-batches that divide what each number of data-parallel ranks gets: few of all divisors.
+  std::map<int64_t, std::vector<int64_t>> fitting;
+  const auto micros_of = [&](int64_t dp) -> const std::vector<int64_t>& {
+    const auto [found, added] = fitting.try_emplace(dp);
+    if (added) {
+      std::copy_if(micros.begin(), micros.end(), std::back_inserter(found->second),
+                   [&](int64_t micro) { return global % (micro * dp) == 0; });
+    }
+    return found->second;
+  };
   Enumerated out;
   for (const int64_t tp : axis_values(space.chips, kept.tp, own.tp)) {
     for (const int64_t cp : axis_values(space.chips / tp, kept.cp, own.cp)) {
@@ -256,13 +288,11 @@ Enumerated for_each_group(const LayoutSpace& space,
             continue;
           }
           mesh.ep = ep;
-          for (const int64_t micro : micros) {
+          const std::vector<int64_t>& dividing = micros_of(mesh.dp);
+          out.indivisible += static_cast<int64_t>(micros.size() - dividing.size()) * leaves;
+          for (const int64_t micro : dividing) {
             group.micro = micro;
-            if (global % (micro * mesh.dp) != 0) {
-              out.indivisible += leaves;
-              continue;
-            }
-            const auto allowed = static_cast<int64_t>(schedules_of(space, group).size());
+            const int64_t allowed = layouts_of(space, group) / zeros;
             out.indivisible += (schedules - allowed) * zeros * ways;
             for (const spec::Precision precision : space.precisions) {
               group.precision = precision;

@@ -74,5 +74,6 @@ Enumerated for_each_group(const LayoutSpace& space,
 // layouts.
 std::vector<ScheduleChoice> schedules_of(const LayoutSpace& space, const Layout& group);
 std::vector<int64_t> zero_stages_of(const LayoutSpace& space, const Layout& group);
+int64_t layouts_of(const LayoutSpace& space, const Layout& group);  // how many
 
 }  // namespace tutti::plan

@@ -74,7 +74,7 @@ class Search {
     }
     SearchCounts& counts = result_.counts;
     for (; next < groups_.size(); ++next) {
-      const int64_t layouts = layouts_of(groups_[next].layout);
+      const int64_t layouts = layouts_of(space_, groups_[next].layout);
       counts.judged_by_group += layouts;
       counts.judged += layouts;
       counts.bound += layouts;
@@ -93,15 +93,10 @@ class Search {
     return result_.counts.complete;
   }
 
-  int64_t layouts_of(const Layout& group) const {
-    return static_cast<int64_t>(schedules_of(space_, group).size() *
-                                zero_stages_of(space_, group).size());
-  }
-
   void collect_groups() {
     SearchCounts& counts = result_.counts;
     const auto too_large = [&](const Layout& group) {
-      const int64_t layouts = layouts_of(group);
+      const int64_t layouts = layouts_of(space_, group);
       counts.judged += layouts;
       counts.judged_by_group += layouts;
       counts.memory += layouts;
@@ -133,7 +128,7 @@ class Search {
   void expand(const Candidate& group) {
     SearchCounts& counts = result_.counts;
     bounds_.layouts(group.layout, schedules_of(space_, group.layout),
-                    zero_stages_of(space_, group.layout), system_.chip.memory_bytes,
+                    zero_stages_of(space_, group.layout), system_.chip.memory_bytes, worst_kept(),
                     [&](const Layout& layout, const Bound& bound) {
                       ++counts.judged;
                       if (bound.bytes > system_.chip.memory_bytes) {
@@ -198,7 +193,7 @@ class Search {
       const Candidate candidate = queue.top();
       queue.pop();
       bounds_.layouts(candidate.layout, schedules_of(space_, candidate.layout),
-                      zero_stages_of(space_, candidate.layout), 0,
+                      zero_stages_of(space_, candidate.layout), 0, kInfinity,
                       [&](const Layout& layout, const Bound& bound) {
                         if (bound.bytes >= least) return;
                         apply(layout, recipe_);

@@ -179,7 +179,7 @@ TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
     Predictor predictor(system, constants, simulator);
     for (const Layout& group : groups) {
       const Bound outer = bounds.group(group);
-      bounds.layouts(group, schedules_of(space, group), zero_stages_of(space, group), 1e300,
+      bounds.layouts(group, schedules_of(space, group), zero_stages_of(space, group), 1e300, 1e300,
                      [&](const Layout& layout, const Bound& bound) {
                        if (random() % 4 != 0) return;
                        spec::Recipe one = recipe;
@@ -193,6 +193,16 @@ TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
                        EXPECT_GT(bound.seconds, 0.3 * seconds) << layout_text(layout);
                        tightness += bound.seconds / seconds;
                        ++checked;
+                     });
+      // What is left out before ranks are looked at, by the bubble of the schedule alone.
+      bounds.layouts(group, schedules_of(space, group), {0}, 1e300, 0,
+                     [&](const Layout& layout, const Bound& bound) {
+                       if (random() % 4 != 0) return;
+                       spec::Recipe one = recipe;
+                       apply(layout, one);
+                       EXPECT_LE(outer.seconds, bound.seconds * (1 + 1e-9)) << layout_text(layout);
+                       EXPECT_LE(bound.seconds, predictor.step(one, profile()).step_seconds)
+                           << layout_text(layout);
                      });
     }
   }
@@ -303,6 +313,41 @@ TEST(Search, PlansBeyondTodayInSeconds) {
   EXPECT_LT(seconds_on(4608, "memory"), 10);
   EXPECT_LT(seconds_on(100000, "parallelism"), 10);
   EXPECT_LT(seconds_on(331776, "failures"), 20);
+}
+
+// A number of chips with 150 divisors, and a batch that each of them may get a part of.
+TEST(Search, PlansAMillionChipsInSeconds) {
+  const spec::Recipe recipe =
+      recipe_of("llama3.1-405b", {"batch.global=1036800", "batch.micro=1", "batch.sequence=8192"});
+  catalog::System system = shipped().system("dgx-b200");
+  SearchOptions options;
+  options.keep = 1;
+  const std::clock_t begin = std::clock();
+  const SearchResult result =
+      search_layouts(recipe, profile(), system, assumed_constants(), 1036800, options);
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  EXPECT_TRUE(result.counts.complete);
+  ASSERT_EQ(result.best.size(), 1U);
+  EXPECT_EQ(result.counts.judged,
+            result.counts.memory + result.counts.bound + result.counts.played);
+  if (kMeasures) {
+    EXPECT_LT(seconds, 20);
+  }
+  std::printf("%lld layouts in %.2f s\n", static_cast<long long>(result.counts.judged), seconds);
+}
+
+// The number of layouts of a group without making them.
+TEST(Search, CountsLayoutsAsTheyAreMade) {
+  for (const bool keep_schedule : {false, true}) {
+    const spec::Recipe recipe = recipe_of("gpt3-175b", {"batch.global=480"});
+    LayoutSpace space = space_of(recipe, 480);
+    space.kept.schedule = keep_schedule;
+    for_each_group(space, [&](const Layout& group) {
+      ASSERT_EQ(layouts_of(space, group), static_cast<int64_t>(schedules_of(space, group).size() *
+                                                               zero_stages_of(space, group).size()))
+          << layout_text(group);
+    });
+  }
 }
 
 // The target of docs/performance.md: every layout of GPT-3 on 1,024 chips within ten seconds.
