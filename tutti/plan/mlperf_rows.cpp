@@ -88,7 +88,14 @@ void describe_row(const CsvTable& table, size_t row, const std::vector<Measureme
   out.profile = spec::find_profile(profile);
   const auto precision = [&](size_t from) {
     const std::string& text = table.field(from, "precision");
-    return published_precision(text.empty() && source != nullptr ? source->precision : text);
+    if (!text.empty() || source == nullptr) return published_precision(text);
+    const spec::Precision usual = published_precision(source->precision);
+    if (catalog::product_flops(chip, usual) <= 0) {
+      fail(ErrorKind::unsupported,
+           "its precision is not published; {} has not the {} of the others", chip.name,
+           source->precision);
+    }
+    return usual;
   };
 
   spec::Recipe& recipe = out.recipe;
