@@ -144,7 +144,8 @@ struct Profile {
 // "tutti", "megatron-2022" (Korthikanti et al. 2022, as published), "megatron-te" (flash attention,
 // bf16 residual) or "megatron-te-2.11" (the same with the fused loss and the buffers of
 // Transformer Engine 2.11, context parallelism by exchanging heads) or "megatron-bridge" (as
-// megatron-te-2.11, with gathered keys and a dispatcher that sends a token to a domain once) or
+// megatron-te-2.11, with gathered keys, gradients in bf16 and a dispatcher that sends a token to a
+// domain once) or
 // "nemo-mlperf" (megatron-te with gradients in bf16: MLPerf submissions of 2025) or "nemo-lora"
 // (nemo-mlperf with frozen weights and the activation's input in 8 bits: NeMo's tuning with
 // adapters); throws usage naming the known ones.

@@ -287,6 +287,8 @@ Profile make_megatron_bridge_profile() {
   p.name = "megatron-bridge";
   p.context_exchange = ContextExchange::gather;
   p.dispatch_once_per_domain = true;
+  // Of all its measured recipes (v0.4.1, scripts/performance/configs: grad_reduce_in_fp32 False).
+  p.gradient = DType::bf16;
   return p;
 }
 
