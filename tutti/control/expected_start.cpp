@@ -36,8 +36,8 @@ class Playing {
     is_stuck_ = stuck.count(job) > 0;
     // Who is behind it and not among the next can hardly be in its way.
     std::vector<Job> played;
-    std::vector<Job> later;
-    const std::vector<const Job*> line = line_of(snapshot_);
+    all_ = std::move(snapshot_.jobs);
+    const std::vector<const Job*> line = line_of(all_, begin_ms_);
     const auto found =
         std::find_if(line.begin(), line.end(), [&](const Job* each) { return each->id == job; });
     const std::string project = found == line.end() ? "" : (*found)->request.project;
@@ -53,16 +53,15 @@ class Playing {
       if (waiting++ < kLookAhead) {
         played.push_back(*each);
       } else if (!reached_) {
-        later.push_back(*each);
+        later_.push_back(each);
       }
       reached_ = reached_ || each->id == job;
     }
-    for (const Job& each : snapshot_.jobs) {
+    for (const Job& each : all_) {
       if (owns_nodes(each.state)) played.push_back(each);
     }
     snapshot_.jobs = std::move(played);
-    std::reverse(later.begin(), later.end());  // the next is at the back
-    later_ = std::move(later);
+    std::reverse(later_.begin(), later_.end());  // the next is at the back
   }
 
   std::optional<int64_t> run() {
@@ -94,7 +93,7 @@ class Playing {
       snapshot_.claims.insert(snapshot_.claims.end(), start.claims.begin(), start.claims.end());
       ++started_;
       if (later_.empty()) continue;
-      snapshot_.jobs.push_back(std::move(later_.back()));
+      snapshot_.jobs.push_back(*later_.back());
       later_.pop_back();
     }
     return false;
@@ -145,8 +144,9 @@ class Playing {
   const int64_t job_;
   int64_t begin_ms_ = 0;
   bool is_stuck_ = false;
-  bool reached_ = false;  // it waits
-  std::vector<Job> later_;
+  bool reached_ = false;           // it waits
+  std::vector<Job> all_;           // as they are now; not copied, for there may be many
+  std::vector<const Job*> later_;  // of these, not yet among those that are played
   size_t started_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "tutti/base/text.h"
@@ -38,6 +39,14 @@ int64_t rank_of(const Job& job, int64_t now_ms) {
   return job.priority + std::max<int64_t>(0, now_ms - job.submitted_ms) / kHourMilliseconds;
 }
 
+struct InProject {
+  const ProjectState* state = nullptr;  // null: the project is gone
+  Usage usage;
+  // The last request whose data was judged, and how.
+  const JobRequest* judged = nullptr;
+  std::optional<std::string> rule;
+};
+
 class Scheduler {
  public:
   explicit Scheduler(const Snapshot& snapshot) : snapshot_(snapshot) {
@@ -45,13 +54,15 @@ class Scheduler {
       whole_[node.name] = {node.cores, node.gpus};
       if (node.up && !node.drained) free_[node.name] = {node.cores, node.gpus};
     }
-    for (const Job& job : snapshot.jobs) by_id_[job.id] = &job;
+    for (const Job& job : snapshot.jobs) {
+      if (job.state != JobState::pending) by_id_[job.id] = &job;  // claims are of these
+    }
     std::set<int64_t> counted;
     for (const Claim& claim : snapshot.claims) {
       take(free_, claim);
       const auto job = by_id_.find(claim.job);
       if (job == by_id_.end()) continue;
-      Usage& usage = usage_[job->second->request.project];
+      Usage& usage = project_of(job->second->request).usage;
       ++usage.nodes;
       usage.cores += claim.cores;
       if (counted.insert(claim.job).second) ++usage.jobs;
@@ -60,7 +71,7 @@ class Scheduler {
   }
 
   Schedule run() {
-    for (const Job* job : line_of(snapshot_)) {
+    for (const Job* job : line_of(snapshot_.jobs, snapshot_.now_ms)) {
       Wait wait{job->id, Reason::none, "", result_.line.size()};
       if (const auto why = obstacle(*job)) {
         wait.reason = why->first;
@@ -94,6 +105,27 @@ class Scheduler {
     node->second.gpus += claim.gpus;
   }
 
+  InProject& project_of(const JobRequest& request) const {
+    const auto [entry, is_new] = in_projects_.try_emplace(request.project);
+    if (is_new) {
+      const auto found = snapshot_.projects.find(request.project);
+      if (found != snapshot_.projects.end()) entry->second.state = &found->second;
+    }
+    return entry->second;
+  }
+
+  // Which rule forbids the data of a job. Most jobs of a project have the same.
+  const std::optional<std::string>& rule_of(InProject& project, const JobRequest& request) const {
+    const JobRequest* last = project.judged;
+    if (last == nullptr || last->data_class != request.data_class ||
+        last->data_source != request.data_source ||
+        last->unlabelled_data != request.unlabelled_data) {
+      project.rule = refusal(label_of(request), project.state->project.regions, snapshot_.place);
+      project.judged = &request;
+    }
+    return project.rule;
+  }
+
   // What stands in the way of a job whatever is free.
   std::optional<std::pair<Reason, std::string>> obstacle(const Job& job) const {
     const int64_t now = snapshot_.now_ms;
@@ -103,19 +135,18 @@ class Scheduler {
       return std::pair(Reason::begin_time, fmt::format("{} s", (job.eligible_ms - now) / 1000));
     }
     const JobRequest& request = job.request;
-    const auto found = snapshot_.projects.find(request.project);
-    if (found == snapshot_.projects.end()) return std::pair(Reason::held, std::string());
-    const Project& project = found->second.project;
-    if (auto rule = refusal(label_of(request), project.regions, snapshot_.place)) {
+    InProject& found = project_of(request);
+    if (found.state == nullptr) return std::pair(Reason::held, std::string());
+    const Project& project = found.state->project;
+    if (const auto& rule = rule_of(found, request)) {
       return std::pair(Reason::site_rule, *rule);
     }
     if (fitting(request) < request.nodes) return std::pair(Reason::never_fits, std::string());
-    if (const auto reached = limit_reached(project.budget, found->second.spent)) {
+    if (const auto reached = limit_reached(project.budget, found.state->spent)) {
       return std::pair(Reason::budget, fmt::format("{} of {} {}", format_micro(reached->spent),
                                                    format_micro(reached->limit), reached->what));
     }
-    const auto used = usage_.find(request.project);
-    const Usage usage = used == usage_.end() ? Usage{} : used->second;
+    const Usage& usage = found.usage;
     const auto over = [](const std::optional<int64_t>& limit, int64_t in_use, int64_t more) {
       return limit && in_use + more > *limit;
     };
@@ -183,17 +214,16 @@ class Scheduler {
     auto claims = fit(job, free_, harmless ? std::set<std::string>{} : promised_nodes_);
     if (!claims) return std::nullopt;
     // The cores that it really gets may be more than the least.
-    const Project& project = snapshot_.projects.at(job.request.project).project;
+    const InProject& project = project_of(job.request);
     int64_t cores = 0;
     for (const Claim& claim : *claims) cores += claim.cores;
-    const auto used = usage_.find(job.request.project);
-    const int64_t in_use = used == usage_.end() ? 0 : used->second.cores;
-    if (project.max_cores && in_use + cores > *project.max_cores) return std::nullopt;
+    const auto& most = project.state->project.max_cores;
+    if (most && project.usage.cores + cores > *most) return std::nullopt;
     return claims;
   }
 
   void start(const Job& job, std::vector<Claim> claims) {
-    Usage& usage = usage_[job.request.project];
+    Usage& usage = project_of(job.request).usage;
     ++usage.jobs;
     for (const Claim& claim : claims) {
       take(free_, claim);
@@ -281,7 +311,7 @@ class Scheduler {
   FreeNodes free_;
   int64_t open_nodes_ = 0;
   std::map<int64_t, const Job*> by_id_;
-  std::map<std::string, Usage> usage_;
+  mutable std::unordered_map<std::string, InProject> in_projects_;
   mutable std::map<std::pair<int64_t, int64_t>, int64_t> fitting_;  // by cores and GPUs
   std::optional<int64_t> promised_ms_;
   std::set<std::string> promised_nodes_;
@@ -290,16 +320,18 @@ class Scheduler {
 
 }  // namespace
 
-std::vector<const Job*> line_of(const Snapshot& snapshot) {
+std::vector<const Job*> line_of(const std::vector<Job>& all, int64_t now_ms) {
   using Key = std::tuple<int64_t, int64_t, int64_t>;
   std::vector<std::pair<Key, const Job*>> line;
-  for (const Job& job : snapshot.jobs) {
+  line.reserve(all.size());
+  for (const Job& job : all) {
     if (job.state != JobState::pending) continue;
     const int64_t deadline = job.request.deadline_ms;
-    line.emplace_back(
-        Key(-rank_of(job, snapshot.now_ms), deadline == 0 ? kNoDeadline : deadline, job.id), &job);
+    line.emplace_back(Key(-rank_of(job, now_ms), deadline == 0 ? kNoDeadline : deadline, job.id),
+                      &job);
   }
-  std::sort(line.begin(), line.end());
+  // They come in the order of submission, which mostly is this one.
+  if (!std::is_sorted(line.begin(), line.end())) std::sort(line.begin(), line.end());
   std::vector<const Job*> jobs;
   jobs.reserve(line.size());
   for (const auto& [key, job] : line) jobs.push_back(job);

@@ -58,8 +58,8 @@ struct Schedule {
 
 Schedule schedule(const Snapshot& snapshot);
 
-// Those that are PENDING, the next first. They point into the snapshot.
-std::vector<const Job*> line_of(const Snapshot& snapshot);
+// Those that are PENDING, the next first. They point into `jobs`.
+std::vector<const Job*> line_of(const std::vector<Job>& jobs, int64_t now_ms);
 
 // When the job should start if everything goes as expected: the same schedule played on, with jobs
 // that take as long as their forecasts say. Of a long line the next kLookAhead jobs are played, and
