@@ -150,6 +150,8 @@ def addresses(place, server):
         lines = [json.loads(line) for line in file]
     logins = {(line["client"], line["allowed"]) for line in lines if line["what"] == "login"}
     assert {("192.0.2.7", True), ("127.0.0.1", True), ("127.0.0.3", False)} <= logins, logins
+    guessed = {line["client"] for line in lines if line["what"] == "metrics" and not line["allowed"]}
+    assert guessed == {"127.0.0.2", "127.0.0.4"}, guessed
     assert any("client" not in line for line in lines), "commands have none"
     assert place.call("audit", "verify")["intact"]
 

@@ -319,7 +319,8 @@ struct WebServer::State {
       const std::string header = request.header("authorization");
       if (starts_with(header, kBearer)) {
         user = sessions.user_of(*database, header.substr(std::string_view(kBearer).size()),
-                                request.client, now_ms);
+                                request.client, now_ms, "metrics");
+        if (!user) bring_trail_up_to_date();
       } else if (const auto session = sessions.find(*database, cookie_of(request), now_ms)) {
         user = session->user;
       }

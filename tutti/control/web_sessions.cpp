@@ -9,10 +9,10 @@ namespace {
 
 constexpr int kCookieBytes = 32;
 
-void note_login(Database& database, const std::string& who, const std::string& client, bool allowed,
-                int64_t now_ms) {
+void note_token(Database& database, const std::string& who, const char* what,
+                const std::string& client, bool allowed, int64_t now_ms) {
   Transaction transaction(database);
-  append_audit(database, {now_ms, who, "login", "page", allowed, Json::object(), client});
+  append_audit(database, {now_ms, who, what, "page", allowed, Json::object(), client});
   transaction.commit();
 }
 
@@ -31,20 +31,23 @@ TooManyGuesses::TooManyGuesses(int64_t until_ms, int64_t now_ms)
       wait_seconds_((until_ms - now_ms + 999) / 1000) {}
 
 std::optional<std::string> WebSessions::user_of(Database& database, const std::string& token,
-                                                const std::string& client, int64_t now_ms) {
+                                                const std::string& client, int64_t now_ms,
+                                                const char* what) {
   const std::string account = account_named_by(database, token);
   const int64_t until_ms = guesses_.blocked_until_ms(account, client, now_ms);
   if (until_ms != 0) throw TooManyGuesses(until_ms, now_ms);
   auto user = user_of_token(database, token, now_ms);
-  if (!user) guesses_.add_failure(account, client, now_ms);
-  return user;
+  if (user) return user;
+  guesses_.add_failure(account, client, now_ms);
+  note_token(database, "-", what, client, false, now_ms);
+  return std::nullopt;
 }
 
 std::optional<std::string> WebSessions::login(Database& database, const std::string& token,
                                               const std::string& client, int64_t now_ms) {
-  const auto user = user_of(database, token, client, now_ms);
-  note_login(database, user.value_or("-"), client, user.has_value(), now_ms);
+  const auto user = user_of(database, token, client, now_ms, "login");
   if (!user) return std::nullopt;
+  note_token(database, *user, "login", client, true, now_ms);
   std::string cookie = random_hex(kCookieBytes);
   const Session session{*user, token, id_of_token(token), random_hex(kCookieBytes)};
   const std::scoped_lock lock(mutex_);

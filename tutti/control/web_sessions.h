@@ -40,9 +40,10 @@ class WebSessions {
   // without the token, with the client's address. Throws TooManyGuesses, which leaves none.
   std::optional<std::string> login(Database& database, const std::string& token,
                                    const std::string& client, int64_t now_ms);
-  // Whose token it is; absent: no valid one. Throws TooManyGuesses.
+  // Whose token it is; absent: no valid one, which leaves a line in the trail, too, as `what`.
+  // Throws TooManyGuesses.
   std::optional<std::string> user_of(Database& database, const std::string& token,
-                                     const std::string& client, int64_t now_ms);
+                                     const std::string& client, int64_t now_ms, const char* what);
   // Absent: unknown or idle for too long, or its token is withdrawn or has expired.
   std::optional<Session> find(Database& database, const std::string& cookie, int64_t now_ms);
   void end(const std::string& cookie);

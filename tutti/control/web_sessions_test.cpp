@@ -66,8 +66,13 @@ TEST_F(WebSessionsTest, SessionsEndWhenIdleOldOrWithTheirToken) {
 TEST_F(WebSessionsTest, EveryLoginIsInTheTrailAndNoTokenIs) {
   sessions_.login(database_, token_, kHere, kNow);
   EXPECT_FALSE(sessions_.login(database_, "tutti-wrong-token", "2001:db8::1", kNow));
+  EXPECT_FALSE(sessions_.user_of(database_, "tutti-wrong-token", "192.0.2.9", kNow, "metrics"));
+  EXPECT_TRUE(sessions_.user_of(database_, token_, kHere, kNow, "metrics"));
   const auto lines = audit_lines(database_, 10, "");
-  ASSERT_EQ(lines.size(), 2U);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[2]["what"], "metrics");
+  EXPECT_EQ(lines[2]["client"], "192.0.2.9");
+  EXPECT_EQ(lines[2]["allowed"], false);
   EXPECT_EQ(lines[0]["who"], "ada");
   EXPECT_EQ(lines[0]["allowed"], true);
   EXPECT_EQ(lines[0]["client"], kHere);
@@ -85,7 +90,8 @@ TEST_F(WebSessionsTest, GuessingIsSlowedDown) {
     EXPECT_FALSE(sessions_.login(database_, "guess", kHere, kNow + i));
   }
   EXPECT_THROW(sessions_.login(database_, "guess", kHere, kNow + 100), TooManyGuesses);
-  EXPECT_THROW(sessions_.user_of(database_, "another", kHere, kNow + 100), TooManyGuesses);
+  EXPECT_THROW(sessions_.user_of(database_, "another", kHere, kNow + 100, "metrics"),
+               TooManyGuesses);
   EXPECT_FALSE(sessions_.login(database_, "guess", kHere, kNow + kGuessWindowMs));
   EXPECT_EQ(audit_lines(database_, 100, "").size(), static_cast<size_t>(kMostGuesses) + 1);
 }
@@ -94,9 +100,9 @@ TEST_F(WebSessionsTest, NobodyIsLockedOutByOthersGuesses) {
   const std::string of_ada = token_.substr(0, token_.rfind('-') + 1) + "guess";
   for (int i = 0; i < kMostGuesses; ++i) {
     EXPECT_FALSE(sessions_.login(database_, "guess", kHere, kNow));
-    EXPECT_FALSE(sessions_.user_of(database_, of_ada, "192.0.2.66", kNow));
+    EXPECT_FALSE(sessions_.user_of(database_, of_ada, "192.0.2.66", kNow, "metrics"));
   }
-  EXPECT_THROW(sessions_.user_of(database_, of_ada, "192.0.2.66", kNow), TooManyGuesses);
+  EXPECT_THROW(sessions_.user_of(database_, of_ada, "192.0.2.66", kNow, "metrics"), TooManyGuesses);
   EXPECT_TRUE(sessions_.login(database_, token_, kHere, kNow));
 }
 
