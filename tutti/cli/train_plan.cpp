@@ -76,6 +76,7 @@ void check_recipe_file(FileSystem& files, const TrainArguments& arguments) {
   const std::string path = train::recipe_path(arguments.target);
   const auto saved = train::saved_recipe(files, arguments.target);
   if (!saved) return;
+  insist(arguments, [&] { train::check_own(files, *saved, arguments.target); });
   try {
     read_recipe(files, path, {});
   } catch (const Error& error) {
@@ -97,6 +98,7 @@ void check_same_run(FileSystem& files, const TrainPlan& plan, bool is_run) {
     train::check_resumable(read_recipe(files, stored, {}), plan.recipe, plan.run_folder);
     return;
   }
+  train::check_own(files, *saved, plan.run_folder);
   std::optional<spec::Recipe> file;
   if (is_run) file = read_recipe(files, stored, {});
   train::check_resumable(spec::parse_recipe(saved->yaml, saved->path, {}, models_folder(files)),

@@ -8,6 +8,7 @@
 #include "tutti/base/memory_file.h"
 #include "tutti/checkpoint/writer.h"
 #include "tutti/spec/recipe.h"
+#include "tutti/telemetry/events.h"
 #include "tutti/train/run_folder.h"
 
 namespace tutti::cli {
@@ -94,6 +95,21 @@ TEST(TrainPlan, TheRecipeOfARunFolderIsThatOfItsCheckpoints) {
   EXPECT_EQ(refusal(rate), "");
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("warning: run/recipe.yaml"),
             std::string::npos);
+  // Of another run's checkpoint the recipe is no reason to call this run's damaged.
+  arguments.force_resume = false;
+  telemetry::RunStarted started;
+  started.details["run_id"] = "0a";
+  write_file_atomic(files, train::events_path("run"),
+                    dump_json(telemetry::to_json(telemetry::Event{0, started})) + "\n");
+  EXPECT_EQ(refusal(whole), "") << "it does not say which run it is of";
+  state.training["run_id"] = "0b";
+  state.step = 4;
+  checkpoint::write_checkpoint(files, train::checkpoints_path("run"),
+                               {{"param.w", DType::f32, {1}, &value, {}, {}}}, state);
+  const std::string foreign = refusal(rate);
+  EXPECT_NE(foreign.find("step-00000004' is a checkpoint of another run (0b)"), std::string::npos)
+      << foreign;
+  EXPECT_EQ(foreign.find("edited"), std::string::npos) << foreign;
 }
 
 }  // namespace

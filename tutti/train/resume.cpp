@@ -11,6 +11,7 @@
 #include "tutti/checkpoint/reader.h"
 #include "tutti/train/run_factors.h"
 #include "tutti/train/run_folder.h"
+#include "tutti/train/run_history.h"
 
 namespace tutti::train {
 namespace {
@@ -50,7 +51,19 @@ std::optional<SavedRecipe> saved_recipe(FileSystem& files, const std::string& ru
   const Json training = checkpoint::parse_manifest(read_file(files, path), path).state.training;
   const auto yaml = training.find("recipe");
   if (yaml == training.end() || !yaml->is_string()) return std::nullopt;
-  return SavedRecipe{path, yaml->get<std::string>()};
+  const auto id = training.find("run_id");
+  const bool has_id = id != training.end() && id->is_string();
+  return SavedRecipe{path, yaml->get<std::string>(), has_id ? id->get<std::string>() : ""};
+}
+
+void check_own(FileSystem& files, const SavedRecipe& saved, const std::string& run_folder) {
+  if (saved.run_id.empty()) return;
+  const RunHistory history = read_history(files, run_folder);
+  if (history.ids.empty() || history.ids.count(saved.run_id) > 0) return;
+  fail(ErrorKind::usage,
+       "'{}' is a checkpoint of another run ({}); take it away, start a new run from it "
+       "(checkpoint.initialize_from), or resume from it all the same (--force-resume)",
+       parent_path(saved.path), saved.run_id);
 }
 
 void check_whole(const std::string& text, const SavedRecipe& saved, const std::string& run_folder) {

@@ -16,13 +16,18 @@ std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& rec
 
 // The recipe that a run was saved with.
 struct SavedRecipe {
-  std::string path;  // of the manifest that records it
-  std::string yaml;  // spec::to_yaml
+  std::string path;         // of the manifest that records it
+  std::string yaml;         // spec::to_yaml
+  std::string run_id = {};  // of the run that saved it (RunState::run_id); empty: not recorded
 };
 
 // As the newest checkpoint that looks whole records it; nullopt when there is no such checkpoint,
 // or it is of a version that did not record it.
 std::optional<SavedRecipe> saved_recipe(FileSystem& files, const std::string& run_folder);
+
+// Throws usage where the events of the run tell that what was saved is another run's: then its
+// recipe is nothing that this run's could be compared with.
+void check_own(FileSystem& files, const SavedRecipe& saved, const std::string& run_folder);
 
 // Throws usage naming the first key that RUN/recipe.yaml, of which `text` are the bytes, lacks: it
 // is written with every key, and what a cut one lacks would take its default in silence.
