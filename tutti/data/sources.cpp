@@ -47,6 +47,11 @@ class Search {
       enter(path, "", true);
     } else {
       const int64_t size = files_.size_bytes(path);
+      if (size == 0 && files_.is_stream(path)) {
+        fail(ErrorKind::usage,
+             "cannot read '{}': it is a pipe or a device, not a file; write its contents to a file",
+             path);
+      }
       if (size == 0) fail(ErrorKind::usage, "'{}' is empty: there is no text to prepare", path);
       found_.push_back(describe(path, base_name(path), size));
       found_.back().named_directly = true;

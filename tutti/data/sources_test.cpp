@@ -87,6 +87,13 @@ TEST(Sources, TroubleNamedDirectlyIsAnError) {
   error_of(ErrorKind::usage, [&] { list_sources(files, {}, {}, skipped); });
 }
 
+TEST(Sources, WhatHasNoSizeIsNamed) {
+  std::vector<Skipped> skipped;
+  const std::string message = error_of(
+      ErrorKind::usage, [&] { list_sources(posix_file_system(), {"/dev/null"}, {}, skipped); });
+  EXPECT_TRUE(contains(message, "'/dev/null': it is a pipe or a device")) << message;
+}
+
 TEST(Sources, SymbolicLinksDoNotLoop) {
   char folder[] = "/tmp/tutti_sources_XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
