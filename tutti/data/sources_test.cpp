@@ -1,8 +1,8 @@
 #include "tutti/data/sources.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "tutti/base/memory_file.h"
@@ -13,6 +13,7 @@ namespace {
 
 std::vector<std::string> names_of(const std::vector<SourceFile>& files) {
   std::vector<std::string> names;
+  names.reserve(files.size());
   for (const SourceFile& file : files) names.push_back(file.name);
   return names;
 }
