@@ -96,8 +96,12 @@ int run_reproduce(const ReproduceArguments& arguments) {
   FileSystem& files = posix_file_system();
   train::ReproduceOptions options = arguments.options;
   while (options.run.size() > 1 && options.run.back() == '/') options.run.pop_back();
+  const std::string set = train::set_of_run(files, options.run);
   if (options.out.empty()) {
-    options.out = options.run + "-reproduced-" + format_utc_compact(wall_seconds());
+    // Beside the run; of a run in a set, beside the set.
+    const std::string stem =
+        set.empty() ? options.run : set + "-" + base_name(files.resolve(options.run));
+    options.out = stem + "-reproduced-" + format_utc_compact(wall_seconds());
   }
   watch_signals();
   const train::ReproductionPlan plan = make_plan(files, options);
@@ -134,7 +138,8 @@ void add_reproduce(CLI::App& app, Action& action) {
   command->add_option("SETTING", arguments->options.overrides,
                       "KEY=VALUE: a key of the recipe to set, such as data.train=COPY");
   command
-      ->add_option("--out", arguments->options.out, "New run folder; default RUN-reproduced-TIME")
+      ->add_option("--out", arguments->options.out,
+                   "New run folder; default RUN-reproduced-TIME, of a run in a set beside the set")
       ->type_name("FOLDER");
   command->add_option("--steps", arguments->options.steps, "Only the first so many; 0: all")
       ->check(at_least(0));

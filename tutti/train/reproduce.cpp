@@ -153,6 +153,12 @@ Json number_json(double value) { return std::isfinite(value) ? Json(value) : Jso
 
 }  // namespace
 
+std::string set_of_run(FileSystem& files, const std::string& run) {
+  const std::string runs = parent_path(files.resolve(run));
+  const std::string set = parent_path(runs);
+  return base_name(runs) == "runs" && files.exists(join_path(set, "runs.json")) ? set : "";
+}
+
 ReproductionPlan plan_reproduction(FileSystem& files, const ReproduceOptions& options,
                                    const std::function<void(int64_t, int64_t)>& on_progress) {
   ReproductionPlan plan;
@@ -171,6 +177,16 @@ ReproductionPlan plan_reproduction(FileSystem& files, const ReproduceOptions& op
   if (options.steps > 0) plan.steps = options.steps;
   if (files.exists(recipe_path(options.out)) || files.exists(events_path(options.out))) {
     fail(ErrorKind::usage, "--out: '{}' holds a run already; name a new folder", options.out);
+  }
+  if (const std::string set = set_of_run(files, options.run); !set.empty()) {
+    const std::string out =
+        join_path(files.resolve(parent_path(options.out)), base_name(options.out));
+    if (out == set || starts_with(out, set + "/")) {
+      fail(ErrorKind::usage,
+           "--out: '{}' is in the set '{}', whose runs were fixed before the first of them; name a "
+           "folder outside",
+           options.out, set);
+    }
   }
   plan.factors = compare_factors(plan.record, describe_now(files, plan.recipe, on_progress));
   plan.options.run_folder = options.out;

@@ -37,9 +37,14 @@ struct ReproductionPlan {
   int64_t steps = 0;
 };
 
+// The folder of the set that `run` belongs to (runs.json beside runs/RUN, `tutti mlperf run`); ""
+// when it belongs to none. A set holds what was planned before its first run, and nothing else.
+std::string set_of_run(FileSystem& files, const std::string& run);
+
 // Reads RUN/recipe.yaml and RUN/events.jsonl and compares all factors with the present. Throws
-// usage when `out` holds a run or `steps` exceeds the run's; not_found when the run, a corpus or
-// initial weights are gone. on_progress counts bytes of corpora.
+// usage when `out` holds a run or is inside the set of the run, or `steps` exceeds the run's;
+// not_found when the run, a corpus or initial weights are gone. on_progress counts bytes of
+// corpora.
 ReproductionPlan plan_reproduction(FileSystem& files, const ReproduceOptions& options,
                                    const std::function<void(int64_t, int64_t)>& on_progress = {});
 

@@ -107,6 +107,19 @@ TEST_F(ReproduceTest, NamesATeacherThatLearnedOn) {
   EXPECT_NE(other.verdict.find("suspect: teacher"), std::string::npos) << other.verdict;
 }
 
+// What a set of runs holds was fixed before its first run.
+TEST_F(ReproduceTest, NeverWritesIntoTheSetOfTheRun) {
+  record("set/runs/run_0");
+  EXPECT_EQ(set_of_run(files_, "set/runs/run_0"), "");
+  write_file_atomic(files_, "set/runs.json", "{}");
+  EXPECT_EQ(set_of_run(files_, "set/runs/run_0"), "set");
+  for (const char* inside : {"set/runs/run_0-again", "set/again", "set/runs/a/b"}) {
+    EXPECT_NE(error_of({"set/runs/run_0", inside}).find("is in the set 'set'"), std::string::npos)
+        << inside;
+  }
+  EXPECT_EQ(error_of({"set/runs/run_0", "set-again"}), "no error");
+}
+
 TEST_F(ReproduceTest, StopsEarlyOnRequest) {
   record("run", 15);  // a stop always saves; between steps a save may find the writer busy
   record("run");
