@@ -92,6 +92,22 @@ def tiny_run_reaches_its_end(folder, name, ruleset, expected):
     assert clear["value"] is True and "corpora" in clear["metadata"]["how"], clear
 
 
+def a_missing_corpus_costs_nothing(folder):
+    """The log of a run spends its folder: a corpus that is missing is told before."""
+    recipe = os.path.join(RECIPES, "llama31-8b.yaml")
+    gone = [os.path.join(folder, "invented" + suffix) for suffix in (".bin", ".idx")]
+    for path in gone:
+        os.rename(path, path + ".away")
+    done = tutti(folder, "train", recipe, "--with", TINY, "--run", "early", code=2)
+    assert "there is no corpus 'invented'" in done.stderr, done.stderr
+    assert not os.path.exists(os.path.join(folder, "early")), os.listdir(folder)
+    for path in gone:
+        os.rename(path + ".away", path)
+    tutti(folder, "train", recipe, "--with", TINY, "--run", "early")
+    assert [r["metadata"]["status"] for r in records(os.path.join(folder, "early"))
+            if r["key"] == "run_stop"] == ["success"]
+
+
 def a_run_starts_once(folder):
     done = tutti(folder, "train", os.path.join(RECIPES, "gpt3-175b.yaml"), "--with", TINY, "--run",
                  "gpt3-175b", code=2)
@@ -113,6 +129,7 @@ def main():
         tutti(folder, "data", "synthesize", "--documents", "300", "--out", "invented.jsonl")
         tutti(folder, "data", "prepare", "invented.jsonl", "--out", "invented", "--tokenizer", "byte",
               "--holdout", "0.1")
+        a_missing_corpus_costs_nothing(folder)
         for name, ruleset, expected in BENCHMARKS:
             full_size_is_described(folder, name)
             tiny_run_reaches_its_end(folder, name, ruleset, expected)

@@ -9,6 +9,7 @@
 #include "tutti/data/corpus_format.h"
 #include "tutti/data/dataset.h"
 #include "tutti/data/prepared.h"
+#include "tutti/data/require_corpus.h"
 
 namespace tutti::cli {
 
@@ -57,6 +58,12 @@ void make_corpora(FileSystem& files, const spec::Recipe& recipe) {
   data::make_prepared_corpora(files, recipe.data,
                               [&](int64_t done, int64_t total) { progress.update(done, total); });
   progress.finish();
+}
+
+void require_corpora(FileSystem& files, const spec::Recipe& recipe) {
+  for (const spec::CorpusBlend* blend : {&recipe.data.train, &recipe.data.validation}) {
+    for (const spec::CorpusShare& share : blend->corpora) data::require_corpus(files, share.prefix);
+  }
 }
 
 void record_checksums(FileSystem& files, const spec::CorpusBlend& blend) {

@@ -26,6 +26,10 @@ void check_corpora(FileSystem& files, const spec::Recipe& recipe);
 // Makes them where they are missing, with progress on standard error.
 void make_corpora(FileSystem& files, const spec::Recipe& recipe);
 
+// Throws not_found when a corpus of data.train or data.validation is missing. Reads nothing of
+// them: for runs whose clock starts before their corpora are opened.
+void require_corpora(FileSystem& files, const spec::Recipe& recipe);
+
 // Records the checksums of the corpora that have none (data/corpus_checksums.h), with progress on
 // standard error. Where they cannot be written it says so, and their damage stays unnoticed. A
 // corpus that is not there is left to who opens it.

@@ -144,6 +144,8 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
                                          ? "--nproc"
                                          : place.environment.launcher);
     make_corpora(files, made.recipe);
+    // Its log begins before its corpora are opened, and a folder with a log is spent.
+    if (made.recipe.mlperf.enabled()) require_corpora(files, made.recipe);
     if (!place.environment.store_is_served) {  // else the launcher has done it
       record_checksums(files, made.recipe.data.train);
       record_checksums(files, made.recipe.data.validation);

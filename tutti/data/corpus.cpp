@@ -6,6 +6,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/data/corpus_format.h"
+#include "tutti/data/require_corpus.h"
 
 namespace tutti::data {
 namespace {
@@ -15,29 +16,6 @@ T load(const char* array, int64_t index = 0) {
   T value;
   std::memcpy(&value, array + index * static_cast<int64_t>(sizeof(T)), sizeof value);
   return value;
-}
-
-[[noreturn]] void fail_missing(FileSystem& files, const std::string& prefix) {
-  const CorpusPaths paths = corpus_paths(prefix);
-  const bool bin = files.exists(paths.bin);
-  const bool idx = files.exists(paths.idx);
-  if (bin || idx) {
-    fail(ErrorKind::not_found,
-         "corpus '{}' is incomplete: '{}' exists, but '{}' beside it does not; prepare the corpus "
-         "again",
-         prefix, bin ? paths.bin : paths.idx, bin ? paths.idx : paths.bin);
-  }
-  for (const char* suffix : {".bin", ".idx"}) {
-    if (!ends_with(prefix, suffix)) continue;
-    const std::string shorter = prefix.substr(0, prefix.size() - std::strlen(suffix));
-    if (corpus_exists(files, shorter)) {
-      fail(ErrorKind::not_found, "a corpus is named by its prefix: write '{}' instead of '{}'",
-           shorter, prefix);
-    }
-  }
-  fail(ErrorKind::not_found,
-       "there is no corpus '{}': neither '{}' nor '{}' exists; `tutti data prepare` makes one",
-       prefix, paths.bin, paths.idx);
 }
 
 template <typename T>
@@ -57,7 +35,7 @@ bool corpus_exists(FileSystem& files, const std::string& prefix) {
 
 Corpus::Corpus(FileSystem& files, const std::string& prefix, const CorpusOptions& options)
     : prefix_(prefix) {
-  if (!corpus_exists(files, prefix)) fail_missing(files, prefix);
+  require_corpus(files, prefix);
   const CorpusPaths paths = corpus_paths(prefix);
   idx_ = files.map(paths.idx);
   bin_ = files.map(paths.bin);

@@ -1,0 +1,14 @@
+// A corpus that must be there, asked for by the names of its files alone: no token is read, so an
+// MLPerf run may ask before its clock starts.
+#pragma once
+
+#include <string>
+
+#include "tutti/base/file.h"
+
+namespace tutti::data {
+
+// Throws not_found naming the files that are missing and what makes them.
+void require_corpus(FileSystem& files, const std::string& prefix);
+
+}  // namespace tutti::data
