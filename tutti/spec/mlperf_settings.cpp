@@ -23,13 +23,13 @@ std::string schedule_name(ScheduleKind kind) {
   return name_of(kScheduleNames, kind) + " with linear warmup";
 }
 
-// As MLPerf logs of ruleset 6.0 name precisions.
+// As MLPerf logs name precisions from ruleset 6.0 on; eight bits with block scales are fp8 there.
 std::string precision_name(Precision precision) {
   switch (precision) {
     case Precision::f32: return "fp32";
-    case Precision::bf16: return "bf16";
+    case Precision::bf16: return "bfloat16";
     case Precision::fp8: return "fp8";
-    case Precision::mxfp8: return "mxfp8";
+    case Precision::mxfp8: return "fp8";
     case Precision::fp4: return "nvfp4";
   }
   return "?";
@@ -88,7 +88,11 @@ std::vector<std::pair<std::string, Json>> mlperf_settings(const Recipe& recipe) 
   const std::string precision = precision_name(recipe.precision);
   out.emplace_back("lowest_numerical_precision_in_linear", precision);
   out.emplace_back("lowest_numerical_precision_in_attn",
-                   recipe.precision == Precision::fp8 ? "bf16" : precision);
+                   recipe.precision == Precision::fp8 ? "bfloat16" : precision);
+  // Below bf16 only products are computed: what travels between ranks is bf16 or wider.
+  out.emplace_back("lowest_numerical_precision_in_comm",
+                   recipe.precision == Precision::f32 ? "fp32" : "bfloat16");
+  out.emplace_back("config_filename", "recipe.yaml");  // of the run folder, resolved
   return out;
 }
 

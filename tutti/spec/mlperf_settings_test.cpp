@@ -50,6 +50,21 @@ TEST(MlperfSettings, SayWhatTheRecipeSays) {
   EXPECT_EQ(log.count("lora_rank"), 0U);
 }
 
+// The words that mlcommons/logging accepts from ruleset 6.0 on.
+TEST(MlperfSettings, DisclosesPrecisionAndLayoutAsTheRulesNameThem) {
+  const auto log = settings(parse(kRun, {"mlperf.benchmark=llama31_8b", "precision=bf16"}));
+  for (const char* part : {"linear", "attn", "comm"}) {
+    EXPECT_EQ(log.at(std::string("lowest_numerical_precision_in_") + part), "bfloat16");
+  }
+  for (const char* axis : {"tensor", "pipeline", "context", "expert"}) {
+    EXPECT_EQ(log.at(std::string(axis) + "_parallelism"), 1);
+  }
+  EXPECT_EQ(log.at("micro_batch_size"), 2);
+  EXPECT_EQ(log.at("config_filename"), "recipe.yaml");
+  const auto whole = settings(parse(kRun, {"mlperf.benchmark=llama31_8b", "precision=f32"}));
+  EXPECT_EQ(whole.at("lowest_numerical_precision_in_comm"), "fp32");
+}
+
 TEST(MlperfSettings, Gpt3NamesAndCountsInItsOwnWay) {
   const Recipe recipe = parse(kRun, {"mlperf.benchmark=gpt3"});
   const auto log = settings(recipe);
