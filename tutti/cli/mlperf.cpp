@@ -18,6 +18,7 @@ namespace {
 struct MlperfArguments {
   std::vector<std::string> paths;
   std::string ruleset;
+  bool runs = false;  // score: a table of the runs too
   bool json = false;
 };
 
@@ -40,7 +41,12 @@ int run_check(const MlperfArguments& arguments) {
   rulesets.erase(std::unique(rulesets.begin(), rulesets.end()), rulesets.end());
   if (arguments.json) print_json(check_json(check, rulesets));
   else print_text(format_check(check, rulesets));
-  return mlperf::compliant(check.findings) ? exit_ok : exit_failed;
+  if (mlperf::compliant(check.findings)) return exit_ok;
+  const bool only_too_fast =
+      std::all_of(check.findings.begin(), check.findings.end(), [](const mlperf::Finding& finding) {
+        return finding.warning || finding.rule == "rcp.too_fast";
+      });
+  return only_too_fast ? kTooFast : static_cast<int>(exit_failed);
 }
 
 int run_score(const MlperfArguments& arguments) {
@@ -51,13 +57,16 @@ int run_score(const MlperfArguments& arguments) {
   if (arguments.json) {
     Json results = Json::array();
     for (const mlperf::Score& score : scores) results.push_back(mlperf::to_json(score));
-    // One result: its keys are those of the object; several: a list.
-    if (scores.size() == 1) print_json(results[0]);
-    else print_json({{"results", std::move(results)}});
+    print_json({{"results", std::move(results)}});
   } else {
     print_text(format_scores(scores));
+    if (arguments.runs) print_text("\n" + format_runs(scores));
   }
-  return all ? exit_ok : exit_failed;
+  if (!all) return exit_failed;
+  const bool too_fast = std::any_of(scores.begin(), scores.end(), [](const mlperf::Score& score) {
+    return score.reference.known && !score.reference.pass;
+  });
+  return too_fast ? kTooFast : static_cast<int>(exit_ok);
 }
 
 std::shared_ptr<MlperfArguments> add_options(CLI::App& command, const char* paths) {
@@ -81,17 +90,21 @@ void add_mlperf(CLI::App& app, Action& action) {
   const auto check_arguments =
       add_options(*check, "Logs, folders of result_N.txt, or whole submissions");
   check->footer(
-      "Exit code 0 when all comply, 1 when not. docs/mlperf.md lists the rules.\n\n"
-      "Example:\n  tutti mlperf check results/my-system/llama31_8b --ruleset 5.1.0");
+      "Exit code 0 when all comply; 4 when the only errors are results that converged faster than\n"
+      "the reference allows; else 1. docs/mlperf.md lists the rules.\n\n"
+      "Example:\n  tutti mlperf check results/my-system/llama31_8b --ruleset 6.0.0");
   check->callback([check_arguments, &action] {
     action = [check_arguments] { return run_check(*check_arguments); };
   });
 
   CLI::App* score = group->add_subcommand("score", "Minutes to target of results");
   const auto score_arguments = add_options(*score, "Folders of result_N.txt, or above some");
+  score->add_flag("--runs", score_arguments->runs,
+                  "Each run too: minutes, samples, steady step, evaluation, start-up");
   score->footer(
       "Minutes are scaled where runs converged faster than the reference; raw ones are as logged.\n"
-      "Exit code 1 when a result has no score.\n\n"
+      "Exit code 1 when a result has no score; 4 when one converged faster than the reference "
+      "allows.\n\n"
       "Example:\n  tutti mlperf score results/my-system/llama31_8b --json");
   score->callback([score_arguments, &action] {
     action = [score_arguments] { return run_score(*score_arguments); };

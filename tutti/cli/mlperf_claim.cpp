@@ -34,23 +34,6 @@ struct ClaimImportArguments {
   bool json = false;
 };
 
-std::string own_published_folder() { return join_path(user_data_folder(), "published"); }
-
-mlperf::ClaimBasis load_basis(const std::vector<std::string>& further) {
-  FileSystem& files = posix_file_system();
-  const std::string folder = catalog_folder(files);
-  mlperf::ClaimBasis basis;
-  basis.benchmarks = catalog::load_benchmarks(files, folder);
-  basis.catalog = catalog::load_catalog(files, {folder});
-  basis.published =
-      catalog::load_published(files, {join_path(folder, "published"), own_published_folder()});
-  for (const std::string& path : further) {
-    const auto more = catalog::parse_published(read_file(files, path), path);
-    basis.published.insert(basis.published.end(), more.begin(), more.end());
-  }
-  return basis;
-}
-
 // Each option wins over the text; what neither gives is asked for.
 mlperf::Claim read_arguments(const ClaimArguments& arguments, const mlperf::ClaimBasis& basis) {
   mlperf::Claim claim;
@@ -59,7 +42,10 @@ mlperf::Claim read_arguments(const ClaimArguments& arguments, const mlperf::Clai
   if (!options.benchmark.empty()) claim.benchmark = options.benchmark;
   if (!options.chip.empty()) claim.chip = options.chip;
   if (options.accelerators > 0) claim.accelerators = options.accelerators;
-  if (options.minutes) claim.minutes = options.minutes;
+  if (options.minutes) {
+    claim.minutes = options.minutes;
+    claim.rounding_minutes = mlperf::rounding_of(fmt::format("{}", *options.minutes));
+  }
   // Costs and factors are read as in texts: "$50,000", "2.3x", or plain numbers.
   const auto from_text = [&](std::string text, const char* option, auto member) {
     if (text.empty()) return;
@@ -104,14 +90,38 @@ void print_assessment(const mlperf::ClaimAssessment& assessment) {
 }
 
 int run_claim(const ClaimArguments& arguments) {
-  const mlperf::ClaimBasis basis = load_basis(arguments.published);
+  const mlperf::ClaimBasis basis = load_claim_basis(arguments.published);
   const auto assessment = mlperf::assess_claim(read_arguments(arguments, basis), basis);
   if (arguments.json) print_json(mlperf::to_json(assessment));
   else print_assessment(assessment);
-  return exit_ok;
+  switch (assessment.verdict) {
+    case mlperf::Verdict::possible: return exit_ok;
+    case mlperf::Verdict::never_seen: return kNoVerdict;
+    case mlperf::Verdict::impossible: break;
+  }
+  return kImpossible;
 }
 
-catalog::PublishedResult published_of(const mlperf::Score& score) {
+// The round that a result was published in: of its path. Without one there it is that of the rules
+// the user named; it is never guessed.
+std::string round_to_import(const mlperf::Score& score, const std::string& asked) {
+  if (score.round.empty() && asked.empty()) {
+    fail(
+        ErrorKind::usage,
+        "{}: of which round? None (such as v6.0) is in the path; give --ruleset, or put the result "
+        "below a folder named after its round",
+        score.path);
+  }
+  if (!score.round.empty() && mlperf::ruleset_of_round(score.round) != score.ruleset) {
+    fail(ErrorKind::usage,
+         "{}: a result of round {} is not imported by the rules {}; leave --ruleset out",
+         score.path, score.round, score.ruleset);
+  }
+  return score.round.empty() ? "v" + score.ruleset.substr(0, score.ruleset.rfind('.'))
+                             : score.round;
+}
+
+catalog::PublishedResult published_of(const mlperf::Score& score, const std::string& round) {
   const auto accelerators = score.system.accelerators();
   if (!accelerators || score.system.accelerator.empty()) {
     fail(ErrorKind::corrupt,
@@ -120,7 +130,7 @@ catalog::PublishedResult published_of(const mlperf::Score& score) {
          score.path);
   }
   catalog::PublishedResult result;
-  result.round = "v" + score.ruleset.substr(0, score.ruleset.rfind('.'));
+  result.round = round;
   result.benchmark = score.benchmark;
   result.submitter = score.system.submitter;
   result.system = score.system.system_name;
@@ -151,7 +161,7 @@ int run_import(const ClaimImportArguments& arguments) {
     results.erase(std::remove_if(results.begin(), results.end(),
                                  [&](const auto& r) { return r.source == score.path; }),
                   results.end());
-    results.push_back(published_of(score));
+    results.push_back(published_of(score, round_to_import(score, arguments.ruleset)));
     ++imported;
   }
   files.create_directories(parent_path(out));
@@ -185,7 +195,8 @@ void add_mlperf_claim(CLI::App& group, Action& action) {
   add_json_option(*claim, arguments->json);
   claim->footer(
       "Possible: published at this size, or no faster per accelerator than what was.\n"
-      "Impossible: above the chip's dense peak. Never seen: between the two.\n\n"
+      "Impossible: above the chip's dense peak. Never seen: between the two.\n"
+      "Exit code 0: possible; 3: never seen; 5: impossible.\n\n"
       "Example:\n  tutti mlperf claim \"175B 1024 H100 9.87min\"");
   claim->callback([arguments, &action] { action = [arguments] { return run_claim(*arguments); }; });
 

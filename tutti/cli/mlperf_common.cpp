@@ -6,6 +6,8 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/catalog/catalog.h"
+#include "tutti/catalog/published.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
 #include "tutti/cli/progress_bar.h"
@@ -36,14 +38,42 @@ std::vector<catalog::Benchmark> mlperf_benchmarks() {
 
 const mlperf::Ruleset& ruleset_for(std::string_view asked, std::string_view path,
                                    const catalog::Benchmark* benchmark) {
-  const std::string version =
-      asked.empty() ? mlperf::guess_ruleset(path, benchmark) : std::string(asked);
+  if (!asked.empty()) return mlperf::find_ruleset(asked);
+  if (const std::string round = mlperf::round_of(path); !round.empty()) {
+    const std::string version = mlperf::ruleset_of_round(round);
+    if (version.empty()) {
+      fail(ErrorKind::usage,
+           "{}: the rules of round {} are not known; known rulesets: {}. Name the one to judge by "
+           "with --ruleset",
+           path, round, join(mlperf::ruleset_versions(), ", "));
+    }
+    return mlperf::find_ruleset(version);
+  }
+  const std::string version = benchmark != nullptr ? mlperf::newest_ruleset(*benchmark) : "";
   if (version.empty()) {
     fail(ErrorKind::usage,
          "{}: which rules? No round (such as v4.1) is in the path; give --ruleset: {}", path,
          join(mlperf::ruleset_versions(), ", "));
   }
   return mlperf::find_ruleset(version);
+}
+
+std::string own_published_folder() { return join_path(user_data_folder(), "published"); }
+
+mlperf::ClaimBasis load_claim_basis(const std::vector<std::string>& further) {
+  FileSystem& files = posix_file_system();
+  const std::string folder = catalog_folder(files);
+  mlperf::ClaimBasis basis;
+  basis.benchmarks = catalog::load_benchmarks(files, folder);
+  basis.catalog = catalog::load_catalog(files, {folder});
+  mlperf::add_published_chips(files, folder, basis.catalog);
+  basis.published =
+      catalog::load_published(files, {join_path(folder, "published"), own_published_folder()});
+  for (const std::string& path : further) {
+    const auto more = catalog::parse_published(read_file(files, path), path);
+    basis.published.insert(basis.published.end(), more.begin(), more.end());
+  }
+  return basis;
 }
 
 std::vector<mlperf::Score> mlperf_scores(const std::vector<std::string>& paths,
@@ -63,6 +93,12 @@ std::vector<mlperf::Score> mlperf_scores(const std::vector<std::string>& paths,
     const auto* benchmark = catalog::find_benchmark(known, folder.benchmark);
     const mlperf::Ruleset& rules = ruleset_for(ruleset, folder.path, benchmark);
     scores.push_back(mlperf::score_result(files, folder, rules, known));
+    if (ruleset.empty() && scores.back().round.empty()) {
+      scores.back().notes.push_back(fmt::format(
+          "no round in the path: scored by {}, the newest rules of {}; name others with "
+          "--ruleset",
+          rules.version, folder.benchmark));
+    }
     progress.update(static_cast<int64_t>(scores.size()), static_cast<int64_t>(folders.size()));
   }
   progress.finish();
@@ -71,10 +107,7 @@ std::vector<mlperf::Score> mlperf_scores(const std::vector<std::string>& paths,
 
 std::string format_check(const mlperf::ComplianceCheck& check,
                          const std::vector<std::string>& rulesets) {
-  std::string text;
-  for (const mlperf::Finding& finding : check.findings) {
-    text += mlperf::format_finding(finding) + "\n";
-  }
+  const std::string text = mlperf::format_findings(check.findings);
   const int64_t errors = errors_in(check);
   return text + fmt::format("{} by ruleset {}: {} logs in {} results, {} errors, {} warnings\n",
                             errors == 0 ? "compliant" : "not compliant", join(rulesets, ", "),
@@ -115,6 +148,28 @@ std::string format_scores(const std::vector<mlperf::Score>& scores) {
     }
   }
   return format_table(rows) + notes;
+}
+
+std::string format_runs(const std::vector<mlperf::Score>& scores) {
+  std::vector<std::vector<std::string>> rows = {{"run", "minutes", "samples", "step, s", "from",
+                                                 "evaluation, s", "start-up, s",
+                                                 "initialisation, s", "counted"}};
+  for (const mlperf::Score& score : scores) {
+    for (const mlperf::ScoredRun& run : score.runs) {
+      const auto& line = run.timeline;
+      rows.push_back(
+          {run.file, run.converged ? fmt::format("{:.4f}", run.minutes) : "-",
+           run.converged ? fmt::format("{:.0f}", run.samples_to_target) : "-",
+           line && line->step_seconds > 0 ? fmt::format("{:.4f}", line->step_seconds) : "-",
+           !line               ? "-"
+           : line->steps_timed ? "logged steps"
+                               : "stretches",
+           line && line->evaluations_timed ? fmt::format("{:.1f}", line->evaluation_seconds) : "-",
+           line ? fmt::format("{:.1f}", line->startup_seconds) : "-",
+           cell(run.run.initialisation_seconds(), 1), run.counted ? "yes" : "no"});
+    }
+  }
+  return format_table(rows);
 }
 
 }  // namespace tutti::cli

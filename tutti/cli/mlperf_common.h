@@ -8,6 +8,7 @@
 
 #include "tutti/catalog/benchmarks.h"
 #include "tutti/cli/commands.h"
+#include "tutti/mlperf/claim.h"
 #include "tutti/mlperf/compliance.h"
 #include "tutti/mlperf/ruleset.h"
 #include "tutti/mlperf/score.h"
@@ -16,10 +17,16 @@ namespace tutti::cli {
 
 std::vector<catalog::Benchmark> mlperf_benchmarks();
 
-// As asked, or from the path; `benchmark` narrows what is left open. The ruleset is one of
-// find_ruleset()'s, which live as long as the program. Throws usage when nothing is left.
+// As asked, or that of the round in the path, or, without any round, the newest of `benchmark`. The
+// ruleset is one of find_ruleset()'s, which live as long as the program. Throws usage for a round
+// without rules, and when nothing is left.
 const mlperf::Ruleset& ruleset_for(std::string_view asked, std::string_view path,
                                    const catalog::Benchmark* benchmark);
+
+// The catalog with the chips of published results, and those results: its own, those in the user's
+// data folder, and of the further files.
+mlperf::ClaimBasis load_claim_basis(const std::vector<std::string>& further);
+std::string own_published_folder();
 
 // All results at or below the paths, with a progress bar. Throws not_found for a path without any.
 std::vector<mlperf::Score> mlperf_scores(const std::vector<std::string>& paths,
@@ -29,6 +36,13 @@ std::string format_check(const mlperf::ComplianceCheck& check,
                          const std::vector<std::string>& rulesets);
 Json check_json(const mlperf::ComplianceCheck& check, const std::vector<std::string>& rulesets);
 std::string format_scores(const std::vector<mlperf::Score>& scores);  // a table and its notes
+std::string format_runs(const std::vector<mlperf::Score>& scores);    // a table of their runs
+
+// Exit codes beside those of all commands (base/error.h): they let scripts tell verdicts apart
+// (docs/mlperf.md).
+inline constexpr int kNoVerdict = 3;   // validate: no verdict; claim: never seen
+inline constexpr int kTooFast = 4;     // check, score: faster convergence than the reference allows
+inline constexpr int kImpossible = 5;  // claim: above the peak of the chip
 
 void add_mlperf_run(CLI::App& group, Action& action);
 void add_mlperf_claim(CLI::App& group, Action& action);  // claim and import

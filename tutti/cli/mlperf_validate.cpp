@@ -11,8 +11,6 @@
 namespace tutti::cli {
 namespace {
 
-constexpr int kNoVerdict = 3;
-
 struct MlperfValidateArguments {
   std::string results;
   std::string reference;

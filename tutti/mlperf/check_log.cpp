@@ -101,6 +101,8 @@ class LogChecker {
   }
 
   void check_value(State& state, const Record& record);
+  void check_needs(const KeyRule& rule, const Record& record);
+  void check_first_evaluation(const KeyRule& rule, const Record& record);
   void check_metadata(const KeyRule& rule, const Record& record);
   void check_block_start(const Record& record);
   void check_order(const Record& record);
@@ -124,6 +126,17 @@ void LogChecker::record(const Record& record) {
   if (record.latin1) {
     findings_.warning(record.line, "log.encoding", "bytes that are not UTF-8, read as Latin-1",
                       "write logs in UTF-8");
+  }
+  if (record.no_metadata) {
+    findings_.warning(record.line, "log.metadata",
+                      fmt::format("metadata of {} is not an object: read as empty", record.key),
+                      "log metadata as a JSON object, such as {}");
+  }
+  const bool name = record.key == "submission_org" || record.key == "submission_platform";
+  if (name && is_placeholder(record.value)) {
+    findings_.warning(record.line, "key.placeholder",
+                      fmt::format("{} is {}", record.key, shown(record.value)),
+                      "log the name of the submitter and of the system");
   }
   const auto found = index_.find(record.key);
   if (found == index_.end()) return;  // unknown keys are legal
@@ -163,12 +176,9 @@ void LogChecker::check_value(State& state, const Record& record) {
                     fmt::format("{} is {}", record.key, shown(record.value)),
                     fmt::format("ruleset {} accepts {}", ruleset_.version, wanted));
   }
-  if (!rule.needs.empty() && !seen(rule.needs)) {
-    findings_.error(record.line, "order.needs",
-                    fmt::format("{} comes before {}, which its rule needs", record.key, rule.needs),
-                    fmt::format("log {} earlier", rule.needs));
-  }
+  check_needs(rule, record);
   if (rule.key != "eval_accuracy") return;
+  if (state.count == 1) check_first_evaluation(rule, record);
   state.reached = state.reached || reaches_target(rule, record.value);
   const auto number = as_number(record.value);
   // What cannot be compared with the target ends the official checker; NaN only misses it.
@@ -180,6 +190,35 @@ void LogChecker::check_value(State& state, const Record& record) {
                       fmt::format("evaluation result is {}", shown(record.value)),
                       "a run that diverged does not count; log finite numbers");
   }
+}
+
+void LogChecker::check_needs(const KeyRule& rule, const Record& record) {
+  if (!rule.needs.empty() && !seen(rule.needs)) {
+    findings_.error(record.line, "order.needs",
+                    fmt::format("{} comes before {}, which its rule needs", record.key, rule.needs),
+                    fmt::format("log {} earlier", rule.needs));
+    return;
+  }
+  const std::string lacking = lacks_number(rule, context_);
+  if (lacking.empty() || !seen(lacking)) return;
+  findings_.error(record.line, "key.value",
+                  fmt::format("{} cannot be tested: {} is not a number", record.key, lacking),
+                  fmt::format("log {} as a number", lacking));
+}
+
+// The checker reads the count as an integer: text of digits counts, a fraction is cut off.
+void LogChecker::check_first_evaluation(const KeyRule& rule, const Record& record) {
+  const auto wanted = first_samples_count(rule, context_);
+  if (!wanted) return;
+  const auto found = record.metadata.find("samples_count");
+  const auto count = found == record.metadata.end() ? std::nullopt : as_integer(*found);
+  if (count && static_cast<double>(*count) == *wanted) return;
+  findings_.error(record.line, "order.first_evaluation",
+                  fmt::format("the first evaluation is at samples_count {}",
+                              found == record.metadata.end() ? "none" : shown(*found)),
+                  fmt::format("evaluate first at {:.0f} samples, the batch times floor({:g} + "
+                              "{:g} / batch)",
+                              *wanted, rule.first_steps, rule.first_samples));
 }
 
 void LogChecker::check_metadata(const KeyRule& rule, const Record& record) {
@@ -273,7 +312,8 @@ void LogChecker::check_benchmark() {
     findings_.error(
         line, "benchmark.not_covered",
         fmt::format("the {} rules of '{}' are not built in", division, benchmark),
-        "only gpt3, llama31_405b, llama31_8b, llama2_70b_lora and tutti_mini are checked");
+        "only gpt3, llama31_405b, llama31_8b, llama2_70b_lora, gpt_oss_20b, deepseekv3_671b and "
+        "tutti_mini are checked");
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "tutti/base/error.h"
@@ -86,13 +87,15 @@ void add_rates(const ClaimBasis& basis, const catalog::Benchmark& benchmark,
   }
 }
 
-// Published with this chip, no more accelerators and no more time.
-bool was_published(const ClaimBasis& basis, const catalog::Chip& chip, const ClaimAssessment& out) {
-  return std::any_of(out.nearest.begin(), out.nearest.end(), [&](const NearRow& row) {
+// Published with this chip, no more accelerators and no more time: the nearest such row.
+void find_published(const ClaimBasis& basis, const catalog::Chip& chip, double rounding_minutes,
+                    ClaimAssessment& out) {
+  const double most = std::max(out.minutes * 1.0005, out.minutes + rounding_minutes);
+  const auto found = std::find_if(out.nearest.begin(), out.nearest.end(), [&](const NearRow& row) {
     return find_chip(basis.catalog, row.result.accelerator) == &chip &&
-           row.result.accelerators <= out.accelerators &&
-           row.result.minutes <= out.minutes * 1.0005;
+           row.result.accelerators <= out.accelerators && row.result.minutes <= most;
   });
+  if (found != out.nearest.end()) out.published_by = *found;
 }
 
 void add_cost(const ClaimBasis& basis, const catalog::Chip& chip, const Claim& claim,
@@ -124,12 +127,15 @@ void add_cost(const ClaimBasis& basis, const catalog::Chip& chip, const Claim& c
                   *claim.cost_usd, hours, *out.claimed_usd_per_hour));
 }
 
-void judge(const ClaimBasis& basis, const catalog::Chip& chip, ClaimAssessment& out) {
+void judge(ClaimAssessment& out) {
   const std::string what = fmt::format("{} on {} {} in {:.4g} min", out.benchmark, out.accelerators,
                                        out.chip, out.minutes);
-  if (was_published(basis, chip, out)) {
+  if (out.published_by) {
+    const catalog::PublishedResult& row = out.published_by->result;
     out.verdict = Verdict::possible;
-    out.sentence = what + " is possible: a published result did it.";
+    out.sentence =
+        fmt::format("{} is possible: a published result did it ({} {}, {} {} in {:.4g} min).", what,
+                    row.round, row.submitter, row.accelerators, row.accelerator, row.minutes);
   } else if (out.least_tflops > out.peak_tflops) {
     out.verdict = Verdict::impossible;
     out.sentence = fmt::format(
@@ -161,6 +167,33 @@ void judge(const ClaimBasis& basis, const catalog::Chip& chip, ClaimAssessment& 
 }
 
 }  // namespace
+
+double rounding_of(std::string_view digits) {
+  const size_t point = digits.find('.');
+  const auto decimals =
+      point == std::string_view::npos ? 0 : static_cast<double>(digits.size() - point - 1);
+  constexpr double kMost = 0.02;
+  const double value = std::strtod(std::string(digits).c_str(), nullptr);
+  return std::min(0.5 * std::pow(10, -decimals), kMost * value);
+}
+
+void add_published_chips(FileSystem& files, const std::string& catalog_folder,
+                         catalog::Catalog& catalog) {
+  const std::string folder = join_path(join_path(catalog_folder, "published"), "chips");
+  if (!files.is_directory(folder)) return;
+  catalog::for_each_yaml(files, folder, [&](const std::string& text, const std::string& path) {
+    catalog::Chip chip = catalog::chip_from(catalog::parse_entry(text, path));
+    for (catalog::Chip& known : catalog.chips) {
+      if (catalog::plain_name(known.name) != catalog::plain_name(chip.name)) continue;
+      if (known.fp8_flops == 0) known.fp8_flops = chip.fp8_flops;
+      if (known.fp4_flops == 0) known.fp4_flops = chip.fp4_flops;
+      auto& aliases = known.entry.aliases;
+      aliases.insert(aliases.end(), chip.entry.aliases.begin(), chip.entry.aliases.end());
+      return;
+    }
+    catalog.chips.push_back(std::move(chip));
+  });
+}
 
 const char* verdict_name(Verdict verdict) {
   switch (verdict) {
@@ -255,7 +288,8 @@ ClaimAssessment assess_claim(const Claim& claim, const ClaimBasis& basis) {
       out.peak_tflops,
       out.best_tflops ? fmt::format("{:.0f} TFLOP/s", *out.best_tflops) : std::string("none")));
   add_cost(basis, chip, claim, out);
-  judge(basis, chip, out);
+  find_published(basis, chip, claim.rounding_minutes, out);
+  judge(out);
   if (out.nearest.size() > kNearRows) out.nearest.resize(kNearRows);
   return out;
 }
@@ -288,6 +322,7 @@ Json to_json(const ClaimAssessment& a) {
           {"least_samples", a.least_samples},
           {"cost_usd", {{"low", number(a.cost_low_usd)}, {"high", number(a.cost_high_usd)}}},
           {"claimed_usd_per_accelerator_hour", number(a.claimed_usd_per_hour)},
+          {"published_by", a.published_by ? Json(a.published_by->result.source) : Json(nullptr)},
           {"nearest", std::move(nearest)},
           {"arithmetic", a.arithmetic},
           {"sentence", a.sentence}};

@@ -13,9 +13,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tutti/base/file.h"
 #include "tutti/base/json.h"
 #include "tutti/catalog/benchmarks.h"
 #include "tutti/catalog/catalog.h"
@@ -29,6 +31,9 @@ struct Claim {
   std::string chip;  // a name or product name of the catalog's chips
   // One of the two: the time, or how often faster than the best published rate allows.
   std::optional<double> minutes;
+  // How far the published time may be above `minutes`, which is rounded: 3.44 is said of 3.444. At
+  // most half a unit of the last digit (rounding_of).
+  double rounding_minutes = 0;
   std::optional<double> speedup;
   std::optional<double> cost_usd;
 };
@@ -39,6 +44,15 @@ struct ClaimBasis {
   catalog::Catalog catalog;
   std::vector<catalog::PublishedResult> published;
 };
+
+// Half a unit of the last digit of a decimal number, "3.44": 0.005; but no more than 2% of it.
+double rounding_of(std::string_view digits);
+
+// The chips of results that the catalog's chips lack (CATALOG/published/chips/*.yaml, in the form
+// of catalog/entry.h) are added to them; to those that it has, the peaks of precisions that it
+// lacks. Without such a folder nothing is added.
+void add_published_chips(FileSystem& files, const std::string& catalog_folder,
+                         catalog::Catalog& catalog);
 
 enum class Verdict { possible, never_seen, impossible };
 const char* verdict_name(Verdict verdict);  // "possible", "never seen", "impossible"
@@ -54,11 +68,12 @@ struct ClaimAssessment {
   std::string chip;
   int64_t accelerators = 0;
   double minutes = 0;
-  double samples_to_target = 0;  // typical
-  double least_samples = 0;      // the fewest a score can stand for
-  double needed_tflops = 0;      // per accelerator, typical samples
-  double least_tflops = 0;       // with the fewest samples
-  double peak_tflops = 0;        // dense
+  std::optional<NearRow> published_by;  // a published result that did as much
+  double samples_to_target = 0;         // typical
+  double least_samples = 0;             // the fewest a score can stand for
+  double needed_tflops = 0;             // per accelerator, typical samples
+  double least_tflops = 0;              // with the fewest samples
+  double peak_tflops = 0;               // dense
   std::string peak_precision;
   std::optional<double> best_tflops;          // any published result on this chip
   std::optional<double> best_tflops_at_size;  // with as many accelerators or more

@@ -1,9 +1,11 @@
 #include "tutti/mlperf/claim_text.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tutti/base/error.h"
@@ -18,7 +20,8 @@ struct Token {
   std::string word;  // lower case, as written
   bool dollar = false;
   std::optional<double> number;
-  std::string unit;  // behind the number; "" when a blank follows
+  std::string digits;  // of the number, without commas
+  std::string unit;    // behind the number; "" when a blank follows
 };
 
 std::string lower(std::string_view text) {
@@ -46,6 +49,7 @@ Token token_of(std::string_view word) {
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (!digits.empty() && status == std::errc() && end == digits.data() + digits.size()) {
     token.number = number;
+    token.digits = digits;
     token.unit = std::string(rest.substr(used));
   }
   return token;
@@ -101,6 +105,39 @@ double scale_of(const std::string& unit) {
   return 1;
 }
 
+// "one H100", "eight H200".
+double count_word(const std::string& word) {
+  constexpr std::array<std::pair<const char*, double>, 9> kWords = {{{"one", 1},
+                                                                     {"single", 1},
+                                                                     {"two", 2},
+                                                                     {"three", 3},
+                                                                     {"four", 4},
+                                                                     {"eight", 8},
+                                                                     {"sixteen", 16},
+                                                                     {"hundred", 100},
+                                                                     {"thousand", 1000}}};
+  for (const auto& [name, count] : kWords) {
+    if (word == name) return count;
+  }
+  return 0;
+}
+
+// Minutes of "7:04" (minutes, seconds) or "1:02:03" (hours first); nothing for other words.
+std::optional<double> clock_minutes(const std::string& word) {
+  double seconds = 0;
+  const auto parts = split(word, ':');
+  if (parts.size() < 2 || parts.size() > 3) return std::nullopt;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    int value = 0;
+    const auto [end, status] =
+        std::from_chars(parts[i].data(), parts[i].data() + parts[i].size(), value);
+    const bool whole = status == std::errc() && end == parts[i].data() + parts[i].size();
+    if (!whole || value < 0 || (i > 0 && (parts[i].size() != 2 || value > 59))) return std::nullopt;
+    seconds = 60 * seconds + value;
+  }
+  return seconds / 60;
+}
+
 const catalog::Chip* chip_word(const catalog::Catalog& catalog, const std::string& word) {
   const auto exact = [&](const std::string& name) -> const catalog::Chip* {
     const catalog::Chip* chip = find_chip(catalog, name);
@@ -126,16 +163,47 @@ class Reader {
     for (at_ = 0; at_ < tokens_.size(); ++at_) {
       const Token& token = tokens_[at_];
       if (read_model(token)) continue;
-      if (const auto* chip = chip_word(basis_.catalog, token.word)) {
+      size_t words = 0;
+      if (const auto* chip = chip_at(at_, words)) {
         set_chip(chip->name);
+        at_ += words - 1;
+      } else if (const auto minutes = clock_minutes(token.word)) {
+        set_minutes(*minutes, 0.5 / 60);
       } else if (token.number) {
         read_number(token);
+      } else if (const double count = count_word(token.word); count > 0 && counts_chips()) {
+        set_accelerators(count);
       }
     }
   }
 
  private:
   const Token* next() const { return at_ + 1 < tokens_.size() ? &tokens_[at_ + 1] : nullptr; }
+
+  // The chip that `words` tokens from `at` on name together: "Gaudi 2", "TPU v5e".
+  const catalog::Chip* chip_at(size_t at, size_t& words) const {
+    constexpr size_t kMostWords = 3;
+    for (words = std::min(kMostWords, tokens_.size() - at); words > 0; --words) {
+      std::string name;
+      for (size_t i = at; i < at + words; ++i) name += tokens_[i].word;
+      if (const auto* chip = chip_word(basis_.catalog, name)) return chip;
+    }
+    return nullptr;
+  }
+
+  // What the words after this one are about: "1,024 NVIDIA H100 GPUs", "1024 accelerators".
+  bool counts_chips() const {
+    for (size_t i = at_ + 1; i < tokens_.size() && i <= at_ + 2; ++i) {
+      const std::string& word = tokens_[i].word;
+      size_t words = 0;
+      if (chip_at(i, words) != nullptr || word == "accelerators" || word == "accelerator" ||
+          word == "gpus" || word == "gpu" || word == "chips" || word == "tpus") {
+        return true;
+      }
+      if (tokens_[i].number) return false;
+    }
+    return false;
+  }
 
   [[noreturn]] void twice(const char* what) const {
     fail(ErrorKind::usage, "claim '{}' gives {} twice; write one claim at a time", text_, what);
@@ -163,6 +231,12 @@ class Reader {
     claim_.accelerators = std::llround(count);
   }
 
+  void set_minutes(double minutes, double rounding) {
+    if (claim_.minutes) twice("the time");
+    claim_.minutes = minutes;
+    claim_.rounding_minutes = rounding;
+  }
+
   static void set(std::optional<double>& to, double value) { to = value; }
 
   void read_number(const Token& token) {
@@ -176,7 +250,8 @@ class Reader {
       return;
     }
     if (unit == "x" || unit == "\xc3\x97") {
-      const bool counts = after != nullptr && chip_word(basis_.catalog, after->word) != nullptr;
+      size_t words = 0;
+      const bool counts = after != nullptr && chip_at(at_ + 1, words) != nullptr;
       if (counts) set_accelerators(number);
       else set_speedup(number);
       return;
@@ -191,7 +266,7 @@ class Reader {
       set_speedup(1 + number / 100);
       return;
     }
-    read_time_or_count(number, unit.empty() ? following : unit, !unit.empty());
+    read_time_or_count(token, unit.empty() ? following : unit, !unit.empty());
   }
 
   void set_speedup(double factor) {
@@ -199,27 +274,18 @@ class Reader {
     set(claim_.speedup, factor);
   }
 
-  void read_time_or_count(double number, const std::string& unit, bool attached) {
+  void read_time_or_count(const Token& token, const std::string& unit, bool attached) {
+    const double number = *token.number;
     if (const double minutes = minutes_of(unit); minutes > 0) {
-      if (claim_.minutes) twice("the time");
-      set(claim_.minutes, number * minutes);
+      set_minutes(number * minutes, rounding_of(token.digits) * minutes);
       return;
     }
     if (unit == "nodes" || unit == "node") {
       fail(ErrorKind::usage, "claim '{}': {} nodes have how many accelerators? Give their number",
            text_, number);
     }
-    // "1024 H100", "1,024 NVIDIA H100 GPUs", "1024 accelerators"
-    if (attached) return;
-    for (size_t i = at_ + 1; i < tokens_.size() && i <= at_ + 2; ++i) {
-      const std::string& word = tokens_[i].word;
-      if (chip_word(basis_.catalog, word) != nullptr || word == "accelerators" || word == "gpus" ||
-          word == "gpu" || word == "chips" || word == "tpus") {
-        set_accelerators(number);
-        return;
-      }
-      if (tokens_[i].number) return;
-    }
+    if (attached && unit != "k") return;
+    if (counts_chips()) set_accelerators(number * (attached ? scale_of(unit) : 1));
   }
 
   const std::string& text_;

@@ -11,6 +11,9 @@
 //
 // which is exact, symmetric in a and b, and defined for parts that are zero. So the factors
 // multiply to the ratio; a factor above 1 makes a slower than b.
+//
+// A row of published results says nothing about the times within its runs: against one, both
+// results count from start to end, E and U are inside of x, and the order cannot be tested.
 #pragma once
 
 #include <string>
@@ -18,7 +21,7 @@
 #include <vector>
 
 #include "tutti/base/json.h"
-#include "tutti/catalog/benchmarks.h"
+#include "tutti/catalog/published.h"
 #include "tutti/mlperf/score.h"
 #include "tutti/mlperf/statistics.h"
 #include "tutti/mlperf/timeline.h"
@@ -26,7 +29,8 @@
 namespace tutti::mlperf {
 
 struct ComparedResult {
-  std::string name;  // submitter, accelerators, chip
+  std::string name;  // round, submitter, accelerators, chip
+  std::string chip;  // "" when it is not known
   double minutes = 0;
   double raw_minutes = 0;
   double scale = 1;
@@ -39,7 +43,9 @@ struct ComparedResult {
   double evaluation_seconds = 0;
   double startup_seconds = 0;
   double evaluations = 0;
+  double step_seconds = 0;  // of a steady step; 0: not known
   bool evaluations_timed = true;
+  bool from_start_to_end = false;   // throughput is that of whole runs; no evaluation, no start-up
   std::vector<Timeline> timelines;  // of the converged runs
 };
 
@@ -68,17 +74,37 @@ struct Comparison {
   ComparedResult b;
   double ratio = 1;  // minutes of a / minutes of b
   Factors factors;
-  OrderTest samples_order;  // samples to target of all converged runs
-  OrderTest minutes_order;  // raw minutes of all converged runs
+  bool order_tested = true;  // both sides have runs
+  OrderTest samples_order;   // samples to target of all converged runs
+  OrderTest minutes_order;   // raw minutes of all converged runs
   std::vector<SettingDifference> settings;
   std::vector<std::string> notes;
   std::string verdict;  // one sentence
 };
 
-// Throws usage when the results are of different benchmarks, or one has no score.
-Comparison compare_results(const Score& a, const Score& b, const catalog::Benchmark& benchmark);
+// One side of a comparison.
+struct ComparedSide {
+  ComparedResult result;
+  std::string benchmark;
+  std::vector<double> samples;  // of every converged run; none of a published row
+  std::vector<double> minutes;  // raw
+  std::vector<std::pair<std::string, Json>> settings;
+  std::vector<std::string> notes;
+};
+
+// Throws usage when the result has no score.
+ComparedSide side_of(const Score& score);
+ComparedSide side_of(const catalog::PublishedResult& row);
+
+// Throws usage when the sides are of different benchmarks.
+Comparison compare_sides(ComparedSide a, ComparedSide b);
+Comparison compare_results(const Score& a, const Score& b);
+
+// Whether two names of accelerators mean one chip: "NVIDIA Blackwell GPU (GB200)" and "GB200".
+bool same_chip(const ComparedResult& a, const ComparedResult& b);
 
 Json to_json(const Comparison& comparison);
 std::string format_comparison(const Comparison& comparison);  // tables and the sentence
+std::string verdict_of(const Comparison& comparison);         // the sentence
 
 }  // namespace tutti::mlperf

@@ -61,7 +61,7 @@ std::string factors_html(const Comparison& c) {
   for (const auto& [name, factor] : named_factors(c.factors)) {
     table.rows.push_back(
         {name, fmt::format("{:.4f}", factor),
-         whole == 0 ? "–" : fmt::format("{:.0f}%", 100 * std::log(factor) / whole)});
+         whole == 0 ? "–" : fmt::format("{:.0f}%", 100 * std::log(factor) / whole + 0.0)});
   }
   table.rows.push_back({"all", fmt::format("{:.4f}", c.ratio), "100%"});
   return report::html_table(table);
@@ -82,11 +82,14 @@ std::string results_html(const Comparison& c) {
   row("minutes", c.a.minutes, c.b.minutes, 3);
   row("raw minutes", c.a.raw_minutes, c.b.raw_minutes, 3);
   row("accelerators", c.a.accelerators, c.b.accelerators, 0);
-  row("steady samples per second", c.a.samples_per_second, c.b.samples_per_second, 1);
+  row(c.a.from_start_to_end ? "samples per second, start to end" : "steady samples per second",
+      c.a.samples_per_second, c.b.samples_per_second, 1);
   row("samples to target", c.a.samples, c.b.samples, 0);
-  row("evaluations", c.a.evaluations, c.b.evaluations, 1);
-  row("seconds of evaluation", c.a.evaluation_seconds, c.b.evaluation_seconds, 1);
-  row("seconds of start-up and slow steps", c.a.startup_seconds, c.b.startup_seconds, 1);
+  if (!c.a.from_start_to_end) {
+    row("evaluations", c.a.evaluations, c.b.evaluations, 1);
+    row("seconds of evaluation", c.a.evaluation_seconds, c.b.evaluation_seconds, 1);
+    row("seconds of start-up and slow steps", c.a.startup_seconds, c.b.startup_seconds, 1);
+  }
   return report::html_table(table);
 }
 
@@ -105,8 +108,10 @@ std::string settings_html(const Comparison& c) {
 
 report::Tile order_tile(const char* name, const OrderTest& test) {
   return {name, fmt::format("{:.3f}", test.ratio),
-          fmt::format("95% from {:.3f} to {:.3f}; by chance with probability {:.2g}", test.low,
-                      test.high, test.chance)};
+          fmt::format("95% from {:.3f} to {:.3f}; {}", test.low, test.high,
+                      test.least_chance >= kSignificant
+                          ? std::string("too few runs to test")
+                          : fmt::format("by chance with probability {:.2g}", test.chance))};
 }
 
 }  // namespace
@@ -118,12 +123,16 @@ report::Page comparison_page(const Comparison& c) {
   page.lead = c.verdict;
   page.notes = c.notes;
   page.tiles = {{"a: minutes", fmt::format("{:.3f}", c.a.minutes), c.a.name},
-                {"b: minutes", fmt::format("{:.3f}", c.b.minutes), c.b.name},
-                order_tile("samples, a to b", c.samples_order),
-                order_tile("minutes, a to b", c.minutes_order)};
-  page.sections = {{"factors", "Why", factors_html(c)},
-                   {"time", "Where the time went", timelines_html(c)},
-                   {"results", "Results", results_html(c)}};
+                {"b: minutes", fmt::format("{:.3f}", c.b.minutes), c.b.name}};
+  if (c.order_tested) {
+    page.tiles.push_back(order_tile("samples, a to b", c.samples_order));
+    page.tiles.push_back(order_tile("minutes, a to b", c.minutes_order));
+  }
+  page.sections = {{"factors", "Why", factors_html(c)}};
+  if (!c.a.timelines.empty() && !c.b.timelines.empty()) {
+    page.sections.push_back({"time", "Where the time went", timelines_html(c)});
+  }
+  page.sections.push_back({"results", "Results", results_html(c)});
   if (!c.settings.empty()) page.sections.push_back({"settings", "Settings", settings_html(c)});
   page.footer = "tutti mlperf compare";
   return page;

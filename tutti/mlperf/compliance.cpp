@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "tutti/base/error.h"
@@ -58,6 +60,11 @@ void check_seeds(const Score& score, std::vector<Finding>& all) {
                        "log the seed as an integer");
         continue;
       }
+      if (seed.place.empty()) {
+        findings.error(seed.line, "seed.place", "the seed's metadata lack file or lineno",
+                       "log the seed with metadata file and lineno, as every record");
+        continue;
+      }
       const auto [earlier, fresh] = used.try_emplace({seed.place, *seed.value}, run.file);
       if (!fresh) {
         findings.error(seed.line, "seed.reused",
@@ -101,6 +108,14 @@ void check_reference(const Score& score, Findings& findings) {
     }
     return;
   }
+  if (reference.below_smallest) {
+    findings.warning(
+        0, "rcp.below_smallest",
+        fmt::format("batch {} is smaller than every reference point: tested against the "
+                    "{}",
+                    *score.global_batch_samples, reference.basis),
+        "nothing says how a batch this small converges; submit a reference point");
+  }
   if (reference.pass) return;
   findings.error(
       0, "rcp.too_fast",
@@ -108,6 +123,37 @@ void check_reference(const Score& score, Findings& findings) {
                   reference.mean_samples, reference.basis, reference.least_samples),
       "the runs converge faster than the reference can explain: check that model, data "
       "order and evaluation are those of the reference");
+}
+
+// The log and the system description both say where the system can be had.
+void check_availability(const Score& score, Findings& findings) {
+  const std::string& described = score.system.availability;
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSame = {{
+      {"onprem", "Available on-premise"},
+      {"cloud", "Available cloud"},
+      {"preview", "Preview"},
+      {"research", "Research, Development, or Internal (RDI)"},
+  }};
+  for (const ScoredRun& run : score.runs) {
+    const auto same = std::find_if(kSame.begin(), kSame.end(), [&](const auto& pair) {
+      return pair.first == run.run.availability;
+    });
+    // Descriptions of other rounds name other states, such as "onprem" itself.
+    const bool known = std::any_of(kSame.begin(), kSame.end(),
+                                   [&](const auto& pair) { return pair.second == described; });
+    if (same == kSame.end() || !known || same->second == described) continue;
+    findings.warning(0, "system.availability",
+                     fmt::format("the logs say submission_status {}, the system description '{}'",
+                                 run.run.availability, described),
+                     "let both say the same");
+    return;
+  }
+}
+
+void check_scaling(const Score& score, Findings& findings) {
+  if (score.scaling_problem.empty()) return;
+  findings.error(0, "rcp.scaling", "scaling.json: " + score.scaling_problem,
+                 "write {\"scaling_factor\": FACTOR} as the review found it, or remove the file");
 }
 
 void check_layout(const ResultFolder& folder, const Score& score, Findings& findings) {
@@ -140,6 +186,8 @@ std::vector<Finding> check_result(FileSystem& files, const ResultFolder& folder,
   check_layout(folder, score, findings);
   check_count(folder, score, findings);
   check_mixed(score, findings);
+  check_availability(score, findings);
+  check_scaling(score, findings);
   if (is_closed(score)) {
     check_seeds(score, all);
     check_reference(score, findings);

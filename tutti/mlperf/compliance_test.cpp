@@ -192,16 +192,89 @@ TEST(Score, RawAndScaledMinutesAreKeptApart) {
   EXPECT_EQ(reviewed.raw_minutes, computed.raw_minutes);
   EXPECT_EQ(*reviewed.minutes, *reviewed.raw_minutes * 1.25);
   EXPECT_EQ(reviewed.notes.size(), 1U);
-  write_file(files, "r/scaling.json", R"({"scaling_factor": "much"})");
-  EXPECT_THROW(score(), Error);
+  // No factor makes a result faster, and what is no factor is no 1.
+  for (const char* bad : {R"({"scaling_factor": "much"})", R"({"scaling_factor": 0.9})", "[1.1]",
+                          "garbage", "{}", R"({"scaling_factor": null})"}) {
+    write_file(files, "r/scaling.json", bad);
+    const Score wrong = score();
+    EXPECT_FALSE(wrong.minutes) << bad;
+    EXPECT_EQ(wrong.raw_minutes, computed.raw_minutes);
+    EXPECT_FALSE(wrong.scaling_problem.empty());
+    const auto findings =
+        check_result(files, find_results(files, "r")[0], find_ruleset("5.1.0"), wrong);
+    EXPECT_TRUE(std::any_of(findings.begin(), findings.end(), [](const Finding& f) {
+      return f.rule == "rcp.scaling" && !f.warning;
+    })) << bad;
+  }
 }
 
-TEST(Score, RulesetFromThePath) {
-  EXPECT_EQ(guess_ruleset("training_results_v4.1/Azure/results", nullptr), "4.1.0");
-  EXPECT_EQ(guess_ruleset("/data/v3.0/x", nullptr), "3.0.0");
-  EXPECT_EQ(guess_ruleset("/data/v4.10/x", nullptr), "");
-  EXPECT_EQ(guess_ruleset("/data/v5.1/box_v5.0/x", nullptr), "5.1.0");
-  EXPECT_EQ(guess_ruleset("runs/gpt3", catalog::find_benchmark(benchmarks(), "gpt3")), "4.1.0");
+TEST(Score, RoundFromThePath) {
+  EXPECT_EQ(round_of("training_results_v4.1/Azure/results"), "v4.1");
+  EXPECT_EQ(round_of("/data/v3.0/x"), "v3.0");
+  EXPECT_EQ(round_of("/data/v5.1/box_v5.0/x"), "v5.1");
+  EXPECT_EQ(round_of("/src/v0.2/training_results_v6.0/x"), "v6.0");
+  EXPECT_EQ(round_of("runs/gpt3"), "");
+  EXPECT_EQ(round_of("runs/seven.3/v/v5/v.1"), "");
+  EXPECT_EQ(ruleset_of_round("v6.1"), "6.1.0");
+  EXPECT_EQ(newest_ruleset(*catalog::find_benchmark(benchmarks(), "gpt3")), "4.1.0");
+  EXPECT_EQ(newest_ruleset(*catalog::find_benchmark(benchmarks(), "405B")), "6.0.0");
+  EXPECT_EQ(newest_ruleset(*catalog::find_benchmark(benchmarks(), "8B")), "6.1.0");
+}
+
+// A round that came later is told, not taken for one that is known.
+TEST(Score, RoundsWithoutRulesStayWhatTheyAre) {
+  for (const char* round : {"v4.10", "v7.0", "v2.1"}) {
+    EXPECT_EQ(round_of(std::string("/data/") + round + "/x"), round);
+    EXPECT_EQ(ruleset_of_round(round), "");
+  }
+}
+
+// A log that says "onprem" and a description that says "Available cloud"; a batch that no reference
+// point is as small as.
+TEST(Compliance, FinePrintIsAWarning) {
+  MemoryFileSystem files;
+  const std::string folder = "sub/results/box/llama31_405b";
+  for (int i = 0; i < 3; ++i) {
+    SyntheticRun run;
+    run.benchmark = "llama31_405b";
+    run.seed = i;
+    run.global_batch = 1024;
+    run.samples_to_target = 18 * 18'432;
+    SyntheticLog log = good_log(run);
+    log.lines.insert(log.lines.begin() + 4,
+                     {"submission_status", "onprem", Json{{"file", "train.py"}, {"lineno", 4}},
+                      log.lines[4].time_ms});
+    write_file(files, fmt::format("{}/result_{}.txt", folder, i), log.text());
+  }
+  Json system = Json::object();
+  for (const std::string& field : system_fields()) system[field] = "";
+  system["status"] = "Available cloud";
+  write_file(files, "sub/systems/box.json", system.dump());
+  ComplianceCheck check;
+  check_path(files, folder, find_ruleset("6.0.0"), benchmarks(), check);
+  std::vector<std::string> rules;
+  for (const Finding& finding : check.findings) {
+    EXPECT_TRUE(finding.warning) << format_finding(finding);
+    rules.push_back(finding.rule);
+  }
+  EXPECT_EQ(rules, (std::vector<std::string>{"system.availability", "rcp.below_smallest"}));
+  const Score score =
+      score_result(files, find_results(files, folder)[0], find_ruleset("6.0.0"), benchmarks());
+  ASSERT_EQ(score.notes.size(), 1U);
+  EXPECT_NE(score.notes[0].find("below the smallest"), std::string::npos);
+}
+
+TEST(Findings, EqualOnesAreOneWithTheirPlaces) {
+  std::vector<Finding> findings;
+  for (int i = 0; i < 6; ++i) {
+    findings.push_back({fmt::format("result_{}.txt", i), 7, "key.placeholder", "a", "b", true});
+  }
+  findings.push_back({"result_0.txt", 9, "key.value", "c", "d", false});
+  const std::string text = format_findings(findings);
+  EXPECT_EQ(text.find("result_0.txt:9: key.value: c"), 0U) << text;  // errors first
+  EXPECT_NE(text.find("6 places: result_0.txt:7, result_1.txt:7"), std::string::npos) << text;
+  EXPECT_NE(text.find("and 2 more"), std::string::npos) << text;
+  EXPECT_EQ(text.find("result_5"), std::string::npos);
 }
 
 }  // namespace

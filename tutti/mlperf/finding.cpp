@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "tutti/base/text.h"
@@ -11,6 +13,11 @@ namespace tutti::mlperf {
 namespace {
 
 constexpr int64_t kMostOfOneRule = 20;
+constexpr size_t kMostPlaces = 4;
+
+std::string place_of(const Finding& finding) {
+  return finding.line > 0 ? fmt::format("{}:{}", finding.file, finding.line) : finding.file;
+}
 
 }  // namespace
 
@@ -25,10 +32,37 @@ Json to_json(const Finding& finding) {
 }
 
 std::string format_finding(const Finding& finding) {
-  const std::string place =
-      finding.line > 0 ? fmt::format("{}:{}", finding.file, finding.line) : finding.file;
-  return fmt::format("{}: {}{}: {}\n    {}", printable(place), finding.warning ? "warning: " : "",
-                     finding.rule, printable(finding.message), printable(finding.remedy));
+  return fmt::format("{}: {}{}: {}\n    {}", printable(place_of(finding)),
+                     finding.warning ? "warning: " : "", finding.rule, printable(finding.message),
+                     printable(finding.remedy));
+}
+
+std::string format_findings(const std::vector<Finding>& findings) {
+  using Message = std::tuple<bool, std::string, std::string, std::string>;
+  std::map<Message, size_t> index;
+  std::vector<std::pair<const Finding*, std::vector<std::string>>> groups;
+  for (const Finding& finding : findings) {
+    const auto [known, fresh] = index.try_emplace(
+        Message(finding.warning, finding.rule, finding.message, finding.remedy), groups.size());
+    if (fresh) groups.emplace_back(&finding, std::vector<std::string>());
+    groups[known->second].second.push_back(place_of(finding));
+  }
+  std::stable_partition(groups.begin(), groups.end(),
+                        [](const auto& group) { return !group.first->warning; });
+  std::string text;
+  for (auto& [first, places] : groups) {
+    const size_t all = places.size();
+    if (all == 1) {
+      text += format_finding(*first) + "\n";
+      continue;
+    }
+    places.resize(std::min(all, kMostPlaces));
+    text += fmt::format(
+        "{}{}: {}\n    {}\n    {} places: {}{}\n", first->warning ? "warning: " : "", first->rule,
+        printable(first->message), printable(first->remedy), all, printable(join(places, ", ")),
+        all > places.size() ? fmt::format(" and {} more", all - places.size()) : std::string());
+  }
+  return text;
 }
 
 void Findings::error(int64_t line, std::string_view rule, std::string message, std::string remedy) {

@@ -146,7 +146,9 @@ bool read_time(const Json& value, double& time_ms) {
     const std::string text(trim(value.get_ref<const std::string&>()));
     char* end = nullptr;
     time_ms = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0') return false;
+    // strtod reads hexadecimal too, which is no decimal number.
+    const bool decimal = text.find_first_of("xX") == std::string::npos;
+    if (text.empty() || *end != '\0' || !decimal) return false;
   } else {
     return false;
   }
@@ -160,10 +162,10 @@ std::string read_members(Json& object, Record& record) {
   }
   if (!read_time(object["time_ms"], record.time_ms)) return "'time_ms' is not a number";
   if (!object["key"].is_string()) return "'key' is not text";
-  if (!object["metadata"].is_object()) return "'metadata' is not an object";
   record.key = object["key"].get<std::string>();
   record.value = std::move(object["value"]);
-  record.metadata = std::move(object["metadata"]);
+  record.no_metadata = !object["metadata"].is_object();
+  record.metadata = record.no_metadata ? Json::object() : std::move(object["metadata"]);
   return {};
 }
 

@@ -24,9 +24,10 @@ struct Record {
   int64_t line = 0;    // in the file, from 1
   double time_ms = 0;  // since 1970-01-01 UTC, finite
   std::string key;
-  Json value;           // numbers may be NaN or infinite
-  Json metadata;        // an object
-  bool latin1 = false;  // had bytes that are not UTF-8
+  Json value;                // numbers may be NaN or infinite
+  Json metadata;             // an object
+  bool no_metadata = false;  // what was logged as metadata is no object: read as an empty one
+  bool latin1 = false;       // had bytes that are not UTF-8
 };
 
 // Reads the text behind the prefix into `record`, all but its line. Returns what is wrong, or "".

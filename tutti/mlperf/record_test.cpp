@@ -65,7 +65,7 @@ TEST(Record, WhatIsWrong) {
             std::string::npos);
   EXPECT_NE(wrong(R"({"time_ms": 1, "key": 7, "value": 1, "metadata": {}})").find("'key'"),
             std::string::npos);
-  EXPECT_NE(wrong(R"({"time_ms": 1, "key": "k", "value": 1, "metadata": 3})").find("'metadata'"),
+  EXPECT_NE(wrong(R"({"time_ms": "0x1", "key": "k", "value": 1, "metadata": {}})").find("time_ms"),
             std::string::npos);
   EXPECT_NE(wrong(with_value("NaN") + "}").find("not JSON"), std::string::npos);
 }

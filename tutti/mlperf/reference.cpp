@@ -118,6 +118,7 @@ ReferenceTest test_reference(const catalog::Benchmark& benchmark, std::string_vi
   if (low == nullptr) {
     test = judge(*high, mean_samples, allowance);
     test.basis = fmt::format("smallest point, {}", high->batch);
+    test.below_smallest = true;
   } else if (low == high) {
     test = judge(*low, mean_samples, allowance);
     test.basis = fmt::format("point at {}", batch);

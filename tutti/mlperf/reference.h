@@ -36,6 +36,8 @@ ReferenceMean interpolate_reference(const ReferenceMean& low, const ReferenceMea
 struct ReferenceTest {
   bool known = false;  // there are reference points for this ruleset and batch
   bool pass = false;
+  bool below_smallest =
+      false;                // the batch is smaller than every point: tested against the smallest
   double scale = 1;         // of the time, 1 or more; only when it passes
   double mean_samples = 0;  // of the result
   double reference_samples = 0;

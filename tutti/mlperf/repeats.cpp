@@ -55,9 +55,10 @@ bool has_non_finite(const Json& value) {
   return std::any_of(value.begin(), value.end(), [](const Json& v) { return has_non_finite(v); });
 }
 
-void set_time(Repeat& repeat, const std::vector<Stretch>& stretches, double total_seconds) {
+void set_time(Repeat& repeat, const std::vector<Stretch>& stretches, double total_seconds,
+              double steady_seconds_per_sample = 0) {
   for (const Stretch& stretch : stretches) repeat.samples += stretch.samples;
-  repeat.seconds = split_time(stretches, total_seconds);
+  repeat.seconds = split_time(stretches, total_seconds, steady_seconds_per_sample);
   if (repeat.seconds.steady > 0) repeat.steady_rate = repeat.samples / repeat.seconds.steady;
   if (!(repeat.steady_rate > 0) && repeat.invalid.empty()) {
     repeat.invalid = "no stretch of training with samples and time";
@@ -66,8 +67,8 @@ void set_time(Repeat& repeat, const std::vector<Stretch>& stretches, double tota
 
 void add_repeat(std::vector<Workload>& workloads, Workload found, Repeat repeat) {
   for (Workload& workload : workloads) {
-    if (workload.benchmark == found.benchmark && workload.accelerators == found.accelerators &&
-        workload.settings == found.settings) {
+    if (workload.benchmark == found.benchmark && workload.system == found.system &&
+        workload.accelerators == found.accelerators && workload.settings == found.settings) {
       workload.repeats.push_back(std::move(repeat));
       return;
     }
@@ -78,8 +79,18 @@ void add_repeat(std::vector<Workload>& workloads, Workload found, Repeat repeat)
 
 // --- MLPerf logs ---
 
-void read_log_repeat(FileSystem& files, const std::string& path,
-                     const std::optional<int64_t>& accelerators,
+// Who ran where. Results of one machine in several folders are repeats of one workload; without a
+// description a folder is a system of its own.
+std::string system_name(const SystemDescription& system, const Run& run, const std::string& log) {
+  if (!system.system_name.empty()) {
+    return system.submitter.empty() ? system.system_name
+                                    : system.submitter + ", " + system.system_name;
+  }
+  if (!run.platform.empty()) return run.platform;
+  return parent_path(log);
+}
+
+void read_log_repeat(FileSystem& files, const std::string& path, const SystemDescription& system,
                      const std::vector<catalog::Benchmark>& benchmarks,
                      std::vector<Workload>& workloads) {
   RunReader reader;
@@ -100,7 +111,8 @@ void read_log_repeat(FileSystem& files, const std::string& path,
   Workload workload;
   const catalog::Benchmark* known = catalog::find_benchmark(benchmarks, run.benchmark);
   workload.benchmark = known != nullptr ? known->title : run.benchmark;
-  workload.accelerators = accelerators;
+  workload.system = system_name(system, run, path);
+  workload.accelerators = system.accelerators();
   workload.unit = "samples";
   for (const auto& [key, value] : run.settings) {
     if (is_hyperparameter(key)) workload.settings[key] = dump_json(value);
@@ -114,7 +126,8 @@ void read_log_repeat(FileSystem& files, const std::string& path,
     const bool tokens = known != nullptr && known->logged_progress == catalog::Progress::tokens;
     const Timeline line =
         timeline_of(run, tokens ? static_cast<double>(known->sequence_tokens) : 1.0);
-    set_time(repeat, line.stretches, line.total_seconds);
+    set_time(repeat, line.stretches, line.total_seconds,
+             line.steps_timed ? 1 / line.steady_samples_per_second : 0);
   }
   add_repeat(workloads, std::move(workload), std::move(repeat));
 }
@@ -205,23 +218,22 @@ void read_run_repeat(FileSystem& files, const std::string& folder,
 
 }  // namespace
 
-TimeParts split_time(const std::vector<Stretch>& stretches, double total_seconds) {
-  std::vector<double> seconds_per_sample;
+TimeParts split_time(const std::vector<Stretch>& stretches, double total_seconds,
+                     double steady_seconds_per_sample) {
   TimeParts parts;
   double covered = 0;
   for (const Stretch& stretch : stretches) {
     const double seconds = stretch.stop_seconds - stretch.start_seconds;
     covered += seconds;
     if (stretch.evaluation) parts.evaluation += seconds;
-    else if (stretch.samples > 0) seconds_per_sample.push_back(seconds / stretch.samples);
   }
   parts.stalls = total_seconds - covered;
-  if (seconds_per_sample.empty()) {
+  const double usual = steady_seconds_per_sample > 0 ? steady_seconds_per_sample
+                                                     : mlperf::steady_seconds_per_sample(stretches);
+  if (!(usual > 0)) {
     parts.stalls += covered - parts.evaluation;
     return parts;
   }
-  if (seconds_per_sample.size() > 1) seconds_per_sample.erase(seconds_per_sample.begin());
-  const double usual = median(seconds_per_sample);
   bool starting = true;
   for (const Stretch& stretch : stretches) {
     if (stretch.evaluation) continue;
@@ -266,12 +278,12 @@ std::vector<Workload> read_workloads(FileSystem& files, const std::string& path,
   }
   const Ruleset& newest = find_ruleset(ruleset_versions().back());
   for (const ResultFolder& folder : folders) {
-    std::optional<int64_t> accelerators;
+    SystemDescription system;
     if (!folder.system_file.empty()) {
-      accelerators = check_system(files, folder.system_file, newest).description.accelerators();
+      system = check_system(files, folder.system_file, newest).description;
     }
     for (const std::string& log : folder.logs) {
-      read_log_repeat(files, log, accelerators, benchmarks, workloads);
+      read_log_repeat(files, log, system, benchmarks, workloads);
     }
     tell(folders.size());
   }

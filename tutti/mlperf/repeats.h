@@ -3,7 +3,7 @@
 //
 // The time of a repeat, from its start to its end, is split without rest:
 //
-//   steady      samples / steady rate, the median rate of its training stretches but the first
+//   steady      samples / steady rate (timeline.h)
 //   start       what the slow stretches at its beginning took beyond that
 //   tail        what all others took beyond it: stragglers; may be slightly negative by jitter
 //   evaluation  as logged
@@ -35,8 +35,10 @@ struct TimeParts {
   double sum() const { return steady + start + tail + evaluation + stalls; }
 };
 
-// All five parts of stretches in order; their sum is total_seconds.
-TimeParts split_time(const std::vector<Stretch>& stretches, double total_seconds);
+// All five parts of stretches in order; their sum is total_seconds. `steady_seconds_per_sample` is
+// that of logged step times; 0: the median of the stretches (timeline.h).
+TimeParts split_time(const std::vector<Stretch>& stretches, double total_seconds,
+                     double steady_seconds_per_sample = 0);
 
 struct Repeat {
   std::string name;        // path of the log or run folder
@@ -49,9 +51,10 @@ struct Repeat {
   double seconds_per_sample() const { return seconds.sum() / samples; }
 };
 
-// One benchmark at one size with one set of hyperparameters.
+// One benchmark on one system at one size with one set of hyperparameters.
 struct Workload {
   std::string benchmark;  // as in the catalog's titles, or the size of the model
+  std::string system;     // of MLPerf results: submitter, system; "" of runs and of unknown systems
   std::optional<int64_t> accelerators;
   std::string unit;                             // of samples: "samples", "tokens"
   std::map<std::string, std::string> settings;  // hyperparameters

@@ -24,14 +24,17 @@ enum class Occurs {
 // What the value of a key must satisfy.
 enum class Test {
   any,
-  present,     // anything but ""
-  word,        // one of `words`
-  number,      // one of `numbers`, exactly
-  positive,    // a number above zero
-  rate_405b,   // value * 1152 == global_batch_size * 8e-5, in doubles
-  decay_405b,  // ceil(1.2e6 * 1152 / GBS) - ceil(8000 * 1152 / GBS)
-  decay_8b,    // 1.2e6 - warmup steps
-  target,      // at least one value in (above, at_most]; NaN never
+  present,             // anything but ""
+  word,                // one of `words`
+  number,              // one of `numbers`, exactly
+  positive,            // a number above zero
+  at_least,            // a number from numbers[0] on
+  integer,             // a number within 1e-5 of an integer; from numbers[0] on where it is given
+  rate_405b,           // value * 1152 == global_batch_size * 8e-5, in doubles
+  decay_405b,          // ceil(1.2e6 * 1152 / GBS) - ceil(8000 * 1152 / GBS)
+  rate_deepseek,       // within 1e-9 of 2.4e-5 * sqrt(GBS / 16384)
+  decay_after_warmup,  // numbers[0] - warmup steps
+  target,              // at least one value in (above, at_most]; NaN never
 };
 
 struct KeyRule {
@@ -45,6 +48,10 @@ struct KeyRule {
   double above = 0;
   double at_most = 0;
   std::string needs = {};  // a key that must come earlier, since the value is tested against it
+  // The samples_count of the first record is GBS * floor(first_steps + first_samples / GBS); both
+  // 0: it is free.
+  double first_steps = 0;
+  double first_samples = 0;
 };
 
 // Rules of one benchmark in one division; they replace common rules of the same key.

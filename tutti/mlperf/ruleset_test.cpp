@@ -25,8 +25,9 @@ const KeyRule* closed_rule(const char* version, const char* benchmark, const cha
 }
 
 TEST(Ruleset, VersionsInheritAndChange) {
-  EXPECT_EQ(ruleset_versions(), (std::vector<std::string>{"3.0.0", "3.1.0", "4.0.0", "4.1.0",
-                                                          "5.0.0", "5.1.0", "tutti-1"}));
+  EXPECT_EQ(ruleset_versions(),
+            (std::vector<std::string>{"3.0.0", "3.1.0", "4.0.0", "4.1.0", "5.0.0", "5.1.0", "6.0.0",
+                                      "6.1.0", "tutti-1"}));
   EXPECT_THROW(find_ruleset("2.1.0"), Error);
   for (const std::string& version : ruleset_versions()) {
     if (version == "tutti-1") continue;
@@ -38,7 +39,10 @@ TEST(Ruleset, VersionsInheritAndChange) {
     EXPECT_EQ(find_rules(ruleset, "gpt3", "closed") != nullptr, version < "5");
     EXPECT_EQ(find_rules(ruleset, "gpt3", "open") != nullptr, version >= "4" && version < "5");
     EXPECT_EQ(find_rules(ruleset, "llama2_70b_lora", "closed") != nullptr, version >= "4");
-    EXPECT_EQ(find_rules(ruleset, "llama31_405b", "closed") != nullptr, version >= "5");
+    EXPECT_EQ(find_rules(ruleset, "llama31_405b", "closed") != nullptr,
+              version >= "5" && version < "6.1");
+    EXPECT_EQ(find_rules(ruleset, "gpt_oss_20b", "closed") != nullptr, version >= "6");
+    EXPECT_EQ(find_rules(ruleset, "deepseekv3_671b", "open") != nullptr, version >= "6");
     EXPECT_EQ(find_rules(ruleset, "llama31_8b", "closed") != nullptr, version >= "5.1");
     // What has rules is a benchmark of the ruleset.
     for (const BenchmarkRules& rules : ruleset.benchmarks) {
@@ -91,6 +95,42 @@ TEST(Ruleset, StepsOf405BShrinkWithTheBatch) {
   EXPECT_EQ(wanted_instead(rule, 1'192'000, {1152.0, {}}), "");
   EXPECT_EQ(wanted_instead(rule, 600'000 - 4000, {2304.0, {}}), "");
   EXPECT_EQ(wanted_instead(rule, 1'192'000, {2304.0, {}}), "596000");
+}
+
+TEST(Ruleset, RateOfDeepseekFollowsTheRootOfTheBatch) {
+  const KeyRule& rule = *closed_rule("6.0.0", "deepseekv3_671b", "opt_base_learning_rate");
+  EXPECT_EQ(wanted_instead(rule, 2.4e-5, {16'384.0, {}}), "");
+  EXPECT_EQ(wanted_instead(rule, 2.3238e-5, {15'360.0, {}}), "");  // as the references round it
+  EXPECT_NE(wanted_instead(rule, 2.4e-5, {15'360.0, {}}), "");
+  EXPECT_EQ(lacks_number(rule, {}), "global_batch_size");
+  const KeyRule& decay = *closed_rule("6.0.0", "deepseekv3_671b", "opt_learning_rate_decay_steps");
+  EXPECT_EQ(wanted_instead(decay, 11'996, {{}, 4.0}), "");
+  EXPECT_EQ(lacks_number(decay, {16'384.0, {}}), "opt_learning_rate_warmup_steps");
+}
+
+TEST(Ruleset, FirstEvaluationOfDeepseekIsFixedFrom61On) {
+  const auto first = [](const char* version, double batch) {
+    return first_samples_count(*closed_rule(version, "deepseekv3_671b", "eval_accuracy"),
+                               {batch, {}});
+  };
+  EXPECT_FALSE(first("6.0.0", 16'384));
+  EXPECT_EQ(first("6.1.0", 15'360), 43 * 15'360);
+  EXPECT_EQ(first("6.1.0", 24'576), 43 * 24'576);
+  EXPECT_EQ(first("6.1.0", 24'577), 42 * 24'577);
+}
+
+TEST(Ruleset, IntegersAreNear) {
+  const KeyRule& optional = *rule_of(find_ruleset("6.0.0").common, "tensor_parallelism");
+  const KeyRule& required = *rule_of(find_ruleset("6.1.0").common, "tensor_parallelism");
+  EXPECT_EQ(optional.occurs, Occurs::any);
+  EXPECT_EQ(required.occurs, Occurs::exactly_one);
+  EXPECT_EQ(wanted_instead(optional, 0, {}), "");
+  EXPECT_EQ(wanted_instead(optional, 8.000001, {}), "");
+  EXPECT_NE(wanted_instead(optional, 8.1, {}), "");
+  EXPECT_NE(wanted_instead(optional, "8", {}), "");
+  EXPECT_NE(wanted_instead(optional, true, {}), "");
+  EXPECT_NE(wanted_instead(required, 0, {}), "");
+  EXPECT_EQ(wanted_instead(required, 1, {}), "");
 }
 
 TEST(Ruleset, Targets) {

@@ -4,17 +4,18 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string_view>
 
 #include "tutti/base/text.h"
+#include "tutti/mlperf/value_rule.h"
 
 namespace tutti::mlperf {
 namespace {
 
 constexpr size_t kMostEvaluations = 100'000;
+constexpr size_t kMostSteps = 1'000'000;
 constexpr size_t kMostSeeds = 1000;
 constexpr size_t kMostSettings = 500;
 
@@ -34,29 +35,12 @@ std::optional<double> number_of(const Json& object, const char* key) {
   return found->get<double>();
 }
 
-// An integer, also one written as text or as 17.0.
-std::optional<int64_t> integer_of(const Json& value) {
-  if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return std::nullopt;
-  if (value.is_number_integer()) return value.get<int64_t>();
-  if (value.is_number_float()) {
-    const double number = std::trunc(value.get<double>());
-    if (!(std::abs(number) < 0x1p62)) return std::nullopt;
-    return static_cast<int64_t>(number);
-  }
-  if (!value.is_string()) return std::nullopt;
-  const std::string_view text = trim(value.get_ref<const std::string&>());
-  int64_t number = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (status != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 Seed seed_of(const Record& record) {
-  const auto member = [&](const char* key) {
-    const auto found = record.metadata.find(key);
-    return found == record.metadata.end() ? std::string("?") : dump_json(*found);
-  };
-  return {record.line, member("file") + ":" + member("lineno"), integer_of(record.value)};
+  const auto file = record.metadata.find("file");
+  const auto line = record.metadata.find("lineno");
+  const bool placed = file != record.metadata.end() && line != record.metadata.end();
+  return {record.line, placed ? dump_json(*file) + ":" + dump_json(*line) : std::string(),
+          as_integer(record.value)};
 }
 
 }  // namespace
@@ -64,6 +48,11 @@ Seed seed_of(const Record& record) {
 std::optional<double> Run::minutes() const {
   if (!run_start_ms || !run_stop_ms) return std::nullopt;
   return (*run_stop_ms - *run_start_ms) / 60e3;
+}
+
+std::optional<double> Run::initialisation_seconds() const {
+  if (!init_start_ms || !run_start_ms) return std::nullopt;
+  return (*run_start_ms - *init_start_ms) / 1e3;
 }
 
 void RunReader::record(const Record& record) {
@@ -75,6 +64,8 @@ void RunReader::record(const Record& record) {
   else if (key == "submission_division") first(run_.division, record.value);
   else if (key == "submission_org") first(run_.organisation, record.value);
   else if (key == "submission_platform") first(run_.platform, record.value);
+  else if (key == "submission_status") first(run_.availability, record.value);
+  else if (key == "tracked_stats") step_time(record);
   else if (key == "init_start" && !run_.init_start_ms) run_.init_start_ms = record.time_ms;
   else if (key == "run_start" && !run_.run_start_ms) run_.run_start_ms = record.time_ms;
   else if (key == "eval_start") eval_start_ms_ = record.time_ms;
@@ -116,6 +107,22 @@ void RunReader::evaluation(const Record& record) {
   run_.evaluations.push_back(evaluation);
   stop_pending_ = true;
   eval_start_ms_.reset();
+}
+
+// A step states which one it is; the mean of a block only how long the block was.
+void RunReader::step_time(const Record& record) {
+  if (!run_.run_start_ms || run_.run_stop_ms || !record.value.is_object()) return;
+  auto seconds = number_of(record.value, "train_step_time");
+  if (!seconds) seconds = number_of(record.value, "train_step_timing");
+  if (!seconds || !(*seconds > 0) || std::isinf(*seconds)) return;
+  const auto step = number_of(record.metadata, "step");
+  const auto samples = number_of(record.metadata, "samples_count");
+  const auto progress = samples ? samples : step;
+  if (!progress || !(*progress > 0) || std::isinf(*progress)) return;
+  std::vector<StepTime>& to = step ? run_.steps : run_.blocks;
+  if (to.size() >= kMostSteps) return;
+  if (step && !to.empty() && *progress <= to.back().progress) return;
+  to.push_back({*progress, *seconds});
 }
 
 void RunReader::setting(const Record& record) {

@@ -98,6 +98,12 @@ void score_scale(FileSystem& files, const ResultFolder& folder, const catalog::B
     score.reference.basis = division == "open" ? "the open division has no convergence test"
                                                : "no samples to target or no batch size";
   }
+  if (score.reference.below_smallest) {
+    score.notes.push_back(
+        fmt::format("batch {} is below the smallest reference point: tested "
+                    "against the {}",
+                    *score.global_batch_samples, score.reference.basis));
+  }
   score.scale_source = "none";
   if (score.reference.pass && score.reference.scale > 1) {
     if (score.ruleset < "4") {
@@ -110,12 +116,21 @@ void score_scale(FileSystem& files, const ResultFolder& folder, const catalog::B
     }
   }
   if (folder.scaling_file.empty()) return;
-  const Json json = parse_json(read_file(files, folder.scaling_file), folder.scaling_file);
-  const auto factor = json_get<double>(json, "scaling_factor", folder.scaling_file);
-  if (!(factor > 0) || std::isinf(factor)) {
-    fail(ErrorKind::corrupt, "{}: scaling_factor is {}; it is a number above 0",
-         folder.scaling_file, factor);
+  const Json json = Json::parse(read_file(files, folder.scaling_file), nullptr, false);
+  const auto found = json.is_object() ? json.find("scaling_factor") : json.end();
+  if (found == json.end() || !found->is_number() || !(found->get<double>() >= 1) ||
+      std::isinf(found->get<double>())) {
+    score.scaling_problem =
+        found == json.end() || !found->is_number()
+            ? "it holds no number scaling_factor"
+            : fmt::format("scaling_factor is {}; results are only ever scaled up, by 1 or more",
+                          found->get<double>());
+    score.notes.push_back("scaling.json: " + score.scaling_problem + ": no score");
+    score.scale_source = "none";
+    score.scale = 1;
+    return;
   }
+  const auto factor = found->get<double>();
   if (std::abs(factor - score.scale) > 1e-6 * factor) {
     score.notes.push_back(
         fmt::format("scaling.json says {}, recomputed is {}", factor, score.scale));
@@ -137,6 +152,15 @@ Json run_json(const ScoredRun& run) {
       {"minutes", run.converged ? Json(run.minutes) : Json(nullptr)},
       {"samples_to_target", run.converged ? Json(run.samples_to_target) : Json(nullptr)},
       {"evaluations", run.run.evaluations.size()},
+      {"step_seconds", run.timeline && run.timeline->step_seconds > 0
+                           ? Json(run.timeline->step_seconds)
+                           : Json(nullptr)},
+      {"steps_timed", run.timeline && run.timeline->steps_timed},
+      {"evaluation_seconds", run.timeline && run.timeline->evaluations_timed
+                                 ? Json(run.timeline->evaluation_seconds)
+                                 : Json(nullptr)},
+      {"startup_seconds", run.timeline ? Json(run.timeline->startup_seconds) : Json(nullptr)},
+      {"initialisation_seconds", number_json(run.run.initialisation_seconds())},
       {"seed", run.run.seeds.empty() || !run.run.seeds[0].value ? Json(nullptr)
                                                                 : Json(*run.run.seeds[0].value)}};
 }
@@ -148,6 +172,7 @@ Score score_result(FileSystem& files, const ResultFolder& folder, const Ruleset&
   Score score;
   score.path = folder.path;
   score.ruleset = ruleset.version;
+  score.round = round_of(folder.path);
   for (const std::string& log : folder.logs) score.runs.push_back(read_run(files, log, ruleset));
   score.benchmark = common(score.runs, &Run::benchmark, "benchmarks", score.notes);
   score.global_batch_samples =
@@ -161,12 +186,15 @@ Score score_result(FileSystem& files, const ResultFolder& folder, const Ruleset&
   for (ScoredRun& run : score.runs) {
     if (!run.converged) continue;
     ++score.converged_runs;
-    run.samples_to_target = *run.run.progress_to_target /
-                            (tokens ? static_cast<double>(benchmark->sequence_tokens) : 1.0);
+    const double per_sample = tokens ? static_cast<double>(benchmark->sequence_tokens) : 1.0;
+    run.samples_to_target = *run.run.progress_to_target / per_sample;
+    run.timeline = timeline_of(run.run, per_sample);
   }
   score_times(score);
   score_scale(files, folder, benchmark, division, score);
-  if (score.raw_minutes) score.minutes = *score.raw_minutes * score.scale;
+  if (score.raw_minutes && score.scaling_problem.empty()) {
+    score.minutes = *score.raw_minutes * score.scale;
+  }
   if (!folder.system_file.empty()) {
     score.system = check_system(files, folder.system_file, ruleset).description;
   }
@@ -204,26 +232,39 @@ Json to_json(const Score& score) {
           {"notes", score.notes}};
 }
 
-std::string guess_ruleset(std::string_view path, const catalog::Benchmark* benchmark) {
-  const auto versions = ruleset_versions();
-  std::string found;
-  size_t first = std::string::npos;
-  for (const std::string& version : versions) {
-    // "v4.1" between characters that are part of no longer number.
-    const std::string round = "v" + version.substr(0, 3);
-    for (size_t at = path.find(round); at < first; at = path.find(round, at + 1)) {
-      const char before = at == 0 ? '/' : path[at - 1];
-      const char after = at + round.size() < path.size() ? path[at + round.size()] : '/';
-      if ((before == '/' || before == '_' || before == '-') && (after == '/' || after == '_')) {
-        found = version;
-        first = at;
-      }
-    }
+std::string ruleset_of_round(std::string_view round) {
+  for (const std::string& version : ruleset_versions()) {
+    const std::string own = "v" + version;
+    if (own == round || own == std::string(round) + ".0") return version;
   }
-  if (!found.empty()) return found;
-  for (auto version = versions.rbegin(); benchmark != nullptr && version != versions.rend();
-       ++version) {
-    if (find_rules(find_ruleset(*version), benchmark->name, "closed") != nullptr) return *version;
+  return {};
+}
+
+std::string round_of(std::string_view path) {
+  std::string unknown;
+  const auto part = [](char c) { return c == '/' || c == '_' || c == '-'; };
+  const auto digits = [&](size_t at) {
+    while (at < path.size() && path[at] >= '0' && path[at] <= '9') ++at;
+    return at;
+  };
+  // "v4.1" between characters that are part of no longer number.
+  for (size_t at = path.find('v'); at != std::string_view::npos; at = path.find('v', at + 1)) {
+    const size_t point = digits(at + 1);
+    if (point == at + 1 || point >= path.size() || path[point] != '.') continue;
+    const size_t end = digits(point + 1);
+    if (end == point + 1 || (at > 0 && !part(path[at - 1]))) continue;
+    if (end < path.size() && path[end] != '/' && path[end] != '_') continue;
+    std::string round(path.substr(at, end - at));
+    if (!ruleset_of_round(round).empty()) return round;
+    if (unknown.empty()) unknown = std::move(round);
+  }
+  return unknown;
+}
+
+std::string newest_ruleset(const catalog::Benchmark& benchmark) {
+  const auto versions = ruleset_versions();
+  for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
+    if (find_rules(find_ruleset(*version), benchmark.name, "closed") != nullptr) return *version;
   }
   return {};
 }

@@ -4,8 +4,8 @@
 // the time of a run is run_stop - run_start; the score is the mean of the runs without the fastest
 // and the slowest. One run that did not converge may be the dropped slowest; two leave no score.
 // Faster convergence than the reference multiplies the score (reference.h); the factor stands in
-// scaling.json when the result was reviewed, and is computed here otherwise. `raw_minutes` are
-// always as logged, `minutes` always scaled.
+// scaling.json when the result was reviewed, and is computed here otherwise; a file that holds no
+// factor from 1 on leaves no score. `raw_minutes` are always as logged, `minutes` always scaled.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@
 #include "tutti/mlperf/folder.h"
 #include "tutti/mlperf/reference.h"
 #include "tutti/mlperf/system_description.h"
+#include "tutti/mlperf/timeline.h"
 
 namespace tutti::mlperf {
 
@@ -32,12 +33,14 @@ struct ScoredRun {
   double minutes = 0;      // when converged
   double samples_to_target = 0;
   Run run;
+  std::optional<Timeline> timeline;  // when converged
   std::vector<Finding> findings;
 };
 
 struct Score {
   std::string path;
   std::string ruleset;
+  std::string round;  // in the path: "v4.1"; "" when there is none
   std::string benchmark;
   SystemDescription system;
   std::vector<ScoredRun> runs;
@@ -50,6 +53,7 @@ struct Score {
   ReferenceTest reference;
   double scale = 1;                // what `minutes` is multiplied by
   std::string scale_source;        // "scaling.json", "recomputed", "none"
+  std::string scaling_problem;     // why scaling.json cannot be used: then there are no `minutes`
   std::vector<std::string> notes;  // what a reader must know
 };
 
@@ -59,8 +63,14 @@ Score score_result(FileSystem& files, const ResultFolder& folder, const Ruleset&
 
 Json to_json(const Score& score);
 
-// The ruleset of the first round in a path, such as ".../v4.1/..." or "training_results_v4.1";
-// else the newest one that has the benchmark, "" when none does.
-std::string guess_ruleset(std::string_view path, const catalog::Benchmark* benchmark);
+// The round in a path, such as "v4.1" in ".../v4.1/..." or "training_results_v4.1": the first that
+// has a ruleset, else the first that looks like one; "" without any.
+std::string round_of(std::string_view path);
+
+// The ruleset of a round, "v4.1" or "v4.1.0"; "" when there is none.
+std::string ruleset_of_round(std::string_view round);
+
+// The newest ruleset that has the benchmark; "" when none does.
+std::string newest_ruleset(const catalog::Benchmark& benchmark);
 
 }  // namespace tutti::mlperf

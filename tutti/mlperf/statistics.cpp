@@ -129,6 +129,23 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+double weighted_median(std::vector<WeightedValue> values) {
+  TUTTI_CHECK(!values.empty(), "the median of nothing");
+  std::sort(values.begin(), values.end(),
+            [](const WeightedValue& a, const WeightedValue& b) { return a.value < b.value; });
+  double total = 0;
+  for (const WeightedValue& value : values) total += value.weight;
+  double below = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    below += values[i].weight;
+    if (2 * below > total) return values[i].value;
+    if (2 * below == total && i + 1 < values.size()) {
+      return (values[i].value + values[i + 1].value) / 2;
+    }
+  }
+  return values.back().value;
+}
+
 double olympic_mean(std::vector<double> values) {
   TUTTI_CHECK(values.size() >= 3, "an olympic mean of {} values", values.size());
   std::sort(values.begin(), values.end());
@@ -218,6 +235,9 @@ OrderTest test_order(const std::vector<double>& a, const std::vector<double>& b)
   if (choices(n, k, kMostLabellings) <= kMostLabellings) take_all(all, a.size(), counter);
   else take_random(all, a.size(), counter);
   test.labellings = counter.tried;
+  // As far apart as the observed labels is at least themselves, and of equal groups their mirror.
+  test.least_chance =
+      (a.size() == b.size() ? 2.0 : 1.0) / static_cast<double>(choices(n, k, kMostLabellings));
   test.chance = static_cast<double>(counter.as_far) / static_cast<double>(counter.tried);
   return test;
 }

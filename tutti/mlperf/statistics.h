@@ -10,6 +10,14 @@ double mean(const std::vector<double>& values);                  // of one or mo
 double population_deviation(const std::vector<double>& values);  // divides by n
 double median(std::vector<double> values);                       // of one or more
 
+struct WeightedValue {
+  double value = 0;
+  double weight = 0;  // above 0
+};
+
+// The value below and above which lies half of the weight; between two, their mean. Of one or more.
+double weighted_median(std::vector<WeightedValue> values);
+
 // The mean without the smallest and the largest of three or more values.
 double olympic_mean(std::vector<double> values);
 
@@ -41,12 +49,16 @@ struct RatioInterval {
 RatioInterval ratio_interval(const std::vector<double>& a, const std::vector<double>& b,
                              double confidence);
 
+inline constexpr double kSignificant = 0.05;
+
 struct OrderTest {
   double ratio = 1;  // mean of a / mean of b
   double low = 1;    // 95% confidence interval of the ratio, bootstrap
   double high = 1;
   double chance = 1;       // probability that random labels put them apart as far or further
   int64_t labellings = 0;  // tried; all there are when they are few
+  double least_chance =
+      1;  // that any values of so many could have; from kSignificant on: too few to test
 };
 
 // Is the order of the means of a and b more than noise between runs? The interval is the bootstrap

@@ -62,5 +62,19 @@ TEST(Statistics, OrderOfManyRunsIsSampledAndRepeatable) {
   EXPECT_NEAR(one.chance, 2 * student_cdf(-4 / (4.47213595 * std::sqrt(2.0 / 15)), 28), 0.005);
 }
 
+TEST(Statistics, WeightedMedian) {
+  EXPECT_DOUBLE_EQ(weighted_median({{3, 1}, {1, 1}, {2, 1}}), 2);
+  EXPECT_DOUBLE_EQ(weighted_median({{1, 1}, {2, 1}, {3, 1}, {4, 1}}), 2.5);  // as median()
+  EXPECT_DOUBLE_EQ(weighted_median({{1, 270}, {9, 18}, {9, 18}, {9, 18}}), 1);
+  EXPECT_DOUBLE_EQ(weighted_median({{7, 0.1}}), 7);
+}
+
+TEST(Statistics, TheLeastChanceOfATest) {
+  EXPECT_DOUBLE_EQ(test_order({1, 2, 3}, {4, 5, 6}).least_chance, 2.0 / 20);
+  EXPECT_DOUBLE_EQ(test_order({1, 2, 3}, {4, 5, 6}).chance, 2.0 / 20);
+  EXPECT_DOUBLE_EQ(test_order({1, 2, 3}, {4, 5, 6, 7}).least_chance, 1.0 / 35);
+  EXPECT_GT(test_order({1}, {4, 5, 6}).least_chance, kSignificant);
+}
+
 }  // namespace
 }  // namespace tutti::mlperf

@@ -100,10 +100,13 @@ SystemCheck check_system(FileSystem& files, const std::string& path, const Rules
     findings.error(0, "system.status", fmt::format("status is '{}'", status),
                    fmt::format("accepted: {}", fmt::join(kStatuses, "; ")));
   }
-  check.description = {
-      text_of(object, "submitter"),        text_of(object, "system_name"),
-      text_of(object, "division"),         text_of(object, "accelerator_model_name"),
-      count_of(object, "number_of_nodes"), count_of(object, "accelerators_per_node")};
+  check.description = {text_of(object, "submitter"),
+                       text_of(object, "system_name"),
+                       text_of(object, "division"),
+                       text_of(object, "accelerator_model_name"),
+                       status,
+                       count_of(object, "number_of_nodes"),
+                       count_of(object, "accelerators_per_node")};
   check.findings = findings.take();
   return check;
 }

@@ -19,7 +19,8 @@ struct SystemDescription {
   std::string submitter;
   std::string system_name;
   std::string division;
-  std::string accelerator;  // accelerator_model_name
+  std::string accelerator;   // accelerator_model_name
+  std::string availability;  // status: "Available cloud"
   std::optional<int64_t> nodes;
   std::optional<int64_t> accelerators_per_node;
 

@@ -1,6 +1,8 @@
 // A synthetic log of a good run, line by line, for tests that damage it; the catalog's benchmarks.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "tutti/base/json.h"
 #include "tutti/base/memory_file.h"
 #include "tutti/catalog/benchmarks.h"
+#include "tutti/mlperf/finding.h"
 #include "tutti/mlperf/record.h"
 #include "tutti_test_paths.h"
 
@@ -68,7 +71,8 @@ struct SyntheticRun {
   double eval_seconds = 5;
 };
 
-// Complies with 5.1.0 (llama31_8b, llama31_405b, llama2_70b_lora) or 4.1.0 (gpt3).
+// Complies with 5.1.0 and 6.0.0 (llama31_8b, llama31_405b, llama2_70b_lora), 6.0.0 (gpt_oss_20b,
+// deepseekv3_671b) or 4.1.0 (gpt3).
 inline SyntheticLog good_log(const SyntheticRun& run = {}) {
   SyntheticLog log;
   double time_ms = 1.7e12;
@@ -82,6 +86,7 @@ inline SyntheticLog good_log(const SyntheticRun& run = {}) {
   const bool gpt3 = run.benchmark == "gpt3";
   const bool lora = run.benchmark == "llama2_70b_lora";
   const bool large = run.benchmark == "llama31_405b";
+  const bool deepseek = run.benchmark == "deepseekv3_671b";
   const std::string adam = gpt3 ? "adam" : "adamw";
   add("cache_clear", true);
   add("init_start", nullptr);
@@ -103,18 +108,24 @@ inline SyntheticLog good_log(const SyntheticRun& run = {}) {
     add("lora_rank", 16);
     add("lora_alpha", 32);
   } else {
-    const double warmup = large ? std::ceil(8000.0 * 1152 / run.global_batch) : 128;
-    add("max_sequence_length", gpt3 ? 2048 : 8192);
+    const double warmup = deepseek ? 4 : large ? std::ceil(8000.0 * 1152 / run.global_batch) : 128;
+    const double rate = deepseek ? 2.4e-5 * std::sqrt(run.global_batch / 16'384)
+                        : large  ? 8e-5 * run.global_batch / 1152
+                        : gpt3   ? 2e-5
+                                 : 8e-4;
+    add("max_sequence_length", gpt3 ? 2048 : deepseek ? 4096 : 8192);
     add("opt_name", adam);
-    add("opt_base_learning_rate", large ? 8e-5 * run.global_batch / 1152 : gpt3 ? 2e-5 : 8e-4);
+    add("opt_base_learning_rate", rate);
     add("opt_end_learning_rate", 8e-7);
     add("opt_learning_rate_warmup_steps", warmup);
-    add("opt_learning_rate_decay_steps",
-        large ? std::ceil(1.2e6 * 1152 / run.global_batch) - warmup : 1'200'000 - warmup);
+    add("opt_learning_rate_decay_steps", large ? std::ceil(1.2e6 * 1152 / run.global_batch) - warmup
+                                         : deepseek ? 12'000 - warmup
+                                                    : 1'200'000 - warmup);
     add("opt_learning_rate_decay_schedule", "cosine with linear warmup");
     add("opt_" + adam + "_beta_1", 0.9);
     add("opt_" + adam + "_beta_2", 0.95);
-    add("opt_" + adam + "_epsilon", gpt3 ? 1e-8 : 1e-5);
+    add("opt_" + adam + "_epsilon", gpt3 || deepseek ? 1e-8 : 1e-5);
+    if (deepseek) add("moe_aux_loss_coeff", 0.01);
     if (!gpt3) add("opt_adamw_weight_decay", 0.1);
     if (gpt3 || large) add("init_checkpoint_step", gpt3 ? 3000 : 0);
     if (!gpt3 && !large) add("max_steps", 1'200'000);
@@ -122,8 +133,17 @@ inline SyntheticLog good_log(const SyntheticRun& run = {}) {
   time_ms += 60e3;
   add("init_stop", nullptr);
   add("run_start", nullptr);
-  const double interval = gpt3 ? 24'576 : lora ? 384 : large ? 18'432 : 12'288;
-  const double target = gpt3 ? 2.69 : lora ? 0.925 : large ? 5.6 : 3.3;
+  const double interval = gpt3       ? 24'576
+                          : lora     ? 384
+                          : large    ? 18'432
+                          : deepseek ? run.global_batch
+                                     : 12'288;
+  const double target = gpt3                             ? 2.69
+                        : lora                           ? 0.925
+                        : large                          ? 5.6
+                        : deepseek                       ? 3.6
+                        : run.benchmark == "gpt_oss_20b" ? 3.34
+                                                         : 3.3;
   const char* unit = gpt3 ? "epoch_num" : "samples_count";
   const double scale = gpt3 ? 2048 : 1;
   for (double done = 0; done < run.samples_to_target; done += interval) {
@@ -142,6 +162,18 @@ inline SyntheticLog good_log(const SyntheticRun& run = {}) {
   }
   add("run_stop", nullptr, {{"status", "success"}});
   return log;
+}
+
+inline bool has(const std::vector<Finding>& findings, const std::string& rule, bool warning) {
+  return std::any_of(findings.begin(), findings.end(), [&](const Finding& f) {
+    return f.rule == rule && f.warning == warning && !f.message.empty() && !f.remedy.empty();
+  });
+}
+
+inline std::string listed(const std::vector<Finding>& findings) {
+  std::string text;
+  for (const Finding& finding : findings) text += format_finding(finding) + "\n";
+  return text;
 }
 
 inline const std::vector<catalog::Benchmark>& benchmarks() {

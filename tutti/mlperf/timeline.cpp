@@ -8,19 +8,37 @@
 namespace tutti::mlperf {
 namespace {
 
-double steady_rate(const std::vector<Stretch>& stretches) {
-  std::vector<double> rates;
-  for (const Stretch& stretch : stretches) {
-    const double seconds = stretch.stop_seconds - stretch.start_seconds;
-    if (!stretch.evaluation && stretch.samples > 0 && seconds > 0) {
-      rates.push_back(stretch.samples / seconds);
-    }
+// The logged time of a steady step; 0 where the log times none.
+double logged_step_seconds(const Run& run) {
+  std::vector<WeightedValue> values;
+  double before = 0;
+  for (const StepTime& step : run.steps) {
+    values.push_back({step.seconds, step.progress - before});
+    before = step.progress;
   }
-  if (rates.size() > 1) rates.erase(rates.begin());
-  return rates.empty() ? 0 : median(rates);
+  if (values.empty()) {
+    for (const StepTime& block : run.blocks) values.push_back({block.seconds, block.progress});
+  }
+  return values.empty() ? 0 : weighted_median(std::move(values));
 }
 
 }  // namespace
+
+double steady_seconds_per_sample(const std::vector<Stretch>& stretches, bool* hidden) {
+  std::vector<WeightedValue> values;
+  double samples = 0;
+  for (const Stretch& stretch : stretches) {
+    const double seconds = stretch.stop_seconds - stretch.start_seconds;
+    if (stretch.evaluation || !(stretch.samples > 0) || !(seconds > 0)) continue;
+    values.push_back({seconds / stretch.samples, stretch.samples});
+    samples += stretch.samples;
+  }
+  if (values.empty()) return 0;
+  const bool large = 2 * values[0].weight >= samples;
+  if (hidden != nullptr) *hidden = large;
+  if (!large) values.erase(values.begin());
+  return weighted_median(std::move(values));
+}
 
 Timeline timeline_of(const Run& run, double progress_per_sample) {
   TUTTI_CHECK(run.run_start_ms && run.run_stop_ms && !run.evaluations.empty(),
@@ -47,7 +65,18 @@ Timeline timeline_of(const Run& run, double progress_per_sample) {
     done = std::max(done, samples);
   }
   line.samples = done;
-  line.steady_samples_per_second = steady_rate(line.stretches);
+  const double batch = run.global_batch_samples.value_or(0);
+  const double step = logged_step_seconds(run);
+  line.steps_timed = step > 0 && batch > 0;
+  if (line.steps_timed) {
+    line.steady_samples_per_second = batch / step;
+  } else if (const double each = steady_seconds_per_sample(line.stretches, &line.startup_hidden);
+             each > 0) {
+    line.steady_samples_per_second = 1 / each;
+  }
+  if (batch > 0 && line.steady_samples_per_second > 0) {
+    line.step_seconds = batch / line.steady_samples_per_second;
+  }
   if (line.steady_samples_per_second > 0) {
     line.training_seconds = line.samples / line.steady_samples_per_second;
   }

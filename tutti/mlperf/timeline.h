@@ -1,8 +1,12 @@
 // Where the time of a run went, from the marks in its log.
 //
-// Between run_start and run_stop a log alternates training and evaluation. The steady rate is the
-// median over the training stretches but the first, which holds what happens once; start-up is the
-// time that neither steady training nor evaluation explains: first steps, one-off delays, jitter.
+// Between run_start and run_stop a log alternates training and evaluation. The steady rate is that
+// of the median step where the log times its steps; else the median over the training stretches.
+// Both weigh by what was trained: a stretch of 270 steps counts 270 times, and a step in a log that
+// keeps every tenth counts ten times. Of the stretches the first, which holds what happens once, is
+// left out unless it holds half of the run. Start-up is the time that neither steady training nor
+// evaluation explains: first steps, one-off delays, jitter. Where it comes out negative the steady
+// rate is too low by that much, and whoever reports it has to say so.
 #pragma once
 
 #include <vector>
@@ -25,10 +29,17 @@ struct Timeline {
   double steady_samples_per_second = 0;
   double training_seconds = 0;    // samples / steady rate
   double evaluation_seconds = 0;  // 0 when the log does not time evaluations
-  double startup_seconds = 0;     // the rest; may be slightly negative by jitter
+  double startup_seconds = 0;     // the rest; see above
+  double step_seconds = 0;        // of a steady step; 0 without a batch size
+  bool steps_timed = false;       // the steady rate is that of logged step times
+  bool startup_hidden = false;    // it is that of a first stretch: start-up is inside it
   int evaluations = 0;
   bool evaluations_timed = false;
 };
+
+// Median of seconds per sample over the training stretches, weighed by samples; 0 without any.
+// `hidden`, if asked for: the first stretch is among them because it holds half of all samples.
+double steady_seconds_per_sample(const std::vector<Stretch>& stretches, bool* hidden = nullptr);
 
 // `progress_per_sample`: 1, or the tokens of a sequence where the log counts tokens. Needs a run
 // with run_start, run_stop and an evaluation.

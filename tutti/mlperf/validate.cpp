@@ -159,12 +159,27 @@ bool same_kind(const Workload& a, const Workload& b) {
          (a.accelerators == b.accelerators || !a.accelerators || !b.accelerators);
 }
 
-// The workload of the reference to hold this one against: the one with the fewest unequal settings.
+// The systems of the reference that a workload could be held against.
+std::vector<std::string> systems_for(const Workload& workload,
+                                     const std::vector<Workload>& reference) {
+  std::vector<std::string> systems;
+  for (const Workload& candidate : reference) {
+    if (same_kind(workload, candidate)) systems.push_back(candidate.system);
+  }
+  std::sort(systems.begin(), systems.end());
+  systems.erase(std::unique(systems.begin(), systems.end()), systems.end());
+  return systems;
+}
+
+// The workload of the reference to hold this one against: of the same system where there are
+// several, and with the fewest unequal settings.
 const Workload* partner(const Workload& workload, const std::vector<Workload>& reference) {
   const Workload* best = nullptr;
   size_t fewest = 0;
+  const bool several = systems_for(workload, reference).size() > 1;
   for (const Workload& candidate : reference) {
     if (!same_kind(workload, candidate)) continue;
+    if (several && candidate.system != workload.system) continue;
     const size_t unequal = unequal_settings(workload, candidate).size();
     if (best != nullptr && unequal >= fewest) continue;
     best = &candidate;
@@ -174,6 +189,10 @@ const Workload* partner(const Workload& workload, const std::vector<Workload>& r
 }
 
 std::string no_reference_reason(const Workload& workload, const std::vector<Workload>& reference) {
+  if (const auto systems = systems_for(workload, reference); !systems.empty()) {
+    return fmt::format("the reference holds {} systems of {}: {}; give the folder of one of them",
+                       systems.size(), workload.name(), join(systems, "; "));
+  }
   std::vector<std::string> names;
   names.reserve(reference.size());
   for (const Workload& other : reference) names.push_back(other.name());
@@ -185,12 +204,14 @@ WorkloadValidation validate_workload(const Workload& workload,
                                      const ValidationOptions& options) {
   WorkloadValidation out;
   out.name = workload.name();
+  out.system = workload.system;
   out.unit = workload.unit;
   const auto results = valid_repeats(workload);
   out.result_repeats = static_cast<int64_t>(results.size());
   const Workload* other = partner(workload, reference);
   if (other == nullptr) {
-    out.judgement = Judgement::no_reference;
+    out.judgement = systems_for(workload, reference).empty() ? Judgement::no_reference
+                                                             : Judgement::incomparable;
     out.reason = no_reference_reason(workload, reference);
     return out;
   }
@@ -253,6 +274,8 @@ Validation validate(const std::vector<Workload>& results, const std::vector<Work
   out.options = options;
   for (const Workload& workload : results) {
     out.workloads.push_back(validate_workload(workload, reference, options));
+    if (systems_for(workload, results).size() > 1)
+      out.workloads.back().name += " of " + workload.system;
   }
   for (const Workload& workload : reference) {
     const bool measured = std::any_of(results.begin(), results.end(), [&](const Workload& r) {
@@ -261,6 +284,8 @@ Validation validate(const std::vector<Workload>& results, const std::vector<Work
     if (measured) continue;
     WorkloadValidation missing;
     missing.name = workload.name();
+    missing.system = workload.system;
+    if (systems_for(workload, reference).size() > 1) missing.name += " of " + workload.system;
     missing.unit = workload.unit;
     missing.judgement = Judgement::not_measured;
     missing.reference_repeats = static_cast<int64_t>(valid_repeats(workload).size());

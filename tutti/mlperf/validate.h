@@ -9,11 +9,14 @@
 //               included (not time to target, which convergence decides as much as the machine)
 //
 // For each, the ratio to the reference is that of geometric means, with a 95% interval
-// (statistics.h, ratio_interval). The rule: the ratio must reach the threshold, and the interval
-// must not reach further below it than half of the shortfall the threshold allows (0.95: 0.925);
-// strictly, not below it at all. A ratio that does not is too slow; an interval that does not is no
-// verdict: more repeats, or less noise. Five repeats or more on both sides; one invalid repeat of
-// the results (NaN, skipped steps, not finished) and there is no verdict.
+// (statistics.h, ratio_interval). Repeats of different systems are never pooled: each system of the
+// results is a workload of its own, and a reference that holds several systems of one size must
+// hold that of the results, or there is nothing to compare with. The rule: the ratio must reach the
+// threshold, and the interval must not reach further below it than half of the shortfall the
+// threshold allows (0.95: 0.925); strictly, not below it at all. A ratio that does not is too slow;
+// an interval that does not is no verdict: more repeats, or less noise. Five repeats or more on
+// both sides; one invalid repeat of the results (NaN, skipped steps, not finished) and there is no
+// verdict.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +46,7 @@ enum class Judgement {
   noisy,         // the ratios reach it, an interval does not
   insufficient,  // too few repeats
   invalid,       // a repeat of the results does not count
-  incomparable,  // other hyperparameters
+  incomparable,  // other hyperparameters, or several systems in the reference
   no_reference,  // of this benchmark and size
   not_measured,  // the reference has it, the results do not
 };
@@ -67,7 +70,8 @@ struct LostTime {
 };
 
 struct WorkloadValidation {
-  std::string name;
+  std::string name;    // with the system where there are several
+  std::string system;  // of MLPerf results; "" when it is unknown
   std::string unit;
   Judgement judgement = Judgement::pass;
   int64_t result_repeats = 0;  // valid ones

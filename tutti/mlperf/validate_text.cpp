@@ -31,6 +31,7 @@ Json workload_json(const WorkloadValidation& w) {
     lost.push_back({{"part", l.part}, {"share", l.share}, {"factor", l.factor}});
   }
   return {{"workload", w.name},
+          {"system", w.system},
           {"verdict", judgement_name(w.judgement)},
           {"reason", w.reason},
           {"repeats", w.result_repeats},
