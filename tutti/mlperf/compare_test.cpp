@@ -133,8 +133,25 @@ TEST(Timeline, StretchesWeighByWhatWasTrained) {
   EXPECT_TRUE(line.startup_hidden);
   EXPECT_NEAR(line.steady_samples_per_second, 270 * 1024 / (270.1 * 2 + 5), 1);
   EXPECT_GE(line.startup_seconds, 0);
-  // Of equal stretches the first is left out, as ever.
   EXPECT_FALSE(timeline_of(run_of(good_log({.samples_to_target = 3 * 12'288})), 1).startup_hidden);
+}
+
+// As in fine-tuning, whose first evaluations are skipped: half of the samples come in a stretch
+// that starts up.
+TEST(Timeline, ALongFirstStretchThatStartsUpIsLeftOut) {
+  SyntheticLog log = good_log({.samples_to_target = 6 * 12'288});
+  for (const char* key : {"eval_start", "eval_accuracy", "eval_stop", "block_stop"}) {
+    log.erase(key);
+    log.erase(key);
+  }
+  log.erase("block_start", 1);
+  log.erase("block_start", 1);
+  for (size_t i = log.index("block_stop"); i < log.lines.size(); ++i) log.lines[i].time_ms += 20e3;
+  const Timeline line = timeline_of(run_of(log), 1);
+  EXPECT_EQ(line.stretches[0].samples, 3 * 12'288);
+  EXPECT_FALSE(line.startup_hidden);
+  EXPECT_NEAR(line.steady_samples_per_second, 100, 0.1);
+  EXPECT_NEAR(line.startup_seconds, 30, 0.1);  // 20 s, and two evaluations that nobody logged
 }
 
 TEST(Compare, OneChipAtTwoSizesIsSaidToBeOne) {

@@ -34,10 +34,15 @@ double steady_seconds_per_sample(const std::vector<Stretch>& stretches, bool* hi
     samples += stretch.samples;
   }
   if (values.empty()) return 0;
-  const bool large = 2 * values[0].weight >= samples;
-  if (hidden != nullptr) *hidden = large;
-  if (!large) values.erase(values.begin());
-  return weighted_median(std::move(values));
+  const WeightedValue first = values[0];
+  const double all = weighted_median(values);
+  if (values.size() > 1) {
+    values.erase(values.begin());
+    const double others = weighted_median(std::move(values));
+    if (first.value >= others) return others;
+  }
+  if (hidden != nullptr) *hidden = 2 * first.weight >= samples;
+  return all;
 }
 
 Timeline timeline_of(const Run& run, double progress_per_sample) {

@@ -3,10 +3,11 @@
 // Between run_start and run_stop a log alternates training and evaluation. The steady rate is that
 // of the median step where the log times its steps; else the median over the training stretches.
 // Both weigh by what was trained: a stretch of 270 steps counts 270 times, and a step in a log that
-// keeps every tenth counts ten times. Of the stretches the first, which holds what happens once, is
-// left out unless it holds half of the run. Start-up is the time that neither steady training nor
-// evaluation explains: first steps, one-off delays, jitter. Where it comes out negative the steady
-// rate is too low by that much, and whoever reports it has to say so.
+// keeps every tenth counts ten times. The first stretch holds what happens once and is left out,
+// unless it is faster than the others: then those are slow by something that is no step, and the
+// first says more. Start-up is the time that neither steady training nor evaluation explains: first
+// steps, one-off delays, jitter. Where it comes out negative the steady rate is too low by that
+// much, and whoever reports it has to say so.
 #pragma once
 
 #include <vector>
@@ -38,7 +39,7 @@ struct Timeline {
 };
 
 // Median of seconds per sample over the training stretches, weighed by samples; 0 without any.
-// `hidden`, if asked for: the first stretch is among them because it holds half of all samples.
+// `hidden`, if asked for: it is the rate of a first stretch that holds half of all samples.
 double steady_seconds_per_sample(const std::vector<Stretch>& stretches, bool* hidden = nullptr);
 
 // `progress_per_sample`: 1, or the tokens of a sequence where the log counts tokens. Needs a run
