@@ -81,7 +81,7 @@ struct AttentionBlockBackwardArgs {
   Matrix q;       // [B*n, A*D] c
   Matrix keys;    // [B*n, K*D] c
   Matrix values;  // [B*n, K*D] c
-  Matrix out;     // [B*n, A*D] c, read with the own block
+  Matrix out;     // [B*n, A*D] c, of all blocks; read with the own one, by fused kernels with each
   Matrix d_out;   // [B*n, A*D] c
   Vector lse;     // [B*A*n] f32
   Vector delta;   // [B*A*n] f32

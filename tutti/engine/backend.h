@@ -14,9 +14,11 @@
 namespace tutti::engine {
 
 struct StreamOptions {
-  int threads = 0;        // of the host; 0: one per available core
-  int device = 0;         // which of several accelerators
-  bool tf32 = false;      // products of f32 matrices may round operands to 10 bits of fraction
+  int threads = 0;    // of the host; 0: one per available core
+  int device = 0;     // which of several accelerators
+  bool tf32 = false;  // products of f32 matrices may round operands to 10 bits of fraction
+  // The same bits each time; else sums may be in whatever order is fastest.
+  bool deterministic = true;
   bool blocking = false;  // an operation is done when its call returns: faults name it
   // Where measured choices of algorithms are kept for other processes; empty: they are not.
   std::string tuning_folder = {};

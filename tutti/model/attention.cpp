@@ -107,7 +107,7 @@ void ring_backward(engine::Stream& stream, const AttentionLayer& layer, const Ba
                                               ring.key_values[(step + 1) % 2]);
     const engine::Matrix& d_kv = step == 0 ? ring.d_own : ring.d_key_values[step % 2];
     auto args = block_args<engine::AttentionBlockBackwardArgs>(layer, shape, saved, step);
-    if (step == 0) args.out = saved.out;
+    args.out = saved.out;
     args.d_out = work.d_out;
     args.delta = work.delta;
     args.add_queries = step > 0;

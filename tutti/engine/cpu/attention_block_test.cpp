@@ -118,7 +118,7 @@ struct Ring {
                    .q = q,
                    .keys = k,
                    .values = v,
-                   .out = step == 0 ? out.view() : Matrix{},
+                   .out = out,
                    .d_out = d_rows,
                    .lse = lse,
                    .delta = delta,

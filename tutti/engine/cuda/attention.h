@@ -1,17 +1,20 @@
-// Attention by cuDNN's fused kernels. What they do not take (f32, head sizes that are no multiple
-// of 8, documents that begin anywhere) goes to the plain kernels (attention_plain.cu).
+// Attention by cuDNN's fused kernels: whole sequences, packed documents, and the blocks of a ring.
+// What they do not take (f32, head sizes that are no multiple of 8, documents of at most 64 tokens)
+// goes to the plain kernels (attention_plain.cu).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "tutti/base/attention_workspace.h"
 #include "tutti/engine/cuda/attention_choice.h"
 #include "tutti/engine/ops.h"
 
 namespace tutti::engine {
 
 class CudaStream;
+class SdpaPlans;  // sdpa.h
 
 class CudnnAttention {
  public:
@@ -23,17 +26,23 @@ class CudnnAttention {
   // False where the library has no kernel for these shapes: nothing was enqueued.
   bool forward(const AttentionForwardArgs& args);
   bool backward(const AttentionBackwardArgs& args);
+  bool forward(const AttentionBlockForwardArgs& args);
+  bool backward(const AttentionBlockBackwardArgs& args);
   // Why, in the library's words where it was asked; of the last such call.
   const std::string& refusal() const { return refusal_; }
+
+  // Backward calls are divided so that each takes at most so much memory, but for the least
+  // piece (base/attention_workspace.h). For tests.
+  void limit_pieces(int64_t bytes) { piece_bytes_ = bytes; }
 
  private:
   // False, after a note to people (engine/notes.h).
   bool refuse(const AttentionShape& shape, const std::string& reason);
 
-  struct Plans;  // of every shape seen, and the library's handle
-  std::unique_ptr<Plans> plans_;
+  std::unique_ptr<SdpaPlans> plans_;
   CudaStream& stream_;
   std::string refusal_;
+  int64_t piece_bytes_ = kAttentionPieceBytes;
 };
 
 // The operations by the plain kernels, without a record (attention_plain.cu). lse may be empty.

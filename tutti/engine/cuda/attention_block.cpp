@@ -1,7 +1,8 @@
-// Attention of one rank's queries on one rank's keys (ops.h states the contract): the plain kernels
-// over the half of the pairs that causality leaves.
+// Attention of one rank's queries on one rank's keys (ops.h states the contract): by cuDNN's
+// kernels or the plain ones, over the half of the pairs that causality leaves.
 #include <vector>
 
+#include "tutti/engine/cuda/attention.h"
 #include "tutti/engine/cuda/attention_plain.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/record.h"
@@ -28,7 +29,7 @@ void cuda_attention_block_forward(Stream& stream, const AttentionBlockForwardArg
   CudaStream& cuda = cuda_stream(stream);
   const OpRecord what = describe_left(cuda, args, 4);
   const double begin = begin_op(cuda);
-  attend(cuda, what.op, attend_of(args));
+  if (!cuda.attention().forward(args)) attend(cuda, what.op, attend_of(args));
   record(cuda, what, begin);
 }
 
@@ -37,7 +38,7 @@ void cuda_attention_block_backward(Stream& stream, const AttentionBlockBackwardA
   CudaStream& cuda = cuda_stream(stream);
   const OpRecord what = describe_left(cuda, args, 10);
   const double begin = begin_op(cuda);
-  attend_backward(cuda, what.op, attend_of(args));
+  if (!cuda.attention().backward(args)) attend_backward(cuda, what.op, attend_of(args));
   record(cuda, what, begin);
 }
 

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
+#include "tutti/base/attention_workspace.h"
+
 namespace tutti::engine {
 
 std::string why_not_fused(const AttentionShape& shape) {
@@ -9,7 +13,13 @@ std::string why_not_fused(const AttentionShape& shape) {
   if (shape.dtype != DType::bf16) {
     return fmt::format("{}; the fused kernels take bf16", dtype_name(shape.dtype));
   }
-  if (shape.documents) return "documents that begin within a sequence";
+  if (shape.documents && shape.sequence <= kShortDocument) {
+    return fmt::format("documents of at most {} tokens", kShortDocument);
+  }
+  if (shape.elements > std::numeric_limits<int32_t>::max()) {
+    return fmt::format("documents in {} elements; offsets of the fused kernels have 32 bits",
+                       shape.elements);
+  }
   if (shape.sequence <= 1) return "a single token";
   if (shape.head_dim % 8 != 0 || shape.head_dim > kMostHeadDim) {
     return fmt::format("head size {}; the fused kernels take multiples of 8 up to {}",

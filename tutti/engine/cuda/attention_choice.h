@@ -12,6 +12,7 @@ struct AttentionShape {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
   DType dtype = DType::bf16;
   bool documents = false;  // sequences have further beginnings
+  int64_t elements = 0;    // with documents: of the largest operand, gaps included
   bool aligned = true;     // all operands and their rows to 16 bytes
 };
 

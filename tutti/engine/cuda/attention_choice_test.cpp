@@ -10,6 +10,8 @@ TEST(AttentionChoiceTest, TheLibraryIsAskedForWhatItsKernelsMayTake) {
   EXPECT_EQ(why_not_fused(shape), "");
   shape.head_dim = 256;
   EXPECT_EQ(why_not_fused(shape), "");
+  shape.documents = true;
+  EXPECT_EQ(why_not_fused(shape), "");
 }
 
 TEST(AttentionChoiceTest, EachOtherReasonIsNamed) {
@@ -19,7 +21,13 @@ TEST(AttentionChoiceTest, EachOtherReasonIsNamed) {
     return why_not_fused(shape);
   };
   EXPECT_NE(reason([](auto& s) { s.dtype = DType::f32; }).find("f32"), std::string::npos);
-  EXPECT_NE(reason([](auto& s) { s.documents = true; }).find("documents"), std::string::npos);
+  const auto short_documents = [](auto& s) {
+    s.documents = true;
+    s.sequence = 64;
+  };
+  EXPECT_NE(reason(short_documents).find("at most 64 tokens"), std::string::npos);
+  EXPECT_NE(reason([](auto& s) { s.elements = int64_t{1} << 31; }).find("2147483648 elements"),
+            std::string::npos);
   EXPECT_NE(reason([](auto& s) { s.sequence = 1; }).find("token"), std::string::npos);
   EXPECT_NE(reason([](auto& s) { s.head_dim = 20; }).find("head size 20"), std::string::npos);
   EXPECT_NE(reason([](auto& s) { s.head_dim = 264; }).find("head size 264"), std::string::npos);

@@ -20,5 +20,7 @@ std::vector<int32_t> read_starts(CudaStream& stream, const Vector& starts);
 
 void attend(CudaStream& stream, const char* op, const Attend& args);
 void attend_backward(CudaStream& stream, const char* op, const AttendBackward& args);
+// Its first part alone: delta = rowsum(d_out * out).
+void attend_delta(CudaStream& stream, const char* op, const AttendBackward& args);
 
 }  // namespace tutti::engine

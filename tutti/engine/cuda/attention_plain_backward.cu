@@ -187,6 +187,15 @@ __global__ void __launch_bounds__(kTileThreads) queries_kernel(Backward<T, Out> 
   store_sums(part(p.d_q, base, head * p.dim), query, p.rows, p.dim, p.add_queries, d_q);
 }
 
+template <typename T>
+void launch_delta(CudaStream& stream, const char* op, const AttendBackward& args) {
+  launch(stream, op, delta_kernel<T>,
+         dim3(blocks_for(args.batch * args.heads * args.rows, kTileThreads / 32)),
+         dim3(kTileThreads), 0, rows_of<const T>(args.out), rows_of<const T>(args.d_out),
+         args.batch, args.rows, args.heads, static_cast<int>(args.head_dim),
+         args.delta.as<float>());
+}
+
 template <typename T, typename Out, int M, int C>
 void launch_backward(CudaStream& stream, const char* op, const AttendBackward& args) {
   constexpr int kEdge = kTileEdge * M;
@@ -210,12 +219,7 @@ void launch_backward(CudaStream& stream, const char* op, const AttendBackward& a
                            .d_q = rows_of<Out>(args.d_q),
                            .d_keys = rows_of<Out>(args.d_keys),
                            .d_values = rows_of<Out>(args.d_values)};
-  if (args.out) {
-    launch(stream, op, delta_kernel<T>,
-           dim3(blocks_for(args.batch * args.heads * args.rows, kTileThreads / 32)),
-           dim3(kTileThreads), 0, rows_of<const T>(args.out), p.d_out, args.batch, args.rows,
-           args.heads, p.dim, args.delta.as<float>());
-  }
+  if (args.out) launch_delta<T>(stream, op, args);
   const auto tile = static_cast<size_t>(kEdge * (kEdge + 1));
   const auto operands = static_cast<size_t>(4 * kEdge * (p.dim + 1));
   const unsigned tiles = blocks_for(args.rows, kEdge);
@@ -247,6 +251,10 @@ void attend_backward(CudaStream& stream, const char* op, const AttendBackward& a
       }
     });
   });
+}
+
+void attend_delta(CudaStream& stream, const char* op, const AttendBackward& args) {
+  with_dtype(args.q.dtype, [&](auto type) { launch_delta<decltype(type)>(stream, op, args); });
 }
 
 void attention_plain_backward(CudaStream& stream, const AttentionBackwardArgs& args) {

@@ -29,6 +29,7 @@ CudaStream::CudaStream(const StreamOptions& options)
       device_(options.device),
       threads_(host_threads(options.threads)),
       tf32_(options.tf32),
+      deterministic_(options.deterministic),
       blocking_(options.blocking),
       tuning_folder_(options.tuning_folder) {
   cuda_check(cudaSetDevice(device_), "cudaSetDevice", "stream");

@@ -43,6 +43,7 @@ class CudaStream final : public DeviceStream {
   int device() const { return device_; }
   int capability() const { return capability_; }  // 90 for 9.0
   bool tf32() const { return tf32_; }
+  bool deterministic() const { return deterministic_; }
   bool blocking() const { return blocking_; }
   bool capturing() const { return capturing_; }
   const std::string& tuning_folder() const { return tuning_folder_; }
@@ -52,6 +53,7 @@ class CudaStream final : public DeviceStream {
   // the next operation. Allocates only when `bytes` exceeds every earlier request, hence not after
   // warm-up; during capture that is a fault.
   void* workspace(int64_t bytes);
+  int64_t workspace_bytes() const { return workspace_bytes_; }
 
   CudaGemm& gemm() { return *gemm_; }
   CudnnAttention& attention() { return *attention_; }
@@ -61,6 +63,7 @@ class CudaStream final : public DeviceStream {
   int threads_ = 1;
   int capability_ = 0;
   bool tf32_ = false;
+  bool deterministic_ = true;
   bool blocking_ = false;
   bool capturing_ = false;
   std::string tuning_folder_;

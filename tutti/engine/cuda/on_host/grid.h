@@ -2,7 +2,7 @@
 // with, so that the same tests that run on a GPU run where there is none. It proves what is
 // computed and in which order, not how fast: indices, barriers, exchanges between lanes, what of a
 // block is shared, what streams and events order, what a graph replays. Beyond it are what a
-// compiler for a GPU makes of the code, the libraries (cuBLASLt has a stand-in, cuDNN none) and
+// compiler for a GPU makes of the code, the libraries (cuBLASLt and cuDNN have stand-ins) and
 // caches that are not coherent.
 //
 // The threads of a block are fibers of one thread of the host. Each runs until it meets a barrier
