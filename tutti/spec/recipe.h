@@ -2,17 +2,17 @@
 // units and impossible combinations throw usage naming the key, the value and what is accepted
 // (with the nearest known key). Counts may carry suffixes ("10k", "1.5M"), times units ("1.5h").
 //
-// Sections are the members of Recipe: model, lora, distill, precision, device, threads, recompute,
-// offload, data, batch, optimizer, schedule, train, evaluate, checkpoint, parallel, telemetry,
-// mlperf, run; keys are the members' names. Exceptions: train.target_loss, and parallel.schedule
-// (1f1b, interleaved, zero-bubble, gpipe) for Mesh::pipeline. `model` is a preset's name, or a
-// mapping with `preset` and keys that replace the preset's, or a mapping in full. In a model,
-// head_dim, kv_heads and ffn (4 * hidden, gelu only) follow from hidden and heads when left out,
-// also when only those two are replaced. `recompute` is none, selective or full, or a mapping
-// {mode, parts: [norms, attention, core, mlp, activation] or default, layers: count or all}; parts
-// alone mean selective. `offload.activations` is a count of layers or all. `precision` is a name,
-// or a mapping of `compute`, the name, and the keys of NarrowConfig. `distill.model` is written as
-// `model`.
+// Sections are the members of Recipe: model, lora, distill, precision, device, deterministic,
+// threads, recompute, offload, data, batch, optimizer, schedule, train, evaluate, checkpoint,
+// parallel, telemetry, mlperf, run; keys are the members' names. Exceptions: train.target_loss, and
+// parallel.schedule (1f1b, interleaved, zero-bubble, gpipe) for Mesh::pipeline. `model` is a
+// preset's name, or a mapping with `preset` and keys that replace the preset's, or a mapping in
+// full. In a model, head_dim, kv_heads and ffn (4 * hidden, gelu only) follow from hidden and heads
+// when left out, also when only those two are replaced. `recompute` is none, selective or full, or
+// a mapping {mode, parts: [norms, attention, core, mlp, activation] or default, layers: count or
+// all}; parts alone mean selective. `offload.activations` is a count of layers or all. `precision`
+// is a name, or a mapping of `compute`, the name, and the keys of NarrowConfig. `distill.model` is
+// written as `model`.
 #pragma once
 
 #include <cstdint>
@@ -229,6 +229,9 @@ struct Recipe {
   Precision precision = Precision::bf16;
   NarrowConfig narrow;
   std::string device = "cpu";
+  // The same bits in every run of the recipe. Without it, kernels of an accelerator may add in any
+  // order where that takes less memory and time: attention's backward in 16 bits (docs/step.md).
+  bool deterministic = true;
   int threads = 0;  // 0: all cores
   Recompute recompute;
   Offload offload;

@@ -273,6 +273,7 @@ Recipe parse_recipe(const std::string& text, const std::string& origin,
   read_distill(map.map("distill"), recipe.distill, origin, models_folder);
   read_precision(map, origin, recipe);
   map.read_choice("device", recipe.device, Names<std::string>{{"cpu", "cpu"}, {"cuda", "cuda"}});
+  map.read_flag("deterministic", recipe.deterministic);
   map.read_count("threads", recipe.threads, 0, 4096);
   recipe.recompute = read_recompute(map, origin);
   read_offload(map.map("offload"), recipe.offload);

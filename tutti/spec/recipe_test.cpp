@@ -108,6 +108,7 @@ model:
         router_bias_rate: 0.002}
 precision: f32
 device: cuda
+deterministic: false
 threads: 3
 recompute: {mode: selective, parts: [attention, mlp], layers: 1}
 data: {train: [{prefix: a/b, weight: 3}, {prefix: e}], validation: "c: d", packing: documents,
@@ -129,6 +130,7 @@ run: {name: n, owner: o, project: p, data_class: public,
 )");
   EXPECT_EQ(recipe.model.vocabulary, 1000);
   EXPECT_FALSE(recipe.model.norm_bias);
+  EXPECT_FALSE(recipe.deterministic);
   EXPECT_EQ(recipe.model.moe.expert_ffn, 20);
   EXPECT_EQ(recipe.data.train, CorpusBlend({{"a/b", 3}, {"e", 1}}));
   EXPECT_EQ(blend_text(recipe.data.train), "0.75 a/b + 0.25 e");

@@ -305,6 +305,7 @@ std::string to_yaml(const Recipe& recipe) {
   write_distill(out, recipe.distill);
   write_precision(out, recipe);
   out.value("device", recipe.device);
+  out.value("deterministic", recipe.deterministic);
   out.value("threads", recipe.threads);
   write_recompute(out, recipe.recompute);
   write_offload(out, recipe.offload);

@@ -30,6 +30,7 @@ std::unique_ptr<engine::Stream> make_stream(const spec::Recipe& recipe,
     options.device = ranks.device >= 0 ? ranks.device : ranks.local_rank % devices;
   }
   options.threads = recipe.threads;
+  options.deterministic = recipe.deterministic;
   options.tuning_folder = tuning_folder();
   return backend.make_stream(options);
 }
