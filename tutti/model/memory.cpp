@@ -33,6 +33,10 @@ bool is_private(const std::string& name) {
 Memory::Memory(const spec::MemoryMap& map, engine::ArenaKind kind, comm::World* world) : map_(map) {
   const bool shares = kind == engine::ArenaKind::host && world != nullptr && world->shares_arenas();
   for (const spec::ArenaPlan& plan : map_.arenas) {
+    if (plan.by_stream) {
+      arenas_.push_back(std::make_shared<const engine::Arena>(plan.name, 0, kind));
+      continue;
+    }
     if (!shares || plan.on_host || is_private(plan.name)) {
       const bool pinned = plan.on_host && kind == engine::ArenaKind::device;
       arenas_.push_back(std::make_shared<const engine::Arena>(

@@ -1,5 +1,5 @@
-// The arenas of one rank, allocated exactly as spec::MemoryMap says, and views of the tensors in
-// them by the map's names.
+// The arenas of one rank, allocated exactly as spec::MemoryMap says, but for those of its stream,
+// which are empty here; and views of the tensors in them by the map's names.
 #pragma once
 
 #include <memory>

@@ -32,7 +32,8 @@ size_t kind_index(std::string_view name) {
 
 // Arenas whose size the micro-batch decides.
 bool is_dynamic(std::string_view arena) {
-  return arena == "activations" || arena == "workspace" || arena == "loss" || arena == "batch";
+  return arena == "activations" || arena == "workspace" || arena == "loss" || arena == "batch" ||
+         arena == "kernels";
 }
 
 constexpr size_t kMostRanks = 40000;  // entries of the cache before it starts again

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "tutti/base/attention_workspace.h"
 #include "tutti/base/check.h"
 #include "tutti/spec/memory_internal.h"
 #include "tutti/spec/narrow.h"
@@ -133,6 +134,29 @@ ArenaPlan loss_arena(const Profile& profile, const LocalSizes& sizes) {
   return make_arena(
       "loss",
       {logits.take(), SlotBuilder("rows", 1).add("loss", DType::f32, {sizes.tokens}).take()});
+}
+
+// As the stream asks for it (engine/cuda/stream.cpp).
+ArenaPlan kernel_arena(const Recipe& recipe, const LocalSizes& sizes) {
+  constexpr int64_t kLeast = int64_t{32} << 20;
+  constexpr int64_t kGrain = int64_t{2} << 20;
+  int64_t bytes = kLeast;
+  if (sizes.compute == DType::bf16) {
+    AttentionUse use;
+    use.batch = sizes.batch;
+    use.tokens = sizes.sequence / sizes.cp;
+    use.heads = sizes.heads;
+    use.kv_heads = sizes.kv_heads;
+    use.head_dim = recipe.model.head_dim;
+    use.documents = recipe.data.packing == Packing::documents;
+    use.ring = sizes.cp > 1;
+    use.fixed_order = recipe.deterministic;
+    bytes = std::max(bytes, (attention_workspace_bytes(use) + kGrain - 1) / kGrain * kGrain);
+  }
+  ArenaPlan arena = make_arena(
+      "kernels", {SlotBuilder("workspace", 1).add("workspace", DType::u8, {bytes}).take()});
+  arena.by_stream = true;
+  return arena;
 }
 
 constexpr const char* kForwardArenas[] = {"weights", "activations", "workspace", "loss"};
@@ -272,6 +296,9 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
   if (packed) batch.add("starts", DType::i32, {(scattered ? sizes.cp : 1) * sizes.tokens});
   if (scattered) batch.add("numbers", DType::i32, {sizes.tokens});
   map.arenas.push_back(make_arena("batch", {batch.take()}));
+  if (profile.executable && recipe.device != "cpu") {
+    map.arenas.push_back(kernel_arena(recipe, sizes));
+  }
   if (recipe.distill.enabled()) add_teacher_arenas(map, recipe, profile);
   return map;
 }

@@ -55,6 +55,9 @@
 //                 [N] i32; packed documents also
 //                 positions [N] i32, starts [N] i32; context parallel ranks positions and numbers
 //                 [N] i32 (of rows in the whole micro-batch), and starts [cp N]
+//   kernels       of an accelerator (by_stream): slot "workspace" x 1, u8: what kernels take beside
+//                 their operands, one operation after the other. 32 MiB for matrix products, or
+//                 what attention in bf16 takes (base/attention_workspace.h)
 //   teacher.weights, teacher.activations, teacher.workspace, teacher.loss
 //                 with a teacher (distill.h): those of inference_memory_map for its model and the
 //                 run's micro-batches. It reads the run's batch; the rows of its loss arena hold
@@ -143,7 +146,8 @@ struct SlotPlan {
 struct ArenaPlan {
   std::string name;
   int64_t bytes = 0;
-  bool on_host = false;  // of an accelerator's rank: in pinned memory of its host (offload.h)
+  bool on_host = false;    // of an accelerator's rank: in pinned memory of its host (offload.h)
+  bool by_stream = false;  // allocated by the accelerator's stream, when its operations ask for it
   std::vector<SlotPlan> slots;
 
   const SlotPlan& slot(std::string_view slot_name) const;  // aborts when absent

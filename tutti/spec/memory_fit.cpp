@@ -25,6 +25,7 @@ const char* meaning(const std::string& arena) {
       {"optimizer_buffers", "what of masters and moments is being updated"},
       {"workspace", "what the layer at work needs"},
       {"loss", "logits of some rows"},
+      {"kernels", "what kernels need beside their operands"},
       {"batch", "tokens"},
       {"routing", "counters of routers"}};
   const auto found = meanings.find(arena);

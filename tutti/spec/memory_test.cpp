@@ -113,6 +113,30 @@ TEST(MemoryMap, LogitsAreHandledInChunks) {
   EXPECT_LE(logits.bytes, int64_t{128} << 20);
 }
 
+// What an accelerator's kernels take beside their operands, above all attention's backward pass.
+TEST(MemoryMap, KernelsOfAnAcceleratorAreCounted) {
+  constexpr int64_t kMega = int64_t{1} << 20;
+  const auto kernels = [](const std::vector<std::string>& settings) {
+    std::vector<std::string> all = {"device=cuda", "batch.global=1", "batch.sequence=8192"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    const Recipe recipe = recipe_of("llama3.1-8b", all);
+    const MemoryMap map = memory_map(recipe);
+    EXPECT_TRUE(map.arena("kernels").by_stream);
+    return map.arena("kernels").bytes;
+  };
+  EXPECT_FALSE(memory_map(recipe_of("llama3.1-8b", {})).has("kernels"));
+  EXPECT_EQ(kernels({"precision=f32"}), 32 * kMega);
+  // One key/value head of one sequence: 4 * 8192^2 * 2 of dS, and the gradients of its heads.
+  const int64_t one_head = int64_t{4} * 8192 * (8192 * 2 + 4 + 2 * 128 * 4);
+  const int64_t grain = 2 * kMega;
+  EXPECT_EQ(kernels({}), (one_head + grain - 1) / grain * grain);
+  EXPECT_EQ(kernels({"parallel.tp=8"}), kernels({}));
+  EXPECT_LT(kernels({"deterministic=false"}), kernels({}));
+  EXPECT_LT(kernels({"batch.sequence=1024"}), 520 * kMega);
+  EXPECT_GT(kernels({"data.packing=documents"}), kernels({}));
+  EXPECT_GT(kernels({"parallel.cp=2", "batch.sequence=16384"}), kernels({}));
+}
+
 TEST(MemoryMap, IsSoundForEveryModelMeshAndProfile) {
   const std::vector<std::string> meshes = {
       "{}", "{tp: 2, dp: 2, zero: 1}", "{tp: 4, pp: 2, cp: 2, dp: 2, zero: 2}",
