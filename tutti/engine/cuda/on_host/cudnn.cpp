@@ -178,7 +178,7 @@ error_t Graph::get_workspace_size(int64_t& bytes) const {
 
 error_t Graph::execute(cudnnHandle_t handle, Addresses& tensors, void* workspace) const {
   int64_t needed = 0;
-  if (const error_t result = get_workspace_size(needed); !result.is_good()) return result;
+  if (error_t result = get_workspace_size(needed); !result.is_good()) return result;
   const auto missing = [&](const Tensor& x) {
     const auto found = tensors.find(x->get_uid());
     return found == tensors.end() || found->second == nullptr;
