@@ -109,6 +109,7 @@ cudaError_t check_launch(const void* kernel, const cudaLaunchConfig_t& config) {
     asked = shared_asked[kernel];
   }
   const size_t most = std::max(kSharedUnasked, static_cast<size_t>(asked));
+  if (devices_are_lost()) return told(cudaErrorLaunchFailure);
   if (device_of(config.stream) != current_device()) return told(cudaErrorInvalidResourceHandle);
   const bool fits = block.count() >= 1 && block.count() <= kMostThreads && block.z <= 64 &&
                     grid.count() >= 1 && grid.x < 1U << 31 && grid.y <= kMostRows &&
@@ -122,6 +123,7 @@ int current_device() { return device_here; }
 
 using tutti::engine::on_host::captures;
 using tutti::engine::on_host::DeviceMemoryAccess;
+using tutti::engine::on_host::devices_are_lost;
 using tutti::engine::on_host::enqueue;
 using tutti::engine::on_host::synchronize_device;
 
@@ -148,6 +150,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
   }
@@ -279,8 +282,14 @@ cudaError_t cudaMemset(void* data, int byte, size_t bytes) {
   return cudaSuccess;
 }
 
+cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t bytes) {
+  std::memcpy(const_cast<void*>(symbol), from, bytes);
+  return cudaSuccess;
+}
+
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind /*kind*/,
                             cudaStream_t stream) {
+  if (devices_are_lost()) return told(cudaErrorLaunchFailure);
   enqueue(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }

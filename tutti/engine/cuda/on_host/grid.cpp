@@ -56,10 +56,18 @@ class Block {
     while (live_ > 0) {
       for (size_t i = 0; i < warps_.size(); ++i) {
         run_warp(downwards ? warps_.size() - 1 - i : i, downwards);
+        if (is_trapped_) return;
       }
       open_barrier();
     }
   }
+
+  // Nobody goes on: the device is lost.
+  void trap() {
+    is_trapped_ = true;
+    leave(State::ended);
+  }
+  bool is_trapped() const { return is_trapped_; }
 
   void wait_for_block() { leave(State::at_block_barrier); }
 
@@ -116,6 +124,7 @@ class Block {
         one.state = State::ready;
         moved = true;
         resume(thread);
+        if (is_trapped_) return;
       }
     }
   }
@@ -144,6 +153,7 @@ class Block {
   size_t count_ = 0;
   size_t current_ = 0;
   size_t live_ = 0;
+  bool is_trapped_ = false;
   unsigned width_ = 0, height_ = 0;
   std::vector<uint3> indices_;  // of threads
   std::vector<Thread> threads_;
@@ -174,11 +184,13 @@ void run_grid(const Extent& grid, const Extent& extent, size_t shared_bytes,
                          static_cast<unsigned>(at / grid.x / grid.y)};
     std::fill_n(shared_memory.data(), shared_bytes, kUndefined);
     block().run(index, thread, downwards);
+    if (block().is_trapped()) return lose_devices();
   }
 }
 
 void* dynamic_shared() { return shared_memory.data(); }
 void wait_for_block() { block().wait_for_block(); }
+void trap() { block().trap(); }
 unsigned lane() { return block().lane(); }
 
 uint64_t exchange(uint64_t value, unsigned from) { return block().exchange(value)[from]; }

@@ -31,6 +31,8 @@ void run_grid(const Extent& grid, const Extent& block, size_t shared_bytes,
 
 void* dynamic_shared();
 void wait_for_block();
+// Ends all threads of the grid where they are, and with them the use of all devices.
+void trap();
 
 // Gives `value` to the warp and returns that of lane `from`, when all lanes that have not ended
 // gave theirs.

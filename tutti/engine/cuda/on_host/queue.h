@@ -30,4 +30,8 @@ int device_of(cudaStream_t stream);
 // Waits for all streams of one.
 void synchronize_device(int device);
 
+// A kernel has ended with a fault: from now on launches, copies and waits say so.
+void lose_devices();
+bool devices_are_lost();
+
 }  // namespace tutti::engine::on_host

@@ -9,6 +9,7 @@
 // dependencies allow.
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -17,6 +18,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tutti/base/check.h"
 #include "tutti/engine/cuda/on_host/device_memory_guard.h"
 #include "tutti/engine/cuda/on_host/queue.h"
 
@@ -37,6 +39,8 @@ namespace {
 
 // Something may have changed that nobody has told: what streams of other libraries wait for.
 constexpr std::chrono::milliseconds kLookAgain(1);
+// Streams that wait for each other: nothing was done for so long, nor is being done.
+constexpr std::chrono::seconds kHalted(120);
 
 // What is captured: by its origin, and others that have joined.
 struct Capture {
@@ -49,7 +53,11 @@ struct Capture {
 std::mutex all;  // guards everything here
 std::condition_variable changed;
 uint64_t changes = 0;  // pieces of work that were done
+int running = 0;       // of those that end by themselves, now
 thread_local int captures_here = 0;
+std::atomic<bool> is_lost{false};
+
+cudaError_t unless_lost() { return is_lost.load() ? cudaErrorLaunchFailure : cudaSuccess; }
 
 }  // namespace
 
@@ -81,12 +89,23 @@ std::deque<CUstream_st>& streams() {
 
 // Until the stream has done as much. Called without the lock.
 void advance(cudaStream_t stream, uint64_t until) {
+  auto moved = std::chrono::steady_clock::now();
+  uint64_t moved_to = 0;
   for (;;) {
     uint64_t seen = 0;
     {
       const std::lock_guard lock(all);
       if (stream->done >= until) return;
       seen = changes;
+      const auto now = std::chrono::steady_clock::now();
+      if (seen != moved_to || running > 0) {
+        moved_to = seen;
+        moved = now;
+      }
+      TUTTI_CHECK(now - moved < kHalted,
+                  "no stream of any device has done anything for {} s: they wait for each other, "
+                  "or for a host that does not come (device {}, {} of {} pieces of work)",
+                  kHalted.count(), stream->device, stream->done, until);
     }
     {
       const DeviceMemoryAccess access;
@@ -115,7 +134,13 @@ namespace tutti::engine::on_host {
 void enqueue(cudaStream_t stream, std::function<void()> work) {
   const std::lock_guard lock(all);
   give(stream, [work = std::move(work)] {
+    {
+      const std::lock_guard now(all);
+      ++running;
+    }
     work();
+    const std::lock_guard now(all);
+    --running;
     return true;
   });
 }
@@ -144,6 +169,9 @@ bool try_advance(cudaStream_t stream, uint64_t place) {
   }
   return true;
 }
+
+void lose_devices() { is_lost.store(true); }
+bool devices_are_lost() { return is_lost.load(); }
 
 bool captures() { return captures_here > 0; }
 
@@ -184,14 +212,14 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     given = stream->given;
   }
   advance(stream, given);
-  return cudaSuccess;
+  return unless_lost();
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
 
 cudaError_t cudaDeviceSynchronize() {
   tutti::engine::on_host::synchronize_device(current_device());
-  return cudaSuccess;
+  return unless_lost();
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
@@ -251,7 +279,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (event->capture) return cudaErrorStreamCaptureUnsupported;
   if (event->stream != nullptr) advance(event->stream, event->position);
-  return cudaSuccess;
+  return unless_lost();
 }
 
 // Who asks again and again finds it done in the end: each time a piece of work is.

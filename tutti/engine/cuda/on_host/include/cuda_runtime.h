@@ -90,7 +90,9 @@ using std::isfinite;
 using std::isinf;
 using std::isnan;
 inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
-inline void __trap() { std::abort(); }
+inline void __trap() { tutti::engine::on_host::trap(); }
+inline void __nanosleep(unsigned) {}
+inline void __threadfence_system() {}
 template <typename A, typename B>
 constexpr auto min(A a, B b) {
   using T = std::common_type_t<A, B>;
@@ -105,6 +107,12 @@ template <typename T>
 T atomicAdd(T* at, std::type_identity_t<T> value) {
   const T before = *at;
   *at = before + value;
+  return before;
+}
+template <typename T>
+T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+  const T before = *at;
+  if (before == expected) *at = value;
   return before;
 }
 template <typename T>

@@ -16,6 +16,7 @@ enum cudaError_t {
   cudaErrorInvalidDevice = 101,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureUnjoined = 904,
 };
@@ -72,6 +73,8 @@ cudaError_t cudaHostGetDevicePointer(void** on_device, void* data, unsigned flag
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMemset(void* data, int byte, size_t bytes);
+// Of a variable of the device, which is one of the host.
+cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t bytes);
 
 // ---- Streams, events, graphs --------------------------------------------------------------------
 
