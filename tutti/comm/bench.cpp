@@ -46,8 +46,6 @@ std::vector<Kind> kinds(Group& group, Stream& stream, Vector buffer, Vector othe
   const int64_t piece = buffer.count / n;
   const double share = static_cast<double>(n - 1) / n;
   const Vector mine = {static_cast<float*>(buffer.data) + group.rank() * piece, DType::f32, piece};
-  const int next = (group.rank() + 1) % n;
-  const int previous = (group.rank() + n - 1) % n;
   return {
       {"all_reduce", 2 * share,
        [=, &group, &stream] { return group.all_reduce(stream, buffer, buffer); }},
@@ -60,8 +58,7 @@ std::vector<Kind> kinds(Group& group, Stream& stream, Vector buffer, Vector othe
       {"broadcast", 1, [=, &group, &stream] { return group.broadcast(stream, buffer, 0); }},
       {"send_receive", 1,
        [=, &group, &stream] {
-         group.send(stream, buffer, next);
-         const Ticket received = group.receive(stream, other, previous);
+         const Ticket received = group.shift(stream, buffer, other).received;
          received.wait(stream);
          return received;
        }},

@@ -93,16 +93,19 @@ Group::Group(GroupInfo info) : info_(std::move(info)) {
               "group {}: rank {} of {}", info_.name, info_.rank, info_.size());
 }
 
+void Group::note(Stream& stream, const Call& call, int64_t record_count) const {
+  if (stream.recorder() == nullptr || call.shape.kind == CallKind::barrier) return;
+  engine::OpRecord record;
+  record.op = call_name(call.shape.kind);
+  const int64_t bytes = record_count * dtype_bytes(call.shape.dtype);
+  record.dims = {bytes, size()};
+  record.bytes = static_cast<double>(bytes);
+  record.begin_seconds = record.end_seconds = monotonic_seconds();
+  stream.recorder()->add(record);
+}
+
 Ticket Group::submit(Stream& stream, const Call& call, int64_t record_count) {
-  if (stream.recorder() != nullptr && call.shape.kind != CallKind::barrier) {
-    engine::OpRecord record;
-    record.op = call_name(call.shape.kind);
-    const int64_t bytes = record_count * dtype_bytes(call.shape.dtype);
-    record.dims = {bytes, size()};
-    record.bytes = static_cast<double>(bytes);
-    record.begin_seconds = record.end_seconds = monotonic_seconds();
-    stream.recorder()->add(record);
-  }
+  note(stream, call, record_count);
   if (size() == 1) {
     run_alone(stream, call);
     return {};
@@ -261,6 +264,30 @@ Ticket Group::receive(Stream& stream, Vector buffer, int peer) {
   call.shape = {CallKind::receive, buffer.dtype, Reduce::sum, peer, buffer.count};
   call.receive = buffer.data;
   return submit(stream, call, buffer.count);
+}
+
+void Group::Shifted::wait(Stream& stream) const {
+  received.wait(stream);
+  sent.wait(stream);
+}
+
+Group::Shifted Group::shift(Stream& stream, Vector send, Vector receive) {
+  check_buffers(*this, "shift", send, receive, -1);
+  TUTTI_CHECK(send.count == receive.count && size() > 1, "{} shift: {} to {} elements on {} ranks",
+              name(), send.count, receive.count, size());
+  const int next = (rank() + 1) % size();
+  const int previous = (rank() + size() - 1) % size();
+  if (stages(stream)) {
+    return {this->send(stream, send, next), this->receive(stream, receive, previous)};
+  }
+  Call out, in;
+  out.shape = {CallKind::send, send.dtype, Reduce::sum, next, send.count};
+  out.send = send.data;
+  in.shape = {CallKind::receive, receive.dtype, Reduce::sum, previous, receive.count};
+  in.receive = receive.data;
+  note(stream, out, send.count);
+  note(stream, in, receive.count);
+  return enqueue_shift(stream, out, in);
 }
 
 Ticket Group::barrier(Stream& stream) {

@@ -81,12 +81,20 @@ struct RankActivity {
 // "rank 3: in all_reduce(sum, 1024 f32), call 17, for 12.3 s".
 std::string activity_text(const RankActivity& activity, double now_seconds);
 
+// From one place in a group to another.
+struct GroupLink {
+  int from = 0, to = 0;
+};
+
 // Who is in a group: for construction and messages.
 struct GroupInfo {
   std::string name = "world";          // "dp", "dp x cp", ...
   int rank = 0;                        // this rank's place in the group
   std::vector<int64_t> members = {0};  // ranks of the world, ascending in the group's order
   uint64_t generation = 1;
+  // Along which there will be send() and receive(), in one order on all ranks. A transport that
+  // connects before the first call (NCCL) knows no others; the rest need none.
+  std::vector<GroupLink> links = {};
   // Called on any thread, once or more, when the group has failed and before its calls throw: with
   // the message that they will throw.
   std::function<void(const std::string& message)> on_failure = {};
@@ -137,6 +145,14 @@ class Group {
   Ticket send(engine::Stream& stream, engine::Vector buffer, int peer);
   Ticket receive(engine::Stream& stream, engine::Vector buffer, int peer);
 
+  // A step of a ring, of all ranks at the same place among their collectives: `send` to the next
+  // one and `receive` from the one before, of the same type and count on all of them.
+  struct Shifted {
+    Ticket sent, received;
+    void wait(engine::Stream& stream) const;
+  };
+  Shifted shift(engine::Stream& stream, engine::Vector send, engine::Vector receive);
+
   // Done when every rank has come here.
   Ticket barrier(engine::Stream& stream);
 
@@ -149,6 +165,11 @@ class Group {
   bool stages(const engine::Stream& stream) const {
     return stream.memory() == engine::ArenaKind::device && !takes_device_memory();
   }
+
+  // Whether calls of this rank, in all its groups that say so, start in the order in which they
+  // were made. A call that cannot start yet then keeps back those after it: a receive is asked for
+  // where its message is needed, and not before what its sender needs for it (nccl_group.h).
+  virtual bool starts_in_order() const { return false; }
 
   // How long callers have been kept by Ticket::wait, in total: what communication, and waiting for
   // other ranks, has cost them.
@@ -165,6 +186,10 @@ class Group {
 
   // A legal call, not of a group of one. Throws peer when the group has failed.
   virtual Ticket enqueue(engine::Stream& stream, const Call& call) = 0;
+  // Both of a shift; here each on its own.
+  virtual Shifted enqueue_shift(engine::Stream& stream, const Call& send, const Call& receive) {
+    return {enqueue(stream, send), enqueue(stream, receive)};
+  }
   virtual bool done(int32_t lane, uint64_t number) const = 0;
   virtual void wait(engine::Stream& stream, int32_t lane, uint64_t number) = 0;
   // Whether enqueue() takes operands in a device's memory.
@@ -184,6 +209,7 @@ class Group {
     void* to = nullptr;  // of receive; null: nothing comes back
   };
   Ticket submit(engine::Stream& stream, const Call& call, int64_t record_count);
+  void note(engine::Stream& stream, const Call& call, int64_t record_count) const;
   Ticket submit_staged(engine::Stream& stream, const Call& call);
   // Brings back what this call has received, and of a collective those before it.
   void bring_back(engine::Stream& stream, int32_t lane, uint64_t number);

@@ -3,24 +3,88 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
+#include <compare>
+#include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/comm/nccl_calls.h"
 #include "tutti/comm/nccl_lane.h"
-#include "tutti/comm/nccl_messages.h"
 #include "tutti/engine/device_stream.h"
 
 namespace tutti::comm {
 namespace {
 
 constexpr double kWatchSeconds = 0.05;
-constexpr double kWaitingSeconds = 1e-3;  // between looks while messages wait to be started
-constexpr double kStoreSeconds = 1;       // between looks into the store
+constexpr double kStoreSeconds = 1;  // between looks into the store
+// Multiprocessors of a message: what waits for another rank keeps them, so all that wait at a time
+// must fit on the device (nccl_group.h).
+constexpr int kMessageBlocks = 8;
+
+// The first that starts calls in the order in which they are launched, if told to.
+constexpr int kLeastVersion = NCCL_VERSION(2, 26, 0);
+
+void check_version() {
+  int version = 0;
+  const ncclResult_t asked = ncclGetVersion(&version);
+  if (asked == ncclSuccess && version >= kLeastVersion) return;
+  fail(ErrorKind::unsupported,
+       "NCCL {}.{}.{} does not keep the order of calls on several communicators "
+       "(NCCL_LAUNCH_ORDER_IMPLICIT): install 2.26 or later",
+       version / 10000, version / 100 % 100, version % 100);
+}
+
+// Of messages between this rank and a peer.
+struct Way {
+  int peer = 0;
+  bool is_send = false;
+  auto operator<=>(const Way&) const = default;
+};
+
+// Everything of NCCL's; threads that are in it own it, too.
+struct Lanes {
+  std::unique_ptr<NcclLane> collectives;
+  std::vector<std::unique_ptr<NcclLane>> messages;
+  std::vector<Way> ways;  // of these
+  void* word = nullptr;   // in the device's memory, for calls without data
+  ~Lanes() { cudaFree(word); }
+
+  template <typename Body>
+  void each(const Body& body) const {
+    body(*collectives);
+    for (const auto& lane : messages) body(*lane);
+  }
+  void abort() const {
+    each([](NcclLane& lane) { lane.abort(); });
+  }
+};
+
+// All lanes, in the order in which every rank makes those that it has; the first call on each, for
+// which NCCL connects.
+void connect(const Lanes& lanes, Store& store, double deadline_seconds) {
+  void* const word = lanes.word;
+  lanes.collectives->connect(store, deadline_seconds);
+  lanes.collectives->issue([&](ncclComm_t comm, cudaStream_t stream) {
+    return ncclAllReduce(word, word, 1, ncclInt32, ncclSum, comm, stream);
+  });
+  for (size_t i = 0; i < lanes.messages.size(); ++i) {
+    lanes.messages[i]->connect(store, deadline_seconds);
+    lanes.messages[i]->issue([&](ncclComm_t comm, cudaStream_t stream) {
+      Call first;
+      first.shape = {lanes.ways[i].is_send ? CallKind::send : CallKind::receive, DType::i32};
+      first.shape.count = 1;
+      first.send = first.receive = word;
+      return nccl_message(first, comm, stream);
+    });
+  }
+}
 
 class NcclGroup : public Group {
  public:
@@ -30,25 +94,31 @@ class NcclGroup : public Group {
         store_(std::move(store)),
         prefix_(prefix),
         device_(device),
-        timeout_seconds_(timeout_seconds) {
+        timeout_seconds_(timeout_seconds),
+        lanes_(std::make_shared<Lanes>()) {
+    check_version();
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
-    check_cuda(cudaMalloc(&barrier_word_, sizeof(int32_t)), "cudaMalloc");
-    check_cuda(cudaMemset(barrier_word_, 0, sizeof(int32_t)), "cudaMemset");
+    check_cuda(cudaMalloc(&lanes_->word, sizeof(int32_t)), "cudaMalloc");
+    check_cuda(cudaMemset(lanes_->word, 0, sizeof(int32_t)), "cudaMemset");
     // Which streams that do not wait for the default one must not overtake.
     check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     check_cuda(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), "cudaEventCreate");
-    collectives_ = std::make_unique<NcclLane>("group " + name() + ", collectives",
-                                              prefix_ + "/nccl/collectives", rank(), size());
-    messages_ = std::make_unique<NcclMessages>(name(), store_, prefix_, rank());
-    const double end = monotonic_seconds() + timeout_seconds;
-    while (!collectives_->connect(*store_)) {
-      if (monotonic_seconds() > end) {
-        fail(ErrorKind::peer,
-             "group {}: NCCL does not connect rank {}: the others did not come in "
-             "time",
-             name(), this->info().world_rank());
-      }
-      sleep_seconds(1e-3);
+    make_lanes();
+    const double deadline = monotonic_seconds() + timeout_seconds;
+    const auto connecting = [lanes = lanes_, store = store_, deadline] {
+      connect(*lanes, *store, deadline);
+    };
+    bool connected = false;
+    std::string why = "a rank came and vanished";
+    try {
+      connected = run_within(timeout_seconds + 1, device, connecting);
+    } catch (const Error& error) {
+      why = error.what();
+    }
+    if (!connected) {
+      lanes_->abort();
+      fail(ErrorKind::peer, "group {}: NCCL does not connect rank {} within {} s: {}", name(),
+           this->info().world_rank(), timeout_seconds, why);
     }
     watcher_ = std::thread([this] { watch(); });
   }
@@ -56,18 +126,17 @@ class NcclGroup : public Group {
   ~NcclGroup() override {
     closing_.store(true);
     watcher_.join();
-    const std::lock_guard lock(mutex_);
     if (cudaSetDevice(device_) != cudaSuccess) return;
     // Of the other ranks, one may have vanished.
     const double deadline = monotonic_seconds() + timeout_seconds_;
-    collectives_->begin_end();
-    messages_->begin_end();
-    collectives_->end(deadline);
-    messages_->end(deadline);
-    messages_.reset();
-    collectives_.reset();
+    const auto ending = [lanes = lanes_, deadline] {
+      lanes->each([&](NcclLane& lane) { lane.end(deadline); });
+    };
+    try {
+      if (!run_within(timeout_seconds_ + 1, device_, ending)) lanes_->abort();
+    } catch (const Error&) {  // the device is lost
+    }
     cudaEventDestroy(ready_);
-    cudaFree(barrier_word_);
   }
 
   std::vector<RankActivity> activity() const override {
@@ -78,59 +147,60 @@ class NcclGroup : public Group {
     self.calls = calls_;
     self.last = last_;
     self.since_seconds = since_seconds_;
-    self.inside = calls_ > 0 && cudaEventQuery(collectives_->event_of(calls_)) == cudaErrorNotReady;
+    self.inside = calls_ > marked_ ||
+                  (calls_ > 0 && cudaEventQuery(lanes_->collectives->event_of(marked_number_)) ==
+                                     cudaErrorNotReady);
     return {self};
   }
 
   void fail_with(const std::string& reason) override {
-    std::string message;
-    {
-      const std::lock_guard lock(asked_mutex_);
-      if (asked_.empty()) asked_ = reason;
-      message = asked_;
-    }
-    is_failing_.store(true);  // a call that waits for NCCL to start it gives up, and the mutex
     {
       const std::lock_guard lock(mutex_);
       if (!failure_.empty()) return;
-      failure_ = message;
-      collectives_->abort();
-      messages_->abort();
+      failure_ = reason;
     }
+    lanes_->abort();
     try {
-      store_->set(prefix_ + "/failure", message);
+      store_->set(prefix_ + "/failure", reason);
     } catch (const Error&) {
       // The store has gone with its rank; the others see their communicators fail.
     }
   }
+
+  bool starts_in_order() const override { return true; }
 
  protected:
   bool takes_device_memory() const override { return true; }
 
   Ticket enqueue(engine::Stream& stream, const Call& call) override {
     Ticket ticket;
-    guarded([&] { ticket = enqueue_locked(stream, call); });
+    guarded([&] {
+      ticket = is_transfer(call.shape.kind)
+                   ? message(stream, call)
+                   : collective(stream, call.shape, [&](ncclComm_t comm, cudaStream_t queue) {
+                       return nccl_collective(call, size(), lanes_->word, comm, queue);
+                     });
+    });
     return ticket;
   }
 
+  // One kernel: on the communicator of the collectives, among which it has its place.
+  Shifted enqueue_shift(engine::Stream& stream, const Call& send, const Call& receive) override {
+    Ticket ticket;
+    guarded([&] {
+      ticket = collective(stream, send.shape, [&](ncclComm_t comm, cudaStream_t queue) {
+        return nccl_shift(send, receive, comm, queue);
+      });
+    });
+    return {ticket, ticket};
+  }
+
   bool done(int32_t lane, uint64_t number) const override {
-    auto* self = const_cast<NcclGroup*>(this);
-    if (lane > 0) self->advance_messages();
-    const std::lock_guard lock(mutex_);
-    if (!failure_.empty()) return true;
-    if (lane > 0 && !messages_->is_started({lane - 1, number})) return false;
+    if (!failure().empty()) return true;
     return cudaEventQuery(event_of(lane, number)) != cudaErrorNotReady;
   }
 
   void wait(engine::Stream& stream, int32_t lane, uint64_t number) override {
-    bool is_started = lane == 0;
-    while (!is_started) {  // others may fail the group meanwhile
-      guarded([&] {
-        messages_->advance();
-        is_started = messages_->is_started({lane - 1, number});
-      });
-      if (!is_started) sleep_seconds(kWaitingSeconds / 10);
-    }
     guarded([&] {
       check_cuda(cudaStreamWaitEvent(stream_of(stream), event_of(lane, number), 0),
                  "cudaStreamWaitEvent");
@@ -138,24 +208,51 @@ class NcclGroup : public Group {
   }
 
  private:
-  // Runs body() alone; throws what made the group fail, before or in it, and tells the world.
+  // In the order of the links, which all ranks have alike: two that share one make it when both
+  // have made those before it, so nobody waits for one who waits for him.
+  void make_lanes() {
+    const auto lane = [&](const std::string& what, int place, int ranks, int most_blocks) {
+      return std::make_unique<NcclLane>(NcclLane::Place{
+          .name = fmt::format("group {}, {}", name(), what),
+          .key = fmt::format("{}/nccl/{}", prefix_, what),
+          .rank = place,
+          .size = ranks,
+          .device = device_,
+          .most_blocks = most_blocks,
+      });
+    };
+    lanes_->collectives = lane("collectives", rank(), size(), 0);
+    for (const GroupLink& link : info().links) {
+      if (link.from != rank() && link.to != rank()) continue;
+      const bool sends = link.from == rank();
+      const Way way = {sends ? link.to : link.from, sends};
+      if (!lane_numbers_.try_emplace(way, lanes_->messages.size()).second) continue;
+      lanes_->ways.push_back(way);
+      lanes_->messages.push_back(lane(fmt::format("messages from {} to {}", link.from, link.to),
+                                      sends ? 0 : 1, 2, kMessageBlocks));
+    }
+  }
+
+  std::string failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+  // Throws what made the group fail, before body() or in it, and tells the world.
   template <typename Body>
   void guarded(const Body& body) {
-    std::string message;
-    {
-      const std::lock_guard lock(mutex_);
-      message = failure_;
-      if (message.empty()) {
-        try {
-          body();
-          return;
-        } catch (const Error& error) {
-          message = error.what();
-        }
+    std::string message = failure();
+    if (message.empty()) {
+      try {
+        body();
+        return;
+      } catch (const Error& error) {
+        message = error.what();
       }
+      fail_with(message);
+      message = failure();  // the first reason counts
+      report_failure(message);
     }
-    fail_with(message);
-    report_failure(message);
     throw Error(ErrorKind::peer, message);
   }
 
@@ -165,124 +262,73 @@ class NcclGroup : public Group {
     return static_cast<cudaStream_t>(device->native_handle());
   }
 
-  Ticket enqueue_locked(engine::Stream& stream, const Call& call) {
-    if (is_transfer(call.shape.kind)) {
-      const NcclMessages::Place place = messages_->add(stream_of(stream), call);
-      return {this, place.lane + 1, place.number};
-    }
-    check_cuda(cudaEventRecord(ready_, stream_of(stream)), "cudaEventRecord");
-    collectives_->after(ready_);
-    last_ = call.shape;
-    since_seconds_ = monotonic_seconds();
-    ++calls_;
-    launch(call);
-    collectives_->mark(calls_);
-    return {this, 0, calls_};
-  }
-
   cudaEvent_t event_of(int32_t lane, uint64_t number) const {
-    return lane == 0 ? collectives_->event_of(number) : messages_->event_of({lane - 1, number});
+    const auto index = static_cast<size_t>(lane);
+    return (lane == 0 ? *lanes_->collectives : *lanes_->messages[index - 1]).event_of(number);
   }
 
-  // Returns when the call is on the stream. NCCL connects to ranks on the first call with them, and
-  // one that has vanished never answers.
-  void launch(const Call& call) {
-    collectives_->issue([&] { return start(call); });
-    const double end = monotonic_seconds() + timeout_seconds_;
-    while (collectives_->is_busy()) {
-      if (is_failing_.load()) {
-        const std::lock_guard lock(asked_mutex_);
-        fail(ErrorKind::peer, "{}", asked_);
-      }
-      if (monotonic_seconds() > end) {
-        fail(ErrorKind::peer, "group {}: NCCL has not started a call within {} s", name(),
-             timeout_seconds_);
-      }
-      messages_->advance();  // another rank may come only when it has one of these
+  // What is on `lane` from now on comes after what is on `stream` now.
+  void join(engine::Stream& stream, const NcclLane& lane) {
+    check_cuda(cudaEventRecord(ready_, stream_of(stream)), "cudaEventRecord");
+    lane.after(ready_);
+  }
+
+  template <typename Body>
+  Ticket collective(engine::Stream& stream, const CallShape& shape, const Body& body) {
+    NcclLane& lane = *lanes_->collectives;
+    join(stream, lane);
+    {
+      const std::lock_guard lock(mutex_);
+      last_ = shape;
+      since_seconds_ = monotonic_seconds();
+      ++calls_;
     }
+    lane.issue(body);
+    const uint64_t number = lane.mark();
+    const std::lock_guard lock(mutex_);
+    marked_ = calls_;
+    marked_number_ = number;
+    return {this, 0, number};
   }
 
-  ncclResult_t start(const Call& call) {
+  Ticket message(engine::Stream& stream, const Call& call) {
     const CallShape& shape = call.shape;
-    const auto count = static_cast<size_t>(shape.count);
-    const ncclDataType_t type = nccl_type(shape.dtype);
-    const ncclRedOp_t reduce = shape.reduce == Reduce::sum ? ncclSum : ncclMax;
-    ncclComm_t comm = collectives_->communicator();
-    const cudaStream_t stream = collectives_->stream();
-    switch (shape.kind) {
-      case CallKind::all_reduce:
-        return ncclAllReduce(call.send, call.receive, count, type, reduce, comm, stream);
-      case CallKind::reduce_scatter:
-        return ncclReduceScatter(call.send, call.receive, count, type, reduce, comm, stream);
-      case CallKind::all_gather:
-        return ncclAllGather(call.send, call.receive, count, type, comm, stream);
-      case CallKind::broadcast:
-        return ncclBroadcast(call.send, call.receive, count, type, shape.peer, comm, stream);
-      case CallKind::barrier:
-        return ncclAllReduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm, stream);
-      case CallKind::all_to_all: return all_to_all(call);
-      default: TUTTI_CHECK(false, "{} is no collective", call_name(shape.kind));
-    }
+    const Way way = {shape.peer, shape.kind == CallKind::send};
+    const auto found = lane_numbers_.find(way);
+    TUTTI_CHECK(found != lane_numbers_.end(), "group {}: {} of rank {} is along no link of it",
+                name(), call_text(shape), rank());
+    NcclLane& lane = *lanes_->messages[found->second];
+    join(stream, lane);
+    lane.issue(
+        [&](ncclComm_t comm, cudaStream_t queue) { return nccl_message(call, comm, queue); });
+    return {this, static_cast<int32_t>(found->second) + 1, lane.mark()};
   }
 
-  ncclResult_t all_to_all(const Call& call) {
-    ncclComm_t comm = collectives_->communicator();
-    const cudaStream_t stream = collectives_->stream();
-    const ncclDataType_t type = nccl_type(call.shape.dtype);
-    const int64_t item = dtype_bytes(call.shape.dtype);
-    const auto* send = static_cast<const char*>(call.send);
-    auto* receive = static_cast<char*>(call.receive);
-    ncclResult_t result = ncclGroupStart();
-    const auto keep = [&](ncclResult_t one) {
-      if (result == ncclSuccess) result = one;
-    };
-    for (int other = 0; other < size(); ++other) {
-      const int64_t sends = call.send_counts[static_cast<size_t>(other)];
-      const int64_t receives = call.receive_counts[static_cast<size_t>(other)];
-      if (sends > 0) {
-        keep(ncclSend(send, static_cast<size_t>(sends), type, other, comm, stream));
+  // What is wrong with a lane; empty: nothing.
+  std::string trouble() const {
+    std::string out;
+    lanes_->each([&](const NcclLane& lane) {
+      if (!out.empty()) return;
+      out = lane.failure();
+      if (out.empty() && lane.launching_seconds() > timeout_seconds_) {
+        out = fmt::format("{}: NCCL has not started a call within {} s", lane.name(),
+                          timeout_seconds_);
       }
-      if (receives > 0) {
-        keep(ncclRecv(receive, static_cast<size_t>(receives), type, other, comm, stream));
-      }
-      send += sends * item;
-      receive += receives * item;
-    }
-    keep(ncclGroupEnd());
-    return result;
+    });
+    return out;
   }
 
-  // For callers that must not throw: a failure is seen in the next call.
-  void advance_messages() {
-    try {
-      guarded([this] { messages_->advance(); });
-    } catch (const Error&) {
-      return;
-    }
-  }
-
-  // Starts messages whose peer has come meanwhile, also while the rank computes or waits for
-  // another group; sees failures of NCCL and of other ranks.
+  // Sees failures of NCCL and of other ranks.
   void watch() {
     cudaSetDevice(device_);  // of this thread
-    double watched = 0;
     double looked = 0;
     while (!closing_.load()) {
-      sleep_seconds(messages_->are_waiting() ? kWaitingSeconds : kWatchSeconds);
-      if (messages_->are_waiting()) advance_messages();
-      const double now = monotonic_seconds();
-      if (now - watched < kWatchSeconds) continue;
-      watched = now;
-      std::string message;
-      {
-        const std::lock_guard lock(mutex_);
-        if (!failure_.empty()) return;
-        message = collectives_->failure();
-        if (message.empty()) message = messages_->failure();
-      }
+      sleep_seconds(kWatchSeconds);
+      if (!failure().empty()) return;
+      std::string message = trouble();
       try {
-        if (message.empty() && now - looked > kStoreSeconds) {
-          looked = now;
+        if (message.empty() && monotonic_seconds() - looked > kStoreSeconds) {
+          looked = monotonic_seconds();
           if (!store_->list(prefix_ + "/failure").empty()) {
             message = store_->get(prefix_ + "/failure", 1);
           }
@@ -301,15 +347,12 @@ class NcclGroup : public Group {
   std::string prefix_;
   int device_ = 0;
   double timeout_seconds_ = 0;
-  mutable std::mutex asked_mutex_;  // of the next
-  std::string asked_;               // the first reason to fail; it counts
-  std::atomic<bool> is_failing_{false};
-  mutable std::mutex mutex_;  // of everything below
-  std::unique_ptr<NcclLane> collectives_;
-  std::unique_ptr<NcclMessages> messages_;
+  std::shared_ptr<Lanes> lanes_;
+  std::map<Way, size_t> lane_numbers_;  // of messages
   cudaEvent_t ready_ = nullptr;
-  void* barrier_word_ = nullptr;
-  uint64_t calls_ = 0;
+  mutable std::mutex mutex_;  // of what follows, never held in a call of NCCL
+  uint64_t calls_ = 0, marked_ = 0;
+  uint64_t marked_number_ = 0;  // as the lane counts
   CallShape last_;
   double since_seconds_ = 0;
   std::string failure_;

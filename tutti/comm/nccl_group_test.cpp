@@ -42,7 +42,12 @@ void run_ranks(int count, const std::function<void(Rank&)>& body) {
         info.name = name;
         info.rank = rank;
         info.members.clear();
-        for (int64_t i = 0; i < count; ++i) info.members.push_back(i);
+        for (int i = 0; i < count; ++i) {
+          info.members.push_back(i);
+          for (int other = 0; other < count; ++other) {
+            if (other != i) info.links.push_back({i, other});
+          }
+        }
         mine.groups.push_back(make_nccl_group(info, store, name, rank, 60));
       }
       body(mine);
@@ -271,13 +276,82 @@ TEST(NcclGroup, MessagesKeepTheirOrderBesideCollectives) {
   });
 }
 
+// All ranks send before any receives: one call, which needs no second one to be done.
+TEST(NcclGroup, AShiftGoesAroundTheRing) {
+  for (const int ranks : {2, 3}) {
+    run_ranks(ranks, [ranks](Rank& mine) {
+      Group& group = mine.group();
+      Numbers here(6, static_cast<float>(mine.rank)), there(6), sum(1, 1), none(0), nothing(0);
+      for (int step = 1; step < ranks; ++step) {
+        group.shift(mine.stream, here.view(), there.view()).wait(mine.stream);
+        group.shift(mine.stream, none.view(), nothing.view()).wait(mine.stream);
+        group.all_reduce(mine.stream, sum.view(), sum.view()).wait(mine.stream);
+        mine.stream.synchronize();
+        const auto from = static_cast<float>((mine.rank + ranks - step) % ranks);
+        EXPECT_EQ(there.values(), std::vector<float>(6, from));
+        std::swap(here, there);
+      }
+    });
+  }
+}
+
+// NCCL connects in the first call of a kind, for which the host waits.
+TEST(NcclGroup, AnAbortReachesWhoIsInACall) {
+  run_ranks(2, [](Rank& mine) {
+    Numbers own(1), all(2);
+    if (mine.rank == 1) {
+      sleep_seconds(0.05);
+      return mine.group().abort("no more");
+    }
+    try {
+      mine.group().all_gather(mine.stream, own.view(), all.view());
+      FAIL() << "it was gathered";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::peer);
+      EXPECT_NE(std::string(error.what()).find("no more"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(NcclGroup, WhoDoesNotComeIsMissed) {
+  GroupInfo info;
+  info.name = "two";
+  info.members = {0, 1};
+  try {
+    make_nccl_group(info, make_memory_store(), "two", 0, 0.2);
+    FAIL() << "it is there";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::peer);
+    EXPECT_NE(std::string(error.what()).find("here/1"), std::string::npos) << error.what();
+  }
+}
+
+TEST(NcclGroupDeathTest, AMessageAlongNoLinkEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto receive_without_link = [] {
+    run_ranks(2, [](Rank& mine) {
+      Numbers in(1);
+      GroupInfo info;
+      info.name = "without";
+      info.rank = mine.rank;
+      info.members = {0, 1};
+      static const std::shared_ptr<Store> store = make_memory_store();
+      const auto group = make_nccl_group(info, store, "without", mine.rank, 60);
+      group->receive(mine.stream, in.view(), 1 - mine.rank);
+    });
+  };
+  EXPECT_DEATH(receive_without_link(), "receive.* is along no link");
+}
+
 TEST(NcclGroup, AnAbortReachesWhoWaitsForAMessage) {
   run_ranks(2, [](Rank& mine) {
     Numbers in(1);
     if (mine.rank == 1) return mine.group().abort("no more");
-    try {
+    try {  // a device's stream cannot know yet: the next call does
       mine.group().receive(mine.stream, in.view(), 1).wait(mine.stream);
-      FAIL() << "it was received";
+      mine.stream.synchronize();
+      mine.group().barrier(mine.stream);
+      FAIL() << "nobody has failed";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::peer);
       EXPECT_NE(std::string(error.what()).find("no more"), std::string::npos) << error.what();

@@ -1,7 +1,14 @@
 #include "tutti/comm/nccl_lane.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <future>
+#include <map>
+#include <memory>
+#include <thread>
 #include <utility>
 
 #include "tutti/base/check.h"
@@ -10,6 +17,13 @@
 #include "tutti/engine/device_calls.h"
 
 namespace tutti::comm {
+namespace {
+
+// A call is launched in less than a millisecond.
+constexpr std::chrono::milliseconds kTurnPatience{250};
+constexpr double kLookSeconds = 1e-3;
+
+}  // namespace
 
 void check_cuda(cudaError_t result, const char* what) {
   engine::note_device_call(what);
@@ -18,23 +32,31 @@ void check_cuda(cudaError_t result, const char* what) {
   }
 }
 
-ncclDataType_t nccl_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return ncclFloat32;
-    case DType::bf16: return ncclBfloat16;
-    case DType::i32: return ncclInt32;
-    case DType::i64: return ncclInt64;
-    default: TUTTI_CHECK(false, "{} is no type of collectives", dtype_name(dtype));
+std::timed_mutex& nccl_turn(int device) {
+  // Never destroyed: a thread that NCCL does not let go may hold one when the process ends.
+  static auto& turns = *new std::map<int, std::timed_mutex>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  return turns[device];
+}
+
+bool run_within(double seconds, int device, std::function<void()> body) {
+  std::packaged_task<void()> task([device, body = std::move(body)] {
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    body();
+  });
+  std::future<void> done = task.get_future();
+  std::thread thread(std::move(task));
+  if (done.wait_for(std::chrono::duration<double>(seconds)) != std::future_status::ready) {
+    thread.detach();
+    return false;
   }
+  thread.join();
+  done.get();
+  return true;
 }
 
-std::mutex& nccl_turn() {
-  static std::mutex turn;
-  return turn;
-}
-
-NcclLane::NcclLane(std::string name, std::string key, int rank, int size)
-    : name_(std::move(name)), key_(std::move(key)), rank_(rank), size_(size) {
+NcclLane::NcclLane(Place place) : place_(std::move(place)) {
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   for (cudaEvent_t& event : events_) {
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
@@ -47,87 +69,96 @@ NcclLane::~NcclLane() {
   cudaStreamDestroy(stream_);
 }
 
-bool NcclLane::connect(Store& store) {
-  if (connected_) return true;
-  if (communicator_ == nullptr) {
-    if (rank_ == 0) {
-      issue([&] { return ncclGetUniqueId(&id_); });
-      store.set(key_, std::string(id_.internal, sizeof id_.internal));
-    } else {
-      const std::vector<std::string> keys = store.list(key_);
-      if (std::find(keys.begin(), keys.end(), key_) == keys.end()) return false;
-      const std::string text = store.get(key_, 1);
-      TUTTI_CHECK(text.size() == sizeof id_.internal, "NCCL id of {} bytes", text.size());
-      std::memcpy(id_.internal, text.data(), text.size());
+// Rank 0 gives the id when all have come, so that nobody waits in NCCL for one who never does.
+void NcclLane::connect(Store& store, double deadline_seconds) {
+  const auto left = [&] { return std::max(0.0, deadline_seconds - monotonic_seconds()); };
+  ncclUniqueId id = {};
+  if (place_.rank == 0) {
+    for (int other = 1; other < place_.size; ++other) {
+      store.get(fmt::format("{}/here/{}", place_.key, other), left());
     }
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-    config.commName = name_.c_str();
-#endif
-    issue([&] { return ncclCommInitRankConfig(&communicator_, size_, id_, rank_, &config); });
+    check(ncclGetUniqueId(&id));
+    store.set(place_.key + "/id", std::string(id.internal, sizeof id.internal));
+  } else {
+    store.set(fmt::format("{}/here/{}", place_.key, place_.rank), "1");
+    const std::string text = store.get(place_.key + "/id", left());
+    TUTTI_CHECK(text.size() == sizeof id.internal, "NCCL id of {} bytes", text.size());
+    std::memcpy(id.internal, text.data(), text.size());
   }
-  connected_ = !is_busy();
-  return connected_;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
+  if (place_.most_blocks > 0) config.maxCTAs = place_.most_blocks;
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  config.commName = place_.name.c_str();
+#endif
+  // Not in the device's turn: it launches nothing, and may wait for who has come and vanished.
+  ncclComm_t communicator = nullptr;
+  check(ncclCommInitRankConfig(&communicator, place_.size, id, place_.rank, &config));
+  communicator_.store(communicator);
 }
 
-ncclResult_t NcclLane::state() const {
-  const std::lock_guard turn(nccl_turn());
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = ncclCommGetAsyncError(communicator_, &state);
-  return asked == ncclSuccess ? state : asked;
+void NcclLane::begin_launch() { launching_since_.store(monotonic_seconds()); }
+void NcclLane::end_launch() { launching_since_.store(0); }
+
+double NcclLane::launching_seconds() const {
+  const double since = launching_since_.load();
+  return since == 0 ? 0 : monotonic_seconds() - since;
 }
 
-bool NcclLane::is_busy() const {
-  const ncclResult_t now = state();
-  check(now);
-  return now == ncclInProgress;
-}
-
+// The communicator may be gone: NCCL does not look at it for its last words.
 void NcclLane::check(ncclResult_t result) const {
-  if (result == ncclSuccess || result == ncclInProgress) return;
-  fail(ErrorKind::peer, "{}: NCCL: {} ({})", name_, ncclGetErrorString(result),
-       ncclGetLastError(communicator_));
+  if (result == ncclSuccess) return;
+  fail(ErrorKind::peer, "{}: NCCL: {} ({})", place_.name, ncclGetErrorString(result),
+       ncclGetLastError(nullptr));
 }
+
+void NcclLane::fail_aborted() const { fail(ErrorKind::peer, "{}: it was aborted", place_.name); }
 
 std::string NcclLane::failure() const {
-  if (communicator_ == nullptr) return "";
-  const ncclResult_t now = state();
-  if (now == ncclSuccess || now == ncclInProgress) return "";
-  return fmt::format("{}: NCCL: {} ({})", name_, ncclGetErrorString(now),
-                     ncclGetLastError(communicator_));
+  const std::unique_lock turn(nccl_turn(place_.device), std::try_to_lock);
+  const ncclComm_t communicator = communicator_.load();
+  if (!turn.owns_lock() || communicator == nullptr) return "";
+  ncclResult_t now = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(communicator, &now);
+  if (asked != ncclSuccess) now = asked;
+  if (now == ncclSuccess) return "";
+  return fmt::format("{}: NCCL: {} ({})", place_.name, ncclGetErrorString(now),
+                     ncclGetLastError(nullptr));
 }
 
 void NcclLane::after(cudaEvent_t event) const {
   check_cuda(cudaStreamWaitEvent(stream_, event, 0), "cudaStreamWaitEvent");
 }
 
-void NcclLane::mark(uint64_t number) {
+uint64_t NcclLane::mark() {
+  const uint64_t number = ++calls_;
   check_cuda(cudaEventRecord(events_[number % kEvents], stream_), "cudaEventRecord");
-}
-
-void NcclLane::begin_end() {
-  if (communicator_ == nullptr || !connected_) return;
-  const std::lock_guard turn(nccl_turn());
-  ncclCommFinalize(communicator_);
+  return number;
 }
 
 void NcclLane::end(double deadline_seconds) {
-  if (communicator_ == nullptr) return;
-  ncclResult_t now = connected_ ? state() : ncclInternalError;
-  while (now == ncclInProgress && monotonic_seconds() < deadline_seconds) {
-    sleep_seconds(1e-4);
-    now = state();
+  if (communicator_.load() == nullptr) return;
+  const cudaEvent_t last = event_of(mark());
+  while (cudaEventQuery(last) == cudaErrorNotReady) {
+    if (monotonic_seconds() > deadline_seconds) return abort();
+    sleep_seconds(kLookSeconds);
   }
-  if (now != ncclSuccess) return abort();
-  const std::lock_guard turn(nccl_turn());
-  ncclCommDestroy(std::exchange(communicator_, nullptr));
+  const std::lock_guard turn(nccl_turn(place_.device));
+  const ncclComm_t communicator = communicator_.load();
+  if (communicator == nullptr) return;
+  begin_launch();
+  ncclCommFinalize(communicator);
+  end_launch();
+  // Null where it was aborted meanwhile.
+  if (ncclComm_t ended = communicator_.exchange(nullptr); ended != nullptr) ncclCommDestroy(ended);
 }
 
 void NcclLane::abort() {
-  if (communicator_ == nullptr) return;
-  const std::lock_guard turn(nccl_turn());
-  ncclCommAbort(std::exchange(communicator_, nullptr));
+  const std::unique_lock turn(nccl_turn(place_.device), kTurnPatience);
+  const ncclComm_t communicator = communicator_.exchange(nullptr);
+  if (communicator != nullptr) ncclCommAbort(communicator);
 }
 
 }  // namespace tutti::comm

@@ -40,6 +40,21 @@ class SoloGroup : public Group {
   void wait(engine::Stream& /*stream*/, int32_t /*lane*/, uint64_t /*number*/) override {}
 };
 
+// Between stages that follow each other, and from the last to the first where the ring is closed;
+// backward the other way. Every other one first, so that they connect two by two at a time.
+std::vector<GroupLink> stage_links(int64_t stages, bool closed, bool forward) {
+  std::vector<GroupLink> out;
+  const auto count = static_cast<int>(stages);
+  const int links = closed ? count : count - 1;
+  for (const int first : {0, 1}) {
+    for (int stage = first; stage < links; stage += 2) {
+      const int next = (stage + 1) % count;
+      out.push_back(forward ? GroupLink{stage, next} : GroupLink{next, stage});
+    }
+  }
+  return out;
+}
+
 std::string link_text(const char* path) {
   char text[256];
   const ssize_t length = readlink(path, text, sizeof text);
@@ -185,7 +200,18 @@ Group& World::all_computing() {
   return make_group("all computing", all_ranks());
 }
 
-Group& World::group(Axes axes) { return make_group(axes.name(), members(mesh(), rank(), axes)); }
+Group& World::group(Axes axes) {
+  std::vector<GroupLink> links;
+  if (axes == spec::Axis::pp) {
+    const bool interleaved = mesh().vpp > 1;
+    links = stage_links(mesh().pp, interleaved, true);
+    if (!interleaved) {  // gradients have a group of their own there
+      const std::vector<GroupLink> back = stage_links(mesh().pp, false, false);
+      links.insert(links.end(), back.begin(), back.end());
+    }
+  }
+  return make_group(axes.name(), members(mesh(), rank(), axes), std::move(links));
+}
 
 Group& World::tensor_copies(int64_t count) {
   return make_group(fmt::format("{} of tp", count), comm::tensor_copies(mesh(), rank(), count));
@@ -196,12 +222,14 @@ Group& World::expert_replicas() {
 }
 
 Group& World::pipeline_gradients() {
-  return make_group("pp gradients", members(mesh(), rank(), spec::Axis::pp));
+  return make_group("pp gradients", members(mesh(), rank(), spec::Axis::pp),
+                    stage_links(mesh().pp, true, false));
 }
 
 Group& World::pipeline_ends() { return make_group("pp ends", comm::pipeline_ends(mesh(), rank())); }
 
-Group& World::make_group(const std::string& name, std::vector<int64_t> members) {
+Group& World::make_group(const std::string& name, std::vector<int64_t> members,
+                         std::vector<GroupLink> links) {
   for (const auto& group : groups_) {
     if (group->name() == name) return *group;
   }
@@ -209,6 +237,7 @@ Group& World::make_group(const std::string& name, std::vector<int64_t> members) 
   info.name = name;
   info.rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
   info.members = std::move(members);
+  info.links = std::move(links);
   info.generation = generation();
   info.on_failure = [this](const std::string& message) { fail_all(message); };
   std::unique_ptr<Group> group = build_group(std::move(info));

@@ -118,7 +118,8 @@ class World {
   void meet();
   void choose(const std::vector<RankPlace>& places);
   std::vector<int64_t> all_ranks() const;
-  Group& make_group(const std::string& name, std::vector<int64_t> members);
+  Group& make_group(const std::string& name, std::vector<int64_t> members,
+                    std::vector<GroupLink> links = {});
   std::unique_ptr<Group> build_group(GroupInfo info);
   std::unique_ptr<Group> build_local(GroupInfo info);
   std::unique_ptr<Group> build_gloo(GroupInfo info);

@@ -21,19 +21,10 @@ engine::Vector elements(const engine::Matrix& matrix) {
 }
 
 // `out` to the next rank of the ring while `in` comes from the one before.
-struct Exchange {
-  comm::Ticket sent, received;
-  Exchange(engine::Stream& stream, comm::Group& group, const engine::Matrix& out,
-           const engine::Matrix& in)
-      : sent(group.send(stream, elements(out), (group.rank() + 1) % group.size())),
-        received(group.receive(stream, elements(in),
-                               (group.rank() + group.size() - 1) % group.size())) {}
-  Exchange() = default;
-  void wait(engine::Stream& stream) const {
-    received.wait(stream);
-    sent.wait(stream);
-  }
-};
+comm::Group::Shifted exchange(engine::Stream& stream, comm::Group& group, const engine::Matrix& out,
+                              const engine::Matrix& in) {
+  return group.shift(stream, elements(out), elements(in));
+}
 
 // Whose keys are here after `step` steps.
 int64_t key_block(const comm::Group& group, int64_t step) {
@@ -79,14 +70,16 @@ void ring_forward(engine::Stream& stream, const AttentionLayer& layer, const Bat
   ops.copy(stream, {.x = key_value_columns(layer, saved.qkv), .out = ring.key_values[0]});
   for (int64_t step = 0; step < steps; ++step) {
     const bool last = step + 1 == steps;
-    const Exchange exchange = last ? Exchange()
-                                   : Exchange(stream, *ring.group, ring.key_values[step % 2],
-                                              ring.key_values[(step + 1) % 2]);
+    comm::Group::Shifted exchanged;
+    if (!last) {
+      exchanged =
+          exchange(stream, *ring.group, ring.key_values[step % 2], ring.key_values[(step + 1) % 2]);
+    }
     auto args = block_args<engine::AttentionBlockForwardArgs>(layer, shape, saved, step);
     args.first = step == 0;
     args.total = ring.total;
     ops.attention_block_forward(stream, args);
-    exchange.wait(stream);
+    exchanged.wait(stream);
   }
   ops.copy(stream, {.x = ring.total, .out = saved.out});
 }
@@ -102,9 +95,11 @@ void ring_backward(engine::Stream& stream, const AttentionLayer& layer, const Ba
   ops.copy(stream, {.x = key_value_columns(layer, saved.qkv), .out = ring.key_values[0]});
   for (int64_t step = 0; step < steps; ++step) {
     const bool last = step + 1 == steps;
-    const Exchange exchange = last ? Exchange()
-                                   : Exchange(stream, *ring.group, ring.key_values[step % 2],
-                                              ring.key_values[(step + 1) % 2]);
+    comm::Group::Shifted exchanged;
+    if (!last) {
+      exchanged =
+          exchange(stream, *ring.group, ring.key_values[step % 2], ring.key_values[(step + 1) % 2]);
+    }
     const engine::Matrix& d_kv = step == 0 ? ring.d_own : ring.d_key_values[step % 2];
     auto args = block_args<engine::AttentionBlockBackwardArgs>(layer, shape, saved, step);
     args.out = saved.out;
@@ -116,9 +111,9 @@ void ring_backward(engine::Stream& stream, const AttentionLayer& layer, const Ba
     args.d_keys = d_kv.slice_cols(0, width);
     args.d_values = d_kv.slice_cols(width, width);
     ops.attention_block_backward(stream, args);
-    exchange.wait(stream);
+    exchanged.wait(stream);
     if (step == 0) continue;
-    Exchange(stream, *ring.group, d_kv, ring.d_key_values[(step + 1) % 2]).wait(stream);
+    exchange(stream, *ring.group, d_kv, ring.d_key_values[(step + 1) % 2]).wait(stream);
   }
   ops.copy(stream,
            {.x = ring.total, .out = work.d_qkv.slice_cols(0, layer.heads * layer.head_dim)});

@@ -45,15 +45,20 @@ Executor::Executor(const spec::Mesh& mesh, int64_t stage, std::vector<Action> ac
               mesh.vpp);
   TUTTI_CHECK(mesh.pp == 1 || (boundary.activations != nullptr && boundary.gradients != nullptr),
               "a pipeline of {} without a group", mesh.pp);
+  posts_early_ = mesh.pp == 1 || !boundary.activations->starts_in_order();
   entered_ = forwards_.size();  // no step is under way
   gradient_buffers_ = backwards_.size();
 }
 
 void Executor::run(engine::Stream& stream, const StepHooks& hooks) {
-  entered_ = gradient_buffers_ = backwards_done_ = 0;
+  entered_ = forwards_done_ = gradient_buffers_ = backwards_done_ = 0;
   for (const Action& action : actions_) {
     if (hooks.enter) hooks.enter(action);
-    post_receives(stream);
+    if (posts_early_) {
+      post_receives(stream);
+    } else {
+      post_receive_of(stream, action);
+    }
     execute(stream, hooks, action);
   }
   for (const comm::Ticket& ticket : sent_.tickets) ticket.wait(stream);
@@ -74,6 +79,7 @@ void Executor::execute(engine::Stream& stream, const StepHooks& hooks, const Act
     case ActionKind::forward:
       passes(action).forward(stream, action.micro,
                              is_last(action.chunk) ? engine::Matrix{} : send_buffer(stream));
+      ++forwards_done_;
       break;
     case ActionKind::send: send(stream); break;
     case ActionKind::receive_gradient:
@@ -104,29 +110,47 @@ void Executor::execute(engine::Stream& stream, const StepHooks& hooks, const Act
   }
 }
 
+void Executor::enter_forward(engine::Stream& stream) {
+  const Action& forward = forwards_[entered_++];
+  passes(forward).enter(forward.micro);
+  if (is_first(forward.chunk)) return;
+  received_.ticket(received_.begun++) = receive(stream, passes(forward), forward.micro);
+}
+
+void Executor::enter_backward(engine::Stream& stream) {
+  const size_t buffer = gradient_buffers_ % 2;
+  const Action& backward = backwards_[gradient_buffers_++];
+  if (is_last(backward.chunk)) return;
+  received_gradients_.ticket(received_gradients_.begun++) =
+      boundary_.gradients->receive(stream, flat(boundary_.d_residual[buffer]), next_rank_);
+}
+
 // Enters micro-batches in the order of their forward passes, so none takes the room of one before
 // it, and posts the receives whose buffers are free; two of a kind at most.
 void Executor::post_receives(engine::Stream& stream) {
-  while (entered_ < forwards_.size() && received_.begun - received_.ended < 2) {
-    const Action& forward = forwards_[entered_];
-    if (!passes(forward).has_room()) break;
-    passes(forward).enter(forward.micro);
-    ++entered_;
-    if (is_first(forward.chunk)) continue;
-    received_.ticket(received_.begun++) = receive(stream, passes(forward), forward.micro);
+  while (entered_ < forwards_.size() && received_.begun - received_.ended < 2 &&
+         passes(forwards_[entered_]).has_room()) {
+    enter_forward(stream);
   }
-  while (gradient_buffers_ < backwards_.size() && gradient_buffers_ < backwards_done_ + 2) {
-    const size_t buffer = gradient_buffers_ % 2;
-    if (!sent_gradients_[buffer].done()) break;
-    const Action& backward = backwards_[gradient_buffers_++];
-    if (is_last(backward.chunk)) continue;
-    received_gradients_.ticket(received_gradients_.begun++) =
-        boundary_.gradients->receive(stream, flat(boundary_.d_residual[buffer]), next_rank_);
+  while (gradient_buffers_ < backwards_.size() && gradient_buffers_ < backwards_done_ + 2 &&
+         sent_gradients_[gradient_buffers_ % 2].done()) {
+    enter_backward(stream);
   }
 }
 
+// What this action is about to need, and not more.
+void Executor::post_receive_of(engine::Stream& stream, const Action& action) {
+  const bool forward = action.kind == ActionKind::receive || action.kind == ActionKind::forward;
+  if (forward && entered_ == forwards_done_) enter_forward(stream);
+  const bool backward =
+      action.kind == ActionKind::receive_gradient || action.kind == ActionKind::backward;
+  if (!backward || gradient_buffers_ > backwards_done_) return;
+  sent_gradients_[backwards_done_ % 2].wait(stream);  // out of the same buffer
+  enter_backward(stream);
+}
+
 void Executor::wait(engine::Stream& stream, comm::Ticket ticket) {
-  while (!ticket.done()) {
+  while (posts_early_ && !ticket.done()) {
     const bool blocked =
         gradient_buffers_ < backwards_.size() && gradient_buffers_ < backwards_done_ + 2;
     if (!blocked) break;

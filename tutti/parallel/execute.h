@@ -7,6 +7,10 @@
 // arrived yet, and where it would overwrite what has not been fetched yet; meanwhile every receive
 // whose buffer becomes free is posted, so ranks wait for each other in the order of the schedule
 // alone.
+//
+// Where calls of a rank start in the order in which they were made (Group::starts_in_order), a
+// receive that is posted early would keep back the sends that its message depends on. There each is
+// posted when its action comes. The order is then the schedule's, whatever is done when.
 #pragma once
 
 #include <array>
@@ -72,7 +76,11 @@ class Executor {
   bool is_last(int64_t chunk) const { return stage_ == mesh_.pp - 1 && chunk == mesh_.vpp - 1; }
   Passes& passes(const spec::Action& action) { return *chunks_[static_cast<size_t>(action.chunk)]; }
   void execute(engine::Stream& stream, const StepHooks& hooks, const spec::Action& action);
+  // The next forward or backward pass gets its place, and its receive is posted.
+  void enter_forward(engine::Stream& stream);
+  void enter_backward(engine::Stream& stream);
   void post_receives(engine::Stream& stream);
+  void post_receive_of(engine::Stream& stream, const spec::Action& action);
   void wait(engine::Stream& stream, comm::Ticket ticket);
   engine::Matrix send_buffer(engine::Stream& stream);
   void send(engine::Stream& stream);
@@ -86,7 +94,9 @@ class Executor {
   std::vector<Passes*> chunks_;
   Boundary boundary_;
   int next_rank_ = 0, previous_rank_ = 0;
+  bool posts_early_ = true;
 
+  size_t forwards_done_ = 0;
   size_t entered_ = 0;           // forward passes that have their slots
   size_t gradient_buffers_ = 0;  // backward passes that have their buffer
   size_t backwards_done_ = 0;    // and are done with it, but for sending

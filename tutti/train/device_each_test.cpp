@@ -69,6 +69,11 @@ TEST_F(DeviceEach, TakesTheStepsOfRanksThatShareOne) {
     recipe.precision = mesh.world() > 2 ? spec::Precision::bf16 : spec::Precision::f32;
     compare(recipe);
   }
+  for (const Mesh& mesh : {Mesh{.pp = 2, .vpp = 2}, Mesh{.pp = 4}}) {
+    spec::Recipe recipe = divided_llama();
+    recipe.model.layers = 4;
+    compare(divided(recipe, mesh));
+  }
   for (const Mesh& mesh :
        {Mesh{.pp = 2}, Mesh{.dp = 2, .ep = 2}, Mesh{.dp = 2, .tp = 2, .ep = 2}}) {
     spec::Recipe recipe = capacity_recipe();
@@ -83,7 +88,7 @@ TEST_F(DeviceEach, TakesTheStepsOfRanksThatShareOne) {
 
 TEST_F(DeviceEach, BeginsWithoutTheHostsWaiting) {
   if (const std::string why = missing({.dp = 2}); !why.empty()) GTEST_SKIP() << "skipped: " << why;
-  for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 2, .zero = 3}, Mesh{.tp = 2}}) {
+  for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 2, .zero = 3}, Mesh{.tp = 2}, Mesh{.pp = 2}}) {
     spec::Recipe recipe = divided(divided_llama(), mesh);
     recipe.device = "cuda";
     SCOPED_TRACE(text_of(mesh));

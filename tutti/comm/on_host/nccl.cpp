@@ -1,16 +1,18 @@
-// NCCL on the host, for communicators that do not block, beside the CUDA runtime there
+// NCCL on the host, for communicators that block, beside the CUDA runtime there
 // (engine/cuda/on_host/grid.h says what for).
 //
 // A call is work of its stream that is done when the streams of all its ranks have come to theirs;
 // who waits for it lets them come (queue.h). Calls of one group end together. As in NCCL, ranks of
-// a communicator have a device each, its first call with a rank is under way (ncclInProgress) until
-// that one makes its own, and one that is under way takes no other call. What NCCL leaves undefined
-// is an error here: memory that no device reaches, calls of two threads at a time; and ranks that
-// call different things end the process.
+// a communicator have a device each; who makes one waits for all its ranks; the first call of a
+// kind connects, for which it waits until the other ranks make theirs; and a call starts on its
+// device when the one launched before it has started (launches.h). What NCCL leaves undefined is an
+// error here: memory that no device reaches, two threads that launch on a device at a time; and
+// ranks that call different things, or in different orders, end the process.
 #include <nccl.h>
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -23,6 +25,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/comm/on_host/exchange.h"
+#include "tutti/comm/on_host/launches.h"
 #include "tutti/engine/cuda/on_host/device_memory_guard.h"
 #include "tutti/engine/cuda/on_host/queue.h"
 
@@ -31,6 +34,9 @@ using tutti::comm::on_host::Exchange;
 using tutti::comm::on_host::is_complete;
 using tutti::comm::on_host::Kind;
 using tutti::comm::on_host::kind_name;
+using tutti::comm::on_host::Launch;
+using tutti::comm::on_host::Launches;
+using tutti::comm::on_host::LaunchingThread;
 using tutti::comm::on_host::Part;
 using tutti::comm::on_host::Shape;
 
@@ -50,7 +56,10 @@ struct Side {
   size_t part = 0;
 };
 
-std::mutex all;  // guards everything here
+// Guards everything here. Never destroyed, as the next: a thread may wait when the process ends.
+std::mutex& all = *new std::mutex;
+std::condition_variable& changed = *new std::condition_variable;
+Launches& launches = *new Launches;
 
 }  // namespace
 
@@ -58,8 +67,8 @@ struct ncclComm {
   std::shared_ptr<Meeting> meeting;
   int rank = 0, size = 0, device = 0;
   size_t collectives = 0;                 // calls so far
+  std::set<Kind> connected;               // of these
   std::map<int, size_t> sent, received;   // messages, by peer
-  std::set<int> peers;                    // of its messages
   std::map<cudaStream_t, uint64_t> last;  // place of the last call on a stream
   size_t unfinished = 0;                  // calls that its streams have not done
   bool is_finalizing = false, is_aborted = false;
@@ -70,10 +79,21 @@ namespace {
 // ---- Work and calls -----------------------------------------------------------------------------
 
 // The work of a call: whether it is done.
-bool attempt(ncclComm& comm, const std::vector<Side>& sides) {
+bool attempt(ncclComm& comm, Launch& launch, const std::vector<Side>& sides) {
+  std::shared_ptr<Launch> before;
+  {
+    const std::lock_guard lock(all);
+    if (!comm.is_aborted) before = launch.before;
+  }
+  if (before != nullptr) {
+    on_host::try_advance(before->stream, before->place);
+    const std::lock_guard lock(all);
+    if (!before->has_started && !comm.is_aborted) return false;
+  }
   const auto look = [&](std::vector<std::pair<cudaStream_t, uint64_t>>& missing) {
     const std::lock_guard lock(all);
     bool all_done = true;
+    Launches::start(launch);
     for (const Side& side : sides) side.exchange->parts[side.part].has_come = true;
     for (const Side& side : sides) {
       if (comm.is_aborted || is_complete(*side.exchange)) continue;
@@ -105,65 +125,41 @@ struct Group {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
   std::vector<Side> sides;
+  bool connects = false;  // with a peer of theirs
 };
 thread_local Group group;
 
-// One call of a process at a time (NCCL user guide, "Thread Safety").
-class Turn {
- public:
-  Turn() : is_mine_(!taken().exchange(true)) {}
-  ~Turn() {
-    if (is_mine_) taken().store(false);
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  explicit operator bool() const { return is_mine_; }
-
- private:
-  static std::atomic<bool>& taken() {
-    static std::atomic<bool> flag{false};
-    return flag;
-  }
-  bool is_mine_;
-};
-ncclResult_t not_alone() { return refused(ncclInvalidUsage, "two threads call at a time"); }
-
-// With the lock.
-bool has_met(const ncclComm& comm, int peer) {
-  const auto given = [&](std::pair<int, int> way, size_t part) {
-    const auto found = comm.meeting->messages.find(way);
-    return found != comm.meeting->messages.end() && found->second.front().parts[part].is_given;
-  };
-  return given({comm.rank, peer}, 1) || given({peer, comm.rank}, 0);
+ncclResult_t not_alone() {
+  return refused(ncclInvalidUsage, "two threads launch on one device at a time");
 }
 
 // With the lock.
 ncclResult_t state_of(const ncclComm& comm) {
-  const Meeting& meeting = *comm.meeting;
   if (comm.is_aborted) return refused(ncclInvalidUsage, "it was aborted");
-  if (meeting.arrived < comm.size) return ncclInProgress;
-  if (meeting.devices.size() < static_cast<size_t>(comm.size)) {
+  if (comm.meeting->devices.size() < static_cast<size_t>(comm.size)) {
     return refused(ncclInvalidUsage, "two ranks have the same device");
   }
-  if (comm.is_finalizing && comm.unfinished > 0) return ncclInProgress;
-  if (comm.collectives > 0) {
-    const std::vector<Part>& first = meeting.collectives.front().parts;
-    if (!std::all_of(first.begin(), first.end(), [](const Part& part) { return part.is_given; })) {
-      return ncclInProgress;
-    }
-  }
-  const bool met = std::all_of(comm.peers.begin(), comm.peers.end(),
-                               [&](int peer) { return has_met(comm, peer); });
-  return met ? ncclSuccess : ncclInProgress;
+  return ncclSuccess;
+}
+
+// With the lock, which others have meanwhile: until all ranks have made theirs.
+ncclResult_t connect(std::unique_lock<std::mutex>& lock, const ncclComm& comm,
+                     const std::vector<Side>& sides) {
+  const auto is_given = [](const Side& side) {
+    const std::vector<Part>& parts = side.exchange->parts;
+    return std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.is_given; });
+  };
+  changed.wait(
+      lock, [&] { return comm.is_aborted || std::all_of(sides.begin(), sides.end(), is_given); });
+  return comm.is_aborted ? refused(ncclInternalError, "it was aborted while it connected")
+                         : ncclSuccess;
 }
 
 // Whether a call may be made.
 ncclResult_t check(ncclComm_t comm, cudaStream_t stream) {
   if (group.depth == 0 || group.sides.empty()) {
     const std::lock_guard lock(all);
-    const ncclResult_t state = state_of(*comm);
-    if (state == ncclInProgress) return refused(ncclInvalidUsage, "it has a call under way");
-    if (state != ncclSuccess) return state;
+    if (const ncclResult_t state = state_of(*comm); state != ncclSuccess) return state;
     if (comm->is_finalizing) return refused(ncclInvalidUsage, "it is being finalized");
   }
   if (on_host::is_captured(stream)) return refused(ncclInvalidUsage, "the stream is captured");
@@ -193,8 +189,11 @@ Exchange& exchange_of(std::deque<Exchange>& row, size_t number, const Shape& sha
 // With the lock.
 void give(ncclComm_t comm, cudaStream_t stream, const std::vector<Side>& sides) {
   ++comm->unfinished;
-  const uint64_t place =
-      on_host::enqueue_attempts(stream, [comm, sides] { return attempt(*comm, sides); });
+  const std::shared_ptr<Launch> launch = launches.add(comm->device);
+  const uint64_t place = on_host::enqueue_attempts(
+      stream, [comm, launch, sides] { return attempt(*comm, *launch, sides); });
+  launch->stream = stream;
+  launch->place = place;
   comm->last[stream] = place;
   for (const Side& side : sides) {
     Part& part = side.exchange->parts[side.part];
@@ -202,25 +201,29 @@ void give(ncclComm_t comm, cudaStream_t stream, const std::vector<Side>& sides) 
     part.place = place;
     part.is_given = true;
   }
+  changed.notify_all();
 }
 
 ncclResult_t collective(const Shape& shape, const void* send, size_t send_count, void* receive,
                         size_t receive_count, ncclComm_t comm, cudaStream_t stream) {
-  const Turn turn;
-  if (!turn) return not_alone();
+  const LaunchingThread thread(comm->device);
+  if (!thread.is_alone()) return not_alone();
   TUTTI_CHECK(group.depth == 0, "a {} in a group", kind_name(shape.kind));
   if (const ncclResult_t trouble = check(comm, stream); trouble != ncclSuccess) return trouble;
   if (!is_reached(send, send_count) || !is_reached(receive, receive_count)) {
     return refused(ncclInvalidArgument, "memory that no device reaches");
   }
-  const std::lock_guard lock(all);
+  std::unique_lock lock(all);
   Exchange& exchange = exchange_of(comm->meeting->collectives, comm->collectives++, shape,
                                    static_cast<size_t>(comm->size));
   const auto rank = static_cast<size_t>(comm->rank);
   exchange.parts[rank].send = send;
   exchange.parts[rank].receive = receive;
+  launches.note(comm->device, comm->meeting->devices,
+                {comm->meeting.get(), &exchange, kind_name(shape.kind)});
   give(comm, stream, {{&exchange, rank}});
-  return comm->collectives == 1 ? ncclInProgress : ncclSuccess;
+  if (!comm->connected.insert(shape.kind).second) return ncclSuccess;
+  return connect(lock, *comm, {{&exchange, rank}});
 }
 
 ncclResult_t message(const void* send, void* receive, size_t count, ncclDataType_t type, int peer,
@@ -230,7 +233,7 @@ ncclResult_t message(const void* send, void* receive, size_t count, ncclDataType
   if (!is_reached(sends ? send : receive, count)) {
     return refused(ncclInvalidArgument, "memory that no device reaches");
   }
-  const std::lock_guard lock(all);
+  std::unique_lock lock(all);
   const auto way = sends ? std::pair(comm->rank, peer) : std::pair(peer, comm->rank);
   const size_t number = sends ? comm->sent[peer]++ : comm->received[peer]++;
   Exchange& exchange =
@@ -238,22 +241,27 @@ ncclResult_t message(const void* send, void* receive, size_t count, ncclDataType
   const Side side = {&exchange, sends ? size_t{0} : 1};
   exchange.parts[side.part].send = send;
   exchange.parts[side.part].receive = receive;
-  comm->peers.insert(peer);
   if (group.depth == 0) {
     give(comm, stream, {side});
-  } else {
-    TUTTI_CHECK(group.sides.empty() || (group.comm == comm && group.stream == stream),
-                "a group of calls on several communicators or streams");
-    group.comm = comm;
-    group.stream = stream;
-    group.sides.push_back(side);
+    return number == 0 ? connect(lock, *comm, {side}) : ncclSuccess;
   }
-  return ncclInProgress;
+  TUTTI_CHECK(group.sides.empty() || (group.comm == comm && group.stream == stream),
+              "a group of calls on several communicators or streams");
+  group.comm = comm;
+  group.stream = stream;
+  group.sides.push_back(side);
+  group.connects = group.connects || number == 0;
+  return ncclSuccess;
 }
 
 }  // namespace
 
 // ---- Communicators ------------------------------------------------------------------------------
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
 
 const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
@@ -261,7 +269,6 @@ const char* ncclGetErrorString(ncclResult_t result) {
     case ncclInternalError: return "internal error";
     case ncclInvalidArgument: return "invalid argument";
     case ncclInvalidUsage: return "invalid usage";
-    case ncclInProgress: return "in progress";
   }
   return "unknown";
 }
@@ -270,8 +277,6 @@ const char* ncclGetLastError(ncclComm_t /*comm*/) { return last_error.c_str(); }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static uint64_t count = 0;
-  const Turn turn;
-  if (!turn) return not_alone();
   const std::lock_guard lock(all);
   ++count;
   std::memset(id, 0, sizeof *id);
@@ -281,51 +286,55 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
-  static std::map<std::string, std::shared_ptr<Meeting>> meetings;
-  TUTTI_CHECK(config->blocking == 0, "a communicator that blocks");
-  const Turn turn;
-  if (!turn) return not_alone();
-  const std::lock_guard lock(all);
+  static auto& meetings = *new std::map<std::string, std::shared_ptr<Meeting>>;
+  TUTTI_CHECK(
+      config->blocking == 1,
+      "a communicator that does not block, whose calls NCCL launches from threads of its own");
+  std::unique_lock lock(all);
   std::shared_ptr<Meeting>& meeting = meetings[std::string(id.internal, sizeof id.internal)];
   if (meeting == nullptr) meeting = std::make_shared<Meeting>();
   // Kept: the work of streams names it.
-  static std::deque<ncclComm> communicators;
-  *comm = &communicators.emplace_back();
-  (*comm)->meeting = meeting;
-  (*comm)->rank = rank;
-  (*comm)->size = size;
-  (*comm)->device = on_host::current_device();
-  meeting->devices.insert((*comm)->device);
+  static auto& communicators = *new std::deque<ncclComm>;
+  ncclComm_t const made = &communicators.emplace_back();
+  made->meeting = meeting;
+  made->rank = rank;
+  made->size = size;
+  made->device = on_host::current_device();
+  meeting->devices.insert(made->device);
   ++meeting->arrived;
-  return ncclInProgress;
+  changed.notify_all();
+  changed.wait(lock, [&] { return made->meeting->arrived == size; });
+  const ncclResult_t state = state_of(*made);
+  if (state == ncclSuccess) *comm = made;
+  return state;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  const Turn turn;
-  if (!turn) return not_alone();
-  std::map<cudaStream_t, uint64_t> last;
-  {
-    const std::lock_guard lock(all);
-    *state = state_of(*comm);
-    if (*state == ncclInProgress && comm->is_finalizing) last = comm->last;
-  }
-  // Who asks waits for the end.
-  const on_host::DeviceMemoryAccess access;
-  for (const auto& [stream, place] : last) on_host::try_advance(stream, place);
+  const std::lock_guard lock(all);
+  *state = state_of(*comm);
   return ncclSuccess;
 }
 
+// Waits for its calls, whose streams go on meanwhile.
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  const Turn turn;
-  if (!turn) return not_alone();
-  const std::lock_guard lock(all);
-  comm->is_finalizing = true;
-  return ncclInProgress;
+  const LaunchingThread thread(comm->device);
+  if (!thread.is_alone()) return not_alone();
+  for (;;) {
+    std::map<cudaStream_t, uint64_t> last;
+    {
+      std::unique_lock lock(all);
+      comm->is_finalizing = true;
+      if (comm->is_aborted) return refused(ncclInvalidUsage, "it was aborted");
+      if (comm->unfinished == 0) return ncclSuccess;
+      last = comm->last;
+      changed.wait_for(lock, std::chrono::milliseconds(1));
+    }
+    const on_host::DeviceMemoryAccess access;
+    for (const auto& [stream, place] : last) on_host::try_advance(stream, place);
+  }
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  const Turn turn;
-  if (!turn) return not_alone();
   const std::lock_guard lock(all);
   if (!comm->is_finalizing || comm->unfinished > 0) {
     return refused(ncclInvalidUsage, "it is not finalized");
@@ -334,10 +343,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  const Turn turn;
-  if (!turn) return not_alone();
   const std::lock_guard lock(all);
   comm->is_aborted = true;
+  launches.forget(comm->meeting.get());
+  changed.notify_all();
   return ncclSuccess;
 }
 
@@ -353,11 +362,11 @@ ncclResult_t ncclGroupEnd() {
   if (--group.depth > 0) return ncclSuccess;
   const Group calls = std::exchange(group, {});
   if (calls.sides.empty()) return ncclSuccess;
-  const Turn turn;
-  if (!turn) return not_alone();
-  const std::lock_guard lock(all);
+  const LaunchingThread thread(calls.comm->device);
+  if (!thread.is_alone()) return not_alone();
+  std::unique_lock lock(all);
   give(calls.comm, calls.stream, calls.sides);
-  return ncclInProgress;
+  return calls.connects ? connect(lock, *calls.comm, calls.sides) : ncclSuccess;
 }
 
 ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type,
@@ -388,12 +397,12 @@ ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDa
 
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  const Turn turn;
-  return turn ? message(data, nullptr, count, type, peer, comm, stream) : not_alone();
+  const LaunchingThread thread(comm->device);
+  return thread.is_alone() ? message(data, nullptr, count, type, peer, comm, stream) : not_alone();
 }
 
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  const Turn turn;
-  return turn ? message(nullptr, data, count, type, peer, comm, stream) : not_alone();
+  const LaunchingThread thread(comm->device);
+  return thread.is_alone() ? message(nullptr, data, count, type, peer, comm, stream) : not_alone();
 }

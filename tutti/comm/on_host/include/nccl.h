@@ -14,7 +14,6 @@ enum ncclResult_t {
   ncclInternalError = 3,
   ncclInvalidArgument = 4,
   ncclInvalidUsage = 5,
-  ncclInProgress = 7,
 };
 enum ncclDataType_t { ncclInt32 = 2, ncclInt64 = 4, ncclFloat32 = 7, ncclBfloat16 = 9 };
 enum ncclRedOp_t { ncclSum = 0, ncclMax = 2 };
@@ -24,11 +23,13 @@ struct ncclUniqueId {
 };
 struct ncclConfig_t {
   int blocking = 1;
+  int maxCTAs = 0;
   const char* commName = nullptr;
 };
 #define NCCL_CONFIG_INITIALIZER \
   {}
 
+ncclResult_t ncclGetVersion(int* version);
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
