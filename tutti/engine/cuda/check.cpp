@@ -1,9 +1,21 @@
 #include "tutti/engine/cuda/check.h"
 
+#include <string>
+
 #include "tutti/base/check.h"
+#include "tutti/engine/cuda/device_fault.h"
 #include "tutti/engine/device_calls.h"
 
 namespace tutti::engine {
+namespace {
+
+// Behind a message. Kernels run later than they are launched: it may be of another operation.
+std::string what_a_kernel_said() {
+  const std::string said = device_fault_text();
+  return said.empty() ? "" : fmt::format("; a kernel ended itself: {}", said);
+}
+
+}  // namespace
 
 void cuda_check(cudaError_t result, const char* call, const char* op,
                 const std::source_location& at) {
@@ -11,10 +23,10 @@ void cuda_check(cudaError_t result, const char* call, const char* op,
   if (result == cudaSuccess) return;
   int device = -1;
   cudaGetDevice(&device);
-  check_failed(
-      at.file_name(), static_cast<int>(at.line()), call,
-      fmt::format("{}{}device {}: {} ({}): {}", op, op[0] == '\0' ? "" : ": ", device,
-                  cudaGetErrorName(result), static_cast<int>(result), cudaGetErrorString(result)));
+  check_failed(at.file_name(), static_cast<int>(at.line()), call,
+               fmt::format("{}{}device {}: {} ({}): {}{}", op, op[0] == '\0' ? "" : ": ", device,
+                           cudaGetErrorName(result), static_cast<int>(result),
+                           cudaGetErrorString(result), what_a_kernel_said()));
 }
 
 void library_check(bool good, const char* library, const char* call, int status, const char* text,
@@ -23,8 +35,8 @@ void library_check(bool good, const char* library, const char* call, int status,
   if (good) return;
   const cudaError_t pending = cudaPeekAtLastError();
   check_failed(at.file_name(), static_cast<int>(at.line()), call,
-               fmt::format("{}: {} status {} ({}); the runtime's last error is {}", op, library,
-                           status, text, cudaGetErrorName(pending)));
+               fmt::format("{}: {} status {} ({}); the runtime's last error is {}{}", op, library,
+                           status, text, cudaGetErrorName(pending), what_a_kernel_said()));
 }
 
 bool is_pageable(const void* address, const char* op) {

@@ -9,6 +9,7 @@
 #include "tutti/base/error.h"
 #include "tutti/engine/cuda/attention.h"
 #include "tutti/engine/cuda/check.h"
+#include "tutti/engine/cuda/device_fault.h"
 #include "tutti/engine/cuda/gemm.h"
 
 namespace tutti::engine {
@@ -41,6 +42,7 @@ CudaStream::CudaStream(const StreamOptions& options)
   attribute(major, cudaDevAttrComputeCapabilityMajor);
   attribute(minor, cudaDevAttrComputeCapabilityMinor);
   capability_ = major * 10 + minor;
+  prepare_device_faults();
   // Not the default stream, which cannot be captured and waits for others.
   cuda_check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking),
              "cudaStreamCreateWithFlags", "stream");
