@@ -61,8 +61,7 @@ CudaStream::~CudaStream() {
   gemm_.reset();
   for (const auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
   for (cudaEvent_t point : points_) cudaEventDestroy(point);
-  retired_.push_back(workspace_);
-  for (void* workspace : retired_) cudaFree(workspace);  // null: nothing
+  cudaFree(workspace_);
   cudaStreamDestroy(handle_);
 }
 
@@ -139,6 +138,13 @@ void CudaStream::forget(int key) {
   graphs_.erase(found);
 }
 
+void CudaStream::drop_graphs() {
+  for (const auto& [key, graph] : graphs_) {
+    cuda_check(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy", "workspace");
+  }
+  graphs_.clear();
+}
+
 void CudaStream::push_range(const char* name) { nvtxRangePushA(name); }
 void CudaStream::pop_range() { nvtxRangePop(); }
 
@@ -148,11 +154,8 @@ void* CudaStream::workspace(int64_t bytes) {
                 bytes, workspace_bytes_);
     // What is enqueued may still use the old one.
     synchronize();
-    if (!graphs_.empty()) {
-      retired_.push_back(workspace_);  // its address is in them
-    } else if (workspace_ != nullptr) {
-      cuda_check(cudaFree(workspace_), "cudaFree", "workspace");
-    }
+    drop_graphs();  // its address is in them
+    if (workspace_ != nullptr) cuda_check(cudaFree(workspace_), "cudaFree", "workspace");
     workspace_ = nullptr;
     workspace_bytes_ = (bytes + kWorkspaceGrain - 1) / kWorkspaceGrain * kWorkspaceGrain;
     const cudaError_t result = cudaMalloc(&workspace_, static_cast<size_t>(workspace_bytes_));

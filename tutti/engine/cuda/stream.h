@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "tutti/engine/backend.h"
 #include "tutti/engine/device_stream.h"
@@ -51,14 +50,18 @@ class CudaStream final : public DeviceStream {
 
   // Memory of the device for the running operation, aligned to 256, content undefined: valid until
   // the next operation. Allocates only when `bytes` exceeds every earlier request, hence not after
-  // warm-up; during capture that is a fault.
+  // warm-up; during capture that is a fault. The smaller one is freed, and with it all graphs go,
+  // which have its address: each is captured anew when it is replayed next.
   void* workspace(int64_t bytes);
+  // All that the stream has allocated on its device.
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
   CudaGemm& gemm() { return *gemm_; }
   CudnnAttention& attention() { return *attention_; }
 
  private:
+  void drop_graphs();
+
   int device_ = 0;
   int threads_ = 1;
   int capability_ = 0;
@@ -70,7 +73,6 @@ class CudaStream final : public DeviceStream {
   cudaStream_t handle_ = nullptr;
   uint64_t operations_ = 0;  // enqueued so far
   void* workspace_ = nullptr;
-  std::vector<void*> retired_;  // smaller ones that graphs still use
   int64_t workspace_bytes_ = 0;
   std::array<cudaEvent_t, kPoints> points_ = {};
   std::array<bool, kPoints> marked_ = {};

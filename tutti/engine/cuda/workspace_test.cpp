@@ -1,0 +1,60 @@
+// The memory that a stream of the device takes beside the arenas.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tutti/engine/arena.h"
+#include "tutti/engine/backend.h"
+
+namespace tutti::engine {
+namespace {
+
+// Graphs have the workspace's address in them. When it grows they go, and the smaller one with
+// them.
+TEST(Workspace, IsOneAlsoWhenItGrowsBesideGraphs) {
+  const Backend& cuda = cuda_backend();
+  if (const std::string why = cuda.missing(); !why.empty()) GTEST_SKIP() << "skipped: " << why;
+  const auto stream = cuda.make_stream({});
+  constexpr int64_t kEdge = 16, kWide = int64_t{2} << 20;
+  const Arena memory("operands", 3 * kEdge * kEdge * 4, ArenaKind::device);
+  const auto operand = [&](int64_t number) {
+    return matrix(memory.at(number * kEdge * kEdge * 4, kEdge * kEdge * 4), DType::f32, kEdge,
+                  kEdge);
+  };
+  const std::vector<float> ones(kEdge * kEdge, 1);
+  for (const int64_t number : {0, 1}) {
+    stream->transfer(operand(number).data, ones.data(), kEdge * kEdge * 4);
+  }
+  int recorded = 0;
+  const auto product = [&] {
+    ++recorded;
+    stream->ops().gemm(*stream, {.a = operand(0), .b = operand(1), .c = operand(2)});
+  };
+  product();  // chooses an algorithm
+  recorded = 0;
+  for (int i = 0; i < 2; ++i) stream->replay(1, product);
+  EXPECT_EQ(recorded, 1);
+
+  // A bias of another type than its result takes room behind the library's own.
+  const Arena large("wide", (kWide + 2 * kEdge) * 4 + kWide * 2 + 4096, ArenaKind::device);
+  auto* const data = static_cast<char*>(large.data());
+  const Matrix a = matrix(data, DType::f32, 1, 1);
+  const Matrix b = matrix(data + 256, DType::f32, 1, kWide / 8);
+  const Matrix c = matrix(data + 256 + kWide / 2, DType::f32, 1, kWide / 8);
+  const Vector bias = vector(data + 256 + kWide, DType::bf16, kWide / 8);
+  stream->synchronize();
+  const int64_t before = cuda.free_bytes(0);
+  stream->ops().gemm(*stream, {.a = a, .b = b, .c = c, .bias = bias});
+  stream->synchronize();
+  EXPECT_LT(before - cuda.free_bytes(0), int64_t{8} << 20);
+
+  for (int i = 0; i < 2; ++i) stream->replay(1, product);
+  EXPECT_EQ(recorded, 2);
+  std::vector<float> out(kEdge * kEdge);
+  stream->transfer(out.data(), operand(2).data, kEdge * kEdge * 4);
+  stream->synchronize();
+  EXPECT_EQ(out, std::vector<float>(kEdge * kEdge, kEdge));
+}
+
+}  // namespace
+}  // namespace tutti::engine
