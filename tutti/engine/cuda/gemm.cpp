@@ -7,6 +7,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/engine/cuda/check.h"
+#include "tutti/engine/cuda/gemm_plain.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/record.h"
 #include "tutti/engine/cuda/stream.h"
@@ -351,9 +352,13 @@ void cuda_gemm(Stream& stream, const GemmArgs& args) {
   if (product.m > 0 && product.n > 0) {
     if (product.k == 0) {
       gemm_epilogue(cuda, args.c, args.bias, args.beta);
-    } else {
-      TUTTI_CHECK(cuda.gemm().multiply(product), "cuBLASLt has no algorithm for gemm {} x {} x {}",
-                  product.m, product.n, product.k);
+    } else if (!cuda.gemm().multiply(product)) {
+      note(
+          fmt::format("cuBLASLt has no algorithm for a product of {} matrices, {} x {} x {} with "
+                      "leading dimensions {}, {} and {}: the plain kernel does it, more slowly",
+                      dtype_name(args.a.dtype), product.m, product.n, product.k, args.a.ld,
+                      args.b.ld, args.c.ld));
+      gemm_plain(cuda, args);
     }
   }
   record(cuda, what, begin);

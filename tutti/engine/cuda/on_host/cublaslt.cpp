@@ -1,10 +1,12 @@
 // cuBLASLt on the host: what the CUDA backend asks of it, computed by cublaslt_product.h when the
 // stream gets there. It refuses what the library's reference says that the library refuses on GPUs
 // before Blackwell, so that what passes here is described well. There are three algorithms, which
-// differ in the order of their sums, in their workspace and in what they demand.
+// differ in the order of their sums, in their workspace and in what they demand. With
+// TUTTI_HOST_CUBLASLT=even in the environment none takes a matrix whose leading dimension is odd.
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <optional>
@@ -130,6 +132,15 @@ cublasStatus_t check(cublasLtHandle_t handle, const Problem& x) {
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (!x.complete() || !sizes_agree(x)) return CUBLAS_STATUS_INVALID_VALUE;
   return types_supported(x) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+bool takes_rows(const Problem& x) {
+  static const bool only_even = [] {
+    const char* const text = std::getenv("TUTTI_HOST_CUBLASLT");
+    return text != nullptr && std::strcmp(text, "even") == 0;
+  }();
+  const auto is_even = [](cublasLtMatrixLayout_t one) { return one->ld % 2 == 0; };
+  return !only_even || (is_even(x.a) && is_even(x.b) && is_even(x.c) && is_even(x.d));
 }
 
 // What an algorithm demands of the addresses of a matrix.
@@ -301,6 +312,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const Problem x = {product, a, b, c, d};
   const cublasStatus_t status = check(handle, x);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
+  if (!takes_rows(x)) return CUBLAS_STATUS_NOT_SUPPORTED;
   for (uint64_t i = 0; i < kAlgorithmCount && *count < wanted; ++i) {
     const Algorithm& one = kAlgorithms[i];
     const bool taken = one.workspace_bytes <= preference->workspace_bytes &&
@@ -324,7 +336,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   const std::optional<Algorithm> known = unpacked(algorithm);
   if (!known || result == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-  if (!takes_bias(*known, x)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!takes_bias(*known, x) || !takes_rows(x)) return CUBLAS_STATUS_NOT_SUPPORTED;
   const cublasLtMatmulAlgo_t kept = result->algo;
   *result = result_of(algorithm->data[1]);
   result->algo = kept;
