@@ -6,12 +6,28 @@
 #include <list>
 
 #include "tutti/base/file.h"
+#ifdef TUTTI_TEST_ON_GPU
+#include "tutti/engine/cuda/test_memory.h"
+#endif
 
 namespace tutti::engine::testing {
 namespace {
 
-// Blocks of pinned memory, given back at the end of the process only: a pool takes its chunks here.
-class PinnedMemory final : public std::pmr::memory_resource {
+#ifdef TUTTI_TEST_ON_GPU
+// Not pinned: kernels would reach it over the bus, and so not do what they do in training. A pool
+// takes its chunks here.
+class DeviceMemory final : public std::pmr::memory_resource {
+  void* do_allocate(size_t bytes, size_t /*alignment*/) override {  // blocks are aligned to pages
+    return allocate_test_memory(bytes);
+  }
+  void do_deallocate(void* data, size_t /*bytes*/, size_t /*alignment*/) override {
+    free_test_memory(data);
+  }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+};
+#else
+// Of the device that is the host: blocks of pinned memory, which a pool takes its chunks from.
+class DeviceMemory final : public std::pmr::memory_resource {
   void* do_allocate(size_t bytes, size_t /*alignment*/) override {  // blocks are aligned to pages
     return blocks_.emplace_back("test", static_cast<int64_t>(bytes), ArenaKind::pinned).data();
   }
@@ -22,6 +38,7 @@ class PinnedMemory final : public std::pmr::memory_resource {
 
   std::list<Arena> blocks_;
 };
+#endif
 
 }  // namespace
 
@@ -38,12 +55,12 @@ bool on_cpu() { return &test_backend() == &cpu_backend(); }
 std::pmr::memory_resource* test_memory() {
   if (on_cpu()) return std::pmr::new_delete_resource();
   // Never destroyed: tests have static operands.
-  static auto* const pinned = new PinnedMemory;
+  static auto* const memory = new DeviceMemory;
 #if defined(__SANITIZE_ADDRESS__)
-  return pinned;  // it sees where a block ends, not what a pool cuts from one
+  return memory;  // it sees where a block ends, not what a pool cuts from one
 #endif
   static auto* const pool = new std::pmr::unsynchronized_pool_resource(
-      {.max_blocks_per_chunk = 64, .largest_required_pool_block = size_t{1} << 20}, pinned);
+      {.max_blocks_per_chunk = 64, .largest_required_pool_block = size_t{1} << 20}, memory);
   return pool;
 }
 

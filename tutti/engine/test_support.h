@@ -4,8 +4,9 @@
 //
 // The environment variable TUTTI_TEST_DEVICE names a backend (engine/backend.h), "cpu" where it is
 // not set: test_stream() is a stream of it, and everything that operations are given lies in memory
-// which both that device and the host can reach. Where the machine has no such device every test is
-// skipped (test_main.cpp).
+// which both that device and the host can reach; of a GPU that is its own memory while kernels run
+// (cuda/test_memory.h), of the device that is the host pinned memory. Where the machine has no such
+// device every test is skipped (test_main.cpp).
 #pragma once
 
 #include <gtest/gtest.h>
