@@ -17,9 +17,9 @@ namespace {
 
 std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-std::string uses_text(const spec::Recipe& recipe) {
+std::string uses_text(const spec::Recipe& recipe, int64_t device_bytes) {
   std::vector<std::pair<std::string, std::string>> rows;
-  for (const spec::MemoryUse& use : spec::memory_uses(recipe)) {
+  for (const spec::MemoryUse& use : spec::memory_uses(recipe, device_bytes)) {
     rows.emplace_back("  " + use.name,
                       fmt::format("{:>10}  {}", bytes_text(use.bytes),
                                   use.what + (use.on_host ? ", in memory of the host" : "")));
@@ -27,10 +27,11 @@ std::string uses_text(const spec::Recipe& recipe) {
   return format_pairs(rows);
 }
 
-std::string remedy_text(const spec::Recipe& recipe, int64_t most_bytes) {
+std::string remedy_text(const spec::Recipe& recipe, int64_t most_bytes, int64_t device_bytes) {
   spec::MemoryChange smallest;
   std::string text;
-  for (const spec::MemoryChange& change : changes_that_fit(recipe, most_bytes, 3, &smallest)) {
+  for (const spec::MemoryChange& change :
+       changes_that_fit(recipe, most_bytes, 3, &smallest, device_bytes)) {
     text += fmt::format("  {}  ({}{})\n", join(change.settings, " "), bytes_text(change.bytes),
                         change.host_bytes == 0
                             ? ""
@@ -53,6 +54,14 @@ int64_t device_room_bytes(const engine::Backend& backend, int device) {
   return backend.free_bytes(device);
 }
 
+int64_t device_memory_bytes(const spec::Recipe& recipe, int device) {
+  const engine::Backend& backend = engine::find_backend(recipe.device);
+  if (&backend == &engine::cpu_backend()) return 0;
+  const std::vector<engine::DeviceInfo> devices = backend.devices();
+  const auto at = static_cast<size_t>(std::max(0, device));
+  return at < devices.size() ? devices[at].memory_bytes : 0;
+}
+
 void check_memory(const spec::Recipe& recipe, int64_t ranks_here, int device) {
   const engine::Backend& backend = engine::find_backend(recipe.device);
   const bool shared = &backend == &engine::cpu_backend();  // by all ranks here
@@ -72,7 +81,8 @@ void check_memory(const spec::Recipe& recipe, int64_t ranks_here, int device) {
     const auto count = static_cast<int64_t>(devices.size());
     ranks = std::max<int64_t>(1, (ranks_here + count - 1) / count);
   }
-  const spec::MemoryMap map = spec::fullest_memory_map(recipe);
+  const int64_t device_bytes = device_memory_bytes(recipe, device);
+  const spec::MemoryMap map = spec::fullest_memory_map(recipe, device_bytes);
   const int64_t host_room = describe_machine().memory_bytes;
   if (const int64_t host = map.host_bytes() * ranks_here; host_room > 0 && host > host_room) {
     fail(ErrorKind::unsupported,
@@ -85,7 +95,7 @@ void check_memory(const spec::Recipe& recipe, int64_t ranks_here, int device) {
   std::string text = fmt::format("this recipe needs {} of memory and {} has {}",
                                  bytes_text(rank * ranks), where, bytes_text(room));
   text += ranks == 1 ? ":\n" : fmt::format("; each of {} ranks:\n", ranks);
-  text += uses_text(recipe) + remedy_text(recipe, room / ranks);
+  text += uses_text(recipe, device_bytes) + remedy_text(recipe, room / ranks, device_bytes);
   text.pop_back();
   fail(ErrorKind::unsupported, "{}", text);
 }

@@ -154,11 +154,13 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
   };
   const TrainPlan plan = place.alone() ? make() : share_plan(*place.store, place.environment, make);
   spec::check_executable(plan.recipe, place.environment.size);
-  const int64_t memory_bytes = spec::memory_map(plan.recipe).total_bytes();
   const std::optional<train::DevicePlace> chosen =
       choose_device(plan.recipe, place.environment, place.store == nullptr);
-  check_memory(plan.recipe, std::max<int64_t>(1, place.environment.local_size),
-               chosen ? chosen->device : 0);
+  const int number = chosen ? chosen->device : 0;
+  check_memory(plan.recipe, std::max<int64_t>(1, place.environment.local_size), number);
+  const spec::Profile profile =
+      spec::tutti_profile_on(plan.recipe, device_memory_bytes(plan.recipe, number));
+  const int64_t memory_bytes = spec::memory_map(plan.recipe, profile).total_bytes();
   const bool tell = place.environment.generation == 1;
   // The log of an MLPerf run stays: what began its time is not taken back. Other ranks write
   // nothing.

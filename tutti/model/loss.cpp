@@ -11,7 +11,8 @@ engine::Vector slice(const engine::Vector& v, int64_t first, int64_t count) {
   return engine::vector(static_cast<char*>(v.data) + first * dtype_bytes(v.dtype), v.dtype, count);
 }
 
-// The gradient's view of the logits' memory: rows of c at the start of the f32 rows.
+// The gradient's view of the logits' memory: rows of c at the start of rows of f32, or in their
+// place where logits are in c too.
 engine::Matrix overlay(const engine::Matrix& logits, DType dtype) {
   return engine::matrix(logits.data, dtype, logits.rows, logits.cols,
                         logits.ld * dtype_bytes(logits.dtype) / dtype_bytes(dtype));

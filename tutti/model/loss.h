@@ -21,7 +21,7 @@ struct LossLayer {
 };
 
 struct LossWork {
-  engine::Matrix logits;  // [C, padded V] f32; gradients in c overlay it
+  engine::Matrix logits;  // [C, padded V] f32 or c; gradients in c overlay it
   engine::Vector rows;    // [N] f32: loss of each row
   // With several tensor parallel ranks.
   engine::Vector statistics = {};  // [tp * 2 C] f32

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "tutti/base/dtype.h"
 #include "tutti/base/rng.h"
 
 namespace tutti::model {
@@ -70,6 +72,81 @@ TEST(Loss, IgnoredRowsAndPaddedVocabularyHaveNoGradient) {
     }
   }
   for (size_t i = 101 * 24; i < result.dw.size(); ++i) EXPECT_EQ(result.dw[i], 0.0F);
+}
+
+// Logits in bf16, as accelerators have them: each is off by 2^-8 of itself at most, log-sum-exp and
+// the loss are f32 sums over them. So a loss is off by 2^-7 of the largest logit at most; over the
+// rows of a micro-batch these errors have no common sign.
+TEST(Loss, LogitsInSixteenBitsChangeLossesByTheirRounding) {
+  const int64_t rows = 200, hidden = 48, vocabulary = 3001, padded = 3008;
+  const auto stream = engine::make_cpu_stream(2);
+  const auto rounded = [](const std::vector<float>& x, float scale) {
+    std::vector<bf16> out;
+    for (const float value : x) out.push_back(to_bf16(scale * value));
+    return out;
+  };
+  std::vector<bf16> y = rounded(normals(rows * hidden, 1), 1);
+  std::vector<bf16> w = rounded(normals(padded * hidden, 2), 0.5F);
+  std::vector<int32_t> targets;
+  for (int64_t i = 0; i < rows; ++i) targets.push_back(static_cast<int32_t>(i * 13 % vocabulary));
+  struct Out {
+    std::vector<float> losses, dw, highest;
+    std::vector<bf16> dy;
+  };
+  const auto run_with = [&](DType type, int64_t chunk) {
+    Out out;
+    out.losses.resize(static_cast<size_t>(rows));
+    out.highest.resize(static_cast<size_t>(rows));
+    out.dy.resize(y.size());
+    out.dw.resize(w.size());
+    std::vector<char> logits(static_cast<size_t>(chunk * padded * dtype_bytes(type)));
+    LossLayer layer;
+    layer.vocabulary = vocabulary;
+    layer.head.weight = engine::matrix(w.data(), DType::bf16, padded, hidden);
+    layer.head.d_weight = engine::matrix(out.dw.data(), DType::f32, padded, hidden);
+    const LossWork work = {engine::matrix(logits.data(), type, chunk, padded),
+                           engine::vector(out.losses.data(), DType::f32, rows)};
+    const engine::Matrix input = engine::matrix(y.data(), DType::bf16, rows, hidden);
+    const engine::Vector wanted = engine::vector(targets.data(), DType::i32, rows);
+    if (type == DType::f32) {  // what forward leaves: all logits
+      loss_forward(*stream, layer, input, wanted, work);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t j = 0; j < vocabulary; ++j) {
+          const float x = std::abs(work.logits.row<float>(r)[j]);
+          float& highest = out.highest[static_cast<size_t>(r)];
+          highest = std::max(highest, x);
+        }
+      }
+    }
+    loss_forward_backward(*stream, layer, input, wanted, 1.0F / rows, work,
+                          engine::matrix(out.dy.data(), DType::bf16, rows, hidden), 0);
+    return out;
+  };
+  const Out wide = run_with(DType::f32, rows);
+  const auto relative = [](double apart, double whole) { return std::sqrt(apart / whole); };
+  for (const int64_t chunk : {rows, int64_t{64}}) {
+    const Out narrow = run_with(DType::bf16, chunk);
+    double sum = 0, wide_sum = 0;
+    for (size_t r = 0; r < wide.losses.size(); ++r) {
+      EXPECT_NEAR(narrow.losses[r], wide.losses[r], wide.highest[r] / 128);
+      sum += narrow.losses[r];
+      wide_sum += wide.losses[r];
+    }
+    EXPECT_NE(narrow.losses, wide.losses);
+    EXPECT_NEAR(sum / wide_sum, 1, 5e-4);
+    double apart = 0, whole = 0;
+    for (size_t i = 0; i < wide.dw.size(); ++i) {
+      apart += std::pow(narrow.dw[i] - wide.dw[i], 2);
+      whole += std::pow(wide.dw[i], 2);
+    }
+    EXPECT_LE(relative(apart, whole), 2e-2);
+    apart = whole = 0;
+    for (size_t i = 0; i < wide.dy.size(); ++i) {
+      apart += std::pow(to_f32(narrow.dy[i]) - to_f32(wide.dy[i]), 2);
+      whole += std::pow(to_f32(wide.dy[i]), 2);
+    }
+    EXPECT_LE(relative(apart, whole), 2e-2);
+  }
 }
 
 }  // namespace

@@ -165,7 +165,7 @@ void judge_step(const spec::Recipe& recipe, const std::string& name, Calibration
   Constants& constants = calibration.constants;
   PipelineSimulator simulator;
   Predictor predictor(system, constants, simulator);
-  const spec::Profile& profile = spec::tutti_profile_on(recipe.device);
+  const spec::Profile profile = spec::tutti_profile_on(recipe);
   calibration.fitted_step_seconds = predictor.step(recipe, profile).step_seconds;
   const double error = calibration.fitted_step_seconds / calibration.measured_step_seconds - 1;
   constants.error = std::max({constants.error, 0.01, std::abs(error)});
@@ -175,7 +175,7 @@ void judge_step(const spec::Recipe& recipe, const std::string& name, Calibration
 // constant and something in proportion to 1 / bandwidth.
 double link_bandwidth(const spec::Recipe& recipe, const std::string& name, MachineCeilings ceilings,
                       const Constants& constants, double seconds) {
-  const spec::Program program = spec::make_program(recipe, spec::tutti_profile_on(recipe.device));
+  const spec::Program program = spec::make_program(recipe, spec::tutti_profile_on(recipe));
   const auto at = [&](double bandwidth) {
     ceilings.link_bytes_per_second = bandwidth;
     const catalog::System system = machine_system(name, ceilings, recipe.parallel.world());

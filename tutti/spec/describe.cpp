@@ -54,6 +54,6 @@ Run describe(const Recipe& recipe, const Profile& profile) {
   return run;
 }
 
-Run describe(const Recipe& recipe) { return describe(recipe, tutti_profile_on(recipe.device)); }
+Run describe(const Recipe& recipe) { return describe(recipe, tutti_profile_on(recipe)); }
 
 }  // namespace tutti::spec

@@ -80,7 +80,7 @@ struct HeadPart {
 Op teacher_logits_op(const Recipe& recipe, const Profile& profile, int64_t rows) {
   const Recipe teacher = teacher_recipe(recipe);
   const LayerContext at(teacher, profile);
-  Op op = gemm_op({rows, at.sizes.vocabulary, at.hidden()}, at.c, DType::f32);
+  Op op = gemm_op({rows, at.sizes.vocabulary, at.hidden()}, at.c, loss_logits_type(profile, at.c));
   op.model_flops *= real(at.model.vocabulary) / real(at.sizes.vocabulary);
   return op;
 }
@@ -89,6 +89,7 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
   const int64_t padded = at.sizes.vocabulary;
   const int64_t vocabulary = at.mesh.tp == 1 ? at.model.vocabulary : padded;
   const int64_t chunk = loss_chunk_rows(at.profile, at.tokens(), padded);
+  const DType type = loss_logits_type(at.profile, at.c);
   // Model work is what the unpadded vocabulary needs.
   const auto unpadded = [&](Op op) {
     op.model_flops *= real(at.model.vocabulary) / real(padded * at.mesh.tp);
@@ -99,20 +100,19 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
   at.enter(part.evaluation);
   for (int64_t first = 0; first < at.tokens(); first += chunk) {
     const int64_t rows = std::min(chunk, at.tokens() - first);
-    const Op logits =
-        unpadded(at.in_format(gemm_op({rows, padded, at.hidden()}, at.c, DType::f32)));
+    const Op logits = unpadded(at.in_format(gemm_op({rows, padded, at.hidden()}, at.c, type)));
     Ops& out = part.training;
     Ops forward = {logits};
     describe_precision(at, LinearProduct::forward, forward);
     for (Ops* ops : {&part.training, &part.evaluation}) {
       append(*ops, forward);
       if (at.divides_vocabulary()) {
-        ops->push_back(cross_entropy_shard_op(rows, padded));
+        ops->push_back(cross_entropy_shard_op(rows, padded, type));
         // Of every row and rank log-sum-exp and target logit.
         const double statistics = real(rows) * real(at.mesh.tp) * 2 * 4;
         ops->push_back(collective_op("all_gather", Axis::tp, at.mesh.tp, statistics));
         ops->push_back(
-            cross_entropy_merge_op(rows, padded, at.mesh.tp, at.c, ops == &part.training));
+            cross_entropy_merge_op(rows, padded, at.mesh.tp, type, at.c, ops == &part.training));
         continue;
       }
       if (at.mesh.tp > 1) {
@@ -121,10 +121,10 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
       }
       if (ops == &part.training && at.recipe.distill.enabled()) {
         ops->push_back(teacher_logits_op(at.recipe, at.profile, rows));
-        ops->push_back(distill_cross_entropy_op(rows, vocabulary, padded, at.c));
+        ops->push_back(distill_cross_entropy_op(rows, vocabulary, padded, type, at.c));
         continue;
       }
-      ops->push_back(cross_entropy_op(rows, vocabulary, padded, at.c, ops == &part.training));
+      ops->push_back(cross_entropy_op(rows, vocabulary, padded, type, at.c, ops == &part.training));
     }
     Ops input = {unpadded(at.in_format(gemm_op({rows, at.hidden(), padded}, at.c, at.c)))};
     describe_precision(at, LinearProduct::input, input);

@@ -125,7 +125,7 @@ void add_routing_arena(MemoryMap& map, const Recipe& recipe, int64_t stage) {
 ArenaPlan loss_arena(const Profile& profile, const LocalSizes& sizes) {
   const int64_t chunk = loss_chunk_rows(profile, sizes.tokens, sizes.vocabulary);
   SlotBuilder logits("chunk", 1);
-  logits.add("logits", DType::f32, {chunk, sizes.vocabulary});
+  logits.add("logits", loss_logits_type(profile, sizes.compute), {chunk, sizes.vocabulary});
   if (profile.loss_keeps_compute_logits) {
     logits.add("logits.compute", sizes.compute, {chunk, sizes.vocabulary});
   }
@@ -303,9 +303,7 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
   return map;
 }
 
-MemoryMap memory_map(const Recipe& recipe) {
-  return memory_map(recipe, tutti_profile_on(recipe.device));
-}
+MemoryMap memory_map(const Recipe& recipe) { return memory_map(recipe, tutti_profile_on(recipe)); }
 
 MemoryMap inference_memory_map(const Recipe& recipe) {
   const MemoryMap whole = forward_map(recipe, tutti_profile());

@@ -48,9 +48,10 @@
 //     lora.d_qkv, lora.d_output, lora.d_up, lora.d_down [N,r] c (gradients of what adapters save),
 //     lora.input [N,widest input] c (with adapter dropout: the dropped input)
 //     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only)
-//   loss          slot "chunk" x 1: logits [C, padded V] f32, with tp also statistics [tp * 2 C]
-//                 f32 (engine/vocabulary_ops.h); slot "rows" x 1: loss [N] f32
-//                 (C = loss chunk rows of the profile; a chunk's gradient overlays its logits)
+//   loss          slot "chunk" x 1: logits [C, padded V] f32, or c on accelerators; with tp also
+//                 statistics [tp * 2 C] f32 (engine/vocabulary_ops.h); slot "rows" x 1: loss [N]
+//                 f32 (C = loss chunk rows of the profile, on accelerators N where that fits:
+//                 tutti_profile_on; a chunk's gradient overlays its logits)
 //   batch         slot "batch" x 2 (or micro-batches in flight): tokens [N] i32, targets
 //                 [N] i32; packed documents also
 //                 positions [N] i32, starts [N] i32; context parallel ranks positions and numbers

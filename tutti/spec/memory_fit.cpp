@@ -97,18 +97,19 @@ bool contains(const MemoryChange& all, const MemoryChange& part) {
 
 }  // namespace
 
-MemoryMap fullest_memory_map(const Recipe& recipe) {
-  MemoryMap fullest = memory_map(recipe);
+MemoryMap fullest_memory_map(const Recipe& recipe, int64_t device_bytes) {
+  const Profile profile = tutti_profile_on(recipe, device_bytes);
+  MemoryMap fullest = memory_map(recipe, profile);
   for (int64_t stage = 1; stage < recipe.parallel.pp; ++stage) {
-    MemoryMap map = memory_map(recipe, tutti_profile_on(recipe.device), stage);
+    MemoryMap map = memory_map(recipe, profile, stage);
     if (map.total_bytes() > fullest.total_bytes()) fullest = std::move(map);
   }
   return fullest;
 }
 
-std::vector<MemoryUse> memory_uses(const Recipe& recipe) {
+std::vector<MemoryUse> memory_uses(const Recipe& recipe, int64_t device_bytes) {
   std::vector<MemoryUse> out;
-  for (const ArenaPlan& arena : fullest_memory_map(recipe).arenas) {
+  for (const ArenaPlan& arena : fullest_memory_map(recipe, device_bytes).arenas) {
     if (arena.bytes > 0)
       out.push_back({arena.name, meaning(arena.name), arena.bytes, arena.on_host});
   }
@@ -118,7 +119,7 @@ std::vector<MemoryUse> memory_uses(const Recipe& recipe) {
 }
 
 std::vector<MemoryChange> changes_that_fit(const Recipe& recipe, int64_t most_bytes, size_t count,
-                                           MemoryChange* smallest) {
+                                           MemoryChange* smallest, int64_t device_bytes) {
   std::vector<Candidate> candidates;
   for (const auto& [zero, zero_cost] : higher_zero(recipe)) {
     for (const auto& [micro, micro_cost] : smaller_micro(recipe)) {
@@ -158,7 +159,7 @@ std::vector<MemoryChange> changes_that_fit(const Recipe& recipe, int64_t most_by
   for (Candidate& one : candidates) {
     if (out.size() == count && smallest == nullptr) break;
     if (!is_accepted(one.recipe)) continue;
-    const MemoryMap map = fullest_memory_map(one.recipe);
+    const MemoryMap map = fullest_memory_map(one.recipe, device_bytes);
     one.change.bytes = map.total_bytes();
     one.change.host_bytes = map.host_bytes();
     if (smallest != nullptr && (!any || one.change.bytes < smallest->bytes)) {

@@ -11,8 +11,9 @@
 
 namespace tutti::spec {
 
-// The map of the fullest rank, profile tutti on the recipe's device.
-MemoryMap fullest_memory_map(const Recipe& recipe);
+// The map of the fullest rank, profile tutti on the recipe's device. Here and below `device_bytes`
+// is all of an accelerator's memory, which decides how many logits lie in it (tutti_profile_on).
+MemoryMap fullest_memory_map(const Recipe& recipe, int64_t device_bytes = 0);
 
 struct MemoryUse {
   std::string name;  // of an arena
@@ -21,7 +22,7 @@ struct MemoryUse {
   bool on_host = false;  // and so not of the accelerator's memory
 };
 // Its arenas, the largest first.
-std::vector<MemoryUse> memory_uses(const Recipe& recipe);
+std::vector<MemoryUse> memory_uses(const Recipe& recipe, int64_t device_bytes = 0);
 
 // Keys to change ("recompute=full") and what the fullest rank then holds.
 struct MemoryChange {
@@ -35,6 +36,7 @@ struct MemoryChange {
 // recipe computes is the same but for the order of sums. Empty where nothing does; `smallest`, when
 // given, receives the one that needs least. A recipe that check_executable refuses is not proposed.
 std::vector<MemoryChange> changes_that_fit(const Recipe& recipe, int64_t most_bytes, size_t count,
-                                           MemoryChange* smallest = nullptr);
+                                           MemoryChange* smallest = nullptr,
+                                           int64_t device_bytes = 0);
 
 }  // namespace tutti::spec

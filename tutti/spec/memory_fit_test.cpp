@@ -38,8 +38,7 @@ TEST(MemoryFit, FullestRankOfAPipeline) {
         with({"parallel.pp=4", "batch.micro=2", "recompute=full", "device=" + device});
     int64_t most = 0;
     for (int64_t stage = 0; stage < 4; ++stage) {
-      most =
-          std::max(most, memory_map(recipe, tutti_profile_on(recipe.device), stage).total_bytes());
+      most = std::max(most, memory_map(recipe, tutti_profile_on(recipe), stage).total_bytes());
     }
     EXPECT_EQ(fullest_memory_map(recipe).total_bytes(), most) << device;
   }

@@ -298,29 +298,29 @@ Op convert_op(int64_t elements, DType from, DType to) {
   return make("convert", {elements}, 0, size(elements, from) + size(elements, to));
 }
 
-Op cross_entropy_shard_op(int64_t rows, int64_t padded) {
-  return make(
-      "cross_entropy_shard", {rows, padded}, 0,
-      size(rows * padded, DType::f32) + size(rows, DType::i32) + 2 * size(rows, DType::f32));
+Op cross_entropy_shard_op(int64_t rows, int64_t padded, DType logits) {
+  return make("cross_entropy_shard", {rows, padded}, 0,
+              size(rows * padded, logits) + size(rows, DType::i32) + 2 * size(rows, DType::f32));
 }
 
-Op cross_entropy_merge_op(int64_t rows, int64_t padded, int64_t ways, DType compute,
+Op cross_entropy_merge_op(int64_t rows, int64_t padded, int64_t ways, DType logits, DType compute,
                           bool gradient) {
   return make("cross_entropy_merge", {rows, padded}, 0,
               size(rows, DType::i32) + real(2 * ways + 1) * size(rows, DType::f32) +
-                  (gradient ? size(rows * padded, DType::f32) + size(rows * padded, compute) : 0));
+                  (gradient ? size(rows * padded, logits) + size(rows * padded, compute) : 0));
 }
 
-Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType compute,
+Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType logits, DType compute,
                     bool gradient) {
   return make("cross_entropy", {rows, vocabulary}, 0,
-              size(rows * padded, DType::f32) + size(rows, DType::i32) + size(rows, DType::f32) +
+              size(rows * padded, logits) + size(rows, DType::i32) + size(rows, DType::f32) +
                   (gradient ? size(rows * padded, compute) : 0));
 }
 
-Op distill_cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType compute) {
+Op distill_cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType logits,
+                            DType compute) {
   return make("distill_cross_entropy", {rows, vocabulary}, 0,
-              2 * size(rows * padded, DType::f32) + size(rows, DType::i32) +
+              2 * size(rows * padded, logits) + size(rows, DType::i32) +
                   2 * size(rows, DType::f32) + size(rows * padded, compute));
 }
 

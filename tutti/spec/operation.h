@@ -135,15 +135,19 @@ Op add_positions_op(const EmbeddingShape& shape);
 Op position_backward_op(const EmbeddingShape& shape, int64_t position_rows);
 Op convert_op(int64_t elements, DType from, DType to);
 
-// Of logits of which each of `ways` ranks has `padded` columns.
-Op cross_entropy_shard_op(int64_t rows, int64_t padded);
-Op cross_entropy_merge_op(int64_t rows, int64_t padded, int64_t ways, DType compute, bool gradient);
+// Of logits of type `logits` of which each of `ways` ranks has `padded` columns; gradients are in
+// `compute`, here and below.
+Op cross_entropy_shard_op(int64_t rows, int64_t padded, DType logits);
+Op cross_entropy_merge_op(int64_t rows, int64_t padded, int64_t ways, DType logits, DType compute,
+                          bool gradient);
 
 // `padded` columns of which `vocabulary` are real.
-Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType compute, bool gradient);
+Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType logits, DType compute,
+                    bool gradient);
 
 // With the logits of a teacher beside them.
-Op distill_cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType compute);
+Op distill_cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType logits,
+                            DType compute);
 
 // numbered: rows have numbers of their own.
 Op dropout_op(int64_t rows, int64_t columns, DType type, bool numbered = false);

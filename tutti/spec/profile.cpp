@@ -11,16 +11,6 @@
 
 namespace tutti::spec {
 
-const Profile& tutti_profile_on(const std::string& device) {
-  static const Profile accelerator = [] {
-    Profile profile = make_tutti_profile();
-    profile.loss_chunk_bytes = int64_t{1} << 30;
-    profile.loss_chunk_rows = 8192;
-    return profile;
-  }();
-  return device == "cpu" ? tutti_profile() : accelerator;
-}
-
 const Profile& tutti_profile() {
   static const Profile profile = make_tutti_profile();
   return profile;
@@ -65,9 +55,14 @@ int64_t padded_vocabulary(const Profile& profile, const ModelConfig& model, cons
 }
 
 int64_t loss_chunk_rows(const Profile& profile, int64_t rows, int64_t vocabulary) {
-  if (profile.loss_chunk_bytes == 0) return rows;
+  const int64_t most = profile.loss_chunk_rows == 0 ? rows : profile.loss_chunk_rows;
+  if (profile.loss_chunk_bytes == 0) return std::min(rows, most);
   const int64_t fitting = profile.loss_chunk_bytes / (vocabulary * dtype_bytes(DType::f32));
-  return std::min({rows, profile.loss_chunk_rows, std::max<int64_t>(64, fitting / 64 * 64)});
+  return std::min({rows, most, std::max<int64_t>(64, fitting / 64 * 64)});
+}
+
+DType loss_logits_type(const Profile& profile, DType compute) {
+  return profile.loss_compute_logits ? compute : DType::f32;
 }
 
 Parts repeated_parts(const Profile& profile, const Recompute& recompute) {

@@ -115,8 +115,9 @@ struct Profile {
   DType residual = DType::f32;         // f32, or bf16: the compute type
   DType gradient = DType::f32;
   int64_t vocabulary_multiple = 64;        // rows of the vocabulary are padded to this, times tp
-  int64_t loss_chunk_bytes = 0;            // of f32 logits handled at once; 0: all rows
-  int64_t loss_chunk_rows = 0;             // and at most this many rows
+  int64_t loss_chunk_bytes = 0;            // of f32 logits handled at once; 0: no bound
+  int64_t loss_chunk_rows = 0;             // and at most this many rows; 0: all of a micro-batch
+  bool loss_compute_logits = false;        // logits in the compute type only, not in f32
   bool loss_keeps_compute_logits = false;  // logits also stored in the compute type
   bool loss_in_compute_type = false;       // the logits and their gradient, no f32 copy; they lie
                                            // over the workspace, which layers need only later
@@ -152,15 +153,20 @@ struct Profile {
 const Profile& find_profile(std::string_view name);
 const std::vector<std::string>& profile_names();  // that find_profile accepts
 const Profile& tutti_profile();
-// As executed on the device of a recipe: an accelerator handles more logits at once, so that their
-// products fill it and the head's gradient is read and written less often.
-const Profile& tutti_profile_on(const std::string& device);
+// As executed on the device of a recipe (device_profile.cpp). An accelerator keeps logits in the
+// compute type, with their gradient in their place, and handles all rows of a micro-batch at once,
+// so that the head's gradient is read and written once per micro-batch. Where that does not fit
+// into 15/16 of the device's memory (`device_bytes`; 0: not known, everything fits), it handles as
+// many rows at once as do, and 1,024 at least.
+Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes = 0);
 
 int64_t padded_vocabulary(const Profile& profile, const ModelConfig& model, const Mesh& mesh);
 
 // Rows of logits handled at once, of `rows` in all: as many multiples of 64 as loss_chunk_bytes
 // hold, at least 64, at most loss_chunk_rows and `rows`. `vocabulary` is this rank's padded share.
 int64_t loss_chunk_rows(const Profile& profile, int64_t rows, int64_t vocabulary);
+// Of the logits that the loss reads.
+DType loss_logits_type(const Profile& profile, DType compute);
 
 // Everything a tensor's size depends on: sizes of one rank.
 struct LocalSizes {

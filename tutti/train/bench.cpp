@@ -106,7 +106,7 @@ StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
   out.model_flops_per_step = tokens * spec::model_flops_per_token(recipe);
   out.mfu_formula = spec::model_flops_formula(recipe);
   out.hardware_flops_per_step =
-      spec::step_work(spec::make_program(recipe, spec::tutti_profile_on(recipe.device)),
+      spec::step_work(spec::make_program(recipe, spec::tutti_profile_on(recipe)),
                       spec::make_schedule(recipe), 0)
           .flops;
   out.gemm_peak_flops = peak;

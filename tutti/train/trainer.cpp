@@ -21,18 +21,30 @@ namespace tutti::train {
 namespace {
 
 // Where nobody has chosen, ranks of a host take its devices in turn; more ranks than devices share
-// them.
+// them. 0 where there are none to choose from.
+int device_of(const engine::Backend& backend, const parallel::Ranks& ranks) {
+  const auto devices = static_cast<int>(backend.devices().size());
+  if (devices == 0) return 0;
+  return ranks.device >= 0 ? ranks.device : ranks.local_rank % devices;
+}
+
 std::unique_ptr<engine::Stream> make_stream(const spec::Recipe& recipe,
                                             const parallel::Ranks& ranks) {
   const engine::Backend& backend = engine::find_backend(recipe.device);
   engine::StreamOptions options;
-  if (const auto devices = static_cast<int>(backend.devices().size()); devices > 0) {
-    options.device = ranks.device >= 0 ? ranks.device : ranks.local_rank % devices;
-  }
+  options.device = device_of(backend, ranks);
   options.threads = recipe.threads;
   options.deterministic = recipe.deterministic;
   options.tuning_folder = tuning_folder();
   return backend.make_stream(options);
+}
+
+// All memory of this rank's accelerator; 0 on a CPU.
+int64_t device_bytes(const spec::Recipe& recipe, const parallel::Ranks& ranks) {
+  const engine::Backend& backend = engine::find_backend(recipe.device);
+  const std::vector<engine::DeviceInfo> devices = backend.devices();
+  if (&backend == &engine::cpu_backend() || devices.empty()) return 0;
+  return devices.at(static_cast<size_t>(device_of(backend, ranks))).memory_bytes;
 }
 
 }  // namespace
@@ -51,7 +63,8 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks,
   spec::check_executable(checked, ranks.world == nullptr ? 1 : ranks.world->size());
   stream_ = make_stream(recipe_, ranks);
   memory_ = std::make_unique<model::Memory>(
-      spec::memory_map(recipe_, spec::tutti_profile_on(recipe_.device), ranks.at.pp),
+      spec::memory_map(recipe_, spec::tutti_profile_on(recipe_, device_bytes(recipe_, ranks)),
+                       ranks.at.pp),
       stream_->memory(), ranks.home);
   if (recipe_.offload.enabled()) make_copy_queues();
   make_stages();

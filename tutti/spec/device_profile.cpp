@@ -1,0 +1,52 @@
+#include <algorithm>
+
+#include "tutti/spec/memory.h"
+#include "tutti/spec/profile.h"
+
+namespace tutti::spec {
+namespace {
+
+constexpr int64_t kFewestRows = 1024;  // enough for the speed of the head's products
+constexpr int64_t kRowMultiple = 64;
+
+// The rest is for what no map knows: the device's context, the libraries' code and workspaces.
+int64_t usable_bytes(int64_t device_bytes) { return device_bytes / 16 * 15; }
+
+// Of the last pipeline rank, which has the loss.
+int64_t bytes_with(const Recipe& recipe, Profile& profile, int64_t chunk_rows) {
+  profile.loss_chunk_rows = chunk_rows;
+  return memory_map(recipe, profile, recipe.parallel.pp - 1).total_bytes();
+}
+
+// Rows of logits at once with which the map fits. It is convex in them, a sum of maxima of linear
+// functions, so that a line between two sizes never understates it.
+int64_t fitting_rows(const Recipe& recipe, Profile profile, int64_t room) {
+  const int64_t all = local_sizes(recipe, profile).tokens;
+  const int64_t fewest = std::min(all, kFewestRows);
+  const int64_t most_bytes = bytes_with(recipe, profile, all);
+  if (most_bytes <= room) return all;
+  const int64_t least_bytes = bytes_with(recipe, profile, fewest);
+  if (least_bytes >= room) return fewest;
+  const double share =
+      static_cast<double>(room - least_bytes) / static_cast<double>(most_bytes - least_bytes);
+  const auto more = static_cast<int64_t>(share * static_cast<double>(all - fewest));
+  const int64_t rows = fewest + more / kRowMultiple * kRowMultiple;
+  // Chunks of about the same size, none of them small.
+  const int64_t chunks = (all + rows - 1) / rows;
+  const int64_t each = (all + chunks - 1) / chunks;
+  return std::min(rows, (each + kRowMultiple - 1) / kRowMultiple * kRowMultiple);
+}
+
+}  // namespace
+
+Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes) {
+  Profile profile = tutti_profile();
+  if (recipe.device == "cpu") return profile;
+  profile.loss_compute_logits = true;
+  profile.loss_chunk_bytes = 0;
+  profile.loss_chunk_rows =
+      device_bytes == 0 ? 0 : fitting_rows(recipe, profile, usable_bytes(device_bytes));
+  return profile;
+}
+
+}  // namespace tutti::spec

@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tutti/spec/memory.h"
+#include "tutti/spec/profile.h"
+#include "tutti/spec/program.h"
+#include "tutti/spec/spec_test_support.h"
+
+namespace tutti::spec {
+namespace {
+
+Recipe gpt2(std::vector<std::string> overrides) {
+  overrides.insert(overrides.begin(), {"device=cuda", "batch.global=32", "batch.sequence=1024"});
+  return recipe_of("gpt2-124m", overrides);
+}
+
+const TensorPlace& logits_of(const MemoryMap& map) {
+  return map.arena("loss").slot("chunk").tensor("logits");
+}
+
+constexpr int64_t kMicroBatchRows = 32 * 1024;
+
+TEST(DeviceProfile, LogitsOfAcceleratorsAreInTheComputeTypeAndWhole) {
+  const MemoryMap map = memory_map(gpt2({"precision=bf16"}));
+  EXPECT_EQ(logits_of(map).dtype, DType::bf16);
+  EXPECT_EQ(logits_of(map).shape, (std::vector<int64_t>{kMicroBatchRows, 50304}));
+  EXPECT_EQ(logits_of(memory_map(gpt2({"precision=f32"}))).dtype, DType::f32);
+  const MemoryMap cpu = memory_map(gpt2({"device=cpu", "precision=bf16"}));
+  EXPECT_EQ(logits_of(cpu).dtype, DType::f32);
+  EXPECT_EQ(logits_of(cpu).shape, (std::vector<int64_t>{640, 50304}));
+}
+
+// As few chunks as fit, of about the same size, which the program has too.
+TEST(DeviceProfile, ChunksAreAsLargeAsTheMemoryOfTheDeviceAllows) {
+  for (const std::vector<std::string>& keys : {std::vector<std::string>{"precision=bf16"},
+                                               {"precision=f32"},
+                                               {"precision={compute: fp8, head: true}"},
+                                               {"parallel.tp=2", "precision=bf16"}}) {
+    const Recipe recipe = gpt2(keys);
+    const int64_t whole = memory_map(recipe).total_bytes();
+    int64_t before = kMicroBatchRows;
+    for (const double share : {1.1, 1.0, 0.96, 0.92, 0.88, 0.84, 0.8}) {
+      SCOPED_TRACE(keys.front() + " " + std::to_string(share));
+      const auto device = static_cast<int64_t>(share * static_cast<double>(whole) * 16 / 15);
+      const int64_t room = device / 16 * 15;
+      Profile profile = tutti_profile_on(recipe, device);
+      const MemoryMap map = memory_map(recipe, profile);
+      const int64_t rows = logits_of(map).shape[0];
+      EXPECT_EQ(profile.loss_chunk_rows, rows);
+      EXPECT_LE(rows, before);
+      before = rows;
+      if (share > 1) {
+        EXPECT_EQ(rows, kMicroBatchRows);
+      }
+      int64_t described = 0;
+      const Program program = make_program(recipe, profile);
+      for (const Op& op : program.kind("head").forward) {
+        if (std::strncmp(op.name, "cross_entropy", 13) == 0) {
+          EXPECT_LE(op.dims[0], rows);
+          described = std::max(described, op.dims[0]);
+        }
+      }
+      EXPECT_EQ(described, rows);
+      if (rows == 1024 || rows == kMicroBatchRows) continue;
+      EXPECT_EQ(rows % 64, 0);
+      EXPECT_LE(map.total_bytes(), room);
+      const int64_t chunks = (kMicroBatchRows + rows - 1) / rows;
+      EXPECT_LE(rows * chunks - kMicroBatchRows, 64 * chunks);
+      if (recipe.narrow.head) continue;  // whose operands grow from a certain size on only
+      const int64_t larger = (kMicroBatchRows + chunks - 2) / (chunks - 1);
+      profile.loss_chunk_rows = std::min(kMicroBatchRows, (larger + 63) / 64 * 64);
+      EXPECT_GT(memory_map(recipe, profile).total_bytes(), room);
+    }
+  }
+}
+
+TEST(DeviceProfile, AThousandRowsAreTheLeast) {
+  const Recipe recipe = gpt2({"precision=bf16"});
+  const Profile profile = tutti_profile_on(recipe, int64_t{1} << 30);
+  EXPECT_EQ(logits_of(memory_map(recipe, profile)).shape[0], 1024);
+  const Recipe small = gpt2({"batch.global=4", "batch.sequence=100"});
+  EXPECT_EQ(logits_of(memory_map(small, tutti_profile_on(small, 1000))).shape[0], 400);
+}
+
+}  // namespace
+}  // namespace tutti::spec
