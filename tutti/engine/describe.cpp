@@ -27,6 +27,12 @@ void check_beta(const char* op, float beta) {
 // x, bias and dx of an activation have this many columns for F columns of y.
 int64_t input_columns(Activation kind, int64_t f) { return kind == Activation::gelu ? f : 2 * f; }
 
+double norm_sums_bytes(const NormBackwardWeightArgs& args) {
+  const double sums =
+      real(args.d_weight.bytes()) + bytes_if(static_cast<bool>(args.d_bias), args.d_bias.bytes());
+  return sums * (args.beta == 0 ? 1 : 2);
+}
+
 }  // namespace
 
 OpRecord describe(const NormForwardArgs& args) {
@@ -55,6 +61,17 @@ OpRecord describe(const NormForwardArgs& args) {
   return {.op = kOp, .dims = {n, h}, .bytes = bytes};
 }
 
+NormBackwardWeightArgs weight_args(const NormBackwardInputArgs& args) {
+  return {.kind = args.kind,
+          .dy = args.dy,
+          .residual = args.residual,
+          .mean = args.mean,
+          .rstd = args.rstd,
+          .beta = args.beta,
+          .d_weight = args.d_weight,
+          .d_bias = args.d_bias};
+}
+
 OpRecord describe(const NormBackwardInputArgs& args) {
   constexpr const char* kOp = "norm_backward_input";
   const int64_t n = args.dy.rows;
@@ -70,11 +87,16 @@ OpRecord describe(const NormBackwardInputArgs& args) {
     TUTTI_CHECK(args.d_branch.dtype == args.dy.dtype, "{}: d_branch is {}, dy {}", kOp,
                 dtype_name(args.d_branch.dtype), dtype_name(args.dy.dtype));
   }
-  const double bytes =
-      real(args.dy.bytes() + args.residual.bytes() + args.weight.bytes() + args.rstd.bytes() +
-           args.d_residual.bytes() * (args.accumulate ? 2 : 1)) +
-      bytes_if(layer, args.mean.bytes()) +
-      bytes_if(static_cast<bool>(args.d_branch), args.d_branch.bytes());
+  TUTTI_CHECK(args.d_weight || !args.d_bias, "{}: d_bias without d_weight", kOp);
+  double bytes = real(args.dy.bytes() + args.residual.bytes() + args.weight.bytes() +
+                      args.rstd.bytes() + args.d_residual.bytes() * (args.accumulate ? 2 : 1)) +
+                 bytes_if(layer, args.mean.bytes()) +
+                 bytes_if(static_cast<bool>(args.d_branch), args.d_branch.bytes());
+  if (args.d_weight) {
+    const NormBackwardWeightArgs weight = weight_args(args);
+    describe(weight);
+    bytes += norm_sums_bytes(weight);
+  }
   return {.op = kOp, .dims = {n, h}, .bytes = bytes};
 }
 
@@ -89,10 +111,8 @@ OpRecord describe(const NormBackwardWeightArgs& args) {
   if (layer) check_count(kOp, args.mean, "mean", n);
   if (args.d_bias) check_count(kOp, args.d_bias, "d_bias", h);
   check_beta(kOp, args.beta);
-  const double sums =
-      real(args.d_weight.bytes()) + bytes_if(static_cast<bool>(args.d_bias), args.d_bias.bytes());
   const double bytes = real(args.dy.bytes() + args.residual.bytes() + args.rstd.bytes()) +
-                       bytes_if(layer, args.mean.bytes()) + sums * (args.beta == 0 ? 1 : 2);
+                       bytes_if(layer, args.mean.bytes()) + norm_sums_bytes(args);
   return {.op = kOp, .dims = {n, h}, .bytes = bytes};
 }
 

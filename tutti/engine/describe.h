@@ -17,6 +17,8 @@ namespace tutti::engine {
 OpRecord describe(const NormForwardArgs& args);
 OpRecord describe(const NormBackwardInputArgs& args);
 OpRecord describe(const NormBackwardWeightArgs& args);
+// What of it the gradients of the weights are made from.
+NormBackwardWeightArgs weight_args(const NormBackwardInputArgs& args);
 OpRecord describe(const ColumnSumArgs& args);
 OpRecord describe(const ActivationForwardArgs& args);
 OpRecord describe(const ActivationBackwardArgs& args);

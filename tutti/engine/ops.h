@@ -67,8 +67,9 @@ struct NormForwardArgs {
 
 // d_residual (+)= gradient of the normalised residual through the norm. With accumulate false
 // d_residual is overwritten. d_branch, when given, receives a copy of the final d_residual in c
-// (the gradient of the branch that was added).
-// record "norm_backward_input": dims (N, H).
+// (the gradient of the branch that was added). With d_weight also what norm_backward_weight does;
+// one pass over dy and residual is enough for both where a row's sums fit beside the row.
+// record "norm_backward_input": dims (N, H); bytes: with d_weight also the sums.
 struct NormBackwardInputArgs {
   NormKind kind = NormKind::layer;
   Matrix dy;         // [N, H] c
@@ -79,6 +80,9 @@ struct NormBackwardInputArgs {
   bool accumulate = true;
   Matrix d_residual;     // [N, H] f32
   Matrix d_branch = {};  // [N, H] c, optional
+  float beta = 1;        // of what follows
+  Vector d_weight = {};  // [H] f32, optional
+  Vector d_bias = {};    // [H] f32, optional, beside d_weight
 };
 
 // d_weight += sum over rows of dy * x_hat; d_bias += sum of dy (beta 0: overwritten).

@@ -61,7 +61,7 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
 
 void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                           int64_t first_row, const RoutingStep& routing, const BlockSaved& saved,
-                          const BlockWork& work) {
+                          const BlockWork& work, std::optional<float> norm_beta) {
   comm::Group* tp = layer.tp;
   const AdapterPass pass = {layer.adapter_dropout, first_row, shape.numbers};
   const OwnRows own = own_row_numbers(layer.tp, shape, first_row);
@@ -78,7 +78,7 @@ void block_backward_input(engine::Stream& stream, const BlockLayer& layer, Batch
   scatter_rows(stream, tp, work.d_norm2);
   const engine::Matrix d_branch_attention = own_rows(tp, work.d_branch_attention);
   norm_backward_input(stream, layer.norm2, saved.norm2, own_rows(tp, work.d_norm2), true,
-                      work.d_residual, d_branch_attention);
+                      work.d_residual, d_branch_attention, norm_beta);
 
   drop(stream, layer.dropout, layer.attention_dropout_key, own, d_branch_attention);
   gather_rows(stream, tp, d_branch_attention, work.d_branch_attention);
@@ -87,12 +87,12 @@ void block_backward_input(engine::Stream& stream, const BlockLayer& layer, Batch
   if (!work.d_norm1) return;
   scatter_rows(stream, tp, work.d_norm1);
   norm_backward_input(stream, layer.norm1, saved.norm1, own_rows(tp, work.d_norm1), true,
-                      work.d_residual, own_rows(tp, work.d_branch_next));
+                      work.d_residual, own_rows(tp, work.d_branch_next), norm_beta);
 }
 
 void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                            int64_t first_row, const BlockSaved& saved, const BlockWork& work,
-                           float beta) {
+                           float beta, bool norms) {
   comm::Group* tp = layer.tp;
   const AdapterPass pass = {layer.adapter_dropout, first_row, shape.numbers};
   // The input of a projection again, where its weights want it.
@@ -110,10 +110,14 @@ void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, Batc
                         work.d_branch, work.mlp, beta, pass);
   }
   if (!work.d_norm2) return;
-  norm_backward_weight(stream, layer.norm2, saved.norm2, own_rows(tp, work.d_norm2), beta);
+  if (norms) {
+    norm_backward_weight(stream, layer.norm2, saved.norm2, own_rows(tp, work.d_norm2), beta);
+  }
   attention_backward_weight(stream, layer.attention, input_of(layer.attention.qkv, saved.norm1.y),
                             saved.attention, work.d_branch_attention, work.attention, beta, pass);
-  norm_backward_weight(stream, layer.norm1, saved.norm1, own_rows(tp, work.d_norm1), beta);
+  if (norms) {
+    norm_backward_weight(stream, layer.norm1, saved.norm1, own_rows(tp, work.d_norm1), beta);
+  }
 }
 
 }  // namespace tutti::model

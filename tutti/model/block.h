@@ -9,6 +9,8 @@
 // leave is added up and scattered, in the same buffers: those of N rows below.
 #pragma once
 
+#include <optional>
+
 #include "tutti/engine/stream.h"
 #include "tutti/model/attention.h"
 #include "tutti/model/mlp.h"
@@ -77,12 +79,14 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
 // Updates d_residual; leaves in `work` what block_backward_weight needs. `routing` matters to
 // blocks with experts. Where only adapters are trained, nothing below the first of them in the
 // first block needs a gradient: what is empty in `work` is not computed, and nothing before it.
+// With norm_beta also the gradients of the norms' weights, which block_backward_weight then leaves
+// out (norms false).
 void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                           int64_t first_row, const RoutingStep& routing, const BlockSaved& saved,
-                          const BlockWork& work);
+                          const BlockWork& work, std::optional<float> norm_beta = {});
 
 void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                            int64_t first_row, const BlockSaved& saved, const BlockWork& work,
-                           float beta);
+                           float beta, bool norms = true);
 
 }  // namespace tutti::model

@@ -25,16 +25,22 @@ void norm_forward(engine::Stream& stream, const NormLayer& layer, engine::Matrix
 
 void norm_backward_input(engine::Stream& stream, const NormLayer& layer, const NormSaved& saved,
                          engine::Matrix dy, bool accumulate, engine::Matrix d_residual,
-                         engine::Matrix d_branch) {
-  stream.ops().norm_backward_input(stream, {.kind = layer.kind,
-                                            .dy = dy,
-                                            .residual = saved.residual,
-                                            .weight = layer.weights.weight,
-                                            .mean = saved.mean,
-                                            .rstd = saved.rstd,
-                                            .accumulate = accumulate,
-                                            .d_residual = d_residual,
-                                            .d_branch = d_branch});
+                         engine::Matrix d_branch, std::optional<float> weight_beta) {
+  engine::NormBackwardInputArgs args = {.kind = layer.kind,
+                                        .dy = dy,
+                                        .residual = saved.residual,
+                                        .weight = layer.weights.weight,
+                                        .mean = saved.mean,
+                                        .rstd = saved.rstd,
+                                        .accumulate = accumulate,
+                                        .d_residual = d_residual,
+                                        .d_branch = d_branch};
+  if (weight_beta && layer.weights.d_weight) {
+    args.beta = *weight_beta;
+    args.d_weight = layer.weights.d_weight;
+    args.d_bias = layer.weights.d_bias;
+  }
+  stream.ops().norm_backward_input(stream, args);
 }
 
 void norm_backward_weight(engine::Stream& stream, const NormLayer& layer, const NormSaved& saved,

@@ -2,6 +2,8 @@
 // comes before it. Shapes: [N, H].
 #pragma once
 
+#include <optional>
+
 #include "tutti/engine/stream.h"
 #include "tutti/model/parameters.h"
 #include "tutti/spec/model_config.h"
@@ -29,10 +31,11 @@ struct NormSaved {
 void norm_forward(engine::Stream& stream, const NormLayer& layer, engine::Matrix previous,
                   engine::Matrix branch, const NormSaved& saved);
 
-// d_residual (+)= gradient through the norm; d_branch, where given, receives the sum in c.
+// d_residual (+)= gradient through the norm; d_branch, where given, receives the sum in c. With
+// weight_beta also norm_backward_weight, in the same pass where the backend can.
 void norm_backward_input(engine::Stream& stream, const NormLayer& layer, const NormSaved& saved,
                          engine::Matrix dy, bool accumulate, engine::Matrix d_residual,
-                         engine::Matrix d_branch);
+                         engine::Matrix d_branch, std::optional<float> weight_beta = {});
 
 void norm_backward_weight(engine::Stream& stream, const NormLayer& layer, const NormSaved& saved,
                           engine::Matrix dy, float beta);

@@ -37,6 +37,7 @@ StageShare share_of(const spec::Recipe& recipe, int64_t rank, int64_t chunk) {
   out.offload = recipe.offload;
   out.precision = recipe.precision;
   out.narrow = recipe.narrow;
+  out.fuses_norm_gradients = spec::tutti_profile_on(recipe).fuses_norm_gradients;
   return out;
 }
 
@@ -253,7 +254,8 @@ void Stage::loss_forward_backward(engine::Stream& stream, int64_t micro, float g
 void Stage::weight_gradient_of(engine::Stream& stream, const Flight& flight, size_t index,
                                const BlockWork& work, float beta, const LayerDone& layer_done) {
   block_backward_weight(stream, layer_of(flight, index, true), shape_of(flight.batch),
-                        flight.batch.first_row, slot_of(flight, index).saved, work, beta);
+                        flight.batch.first_row, slot_of(flight, index).saved, work, beta,
+                        !share_.fuses_norm_gradients);
   if (layer_done) layer_done(layer_number(index));
 }
 
@@ -263,6 +265,8 @@ void Stage::backward(engine::Stream& stream, int64_t micro, engine::Matrix d_res
   const MicroBatch& batch = one.batch;
   const float beta = gradient_beta(first_of_step);
   const bool apart = slots_->delays();
+  const std::optional<float> norm_beta =
+      share_.fuses_norm_gradients ? std::optional(beta) : std::nullopt;
   if (apart) {
     for (size_t i = 0; i < blocks_.size(); ++i) {
       one.delayed[i] = slots_->take(blocks_[i].moe ? SlotKind::delayed_routed : SlotKind::delayed);
@@ -273,10 +277,11 @@ void Stage::backward(engine::Stream& stream, int64_t micro, engine::Matrix d_res
   if (share_.last) {
     const HeadSlot& head = slots_->head(one.head);
     const engine::Matrix d_final = own_rows(groups_.tp, head.d_final);
-    norm_backward_input(stream, final_norm_, head.norm, d_final, false, d_residual, d_branch);
+    norm_backward_input(stream, final_norm_, head.norm, d_final, false, d_residual, d_branch,
+                        norm_beta);
     // Where gradients are whole one layer at a time, the head's must leave before the next loss.
     if (!apart || overwrites_gradients_) {
-      norm_backward_weight(stream, final_norm_, head.norm, d_final, beta);
+      if (!norm_beta) norm_backward_weight(stream, final_norm_, head.norm, d_final, beta);
       if (layer_done && !one_table()) layer_done(spec::kHeadLayer);
     }
   } else {
@@ -294,7 +299,7 @@ void Stage::backward(engine::Stream& stream, int64_t micro, engine::Matrix d_res
     block_forward(stream, layer, shape_of(batch), batch.first_row, {}, saved, work,
                   restore_[static_cast<size_t>(kinds_[i])]);
     block_backward_input(stream, layer, shape_of(batch), batch.first_row,
-                         {batch.row_scale, first_of_step}, saved, work);
+                         {batch.row_scale, first_of_step}, saved, work, norm_beta);
     if (!apart) weight_gradient_of(stream, one, i, work, beta, layer_done);
     end_layer(one, i, spec::ActionKind::backward);
   }

@@ -66,6 +66,7 @@ struct StageShare {
   spec::Offload offload = {};
   spec::Precision precision = spec::Precision::bf16;  // below 16 bits: of products
   spec::NarrowConfig narrow;
+  bool fuses_norm_gradients = false;  // spec::Profile has it
 };
 
 // Of virtual stage `chunk` * pp + `rank`.

@@ -42,6 +42,7 @@ int64_t fitting_rows(const Recipe& recipe, Profile profile, int64_t room) {
 Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes) {
   Profile profile = tutti_profile();
   if (recipe.device == "cpu") return profile;
+  profile.fuses_norm_gradients = recipe.parallel.pipeline != Pipeline::zero_bubble;
   profile.loss_compute_logits = true;
   profile.loss_chunk_bytes = 0;
   profile.loss_chunk_rows =

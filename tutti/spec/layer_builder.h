@@ -112,7 +112,11 @@ struct LayerContext {
     linear_weight(ops, rows, out, in, bias, rows);
   }
   void norm_weight(Ops& ops) const {
-    if (!frozen()) ops.push_back(norm_backward_weight_op(norm()));
+    if (!frozen() && !profile.fuses_norm_gradients) ops.push_back(norm_backward_weight_op(norm()));
+  }
+  Op norm_input(bool accumulate, bool d_branch) const {
+    const bool sums = !frozen() && profile.fuses_norm_gradients;
+    return norm_backward_input_op(norm(), accumulate, d_branch, sums);
   }
 
   // Everything but adapters is frozen.

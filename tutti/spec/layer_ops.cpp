@@ -211,7 +211,7 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
   at.dropout(input);
   append(input, feed_forward.backward_input);
   if (!at.ends_at(Projection::up) && !at.ends_at(Projection::down)) {
-    input.push_back(norm_backward_input_op(at.norm(), true, true));
+    input.push_back(at.norm_input(true, true));
     at.dropout(input);
     append(input, attention.backward_input);
   }
@@ -219,7 +219,7 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
   // is wider than the branch's.
   const bool branch = shape.adds_branch || (shape.sends_gradient && at.residual == at.c &&
                                             profile.residual != DType::f32);
-  if (!at.lowest) input.push_back(norm_backward_input_op(at.norm(), true, branch));
+  if (!at.lowest) input.push_back(at.norm_input(true, branch));
 
   Ops& weight = layer.backward_weight;
   append(weight, feed_forward.backward_weight);
@@ -276,7 +276,7 @@ LayerOps head_ops(const Recipe& recipe, const Profile& profile) {
   layer.evaluate = layer.forward;
   append(layer.forward, head.training);
   append(layer.evaluate, head.evaluation);
-  layer.backward_input = {norm_backward_input_op(at.norm(), false, true)};
+  layer.backward_input = {at.norm_input(false, true)};
   at.norm_weight(layer.backward_weight);
   return layer;
 }

@@ -23,6 +23,10 @@ double statistics_bytes(const NormShape& shape) {
   return (shape.layer ? 2 : 1) * real(shape.rows) * kF32;
 }
 
+double norm_sums_bytes(const NormShape& shape) {
+  return (shape.bias ? 2 : 1) * real(shape.width) * kF32;
+}
+
 }  // namespace
 
 Op gemm_op(GemmShape shape, DType operands, DType result, bool bias, Accumulate accumulate) {
@@ -45,18 +49,21 @@ Op norm_forward_op(const NormShape& shape, bool branch) {
   return make("norm_forward", {shape.rows, shape.width}, 0, bytes);
 }
 
-Op norm_backward_input_op(const NormShape& shape, bool accumulate, bool d_branch) {
+Op norm_backward_input_op(const NormShape& shape, bool accumulate, bool d_branch, bool sums) {
   const int64_t all = shape.rows * shape.width;
   double bytes = size(all, shape.compute) + size(all, shape.residual) +
                  size(shape.width, shape.compute) + statistics_bytes(shape) +
                  size(all, shape.residual) * (accumulate ? 2 : 1);
   if (d_branch) bytes += size(all, shape.compute);
-  return make("norm_backward_input", {shape.rows, shape.width}, 0, bytes);
+  if (sums) bytes += 2 * norm_sums_bytes(shape);
+  Op op = make("norm_backward_input", {shape.rows, shape.width}, 0, bytes);
+  if (sums) op.first_bytes -= norm_sums_bytes(shape);
+  return op;
 }
 
 Op norm_backward_weight_op(const NormShape& shape) {
   const int64_t all = shape.rows * shape.width;
-  const double sums = (shape.bias ? 2 : 1) * real(shape.width) * kF32;
+  const double sums = norm_sums_bytes(shape);
   Op op = make(
       "norm_backward_weight", {shape.rows, shape.width}, 0,
       size(all, shape.compute) + size(all, shape.residual) + statistics_bytes(shape) + 2 * sums);

@@ -51,7 +51,9 @@ struct NormShape {
   DType residual = DType::f32;
 };
 Op norm_forward_op(const NormShape& shape, bool branch);
-Op norm_backward_input_op(const NormShape& shape, bool accumulate, bool d_branch);
+// `sums`: with the gradients of the weights.
+Op norm_backward_input_op(const NormShape& shape, bool accumulate, bool d_branch,
+                          bool sums = false);
 Op norm_backward_weight_op(const NormShape& shape);
 
 Op column_sum_op(int64_t rows, int64_t columns, DType compute);

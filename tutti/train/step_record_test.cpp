@@ -9,9 +9,12 @@
 #include <tuple>
 
 #include "tutti/comm/thread_world.h"
+#include "tutti/engine/backend.h"
 #include "tutti/engine/recorder.h"
 #include "tutti/spec/flops.h"
+#include "tutti/spec/narrow.h"
 #include "tutti/spec/program.h"
+#include "tutti/spec/recipe_names.h"
 #include "tutti/train/layout_test_support.h"
 #include "tutti/train/test_support.h"
 
@@ -46,7 +49,7 @@ Multiset recorded(const spec::Recipe& recipe) {
 }
 
 Multiset described(const spec::Recipe& recipe) {
-  const spec::Program program = spec::make_program(recipe, spec::tutti_profile());
+  const spec::Program program = spec::make_program(recipe, spec::tutti_profile_on(recipe));
   Multiset out;
   for (const spec::Op& op : spec::step_operations(program, spec::make_schedule(recipe), 0)) {
     ++out[{op.name, op.dims, op.flops, op.bytes}];
@@ -84,6 +87,27 @@ TEST(StepRecord, EqualsProgramTimesSchedule) {
                                    dropout));
           expect_equal(recipe);
         }
+      }
+    }
+  }
+}
+
+// Logits in 16 bits, and passes that do more at once.
+TEST(DeviceStepRecord, EqualsProgramTimesSchedule) {
+  const std::string missing = engine::find_backend("cuda").missing();
+  if (!missing.empty()) GTEST_SKIP() << "skipped: " << missing;
+  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
+    recipe.device = "cuda";
+    recipe.batch = {6, 2, 7};
+    for (const auto precision : {spec::Precision::f32, spec::Precision::bf16, spec::Precision::fp8,
+                                 spec::Precision::fp4}) {
+      for (const bool head : {false, true}) {
+        recipe.precision = precision;
+        if (head && !spec::is_narrow(precision)) continue;
+        recipe.narrow = {.head = head};
+        SCOPED_TRACE(fmt::format("{} {} {}", recipe.model.name,
+                                 name_of(spec::kPrecisionNames, precision), head));
+        expect_equal(recipe);
       }
     }
   }

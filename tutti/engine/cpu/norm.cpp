@@ -209,6 +209,19 @@ HWY_EXPORT(backward_input_bf16);
 HWY_EXPORT(backward_weight_f32);
 HWY_EXPORT(backward_weight_bf16);
 
+void backward_weight(const NormBackwardWeightArgs& args) {
+  const int64_t h = args.dy.cols;
+  if (args.dy.rows == 0 || h == 0) return;
+  // Each thread owns whole cache lines of the sums.
+  parallel_ranges(h, 64, [&](int64_t first, int64_t last, int) {
+    if (args.dy.dtype == DType::bf16) {
+      HWY_DYNAMIC_DISPATCH(backward_weight_bf16)(args, first, last);
+    } else {
+      HWY_DYNAMIC_DISPATCH(backward_weight_f32)(args, first, last);
+    }
+  });
+}
+
 // Rows per unit of work: enough elements to be worth a thread.
 int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, columns));
@@ -236,6 +249,7 @@ void cpu_norm_forward(Stream& stream, const NormForwardArgs& args) {
 void cpu_norm_backward_input(Stream& stream, const NormBackwardInputArgs& args) {
   const OpRecord what = describe(args);
   const double begin = begin_op(stream);
+  if (args.d_weight) backward_weight(weight_args(args));
   const int64_t n = args.dy.rows;
   const int64_t h = args.dy.cols;
   if (n > 0 && h > 0) {
@@ -253,18 +267,7 @@ void cpu_norm_backward_input(Stream& stream, const NormBackwardInputArgs& args) 
 void cpu_norm_backward_weight(Stream& stream, const NormBackwardWeightArgs& args) {
   const OpRecord what = describe(args);
   const double begin = begin_op(stream);
-  const int64_t n = args.dy.rows;
-  const int64_t h = args.dy.cols;
-  if (n > 0 && h > 0) {
-    // Each thread owns whole cache lines of the sums.
-    parallel_ranges(h, 64, [&](int64_t first, int64_t last, int) {
-      if (args.dy.dtype == DType::bf16) {
-        HWY_DYNAMIC_DISPATCH(backward_weight_bf16)(args, first, last);
-      } else {
-        HWY_DYNAMIC_DISPATCH(backward_weight_f32)(args, first, last);
-      }
-    });
-  }
+  backward_weight(args);
   record(stream, what, begin);
 }
 

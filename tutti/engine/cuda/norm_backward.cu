@@ -1,0 +1,322 @@
+// The way back through LayerNorm and RMSNorm (ops.h states the contract, cpu/norm.cpp the
+// formulas). Bound by memory; bytes per element with bf16 (with f32):
+//   input              2 dy + 4 residual + 8 d_residual + 2 d_branch = 16 (20)
+//   input and weights  the same, and 2 H f32 sums (with a bias; else H) of each of some hundred
+//                      blocks, written and read
+//   weights            2 dy + 4 residual = 6 (8), and the partial sums of blocks of rows
+#include <algorithm>
+
+#include "tutti/engine/cuda/block_reduce.h"
+#include "tutti/engine/cuda/column_sum.h"
+#include "tutti/engine/cuda/kernels.h"
+#include "tutti/engine/cuda/launch.h"
+#include "tutti/engine/cuda/norm_rows.h"
+#include "tutti/engine/cuda/vectors.h"
+#include "tutti/engine/describe.h"
+
+namespace tutti::engine {
+namespace {
+
+constexpr int kPiece = kNormPiece;
+
+template <typename T>
+struct BackwardInput {
+  bool layer;
+  int64_t h;
+  Rows<const T> dy;
+  Rows<const float> x;
+  const T* weight;
+  const float* mean;
+  const float* rstd;
+  bool accumulate;
+  Rows<float> d_residual;
+  Rows<T> d_branch;
+};
+
+// dy and v = x - mean of a piece, which `seen` gets, and g = dy * weight.
+template <bool wide, typename T, typename Seen>
+__device__ void load_gradient(const BackwardInput<T>& p, int64_t r, int64_t j, float mean,
+                              float (&g)[kPiece], float (&v)[kPiece], const Seen& seen) {
+  float w[kPiece];
+  load_piece<kPiece, wide>(p.dy.row(r) + j, p.h - j, 0, g);
+  load_piece<kPiece, wide>(p.weight + j, p.h - j, 0, w);
+  load_piece<kPiece, wide>(p.x.row(r) + j, p.h - j, mean, v);
+#pragma unroll
+  for (int e = 0; e < kPiece; ++e) v[e] -= mean;
+  seen(g, v);
+#pragma unroll
+  for (int e = 0; e < kPiece; ++e) g[e] *= w[e];
+}
+
+struct Unseen {
+  __device__ void operator()(const float (&)[kPiece], const float (&)[kPiece]) const {}
+};
+
+// inner = g - mean_g - v * slope; d = rstd * inner (+ d).
+template <bool wide, typename T>
+__device__ void store_gradient(const BackwardInput<T>& p, int64_t r, int64_t j, float mean_g,
+                               float slope, float rstd, const float (&g)[kPiece],
+                               const float (&v)[kPiece]) {
+  float d[kPiece] = {};
+  if (p.accumulate) load_piece<kPiece, wide>(p.d_residual.row(r) + j, p.h - j, 0, d);
+#pragma unroll
+  for (int e = 0; e < kPiece; ++e) d[e] += (g[e] - mean_g - v[e] * slope) * rstd;
+  store_piece<kPiece, wide>(d, p.d_residual.row(r) + j, p.h - j);
+  if (p.d_branch) store_piece<kPiece, wide>(d, p.d_branch.row(r) + j, p.h - j);
+}
+
+// Row r; add(i, dy, x - mean, rstd) sees each piece before the row's gradient is stored.
+template <bool wide, int pieces, typename T, typename Add>
+__device__ void backward_row(const BackwardInput<T>& p, int64_t r, const Add& add) {
+  const float mean = p.layer ? p.mean[r] : 0;
+  const float rstd = p.rstd[r];
+  float g[pieces][kPiece] = {};
+  float v[pieces][kPiece] = {};
+  float sum_g = 0;
+  float sum_gv = 0;
+#pragma unroll
+  for (int i = 0; i < pieces; ++i) {
+    const int64_t j = norm_column(i);
+    if (j < p.h) {
+      load_gradient<wide>(
+          p, r, j, mean, g[i], v[i],
+          [&](const float(&dy)[kPiece], const float(&x)[kPiece]) { add(i, dy, x, rstd); });
+#pragma unroll
+      for (int e = 0; e < kPiece; ++e) {
+        sum_g += g[i][e];
+        sum_gv += g[i][e] * v[i][e];
+      }
+    }
+  }
+  const float inverse_h = 1.0F / static_cast<float>(p.h);
+  const float mean_g = p.layer ? block_sum(sum_g) * inverse_h : 0;
+  const float slope = block_sum(sum_gv) * inverse_h * rstd * rstd;
+#pragma unroll
+  for (int i = 0; i < pieces; ++i) {
+    const int64_t j = norm_column(i);
+    if (j < p.h) store_gradient<wide>(p, r, j, mean_g, slope, rstd, g[i], v[i]);
+  }
+}
+
+template <typename T, bool wide, int pieces>
+__global__ void __launch_bounds__(kMostNormThreads) backward_input_kernel(BackwardInput<T> p) {
+  backward_row<wide, pieces>(p, blockIdx.x,
+                             [](int, const float(&)[kPiece], const float(&)[kPiece], float) {});
+}
+
+// With the gradients of the weights. A block has every gridDim.x-th row and keeps the sums over
+// them in registers: partials[block] = [sums of dy * x_hat | sums of dy], the latter with a bias
+// only.
+template <typename T, bool wide, int pieces, bool with_bias>
+__global__ void __launch_bounds__(kMostNormThreads)
+    backward_kernel(BackwardInput<T> p, int64_t rows, float* partials) {
+  float weight[pieces][kPiece] = {};
+  float bias[with_bias ? pieces : 1][kPiece] = {};
+  for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    backward_row<wide, pieces>(
+        p, r, [&](int i, const float(&dy)[kPiece], const float(&v)[kPiece], float rstd) {
+#pragma unroll
+          for (int e = 0; e < kPiece; ++e) {
+            weight[i][e] += dy[e] * (v[e] * rstd);
+            if constexpr (with_bias) bias[i][e] += dy[e];
+          }
+        });
+  }
+  float* out = partials + blockIdx.x * (with_bias ? 2 : 1) * p.h;
+#pragma unroll
+  for (int i = 0; i < pieces; ++i) {
+    const int64_t j = norm_column(i);
+    if (j >= p.h) continue;
+    store_piece<kPiece, false>(weight[i], out + j, p.h - j);
+    if constexpr (with_bias) store_piece<kPiece, false>(bias[i], out + p.h + j, p.h - j);
+  }
+}
+
+template <typename T, bool wide>
+__global__ void __launch_bounds__(kMostNormThreads) backward_input_long_kernel(BackwardInput<T> p) {
+  const int64_t r = blockIdx.x;
+  const float mean = p.layer ? p.mean[r] : 0;
+  const float rstd = p.rstd[r];
+  float g[kPiece];
+  float v[kPiece];
+  float sum_g = 0;
+  float sum_gv = 0;
+  for (int i = 0; norm_column(i) < p.h; ++i) {
+    load_gradient<wide>(p, r, norm_column(i), mean, g, v, Unseen());
+#pragma unroll
+    for (int e = 0; e < kPiece; ++e) {
+      sum_g += g[e];
+      sum_gv += g[e] * v[e];
+    }
+  }
+  const float inverse_h = 1.0F / static_cast<float>(p.h);
+  const float mean_g = p.layer ? block_sum(sum_g) * inverse_h : 0;
+  const float slope = block_sum(sum_gv) * inverse_h * rstd * rstd;
+  for (int i = 0; norm_column(i) < p.h; ++i) {
+    const int64_t j = norm_column(i);
+    load_gradient<wide>(p, r, j, mean, g, v, Unseen());
+    store_gradient<wide>(p, r, j, mean_g, slope, rstd, g, v);
+  }
+}
+
+// partials[block] = [sums of dy * x_hat | sums of dy], 2H floats.
+template <typename T, bool wide>
+__global__ void __launch_bounds__(kColumnThreads* kRowThreads)
+    backward_weight_kernel(Rows<const T> dy, Rows<const float> x, const float* mean,
+                           const float* rstd, int64_t rows, int64_t h, int64_t rows_per_block,
+                           float* partials) {
+  const int64_t j = (static_cast<int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x) * kPiece;
+  const int64_t begin = blockIdx.y * rows_per_block;
+  const int64_t end = min(rows, begin + rows_per_block);
+  float weight[kPiece] = {};
+  float bias[kPiece] = {};
+  if (j < h) {
+#pragma unroll 4
+    for (int64_t r = begin + threadIdx.y; r < end; r += kRowThreads) {
+      float g[kPiece];
+      float v[kPiece];
+      load_piece<kPiece, wide>(dy.row(r) + j, h - j, 0, g);
+      load_piece<kPiece, wide>(x.row(r) + j, h - j, 0, v);
+      const float centre = mean == nullptr ? 0 : mean[r];
+      const float scale = rstd[r];
+#pragma unroll
+      for (int e = 0; e < kPiece; ++e) {
+        weight[e] += g[e] * ((v[e] - centre) * scale);
+        bias[e] += g[e];
+      }
+    }
+  }
+  sum_row_threads(weight);
+  sum_row_threads(bias);
+  if (threadIdx.y == 0 && j < h) {
+    float* out = partials + blockIdx.y * 2 * h + j;
+    store_piece<kPiece, false>(weight, out, h - j);
+    store_piece<kPiece, false>(bias, out + h, h - j);
+  }
+}
+
+template <typename T>
+BackwardInput<T> backward_of(const NormBackwardInputArgs& args) {
+  return {.layer = args.kind == NormKind::layer,
+          .h = args.dy.cols,
+          .dy = rows_of<const T>(args.dy),
+          .x = rows_of<const float>(args.residual),
+          .weight = data_of<const T>(args.weight),
+          .mean = data_of<const float>(args.mean),
+          .rstd = data_of<const float>(args.rstd),
+          .accumulate = args.accumulate,
+          .d_residual = rows_of<float>(args.d_residual),
+          .d_branch = rows_of<T>(args.d_branch)};
+}
+
+bool is_aligned(const NormBackwardInputArgs& args) {
+  return all_wide(kPiece, args.dy, args.residual, args.weight, args.d_residual, args.d_branch);
+}
+
+void backward_input(CudaStream& cuda, const char* op, const NormBackwardInputArgs& args) {
+  const int64_t h = args.dy.cols;
+  const auto grid = dim3(h == 0 ? 0 : static_cast<unsigned>(args.dy.rows));
+  with_dtype(args.dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    const BackwardInput<T> p = backward_of<T>(args);
+    with_flag(is_aligned(args), [&](auto wide) {
+      with_norm_pieces(h, [&](auto pieces, unsigned threads) {
+        if constexpr (pieces.value == 0) {
+          launch(cuda, op, backward_input_long_kernel<T, wide.value>, grid, dim3(threads), 0, p);
+        } else {
+          launch(cuda, op, backward_input_kernel<T, wide.value, pieces.value>, grid, dim3(threads),
+                 0, p);
+        }
+      });
+    });
+  });
+}
+
+// Sums of the partials that blocks left, one after another: of the weight, and of the bias behind.
+void add_sums(CudaStream& cuda, const char* op, const float* partials, int64_t blocks,
+              int64_t stride, float beta, const Vector& d_weight, const Vector& d_bias) {
+  const int64_t h = d_weight.count;
+  add_partials(cuda, op, partials, blocks, stride, h, beta, d_weight.as<float>());
+  if (d_bias) add_partials(cuda, op, partials + h, blocks, stride, h, beta, d_bias.as<float>());
+}
+
+void backward_weight(CudaStream& cuda, const char* op, const NormBackwardWeightArgs& args) {
+  const int64_t rows = args.dy.rows;
+  const int64_t h = args.dy.cols;
+  if (rows == 0 || h == 0) return;
+  const unsigned column_blocks = blocks_for(h, int64_t{kColumnThreads} * kPiece);
+  const RowBlocks blocks = row_blocks(rows, column_blocks);
+  auto* partials = static_cast<float*>(
+      cuda.workspace(blocks.count * 2 * h * static_cast<int64_t>(sizeof(float))));
+  const float* mean = args.kind == NormKind::layer ? args.mean.as<float>() : nullptr;
+  with_dtype(args.dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    with_flag(all_wide(kPiece, args.dy, args.residual), [&](auto wide) {
+      launch(cuda, op, backward_weight_kernel<T, wide.value>,
+             dim3(column_blocks, static_cast<unsigned>(blocks.count)),
+             dim3(kColumnThreads, kRowThreads), 0, rows_of<const T>(args.dy),
+             rows_of<const float>(args.residual), mean, args.rstd.as<float>(), rows, h, blocks.rows,
+             partials);
+    });
+  });
+  add_sums(cuda, op, partials, blocks.count, 2 * h, args.beta, args.d_weight, args.d_bias);
+}
+
+// Whether the sums of a row's pieces find room in the registers beside the row.
+bool has_room_for_sums(int64_t h) { return h <= int64_t{4} * kMostNormThreads * kPiece; }
+
+// Both in one pass.
+void backward(CudaStream& cuda, const char* op, const NormBackwardInputArgs& args) {
+  const int64_t rows = args.dy.rows;
+  const int64_t h = args.dy.cols;
+  if (rows == 0 || h == 0) return;
+  const int64_t stride = args.d_bias ? 2 * h : h;
+  with_norm_pieces(h, [&](auto pieces, unsigned threads) {
+    if constexpr (pieces.value > 0 && pieces.value <= 4) {
+      // As many as the multiprocessors of a Hopper GPU hold, 8, 4 or 2 on each of 132, but a
+      // function of the shape alone, as the bits of the sums are.
+      constexpr int64_t kBlocks = 1056 / pieces.value;
+      const int64_t blocks = std::min(rows, kBlocks);
+      auto* partials = static_cast<float*>(
+          cuda.workspace(blocks * stride * static_cast<int64_t>(sizeof(float))));
+      with_dtype(args.dy.dtype, [&](auto type) {
+        using T = decltype(type);
+        with_flag(is_aligned(args), [&](auto wide) {
+          with_flag(static_cast<bool>(args.d_bias), [&](auto bias) {
+            launch(cuda, op, backward_kernel<T, wide.value, pieces.value, bias.value>,
+                   dim3(static_cast<unsigned>(blocks)), dim3(threads), 0, backward_of<T>(args),
+                   rows, partials);
+          });
+        });
+      });
+      add_sums(cuda, op, partials, blocks, stride, args.beta, args.d_weight, args.d_bias);
+    }
+  });
+}
+
+}  // namespace
+
+void cuda_norm_backward_input(Stream& stream, const NormBackwardInputArgs& args) {
+  const OpRecord what = describe(args);
+  CudaStream& cuda = cuda_stream(stream);
+  const double begin = begin_op(cuda);
+  if (!args.d_weight) {
+    backward_input(cuda, what.op, args);
+  } else if (has_room_for_sums(args.dy.cols)) {
+    backward(cuda, what.op, args);
+  } else {
+    backward_weight(cuda, what.op, weight_args(args));  // first: d_branch may lie over dy
+    backward_input(cuda, what.op, args);
+  }
+  record(cuda, what, begin);
+}
+
+void cuda_norm_backward_weight(Stream& stream, const NormBackwardWeightArgs& args) {
+  const OpRecord what = describe(args);
+  CudaStream& cuda = cuda_stream(stream);
+  const double begin = begin_op(cuda);
+  backward_weight(cuda, what.op, args);
+  record(cuda, what, begin);
+}
+
+}  // namespace tutti::engine
