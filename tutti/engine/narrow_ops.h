@@ -44,14 +44,16 @@ struct QuantizeArgs {
 };
 
 // C[m,n] = A B^T + beta C, with the operands' scales; beta and bias as those of gemm. The kinds are
-// equal, or both of e4m3 and e5m2. record "narrow_gemm": dims (m, n, k); flops 2*m*n*k; bytes: the
-// payloads of both operands, C (twice with beta), bias.
+// equal, or both of e4m3 and e5m2. With fast_sums a device's matrix units may add up products in
+// fewer bits than f32 has, where that is faster. record "narrow_gemm": dims (m, n, k); flops
+// 2*m*n*k; bytes: the payloads of both operands, C (twice with beta), bias.
 struct NarrowGemmArgs {
   NarrowMatrix a;  // [m, k]
   NarrowMatrix b;  // [n, k]
   Matrix c;        // [m, n] f32 or bf16
   float beta = 0;
   Vector bias = {};  // [n] f32 or bf16
+  bool fast_sums = false;
 };
 
 }  // namespace tutti::engine

@@ -93,7 +93,8 @@ void product_forward(engine::Stream& stream, const Linear& layer, engine::Matrix
   const engine::NarrowMatrix left = quantize(stream, {.x = x}, narrow.operand, narrow.left);
   const engine::NarrowMatrix right =
       quantize(stream, {.x = layer.weight}, narrow.operand, narrow.right);
-  stream.ops().narrow_gemm(stream, {.a = left, .b = right, .c = y, .bias = bias});
+  stream.ops().narrow_gemm(stream,
+                           {.a = left, .b = right, .c = y, .bias = bias, .fast_sums = true});
 }
 
 // dx = dy W + beta dx
@@ -107,7 +108,8 @@ void product_input(engine::Stream& stream, const Linear& layer, engine::Matrix d
   const engine::NarrowMatrix left = quantize_gradient(stream, narrow, dy, false, pass);
   const engine::NarrowMatrix right =
       quantize(stream, {.x = layer.weight, .transpose = true}, narrow.operand, narrow.right);
-  stream.ops().narrow_gemm(stream, {.a = left, .b = right, .c = dx, .beta = beta});
+  stream.ops().narrow_gemm(stream,
+                           {.a = left, .b = right, .c = dx, .beta = beta, .fast_sums = true});
 }
 
 // dW = dy^T x + beta dW

@@ -7,7 +7,8 @@
 //
 // With `narrow` the three products of x, W and dy (not the adapters') read operands below 16 bits,
 // each quantized right before (engine/narrow_ops.h). What a product reads of a tensor is a function
-// of the tensor alone, so that repeating or delaying one changes nothing.
+// of the tensor alone, so that repeating or delaying one changes nothing. Products of y and dx may
+// add up as fast as the device can, those of weight gradients add up in f32.
 //
 // Under tensor parallelism a column-parallel layer has some of the outputs and a row-parallel one
 // some of the inputs; x and dy have all rows of the micro-batch. What comes out partial is a sum

@@ -158,6 +158,7 @@ void CudaGemm::describe(Plan& plan, const GemmProduct& product, bool fuse_bias) 
     set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
         static_cast<int32_t>(data_type(product.bias.dtype)));
   }
+  if (product.fast_sums) set(plan.product, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
   point(plan.product, product, fuse_bias);
 }
 
@@ -296,7 +297,7 @@ CudaGemm::Key CudaGemm::key_of(const GemmProduct& product) const {
           alignment(product.c),
           can_fuse_bias(product) ? alignment(product.bias.data) : 0,
           product.beta != 0 ? 1 : 0,
-          stream_.tf32() ? 1 : 0};
+          (stream_.tf32() ? 1 : 0) + (product.fast_sums ? 2 : 0)};
 }
 
 // Behind the library's own workspace. A result is rounded once, then, and not again when a bias of

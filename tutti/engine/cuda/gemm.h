@@ -37,6 +37,7 @@ struct GemmProduct {
   // In memory of the device, of operands in 8 bits.
   const float* a_scale = nullptr;
   const float* b_scale = nullptr;
+  bool fast_sums = false;  // of these: in as many bits as the matrix units are fastest with
 
   Matrix result() const { return {c, c_type, m, n, c_ld}; }
 };

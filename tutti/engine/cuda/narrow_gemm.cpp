@@ -45,7 +45,8 @@ bool multiply(CudaStream& stream, const NarrowGemmArgs& args) {
                                  .beta = args.beta,
                                  .bias = args.bias,
                                  .a_scale = scale_of(args.a),
-                                 .b_scale = scale_of(args.b)});
+                                 .b_scale = scale_of(args.b),
+                                 .fast_sums = args.fast_sums});
 }
 
 }  // namespace

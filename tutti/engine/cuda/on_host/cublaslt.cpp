@@ -26,6 +26,7 @@ struct cublasLtMatmulDescOpaque_t {
   const void* bias = nullptr;
   const float* a_scale = nullptr;
   const float* b_scale = nullptr;
+  int8_t fast_sums = 0;
 };
 
 struct cublasLtMatrixLayoutOpaque_t {
@@ -256,6 +257,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return assign(product->bias, value, bytes);
     case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: return assign(product->a_scale, value, bytes);
     case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: return assign(product->b_scale, value, bytes);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM: return assign(product->fast_sums, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return assign(product->bias_type, value, bytes);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
