@@ -28,15 +28,18 @@ struct NarrowMatrix {
   NarrowLayout layout() const { return narrow_layout(kind, rows, columns); }
 };
 
-// out = x, or x transposed. Rounds to nearest even, or stochastically where asked: element (r, j)
-// of x then uses the Philox word of (key, first_row + r, j), or of (key, first_row + rows[r], j),
-// as dropout does, so that the rounding of a value does not depend on the shape of the call. All of
-// `out` is written but the padding of block scales.
-// record "quantize": dims (R, C, transpose); bytes: x and the payload of out.
+// out = x, or x transposed. With `turned` (and not transpose) both: out = x and turned = x
+// transposed, of out's kind, the same as two calls; one pass over x after the one for its largest
+// magnitude makes both where scales are of the tensor. Rounds to nearest even, or stochastically
+// where asked: element (r, j) of x then uses the Philox word of (key, first_row + r, j), or of
+// (key, first_row + rows[r], j), as dropout does, so that the rounding of a value does not depend
+// on the shape of the call. All of `out` is written but the padding of block scales. record
+// "quantize": dims (R, C, transpose; 2 for both); bytes: x and the payloads.
 struct QuantizeArgs {
   Matrix x;  // [R, C] f32 or bf16
   bool transpose = false;
-  NarrowMatrix out = {};  // [R, C], or [C, R]
+  NarrowMatrix out = {};     // [R, C], or [C, R]
+  NarrowMatrix turned = {};  // [C, R], optional: without data
   bool stochastic = false;
   uint64_t key = 0;
   int64_t first_row = 0;

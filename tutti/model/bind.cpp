@@ -351,15 +351,19 @@ NarrowProducts bind_narrow(spec::Precision precision, const Memory& memory) {
   return out;
 }
 
-void set_narrow(const NarrowProducts& narrow, int64_t layer, uint64_t seed, BlockLayer& block) {
-  const auto set = [&](Linear& linear, const char* name) {
+void set_narrow(const NarrowProducts& narrow, int64_t layer, uint64_t seed, const Memory& memory,
+                BlockLayer& block) {
+  const auto set = [&](Linear& linear, const char* name, const char* turned) {
     linear.narrow = narrow;
     linear.narrow.key = stream_key(seed, "rounding", fmt::format("blocks.{}.{}", layer, name));
+    if (memory.has("workspace", "step", turned)) {
+      linear.narrow.turned = memory.vector("workspace", "step", 0, turned);
+    }
   };
-  set(block.attention.qkv, "attention.qkv");
-  set(block.attention.output, "attention.output");
-  set(block.mlp.up, "mlp.up");
-  set(block.mlp.down, "mlp.down");
+  set(block.attention.qkv, "attention.qkv", "narrow.turned.qkv");
+  set(block.attention.output, "attention.output", "narrow.turned.output");
+  set(block.mlp.up, "mlp.up", "narrow.turned.up");
+  set(block.mlp.down, "mlp.down", "narrow.turned.down");
 }
 
 Unwanted below_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora) {

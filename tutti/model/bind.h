@@ -23,7 +23,8 @@ LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters
 // The recipe's format below 16 bits and the places for operands; empty without one.
 NarrowProducts bind_narrow(spec::Precision precision, const Memory& memory);
 // Gives it to the projections of block `layer`.
-void set_narrow(const NarrowProducts& narrow, int64_t layer, uint64_t seed, BlockLayer& block);
+void set_narrow(const NarrowProducts& narrow, int64_t layer, uint64_t seed, const Memory& memory,
+                BlockLayer& block);
 
 // Slot number `slot` of a kind of blocks; what recomputation drops is in the slot that they share.
 BlockSlot bind_block_slot(const spec::ModelConfig& model, const Memory& memory, SlotKind kind,

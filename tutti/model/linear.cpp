@@ -69,11 +69,23 @@ engine::NarrowMatrix quantize(engine::Stream& stream, engine::QuantizeArgs args,
   return args.out;
 }
 
+// dy transposed, as the pass of the input's gradient leaves it for the weight's; none without a
+// place.
+engine::NarrowMatrix turned_gradient(const NarrowProducts& narrow, const engine::Matrix& dy) {
+  if (!narrow.turned) return {};
+  const engine::NarrowMatrix out = {narrow.gradient, dy.cols, dy.rows, narrow.turned.data};
+  TUTTI_CHECK(out.layout().bytes <= narrow.turned.count, "{} bytes of {} [{}, {}] in {}",
+              out.layout().bytes, narrow_format(out.kind).name, out.rows, out.columns,
+              narrow.turned.count);
+  return out;
+}
+
 engine::NarrowMatrix quantize_gradient(engine::Stream& stream, const NarrowProducts& narrow,
                                        engine::Matrix dy, bool transpose, const AdapterPass& pass) {
   return quantize(stream,
                   {.x = dy,
                    .transpose = transpose,
+                   .turned = transpose ? engine::NarrowMatrix{} : turned_gradient(narrow, dy),
                    .stochastic = narrow.stochastic,
                    .key = narrow.key,
                    .first_row = pass.first_row,
@@ -121,7 +133,9 @@ void product_weight(engine::Stream& stream, const Linear& layer, engine::Matrix 
                       {.a = dy, .b = x, .c = layer.d_weight, .transpose_a = true, .beta = beta});
     return;
   }
-  const engine::NarrowMatrix left = quantize_gradient(stream, narrow, dy, true, pass);
+  const engine::NarrowMatrix left = narrow.turned
+                                        ? turned_gradient(narrow, dy)
+                                        : quantize_gradient(stream, narrow, dy, true, pass);
   const engine::NarrowMatrix right =
       quantize(stream, {.x = x, .transpose = true}, narrow.operand, narrow.right);
   stream.ops().narrow_gemm(stream, {.a = left, .b = right, .c = layer.d_weight, .beta = beta});

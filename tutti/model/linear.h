@@ -6,9 +6,11 @@
 // in `d_low_rank`, and backward_weight uses both. Weights without gradient views are frozen.
 //
 // With `narrow` the three products of x, W and dy (not the adapters') read operands below 16 bits,
-// each quantized right before (engine/narrow_ops.h). What a product reads of a tensor is a function
-// of the tensor alone, so that repeating or delaying one changes nothing. Products of y and dx may
-// add up as fast as the device can, those of weight gradients add up in f32.
+// each quantized right before (engine/narrow_ops.h); with a place for it (NarrowProducts::turned)
+// dy once for both products that read it, and then backward_weight follows backward_input before
+// another layer that shares the place. What a product reads of a tensor is a function of the tensor
+// alone, so that repeating or delaying one changes nothing. Products of y and dx may add up as fast
+// as the device can, those of weight gradients add up in f32.
 //
 // Under tensor parallelism a column-parallel layer has some of the outputs and a row-parallel one
 // some of the inputs; x and dy have all rows of the micro-batch. What comes out partial is a sum

@@ -41,6 +41,9 @@ struct NarrowProducts {
   uint64_t key = 0;                        // of its random words
   engine::Vector left;                     // u8; empty: products are in the compute type
   engine::Vector right;
+  // Of this layer alone: what the weight gradient reads of dy, which the input gradient's pass then
+  // leaves here. Empty: dy is quantized for each.
+  engine::Vector turned = {};
 
   explicit operator bool() const { return bool(left); }
 };

@@ -102,7 +102,7 @@ void Stage::bind_layers(const Memory& memory, const Parameters& parameters, uint
     blocks_.push_back(bind_block(model_, parameters, layer, rope_frequency_, seed, groups_));
     bind_groups(memory, groups_, *exchange_sizes_, blocks_.back());
     if (narrow && !share_.narrow.is_wide(layer, model_.layers)) {
-      set_narrow(narrow, layer, seed, blocks_.back());
+      set_narrow(narrow, layer, seed, memory, blocks_.back());
     }
     const bool routed = spec::is_routed(model_, layer);
     const SlotKind kind = block_slot(routed, share_.recompute.covers(i));

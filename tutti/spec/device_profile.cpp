@@ -42,7 +42,11 @@ int64_t fitting_rows(const Recipe& recipe, Profile profile, int64_t room) {
 Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes) {
   Profile profile = tutti_profile();
   if (recipe.device == "cpu") return profile;
-  profile.fuses_norm_gradients = recipe.parallel.pipeline != Pipeline::zero_bubble;
+  const bool together = recipe.parallel.pipeline != Pipeline::zero_bubble;
+  profile.fuses_norm_gradients = together;
+  // Two scales of blocks are of other elements each; frozen weights have no second product.
+  profile.quantizes_gradients_once =
+      together && recipe.precision == Precision::fp8 && !recipe.lora.enabled();
   profile.loss_compute_logits = true;
   profile.loss_chunk_bytes = 0;
   profile.loss_chunk_rows =

@@ -86,5 +86,36 @@ TEST(DeviceProfile, AThousandRowsAreTheLeast) {
   EXPECT_EQ(logits_of(memory_map(small, tutti_profile_on(small, 1000))).shape[0], 400);
 }
 
+int count_ops(const std::vector<Op>& ops, const char* name, int64_t third = -1) {
+  return static_cast<int>(std::count_if(ops.begin(), ops.end(), [&](const Op& op) {
+    return std::strcmp(op.name, name) == 0 && (third < 0 || op.dims[2] == third);
+  }));
+}
+
+// But where weight gradients run apart.
+TEST(DeviceProfile, OnePassFindsTheGradientsOfNormsAndQuantizesThoseOfOutputs) {
+  for (const bool apart : {false, true}) {
+    const Recipe recipe =
+        gpt2({"precision=fp8", "batch.micro=2",
+              apart ? "parallel={pp: 2, schedule: zero-bubble}" : "parallel={pp: 2}"});
+    const Program program = make_program(recipe, tutti_profile_on(recipe));
+    const LayerOps& block = program.kind("block");
+    EXPECT_EQ(count_ops(block.backward_weight, "norm_backward_weight"), apart ? 2 : 0);
+    EXPECT_EQ(count_ops(program.kind("head").backward_weight, "norm_backward_weight"),
+              apart ? 1 : 0);
+    EXPECT_EQ(count_ops(block.backward_input, "quantize", 2), apart ? 0 : 4);
+    EXPECT_EQ(count_ops(block.backward_input, "quantize", 0), apart ? 4 : 0);
+    EXPECT_EQ(count_ops(block.backward_input, "quantize", 1), 4);  // of weights
+    EXPECT_EQ(count_ops(block.backward_weight, "quantize"), apart ? 8 : 4);
+    const MemoryMap map = memory_map(recipe, tutti_profile_on(recipe), 1);
+    const SlotPlan& step = map.arena("workspace").slot("step");
+    EXPECT_EQ(std::count_if(step.tensors.begin(), step.tensors.end(),
+                            [](const TensorPlace& place) {
+                              return place.name.starts_with("narrow.turned.");
+                            }),
+              apart ? 0 : 4);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::spec

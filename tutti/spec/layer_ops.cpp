@@ -60,10 +60,11 @@ Ops as_recomputed(Ops ops) {
   return ops;
 }
 
-// Products marked narrow as the profile makes them.
-void describe_precision(const LayerContext& at, LinearProduct product, Ops& ops) {
+// Products marked narrow as the profile makes them; once: Profile::quantizes_gradients_once.
+void describe_precision(const LayerContext& at, LinearProduct product, Ops& ops,
+                        bool once = false) {
   if (!is_narrow(at.recipe.precision)) return;
-  if (at.profile.executable) quantize_operands(at.recipe.precision, product, ops);
+  if (at.profile.executable) quantize_operands(at.recipe.precision, product, once, ops);
   const NarrowFormat* format = block_scaled_format(at.recipe.precision);
   if (format == nullptr) return;
   // Weight gradients read what the passes before have quantized.
@@ -244,8 +245,9 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
   for (Ops* ops : {&layer.forward, &layer.evaluate, &layer.recompute}) {
     describe_precision(at, LinearProduct::forward, *ops);
   }
-  describe_precision(at, LinearProduct::input, layer.backward_input);
-  describe_precision(at, LinearProduct::weight, layer.backward_weight);
+  const bool once = profile.quantizes_gradients_once;
+  describe_precision(at, LinearProduct::input, layer.backward_input, once);
+  describe_precision(at, LinearProduct::weight, layer.backward_weight, once);
   return layer;
 }
 

@@ -84,6 +84,12 @@ ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const Lo
   work.add(step, sizes, any(false), any(true));
   if (const NarrowRoom room = narrow_room(recipe, profile); room.left > 0) {
     work.add("narrow.left", DType::u8, {room.left}).add("narrow.right", DType::u8, {room.right});
+    if (room.turned_qkv > 0) {
+      work.add("narrow.turned.qkv", DType::u8, {room.turned_qkv})
+          .add("narrow.turned.output", DType::u8, {room.turned_output})
+          .add("narrow.turned.up", DType::u8, {room.turned_up})
+          .add("narrow.turned.down", DType::u8, {room.turned_down});
+    }
   }
   slots.push_back(work.take());
   if (boundaries) {

@@ -42,7 +42,9 @@
 //     with ep > 1 moe.copies [copies,H] c and without pieces moe.sizes [E] i32; with cp > 1
 //     attention.kv.0, .1 [N,2KD] c, attention.total [N,A*D] f32, attention.d_kv.own, .0, .1 [N,2KD]
 //     f32, and for routed layers moe.parts [2B*cp,E] i32, moe.before [2B,E] i32 with a precision
-//     below 16 bits narrow.left, narrow.right u8: the operands of the product at work (narrow_room)
+//     below 16 bits narrow.left, narrow.right u8: the operands of the product at work
+//     (narrow_room); fp8 on accelerators also narrow.turned.qkv, .output, .up, .down u8: gradients
+//     of outputs for the pass of the weights
 //   routing       slot "step" x 1: layers [routed layers, E + 3] f32, of each its load [E] and sums
 //                 [3] (route_backward of engine/moe_ops.h), over the micro-batches of a step
 //     lora.d_qkv, lora.d_output, lora.d_up, lora.d_down [N,r] c (gradients of what adapters save),

@@ -93,6 +93,14 @@ void describe_narrow(const NarrowFormat& format, bool left, std::vector<Op>& ops
 
 namespace {
 
+// x [rows, columns] of 16 bits to a narrow operand and its transpose.
+Op both_operands_op(NarrowKind kind, int64_t rows, int64_t columns) {
+  const int64_t payload = narrow_layout(kind, rows, columns).payload_bytes +
+                          narrow_layout(kind, columns, rows).payload_bytes;
+  return memory_op("quantize", {rows, columns, 2},
+                   real(rows) * real(columns) * kWide + real(payload));
+}
+
 // x [rows, columns] of 16 bits to a narrow operand, transposed or not.
 Op operand_op(NarrowKind kind, int64_t rows, int64_t columns, bool transpose) {
   const NarrowLayout layout =
@@ -103,7 +111,8 @@ Op operand_op(NarrowKind kind, int64_t rows, int64_t columns, bool transpose) {
 
 }  // namespace
 
-void quantize_operands(Precision precision, LinearProduct product, std::vector<Op>& ops) {
+void quantize_operands(Precision precision, LinearProduct product, bool once,
+                       std::vector<Op>& ops) {
   const NarrowKind right = operand_kind(precision);
   const NarrowKind left = product == LinearProduct::forward ? right : gradient_kind(precision);
   std::vector<Op> out;
@@ -111,7 +120,11 @@ void quantize_operands(Precision precision, LinearProduct product, std::vector<O
     if (op.narrow && std::string_view(op.name) == "gemm") {
       const int64_t m = op.dims[0], n = op.dims[1], k = op.dims[2];
       const bool weight = product == LinearProduct::weight;
-      out.push_back(weight ? operand_op(left, k, m, true) : operand_op(left, m, k, false));
+      if (once && product == LinearProduct::input) {
+        out.push_back(both_operands_op(left, m, k));
+      } else if (!once || !weight) {
+        out.push_back(weight ? operand_op(left, k, m, true) : operand_op(left, m, k, false));
+      }
       out.push_back(product == LinearProduct::forward ? operand_op(right, n, k, false)
                                                       : operand_op(right, k, n, true));
       const double bytes =
@@ -144,11 +157,17 @@ NarrowRoom narrow_room(const Recipe& recipe, const Profile& profile) {
   const ModelConfig& model = recipe.model;
   const int64_t rows = sizes.tokens;
   const int64_t heads = sizes.width(Width::attention_out, Split::columns);
+  const auto take_block = [&](int64_t& turned, int64_t out, int64_t in) {
+    take(rows, out, in);
+    if (profile.quantizes_gradients_once) {
+      turned = narrow_layout(gradient_kind(recipe.precision), out, rows).bytes;
+    }
+  };
   if (recipe.narrow.wide_first + recipe.narrow.wide_last < model.layers) {
-    take(rows, sizes.width(Width::qkv, Split::columns), model.hidden);
-    take(rows, model.hidden, heads);
-    take(rows, sizes.width(Width::up, Split::columns), model.hidden);
-    take(rows, model.hidden, sizes.width(Width::ffn, Split::columns));
+    take_block(room.turned_qkv, sizes.width(Width::qkv, Split::columns), model.hidden);
+    take_block(room.turned_output, model.hidden, heads);
+    take_block(room.turned_up, sizes.width(Width::up, Split::columns), model.hidden);
+    take_block(room.turned_down, model.hidden, sizes.width(Width::ffn, Split::columns));
   }
   if (recipe.narrow.head) {
     take(loss_chunk_rows(profile, rows, sizes.vocabulary), sizes.vocabulary, model.hidden);

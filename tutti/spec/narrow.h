@@ -53,15 +53,19 @@ Op quantize_op(const NarrowFormat& format, int64_t rows, int64_t columns);
 void describe_narrow(const NarrowFormat& format, bool left, std::vector<Op>& ops);
 
 // Of profile tutti: each product marked Op::narrow becomes the quantization of both operands and
-// the narrow product. Which of the three products of y = x W^T says what is transposed.
+// the narrow product. Which of the three products of y = x W^T says what is transposed. With `once`
+// the gradient of the output is quantized straight and transposed for both that read it
+// (Profile::quantizes_gradients_once).
 enum class LinearProduct { forward, input, weight };
-void quantize_operands(Precision precision, LinearProduct product, std::vector<Op>& ops);
+void quantize_operands(Precision precision, LinearProduct product, bool once, std::vector<Op>& ops);
 
 // Bytes of the workspace's places for the left and right operands of any product; 0 where none is
-// narrow.
+// narrow. With Profile::quantizes_gradients_once also those of the transposed gradients of a
+// block's outputs, from one pass to the next.
 struct NarrowRoom {
   int64_t left = 0;
   int64_t right = 0;
+  int64_t turned_qkv = 0, turned_output = 0, turned_up = 0, turned_down = 0;
 };
 NarrowRoom narrow_room(const Recipe& recipe, const Profile& profile);
 

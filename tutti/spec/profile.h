@@ -107,10 +107,12 @@ struct SavedTensor {
 struct Profile {
   std::string name;
   bool executable = false;
-  bool sequence_parallel = true;         // where tp > 1
-  bool stores_attention_matrix = false;  // [B, A, T, T] scores and masks, not the flash manner
-  bool fused_residual = true;            // the branch is added inside the next norm
-  bool fuses_norm_gradients = false;     // of a norm's weights, in the pass for its input's
+  bool sequence_parallel = true;          // where tp > 1
+  bool stores_attention_matrix = false;   // [B, A, T, T] scores and masks, not the flash manner
+  bool fused_residual = true;             // the branch is added inside the next norm
+  bool fuses_norm_gradients = false;      // of a norm's weights, in the pass for its input's
+  bool quantizes_gradients_once = false;  // of a block's outputs, straight and transposed, with the
+                                          // product for the input's gradient (executable only)
   Parts selective_parts = kPartNorms | kPartActivation;  // where a recipe names none
   bool repeats_whole_forward = false;  // full recomputation; else without what no backward reads
   DType residual = DType::f32;         // f32, or bf16: the compute type
@@ -159,7 +161,8 @@ const Profile& tutti_profile();
 // so that the head's gradient is read and written once per micro-batch. Where that does not fit
 // into 15/16 of the device's memory (`device_bytes`; 0: not known, everything fits), it handles as
 // many rows at once as do, and 1,024 at least. Gradients of a norm's weights it finds with those of
-// the norm's input, but where weight gradients may run apart (zero-bubble).
+// the norm's input, and in fp8 quantizes the gradient of an output once for both products that read
+// it, but where weight gradients may run apart (zero-bubble).
 Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes = 0);
 
 int64_t padded_vocabulary(const Profile& profile, const ModelConfig& model, const Mesh& mesh);

@@ -146,11 +146,7 @@ void draw(const QuantizeArgs& args, int64_t index, int64_t width, uint32_t* word
   }
 }
 
-}  // namespace
-
-void cpu_quantize(Stream& stream, const QuantizeArgs& args) {
-  const OpRecord what = describe(args);
-  const double begin = begin_op(stream);
+void quantize_matrix(Stream& stream, const QuantizeArgs& args) {
   const NarrowMatrix& out = args.out;
   const int64_t width = out.columns;
   const NarrowLayout layout = out.layout();
@@ -187,7 +183,20 @@ void cpu_quantize(Stream& stream, const QuantizeArgs& args) {
       }
     }
   });
+}
 
+}  // namespace
+
+void cpu_quantize(Stream& stream, const QuantizeArgs& args) {
+  const OpRecord what = describe(args);
+  const double begin = begin_op(stream);
+  quantize_matrix(stream, args);
+  if (args.turned.data != nullptr) {
+    QuantizeArgs turned = args;
+    turned.transpose = true;
+    turned.out = args.turned;
+    quantize_matrix(stream, turned);
+  }
   record(stream, what, begin);
 }
 

@@ -144,6 +144,46 @@ TEST(Quantize, StochasticRoundingIsAFunctionOfTheElementAndRight) {
   }
 }
 
+// To nearest and stochastically, of sizes from less than a tile of a device to several.
+TEST(Quantize, StraightAndTransposedAtOnceAreThoseOfTwoCalls) {
+  testing::for_each_dtype([](DType dtype) {
+    const std::pair<int64_t, int64_t> shapes[] = {{1, 1},     {17, 5},   {33, 70}, {128, 128},
+                                                  {130, 129}, {257, 48}, {0, 8},   {8, 0}};
+    for (const auto& [rows, columns] : shapes) {
+      for (const bool finite : {true, false}) {
+        if (!finite && rows * columns < 100) continue;
+        TestMatrix x = random_matrix(rows, columns, dtype, 3, 0.02, 3);
+        if (!finite) x.set(rows - 1, columns / 2, HUGE_VAL);
+        for (const NarrowKind kind : kNarrowKinds) {
+          for (const bool stochastic : {false, true}) {
+            SCOPED_TRACE(fmt::format("{} [{}, {}] {} {}", narrow_format(kind).name, rows, columns,
+                                     finite, stochastic));
+            const QuantizeArgs args = {.x = x, .stochastic = stochastic, .key = 77, .first_row = 5};
+            TestNarrow straight(kind, rows, columns), transposed(kind, columns, rows);
+            QuantizeArgs one = args;
+            one.out = straight.view;
+            test_stream().ops().quantize(test_stream(), one);
+            one.transpose = true;
+            one.out = transposed.view;
+            test_stream().ops().quantize(test_stream(), one);
+            TestNarrow out(kind, rows, columns), turned(kind, columns, rows);
+            QuantizeArgs both = args;
+            both.out = out.view;
+            both.turned = turned.view;
+            test_stream().ops().quantize(test_stream(), both);
+            const auto same = [](const TestNarrow& a, const TestNarrow& b) {
+              const auto bytes = static_cast<size_t>(a.view.layout().bytes + 64);
+              return std::equal(a.bytes(), a.bytes() + bytes, b.bytes());
+            };
+            EXPECT_TRUE(same(out, straight));
+            EXPECT_TRUE(same(turned, transposed));
+          }
+        }
+      }
+    }
+  });
+}
+
 TEST(Quantize, RecordsWhatItMoved) {
   Recorder recorder;
   test_stream().set_recorder(&recorder);
@@ -154,6 +194,15 @@ TEST(Quantize, RecordsWhatItMoved) {
   EXPECT_STREQ(record.op, "quantize");
   EXPECT_EQ(record.dims, (std::array<int64_t, 6>{5, 33, 1}));
   EXPECT_EQ(record.bytes, 5 * 33 * 2 + 33 * (3 + 1) + 4);
+
+  recorder.clear();
+  const TestMatrix x = random_matrix(5, 33, DType::bf16);
+  const TestNarrow out(NarrowKind::e5m2, 5, 33), turned(NarrowKind::e5m2, 33, 5);
+  test_stream().set_recorder(&recorder);
+  test_stream().ops().quantize(test_stream(), {.x = x, .out = out.view, .turned = turned.view});
+  test_stream().set_recorder(nullptr);
+  EXPECT_EQ(recorder.records().at(0).dims, (std::array<int64_t, 6>{5, 33, 2}));
+  EXPECT_EQ(recorder.records().at(0).bytes, 5 * 33 * 4 + 8);
 }
 
 }  // namespace

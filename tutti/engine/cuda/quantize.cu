@@ -1,12 +1,11 @@
 // Quantization (narrow_ops.h states the contract, base/narrow_format.h the formats): the largest
 // magnitude of the tensor, where the format asks for it, then the codes; every element is read
 // twice and its code written once: with bf16 and 8-bit codes 5 bytes per element. A thread has the
-// elements of one scale, or 16. Transposed, tiles turn in shared memory.
-#include <cuda_fp8.h>
-
+// elements of one scale, or 16. Transposed, tiles turn in shared memory. Straight and transposed at
+// once: quantize_both.cu.
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
-#include "tutti/engine/cuda/philox.h"
+#include "tutti/engine/cuda/narrow_codes.h"
 #include "tutti/engine/cuda/vectors.h"
 #include "tutti/engine/describe_narrow.h"
 
@@ -20,32 +19,6 @@ template <NarrowKind kind>
 inline constexpr int kGroup = kind == NarrowKind::mxfp8 ? 32 : 16;  // elements of a thread
 template <NarrowKind kind>
 inline constexpr int kGroupBytes = kGroup<kind>* narrow_format(kind).element_bits / 8;
-
-struct Draw {
-  uint64_t key;
-  int64_t first_row;
-  const int32_t* rows;  // optional
-
-  // The word of element (row, column) of x.
-  __device__ uint32_t of(int64_t row, int64_t column) const {
-    const int64_t number = first_row + (rows == nullptr ? row : int64_t{rows[row]});
-    return word_of(key, number, column);
-  }
-};
-
-struct Target {
-  uint8_t* data;
-  NarrowLayout layout;
-  int64_t rows, columns;
-
-  __device__ NarrowHeader& header() const { return *reinterpret_cast<NarrowHeader*>(data); }
-  __device__ uint8_t* codes(int64_t row) const {
-    return data + layout.codes_offset + row * layout.row_bytes;
-  }
-  __device__ uint8_t* scales(int64_t row) const {
-    return data + layout.scales_offset + row * layout.blocks;
-  }
-};
 
 // As it is without elements, and without a scale of the tensor.
 __global__ void begin_kernel(Target out) { out.header() = {1, 0}; }
@@ -70,26 +43,6 @@ __global__ void amax_kernel(Rows<const T> x, int64_t rows, int64_t cols, Target 
   __syncthreads();
   if (first && of_block != 0) {
     atomicMax(reinterpret_cast<unsigned*>(&out.header().amax), of_block);
-  }
-}
-
-// Code of x * factor. `finite`: nothing here can overflow, so the hardware's rounding, which is to
-// nearest even too, does it.
-template <NarrowKind kind, bool stochastic>
-__device__ uint8_t code_of(float x, bool finite, uint32_t word) {
-  constexpr NarrowFloat kFormat = kind == NarrowKind::e5m2    ? kE5m2
-                                  : kind == NarrowKind::nvfp4 ? kE2m1
-                                                              : kE4m3;
-  if constexpr (stochastic) return encode_stochastic<kFormat>(x, word);
-  constexpr bool kOwnScale = kind == NarrowKind::e4m3 || kind == NarrowKind::e5m2;
-  if constexpr (kOwnScale) {
-    if (finite) {
-      return __nv_cvt_float_to_fp8(x, __NV_SATFINITE,
-                                   kind == NarrowKind::e4m3 ? __NV_E4M3 : __NV_E5M2);
-    }
-    return encode<kFormat>(x, Overflow::special);
-  } else {
-    return encode<kFormat>(x, Overflow::saturate);
   }
 }
 
@@ -145,10 +98,6 @@ __device__ void encode_group(const Target& out, int64_t row, int64_t first, floa
 template <NarrowKind kind>
 __host__ __device__ int64_t groups_of(const NarrowLayout& layout) {
   return (layout.row_bytes + kGroupBytes<kind> - 1) / kGroupBytes<kind>;
-}
-
-__device__ void finish_header(const Target& out, NarrowKind kind, float amax) {
-  out.header().inverse_scale = 1.0F / tensor_scale(kind, amax);
 }
 
 template <NarrowKind kind, typename T, bool wide, bool stochastic>
@@ -244,34 +193,55 @@ void with_kind(NarrowKind kind, const Body& body) {
   }
 }
 
+// The header of `out`: the largest magnitude of x, where the format has a scale of the tensor.
+void begin_matrix(CudaStream& cuda, const char* op, const Matrix& x, NarrowKind kind,
+                  const Target& out) {
+  launch(cuda, op, begin_kernel, dim3(1), dim3(1), 0, out);
+  if (!narrow_format(kind).tensor_scale) return;
+  with_dtype(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    RowCover cover = cover_rows(x.rows, x.cols, kPieceOf<T>);
+    constexpr unsigned kRowsAtOnce = 512;  // then each thread has several, and few meet at the end
+    cover.grid.y = std::min(cover.grid.y, kRowsAtOnce);
+    with_flag(wide_rows(kPieceOf<T>, x), [&](auto wide) {
+      launch(cuda, op, amax_kernel<T, wide.value>, cover.grid, cover.block, 0, rows_of<const T>(x),
+             x.rows, x.cols, out);
+    });
+  });
+}
+
+void quantize_matrix(CudaStream& cuda, const char* op, const QuantizeArgs& args) {
+  const Target out = target_of(args.out);
+  begin_matrix(cuda, op, args.x, args.out.kind, out);
+  with_dtype(args.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    with_kind(args.out.kind, [&](auto kind) {
+      with_flag(args.stochastic, [&](auto stochastic) {
+        encode_matrix<kind.value, T, stochastic.value>(cuda, op, args, out, draw_of(args));
+      });
+    });
+  });
+}
+
 }  // namespace
 
 void cuda_quantize(Stream& stream, const QuantizeArgs& args) {
   const OpRecord what = describe(args);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
-  const Target out{static_cast<uint8_t*>(args.out.data), args.out.layout(), args.out.rows,
-                   args.out.columns};
-  const Draw draw{args.key, args.first_row, data_of<const int32_t>(args.rows)};
-  launch(cuda, what.op, begin_kernel, dim3(1), dim3(1), 0, out);
-  with_dtype(args.x.dtype, [&](auto type) {
-    using T = decltype(type);
-    if (narrow_format(args.out.kind).tensor_scale) {
-      RowCover cover = cover_rows(args.x.rows, args.x.cols, kPieceOf<T>);
-      constexpr unsigned kRowsAtOnce =
-          512;  // then each thread has several, and few meet at the end
-      cover.grid.y = std::min(cover.grid.y, kRowsAtOnce);
-      with_flag(wide_rows(kPieceOf<T>, args.x), [&](auto wide) {
-        launch(cuda, what.op, amax_kernel<T, wide.value>, cover.grid, cover.block, 0,
-               rows_of<const T>(args.x), args.x.rows, args.x.cols, out);
-      });
-    }
-    with_kind(args.out.kind, [&](auto kind) {
-      with_flag(args.stochastic, [&](auto stochastic) {
-        encode_matrix<kind.value, T, stochastic.value>(cuda, what.op, args, out, draw);
-      });
-    });
-  });
+  if (args.turned.data == nullptr) {
+    quantize_matrix(cuda, what.op, args);
+  } else if (per_tensor(args.out.kind)) {
+    begin_matrix(cuda, what.op, args.x, args.out.kind, target_of(args.out));
+    launch(cuda, what.op, begin_kernel, dim3(1), dim3(1), 0, target_of(args.turned));
+    quantize_both(cuda, what.op, args);
+  } else {
+    QuantizeArgs turned = args;
+    turned.transpose = true;
+    turned.out = args.turned;
+    quantize_matrix(cuda, what.op, args);
+    quantize_matrix(cuda, what.op, turned);
+  }
   record(cuda, what, begin);
 }
 
