@@ -6,12 +6,14 @@
 //   launch(cuda, what.op, kernel, grid, block, shared_bytes, ...);
 //   record(cuda, what, begin);
 //
-// With a recorder the device is waited for at both ends, so the times are the operation's own and
-// the step as a whole is slower. A blocking stream is waited for at the end.
+// With a recorder the device is waited for at both ends and the operation is timed on the device
+// (op_timer.h), so the times are the operation's own and the step as a whole is slower. A record
+// begins when the host called the operation. A blocking stream is waited for at the end.
 #pragma once
 
 #include "tutti/base/clock.h"
 #include "tutti/engine/cuda/check.h"
+#include "tutti/engine/cuda/op_timer.h"
 #include "tutti/engine/cuda/stream.h"
 
 namespace tutti::engine {
@@ -20,7 +22,9 @@ inline double begin_op(CudaStream& stream) {
   stream.count_operation();
   if (stream.recorder() == nullptr) return 0;
   stream.synchronize();
-  return monotonic_seconds();
+  const double begin_seconds = monotonic_seconds();
+  stream.timer().begin();
+  return begin_seconds;
 }
 
 // The end of an operation that is not recorded.
@@ -30,10 +34,9 @@ inline void finish_op(CudaStream& stream, const char* op) {
 }
 
 inline void record(CudaStream& stream, OpRecord what, double begin_seconds) {
-  finish_op(stream, what.op);
-  if (stream.recorder() == nullptr) return;
+  if (stream.recorder() == nullptr) return finish_op(stream, what.op);
   what.begin_seconds = begin_seconds;
-  what.end_seconds = monotonic_seconds();
+  what.end_seconds = begin_seconds + stream.timer().end(what.op);
   stream.recorder()->add(what);
 }
 

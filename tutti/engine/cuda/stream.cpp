@@ -11,6 +11,7 @@
 #include "tutti/engine/cuda/check.h"
 #include "tutti/engine/cuda/device_fault.h"
 #include "tutti/engine/cuda/gemm.h"
+#include "tutti/engine/cuda/op_timer.h"
 
 namespace tutti::engine {
 namespace {
@@ -57,6 +58,7 @@ CudaStream::CudaStream(const StreamOptions& options)
 
 CudaStream::~CudaStream() {
   cudaStreamSynchronize(handle_);
+  timer_.reset();
   attention_.reset();
   gemm_.reset();
   for (const auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
@@ -143,6 +145,11 @@ void CudaStream::drop_graphs() {
     cuda_check(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy", "workspace");
   }
   graphs_.clear();
+}
+
+OpTimer& CudaStream::timer() {
+  if (timer_ == nullptr) timer_ = std::make_unique<OpTimer>(*this);
+  return *timer_;
 }
 
 void CudaStream::push_range(const char* name) { nvtxRangePushA(name); }

@@ -18,6 +18,7 @@ namespace tutti::engine {
 
 class CudaGemm;        // gemm.h
 class CudnnAttention;  // attention.h
+class OpTimer;         // op_timer.h
 
 class CudaStream final : public DeviceStream {
  public:
@@ -58,6 +59,7 @@ class CudaStream final : public DeviceStream {
 
   CudaGemm& gemm() { return *gemm_; }
   CudnnAttention& attention() { return *attention_; }
+  OpTimer& timer();  // made when it is first asked for
 
  private:
   void drop_graphs();
@@ -79,6 +81,7 @@ class CudaStream final : public DeviceStream {
   std::map<int, cudaGraphExec_t> graphs_;
   std::unique_ptr<CudaGemm> gemm_;
   std::unique_ptr<CudnnAttention> attention_;
+  std::unique_ptr<OpTimer> timer_;
 };
 
 // The stream a CUDA operation was called with.

@@ -185,7 +185,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return told(check_device(device));
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+  switch (attribute) {
+    case cudaDevAttrClockRate: *value = 1'000'000; break;  // clock64() counts nanoseconds
+    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+  }
   return told(check_device(device));
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {

@@ -34,6 +34,7 @@ struct cudaDeviceProp {
   int major, minor;
 };
 enum cudaDeviceAttr {
+  cudaDevAttrClockRate = 13,  // kHz
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
 };
