@@ -41,7 +41,8 @@ struct StepBench {
   std::vector<std::string> notes;  // engine/notes.h
 };
 
-// Full optimizer steps of the recipe on random tokens, two warm-up steps first.
+// Full optimizer steps of the recipe on random tokens; first two of warm-up, and on a device as
+// many as fill half a second, until its clock is up.
 StepBench bench_step(const spec::Recipe& recipe, int64_t steps,
                      const std::function<void(int64_t)>& progress);
 Json to_json(const StepBench& bench);
