@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/cli/commands.h"
@@ -16,6 +17,7 @@
 #include "tutti/cli/progress_bar.h"
 #include "tutti/engine/backend.h"
 #include "tutti/spec/memory.h"
+#include "tutti/spec/memory_fit.h"
 
 namespace tutti::cli {
 namespace {
@@ -24,6 +26,7 @@ struct BenchArguments {
   std::string model = "gpt2-124m";
   std::string precision = "bf16";
   int64_t batch = 4;
+  int64_t accumulate = 1;
   int64_t sequence = 64;
   int64_t steps = 5;
   std::string device = "cpu";
@@ -54,7 +57,8 @@ spec::Recipe bench_recipe(const BenchArguments& arguments) {
       "model: {}\nprecision: {}\ndevice: {}\nthreads: {}\nrecompute: {}\n"
       "batch: {{global: {}, micro: {}, sequence: {}}}\n",
       arguments.model, arguments.precision, arguments.device, arguments.threads,
-      recompute_yaml(arguments), arguments.batch, arguments.batch, arguments.sequence);
+      recompute_yaml(arguments), arguments.batch * arguments.accumulate, arguments.batch,
+      arguments.sequence);
   if (arguments.lora > 0) {
     text += fmt::format("lora: {{rank: {}, dropout: {}, targets: [{}]}}\n", arguments.lora,
                         arguments.lora_dropout, arguments.lora_targets);
@@ -62,7 +66,6 @@ spec::Recipe bench_recipe(const BenchArguments& arguments) {
   spec::Recipe recipe =
       spec::parse_recipe(text, "tutti bench", arguments.set, models_folder(posix_file_system()));
   spec::check_executable(recipe);
-  check_memory(recipe);
   return recipe;
 }
 
@@ -70,6 +73,7 @@ Json setting_json(const BenchArguments& arguments) {
   return {{"model", arguments.model},
           {"precision", arguments.precision},
           {"batch", arguments.batch},
+          {"accumulate", arguments.accumulate},
           {"sequence", arguments.sequence},
           {"steps", arguments.steps},
           {"device", arguments.device},
@@ -97,6 +101,7 @@ Json devices_json(const std::string& device) {
 
 int run_step(const BenchArguments& arguments) {
   const spec::Recipe recipe = bench_recipe(arguments);
+  check_memory(recipe);
   ProgressBar progress("measure", "steps");
   const train::StepBench bench = train::bench_step(
       recipe, arguments.steps, [&](int64_t done) { progress.update(done, arguments.steps); });
@@ -134,6 +139,7 @@ std::string rate_text(const train::KernelBench& kernel, double rate) {
 
 int run_kernels(const BenchArguments& arguments) {
   const spec::Recipe recipe = bench_recipe(arguments);
+  check_memory(recipe);
   const std::vector<train::KernelBench> kernels = train::bench_kernels(recipe, arguments.steps);
   if (arguments.json) {
     Json list = Json::array();
@@ -162,6 +168,36 @@ int run_kernels(const BenchArguments& arguments) {
   return exit_ok;
 }
 
+// What a step would take and what there is, whether it fits or not; nothing is computed.
+int run_memory(const BenchArguments& arguments) {
+  const spec::Recipe recipe = bench_recipe(arguments);
+  const engine::Backend& backend = engine::find_backend(recipe.device);
+  if (const std::string missing = backend.missing(); !missing.empty()) {
+    fail(ErrorKind::unsupported, "device: {}: {}", recipe.device, missing);
+  }
+  const int64_t needed = spec::fullest_memory_map(recipe).total_bytes();
+  const int64_t room =
+      &backend == &engine::cpu_backend() ? describe_machine().memory_bytes : backend.free_bytes(0);
+  Json uses = Json::array();
+  std::vector<std::vector<std::string>> rows = {{"use", "bytes", ""}};
+  for (const spec::MemoryUse& use : spec::memory_uses(recipe)) {
+    uses.push_back({{"name", use.name}, {"bytes", use.bytes}, {"on_host", use.on_host}});
+    rows.push_back({use.name, format_bytes(static_cast<double>(use.bytes)), use.what});
+  }
+  if (arguments.json) {
+    print_json({{"setting", setting_json(arguments)},
+                {"memory_map_bytes", needed},
+                {"free_bytes", room},
+                {"uses", std::move(uses)},
+                {"devices", devices_json(recipe.device)}});
+    return exit_ok;
+  }
+  print_text(format_table(rows));
+  print_text(fmt::format("{} of {} free\n", format_bytes(static_cast<double>(needed)),
+                         format_bytes(static_cast<double>(room))));
+  return exit_ok;
+}
+
 // The recipe that options are written into would name its own line.
 CLI::Validator one_of(std::vector<std::string> accepted) {
   return CLI::Validator(
@@ -174,22 +210,29 @@ CLI::Validator one_of(std::vector<std::string> accepted) {
       "");
 }
 
-std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
+std::shared_ptr<BenchArguments> add_options(CLI::App& command, bool measures = true) {
   auto arguments = std::make_shared<BenchArguments>();
   command.add_option("--model", arguments->model, "Preset of recipes/models")
       ->capture_default_str();
   command.add_option("--precision", arguments->precision, "f32, bf16, fp8, mxfp8 or fp4")
       ->capture_default_str()
       ->check(one_of({"f32", "bf16", "fp8", "mxfp8", "fp4"}));
-  command.add_option("--batch", arguments->batch, "Sequences per step")
+  command.add_option("--batch", arguments->batch, "Sequences per micro-batch")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command
+      .add_option("--accumulate", arguments->accumulate,
+                  "Micro-batches per step, whose gradients are added")
       ->capture_default_str()
       ->check(at_least(1));
   command.add_option("--seq", arguments->sequence, "Tokens per sequence")
       ->capture_default_str()
       ->check(at_least(1));
-  command.add_option("--steps", arguments->steps, "Steps to measure, after two of warm-up")
-      ->capture_default_str()
-      ->check(at_least(1));
+  if (measures) {
+    command.add_option("--steps", arguments->steps, "Steps to measure, after those of warm-up")
+        ->capture_default_str()
+        ->check(at_least(1));
+  }
   command
       .add_option("--set", arguments->set, "Further keys of the recipe, such as model.layers=24")
       ->type_name("KEY=VALUE");
@@ -241,6 +284,16 @@ void add_bench(CLI::App& app, Action& action) {
       "  tutti bench step --model gpt2-124m --precision bf16 --batch 4 --seq 64 --steps 5 --json");
   step->callback([step_arguments, &action] {
     action = [step_arguments] { return run_step(*step_arguments); };
+  });
+
+  CLI::App* memory =
+      group->add_subcommand("memory", "What a training step takes of the device's memory");
+  const auto memory_arguments = add_options(*memory, false);
+  memory->footer(
+      "Example:\n"
+      "  tutti bench memory --model llama3.1-8b --set model.layers=24 --batch 1 --seq 8192");
+  memory->callback([memory_arguments, &action] {
+    action = [memory_arguments] { return run_memory(*memory_arguments); };
   });
 
   add_bench_all(*group, action);
