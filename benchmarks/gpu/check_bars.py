@@ -2,17 +2,15 @@
 
 Every demand is a Bar. A figure that a run should have given and did not is no value, and its bar
 has failed: nothing passes for want of a figure. NOT CHECKED are only parts that lack something from
-outside, such as PyTorch.
+outside, such as PyTorch; NOT RUN those that did not fit into the time.
 """
 
 import math
 import statistics
 
-# Dense bf16 matrix rate of the maker's data sheet, FLOP/s, by the GPU's name.
-PEAKS = {"H100": 989e12, "H200": 989e12, "GH200": 989e12, "A100": 312e12, "B200": 2250e12,
-         "GB200": 2450e12, "B300": 2250e12, "GB300": 2450e12, "L40S": 362e12}
+from peaks import peak_flops
 
-FAILED, PASSED, UNCHECKED = "FAILED", "PASSED", "NOT CHECKED"
+FAILED, PASSED, UNCHECKED, NOT_RUN = "FAILED", "PASSED", "NOT CHECKED", "NOT RUN"
 
 
 class Bar:
@@ -30,10 +28,23 @@ class Bar:
     def verdict(self):
         return PASSED if self.met() else FAILED
 
+    def found(self):
+        return self.reason or "not measured" if self.value is None else f"{self.value:.4g}{self.unit}"
+
+    def demanded(self):
+        return f"{'>=' if self.at_least else '<='} {self.bound:.4g}{self.unit}"
+
     def row(self):
-        found = self.reason or "not measured" if self.value is None else f"{self.value:.4g}{self.unit}"
-        sign = ">=" if self.at_least else "<="
-        return f"| {self.name} | {found} | {sign} {self.bound:.4g}{self.unit} | {self.verdict()} |"
+        return f"| {self.name} | {self.found()} | {self.demanded()} | {self.verdict()} |"
+
+    def line(self):
+        return f"{self.name}: {self.found()} ({self.demanded()})"
+
+    def margin(self):
+        """The value over its bound, the larger the better; of none the least there is."""
+        if self.value is None or not math.isfinite(self.value) or self.value <= 0:
+            return -math.inf if not self.met() else math.inf
+        return self.value / self.bound if self.at_least else self.bound / self.value
 
 
 def bar_table(bars):
@@ -44,15 +55,20 @@ def bar_table(bars):
 def verdict_of(verdicts):
     """Of a part with several: the worst; of none: not checked."""
     verdicts = list(verdicts)
-    if FAILED in verdicts:
-        return FAILED
-    return PASSED if verdicts and all(one == PASSED for one in verdicts) else UNCHECKED
+    for one in (FAILED, NOT_RUN, UNCHECKED):
+        if one in verdicts:
+            return one
+    return PASSED if verdicts else UNCHECKED
 
 
-def peak_flops(gpu):
-    """Of the GPU of this name; None where the table does not know it."""
-    names = sorted((name for name in PEAKS if name in gpu), key=len)
-    return PEAKS[names[-1]] if names else None
+def summary_of(bars):
+    """The bar that failed first, or else the one that is nearest to failing, in one line."""
+    if not bars:
+        return ""
+    failed = [bar for bar in bars if not bar.met()]
+    worst = failed[0] if failed else min(bars, key=Bar.margin)
+    more = f"; {len(failed)} of {len(bars)} failed" if failed else f"; {len(bars)} held"
+    return worst.line() + (more if len(bars) > 1 else "")
 
 
 def mfu(result, gpu):

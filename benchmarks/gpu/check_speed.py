@@ -5,91 +5,180 @@ import statistics
 import sys
 from pathlib import Path
 
-from check_bars import FAILED, UNCHECKED, Bar, mfu, own_memory_kernels, peak_flops
+from check_bars import UNCHECKED, Bar, mfu, own_memory_kernels
+from peaks import peak_source
 
 HERE = Path(__file__).resolve().parent
-LLAMA = ["--model", "llama3.1-8b", "--set", "model.layers=24", "--batch", "1", "--seq", "8192",
-         "--steps", "10"]
-# name: precision, arguments of `tutti bench step`, least share of the data sheet's bf16 rate
-WORK = {
-    "gpt2-124m T1024 bf16": ("bf16", ["--model", "gpt2-124m", "--batch", "32", "--seq", "1024",
-                                      "--steps", "20"], 0.45),
-    "gpt2-1558m T1024 bf16": ("bf16", ["--model", "gpt2-1558m", "--batch", "16", "--seq", "1024",
-                                       "--steps", "10"], 0.55),
-    "llama3.1-8b, 24 layers, T8192 bf16": ("bf16", LLAMA, 0.58),
-    "llama3.1-8b, 24 layers, T8192 fp8": ("fp8", LLAMA, None),
-}
+
+
+class Work:
+    """A training step to be measured. Its micro-batches are as many as runs have of that model, so that
+    the optimizer has its real share of a step. `least`: share of the data sheet's bf16 rate."""
+
+    def __init__(self, model, batch, sequence, accumulate, steps, least):
+        self.model, self.batch, self.sequence = model, batch, sequence
+        self.accumulate, self.steps, self.least = accumulate, steps, least
+
+    def name(self, precision="bf16", layers=None):
+        return (f"{self.model}{f', {layers} layers,' if layers else ''} T{self.sequence} "
+                f"{self.batch}x{self.accumulate} {precision}")
+
+    def arguments(self, layers=None):
+        words = ["--model", self.model, "--batch", self.batch, "--seq", self.sequence,
+                 "--accumulate", self.accumulate]
+        words += ["--set", f"model.layers={layers}"] if layers else []
+        return [str(word) for word in words]
+
+
+SMALL = Work("gpt2-124m", 32, 1024, 16, 8, 0.40)
+LARGE = Work("gpt2-1558m", 16, 1024, 8, 4, 0.50)
+# As many layers of it as the memory holds; the others would be the same work once more.
+LLAMA = Work("llama3.1-8b", 1, 8192, 8, 4, 0.56)
+LLAMA_LAYERS = 32
+# Of the device, beside the arenas of the memory map: workspaces of the libraries, their code.
+RESERVE_BYTES = 6 << 30
 FP8_RATIO = 1.25
-# name: arguments of torch_race.py, least ratio to PyTorch (None: no demand)
-RACES = {
-    "gpt2-124m T1024 bf16": (["gpt2-124m", "32", "1024"], 1.25),
-    "gpt2-1558m T1024 bf16": (["gpt2-1558m", "16", "1024", "10"], None),
-    "llama3.1-8b, 24 layers, T8192 bf16": (["llama3.1-8b", "1", "8192", "10", "24"], None),
-}
+RACE_RATIO = 1.1
 HOST_SHARE = 0.05
 MEMORY_BOUND = 0.85
-LEAST_KERNEL_SECONDS = 1e-4  # beside which a kernel's start does not count
+LEAST_KERNEL_SECONDS = 1e-4  # shorter ones do not fill the device, nor the time between two events
+# Few layers, many rows: kernels that take long enough.
+KERNELS = {"gpt2-1558m": ["--model", "gpt2-1558m", "--set", "model.layers=2", "--batch", "64",
+                          "--seq", "1024"],
+           "llama3.1-8b": ["--model", "llama3.1-8b", "--set", "model.layers=1", "--batch", "4",
+                           "--seq", "8192"]}
 SHAKESPEARE_LOSS, SHAKESPEARE_SECONDS, SEEDS = 1.48, 25, (1, 2, 3, 4, 5)
 
 
-def speed(machine, report):
-    gpu = report.facts.get("gpu", "")
-    unknown = "" if peak_flops(gpu) else f"no peak is known of '{gpu}': add it to PEAKS"
-    bars = []
-    rows = ["| work | tokens/s | step | host | of the data sheet | of the measured peak |",
-            "|---|---|---|---|---|---|"]
-    for name, (precision, arguments, least) in WORK.items():
-        result, text, _ = machine.json([machine.tutti, "bench", "step", "--device", "cuda",
-                                        "--precision", precision, "--json", *arguments], 300)
-        share = mfu(result, gpu) if result else None
-        if least:
-            bars.append(Bar(f"{name}: MFU of the data sheet", share, least,
-                            reason=unknown if result else "it failed"))
-        if result is None:
-            rows.append(f"| {name} | `{text.strip()[-400:]}` | | | | |")
-            continue
-        report.facts[name] = result
-        seconds = result["step_seconds"]["median"]
-        rows.append(f"| {name} | {result['tokens_per_second']:,.0f} | {1e3 * seconds:.1f} ms | "
-                    f"{1e3 * result['host_seconds']:.2f} ms | "
-                    f"{f'{100 * share:.1f}%' if share else unknown} | "
-                    f"{100 * result['mfu_of_gemm_peak']:.1f}% of "
-                    f"{result['gemm_peak_flops'] * 1e-12:.0f} TFLOP/s |")
-        rows += [f"| | {note} | | | | |" for note in result["notes"]]
-    wide, narrow = (report.facts.get(f"llama3.1-8b, 24 layers, T8192 {precision}")
-                    for precision in ("bf16", "fp8"))
-    ratio = narrow["tokens_per_second"] / wide["tokens_per_second"] if wide and narrow else None
-    bars.append(Bar("llama3.1-8b, 24 layers, T8192: fp8 / bf16", ratio, FP8_RATIO))
-    first = report.facts.get("gpt2-124m T1024 bf16")
-    host = first["host_seconds"] / first["step_seconds"]["median"] if first else None
-    bars.append(Bar("gpt2-124m T1024 bf16: host's share of a step", host, HOST_SHARE,
-                    at_least=False))
-    report.add_bars("Speed", bars, "\n".join(rows))
+def measure(machine, report, work, precision="bf16", layers=None):
+    """Of `tutti bench step --json`; None, told, where it failed."""
+    result, text, _ = machine.json([machine.tutti, "bench", "step", "--device", "cuda", "--json",
+                                    "--precision", precision, "--steps", str(work.steps),
+                                    *work.arguments(layers)], 300)
+    if result is not None:
+        report.facts[work.name(precision, layers)] = result
+    return result, text
 
 
-def race(machine, report):
-    status, text, _, _ = machine.run([sys.executable, "-c", "import torch; torch.zeros(1).cuda()"],
-                                     120)
-    if status != 0:
-        report.add("Race against PyTorch", "torch cannot be imported, or has no GPU:\n"
-                   f"```\n{text[-500:]}\n```", UNCHECKED)
-        return
-    rows, bars = ["| work | PyTorch tokens/s | ratio |", "|---|---|---|"], []
-    for name, (arguments, least) in RACES.items():
-        status, text, out, _ = machine.run([sys.executable, HERE / "torch_race.py", *arguments], 600)
-        theirs = last_json(out) if status == 0 else None
-        ours = report.facts.get(name)
-        ratio = ours["tokens_per_second"] / theirs["tokens_per_second"] if ours and theirs else None
-        if theirs:
-            report.facts[f"{name}, PyTorch"] = theirs
-            rows.append(f"| {name} | {theirs['tokens_per_second']:,.0f} | "
-                        f"{f'{ratio:.2f}' if ratio else 'not measured here'} |")
+def step_text(result, share):
+    seconds = result["step_seconds"]["median"]
+    lines = [f"{result['tokens_per_second']:,.0f} tokens/s, {1e3 * seconds:.1f} ms a step, of which "
+             f"{1e3 * result['host_seconds']:.2f} ms of the host; "
+             f"{f'{100 * share:.1f}' if share else 'no '}% of the data sheet, "
+             f"{100 * result['mfu_of_gemm_peak']:.1f}% of the measured "
+             f"{1e-12 * result['gemm_peak_flops']:.0f} TFLOP/s; "
+             f"{result['peak_memory_bytes'] / 2**30:.1f} GiB of the host at most, "
+             f"{result['memory_map_bytes'] / 2**30:.1f} GiB in the memory map"]
+    return "\n".join(lines + [f"note: {note}" for note in result["notes"]])
+
+
+def speed_of(machine, report, work, layers=None):
+    """Measures it and adds the part; returns the bars' result."""
+    gpu, name = report.facts.get("gpu", ""), work.name("bf16", layers)
+    result, text = measure(machine, report, work, "bf16", layers)
+    share = mfu(result, gpu) if result else None
+    bars = [Bar("MFU of the data sheet", share, work.least,
+                reason="it failed" if result is None else peak_source(gpu))]
+    if work is SMALL:
+        host = result["host_seconds"] / result["step_seconds"]["median"] if result else None
+        bars.append(Bar("host's share of a step", host, HOST_SHARE, at_least=False,
+                        reason="it failed"))
+    report.add_bars(f"Speed of {name}", bars,
+                    f"peak: {peak_source(gpu)}\n\n" + step_text(result, share) if result
+                    else f"```\n{text[-3000:]}\n```")
+
+
+def speed_small(machine, report):
+    speed_of(machine, report, SMALL)
+
+
+def speed_large(machine, report):
+    speed_of(machine, report, LARGE)
+
+
+def map_bytes(machine, work, layers, precision):
+    """(what the program says the step takes, what the device has free)"""
+    result, text, _ = machine.json([machine.tutti, "bench", "memory", "--device", "cuda", "--json",
+                                    "--precision", precision, *work.arguments(layers)], 60)
+    if result is None:
+        raise RuntimeError(f"tutti bench memory: {text.strip()[-500:]}")
+    return result["memory_map_bytes"], result["free_bytes"]
+
+
+def layers_that_fit(machine, work, most, precisions=("bf16", "fp8")):
+    """The most for which each precision's memory map leaves RESERVE_BYTES free; 0: not even one."""
+    fit, too_many = 0, most + 1
+    while too_many - fit > 1:
+        layers = (fit + too_many) // 2
+        maps = [map_bytes(machine, work, layers, precision) for precision in precisions]
+        if all(needed + RESERVE_BYTES <= free for needed, free in maps):
+            fit = layers
         else:
-            rows.append(f"| {name} | `{text.strip()[-300:]}` | |")
-        if least:
-            bars.append(Bar(f"{name}: tokens/s against PyTorch's", ratio, least,
-                            reason="one of the two has no figure; is the part `speed` done?"))
-    report.add_bars("Race against PyTorch", bars, "\n".join(rows))
+            too_many = layers
+    return fit
+
+
+def llama_layers(machine, report):
+    if "layers of llama3.1-8b" not in report.facts:
+        report.facts["layers of llama3.1-8b"] = layers_that_fit(machine, LLAMA, LLAMA_LAYERS)
+    return report.facts["layers of llama3.1-8b"]
+
+
+def speed_llama(machine, report):
+    layers = llama_layers(machine, report)
+    if layers == 0:
+        report.leave_out(f"{LLAMA.name()}: not one layer fits beside {RESERVE_BYTES >> 30} GiB")
+        return
+    speed_of(machine, report, LLAMA, layers)
+
+
+def fp8_speed(machine, report):
+    layers = llama_layers(machine, report)
+    if layers == 0:
+        return
+    wide, text = report.facts.get(LLAMA.name("bf16", layers)), ""
+    if wide is None:
+        wide, text = measure(machine, report, LLAMA, "bf16", layers)
+    narrow, narrow_text = measure(machine, report, LLAMA, "fp8", layers)
+    ratio = narrow["tokens_per_second"] / wide["tokens_per_second"] if wide and narrow else None
+    said = step_text(narrow, None) if narrow else f"```\n{(text + narrow_text)[-3000:]}\n```"
+    report.add_bars(f"Speed of FP8, {LLAMA.name('fp8', layers)}",
+                    [Bar("fp8 / bf16", ratio, FP8_RATIO, reason="a run failed")], said)
+
+
+def race(machine, report, work, layers=None):
+    """Against PyTorch's compiled step on the same tokens, accumulated alike."""
+    name = work.name("bf16", layers)
+    title = f"Race against PyTorch, {name}"
+    status, text, _, _ = machine.run([sys.executable, "-c", "import torch; torch.zeros(1).cuda()"], 120)
+    if status != 0:
+        report.add(title, f"torch cannot be imported, or has no GPU:\n```\n{text[-500:]}\n```",
+                   UNCHECKED, "no PyTorch with a GPU")
+        return
+    ours, our_text = report.facts.get(name), ""
+    if ours is None:
+        ours, our_text = measure(machine, report, work, "bf16", layers)
+    status, text, out, _ = machine.run(
+        [sys.executable, HERE / "torch_race.py", work.model, str(work.batch), str(work.sequence),
+         "--steps", str(work.steps), "--accumulate", str(work.accumulate),
+         *(["--layers", str(layers)] if layers else [])], 600)
+    theirs = last_json(out) if status == 0 else None
+    if theirs:
+        report.facts[f"{name}, PyTorch"] = theirs
+    ratio = ours["tokens_per_second"] / theirs["tokens_per_second"] if ours and theirs else None
+    lines = [f"{who}: " + (f"{result['tokens_per_second']:,.0f} tokens/s" if result
+                           else f"`{said.strip()[-400:]}`")
+             for who, result, said in (("Tutti", ours, our_text), ("PyTorch", theirs, text))]
+    report.add_bars(title, [Bar("tokens/s against PyTorch's", ratio, RACE_RATIO,
+                                reason="one of the two failed")], "\n".join(lines))
+
+
+def race_small(machine, report):
+    race(machine, report, SMALL)
+
+
+def race_large(machine, report):
+    race(machine, report, LARGE)
 
 
 def last_json(out):
@@ -100,31 +189,33 @@ def last_json(out):
 
 
 def kernels(machine, report):
-    """Two layers, many rows: kernels that take long enough to be timed one by one."""
-    result, text, _ = machine.json(
-        [machine.tutti, "bench", "kernels", "--device", "cuda", "--json", "--precision", "bf16",
-         "--model", "gpt2-1558m", "--set", "model.layers=2", "--batch", "128", "--seq", "1024",
-         "--steps", "3"], 300)
-    if result is None:
-        report.add("Kernels bound by memory", f"```\n{text[-3000:]}\n```", FAILED)
-        return
-    found = report.facts["kernels"] = result["kernels"]
-    rows = ["| kernel | shape | each | of its ceiling |", "|---|---|---|---|"]
-    rows += [f"| {k['name']} | {k['shape']} | {1e6 * k['median_seconds']:.1f} us | "
-             f"{100 * k['share_of_ceiling']:.0f}% ({k['bound']}) |" for k in found]
-    own = own_memory_kernels(found, LEAST_KERNEL_SECONDS)
-    bars = [Bar(f"{k['name']} {k['shape']}", k["share_of_ceiling"], MEMORY_BOUND) for k in own]
-    if not own:
-        bars = [Bar("own kernels bound by memory", None, MEMORY_BOUND,
-                    reason=f"none takes {1e6 * LEAST_KERNEL_SECONDS:.0f} us")]
-    report.add_bars("Kernels bound by memory", bars, "\n".join(rows))
+    bars, rows = [], ["| kernel | shape | each | of its ceiling |", "|---|---|---|---|"]
+    failed = ""
+    for model, arguments in KERNELS.items():
+        result, text, _ = machine.json([machine.tutti, "bench", "kernels", "--device", "cuda", "--json",
+                                        "--precision", "bf16", "--steps", "5", *arguments], 300)
+        if result is None:
+            bars.append(Bar(f"{model}: kernels", None, MEMORY_BOUND, reason="it failed"))
+            failed += f"\n```\n{text[-3000:]}\n```"
+            continue
+        found = report.facts[f"kernels of {model}"] = result["kernels"]
+        rows += [f"| {k['name']} | {k['shape']} | {1e6 * k['median_seconds']:.1f} us | "
+                 f"{100 * k['share_of_ceiling']:.0f}% ({k['bound']}) |" for k in found]
+        own = own_memory_kernels(found, LEAST_KERNEL_SECONDS)
+        bars += [Bar(f"{k['name']} {k['shape']}", k["share_of_ceiling"], MEMORY_BOUND) for k in own]
+        if not own:
+            bars.append(Bar(f"{model}: own kernels bound by memory", None, MEMORY_BOUND,
+                            reason=f"none takes {1e6 * LEAST_KERNEL_SECONDS:.0f} us"))
+    report.add_bars("Kernels bound by memory", bars, "\n".join(rows) + failed)
 
 
-def shakespeare(machine, report, text_file):
+def shakespeare(machine, report):
     """The recipe shakespeare-gpu, by five seeds; a run's time includes start, tuning, evaluation."""
     title = "Shakespeare by characters"
+    text_file = machine.shakespeare
     if text_file is None or not text_file.exists():
-        report.add(title, "needs the text: --shakespeare tinyshakespeare.txt", UNCHECKED)
+        report.add(title, "needs the text: --shakespeare tinyshakespeare.txt", UNCHECKED,
+                   "no --shakespeare tinyshakespeare.txt")
         return
     prefix = machine.work / "shakespeare"
     machine.run([machine.tutti, "data", "prepare", text_file, "--tokenizer", "char", "--holdout",

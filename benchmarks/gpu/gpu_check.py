@@ -1,100 +1,145 @@
 #!/usr/bin/env python3
-"""The proof and the speed table of a machine with a GPU, in one report file.
+"""The proof and the speed table of a machine with a GPU, in one report.
 
-Needs only this folder's neighbours: it runs from a bundle (bin/tutti beside benchmarks/) or from a
-source tree (build/cuda). No network, no packages; what compares with PyTorch runs where `torch` and
-`numpy` can be imported. Nothing on the machine is changed. The report is written anew after each
-part, so that what is done is kept whatever comes after.
+Needs only this folder's neighbours: it runs from a kit or bundle (bin/tutti beside benchmarks/) or from
+a source tree (build/cuda). No network, no packages; what compares with PyTorch runs where `torch` and
+`numpy` can be imported. Nothing on the machine is changed.
 
-Texts: --corpus, a file or folder of text (default: the headers of this machine, else Python's own
-sources), of which at most 8 MiB are read; --shakespeare, the file tinyshakespeare.txt.
+--profile proof: that it computes what it should. --profile speed: how fast. The parts run in the order
+of their worth until --budget is spent; a part for which the time is too short, or that it cuts off, is
+NOT RUN and named. The report (--out) and the same as JSON beside it are written anew after each part;
+the last thing printed is a table of at most 60 lines.
 
-Exit status: 0 when all parts hold; 1 when one failed; 3 when none failed and one could not be checked
-(no PyTorch, no compute-sanitizer, a text or a figure that is missing); 77 when there is no GPU.
+Texts: --corpus, a file or folder of text (default: Tutti's own sources, else the headers of this
+machine, else Python's sources), of which at most 8 MiB are read; --shakespeare, the file
+tinyshakespeare.txt.
+
+Exit status: 0 when all parts hold; 1 when one failed; 4 when none failed and one was NOT RUN for want
+of time; 3 when none failed, all were run, and one could not be checked (no PyTorch, no
+compute-sanitizer, a text that is missing); 77 when there is no GPU. What needs two GPUs is left out on a
+machine with one, said, and counts neither way.
 """
 
 import argparse
 import shutil
 import sys
+from collections import namedtuple
 from pathlib import Path
 
 import check_proof
 import check_speed
-from check_bars import FAILED, PASSED
-from check_run import Machine, Report
+from check_bars import FAILED, NOT_RUN, PASSED
+from check_report import Report
+from check_run import Machine, OutOfTime, cores
+
+# `seconds`: for which it is begun at all: what it takes at least, estimated, not measured.
+Part = namedtuple("Part", "profile run seconds")
+PARTS = {
+    "operations": Part("proof", check_proof.operations, 20),
+    "gpt2": Part("proof", check_proof.gpt2, 30),
+    "parity": Part("proof", check_proof.parity, 20),
+    "trainer": Part("proof", check_proof.trainer, 20),
+    "resume": Part("proof", check_proof.resume, 15),
+    "learn": Part("proof", check_proof.learn, 15),
+    "gpt2-curve": Part("proof", check_proof.gpt2_curve, 40),
+    "ranks": Part("proof", check_proof.ranks, 30),
+    "fp8": Part("proof", check_proof.fp8, 30),
+    "sanitizer": Part("proof", check_proof.sanitizer, 120),
+    "gpt2-124m": Part("speed", check_speed.speed_small, 25),
+    "kernels": Part("speed", check_speed.kernels, 25),
+    "race": Part("speed", check_speed.race_small, 60),
+    "llama": Part("speed", check_speed.speed_llama, 50),
+    "fp8-speed": Part("speed", check_speed.fp8_speed, 40),
+    "gpt2-1558m": Part("speed", check_speed.speed_large, 40),
+    "shakespeare": Part("speed", check_speed.shakespeare, 60),
+    "race-1558m": Part("speed", check_speed.race_large, 150),
+}
 
 
 def machine(place, report):
-    """What the program itself sees: a step on the first device, which also names them all."""
+    """What the program itself sees; it asks without computing anything."""
     lines = []
     for command in (["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm,"
                      "power.limit,temperature.gpu", "--format=csv"], [place.tutti, "--version"]):
         if shutil.which(str(command[0])):
             lines.append(place.run(command, 60)[1])
-    result, text, _ = place.json([place.tutti, "bench", "step", "--device", "cuda", "--precision",
-                                  "bf16", "--batch", "1", "--seq", "64", "--steps", "1", "--json"], 300)
+    result, text, _ = place.json([place.tutti, "bench", "memory", "--device", "cuda", "--batch", "1",
+                                  "--json"], 120)
     if result is None:
         absent = "no GPU" in text or "no CUDA" in text
-        report.add("Machine", f"```\n{text[-3000:]}\n```", FAILED)
-        print("skipped: no GPU: nothing was checked" if absent else text[-3000:])
+        report.add("Machine", f"```\n{text[-3000:]}\n```", FAILED, text.strip()[-200:])
+        print("skipped: no GPU: nothing was checked" if absent else "", text[-3000:], sep="\n")
         sys.exit(77 if absent else 1)
     devices = result["devices"]
     report.facts["devices"], report.facts["gpu"] = devices, devices[0]["name"]
+    report.facts["cores"] = cores()
     lines += [f"{one['name']}, compute capability {one['architecture']}, driver {one['driver']}, "
               f"runtime {one['runtime']}, {one['memory_bytes'] / 2**30:.0f} GiB" for one in devices]
-    report.add("Machine", "```\n" + "\n".join(lines) + "\n```", PASSED)
+    report.add("Machine", "```\n" + "\n".join(lines) + "\n```", PASSED, lines[-1])
 
 
-PARTS = {
-    "operations": check_proof.operations,
-    "trainer": check_proof.trainer,
-    "parity": check_proof.parity,
-    "resume": check_proof.resume,
-    "learn": check_proof.learn,
-    "ranks": check_proof.ranks,
-    "speed": check_speed.speed,
-    "race": check_speed.race,
-    "kernels": check_speed.kernels,
-    "fp8": check_proof.fp8,
-    "gpt2": check_proof.gpt2,
-    "shakespeare": None,  # below: it has a text of its own
-    "sanitizer": check_proof.sanitizer,
-}
+def run_part(name, part, place, report):
+    report.begin_part()
+    if place.left() < part.seconds:
+        report.add(name, f"{place.left():.0f} s are left, and it takes {part.seconds} s at least.",
+                   NOT_RUN, f"takes {part.seconds} s at least")
+        return
+    try:
+        part.run(place, report)
+    except OutOfTime:
+        report.add(name, "The time was over before it was.", NOT_RUN, "cut off")
+    except Exception as error:  # a part that breaks must not end the others
+        report.add(name, f"the check itself broke: {error!r}", FAILED, f"broke: {error!r}")
+
+
+def default_jobs(profile):
+    """Tests share the GPU and the cores; what is measured runs alone."""
+    return max(1, min(6, cores() // 2)) if profile == "proof" else 1
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("gpu-report.md"))
-    parser.add_argument("--parts", default=",".join(PARTS),
-                        help="which, separated by commas; default: all, in this order")
-    parser.add_argument("--budget", type=float, default=3 * 3600, help="seconds for everything")
+    parser.add_argument("--profile", choices=("proof", "speed"), default="proof")
+    parser.add_argument("--budget", type=float, default=600, metavar="SECONDS",
+                        help="for everything; it is kept (default 600)")
+    parser.add_argument("--jobs", type=int, help="commands at a time (default: of the proof half the "
+                                                 "cores, at most 6; what is measured runs alone)")
+    parser.add_argument("--out", type=Path, help="default: gpu-PROFILE.md")
+    parser.add_argument("--parts", help="which of the profile's, separated by commas; default: all")
     parser.add_argument("--bin", type=Path, help="the folder of tutti and its test programs")
     parser.add_argument("--corpus", type=Path, help="a file or folder of text to train on")
     parser.add_argument("--shakespeare", type=Path, help="tinyshakespeare.txt")
     arguments = parser.parse_args()
-    arguments.out = arguments.out.resolve()
-    wanted = arguments.parts.split(",")
-    unknown = set(wanted) - set(PARTS)
+    parts = {name: part for name, part in PARTS.items() if part.profile == arguments.profile}
+    wanted = arguments.parts.split(",") if arguments.parts else list(parts)
+    unknown = sorted(set(wanted) - set(parts))
     if unknown:
-        sys.exit(f"gpu_check: no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    if arguments.corpus and not arguments.corpus.exists():
-        sys.exit(f"gpu_check: --corpus {arguments.corpus}: no such file or folder")
-    place, report = Machine(arguments), Report(arguments.out)
-    machine(place, report)
-    for name, part in PARTS.items():
-        if name not in wanted:
-            continue
+        parser.error(f"--parts: no such part of the profile {arguments.profile}: {', '.join(unknown)}; "
+                     f"there are {', '.join(parts)}")
+    for name in ("corpus", "shakespeare"):
+        path = getattr(arguments, name)
+        if path and not path.exists():
+            parser.error(f"--{name} {path}: no such file or folder")
+    if arguments.jobs is None:
+        arguments.jobs = default_jobs(arguments.profile)
+    elif arguments.jobs < 1 or (arguments.jobs > 1 and arguments.profile == "speed"):
+        parser.error(f"--jobs {arguments.jobs}: at least 1, and of the profile speed 1: what is measured "
+                     "runs alone")
+    out = (arguments.out or Path(f"gpu-{arguments.profile}.md")).resolve()
+    place, report = Machine(arguments), Report(out, arguments.profile, arguments.budget)
+    try:
         try:
-            if name == "shakespeare":
-                text = arguments.shakespeare and arguments.shakespeare.resolve()
-                check_speed.shakespeare(place, report, text)
-            else:
-                part(place, report)
-        except Exception as error:  # a part that breaks must not end the others
-            report.add(name, f"the check itself broke: {error!r}", FAILED)
-    shutil.rmtree(place.work, ignore_errors=True)
-    print(f"The report is in {arguments.out}")
+            machine(place, report)
+        except OutOfTime:
+            sys.exit(f"gpu_check: --budget {arguments.budget:.0f}: too short for anything")
+        for name, part in parts.items():
+            if name in wanted:
+                run_part(name, part, place, report)
+    finally:
+        shutil.rmtree(place.work, ignore_errors=True)
+    report.write()
+    print(report.table())
     return report.status()
 
 

@@ -1,12 +1,11 @@
 """One training step of the same model in PyTorch: torch.compile, scaled-dot-product attention, bf16
-autocast over f32 parameters, fused AdamW. Prints one JSON object.
-
-Usage: torch_race.py MODEL BATCH SEQUENCE [STEPS] [LAYERS]     MODEL: gpt2-124m, gpt2-1558m, llama3.1-8b
+autocast over f32 parameters, fused AdamW, gradients of several micro-batches added. Prints one JSON
+object.
 """
 
+import argparse
 import json
 import statistics
-import sys
 
 import torch
 import torch.nn.functional as F
@@ -96,33 +95,43 @@ class Model(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", choices=list(SHAPES))
+    parser.add_argument("batch", type=int, help="sequences per micro-batch")
+    parser.add_argument("sequence", type=int)
+    parser.add_argument("--accumulate", type=int, default=1, help="micro-batches per step")
+    parser.add_argument("--steps", type=int, default=20, help="measured, after two of warm-up")
+    parser.add_argument("--layers", type=int, help="in place of the model's own")
+    return parser.parse_args()
+
+
 def main():
-    name, batch, sequence = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    steps = int(sys.argv[4]) if len(sys.argv) > 4 else 20
-    shape = list(SHAPES[name])
-    if len(sys.argv) > 5:
-        shape[0] = int(sys.argv[5])
+    run = parse()
+    shape = list(SHAPES[run.model])
+    if run.layers:
+        shape[0] = run.layers
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     with torch.device("cuda"):
-        model = Model(*shape, context=sequence)
+        model = Model(*shape, context=run.sequence)
     step_model = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), fused=True)
-    tokens = torch.randint(shape[5] - 64, (batch, sequence + 1), device="cuda")
+    tokens = torch.randint(shape[5] - 64, (run.batch, run.sequence + 1), device="cuda")
 
     def step():
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = step_model(tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
+        for _ in range(run.accumulate):
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = step_model(tokens[:, :-1], tokens[:, 1:]) / run.accumulate
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return loss
 
-    for _ in range(5):
+    for _ in range(2):
         step()
     seconds = []
-    for _ in range(steps):
+    for _ in range(run.steps):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         step()
@@ -130,9 +139,10 @@ def main():
         end.synchronize()
         seconds.append(begin.elapsed_time(end) * 1e-3)
     median = statistics.median(seconds)
-    print(json.dumps({"model": name, "batch": batch, "sequence": sequence, "layers": shape[0],
+    print(json.dumps({"model": run.model, "batch": run.batch, "sequence": run.sequence,
+                      "accumulate": run.accumulate, "layers": shape[0],
                       "step_seconds": {"median": median, "min": min(seconds), "max": max(seconds)},
-                      "tokens_per_second": batch * sequence / median,
+                      "tokens_per_second": run.accumulate * run.batch * run.sequence / median,
                       "peak_memory_bytes": torch.cuda.max_memory_allocated(),
                       "torch": torch.__version__}))
 

@@ -8,28 +8,40 @@ Installed under the name of what it stands in for.
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 FIGURES = {
-    "gpu": "NVIDIA H200", "mfu": 0.7, "fp8_gain": 1.5, "host_seconds": 1e-4, "kernel_share": 0.95,
+    "gpu": "NVIDIA H200", "gpus": 1, "free_bytes": 150e9, "mfu": 0.7, "fp8_gain": 1.5, "host_seconds": 1e-4, "kernel_share": 0.95,
     "loss_shift": {}, "fails": [], "tests": "OK", "resumed": 0.0, "says": "share the GPU",
-    "sanitizer": 0, "shakespeare": 1.45,
+    "sanitizer": 0, "shakespeare": 1.45, "seconds": {},
 }
+LAYER_BYTES, OTHER_BYTES = 5e9, 20e9  # of the memory map
+
+
+def option(words, name, default=""):
+    return words[words.index(name) + 1] if name in words else default
 
 
 def bench(words, figures):
+    layers = int(option(words, "--set", "model.layers=12").split("=")[1])
+    if words[1] == "memory":
+        device = {"name": figures["gpu"], "architecture": "9.0", "memory_bytes": 2**37,
+                  "driver": "13.0", "runtime": "13.0"}
+        return {"memory_map_bytes": OTHER_BYTES + LAYER_BYTES * layers,
+                "free_bytes": figures["free_bytes"], "devices": [device] * figures["gpus"]}
     if words[1] == "kernels":
         kernel = {"shape": "1x2", "median_seconds": 5e-4, "bound": "memory"}
         return {"kernels": [{**kernel, "name": "norm_forward", "share_of_ceiling": figures["kernel_share"]},
                             {**kernel, "name": "gemm", "share_of_ceiling": 0.1},
                             {**kernel, "name": "copy", "median_seconds": 1e-6, "share_of_ceiling": 0.1}]}
-    gain = figures["fp8_gain"] if words[words.index("--precision") + 1] == "fp8" else 1
+    gain = figures["fp8_gain"] if option(words, "--precision") == "fp8" else 1
     seconds = 0.01 / gain
     return {"step_seconds": {"median": seconds}, "tokens_per_second": 1e3 * gain,
             "model_flops_per_step": figures["mfu"] * 989e12 * 0.01, "host_seconds": figures["host_seconds"],
-            "mfu_of_gemm_peak": 0.8, "gemm_peak_flops": 7e14, "notes": [],
-            "devices": [{"name": figures["gpu"], "architecture": "9.0", "memory_bytes": 2**37,
-                         "driver": "13.0", "runtime": "13.0"}]}
+            "mfu_of_gemm_peak": 0.8, "gemm_peak_flops": 7e14, "notes": [], "peak_memory_bytes": 2**30,
+            "memory_map_bytes": OTHER_BYTES + LAYER_BYTES * layers,
+            "setting": {"accumulate": int(option(words, "--accumulate", "1"))}}
 
 
 def train(words, figures):
@@ -41,9 +53,9 @@ def train(words, figures):
     folder.mkdir(parents=True, exist_ok=True)
     events = folder / "events.jsonl"
     first = len(events.read_text().splitlines()) if events.exists() else 0
-    last = int(keys.get("train.steps", 30))
-    if "--stop-after" in words:
-        last = int(words[words.index("--stop-after") + 1])
+    if not (folder / "steps").exists():
+        (folder / "steps").write_text(keys.get("train.steps", "30"))
+    last = int(option(words, "--stop-after", (folder / "steps").read_text()))
     shift = sum(by for part, by in figures["loss_shift"].items() if part in str(folder))
     shift += figures["resumed"] if first else 0
     with events.open("a") as out:
@@ -57,12 +69,16 @@ def train(words, figures):
 def main():
     figures = {**FIGURES, **json.loads(Path(os.environ["STAND_IN"]).read_text())}
     name, words = Path(sys.argv[0]).name, sys.argv[1:]
+    time.sleep(figures["seconds"].get(name, 0))
     if name == "compute-sanitizer":
         print("[       OK ] Suite.test (1 ms)")
         sys.exit(figures["sanitizer"])
     if name != "tutti":
         if "--gtest_list_tests" in words:
-            print("Running main()\nNormTest.\n  One\nDeviceTrainer.\n  Two")
+            print("Running main()\nNormTest.\n  One\nDeviceTrainer.\n  Two\nDeviceEach.\n  Three")
+            return
+        if "DeviceEach" in words[0] and figures["gpus"] < 2:  # as the test itself says
+            print("[  SKIPPED ] DeviceEach.Three (0 ms)")
             return
         print(f"[{figures['tests']:>9} ] Suite.test (1 ms)")
         sys.exit(1 if "FAILED" in figures["tests"] else 0)
