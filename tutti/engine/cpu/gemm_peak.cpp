@@ -6,6 +6,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/rng.h"
 #include "tutti/engine/arena.h"
+#include "tutti/engine/backend.h"
 #include "tutti/engine/cpu/gemm_onednn.h"
 #include "tutti/engine/cpu/onednn_compat.h"
 
@@ -34,12 +35,20 @@ memory packed(const memory::desc& wanted, const memory& plain, dnnl::stream& que
   return out;
 }
 
-// The operation itself, whose library chooses layouts by measurement; sizes that fill the device.
+// Sizes that fill a device without keeping it for long; the host in place of one has one processor.
+std::vector<int64_t> filling_sizes(const Backend& backend) {
+  constexpr int kFewMultiprocessors = 8;
+  const std::vector<DeviceInfo> devices = backend.devices();
+  const bool few = !devices.empty() && devices.front().multiprocessors < kFewMultiprocessors;
+  return few ? std::vector<int64_t>{128} : std::vector<int64_t>{4096, 8192};
+}
+
+// The operation itself, whose library chooses layouts by measurement.
 // Several products are enqueued at once, so that the host's part does not count.
 double device_gemm_peak(Stream& stream, DType dtype, int repeats) {
   constexpr int kAtOnce = 10;
   double best = 0;
-  for (const int64_t size : {int64_t{4096}, int64_t{8192}}) {
+  for (const int64_t size : filling_sizes(find_backend("cuda"))) {
     const int64_t bytes = size * size * dtype_bytes(dtype);
     const Arena a("peak a", bytes, ArenaKind::device);
     const Arena b("peak b", bytes, ArenaKind::device);
