@@ -1,7 +1,7 @@
 #include "tutti/cli/train_dry_run.h"
 
-#include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,15 +26,13 @@ namespace {
 using telemetry::MlperfLine;
 
 // The steps at which a schedule shows its form.
-std::vector<int64_t> telling_steps(const spec::Recipe& recipe) {
+std::set<int64_t> telling_steps(const spec::Recipe& recipe) {
   const spec::ScheduleConfig& schedule = recipe.schedule;
-  std::vector<int64_t> steps = {0, 1, schedule.warmup_steps - schedule.start_step,
-                                schedule.decay_steps - schedule.start_step, recipe.train.steps - 1};
-  steps.erase(std::remove_if(steps.begin(), steps.end(),
-                             [&](int64_t s) { return s < 0 || s >= recipe.train.steps; }),
-              steps.end());
-  std::sort(steps.begin(), steps.end());
-  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  std::set<int64_t> steps;
+  for (const int64_t step : {int64_t{0}, int64_t{1}, schedule.warmup_steps - schedule.start_step,
+                             schedule.decay_steps - schedule.start_step, recipe.train.steps - 1}) {
+    if (0 <= step && step < recipe.train.steps) steps.insert(step);
+  }
   return steps;
 }
 
