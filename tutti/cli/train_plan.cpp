@@ -76,7 +76,7 @@ void check_recipe_file(FileSystem& files, const TrainArguments& arguments) {
   const std::string path = train::recipe_path(arguments.target);
   const auto saved = train::saved_recipe(files, arguments.target);
   if (!saved) return;
-  insist(arguments, [&] { train::check_own(files, *saved, arguments.target); });
+  if (!arguments.force_resume) train::check_own(files, *saved, arguments.target);
   try {
     read_recipe(files, path, {});
   } catch (const Error& error) {
@@ -90,7 +90,7 @@ void check_recipe_file(FileSystem& files, const TrainArguments& arguments) {
 }
 
 // The recipe is that of the run's checkpoints, wherever it comes from.
-void check_same_run(FileSystem& files, const TrainPlan& plan, bool is_run) {
+void check_same_run(FileSystem& files, const TrainPlan& plan, bool is_run, bool force) {
   const std::string stored = train::recipe_path(plan.run_folder);
   const auto saved = train::saved_recipe(files, plan.run_folder);
   if (!saved) {
@@ -98,7 +98,7 @@ void check_same_run(FileSystem& files, const TrainPlan& plan, bool is_run) {
     train::check_resumable(read_recipe(files, stored, {}), plan.recipe, plan.run_folder);
     return;
   }
-  train::check_own(files, *saved, plan.run_folder);
+  if (!force) train::check_own(files, *saved, plan.run_folder);  // else the session warns
   std::optional<spec::Recipe> file;
   if (is_run) file = read_recipe(files, stored, {});
   train::check_resumable(spec::parse_recipe(saved->yaml, saved->path, {}, models_folder(files)),
@@ -144,7 +144,7 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
       (arguments.copy_every > 0 && train::may_have_peer_copies(files, plan.run_folder)) ||
       !checkpoint::list_checkpoints(files, train::checkpoints_path(plan.run_folder)).empty();
   if (is_saved) {
-    insist(arguments, [&] { check_same_run(files, plan, is_run); });
+    insist(arguments, [&] { check_same_run(files, plan, is_run, arguments.force_resume); });
   }
   if (plan.recipe.run.name.empty()) plan.recipe.run.name = base_name(plan.run_folder);
   return plan;
