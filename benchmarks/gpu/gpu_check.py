@@ -23,6 +23,7 @@ machine with one, said, and counts neither way.
 import argparse
 import shutil
 import sys
+import tempfile
 from collections import namedtuple
 from pathlib import Path
 
@@ -92,6 +93,17 @@ def run_part(name, part, place, report):
         report.add(name, f"the check itself broke: {error!r}", FAILED, f"broke: {error!r}")
 
 
+def unwritable(path):
+    """Why the report cannot be written there; None where it can."""
+    if path.is_dir():
+        return "it is a folder; name a file in it"
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            return None
+    except OSError as error:
+        return f"{error.strerror}; name a file in a folder that can be written"
+
+
 def default_jobs(profile):
     """Tests share the GPU and the cores; what is measured runs alone."""
     return max(1, min(6, cores() // 2)) if profile == "proof" else 1
@@ -127,6 +139,8 @@ def main():
         parser.error(f"--jobs {arguments.jobs}: at least 1, and of the profile speed 1: what is measured "
                      "runs alone")
     out = (arguments.out or Path(f"gpu-{arguments.profile}.md")).resolve()
+    if unwritable(out):
+        parser.error(f"--out {out}: {unwritable(out)}")
     place, report = Machine(arguments), Report(out, arguments.profile, arguments.budget)
     try:
         try:

@@ -153,6 +153,19 @@ def check_layers(place):
     assert status == 0 and "not one layer fits" in printed, printed
 
 
+def check_options(place):
+    """What cannot work is refused at once, with what to write instead, and not after minutes."""
+    for words, said in ((("--out", "/no/such/folder/report.md"), "/no/such/folder/report.md: No such file"),
+                        (("--out", str(place.bin)), "it is a folder"),
+                        (("--parts", "gpt3"), "there are operations, gpt2,"),
+                        (("--jobs", "0"), "at least 1"),
+                        (("--corpus", "/no/such/text"), "--corpus /no/such/text: no such file")):
+        done = subprocess.run([sys.executable, CHECK / "gpu_check.py", "--bin", place.bin, *words],
+                              capture_output=True, text=True, cwd=place.folder)
+        assert done.returncode == 2 and said in done.stderr, (words, done.returncode, done.stderr)
+        assert "Traceback" not in done.stderr and not done.stdout, (done.stdout, done.stderr)
+
+
 def check_figures():
     bars = check_bars
     assert peaks.peak_flops("NVIDIA H100 80GB HBM3") == peaks.peak_flops("NVIDIA GH200 480GB") == 989e12
@@ -195,6 +208,7 @@ def main():
         check_missing_is_no_pass(place)
         check_time_is_kept(place)
         check_layers(place)
+        check_options(place)
 
 
 main()
