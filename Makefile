@@ -33,7 +33,7 @@ RETRY ?=
 .NOTPARALLEL:
 .PHONY: help deps deps-build build debug demo test test-all test-changed tests-built test-quick \
 	test-rest test-full sanitizers-built asan-built tsan-built test-asan test-tsan bench \
-	cuda bundle bundle-cpu deb wheel gpu-check format format-check layers tidy check hooks install clean
+	cuda bundle bundle-cpu gpu-kit deb wheel gpu-check format format-check layers tidy check hooks install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,6 +124,17 @@ bundle: deps-build ## Pack a relocatable archive with CUDA for all its GPUs: bui
 bundle-cpu: build ## Pack a relocatable archive of the CPU program: build/tutti.tar.gz
 	@tools/bundle $(RELEASE) build/tutti.tar.gz
 
+# The chip that the kit is for, as nvcc names it, without `sm_`: 90a is an H100 or H200.
+ARCH ?= 90a
+KIT = build/tutti-gpu-kit-sm_$(ARCH).tar.xz
+
+gpu-kit: deps-build ## Pack programs, tests and scripts that check a GPU elsewhere: ARCH=90a, at most 56 MiB
+	@tools/cuda_headers
+	@cmake --preset kit --log-level=WARNING -DTUTTI_WERROR=$(if $(WERROR),ON,OFF) \
+		-DCMAKE_CUDA_ARCHITECTURES=$(ARCH)-real
+	@cmake --build --preset kit -j $(JOBS) --target tutti engine_test train_test parity_dump
+	@tools/bundle build/kit $(KIT) --kit $(if $(SHAKESPEARE),--text $(SHAKESPEARE))
+
 deb: build ## Pack a Debian package for this release of Debian: build/release/packages/*.deb
 	@tools/install_packages package
 	@cd $(RELEASE) && cpack -G DEB
@@ -131,7 +142,7 @@ deb: build ## Pack a Debian package for this release of Debian: build/release/pa
 wheel: build ## Pack a Python wheel with all libraries: build/release/packages/*.whl
 	@tools/wheel $(RELEASE) $(RELEASE)/packages
 
-gpu-check: ## On a machine with a GPU: run the proof and the speed table into one report
+gpu-check: ## On a machine with a GPU: the proof in 10 minutes; GPU_CHECK='--profile speed' the speed table
 	@python3 benchmarks/gpu/gpu_check.py $(GPU_CHECK)
 
 format: ## Format all C++ sources
