@@ -44,7 +44,7 @@ LIBRARIES = {
                                1000, 13000),
     "libcublasLt.so.13": Library("cuBLAS", "nvidia-cublas", "cublasLtGetVersion", False, 10000, 130000),
     "libcudnn.so.9": Library("cuDNN", "nvidia-cudnn-cu13", "cudnnGetVersion", False, 10000, 90000),
-    "libnccl.so.2": Library("NCCL", "nvidia-nccl-cu13", "ncclGetVersion", True, 10000, 21400),
+    "libnccl.so.2": Library("NCCL", "nvidia-nccl-cu13", "ncclGetVersion", True, 10000, 22600),
 }
 DRIVER = "libcuda.so.1"
 # Its version is that of the newest CUDA it knows. CUDA 13 needs a driver of release 580 (its release notes).

@@ -194,7 +194,7 @@ def check_messages(kit):
         kit_run.version_of = version_of
     assert len(wrong) == 2 and len(notes) == 2, (wrong, notes)
     assert "libcudnn.so.9 (cuDNN; of PyTorch's wheels nvidia-cudnn-cu13) is not here" in wrong, wrong
-    assert any("NCCL 2.10.0" in one and "at least 2.14.0" in one for one in wrong), wrong
+    assert any("NCCL 2.10.0" in one and "at least 2.26.0" in one for one in wrong), wrong
     assert kit_run.fits("90a", 90) and not kit_run.fits("90a", 91) and not kit_run.fits("90a", 100)
     assert kit_run.fits("80", 86) and not kit_run.fits("86", 80) and not kit_run.fits("80", 90)
     done = run(kit / "run", "proof", env={"PATH": "/usr/bin:/bin", "PYTHON": "/no/such/python3"})
