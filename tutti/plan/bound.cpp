@@ -73,10 +73,11 @@ double LayoutBounds::layout_seconds(const Layout& layout, const Ranks& ranks) {
   const int64_t micro_batches = recipe_.batch.global / (layout.micro * mesh.dp);
   const Ranks::Traffic& traffic = ranks.traffic[static_cast<size_t>(mesh.zero)];
   const std::vector<PassSeconds>* passes = &passes_;
-  if (mesh.zero >= 2) {
+  const int64_t zero = traffic_zero(mesh, profile_);
+  if (zero >= 2) {
     adjusted_.resize(passes_.size());
     for (size_t g = 0; g < passes_.size(); ++g) {
-      adjusted_[g] = with_weight_traffic(passes_[g], mesh.zero, traffic.chunk_gather[g],
+      adjusted_[g] = with_weight_traffic(passes_[g], zero, traffic.chunk_gather[g],
                                          traffic.chunk_reduce[g], constants_);
     }
     passes = &adjusted_;
@@ -84,7 +85,7 @@ double LayoutBounds::layout_seconds(const Layout& layout, const Ranks& ranks) {
   const double pipeline = pipeline_lower_bound(mesh, micro_batches, *passes);
 
   double data = 0;
-  if (mesh.zero <= 2) {
+  if (zero <= 2) {
     // Of the busiest pipeline rank; of equally busy ones the one with least.
     const auto pp = static_cast<size_t>(mesh.pp);
     const double usable = constants_[Constant::dp_overlap_ratio];
@@ -100,8 +101,8 @@ double LayoutBounds::layout_seconds(const Layout& layout, const Ranks& ranks) {
       const double busy = forward + backward;
       if (busy < most * (1 - 1e-9)) continue;
       double own = 0;
-      if (mesh.zero <= 1) own += exposed_traffic(mesh, traffic.reduce[r], backward, usable);
-      if (mesh.zero >= 1) own += exposed_traffic(mesh, traffic.gather[r], forward, usable);
+      if (zero <= 1) own += exposed_traffic(mesh, traffic.reduce[r], backward, usable);
+      if (zero >= 1) own += exposed_traffic(mesh, traffic.gather[r], forward, usable);
       data = busy > most * (1 + 1e-9) ? own : std::min(data, own);
       most = std::max(most, busy);
     }

@@ -46,6 +46,10 @@ const std::array<SplitPart, 12>& split_parts() {
   return parts;
 }
 
+int64_t traffic_zero(const spec::Mesh& mesh, const spec::Profile& profile) {
+  return mesh.pp > 1 && !profile.executable ? std::min<int64_t>(mesh.zero, 1) : mesh.zero;
+}
+
 PassSeconds with_weight_traffic(PassSeconds pass, int64_t zero, double chunk_gather,
                                 double chunk_reduce, const Constants& constants) {
   if (zero < 2) return pass;
@@ -63,8 +67,9 @@ double host_seconds(double work, int64_t ranks, const Constants& constants) {
 }
 
 std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe& recipe,
-                                      const Constants& constants) {
+                                      const spec::Profile& profile, const Constants& constants) {
   const spec::Mesh& mesh = recipe.parallel;
+  const int64_t zero = traffic_zero(mesh, profile);
   std::vector<PassSeconds> passes;
   for (size_t g = 0; g < pricing.stages.size(); ++g) {
     const StageSeconds& stage = pricing.stages[g];
@@ -74,7 +79,7 @@ std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe
     pass.forward = stage.forward.total();
     pass.backward = stage.recompute.total() + stage.backward_input.total();
     pass.weight_gradient = stage.backward_weight.total();
-    pass = with_weight_traffic(pass, mesh.zero, rank.chunk_gather[chunk], rank.chunk_reduce[chunk],
+    pass = with_weight_traffic(pass, zero, rank.chunk_gather[chunk], rank.chunk_reduce[chunk],
                                constants);
     pass.transfer = stage.transfer;
     pass.blocked = stage.transfer * (1 - constants[Constant::pp_overlap_ratio]);
@@ -91,7 +96,8 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   catalog::check_precision(system_.chip, recipe.precision);
   const spec::Mesh& mesh = recipe.parallel;
   const Pricing pricing = price_program(program, recipe, system_, constants_);
-  const std::vector<PassSeconds> passes = pass_seconds(pricing, recipe, constants_);
+  const spec::Profile& profile = spec::find_profile(program.profile);
+  const std::vector<PassSeconds> passes = pass_seconds(pricing, recipe, profile, constants_);
   const int64_t micro_batches = recipe.batch.global / (recipe.batch.micro * mesh.dp);
   const double pipeline = simulator_.seconds(mesh, micro_batches, passes);
 
@@ -146,10 +152,11 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   // Gradients and weights of the step: hidden behind the passes that make or need them.
   const RankSeconds& rank = pricing.ranks[busiest];
   const double usable = constants_[Constant::dp_overlap_ratio];
-  if (mesh.zero <= 1) {
+  const int64_t zero = traffic_zero(mesh, profile);
+  if (zero <= 1) {
     out.reduce_seconds = exposed_traffic(mesh, rank.reduce, backward_window, usable);
   }
-  if (mesh.zero == 1 || mesh.zero == 2) {
+  if (zero == 1 || zero == 2) {
     out.gather_seconds = exposed_traffic(mesh, rank.gather, forward_window, usable);
   }
   out.split.dp += out.gather_seconds + out.reduce_seconds;
@@ -164,8 +171,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   out.split.optimizer = update;
   if (recipe.offload.enabled()) {
     const auto stage = static_cast<int64_t>(busiest);
-    const spec::MemoryMap map =
-        spec::memory_map(recipe, spec::find_profile(program.profile), stage);
+    const spec::MemoryMap map = spec::memory_map(recipe, profile, stage);
     const OffloadSeconds exposed =
         price_offload(recipe, stage, map, system_.chip, {forward_window, backward_window, update});
     out.split.offload = exposed.state + times * exposed.activations;

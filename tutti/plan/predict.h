@@ -96,8 +96,14 @@ inline double exposed_traffic(const spec::Mesh& mesh, double alone, double windo
                   exposed_seconds(alone, window, usable) / chunks);
 }
 
-// `pass` with the weight traffic of its chunk that nothing hides: ZeRO 3 gathers weights for every
-// pass, ZeRO 2 and 3 reduce gradients after every micro-batch.
+// The ZeRO stage whose weight traffic a run has. Programs that pipeline micro-batches through FSDP
+// keep gathered weights and unreduced gradients until the last of them, so that stages 2 and 3 move
+// as much as stage 1: Llama 3 (section 3.3.2: no resharding after the forward pass), PyTorch
+// (torchtitan: reshard_after_forward "default" with pipelining). Tutti itself moves them each time.
+int64_t traffic_zero(const spec::Mesh& mesh, const spec::Profile& profile);
+
+// `pass` with the weight traffic of its chunk that nothing hides: stage 3 of traffic_zero gathers
+// weights for every pass, 2 and 3 reduce gradients after every micro-batch.
 PassSeconds with_weight_traffic(PassSeconds pass, int64_t zero, double chunk_gather,
                                 double chunk_reduce, const Constants& constants);
 
@@ -106,7 +112,7 @@ double host_seconds(double work, int64_t ranks, const Constants& constants);
 
 // The passes as the simulator takes them: exposed ZeRO-3 traffic inside.
 std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe& recipe,
-                                      const Constants& constants);
+                                      const spec::Profile& profile, const Constants& constants);
 
 // What the fullest rank needs of the chip's memory: MemoryMap under the profile times the
 // allocator's reserve, and what its process holds besides.

@@ -96,7 +96,7 @@ StepTimeline step_timeline(const spec::Recipe& recipe, const spec::Profile& prof
   const Pricing pricing =
       price_program(spec::make_program(recipe, profile), recipe, system, constants);
   const SimulatedPipeline played =
-      simulator.run(mesh, micro_batches, pass_seconds(pricing, recipe, constants), true);
+      simulator.run(mesh, micro_batches, pass_seconds(pricing, recipe, profile, constants), true);
   StepTimeline out;
   out.seconds = step.step_seconds;
   out.ranks.resize(static_cast<size_t>(mesh.pp));
