@@ -89,6 +89,23 @@ TEST(Catalog, MemoryIsWhatTheChipReports) {
   EXPECT_NEAR(shipped().chip("B200").memory_bytes, 183359.0 * 1024 * 1024, 1e7);
 }
 
+// A board limited below its chip's usual power sustains what the power left over idle pays for.
+TEST(Catalog, BoardsOfLessPowerSustainLess) {
+  EXPECT_EQ(shipped().chip("H100").power_share, 1);
+  EXPECT_NEAR(shipped().chip("H100-96-500W").power_share, (500 - 140) / 560.0, 1e-12);
+  const auto board = [](const char* watts) {
+    return chip_from(parse_entry(
+        std::string("kind: chip\nname: C\nsource: {text: t, date: 2026-01-01}\n"
+                    "texts: {vendor: v, generation: g}\nquantities: {dense_bf16_tflops: 100, "
+                    "memory_gigabytes: 80, memory_terabytes_per_second: 3, "
+                    "link_gigabytes_per_second: 1, usual_power_watts: 700, board_power_watts: ") +
+            watts + "}\n",
+        "c.yaml"));
+  };
+  EXPECT_EQ(board("1000").power_share, 1);
+  EXPECT_THROW(board("140"), Error);
+}
+
 TEST(Catalog, FindsByAliasAndSuggests) {
   EXPECT_EQ(shipped().chip("h100-sxm5-80gb").name, "H100");
   try {

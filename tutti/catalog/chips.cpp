@@ -47,11 +47,12 @@ double above_zero(const Entry& entry, const std::string& key) {
 }  // namespace
 
 Chip chip_from(const Entry& entry) {
-  check_quantities(entry, {"dense_f32_tflops", "dense_bf16_tflops", "dense_fp8_tflops",
-                           "dense_fp4_tflops", "sparse_fp4_tflops", "memory_gigabytes",
-                           "reported_memory_gigabytes", "memory_terabytes_per_second",
-                           "link_gigabytes_per_second", "host_link_gigabytes_per_second",
-                           "board_power_watts", "best_product_ratio", "best_fp8_product_ratio"});
+  check_quantities(
+      entry,
+      {"dense_f32_tflops", "dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops",
+       "sparse_fp4_tflops", "memory_gigabytes", "reported_memory_gigabytes",
+       "memory_terabytes_per_second", "link_gigabytes_per_second", "host_link_gigabytes_per_second",
+       "board_power_watts", "usual_power_watts", "best_product_ratio", "best_fp8_product_ratio"});
   Chip chip;
   chip.name = entry.name;
   chip.vendor = entry.text("vendor");
@@ -67,6 +68,15 @@ Chip chip_from(const Entry& entry) {
   chip.memory_bytes_per_second = above_zero(entry, "memory_terabytes_per_second") * 1e12;
   chip.link_bytes_per_second = entry.number("link_gigabytes_per_second") * 1e9;
   chip.board_watts = entry.number_or("board_power_watts", 0);
+  const double usual = entry.number_or("usual_power_watts", chip.board_watts);
+  constexpr double kIdleShare = 0.2;
+  if (chip.board_watts < usual) {
+    chip.power_share = (chip.board_watts - kIdleShare * usual) / (usual * (1 - kIdleShare));
+    if (chip.power_share <= 0) {
+      fail(ErrorKind::usage, "{}: quantities.board_power_watts: {} is no more than {} draws idle",
+           entry.origin, chip.board_watts, chip.name);
+    }
+  }
   chip.best_product_ratio = entry.number_or("best_product_ratio", 0);
   chip.best_fp8_product_ratio = entry.number_or("best_fp8_product_ratio", 0);
   chip.entry = entry;

@@ -27,6 +27,9 @@ struct Chip {
   // known.
   double best_product_ratio = 0;
   double best_fp8_product_ratio = 0;
+  // Of the rate at which the chip sustains products, what is left below its usual power: at one
+  // energy per FLOP the power less what it draws idle, a fifth of the usual one.
+  double power_share = 1;
   Entry entry;  // where each number comes from
 };
 
@@ -42,7 +45,8 @@ void check_precision(const Chip& chip, spec::Precision precision);
 // are often 2^30), reported_memory_gigabytes (10^9, what nvidia-smi and its like print; counts
 // where it is known), memory_terabytes_per_second, link_gigabytes_per_second,
 // host_link_gigabytes_per_second (of its own link to its host, one direction; kept in `entry`),
-// board_power_watts, best_product_ratio, best_fp8_product_ratio. Throws usage for a quantity it
+// board_power_watts, usual_power_watts (of boards limited to less than the chip's own),
+// best_product_ratio, best_fp8_product_ratio. Throws usage for a quantity it
 // does not know.
 Chip chip_from(const Entry& entry);
 
