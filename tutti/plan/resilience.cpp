@@ -94,6 +94,10 @@ SimulatedInterval simulated_interval(const FailureModel& model, int64_t nodes, d
   out.seconds = std::exp((low + high) / 2);
   out.wall_seconds = wall((low + high) / 2);
   out.daly_wall_seconds = wall(std::log(daly));
+  if (out.daly_wall_seconds < out.wall_seconds) {  // saves are whole: the wall time has steps
+    out.seconds = daly;
+    out.wall_seconds = out.daly_wall_seconds;
+  }
   return out;
 }
 
