@@ -88,8 +88,7 @@ control::Forecast forecast_job(ControlSession& session, const std::string& recip
   const catalog::Catalog catalog = catalog::load_catalog(files, folders);
   const catalog::System& system = catalog.system(here ? kThisMachine : system_name);
   const std::vector<plan::Constants> sets = plan::load_constants(files, folders);
-  const plan::Constants* found = plan::find_constants(sets, system.chip.generation, "");
-  const plan::Constants constants = found != nullptr ? *found : plan::assumed_constants();
+  const plan::Constants constants = plan::constants_for(sets, system.chip, "");
   const spec::Recipe recipe = spec::parse_recipe(recipe_yaml, "recipe", {}, models_folder(files));
 
   plan::RunQuestion question;
@@ -110,8 +109,9 @@ control::Forecast forecast_job(ControlSession& session, const std::string& recip
                         forecast.milliseconds);
   forecast.micro_usd = spend.micro_usd;
   forecast.micro_kwh = spend.micro_kwh;
-  forecast.basis = fmt::format("{}, {} constants; {} steps", system.name,
-                               found != nullptr ? "calibrated" : "assumed", recipe.train.steps);
+  forecast.basis = fmt::format(
+      "{}, {} constants; {} steps", system.name,
+      constants.nearness != plan::Nearness::assumed ? "calibrated" : "assumed", recipe.train.steps);
   return forecast;
 }
 

@@ -49,7 +49,7 @@ Levels levels_of(const Network& network, const Group& group) {
 
 // How many members' wires lead out of a domain in which `members` of the group are.
 double ways_out(const Network& network, const Group& group, double members) {
-  return group.stride > 1 ? 1 + (members - 1) * network.rail_ratio : members;
+  return 1 + (members - 1) * (group.stride > 1 ? network.rail_ratio : network.node_rail_ratio);
 }
 
 // Bytes of a ring over all members that each level's wires carry per rank: the ring crosses a
@@ -166,14 +166,20 @@ double all_to_all_seconds(const Network& network, const Group& group, double byt
     const Level& level = levels.level[i];
     // What leaves the nearer domain. Beyond a node all of it passes the node's adapters and the
     // tier behind them, however far it goes; what goes farther does not pass the links of its own
-    // node.
-    const int64_t reach = inside * level.ranks;
+    // node. Where the last domain is not full, its members send most.
+    const int64_t reach = std::min(inside * level.ranks, group.ranks);
     const bool is_network = level.tier != &network.system->tiers.front();
     const bool is_last = i + 1 == levels.count;
-    double leaves = bytes * (is_network || is_last ? n - real(inside) : real(reach - inside)) / n;
-    if (i > 0 && copies > 1) {
-      const double domains = n / real(inside);
-      leaves *= domains * (1 - std::pow(1 - 1 / domains, copies)) / copies;
+    const int64_t rest = group.ranks % inside;
+    const double own = real(rest > 0 ? rest : inside);
+    double leaves = bytes * (is_network || is_last ? n - own : real(reach - inside)) / n;
+    if (copies > 1) {
+      if (i > 0) {
+        const double share = real(inside) / n;  // of a far domain
+        leaves *= (1 - std::pow(1 - share, copies)) / (share * copies);
+      } else {
+        leaves = bytes * (n - 1) / n;  // copies of what came from far too
+      }
     }
     slowest = std::max(slowest, leaves / level.bandwidth);
     latency = std::max(latency, level.latency);

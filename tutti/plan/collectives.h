@@ -5,7 +5,8 @@
 // domains (and so on outwards). Bandwidths are one direction of one chip, times the fitted ratio.
 // All k of a domain have their own way out of it; where a group skips ranks (stride > 1), k - 1 of
 // them only to the share rail_ratio: other groups' members lie between, and rings of old NCCL leave
-// a node by one of their members.
+// a node by one of their members. Software that sends that way from whole nodes too states a
+// node_rail_ratio below 1.
 //
 //   ring             all-reduce 2 (n-1) a + 2 (n-1)/n S / B, reduce-scatter and all-gather half
 //   tree             all-reduce 2 log2(N) a_out + 2 (k-1) a_in + 2 S / B   (B x 0.92)
@@ -36,6 +37,7 @@ struct Network {
   double link_ratio = 1;
   double network_ratio = 1;
   double rail_ratio = 1;
+  double node_rail_ratio = 1;
 };
 
 double ring_all_reduce_seconds(const Network& network, const Group& group, double bytes);
@@ -48,8 +50,9 @@ double all_reduce_seconds(const Network& network, const Group& group, double byt
 // Of all-gather or reduce-scatter, whose full buffer has `bytes`.
 double gather_seconds(const Network& network, const Group& group, double bytes);
 // Every rank holds `bytes`, of which it sends 1/n to each. Where `copies` > 1, they are that many
-// of each token, to random ranks, and of those for one far domain only one crosses: N (1 - (1 -
-// 1/N)^k) of k copies with N domains. The other ones are made over the link there.
+// of each token, to random ranks, and of those for one far domain with the share s of all ranks
+// only one crosses: 1 - (1 - s)^k of k copies. The other ones are made over the link there, which
+// so carries as much as if all ranks were near.
 double all_to_all_seconds(const Network& network, const Group& group, double bytes,
                           double copies = 0);
 // From a rank to a neighbour, over the tier that joins ranks `span` places apart.

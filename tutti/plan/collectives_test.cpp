@@ -83,6 +83,25 @@ TEST(Collectives, AllToAllOverPodsPassesTheSameAdapters) {
   EXPECT_DOUBLE_EQ(all_to_all_seconds(network, {32, 1}, 3200), 5 + 1600 / 2.5);
 }
 
+// The second domain has 4 of 12 ranks: each of them sends two thirds of what it has out.
+TEST(Collectives, AllToAllOverADomainThatIsNotFull) {
+  const catalog::System system = two_tiers();
+  const Network network = {&system, 1, 1};
+  EXPECT_DOUBLE_EQ(all_to_all_seconds(network, {12, 1}, 1200), 5 + 800 / 10.0);
+}
+
+// Tokens that cross once are handed on over the link: no group is faster than one within a domain.
+TEST(Collectives, AllToAllOverDomainsIsNeverCheaperThanInsideOne) {
+  catalog::System system = two_tiers();
+  system.tiers[1].bytes_per_second = 50;
+  system.tiers[0].latency_seconds = system.tiers[1].latency_seconds = 0;
+  const Network network = {&system, 1, 1};
+  const double inside = all_to_all_seconds(network, {8, 1}, 1000, 8);
+  for (const int64_t ranks : {9, 10, 12, 15, 16, 24, 64}) {
+    EXPECT_GE(all_to_all_seconds(network, {ranks, 1}, 1000, 8), inside) << ranks;
+  }
+}
+
 TEST(Collectives, SendUsesTheTierThatJoinsTheTwo) {
   const catalog::System system = two_tiers();
   EXPECT_DOUBLE_EQ(send_seconds({&system, 1, 0.5}, 1, 100), 1 + 1);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "tutti/base/error.h"
@@ -22,13 +24,14 @@ const std::array<ConstantInfo, kConstants>& constant_table() {
       {"attention_ratio", 0.55, 0.05, 1.0},
       {"attention_backward_ratio", 0.45, 0.05, 1.0},
       {"attention_fill_count", 20000, 0, 300000},
-      {"batched_ratio", 0.35, 0.02, 1.0},
+      {"batched_ratio", 0.45, 0.02, 1.0},
       {"memory_ratio", 0.85, 0.2, 1.0},
       {"launch_microseconds", 4, 0, 40},
       {"host_microseconds", 40, 0, 200},
       {"link_ratio", 0.80, 0.1, 1.1},
-      {"network_ratio", 0.80, 0.1, 1.0},
+      {"network_ratio", 0.80, 0.05, 1.0},
       {"rail_ratio", 0.5, 0, 1.0},
+      {"node_rail_ratio", 1, 0, 1.0},
       {"collective_microseconds", 10, 0, 200},
       {"tp_overlap_ratio", 0.4, 0, 1.0},
       {"dp_overlap_ratio", 0.8, 0, 1.0},
@@ -36,7 +39,7 @@ const std::array<ConstantInfo, kConstants>& constant_table() {
       {"cp_overlap_ratio", 0.5, 0, 1.0},
       {"ep_overlap_ratio", 0, 0, 1.0},
       {"expert_imbalance_ratio", 1.0, 1.0, 3.0},
-      {"straggler_ratio", 0.02, 0, 0.3},
+      {"straggler_ratio", 0.06, 0, 0.3},
       {"step_overhead_seconds", 0.01, 0, 2.0},
       {"run_start_seconds", 5, 0, 60},
       {"evaluation_start_seconds", 0.5, 0, 10},
@@ -44,6 +47,22 @@ const std::array<ConstantInfo, kConstants>& constant_table() {
       {"memory_reserve_ratio", 1.04, 1.0, 1.3},
   }};
   return table;
+}
+
+const char* nearness_text(Nearness nearness) {
+  switch (nearness) {
+    case Nearness::exact: return "rows of this software on this chip generation";
+    case Nearness::release: return "rows of another release of this software";
+    case Nearness::family: return "rows of this software on another chip generation";
+    case Nearness::generation: return "rows of other software on this chip generation";
+    case Nearness::pooled: return "rows of other software on other chip generations";
+    case Nearness::assumed: return "no rows: assumed";
+  }
+  return "?";
+}
+
+std::string software_family(const std::string& software) {
+  return software.substr(0, software.find('-'));
 }
 
 std::string operation_ratio_name(const std::string& operation) {
@@ -65,23 +84,52 @@ Constants assumed_constants() {
   return constants;
 }
 
-Constants assumed_constants(const catalog::Chip& chip) {
-  Constants constants = assumed_constants();
+namespace {
+
+// No better than the chip was measured to be.
+void limit_to_chip(const catalog::Chip& chip, Constants& constants) {
+  const double before = constants[Constant::gemm_ratio];
   const auto limit = [&](Constant constant, double measured) {
     if (measured > 0) constants[constant] = std::min(constants[constant], measured);
   };
   limit(Constant::gemm_ratio, chip.best_product_ratio);
   limit(Constant::gemm_fp8_ratio,
         chip.best_fp8_product_ratio > 0 ? chip.best_fp8_product_ratio : chip.best_product_ratio);
-  const ConstantInfo& assumed = constant_table()[static_cast<size_t>(Constant::gemm_ratio)];
-  const double share = constants[Constant::gemm_ratio] / assumed.assumed;
+  const double share = constants[Constant::gemm_ratio] / before;
   constants[Constant::attention_ratio] *= share;
   constants[Constant::attention_backward_ratio] *= share;
+}
+
+// "25.11" of "bridge-25.11" as a number; 0: none.
+double release_of(const std::string& software) {
+  const size_t dash = software.rfind('-');
+  return dash == std::string::npos ? 0 : std::strtod(software.c_str() + dash + 1, nullptr);
+}
+
+}  // namespace
+
+void cap_products(const catalog::Chip& chip, Constants& constants) {
+  constexpr double kEndless = 1.05;
+  const auto cap = [&](Constant constant, double best) {
+    if (best > 0) constants[constant] = std::min(constants[constant], kEndless * best);
+  };
+  cap(Constant::gemm_ratio, chip.best_product_ratio);
+  cap(Constant::gemm_fp8_ratio, chip.best_fp8_product_ratio);
+}
+
+Constants assumed_constants(const catalog::Chip& chip) {
+  Constants constants = assumed_constants();
+  limit_to_chip(chip, constants);
+  constants.nearness = Nearness::assumed;
+  constants.interval = kAssumedInterval;
   return constants;
 }
 
 Constants constants_from(const catalog::Entry& entry) {
-  std::vector<std::string> known = {"held_out_error_ratio"};
+  std::vector<std::string> known = {"held_out_error_ratio",  "interval_80_ratio",
+                                    "far_interval_80_ratio", "anchored_interval_80_ratio",
+                                    "spread_family_ratio",   "spread_alike_ratio",
+                                    "spread_own_ratio"};
   for (const ConstantInfo& info : constant_table()) known.emplace_back(info.name);
   const std::string ours = operation_ratio_name("");
   const size_t prefix = ours.find("_ratio");  // with one of its underscores
@@ -102,6 +150,12 @@ Constants constants_from(const catalog::Entry& entry) {
   constants.software = entry.text("software");
   constants.operation_ratios = std::move(ratios);
   constants.error = entry.number_or("held_out_error_ratio", 0);
+  constants.interval = entry.number_or("interval_80_ratio", 0);
+  constants.far_interval = entry.number_or("far_interval_80_ratio", 0);
+  constants.anchored_interval = entry.number_or("anchored_interval_80_ratio", 0);
+  constants.spread = {entry.number_or("spread_family_ratio", 0),
+                      entry.number_or("spread_alike_ratio", 0),
+                      entry.number_or("spread_own_ratio", 0)};
   const Origin origin =
       entry.text_or("origin", "fitted") == "measured" ? Origin::measured : Origin::fitted;
   for (size_t i = 0; i < kConstants; ++i) {
@@ -133,6 +187,15 @@ std::string to_yaml(const Constants& constants, const std::string& source,
   if (constants.error > 0) {
     quantities += fmt::format("  held_out_error_ratio: {:.4g}\n", constants.error);
   }
+  const auto add = [&](const char* name, double value) {
+    if (value > 0) quantities += fmt::format("  {}: {:.4g}\n", name, value);
+  };
+  add("interval_80_ratio", constants.interval);
+  add("far_interval_80_ratio", constants.far_interval);
+  add("anchored_interval_80_ratio", constants.anchored_interval);
+  add("spread_family_ratio", constants.spread.family);
+  add("spread_alike_ratio", constants.spread.alike);
+  add("spread_own_ratio", constants.spread.own);
   return fmt::format(
       "kind: constants\nname: {}\nsource: {{text: {}, date: {}}}\ntexts:\n  generation: {}\n"
       "  software: {}\n  origin: {}\nquantities:\n{}",
@@ -161,21 +224,66 @@ std::vector<Constants> load_constants(FileSystem& files, const std::vector<std::
 }
 
 const Constants* find_constants(const std::vector<Constants>& sets,
-                                const std::string& chip_generation, const std::string& software) {
+                                const std::string& chip_generation, const std::string& software,
+                                Nearness* nearness) {
   const Constants* best = nullptr;
+  Nearness best_nearness = Nearness::assumed;
+  double best_distance = 0;
+  const double release = release_of(software);
+  const auto offer = [&](const Constants& set, Nearness how, double distance) {
+    if (best != nullptr && how > best_nearness) return;
+    if (best != nullptr && how == best_nearness && distance >= best_distance) return;
+    best = &set;
+    best_nearness = how;
+    best_distance = distance;
+  };
+  const bool pooled = std::any_of(sets.begin(), sets.end(), [&](const Constants& set) {
+    return set.chip_generation == chip_generation && set.software == kAny;
+  });
   for (const Constants& set : sets) {
-    if (set.chip_generation != chip_generation) continue;
-    if (set.software == software) return &set;
-    if (set.error == 0) continue;  // nobody knows how good it is
-    if (best == nullptr || set.error < best->error) best = &set;
+    const bool same_chip = set.chip_generation == chip_generation;
+    const bool any = set.software == kAny;
+    const bool family =
+        !any && !software.empty() && software_family(set.software) == software_family(software);
+    const double apart = std::abs(release_of(set.software) - release);
+    if (same_chip && !any && set.software == software) {
+      offer(set, Nearness::exact, 0);
+    } else if (same_chip && family) {
+      offer(set, Nearness::release, apart);
+    } else if (family) {
+      offer(set, Nearness::family, apart + (set.error > 0 ? set.error : 1) / 1e6);
+    } else if (same_chip && any) {
+      offer(set, Nearness::generation, 0);
+    } else if (same_chip && !pooled && set.error > 0) {
+      offer(set, Nearness::generation, set.error);
+    } else if (any && set.chip_generation == kAny) {
+      offer(set, Nearness::pooled, 0);
+    }
   }
+  if (nearness != nullptr) *nearness = best_nearness;
   return best;
 }
 
 Constants constants_for(const std::vector<Constants>& sets, const catalog::Chip& chip,
                         const std::string& software) {
-  const Constants* found = find_constants(sets, chip.generation, software);
-  return found != nullptr ? *found : assumed_constants(chip);
+  Nearness nearness = Nearness::assumed;
+  const Constants* found = find_constants(sets, chip.generation, software, &nearness);
+  if (found == nullptr) return assumed_constants(chip);
+  Constants out = *found;
+  out.nearness = nearness;
+  const bool far = nearness == Nearness::release || nearness == Nearness::family;
+  if (far) {
+    out.error = 0;
+    if (out.far_interval > 0) out.interval = out.far_interval;
+  }
+  if (nearness == Nearness::family || nearness == Nearness::pooled) limit_to_chip(chip, out);
+  cap_products(chip, out);
+  // Of step times whose errors fall off like exp(-|x| / mean), 80% are within 1.61 means.
+  if (out.interval == 0 && out.error > 0) out.interval = 1.61 * out.error;
+  if (out.interval == 0) {
+    out.interval = out.far_interval > 0 ? out.far_interval : kAssumedInterval;
+  }
+  return out;
 }
 
 }  // namespace tutti::plan

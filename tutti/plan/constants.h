@@ -1,6 +1,12 @@
 // What a data sheet does not say: how much of each peak a chip reaches under one generation of
 // software. A set is fitted on published or own measurements (fit.h), or assumed; predictions say
-// which. Sets are files of kind `constants` in catalog/constants/, named CHIP-GENERATION/SOFTWARE.
+// which. Sets are files of kind `constants` in catalog/constants/, named CHIP-GENERATION/SOFTWARE,
+// where software is FAMILY-RELEASE ("bridge-25.11"). Software `any` is fitted on the rows of all
+// families with equal say, generation `any` on those of all chips.
+//
+// What has no set of its own takes the nearest (constants_for): another release of the family on
+// the same generation, the family on another generation, `any` of the generation, any/any. How
+// often each step back was how far off is measured by leaving such rows out (left_out.h).
 #pragma once
 
 #include <array>
@@ -30,21 +36,23 @@ enum class Constant : size_t {
   link_ratio,               // of the scale-up link's bandwidth, collectives
   network_ratio,            // of the network's bandwidth, collectives
   rail_ratio,               // of the ways out of a node that further members of a group have
+  node_rail_ratio,          // the same where the group has all ranks of the node
   collective_microseconds,  // that starting a collective takes, on the device's time line
   tp_overlap_ratio,         // of tensor-parallel communication, hidden behind products
   dp_overlap_ratio,  // of the backward (forward) pass usable to hide gradient (weight) traffic
   pp_overlap_ratio,  // of a pipeline transfer, hidden
   cp_overlap_ratio,  // of context-parallel communication, hidden behind attention
   ep_overlap_ratio,  // of expert-parallel communication, hidden behind products
-  expert_imbalance_ratio,    // load of the fullest rank over the mean
-  straggler_ratio,           // slowdown of a step at 1,024 ranks against 1, growing with log2
+  expert_imbalance_ratio,  // load of the fullest rank over the mean
+  straggler_ratio,  // slowdown of a step at 1,024 ranks against 1, growing with log2; assumed:
+                    // what MegaScale, figure 9, loses from 2,240 to 11,200 GPUs
   step_overhead_seconds,     // host work of a step that nothing hides
   run_start_seconds,         // of a whole run on the clock, until steps have their pace
   evaluation_start_seconds,  // from training to evaluation and back
   process_gigabytes,         // of memory that a process holds beside what is allocated
   memory_reserve_ratio,      // what the allocator holds over what is allocated
 };
-inline constexpr size_t kConstants = 28;
+inline constexpr size_t kConstants = 29;
 
 struct ConstantInfo {
   const char* name = "";
@@ -61,6 +69,19 @@ std::string operation_ratio_name(const std::string& operation);  // of the quant
 enum class Origin { assumed, fitted, measured };
 const char* origin_name(Origin origin);
 
+enum class Nearness { exact, release, family, generation, pooled, assumed };
+const char* nearness_text(Nearness nearness);
+
+inline constexpr const char* kAny = "any";
+inline constexpr double kAssumedInterval = 0.4;
+
+// Standard deviations of the parts of an error (anchor.h).
+struct ErrorSpread {
+  double family = 0;
+  double alike = 0;
+  double own = 0;
+};
+
 struct Constants {
   std::string name = "assumed";
   std::string chip_generation;
@@ -71,6 +92,14 @@ struct Constants {
   // operation_NAME_ratio. Above 1: from a cache.
   std::vector<std::pair<std::string, double>> operation_ratios;
   double error = 0;  // mean absolute error of step time on rows held out; 0: unknown
+  // Of the logarithm of measured over predicted time: 80% lie within plus or minus this, of rows
+  // that the set was made for (interval), and of another release or chip (far_interval); 0:
+  // unknown.
+  double interval = 0;
+  double far_interval = 0;
+  double anchored_interval = 0;         // with one measured row of the software; of any/any
+  ErrorSpread spread;                   // of any/any
+  Nearness nearness = Nearness::exact;  // to what it was chosen for (constants_for)
 
   double operator[](Constant constant) const { return value[static_cast<size_t>(constant)]; }
   // Of `operation`; memory_ratio where it has none of its own.
@@ -88,6 +117,10 @@ Constants assumed_constants();
 // Where its products fall short of what is assumed, so do those inside the attention.
 Constants assumed_constants(const catalog::Chip& chip);
 
+// Large products are no faster than anybody has seen of the chip, by more than shapes without end
+// gain over those measured (5%).
+void cap_products(const catalog::Chip& chip, Constants& constants);
+
 // Of an entry of kind constants: quantities by the names above; what is absent is assumed. Throws
 // usage for unknown names and values outside the table's range.
 Constants constants_from(const catalog::Entry& entry);
@@ -97,11 +130,17 @@ std::string to_yaml(const Constants& constants, const std::string& source, const
 // All sets of `folders`, later ones replacing earlier ones of the same name.
 std::vector<Constants> load_constants(FileSystem& files, const std::vector<std::string>& folders);
 
-// The set for a chip generation and software: exact, else any software of the generation with the
-// least error, else assumed.
+// "bridge" of "bridge-25.11".
+std::string software_family(const std::string& software);
+
+// The nearest set, as above; of several releases the one whose number is nearest, of generations
+// the one with the least error. A generation without an `any` set gives the set with the least
+// error, as a machine that was measured has its own software only. nullptr: none.
 const Constants* find_constants(const std::vector<Constants>& sets,
-                                const std::string& chip_generation, const std::string& software);
-// That set, or what is assumed for the chip.
+                                const std::string& chip_generation, const std::string& software,
+                                Nearness* nearness = nullptr);
+// That set with nearness and the interval that belongs to it, no better than the chip was measured
+// to be where it comes from other chips; or what is assumed for the chip.
 Constants constants_for(const std::vector<Constants>& sets, const catalog::Chip& chip,
                         const std::string& software);
 

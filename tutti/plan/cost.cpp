@@ -55,7 +55,7 @@ Prices prices_of(const spec::Recipe& recipe, const catalog::System& system,
           constants,
           recipe.parallel,
           {&system, constants[Constant::link_ratio], constants[Constant::network_ratio],
-           constants[Constant::rail_ratio]},
+           constants[Constant::rail_ratio], constants[Constant::node_rail_ratio]},
           recipe.precision};
 }
 
@@ -153,7 +153,8 @@ double operation_seconds(const Op& op, const catalog::System& system, const Cons
   const auto plain_product = [&](double k) {
     const spec::Precision operands =
         spec::is_narrow(precision) && !op.narrow ? spec::Precision::bf16 : precision;
-    const double peak = catalog::product_flops(chip, operands) * constants[ratio_of(operands)];
+    const double peak =
+        chip.power_share * catalog::product_flops(chip, operands) * constants[ratio_of(operands)];
     return op.flops / peak * (1 + depth / k);
   };
   const auto product = [&](double m, double n, double k) {
@@ -169,16 +170,18 @@ double operation_seconds(const Op& op, const catalog::System& system, const Cons
            launch;
   }
   if (name == "batched_gemm") {
-    return std::max(op.flops / (chip.bf16_flops * constants[Constant::batched_ratio]), traffic) +
-           launch;
+    const double peak = chip.power_share * chip.bf16_flops * constants[Constant::batched_ratio];
+    return std::max(op.flops / peak, traffic) + launch;
   }
   if (name.starts_with("attention_")) {
     const Constant ratio =
         name.ends_with("forward") ? Constant::attention_ratio : Constant::attention_backward_ratio;
     const double rows = std::max(1.0, real(op.dims[0]) * real(op.dims[1]) * real(op.dims[2]));
     const double filled = 1 + constants[Constant::attention_fill_count] / rows;
-    const double peak = catalog::product_flops(
-        chip, precision == spec::Precision::f32 ? precision : spec::Precision::bf16);
+    const double peak =
+        chip.power_share * catalog::product_flops(chip, precision == spec::Precision::f32
+                                                            ? precision
+                                                            : spec::Precision::bf16);
     return std::max(op.flops / (peak * constants[ratio]) * filled, traffic) + launch;
   }
   return op.bytes / (chip.memory_bytes_per_second * constants.bandwidth_ratio(name)) + launch;

@@ -11,6 +11,8 @@
 //                       of queries and heads do not fill the chip
 //   collective          collectives.h, and what starting it takes
 //   everything else     bytes / (bandwidth memory_ratio) + launch
+//
+// Peaks are those of the data sheet times Chip::power_share.
 #pragma once
 
 #include <vector>

@@ -128,6 +128,32 @@ TEST(Predict, RingsAndPipelinesOverNodesTakeTheNetwork) {
   EXPECT_NEAR(alone(tied, with({"parallel.tp=2", "parallel.pp=8"})), kNetwork, 1e-4);
 }
 
+// Programs that pipeline through FSDP move weights and gradients once a step, Tutti each time.
+TEST(Predict, PipelinesMoveWeightsOnceAStep) {
+  const spec::Profile& published = spec::find_profile("megatron-te");
+  spec::Mesh mesh;
+  mesh.zero = 3;
+  EXPECT_EQ(traffic_zero(mesh, published), 3);
+  mesh.pp = 4;
+  EXPECT_EQ(traffic_zero(mesh, published), 1);
+  EXPECT_EQ(traffic_zero(mesh, spec::tutti_profile()), 3);
+  const auto seconds = [](const char* zero) {
+    std::vector<std::string> layout = kLayout;
+    layout.back() = zero;
+    return predict(recipe_of("llama2-70b", layout), assumed_constants()).step_seconds;
+  };
+  EXPECT_NEAR(seconds("parallel.zero=2") / seconds("parallel.zero=1"), 1, 0.02);
+}
+
+// From 1,024 to 65,536 GPUs published weak scaling loses several percent.
+TEST(Predict, WeakScalingLosesSeveralPercent) {
+  const auto step = [](int64_t ranks) {
+    return 10 + host_seconds(10, ranks, assumed_constants());
+  };
+  EXPECT_GT(step(65536) / step(1024), 1.03);
+  EXPECT_LT(step(65536) / step(1024), 1.08);
+}
+
 TEST(Predict, MemoryIsTheMapsUnderTheReserve) {
   const spec::Recipe recipe = recipe_of("llama2-70b", kLayout);
   const spec::Profile& profile = spec::find_profile("megatron-te");

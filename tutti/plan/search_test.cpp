@@ -302,16 +302,16 @@ TEST(Search, PlansBeyondTodayInSeconds) {
     const Choice choice = make_choice(system, nullptr, chips, list.at(0), terms);
     const std::vector<Pressure> limits = pressures(choice, terms);
     EXPECT_EQ(limits[0].key, breaks_first) << chips << ": " << pressure_sentence(limits);
-    EXPECT_GT(limits[0].used, 1);
+    EXPECT_GT(limits[0].used, 0.99);
     return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   };
   if (!kMeasures) {
-    seconds_on(100000, "parallelism");
+    seconds_on(100000, "memory");
     return;
   }
   // Processor time: 2, 1 and 3 s on one core of an EPYC 9005.
   EXPECT_LT(seconds_on(4608, "memory"), 10);
-  EXPECT_LT(seconds_on(100000, "parallelism"), 10);
+  EXPECT_LT(seconds_on(100000, "memory"), 10);
   EXPECT_LT(seconds_on(331776, "failures"), 20);
 }
 
