@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -106,7 +107,7 @@ spec::RecomputeMode recompute_of(const std::string& text) {
 void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSource>& sources,
               const catalog::Catalog& catalog, const std::string& models_folder, Measurement& out) {
   check_measured(out.value);
-  const MeasurementSource* source = source_of(sources, out.source);
+  const MeasurementSource* source = source_of(sources, out.source, out.note);
   out.software = table.field(row, "software");
   out.system = table.field(row, "system");
   std::string profile = table.field(row, "profile");
@@ -128,10 +129,12 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   spec::Recipe& recipe = out.recipe;
   recipe.model = model_of(table, row, source == nullptr ? -1 : source->dense_layers, models_folder);
   const std::string& precision = table.field(row, "precision");
-  recipe.precision =
-      published_precision(precision.empty() && source != nullptr ? source->precision : precision);
+  recipe.precision = published_precision(
+      precision.empty() && source != nullptr ? source->precision : precision, chip, out.inferred);
   catalog::check_precision(chip, recipe.precision);
-  recipe.recompute.mode = recompute_of(recompute);
+  // torchtitan's "selective" by layers recomputes one in two.
+  const bool half = lower(recompute) == "selective-layer";
+  recipe.recompute.mode = half ? spec::RecomputeMode::full : recompute_of(recompute);
   recipe.batch.sequence = whole(table, row, "seq", 2048);
   spec::Mesh& mesh = recipe.parallel;
   mesh.tp = ranks_of(table, row, "tp", 1);
@@ -149,6 +152,11 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   recipe.batch.global = whole(table, row, "global_batch", 0);
   if (recipe.batch.global == 0) fail(ErrorKind::unsupported, "the global batch is not published");
   recipe.batch.micro = whole(table, row, "micro_batch", 0);
+  if (recipe.batch.micro == 0 && mesh.pp > 1 && source != nullptr &&
+      source->micro_batches_per_stage > 0) {
+    recipe.batch.micro = std::max<int64_t>(
+        1, recipe.batch.global / (mesh.dp * mesh.pp * source->micro_batches_per_stage));
+  }
   if (recipe.batch.micro == 0) {
     out.free.emplace_back("micro_batch");
     recipe.batch.micro = 1;
@@ -160,6 +168,12 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
       out.free.emplace_back("vpp");
     }
   }
+  if (half) recipe.recompute.layers = std::max<int64_t>(1, recipe.model.layers / mesh.pp / 2);
+  // MFU of Megatron before 2024 counts the whole square.
+  out.square_flops = source != nullptr && !source->flops.empty()
+                         ? source->flops == "square"
+                         : out.note.find("non-causal") != std::string::npos ||
+                               out.software.find("2022") != std::string::npos;
   recipe.train.steps = 1000;
   spec::resolve(recipe);
   spec::validate(recipe);
@@ -182,7 +196,8 @@ std::vector<std::pair<std::string, std::string>> pairs_of(const catalog::Entry& 
 }
 
 std::map<Constant, double> stated_constants(const catalog::Entry& entry) {
-  std::vector<std::string> known = {"first_dense_count", "virtual_stages_count"};
+  std::vector<std::string> known = {"first_dense_count", "virtual_stages_count",
+                                    "micro_batches_per_stage_count"};
   for (const ConstantInfo& info : constant_table()) known.emplace_back(info.name);
   catalog::check_quantities(entry, known);
   std::map<Constant, double> stated;
@@ -202,12 +217,17 @@ void check_measured(double value) {
 }
 
 const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
-                                   const std::string& name) {
+                                   const std::string& name, const std::string& note) {
   const MeasurementSource* best = nullptr;
+  const auto rank = [](const MeasurementSource& source) {
+    return std::pair(source.prefix.size(), !source.notes.empty());
+  };
   for (const MeasurementSource& source : sources) {
-    if (!starts_with(name, source.prefix)) continue;
-    // Of equal prefixes the last: a user's folder comes after ours.
-    if (best == nullptr || source.prefix.size() >= best->prefix.size()) best = &source;
+    const bool named = std::any_of(source.notes.begin(), source.notes.end(),
+                                   [&](const std::string& one) { return starts_with(note, one); });
+    if (!starts_with(name, source.prefix) || (!source.notes.empty() && !named)) continue;
+    // Of equal ones the last: a user's folder comes after ours.
+    if (best == nullptr || rank(source) >= rank(*best)) best = &source;
   }
   return best;
 }
@@ -247,11 +267,25 @@ std::string system_of(const MeasurementSource* source, const std::string& gpu,
 
 spec::Precision published_precision(const std::string& text) {
   const std::string name = lower(text);
-  if (name.empty() || name == "bf16" || name == "fp16") return spec::Precision::bf16;
+  if (name == "bf16" || name == "fp16") return spec::Precision::bf16;
   if (name == "fp32" || name == "f32" || name == "tf32") return spec::Precision::f32;
-  if (starts_with(name, "fp8") || name == "mxfp8") return spec::Precision::fp8;
+  if (name == "fp8-mx" || name == "mxfp8") return spec::Precision::mxfp8;
+  if (starts_with(name, "fp8")) return spec::Precision::fp8;
   if (name == "nvfp4" || name == "fp4") return spec::Precision::fp4;
   fail(ErrorKind::unsupported, "precision {} cannot be described yet", text);
+}
+
+spec::Precision published_precision(const std::string& text, const catalog::Chip& chip,
+                                    std::string& inferred) {
+  if (!text.empty()) return published_precision(text);
+  if (chip.fp8_flops > 0) {
+    fail(ErrorKind::unsupported,
+         "its precision is not stated, and {} computes in 16 bits and in fewer; fill column "
+         "precision, or texts.precision of its source",
+         chip.name);
+  }
+  inferred = "bf16, as " + chip.name + " has no products in fewer bits";
+  return spec::Precision::bf16;
 }
 
 std::vector<MeasurementSource> load_sources(FileSystem& files,
@@ -269,8 +303,19 @@ std::vector<MeasurementSource> load_sources(FileSystem& files,
       source.recomputed_layers.emplace_back(gpu, std::atoll(layers.c_str()));
     }
     source.recompute = entry.text_or("recompute", "");
+    source.flops = entry.text_or("flops", "");
+    if (!source.flops.empty() && source.flops != "square" && source.flops != "causal") {
+      fail(ErrorKind::usage, "{}: texts.flops: '{}' is unknown; accepted: square, causal",
+           entry.origin, source.flops);
+    }
+    const std::string notes = entry.text_or("notes", "");
+    for (const std::string_view note : split(notes, ';')) {
+      if (!trim(note).empty()) source.notes.emplace_back(trim(note));
+    }
     source.dense_layers = static_cast<int64_t>(entry.number_or("first_dense_count", -1));
     source.virtual_stages = static_cast<int64_t>(entry.number_or("virtual_stages_count", 0));
+    source.micro_batches_per_stage =
+        static_cast<int64_t>(entry.number_or("micro_batches_per_stage_count", 0));
     source.stated = stated_constants(entry);
     source.origin = entry.origin;
     sources.push_back(std::move(source));

@@ -21,37 +21,51 @@ namespace tutti::plan {
 
 // Who measured with what: an entry of kind source, matched by the beginning of the row's source.
 // Texts prefix, software, profile, systems; where wanted recompute, recomputed_layers, precision,
-// adapter_profile; quantities first_dense_count, virtual_stages_count and any of constant_table(),
-// such as dp_overlap_ratio: 0 where gradients are not overlapped.
+// adapter_profile, notes (a source that measured several programs has an entry for each: this one
+// is of rows whose note begins with one of these, which stand apart by ';') and flops (square: its
+// FLOPs count the whole square of attention; causal); quantities first_dense_count,
+// virtual_stages_count, micro_batches_per_stage_count and any of constant_table(), such as
+// dp_overlap_ratio: 0 where gradients are not overlapped: what a release is known to do without
+// rows of its own.
 struct MeasurementSource {
   std::string prefix;
+  std::vector<std::string> notes;  // empty: of any row
   std::string software;
   std::string profile;
   std::string adapter_profile;  // of rows that train adapters; else as `profile`
-  std::string precision;        // of rows that leave it empty; empty: bf16
+  std::string precision;        // of rows that leave it empty
+  std::string flops;            // "square" or "causal"; empty: as the row says
   // "GPU type=system" pairs; a row's gpu_type selects the system.
   std::vector<std::pair<std::string, std::string>> systems;
   std::string recompute;  // of rows that leave it empty
   // GPU types whose runs recompute so many layers in full.
   std::vector<std::pair<std::string, int64_t>> recomputed_layers;
-  int64_t dense_layers = -1;          // first layers without experts, of cut-down models; -1: as is
-  int64_t virtual_stages = 0;         // of rows that leave it empty; 0: to be searched
+  int64_t dense_layers = -1;   // first layers without experts, of cut-down models; -1: as is
+  int64_t virtual_stages = 0;  // of rows that leave it empty; 0: to be searched
+  // Into how many times pp a batch is cut, of rows with pp > 1 that leave micro_batch empty; 0: to
+  // be searched.
+  int64_t micro_batches_per_stage = 0;
   std::map<Constant, double> stated;  // constants that follow from how it says it ran
   std::string origin;                 // path it was read from
 };
 // An entry of a later folder replaces one of the same name. Throws as catalog::load_kind.
 std::vector<MeasurementSource> load_sources(FileSystem& files,
                                             const std::vector<std::string>& folders);
-// The one with the longest prefix that `name` begins with, of equal ones the last; nullptr: none.
+// The one with the longest prefix that `name` begins with, of equal ones one that names `note`, of
+// these the last; nullptr: none.
 const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
-                                   const std::string& name);
+                                   const std::string& name, const std::string& note = {});
 // The system that the source says for that GPU; else, of the chip that the GPU is an alias of, one
 // that the source uses, or the first by name. Throws unsupported where no chip is known by it.
 std::string system_of(const MeasurementSource* source, const std::string& gpu,
                       const catalog::Catalog& catalog);
-// As tables write it, in any case: bf16 and fp16, fp8 and its kinds (FP8-CS, MXFP8), NVFP4; empty
-// is bf16. Throws unsupported for others.
+// As tables write it, in any case: bf16 and fp16, fp8 and its kinds (FP8-CS), MXFP8, NVFP4. Throws
+// unsupported for others.
 spec::Precision published_precision(const std::string& text);
+// The same of a row on `chip`; empty leaves 16 bits on a chip that has no products in fewer, which
+// `inferred` then says, and throws unsupported on others.
+spec::Precision published_precision(const std::string& text, const catalog::Chip& chip,
+                                    std::string& inferred);
 
 // Throws unsupported where nothing can be compared with it: absent (0), not finite, zero or below.
 void check_measured(double value);
@@ -69,6 +83,8 @@ struct Measurement {
   std::string software;
   spec::Profile profile;
   std::map<Constant, double> stated;
+  bool square_flops = false;      // published FLOPs count the whole square of attention
+  std::string inferred;           // what a rule filled in, for people; empty: nothing
   spec::Recipe recipe;            // resolved; unknown sizes have their defaults
   std::vector<std::string> free;  // "micro_batch", "vpp", "layout": not published, to be searched
   struct {                        // of a whole run (metric run_minutes)

@@ -61,6 +61,21 @@ std::optional<size_t> row_with_layout(const CsvTable& table, size_t row) {
   return std::nullopt;
 }
 
+// Of a row that states no precision: what all others of the benchmark, round and accelerator state.
+std::string usual_precision(const CsvTable& table, size_t row) {
+  std::string usual;
+  for (size_t other = 0; other < table.rows.size(); ++other) {
+    const auto same = [&](const char* column) {
+      return table.field(other, column) == table.field(row, column);
+    };
+    const std::string& stated = table.field(other, "precision");
+    if (stated.empty() || !same("benchmark") || !same("round") || !same("accelerator")) continue;
+    if (!usual.empty() && usual != stated) return {};
+    usual = stated;
+  }
+  return usual;
+}
+
 void describe_row(const CsvTable& table, size_t row, const std::vector<MeasurementSource>& sources,
                   const catalog::Catalog& catalog, const std::string& models_folder,
                   Measurement& out) {
@@ -87,13 +102,16 @@ void describe_row(const CsvTable& table, size_t row, const std::vector<Measureme
   }
   out.profile = spec::find_profile(profile);
   const auto precision = [&](size_t from) {
-    const std::string& text = table.field(from, "precision");
-    if (!text.empty() || source == nullptr) return published_precision(text);
-    const spec::Precision usual = published_precision(source->precision);
-    if (catalog::product_flops(chip, usual) <= 0) {
+    std::string text = table.field(from, "precision");
+    if (text.empty() && chip.fp8_flops > 0) {
+      text = usual_precision(table, from);
+      if (text.empty() && source != nullptr) text = source->precision;
+      if (!text.empty()) out.inferred = text + ", as others of the round on " + chip.name;
+    }
+    const spec::Precision usual = published_precision(text, chip, out.inferred);
+    if (!out.inferred.empty() && catalog::product_flops(chip, usual) <= 0) {
       fail(ErrorKind::unsupported,
-           "its precision is not published; {} has not the {} of the others", chip.name,
-           source->precision);
+           "its precision is not published; {} has not the {} of the others", chip.name, text);
     }
     return usual;
   };

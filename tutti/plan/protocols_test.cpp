@@ -10,8 +10,7 @@ namespace {
 
 FitOptions quick() {
   FitOptions options;
-  options.rounds = 1;
-  options.evaluations = 60;
+  options.rounds = 2;
   return options;
 }
 

@@ -52,12 +52,6 @@ std::string short_source(const std::string& source) {
   return std::string(trim(source.substr(0, source.find('('))));
 }
 
-// Published MFU of Megatron before 2024 counts the whole attention square.
-bool counts_square(const Measurement& row) {
-  return row.note.find("non-causal") != std::string::npos ||
-         row.software.find("2022") != std::string::npos;
-}
-
 // Bytes that a layer keeps of a micro-batch.
 double kept_per_layer(const spec::Recipe& recipe, const spec::Profile& profile) {
   const spec::MemoryMap map = spec::memory_map(recipe, profile, 0);
@@ -84,24 +78,27 @@ PreparedRow::PreparedRow(Measurement measurement, const catalog::Catalog& catalo
     keep(recipes.front());
     return;
   }
-  // Those that fit; it did run, so where none does, the one that needs least.
-  const spec::Recipe* smallest = nullptr;
-  double least = 0;
+  // Those that fit; it did run, so where none does, those that need least, as nearly as memory is
+  // described.
+  constexpr double kDescribed = 1.1;
+  std::vector<double> bytes;
   for (const spec::Recipe& recipe : recipes) {
     const MemoryPrediction memory =
         predict_memory(recipe, measurement_.profile, *system_, assumed_constants());
     if (memory.fits) keep(recipe);
-    if (smallest == nullptr || memory.bytes < least) {
-      smallest = &recipe;
-      least = memory.bytes;
-    }
+    bytes.push_back(memory.bytes);
   }
-  if (smallest == nullptr) {
+  if (recipes.empty()) {
     measurement_.unpredictable = "no layout is possible";
   } else if (candidates_.empty()) {
-    keep(*smallest);
+    const double least = *std::min_element(bytes.begin(), bytes.end());
+    for (size_t i = 0; i < recipes.size(); ++i) {
+      if (bytes[i] <= kDescribed * least) keep(recipes[i]);
+    }
   }
 }
+
+bool PreparedRow::is_rate() const { return plan::is_rate(measurement_.metric); }
 
 bool PreparedRow::is_memory() const { return is_memory_metric(measurement_.metric); }
 
@@ -145,8 +142,11 @@ double PreparedRow::predict_memory_metric(const Constants& constants) const {
   return (measurement_.metric == "activation_mem_gib" ? activations : states) / kGibibyte;
 }
 
-double PreparedRow::predict(const Constants& constants) const {
+double PreparedRow::predict(const Constants& chosen_constants) const {
   TUTTI_CHECK(predictable(), "row {}: {}", measurement_.line, measurement_.unpredictable);
+  Constants constants = chosen_constants;
+  for (const auto& [constant, value] : measurement_.stated) constants[constant] = value;
+  cap_products(system_->chip, constants);
   if (is_memory()) return predict_memory_metric(constants);
   Predictor predictor(*system_, constants, simulator_);
   StepPrediction best;
@@ -176,8 +176,8 @@ double PreparedRow::predict(const Constants& constants) const {
     const bool full = chosen->recipe.recompute.mode == spec::RecomputeMode::full;
     return flops(full ? spec::FlopConvention::hardware : spec::FlopConvention::square) / 1e12;
   }
-  const double model = flops(counts_square(measurement_) ? spec::FlopConvention::square
-                                                         : spec::FlopConvention::causal);
+  const double model = flops(measurement_.square_flops ? spec::FlopConvention::square
+                                                       : spec::FlopConvention::causal);
   if (metric == "mfu") return model / system_->chip.bf16_flops;
   if (metric == "hfu") {
     // Selective recomputation repeats the attention core: two of the three passes' half.

@@ -21,7 +21,9 @@ class PreparedRow {
   const Measurement& measurement() const { return measurement_; }
   bool predictable() const { return measurement_.unpredictable.empty(); }
   bool is_memory() const;
-  // The metric's value; sizes that were not published take the fastest choice that fits.
+  bool is_rate() const;  // of the metric: it falls as times grow
+  // The metric's value; sizes that were not published take the fastest choice that fits. What the
+  // row's source states of its software replaces what `constants` have.
   double predict(const Constants& constants) const;
   // Group that shares constants: chip generation and software.
   std::string group() const;

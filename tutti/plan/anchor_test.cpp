@@ -1,0 +1,102 @@
+#include "tutti/plan/anchor.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tutti/base/error.h"
+#include "tutti/plan/plan_rows_test_support.h"
+
+namespace tutti::plan {
+namespace {
+
+const RowKind kHopper = {"hopper", spec::Precision::bf16};
+const RowKind kBlackwell = {"blackwell", spec::Precision::fp8};
+
+TEST(Anchor, NothingIsCorrectedWithoutRowsOrSpread) {
+  EXPECT_EQ(correction_for({0.1, 0, 0.05}, {}, kHopper).log_factor, 0);
+  EXPECT_EQ(correction_for({}, {{kHopper, 0.3}}, kHopper).log_factor, 0);
+  EXPECT_EQ(correction_for({0.1, 0, 0.05}, {}, kHopper).interval_share, 1);
+}
+
+// One row: what is shared over all, times its error. Many rows: their mean.
+TEST(Anchor, ShrinksByWhatRowsDoNotShare) {
+  const ErrorSpread spread = {0.2, 0, 0.1};
+  const Correction one = correction_for(spread, {{kHopper, 0.3}}, kHopper);
+  EXPECT_NEAR(one.log_factor, 0.3 * 0.04 / 0.05, 1e-12);
+  EXPECT_NEAR(one.interval_share, std::sqrt((0.05 - 0.04 * 0.04 / 0.05) / 0.05), 1e-12);
+  const std::vector<MeasuredError> many(1000, {kHopper, 0.3});
+  const Correction sure = correction_for(spread, many, kHopper);
+  EXPECT_NEAR(sure.log_factor, 0.3, 1e-3);
+  EXPECT_NEAR(sure.interval_share, std::sqrt(0.01 / 0.05), 1e-3);
+  EXPECT_LT(sure.interval_share, one.interval_share);
+  EXPECT_EQ(sure.anchors, 1000);
+}
+
+TEST(Anchor, RowsOfTheSameKindSayMore) {
+  const ErrorSpread spread = {0.1, 0.1, 0.05};
+  const double same = correction_for(spread, {{kHopper, 0.2}}, kHopper).log_factor;
+  const double other = correction_for(spread, {{kHopper, 0.2}}, kBlackwell).log_factor;
+  EXPECT_NEAR(same, 0.2 * 0.02 / 0.0225, 1e-12);
+  EXPECT_NEAR(other, 0.2 * 0.01 / 0.0225, 1e-12);
+  // Of two that disagree the one of the same kind counts more.
+  EXPECT_GT(correction_for(spread, {{kHopper, 0.2}, {kBlackwell, -0.2}}, kHopper).log_factor, 0);
+}
+
+TEST(Anchor, SpreadIsThatOfTheRows) {
+  // Families off by 0.2 and -0.2 as a whole, rows by 0.1 beside.
+  std::vector<std::vector<MeasuredError>> groups;
+  for (const double shared : {0.2, -0.2}) {
+    groups.emplace_back();
+    for (int i = 0; i < 400; ++i) {
+      const RowKind kind = i / 2 % 2 == 0 ? kHopper : kBlackwell;
+      groups.back().push_back({kind, shared + (i % 2 == 0 ? 0.1 : -0.1)});
+    }
+  }
+  const ErrorSpread spread = estimate_spread(groups);
+  EXPECT_NEAR(spread.family, 0.2, 0.002);
+  EXPECT_NEAR(spread.own, 0.1, 0.002);
+  EXPECT_LT(spread.alike, 0.02);
+}
+
+TEST(Anchor, CorrectedStepsKeepTheirSplit) {
+  StepPrediction step;
+  step.step_seconds = 2;
+  step.split.products = 1.5;
+  step.split.host = 0.5;
+  step.tokens_per_second_per_chip = 100;
+  step.mfu_causal = 0.4;
+  Correction correction;
+  correction.log_factor = std::log(1.25);
+  const StepPrediction slower = corrected(step, correction);
+  EXPECT_DOUBLE_EQ(slower.step_seconds, 2.5);
+  EXPECT_NEAR(slower.split.total(), 2.5, 1e-12);
+  EXPECT_DOUBLE_EQ(slower.tokens_per_second_per_chip, 80);
+  EXPECT_DOUBLE_EQ(slower.mfu_causal, 0.32);
+}
+
+// A measured step of one model moves the prediction of the other by nearly as much.
+TEST(Anchor, MeasuredRowsMoveOtherRows) {
+  Constants pooled = assumed_constants();
+  pooled.name = "any/any";
+  pooled.chip_generation = pooled.software = kAny;
+  pooled.interval = 0.3;
+  pooled.anchored_interval = 0.12;
+  pooled.spread = {0.2, 0.05, 0.05};
+  const std::vector<Constants> sets = {pooled};
+  const std::vector<PreparedRow> rows = rows_of(kTwoModels);
+  const std::vector<PreparedRow> anchors(1, rows.front());
+  const std::vector<MeasuredError> errors = measured_errors(anchors, sets, std::nullopt);
+  ASSERT_EQ(errors.size(), 1U);
+  const RowKind kind = {"ampere", spec::Precision::bf16};
+  EXPECT_EQ(errors.front().kind, kind);
+  const Correction correction = correction_for(spread_of(sets), errors, kind);
+  EXPECT_NEAR(correction.log_factor, errors.front().log_error * 0.0425 / 0.045, 1e-9);
+  const Constants constants = constants_for(sets, rows.front().system().chip, "");
+  EXPECT_NEAR(interval_with(sets, constants, correction), 0.12, 1e-12);
+  EXPECT_EQ(interval_with(sets, constants, Correction{}), 0.3);
+  EXPECT_THROW(measured_errors({}, sets, std::nullopt), Error);
+}
+
+}  // namespace
+}  // namespace tutti::plan

@@ -1,0 +1,350 @@
+#include "tutti/plan/left_out.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "tutti/base/error.h"
+#include "tutti/base/real.h"
+#include "tutti/base/text.h"
+
+namespace tutti::plan {
+namespace {
+
+constexpr double kStated = 0.8;
+
+bool has_time(const PreparedRow& row) { return row.predictable() && !row.is_memory(); }
+
+std::string fold_of(const PreparedRow& row, LeftOutBy by) {
+  switch (by) {
+    case LeftOutBy::family: return software_family(row.measurement().software);
+    case LeftOutBy::generation: return row.system().chip.generation;
+    case LeftOutBy::software: return row.measurement().software;
+  }
+  return {};
+}
+
+struct Weighted {
+  double value = 0;
+  double weight = 0;
+};
+
+// The value below which kStated of all weight lies.
+double stated_quantile(std::vector<Weighted> values) {
+  if (values.empty()) return kAssumedInterval;
+  std::sort(values.begin(), values.end(),
+            [](const Weighted& a, const Weighted& b) { return a.value < b.value; });
+  double all = 0;
+  for (const Weighted& one : values) all += one.weight;
+  double below = 0;
+  for (const Weighted& one : values) {
+    below += one.weight;
+    if (below >= kStated * all) return one.value;
+  }
+  return values.back().value;
+}
+
+// Errors with one anchor: of every row of a fold by every other layout that was measured with the
+// same software on the same chip generation, as a user measures.
+struct Pair {
+  size_t row = 0;
+  double log_error = 0;  // what is left of it
+};
+
+struct Fold {
+  std::string name;
+  std::vector<size_t> rows;
+  std::vector<MeasuredError> errors;
+  std::vector<Pair> anchored;
+};
+
+void anchor_rows(const std::vector<PreparedRow>& rows, const ErrorSpread& spread, Fold& fold) {
+  for (size_t i = 0; i < fold.rows.size(); ++i) {
+    const PreparedRow& row = rows[fold.rows[i]];
+    for (size_t a = 0; a < fold.rows.size(); ++a) {
+      const PreparedRow& anchor = rows[fold.rows[a]];
+      if (anchor.layout() == row.layout() || anchor.group() != row.group()) continue;
+      const Correction correction = correction_for(spread, {fold.errors[a]}, fold.errors[i].kind);
+      fold.anchored.push_back({i, fold.errors[i].log_error - correction.log_factor});
+    }
+  }
+}
+
+double interval_without(const std::vector<Fold>& folds, const Fold* left_out, bool anchored) {
+  std::vector<Weighted> values;
+  for (const Fold& fold : folds) {
+    if (&fold == left_out) continue;
+    if (anchored) {
+      const double weight = std::sqrt(real(static_cast<int64_t>(fold.rows.size()))) /
+                            std::max(1.0, real(static_cast<int64_t>(fold.anchored.size())));
+      for (const Pair& pair : fold.anchored) {
+        values.push_back({std::abs(pair.log_error), weight});
+      }
+    } else {
+      const double weight = 1 / std::sqrt(real(static_cast<int64_t>(fold.errors.size())));
+      for (const MeasuredError& error : fold.errors) {
+        values.push_back({std::abs(error.log_error), weight});
+      }
+    }
+  }
+  return stated_quantile(std::move(values));
+}
+
+LeftOutSummary summarize_fold(const Fold& fold, double interval, double anchored_interval) {
+  LeftOutSummary out;
+  out.name = fold.name;
+  out.rows = static_cast<int64_t>(fold.errors.size());
+  for (const MeasuredError& error : fold.errors) {
+    const double off = std::expm1(-error.log_error);
+    out.mean_error += std::abs(off) / real(out.rows);
+    out.bias += off / real(out.rows);
+    if (std::abs(error.log_error) <= interval) out.inside += 1 / real(out.rows);
+  }
+  const double pairs = real(static_cast<int64_t>(fold.anchored.size()));
+  for (const Pair& pair : fold.anchored) {
+    const double off = std::expm1(-pair.log_error);
+    out.anchored_error += std::abs(off) / pairs;
+    out.anchored_bias += off / pairs;
+    if (std::abs(pair.log_error) <= anchored_interval) out.anchored_inside += 1 / pairs;
+  }
+  return out;
+}
+
+// Over rows; of anchored figures over the rows of folds that have an anchor.
+LeftOutSummary summarize_all(const std::vector<LeftOutSummary>& folds,
+                             const std::vector<Fold>& sources) {
+  LeftOutSummary all;
+  all.name = "all";
+  double anchored_rows = 0;
+  for (size_t f = 0; f < folds.size(); ++f) {
+    const LeftOutSummary& fold = folds[f];
+    const double rows = real(fold.rows);
+    all.rows += fold.rows;
+    all.mean_error += rows * fold.mean_error;
+    all.bias += rows * fold.bias;
+    all.inside += rows * fold.inside;
+    if (sources[f].anchored.empty()) continue;
+    anchored_rows += rows;
+    all.anchored_error += rows * fold.anchored_error;
+    all.anchored_bias += rows * fold.anchored_bias;
+    all.anchored_inside += rows * fold.anchored_inside;
+  }
+  const double rows = std::max(1.0, real(all.rows));
+  all.mean_error /= rows;
+  all.bias /= rows;
+  all.inside /= rows;
+  anchored_rows = std::max(1.0, anchored_rows);
+  all.anchored_error /= anchored_rows;
+  all.anchored_bias /= anchored_rows;
+  all.anchored_inside /= anchored_rows;
+  return all;
+}
+
+}  // namespace
+
+LeftOutBy parse_left_out(const std::string& text) {
+  if (text == "family") return LeftOutBy::family;
+  if (text == "generation") return LeftOutBy::generation;
+  if (text == "software") return LeftOutBy::software;
+  fail(ErrorKind::usage, "--leave-out: '{}' is unknown; accepted: family, generation, software",
+       text);
+}
+
+LeftOut leave_out(const std::vector<PreparedRow>& rows, LeftOutBy by, const FitOptions& options,
+                  const std::function<void(int64_t, int64_t)>& progress) {
+  std::map<std::string, Fold> found;
+  LeftOut out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    out.folds.emplace_back();
+    out.validation.rows.push_back(
+        has_time(rows[i]) ? ValidatedRow{} : validate_row(rows[i], assumed_constants(), true));
+    if (!has_time(rows[i])) continue;
+    out.folds.back() = fold_of(rows[i], by);
+    found[out.folds.back()].rows.push_back(i);
+  }
+  if (found.size() < 2) {
+    fail(ErrorKind::usage,
+         "--leave-out: the rows of time have {} group(s); leaving one out needs two or more",
+         found.size());
+  }
+  std::vector<Fold> folds;
+  int64_t done = 0;
+  for (auto& [name, fold] : found) {
+    fold.name = name;
+    std::vector<const PreparedRow*> others;
+    std::vector<bool> fitted;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const bool other = has_time(rows[i]) && out.folds[i] != name;
+      if (other) others.push_back(&rows[i]);
+      fitted.push_back(other);
+    }
+    std::vector<Constants> sets;
+    if (by != LeftOutBy::family) {
+      // Sets of the families that the fold has; others are never chosen for it.
+      for (size_t i = 0; i < rows.size(); ++i) {
+        fitted[i] = fitted[i] && std::any_of(fold.rows.begin(), fold.rows.end(), [&](size_t row) {
+                      return software_family(rows[row].measurement().software) ==
+                             software_family(rows[i].measurement().software);
+                    });
+      }
+      sets = fit_groups(rows, fitted, options, nullptr, [](int64_t, int64_t) {});
+    }
+    std::set<std::string> generations;  // where only pooled sets are left
+    for (const size_t i : fold.rows) {
+      const std::string& generation = rows[i].system().chip.generation;
+      Nearness nearness = Nearness::assumed;
+      find_constants(sets, generation, rows[i].measurement().software, &nearness);
+      if (nearness > Nearness::family) generations.insert(generation);
+    }
+    if (!generations.empty()) {
+      for (Constants& set : fit_pooled(others, options, generations)) {
+        sets.push_back(std::move(set));
+      }
+    }
+    for (const size_t i : fold.rows) {
+      const Constants constants =
+          constants_for(sets, rows[i].system().chip, rows[i].measurement().software);
+      ValidatedRow& row = out.validation.rows[i] = validate_row(rows[i], constants, false);
+      fold.errors.push_back(
+          {{rows[i].system().chip.generation, rows[i].measurement().recipe.precision},
+           -std::log1p(row.error)});
+    }
+    folds.push_back(std::move(fold));
+    progress(++done, static_cast<int64_t>(found.size()));
+  }
+  std::vector<std::vector<MeasuredError>> errors;
+  errors.reserve(folds.size());
+  for (const Fold& fold : folds) errors.push_back(fold.errors);
+  out.spread = estimate_spread(errors);
+  for (Fold& fold : folds) anchor_rows(rows, out.spread, fold);
+  out.interval = interval_without(folds, nullptr, false);
+  out.anchored_interval = interval_without(folds, nullptr, true);
+  for (const Fold& fold : folds) {
+    out.summary.push_back(summarize_fold(fold, interval_without(folds, &fold, false),
+                                         interval_without(folds, &fold, true)));
+  }
+  out.summary.push_back(summarize_all(out.summary, folds));
+  out.validation.summary = summarize(out.validation.rows);
+  return out;
+}
+
+ReleaseSpread release_spread(const std::vector<PreparedRow>& rows) {
+  ReleaseSpread out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!has_time(rows[i])) continue;
+    const Measurement& a = rows[i].measurement();
+    for (size_t j = 0; j < i; ++j) {
+      if (!has_time(rows[j])) continue;
+      const Measurement& b = rows[j].measurement();
+      if (a.software == b.software || software_family(a.software) != software_family(b.software) ||
+          a.metric != b.metric || a.recipe.precision != b.recipe.precision ||
+          a.recipe.recompute.mode != b.recipe.recompute.mode ||
+          rows[i].layout() != rows[j].layout() || a.run.steps != b.run.steps) {
+        continue;
+      }
+      const double size = std::abs(std::log(a.value / b.value));
+      out.mean += size;
+      out.worst = std::max(out.worst, size);
+      ++out.pairs;
+    }
+  }
+  if (out.pairs > 0) out.mean /= real(out.pairs);
+  return out;
+}
+
+void set_left_out_intervals(const std::vector<PreparedRow>& rows, const FitOptions& options,
+                            const std::function<void(int64_t, int64_t)>& progress,
+                            std::vector<Constants>& sets) {
+  const LeftOut families = leave_out(rows, LeftOutBy::family, options, progress);
+  const LeftOut chips = leave_out(rows, LeftOutBy::generation, options, progress);
+  const LeftOut releases = leave_out(rows, LeftOutBy::software, options, progress);
+  for (Constants& set : sets) {
+    if (set.software != kAny) {
+      set.far_interval = releases.interval;
+      continue;
+    }
+    set.interval = families.interval;
+    if (set.chip_generation != kAny) continue;
+    set.interval = std::max(chips.interval, families.interval);
+    set.anchored_interval = families.anchored_interval;
+    set.spread = families.spread;
+  }
+}
+
+void correct_rows(const std::vector<PreparedRow>& rows, const std::vector<Constants>& sets,
+                  const std::vector<MeasuredError>& anchors, Validation& validation) {
+  const ErrorSpread spread = spread_of(sets);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!has_time(rows[i])) continue;
+    const Correction correction =
+        correction_for(spread, anchors,
+                       {rows[i].system().chip.generation, rows[i].measurement().recipe.precision});
+    ValidatedRow& row = validation.rows[i];
+    const double before = 1 + row.error;
+    const double factor = std::exp(correction.log_factor);
+    row.predicted *= rows[i].is_rate() ? 1 / factor : factor;
+    row.error = before * factor - 1;
+  }
+  validation.summary = summarize(validation.rows);
+}
+
+std::vector<const PreparedRow*> rows_of_time(const std::vector<PreparedRow>& rows) {
+  std::vector<const PreparedRow*> out;
+  for (const PreparedRow& row : rows) {
+    if (has_time(row)) out.push_back(&row);
+  }
+  return out;
+}
+
+Json to_json(const ReleaseSpread& spread) {
+  return {{"pairs", spread.pairs}, {"mean", spread.mean}, {"worst", spread.worst}};
+}
+
+std::string format_releases(const ReleaseSpread& spread) {
+  if (spread.pairs == 0) return "no layout was measured with two releases of one software\n";
+  return fmt::format(
+      "{} pairs of releases of one software on one layout differ by {:.1f}% on average, {:.1f}% at "
+      "most: who is not told the release is off by half of that at least\n",
+      spread.pairs, 100 * std::expm1(spread.mean), 100 * std::expm1(spread.worst));
+}
+
+Json to_json(const LeftOut& left_out) {
+  Json folds = Json::array();
+  for (const LeftOutSummary& fold : left_out.summary) {
+    folds.push_back({{"left_out", fold.name},
+                     {"rows", fold.rows},
+                     {"mean_error", fold.mean_error},
+                     {"bias", fold.bias},
+                     {"inside_80", fold.inside},
+                     {"anchored_mean_error", fold.anchored_error},
+                     {"anchored_bias", fold.anchored_bias},
+                     {"anchored_inside_80", fold.anchored_inside}});
+  }
+  return {{"folds", std::move(folds)},
+          {"interval_80", left_out.interval},
+          {"anchored_interval_80", left_out.anchored_interval},
+          {"spread",
+           {{"family", left_out.spread.family},
+            {"alike", left_out.spread.alike},
+            {"own", left_out.spread.own}}}};
+}
+
+std::string format_left_out(const LeftOut& left_out) {
+  std::vector<std::vector<std::string>> cells = {{"left out", "rows", "mean error", "bias",
+                                                  "in the 80% interval", "one anchor: mean error",
+                                                  "bias", "in the 80% interval"}};
+  const auto percent = [](double value) { return fmt::format("{:.1f}%", 100 * value); };
+  for (const LeftOutSummary& fold : left_out.summary) {
+    cells.push_back({fold.name, fmt::format("{}", fold.rows), percent(fold.mean_error),
+                     fmt::format("{:+.1f}%", 100 * fold.bias), percent(fold.inside),
+                     percent(fold.anchored_error),
+                     fmt::format("{:+.1f}%", 100 * fold.anchored_bias),
+                     percent(fold.anchored_inside)});
+  }
+  return format_table(cells);
+}
+
+}  // namespace tutti::plan

@@ -1,0 +1,114 @@
+#include "tutti/plan/left_out.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tutti/base/error.h"
+#include "tutti/plan/plan_rows_test_support.h"
+
+namespace tutti::plan {
+namespace {
+
+FitOptions two_rounds() {
+  FitOptions options;
+  options.rounds = 2;
+  return options;
+}
+
+// The rows of two models under two families of software; those of the second family take `factor`
+// times as long.
+std::string two_families(double factor, const char* first = "one-1", const char* second = "two-1") {
+  const std::string text = kTwoModels;
+  const size_t end = text.find('\n');
+  std::string out = text.substr(0, end) + ",software\n";
+  for (const auto& [software, times] : {std::pair(first, 1.0), std::pair(second, factor)}) {
+    const CsvTable table = parse_csv(text, "rows");
+    for (size_t row = 0; row < table.rows.size(); ++row) {
+      for (const std::string& column : table.columns) {
+        const double value = column == "value" ? times * table.number(row, "value", 0) : 0;
+        out += column == "value" ? fmt::format("{},", value) : table.field(row, column) + ",";
+      }
+      out += std::string(software) + "\n";
+    }
+  }
+  return out;
+}
+
+const auto kQuiet = [](int64_t, int64_t) {};
+
+TEST(LeftOut, WhatIsLeftOutIsNotSeen) {
+  const LeftOut one = leave_out(rows_of(two_families(1)), LeftOutBy::family, two_rounds(), kQuiet);
+  const LeftOut other =
+      leave_out(rows_of(two_families(1.5)), LeftOutBy::family, two_rounds(), kQuiet);
+  ASSERT_EQ(one.validation.rows.size(), 8U);
+  EXPECT_EQ(one.folds.front(), "one");
+  // The second family's times are not in what predicts it, but in what predicts the first.
+  EXPECT_EQ(one.validation.rows[4].predicted, other.validation.rows[4].predicted);
+  EXPECT_NE(one.validation.rows[0].predicted, other.validation.rows[0].predicted);
+  ASSERT_EQ(one.summary.size(), 3U);
+  EXPECT_EQ(one.summary.back().name, "all");
+  EXPECT_EQ(one.summary.back().rows, 8);
+}
+
+// A family that is slower as a whole: a measured row of it tells so.
+TEST(LeftOut, AnAnchorRemovesWhatAFamilyShares) {
+  const LeftOut out =
+      leave_out(rows_of(two_families(1.5)), LeftOutBy::family, two_rounds(), kQuiet);
+  const LeftOutSummary& all = out.summary.back();
+  EXPECT_GT(all.mean_error, 0.2);
+  EXPECT_LT(all.anchored_error, 0.5 * all.mean_error);
+  EXPECT_LT(out.anchored_interval, out.interval);
+  EXPECT_GT(out.spread.family * out.spread.family + out.spread.alike * out.spread.alike,
+            out.spread.own * out.spread.own);
+}
+
+TEST(LeftOut, OneGroupCannotBeLeftOut) {
+  EXPECT_THROW(leave_out(rows_of(kTwoModels), LeftOutBy::family, two_rounds(), kQuiet), Error);
+  EXPECT_THROW(parse_left_out("model"), Error);
+  EXPECT_EQ(parse_left_out("software"), LeftOutBy::software);
+}
+
+TEST(LeftOut, ReleasesOfOneSoftwareOnOneLayout) {
+  const ReleaseSpread spread = release_spread(rows_of(two_families(1.1, "one-1", "one-2")));
+  EXPECT_EQ(spread.pairs, 4);
+  EXPECT_NEAR(spread.mean, std::log(1.1), 1e-9);
+  EXPECT_EQ(release_spread(rows_of(two_families(1.1))).pairs, 0);
+  EXPECT_NE(format_releases(spread).find("10.0%"), std::string::npos);
+}
+
+TEST(LeftOut, AnchorsCorrectTimesAndRatesAlike) {
+  std::string csv = two_families(1);
+  const std::vector<PreparedRow> rows = rows_of(csv);
+  Constants pooled = assumed_constants();
+  pooled.chip_generation = pooled.software = kAny;
+  pooled.spread = {0.2, 0, 0.05};
+  Validation validation = validate_rows(rows, {pooled}, std::vector<bool>(rows.size(), false));
+  const Validation before = validation;
+  correct_rows(rows, {pooled}, {{{"ampere", spec::Precision::bf16}, 0.1}}, validation);
+  const double factor = std::exp(0.1 * 0.04 / 0.0425);
+  EXPECT_NEAR(validation.rows[0].predicted, factor * before.rows[0].predicted, 1e-9);
+  EXPECT_NEAR(1 + validation.rows[0].error, factor * (1 + before.rows[0].error), 1e-9);
+}
+
+// A precision that nobody states is inferred by a rule or refused, never 16 bits by silence.
+TEST(LeftOut, APrecisionIsStatedOrInferred) {
+  std::string csv = kTwoModels;
+  for (size_t at; (at = csv.find(",fp16,")) != std::string::npos;) csv.replace(at, 6, ",,");
+  const std::vector<PreparedRow> rows = rows_of(csv);
+  EXPECT_TRUE(rows.front().predictable());
+  EXPECT_NE(rows.front().measurement().inferred.find("A100-80"), std::string::npos);
+  std::string hopper = csv;
+  for (size_t at; (at = hopper.find("Korthikanti")) != std::string::npos;) {
+    hopper.replace(at, 11, "MosaicML llm-foundry");
+  }
+  for (size_t at; (at = hopper.find("A100-SXM-80GB")) != std::string::npos;) {
+    hopper.replace(at, 13, "H100-SXM-80GB");
+  }
+  EXPECT_NE(rows_of(hopper).front().measurement().unpredictable.find("precision is not stated"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti::plan
