@@ -10,6 +10,7 @@
 #include "tutti/base/text.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/home.h"
+#include "tutti/plan/mlperf_rows.h"
 
 namespace tutti::cli {
 namespace {
@@ -54,13 +55,35 @@ void check_software(const std::vector<plan::Constants>& sets, const std::string&
   if (software.empty()) return;
   std::vector<std::string> names;
   for (const plan::Constants& set : sets) {
-    if (set.software == software) return;
+    const bool family = set.software != plan::kAny &&
+                        plan::software_family(set.software) == plan::software_family(software);
+    if (set.software == software || family) return;
     names.push_back(set.software);
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   fail(ErrorKind::usage, "--software: no constants of '{}' are in the catalog; known: {}", software,
        join(names, ", "));
+}
+
+std::vector<plan::PreparedRow> anchor_rows(const std::string& path, const std::string& system,
+                                           const std::vector<std::string>& folders,
+                                           const catalog::Catalog& catalog) {
+  FileSystem& files = posix_file_system();
+  CsvTable table = parse_csv(read_file(files, path), path);
+  if (table.column("system") < 0 && !system.empty()) {
+    table.columns.emplace_back("system");
+    for (std::vector<std::string>& row : table.rows) row.push_back(system);
+  }
+  const auto read =
+      plan::is_mlperf_table(table) ? plan::read_mlperf_results : plan::read_measurements;
+  std::vector<plan::PreparedRow> rows;
+  for (plan::Measurement& row :
+       read(table, plan::load_sources(files, folders), catalog, models_folder(files))) {
+    rows.emplace_back(std::move(row), catalog);
+  }
+  plan::reject_other_conventions(rows);
+  return rows;
 }
 
 void add_catalog_option(CLI::App& command, std::string& folder) {

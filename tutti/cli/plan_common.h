@@ -9,7 +9,7 @@
 #include "tutti/base/json.h"
 #include "tutti/catalog/catalog.h"
 #include "tutti/cli/commands.h"
-#include "tutti/plan/predict.h"
+#include "tutti/plan/validate.h"
 #include "tutti/spec/recipe.h"
 
 namespace tutti::cli {
@@ -22,6 +22,10 @@ inline constexpr int exit_does_not_fit = 4;
 std::vector<std::string> catalog_folders(const std::string& own);
 // Throws usage, naming those there are, where no set is of that software; empty: any.
 void check_software(const std::vector<plan::Constants>& sets, const std::string& software);
+// Measured rows of the CSV file `path`, prepared; of rows that name no system on `system`.
+std::vector<plan::PreparedRow> anchor_rows(const std::string& path, const std::string& system,
+                                           const std::vector<std::string>& folders,
+                                           const catalog::Catalog& catalog);
 void add_catalog_option(CLI::App& command, std::string& folder);
 void add_profile_option(CLI::App& command, std::string& profile);
 void add_price_option(CLI::App& command, std::string& price);

@@ -31,6 +31,7 @@ struct PredictArguments {
   std::string price;
   int64_t gpus = 0;
   std::string benchmark;
+  std::string anchor;
   plan::RunQuestion question;
   bool json = false;
 };
@@ -82,6 +83,13 @@ int run_predict(const PredictArguments& arguments) {
       fail(ErrorKind::usage, "--benchmark: '{}' is unknown; accepted: {}", arguments.benchmark,
            join(names, ", "));
     }
+  }
+  if (!arguments.anchor.empty()) {
+    const auto errors = plan::measured_errors(
+        anchor_rows(arguments.anchor, system.name, folders, catalog), sets, arguments.software);
+    question.correction = plan::correction_for(plan::spread_of(sets), errors,
+                                               {system.chip.generation, recipe.precision});
+    question.interval = plan::interval_with(sets, constants, question.correction);
   }
   plan::PipelineSimulator simulator;
   const plan::RunForecast forecast = plan::forecast_run(question, simulator);
@@ -174,6 +182,10 @@ void add_plan_predict(CLI::App& group, Action& action) {
       ->check(at_least(1));
   add_profile_option(*command, arguments->profile);
   command->add_option("--software", arguments->software, "Software whose fitted constants to use");
+  command
+      ->add_option("--anchor", arguments->anchor,
+                   "CSV of steps that you measured with this software (docs/planner.md)")
+      ->type_name("FILE");
   command->add_option("--site", arguments->site, "Where it runs: PUE, water, grid")
       ->capture_default_str();
   add_price_option(*command, arguments->price);

@@ -119,6 +119,7 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
   out.step = predictor.step(recipe, *at.profile);
   out.savings = savings(recipe, *at.profile, *at.system, *at.constants, out.step, simulator);
   out.step.bottleneck = out.savings.front().resource;
+  out.step = corrected(out.step, at.correction);
   out.memory = predict_memory(recipe, *at.profile, *at.system, *at.constants);
   out.steps = real(recipe.train.steps);
   out.work_seconds = out.step.step_seconds * out.steps;
@@ -146,12 +147,14 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
   set_costs(at, nodes, out);
   out.power = power_limit(at, out.bill, nodes);
   set_checkpoint(at, nodes, out);
-  const double error = at.constants->error;
-  out.interval_ratio = error > 0 ? std::min(0.95, 2 * error) : 0.25;
+  out.interval = at.interval > 0 ? at.interval : at.constants->interval;
+  if (out.interval == 0) out.interval = kAssumedInterval;
   out.interval_from =
-      error > 0 ? fmt::format("twice the mean error of {} on what it was not fitted on, {:.1f}%",
-                              at.constants->name, 100 * error)
-                : "nobody has measured this chip and software: a quarter either way";
+      fmt::format("80% of measured steps, {}", nearness_text(at.constants->nearness));
+  if (at.correction.anchors > 0) {
+    out.interval_from += fmt::format(", with {} measured by you: times {:.3f}",
+                                     at.correction.anchors, std::exp(at.correction.log_factor));
+  }
   return out;
 }
 

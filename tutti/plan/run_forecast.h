@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/plan/anchor.h"
 #include "tutti/plan/bill.h"
 #include "tutti/plan/resilience.h"
 #include "tutti/plan/sensitivity.h"
@@ -27,6 +28,8 @@ struct RunQuestion {
   const catalog::Price* price = nullptr;  // may be absent
   catalog::PriceKind price_kind = catalog::PriceKind::on_demand;
   const Constants* constants = nullptr;
+  Correction correction;  // by measured steps (anchor.h)
+  double interval = 0;    // of the logarithm of time; 0: that of the constants
   FailureModel failures;
   SlowNodes slow;
   SpotModel spot;                                 // counts with price kind spot
@@ -85,7 +88,7 @@ struct RunForecast {
   double checkpoint_bytes = 0;
   double checkpoint_seconds = 0;
   std::string checkpoint_from;  // which bandwidth
-  double interval_ratio = 0;    // of time: low and high are (1 -+ ratio) of it
+  double interval = 0;  // 80% of runs take exp(-+interval) of the time, and what lies between
   std::string interval_from;
 };
 

@@ -141,12 +141,18 @@ TEST_F(RunForecastTest, CheckpointsAndIntervalSayWhereTheyComeFrom) {
   EXPECT_DOUBLE_EQ(forecast.checkpoint_bytes, 12 * parameters);
   EXPECT_DOUBLE_EQ(forecast.checkpoint_seconds, forecast.checkpoint_bytes / 8e9);  // 8 nodes
   EXPECT_NE(forecast.checkpoint_from.find("assumed"), std::string::npos);
-  EXPECT_NE(forecast.interval_from.find("nobody has measured"), std::string::npos);
-  constants_.error = 0.05;
-  constants_.name = "hopper/x";
+  EXPECT_EQ(forecast.interval, kAssumedInterval);
+  constants_.nearness = Nearness::assumed;
+  EXPECT_NE(ask().interval_from.find("no rows: assumed"), std::string::npos);
+  constants_.interval = 0.1;
+  constants_.nearness = Nearness::release;
   const RunForecast known = ask();
-  EXPECT_DOUBLE_EQ(known.interval_ratio, 0.1);
-  EXPECT_NE(known.interval_from.find("hopper/x"), std::string::npos);
+  EXPECT_DOUBLE_EQ(known.interval, 0.1);
+  EXPECT_NE(known.interval_from.find("another release"), std::string::npos);
+  const Json json = to_json(known, question_);
+  const double minutes = known.wall_seconds / 60;
+  EXPECT_DOUBLE_EQ(json.at("interval").at("low_minutes").get<double>(), minutes * std::exp(-0.1));
+  EXPECT_DOUBLE_EQ(json.at("interval").at("high_minutes").get<double>(), minutes * std::exp(0.1));
   EXPECT_NEAR(known.failure_usd / *known.bill.usd, 1 - known.work_seconds / known.wall_seconds,
               1e-12);
 }

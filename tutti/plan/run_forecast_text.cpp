@@ -145,8 +145,8 @@ Json to_json(const RunForecast& f, const RunQuestion& at) {
         {"racks", f.power.racks > 0 ? Json(f.power.racks) : Json(nullptr)},
         {"within", f.power.within}}},
       {"interval",
-       {{"low_minutes", finite(minutes * (1 - f.interval_ratio))},
-        {"high_minutes", finite(minutes * (1 + f.interval_ratio))},
+       {{"low_minutes", finite(minutes * std::exp(-f.interval))},
+        {"high_minutes", finite(minutes * std::exp(f.interval))},
         {"from", f.interval_from}}},
       {"constants", at.constants->name},
       {"gpus", at.recipe->parallel.world()},
@@ -203,8 +203,8 @@ std::vector<std::pair<std::string, std::string>> describe(const RunForecast& f,
   }
   out.emplace_back("run", fmt::format("{} tokens in {} ({} to {})", format_count(f.tokens),
                                       wall_text(f.wall_seconds),
-                                      wall_text(f.wall_seconds * (1 - f.interval_ratio)),
-                                      wall_text(f.wall_seconds * (1 + f.interval_ratio))));
+                                      wall_text(f.wall_seconds * std::exp(-f.interval)),
+                                      wall_text(f.wall_seconds * std::exp(f.interval))));
   out.emplace_back("failures",
                    fmt::format("{:.{}f} interruptions, goodput {:.1f}%, {}, {} spare nodes",
                                f.failures.interruptions, f.failures.interruptions < 1 ? 3 : 1,
