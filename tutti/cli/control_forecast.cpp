@@ -111,7 +111,7 @@ control::Forecast forecast_job(ControlSession& session, const std::string& recip
   forecast.micro_kwh = spend.micro_kwh;
   forecast.basis = fmt::format(
       "{}, {} constants; {} steps", system.name,
-      constants.nearness != plan::Nearness::assumed ? "calibrated" : "assumed", recipe.train.steps);
+      constants.nearness < plan::Nearness::pooled ? "calibrated" : "assumed", recipe.train.steps);
   return forecast;
 }
 
