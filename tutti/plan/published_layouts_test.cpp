@@ -31,8 +31,13 @@ constexpr Known kKnown[] = {
     {"Megatron-Bridge", "DeepSeekV3", "recompute_modules: mla_up_proj, mlp, moe_act"},
     {"Megatron-Bridge", "LLAMA3_70B", "cpu_offloading_num_layers: 20 or 40"},
     {"Megatron-Bridge", "GPT OSS 120B", "recompute_modules: layernorm, moe_act"},
+    // in MXFP8: gathered weights in 8 bits, in the buffer of the gradients
+    {"Megatron-Bridge", "LLAMA3.1_405B", "reuse_grad_buf_for_mxfp8_param_ag"},
+    {"Megatron-Bridge", "Qwen3_30B_a3B", "reuse_grad_buf_for_mxfp8_param_ag"},
     // DeepSpeed gathers by modules, at most stage3_max_live_parameters of them
     {"Megatron SC21 Table 2", "gpt-530B", "ZeRO-3 of DeepSpeed"},
+    // torchtitan/parallelisms/parallelize_llama.py: selective by operations keeps every other mm
+    {"torchtitan", "llama3-8B", "selective recomputation of every other product"},
 };
 
 bool is_known(const Measurement& row) {
