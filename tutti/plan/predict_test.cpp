@@ -147,9 +147,7 @@ TEST(Predict, PipelinesMoveWeightsOnceAStep) {
 
 // From 1,024 to 65,536 GPUs published weak scaling loses several percent.
 TEST(Predict, WeakScalingLosesSeveralPercent) {
-  const auto step = [](int64_t ranks) {
-    return 10 + host_seconds(10, ranks, assumed_constants());
-  };
+  const auto step = [](int64_t ranks) { return 10 + host_seconds(10, ranks, assumed_constants()); };
   EXPECT_GT(step(65536) / step(1024), 1.03);
   EXPECT_LT(step(65536) / step(1024), 1.08);
 }
