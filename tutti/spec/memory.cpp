@@ -8,6 +8,7 @@
 
 #include "tutti/base/attention_workspace.h"
 #include "tutti/base/check.h"
+#include "tutti/base/device_workspace.h"
 #include "tutti/spec/memory_internal.h"
 #include "tutti/spec/narrow.h"
 #include "tutti/spec/schedule.h"
@@ -142,11 +143,8 @@ ArenaPlan loss_arena(const Profile& profile, const LocalSizes& sizes) {
       {logits.take(), SlotBuilder("rows", 1).add("loss", DType::f32, {sizes.tokens}).take()});
 }
 
-// As the stream asks for it (engine/cuda/stream.cpp).
 ArenaPlan kernel_arena(const Recipe& recipe, const LocalSizes& sizes) {
-  constexpr int64_t kLeast = int64_t{32} << 20;
-  constexpr int64_t kGrain = int64_t{2} << 20;
-  int64_t bytes = kLeast;
+  int64_t bytes = device_workspace_bytes(0);
   if (sizes.compute == DType::bf16) {
     AttentionUse use;
     use.batch = sizes.batch;
@@ -157,7 +155,7 @@ ArenaPlan kernel_arena(const Recipe& recipe, const LocalSizes& sizes) {
     use.documents = recipe.data.packing == Packing::documents;
     use.ring = sizes.cp > 1;
     use.fixed_order = recipe.deterministic;
-    bytes = std::max(bytes, (attention_workspace_bytes(use) + kGrain - 1) / kGrain * kGrain);
+    bytes = device_workspace_bytes(attention_workspace_bytes(use));
   }
   ArenaPlan arena = make_arena(
       "kernels", {SlotBuilder("workspace", 1).add("workspace", DType::u8, {bytes}).take()});

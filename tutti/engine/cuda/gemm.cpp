@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tutti/base/check.h"
+#include "tutti/base/device_workspace.h"
 #include "tutti/engine/cuda/check.h"
 #include "tutti/engine/cuda/gemm_plain.h"
 #include "tutti/engine/cuda/kernels.h"
@@ -17,7 +18,6 @@
 namespace tutti::engine {
 namespace {
 
-constexpr uint64_t kWorkspace = uint64_t{32} << 20;  // what cuBLAS recommends from Hopper on
 constexpr int kCandidates = 24;
 constexpr int kTimedRuns = 3;
 
@@ -165,7 +165,7 @@ void CudaGemm::describe(Plan& plan, const GemmProduct& product, bool fuse_bias) 
 CudaGemm::Candidates CudaGemm::candidates(const Plan& plan, const Key& key) const {
   cublasLtMatmulPreference_t preference = nullptr;
   lt_check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kProductWorkspaceBytes});
   const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
   const auto aligned = [&](cublasLtMatmulPreferenceAttributes_t attribute, size_t index) {
@@ -203,7 +203,7 @@ bool CudaGemm::known(Plan& plan, const std::string& key) const {
   cublasLtMatmulHeuristicResult_t result = {};
   if (cublasLtMatmulAlgoCheck(handle_, plan.product, plan.left, plan.right, plan.out, plan.out,
                               &plan.algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
-      result.workspaceSize > kWorkspace) {
+      result.workspaceSize > uint64_t{kProductWorkspaceBytes}) {
     return false;
   }
   plan.workspace_bytes = result.workspaceSize;
@@ -304,9 +304,8 @@ CudaGemm::Key CudaGemm::key_of(const GemmProduct& product) const {
 // another type is added to it.
 Vector CudaGemm::bias_as(DType dtype, const Vector& bias) {
   const int64_t bytes = bias.count * dtype_bytes(dtype);
-  auto* const room =
-      static_cast<char*>(stream_.workspace(static_cast<int64_t>(kWorkspace) + bytes));
-  const Vector out = {room + kWorkspace, dtype, bias.count};
+  auto* const room = static_cast<char*>(stream_.workspace(kProductWorkspaceBytes + bytes));
+  const Vector out = {room + kProductWorkspaceBytes, dtype, bias.count};
   gemm_epilogue(stream_, {out.data, dtype, 1, bias.count, bias.count}, bias, 0);
   return out;
 }

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tutti/base/check.h"
+#include "tutti/base/device_workspace.h"
 #include "tutti/base/error.h"
 #include "tutti/engine/cuda/attention.h"
 #include "tutti/engine/cuda/check.h"
@@ -15,10 +16,6 @@
 
 namespace tutti::engine {
 namespace {
-
-// cuBLAS recommends 32 MiB on Hopper and later; the plans of attention ask for what they need.
-constexpr int64_t kFirstWorkspace = int64_t{32} << 20;
-constexpr int64_t kWorkspaceGrain = int64_t{2} << 20;
 
 int host_threads(int asked) {
   return asked > 0 ? asked : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -51,7 +48,7 @@ CudaStream::CudaStream(const StreamOptions& options)
     cuda_check(cudaEventCreateWithFlags(&point, cudaEventDisableTiming), "cudaEventCreateWithFlags",
                "stream");
   }
-  workspace(kFirstWorkspace);
+  workspace(kProductWorkspaceBytes);  // the plans of attention ask for what they need
   gemm_ = std::make_unique<CudaGemm>(*this);
   attention_ = std::make_unique<CudnnAttention>(*this);
 }
@@ -164,7 +161,7 @@ void* CudaStream::workspace(int64_t bytes) {
     drop_graphs();  // its address is in them
     if (workspace_ != nullptr) cuda_check(cudaFree(workspace_), "cudaFree", "workspace");
     workspace_ = nullptr;
-    workspace_bytes_ = (bytes + kWorkspaceGrain - 1) / kWorkspaceGrain * kWorkspaceGrain;
+    workspace_bytes_ = device_workspace_bytes(bytes);
     const cudaError_t result = cudaMalloc(&workspace_, static_cast<size_t>(workspace_bytes_));
     if (result == cudaErrorMemoryAllocation) {
       cudaGetLastError();
