@@ -108,29 +108,36 @@ TEST(CrossEntropyShard, PartsEqualTheReferenceOfTheWhole) {
   });
 }
 
+// Of the logits' type in their place, or narrower at the start of each row.
+void expect_overlay(DType logits, DType dtype) {
+  SCOPED_TRACE(fmt::format("{} logits, {} gradient", dtype_name(logits), dtype_name(dtype)));
+  const int64_t rows = 5;
+  const int64_t vocabulary = 201;
+  const TestMatrix targets = shard_targets_of(rows, vocabulary);
+  const TestMatrix whole = random_matrix(rows, vocabulary, logits, 1, 3);
+  const std::vector<Part> parts = split(whole, vocabulary, 2, 103, logits);
+  const TestMatrix statistics = statistics_of(parts, targets, vocabulary);
+  for (Part part : parts) {
+    TestMatrix loss = poisoned_vector(rows);
+    TestMatrix apart = poisoned_matrix(rows, 103, dtype);
+    merge(part, targets, statistics, loss, apart);
+    Matrix d = part.logits.view();
+    const int64_t item = dtype_bytes(dtype);
+    d.dtype = dtype;
+    d.ld = d.ld * dtype_bytes(logits) / item;
+    merge(part, targets, statistics, loss, d);
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto* have = static_cast<const char*>(d.data) + r * d.ld * item;
+      const auto* want = static_cast<const char*>(apart.view().data) + r * 103 * item;
+      EXPECT_EQ(std::memcmp(have, want, static_cast<size_t>(103 * item)), 0) << "row " << r;
+    }
+  }
+}
+
 TEST(CrossEntropyShard, GradientMayOverlayTheLogits) {
   for_each_isa_and_dtype([](DType dtype) {
-    const int64_t rows = 5;
-    const int64_t vocabulary = 201;
-    const TestMatrix targets = shard_targets_of(rows, vocabulary);
-    const TestMatrix whole = random_matrix(rows, vocabulary, DType::f32, 1, 3);
-    const std::vector<Part> parts = split(whole, vocabulary, 2, 103, DType::f32);
-    const TestMatrix statistics = statistics_of(parts, targets, vocabulary);
-    for (Part part : parts) {
-      TestMatrix loss = poisoned_vector(rows);
-      TestMatrix apart = poisoned_matrix(rows, 103, dtype);
-      merge(part, targets, statistics, loss, apart);
-      Matrix d = part.logits.view();
-      d.dtype = dtype;
-      d.ld = d.ld * 4 / dtype_bytes(dtype);
-      merge(part, targets, statistics, loss, d);
-      const int64_t item = dtype_bytes(dtype);
-      for (int64_t r = 0; r < rows; ++r) {
-        const auto* have = static_cast<const char*>(d.data) + r * d.ld * item;
-        const auto* want = static_cast<const char*>(apart.view().data) + r * 103 * item;
-        EXPECT_EQ(std::memcmp(have, want, static_cast<size_t>(103 * item)), 0) << "row " << r;
-      }
-    }
+    expect_overlay(DType::f32, dtype);
+    if (dtype == DType::bf16) expect_overlay(DType::bf16, dtype);
   });
 }
 
