@@ -11,6 +11,7 @@
 #include "tutti/cli/common.h"
 #include "tutti/engine/backend.h"
 #include "tutti/spec/memory_fit.h"
+#include "tutti/train/device_memory.h"
 
 namespace tutti::cli {
 namespace {
@@ -54,14 +55,6 @@ int64_t device_room_bytes(const engine::Backend& backend, int device) {
   return backend.free_bytes(device);
 }
 
-int64_t device_memory_bytes(const spec::Recipe& recipe, int device) {
-  const engine::Backend& backend = engine::find_backend(recipe.device);
-  if (&backend == &engine::cpu_backend()) return 0;
-  const std::vector<engine::DeviceInfo> devices = backend.devices();
-  const auto at = static_cast<size_t>(std::max(0, device));
-  return at < devices.size() ? devices[at].memory_bytes : 0;
-}
-
 void check_memory(const spec::Recipe& recipe, int64_t ranks_here, int device) {
   const engine::Backend& backend = engine::find_backend(recipe.device);
   const bool shared = &backend == &engine::cpu_backend();  // by all ranks here
@@ -81,7 +74,7 @@ void check_memory(const spec::Recipe& recipe, int64_t ranks_here, int device) {
     const auto count = static_cast<int64_t>(devices.size());
     ranks = std::max<int64_t>(1, (ranks_here + count - 1) / count);
   }
-  const int64_t device_bytes = device_memory_bytes(recipe, device);
+  const int64_t device_bytes = train::device_memory_bytes(recipe, device);
   const spec::MemoryMap map = spec::fullest_memory_map(recipe, device_bytes);
   const int64_t host_room = describe_machine().memory_bytes;
   if (const int64_t host = map.host_bytes() * ranks_here; host_room > 0 && host > host_room) {

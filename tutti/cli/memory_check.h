@@ -15,10 +15,6 @@ namespace tutti::cli {
 // Who starts ranks and does not compute itself asks for kNoDevice.
 void check_memory(const spec::Recipe& recipe, int64_t ranks_here = 1, int device = 0);
 
-// All memory of the accelerator that a rank of `recipe` computes on, which decides how many logits
-// lie in it (spec::tutti_profile_on); 0 on a CPU, and where there is none.
-int64_t device_memory_bytes(const spec::Recipe& recipe, int device = 0);
-
 // What the first device has in all: asking what is free takes a device into use, which costs memory
 // of it for as long as this process lives, and keeps others out where devices serve one process.
 inline constexpr int kNoDevice = -1;

@@ -33,6 +33,7 @@
 #include "tutti/telemetry/sink.h"
 #include "tutti/telemetry/tensorboard.h"
 #include "tutti/telemetry/terminal.h"
+#include "tutti/train/device_memory.h"
 #include "tutti/train/interchange.h"
 #include "tutti/train/run_folder.h"
 #include "tutti/train/session.h"
@@ -159,7 +160,7 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
   const int number = chosen ? chosen->device : 0;
   check_memory(plan.recipe, std::max<int64_t>(1, place.environment.local_size), number);
   const spec::Profile profile =
-      spec::tutti_profile_on(plan.recipe, device_memory_bytes(plan.recipe, number));
+      spec::tutti_profile_on(plan.recipe, train::device_memory_bytes(plan.recipe, number));
   const int64_t memory_bytes = spec::memory_map(plan.recipe, profile).total_bytes();
   const bool tell = place.environment.generation == 1;
   // The log of an MLPerf run stays: what began its time is not taken back. Other ranks write

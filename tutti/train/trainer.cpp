@@ -14,6 +14,7 @@
 #include "tutti/spec/memory.h"
 #include "tutti/spec/profile.h"
 #include "tutti/spec/zero_layers.h"
+#include "tutti/train/device_memory.h"
 #include "tutti/train/place_weights.h"
 #include "tutti/train/tuning_folder.h"
 
@@ -39,12 +40,9 @@ std::unique_ptr<engine::Stream> make_stream(const spec::Recipe& recipe,
   return backend.make_stream(options);
 }
 
-// All memory of this rank's accelerator; 0 on a CPU.
 int64_t device_bytes(const spec::Recipe& recipe, const parallel::Ranks& ranks) {
   const engine::Backend& backend = engine::find_backend(recipe.device);
-  const std::vector<engine::DeviceInfo> devices = backend.devices();
-  if (&backend == &engine::cpu_backend() || devices.empty()) return 0;
-  return devices.at(static_cast<size_t>(device_of(backend, ranks))).memory_bytes;
+  return device_memory_bytes(recipe, device_of(backend, ranks));
 }
 
 }  // namespace
