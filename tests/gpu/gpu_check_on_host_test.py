@@ -39,7 +39,21 @@ def check(folder, programs, parts):
     return done.returncode, {part["title"]: part["verdict"] for part in result["parts"]}, done.stdout
 
 
+def check_bench_memory(tutti):
+    """Logits of a micro-batch that do not fit at once are counted as a step has them, in parts."""
+    done = subprocess.run(
+        [tutti, "bench", "memory", "--device", "cuda", "--model", "gpt2-124m", "--precision", "bf16",
+         "--batch", "80", "--seq", "1024", "--recompute", "full", "--json"],
+        stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "TUTTI_HOME": str(SOURCE)})
+    told = json.loads(done.stdout)
+    logits_bytes = 80 * 1024 * 50304 * 2
+    loss_bytes = next(use["bytes"] for use in told["uses"] if use["name"] == "loss")
+    assert loss_bytes < logits_bytes, told
+    assert told["memory_map_bytes"] <= told["devices"][0]["memory_bytes"] / 16 * 15, told
+
+
 def main():
+    check_bench_memory(ON_HOST / "tutti_on_host")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         programs = {"tutti": ON_HOST / "tutti_on_host", "engine_test": BUILD / "bin" / "engine_test",

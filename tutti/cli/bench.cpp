@@ -18,6 +18,7 @@
 #include "tutti/engine/backend.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/memory_fit.h"
+#include "tutti/train/device_memory.h"
 
 namespace tutti::cli {
 namespace {
@@ -175,12 +176,13 @@ int run_memory(const BenchArguments& arguments) {
   if (const std::string missing = backend.missing(); !missing.empty()) {
     fail(ErrorKind::unsupported, "device: {}: {}", recipe.device, missing);
   }
-  const int64_t needed = spec::fullest_memory_map(recipe).total_bytes();
+  const int64_t device_bytes = train::device_memory_bytes(recipe);
+  const int64_t needed = spec::fullest_memory_map(recipe, device_bytes).total_bytes();
   const int64_t room =
       &backend == &engine::cpu_backend() ? describe_machine().memory_bytes : backend.free_bytes(0);
   Json uses = Json::array();
   std::vector<std::vector<std::string>> rows = {{"use", "bytes", ""}};
-  for (const spec::MemoryUse& use : spec::memory_uses(recipe)) {
+  for (const spec::MemoryUse& use : spec::memory_uses(recipe, device_bytes)) {
     uses.push_back({{"name", use.name}, {"bytes", use.bytes}, {"on_host", use.on_host}});
     rows.push_back({use.name, format_bytes(static_cast<double>(use.bytes)), use.what});
   }
