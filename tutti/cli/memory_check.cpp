@@ -71,10 +71,9 @@ void check_memory(const spec::Recipe& recipe, int64_t ranks_here, int device) {
     where = devices.at(static_cast<size_t>(std::max(0, device))).name;
     room = device_room_bytes(backend, device);
     // The most that share one.
-    const auto count = static_cast<int64_t>(devices.size());
-    ranks = std::max<int64_t>(1, (ranks_here + count - 1) / count);
+    ranks = train::ranks_per_device(ranks_here, static_cast<int64_t>(devices.size()));
   }
-  const int64_t device_bytes = train::device_memory_bytes(recipe, device);
+  const int64_t device_bytes = train::device_memory_bytes(recipe, device, ranks_here);
   const spec::MemoryMap map = spec::fullest_memory_map(recipe, device_bytes);
   const int64_t host_room = describe_machine().memory_bytes;
   if (const int64_t host = map.host_bytes() * ranks_here; host_room > 0 && host > host_room) {

@@ -158,9 +158,10 @@ int run_rank(const TrainArguments& arguments, const Place& place) {
   const std::optional<train::DevicePlace> chosen =
       choose_device(plan.recipe, place.environment, place.store == nullptr);
   const int number = chosen ? chosen->device : 0;
-  check_memory(plan.recipe, std::max<int64_t>(1, place.environment.local_size), number);
-  const spec::Profile profile =
-      spec::tutti_profile_on(plan.recipe, train::device_memory_bytes(plan.recipe, number));
+  const int64_t ranks_here = std::max<int64_t>(1, place.environment.local_size);
+  check_memory(plan.recipe, ranks_here, number);
+  const spec::Profile profile = spec::tutti_profile_on(
+      plan.recipe, train::device_memory_bytes(plan.recipe, number, ranks_here));
   const int64_t memory_bytes = spec::memory_map(plan.recipe, profile).total_bytes();
   const bool tell = place.environment.generation == 1;
   // The log of an MLPerf run stays: what began its time is not taken back. Other ranks write

@@ -42,7 +42,8 @@ std::unique_ptr<engine::Stream> make_stream(const spec::Recipe& recipe,
 
 int64_t device_bytes(const spec::Recipe& recipe, const parallel::Ranks& ranks) {
   const engine::Backend& backend = engine::find_backend(recipe.device);
-  return device_memory_bytes(recipe, device_of(backend, ranks));
+  const int64_t ranks_here = ranks.home == nullptr ? 1 : ranks.home->local_size();
+  return device_memory_bytes(recipe, device_of(backend, ranks), ranks_here);
 }
 
 }  // namespace

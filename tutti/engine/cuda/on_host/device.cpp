@@ -51,6 +51,18 @@ int device_count() {
   return count;
 }
 
+// What a device says that it has: one number of TUTTI_HOST_DEVICE_BYTES after another.
+size_t told_bytes(int device) {
+  const char* text = std::getenv("TUTTI_HOST_DEVICE_BYTES");
+  for (int i = 0; text != nullptr && *text != '\0'; ++i) {
+    char* end = nullptr;
+    const size_t bytes = std::strtoull(text, &end, 10);
+    if (i == device) return bytes;
+    text = *end == ',' ? end + 1 : nullptr;
+  }
+  return kDeviceBytes;
+}
+
 cudaError_t check_device(int device) {
   return device >= 0 && device < device_count() ? cudaSuccess : cudaErrorInvalidDevice;
 }
@@ -181,7 +193,7 @@ cudaError_t cudaSetDevice(int device) {
   return result;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  *properties = {"the host", kDeviceBytes, 1, 9, 0};
+  *properties = {"the host", told_bytes(device), 1, 9, 0};
   return told(check_device(device));
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
