@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/thread_world.h"
 #include "tutti/engine/backend.h"
+#include "tutti/spec/memory.h"
 #include "tutti/train/enqueued_ranks_test_support.h"
 #include "tutti/train/layout_test_support.h"
 #include "tutti/train/tensor_parallel_recipes.h"
@@ -101,6 +103,39 @@ TEST_F(DeviceEach, BeginsWithoutTheHostsWaiting) {
     };
     comm::run_threads(recipe.parallel, body, {}, 1, take_device);
   }
+}
+
+// Tensor parallel ranks meet in every chunk of the loss, so they make as many.
+TEST_F(DeviceEach, UnequalDevicesHaveChunksOfTheLossAlike) {
+  if (const std::string why = missing({.tp = 2}); !why.empty()) GTEST_SKIP() << "skipped: " << why;
+  spec::Recipe recipe = divided(divided_llama(), {.tp = 2});
+  recipe.device = "cuda";
+  recipe.model.layers = 1;
+  recipe.model.vocabulary = 512;
+  recipe.model.context = 16;
+  recipe.batch = {128, 128, 16};
+  const std::vector<Heard> alike = run_ahead(recipe, 1).ranks.at(0);
+  const int64_t whole = spec::memory_map(recipe).total_bytes();
+  const int64_t least = whole / 15 * 16 * 3 / 4;
+  ::setenv("TUTTI_HOST_DEVICE_BYTES", fmt::format("{},{}", 2 * whole, least).c_str(), 1);
+  const bool told = engine::find_backend("cuda").devices().at(1).memory_bytes == least;
+  std::vector<int64_t> rows(2);
+  std::mutex mutex;
+  Ran ran;
+  const auto body = [&](comm::World& world, engine::Stream&) {
+    const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
+    Trainer trainer(recipe, ranks);
+    const spec::SlotPlan& chunk = trainer.memory().map().arena("loss").slot("chunk");
+    rows[static_cast<size_t>(world.rank())] = chunk.tensor("logits").shape[0];
+    train_rank(recipe, ranks, trainer, 1, true, mutex, ran);
+  };
+  comm::run_threads(recipe.parallel, body, {}, 1, take_device);
+  ::unsetenv("TUTTI_HOST_DEVICE_BYTES");
+  EXPECT_EQ(rows[0], rows[1]);
+  EXPECT_EQ(ran.ranks.at(0), ran.ranks.at(1));
+  EXPECT_NEAR(ran.ranks.at(0).back().loss, alike.back().loss, 1e-5);
+  if (!told) GTEST_SKIP() << "skipped: devices are alike here";
+  EXPECT_LT(rows[0], 2048);
 }
 
 // Whose host fails says so to all, whatever their devices wait for.

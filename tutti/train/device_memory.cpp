@@ -22,4 +22,13 @@ int64_t device_memory_bytes(const spec::Recipe& recipe, int device, int64_t rank
          ranks_per_device(ranks_here, static_cast<int64_t>(devices.size()));
 }
 
+int64_t least_device_bytes(int64_t own_bytes, comm::Group* world) {
+  if (own_bytes == 0 || world == nullptr) return own_bytes;
+  const auto host = engine::cpu_backend().make_stream({.threads = 1});
+  int64_t most_negative = -own_bytes;  // there is no minimum among the reductions
+  const engine::Vector bytes = engine::vector(&most_negative, DType::i64, 1);
+  world->all_reduce(*host, bytes, bytes, comm::Reduce::max).wait(*host);
+  return -most_negative;
+}
+
 }  // namespace tutti::train

@@ -43,6 +43,14 @@ TEST(DeviceMemory, RanksThatShareADeviceDivideIt) {
   EXPECT_EQ(device_memory_bytes(recipe, static_cast<int>(count)), 0);
 }
 
+TEST(DeviceMemory, AllRanksHearOfTheLeast) {
+  EXPECT_EQ(least_device_bytes(7, nullptr), 7);
+  comm::run_threads({.dp = 3}, [](comm::World& world, engine::Stream&) {
+    const int64_t own = (int64_t{80} << 30) + (world.rank() == 1 ? 0 : world.rank() + 5);
+    EXPECT_EQ(least_device_bytes(own, &world.all()), int64_t{80} << 30);
+  });
+}
+
 // Of 2,048 rows of logits in a micro-batch, each rank's only one.
 spec::Recipe tall(const spec::Mesh& mesh) {
   spec::Recipe recipe = gpt_recipe();

@@ -43,7 +43,8 @@ std::unique_ptr<engine::Stream> make_stream(const spec::Recipe& recipe,
 int64_t device_bytes(const spec::Recipe& recipe, const parallel::Ranks& ranks) {
   const engine::Backend& backend = engine::find_backend(recipe.device);
   const int64_t ranks_here = ranks.home == nullptr ? 1 : ranks.home->local_size();
-  return device_memory_bytes(recipe, device_of(backend, ranks), ranks_here);
+  return least_device_bytes(device_memory_bytes(recipe, device_of(backend, ranks), ranks_here),
+                            ranks.world);
 }
 
 }  // namespace
