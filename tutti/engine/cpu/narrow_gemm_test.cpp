@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "tutti/engine/narrow_check.h"
 
@@ -102,6 +103,28 @@ TEST(NarrowGemm, ErrsAsMuchAsItsFormats) {
   EXPECT_LT(mxfp8, 1.3 * eight * std::sqrt(2.0));
   EXPECT_LT(nvfp4, 0.2);
   EXPECT_GT(nvfp4, 2 * mxfp8);
+}
+
+// Which an accelerator is told; the host as one shows it in the bits.
+TEST(NarrowGemm, FastSumsAreThoseOfTheProductsThatAskForThem) {
+  if (testing::on_cpu()) GTEST_SKIP() << "skipped: sums of a CPU have one speed";
+  if (testing::test_backend().devices().at(0).name != "the host") {
+    GTEST_SKIP() << "skipped: which sums a GPU makes does not show";
+  }
+  const TestNarrow a = quantized(NarrowKind::e4m3, random_matrix(32, 64, DType::bf16, 1));
+  const TestNarrow b = quantized(NarrowKind::e4m3, random_matrix(48, 64, DType::bf16, 2));
+  const auto product = [&](bool fast) {
+    TestMatrix c = poisoned_matrix(32, 48);
+    test_stream().ops().narrow_gemm(test_stream(),
+                                    {.a = a.view, .b = b.view, .c = c, .fast_sums = fast});
+    return c;
+  };
+  const TestMatrix usual = product(false);
+  EXPECT_TRUE(product(true).same_bytes(usual));
+  ::setenv("TUTTI_HOST_CUBLASLT", "coarse", 1);
+  EXPECT_TRUE(product(false).same_bytes(usual));
+  EXPECT_FALSE(product(true).same_bytes(usual));
+  ::unsetenv("TUTTI_HOST_CUBLASLT");
 }
 
 TEST(NarrowGemm, EmptyShapes) {

@@ -144,6 +144,12 @@ bool takes_rows(const Problem& x) {
   return !only_even || (is_even(x.a) && is_even(x.b) && is_even(x.c) && is_even(x.d));
 }
 
+// Whether fast sums shall be seen in the bits: TUTTI_HOST_CUBLASLT=coarse.
+bool coarse_fast_sums() {
+  const char* const text = std::getenv("TUTTI_HOST_CUBLASLT");
+  return text != nullptr && std::strcmp(text, "coarse") == 0;
+}
+
 // What an algorithm demands of the addresses of a matrix.
 uint32_t alignment_of(const Algorithm& algorithm, const Problem& x, cublasLtMatrixLayout_t matrix) {
   return std::max(algorithm.alignment, x.narrow() ? kNarrowAlignment : element_bytes(matrix->type));
@@ -376,6 +382,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   work.b.data = b;
   work.c.data = c;
   work.d = d;
+  work.coarse = product->fast_sums != 0 && coarse_fast_sums();
   std::memcpy(&work.alpha, alpha, sizeof work.alpha);
   std::memcpy(&work.beta, beta, sizeof work.beta);
   tutti::engine::on_host::enqueue(stream, [work, workspace, needed] {

@@ -90,7 +90,7 @@ Tile sum_products(const float* a, const float* b, int64_t k, SumOrder order) {
 
 // An element of D and all that is added to it, rounded once.
 void finish(const HostProduct& x, float factor, float sum, int64_t row, int64_t col) {
-  float value = factor * sum;
+  float value = factor * (x.coarse ? to_tf32(sum) : sum);
   if (x.beta != 0) value += x.beta * load(x.c.type, x.c.data, row + col * x.c.ld);
   if (x.bias != nullptr) value += load(x.bias_type, x.bias, row);
   const int64_t at = row + col * x.d_ld;

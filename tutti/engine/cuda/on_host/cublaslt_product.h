@@ -30,6 +30,7 @@ struct HostProduct {
   float alpha = 1, beta = 0;
   bool tf32 = false;  // operands are rounded to 10 bits of mantissa
   SumOrder order = SumOrder::forwards;
+  bool coarse = false;  // sums are rounded to 10 bits of mantissa
 };
 void multiply(const HostProduct& product);
 

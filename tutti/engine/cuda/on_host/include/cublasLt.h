@@ -34,7 +34,7 @@ enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,  // address on the device, as the two scales
   CUBLASLT_MATMUL_DESC_A_SCALE_POINTER = 17,
   CUBLASLT_MATMUL_DESC_B_SCALE_POINTER = 18,
-  CUBLASLT_MATMUL_DESC_FAST_ACCUM = 25,      // int8, of operands in 8 bits; changes no bits here
+  CUBLASLT_MATMUL_DESC_FAST_ACCUM = 25,  // int8, of operands in 8 bits; changes bits if asked to
   CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26,  // int32; -1: as the types of the operands say
 };
 
