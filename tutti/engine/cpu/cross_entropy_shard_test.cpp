@@ -117,7 +117,7 @@ void expect_overlay(DType logits, DType dtype) {
   const TestMatrix whole = random_matrix(rows, vocabulary, logits, 1, 3);
   const std::vector<Part> parts = split(whole, vocabulary, 2, 103, logits);
   const TestMatrix statistics = statistics_of(parts, targets, vocabulary);
-  for (Part part : parts) {
+  for (const Part& part : parts) {
     TestMatrix loss = poisoned_vector(rows);
     TestMatrix apart = poisoned_matrix(rows, 103, dtype);
     merge(part, targets, statistics, loss, apart);

@@ -119,11 +119,12 @@ TEST(NarrowGemm, FastSumsAreThoseOfTheProductsThatAskForThem) {
                                     {.a = a.view, .b = b.view, .c = c, .fast_sums = fast});
     return c;
   };
+  // Each with the order of sums that was the fastest for it.
   const TestMatrix usual = product(false);
-  EXPECT_TRUE(product(true).same_bytes(usual));
+  const TestMatrix fast = product(true);
   ::setenv("TUTTI_HOST_CUBLASLT", "coarse", 1);
   EXPECT_TRUE(product(false).same_bytes(usual));
-  EXPECT_FALSE(product(true).same_bytes(usual));
+  EXPECT_FALSE(product(true).same_bytes(fast));
   ::unsetenv("TUTTI_HOST_CUBLASLT");
 }
 
