@@ -208,25 +208,10 @@ TEST(Score, RawAndScaledMinutesAreKeptApart) {
   }
 }
 
-TEST(Score, RoundFromThePath) {
-  EXPECT_EQ(round_of("training_results_v4.1/Azure/results"), "v4.1");
-  EXPECT_EQ(round_of("/data/v3.0/x"), "v3.0");
-  EXPECT_EQ(round_of("/data/v5.1/box_v5.0/x"), "v5.1");
-  EXPECT_EQ(round_of("/src/v0.2/training_results_v6.0/x"), "v6.0");
-  EXPECT_EQ(round_of("runs/gpt3"), "");
-  EXPECT_EQ(round_of("runs/seven.3/v/v5/v.1"), "");
-  EXPECT_EQ(ruleset_of_round("v6.1"), "6.1.0");
+TEST(Score, NewestRules) {
   EXPECT_EQ(newest_ruleset(*catalog::find_benchmark(benchmarks(), "gpt3")), "4.1.0");
   EXPECT_EQ(newest_ruleset(*catalog::find_benchmark(benchmarks(), "405B")), "6.0.0");
   EXPECT_EQ(newest_ruleset(*catalog::find_benchmark(benchmarks(), "8B")), "6.1.0");
-}
-
-// A round that came later is told, not taken for one that is known.
-TEST(Score, RoundsWithoutRulesStayWhatTheyAre) {
-  for (const char* round : {"v4.10", "v7.0", "v2.1"}) {
-    EXPECT_EQ(round_of(std::string("/data/") + round + "/x"), round);
-    EXPECT_EQ(ruleset_of_round(round), "");
-  }
 }
 
 // A log that says "onprem" and a description that says "Available cloud"; a batch that no reference

@@ -232,35 +232,6 @@ Json to_json(const Score& score) {
           {"notes", score.notes}};
 }
 
-std::string ruleset_of_round(std::string_view round) {
-  for (const std::string& version : ruleset_versions()) {
-    const std::string own = "v" + version;
-    if (own == round || own == std::string(round) + ".0") return version;
-  }
-  return {};
-}
-
-std::string round_of(std::string_view path) {
-  std::string unknown;
-  const auto part = [](char c) { return c == '/' || c == '_' || c == '-'; };
-  const auto digits = [&](size_t at) {
-    while (at < path.size() && path[at] >= '0' && path[at] <= '9') ++at;
-    return at;
-  };
-  // "v4.1" between characters that are part of no longer number.
-  for (size_t at = path.find('v'); at != std::string_view::npos; at = path.find('v', at + 1)) {
-    const size_t point = digits(at + 1);
-    if (point == at + 1 || point >= path.size() || path[point] != '.') continue;
-    const size_t end = digits(point + 1);
-    if (end == point + 1 || (at > 0 && !part(path[at - 1]))) continue;
-    if (end < path.size() && path[end] != '/' && path[end] != '_') continue;
-    std::string round(path.substr(at, end - at));
-    if (!ruleset_of_round(round).empty()) return round;
-    if (unknown.empty()) unknown = std::move(round);
-  }
-  return unknown;
-}
-
 std::string newest_ruleset(const catalog::Benchmark& benchmark) {
   const auto versions = ruleset_versions();
   for (auto version = versions.rbegin(); version != versions.rend(); ++version) {

@@ -20,6 +20,7 @@
 #include "tutti/mlperf/check_log.h"
 #include "tutti/mlperf/folder.h"
 #include "tutti/mlperf/reference.h"
+#include "tutti/mlperf/round.h"
 #include "tutti/mlperf/system_description.h"
 #include "tutti/mlperf/timeline.h"
 
@@ -62,13 +63,6 @@ Score score_result(FileSystem& files, const ResultFolder& folder, const Ruleset&
                    const std::vector<catalog::Benchmark>& benchmarks);
 
 Json to_json(const Score& score);
-
-// The round in a path, such as "v4.1" in ".../v4.1/..." or "training_results_v4.1": the first that
-// has a ruleset, else the first that looks like one; "" without any.
-std::string round_of(std::string_view path);
-
-// The ruleset of a round, "v4.1" or "v4.1.0"; "" when there is none.
-std::string ruleset_of_round(std::string_view round);
 
 // The newest ruleset that has the benchmark; "" when none does.
 std::string newest_ruleset(const catalog::Benchmark& benchmark);
