@@ -64,6 +64,14 @@ class Row {
     const std::string value = text(column);
     return value.empty() ? fallback : read(column, value);
   }
+  // "yes" is true; "no" and nothing are false.
+  bool flag(const std::string& column) const {
+    const std::string value = text(column);
+    if (value != "yes" && value != "no" && !value.empty()) {
+      fail(ErrorKind::usage, "{}: {} is '{}'; write yes or no", where_, column, value);
+    }
+    return value == "yes";
+  }
   double number(const std::string& column) const { return read(column, needed(column)); }
 
  private:
@@ -95,6 +103,7 @@ PublishedResult result_of(const Row& row) {
   result.minutes = row.number("minutes");
   result.raw_minutes = row.number("raw_minutes", result.minutes);
   result.samples_to_target = row.number("samples_to_target");
+  result.compliant = row.flag("compliant");
   result.source = row.needed("source");
   return result;
 }
@@ -137,14 +146,14 @@ std::vector<PublishedResult> load_published(FileSystem& files,
 std::string format_published(const std::vector<PublishedResult>& results) {
   std::string csv =
       "round,benchmark,submitter,system,accelerator,num_accelerators,global_batch,precision,"
-      "minutes,raw_minutes,samples_to_target,source\n";
+      "minutes,raw_minutes,samples_to_target,compliant,source\n";
   for (const PublishedResult& r : results) {
-    csv += fmt::format("{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.8g},{}\n", csv_field(r.round),
+    csv += fmt::format("{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.8g},{},{}\n", csv_field(r.round),
                        csv_field(r.benchmark), csv_field(r.submitter), csv_field(r.system),
                        csv_field(r.accelerator), r.accelerators,
                        r.global_batch_samples > 0 ? fmt::format("{}", r.global_batch_samples) : "",
                        csv_field(r.precision), r.minutes, r.raw_minutes, r.samples_to_target,
-                       csv_field(r.source));
+                       r.compliant ? "yes" : "no", csv_field(r.source));
   }
   return csv;
 }

@@ -4,7 +4,8 @@
 // A file is CSV with a header; lines that start with '#' are comments. Needed columns: benchmark,
 // accelerator, num_accelerators, minutes, samples_to_target, source; known ones beside them: round,
 // submitter, system, global_batch, raw_minutes (as logged, before scaling; default minutes),
-// precision. Others are left alone. Errors are usage errors that name file, line and column.
+// precision, compliant ("yes", or "no"; empty: not said). Others are left alone. Errors are usage
+// errors that name file, line and column.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@ struct PublishedResult {
   double raw_minutes = 0;
   double samples_to_target = 0;
   std::string source;
+  bool compliant = false;  // the row says that its logs were checked and comply
 };
 
 std::vector<PublishedResult> parse_published(std::string_view csv, const std::string& origin);

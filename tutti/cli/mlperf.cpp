@@ -31,9 +31,13 @@ int run_check(const MlperfArguments& arguments) {
   for (size_t i = 0; i < arguments.paths.size(); ++i) {
     throw_if_interrupted();
     const std::string& path = arguments.paths[i];
-    const mlperf::Ruleset& ruleset = ruleset_for(arguments.ruleset, path, nullptr);
-    rulesets.push_back(ruleset.version);
-    mlperf::check_path(files, path, ruleset, known, check);
+    // A root above several rounds: each result is of its own.
+    const auto rules_for = [&](const std::string& below) -> const mlperf::Ruleset& {
+      const mlperf::Ruleset& ruleset = ruleset_for(arguments.ruleset, below, nullptr);
+      rulesets.push_back(ruleset.version);
+      return ruleset;
+    };
+    mlperf::check_path(files, path, rules_for, known, check);
     progress.update(static_cast<int64_t>(i) + 1, static_cast<int64_t>(arguments.paths.size()));
   }
   progress.finish();
@@ -42,11 +46,7 @@ int run_check(const MlperfArguments& arguments) {
   if (arguments.json) print_json(check_json(check, rulesets));
   else print_text(format_check(check, rulesets));
   if (mlperf::compliant(check.findings)) return exit_ok;
-  const bool only_too_fast =
-      std::all_of(check.findings.begin(), check.findings.end(), [](const mlperf::Finding& finding) {
-        return finding.warning || finding.rule == "rcp.too_fast";
-      });
-  return only_too_fast ? kTooFast : static_cast<int>(exit_failed);
+  return mlperf::only_too_fast(check.findings) ? kTooFast : static_cast<int>(exit_failed);
 }
 
 int run_score(const MlperfArguments& arguments) {

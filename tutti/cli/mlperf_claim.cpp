@@ -14,6 +14,7 @@
 #include "tutti/cli/mlperf_common.h"
 #include "tutti/mlperf/claim.h"
 #include "tutti/mlperf/claim_text.h"
+#include "tutti/mlperf/import.h"
 
 namespace tutti::cli {
 namespace {
@@ -102,48 +103,6 @@ int run_claim(const ClaimArguments& arguments) {
   return kImpossible;
 }
 
-// The round that a result was published in: of its path. Without one there it is that of the rules
-// the user named; it is never guessed.
-std::string round_to_import(const mlperf::Score& score, const std::string& asked) {
-  if (score.round.empty() && asked.empty()) {
-    fail(
-        ErrorKind::usage,
-        "{}: of which round? None (such as v6.0) is in the path; give --ruleset, or put the result "
-        "below a folder named after its round",
-        score.path);
-  }
-  if (!score.round.empty() && mlperf::ruleset_of_round(score.round) != score.ruleset) {
-    fail(ErrorKind::usage,
-         "{}: a result of round {} is not imported by the rules {}; leave --ruleset out",
-         score.path, score.round, score.ruleset);
-  }
-  return score.round.empty() ? "v" + score.ruleset.substr(0, score.ruleset.rfind('.'))
-                             : score.round;
-}
-
-catalog::PublishedResult published_of(const mlperf::Score& score, const std::string& round) {
-  const auto accelerators = score.system.accelerators();
-  if (!accelerators || score.system.accelerator.empty()) {
-    fail(ErrorKind::corrupt,
-         "{}: no system description with number_of_nodes, accelerators_per_node and "
-         "accelerator_model_name beside the result",
-         score.path);
-  }
-  catalog::PublishedResult result;
-  result.round = round;
-  result.benchmark = score.benchmark;
-  result.submitter = score.system.submitter;
-  result.system = score.system.system_name;
-  result.accelerator = score.system.accelerator;
-  result.accelerators = *accelerators;
-  result.global_batch_samples = static_cast<int64_t>(score.global_batch_samples.value_or(0));
-  result.minutes = *score.minutes;
-  result.raw_minutes = *score.raw_minutes;
-  result.samples_to_target = *score.samples_to_target;
-  result.source = score.path;
-  return result;
-}
-
 int run_import(const ClaimImportArguments& arguments) {
   FileSystem& files = posix_file_system();
   const std::string out =
@@ -152,27 +111,40 @@ int run_import(const ClaimImportArguments& arguments) {
   if (files.exists(out)) results = catalog::parse_published(read_file(files, out), out);
   int64_t imported = 0;
   int64_t skipped = 0;
-  for (const mlperf::Score& score : mlperf_scores(arguments.paths, arguments.ruleset)) {
-    if (!score.minutes || !score.samples_to_target) {
-      print_message(fmt::format("{}: no score, not imported\n", score.path));
+  bool only_too_fast = true;
+  Json refused = Json::array();
+  for (const FoundResult& found : find_mlperf_results(arguments.paths, arguments.ruleset)) {
+    const std::string& path = found.score.path;
+    // What was imported before is replaced, also where it would be refused now.
+    results.erase(std::remove_if(results.begin(), results.end(),
+                                 [&](const auto& r) { return r.source == path; }),
+                  results.end());
+    mlperf::ImportedResult result = mlperf::import_result(files, found.folder, *found.ruleset,
+                                                          !arguments.ruleset.empty(), found.score);
+    if (!result.row) {
+      print_message(fmt::format("{}: not imported: {}\n", path, result.reason));
+      refused.push_back({{"path", path}, {"reason", result.reason}});
+      only_too_fast = only_too_fast && result.too_fast;
       ++skipped;
       continue;
     }
-    results.erase(std::remove_if(results.begin(), results.end(),
-                                 [&](const auto& r) { return r.source == score.path; }),
-                  results.end());
-    results.push_back(published_of(score, round_to_import(score, arguments.ruleset)));
+    results.push_back(std::move(*result.row));
     ++imported;
   }
   files.create_directories(parent_path(out));
   write_file_atomic(files, out, catalog::format_published(results));
   if (arguments.json) {
-    print_json(
-        {{"file", out}, {"imported", imported}, {"skipped", skipped}, {"results", results.size()}});
+    print_json({{"file", out},
+                {"imported", imported},
+                {"skipped", skipped},
+                {"refused", std::move(refused)},
+                {"results", results.size()}});
   } else {
-    print_text(fmt::format("{}: {} imported, {} results in all\n", out, imported, results.size()));
+    print_text(fmt::format("{}: {} imported, {} refused, {} results in all\n", out, imported,
+                           skipped, results.size()));
   }
-  return skipped == 0 ? exit_ok : exit_failed;
+  if (skipped == 0) return exit_ok;
+  return only_too_fast ? kTooFast : static_cast<int>(exit_failed);
 }
 
 }  // namespace
@@ -191,7 +163,7 @@ void add_mlperf_claim(CLI::App& group, Action& action) {
   claim->add_option("--speedup", arguments->speedup,
                     "Instead of a time: times faster than the best published rate");
   claim->add_option("--published", arguments->published,
-                    "Further files of published results (CSV)");
+                    "Further files of published results (CSV, as import writes them)");
   add_json_option(*claim, arguments->json);
   claim->footer(
       "Possible: published at this size, or no faster per accelerator than what was.\n"
@@ -208,7 +180,10 @@ void add_mlperf_claim(CLI::App& group, Action& action) {
                      "CSV to add to; default published/imported.csv in your data folder");
   add_json_option(*import, imports->json);
   import->footer(
-      "`tutti mlperf claim` reads your data folder (~/.local/share/tutti) beside the catalog.\n\n"
+      "`tutti mlperf claim` reads your data folder (~/.local/share/tutti) beside the catalog. "
+      "Only\n"
+      "results of the closed division that comply are imported; the others are named. Exit code 1\n"
+      "when there are any; 4 when all that speaks against them is that they converged too fast.\n\n"
       "Example:\n  tutti mlperf import training_results_v5.1/");
   import->callback([imports, &action] {
     action = [imports] { return run_import(*imports);

@@ -67,41 +67,64 @@ mlperf::ClaimBasis load_claim_basis(const std::vector<std::string>& further) {
   basis.benchmarks = catalog::load_benchmarks(files, folder);
   basis.catalog = catalog::load_catalog(files, {folder});
   mlperf::add_published_chips(files, folder, basis.catalog);
-  basis.published =
-      catalog::load_published(files, {join_path(folder, "published"), own_published_folder()});
+  basis.published = catalog::load_published(files, {join_path(folder, "published")});
+  const auto take = [&](const std::vector<catalog::PublishedResult>& rows, const std::string& of) {
+    int64_t left_out = 0;
+    for (const catalog::PublishedResult& row : rows) {
+      if (row.compliant) basis.published.push_back(row);
+      else ++left_out;
+    }
+    if (left_out > 0) {
+      print_message(
+          fmt::format("{}: {} of {} rows are left out: they do not say that they comply; import "
+                      "those results again, or write yes into their column compliant\n",
+                      of, left_out, rows.size()));
+    }
+  };
+  const std::string own = own_published_folder();
+  take(catalog::load_published(files, {own}), own);
   for (const std::string& path : further) {
-    const auto more = catalog::parse_published(read_file(files, path), path);
-    basis.published.insert(basis.published.end(), more.begin(), more.end());
+    take(catalog::parse_published(read_file(files, path), path), path);
   }
   return basis;
 }
 
-std::vector<mlperf::Score> mlperf_scores(const std::vector<std::string>& paths,
-                                         const std::string& ruleset) {
+std::vector<FoundResult> find_mlperf_results(const std::vector<std::string>& paths,
+                                             const std::string& ruleset) {
   FileSystem& files = posix_file_system();
   const auto known = mlperf_benchmarks();
-  std::vector<mlperf::ResultFolder> folders;
+  std::vector<FoundResult> results;
   for (const std::string& path : paths) {
-    const auto found = mlperf::find_results(files, path);
+    auto found = mlperf::find_results(files, path);
     if (found.empty()) fail(ErrorKind::not_found, "no result_N.txt at or below '{}'", path);
-    folders.insert(folders.end(), found.begin(), found.end());
+    for (mlperf::ResultFolder& folder : found) results.push_back({std::move(folder), nullptr, {}});
   }
-  std::vector<mlperf::Score> scores;
   ProgressBar progress("score", "results");
-  for (const mlperf::ResultFolder& folder : folders) {
+  int64_t done = 0;
+  for (FoundResult& result : results) {
     throw_if_interrupted();
+    const mlperf::ResultFolder& folder = result.folder;
     const auto* benchmark = catalog::find_benchmark(known, folder.benchmark);
-    const mlperf::Ruleset& rules = ruleset_for(ruleset, folder.path, benchmark);
-    scores.push_back(mlperf::score_result(files, folder, rules, known));
-    if (ruleset.empty() && scores.back().round.empty()) {
-      scores.back().notes.push_back(fmt::format(
+    result.ruleset = &ruleset_for(ruleset, folder.path, benchmark);
+    result.score = mlperf::score_result(files, folder, *result.ruleset, known);
+    if (ruleset.empty() && result.score.round.empty()) {
+      result.score.notes.push_back(fmt::format(
           "no round in the path: scored by {}, the newest rules of {}; name others with "
           "--ruleset",
-          rules.version, folder.benchmark));
+          result.ruleset->version, folder.benchmark));
     }
-    progress.update(static_cast<int64_t>(scores.size()), static_cast<int64_t>(folders.size()));
+    progress.update(++done, static_cast<int64_t>(results.size()));
   }
   progress.finish();
+  return results;
+}
+
+std::vector<mlperf::Score> mlperf_scores(const std::vector<std::string>& paths,
+                                         const std::string& ruleset) {
+  std::vector<mlperf::Score> scores;
+  for (FoundResult& result : find_mlperf_results(paths, ruleset)) {
+    scores.push_back(std::move(result.score));
+  }
   return scores;
 }
 

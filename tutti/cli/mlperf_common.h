@@ -23,12 +23,22 @@ std::vector<catalog::Benchmark> mlperf_benchmarks();
 const mlperf::Ruleset& ruleset_for(std::string_view asked, std::string_view path,
                                    const catalog::Benchmark* benchmark);
 
-// The catalog with the chips of published results, and those results: its own, those in the user's
-// data folder, and of the further files.
+// The catalog with the chips of published results, and those results: its own, and of the user's
+// data folder and the further files the rows that say that they comply. Rows that do not are left
+// out, with a message.
 mlperf::ClaimBasis load_claim_basis(const std::vector<std::string>& further);
 std::string own_published_folder();
 
+// A result as it was found, and its score by `ruleset`.
+struct FoundResult {
+  mlperf::ResultFolder folder;
+  const mlperf::Ruleset* ruleset = nullptr;
+  mlperf::Score score;
+};
+
 // All results at or below the paths, with a progress bar. Throws not_found for a path without any.
+std::vector<FoundResult> find_mlperf_results(const std::vector<std::string>& paths,
+                                             const std::string& ruleset);
 std::vector<mlperf::Score> mlperf_scores(const std::vector<std::string>& paths,
                                          const std::string& ruleset);
 

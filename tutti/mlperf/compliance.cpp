@@ -19,12 +19,6 @@ void add(std::vector<Finding>& to, std::vector<Finding> more) {
   std::move(more.begin(), more.end(), std::back_inserter(to));
 }
 
-bool is_closed(const Score& score) {
-  if (!score.system.division.empty()) return score.system.division == "closed";
-  return std::any_of(score.runs.begin(), score.runs.end(),
-                     [](const ScoredRun& run) { return run.run.division == "closed"; });
-}
-
 void check_count(const ResultFolder& folder, const Score& score, Findings& findings) {
   const auto runs = static_cast<int64_t>(folder.logs.size());
   int required = required_runs(score.benchmark);
@@ -179,6 +173,19 @@ void check_layout(const ResultFolder& folder, const Score& score, Findings& find
 
 }  // namespace
 
+bool is_closed(const Score& score) {
+  if (!score.system.division.empty()) return score.system.division == "closed";
+  return std::any_of(score.runs.begin(), score.runs.end(),
+                     [](const ScoredRun& run) { return run.run.division == "closed"; });
+}
+
+bool only_too_fast(const std::vector<Finding>& findings) {
+  return !compliant(findings) &&
+         std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
+           return finding.warning || finding.rule == "rcp.too_fast";
+         });
+}
+
 std::vector<Finding> check_result(FileSystem& files, const ResultFolder& folder,
                                   const Ruleset& ruleset, const Score& score) {
   std::vector<Finding> all;
@@ -202,11 +209,11 @@ std::vector<Finding> check_result(FileSystem& files, const ResultFolder& folder,
 
 namespace {
 
-void check_folder(FileSystem& files, const ResultFolder& folder, const Ruleset& ruleset,
-                  const std::vector<catalog::Benchmark>& benchmarks, ComplianceCheck& check) {
-  const Score score = score_result(files, folder, ruleset, benchmarks);
-  ++check.results;
-  check.logs += static_cast<int64_t>(score.runs.size());
+// The findings of a result without those of a description in systems/, which check_path checks once
+// for all results.
+std::vector<Finding> findings_of_folder(FileSystem& files, const ResultFolder& folder,
+                                        const Ruleset& ruleset, const Score& score) {
+  std::vector<Finding> all;
   const auto failed = std::count_if(score.runs.begin(), score.runs.end(),
                                     [](const ScoredRun& run) { return !run.compliant; });
   // A single run has nothing it could be dropped from.
@@ -220,26 +227,42 @@ void check_folder(FileSystem& files, const ResultFolder& folder, const Ruleset& 
                    "one such run is accepted: it is the dropped slowest of the result");
       add(findings, note.take());
     }
-    add(check.findings, std::move(findings));
+    add(all, std::move(findings));
   }
   if (failed > 1) {
     Findings many(folder.path);
     many.error(0, "runs.failed",
                fmt::format("{} of {} runs do not comply", failed, score.runs.size()),
                "a result may have one such run");
-    add(check.findings, many.take());
+    add(all, many.take());
   }
-  add(check.findings, check_result(files, folder, ruleset, score));
+  add(all, check_result(files, folder, ruleset, score));
+  return all;
 }
 
 }  // namespace
 
+std::vector<Finding> findings_of(FileSystem& files, const ResultFolder& folder,
+                                 const Ruleset& ruleset, const Score& score) {
+  std::vector<Finding> all = findings_of_folder(files, folder, ruleset, score);
+  if (!folder.system_file.empty() && !folder.system_wanted.empty()) {
+    add(all, check_system(files, folder.system_file, ruleset).findings);
+  }
+  return all;
+}
+
 void check_path(FileSystem& files, const std::string& path, const Ruleset& ruleset,
+                const std::vector<catalog::Benchmark>& benchmarks, ComplianceCheck& check) {
+  const RulesFor same = [&](const std::string&) -> const Ruleset& { return ruleset; };
+  check_path(files, path, same, benchmarks, check);
+}
+
+void check_path(FileSystem& files, const std::string& path, const RulesFor& rules_for,
                 const std::vector<catalog::Benchmark>& benchmarks, ComplianceCheck& check) {
   if (!files.exists(path)) fail(ErrorKind::not_found, "no file or folder '{}'", path);
   if (!files.is_directory(path)) {
     ++check.logs;
-    add(check.findings, check_log(files, path, ruleset).findings);
+    add(check.findings, check_log(files, path, rules_for(path)).findings);
     return;
   }
   const auto folders = find_results(files, path);
@@ -250,10 +273,14 @@ void check_path(FileSystem& files, const std::string& path, const Ruleset& rules
          path);
   }
   for (const ResultFolder& folder : folders) {
-    check_folder(files, folder, ruleset, benchmarks, check);
+    const Ruleset& ruleset = rules_for(folder.path);
+    const Score score = score_result(files, folder, ruleset, benchmarks);
+    ++check.results;
+    check.logs += static_cast<int64_t>(score.runs.size());
+    add(check.findings, findings_of_folder(files, folder, ruleset, score));
   }
   for (const std::string& system : find_system_files(files, path)) {
-    add(check.findings, check_system(files, system, ruleset).findings);
+    add(check.findings, check_system(files, system, rules_for(system)).findings);
   }
 }
 

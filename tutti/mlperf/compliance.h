@@ -31,6 +31,23 @@ struct ComplianceCheck {
 void check_path(FileSystem& files, const std::string& path, const Ruleset& ruleset,
                 const std::vector<catalog::Benchmark>& benchmarks, ComplianceCheck& check);
 
+// The same, by rules that may differ from result to result: `rules_for` gets the path of a log, of
+// a result folder or of a system description at or below `path`.
+using RulesFor = std::function<const Ruleset&(const std::string& path)>;
+void check_path(FileSystem& files, const std::string& path, const RulesFor& rules_for,
+                const std::vector<catalog::Benchmark>& benchmarks, ComplianceCheck& check);
+
+// All that speaks about one result: the findings of its logs (warnings where the run is the one
+// that may be dropped), check_result's, and those of its system description.
+std::vector<Finding> findings_of(FileSystem& files, const ResultFolder& folder,
+                                 const Ruleset& ruleset, const Score& score);
+
+// Every error is faster convergence than the reference allows, and there is one.
+bool only_too_fast(const std::vector<Finding>& findings);
+
+// By the system description, else by the logs.
+bool is_closed(const Score& score);
+
 // What one result folder adds to the findings of its own logs.
 std::vector<Finding> check_result(FileSystem& files, const ResultFolder& folder,
                                   const Ruleset& ruleset, const Score& score);

@@ -208,6 +208,31 @@ TEST(Score, RawAndScaledMinutesAreKeptApart) {
   }
 }
 
+// A folder above several rounds: each result, and each description, by the rules of its own.
+TEST(Compliance, RulesMayDifferBelowOnePath) {
+  MemoryFileSystem files;
+  for (const char* round : {"v5.1", "v6.1"}) {
+    for (int i = 0; i < 10; ++i) {
+      write_file(files, fmt::format("all/{}/box/llama31_8b/result_{}.txt", round, i),
+                 good_log({.seed = i, .samples_to_target = 184'320}).text());
+    }
+  }
+  std::vector<std::string> asked;
+  const RulesFor rules_for = [&](const std::string& path) -> const Ruleset& {
+    asked.push_back(path);
+    return find_ruleset(ruleset_of_round(round_of(path)));
+  };
+  ComplianceCheck check;
+  check_path(files, "all", rules_for, benchmarks(), check);
+  EXPECT_EQ(asked,
+            (std::vector<std::string>{"all/v5.1/box/llama31_8b", "all/v6.1/box/llama31_8b"}));
+  EXPECT_EQ(check.results, 2);
+  ASSERT_FALSE(compliant(check.findings));  // 6.1.0 wants keys that 5.1.0 does not know
+  for (const Finding& finding : check.findings) {
+    EXPECT_TRUE(finding.warning || finding.file.find("all/v6.1/") == 0) << format_finding(finding);
+  }
+}
+
 TEST(Score, NewestRules) {
   EXPECT_EQ(newest_ruleset(*catalog::find_benchmark(benchmarks(), "gpt3")), "4.1.0");
   EXPECT_EQ(newest_ruleset(*catalog::find_benchmark(benchmarks(), "405B")), "6.0.0");
