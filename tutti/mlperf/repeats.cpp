@@ -173,6 +173,24 @@ std::string why_invalid(const report::RunData& run) {
   return run.steps.size() == 0 ? "no steps" : "";
 }
 
+// The machine as the run describes it: "node1 (AMD EPYC 9654, 96 cores, 8 x NVIDIA H100)". Repeats
+// on two machines are no repeats of each other.
+std::string machine_name(const report::RunData& run) {
+  std::map<std::string, std::string> names;  // by address
+  for (const auto& gpu : run.gpus) names[gpu.body.gpu] = gpu.body.name;
+  std::map<std::string, int64_t> gpus;
+  for (const auto& [address, name] : names) ++gpus[name];
+  std::vector<std::string> parts;
+  if (run.machine && !run.machine->cpu.empty()) parts.push_back(run.machine->cpu);
+  if (run.machine && run.machine->cores > 0) {
+    parts.push_back(fmt::format("{} cores", run.machine->cores));
+  }
+  for (const auto& [name, count] : gpus) parts.push_back(fmt::format("{} x {}", count, name));
+  const std::string host = run.machine ? run.machine->host : "";
+  if (parts.empty()) return host;
+  return host.empty() ? join(parts, ", ") : fmt::format("{} ({})", host, join(parts, ", "));
+}
+
 void read_run_repeat(FileSystem& files, const std::string& folder,
                      std::vector<Workload>& workloads) {
   const report::RunData run = report::read_run(files, folder);
@@ -182,6 +200,7 @@ void read_run_repeat(FileSystem& files, const std::string& folder,
   Workload workload;
   const double parameters = run.started ? static_cast<double>(run.started->parameters) : 0;
   workload.benchmark = format_count(parameters) + " parameters";
+  workload.system = machine_name(run);
   workload.accelerators = 1;
   workload.unit = "tokens";
   for (const auto& [key, value] : run.recipe) {

@@ -54,7 +54,8 @@ struct Repeat {
 // One benchmark on one system at one size with one set of hyperparameters.
 struct Workload {
   std::string benchmark;  // as in the catalog's titles, or the size of the model
-  std::string system;     // of MLPerf results: submitter, system; "" of runs and of unknown systems
+  // Of MLPerf results: submitter, system; of runs: host, processor, cores, GPUs. "": not recorded.
+  std::string system;
   std::optional<int64_t> accelerators;
   std::string unit;                             // of samples: "samples", "tokens"
   std::map<std::string, std::string> settings;  // hyperparameters

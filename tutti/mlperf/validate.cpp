@@ -159,6 +159,10 @@ bool same_kind(const Workload& a, const Workload& b) {
          (a.accelerators == b.accelerators || !a.accelerators || !b.accelerators);
 }
 
+std::string system_text(const std::string& system) {
+  return system.empty() ? "a machine that was not recorded" : system;
+}
+
 // The systems of the reference that a workload could be held against.
 std::vector<std::string> systems_for(const Workload& workload,
                                      const std::vector<Workload>& reference) {
@@ -189,7 +193,8 @@ const Workload* partner(const Workload& workload, const std::vector<Workload>& r
 }
 
 std::string no_reference_reason(const Workload& workload, const std::vector<Workload>& reference) {
-  if (const auto systems = systems_for(workload, reference); !systems.empty()) {
+  if (auto systems = systems_for(workload, reference); !systems.empty()) {
+    for (std::string& system : systems) system = system_text(system);
     return fmt::format("the reference holds {} systems of {}: {}; give the folder of one of them",
                        systems.size(), workload.name(), join(systems, "; "));
   }
@@ -275,7 +280,7 @@ Validation validate(const std::vector<Workload>& results, const std::vector<Work
   for (const Workload& workload : results) {
     out.workloads.push_back(validate_workload(workload, reference, options));
     if (systems_for(workload, results).size() > 1)
-      out.workloads.back().name += " of " + workload.system;
+      out.workloads.back().name += " of " + system_text(workload.system);
   }
   for (const Workload& workload : reference) {
     const bool measured = std::any_of(results.begin(), results.end(), [&](const Workload& r) {
@@ -285,7 +290,8 @@ Validation validate(const std::vector<Workload>& results, const std::vector<Work
     WorkloadValidation missing;
     missing.name = workload.name();
     missing.system = workload.system;
-    if (systems_for(workload, reference).size() > 1) missing.name += " of " + workload.system;
+    if (systems_for(workload, reference).size() > 1)
+      missing.name += " of " + system_text(workload.system);
     missing.unit = workload.unit;
     missing.judgement = Judgement::not_measured;
     missing.reference_repeats = static_cast<int64_t>(valid_repeats(workload).size());

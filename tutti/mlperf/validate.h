@@ -71,7 +71,7 @@ struct LostTime {
 
 struct WorkloadValidation {
   std::string name;    // with the system where there are several
-  std::string system;  // of MLPerf results; "" when it is unknown
+  std::string system;  // as in Workload; "" when it is unknown
   std::string unit;
   Judgement judgement = Judgement::pass;
   int64_t result_repeats = 0;  // valid ones

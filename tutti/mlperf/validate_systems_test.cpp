@@ -4,6 +4,7 @@
 
 #include "tutti/mlperf/test_support.h"
 #include "tutti/mlperf/validate.h"
+#include "tutti/telemetry/jsonl.h"
 
 namespace tutti::mlperf {
 namespace {
@@ -48,6 +49,71 @@ TEST(Validate, SystemsAreNeverPooled) {
   EXPECT_NE(unclear.workloads.at(0).reason.find("2 systems of Llama 3.1 8B x 8: Me, a; Me, b"),
             std::string::npos)
       << unclear.workloads.at(0).reason;
+}
+
+// Five runs of each machine, recorded as `tutti train` records them.
+std::vector<Workload> runs_on(const std::vector<std::string>& hosts, int64_t cores,
+                              const std::string& gpu) {
+  MemoryFileSystem files;
+  for (const std::string& host : hosts) {
+    for (int i = 0; i < 5; ++i) {
+      const std::string folder = fmt::format("runs/{}-{}", host, i);
+      write_file(files, folder + "/recipe.yaml", "precision: bf16\n");
+      telemetry::JsonLinesSink sink(files, folder + "/events.jsonl");
+      double now = 1.7e9;
+      if (!host.empty()) {
+        telemetry::MachineDescribed machine;
+        machine.host = host;
+        machine.cpu = "C1";
+        machine.cores = cores;
+        sink.write({now, machine});
+      }
+      telemetry::RunStarted started;
+      started.parameters = 1'000'000;
+      started.tokens_per_step = 1000;
+      sink.write({now, started});
+      for (int step = 1; step <= 8; ++step) {
+        now += 1 + 0.001 * i;
+        telemetry::StepDone done;
+        done.step = step;
+        done.loss = done.gradient_norm = 1;
+        done.step_seconds = 1 + 0.001 * i;
+        sink.write({now, done});
+        for (int n = 0; n < 2 && !gpu.empty(); ++n) {
+          telemetry::GpuMeasured measured;
+          measured.gpu = fmt::format("0000:{}a:00.0", n);
+          measured.name = gpu;
+          sink.write({now, measured});
+        }
+      }
+      sink.write({now, telemetry::RunFinished{"steps_done", Json::object()}});
+    }
+  }
+  return read_workloads(files, "runs", benchmarks());
+}
+
+TEST(Validate, RunsOfDifferentMachinesAreNeverPooled) {
+  const auto both = runs_on({"one", "two"}, 4, "G1");
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[0].repeats.size(), 5U);
+  EXPECT_EQ(both[0].system, "one (C1, 4 cores, 2 x G1)");
+  // A reference of two machines, neither of which is that of the results.
+  const auto third = runs_on({"three"}, 4, "G1");
+  const Validation unclear = validate(third, both, {});
+  EXPECT_EQ(unclear.workloads.at(0).judgement, Judgement::incomparable);
+  EXPECT_NE(unclear.workloads.at(0).reason.find("one (C1, 4 cores, 2 x G1); two (C1"),
+            std::string::npos)
+      << unclear.workloads.at(0).reason;
+  // One machine against another one is what the command is for.
+  EXPECT_TRUE(validate(third, runs_on({"one"}, 8, ""), {}).all(Judgement::pass));
+  // Of one host: other cores, other GPUs.
+  EXPECT_NE(runs_on({"one"}, 4, "G1")[0].system, runs_on({"one"}, 8, "G1")[0].system);
+  EXPECT_NE(runs_on({"one"}, 4, "G1")[0].system, runs_on({"one"}, 4, "G2")[0].system);
+  const auto unknown = runs_on({"", "one"}, 4, "");
+  ASSERT_EQ(unknown.size(), 2U);
+  EXPECT_EQ(unknown[0].system, "");
+  EXPECT_NE(validate(third, unknown, {}).workloads.at(0).reason.find("not recorded"),
+            std::string::npos);
 }
 
 }  // namespace
