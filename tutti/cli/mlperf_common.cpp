@@ -107,12 +107,7 @@ std::vector<FoundResult> find_mlperf_results(const std::vector<std::string>& pat
     const auto* benchmark = catalog::find_benchmark(known, folder.benchmark);
     result.ruleset = &ruleset_for(ruleset, folder.path, benchmark);
     result.score = mlperf::score_result(files, folder, *result.ruleset, known);
-    if (ruleset.empty() && result.score.round.empty()) {
-      result.score.notes.push_back(fmt::format(
-          "no round in the path: scored by {}, the newest rules of {}; name others with "
-          "--ruleset",
-          result.ruleset->version, folder.benchmark));
-    }
+    mlperf::note_ruleset(!ruleset.empty(), result.score);
     progress.update(++done, static_cast<int64_t>(results.size()));
   }
   progress.finish();

@@ -16,7 +16,7 @@ namespace {
 
 std::string result_name(const std::string& round, const std::string& who, double accelerators,
                         const std::string& chip) {
-  std::string name = round.empty() ? who : round + " " + who;
+  std::string name = (round.empty() ? "no round" : round) + " " + who;
   if (accelerators > 0) name += fmt::format(" ({:.0f} {})", accelerators, chip);
   return name;
 }
@@ -109,14 +109,6 @@ std::vector<std::string> notes_on(const ComparedResult& result) {
                     " logs no step times, and one stretch of training holds half of its samples or "
                     "more: start-up cannot be told from steady steps");
   }
-  if (result.startup_seconds < 0) {
-    notes.push_back(
-        fmt::format("{}: steady steps and evaluations add up to {:.1f} s more than the runs took "
-                    "({:.1f}%): its "
-                    "steady rate is too low by that much, and start-up is not known",
-                    result.name, -result.startup_seconds,
-                    -100 * result.startup_seconds / (60 * result.raw_minutes)));
-  }
   return notes;
 }
 
@@ -144,7 +136,9 @@ ComparedSide side_of(const Score& score) {
   ComparedSide side;
   side.result = summarise(score);
   side.benchmark = score.benchmark;
-  side.notes = notes_on(side.result);
+  for (const std::string& note : score.notes) side.notes.push_back(side.result.name + ": " + note);
+  const auto more = notes_on(side.result);
+  side.notes.insert(side.notes.end(), more.begin(), more.end());
   for (const ScoredRun& run : score.runs) {
     if (!run.converged) continue;
     if (side.samples.empty()) side.settings = run.run.settings;

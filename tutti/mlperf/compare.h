@@ -29,7 +29,7 @@
 namespace tutti::mlperf {
 
 struct ComparedResult {
-  std::string name;  // round, submitter, accelerators, chip
+  std::string name;  // round or "no round", submitter, accelerators, chip
   std::string chip;  // "" when it is not known
   double minutes = 0;
   double raw_minutes = 0;
@@ -92,7 +92,7 @@ struct ComparedSide {
   std::vector<std::string> notes;
 };
 
-// Throws usage when the result has no score.
+// The notes of the score are notes of the side. Throws usage when the result has no score.
 ComparedSide side_of(const Score& score);
 ComparedSide side_of(const catalog::PublishedResult& row);
 

@@ -297,6 +297,71 @@ TEST(Compare, EqualResultsAndOtherBenchmarks) {
   EXPECT_THROW(compare_results(score, other), Error);
 }
 
+// Half the rate on twice the accelerators is no slower and no faster, and not the same either.
+TEST(Compare, EqualTimesNameWhatWorksAgainstEachOther) {
+  const Comparison c = compare({.nodes = 2}, {.nodes = 1});
+  expect_exact(c);
+  EXPECT_DOUBLE_EQ(c.ratio, 1);
+  EXPECT_NE(c.verdict.find("the same time; the first loses by throughput per accelerator (9"),
+            std::string::npos)
+      << c.verdict;
+  EXPECT_NE(c.verdict.find(", the second by number of accelerators (9"), std::string::npos)
+      << c.verdict;
+}
+
+TEST(Compare, AResultWithoutRoundSaysSo) {
+  MemoryFileSystem files;
+  Score a = score_of(files, "a", {});
+  Score b = score_of(files, "v5.1/b", {});
+  note_ruleset(false, a);
+  note_ruleset(false, b);
+  const Comparison c = compare_results(a, b);
+  EXPECT_EQ(c.a.name, "no round a (8 X1)");
+  EXPECT_EQ(c.b.name, "v5.1 v5.1/b (8 X1)");
+  const std::string note = "no round a (8 X1): no round in the path: scored by 5.1.0, the newest";
+  EXPECT_NE(format_comparison(c).find("note: " + note), std::string::npos) << format_comparison(c);
+  EXPECT_EQ(to_json(c)["notes"].at(0).get<std::string>().find(note), 0U);
+  EXPECT_EQ(c.notes.size(), 1U);
+  // Rules that the user named for a result of another round.
+  b.notes.clear();
+  b.round = "v7.0";
+  note_ruleset(true, b);
+  ASSERT_EQ(b.notes.size(), 1U);
+  EXPECT_NE(b.notes[0].find("round v7.0: scored by the rules 5.1.0 as asked"), std::string::npos);
+}
+
+// Stretches between evaluations with fewer steps than the log says: more than the run took.
+TEST(Compare, NegativeStartUpIsNotedByTheScore) {
+  MemoryFileSystem files;
+  score_of(files, "a", {});
+  for (int i = 0; i < 10; ++i) {
+    SyntheticRun run;
+    run.seed = i;
+    SyntheticLog log = good_log(run);
+    // All stretches but one in three take a tenth: the median is that of the slow ones.
+    double saved = 0;
+    int stretch = 0;
+    for (LogLine& line : log.lines) {
+      if (line.key == "block_stop" && ++stretch % 3 == 0) saved += 0.9 * 12'288 * 10;
+      line.time_ms -= saved;
+    }
+    write_file(files, fmt::format("a/llama31_8b/result_{}.txt", i), log.text());
+  }
+  const Score score =
+      score_result(files, find_results(files, "a")[0], find_ruleset("5.1.0"), benchmarks());
+  ASSERT_LT(score.runs.at(0).timeline.value().startup_seconds, -100);
+  const auto noted = [](const std::vector<std::string>& notes) {
+    return std::count_if(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.find(
+                 "in 10 of 10 runs steady steps and evaluations add up to more than the run "
+                 "took, by up to ") != std::string::npos;
+    });
+  };
+  EXPECT_EQ(noted(score.notes), 1);
+  EXPECT_EQ(noted(compare_results(score, score).notes), 2);  // one of each side
+  EXPECT_TRUE(score_of(files, "b", {}).notes.empty());
+}
+
 // v4.1, Llama 2 70B LoRA: 512 H100 of Oracle against 512 H200 of Azure, 28% apart. The accelerators
 // train at the same rate; samples to target and evaluations make the difference.
 TEST(Compare, PublishedH100AgainstH200) {

@@ -43,6 +43,24 @@ std::vector<std::string> causes(const Comparison& c, double direction) {
   return parts;
 }
 
+// Results of one time may still differ in what it is made of.
+std::string same_time_text(const Comparison& c) {
+  std::vector<std::string> against_a;
+  std::vector<std::string> against_b;
+  for (const auto& [name, factor] : named_factors(c.factors)) {
+    if (std::abs(std::log(factor)) < std::log(1 + kEqual)) continue;
+    (factor > 1 ? against_a : against_b)
+        .push_back(fmt::format("{} ({})", name, change_text(factor)));
+  }
+  std::string text = fmt::format("{} and {} take the same time", c.a.name, c.b.name);
+  if (!against_a.empty()) text += "; the first loses by " + join(against_a, ", ");
+  if (!against_b.empty()) {
+    text += against_a.empty() ? "; the second loses by " : ", the second by ";
+    text += join(against_b, ", ");
+  }
+  return text + ".";
+}
+
 // What the throughput of one accelerator says.
 std::string accelerator_text(const Comparison& c) {
   const double ratio = rate_each(c.a) / rate_each(c.b);
@@ -114,9 +132,7 @@ std::string verdict_of(const Comparison& c) {
   const ComparedResult& fast = a_slower ? c.b : c.a;
   const bool same = std::abs(std::log(c.ratio)) < 1e-6;
   const std::vector<std::string> parts = same ? std::vector<std::string>{} : causes(c, 1);
-  if (parts.empty()) {
-    return fmt::format("{} and {} take the same time.", slow.name, fast.name);
-  }
+  if (parts.empty()) return same_time_text(c);
   std::string text = fmt::format("{} takes {} longer than {}, by {}", slow.name,
                                  change_text(c.ratio), fast.name, join(parts, ", "));
   if (const auto against = causes(c, -1); !against.empty()) {

@@ -14,6 +14,7 @@ namespace tutti::mlperf {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kShownSeconds = 0.05;  // less is jitter, and is printed as 0.0
 
 ScoredRun read_run(FileSystem& files, const std::string& path, const Ruleset& ruleset) {
   LogCheck check = check_log(files, path, ruleset);
@@ -86,6 +87,23 @@ void score_times(Score& score) {
     score.notes.push_back(fmt::format("{} runs, {} are required: not an official score{}", runs,
                                       score.required_runs, runs < 3 ? "; plain mean" : ""));
   }
+}
+
+// Start-up is what steady steps and evaluations leave of a run's time: less than nothing is left
+// where the steady rate is estimated too low.
+void note_hidden_startup(Score& score) {
+  int64_t runs = 0;
+  double most = 0;
+  for (const ScoredRun& run : score.runs) {
+    if (!run.timeline || !(run.timeline->startup_seconds < -kShownSeconds)) continue;
+    ++runs;
+    most = std::max(most, -run.timeline->startup_seconds);
+  }
+  if (runs == 0) return;
+  score.notes.push_back(fmt::format(
+      "in {} of {} runs steady steps and evaluations add up to more than the run took, by up to "
+      "{:.1f} s: the steady rate is too low by that much, and start-up is not known",
+      runs, score.converged_runs, most));
 }
 
 void score_scale(FileSystem& files, const ResultFolder& folder, const catalog::Benchmark* benchmark,
@@ -191,6 +209,7 @@ Score score_result(FileSystem& files, const ResultFolder& folder, const Ruleset&
     run.timeline = timeline_of(run.run, per_sample);
   }
   score_times(score);
+  note_hidden_startup(score);
   score_scale(files, folder, benchmark, division, score);
   if (score.raw_minutes && score.scaling_problem.empty()) {
     score.minutes = *score.raw_minutes * score.scale;
@@ -230,6 +249,18 @@ Json to_json(const Score& score) {
             {"least_samples", known(reference.least_samples)},
             {"basis", reference.basis}}},
           {"notes", score.notes}};
+}
+
+void note_ruleset(bool asked, Score& score) {
+  if (score.round.empty()) {
+    if (asked) return;
+    score.notes.push_back(fmt::format(
+        "no round in the path: scored by {}, the newest rules of {}; name others with --ruleset",
+        score.ruleset, score.benchmark.empty() ? "the benchmark" : score.benchmark));
+  } else if (ruleset_of_round(score.round) != score.ruleset) {
+    score.notes.push_back(fmt::format("the path names round {}: scored by the rules {} as asked",
+                                      score.round, score.ruleset));
+  }
 }
 
 std::string newest_ruleset(const catalog::Benchmark& benchmark) {

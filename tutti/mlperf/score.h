@@ -62,6 +62,10 @@ struct Score {
 Score score_result(FileSystem& files, const ResultFolder& folder, const Ruleset& ruleset,
                    const std::vector<catalog::Benchmark>& benchmarks);
 
+// Adds to the notes by which rules it was scored, where that is not what the path says. `asked`:
+// the user named them.
+void note_ruleset(bool asked, Score& score);
+
 Json to_json(const Score& score);
 
 // The newest ruleset that has the benchmark; "" when none does.
