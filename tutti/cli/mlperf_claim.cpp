@@ -42,7 +42,10 @@ mlperf::Claim read_arguments(const ClaimArguments& arguments, const mlperf::Clai
   const mlperf::Claim& options = arguments.claim;
   if (!options.benchmark.empty()) claim.benchmark = options.benchmark;
   if (!options.chip.empty()) claim.chip = options.chip;
-  if (options.accelerators > 0) claim.accelerators = options.accelerators;
+  if (options.accelerators > 0) {
+    claim.accelerators = options.accelerators;
+    claim.accelerators_or = 0;
+  }
   if (options.minutes) {
     claim.minutes = options.minutes;
     claim.rounding_minutes = mlperf::rounding_of(fmt::format("{}", *options.minutes));

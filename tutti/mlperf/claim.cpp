@@ -56,6 +56,26 @@ std::pair<double, std::string> dense_peak(const catalog::Chip& chip) {
   return best;
 }
 
+// Its peak is that of a module; cards of it are slower.
+bool has_sxm_form(const catalog::Chip& chip) {
+  const auto& aliases = chip.entry.aliases;
+  return std::any_of(aliases.begin(), aliases.end(), [](const std::string& alias) {
+    return catalog::plain_name(alias).find("sxm") != std::string::npos;
+  });
+}
+
+// Whether a plain product name says that it is a card for PCIe, or of an NVL pair; "nvl72" is a
+// rack.
+bool names_card(std::string_view plain) {
+  if (plain.find("pcie") != std::string_view::npos) return true;
+  const size_t nvl = plain.find("nvl");
+  if (nvl == std::string_view::npos) return false;
+  const std::string_view behind = plain.substr(nvl + 3);
+  if (starts_with(behind, "ink")) return false;
+  return starts_with(behind, "94gb") || starts_with(behind, "141gb") || behind.empty() ||
+         behind.front() < '0' || behind.front() > '9';
+}
+
 const catalog::Chip& chip_of(const catalog::Catalog& catalog, const std::string& name) {
   if (const catalog::Chip* chip = find_chip(catalog, name)) return *chip;
   return catalog.chip(name);  // throws, naming those that are known
@@ -219,10 +239,15 @@ const catalog::Chip* find_chip(const catalog::Catalog& catalog, const std::strin
     consider(chip, chip.name);
     for (const std::string& alias : chip.entry.aliases) consider(chip, alias);
   }
-  return best;
+  // The same chip on a card: it has a name of its own, or nothing is known of it.
+  const bool other_form = best != nullptr && has_sxm_form(*best) && names_card(plain) &&
+                          !names_card(catalog::plain_name(best->name));
+  return other_form ? nullptr : best;
 }
 
-ClaimAssessment assess_claim(const Claim& claim, const ClaimBasis& basis) {
+namespace {
+
+ClaimAssessment assess_number(const Claim& claim, const ClaimBasis& basis) {
   const catalog::Benchmark* benchmark = catalog::find_benchmark(basis.benchmarks, claim.benchmark);
   if (benchmark == nullptr) {
     std::vector<std::string> names;
@@ -292,6 +317,26 @@ ClaimAssessment assess_claim(const Claim& claim, const ClaimBasis& basis) {
   judge(out);
   if (out.nearest.size() > kNearRows) out.nearest.resize(kNearRows);
   return out;
+}
+
+}  // namespace
+
+ClaimAssessment assess_claim(const Claim& claim, const ClaimBasis& basis) {
+  ClaimAssessment first = assess_number(claim, basis);
+  if (claim.accelerators_or == 0) return first;
+  Claim other = claim;
+  other.accelerators = claim.accelerators_or;
+  ClaimAssessment second = assess_number(other, basis);
+  const bool take_second = (second.published_by && !first.published_by) ||
+                           (second.verdict == Verdict::possible && first.verdict != second.verdict);
+  ClaimAssessment& taken = take_second ? second : first;
+  const ClaimAssessment& left = take_second ? first : second;
+  taken.arithmetic.push_back(fmt::format("the number of accelerators is read as {}; as {} it is {}",
+                                         taken.accelerators, left.accelerators,
+                                         left.published_by && !taken.published_by
+                                             ? "a published result"
+                                             : verdict_name(left.verdict)));
+  return std::move(taken);
 }
 
 Json to_json(const ClaimAssessment& a) {

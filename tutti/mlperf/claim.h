@@ -28,6 +28,8 @@ namespace tutti::mlperf {
 struct Claim {
   std::string benchmark;  // a name that catalog::find_benchmark knows
   int64_t accelerators = 0;
+  // What the number may mean as well, 8192 of "8k"; 0: nothing else.
+  int64_t accelerators_or = 0;
   std::string chip;  // a name or product name of the catalog's chips
   // One of the two: the time, or how often faster than the best published rate allows.
   std::optional<double> minutes;
@@ -86,13 +88,15 @@ struct ClaimAssessment {
   std::string sentence;
 };
 
-// Throws usage or not_found naming what is unknown or missing.
+// Of a number that may mean two, the first that was published or is possible, else the first; the
+// arithmetic says which. Throws usage or not_found naming what is unknown or missing.
 ClaimAssessment assess_claim(const Claim& claim, const ClaimBasis& basis);
 
 Json to_json(const ClaimAssessment& assessment);
 
 // The chip of a product name ("NVIDIA H100-SXM5-80GB"), the longest name that it holds; nullptr
-// when it is none of the catalog's.
+// when it is none of the catalog's, or another card of one of them, such as a PCIe or NVL form that
+// the catalog does not have: its peak is another.
 const catalog::Chip* find_chip(const catalog::Catalog& catalog, const std::string& product);
 
 }  // namespace tutti::mlperf

@@ -89,6 +89,52 @@ TEST(ClaimText, CountsClocksAndNamesOfSeveralWords) {
   EXPECT_EQ(read_claim("8 Gaudi3").chip, "Gaudi3");
 }
 
+// As the program itself prints them.
+TEST(ClaimText, NamesOfPublishedResults) {
+  for (const catalog::PublishedResult& row : basis().published) {
+    const Claim claim =
+        read_claim(fmt::format("405B, {} {} in 10 min", row.accelerators, row.accelerator));
+    EXPECT_EQ(claim.accelerators, row.accelerators) << row.accelerator;
+    EXPECT_EQ(claim.chip, find_chip(basis().catalog, row.accelerator)->name) << row.accelerator;
+    EXPECT_EQ(claim.minutes, 10) << row.accelerator;
+  }
+  const Claim ultra = read_claim("72 NVIDIA Blackwell Ultra GPUs (GB300) in 3 min");
+  EXPECT_EQ(ultra.accelerators, 72);
+  EXPECT_EQ(ultra.chip, "GB300");
+  EXPECT_EQ(read_claim("in 10 steps on H100").accelerators, 0);
+}
+
+// Cards are slower than modules of the same name.
+TEST(ClaimText, CardsAreNoModules) {
+  EXPECT_EQ(read_claim("8 H200-NVL").chip, "H200-NVL");
+  EXPECT_EQ(read_claim("8 H100 NVL").chip, "H100-NVL");
+  EXPECT_EQ(read_claim("8 NVIDIA H100 PCIe").chip, "H100-PCIe");
+  EXPECT_EQ(read_claim("8 NVIDIA H100 PCIe").accelerators, 8);
+  EXPECT_EQ(read_claim("8 H100 GPUs (PCIe)").chip, "H100-PCIe");
+  EXPECT_EQ(read_claim("PCIe: 8 H100").chip, "H100-PCIe");
+  EXPECT_EQ(read_claim("72 GB200 NVL72").chip, "GB200");
+  EXPECT_EQ(read_claim("8 H100 NVLink").chip, "H100");
+  EXPECT_NE(error_of("8 B200 PCIe").find("the catalog has no B200 pcie"), std::string::npos)
+      << error_of("8 B200 PCIe");
+}
+
+TEST(ClaimText, ThousandsMayBeBinary) {
+  const Claim claim = read_claim("405B 8k GB200 7.07 min");
+  EXPECT_EQ(claim.accelerators, 8000);
+  EXPECT_EQ(claim.accelerators_or, 8192);
+  EXPECT_EQ(read_claim("11.6k H100").accelerators_or, 0);
+  EXPECT_EQ(read_claim("8000 H100").accelerators_or, 0);
+  const ClaimAssessment published = assess("405B 8k GB200 7.07 min");
+  EXPECT_EQ(published.accelerators, 8192);
+  ASSERT_TRUE(published.published_by);
+  EXPECT_EQ(published.arithmetic.back(),
+            "the number of accelerators is read as 8192; as 8000 it is never seen");
+  const ClaimAssessment neither = assess("405B 8k GB200 5 min");
+  EXPECT_EQ(neither.accelerators, 8000);
+  EXPECT_EQ(neither.arithmetic.back(),
+            "the number of accelerators is read as 8000; as 8192 it is never seen");
+}
+
 TEST(ClaimText, Contradictions) {
   EXPECT_NE(error_of("175B 8B").find("the model twice"), std::string::npos);
   EXPECT_NE(error_of("8 H100 16 H100").find("accelerators twice"), std::string::npos);
@@ -191,6 +237,11 @@ TEST(ClaimTest, ChipsInProductNames) {
   EXPECT_EQ(name("TPU-trillium"), "TPU-v6e");
   EXPECT_EQ(name("Blackwell Ultra GPU (B300-SXM-270GB)"), "B300");
   EXPECT_EQ(name("Cerebras WSE-3"), "");
+  EXPECT_EQ(name("H200-NVL-141GB"), "H200-NVL");
+  EXPECT_EQ(name("NVIDIA H100 PCIe"), "H100-PCIe");
+  EXPECT_EQ(name("NVIDIA H100 80GB HBM3 NVLink"), "H100");
+  EXPECT_EQ(name("B200 PCIe"), "");
+  EXPECT_EQ(assess("70B LoRA 8 H200 NVL 30 min").peak_tflops, 1670.5);
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ std::vector<Token> tokens_of(const std::string& text) {
   std::vector<Token> tokens;
   std::string word;
   const auto flush = [&] {
-    while (!word.empty() && (word.back() == ',' || word.back() == '.' || word.back() == ';')) {
+    while (!word.empty() &&
+           (word.back() == ',' || word.back() == '.' || word.back() == ';' || word.back() == ':')) {
       word.pop_back();
     }
     if (!word.empty()) tokens.push_back(token_of(word));
@@ -138,17 +139,28 @@ std::optional<double> clock_minutes(const std::string& word) {
   return seconds / 60;
 }
 
-const catalog::Chip* chip_word(const catalog::Catalog& catalog, const std::string& word) {
+// Words of product names and of prose between a number and its chip: "8 AMD Instinct MI300X".
+bool is_filler(const std::string& word) {
+  constexpr std::array<const char*, 18> kWords = {
+      "nvidia", "amd",   "intel",  "google", "habana", "instinct", "blackwell",   "hopper", "grace",
+      "ultra",  "cloud", "tensor", "core",   "gpu",    "gpus",     "accelerator", "chips",  "of"};
+  return std::find(kWords.begin(), kWords.end(), word) != kWords.end();
+}
+
+// The chip that `word` names as a whole: a word that only holds a chip's name, such as
+// "h100gpu9000", is none. Names as published results have them count too.
+const catalog::Chip* chip_word(const ClaimBasis& basis, const std::string& word) {
   const auto exact = [&](const std::string& name) -> const catalog::Chip* {
-    const catalog::Chip* chip = find_chip(catalog, name);
+    const catalog::Chip* chip = find_chip(basis.catalog, name);
     if (chip == nullptr) return nullptr;
-    // A word that only holds a chip's name, such as "h100gpu9000", is none.
     const std::string plain = catalog::plain_name(name);
-    if (plain == catalog::plain_name(chip->name)) return chip;
-    for (const std::string& alias : chip->entry.aliases) {
-      if (plain == catalog::plain_name(alias)) return chip;
-    }
-    return nullptr;
+    const auto same = [&](const std::string& known) { return plain == catalog::plain_name(known); };
+    const auto& aliases = chip->entry.aliases;
+    const bool known =
+        same(chip->name) || std::any_of(aliases.begin(), aliases.end(), same) ||
+        std::any_of(basis.published.begin(), basis.published.end(),
+                    [&](const catalog::PublishedResult& row) { return same(row.accelerator); });
+    return known ? chip : nullptr;
   };
   if (const catalog::Chip* chip = exact(word)) return chip;
   return ends_with(word, "s") ? exact(word.substr(0, word.size() - 1)) : nullptr;
@@ -171,10 +183,13 @@ class Reader {
         set_minutes(*minutes, 0.5 / 60);
       } else if (token.number) {
         read_number(token);
+      } else if (token.word == "pcie" || token.word == "nvl") {
+        card_ = token.word;
       } else if (const double count = count_word(token.word); count > 0 && counts_chips()) {
         set_accelerators(count);
       }
     }
+    set_card();
   }
 
  private:
@@ -182,18 +197,19 @@ class Reader {
 
   // The chip that `words` tokens from `at` on name together: "Gaudi 2", "TPU v5e".
   const catalog::Chip* chip_at(size_t at, size_t& words) const {
-    constexpr size_t kMostWords = 3;
+    constexpr size_t kMostWords = 7;  // "AMD Instinct MI325X 256GB HBM3E DLC"
     for (words = std::min(kMostWords, tokens_.size() - at); words > 0; --words) {
       std::string name;
       for (size_t i = at; i < at + words; ++i) name += tokens_[i].word;
-      if (const auto* chip = chip_word(basis_.catalog, name)) return chip;
+      if (const auto* chip = chip_word(basis_, name)) return chip;
     }
     return nullptr;
   }
 
   // What the words after this one are about: "1,024 NVIDIA H100 GPUs", "1024 accelerators".
   bool counts_chips() const {
-    for (size_t i = at_ + 1; i < tokens_.size() && i <= at_ + 2; ++i) {
+    size_t others = 0;  // one word that says nothing may be between
+    for (size_t i = at_ + 1; i < tokens_.size() && others < 2; ++i) {
       const std::string& word = tokens_[i].word;
       size_t words = 0;
       if (chip_at(i, words) != nullptr || word == "accelerators" || word == "accelerator" ||
@@ -201,6 +217,7 @@ class Reader {
         return true;
       }
       if (tokens_[i].number) return false;
+      if (!is_filler(word)) ++others;
     }
     return false;
   }
@@ -221,6 +238,18 @@ class Reader {
   void set_chip(const std::string& name) {
     if (!claim_.chip.empty() && claim_.chip != name) twice("the chip");
     claim_.chip = name;
+  }
+
+  // "H100 GPUs (PCIe)": not the chip that was named, but the card of it.
+  void set_card() {
+    if (card_.empty() || claim_.chip.empty()) return;
+    const auto* card = find_chip(basis_.catalog, claim_.chip + card_);
+    if (card == nullptr) {
+      fail(ErrorKind::not_found,
+           "claim '{}': the catalog has no {} {}, and its peak is not that of the {}", text_,
+           claim_.chip, card_, claim_.chip);
+    }
+    claim_.chip = card->name;
   }
 
   void set_accelerators(double count) {
@@ -257,9 +286,9 @@ class Reader {
       return;
     }
     // "8xH100"
-    if (starts_with(unit, "x") && chip_word(basis_.catalog, unit.substr(1)) != nullptr) {
+    if (starts_with(unit, "x") && chip_word(basis_, unit.substr(1)) != nullptr) {
       set_accelerators(number);
-      set_chip(chip_word(basis_.catalog, unit.substr(1))->name);
+      set_chip(chip_word(basis_, unit.substr(1))->name);
       return;
     }
     if (unit == "%" && (following == "faster" || following == "speedup")) {
@@ -285,13 +314,19 @@ class Reader {
            text_, number);
     }
     if (attached && unit != "k") return;
-    if (counts_chips()) set_accelerators(number * (attached ? scale_of(unit) : 1));
+    if (!counts_chips()) return;
+    set_accelerators(number * (attached ? scale_of(unit) : 1));
+    // "8k" is said of 8,192 as well.
+    if (attached && number == std::floor(number)) {
+      claim_.accelerators_or = 1024 * std::llround(number);
+    }
   }
 
   const std::string& text_;
   const ClaimBasis& basis_;
   Claim& claim_;
   std::vector<Token> tokens_;
+  std::string card_;  // "pcie" or "nvl", apart from the chip
   size_t at_ = 0;
 };
 
