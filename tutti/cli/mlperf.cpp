@@ -51,9 +51,7 @@ int run_check(const MlperfArguments& arguments) {
 
 int run_score(const MlperfArguments& arguments) {
   const auto scores = mlperf_scores(arguments.paths, arguments.ruleset);
-  const bool all = std::all_of(scores.begin(), scores.end(), [](const mlperf::Score& score) {
-    return score.minutes.has_value();
-  });
+  const bool all = std::all_of(scores.begin(), scores.end(), mlperf::official);
   if (arguments.json) {
     Json results = Json::array();
     for (const mlperf::Score& score : scores) results.push_back(mlperf::to_json(score));
@@ -103,8 +101,8 @@ void add_mlperf(CLI::App& app, Action& action) {
                   "Each run too: minutes, samples, steady step, evaluation, start-up");
   score->footer(
       "Minutes are scaled where runs converged faster than the reference; raw ones are as logged.\n"
-      "Exit code 1 when a result has no score; 4 when one converged faster than the reference "
-      "allows.\n\n"
+      "Exit code 1 when a result has no official score; 4 when one converged faster than the\n"
+      "reference allows.\n\n"
       "Example:\n  tutti mlperf score results/my-system/llama31_8b --json");
   score->callback([score_arguments, &action] {
     action = [score_arguments] { return run_score(*score_arguments); };

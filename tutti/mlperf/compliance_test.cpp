@@ -193,8 +193,10 @@ TEST(Score, RawAndScaledMinutesAreKeptApart) {
   EXPECT_EQ(*reviewed.minutes, *reviewed.raw_minutes * 1.25);
   EXPECT_EQ(reviewed.notes.size(), 1U);
   // No factor makes a result faster, and what is no factor is no 1.
-  for (const char* bad : {R"({"scaling_factor": "much"})", R"({"scaling_factor": 0.9})", "[1.1]",
-                          "garbage", "{}", R"({"scaling_factor": null})"}) {
+  for (const char* bad :
+       {R"({"scaling_factor": "much"})", R"({"scaling_factor": 0.9})", "[1.1]", "garbage", "{}",
+        R"({"scaling_factor": null})", R"({"scaling_factor": 50})", R"({"scaling_factor": 1e300})",
+        R"({"scaling_factor": 1e999})"}) {
     write_file(files, "r/scaling.json", bad);
     const Score wrong = score();
     EXPECT_FALSE(wrong.minutes) << bad;
@@ -231,6 +233,23 @@ TEST(Compliance, RulesMayDifferBelowOnePath) {
   for (const Finding& finding : check.findings) {
     EXPECT_TRUE(finding.warning || finding.file.find("all/v6.1/") == 0) << format_finding(finding);
   }
+}
+
+TEST(Score, OfTooFewRunsIsNotOfficial) {
+  MemoryFileSystem files;
+  const auto score = [&](int runs) {
+    for (int i = 0; i < runs; ++i) {
+      write_file(files, fmt::format("r/result_{}.txt", i),
+                 good_log({.benchmark = "llama31_405b", .seed = i, .global_batch = 1152}).text());
+    }
+    return score_result(files, find_results(files, "r")[0], find_ruleset("5.1.0"), benchmarks());
+  };
+  EXPECT_TRUE(score(2).minutes);
+  EXPECT_FALSE(official(score(2)));
+  EXPECT_TRUE(official(score(3)));
+  Score failed = score(3);
+  failed.minutes.reset();
+  EXPECT_FALSE(official(failed));
 }
 
 TEST(Score, NewestRules) {

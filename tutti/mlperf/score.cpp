@@ -14,6 +14,9 @@ namespace tutti::mlperf {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Published factors are below 1.2; a result that converges in a tenth of the reference's samples
+// has failed its test.
+constexpr double kLargestScale = 10;
 constexpr double kShownSeconds = 0.05;  // less is jitter, and is printed as 0.0
 
 ScoredRun read_run(FileSystem& files, const std::string& path, const Ruleset& ruleset) {
@@ -136,11 +139,13 @@ void score_scale(FileSystem& files, const ResultFolder& folder, const catalog::B
   if (folder.scaling_file.empty()) return;
   const Json json = Json::parse(read_file(files, folder.scaling_file), nullptr, false);
   const auto found = json.is_object() ? json.find("scaling_factor") : json.end();
-  if (found == json.end() || !found->is_number() || !(found->get<double>() >= 1) ||
-      std::isinf(found->get<double>())) {
+  const bool number = found != json.end() && found->is_number();
+  if (!number || !(found->get<double>() >= 1) || found->get<double>() > kLargestScale) {
     score.scaling_problem =
-        found == json.end() || !found->is_number()
-            ? "it holds no number scaling_factor"
+        !number ? "it holds no number scaling_factor"
+        : found->get<double>() > kLargestScale
+            ? fmt::format("scaling_factor is {}; none is above {}", found->get<double>(),
+                          kLargestScale)
             : fmt::format("scaling_factor is {}; results are only ever scaled up, by 1 or more",
                           found->get<double>());
     score.notes.push_back("scaling.json: " + score.scaling_problem + ": no score");
@@ -218,6 +223,11 @@ Score score_result(FileSystem& files, const ResultFolder& folder, const Ruleset&
     score.system = check_system(files, folder.system_file, ruleset).description;
   }
   return score;
+}
+
+bool official(const Score& score) {
+  return score.minutes && (score.required_runs == 0 ||
+                           static_cast<int64_t>(score.runs.size()) >= score.required_runs);
 }
 
 Json to_json(const Score& score) {

@@ -5,7 +5,7 @@
 // and the slowest. One run that did not converge may be the dropped slowest; two leave no score.
 // Faster convergence than the reference multiplies the score (reference.h); the factor stands in
 // scaling.json when the result was reviewed, and is computed here otherwise; a file that holds no
-// factor from 1 on leaves no score. `raw_minutes` are always as logged, `minutes` always scaled.
+// factor from 1 to 10 leaves no score. `raw_minutes` are always as logged, `minutes` always scaled.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +65,9 @@ Score score_result(FileSystem& files, const ResultFolder& folder, const Ruleset&
 // Adds to the notes by which rules it was scored, where that is not what the path says. `asked`:
 // the user named them.
 void note_ruleset(bool asked, Score& score);
+
+// It has minutes, of as many runs as the rules want or more.
+bool official(const Score& score);
 
 Json to_json(const Score& score);
 
