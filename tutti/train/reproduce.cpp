@@ -159,6 +159,23 @@ std::string set_of_run(FileSystem& files, const std::string& run) {
   return base_name(runs) == "runs" && files.exists(join_path(set, "runs.json")) ? set : "";
 }
 
+namespace {
+
+// The set of runs that a folder, which need not exist, is or lies in; "" when there is none.
+std::string set_around(FileSystem& files, const std::string& folder) {
+  std::string at = join_path(files.resolve(parent_path(folder)), base_name(folder));
+  while (true) {
+    if (files.exists(join_path(at, "runs.json")) && files.is_directory(join_path(at, "runs"))) {
+      return at;
+    }
+    std::string above = parent_path(at);
+    if (above == at || above.empty()) return {};
+    at = std::move(above);
+  }
+}
+
+}  // namespace
+
 ReproductionPlan plan_reproduction(FileSystem& files, const ReproduceOptions& options,
                                    const std::function<void(int64_t, int64_t)>& on_progress) {
   ReproductionPlan plan;
@@ -178,15 +195,11 @@ ReproductionPlan plan_reproduction(FileSystem& files, const ReproduceOptions& op
   if (files.exists(recipe_path(options.out)) || files.exists(events_path(options.out))) {
     fail(ErrorKind::usage, "--out: '{}' holds a run already; name a new folder", options.out);
   }
-  if (const std::string set = set_of_run(files, options.run); !set.empty()) {
-    const std::string out =
-        join_path(files.resolve(parent_path(options.out)), base_name(options.out));
-    if (out == set || starts_with(out, set + "/")) {
-      fail(ErrorKind::usage,
-           "--out: '{}' is in the set '{}', whose runs were fixed before the first of them; name a "
-           "folder outside",
-           options.out, set);
-    }
+  if (const std::string set = set_around(files, options.out); !set.empty()) {
+    fail(ErrorKind::usage,
+         "--out: '{}' is in the set '{}', whose runs were fixed before the first of them; name a "
+         "folder outside",
+         options.out, set);
   }
   plan.factors = compare_factors(plan.record, describe_now(files, plan.recipe, on_progress));
   plan.options.run_folder = options.out;

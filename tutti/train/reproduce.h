@@ -42,7 +42,7 @@ struct ReproductionPlan {
 std::string set_of_run(FileSystem& files, const std::string& run);
 
 // Reads RUN/recipe.yaml and RUN/events.jsonl and compares all factors with the present. Throws
-// usage when `out` holds a run or is inside the set of the run, or `steps` exceeds the run's;
+// usage when `out` holds a run or is inside a set of runs, or `steps` exceeds the run's;
 // not_found when the run, a corpus or initial weights are gone. on_progress counts bytes of
 // corpora.
 ReproductionPlan plan_reproduction(FileSystem& files, const ReproduceOptions& options,

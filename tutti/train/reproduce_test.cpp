@@ -118,6 +118,9 @@ TEST_F(ReproduceTest, NeverWritesIntoTheSetOfTheRun) {
         << inside;
   }
   EXPECT_EQ(error_of({"set/runs/run_0", "set-again"}), "no error");
+  // Nor is a run of elsewhere added to it.
+  record("alone");
+  EXPECT_NE(error_of({"alone", "set/runs/alone"}).find("is in the set 'set'"), std::string::npos);
 }
 
 TEST_F(ReproduceTest, StopsEarlyOnRequest) {
