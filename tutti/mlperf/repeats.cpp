@@ -186,7 +186,7 @@ std::string machine_name(const report::RunData& run) {
     parts.push_back(fmt::format("{} cores", run.machine->cores));
   }
   for (const auto& [name, count] : gpus) parts.push_back(fmt::format("{} x {}", count, name));
-  const std::string host = run.machine ? run.machine->host : "";
+  std::string host = run.machine ? run.machine->host : "";
   if (parts.empty()) return host;
   return host.empty() ? join(parts, ", ") : fmt::format("{} ({})", host, join(parts, ", "));
 }

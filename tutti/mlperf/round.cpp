@@ -95,8 +95,7 @@ std::string round_of_name(std::string_view name) {
   if (!minor && !announced && *major <= newest_major()) return {};
   const auto patch = take_part(rest);
   if (patch && (*patch != 0 || take_part(rest))) return {};
-  const std::string round =
-      minor ? fmt::format("v{}.{}", *major, *minor) : fmt::format("v{}", *major);
+  std::string round = minor ? fmt::format("v{}.{}", *major, *minor) : fmt::format("v{}", *major);
   if (rest.empty()) return round;
   const bool apart = separates(rest.front());
   while (!rest.empty() && separates(rest.front())) rest.remove_prefix(1);
