@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 for beside in ("report", "fault"):
@@ -162,6 +163,30 @@ def tenants(server, tokens, jobs, recipes):
     return cookies
 
 
+def pushed(place, server, cookie):
+    """A request that may wait is answered once something changes, not at the next round of questions."""
+    dollars = iter(range(20, 1000))
+
+    def answered_by_the_change():
+        tag = server.ask("GET", "/sections", cookie=cookie)[2]["ETag"]
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(server.ask, "GET", "/sections", None, cookie,
+                                 {"If-None-Match": tag, "Prefer": "wait=20"})
+            time.sleep(1)
+            was_held = not answer.done()  # curves of the job may have grown meanwhile
+            place.call("admin", "project", "beta", "--usd", str(next(dollars)))
+            changed = time.monotonic()
+            status, text, _ = answer.result()
+        soon = time.monotonic() - changed < 3
+        return was_held and status == 200 and "budgets" in json.loads(text)["sections"] and soon
+    wait_for(answered_by_the_change, "an answer when a budget changes")
+
+    tag = server.ask("GET", "/sections", cookie=cookie)[2]["ETag"]
+    begun = time.monotonic()
+    server.ask("GET", "/sections", cookie=cookie, headers={"If-None-Match": tag, "Prefer": "wait=x"})
+    assert time.monotonic() - begun < 20, "what cannot be read is no preference"
+
+
 def open_page(page, url, size, dark=False, scripts=True):
     page.open(url, *size, dark=dark, scripts=scripts)
 
@@ -289,6 +314,7 @@ def main():
                 wait_for(lambda: len(small_run.losses(run)) > 20, "steps of " + project)
             cookies = tenants(server, tokens, jobs,
                               os.path.join(folder, "control", "recipes"))
+            pushed(place, server, cookies["bob"])
             in_the_browser(place, server, tokens, jobs, recipe, pictures)
             place.call("admin", "token", "--withdraw", tokens["bob"].split("-")[1])
             assert server.ask("GET", "/", cookie=cookies["bob"])[0] == 401, "a withdrawn token"

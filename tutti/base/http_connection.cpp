@@ -130,6 +130,11 @@ void HttpConnection::hand_over() {
   owner_.handle(shared_from_this(), std::move(request));
 }
 
+void HttpConnection::hold() {
+  awaits_client_ = true;
+  since_ = monotonic_seconds();
+}
+
 void HttpConnection::send(HttpResponse response) {
   auto& message = message_.emplace();
   message.version(version_);

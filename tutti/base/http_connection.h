@@ -25,7 +25,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
    public:
     virtual ~Owner() = default;
     virtual const HttpLimits& limits() const = 0;
-    // Leads to one call of send(), on the same thread, now or later.
+    // Leads to one call of send(), on the same thread, now or later, perhaps after hold().
     virtual void handle(std::shared_ptr<HttpConnection> connection, HttpRequest request) = 0;
     virtual HttpResponse refusal(int status, const std::string& text) const = 0;
     virtual void forget(const std::shared_ptr<HttpConnection>& connection) = 0;  // it has ended
@@ -34,9 +34,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpConnection(Owner& owner, boost::asio::ip::tcp::socket socket, std::string peer);
 
   void start();
+  void hold();  // there is no answer yet
   void send(HttpResponse response);
   void send_last(HttpResponse response);  // and close
   void close() { stream_.close(); }
+  bool is_open() const { return stream_.socket().is_open(); }
 
   const std::string& peer() const { return peer_; }
   // What comes next is up to the client, not to a handler; since then, in monotonic_seconds().

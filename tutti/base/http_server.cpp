@@ -14,6 +14,7 @@
 #include <exception>
 
 #include "tutti/base/client_address.h"
+#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/http_connection.h"
 #include "tutti/base/text.h"
@@ -60,6 +61,9 @@ struct HttpServer::State final : HttpConnection::Owner {
   void take(Tcp::socket socket);
   bool make_way(const std::string& network);
   void identify(const std::string& peer, HttpRequest& request);
+  bool is_busy() const { return pending >= limits().workers + limits().queued_requests; }
+  void dispatch(std::shared_ptr<HttpConnection> connection, HttpRequest request);
+  void wake();
   HttpResponse answer(const HttpRequest& request) const;
 
   HttpOptions options;
@@ -70,6 +74,13 @@ struct HttpServer::State final : HttpConnection::Owner {
   std::vector<std::shared_ptr<HttpConnection>> connections;
   std::map<std::string, size_t> per_network;
   size_t pending = 0;  // requests that the workers have
+  struct Held {
+    std::shared_ptr<HttpConnection> connection;
+    HttpRequest request;
+    double since = 0;  // monotonic_seconds()
+  };
+  std::vector<Held> held;
+  size_t wakes = 0;
   bool told_of_proxy = false;
   boost::asio::thread_pool workers;
 };
@@ -163,22 +174,49 @@ void HttpServer::State::forget(const std::shared_ptr<HttpConnection>& connection
 
 void HttpServer::State::handle(std::shared_ptr<HttpConnection> connection, HttpRequest request) {
   identify(connection->peer(), request);
-  if (pending >= options.limits.workers + options.limits.queued_requests) {
+  if (is_busy()) {
     HttpResponse response = refusal(503, "the server is busy; try again in a moment");
     response.headers.emplace_back("Retry-After", "5");
     connection->send_last(std::move(response));
     return;
   }
+  dispatch(std::move(connection), std::move(request));
+}
+
+void HttpServer::State::dispatch(std::shared_ptr<HttpConnection> connection, HttpRequest request) {
   ++pending;
+  const double since = monotonic_seconds() - request.held_seconds;
   // The connection is handed on and back: its last owner is always the thread of run().
-  boost::asio::post(
-      workers, [this, connection = std::move(connection), request = std::move(request)]() mutable {
-        boost::asio::post(context, [this, connection = std::move(connection),
-                                    response = answer(request)]() mutable {
+  boost::asio::post(workers, [this, since, seen = wakes, connection = std::move(connection),
+                              request = std::move(request)]() mutable {
+    HttpResponse response = answer(request);
+    boost::asio::post(
+        context, [this, since, seen, connection = std::move(connection),
+                  request = std::move(request), response = std::move(response)]() mutable {
           --pending;
-          connection->send(std::move(response));
+          if (!response.hold) return connection->send(std::move(response));
+          if (seen != wakes && !is_busy()) {  // what it waits for may have come meanwhile
+            request.held_seconds = monotonic_seconds() - since;
+            return dispatch(std::move(connection), std::move(request));
+          }
+          connection->hold();
+          held.push_back({std::move(connection), std::move(request), since});
         });
-      });
+  });
+}
+
+void HttpServer::State::wake() {
+  ++wakes;
+  std::vector<Held> all = std::exchange(held, {});
+  for (Held& each : all) {
+    if (!each.connection->is_open()) continue;
+    if (is_busy()) {
+      held.push_back(std::move(each));
+      continue;
+    }
+    each.request.held_seconds = monotonic_seconds() - each.since;
+    dispatch(std::move(each.connection), std::move(each.request));
+  }
 }
 
 void HttpServer::State::identify(const std::string& peer, HttpRequest& request) {
@@ -239,5 +277,9 @@ void HttpServer::run() {
 }
 
 void HttpServer::stop() { state_->context.stop(); }
+
+void HttpServer::wake() {
+  boost::asio::post(state_->context, [state = state_.get()] { state->wake(); });
+}
 
 }  // namespace tutti

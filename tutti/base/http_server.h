@@ -2,7 +2,8 @@
 // and handlers, which run on a few others, get whole requests only. The header and the body of a
 // request each have one deadline, however often bytes arrive. Connections are bounded per client
 // and in total; beyond the bound the connection that has waited longest for its client is closed
-// in favour of the new one. There is no TLS: put a proxy before it.
+// in favour of the new one. A handler may hold a request that it has nothing to say to yet; that
+// costs a connection and no thread. There is no TLS: put a proxy before it.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +35,9 @@ struct HttpRequest {
   std::string query;   // what follows "?"; parse_form() (form.h) reads it
   std::map<std::string, std::string> headers;  // lower-case names; repeated ones joined by ", "
   std::string body;
-  std::string client;   // address of the client; where a proxy asks, the one that it names
-  bool secure = false;  // a proxy says that the client came by TLS
+  std::string client;       // address of the client; where a proxy asks, the one that it names
+  bool secure = false;      // a proxy says that the client came by TLS
+  double held_seconds = 0;  // for how long it has been held; 0: this is its first time
 
   std::string header(const std::string& name) const;  // empty: absent
 };
@@ -45,6 +47,9 @@ struct HttpResponse {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;
+  // No answer yet: the request is handled anew after the next wake(), and nothing is sent. Its
+  // connection counts as one that waits for its client.
+  bool hold = false;
 };
 
 struct HttpOptions {
@@ -72,6 +77,7 @@ class HttpServer {
   int port() const;
   void run();   // returns after stop()
   void stop();  // from any thread
+  void wake();  // from any thread: requests that are held are handled anew
 
  private:
   struct State;

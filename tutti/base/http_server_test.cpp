@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <functional>
 #include <future>
 #include <stdexcept>
 #include <thread>
@@ -87,6 +89,7 @@ class RunningServer {
   RunningServer(const RunningServer&) = delete;
   RunningServer& operator=(const RunningServer&) = delete;
   int port() const { return server_->port(); }
+  void wake() const { server_->wake(); }
 
   std::string ask(const std::string& request) const {
     const HttpClient client(port());
@@ -227,6 +230,91 @@ TEST(HttpServer, BeyondItsQueueItSaysThatItIsBusy) {
   EXPECT_TRUE(holds(busy, " 503 ") && holds(busy, "Retry-After: 5\r\n")) << busy;
   go.set_value();
   EXPECT_TRUE(holds(first.read(), "200 OK"));
+}
+
+// A handler that holds requests until it is opened.
+struct Gate {
+  std::atomic<bool> open = false;
+  std::atomic<int> asked = 0;
+
+  HttpResponse operator()(const HttpRequest& request) {
+    HttpResponse response;
+    response.hold = request.path == "/wait" && !open;
+    response.body = request.held_seconds > 0 ? "held\n" : "at once\n";
+    ++asked;
+    return response;
+  }
+  void wait_until_asked(int times) const {
+    for (const double end = monotonic_seconds() + kPatienceSeconds; asked < times;) {
+      ASSERT_LT(monotonic_seconds(), end);
+      sleep_seconds(0.005);
+    }
+  }
+};
+
+TEST(HttpServer, HeldRequestsAreHandledAnewWhenItIsWoken) {
+  Gate gate;
+  HttpOptions options;
+  options.limits.workers = 1;
+  options.handler = std::ref(gate);
+  const RunningServer server(std::move(options));
+  const HttpClient first(server.port());
+  const HttpClient second(server.port());
+  first.send("GET /wait HTTP/1.1\r\n" + kClose + "\r\n");
+  second.send("GET /wait HTTP/1.1\r\n" + kClose + "\r\n");
+  gate.wait_until_asked(2);
+  // They keep no worker from others.
+  EXPECT_TRUE(holds(server.ask("GET / HTTP/1.1\r\n" + kClose + "\r\n"), "at once"));
+  server.wake();
+  gate.wait_until_asked(5);
+  gate.open = true;
+  server.wake();
+  EXPECT_TRUE(holds(first.read(), "held"));
+  EXPECT_TRUE(holds(second.read(), "held"));
+}
+
+TEST(HttpServer, AWakeWhileARequestIsHandledIsNotMissed) {
+  std::promise<void> entered;
+  std::promise<void> go;
+  std::atomic<int> asked = 0;
+  HttpOptions options;
+  options.handler = [&](const HttpRequest&) {
+    HttpResponse response;
+    response.hold = asked++ == 0;
+    if (response.hold) {
+      entered.set_value();
+      go.get_future().wait();
+    }
+    return response;
+  };
+  const RunningServer server(std::move(options));
+  const HttpClient client(server.port());
+  client.send("GET / HTTP/1.1\r\n" + kClose + "\r\n");
+  entered.get_future().wait();
+  server.wake();
+  // The wake has been served once a later connection has been.
+  EXPECT_TRUE(holds(server.ask("GET / HTTP/1.1\r\n" + kClose + "\r\n"), "200 OK"));
+  go.set_value();
+  EXPECT_TRUE(holds(client.read(), "200 OK"));
+}
+
+TEST(HttpServer, HeldRequestsMakeWay) {
+  Gate gate;
+  HttpOptions options;
+  options.limits.connections = 4;
+  options.handler = std::ref(gate);
+  const RunningServer server(std::move(options));
+  std::vector<std::unique_ptr<HttpClient>> held;
+  for (int i = 0; i < 4; ++i) {
+    held.push_back(std::make_unique<HttpClient>(server.port()));
+    held.back()->send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    gate.wait_until_asked(i + 1);
+  }
+  EXPECT_TRUE(holds(server.ask("GET / HTTP/1.1\r\n" + kClose + "\r\n"), "at once"));
+  EXPECT_TRUE(held.front()->is_cut_off("x"));
+  gate.open = true;
+  server.wake();
+  EXPECT_TRUE(holds(held.back()->read("held\n"), "held"));
 }
 
 TEST(HttpServer, WhatAHandlerThrowsIsForTheLog) {

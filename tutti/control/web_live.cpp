@@ -29,22 +29,21 @@ std::vector<std::string> hashes_of(std::string_view tag) {
 
 }  // namespace
 
-std::string LiveParts::version_of(const WebView& view) {
+std::string LiveParts::version(int64_t now_ms, bool controller_runs) {
+  const std::scoped_lock lock(mutex_);
   if (!watched_) watched_ = open_();
   Query query = watched_->query("PRAGMA data_version");
   query.next();
-  return fmt::format("{} {} {}", query.integer(0), view.caller.now_ms / kLookMs,
-                     view.controller_runs);
+  return fmt::format("{} {} {}", query.integer(0), now_ms / kLookMs, controller_runs);
 }
 
 LiveAnswer LiveParts::answer(const WebView& view, const std::string& known) {
   const std::string key = fmt::format("{} {} {} {} {}", view.caller.user, view.form_key,
                                       view.pages.live, view.pages.ended, view.pages.budgets);
   // Before anything is read: what changes meanwhile makes another version.
-  std::string version;
+  std::string version = this->version(view.caller.now_ms, view.controller_runs);
   {
     const std::scoped_lock lock(mutex_);
-    version = version_of(view);
     const auto kept = kept_.find(key);
     if (kept != kept_.end() && kept->second.version == version && kept->second.tag == known) {
       return {true, known, ""};

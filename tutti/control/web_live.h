@@ -1,5 +1,5 @@
 // The parts of the page that change, as its script asks for them: those that have changed since it
-// asked last, else that nothing has.
+// asked last. Where nothing has, the request may be held until something does (web_server.h).
 #pragma once
 
 #include <functional>
@@ -31,13 +31,14 @@ class LiveParts {
   // at every five seconds.
   LiveAnswer answer(const WebView& view, const std::string& known);
 
+  // Differs from the one before wherever answer() might.
+  std::string version(int64_t now_ms, bool controller_runs);
+
  private:
   struct Kept {
     std::string version;
     std::string tag;
   };
-  std::string version_of(const WebView& view);
-
   std::function<std::unique_ptr<Database>()> open_;
   std::mutex mutex_;
   std::unique_ptr<Database> watched_;

@@ -1,4 +1,5 @@
-// What keeps the page up to date: sections are drawn by the server and replaced where they differ.
+// What keeps the page up to date: sections are drawn by the server, which holds a request for them
+// until one has changed, and replaced where they differ.
 // Without scripts the page is as it was when it was loaded.
 #include "tutti/control/web_server.h"
 
@@ -33,10 +34,15 @@ const tell = time => {
 const ask = async () => {
   try {
     const headers = tag ? {"If-None-Match": tag} : {};
+    // The answer comes when something changes. A browser has six connections for all of its tabs.
+    if (tag && !document.hidden) headers["Prefer"] = "wait=20";
     const answer = await fetch("/sections" + location.search,
                                {credentials: "same-origin", cache: "no-store", headers});
-    if (answer.status === 304) { tell(new Date().toISOString().slice(0, 19) + "Z"); return; }
-    if (answer.status === 401) { location.assign("/"); return; }
+    if (answer.status === 401) { location.assign("/"); return 3000; }
+    if (answer.status === 304) {
+      tell(new Date().toISOString().slice(0, 19) + "Z");
+      return document.hidden ? 10000 : 500;
+    }
     if (!answer.ok) throw new Error(answer.status);
     const data = await answer.json();
     tag = answer.headers.get("ETag");
@@ -48,16 +54,27 @@ const ask = async () => {
       tile.querySelectorAll("dd").forEach((part, j) => { part.textContent = data.tiles[i][j]; });
     });
     tell(data.time);
+    return document.hidden ? 10000 : 500;
   } catch (error) {
+    if (leaving) return 3000;
     state.textContent = "No answer from the server; what is shown may be old";
     state.classList.add("stale");
+    return 3000;
   }
 };
+let leaving = false;
+addEventListener("beforeunload", () => { leaving = true; });
+let timer = 0;  // 0: an answer is awaited
 const refresh = async () => {
-  await ask();
-  setTimeout(refresh, 3000);
+  timer = 0;
+  timer = setTimeout(refresh, await ask());
 };
-setTimeout(refresh, 1000);
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden || !timer) return;
+  clearTimeout(timer);
+  refresh();
+});
+timer = setTimeout(refresh, 1000);
 })();
 )js";
 

@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "tutti/base/clock.h"
@@ -28,6 +33,8 @@ namespace {
 constexpr size_t kMostBodyBytes = 256 << 10;
 constexpr const char* kCookie = "tutti";
 constexpr const char* kBearer = "Bearer ";
+constexpr double kMostHeldSeconds = 20;
+constexpr auto kWatchPause = std::chrono::milliseconds(500);
 // Of every answer, beside the policy of pages.
 constexpr std::pair<const char*, const char*> kGuards[] = {
     {"X-Content-Type-Options", "nosniff"},
@@ -84,6 +91,16 @@ HttpResponse see(const std::string& location) {
   return response;
 }
 
+// Of `Prefer: wait=SECONDS` (RFC 7240, 4.3), as far as it is granted.
+double wanted_wait(const HttpRequest& request) {
+  const std::string prefer = request.header("prefer");
+  const std::string wait = "wait=";
+  if (!starts_with(prefer, wait)) return 0;
+  int seconds = 0;  // what cannot be read is no preference
+  std::from_chars(prefer.data() + wait.size(), prefer.data() + prefer.size(), seconds);
+  return std::clamp<double>(seconds, 0, kMostHeldSeconds);
+}
+
 HttpResponse wait_for(HttpResponse response, int64_t seconds) {
   response.headers.emplace_back("Retry-After", std::to_string(seconds));
   return response;
@@ -134,6 +151,9 @@ struct WebServer::State {
   LiveParts live{[this] { return open(); }};
   std::map<std::string, Handler> routes;  // "GET /metrics"
   HttpServer server;
+  std::mutex mutex;  // of is_stopped
+  std::condition_variable stopped;
+  bool is_stopped = false;
 
   std::unique_ptr<Database> open() const {
     return open_control(posix_file_system(), options.folder);
@@ -247,7 +267,35 @@ struct WebServer::State {
     HttpResponse response = answer_of(answer.unchanged ? 304 : 200, "application/json",
                                       answer.unchanged ? "" : answer.body);
     response.headers.emplace_back("ETag", answer.tag);
+    response.hold = answer.unchanged && visit.request.held_seconds < wanted_wait(visit.request);
     return response;
+  }
+
+  // Until stop(): wakes readers that wait for a change.
+  void watch() {
+    std::string seen;
+    bool told = false;  // of what went wrong
+    std::unique_lock lock(mutex);
+    while (!stopped.wait_for(lock, kWatchPause, [this] { return is_stopped; })) {
+      try {
+        std::string version = live.version(wall_milliseconds(), options.controller_runs());
+        if (version == seen) continue;
+        seen = std::move(version);
+        told = false;
+        server.wake();
+      } catch (const Error& error) {
+        if (!std::exchange(told, true)) options.log(error.what());
+      }
+    }
+  }
+
+  void stop() {
+    {
+      const std::scoped_lock lock(mutex);
+      is_stopped = true;
+    }
+    stopped.notify_all();
+    server.stop();
   }
 
   HttpResponse log_in(const HttpRequest& request) {
@@ -398,7 +446,14 @@ WebServer::WebServer(WebOptions options) : state_(std::make_unique<State>(std::m
 WebServer::~WebServer() = default;
 
 int WebServer::port() const { return state_->server.port(); }
-void WebServer::run() { state_->server.run(); }
-void WebServer::stop() { state_->server.stop(); }
+
+void WebServer::run() {
+  std::thread watch([this] { state_->watch(); });
+  state_->server.run();
+  state_->stop();  // where run() ends by itself
+  watch.join();
+}
+
+void WebServer::stop() { state_->stop(); }
 
 }  // namespace tutti::control

@@ -1,6 +1,8 @@
 // The page of the control plane: `tutti serve`.
 //
-//   GET  /            the page, or the form to log in      GET  /sections  its live parts (JSON)
+//   GET  /            the page, or the form to log in
+//   GET  /sections    its live parts (JSON) that have changed since If-None-Match; with
+//                     `Prefer: wait=SECONDS` (at most 20) the answer comes when one does
 //   POST /login       token -> cookie                      POST /logout
 //   POST /submit      first what it would cost, then, confirmed, a job
 //   POST /steer       cancel, requeue, hold, release
