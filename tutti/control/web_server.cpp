@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -22,6 +21,7 @@
 #include "tutti/control/audit.h"
 #include "tutti/control/controller_metrics.h"
 #include "tutti/control/digest.h"
+#include "tutti/control/web_answers.h"
 #include "tutti/control/web_live.h"
 #include "tutti/control/web_sections.h"
 #include "tutti/report/html.h"
@@ -31,9 +31,7 @@ namespace tutti::control {
 namespace {
 
 constexpr size_t kMostBodyBytes = 256 << 10;
-constexpr const char* kCookie = "tutti";
 constexpr const char* kBearer = "Bearer ";
-constexpr double kMostHeldSeconds = 20;
 constexpr auto kWatchPause = std::chrono::milliseconds(500);
 // Of every answer, beside the policy of pages.
 constexpr std::pair<const char*, const char*> kGuards[] = {
@@ -42,91 +40,6 @@ constexpr std::pair<const char*, const char*> kGuards[] = {
     {"Referrer-Policy", "no-referrer"},
     {"Cross-Origin-Resource-Policy", "same-origin"},
     {"Cache-Control", "no-store"}};
-
-int status_of(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::usage: return 400;
-    case ErrorKind::permission: return 403;
-    case ErrorKind::not_found: return 404;
-    default: return 500;
-  }
-}
-
-std::string cookie_of(const HttpRequest& request) {
-  const std::string prefix = std::string(kCookie) + "=";
-  const std::string header = request.header("cookie");
-  for (const std::string_view part : split(header, ';')) {
-    const std::string_view cookie = trim(part);
-    if (starts_with(cookie, prefix)) return std::string(cookie.substr(prefix.size()));
-  }
-  return {};
-}
-
-// As browsers tell it where they trust the connection. It covers logging in, which has no session
-// and so no form key yet: nobody is to be logged in as somebody else by another page.
-bool is_from_elsewhere(const HttpRequest& request) {
-  const std::string site = request.header("sec-fetch-site");
-  return !site.empty() && site != "same-origin" && site != "none";
-}
-
-HttpResponse answer_of(int status, std::string type, std::string body) {
-  HttpResponse response;
-  response.status = status;
-  response.content_type = std::move(type);
-  response.body = std::move(body);
-  return response;
-}
-
-HttpResponse html_of(std::string page, int status = 200) {
-  return answer_of(status, "text/html; charset=utf-8", std::move(page));
-}
-
-HttpResponse text_of(int status, const std::string& text) {
-  return answer_of(status, "text/plain; charset=utf-8", text + "\n");
-}
-
-HttpResponse see(const std::string& location) {
-  HttpResponse response = text_of(303, "see " + location);
-  response.headers.emplace_back("Location", location);
-  return response;
-}
-
-// Of `Prefer: wait=SECONDS` (RFC 7240, 4.3), as far as it is granted.
-double wanted_wait(const HttpRequest& request) {
-  const std::string prefer = request.header("prefer");
-  const std::string wait = "wait=";
-  if (!starts_with(prefer, wait)) return 0;
-  int seconds = 0;  // what cannot be read is no preference
-  std::from_chars(prefer.data() + wait.size(), prefer.data() + prefer.size(), seconds);
-  return std::clamp<double>(seconds, 0, kMostHeldSeconds);
-}
-
-HttpResponse wait_for(HttpResponse response, int64_t seconds) {
-  response.headers.emplace_back("Retry-After", std::to_string(seconds));
-  return response;
-}
-
-// Behind a proxy with TLS a browser is never to send it in the clear.
-void set_cookie(const HttpRequest& request, HttpResponse& response, const std::string& value,
-                int64_t seconds) {
-  response.headers.emplace_back(
-      "Set-Cookie", fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{}", kCookie,
-                                value, seconds, request.secure ? "; Secure" : ""));
-}
-
-std::string field_of(const WebFields& fields, const std::string& name) {
-  const auto found = fields.find(name);
-  return found == fields.end() ? std::string() : found->second;
-}
-
-std::string message_page(const std::string& title, const std::string& text) {
-  report::Page page;
-  page.kind = "Control plane";
-  page.title = title;
-  page.notes = {text};
-  page.sections.push_back({"back", "", "<p><a href=\"/\">Back to the page</a></p>\n"});
-  return report::render_served(page, kWebScript);
-}
 
 }  // namespace
 
