@@ -1,7 +1,9 @@
 """A real Slurm with virtual nodes on this host, for tests: munged, slurmctld and a slurmd per node.
 Needs root. Nodes can be killed and started again. `apart` sees to it that nothing outlives a test."""
 
+import itertools
 import os
+import random
 import shutil
 import signal
 import socket
@@ -34,6 +36,7 @@ ReturnToService=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/builtin
+FirstJobId={job}
 {nodes}
 PartitionName=all Nodes=n[1-{count}] Default=YES State=UP
 """
@@ -80,8 +83,9 @@ class Cluster:
             f"NodeName=n{n + 1} NodeAddr=127.0.0.1 NodeHostname={host} Port={ports[n + 1]} CPUs=1"
             for n in range(NODES))
         with open(self.configuration, "w") as file:
-            file.write(CONFIGURATION.format(host=host, port=ports[0], folder=folder, nodes=nodes,
-                                            count=NODES) + extra)
+            # Ranks meet at a port that follows from the job's number: another cluster here has others.
+            file.write(CONFIGURATION.format(host=host, port=ports[0], folder=folder, nodes=nodes, count=NODES,
+                                            job=random.randrange(1, 1_000_000)) + extra)
         self.environment = rank_runs.environment(SLURM_CONF=self.configuration)
 
     def __enter__(self):
@@ -93,7 +97,7 @@ class Cluster:
         self.start_controller()
         for node in range(1, NODES + 1):
             self.start_node(f"n{node}")
-        wait_until(self.is_ready, "the nodes")
+        wait_until(self.is_ready, "the nodes", why=self.last_words)
         return self
 
     def __exit__(self, *_):
@@ -163,6 +167,15 @@ class Cluster:
     def resume(self, node):
         self.run("scontrol", "update", f"nodename={node}", "state=resume")
 
+    def last_words(self):
+        """Of the daemons' logs, for a cluster that does not come up."""
+        words = []
+        for name in sorted(os.listdir(self.folder)):
+            if name.endswith((".log", ".out")):
+                with open(os.path.join(self.folder, name), errors="replace") as file:
+                    words.append(f"== {name}\n" + "".join(file.readlines()[-8:]))
+        return "\n".join(words)
+
     def is_ready(self):
         found = subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], env=self.environment,
                                capture_output=True, text=True)
@@ -208,17 +221,21 @@ def with_descendants(processes):
 
 
 def free_ports(count):
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+    """Below those at which Tutti's ranks meet, and those that systems give to connections of anybody."""
+    return list(itertools.islice(filter(is_free, random.sample(range(10_000, 20_000), 50 * count)), count))
 
 
-def wait_until(condition, what, seconds=120):
+def is_free(port):
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def wait_until(condition, what, seconds=120, why=lambda: ""):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"{what} did not come up within {seconds} s"
+        assert time.monotonic() < end, f"{what} did not come up within {seconds} s\n{why()}"
         time.sleep(0.1)
