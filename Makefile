@@ -75,13 +75,16 @@ test-quick: tests-built
 	@$(call run_tests,release,quick,-L quick $(RETRY))
 
 # The long tests wait for clusters and watchdogs more than they compute: the sanitizers' programs are
-# built meanwhile, with what they leave of the cores.
+# built meanwhile, with what they leave of the cores; the rest of them afterwards, with all cores.
 test-rest:
 	@mkdir -p build
-	@nice -n 19 $(MAKE) --no-print-directory sanitizers-built JOBS=1 > build/sanitizers.log 2>&1 & \
-	builder=$$!; \
-	$(MAKE) --no-print-directory test-full || { kill $$builder; exit 1; }; \
-	wait $$builder || { tail -n 40 build/sanitizers.log; exit 1; }
+	@setsid nice -n 19 $(MAKE) --no-print-directory sanitizers-built JOBS=1 > build/sanitizers.log 2>&1 & \
+	builder=$$!; status=0; \
+	$(MAKE) --no-print-directory test-full || status=$$?; \
+	kill -s TERM -- -$$builder 2> /dev/null; wait $$builder; \
+	exit $$status
+	@$(MAKE) --no-print-directory sanitizers-built > build/sanitizers.log 2>&1 || \
+	  { tail -n 40 build/sanitizers.log; exit 1; }
 	@$(MAKE) --no-print-directory test-asan test-tsan
 
 test-full: tests-built
