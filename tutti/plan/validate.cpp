@@ -195,16 +195,19 @@ double PreparedRow::predict(const Constants& chosen_constants) const {
 void reject_other_conventions(std::vector<PreparedRow>& rows) {
   for (PreparedRow& row : rows) {
     const Measurement& flops = row.measurement();
-    if (!row.predictable() || flops.metric != "model_tflops_per_gpu") continue;
+    const bool share = flops.metric == "mfu";  // of the peak in 16 bits
+    if (!row.predictable() || (flops.metric != "model_tflops_per_gpu" && !share)) continue;
     for (const PreparedRow& other : rows) {
       const Measurement& tokens = other.measurement();
       if (!other.predictable() || tokens.metric != "tokens_per_s_per_gpu" ||
           tokens.source != flops.source || row.layout() != other.layout()) {
         continue;
       }
-      const double counted = flops.value * 1e12 / tokens.value;
-      const double needed = spec::flops_per_token(flops.recipe.model, flops.recipe.batch.sequence,
-                                                  spec::FlopConvention::causal);
+      const double rate = flops.value * (share ? row.system().chip.bf16_flops : 1e12);
+      const double counted = rate / tokens.value;
+      const double needed = spec::flops_per_token(
+          flops.recipe.model, flops.recipe.batch.sequence,
+          flops.square_flops ? spec::FlopConvention::square : spec::FlopConvention::causal);
       if (std::abs(counted / needed - 1) <= kConventionRatio) continue;
       row.reject(fmt::format(
           "counts {:.1f} GFLOP per token where the model needs {:.1f}; its tokens per second are "

@@ -80,7 +80,8 @@ ValidatedRow validate_row(const PreparedRow& row, const Constants& constants, bo
 // time last.
 std::vector<SourceSummary> summarize(const std::vector<ValidatedRow>& rows);
 
-// FLOP rates whose count per token, by the same run's tokens per second, is not the model's.
+// FLOP rates and MFU whose count per token, by the same run's tokens per second, is not that of the
+// model in the convention of their source.
 void reject_other_conventions(std::vector<PreparedRow>& rows);
 
 Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector<Constants>& sets,

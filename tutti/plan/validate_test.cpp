@@ -78,6 +78,24 @@ TEST_F(Published, MlperfRuns) {
   EXPECT_LE(summary.at("MLPerf llama2_70b_lora, time").mape, 0.13);
 }
 
+// A share of the peak that counts other FLOPs than the tokens per second of its own run.
+TEST(Validate, RatesThatCountOtherwiseSayWhy) {
+  const auto csv = [](const char* mfu) {
+    const std::string two = kTwoModels;
+    const std::string run =
+        "torchtitan,llama3-8B,32,4096,32,8,14336,128256,8192,64,1,1,1,1,1,64,64,A100-SXM-80GB,bf16,"
+        "full,";
+    return two.substr(0, two.find('\n') + 1) + run + "tokens_per_s_per_gpu,2904,0,\n" + run +
+           "mfu," + mfu + ",0,\n";
+  };
+  // 2,904 tokens of 51.5 GFLOP a second are 0.479 of 312 TFLOP/s; the other counts 61.
+  EXPECT_EQ(rows_of(csv("0.479")).back().measurement().unpredictable, "");
+  const std::vector<PreparedRow> rows = rows_of(csv("0.568"));
+  EXPECT_NE(rows.back().measurement().unpredictable.find("counts 61.0 GFLOP per token"),
+            std::string::npos);
+  EXPECT_TRUE(rows.front().predictable());
+}
+
 // Bad rows are listed beside the good ones; none of them stops the others.
 TEST(Validate, RowsThatCannotBeComparedSayWhy) {
   const auto row = [](const char* tp, const char* layers, const char* precision,
