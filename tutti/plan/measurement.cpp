@@ -107,12 +107,12 @@ spec::RecomputeMode recompute_of(const std::string& text) {
 void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSource>& sources,
               const catalog::Catalog& catalog, const std::string& models_folder, Measurement& out) {
   check_measured(out.value);
-  const MeasurementSource* source = source_of(sources, out.source, out.note);
+  const std::string& gpu = table.field(row, "gpu_type");
+  const MeasurementSource* source = source_of(sources, out.source, out.note, gpu);
   out.software = table.field(row, "software");
   out.system = table.field(row, "system");
   std::string profile = table.field(row, "profile");
   std::string recompute = table.field(row, "recompute");
-  const std::string& gpu = table.field(row, "gpu_type");
   if (source != nullptr) {
     if (out.software.empty()) out.software = source->software;
     if (profile.empty()) profile = source->profile;
@@ -195,6 +195,17 @@ std::vector<std::pair<std::string, std::string>> pairs_of(const catalog::Entry& 
   return pairs;
 }
 
+// What stands apart by `separator`; empty where the entry has no such text.
+std::vector<std::string> list_of(const catalog::Entry& entry, const std::string& name,
+                                 char separator) {
+  std::vector<std::string> list;
+  const std::string text = entry.text_or(name, "");
+  for (const std::string_view one : split(text, separator)) {
+    if (!trim(one).empty()) list.emplace_back(trim(one));
+  }
+  return list;
+}
+
 std::map<Constant, double> stated_constants(const catalog::Entry& entry) {
   std::vector<std::string> known = {"first_dense_count", "virtual_stages_count",
                                     "micro_batches_per_stage_count"};
@@ -217,15 +228,23 @@ void check_measured(double value) {
 }
 
 const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
-                                   const std::string& name, const std::string& note) {
+                                   const std::string& name, const std::string& note,
+                                   const std::string& gpu) {
   const MeasurementSource* best = nullptr;
   const auto rank = [](const MeasurementSource& source) {
-    return std::pair(source.prefix.size(), !source.notes.empty());
+    return std::pair(source.prefix.size(),
+                     (source.notes.empty() ? 0 : 1) + (source.gpus.empty() ? 0 : 1));
   };
   for (const MeasurementSource& source : sources) {
-    const bool named = std::any_of(source.notes.begin(), source.notes.end(),
+    const bool noted = std::any_of(source.notes.begin(), source.notes.end(),
                                    [&](const std::string& one) { return starts_with(note, one); });
-    if (!starts_with(name, source.prefix) || (!source.notes.empty() && !named)) continue;
+    const bool of_gpu =
+        std::any_of(source.gpus.begin(), source.gpus.end(),
+                    [&](const std::string& one) { return lower(gpu) == lower(one); });
+    if (!starts_with(name, source.prefix) || (!source.notes.empty() && !noted) ||
+        (!source.gpus.empty() && !of_gpu)) {
+      continue;
+    }
     // Of equal ones the last: a user's folder comes after ours.
     if (best == nullptr || rank(source) >= rank(*best)) best = &source;
   }
@@ -308,10 +327,8 @@ std::vector<MeasurementSource> load_sources(FileSystem& files,
       fail(ErrorKind::usage, "{}: texts.flops: '{}' is unknown; accepted: square, causal",
            entry.origin, source.flops);
     }
-    const std::string notes = entry.text_or("notes", "");
-    for (const std::string_view note : split(notes, ';')) {
-      if (!trim(note).empty()) source.notes.emplace_back(trim(note));
-    }
+    source.notes = list_of(entry, "notes", ';');
+    source.gpus = list_of(entry, "gpus", ',');
     source.dense_layers = static_cast<int64_t>(entry.number_or("first_dense_count", -1));
     source.virtual_stages = static_cast<int64_t>(entry.number_or("virtual_stages_count", 0));
     source.micro_batches_per_stage =

@@ -23,13 +23,15 @@ namespace tutti::plan {
 // Texts prefix, software, profile, systems; where wanted recompute, recomputed_layers, precision,
 // adapter_profile, notes (a source that measured several programs has an entry for each: this one
 // is of rows whose note begins with one of these, which stand apart by ';') and flops (square: its
-// FLOPs count the whole square of attention; causal); quantities first_dense_count,
+// FLOPs count the whole square of attention; causal) and gpus (the entry is of these GPU types
+// alone, which stand apart by ','); quantities first_dense_count,
 // virtual_stages_count, micro_batches_per_stage_count and any of constant_table(), such as
 // dp_overlap_ratio: 0 where gradients are not overlapped: what a release is known to do without
 // rows of its own.
 struct MeasurementSource {
   std::string prefix;
   std::vector<std::string> notes;  // empty: of any row
+  std::vector<std::string> gpus;   // empty: of any GPU type
   std::string software;
   std::string profile;
   std::string adapter_profile;  // of rows that train adapters; else as `profile`
@@ -51,10 +53,11 @@ struct MeasurementSource {
 // An entry of a later folder replaces one of the same name. Throws as catalog::load_kind.
 std::vector<MeasurementSource> load_sources(FileSystem& files,
                                             const std::vector<std::string>& folders);
-// The one with the longest prefix that `name` begins with, of equal ones one that names `note`, of
-// these the last; nullptr: none.
+// The one with the longest prefix that `name` begins with, of equal ones one that names `note` or
+// `gpu`, best both, of these the last; nullptr: none.
 const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
-                                   const std::string& name, const std::string& note = {});
+                                   const std::string& name, const std::string& note = {},
+                                   const std::string& gpu = {});
 // The system that the source says for that GPU; else, of the chip that the GPU is an alias of, one
 // that the source uses, or the first by name. Throws unsupported where no chip is known by it.
 std::string system_of(const MeasurementSource* source, const std::string& gpu,

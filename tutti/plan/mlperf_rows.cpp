@@ -87,7 +87,7 @@ void describe_row(const CsvTable& table, size_t row, const std::vector<Measureme
     fail(ErrorKind::unsupported, "benchmark {} has no model here", benchmark);
   }
   check_measured(out.value);
-  const MeasurementSource* source = source_of(sources, table.field(row, "source"));
+  const MeasurementSource* source = source_of(sources, table.field(row, "source"), {}, accelerator);
   out.system = system_of(source, accelerator, catalog);
   const catalog::Chip& chip = catalog.system(out.system).chip;
   if (table.field(row, "system").find("deepspeed") != std::string::npos) {

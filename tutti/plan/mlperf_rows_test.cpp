@@ -117,6 +117,25 @@ TEST(MlperfRows, MinutesAsLoggedMayHaveAColumn) {
   EXPECT_DOUBLE_EQ(rows[0].measurement().value, 9.5);
 }
 
+// An entry for some GPU types stands before one for all.
+TEST(MlperfRows, ASourceMayBeOfSomeGpus) {
+  const std::vector<MeasurementSource> sources =
+      load_sources(posix_file_system(), {catalog_folder()});
+  const auto host = [&](const char* gpu) {
+    const MeasurementSource* found = source_of(sources, "training_results_v5.1:X", {}, gpu);
+    return found->stated.count(Constant::host_microseconds);
+  };
+  EXPECT_EQ(host("Blackwell GPU (GB200)"), 1U);
+  EXPECT_EQ(host("H200-SXM5-141GB"), 0U);
+  const auto attention = [&](const char* note, const char* gpu) {
+    return source_of(sources, "MosaicML llm-foundry (x)", note, gpu)
+        ->stated.at(Constant::attention_ratio);
+  };
+  EXPECT_EQ(attention("FSDP", "A100-SXM-80GB"), 0.52);
+  EXPECT_EQ(attention("FSDP", "h100-sxm-80gb"), 0.24);
+  EXPECT_EQ(attention("attn_impl flash; FSDP", "H100-SXM-80GB"), 0.34);
+}
+
 // A user's entry of the same name replaces ours, one of the same beginning stands before it.
 TEST(MlperfRows, OwnSourcesWin) {
   const auto entry = [](const char* name, const char* software) {
