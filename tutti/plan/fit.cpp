@@ -210,9 +210,11 @@ Constants fit_constants(const std::vector<const PreparedRow*>& rows, const Const
     if (std::max(pair.first, pair.second) < problem.variables.size()) pairs.push_back(pair);
   }
   const std::vector<double> shares = shares_of(rows);
-  // Derivatives change one variable at a time: rows that do not depend on it are as they were.
+  // Derivatives change one variable at a time: rows that do not depend on it are as they were, and
+  // a family's offset changes its rows as the constant of all does, which comes before it.
   std::vector<double> before;
   std::vector<double> errors(rows.size());
+  std::vector<std::vector<double>> slopes(kConstants);  // of errors, by the constants of all
   const auto depends = [&](size_t row, const Variable& variable) {
     return problem.used[row][variable.constant] &&
            (variable.family == 0 || variable.family == problem.family[row] + 1);
@@ -224,17 +226,30 @@ Constants fit_constants(const std::vector<const PreparedRow*>& rows, const Const
       if (point[i] != before[i]) moved.push_back(i);
     }
     const bool one = !before.empty() && moved.size() == 1;
+    const Variable* only = one ? &problem.variables[moved.front()] : nullptr;
+    const double step = one ? point[moved.front()] - before[moved.front()] : 0;
+    std::vector<double>* slope = one ? &slopes[only->constant] : nullptr;
+    const bool known = one && only->family > 0 && !slope->empty();
     std::vector<double> out;
     out.reserve(rows.size() + point.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       double error = errors[i];
-      if (!one || depends(i, problem.variables[moved.front()])) {
+      if (known && depends(i, *only)) {
+        error += step * (*slope)[i];
+      } else if (!one || depends(i, *only)) {
         error = log_error(*rows[i], sets[problem.families > 0 ? problem.family[i] + 1 : 0]);
+      }
+      if (one && only->family == 0) {
+        slope->resize(rows.size());
+        (*slope)[i] = (error - errors[i]) / step;
       }
       if (!one) errors[i] = error;
       out.push_back(std::sqrt(shares[i]) * residual(error, options.turn));
     }
-    if (!one) before = point;
+    if (!one) {
+      before = point;
+      for (std::vector<double>& each : slopes) each.clear();
+    }
     for (size_t i = 0; i < point.size(); ++i) out.push_back(holds[i] * (point[i] - anchor[i]));
     for (const auto& [one_of, other] : pairs) {
       out.push_back(2 * holds[one_of] *
@@ -261,7 +276,6 @@ std::vector<Constants> fit_pooled(const std::vector<const PreparedRow*>& rows,
   for (const PreparedRow* row : rows) generations[row->system().chip.generation].push_back(row);
   FitOptions apart = options;
   apart.apart = options.family_apart;
-  apart.pull = options.pull / 4;
   const Constants all = named(fit_constants(rows, assumed_constants(), apart), kAny, kAny);
   for (const auto& [generation, members] : generations) {
     if (!wanted.empty() && wanted.count(generation) == 0) continue;

@@ -21,8 +21,7 @@ struct FitOptions {
   double pull = 0.002;  // weight of the squared distance to where a fit starts, per constant
   double apart = 0;     // weight of the squared distance of a family's constants from those of
                         // all; 0: families have none of their own
-  double family_apart = 2e-3;  // the same where families are pooled, which are pulled to where the
-                               // fit starts by a quarter of `pull`
+  double family_apart = 8e-3;  // the same where families are pooled
   double family_pull = 0.05;   // further weight over the rows of a set: of its family's values
 };
 
