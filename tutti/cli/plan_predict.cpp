@@ -87,8 +87,8 @@ int run_predict(const PredictArguments& arguments) {
   if (!arguments.anchor.empty()) {
     const auto errors = plan::measured_errors(
         anchor_rows(arguments.anchor, system.name, folders, catalog), sets, arguments.software);
-    question.correction = plan::correction_for(plan::spread_of(sets), errors,
-                                               {system.chip.generation, recipe.precision});
+    question.correction =
+        plan::correction_for(plan::spread_of(sets), errors, plan::row_kind(recipe, system.chip));
     question.interval = plan::interval_with(sets, constants, question.correction);
   }
   plan::PipelineSimulator simulator;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <tuple>
 
 #include "tutti/base/error.h"
 #include "tutti/base/real.h"
@@ -10,8 +12,11 @@
 namespace tutti::plan {
 namespace {
 
+constexpr double kNearDistance = 3;
+constexpr double kPerDoubling = 0.5;
+
 double shared_variance(const ErrorSpread& spread, const RowKind& a, const RowKind& b) {
-  return spread.family * spread.family + (a == b ? spread.alike * spread.alike : 0);
+  return spread.family * spread.family + spread.alike * spread.alike * nearness(a, b);
 }
 
 // Solves a x = b for a symmetric positive definite matrix of few rows (Cholesky), in place.
@@ -37,6 +42,38 @@ std::vector<double> solve_positive(std::vector<double> a, std::vector<double> b)
 }
 
 }  // namespace
+
+RowKind row_kind(const spec::Recipe& recipe, const catalog::Chip& chip) {
+  const spec::Mesh& mesh = recipe.parallel;
+  RowKind kind;
+  kind.generation = chip.generation;
+  kind.precision = recipe.precision;
+  kind.chip = chip.name;
+  kind.recompute = recipe.recompute.mode;
+  kind.experts = recipe.model.moe.experts > 0;
+  kind.adapters = recipe.lora.rank > 0;
+  const int64_t sizes[] = {
+      recipe.model.hidden, recipe.model.layers,  mesh.world(), mesh.tp, mesh.pp, mesh.cp, mesh.ep,
+      recipe.batch.micro,  recipe.batch.sequence};
+  static_assert(std::size(sizes) == std::tuple_size_v<decltype(kind.sizes)>);
+  for (size_t i = 0; i < kind.sizes.size(); ++i) {
+    kind.sizes[i] = std::log2(real(std::max<int64_t>(1, sizes[i])));
+  }
+  return kind;
+}
+
+double nearness(const RowKind& a, const RowKind& b) {
+  double distance = 0;
+  for (size_t i = 0; i < a.sizes.size(); ++i) {
+    distance += kPerDoubling * std::abs(a.sizes[i] - b.sizes[i]);
+  }
+  if (a.generation != b.generation) distance += 2;
+  for (const bool same : {a.precision == b.precision, a.chip == b.chip, a.recompute == b.recompute,
+                          a.experts == b.experts, a.adapters == b.adapters}) {
+    if (!same) distance += 1;
+  }
+  return std::exp(-distance / kNearDistance);
+}
 
 Correction correction_for(const ErrorSpread& spread, const std::vector<MeasuredError>& anchors,
                           const RowKind& wanted) {
@@ -66,35 +103,61 @@ Correction correction_for(const ErrorSpread& spread, const std::vector<MeasuredE
 }
 
 ErrorSpread estimate_spread(const std::vector<std::vector<MeasuredError>>& groups) {
-  // Means of products over pairs and rows, each family with the square root of its rows.
-  double apart = 0, alike = 0, own = 0;
-  double apart_weight = 0, alike_weight = 0, own_weight = 0;
+  // Products of errors are family^2 + alike^2 nearness on average, of a row with itself own^2 more:
+  // a line through those of pairs by least squares, each family with the square root of its rows.
+  double weights = 0, near = 0, near_squared = 0, product = 0, near_product = 0;
+  double total = 0, total_weight = 0;
   for (const std::vector<MeasuredError>& group : groups) {
-    double sums[3] = {};
-    double counts[3] = {};
+    double count = 0;
+    double sums[4] = {};
+    double squares = 0;
     for (size_t i = 0; i < group.size(); ++i) {
-      for (size_t j = 0; j <= i; ++j) {
-        const size_t which = i == j ? 2 : group[i].kind == group[j].kind ? 1 : 0;
-        sums[which] += group[i].log_error * group[j].log_error;
-        ++counts[which];
+      squares += group[i].log_error * group[i].log_error;
+      for (size_t j = 0; j < i; ++j) {
+        if (!group[i].run.empty() && group[i].run == group[j].run) continue;
+        const double k = nearness(group[i].kind, group[j].kind);
+        const double both = group[i].log_error * group[j].log_error;
+        ++count;
+        sums[0] += k;
+        sums[1] += k * k;
+        sums[2] += both;
+        sums[3] += k * both;
       }
     }
-    const double weight = std::sqrt(real(static_cast<int64_t>(group.size())));
-    const auto add = [&](size_t which, double& sum, double& all) {
-      if (counts[which] == 0) return;
-      sum += weight * sums[which] / counts[which];
-      all += weight;
-    };
-    add(0, apart, apart_weight);
-    add(1, alike, alike_weight);
-    add(2, own, own_weight);
+    const double rows = real(static_cast<int64_t>(group.size()));
+    if (rows > 0) {
+      total += std::sqrt(rows) * squares / rows;
+      total_weight += std::sqrt(rows);
+    }
+    if (count == 0) continue;
+    const double share = std::sqrt(rows) / count;
+    weights += share * count;
+    near += share * sums[0];
+    near_squared += share * sums[1];
+    product += share * sums[2];
+    near_product += share * sums[3];
   }
-  const auto mean = [](double sum, double weight) { return weight > 0 ? sum / weight : 0; };
-  const double total = mean(own, own_weight);
-  const double near = std::clamp(mean(alike, alike_weight), 0.0, total);
-  // Where no family has rows of different kinds, all of what they share may be of the kind.
-  const double far = std::clamp(mean(apart, apart_weight), 0.0, near);
-  return {std::sqrt(far), std::sqrt(near - far), std::sqrt(total - near)};
+  if (total_weight <= 0) return {};
+  total /= total_weight;
+  if (weights <= 0) return {0, 0, std::sqrt(total)};
+  double family = std::max(0.0, product / weights);
+  double alike = 0;
+  const double determinant = weights * near_squared - near * near;
+  if (determinant > 1e-9 * weights * near_squared) {
+    alike = (weights * near_product - near * product) / determinant;
+    family = (product - alike * near) / weights;
+    if (family < 0) {
+      family = 0;
+      alike = near_product / near_squared;
+    }
+    if (alike < 0) {
+      alike = 0;
+      family = std::max(0.0, product / weights);
+    }
+  }
+  family = std::min(family, total);
+  alike = std::clamp(alike, 0.0, total - family);
+  return {std::sqrt(family), std::sqrt(alike), std::sqrt(total - family - alike)};
 }
 
 std::vector<MeasuredError> measured_errors(const std::vector<PreparedRow>& rows,
@@ -113,7 +176,7 @@ std::vector<MeasuredError> measured_errors(const std::vector<PreparedRow>& rows,
         constants_for(sets, row.system().chip, software.value_or(measured.software));
     const ValidatedRow validated = validate_row(row, constants, false);
     out.push_back(
-        {{row.system().chip.generation, measured.recipe.precision}, -std::log1p(validated.error)});
+        {row_kind(measured.recipe, row.system().chip), -std::log1p(validated.error), row.layout()});
   }
   if (out.empty()) fail(ErrorKind::usage, "--anchor: no row can be predicted: {}", reason);
   return out;

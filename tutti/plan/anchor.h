@@ -1,14 +1,15 @@
 // One or a few measured steps of yours correct what is predicted for others of the same software.
 //
 // The logarithm of measured over predicted step time of a row of software that was not fitted is
-// taken as a sum of three independent parts: one of all rows of the software, one of its rows on
-// the same chip generation in the same precision, and its own. Their standard deviations are
+// taken as a sum of three independent parts: one of all rows of the software, one that rows share
+// the more the nearer their layouts are (nearness), and its own. Their standard deviations are
 // estimated from families left out of the fit (left_out.h) and kept in the set any/any. With
 // measured rows the part that they share with a row is known in part: the conditional mean and
-// variance of a Gaussian (kriging, Matheron 1963), so that few or scattered rows correct less than
-// all they say.
+// variance of a Gaussian (kriging, Matheron 1963), so that few, distant or scattered rows correct
+// less than all they say.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,12 +25,24 @@ class PreparedRow;
 struct RowKind {
   std::string generation;
   spec::Precision precision = spec::Precision::bf16;
+  std::string chip;
+  spec::RecomputeMode recompute = spec::RecomputeMode::none;
+  bool experts = false;
+  bool adapters = false;
+  // Logarithms to base 2 of hidden width, layers, ranks, tp, pp, cp, ep, micro-batch and sequence.
+  std::array<double, 9> sizes{};
   bool operator==(const RowKind&) const = default;
 };
+RowKind row_kind(const spec::Recipe& recipe, const catalog::Chip& chip);
+
+// exp(-d / 3) of the distance d: half of the doublings between the sizes, 2 for another chip
+// generation, and 1 for each other thing that is not the same. 1: the same layout.
+double nearness(const RowKind& a, const RowKind& b);
 
 struct MeasuredError {
   RowKind kind;
   double log_error = 0;  // of measured over predicted step time
+  std::string run;       // rows of one run are no two measurements; empty: a run of its own
 };
 
 struct Correction {

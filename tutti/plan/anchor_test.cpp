@@ -10,22 +10,28 @@
 namespace tutti::plan {
 namespace {
 
-const RowKind kHopper = {"hopper", spec::Precision::bf16};
-const RowKind kBlackwell = {"blackwell", spec::Precision::fp8};
+RowKind kind_of(const char* generation, spec::Precision precision) {
+  RowKind kind;
+  kind.generation = generation;
+  kind.precision = precision;
+  return kind;
+}
+const RowKind kHopper = kind_of("hopper", spec::Precision::bf16);
+const RowKind kBlackwell = kind_of("blackwell", spec::Precision::fp8);
 
 TEST(Anchor, NothingIsCorrectedWithoutRowsOrSpread) {
   EXPECT_EQ(correction_for({0.1, 0, 0.05}, {}, kHopper).log_factor, 0);
-  EXPECT_EQ(correction_for({}, {{kHopper, 0.3}}, kHopper).log_factor, 0);
+  EXPECT_EQ(correction_for({}, {{kHopper, 0.3, {}}}, kHopper).log_factor, 0);
   EXPECT_EQ(correction_for({0.1, 0, 0.05}, {}, kHopper).interval_share, 1);
 }
 
 // One row: what is shared over all, times its error. Many rows: their mean.
 TEST(Anchor, ShrinksByWhatRowsDoNotShare) {
   const ErrorSpread spread = {0.2, 0, 0.1};
-  const Correction one = correction_for(spread, {{kHopper, 0.3}}, kHopper);
+  const Correction one = correction_for(spread, {{kHopper, 0.3, {}}}, kHopper);
   EXPECT_NEAR(one.log_factor, 0.3 * 0.04 / 0.05, 1e-12);
   EXPECT_NEAR(one.interval_share, std::sqrt((0.05 - 0.04 * 0.04 / 0.05) / 0.05), 1e-12);
-  const std::vector<MeasuredError> many(1000, {kHopper, 0.3});
+  const std::vector<MeasuredError> many(1000, {kHopper, 0.3, {}});
   const Correction sure = correction_for(spread, many, kHopper);
   EXPECT_NEAR(sure.log_factor, 0.3, 1e-3);
   EXPECT_NEAR(sure.interval_share, std::sqrt(0.01 / 0.05), 1e-3);
@@ -35,12 +41,50 @@ TEST(Anchor, ShrinksByWhatRowsDoNotShare) {
 
 TEST(Anchor, RowsOfTheSameKindSayMore) {
   const ErrorSpread spread = {0.1, 0.1, 0.05};
-  const double same = correction_for(spread, {{kHopper, 0.2}}, kHopper).log_factor;
-  const double other = correction_for(spread, {{kHopper, 0.2}}, kBlackwell).log_factor;
+  const double same = correction_for(spread, {{kHopper, 0.2, {}}}, kHopper).log_factor;
+  const double other = correction_for(spread, {{kHopper, 0.2, {}}}, kBlackwell).log_factor;
   EXPECT_NEAR(same, 0.2 * 0.02 / 0.0225, 1e-12);
-  EXPECT_NEAR(other, 0.2 * 0.01 / 0.0225, 1e-12);
+  // Another chip generation and precision: a distance of 3.
+  EXPECT_NEAR(other, 0.2 * (0.01 + 0.01 * std::exp(-1.0)) / 0.0225, 1e-12);
   // Of two that disagree the one of the same kind counts more.
-  EXPECT_GT(correction_for(spread, {{kHopper, 0.2}, {kBlackwell, -0.2}}, kHopper).log_factor, 0);
+  EXPECT_GT(
+      correction_for(spread, {{kHopper, 0.2, {}}, {kBlackwell, -0.2, {}}}, kHopper).log_factor, 0);
+}
+
+// Every doubling of a size counts, and so does each thing that is another.
+TEST(Anchor, NearLayoutsAreNearerThanFarOnes) {
+  const std::vector<PreparedRow> rows = rows_of(kTwoModels);
+  const auto kind = [&](size_t row) {
+    return row_kind(rows[row].measurement().recipe, rows[row].system().chip);
+  };
+  EXPECT_EQ(nearness(kind(0), kind(0)), 1);
+  EXPECT_NEAR(nearness(kind(0), kind(1)), std::exp(-1.0 / 3), 1e-12);  // recomputation
+  // Hidden width and layers twice, ranks and pp 8 times, micro-batch a quarter.
+  EXPECT_NEAR(nearness(kind(0), kind(2)), std::exp(-0.5 * (1 + 1 + 3 + 3 + 2) / 3), 1e-12);
+  EXPECT_EQ(nearness(kind(0), kind(2)), nearness(kind(2), kind(0)));
+}
+
+// Rows that are off together where their layouts are near, and only there.
+TEST(Anchor, SpreadOfNearRowsIsToldFromThatOfAll) {
+  RowKind far = kHopper;
+  far.sizes.fill(20);
+  std::vector<std::vector<MeasuredError>> groups;
+  for (const double shared : {0.2, -0.2}) {
+    groups.emplace_back();
+    for (int i = 0; i < 400; ++i) {
+      groups.back().push_back({i / 2 % 2 == 0 ? kHopper : far,
+                               (i / 2 % 2 == 0 ? shared : -shared) + (i % 2 == 0 ? 0.1 : -0.1),
+                               {}});
+    }
+  }
+  const ErrorSpread spread = estimate_spread(groups);
+  EXPECT_EQ(spread.family, 0);  // what is near is off one way, what is far the other way
+  EXPECT_NEAR(spread.alike, 0.2, 0.002);
+  // Two metrics of one run say nothing about what rows share.
+  for (auto& group : groups) {
+    for (MeasuredError& error : group) error.run = "one";
+  }
+  EXPECT_EQ(estimate_spread(groups).alike, 0);
 }
 
 TEST(Anchor, SpreadIsThatOfTheRows) {
@@ -50,7 +94,7 @@ TEST(Anchor, SpreadIsThatOfTheRows) {
     groups.emplace_back();
     for (int i = 0; i < 400; ++i) {
       const RowKind kind = i / 2 % 2 == 0 ? kHopper : kBlackwell;
-      groups.back().push_back({kind, shared + (i % 2 == 0 ? 0.1 : -0.1)});
+      groups.back().push_back({kind, shared + (i % 2 == 0 ? 0.1 : -0.1), {}});
     }
   }
   const ErrorSpread spread = estimate_spread(groups);
@@ -88,7 +132,7 @@ TEST(Anchor, MeasuredRowsMoveOtherRows) {
   const std::vector<PreparedRow> anchors(1, rows.front());
   const std::vector<MeasuredError> errors = measured_errors(anchors, sets, std::nullopt);
   ASSERT_EQ(errors.size(), 1U);
-  const RowKind kind = {"ampere", spec::Precision::bf16};
+  const RowKind kind = row_kind(rows.front().measurement().recipe, rows.front().system().chip);
   EXPECT_EQ(errors.front().kind, kind);
   const Correction correction = correction_for(spread_of(sets), errors, kind);
   EXPECT_NEAR(correction.log_factor, errors.front().log_error * 0.0425 / 0.045, 1e-9);

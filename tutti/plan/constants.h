@@ -75,7 +75,8 @@ const char* nearness_text(Nearness nearness);
 inline constexpr const char* kAny = "any";
 inline constexpr double kAssumedInterval = 0.4;
 
-// Standard deviations of the parts of an error (anchor.h).
+// Standard deviations of the parts of an error (anchor.h): of all rows of a family, of those alike,
+// and of a row.
 struct ErrorSpread {
   double family = 0;
   double alike = 0;
@@ -97,7 +98,7 @@ struct Constants {
   // unknown.
   double interval = 0;
   double far_interval = 0;
-  double anchored_interval = 0;         // with one measured row of the software; of any/any
+  double anchored_interval = 0;         // with a measured row of the software near by; of any/any
   ErrorSpread spread;                   // of any/any
   Nearness nearness = Nearness::exact;  // to what it was chosen for (constants_for)
 

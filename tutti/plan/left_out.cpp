@@ -54,33 +54,49 @@ struct Pair {
   double log_error = 0;  // what is left of it
 };
 
+enum class Anchors { none, every, nearest };
+
 struct Fold {
   std::string name;
   std::vector<size_t> rows;
   std::vector<MeasuredError> errors;
-  std::vector<Pair> anchored;
+  std::vector<Pair> anchored;  // by every choice
+  std::vector<Pair> nearest;   // by the nearest
+
+  const std::vector<Pair>& pairs(Anchors anchors) const {
+    return anchors == Anchors::nearest ? nearest : anchored;
+  }
 };
 
 void anchor_rows(const std::vector<PreparedRow>& rows, const ErrorSpread& spread, Fold& fold) {
   for (size_t i = 0; i < fold.rows.size(); ++i) {
     const PreparedRow& row = rows[fold.rows[i]];
+    const MeasuredError& error = fold.errors[i];
+    double near = 0;
+    Pair nearest;
     for (size_t a = 0; a < fold.rows.size(); ++a) {
       const PreparedRow& anchor = rows[fold.rows[a]];
       if (anchor.layout() == row.layout() || anchor.group() != row.group()) continue;
-      const Correction correction = correction_for(spread, {fold.errors[a]}, fold.errors[i].kind);
-      fold.anchored.push_back({i, fold.errors[i].log_error - correction.log_factor});
+      const Correction correction = correction_for(spread, {fold.errors[a]}, error.kind);
+      fold.anchored.push_back({i, error.log_error - correction.log_factor});
+      const double here = nearness(fold.errors[a].kind, error.kind);
+      if (here <= near || here == 1) continue;  // 1: the same but for a name
+      near = here;
+      nearest = fold.anchored.back();
     }
+    if (near > 0) fold.nearest.push_back(nearest);
   }
 }
 
-double interval_without(const std::vector<Fold>& folds, const Fold* left_out, bool anchored) {
+double interval_without(const std::vector<Fold>& folds, const Fold* left_out, Anchors anchors) {
   std::vector<Weighted> values;
   for (const Fold& fold : folds) {
     if (&fold == left_out) continue;
-    if (anchored) {
+    if (anchors != Anchors::none) {
+      const std::vector<Pair>& pairs = fold.pairs(anchors);
       const double weight = std::sqrt(real(static_cast<int64_t>(fold.rows.size()))) /
-                            std::max(1.0, real(static_cast<int64_t>(fold.anchored.size())));
-      for (const Pair& pair : fold.anchored) {
+                            std::max(1.0, real(static_cast<int64_t>(pairs.size())));
+      for (const Pair& pair : pairs) {
         values.push_back({std::abs(pair.log_error), weight});
       }
     } else {
@@ -93,7 +109,20 @@ double interval_without(const std::vector<Fold>& folds, const Fold* left_out, bo
   return stated_quantile(std::move(values));
 }
 
-LeftOutSummary summarize_fold(const Fold& fold, double interval, double anchored_interval) {
+AnchoredSummary summarize_pairs(const std::vector<Pair>& pairs, double interval) {
+  AnchoredSummary out;
+  const double count = real(static_cast<int64_t>(pairs.size()));
+  for (const Pair& pair : pairs) {
+    const double off = std::expm1(-pair.log_error);
+    out.mean_error += std::abs(off) / count;
+    out.bias += off / count;
+    if (std::abs(pair.log_error) <= interval) out.inside += 1 / count;
+  }
+  return out;
+}
+
+LeftOutSummary summarize_fold(const std::vector<Fold>& folds, const Fold& fold) {
+  const double interval = interval_without(folds, &fold, Anchors::none);
   LeftOutSummary out;
   out.name = fold.name;
   out.rows = static_cast<int64_t>(fold.errors.size());
@@ -103,13 +132,8 @@ LeftOutSummary summarize_fold(const Fold& fold, double interval, double anchored
     out.bias += off / real(out.rows);
     if (std::abs(error.log_error) <= interval) out.inside += 1 / real(out.rows);
   }
-  const double pairs = real(static_cast<int64_t>(fold.anchored.size()));
-  for (const Pair& pair : fold.anchored) {
-    const double off = std::expm1(-pair.log_error);
-    out.anchored_error += std::abs(off) / pairs;
-    out.anchored_bias += off / pairs;
-    if (std::abs(pair.log_error) <= anchored_interval) out.anchored_inside += 1 / pairs;
-  }
+  out.anchored = summarize_pairs(fold.anchored, interval_without(folds, &fold, Anchors::every));
+  out.nearest = summarize_pairs(fold.nearest, interval_without(folds, &fold, Anchors::nearest));
   return out;
 }
 
@@ -128,18 +152,22 @@ LeftOutSummary summarize_all(const std::vector<LeftOutSummary>& folds,
     all.inside += rows * fold.inside;
     if (sources[f].anchored.empty()) continue;
     anchored_rows += rows;
-    all.anchored_error += rows * fold.anchored_error;
-    all.anchored_bias += rows * fold.anchored_bias;
-    all.anchored_inside += rows * fold.anchored_inside;
+    for (AnchoredSummary LeftOutSummary::*part :
+         {&LeftOutSummary::anchored, &LeftOutSummary::nearest}) {
+      (all.*part).mean_error += rows * (fold.*part).mean_error;
+      (all.*part).bias += rows * (fold.*part).bias;
+      (all.*part).inside += rows * (fold.*part).inside;
+    }
   }
   const double rows = std::max(1.0, real(all.rows));
   all.mean_error /= rows;
   all.bias /= rows;
   all.inside /= rows;
-  anchored_rows = std::max(1.0, anchored_rows);
-  all.anchored_error /= anchored_rows;
-  all.anchored_bias /= anchored_rows;
-  all.anchored_inside /= anchored_rows;
+  for (AnchoredSummary* part : {&all.anchored, &all.nearest}) {
+    for (double* value : {&part->mean_error, &part->bias, &part->inside}) {
+      *value /= std::max(1.0, anchored_rows);
+    }
+  }
   return all;
 }
 
@@ -208,9 +236,8 @@ LeftOut leave_out(const std::vector<PreparedRow>& rows, LeftOutBy by, const FitO
       const Constants constants =
           constants_for(sets, rows[i].system().chip, rows[i].measurement().software);
       ValidatedRow& row = out.validation.rows[i] = validate_row(rows[i], constants, false);
-      fold.errors.push_back(
-          {{rows[i].system().chip.generation, rows[i].measurement().recipe.precision},
-           -std::log1p(row.error)});
+      fold.errors.push_back({row_kind(rows[i].measurement().recipe, rows[i].system().chip),
+                             -std::log1p(row.error), rows[i].layout()});
     }
     folds.push_back(std::move(fold));
     progress(++done, static_cast<int64_t>(found.size()));
@@ -220,12 +247,10 @@ LeftOut leave_out(const std::vector<PreparedRow>& rows, LeftOutBy by, const FitO
   for (const Fold& fold : folds) errors.push_back(fold.errors);
   out.spread = estimate_spread(errors);
   for (Fold& fold : folds) anchor_rows(rows, out.spread, fold);
-  out.interval = interval_without(folds, nullptr, false);
-  out.anchored_interval = interval_without(folds, nullptr, true);
-  for (const Fold& fold : folds) {
-    out.summary.push_back(summarize_fold(fold, interval_without(folds, &fold, false),
-                                         interval_without(folds, &fold, true)));
-  }
+  out.interval = interval_without(folds, nullptr, Anchors::none);
+  out.anchored_interval = interval_without(folds, nullptr, Anchors::every);
+  out.nearest_interval = interval_without(folds, nullptr, Anchors::nearest);
+  for (const Fold& fold : folds) out.summary.push_back(summarize_fold(folds, fold));
   out.summary.push_back(summarize_all(out.summary, folds));
   out.validation.summary = summarize(out.validation.rows);
   return out;
@@ -269,7 +294,7 @@ void set_left_out_intervals(const std::vector<PreparedRow>& rows, const FitOptio
     set.interval = families.interval;
     if (set.chip_generation != kAny) continue;
     set.interval = std::max(chips.interval, families.interval);
-    set.anchored_interval = families.anchored_interval;
+    set.anchored_interval = families.nearest_interval;
     set.spread = families.spread;
   }
 }
@@ -279,9 +304,8 @@ void correct_rows(const std::vector<PreparedRow>& rows, const std::vector<Consta
   const ErrorSpread spread = spread_of(sets);
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!has_time(rows[i])) continue;
-    const Correction correction =
-        correction_for(spread, anchors,
-                       {rows[i].system().chip.generation, rows[i].measurement().recipe.precision});
+    const Correction correction = correction_for(
+        spread, anchors, row_kind(rows[i].measurement().recipe, rows[i].system().chip));
     ValidatedRow& row = validation.rows[i];
     const double before = 1 + row.error;
     const double factor = std::exp(correction.log_factor);
@@ -319,13 +343,17 @@ Json to_json(const LeftOut& left_out) {
                      {"mean_error", fold.mean_error},
                      {"bias", fold.bias},
                      {"inside_80", fold.inside},
-                     {"anchored_mean_error", fold.anchored_error},
-                     {"anchored_bias", fold.anchored_bias},
-                     {"anchored_inside_80", fold.anchored_inside}});
+                     {"anchored_mean_error", fold.anchored.mean_error},
+                     {"anchored_bias", fold.anchored.bias},
+                     {"anchored_inside_80", fold.anchored.inside},
+                     {"nearest_mean_error", fold.nearest.mean_error},
+                     {"nearest_bias", fold.nearest.bias},
+                     {"nearest_inside_80", fold.nearest.inside}});
   }
   return {{"folds", std::move(folds)},
           {"interval_80", left_out.interval},
           {"anchored_interval_80", left_out.anchored_interval},
+          {"nearest_interval_80", left_out.nearest_interval},
           {"spread",
            {{"family", left_out.spread.family},
             {"alike", left_out.spread.alike},
@@ -333,16 +361,18 @@ Json to_json(const LeftOut& left_out) {
 }
 
 std::string format_left_out(const LeftOut& left_out) {
-  std::vector<std::vector<std::string>> cells = {{"left out", "rows", "mean error", "bias",
-                                                  "in the 80% interval", "one anchor: mean error",
-                                                  "bias", "in the 80% interval"}};
+  std::vector<std::vector<std::string>> cells = {
+      {"left out", "rows", "mean error", "bias", "in 80%", "any anchor: mean error", "bias",
+       "in 80%", "nearest: mean error", "bias", "in 80%"}};
   const auto percent = [](double value) { return fmt::format("{:.1f}%", 100 * value); };
   for (const LeftOutSummary& fold : left_out.summary) {
     cells.push_back({fold.name, fmt::format("{}", fold.rows), percent(fold.mean_error),
-                     fmt::format("{:+.1f}%", 100 * fold.bias), percent(fold.inside),
-                     percent(fold.anchored_error),
-                     fmt::format("{:+.1f}%", 100 * fold.anchored_bias),
-                     percent(fold.anchored_inside)});
+                     fmt::format("{:+.1f}%", 100 * fold.bias), percent(fold.inside)});
+    for (const AnchoredSummary& anchored : {fold.anchored, fold.nearest}) {
+      cells.back().push_back(percent(anchored.mean_error));
+      cells.back().push_back(fmt::format("{:+.1f}%", 100 * anchored.bias));
+      cells.back().push_back(percent(anchored.inside));
+    }
   }
   return format_table(cells);
 }

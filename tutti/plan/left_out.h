@@ -18,6 +18,12 @@ enum class LeftOutBy { family, generation, software };
 // Throws usage naming what is accepted.
 LeftOutBy parse_left_out(const std::string& text);
 
+struct AnchoredSummary {
+  double mean_error = 0;  // as of LeftOutSummary
+  double bias = 0;
+  double inside = 0;
+};
+
 struct LeftOutSummary {
   std::string name;  // of the fold
   int64_t rows = 0;
@@ -25,10 +31,9 @@ struct LeftOutSummary {
   double bias = 0;        // mean of it, signed
   double inside = 0;      // share of rows within the 80% interval that was stated
   // With one other layout of the same software on the same chip generation as anchor: the mean over
-  // all choices.
-  double anchored_error = 0;
-  double anchored_bias = 0;
-  double anchored_inside = 0;
+  // all choices, and with the nearest of them (anchor.h).
+  AnchoredSummary anchored;
+  AnchoredSummary nearest;
 };
 
 struct LeftOut {
@@ -36,7 +41,8 @@ struct LeftOut {
   std::vector<std::string> folds;       // of each row; empty: not predicted
   std::vector<LeftOutSummary> summary;  // per fold, all of them last
   double interval = 0;                  // of the logarithm: 80% of all rows left out are within
-  double anchored_interval = 0;         // with one anchor
+  double anchored_interval = 0;         // with one anchor, any
+  double nearest_interval = 0;          // with the nearest
   ErrorSpread spread;
 };
 

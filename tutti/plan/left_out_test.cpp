@@ -58,8 +58,10 @@ TEST(LeftOut, AnAnchorRemovesWhatAFamilyShares) {
       leave_out(rows_of(two_families(1.5)), LeftOutBy::family, two_rounds(), kQuiet);
   const LeftOutSummary& all = out.summary.back();
   EXPECT_GT(all.mean_error, 0.2);
-  EXPECT_LT(all.anchored_error, 0.5 * all.mean_error);
+  EXPECT_LT(all.anchored.mean_error, 0.5 * all.mean_error);
+  EXPECT_LE(all.nearest.mean_error, all.anchored.mean_error);
   EXPECT_LT(out.anchored_interval, out.interval);
+  EXPECT_LE(out.nearest_interval, out.anchored_interval);
   EXPECT_GT(out.spread.family * out.spread.family + out.spread.alike * out.spread.alike,
             out.spread.own * out.spread.own);
 }
@@ -86,7 +88,9 @@ TEST(LeftOut, AnchorsCorrectTimesAndRatesAlike) {
   pooled.spread = {0.2, 0, 0.05};
   Validation validation = validate_rows(rows, {pooled}, std::vector<bool>(rows.size(), false));
   const Validation before = validation;
-  correct_rows(rows, {pooled}, {{{"ampere", spec::Precision::bf16}, 0.1}}, validation);
+  const MeasuredError anchor = {row_kind(rows[0].measurement().recipe, rows[0].system().chip), 0.1,
+                                "mine"};
+  correct_rows(rows, {pooled}, {anchor}, validation);
   const double factor = std::exp(0.1 * 0.04 / 0.0425);
   EXPECT_NEAR(validation.rows[0].predicted, factor * before.rows[0].predicted, 1e-9);
   EXPECT_NEAR(1 + validation.rows[0].error, factor * (1 + before.rows[0].error), 1e-9);
