@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kNearDistance = 3;
 constexpr double kPerDoubling = 0.5;
+constexpr double kMostShared = 0.9;  // of the variance: every row has something of its own
 
 double shared_variance(const ErrorSpread& spread, const RowKind& a, const RowKind& b) {
   return spread.family * spread.family + spread.alike * spread.alike * nearness(a, b);
@@ -155,8 +156,10 @@ ErrorSpread estimate_spread(const std::vector<std::vector<MeasuredError>>& group
       family = std::max(0.0, product / weights);
     }
   }
-  family = std::min(family, total);
-  alike = std::clamp(alike, 0.0, total - family);
+  // The line goes on to layouts that are the same, of which there are no pairs.
+  const double shared = kMostShared * total;
+  family = std::min(family, shared);
+  alike = std::clamp(alike, 0.0, shared - family);
   return {std::sqrt(family), std::sqrt(alike), std::sqrt(total - family - alike)};
 }
 

@@ -80,6 +80,13 @@ TEST(Anchor, SpreadOfNearRowsIsToldFromThatOfAll) {
   const ErrorSpread spread = estimate_spread(groups);
   EXPECT_EQ(spread.family, 0);  // what is near is off one way, what is far the other way
   EXPECT_NEAR(spread.alike, 0.2, 0.002);
+  // What is shared in full still leaves a row something of its own, or anchors would not count.
+  for (auto& group : groups) {
+    for (MeasuredError& error : group) error.log_error = error.kind == kHopper ? 0.2 : -0.2;
+  }
+  const ErrorSpread full = estimate_spread(groups);
+  EXPECT_NEAR(full.own, 0.2 * std::sqrt(0.1), 1e-6);
+  EXPECT_GT(correction_for(full, {{kHopper, 0.2, {}}}, kHopper).log_factor, 0.15);
   // Two metrics of one run say nothing about what rows share.
   for (auto& group : groups) {
     for (MeasuredError& error : group) error.run = "one";
