@@ -80,6 +80,7 @@ test-rest:
 	@mkdir -p build
 	@setsid nice -n 19 $(MAKE) --no-print-directory sanitizers-built JOBS=1 > build/sanitizers.log 2>&1 & \
 	builder=$$!; status=0; \
+	trap 'kill -s TERM -- -$$builder 2> /dev/null' EXIT; trap 'exit 130' INT TERM; \
 	$(MAKE) --no-print-directory test-full || status=$$?; \
 	kill -s TERM -- -$$builder 2> /dev/null; wait $$builder; \
 	exit $$status

@@ -156,7 +156,7 @@ ErrorSpread estimate_spread(const std::vector<std::vector<MeasuredError>>& group
       family = std::max(0.0, product / weights);
     }
   }
-  // The line goes on to layouts that are the same, of which there are no pairs.
+  // Extrapolated to equal layouts, of which there are no pairs.
   const double shared = kMostShared * total;
   family = std::min(family, shared);
   alike = std::clamp(alike, 0.0, shared - family);

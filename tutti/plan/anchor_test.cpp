@@ -64,7 +64,7 @@ TEST(Anchor, NearLayoutsAreNearerThanFarOnes) {
   EXPECT_EQ(nearness(kind(0), kind(2)), nearness(kind(2), kind(0)));
 }
 
-// Rows that are off together where their layouts are near, and only there.
+// Errors agree where layouts are near, and only there.
 TEST(Anchor, SpreadOfNearRowsIsToldFromThatOfAll) {
   RowKind far = kHopper;
   far.sizes.fill(20);

@@ -195,7 +195,7 @@ std::vector<std::pair<std::string, std::string>> pairs_of(const catalog::Entry& 
   return pairs;
 }
 
-// What stands apart by `separator`; empty where the entry has no such text.
+// The items of a text of the entry, separated by `separator`; empty where it has no such text.
 std::vector<std::string> list_of(const catalog::Entry& entry, const std::string& name,
                                  char separator) {
   std::vector<std::string> list;

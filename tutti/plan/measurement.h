@@ -20,14 +20,16 @@
 namespace tutti::plan {
 
 // Who measured with what: an entry of kind source, matched by the beginning of the row's source.
-// Texts prefix, software, profile, systems; where wanted recompute, recomputed_layers, precision,
-// adapter_profile, notes (a source that measured several programs has an entry for each: this one
-// is of rows whose note begins with one of these, which stand apart by ';') and flops (square: its
-// FLOPs count the whole square of attention; causal) and gpus (the entry is of these GPU types
-// alone, which stand apart by ','); quantities first_dense_count,
-// virtual_stages_count, micro_batches_per_stage_count and any of constant_table(), such as
-// dp_overlap_ratio: 0 where gradients are not overlapped: what a release is known to do without
-// rows of its own.
+// Texts prefix, software, profile, systems; where wanted
+//   notes       separated by ';': the entry is of rows whose note begins with one of these (a
+//   source
+//               that measured several programs has an entry for each)
+//   gpus        separated by ',': the entry is of these GPU types alone
+//   flops       square: its FLOPs count the whole square of attention; causal
+//   recompute, recomputed_layers, precision, adapter_profile
+// quantities first_dense_count, virtual_stages_count, micro_batches_per_stage_count and any of
+// constant_table(), such as dp_overlap_ratio (0 where gradients are not overlapped): what a release
+// is known to do without rows of its own.
 struct MeasurementSource {
   std::string prefix;
   std::vector<std::string> notes;  // empty: of any row
