@@ -133,7 +133,7 @@ struct AdamwArgs {
   bool stochastic = false;
   // Of prepare_update; then learning_rate, clip and step are read there.
   const UpdateScalars* scalars = nullptr;
-  // Optional, on the host; only where operands are there too, and not with `scalars`.
+  // Optional, on the host; only where operands are there too.
   AdamwSums* sums = nullptr;
 };
 

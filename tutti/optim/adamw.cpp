@@ -93,39 +93,21 @@ std::vector<engine::AdamwSegment> cut_segments(const std::vector<engine::AdamwSe
   return out;
 }
 
-namespace {
-
-engine::AdamwArgs arguments(const AdamwState& state, const spec::OptimizerConfig& config) {
-  return {.gradient = state.gradient,
-          .master = state.master,
-          .m = state.moment1,
-          .v = state.moment2,
-          .weights = state.weights,
-          .segments = state.segments,
-          .beta1 = static_cast<float>(config.beta1),
-          .beta2 = static_cast<float>(config.beta2),
-          .epsilon = static_cast<float>(config.epsilon),
-          .stochastic = config.stochastic_rounding};
-}
-
-}  // namespace
-
 void adamw_update(engine::Stream& stream, const AdamwState& state,
-                  const spec::OptimizerConfig& config, double learning_rate, double clip,
-                  int64_t step, engine::AdamwSums* sums) {
-  engine::AdamwArgs args = arguments(state, config);
-  args.learning_rate = static_cast<float>(learning_rate);
-  args.clip = static_cast<float>(clip);
-  args.step = step;
-  args.sums = sums;
-  stream.ops().adamw(stream, args);
-}
-
-void adamw_update(engine::Stream& stream, const AdamwState& state,
-                  const spec::OptimizerConfig& config, const engine::UpdateScalars* scalars) {
-  engine::AdamwArgs args = arguments(state, config);
-  args.scalars = scalars;
-  stream.ops().adamw(stream, args);
+                  const spec::OptimizerConfig& config, const engine::UpdateScalars* scalars,
+                  engine::AdamwSums* sums) {
+  stream.ops().adamw(stream, {.gradient = state.gradient,
+                              .master = state.master,
+                              .m = state.moment1,
+                              .v = state.moment2,
+                              .weights = state.weights,
+                              .segments = state.segments,
+                              .beta1 = static_cast<float>(config.beta1),
+                              .beta2 = static_cast<float>(config.beta2),
+                              .epsilon = static_cast<float>(config.epsilon),
+                              .stochastic = config.stochastic_rounding,
+                              .scalars = scalars,
+                              .sums = sums});
 }
 
 }  // namespace tutti::optim

@@ -33,12 +33,10 @@ struct AdamwState {
   std::vector<engine::AdamwSegment> segments;
 };
 
-// Update number `step` (1 for the first). `sums`: as engine::AdamwArgs has them.
+// The update that `scalars` describe, which engine::PrepareUpdateArgs computed in memory of the
+// stream; nothing where it does not apply. `sums`: as engine::AdamwArgs has them.
 void adamw_update(engine::Stream& stream, const AdamwState& state,
-                  const spec::OptimizerConfig& config, double learning_rate, double clip,
-                  int64_t step, engine::AdamwSums* sums = nullptr);
-// The same with what engine::PrepareUpdateArgs computed, in memory of the stream.
-void adamw_update(engine::Stream& stream, const AdamwState& state,
-                  const spec::OptimizerConfig& config, const engine::UpdateScalars* scalars);
+                  const spec::OptimizerConfig& config, const engine::UpdateScalars* scalars,
+                  engine::AdamwSums* sums = nullptr);
 
 }  // namespace tutti::optim

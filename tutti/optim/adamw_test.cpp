@@ -9,6 +9,7 @@
 
 #include "tutti/base/rng.h"
 #include "tutti/engine/stochastic_bf16.h"
+#include "tutti/engine/update_scalars.h"
 
 namespace tutti::optim {
 namespace {
@@ -116,6 +117,15 @@ TEST(NumberedSegments, NameElementsOfTheWholeTensor) {
   }
 }
 
+// Update number `step`, without clipping.
+void update(engine::Stream& stream, const AdamwState& state, const spec::OptimizerConfig& config,
+            double learning_rate, int64_t step) {
+  const engine::UpdateScalars scalars =
+      engine::update_scalars(learning_rate, static_cast<double>(step),
+                             static_cast<float>(config.beta1), static_cast<float>(config.beta2), 1);
+  adamw_update(stream, state, config, &scalars);
+}
+
 // Minimising sum (x - target)^2 / 2: AdamW without decay must arrive, with steps of about the
 // learning rate at first.
 TEST(AdamwUpdate, FindsTheMinimumOfAParabola) {
@@ -130,7 +140,7 @@ TEST(AdamwUpdate, FindsTheMinimumOfAParabola) {
   spec::OptimizerConfig config;
   for (int64_t step = 1; step <= 2000; ++step) {
     for (size_t i = 0; i < x.size(); ++i) g[i] = x[i] - static_cast<float>(i % 5);
-    adamw_update(*stream, state, config, 0.02, 1.0, step);
+    update(*stream, state, config, 0.02, step);
     if (step == 1) {
       EXPECT_NEAR(x[1], 0.02F, 1e-6F);  // m/sqrt(v) = sign of g
       EXPECT_EQ(x[0], 0.0F);
@@ -148,7 +158,7 @@ TEST(AdamwUpdate, DecayShrinksWithoutGradient) {
   state.moment1 = engine::vector(m.data(), DType::f32, 2);
   state.moment2 = engine::vector(v.data(), DType::f32, 2);
   state.segments = {{0, 1, 0.5F}, {1, 1, 0.0F}};
-  adamw_update(*stream, state, spec::OptimizerConfig{}, 0.1, 1.0, 1);
+  update(*stream, state, spec::OptimizerConfig{}, 0.1, 1);
   EXPECT_FLOAT_EQ(x[0], 0.95F);  // 1 - lr * decay
   EXPECT_FLOAT_EQ(x[1], 1.0F);
 }

@@ -104,12 +104,11 @@ void ShardedAdamw::squared_norm(engine::Stream& stream, double* parts) const {
   }
 }
 
-void ShardedAdamw::update(engine::Stream& stream, double learning_rate, double clip, int64_t step,
+void ShardedAdamw::update(engine::Stream& stream, const engine::UpdateScalars* scalars,
                           const std::function<void(const spec::ShardSlice& slice)>& done) {
   engine::AdamwSums sums;
   const auto update_part = [&](const optim::AdamwState& state) {
-    optim::adamw_update(stream, state, config_, learning_rate, clip, step,
-                        watch_ ? &sums : nullptr);
+    optim::adamw_update(stream, state, config_, scalars, watch_ ? &sums : nullptr);
   };
   if (streamed_) {
     streamed_->run(std::cref(update_part), done);
@@ -121,19 +120,7 @@ void ShardedAdamw::update(engine::Stream& stream, double learning_rate, double c
   }
   if (!watch_) return;
   stream.synchronize();
-  watch_->updated(sums);
-}
-
-void ShardedAdamw::update(engine::Stream& stream, const engine::UpdateScalars* scalars,
-                          const std::function<void(const spec::ShardSlice& slice)>& done) {
-  const auto update_part = [&](const optim::AdamwState& state) {
-    optim::adamw_update(stream, state, config_, scalars);
-  };
-  if (streamed_) return streamed_->run(std::cref(update_part), done);
-  for (auto slice = slices_.rbegin(); slice != slices_.rend(); ++slice) {
-    update_part(slice->state);
-    done(slice->place);
-  }
+  if (scalars->apply != 0) watch_->updated(sums);
 }
 
 void ShardedAdamw::fetch_ahead() {

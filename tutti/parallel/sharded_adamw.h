@@ -40,10 +40,8 @@ class ShardedAdamw {
   void fetch_ahead();
   void forget_fetched();  // there is no update
 
-  // Updates the owned elements, the last ones first, and tells of each slice when it is done (for
-  // the stream); or with what is in memory of the stream.
-  void update(engine::Stream& stream, double learning_rate, double clip, int64_t step,
-              const std::function<void(const spec::ShardSlice& slice)>& done);
+  // The update that `scalars`, in memory of the stream, describe: of the owned elements, the last
+  // ones first. `done` is called with each slice when it is updated (for the stream).
   void update(engine::Stream& stream, const engine::UpdateScalars* scalars,
               const std::function<void(const spec::ShardSlice& slice)>& done);
 
@@ -51,7 +49,7 @@ class ShardedAdamw {
   void state_changed(engine::Stream& stream);
 
   // From the next state_changed on every update also finds what has changed in its memory since the
-  // one before (StateWatch), and throws then; for updates from the host. Null before that.
+  // one before (StateWatch), and throws then. Only of memory that the host reads. Null before that.
   void watch_state();
   StateWatch* watch() { return watch_ ? &*watch_ : nullptr; }
 

@@ -11,6 +11,7 @@
 
 #include "tutti/base/rng.h"
 #include "tutti/engine/stream.h"
+#include "tutti/engine/update_scalars.h"
 #include "tutti/parallel/sharded_adamw.h"
 #include "tutti/spec/memory.h"
 
@@ -43,7 +44,10 @@ class Updated {
       if (step != 2) adamw_.fetch_ahead();
       fill("gradients", 10 + static_cast<uint64_t>(step));
       std::vector<int64_t> done;
-      adamw_.update(*stream_, 1e-2, 0.5, step,
+      const engine::UpdateScalars scalars = engine::update_scalars(
+          1e-2, static_cast<double>(step), static_cast<float>(recipe.optimizer.beta1),
+          static_cast<float>(recipe.optimizer.beta2), 0.5F);
+      adamw_.update(*stream_, &scalars,
                     [&](const spec::ShardSlice& slice) { done.push_back(slice.first); });
       EXPECT_EQ(done.size(), adamw_.slices().size());  // each of them once, the last ones first
       EXPECT_TRUE(std::is_sorted(done.rbegin(), done.rend()));

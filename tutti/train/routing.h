@@ -68,9 +68,9 @@ std::vector<SelectionBias> bind_selection_biases(const spec::Recipe& recipe,
                                                  const std::vector<parallel::OwnedSlice>& slices);
 
 // Moves the biases towards the mean load of the step. Before the optimizer's update, which leaves
-// them alone (they have no gradient) but hands weights on to other ranks. With `scalars` only where
-// that update applies.
+// them alone (they have no gradient) but hands weights on to other ranks; only where that update,
+// which `scalars` describe, applies.
 void update_selection_biases(engine::Stream& stream, const std::vector<SelectionBias>& biases,
-                             double rate, const engine::UpdateScalars* scalars = nullptr);
+                             double rate, const engine::UpdateScalars* scalars);
 
 }  // namespace tutti::train

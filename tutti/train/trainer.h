@@ -101,7 +101,7 @@ class Trainer {
   // The same in two parts. Where steps_run_ahead(), begin_step() only enqueues: the host neither
   // reads nor waits in it, but for messages in a pipeline, and a second step may begin before the
   // result of the first is taken, with its `update` left out: one more than the first makes it.
-  // Elsewhere begin_step() does all. Results come in the order of the steps; nothing else is asked
+  // Elsewhere finish_step() follows each. Results come in the order of the steps; nothing else is asked
   // of the trainer while one is under way.
   bool steps_run_ahead() const;
   void begin_step(const BatchSource& next, double learning_rate, std::optional<int64_t> update);
@@ -190,9 +190,9 @@ class Trainer {
   };
   StepSums sums_of_ranks(double targets);
   void check_peers() const;
-  void enqueue_step(const BatchSource& next, double learning_rate, std::optional<int64_t> update);
+  void enqueue_step(int64_t place, const std::function<void(int64_t)>& load,
+                    const std::function<void()>& set_inputs);
   void enqueue_update();
-  StepResult step_here(const BatchSource& next, double learning_rate, int64_t update);
   bool replays() const;
   void make_stages();
   void make_copy_queues();
@@ -201,7 +201,6 @@ class Trainer {
   void set_needs();
   void make_teacher();
   model::Stage& last_stage() const { return *stages_.back(); }
-  std::string first_nonfinite_gradient();
   spec::ParamLayout whole_layout() const;  // of the whole model
   std::string first_of_ranks(const spec::ParamLayout& all, int64_t found);
   bool counts_rows() const;  // it is this rank that tells the losses of its rows
@@ -242,12 +241,10 @@ class Trainer {
   std::unique_ptr<FetchedRouting> routing_;  // of a model with experts
   std::unique_ptr<StepScalars> scalars_;
   std::vector<OwnedGradients> owned_gradients_;  // scalars_->segment_ends() in this order
-  StepResult done_here_;                         // by begin_step(), where steps do not run ahead
   int64_t begun_steps_ = 0;
   int64_t finished_steps_ = 0;
   int64_t updates_ = -1;      // applied so far, as the stream's memory says; -1: not known here
   int64_t step_targets_ = 0;  // of all ranks
-  double squared_norm_ = 0;   // of the last step's gradients, before gradient_factor_
   double gradient_factor_ = 1;
   std::optional<telemetry::LossParts> loss_parts_;
 };

@@ -1,6 +1,5 @@
 // The trainer's parameters, moments and gradients: set, named, read and written.
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -87,25 +86,8 @@ spec::ParamLayout Trainer::whole_layout() const {
   return spec::param_layout(spec::param_table(recipe_.model, recipe_.lora));
 }
 
-// The first one in forward order on any rank; all of them come here together.
-std::string Trainer::first_nonfinite_gradient() {
-  const spec::ParamLayout all = whole_layout();
-  int64_t found = -1;  // layouts begin with what is computed last
-  std::vector<float> values;
-  for (const StateTensor& tensor : gradient_tensors()) {
-    const int64_t count =
-        std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>());
-    values.resize(static_cast<size_t>(count));
-    fetch(tensor, values.data());
-    const auto begin = values.begin();
-    if (std::all_of(begin, begin + count, [](float x) { return std::isfinite(x); })) continue;
-    const spec::PlacedParam& placed = all.find(tensor.name);
-    found = std::max<int64_t>(found, &placed - all.params.data());
-  }
-  return first_of_ranks(all, found);
-}
-
-// `found`: by this rank in the layout of the whole model, -1 for nothing.
+// The first one in forward order on any rank, all of which come here together; `found`: by this
+// rank in the layout of the whole model, -1 for nothing.
 std::string Trainer::first_of_ranks(const spec::ParamLayout& all, int64_t found) {
   if (ranks_.world != nullptr) {
     const engine::Vector furthest = engine::vector(&found, DType::i64, 1);

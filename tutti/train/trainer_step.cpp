@@ -1,4 +1,4 @@
-// One training step: its passes, what the ranks sum, and the update, by the host or enqueued ahead.
+// One training step: its passes, what the ranks sum, and the update.
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -79,7 +79,6 @@ double Trainer::gradients(const BatchSource& next) {
     step_targets_ += loaded_targets_[static_cast<size_t>(micro) % loaded_.size()];
   });
   const StepSums sums = sums_of_ranks(static_cast<double>(step_targets_));
-  squared_norm_ = sums.squared_norm;
   count_targets(sums.targets);
   const double cross_entropy = sums.loss / sums.targets;
   if (!teacher_) return cross_entropy;
@@ -108,44 +107,20 @@ bool Trainer::replays() const {
          !recipe_.narrow.stochastic_gradients && begun_steps_ >= kEagerSteps;
 }
 
-void Trainer::enqueue_step(const BatchSource& next, double learning_rate,
-                           std::optional<int64_t> update) {
-  TUTTI_CHECK(steps_under_way() < kStepsUnderWay, "a step beside {} others", steps_under_way());
-  TUTTI_CHECK(update.has_value() == (steps_under_way() == 0), "{} steps are under way",
-              steps_under_way());
-  const auto rows = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence);
-  TUTTI_CHECK(!teacher_ || teacher_is_set_, "the teacher has no parameters yet");
-  const int64_t place = begun_steps_ % kStepsUnderWay;
-  int64_t targets = 0;
-  for (const spec::Action& action : actions_) {
-    if (action.kind != spec::ActionKind::load) continue;
-    load(next(), action.micro, place);
-    targets += loaded_targets_[static_cast<size_t>(action.micro) % loaded_.size()];
-  }
-  if (update && updates_ != *update - 1) {
-    updates_ = *update - 1;
-    scalars_->send_updates(*stream_, updates_);
-  }
-  scalars_->set_inputs(
-      {.learning_rate = learning_rate, .rows = rows, .targets = static_cast<double>(targets)},
-      place);
-  const auto enqueue = [this, place] {
-    scalars_->send_inputs(*stream_, place);
-    // Selection biases move before the update, in the masters.
-    if (selection_biases_.empty()) optimizer_->fetch_ahead();
-    run_passes([this, place](int64_t micro) { send_batch(micro, place); });
-    scalars_->sum_over_ranks(*stream_);
-    if (routing_) sum_routing(*stream_, ranks_, *memory_);
-    enqueue_update();
-    scalars_->fetch_outputs(*stream_, place);
-    if (routing_) routing_->fetch(*stream_, place);
-  };
-  if (replays()) {
-    stream_->replay(static_cast<int>(place), enqueue);
-  } else {
-    enqueue();
-  }
-  stream_->mark(static_cast<int>(place));
+// A step in memory of the stream: passes, sums over ranks, update, and what the host reads of it.
+// `set_inputs` is called when all micro-batches are loaded.
+void Trainer::enqueue_step(int64_t place, const std::function<void(int64_t)>& load,
+                           const std::function<void()>& set_inputs) {
+  // Selection biases move before the update, in the masters.
+  if (selection_biases_.empty()) optimizer_->fetch_ahead();
+  run_passes(load);
+  set_inputs();
+  scalars_->send_inputs(*stream_, place);
+  scalars_->sum_over_ranks(*stream_);
+  if (routing_) sum_routing(*stream_, ranks_, *memory_);
+  enqueue_update();
+  scalars_->fetch_outputs(*stream_, place);
+  if (routing_) routing_->fetch(*stream_, place);
 }
 
 // From the sums on the device to new weights.
@@ -176,27 +151,57 @@ void Trainer::enqueue_update() {
     tensors += owned.tensors;
   }
   if (action_listener_) action_listener_({spec::ActionKind::update});
-  update_selection_biases(*stream_, selection_biases_, recipe_.model.moe.router_bias_rate,
-                          scalars_->update());
+  move_selection_biases();
   optimizer_->update(*stream_, scalars_->update(),
                      [this](const spec::ShardSlice& slice) { weights_->updated(*stream_, slice); });
 }
 
 void Trainer::begin_step(const BatchSource& next, double learning_rate,
                          std::optional<int64_t> update) {
-  if (steps_run_ahead()) {
-    enqueue_step(next, learning_rate, update);
-  } else {
-    TUTTI_CHECK(steps_under_way() == 0 && update, "a step that is to run ahead, where none does");
-    done_here_ = step_here(next, learning_rate, *update);
+  TUTTI_CHECK(steps_under_way() < (steps_run_ahead() ? kStepsUnderWay : 1),
+              "a step beside {} others", steps_under_way());
+  TUTTI_CHECK(update.has_value() == (steps_under_way() == 0), "{} steps are under way",
+              steps_under_way());
+  TUTTI_CHECK(!teacher_ || teacher_is_set_, "the teacher has no parameters yet");
+  const int64_t place = begun_steps_ % kStepsUnderWay;
+  engine::StepInputs inputs = {
+      .learning_rate = learning_rate,
+      .rows = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence),
+      .targets = 0};
+  const auto load_next = [&](int64_t micro) {
+    load(next(), micro, place);
+    inputs.targets +=
+        static_cast<double>(loaded_targets_[static_cast<size_t>(micro) % loaded_.size()]);
+  };
+  if (host_batches_) {
+    for (const spec::Action& action : actions_) {
+      if (action.kind == spec::ActionKind::load) load_next(action.micro);
+    }
+    scalars_->set_inputs(inputs, place);
   }
+  if (update && updates_ != *update - 1) {
+    updates_ = *update - 1;
+    scalars_->send_updates(*stream_, updates_);
+  }
+  const auto enqueue = [&] {
+    if (host_batches_) {
+      enqueue_step(place, [this, place](int64_t micro) { send_batch(micro, place); }, [] {});
+    } else {
+      enqueue_step(place, load_next, [&] { scalars_->set_inputs(inputs, place); });
+    }
+  };
+  if (replays()) {
+    stream_->replay(static_cast<int>(place), enqueue);
+  } else {
+    enqueue();
+  }
+  stream_->mark(static_cast<int>(place));
   ++begun_steps_;
 }
 
 StepResult Trainer::finish_step() {
   TUTTI_CHECK(steps_under_way() > 0, "no step is under way");
   const int64_t place = finished_steps_++ % kStepsUnderWay;
-  if (!steps_run_ahead()) return std::move(done_here_);
   stream_->reach(static_cast<int>(place));
   check_peers();
   const engine::StepOutputs outputs = scalars_->fetched(place);
@@ -227,39 +232,13 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
   return finish_step();
 }
 
-StepResult Trainer::step_here(const BatchSource& next, double learning_rate, int64_t update) {
-  StepResult result;
-  // Selection biases move before the update, in the masters.
-  if (selection_biases_.empty()) optimizer_->fetch_ahead();
-  result.loss = gradients(next);
-  result.targets = step_targets_;
-  result.parts = loss_parts_;
-  if (recipe_.model.moe.experts > 0) {
-    sum_routing(*stream_, ranks_, *memory_);
-    result.routing = routing_of_step(*stream_, recipe_, *memory_);
-    join_stages(*stream_, ranks_, *result.routing);
-  }
-  result.gradient_norm = gradient_factor_ * std::sqrt(squared_norm_);
-  if (!std::isfinite(result.gradient_norm) || !std::isfinite(result.loss)) {
-    optimizer_->forget_fetched();
-    result.nonfinite_tensor = first_nonfinite_gradient();
-    return result;
-  }
-  if (action_listener_) action_listener_({spec::ActionKind::update});
-  const double clip = engine::clip_factor(result.gradient_norm, recipe_.optimizer.clip_norm);
-  move_selection_biases();
-  optimizer_->update(*stream_, learning_rate, clip * gradient_factor_, update,
-                     [this](const spec::ShardSlice& slice) { weights_->updated(*stream_, slice); });
-  result.applied = true;
-  return result;
-}
-
 void Trainer::move_selection_biases() {
   parallel::StateWatch* watch = optimizer_->watch();
   for (const SelectionBias& layer : selection_biases_) {
     if (watch != nullptr) watch->lend(layer.bias, layer.weights);
   }
-  update_selection_biases(*stream_, selection_biases_, recipe_.model.moe.router_bias_rate);
+  update_selection_biases(*stream_, selection_biases_, recipe_.model.moe.router_bias_rate,
+                          scalars_->update());
   if (watch != nullptr) stream_->synchronize();
   for (const SelectionBias& layer : selection_biases_) {
     if (watch != nullptr) watch->take_back(layer.bias, layer.weights);
