@@ -79,7 +79,9 @@ RankState RankBoard::state(int rank) const {
   const int32_t action = slot.action;
   state.in_action = action > 0;
   if (state.in_action) {
-    state.action = {static_cast<spec::ActionKind>(action - 1), slot.micro, slot.chunk};
+    state.action = {.kind = static_cast<spec::ActionKind>(action - 1),
+                    .micro = slot.micro,
+                    .chunk = slot.chunk};
   }
   state.since_seconds = slot.since_seconds;
   state.seen_seconds = slot.seen_seconds;

@@ -32,8 +32,8 @@ ActivationOffload::ActivationOffload(const spec::Recipe& recipe, int64_t stage,
 }
 
 const spec::OffloadUse& ActivationOffload::use_of(const Kind& kind, const Pass& pass) const {
-  TUTTI_CHECK(kind.next_use < kind.plan.uses.size(), "layer {} is not to be offloaded", pass.layer);
-  const spec::OffloadUse& use = kind.plan.uses[kind.next_use];
+  TUTTI_CHECK(!kind.plan.uses.empty(), "layer {} is not to be offloaded", pass.layer);
+  const spec::OffloadUse& use = kind.plan.uses[kind.next_use % kind.plan.uses.size()];
   TUTTI_CHECK(use.pass == pass.pass && use.chunk == pass.chunk && use.micro == pass.micro &&
                   use.layer == pass.layer,
               "{} of layer {} of micro-batch {}, chunk {}; {} of layer {} of micro-batch {}, chunk "
@@ -43,28 +43,9 @@ const spec::OffloadUse& ActivationOffload::use_of(const Kind& kind, const Pass& 
   return use;
 }
 
-// Into a place that the stream is done with. What arrives went out before its place was given to
-// another, and that one waited for it.
-void ActivationOffload::bring(SlotKind kind, const spec::OffloadArrival& arrival) {
-  const Kind& of = kind_of(kind);
-  const spec::OffloadUse& use = of.plan.uses[static_cast<size_t>(arrival.use)];
-  const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.place)];
-  in_->after_stream();
-  if (use.outgoing) in_->after(*out_, point(kind, use.place));
-  in_->copy(place.data, of.host[static_cast<size_t>(use.host)].data, place.bytes);
-  in_->mark(point(kind, use.place));
-  bytes_in_ += place.bytes;
-}
-
 int64_t ActivationOffload::begin(SlotKind kind, const Pass& pass) {
   Kind& of = kind_of(kind);
   const spec::OffloadUse& use = use_of(of, pass);
-  const auto number = static_cast<int64_t>(of.next_use);
-  const std::vector<spec::OffloadArrival>& arrivals = of.plan.arrivals;
-  for (; of.next_arrival < arrivals.size() && arrivals[of.next_arrival].use <= number;
-       ++of.next_arrival) {
-    bring(kind, arrivals[of.next_arrival]);
-  }
   if (use.arrives) {
     in_->stream_after(point(kind, use.place));
   } else if (use.outgoing) {
@@ -75,21 +56,34 @@ int64_t ActivationOffload::begin(SlotKind kind, const Pass& pass) {
 
 void ActivationOffload::end(SlotKind kind, const Pass& pass) {
   Kind& of = kind_of(kind);
-  const spec::OffloadUse& use = use_of(of, pass);
-  if (use.leaves) {
-    const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.place)];
-    out_->after_stream();
-    out_->copy(of.host[static_cast<size_t>(use.host)].data, place.data, place.bytes);
-    out_->mark(point(kind, use.place));
-    bytes_out_ += place.bytes;
-  }
-  const auto number = static_cast<int64_t>(of.next_use++);
-  const std::vector<spec::OffloadArrival>& arrivals = of.plan.arrivals;
-  for (; of.next_arrival < arrivals.size() && arrivals[of.next_arrival].after <= number;
-       ++of.next_arrival) {
-    bring(kind, arrivals[of.next_arrival]);
-  }
-  if (of.next_use == of.plan.uses.size()) of.next_use = of.next_arrival = 0;
+  use_of(of, pass);  // in its turn
+  of.next_use = of.next_use % of.plan.uses.size() + 1;
+}
+
+void ActivationOffload::leave(SlotKind kind) {
+  const Kind& of = kind_of(kind);
+  const spec::OffloadUse& use = of.plan.uses[of.next_use - 1];
+  TUTTI_CHECK(use.leaves, "layer {} stays on the device", use.layer);
+  const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.place)];
+  out_->after_stream();
+  out_->copy(of.host[static_cast<size_t>(use.host)].data, place.data, place.bytes);
+  out_->mark(point(kind, use.place));
+  bytes_out_ += place.bytes;
+}
+
+// Into a place that the stream is done with. What arrives went out before its place was given to
+// another, and that one waited for it.
+void ActivationOffload::fetch(SlotKind kind) {
+  Kind& of = kind_of(kind);
+  const spec::OffloadArrival& arrival = of.plan.arrivals[of.next_arrival];
+  of.next_arrival = (of.next_arrival + 1) % of.plan.arrivals.size();
+  const spec::OffloadUse& use = of.plan.uses[static_cast<size_t>(arrival.use)];
+  const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.place)];
+  in_->after_stream();
+  if (use.outgoing) in_->after(*out_, point(kind, use.place));
+  in_->copy(place.data, of.host[static_cast<size_t>(use.host)].data, place.bytes);
+  in_->mark(point(kind, use.place));
+  bytes_in_ += place.bytes;
 }
 
 // Neighbours have different ones: a layer reads what the one before it has kept.

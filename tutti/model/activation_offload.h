@@ -1,6 +1,6 @@
-// Moves what the layers of a rank keep for the way back to memory of the host and back again, while
-// other layers compute, as spec::offload_plan says: pass by pass, in the order of the schedule. The
-// stages of a rank share it.
+// Moves what the layers of a rank keep for the backward pass to memory of the host and back again,
+// while other layers compute, as spec::offload_plan says: pass by pass, in the order of the step's
+// list of actions. The stages of a rank share it.
 #pragma once
 
 #include <array>
@@ -37,6 +37,10 @@ class ActivationOffload {
   // activations in which the layer now has what it keeps, or is to write it.
   int64_t begin(SlotKind kind, const Pass& pass);
   void end(SlotKind kind, const Pass& pass);
+  // Starts to move what the layer whose pass ended last keeps, to the host; and what the next of a
+  // step's arrivals is of, from the host.
+  void leave(SlotKind kind);
+  void fetch(SlotKind kind);
 
   // The slot for the forward pass of the `number`-th covered layer of its kind in a chunk, outside
   // training.
@@ -65,7 +69,6 @@ class ActivationOffload {
   static int point(SlotKind kind, int64_t place) {
     return static_cast<int>(static_cast<int64_t>(kind) * spec::kOffloadPlacesInFlight + place);
   }
-  void bring(SlotKind kind, const spec::OffloadArrival& arrival);
 
   std::array<Kind, kBlockKinds> kinds_;
   std::vector<engine::Matrix> inputs_;  // [N, H] f32

@@ -71,6 +71,9 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
   }
   if (share.first) embedding_ = bind_embedding(model, parameters, groups_);
   bind_layers(memory, parameters, seed);
+  if (share.first) layers_.push_back(spec::kEmbeddingLayer);
+  for (int64_t i = 0; i < share.layers.count; ++i) layers_.push_back(share.layers.first + i);
+  if (share.last) layers_.push_back(spec::kHeadLayer);
   if (share.last) {
     final_norm_ = bind_final_norm(model, parameters);
     loss_ = bind_loss(model, parameters, groups_);
@@ -145,85 +148,95 @@ BatchShape Stage::shape_of(const MicroBatch& batch) const {
   return shape;
 }
 
-void Stage::run_forward(engine::Stream& stream, Flight& flight, const MicroBatch& batch,
-                        bool training, engine::Matrix out) {
-  flight.batch = batch;
-  const auto begin = [&](size_t layer) {
-    if (training) {
-      begin_layer(flight, layer, spec::ActionKind::forward);
-    } else if (offloaded_[layer] >= 0) {
-      flight.blocks[layer] = offload_->slot_outside_training(kinds_[layer], offloaded_[layer]);
-    }
+size_t Stage::index_of(int64_t layer) const {
+  const int64_t index = layer - share_.layers.first;
+  TUTTI_CHECK(index >= 0 && index < share_.layers.count, "layer {} in the stage of {} to {}", layer,
+              share_.layers.first, share_.layers.first + share_.layers.count - 1);
+  return static_cast<size_t>(index);
+}
+
+int64_t Stage::last_weight_gradient() const {
+  return share_.first && embedding_.d_token ? spec::kEmbeddingLayer : share_.layers.first;
+}
+
+void Stage::drop_embedding(engine::Stream& stream, const MicroBatch& batch,
+                           engine::Matrix x) const {
+  if (dropout_ == 0) return;
+  const OwnRows own = own_row_numbers(groups_.tp, shape_of(batch), batch.first_row);
+  stream.ops().dropout(stream, {.x = x,
+                                .probability = dropout_,
+                                .key = embedding_dropout_key_,
+                                .first_row = own.first,
+                                .rows = own.numbers});
+}
+
+void Stage::embed(engine::Stream& stream, const Flight& flight, bool training) {
+  const MicroBatch& batch = flight.batch;
+  const engine::Matrix input = first_residual(flight);
+  embedding_forward(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions}, input,
+                    slots_->forward_work().branch);
+  if (training) drop_embedding(stream, batch, input);
+}
+
+void Stage::forward_layer(engine::Stream& stream, Flight& flight, int64_t layer, bool training,
+                          engine::Matrix out) {
+  const MicroBatch& batch = flight.batch;
+  const BlockWork& work = slots_->forward_work();
+  const auto residual_after = [&](size_t block) {
+    return slot_of(flight, block).saved.norm2.residual;
   };
-  begin(0);
-  if (receives_apart()) {
+  if (layer == spec::kHeadLayer) {
+    last_head_ = flight.head;
+    norm_forward(stream, final_norm_, residual_after(blocks_.size() - 1),
+                 own_rows(groups_.tp, work.branch), slots_->head(flight.head).norm);
+    return;
+  }
+  // The embedding writes into the first block's memory.
+  const size_t index = layer == spec::kEmbeddingLayer ? 0 : index_of(layer);
+  const bool begun = share_.first && index == 0 && layer != spec::kEmbeddingLayer;
+  if (!begun && training) {
+    begin_layer(flight, index, spec::ActionKind::forward);
+  } else if (!begun && offloaded_[index] >= 0) {
+    flight.blocks[index] = offload_->slot_outside_training(kinds_[index], offloaded_[index]);
+  }
+  if (layer == spec::kEmbeddingLayer) return embed(stream, flight, training);
+  if (index == 0 && receives_apart()) {
     const engine::Matrix received = offload_->input(flight.input);
     stream.transfer(first_residual(flight).data, received.data, received.bytes());
     offload_->give_input(flight.input);
   }
-  if (share_.first) {
-    const engine::Matrix input = first_residual(flight);
-    need_weights(stream, spec::kEmbeddingLayer);
-    embedding_forward(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions}, input,
-                      slots_->forward_work().branch);
-    if (training && dropout_ > 0) {
-      const OwnRows own = own_row_numbers(groups_.tp, shape_of(batch), batch.first_row);
-      stream.ops().dropout(stream, {.x = input,
-                                    .probability = dropout_,
-                                    .key = embedding_dropout_key_,
-                                    .first_row = own.first,
-                                    .rows = own.numbers});
-    }
-  }
-  const BlockWork& work = slots_->forward_work();
-  engine::Matrix previous;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    if (i > 0) begin(i);
-    const BlockSaved& saved = slot_of(flight, i).saved;
-    need_weights(stream, layer_number(i));
-    block_forward(stream, layer_of(flight, i, training), shape_of(batch), batch.first_row, previous,
-                  saved, work);
-    if (training) end_layer(flight, i, spec::ActionKind::forward);
-    previous = saved.norm2.residual;
-  }
-  if (share_.last) {
-    last_head_ = flight.head;
-    need_weights(stream, spec::kHeadLayer);
-    norm_forward(stream, final_norm_, previous, own_rows(groups_.tp, work.branch),
-                 slots_->head(flight.head).norm);
-  } else {
-    stream.ops().copy(stream,
-                      {.x = previous, .plus = own_rows(groups_.tp, work.branch), .out = out});
-  }
+  const engine::Matrix previous = index == 0 ? engine::Matrix{} : residual_after(index - 1);
+  block_forward(stream, layer_of(flight, index, training), shape_of(batch), batch.first_row,
+                previous, slot_of(flight, index).saved, work);
+  if (training) end_layer(flight, index, spec::ActionKind::forward);
+  if (share_.last || index + 1 < blocks_.size()) return;
+  stream.ops().copy(
+      stream, {.x = residual_after(index), .plus = own_rows(groups_.tp, work.branch), .out = out});
 }
 
-void Stage::forward(engine::Stream& stream, int64_t micro, const MicroBatch& batch,
-                    engine::Matrix out) {
-  run_forward(stream, flight(micro), batch, true, out);
-}
-
-void Stage::evaluate(engine::Stream& stream, int64_t micro, const MicroBatch& batch,
-                     engine::Matrix out) {
+void Stage::evaluate(engine::Stream& stream, int64_t micro, int64_t layer, engine::Matrix out) {
   Flight& one = flight(micro);
-  run_forward(stream, one, batch, false, out);
-  if (!share_.last) return;
-  loss_forward(stream, loss_, slots_->head(one.head).norm.y, batch.targets, loss_work_);
+  forward_layer(stream, one, layer, false, out);
+  if (layer != spec::kHeadLayer) return;
+  loss_forward(stream, loss_, slots_->head(one.head).norm.y, one.batch.targets, loss_work_);
 }
 
 void Stage::evaluate(engine::Stream& stream, const MicroBatch& batch) {
   enter(0);
-  evaluate(stream, 0, batch);
+  begin(0, batch);
+  for (const int64_t layer : layers_) evaluate(stream, 0, layer);
+  leave(0);
+}
+
+void Stage::infer(engine::Stream& stream, const MicroBatch& batch) {
+  enter(0);
+  begin(0, batch);
+  for (const int64_t layer : layers_) forward_layer(stream, flight(0), layer, false, {});
   leave(0);
 }
 
 void Stage::set_routing_tape(RoutingTape* tape) {
   for (BlockLayer& block : blocks_) block.moe.tape = tape;
-}
-
-void Stage::infer(engine::Stream& stream, const MicroBatch& batch) {
-  enter(0);
-  run_forward(stream, flight(0), batch, false, {});
-  leave(0);
 }
 
 void Stage::distill_from(Stage& teacher, const spec::DistillConfig& config) {
@@ -245,102 +258,93 @@ void Stage::loss_forward_backward(engine::Stream& stream, int64_t micro, float g
   const Flight& one = flight(micro);
   const HeadSlot& head = slots_->head(one.head);
   if (teacher_ != nullptr) teacher_->infer(stream, one.batch);
-  need_gradients(stream, spec::kHeadLayer);
   model::loss_forward_backward(stream, loss_, head.norm.y, one.batch.targets, gradient_scale,
                                loss_work_, head.d_final, gradient_beta(first_of_step),
                                distillation_ ? &*distillation_ : nullptr);
 }
 
-void Stage::weight_gradient_of(engine::Stream& stream, const Flight& flight, size_t index,
-                               const BlockWork& work, float beta, const LayerDone& layer_done) {
-  block_backward_weight(stream, layer_of(flight, index, true), shape_of(flight.batch),
-                        flight.batch.first_row, slot_of(flight, index).saved, work, beta,
-                        !share_.fuses_norm_gradients);
-  if (layer_done) layer_done(layer_number(index));
-}
-
-void Stage::backward(engine::Stream& stream, int64_t micro, engine::Matrix d_residual,
-                     bool first_of_step, const LayerDone& layer_done) {
+void Stage::backward(engine::Stream& stream, int64_t micro, int64_t layer,
+                     engine::Matrix d_residual, bool first_of_step) {
   Flight& one = flight(micro);
-  const MicroBatch& batch = one.batch;
-  const float beta = gradient_beta(first_of_step);
   const bool apart = slots_->delays();
   const std::optional<float> norm_beta =
-      share_.fuses_norm_gradients ? std::optional(beta) : std::nullopt;
-  if (apart) {
+      share_.fuses_norm_gradients ? std::optional(gradient_beta(first_of_step)) : std::nullopt;
+  const bool begins = layer == (share_.last ? spec::kHeadLayer : layers_.back());
+  if (begins && apart) {
     for (size_t i = 0; i < blocks_.size(); ++i) {
       one.delayed[i] = slots_->take(blocks_[i].moe ? SlotKind::delayed_routed : SlotKind::delayed);
     }
   }
   const engine::Matrix d_branch =
       own_rows(groups_.tp, work_of(one, blocks_.size() - 1, d_residual).d_branch);
-  if (share_.last) {
+  if (layer == spec::kHeadLayer) {
     const HeadSlot& head = slots_->head(one.head);
-    const engine::Matrix d_final = own_rows(groups_.tp, head.d_final);
-    norm_backward_input(stream, final_norm_, head.norm, d_final, false, d_residual, d_branch,
-                        norm_beta);
-    // Where gradients are whole one layer at a time, the head's must leave before the next loss.
-    if (!apart || overwrites_gradients_) {
-      if (!norm_beta) norm_backward_weight(stream, final_norm_, head.norm, d_final, beta);
-      if (layer_done && !one_table()) layer_done(spec::kHeadLayer);
-    }
-  } else {
+    norm_backward_input(stream, final_norm_, head.norm, own_rows(groups_.tp, head.d_final), false,
+                        d_residual, d_branch, norm_beta);
+    return;
+  }
+  if (begins) {
     const int64_t count = d_residual.rows * d_residual.cols;
     stream.ops().convert(stream, {.x = engine::vector(d_residual.data, d_residual.dtype, count),
                                   .out = engine::vector(d_branch.data, d_branch.dtype, count)});
   }
-  for (size_t i = blocks_.size(); i-- > 0;) {
-    begin_layer(one, i, spec::ActionKind::backward);
-    const BlockLayer layer = layer_of(one, i, true);
-    const BlockSaved& saved = slot_of(one, i).saved;
-    const BlockWork work = work_of(one, i, d_residual);
-    need_weights(stream, layer_number(i));
-    if (!apart) need_gradients(stream, layer_number(i));
-    block_forward(stream, layer, shape_of(batch), batch.first_row, {}, saved, work,
-                  restore_[static_cast<size_t>(kinds_[i])]);
-    block_backward_input(stream, layer, shape_of(batch), batch.first_row,
-                         {batch.row_scale, first_of_step}, saved, work, norm_beta);
-    if (!apart) weight_gradient_of(stream, one, i, work, beta, layer_done);
-    end_layer(one, i, spec::ActionKind::backward);
-  }
-  if (!share_.first || !embedding_.d_token) return;  // the latter: frozen
-  if (dropout_ > 0) {
-    const OwnRows own = own_row_numbers(groups_.tp, shape_of(batch), batch.first_row);
-    stream.ops().dropout(stream, {.x = d_residual,
-                                  .probability = dropout_,
-                                  .key = embedding_dropout_key_,
-                                  .first_row = own.first,
-                                  .rows = own.numbers});
-  }
-  need_gradients(stream, spec::kEmbeddingLayer);
+  const size_t i = index_of(layer);
+  const MicroBatch& batch = one.batch;
+  begin_layer(one, i, spec::ActionKind::backward);
+  const BlockLayer block = layer_of(one, i, true);
+  const BlockSaved& saved = slot_of(one, i).saved;
+  const BlockWork work = work_of(one, i, d_residual);
+  block_forward(stream, block, shape_of(batch), batch.first_row, {}, saved, work,
+                restore_[static_cast<size_t>(kinds_[i])]);
+  block_backward_input(stream, block, shape_of(batch), batch.first_row,
+                       {batch.row_scale, first_of_step}, saved, work, norm_beta);
+  if (apart) end_layer(one, i, spec::ActionKind::backward);
+}
+
+void Stage::embedding_weight_gradient(engine::Stream& stream, const Flight& flight,
+                                      engine::Matrix d_residual, float beta) {
+  const MicroBatch& batch = flight.batch;
+  drop_embedding(stream, batch, d_residual);
   // A tied table on the same rank already holds the head's gradient of this micro-batch.
   embedding_backward_weight(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions},
                             d_residual, one_table() ? 1 : beta, beta,
                             slots_->forward_work().branch);
-  if (layer_done) layer_done(spec::kEmbeddingLayer);
 }
 
-void Stage::weight_gradient(engine::Stream& stream, int64_t micro, bool first_of_step,
-                            const LayerDone& layer_done) {
+void Stage::weight_gradient(engine::Stream& stream, int64_t micro, int64_t layer,
+                            engine::Matrix d_residual, bool first_of_step) {
   Flight& one = flight(micro);
   const float beta = gradient_beta(first_of_step);
-  if (share_.last && !overwrites_gradients_) {
+  if (layer == spec::kEmbeddingLayer) {
+    return embedding_weight_gradient(stream, one, d_residual, beta);
+  }
+  if (layer == spec::kHeadLayer) {
+    if (share_.fuses_norm_gradients) return;
     const HeadSlot& head = slots_->head(one.head);
     norm_backward_weight(stream, final_norm_, head.norm, own_rows(groups_.tp, head.d_final), beta);
+    return;
   }
-  for (size_t i = blocks_.size(); i-- > 0;) {
-    begin_layer(one, i, spec::ActionKind::weight_gradient);
-    const BlockWork work = work_of(one, i, {});
-    need_gradients(stream, layer_number(i));
-    // What was dropped is gone again, under the layers that came since.
-    block_forward(stream, layer_of(one, i, true), shape_of(one.batch), one.batch.first_row, {},
-                  slot_of(one, i).saved, work, restore_[static_cast<size_t>(kinds_[i])]);
-    weight_gradient_of(stream, one, i, work, beta, layer_done);
-    end_layer(one, i, spec::ActionKind::weight_gradient);
+  const size_t i = index_of(layer);
+  const bool apart = slots_->delays();
+  const spec::ActionKind pass =
+      apart ? spec::ActionKind::weight_gradient : spec::ActionKind::backward;
+  const MicroBatch& batch = one.batch;
+  if (apart) begin_layer(one, i, pass);
+  const BlockLayer block = layer_of(one, i, true);
+  const BlockSaved& saved = slot_of(one, i).saved;
+  const BlockWork work = work_of(one, i, apart ? engine::Matrix{} : d_residual);
+  // What was dropped is gone again, under the layers that came since.
+  if (apart) {
+    block_forward(stream, block, shape_of(batch), batch.first_row, {}, saved, work,
+                  restore_[static_cast<size_t>(kinds_[i])]);
   }
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    slots_->give(blocks_[i].moe ? SlotKind::delayed_routed : SlotKind::delayed, one.delayed[i]);
-    one.delayed[i] = -1;
+  block_backward_weight(stream, block, shape_of(batch), batch.first_row, saved, work, beta,
+                        !share_.fuses_norm_gradients);
+  end_layer(one, i, pass);
+  if (!apart || i > 0) return;
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    slots_->give(blocks_[b].moe ? SlotKind::delayed_routed : SlotKind::delayed, one.delayed[b]);
+    one.delayed[b] = -1;
   }
 }
 

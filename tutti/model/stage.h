@@ -1,6 +1,6 @@
 // The layers of one virtual stage, bound to the memory of its rank: blocks, on the first stage the
-// embedding, on the last the final norm and the loss. A schedule calls the passes below; between
-// them everything lives in the arenas of the memory map.
+// embedding, on the last the final norm and the loss. A schedule calls the passes below, a layer at
+// a time (spec/step_list.h); between them everything lives in the arenas of the memory map.
 //
 // Several micro-batches may be in flight, each between enter() and leave() with slots of its own.
 // At a boundary between stages one matrix travels, the residual stream [N, H] f32 with the branch
@@ -9,10 +9,8 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "tutti/engine/stream.h"
@@ -43,14 +41,6 @@ struct MicroBatch {
   engine::Vector starts = {};     // [N] i32
   // Context parallel only: positions (in the sequence), and BatchShape::numbers.
   engine::Vector numbers = {};  // [N] i32
-};
-
-// What a rank does before a layer is computed, where it does not hold the layer's weights or
-// gradients all the time (spec/zero_layers.h, which numbers the layers): before its weights are
-// read, and before its gradients are written.
-struct LayerNeeds {
-  std::function<void(engine::Stream&, int64_t layer)> weights;
-  std::function<void(engine::Stream&, int64_t layer)> gradients;
 };
 
 // What of a model a stage has.
@@ -89,12 +79,13 @@ class Stage {
   // Fills constants (rotation frequencies); call once before the first pass.
   void prepare(engine::Stream& stream);
 
-  // To be called from now on; empty functions are not.
-  void set_needs(LayerNeeds needs) { needs_ = std::move(needs); }
-
   // Before the first pass, where the share offloads activations: the rank's, which outlives the
   // stage. The passes below then come in the order of its schedule.
   void offload_through(ActivationOffload& offload) { offload_ = &offload; }
+
+  // Of a layer whose activations are offloaded: after its forward pass, and before a later one.
+  void offload(int64_t layer) const { offload_->leave(kinds_[index_of(layer)]); }
+  void fetch(int64_t layer) const { offload_->fetch(kinds_[index_of(layer)]); }
 
   // Whether another micro-batch finds its slots; takes them; gives them back. `micro` names the
   // micro-batch in the calls below.
@@ -105,30 +96,38 @@ class Stage {
   // Where the residual stream is to be received before forward; not on the first stage.
   engine::Matrix input(int64_t micro) const;
 
-  // Training: forward with dropout, whose result goes to `out` [N, H] f32 unless the stage is the
-  // last; there follow the loss and its gradient. gradient_scale multiplies every gradient (1 /
-  // tokens of the step). first_of_step: gradients are overwritten, else added to.
-  void forward(engine::Stream& stream, int64_t micro, const MicroBatch& batch,
-               engine::Matrix out = {});
+  // The layers in the order of a forward pass, as spec::forward_layers numbers them; and the one
+  // after whose weight gradient a micro-batch leaves.
+  const std::vector<int64_t>& layers() const { return layers_; }
+  int64_t last_weight_gradient() const;
+
+  // What the passes of a micro-batch that has entered are of; before its first one.
+  void begin(int64_t micro, const MicroBatch& batch) { flight(micro).batch = batch; }
+
+  // Training: forward with dropout. `out` [N, H] f32 gets the stage's output from its last layer,
+  // unless the stage is the last; there the head's pass is followed by the loss and its gradient.
+  // gradient_scale multiplies every gradient (1 / tokens of the step). first_of_step: gradients are
+  // overwritten, else added to.
+  void forward(engine::Stream& stream, int64_t micro, int64_t layer, engine::Matrix out = {}) {
+    forward_layer(stream, flight(micro), layer, true, out);
+  }
   void loss_forward_backward(engine::Stream& stream, int64_t micro, float gradient_scale,
                              bool first_of_step);
 
-  // The gradients of all inputs, from d_residual [N, H] f32: that of the stage's output, on the
-  // last stage anything; afterwards that of its input. Weight gradients too, layer by layer, unless
-  // they run apart: then weight_gradient must follow, after which the micro-batch leaves.
-  // layer_done, when given, is called as soon as all gradients of a layer (of the model) are
-  // computed.
-  using LayerDone = std::function<void(int64_t layer)>;
+  // The gradient of the layer's input, from d_residual [N, H] f32: before the first layer of the
+  // pass that of the stage's output, on the last stage anything; after the last that of its input.
+  // Not of the embedding.
+  void backward(engine::Stream& stream, int64_t micro, int64_t layer, engine::Matrix d_residual,
+                bool first_of_step);
+  // The gradients of the layer's weights, of the embedding from d_residual: right after `backward`
+  // of the layer or, where delays_weights(), apart, without d_residual.
   bool delays_weights() const { return slots_->delays(); }
-  void backward(engine::Stream& stream, int64_t micro, engine::Matrix d_residual,
-                bool first_of_step, const LayerDone& layer_done = {});
-  void weight_gradient(engine::Stream& stream, int64_t micro, bool first_of_step,
-                       const LayerDone& layer_done = {});
+  void weight_gradient(engine::Stream& stream, int64_t micro, int64_t layer,
+                       engine::Matrix d_residual, bool first_of_step);
 
-  // Evaluation of a micro-batch that has entered: no dropout, no gradient; on the last stage the
-  // loss.
-  void evaluate(engine::Stream& stream, int64_t micro, const MicroBatch& batch,
-                engine::Matrix out = {});
+  // Evaluation of a micro-batch that has entered: no dropout, no gradient; the head's pass computes
+  // the loss.
+  void evaluate(engine::Stream& stream, int64_t micro, int64_t layer, engine::Matrix out = {});
   // The same of a whole model, in and out.
   void evaluate(engine::Stream& stream, const MicroBatch& batch);
   // The same without the loss: final_output() holds what the head reads.
@@ -165,8 +164,12 @@ class Stage {
   Flight& flight(int64_t micro);
   const Flight& flight(int64_t micro) const;
   void bind_layers(const Memory& memory, const Parameters& parameters, uint64_t seed);
-  void run_forward(engine::Stream& stream, Flight& flight, const MicroBatch& batch, bool training,
-                   engine::Matrix out);
+  void forward_layer(engine::Stream& stream, Flight& flight, int64_t layer, bool training,
+                     engine::Matrix out);
+  void embed(engine::Stream& stream, const Flight& flight, bool training);
+  void drop_embedding(engine::Stream& stream, const MicroBatch& batch, engine::Matrix x) const;
+  void embedding_weight_gradient(engine::Stream& stream, const Flight& flight,
+                                 engine::Matrix d_residual, float beta);
   bool receives_apart() const { return !share_.first && offloaded_.front() >= 0; }
   engine::Matrix first_residual(const Flight& flight) const {
     return slot_of(flight, 0).saved.norm1.residual;
@@ -178,31 +181,20 @@ class Stage {
   const BlockSlot& slot_of(const Flight& flight, size_t index) const;
   BlockLayer layer_of(const Flight& flight, size_t index, bool training) const;
   BlockWork work_of(const Flight& flight, size_t index, engine::Matrix d_residual) const;
-  void weight_gradient_of(engine::Stream& stream, const Flight& flight, size_t index,
-                          const BlockWork& work, float beta, const LayerDone& layer_done);
-
   float gradient_beta(bool first_of_step) const {
     return first_of_step || overwrites_gradients_ ? 0 : 1;
   }
-  void need_weights(engine::Stream& stream, int64_t layer) const {
-    if (needs_.weights) needs_.weights(stream, layer);
-  }
-  void need_gradients(engine::Stream& stream, int64_t layer) const {
-    if (needs_.gradients) needs_.gradients(stream, layer);
-  }
-  int64_t layer_number(size_t index) const {
-    return share_.layers.first + static_cast<int64_t>(index);
-  }
+  size_t index_of(int64_t layer) const;  // of a block
   // A tied table on one rank gets both gradients, and is done with the embedding.
   bool one_table() const { return model_.tied_embeddings && share_.alone; }
 
   BatchShape shape_;
   Groups groups_;
   StageShare share_;
+  std::vector<int64_t> layers_;
   std::shared_ptr<ActivationSlots> slots_;
   bool trains_ = true;
   bool overwrites_gradients_ = false;  // in every micro-batch, not only the first
-  LayerNeeds needs_;
   float dropout_ = 0;
   uint64_t embedding_dropout_key_ = 0;
   spec::ModelConfig model_;

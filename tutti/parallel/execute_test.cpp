@@ -4,10 +4,13 @@
 
 #include <map>
 #include <memory>
-#include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "tutti/comm/thread_world.h"
+#include "tutti/parallel/pipeline_messages.h"
+#include "tutti/parallel/ranks.h"
 
 namespace tutti::parallel {
 namespace {
@@ -24,42 +27,40 @@ float gradient_of(int64_t micro, int64_t virtual_stage) {
   return -activation_of(micro, virtual_stage) - 1;
 }
 
-// Says of every micro-batch which stage it comes from, and looks whether what it gets says so too.
-class Labels : public Passes {
+// Marks every micro-batch with the stage that it comes from, and checks the marks of what it gets.
+class Labels : public Inbox {
  public:
-  Labels(const spec::Mesh& mesh, int64_t stage, int64_t chunk, bool delays, int64_t& room)
-      : mesh_(mesh), number_(chunk * mesh.pp + stage), delays_(delays), room_(room) {}
+  Labels(const spec::Mesh& mesh, int64_t number, int64_t& room)
+      : mesh_(mesh), number_(number), room_(room) {}
 
   bool has_room() const override { return room_ > 0; }
   void enter(int64_t micro) override {
     EXPECT_TRUE(inputs_.emplace(micro, std::vector<float>(kWidth, -0.5F)).second);
     --room_;
   }
-  void leave(int64_t micro) override {
-    EXPECT_EQ(inputs_.erase(micro), 1U);
-    ++room_;
-  }
   engine::Matrix input(int64_t micro) override {
     return engine::matrix(inputs_.at(micro).data(), DType::f32, 1, kWidth);
   }
-  void forward(engine::Stream& /*stream*/, int64_t micro, engine::Matrix out) override {
+
+  bool is_last() const { return number_ == mesh_.virtual_stages() - 1; }
+  void leave(int64_t micro) {
+    EXPECT_EQ(inputs_.erase(micro), 1U);
+    ++room_;
+  }
+  void forward(int64_t micro, engine::Matrix out) {
     if (number_ > 0) expect(input(micro), activation_of(micro, number_ - 1));
-    EXPECT_EQ(bool(out), number_ < mesh_.virtual_stages() - 1);
     if (out) fill(out, activation_of(micro, number_));
     ++forwards;
   }
-  void evaluate(engine::Stream& stream, int64_t micro, engine::Matrix out) override {
-    forward(stream, micro, out);
-  }
-  void backward(engine::Stream& /*stream*/, int64_t micro, engine::Matrix d_residual) override {
-    if (number_ < mesh_.virtual_stages() - 1) expect(d_residual, gradient_of(micro, number_ + 1));
+  void backward(int64_t micro, engine::Matrix d_residual) {
+    if (!is_last()) expect(d_residual, gradient_of(micro, number_ + 1));
     fill(d_residual, gradient_of(micro, number_));
     ++backwards;
   }
-  bool delays_weights() const override { return delays_; }
-  void weight_gradient(engine::Stream& /*stream*/, int64_t micro) override {
+  void weight_gradient(int64_t micro) {
     EXPECT_EQ(inputs_.count(micro), 1U);
     ++weights;
+    leave(micro);
   }
 
   int64_t forwards = 0, backwards = 0, weights = 0;
@@ -74,45 +75,105 @@ class Labels : public Passes {
 
   spec::Mesh mesh_;
   int64_t number_;
-  bool delays_;
   int64_t& room_;
   std::map<int64_t, std::vector<float>> inputs_;
 };
+
+// The virtual stages of one rank, whose passes only look at labels.
+class LabelledRank {
+ public:
+  LabelledRank(const Mesh& mesh, comm::World& world, int64_t slots)
+      : ranks_(ranks_of(world, 1)), room_(slots) {
+    const int64_t stage = ranks_.at.pp;
+    std::vector<Inbox*> chunks;
+    for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
+      labels_.push_back(std::make_unique<Labels>(mesh, chunk * mesh.pp + stage, room_));
+      chunks.push_back(labels_.back().get());
+    }
+    Boundary boundary = {ranks_.pipeline, ranks_.pipeline_gradients};
+    for (size_t i = 0; i < 2; ++i) {
+      boundary.send[i] = engine::matrix(memory_[i], DType::f32, 1, kWidth);
+      boundary.d_residual[i] = engine::matrix(memory_[2 + i], DType::f32, 1, kWidth);
+    }
+    pipeline_ = std::make_unique<PipelineMessages>(mesh, stage, std::move(chunks), boundary);
+    handle_messages(executor, *pipeline_);
+    using Kind = spec::ActionKind;
+    const auto nothing = [](engine::Stream& /*stream*/, const spec::Action& /*action*/) {};
+    for (const Kind kind : {Kind::load, Kind::norm, Kind::update}) executor.handle(kind, nothing);
+    executor.handle(Kind::forward, [this](engine::Stream& stream, const spec::Action& action) {
+      Labels& one = of(action);
+      one.forward(action.micro, one.is_last() ? engine::Matrix{} : pipeline_->output(stream));
+      if (evaluating_) one.leave(action.micro);
+    });
+    executor.handle(Kind::backward, [this](engine::Stream& stream, const spec::Action& action) {
+      pipeline_->await_gradient(stream);
+      of(action).backward(action.micro, pipeline_->gradient());
+    });
+    executor.handle(Kind::weight_gradient,
+                    [this](engine::Stream& /*stream*/, const spec::Action& action) {
+                      of(action).weight_gradient(action.micro);
+                      if (ranks_.at.pp == 0 && action.chunk == 0) pipeline_->drop_gradient();
+                    });
+  }
+
+  void run(engine::Stream& stream, const std::vector<spec::Action>& actions, bool evaluating) {
+    evaluating_ = evaluating;
+    pipeline_->begin(actions);
+    executor.run(stream, actions);
+    pipeline_->end(stream);
+  }
+
+  int64_t stage() const { return ranks_.at.pp; }
+  int64_t room() const { return room_; }
+  const std::vector<std::unique_ptr<Labels>>& labels() const { return labels_; }
+
+  Executor executor;
+
+ private:
+  Labels& of(const spec::Action& action) { return *labels_[static_cast<size_t>(action.chunk)]; }
+
+  Ranks ranks_;
+  int64_t room_;
+  std::vector<std::unique_ptr<Labels>> labels_;
+  float memory_[4][kWidth] = {};
+  std::unique_ptr<PipelineMessages> pipeline_;
+  bool evaluating_ = false;
+};
+
+// Forward passes of micro-batches one after the other.
+std::vector<spec::Action> evaluation(const Mesh& mesh, int64_t stage, int64_t micro_batches) {
+  using Kind = spec::ActionKind;
+  std::vector<spec::Action> out;
+  for (int64_t micro = 0; micro < micro_batches; ++micro) {
+    for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
+      const int64_t number = chunk * mesh.pp + stage;
+      if (number > 0) out.push_back({Kind::receive, micro, chunk});
+      out.push_back({Kind::forward, micro, chunk});
+      if (number < mesh.virtual_stages() - 1) out.push_back({Kind::send, micro, chunk});
+    }
+  }
+  return out;
+}
 
 void run_labels(const Mesh& mesh, int64_t micro_batches) {
   spec::Schedule schedule;
   schedule.mesh = mesh;
   schedule.micro_batches = micro_batches;
   comm::run_threads(mesh, [&](comm::World& world, engine::Stream& stream) {
-    const Ranks ranks = ranks_of(world, 1);
-    const int64_t stage = ranks.at.pp;
-    const int64_t slots = spec::peak_in_flight(mesh, micro_batches, stage);
-    int64_t room = slots;
-    const bool delays = spec::peak_delayed(mesh, micro_batches, stage) > 0;
-    std::vector<std::unique_ptr<Labels>> labels;
-    std::vector<Passes*> chunks;
-    for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
-      labels.push_back(std::make_unique<Labels>(mesh, stage, chunk, delays, room));
-      chunks.push_back(labels.back().get());
+    const int64_t at = spec::coordinates(mesh, world.rank()).pp;
+    const int64_t slots = spec::peak_in_flight(mesh, micro_batches, at);
+    LabelledRank rank(mesh, world, slots);
+    const std::vector<spec::Action> step = spec::step_actions(schedule, rank.stage(), 1);
+    rank.run(stream, evaluation(mesh, rank.stage(), 3), true);
+    for (int i = 0; i < 3; ++i) {
+      rank.run(stream, step, false);
+      rank.run(stream, evaluation(mesh, rank.stage(), 2), true);
     }
-    float memory[4][kWidth] = {};
-    Boundary boundary = {ranks.pipeline, ranks.pipeline_gradients};
-    for (size_t i = 0; i < 2; ++i) {
-      boundary.send[i] = engine::matrix(memory[i], DType::f32, 1, kWidth);
-      boundary.d_residual[i] = engine::matrix(memory[2 + i], DType::f32, 1, kWidth);
-    }
-    Executor executor(mesh, stage, spec::step_actions(schedule, stage, 1), chunks, boundary);
-    const auto nothing = [](int64_t /*micro*/) {};
-    executor.evaluate(stream, 3, nothing, nothing);
-    for (int step = 0; step < 3; ++step) {
-      executor.run(stream, {.load = nothing});
-      executor.evaluate(stream, 2, nothing, nothing);
-    }
-    EXPECT_EQ(room, slots);
-    for (const auto& one : labels) {
+    EXPECT_EQ(rank.room(), slots);
+    for (const auto& one : rank.labels()) {
       EXPECT_EQ(one->forwards, 3 * micro_batches + 9);
       EXPECT_EQ(one->backwards, 3 * micro_batches);
-      EXPECT_EQ(one->weights, delays ? 3 * micro_batches : 0);
+      EXPECT_EQ(one->weights, 3 * micro_batches);
     }
   });
 }
@@ -137,28 +198,31 @@ TEST(Executor, EveryPassGetsItsOwnMicroBatch) {
   }
 }
 
-TEST(Executor, TellsWhatItDoes) {
+TEST(Executor, ShowsListenersEveryActionInOrder) {
   const Mesh mesh{.pp = 2};
   spec::Schedule schedule;
   schedule.mesh = mesh;
   schedule.micro_batches = 3;
   comm::run_threads(mesh, [&](comm::World& world, engine::Stream& stream) {
-    const Ranks ranks = ranks_of(world, 1);
-    int64_t room = 2;
-    Labels labels(mesh, ranks.at.pp, 0, false, room);
-    float memory[4][kWidth] = {};
-    Boundary boundary = {ranks.pipeline, ranks.pipeline_gradients};
-    for (size_t i = 0; i < 2; ++i) {
-      boundary.send[i] = engine::matrix(memory[i], DType::f32, 1, kWidth);
-      boundary.d_residual[i] = engine::matrix(memory[2 + i], DType::f32, 1, kWidth);
-    }
-    const std::vector<spec::Action> actions = spec::step_actions(schedule, ranks.at.pp, 1);
-    Executor executor(mesh, ranks.at.pp, actions, {&labels}, boundary);
-    std::vector<spec::Action> told;
-    executor.run(stream, {.load = [](int64_t /*micro*/) {},
-                          .enter = [&](const spec::Action& action) { told.push_back(action); }});
-    EXPECT_EQ(told, actions);
+    LabelledRank rank(mesh, world, 2);
+    const std::vector<spec::Action> actions = spec::step_actions(schedule, rank.stage(), 1);
+    std::vector<spec::Action> seen;
+    rank.executor.listen(
+        [&](engine::Stream& /*stream*/, const spec::Action& action) { seen.push_back(action); });
+    rank.run(stream, actions, false);
+    EXPECT_EQ(seen, actions);
   });
+}
+
+TEST(ExecutorDeathTest, WantsOneHandlerForEveryAction) {
+  const auto nothing = [](engine::Stream& /*stream*/, const spec::Action& /*action*/) {};
+  Executor executor;
+  executor.handle(spec::ActionKind::load, nothing);
+  const std::vector<spec::Action> actions = {{spec::ActionKind::load},
+                                             {spec::ActionKind::evaluate}};
+  executor.check(std::span(actions).first(1));
+  EXPECT_DEATH(executor.check(actions), "nothing handles evaluate");
+  EXPECT_DEATH(executor.handle(spec::ActionKind::load, nothing), "load has a handler already");
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// Sums the gradients of the ranks that hold the same parameters, bucket by bucket (spec/zero.h),
-// while the layers below are still computed: with ZeRO 0 and 1. (LayerGradients with 2 and 3.)
-// The two copies of a tied table get the same bits, in whichever order a group adds up.
+// GradientReduction with ZeRO 0 and 1: bucket by bucket (spec/zero.h). The two copies of a tied
+// table get the same bits, in whichever order a group adds up.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +7,14 @@
 
 #include "tutti/engine/stream.h"
 #include "tutti/engine/tensor.h"
+#include "tutti/parallel/gradient_reduction.h"
 #include "tutti/parallel/ranks.h"
 #include "tutti/spec/params.h"
 #include "tutti/spec/zero.h"
 
 namespace tutti::parallel {
 
-class GradientSync {
+class GradientSync : public GradientReduction {
  public:
   // gradients: the flat arena, layout.trainable_elements f32. `tied` of them: of a table that first
   // and last stage of a pipeline both have, and both get the sum of (ranks.pipeline_ends); else
@@ -23,20 +23,11 @@ class GradientSync {
                engine::Vector gradients, engine::Vector tied = {},
                int64_t bucket_elements = spec::kBucketElements);
 
-  // The gradients of block `layer` and of all above it are final: starts to sum the buckets that
-  // are complete.
-  void layer_done(engine::Stream& stream, int64_t layer);
-
-  // All gradients of the step are final. Afterwards (for the stream) they are summed: everywhere,
-  // or with ZeRO in the slices of this rank; elsewhere they are undefined then.
-  void finish(engine::Stream& stream);
+  void reduce(engine::Stream& stream, int64_t bucket) override;
+  void finish(engine::Stream& stream) override;
+  void sum_tied(engine::Stream& stream) override;
 
  private:
-  struct Until {  // elements that are final, of either zone
-    int64_t shared = 0;
-    int64_t expert = 0;
-  };
-  void start(engine::Stream& stream, const Until& until);
   bool holds_tied(const spec::Bucket& bucket) const;
 
   Ranks ranks_;
@@ -44,8 +35,6 @@ class GradientSync {
   engine::Vector gradients_;
   engine::Vector tied_;
   std::vector<spec::Bucket> buckets_;
-  std::vector<Until> after_layer_;
-  std::vector<bool> started_;  // per bucket
   std::vector<comm::Ticket> tickets_;
 };
 

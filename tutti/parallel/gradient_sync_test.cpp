@@ -85,7 +85,10 @@ std::pair<Table, Table> summed_tables(int zero) {
         layout, recipe.parallel, ranks, gradients,
         engine::vector(values.data() + table.element_offset, DType::f32, table.shard.count()),
         kBucket);
+    const std::vector<spec::Bucket> buckets = spec::buckets(layout, recipe.parallel, kBucket);
+    for (size_t i = 0; i < buckets.size(); ++i) sync.reduce(stream, static_cast<int64_t>(i));
     sync.finish(stream);
+    sync.sum_tied(stream);
     const std::lock_guard lock(mutex);
     Table& mine = ranks.at.pp == 0 ? out.first : out.second;
     for (const spec::ShardSlice& slice :

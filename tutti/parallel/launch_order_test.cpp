@@ -12,6 +12,7 @@
 
 #include "tutti/comm/group.h"
 #include "tutti/parallel/execute.h"
+#include "tutti/parallel/pipeline_messages.h"
 
 namespace tutti::parallel {
 namespace {
@@ -56,28 +57,20 @@ class NotedGroup : public comm::Group {
   std::map<std::pair<bool, int>, size_t> counts_;
 };
 
-// Passes that do nothing but take room.
-class NoPasses : public Passes {
+// Micro-batches that only take room.
+class Room : public Inbox {
  public:
-  NoPasses(int64_t& room, float* memory, bool delays)
-      : room_(room), memory_(memory), delays_(delays) {}
+  Room(int64_t& room, float* memory) : room_(room), memory_(memory) {}
   bool has_room() const override { return room_ > 0; }
   void enter(int64_t) override {
     EXPECT_GT(room_, 0);
     --room_;
   }
-  void leave(int64_t) override { ++room_; }
   engine::Matrix input(int64_t) override { return engine::matrix(memory_, DType::f32, 1, 1); }
-  void forward(engine::Stream&, int64_t, engine::Matrix) override {}
-  void evaluate(engine::Stream&, int64_t, engine::Matrix) override {}
-  void backward(engine::Stream&, int64_t, engine::Matrix) override {}
-  bool delays_weights() const override { return delays_; }
-  void weight_gradient(engine::Stream&, int64_t) override {}
 
  private:
   int64_t& room_;
   float* memory_;
-  bool delays_;
 };
 
 // Of two steps with an evaluation between them.
@@ -93,23 +86,52 @@ std::vector<Step> steps_of(const Mesh& mesh, int64_t micro_batches, int64_t stag
   schedule.micro_batches = micro_batches;
   int64_t room = spec::peak_in_flight(mesh, micro_batches, stage);
   float memory[5] = {};
-  std::vector<std::unique_ptr<NoPasses>> passes;
-  std::vector<Passes*> chunks;
+  std::vector<std::unique_ptr<Room>> rooms;
+  std::vector<Inbox*> chunks;
   for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
-    const bool delays = spec::peak_delayed(mesh, micro_batches, stage) > 0;
-    chunks.push_back(passes.emplace_back(std::make_unique<NoPasses>(room, memory, delays)).get());
+    chunks.push_back(rooms.emplace_back(std::make_unique<Room>(room, memory)).get());
   }
   Boundary boundary = {&activations, &gradients};
   for (size_t i = 0; i < 2; ++i) {
     boundary.send[i] = engine::matrix(memory + 1 + i, DType::f32, 1, 1);
     boundary.d_residual[i] = engine::matrix(memory + 3 + i, DType::f32, 1, 1);
   }
-  Executor executor(mesh, stage, spec::step_actions(schedule, stage, 1), chunks, boundary);
+  PipelineMessages pipeline(mesh, stage, chunks, boundary);
+  Executor executor;
+  handle_messages(executor, pipeline);
+  using Kind = spec::ActionKind;
+  bool evaluating = false;
+  const auto nothing = [](engine::Stream&, const spec::Action&) {};
+  for (const Kind kind : {Kind::load, Kind::norm, Kind::update}) executor.handle(kind, nothing);
+  executor.handle(Kind::forward, [&](engine::Stream& stream, const spec::Action& action) {
+    if (action.chunk * mesh.pp + stage < mesh.virtual_stages() - 1) pipeline.output(stream);
+    if (evaluating) ++room;
+  });
+  executor.handle(Kind::backward, [&](engine::Stream& stream, const spec::Action&) {
+    pipeline.await_gradient(stream);
+  });
+  executor.handle(Kind::weight_gradient, [&](engine::Stream&, const spec::Action& action) {
+    ++room;
+    if (stage == 0 && action.chunk == 0) pipeline.drop_gradient();
+  });
+  std::vector<spec::Action> evaluation;
+  for (int64_t micro = 0; micro < 3; ++micro) {
+    for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
+      const int64_t number = chunk * mesh.pp + stage;
+      if (number > 0) evaluation.push_back({Kind::receive, micro, chunk});
+      evaluation.push_back({Kind::forward, micro, chunk});
+      if (number < mesh.virtual_stages() - 1) evaluation.push_back({Kind::send, micro, chunk});
+    }
+  }
+  const std::vector<spec::Action> training = spec::step_actions(schedule, stage, 1);
   const std::unique_ptr<engine::Stream> stream = engine::make_cpu_stream(1);
-  const auto nothing = [](int64_t) {};
-  executor.run(*stream, {.load = nothing});
-  executor.evaluate(*stream, 3, nothing, nothing);
-  executor.run(*stream, {.load = nothing});
+  for (const bool evaluates : {false, true, false}) {
+    evaluating = evaluates;
+    const std::vector<spec::Action>& actions = evaluates ? evaluation : training;
+    pipeline.begin(actions);
+    executor.run(*stream, actions);
+    pipeline.end(*stream);
+  }
   return steps;
 }
 

@@ -85,7 +85,7 @@ LayerGradients::Layer* LayerGradients::find(int64_t layer) {
   return found == layers_.end() ? nullptr : &*found;
 }
 
-void LayerGradients::need(engine::Stream& stream, int64_t number) {
+void LayerGradients::open(engine::Stream& stream, int64_t number) {
   Layer* layer = find(number);
   if (layer == nullptr || layer->state == State::open) return;
   for (Layer& other : layers_) {
@@ -103,10 +103,10 @@ void LayerGradients::need(engine::Stream& stream, int64_t number) {
   layer->state = State::open;
 }
 
-void LayerGradients::layer_done(engine::Stream& stream, int64_t number) {
+void LayerGradients::reduce(engine::Stream& stream, int64_t number) {
   Layer* layer = find(number);
-  if (layer == nullptr) return;
-  TUTTI_CHECK(layer->state == State::open, "layer {} is done before it needed its buffer", number);
+  TUTTI_CHECK(layer != nullptr, "nothing of layer {} is trained", number);
+  TUTTI_CHECK(layer->state == State::open, "layer {} is reduced before it had its buffer", number);
   for (Piece& piece : layer->pieces) {
     if (piece.group == nullptr) {
       add(stream, piece.mine, piece.shard, layer->first);
@@ -136,6 +136,9 @@ void LayerGradients::finish(engine::Stream& stream) {
     settle(stream, layer);
     layer.first = true;
   }
+}
+
+void LayerGradients::sum_tied(engine::Stream& stream) {
   comm::Ticket last;  // the calls of a group are done in their order
   for (const engine::Vector& slice : tied_) last = pipeline_ends_->all_reduce(stream, slice, slice);
   last.wait(stream);

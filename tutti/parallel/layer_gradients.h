@@ -1,6 +1,6 @@
-// Gradients of which a rank keeps its shard only (ZeRO 2 and 3, spec/zero_layers.h): a layer's are
-// computed in a buffer that layers take turns in, summed over the ranks that hold the same
-// parameters while the layers below are still computed, and added to the shard.
+// GradientReduction of which a rank keeps its shard only (ZeRO 2 and 3, spec/zero_layers.h): a
+// layer's gradients are computed in a buffer that layers take turns in, summed over the ranks that
+// hold the same parameters while the layers below are still computed, and added to the shard.
 //
 // The first micro-batch of a step is reduced straight into the shard, in the same order of ranks as
 // gradients of ZeRO 0 and 1, so its bits are theirs; later ones are added one by one.
@@ -13,6 +13,7 @@
 #include "tutti/engine/stream.h"
 #include "tutti/engine/tensor.h"
 #include "tutti/model/memory.h"
+#include "tutti/parallel/gradient_reduction.h"
 #include "tutti/parallel/ranks.h"
 #include "tutti/spec/params.h"
 #include "tutti/spec/zero.h"
@@ -20,19 +21,17 @@
 
 namespace tutti::parallel {
 
-class LayerGradients {
+class LayerGradients : public GradientReduction {
  public:
   // `tied`: the parameter that the first and the last pipeline stage both hold; empty: none here.
   LayerGradients(const spec::ParamLayout& layout, const spec::Mesh& mesh, const Ranks& ranks,
                  const model::Memory& memory, const std::string& tied = {},
                  int64_t bucket_elements = spec::kBucketElements);
 
-  // Before the gradients of `layer` are written: its buffer is free then.
-  void need(engine::Stream& stream, int64_t layer);
-  // They are written: starts to sum them.
-  void layer_done(engine::Stream& stream, int64_t layer);
-  // All micro-batches of the step are done: afterwards the shard holds their sum.
-  void finish(engine::Stream& stream);
+  void open(engine::Stream& stream, int64_t layer) override;
+  void reduce(engine::Stream& stream, int64_t layer) override;
+  void finish(engine::Stream& stream) override;
+  void sum_tied(engine::Stream& stream) override;
 
  private:
   enum class State { free, open, on_its_way };

@@ -8,6 +8,8 @@
 #include "tutti/base/clock.h"
 #include "tutti/comm/thread_world.h"
 #include "tutti/parallel/execute.h"
+#include "tutti/parallel/pipeline_messages.h"
+#include "tutti/parallel/ranks.h"
 
 namespace tutti::parallel {
 namespace {
@@ -19,60 +21,32 @@ struct Room {
   int64_t free = 0;
 };
 
-class SleepingPasses : public Passes {
+class RoomInbox : public Inbox {
  public:
-  SleepingPasses(int64_t chunk, bool delays, const PassSeconds& seconds, Room& room,
-                 std::vector<PassSpan>& spans)
-      : chunk_(chunk), delays_(delays), seconds_(seconds), room_(room), spans_(spans) {}
-
+  explicit RoomInbox(Room& room) : room_(room) {}
   bool has_room() const override { return room_.free > 0; }
   void enter(int64_t /*micro*/) override { --room_.free; }
-  void leave(int64_t /*micro*/) override { ++room_.free; }
   engine::Matrix input(int64_t /*micro*/) override {
     return engine::matrix(input_, DType::f32, 1, kWidth);
   }
-  void forward(engine::Stream& /*stream*/, int64_t micro, engine::Matrix /*out*/) override {
-    pass(spec::ActionKind::forward, micro, seconds_.forward);
-  }
-  void evaluate(engine::Stream& stream, int64_t micro, engine::Matrix out) override {
-    forward(stream, micro, out);
-  }
-  void backward(engine::Stream& stream, int64_t micro, engine::Matrix /*d_residual*/) override {
-    pass(spec::ActionKind::backward, micro, seconds_.backward);
-    if (!delays_) weight_gradient(stream, micro);
-  }
-  bool delays_weights() const override { return delays_; }
-  void weight_gradient(engine::Stream& /*stream*/, int64_t micro) override {
-    pass(spec::ActionKind::weight_gradient, micro, seconds_.weight_gradient);
-  }
 
  private:
-  void pass(spec::ActionKind kind, int64_t micro, double seconds) {
-    const double begin = monotonic_seconds();
-    sleep_seconds(seconds);
-    spans_.push_back({{kind, micro, chunk_}, begin, monotonic_seconds()});
-  }
-
-  int64_t chunk_;
-  bool delays_;
-  PassSeconds seconds_;
   Room& room_;
-  std::vector<PassSpan>& spans_;
-  float input_[kWidth] = {};  // nobody reads it
+  float input_[kWidth] = {};  // never read
 };
 
 void measure_rank(const spec::Schedule& schedule, const PassSeconds& passes, comm::World& world,
                   engine::Stream& stream, std::vector<PassSpan>& spans) {
+  using Kind = spec::ActionKind;
   const spec::Mesh& mesh = schedule.mesh;
   const Ranks ranks = ranks_of(world, 1);
   const int64_t stage = ranks.at.pp;
   Room room{spec::peak_in_flight(mesh, schedule.micro_batches, stage)};
-  const bool delays = spec::peak_delayed(mesh, schedule.micro_batches, stage) > 0;
-  std::vector<std::unique_ptr<SleepingPasses>> stages;
-  std::vector<Passes*> chunks;
+  std::vector<std::unique_ptr<RoomInbox>> inboxes;
+  std::vector<Inbox*> chunks;
   for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
-    stages.push_back(std::make_unique<SleepingPasses>(chunk, delays, passes, room, spans));
-    chunks.push_back(stages.back().get());
+    inboxes.push_back(std::make_unique<RoomInbox>(room));
+    chunks.push_back(inboxes.back().get());
   }
   float memory[4][kWidth] = {};
   Boundary boundary = {ranks.pipeline, ranks.pipeline_gradients};
@@ -80,9 +54,35 @@ void measure_rank(const spec::Schedule& schedule, const PassSeconds& passes, com
     boundary.send[i] = engine::matrix(memory[i], DType::f32, 1, kWidth);
     boundary.d_residual[i] = engine::matrix(memory[2 + i], DType::f32, 1, kWidth);
   }
-  Executor executor(mesh, stage, spec::step_actions(schedule, stage, 1), chunks, boundary);
+  PipelineMessages pipeline(mesh, stage, chunks, boundary);
+  Executor executor;
+  handle_messages(executor, pipeline);
+  const auto sleep = [&](const spec::Action& action, double seconds) {
+    const double begin = monotonic_seconds();
+    sleep_seconds(seconds);
+    spans.push_back({action, begin, monotonic_seconds()});
+  };
+  const auto nothing = [](engine::Stream& /*stream*/, const spec::Action& /*action*/) {};
+  for (const Kind kind : {Kind::load, Kind::norm, Kind::update}) executor.handle(kind, nothing);
+  executor.handle(Kind::forward, [&](engine::Stream& on, const spec::Action& action) {
+    if (stage < mesh.pp - 1 || action.chunk < mesh.vpp - 1) pipeline.output(on);
+    sleep(action, passes.forward);
+  });
+  executor.handle(Kind::backward, [&](engine::Stream& on, const spec::Action& action) {
+    pipeline.await_gradient(on);
+    sleep(action, passes.backward);
+  });
+  executor.handle(Kind::weight_gradient, [&](engine::Stream& /*on*/, const spec::Action& action) {
+    sleep(action, passes.weight_gradient);
+    ++room.free;
+    if (stage == 0 && action.chunk == 0) pipeline.drop_gradient();
+  });
+  const std::vector<spec::Action> actions = spec::step_actions(schedule, stage, 1);
+  executor.check(actions);
   if (ranks.world != nullptr) ranks.world->barrier(stream).wait(stream);
-  executor.run(stream, {.load = [](int64_t /*micro*/) {}});
+  pipeline.begin(actions);
+  executor.run(stream, actions);
+  pipeline.end(stream);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "tutti/parallel/sharded_adamw.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "tutti/parallel/range.h"
@@ -104,23 +103,21 @@ void ShardedAdamw::squared_norm(engine::Stream& stream, double* parts) const {
   }
 }
 
-void ShardedAdamw::update(engine::Stream& stream, const engine::UpdateScalars* scalars,
-                          const std::function<void(const spec::ShardSlice& slice)>& done) {
-  engine::AdamwSums sums;
+void ShardedAdamw::update(engine::Stream& stream, int64_t slice,
+                          const engine::UpdateScalars* scalars) {
+  const auto index = static_cast<size_t>(slice);
+  if (index + 1 == slices_.size()) sums_ = {};
   const auto update_part = [&](const optim::AdamwState& state) {
-    optim::adamw_update(stream, state, config_, scalars, watch_ ? &sums : nullptr);
+    optim::adamw_update(stream, state, config_, scalars, watch_ ? &sums_ : nullptr);
   };
   if (streamed_) {
-    streamed_->run(std::cref(update_part), done);
+    streamed_->update_slice(update_part);
   } else {
-    for (auto slice = slices_.rbegin(); slice != slices_.rend(); ++slice) {
-      update_part(slice->state);
-      done(slice->place);
-    }
+    update_part(slices_[index].state);
   }
-  if (!watch_) return;
+  if (!watch_ || index > 0) return;
   stream.synchronize();
-  if (scalars->apply != 0) watch_->updated(sums);
+  if (scalars->apply != 0) watch_->updated(sums_);
 }
 
 void ShardedAdamw::fetch_ahead() {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -40,10 +39,9 @@ class ShardedAdamw {
   void fetch_ahead();
   void forget_fetched();  // there is no update
 
-  // The update that `scalars`, in memory of the stream, describe: of the owned elements, the last
-  // ones first. `done` is called with each slice when it is updated (for the stream).
-  void update(engine::Stream& stream, const engine::UpdateScalars* scalars,
-              const std::function<void(const spec::ShardSlice& slice)>& done);
+  // The update of one of slices() that `scalars`, in memory of the stream, describe. A step updates
+  // each once, the last one first.
+  void update(engine::Stream& stream, int64_t slice, const engine::UpdateScalars* scalars);
 
   // The owned weights from the masters, after these or moments were written from outside.
   void state_changed(engine::Stream& stream);
@@ -60,6 +58,7 @@ class ShardedAdamw {
   int64_t rank_;
   engine::Vector frozen_;  // weights
   std::optional<StateWatch> watch_;
+  engine::AdamwSums sums_;                  // of the slices that are updated so far, for the watch
   std::optional<StreamedUpdate> streamed_;  // of state on the host
 };
 

@@ -2,8 +2,8 @@
 //
 // ZeRO 0: always. ZeRO 1 and 2: after an update every rank has changed its slices; they are
 // gathered under the next forward pass, and a layer waits for its own. ZeRO 3: the rank has a shard
-// only; a layer is gathered into the buffer that layers take turns in (spec/zero_layers.h) while
-// the one before it in the order of a pass is computed.
+// only; a layer is gathered into the buffer that layers take turns in (spec/zero_layers.h). The
+// step's list of actions says when (spec/step_list.h).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,6 @@
 #include "tutti/parallel/ranks.h"
 #include "tutti/spec/params.h"
 #include "tutti/spec/recipe.h"
-#include "tutti/spec/schedule.h"
 #include "tutti/spec/zero.h"
 #include "tutti/spec/zero_layers.h"
 
@@ -27,22 +26,17 @@ class ShardedWeights {
                  const model::Memory& memory, int64_t bucket_elements = spec::kBucketElements);
 
   // Elements of the flat arenas [first, first + count) that this rank has, of `values`, which begin
-  // at `first`: rounded to the compute type. On every rank the same, else weights must be
-  // updated().
+  // at `first`: rounded to the compute type. On every rank the same, else changed() must follow.
   void write(engine::Stream& stream, int64_t first, const float* values, int64_t count);
 
-  // This rank's slices have new values, or one of them; the others follow then, in descending
-  // order. ZeRO 1 and 2 start to gather them.
-  void updated(engine::Stream& stream);
-  void updated(engine::Stream& stream, const spec::ShardSlice& slice);
-
-  // What comes next: all passes of `actions`, or forward passes for evaluation. ZeRO 3 gathers in
-  // this order from now on.
-  void begin_step(const std::vector<spec::Action>& actions);
-  void begin_forward();
-
+  // Starts to gather `part`, whose slices have new values: a layer, or with ZeRO 1 and 2 a bucket.
+  void gather(engine::Stream& stream, int64_t part);
   // Before `layer` reads its weights.
   void need(engine::Stream& stream, int64_t layer);
+
+  // All slices of this rank have new values, outside of a step: gathers what steps do not gather
+  // themselves.
+  void changed(engine::Stream& stream);
   // Until nothing is on its way.
   void wait(engine::Stream& stream);
 
@@ -51,7 +45,7 @@ class ShardedWeights {
     comm::Group* group = nullptr;
     engine::Vector mine;
     engine::Vector all;
-    int64_t first = 0;  // of `mine`, in the flat arenas
+    int64_t bucket = 0;
     comm::Ticket ticket;
   };
   struct Layer {
@@ -59,25 +53,15 @@ class ShardedWeights {
     std::vector<size_t> pieces;  // of pieces_
     bool here = false;           // with ZeRO 3: its buffer holds it, or is being filled with it
   };
-  size_t find(int64_t layer) const;
-  void begin();
-  void add_forward(int64_t chunk);
-  void add_backward(int64_t chunk);
+  Layer* find(int64_t layer);  // null: none of it is ever gathered
   void start(engine::Stream& stream, Piece& piece);
-  void start_next(engine::Stream& stream);
   void wait(engine::Stream& stream, const Layer& layer);
 
-  spec::Mesh mesh_;
-  spec::Coordinates at_;
-  int64_t model_layers_;
   bool gathers_layers_;     // ZeRO 3
   engine::Vector weights_;  // the arena
   std::vector<spec::ShardSlice> slices_;
   std::vector<Piece> pieces_;
   std::vector<Layer> layers_;
-  std::vector<size_t> order_;  // of layers to gather
-  size_t next_ = 0;            // of it, the first that nobody has needed yet
-  bool next_started_ = false;
 };
 
 }  // namespace tutti::parallel

@@ -52,7 +52,6 @@ StreamedUpdate::StreamedUpdate(const std::vector<OwnedSlice>& slices, const mode
       const int64_t first = end - count;
       filled += count;
       Part part;
-      part.slice = slice->place;
       part.ends = first == 0;
       part.state = slice->state;
       part.state.gradient = range(slice->state.gradient, first, count);
@@ -95,28 +94,35 @@ void StreamedUpdate::forget() {
   }
 }
 
-void StreamedUpdate::run(const std::function<void(const optim::AdamwState& state)>& update,
-                         const std::function<void(const spec::ShardSlice& slice)>& done) {
-  if (!fetched_) fetch_ahead();
-  fetched_ = false;
-  for (size_t turn = 0; turn < pieces_.size(); ++turn) {
-    const Piece& piece = pieces_[turn];
-    const int at = point(turn % spec::kOffloadBuffers);
-    in_->stream_after(at);
-    for (const Part& part : piece.parts) update(part.state);
-    out_->after_stream();
-    for (const Copy& copy : piece.copies) out_->copy(copy.host, copy.device, copy.bytes);
-    out_->mark(at);
-    if (turn + spec::kOffloadBuffers < pieces_.size()) {
-      in_->after(*out_, at);
-      fetch(turn + spec::kOffloadBuffers);
-    }
-    if (!done) continue;
-    for (const Part& part : piece.parts) {
-      if (part.ends) done(part.slice);
-    }
+void StreamedUpdate::update_slice(
+    const std::function<void(const optim::AdamwState& state)>& update) {
+  if (turn_ == 0 && part_ == 0) {
+    if (!fetched_) fetch_ahead();
+    fetched_ = false;
   }
-  if (!pieces_.empty()) out_->stream_after(point((pieces_.size() - 1) % spec::kOffloadBuffers));
+  for (bool ended = false; !ended;) {
+    const Piece& piece = pieces_[turn_];
+    if (part_ == 0) in_->stream_after(point(turn_ % spec::kOffloadBuffers));
+    const Part& part = piece.parts[part_++];
+    update(part.state);
+    ended = part.ends;
+    if (part_ < piece.parts.size()) continue;
+    leave(turn_++);
+    part_ = 0;
+  }
+  if (turn_ < pieces_.size()) return;
+  out_->stream_after(point((turn_ - 1) % spec::kOffloadBuffers));
+  turn_ = 0;
+}
+
+void StreamedUpdate::leave(size_t turn) {
+  const int at = point(turn % spec::kOffloadBuffers);
+  out_->after_stream();
+  for (const Copy& copy : pieces_[turn].copies) out_->copy(copy.host, copy.device, copy.bytes);
+  out_->mark(at);
+  if (turn + spec::kOffloadBuffers >= pieces_.size()) return;
+  in_->after(*out_, at);
+  fetch(turn + spec::kOffloadBuffers);
 }
 
 }  // namespace tutti::parallel

@@ -29,11 +29,9 @@ class StreamedUpdate {
   void fetch_ahead();
   void forget();
 
-  // `update` is called for parts of the slices, the last ones first, with state on the device;
-  // `done`, where given, with a slice's place when all of it is updated. At the end the stream has
-  // come after the last copy.
-  void run(const std::function<void(const optim::AdamwState& state)>& update,
-           const std::function<void(const spec::ShardSlice& slice)>& done);
+  // Updates the next slice, the last one first: `update` is called for its parts, with state on the
+  // device. After the first slice the stream has come after the last copy.
+  void update_slice(const std::function<void(const optim::AdamwState& state)>& update);
 
   size_t pieces() const { return pieces_.size(); }
 
@@ -50,15 +48,17 @@ class StreamedUpdate {
   struct Part {
     optim::AdamwState state;
     bool ends = false;  // with it the whole slice is updated
-    spec::ShardSlice slice;
   };
   struct Piece {
     std::vector<Copy> copies;
     std::vector<Part> parts;  // descending
   };
   void fetch(size_t turn);
+  void leave(size_t turn);
 
   std::vector<Piece> pieces_;  // in the order of their turns
+  size_t turn_ = 0;            // of the piece that is updated next
+  size_t part_ = 0;            // of it
   engine::CopyQueue* out_;
   engine::CopyQueue* in_;
   bool fetched_ = false;

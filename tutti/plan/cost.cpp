@@ -234,13 +234,13 @@ Pricing price_program(const spec::Program& program, const spec::Recipe& recipe,
   }
   for (size_t r = 0; r < program.updates.size(); ++r) {
     RankSeconds& rank = pricing.ranks[r];
-    for (const Op& op : program.updates[r]) {
-      if (!op.collective) {
-        rank.update += operation_seconds(op, system, constants, recipe.precision);
-      } else if (op.axis == Axis::pp) {
-        rank.tied += collective_seconds(op, at);
-      } else {
-        rank.update += collective_seconds(op, at);
+    const spec::UpdateOps& ops = program.updates[r];
+    rank.tied = sum_collectives(ops.tied_table, at);
+    for (const std::vector<Op>* list :
+         {&ops.tensor_copies, &ops.norm, &ops.update, &ops.router_loads, &ops.selection_bias}) {
+      for (const Op& op : *list) {
+        rank.update += op.collective ? collective_seconds(op, at)
+                                     : operation_seconds(op, system, constants, recipe.precision);
       }
     }
   }

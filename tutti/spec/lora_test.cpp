@@ -171,7 +171,7 @@ TEST(Lora, FrozenWeightsHaveNoGradientWork) {
   // Head: logits, loss, input gradient.
   EXPECT_EQ(names(program.kind("head").forward),
             (std::vector<std::string>{"norm_forward", "gemm", "cross_entropy", "gemm"}));
-  const Op& update = program.updates[0].back();
+  const Op& update = program.updates[0].update.back();
   EXPECT_EQ(
       update.dims[0],
       param_layout(param_table(tiny("{rank: 2}").model, {2, 4, 0.1, {"qkv"}})).trainable_elements);

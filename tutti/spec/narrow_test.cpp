@@ -69,7 +69,7 @@ TEST(Narrow, BlockReadsFourBitsAndQuantizesEachOperandOnce) {
   EXPECT_EQ(bytes_of(narrow.kind("head").forward, "gemm"),
             bytes_of(wide.kind("head").forward, "gemm"));
   const double weights = 32 * (qkv * h + h * h + up * h + h * ffn);
-  EXPECT_EQ(bytes_of(narrow.updates[0], "quantize"), weights * (2 + 2 * e));
+  EXPECT_EQ(bytes_of(narrow.updates[0].update, "quantize"), weights * (2 + 2 * e));
 }
 
 // Transformer Engine quantizes what it gathers; what it scatters is a sum, in 16 bits.
@@ -125,7 +125,7 @@ TEST(Narrow, TheTrainersProductsFollowTheirOperands) {
       EXPECT_EQ(count(program.kind("block.wide").*list, "quantize"), 0);
     }
     EXPECT_EQ(count(program.kind("head").forward, "narrow_gemm"), 0);
-    EXPECT_EQ(count(program.updates[0], "quantize"), 0);
+    EXPECT_EQ(count(program.updates[0].update, "quantize"), 0);
     EXPECT_EQ(program.stages[0].runs.size(), 5U) << "embedding, two wide kinds, the rest, head";
     const MemoryMap map = memory_map(recipe, tutti_profile());
     EXPECT_FALSE(map.has("narrow"));

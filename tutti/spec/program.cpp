@@ -197,11 +197,11 @@ class ProgramBuilder {
   }
   int64_t tied_elements() const { return table_.groups.front().params.front().local_count(mesh_); }
 
-  std::vector<Op> update(int64_t rank) const {
+  UpdateOps update(int64_t rank) const {
     const LocalElements local = local_elements(table_, recipe_, rank, true);
     int64_t elements = mesh_.zero >= 1 ? shard_elements(local, mesh_) : local.total();
     if (layered_) elements = zero_sizes(table_, recipe_, rank).shard;
-    std::vector<Op> ops;
+    UpdateOps ops;
     if (sums_tied_table(rank, mesh_.pp)) {
       // Both copies of the token table get the sum of their gradients.
       int64_t table = tied_elements();
@@ -209,41 +209,42 @@ class ProgramBuilder {
         const int64_t unit = kParamAlignment * replicas(mesh_);
         table = (table + unit - 1) / unit * kParamAlignment;
       }
-      ops.push_back(collective_op("all_reduce", Axis::pp, 2,
-                                  real(table) * real(dtype_bytes(profile_.gradient))));
+      ops.tied_table.push_back(collective_op("all_reduce", Axis::pp, 2,
+                                             real(table) * real(dtype_bytes(profile_.gradient))));
     }
-    add_common_sums(rank, ops);
+    add_common_sums(rank, ops.tensor_copies);
     // The copy does not count in the norm.
     const std::string copy = tied_copy(recipe_, {.pp = rank});
     const int64_t copied =
         copy.empty() ? 0 : table_.groups.front().params.front().local_count(mesh_);
-    ops.push_back(squared_norm_op(mesh_.zero >= 1 ? elements : elements - copied));
+    ops.norm.push_back(squared_norm_op(mesh_.zero >= 1 ? elements : elements - copied));
     if (mesh_.world() > 1) {
       // Four words: loss, divergence from a teacher, targets and squared norm. Here each rank adds
       // those of all.
       const int64_t world = mesh_.world();
-      ops.push_back(profile_.executable
-                        ? collective_op("all_gather", Axis::dp, world, real(32 * world))
-                        : collective_op("all_reduce", Axis::dp, world, 32));
+      ops.norm.push_back(profile_.executable
+                             ? collective_op("all_gather", Axis::dp, world, real(32 * world))
+                             : collective_op("all_reduce", Axis::dp, world, 32));
     }
-    ops.push_back(adamw_op(elements, sizes_.compute, has_masters(recipe_)));
+    ops.update.push_back(adamw_op(elements, sizes_.compute, has_masters(recipe_)));
     const NarrowFormat* format = block_scaled_format(recipe_.precision);
     if (format != nullptr && !profile_.executable) {
-      ops.push_back(quantize_op(
+      ops.update.push_back(quantize_op(
           *format, local_elements(narrow_parameters(table_), recipe_, rank).total(), 1));
     }
     // Loads and sums of its routers (the memory map's arena "routing").
     const int64_t routed = routed_layers(rank);
     const double counters = real(routed * (model_.moe.experts + 3) * 4);
     if (routed > 0 && mesh_.tp > 1 && profile_.executable) {
-      ops.push_back(collective_op("all_reduce", Axis::tp, mesh_.tp, counters));
+      ops.router_loads.push_back(collective_op("all_reduce", Axis::tp, mesh_.tp, counters));
     }
     if (routed > 0 && replicas(mesh_) > 1) {
-      ops.push_back(collective_op("all_reduce", Axis::dp, replicas(mesh_), counters));
+      ops.router_loads.push_back(collective_op("all_reduce", Axis::dp, replicas(mesh_), counters));
     }
     if (model_.moe.router_bias && !recipe_.lora.enabled()) {
-      ops.insert(ops.end(), static_cast<size_t>(routed),
-                 update_selection_bias_op(model_.moe.experts, sizes_.compute != DType::f32));
+      ops.selection_bias.assign(
+          static_cast<size_t>(routed),
+          update_selection_bias_op(model_.moe.experts, sizes_.compute != DType::f32));
     }
     return ops;
   }
@@ -318,6 +319,7 @@ Op transfer_op(const Recipe& recipe, const Profile& profile) {
 void visit_operations(const Program& program, const Mesh& mesh, int64_t stage, const Action& action,
                       const std::function<void(const Op&, bool first, int64_t times)>& visit) {
   const StageProgram& chunk = program.stages[static_cast<size_t>(action.chunk * mesh.pp + stage)];
+  const UpdateOps& update = program.updates[static_cast<size_t>(stage)];
   const bool first = action.micro == 0;
   const auto visit_all = [&](const std::vector<Op>& ops) {
     for (const Op& op : ops) visit(op, first, 1);
@@ -347,8 +349,19 @@ void visit_operations(const Program& program, const Mesh& mesh, int64_t stage, c
       visit_all(chunk.reduce);
       if (!first) visit_all(chunk.add);
       break;
-    case ActionKind::update: visit_all(program.updates[static_cast<size_t>(stage)]); break;
+    case ActionKind::norm:
+      visit_all(update.tied_table);
+      visit_all(update.tensor_copies);
+      visit_all(update.router_loads);
+      visit_all(update.norm);
+      break;
+    case ActionKind::update:
+      visit_all(update.selection_bias);
+      visit_all(update.update);
+      break;
     case ActionKind::load:
+    case ActionKind::fetch:
+    case ActionKind::offload:
     case ActionKind::evaluate:
     case ActionKind::save: break;
   }

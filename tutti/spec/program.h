@@ -38,11 +38,21 @@ struct StageProgram {
                                // drops is computed a second time for them
 };
 
+// What a pipeline rank does once a step, in this order.
+struct UpdateOps {
+  std::vector<Op> tied_table;     // sum of the gradients of its two copies
+  std::vector<Op> tensor_copies;  // and of what several tensor parallel ranks hold
+  std::vector<Op> router_loads;
+  std::vector<Op> norm;
+  std::vector<Op> selection_bias;
+  std::vector<Op> update;
+};
+
 struct Program {
   std::string profile;
   std::vector<LayerOps> kinds;
-  std::vector<StageProgram> stages;      // per virtual stage
-  std::vector<std::vector<Op>> updates;  // per pipeline rank
+  std::vector<StageProgram> stages;  // per virtual stage
+  std::vector<UpdateOps> updates;    // per pipeline rank
 
   const LayerOps& kind(const std::string& name) const;  // aborts when absent
 };
@@ -53,9 +63,9 @@ Program make_program(const Recipe& recipe, const Profile& profile);
 // the profile's type of it, as each rank holds it.
 Op transfer_op(const Recipe& recipe, const Profile& profile);
 
-// Calls `visit(op, first, times)` for every operation that `action` stands for on pipeline rank
-// `stage`, `times` equal layers at once; `first`: in the first micro-batch of a step
-// (Op::first_bytes hold). load, save and evaluate have none here.
+// Calls `visit(op, first, times)` for every operation that `action`, of whole chunks
+// (step_actions), stands for on pipeline rank `stage`, `times` equal layers at once; `first`: in
+// the first micro-batch of a step (Op::first_bytes hold). load, save and evaluate have none here.
 void visit_operations(const Program& program, const Mesh& mesh, int64_t stage, const Action& action,
                       const std::function<void(const Op&, bool first, int64_t times)>& visit);
 

@@ -48,6 +48,7 @@ class StepBuilder {
       for (int64_t chunk = 0; chunk < mesh_.vpp; ++chunk) add(ActionKind::gather, 0, chunk);
     }
     for (const Action& pass : pass_order(mesh_, micro_batches_, stage_)) add_pass(pass, sharded);
+    add(ActionKind::norm, 0, 0);
     add(ActionKind::update, 0, 0);
     if (evaluate) add(ActionKind::evaluate, 0, 0);
     if (save) add(ActionKind::save, 0, 0);
@@ -56,7 +57,7 @@ class StepBuilder {
 
  private:
   void add(ActionKind kind, int64_t micro, int64_t chunk) {
-    actions_.push_back({kind, micro, chunk});
+    actions_.push_back({.kind = kind, .micro = micro, .chunk = chunk});
   }
 
   void add_pass(const Action& pass, bool sharded) {
@@ -106,6 +107,7 @@ class StepBuilder {
 const char* action_name(ActionKind kind) {
   switch (kind) {
     case ActionKind::load: return "load";
+    case ActionKind::fetch: return "fetch";
     case ActionKind::gather: return "gather";
     case ActionKind::gather_backward: return "gather_backward";
     case ActionKind::receive: return "receive";
@@ -115,7 +117,9 @@ const char* action_name(ActionKind kind) {
     case ActionKind::backward: return "backward";
     case ActionKind::weight_gradient: return "weight_gradient";
     case ActionKind::send_gradient: return "send_gradient";
+    case ActionKind::offload: return "offload";
     case ActionKind::reduce: return "reduce";
+    case ActionKind::norm: return "norm";
     case ActionKind::update: return "update";
     case ActionKind::evaluate: return "evaluate";
     case ActionKind::save: return "save";

@@ -1,4 +1,5 @@
-// The ordered actions of a training step, per pipeline rank, generated when asked.
+// The ordered actions of a training step, per pipeline rank, generated when asked: here with whole
+// chunks of layers as passes, in step_list.h layer by layer, as they are executed.
 //
 // Orders of the passes on rank s of p (m micro-batches, v chunks of layers per rank):
 //   gpipe         all forwards, then all backwards
@@ -23,26 +24,39 @@ namespace tutti::spec {
 
 enum class ActionKind {
   load,              // a micro-batch: which rows, tokens (first stage), targets (last): chunk 0
-  gather,            // weights of a chunk from the ZeRO ranks
-  gather_backward,   // the same of its blocks, for the way back (ZeRO 3)
+  fetch,             // what was offloaded, from the host
+  gather,            // weights from the ZeRO ranks
+  gather_backward,   // the same for the backward pass (ZeRO 3)
   receive,           // activations from the previous virtual stage
-  forward,           // on the last virtual stage with loss and its gradient
+  forward,           // of the head with loss and its gradient
   send,              // activations to the next virtual stage
   receive_gradient,  // from the next virtual stage
   backward,          // input gradients
   weight_gradient,
   send_gradient,  // to the previous virtual stage
-  reduce,         // gradients of a chunk over the data-parallel ranks
-  update,         // norm, clip, optimizer: once
+  offload,        // activations, to the host
+  reduce,         // gradients, over the ranks that hold the same parameters
+  norm,           // loss and squared norm over all ranks, and from them the factors of the update
+  update,         // optimizer
   evaluate,
   save,
 };
+inline constexpr size_t kActionKinds = static_cast<size_t>(ActionKind::save) + 1;
 const char* action_name(ActionKind kind);
+
+// Parts that are neither a layer (zero_layers.h numbers them) nor a bucket (zero.h).
+inline constexpr int64_t kWholePart = -16;       // of a chunk, or of the step
+inline constexpr int64_t kTiedTable = -17;       // the token table's gradient, over both its ends
+inline constexpr int64_t kTensorCopies = -18;    // gradients of what tensor parallel ranks all hold
+inline constexpr int64_t kRouterLoads = -19;     // tokens that each expert was sent
+inline constexpr int64_t kSelectionBias = -20;   // of the routers
+inline constexpr int64_t kOptimizerState = -21;  // masters and moments
 
 struct Action {
   ActionKind kind = ActionKind::forward;
-  int64_t micro = 0;  // micro-batch; 0 where it has no meaning
-  int64_t chunk = 0;  // of this rank's layers: virtual stage chunk * pp + stage
+  int64_t micro = 0;          // micro-batch; 0 where it has no meaning
+  int64_t chunk = 0;          // of this rank's layers: virtual stage chunk * pp + stage
+  int64_t part = kWholePart;  // what of it; step_list.h says what of which action
   bool operator==(const Action&) const = default;
 };
 

@@ -244,9 +244,9 @@ TEST(Schedule, OneRankAccumulates) {
   for (const Action& action : step_actions(make_schedule(recipe), 0, 1)) {
     names.push_back(std::string(action_name(action.kind)) + std::to_string(action.micro));
   }
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"load0", "forward0", "backward0", "weight_gradient0", "load1",
-                                      "forward1", "backward1", "weight_gradient1", "update0"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"load0", "forward0", "backward0", "weight_gradient0",
+                                             "load1", "forward1", "backward1", "weight_gradient1",
+                                             "norm0", "update0"}));
 }
 
 TEST(Schedule, GatherAndReduceFollowZero) {

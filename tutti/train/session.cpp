@@ -60,7 +60,10 @@ Session::Session(const spec::Recipe& recipe, const SessionOptions& options, File
       mlperf_(recipe_, telemetry),
       trainer_(recipe_of_rank(recipe, options), together_.ranks(), options.trainer),
       trace_(together_.leads() ? options.trace_steps : 0,
-             join_path(options.run_folder, "trace.json")) {}
+             join_path(options.run_folder, "trace.json")) {
+  trainer_.handle(spec::ActionKind::evaluate, [this] { evaluate(); });
+  trainer_.handle(spec::ActionKind::save, [this] { save(checkpoint::IfBusy::skip); });
+}
 
 double Session::elapsed() const { return elapsed_before_ + monotonic_seconds() - started_; }
 
@@ -120,12 +123,11 @@ void Session::begin_step() {
 // between them that is known now. All ranks say the same.
 bool Session::may_run_ahead() const {
   const int64_t step = state_.step + 1;
-  const int64_t every = recipe_.checkpoint.every_steps;
   const bool wanted = agreed_.stop_signal != 0 || agreed_.asked_to_save || agreed_.save_is_due ||
                       agreed_.over_budget;
   return trainer_.steps_run_ahead() && options_.trace_steps == 0 && !fault_is_planned_ && !wanted &&
          step < recipe_.train.steps && !evaluation_due_after(step) && !copies_due_after(step) &&
-         !replicas_are_due_after(step) && (every == 0 || step % every != 0) &&
+         !replicas_are_due_after(step) && !schedule_has(spec::ActionKind::save, step) &&
          (options_.stop_after_step == 0 || step < options_.stop_after_step);
 }
 
@@ -211,9 +213,15 @@ void Session::count_nonfinite(const StepResult& result) {
   }
 }
 
+bool Session::schedule_has(spec::ActionKind kind, int64_t step) const {
+  const std::vector<spec::Action> actions = spec::actions_after(schedule_, step);
+  return std::any_of(actions.begin(), actions.end(),
+                     [kind](const spec::Action& action) { return action.kind == kind; });
+}
+
 bool Session::evaluation_due_after(int64_t step) const {
   if (!validation_data_) return false;
-  return step >= recipe_.train.steps || spec::evaluation_due(recipe_, step);
+  return step >= recipe_.train.steps || schedule_has(spec::ActionKind::evaluate, step);
 }
 
 bool Session::copies_due_after(int64_t step) const {
@@ -266,7 +274,7 @@ void Session::evaluate() {
 bool Session::checkpoint_due() const {
   const spec::CheckpointConfig& config = recipe_.checkpoint;
   if (new_best_ && config.keep_best > 0) return true;
-  if (config.every_steps > 0 && state_.step % config.every_steps == 0) return true;
+  if (schedule_has(spec::ActionKind::save, state_.step)) return true;
   return agreed_.save_is_due;
 }
 
@@ -289,7 +297,7 @@ std::optional<Outcome> Session::reason_to_end() {
 // What is due after a step, whose end it may be.
 std::optional<Outcome> Session::settle_step() {
   if (evaluation_due()) {
-    evaluate();
+    trainer_.run_after({{.kind = spec::ActionKind::evaluate}});
     words_ = {};
     agree();
   }
@@ -298,7 +306,7 @@ std::optional<Outcome> Session::settle_step() {
     agreed_.asked_to_save = false;
     save(checkpoint::IfBusy::wait);
   } else if (checkpoint_due()) {
-    save(checkpoint::IfBusy::skip);
+    trainer_.run_after({{.kind = spec::ActionKind::save}});
   }
   return std::nullopt;
 }

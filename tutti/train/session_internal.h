@@ -59,6 +59,7 @@ class Session {
   void begin_step();
   void count_step(const StepResult& result, double rate, double seconds, double data_wait_seconds);
   bool may_run_ahead() const;
+  bool schedule_has(spec::ActionKind kind, int64_t step) const;
   bool evaluation_due_after(int64_t step) const;
   bool copies_due_after(int64_t step) const;
   void count_nonfinite(const StepResult& result);
@@ -98,6 +99,7 @@ class Session {
   double elapsed() const;
 
   const spec::Recipe recipe_;
+  const spec::Schedule schedule_ = spec::make_schedule(recipe_);
   const SessionOptions options_;
   FileSystem& files_;
   telemetry::Telemetry& telemetry_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <utility>
 
 #include "tutti/base/check.h"
@@ -68,18 +67,9 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks,
       stream_->memory(), ranks.home);
   if (recipe_.offload.enabled()) make_copy_queues();
   make_stages();
-  if (spec::by_layer(recipe_.parallel)) {
-    layer_gradients_ = std::make_unique<parallel::LayerGradients>(
-        layout_, recipe_.parallel, ranks_, *memory_,
-        spec::tied_copy(recipe_, {.pp = recipe_.parallel.pp - 1}));
-  } else {
-    const engine::Vector gradients =
-        engine::vector(memory_->arena("gradients").data(), DType::f32, layout_.trainable_elements);
-    gradient_sync_ = std::make_unique<parallel::GradientSync>(layout_, recipe_.parallel, ranks_,
-                                                              gradients, tied_gradient(gradients));
-  }
+  make_pipeline();
+  reduction_ = parallel::make_gradient_reduction(recipe_, layout_, ranks_, *memory_);
   weights_ = std::make_unique<parallel::ShardedWeights>(recipe_, layout_, ranks_, *memory_);
-  set_needs();
   optimizer_ =
       std::make_unique<parallel::ShardedAdamw>(recipe_, layout_, ranks_, *memory_, &copy_queues_);
   common_gradients_ =
@@ -91,6 +81,9 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks,
   }
   make_scalars();
   if (recipe_.distill.enabled()) make_teacher();
+  handle_actions();
+  actions_ = spec::step_list(recipe_, layout_, ranks_.at);
+  executor_.check(actions_);
 }
 
 void Trainer::make_scalars() {
@@ -130,7 +123,6 @@ void Trainer::make_copy_queues() {
 void Trainer::make_stages() {
   const spec::Mesh& mesh = recipe_.parallel;
   const spec::Schedule schedule = spec::make_schedule(recipe_);
-  const auto rows = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence);
   const auto slots = std::make_shared<model::ActivationSlots>(recipe_.model, *memory_);
   if (recipe_.offload.activations != 0) {
     activation_offload_ = std::make_unique<model::ActivationOffload>(
@@ -145,7 +137,6 @@ void Trainer::make_stages() {
         std::make_unique<engine::Arena>("batches on the host", bytes * count, host_side(*stream_));
     first_rows_.resize(static_cast<size_t>(count));
   }
-  std::vector<parallel::Passes*> chunks;
   for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
     stages_.push_back(std::make_unique<model::Stage>(
         recipe_.model, layout_, *memory_,
@@ -154,27 +145,15 @@ void Trainer::make_stages() {
         mesh));
     stages_.back()->prepare(*stream_);
     if (activation_offload_) stages_.back()->offload_through(*activation_offload_);
-    parallel::StageCalls calls;
-    calls.gradient_scale = static_cast<float>(1 / rows);
-    calls.micro_batches = schedule.micro_batches;
-    calls.loss_done = [this](const model::Stage& stage) {
-      const auto add = [this](const engine::Vector& x, double* total) {
-        stream_->ops().sum(*stream_, {.x = x, .accumulate = true, .total = total});
-      };
-      add(stage.row_losses(), scalars_->loss_sum());
-      if (teacher_) add(stage.row_divergences(), scalars_->divergence_sum());
-    };
-    calls.every_layer = spec::by_layer(mesh);
-    calls.layer_done = [this](int64_t layer) {
-      if (layer_gradients_) {
-        layer_gradients_->layer_done(*stream_, layer);
-      } else {
-        gradient_sync_->layer_done(*stream_, layer);
-      }
-    };
-    passes_.push_back(
-        std::make_unique<parallel::StagePasses>(*stages_.back(), loaded_, std::move(calls)));
-    chunks.push_back(passes_.back().get());
+  }
+}
+
+void Trainer::make_pipeline() {
+  const spec::Mesh& mesh = recipe_.parallel;
+  std::vector<parallel::Inbox*> chunks;
+  for (const auto& stage : stages_) {
+    inboxes_.push_back(std::make_unique<parallel::StageInbox>(*stage));
+    chunks.push_back(inboxes_.back().get());
   }
   parallel::Boundary boundary = {ranks_.pipeline, ranks_.pipeline_gradients};
   for (int64_t i = 0; i < 2; ++i) {
@@ -186,35 +165,8 @@ void Trainer::make_stages() {
       boundary.d_residual[index] = memory_->matrix("workspace", "boundary", i, "d_residual");
     }
   }
-  // Every step has the same passes; what follows them is decided when they are done.
-  actions_ = spec::step_actions(schedule, ranks_.at.pp, 1);
-  std::erase_if(actions_, [](const spec::Action& action) {
-    return action.kind == spec::ActionKind::update || action.kind == spec::ActionKind::evaluate ||
-           action.kind == spec::ActionKind::save;
-  });
-  executor_ = std::make_unique<parallel::Executor>(mesh, ranks_.at.pp, actions_, std::move(chunks),
-                                                   boundary);
-}
-
-engine::Vector Trainer::tied_gradient(const engine::Vector& gradients) const {
-  const spec::Coordinates last = {.pp = recipe_.parallel.pp - 1};
-  const std::string name = spec::tied_copy(recipe_, last);
-  if (name.empty() || ranks_.pipeline_ends == nullptr) return {};
-  const spec::PlacedParam& placed = layout_.find(name);
-  return engine::vector(gradients.as<float>() + placed.element_offset, DType::f32,
-                        placed.shard.count());
-}
-
-void Trainer::set_needs() {
-  if (ranks_.world == nullptr) return;
-  model::LayerNeeds needs;
-  needs.weights = [this](engine::Stream& stream, int64_t layer) { weights_->need(stream, layer); };
-  if (layer_gradients_) {
-    needs.gradients = [this](engine::Stream& stream, int64_t layer) {
-      layer_gradients_->need(stream, layer);
-    };
-  }
-  for (const auto& stage : stages_) stage->set_needs(needs);
+  pipeline_ =
+      std::make_unique<parallel::PipelineMessages>(mesh, ranks_.at.pp, std::move(chunks), boundary);
 }
 
 // A rank that left with weights on their way would be missed by the others.
@@ -244,7 +196,7 @@ void Trainer::set_teacher(const float* master) {
 
 void Trainer::state_changed() {
   optimizer_->state_changed(*stream_);
-  weights_->updated(*stream_);
+  weights_->changed(*stream_);
   weights_->wait(*stream_);
 }
 
@@ -286,26 +238,23 @@ void Trainer::send_batch(int64_t micro, int64_t place) {
   stream_->transfer(slot.data, host_batch(micro, place), slot.bytes);
 }
 
+void Trainer::evaluate_batches(const BatchSource& next, int64_t batches, double& targets) {
+  scalars_->clear(*stream_);
+  const auto load_next = [this, &next, &targets](int64_t micro) {
+    await_host_batch(micro);
+    load(next(), micro);
+    send_batch(micro);
+    targets += static_cast<double>(loaded_targets_[static_cast<size_t>(micro) % loaded_.size()]);
+  };
+  run(spec::evaluation_list(recipe_, layout_, ranks_.at, batches), load_next, true);
+}
+
 EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
   const engine::NamedRange range(*stream_, "evaluation");
+  double targets = 0;
+  evaluate_batches(next, batches, targets);
+  const StepSums sums = sums_of_ranks(targets);
   EvaluationResult result;
-  double tokens = 0;
-  scalars_->clear(*stream_);
-  executor_->evaluate(
-      *stream_, batches,
-      [this, &next](int64_t micro) {
-        await_host_batch(micro);
-        load(next(), micro);
-        send_batch(micro);
-        weights_->begin_forward();
-      },
-      [this, &tokens](int64_t micro) {
-        stream_->ops().sum(
-            *stream_,
-            {.x = last_stage().row_losses(), .accumulate = true, .total = scalars_->loss_sum()});
-        tokens += static_cast<double>(loaded_targets_[static_cast<size_t>(micro) % loaded_.size()]);
-      });
-  const StepSums sums = sums_of_ranks(tokens);
   result.tokens = std::llround(sums.targets);
   result.loss = sums.loss / static_cast<double>(std::max<int64_t>(result.tokens, 1));
   return result;
@@ -313,10 +262,8 @@ EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
 
 std::vector<float> Trainer::logits(const BatchView& view) {
   TUTTI_CHECK(recipe_.parallel.pp == 1, "logits of {} pipeline stages", recipe_.parallel.pp);
-  load(view, 0);
-  send_batch(0);
-  weights_->begin_forward();
-  last_stage().evaluate(*stream_, loaded_.front());
+  double targets = 0;
+  evaluate_batches([&view] { return view; }, 1, targets);
   const engine::Matrix own = last_stage().final_output();
   const model::LossLayer& head = last_stage().loss_layer();
   const int64_t ways = model::tensor_ranks(head.tp);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,14 +17,15 @@
 #include "tutti/model/stage.h"
 #include "tutti/parallel/common_gradients.h"
 #include "tutti/parallel/execute.h"
-#include "tutti/parallel/gradient_sync.h"
-#include "tutti/parallel/layer_gradients.h"
+#include "tutti/parallel/gradient_reduction.h"
+#include "tutti/parallel/pipeline_messages.h"
 #include "tutti/parallel/ranks.h"
 #include "tutti/parallel/sharded_adamw.h"
 #include "tutti/parallel/sharded_weights.h"
-#include "tutti/parallel/stage_passes.h"
+#include "tutti/parallel/stage_inbox.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/schedule.h"
+#include "tutti/spec/step_list.h"
 #include "tutti/telemetry/events.h"
 #include "tutti/train/micro_batch.h"
 #include "tutti/train/routing.h"
@@ -101,8 +103,8 @@ class Trainer {
   // The same in two parts. Where steps_run_ahead(), begin_step() only enqueues: the host neither
   // reads nor waits in it, but for messages in a pipeline, and a second step may begin before the
   // result of the first is taken, with its `update` left out: one more than the first makes it.
-  // Elsewhere finish_step() follows each. Results come in the order of the steps; nothing else is asked
-  // of the trainer while one is under way.
+  // Elsewhere finish_step() follows each. Results come in the order of the steps; nothing else is
+  // asked of the trainer while one is under way.
   bool steps_run_ahead() const;
   void begin_step(const BatchSource& next, double learning_rate, std::optional<int64_t> update);
   StepResult finish_step();
@@ -118,7 +120,12 @@ class Trainer {
   // The parts of that loss, with a teacher.
   const std::optional<telemetry::LossParts>& loss_parts() const { return loss_parts_; }
 
-  // Is told each action of the schedule before it is done, on the thread that does it.
+  // Executes what the recipe's schedule has after a step (spec::actions_after), by handlers of the
+  // caller: `handle` sets that of evaluate or save, once.
+  void handle(spec::ActionKind kind, std::function<void()> handler);
+  void run_after(const std::vector<spec::Action>& actions);
+
+  // Is called with each action of a step before it is done, on the thread that does it.
   void on_action(std::function<void(const spec::Action& action)> listener) {
     action_listener_ = std::move(listener);
   }
@@ -179,8 +186,6 @@ class Trainer {
   // Enqueues what brings it into its slot.
   void send_batch(int64_t micro, int64_t place = 0);
   void count_targets(double targets);
-  void run_passes(const std::function<void(int64_t)>& load);
-  void move_selection_biases();
   // Of tensors with consecutive numbers in layout_.params, what this rank owns of their gradients.
   struct OwnedGradients {
     engine::Vector x;
@@ -190,16 +195,28 @@ class Trainer {
   };
   StepSums sums_of_ranks(double targets);
   void check_peers() const;
-  void enqueue_step(int64_t place, const std::function<void(int64_t)>& load,
-                    const std::function<void()>& set_inputs);
-  void enqueue_update();
   bool replays() const;
   void make_stages();
+  void make_pipeline();
   void make_copy_queues();
   void make_scalars();
-  engine::Vector tied_gradient(const engine::Vector& gradients) const;
-  void set_needs();
   void make_teacher();
+  void evaluate_batches(const BatchSource& next, int64_t batches, double& targets);
+
+  // trainer_actions.cpp. `load` brings a micro-batch to where the stages find it.
+  void handle_actions();
+  void run(std::span<const spec::Action> actions, std::function<void(int64_t micro)> load,
+           bool evaluating = false);
+  void forward(engine::Stream& stream, const spec::Action& action);
+  void backward(engine::Stream& stream, const spec::Action& action);
+  void weight_gradient(engine::Stream& stream, const spec::Action& action);
+  void reduce(engine::Stream& stream, const spec::Action& action);
+  void norm(engine::Stream& stream, const spec::Action& action);
+  void update(engine::Stream& stream, const spec::Action& action);
+  void move_selection_biases();
+  model::Stage& stage_of(const spec::Action& action) const {
+    return *stages_[static_cast<size_t>(action.chunk)];
+  }
   model::Stage& last_stage() const { return *stages_.back(); }
   spec::ParamLayout whole_layout() const;  // of the whole model
   std::string first_of_ranks(const spec::ParamLayout& all, int64_t found);
@@ -221,19 +238,20 @@ class Trainer {
   std::unique_ptr<model::ActivationOffload> activation_offload_;
   std::unique_ptr<engine::Arena> host_batches_;        // micro-batches of a step, for a device
   std::vector<std::unique_ptr<model::Stage>> stages_;  // the virtual stages of this rank
-  parallel::LoadedBatches loaded_;
-  std::vector<int64_t> loaded_targets_;  // of each
-  std::vector<int64_t> first_rows_;      // of those on the host, which are loaded ahead
-  std::vector<std::unique_ptr<parallel::StagePasses>> passes_;  // of these
-  std::vector<spec::Action> actions_;                           // of one step
-  std::unique_ptr<parallel::Executor> executor_;
+  std::vector<model::MicroBatch> loaded_;              // number m is at m % size
+  std::vector<int64_t> loaded_targets_;                // of each
+  std::vector<int64_t> first_rows_;  // of those on the host, which are loaded ahead
+  std::vector<std::unique_ptr<parallel::StageInbox>> inboxes_;  // of the stages
+  std::unique_ptr<parallel::PipelineMessages> pipeline_;
+  parallel::Executor executor_;
+  std::vector<spec::Action> actions_;  // of one step
+  std::function<void(int64_t micro)> load_;
+  bool evaluating_ = false;
   std::unique_ptr<model::Memory> teacher_memory_;  // part of memory_
   std::unique_ptr<model::Stage> teacher_;
   bool teacher_is_set_ = false;
   bool routing_is_taped_ = false;
-  // How gradients are summed: with ZeRO 0 and 1, or with 2 and 3.
-  std::unique_ptr<parallel::GradientSync> gradient_sync_;
-  std::unique_ptr<parallel::LayerGradients> layer_gradients_;
+  std::unique_ptr<parallel::GradientReduction> reduction_;
   std::unique_ptr<parallel::ShardedWeights> weights_;
   std::unique_ptr<parallel::ShardedAdamw> optimizer_;
   std::unique_ptr<parallel::CommonGradients> common_gradients_;
@@ -241,6 +259,8 @@ class Trainer {
   std::unique_ptr<FetchedRouting> routing_;  // of a model with experts
   std::unique_ptr<StepScalars> scalars_;
   std::vector<OwnedGradients> owned_gradients_;  // scalars_->segment_ends() in this order
+  int64_t place_ = 0;               // of the step that began last, among those under way
+  engine::StepInputs inputs_ = {};  // of it
   int64_t begun_steps_ = 0;
   int64_t finished_steps_ = 0;
   int64_t updates_ = -1;      // applied so far, as the stream's memory says; -1: not known here

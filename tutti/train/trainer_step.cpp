@@ -1,13 +1,12 @@
 // One training step: its passes, what the ranks sum, and the update.
+#include <algorithm>
 #include <cmath>
-#include <functional>
-#include <utility>
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/engine/update_scalars.h"
-#include "tutti/parallel/range.h"
 #include "tutti/spec/profile.h"
+#include "tutti/spec/zero_layers.h"
 #include "tutti/train/trainer.h"
 
 namespace tutti::train {
@@ -19,25 +18,6 @@ constexpr int64_t kEagerSteps = 2;
 static_assert(kStepsUnderWay <= engine::Stream::kPoints);
 
 }  // namespace
-
-// Forward and backward passes of a step, and the sums of its gradients over ranks; losses and
-// squared norm are on their way to the scalars.
-void Trainer::run_passes(const std::function<void(int64_t)>& load) {
-  const engine::NamedRange range(*stream_, "forward and backward passes");
-  scalars_->clear(*stream_);
-  parallel::StepHooks hooks;
-  hooks.load = load;
-  weights_->begin_step(actions_);
-  if (action_listener_) hooks.enter = std::cref(action_listener_);
-  executor_->run(*stream_, hooks);
-  if (layer_gradients_) {
-    layer_gradients_->finish(*stream_);
-  } else {
-    gradient_sync_->finish(*stream_);
-  }
-  common_gradients_->sum(*stream_);
-  optimizer_->squared_norm(*stream_, scalars_->squared_parts());
-}
 
 // Those of all ranks.
 void Trainer::count_targets(double targets) {
@@ -73,11 +53,17 @@ void Trainer::check_peers() const {
 double Trainer::gradients(const BatchSource& next) {
   TUTTI_CHECK(!teacher_ || teacher_is_set_, "the teacher has no parameters yet");
   step_targets_ = 0;
-  run_passes([this, &next](int64_t micro) {
+  scalars_->clear(*stream_);
+  const auto norm = std::find_if(actions_.begin(), actions_.end(), [](const spec::Action& action) {
+    return action.kind == spec::ActionKind::norm;
+  });
+  run({actions_.begin(), norm}, [this, &next](int64_t micro) {
     load(next(), micro);
     send_batch(micro);
     step_targets_ += loaded_targets_[static_cast<size_t>(micro) % loaded_.size()];
   });
+  reduction_->finish(*stream_);
+  optimizer_->squared_norm(*stream_, scalars_->squared_parts());
   const StepSums sums = sums_of_ranks(static_cast<double>(step_targets_));
   count_targets(sums.targets);
   const double cross_entropy = sums.loss / sums.targets;
@@ -107,55 +93,6 @@ bool Trainer::replays() const {
          !recipe_.narrow.stochastic_gradients && begun_steps_ >= kEagerSteps;
 }
 
-// A step in memory of the stream: passes, sums over ranks, update, and what the host reads of it.
-// `set_inputs` is called when all micro-batches are loaded.
-void Trainer::enqueue_step(int64_t place, const std::function<void(int64_t)>& load,
-                           const std::function<void()>& set_inputs) {
-  // Selection biases move before the update, in the masters.
-  if (selection_biases_.empty()) optimizer_->fetch_ahead();
-  run_passes(load);
-  set_inputs();
-  scalars_->send_inputs(*stream_, place);
-  scalars_->sum_over_ranks(*stream_);
-  if (routing_) sum_routing(*stream_, ranks_, *memory_);
-  enqueue_update();
-  scalars_->fetch_outputs(*stream_, place);
-  if (routing_) routing_->fetch(*stream_, place);
-}
-
-// From the sums on the device to new weights.
-void Trainer::enqueue_update() {
-  const engine::NamedRange range(*stream_, "update");
-  const engine::OpTable& ops = stream_->ops();
-  ops.prepare_update(*stream_,
-                     {.loss_sum = &scalars_->total()->loss,
-                      .divergence_sum = teacher_ ? &scalars_->total()->divergence : nullptr,
-                      .divergence_weight = recipe_.distill.weight,
-                      .squared_norm = &scalars_->total()->squared_norm,
-                      .targets = &scalars_->total()->targets,
-                      .inputs = scalars_->inputs(),
-                      .clip_norm = recipe_.optimizer.clip_norm,
-                      .beta1 = static_cast<float>(recipe_.optimizer.beta1),
-                      .beta2 = static_cast<float>(recipe_.optimizer.beta2),
-                      .updates = scalars_->updates(),
-                      .scalars = scalars_->update(),
-                      .outputs = scalars_->outputs()});
-  int64_t tensors = 0;
-  for (const OwnedGradients& owned : owned_gradients_) {
-    ops.find_nonfinite(*stream_,
-                       {.x = owned.x,
-                        .ends = parallel::range(scalars_->segment_ends(), tensors, owned.tensors),
-                        .first = owned.first,
-                        .scalars = scalars_->update(),
-                        .found = &scalars_->outputs()->nonfinite});
-    tensors += owned.tensors;
-  }
-  if (action_listener_) action_listener_({spec::ActionKind::update});
-  move_selection_biases();
-  optimizer_->update(*stream_, scalars_->update(),
-                     [this](const spec::ShardSlice& slice) { weights_->updated(*stream_, slice); });
-}
-
 void Trainer::begin_step(const BatchSource& next, double learning_rate,
                          std::optional<int64_t> update) {
   TUTTI_CHECK(steps_under_way() < (steps_run_ahead() ? kStepsUnderWay : 1),
@@ -163,39 +100,39 @@ void Trainer::begin_step(const BatchSource& next, double learning_rate,
   TUTTI_CHECK(update.has_value() == (steps_under_way() == 0), "{} steps are under way",
               steps_under_way());
   TUTTI_CHECK(!teacher_ || teacher_is_set_, "the teacher has no parameters yet");
-  const int64_t place = begun_steps_ % kStepsUnderWay;
-  engine::StepInputs inputs = {
-      .learning_rate = learning_rate,
-      .rows = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence),
-      .targets = 0};
-  const auto load_next = [&](int64_t micro) {
-    load(next(), micro, place);
-    inputs.targets +=
+  place_ = begun_steps_ % kStepsUnderWay;
+  inputs_ = {.learning_rate = learning_rate,
+             .rows = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence),
+             .targets = 0};
+  const auto load_next = [this, &next](int64_t micro) {
+    load(next(), micro, place_);
+    inputs_.targets +=
         static_cast<double>(loaded_targets_[static_cast<size_t>(micro) % loaded_.size()]);
   };
   if (host_batches_) {
     for (const spec::Action& action : actions_) {
       if (action.kind == spec::ActionKind::load) load_next(action.micro);
     }
-    scalars_->set_inputs(inputs, place);
+    scalars_->set_inputs(inputs_, place_);
   }
   if (update && updates_ != *update - 1) {
     updates_ = *update - 1;
     scalars_->send_updates(*stream_, updates_);
   }
   const auto enqueue = [&] {
+    scalars_->clear(*stream_);
     if (host_batches_) {
-      enqueue_step(place, [this, place](int64_t micro) { send_batch(micro, place); }, [] {});
+      run(actions_, [this](int64_t micro) { send_batch(micro, place_); });
     } else {
-      enqueue_step(place, load_next, [&] { scalars_->set_inputs(inputs, place); });
+      run(actions_, load_next);
     }
   };
   if (replays()) {
-    stream_->replay(static_cast<int>(place), enqueue);
+    stream_->replay(static_cast<int>(place_), enqueue);
   } else {
     enqueue();
   }
-  stream_->mark(static_cast<int>(place));
+  stream_->mark(static_cast<int>(place_));
   ++begun_steps_;
 }
 
@@ -232,23 +169,14 @@ StepResult Trainer::step(const BatchSource& next, double learning_rate, int64_t 
   return finish_step();
 }
 
-void Trainer::move_selection_biases() {
-  parallel::StateWatch* watch = optimizer_->watch();
-  for (const SelectionBias& layer : selection_biases_) {
-    if (watch != nullptr) watch->lend(layer.bias, layer.weights);
-  }
-  update_selection_biases(*stream_, selection_biases_, recipe_.model.moe.router_bias_rate,
-                          scalars_->update());
-  if (watch != nullptr) stream_->synchronize();
-  for (const SelectionBias& layer : selection_biases_) {
-    if (watch != nullptr) watch->take_back(layer.bias, layer.weights);
-  }
-}
-
 void Trainer::exchange_alone() {
-  if (layer_gradients_) return;
-  gradient_sync_->finish(*stream_);
-  weights_->updated(*stream_);
+  if (spec::by_layer(recipe_.parallel)) return;
+  for (const spec::Action& action : actions_) {
+    const bool sums = action.kind == spec::ActionKind::reduce &&
+                      (action.part >= 0 || action.part == spec::kTiedTable);
+    if (sums || action.kind == spec::ActionKind::gather) executor_.run(*stream_, {&action, 1});
+  }
+  reduction_->finish(*stream_);
   weights_->wait(*stream_);
 }
 
