@@ -3,11 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "tests/layouts/models.h"
 #include "tests/layouts/not_yet.h"
+#include "tutti/base/file.h"
+#include "tutti/catalog/catalog.h"
+#include "tutti/plan/action_prices.h"
+#include "tutti_test_paths.h"
 
 namespace tutti::train {
 namespace {
@@ -120,6 +125,35 @@ TEST_P(NamedLayout, IsAsOneRank) {
   const Layout& layout = GetParam();
   if (!is_to_be_tried(recipe_of(layout), text_of(layout))) GTEST_SKIP() << "not yet";
   expect_same_as_alone(layout);
+}
+
+// What every rank does in a step is the list that `tutti plan explain --profile tutti` prices.
+TEST_P(NamedLayout, ExecutesWhatThePlannerPrices) {
+  const Layout& layout = GetParam();
+  const spec::Recipe recipe = recipe_of(layout);
+  if (!is_to_be_tried(recipe, text_of(layout))) GTEST_SKIP() << "not yet";
+  const catalog::Catalog catalog =
+      catalog::load_catalog(posix_file_system(), {std::string(TUTTI_SOURCE_DIR) + "/catalog"});
+  const plan::Constants constants;
+  std::mutex mutex;
+  on_ranks(recipe, [&](const parallel::Ranks& ranks) {
+    Trainer trainer(recipe, ranks);
+    trainer.initialize();
+    std::vector<spec::Action> executed;
+    trainer.on_action([&](const spec::Action& action) { executed.push_back(action); });
+    RankBatches batches(recipe, ranks.at.dp);
+    for (int64_t step = 0; step < 2; ++step) {
+      executed.clear();
+      trainer.step(batches.step(step), 1e-3, step + 1);
+    }
+    std::vector<spec::Action> priced;
+    for (const plan::PricedAction& one :
+         plan::price_actions(recipe, ranks.at.pp, catalog.system("dgx-h100"), constants)) {
+      priced.push_back(one.action);
+    }
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(executed, priced);
+  });
 }
 
 std::string name(const ::testing::TestParamInfo<Layout>& info) {

@@ -11,6 +11,7 @@
 #include "tutti/catalog/catalog.h"
 #include "tutti/cli/common.h"
 #include "tutti/cli/plan_common.h"
+#include "tutti/plan/action_prices.h"
 #include "tutti/plan/timeline.h"
 #include "tutti/plan/what_if.h"
 #include "tutti/report/bars.h"
@@ -87,6 +88,23 @@ std::string explain_page(const std::string& title, const std::string& lead,
   return report::render(page);
 }
 
+// Of every pipeline stage, as this program executes them; null for another software's profile, and
+// where they are more than somebody would read.
+Json listed_actions(const spec::Recipe& recipe, const plan::Situation& situation,
+                    const plan::Constants& constants) {
+  constexpr int64_t kMostPasses = 100'000;
+  const spec::Mesh& mesh = recipe.parallel;
+  const int64_t passes =
+      3 * spec::make_schedule(recipe).micro_batches * (recipe.model.layers + 2 * mesh.pp);
+  if (!situation.profile->executable || passes > kMostPasses) return nullptr;
+  Json stages = Json::array();
+  for (int64_t stage = 0; stage < mesh.pp; ++stage) {
+    stages.push_back(
+        plan::to_json(plan::price_actions(recipe, stage, *situation.system, constants), mesh));
+  }
+  return stages;
+}
+
 int run_explain(const ExplainArguments& arguments) {
   FileSystem& files = posix_file_system();
   const std::vector<std::string> folders = catalog_folders(arguments.catalog);
@@ -142,6 +160,7 @@ int run_explain(const ExplainArguments& arguments) {
                 {"bottleneck", outcomes[0].step.bottleneck},
                 {"split_seconds", split_json(outcomes[0].step.split)},
                 {"timeline", plan::to_json(timeline)},
+                {"actions", listed_actions(recipe, situation, constants)},
                 {"what_if", plan::to_json(outcomes)},
                 {"constants", constants.name},
                 {"gpus", mesh.world()},

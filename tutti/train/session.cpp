@@ -60,7 +60,7 @@ Session::Session(const spec::Recipe& recipe, const SessionOptions& options, File
       mlperf_(recipe_, telemetry),
       trainer_(recipe_of_rank(recipe, options), together_.ranks(), options.trainer),
       trace_(together_.leads() ? options.trace_steps : 0,
-             join_path(options.run_folder, "trace.json")) {
+             join_path(options.run_folder, "trace.json"), recipe.parallel) {
   trainer_.handle(spec::ActionKind::evaluate, [this] { evaluate(); });
   trainer_.handle(spec::ActionKind::save, [this] { save(checkpoint::IfBusy::skip); });
 }
@@ -89,8 +89,10 @@ void* Session::byte_to_flip(const std::string& where) {
 }
 
 void Session::watch_actions() {
-  if (!watchdog_ && !fault_) return;
+  const bool traces = together_.leads() && options_.trace_steps > 0;
+  if (!watchdog_ && !fault_ && !traces) return;
   trainer_.on_action([this](const spec::Action& action) {
+    trace_.begin_action(action);
     if (watchdog_) watchdog_->enter(action);
     if (fault_) meet_fault(spec::action_name(action.kind), state_.step + 1);
   });

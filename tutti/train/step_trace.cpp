@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tutti/base/clock.h"
+#include "tutti/spec/step_list.h"
 
 namespace tutti::train {
 namespace {
@@ -31,9 +32,10 @@ void add_operations(const std::vector<engine::OpRecord>& records, telemetry::Tra
   }
 }
 
-StepTrace::StepTrace(int64_t steps, std::string path)
-    : steps_(steps), path_(std::move(path)), trace_("tutti train") {
+StepTrace::StepTrace(int64_t steps, std::string path, const spec::Mesh& mesh)
+    : steps_(steps), path_(std::move(path)), mesh_(mesh), trace_("tutti train") {
   trace_.name_thread(0, "compute");
+  trace_.name_thread(1, "actions");
 }
 
 bool StepTrace::records(int64_t index) const {
@@ -45,10 +47,30 @@ void StepTrace::begin_step(int64_t index, engine::Stream& stream) {
   recorder_.clear();
   stream.set_recorder(&recorder_);
   begin_seconds_ = monotonic_seconds();
+  recording_ = true;
+}
+
+void StepTrace::begin_action(const spec::Action& action) {
+  if (!recording_) return;
+  end_action();
+  action_ = action;
+  action_seconds_ = monotonic_seconds();
+}
+
+void StepTrace::end_action() {
+  if (!action_) return;
+  trace_.add({spec::action_name(action_->kind), "action", action_seconds_,
+              monotonic_seconds() - action_seconds_, 1,
+              Json{{"micro", action_->micro},
+                   {"chunk", action_->chunk},
+                   {"part", spec::part_text(*action_, mesh_)}}});
+  action_.reset();
 }
 
 void StepTrace::end_step(int64_t index, FileSystem& files, engine::Stream& stream) {
   if (!records(index)) return;
+  end_action();
+  recording_ = false;
   stream.set_recorder(nullptr);
   trace_.add({"step " + std::to_string(index + 1), "step", begin_seconds_,
               monotonic_seconds() - begin_seconds_, 0, nullptr});

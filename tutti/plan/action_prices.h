@@ -1,0 +1,30 @@
+// What each action of a step of the trainer costs by itself (spec/step_list.h): the seconds of its
+// operations, alone on the chip or on its links. A prediction (predict.h) also knows what hides
+// behind what.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tutti/base/json.h"
+#include "tutti/catalog/systems.h"
+#include "tutti/plan/constants.h"
+#include "tutti/spec/schedule.h"
+
+namespace tutti::plan {
+
+struct PricedAction {
+  spec::Action action;
+  double compute_seconds = 0;
+  double network_seconds = 0;
+  bool priced = true;  // false: copies between host and device, and what the host does
+};
+
+// Of the first rank of pipeline rank `stage`, in the order in which the trainer executes them.
+std::vector<PricedAction> price_actions(const spec::Recipe& recipe, int64_t stage,
+                                        const catalog::System& system, const Constants& constants);
+
+// [{action, micro, chunk, part, compute_seconds, network_seconds}]; null for what has no price.
+Json to_json(const std::vector<PricedAction>& actions, const spec::Mesh& mesh);
+
+}  // namespace tutti::plan
