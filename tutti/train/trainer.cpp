@@ -122,21 +122,13 @@ void Trainer::make_copy_queues() {
 
 void Trainer::make_stages() {
   const spec::Mesh& mesh = recipe_.parallel;
-  const spec::Schedule schedule = spec::make_schedule(recipe_);
   const auto slots = std::make_shared<model::ActivationSlots>(recipe_.model, *memory_);
   if (recipe_.offload.activations != 0) {
     activation_offload_ = std::make_unique<model::ActivationOffload>(
         recipe_, ranks_.at.pp, *memory_, *slots, copy_queues_);
   }
-  loaded_.resize(static_cast<size_t>(memory_->repeats("batch", "batch")));
-  loaded_targets_.resize(loaded_.size());
-  if (stream_->memory() != engine::ArenaKind::host || options_.enqueue_steps) {
-    const int64_t bytes = memory_->slot("batch", "batch", 0).bytes;
-    const int64_t count = kStepsUnderWay * schedule.micro_batches;
-    host_batches_ =
-        std::make_unique<engine::Arena>("batches on the host", bytes * count, host_side(*stream_));
-    first_rows_.resize(static_cast<size_t>(count));
-  }
+  batches_ = std::make_unique<BatchStaging>(recipe_, ranks_.at, *memory_, *stream_,
+                                            options_.enqueue_steps);
   for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
     stages_.push_back(std::make_unique<model::Stage>(
         recipe_.model, layout_, *memory_,
@@ -200,51 +192,10 @@ void Trainer::state_changed() {
   weights_->wait(*stream_);
 }
 
-size_t Trainer::host_index(int64_t micro, int64_t place) const {
-  const auto held = static_cast<int64_t>(first_rows_.size());
-  return static_cast<size_t>((place * (held / kStepsUnderWay) + micro) % held);
-}
-
-char* Trainer::host_batch(int64_t micro, int64_t place) const {
-  if (!host_batches_) return nullptr;
-  const int64_t bytes = memory_->slot("batch", "batch", 0).bytes;
-  return static_cast<char*>(
-      host_batches_->at(static_cast<int64_t>(host_index(micro, place)) * bytes, bytes));
-}
-
-void Trainer::load(const BatchView& view, int64_t micro, int64_t place) {
-  const int64_t slot = micro % static_cast<int64_t>(loaded_.size());
-  const auto index = static_cast<size_t>(slot);
-  const LoadedMicroBatch loaded = load_micro_batch(*memory_, slot, last_stage().shape(), view,
-                                                   ranks_.at.cp, host_batch(micro, place));
-  loaded_[index] = loaded.batch;
-  loaded_[index].row_scale = 1 / static_cast<float>(recipe_.batch.global * recipe_.batch.sequence);
-  loaded_targets_[index] = loaded.targets;
-  if (host_batches_) first_rows_[host_index(micro, place)] = view.first_row;
-}
-
-// Before the host writes into it again, as evaluation does that goes on for longer than a step.
-void Trainer::await_host_batch(int64_t micro) {
-  if (!host_batches_) return;
-  const auto held = static_cast<int64_t>(first_rows_.size());
-  if (micro > 0 && micro % held == 0) stream_->synchronize();
-}
-
-void Trainer::send_batch(int64_t micro, int64_t place) {
-  if (!host_batches_) return;
-  const int64_t index = micro % static_cast<int64_t>(loaded_.size());
-  loaded_[static_cast<size_t>(index)].first_row = first_rows_[host_index(micro, place)];
-  const auto slot = memory_->slot("batch", "batch", index);
-  stream_->transfer(slot.data, host_batch(micro, place), slot.bytes);
-}
-
 void Trainer::evaluate_batches(const BatchSource& next, int64_t batches, double& targets) {
   scalars_->clear(*stream_);
   const auto load_next = [this, &next, &targets](int64_t micro) {
-    await_host_batch(micro);
-    load(next(), micro);
-    send_batch(micro);
-    targets += static_cast<double>(loaded_targets_[static_cast<size_t>(micro) % loaded_.size()]);
+    targets += static_cast<double>(batches_->put_and_send(next(), micro));
   };
   run(spec::evaluation_list(recipe_, layout_, ranks_.at, batches), load_next, true);
 }

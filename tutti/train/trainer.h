@@ -27,6 +27,7 @@
 #include "tutti/spec/schedule.h"
 #include "tutti/spec/step_list.h"
 #include "tutti/telemetry/events.h"
+#include "tutti/train/batch_staging.h"
 #include "tutti/train/micro_batch.h"
 #include "tutti/train/routing.h"
 #include "tutti/train/step_scalars.h"
@@ -176,15 +177,6 @@ class Trainer {
   engine::Stream& stream() { return *stream_; }
 
  private:
-  // Which of the batches on the host is micro-batch `micro` of step `place`, while the device reads
-  // it, and where it lies.
-  size_t host_index(int64_t micro, int64_t place) const;
-  char* host_batch(int64_t micro, int64_t place) const;
-  // Puts the micro-batch there, or right into its slot where the stream works on the host's memory.
-  void load(const BatchView& view, int64_t micro, int64_t place = 0);
-  void await_host_batch(int64_t micro);
-  // Enqueues what brings it into its slot.
-  void send_batch(int64_t micro, int64_t place = 0);
   void count_targets(double targets);
   // Of tensors with consecutive numbers in layout_.params, what this rank owns of their gradients.
   struct OwnedGradients {
@@ -236,11 +228,8 @@ class Trainer {
   std::unique_ptr<model::Memory> memory_;
   engine::CopyQueues copy_queues_;  // where the recipe offloads
   std::unique_ptr<model::ActivationOffload> activation_offload_;
-  std::unique_ptr<engine::Arena> host_batches_;        // micro-batches of a step, for a device
   std::vector<std::unique_ptr<model::Stage>> stages_;  // the virtual stages of this rank
-  std::vector<model::MicroBatch> loaded_;              // number m is at m % size
-  std::vector<int64_t> loaded_targets_;                // of each
-  std::vector<int64_t> first_rows_;  // of those on the host, which are loaded ahead
+  std::unique_ptr<BatchStaging> batches_;
   std::vector<std::unique_ptr<parallel::StageInbox>> inboxes_;  // of the stages
   std::unique_ptr<parallel::PipelineMessages> pipeline_;
   parallel::Executor executor_;

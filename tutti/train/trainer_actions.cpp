@@ -71,8 +71,7 @@ void Trainer::run(std::span<const spec::Action> actions, std::function<void(int6
 void Trainer::forward(engine::Stream& stream, const spec::Action& action) {
   model::Stage& stage = stage_of(action);
   const int64_t micro = action.micro;
-  const auto& batch = loaded_[static_cast<size_t>(micro) % loaded_.size()];
-  if (action.part == stage.layers().front()) stage.begin(micro, batch);
+  if (action.part == stage.layers().front()) stage.begin(micro, batches_->batch(micro));
   const bool ends = action.part == stage.layers().back();
   weights_->need(stream, action.part);
   const engine::Matrix out =
@@ -133,7 +132,7 @@ void Trainer::reduce(engine::Stream& stream, const spec::Action& action) {
 void Trainer::norm(engine::Stream& stream, const spec::Action& /*action*/) {
   reduction_->finish(stream);
   optimizer_->squared_norm(stream, scalars_->squared_parts());
-  if (!host_batches_) scalars_->set_inputs(inputs_, place_);
+  if (!batches_->ahead()) scalars_->set_inputs(inputs_, place_);
   scalars_->send_inputs(stream, place_);
   scalars_->sum_over_ranks(stream);
   const engine::OpTable& ops = stream.ops();

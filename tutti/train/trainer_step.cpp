@@ -57,11 +57,8 @@ double Trainer::gradients(const BatchSource& next) {
   const auto norm = std::find_if(actions_.begin(), actions_.end(), [](const spec::Action& action) {
     return action.kind == spec::ActionKind::norm;
   });
-  run({actions_.begin(), norm}, [this, &next](int64_t micro) {
-    load(next(), micro);
-    send_batch(micro);
-    step_targets_ += loaded_targets_[static_cast<size_t>(micro) % loaded_.size()];
-  });
+  run({actions_.begin(), norm},
+      [this, &next](int64_t micro) { step_targets_ += batches_->put_and_send(next(), micro); });
   reduction_->finish(*stream_);
   optimizer_->squared_norm(*stream_, scalars_->squared_parts());
   const StepSums sums = sums_of_ranks(static_cast<double>(step_targets_));
@@ -105,11 +102,9 @@ void Trainer::begin_step(const BatchSource& next, double learning_rate,
              .rows = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence),
              .targets = 0};
   const auto load_next = [this, &next](int64_t micro) {
-    load(next(), micro, place_);
-    inputs_.targets +=
-        static_cast<double>(loaded_targets_[static_cast<size_t>(micro) % loaded_.size()]);
+    inputs_.targets += static_cast<double>(batches_->put(next(), micro, place_));
   };
-  if (host_batches_) {
+  if (batches_->ahead()) {
     for (const spec::Action& action : actions_) {
       if (action.kind == spec::ActionKind::load) load_next(action.micro);
     }
@@ -121,8 +116,8 @@ void Trainer::begin_step(const BatchSource& next, double learning_rate,
   }
   const auto enqueue = [&] {
     scalars_->clear(*stream_);
-    if (host_batches_) {
-      run(actions_, [this](int64_t micro) { send_batch(micro, place_); });
+    if (batches_->ahead()) {
+      run(actions_, [this](int64_t micro) { batches_->send(micro, place_); });
     } else {
       run(actions_, load_next);
     }
