@@ -275,18 +275,20 @@ void Stage::backward(engine::Stream& stream, int64_t micro, int64_t layer,
       one.delayed[i] = slots_->take(blocks_[i].moe ? SlotKind::delayed_routed : SlotKind::delayed);
     }
   }
-  const engine::Matrix d_branch =
-      own_rows(groups_.tp, work_of(one, blocks_.size() - 1, d_residual).d_branch);
+  const auto d_branch = [&] {
+    return own_rows(groups_.tp, work_of(one, blocks_.size() - 1, d_residual).d_branch);
+  };
   if (layer == spec::kHeadLayer) {
     const HeadSlot& head = slots_->head(one.head);
     norm_backward_input(stream, final_norm_, head.norm, own_rows(groups_.tp, head.d_final), false,
-                        d_residual, d_branch, norm_beta);
+                        d_residual, d_branch(), norm_beta);
     return;
   }
   if (begins) {
+    const engine::Matrix branch = d_branch();
     const int64_t count = d_residual.rows * d_residual.cols;
     stream.ops().convert(stream, {.x = engine::vector(d_residual.data, d_residual.dtype, count),
-                                  .out = engine::vector(d_branch.data, d_branch.dtype, count)});
+                                  .out = engine::vector(branch.data, branch.dtype, count)});
   }
   const size_t i = index_of(layer);
   const MicroBatch& batch = one.batch;

@@ -90,11 +90,9 @@ class ListBuilder {
     return with_layer_gathers();
   }
 
-  std::vector<Action> evaluation(int64_t micro_batches) {
-    for (int64_t micro = 0; micro < micro_batches; ++micro) {
-      for (int64_t chunk = 0; chunk < mesh_.vpp; ++chunk) {
-        add_forward({.kind = ActionKind::forward, .micro = micro, .chunk = chunk});
-      }
+  std::vector<Action> evaluation() {
+    for (int64_t chunk = 0; chunk < mesh_.vpp; ++chunk) {
+      add_forward({.kind = ActionKind::forward, .chunk = chunk});
     }
     return with_layer_gathers();
   }
@@ -378,8 +376,8 @@ std::vector<Action> step_list(const Recipe& recipe, const ParamLayout& layout,
 }
 
 std::vector<Action> evaluation_list(const Recipe& recipe, const ParamLayout& layout,
-                                    const Coordinates& at, int64_t micro_batches) {
-  return ListBuilder(recipe, layout, at, kBucketElements).evaluation(micro_batches);
+                                    const Coordinates& at) {
+  return ListBuilder(recipe, layout, at, kBucketElements).evaluation();
 }
 
 std::vector<Action> actions_after(const Schedule& schedule, int64_t step) {

@@ -47,9 +47,9 @@ std::string part_text(const Action& action, const Mesh& mesh);
 std::vector<Action> step_list(const Recipe& recipe, const ParamLayout& layout,
                               const Coordinates& at, int64_t bucket_elements = kBucketElements);
 
-// Forward passes of micro-batches 0 to micro_batches - 1, for evaluation.
+// The forward passes of micro-batch 0, for evaluation.
 std::vector<Action> evaluation_list(const Recipe& recipe, const ParamLayout& layout,
-                                    const Coordinates& at, int64_t micro_batches);
+                                    const Coordinates& at);
 
 // What is due after `step` (1 for the first): evaluate, save, or nothing.
 std::vector<Action> actions_after(const Schedule& schedule, int64_t step);

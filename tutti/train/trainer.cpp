@@ -83,6 +83,7 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks,
   if (recipe_.distill.enabled()) make_teacher();
   handle_actions();
   actions_ = spec::step_list(recipe_, layout_, ranks_.at);
+  evaluation_ = spec::evaluation_list(recipe_, layout_, ranks_.at);
   executor_.check(actions_);
 }
 
@@ -192,19 +193,25 @@ void Trainer::state_changed() {
   weights_->wait(*stream_);
 }
 
-void Trainer::evaluate_batches(const BatchSource& next, int64_t batches, double& targets) {
+void Trainer::evaluate_batches(const BatchSource& next, int64_t batches) {
+  inputs_ = {};
   scalars_->clear(*stream_);
-  const auto load_next = [this, &next, &targets](int64_t micro) {
-    targets += static_cast<double>(batches_->put_and_send(next(), micro));
+  evaluating_ = true;
+  load_ = [this, &next](int64_t micro) {
+    inputs_.targets += static_cast<double>(batches_->put_and_send(next(), micro));
   };
-  run(spec::evaluation_list(recipe_, layout_, ranks_.at, batches), load_next, true);
+  for (int64_t micro = 0; micro < batches; ++micro) {
+    for (spec::Action& action : evaluation_) action.micro = micro;
+    pipeline_->begin(evaluation_);
+    executor_.run(*stream_, evaluation_);
+  }
+  pipeline_->end(*stream_);
 }
 
 EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
   const engine::NamedRange range(*stream_, "evaluation");
-  double targets = 0;
-  evaluate_batches(next, batches, targets);
-  const StepSums sums = sums_of_ranks(targets);
+  evaluate_batches(next, batches);
+  const StepSums sums = sums_of_ranks(inputs_.targets);
   EvaluationResult result;
   result.tokens = std::llround(sums.targets);
   result.loss = sums.loss / static_cast<double>(std::max<int64_t>(result.tokens, 1));
@@ -213,8 +220,7 @@ EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {
 
 std::vector<float> Trainer::logits(const BatchView& view) {
   TUTTI_CHECK(recipe_.parallel.pp == 1, "logits of {} pipeline stages", recipe_.parallel.pp);
-  double targets = 0;
-  evaluate_batches([&view] { return view; }, 1, targets);
+  evaluate_batches([&view] { return view; }, 1);
   const engine::Matrix own = last_stage().final_output();
   const model::LossLayer& head = last_stage().loss_layer();
   const int64_t ways = model::tensor_ranks(head.tp);

@@ -193,12 +193,11 @@ class Trainer {
   void make_copy_queues();
   void make_scalars();
   void make_teacher();
-  void evaluate_batches(const BatchSource& next, int64_t batches, double& targets);
+  void evaluate_batches(const BatchSource& next, int64_t batches);
 
   // trainer_actions.cpp. `load` brings a micro-batch to where the stages find it.
   void handle_actions();
-  void run(std::span<const spec::Action> actions, std::function<void(int64_t micro)> load,
-           bool evaluating = false);
+  void run(std::span<const spec::Action> actions, std::function<void(int64_t micro)> load);
   void forward(engine::Stream& stream, const spec::Action& action);
   void backward(engine::Stream& stream, const spec::Action& action);
   void weight_gradient(engine::Stream& stream, const spec::Action& action);
@@ -233,7 +232,8 @@ class Trainer {
   std::vector<std::unique_ptr<parallel::StageInbox>> inboxes_;  // of the stages
   std::unique_ptr<parallel::PipelineMessages> pipeline_;
   parallel::Executor executor_;
-  std::vector<spec::Action> actions_;  // of one step
+  std::vector<spec::Action> actions_;     // of one step
+  std::vector<spec::Action> evaluation_;  // of one micro-batch
   std::function<void(int64_t micro)> load_;
   bool evaluating_ = false;
   std::unique_ptr<model::Memory> teacher_memory_;  // part of memory_
@@ -249,7 +249,7 @@ class Trainer {
   std::unique_ptr<StepScalars> scalars_;
   std::vector<OwnedGradients> owned_gradients_;  // scalars_->segment_ends() in this order
   int64_t place_ = 0;               // of the step that began last, among those under way
-  engine::StepInputs inputs_ = {};  // of it
+  engine::StepInputs inputs_ = {};  // of it, or of an evaluation
   int64_t begun_steps_ = 0;
   int64_t finished_steps_ = 0;
   int64_t updates_ = -1;      // applied so far, as the stream's memory says; -1: not known here

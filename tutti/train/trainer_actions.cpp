@@ -59,10 +59,9 @@ void Trainer::run_after(const std::vector<spec::Action>& actions) {
   executor_.run(*stream_, actions);
 }
 
-void Trainer::run(std::span<const spec::Action> actions, std::function<void(int64_t)> load,
-                  bool evaluating) {
+void Trainer::run(std::span<const spec::Action> actions, std::function<void(int64_t)> load) {
   load_ = std::move(load);
-  evaluating_ = evaluating;
+  evaluating_ = false;
   pipeline_->begin(actions);
   executor_.run(*stream_, actions);
   pipeline_->end(*stream_);
