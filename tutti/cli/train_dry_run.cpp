@@ -128,9 +128,8 @@ void print_description(const spec::Recipe& recipe, const spec::Run& run) {
       {"ranks", fmt::format("{}: dp {}, tp {}, pp {}, cp {}, ep {}, zero {}", mesh.world(), mesh.dp,
                             mesh.tp, mesh.pp, mesh.cp, mesh.ep, mesh.zero)},
       {"schedule",
-       fmt::format("{}, {} micro-batches per rank and step, {} actions on the first",
-                   spec::name_of(spec::kPipelineNames, mesh.pipeline), run.schedule.micro_batches,
-                   spec::step_actions(run.schedule, 0, 1).size())},
+       fmt::format("{}, {} micro-batches per rank and step",
+                   spec::name_of(spec::kPipelineNames, mesh.pipeline), run.schedule.micro_batches)},
       {"steps",
        fmt::format("{}, evaluation every {}, the first {} of them skipped", recipe.train.steps,
                    run.schedule.evaluate_every_steps, run.schedule.evaluate_skip_first)}};

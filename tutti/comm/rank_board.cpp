@@ -17,6 +17,7 @@ struct alignas(64) RankBoard::Slot {
   std::atomic<int64_t> step;
   std::atomic<int64_t> micro;
   std::atomic<int64_t> chunk;
+  std::atomic<int64_t> part;
   std::atomic<double> since_seconds;
   std::atomic<double> seen_seconds;
   std::atomic<uint32_t> waits;
@@ -34,8 +35,12 @@ std::string state_text(const RankState& state, double now_seconds) {
     case RankPhase::finishing: text = fmt::format("the end after step {}", state.step); break;
   }
   if (state.in_action) {
-    text += fmt::format(", {} of micro-batch {}", spec::action_name(state.action.kind),
-                        state.action.micro);
+    const spec::Action& action = state.action;
+    const bool once = action.kind == spec::ActionKind::norm ||
+                      action.kind == spec::ActionKind::update;
+    text += fmt::format(", {}", spec::action_name(action.kind));
+    if (action.part >= 0 && !once) text += fmt::format(" of part {}", action.part);
+    if (!once) text += fmt::format(" of micro-batch {}", action.micro);
     if (state.action.chunk > 0) text += fmt::format(" in chunk {}", state.action.chunk);
   }
   return text + ", for " + format_seconds(std::max(0.0, now_seconds - state.since_seconds));
@@ -61,6 +66,7 @@ void RankBoard::enter(int rank, const spec::Action& action) const {
   Slot& slot = slots_[rank];
   slot.micro.store(action.micro, std::memory_order_relaxed);
   slot.chunk.store(action.chunk, std::memory_order_relaxed);
+  slot.part.store(action.part, std::memory_order_relaxed);
   slot.since_seconds.store(monotonic_seconds(), std::memory_order_relaxed);
   slot.action.store(1 + static_cast<int32_t>(action.kind), std::memory_order_release);
 }
@@ -81,7 +87,8 @@ RankState RankBoard::state(int rank) const {
   if (state.in_action) {
     state.action = {.kind = static_cast<spec::ActionKind>(action - 1),
                     .micro = slot.micro,
-                    .chunk = slot.chunk};
+                    .chunk = slot.chunk,
+                    .part = slot.part};
   }
   state.since_seconds = slot.since_seconds;
   state.seen_seconds = slot.seen_seconds;

@@ -123,6 +123,7 @@ void PipelineMessages::wait(engine::Stream& stream, comm::Ticket ticket) {
 }
 
 void PipelineMessages::receive(engine::Stream& stream) {
+  TUTTI_CHECK(received_.begun > received_.ended, "message {} was never asked for", received_.ended);
   wait(stream, received_.ticket(received_.ended));
   ++received_.ended;
 }
@@ -133,6 +134,8 @@ void PipelineMessages::receive_gradient(engine::Stream& stream) {
     wait(stream, sent_gradients_[gradient_buffers_ % 2]);
     post_receives(stream);
   }
+  TUTTI_CHECK(received_gradients_.begun > received_gradients_.ended,
+              "gradient {} was never asked for", received_gradients_.ended);
   wait(stream, received_gradients_.ticket(received_gradients_.ended));
   ++received_gradients_.ended;
 }

@@ -106,7 +106,6 @@ void ShardedAdamw::squared_norm(engine::Stream& stream, double* parts) const {
 void ShardedAdamw::update(engine::Stream& stream, int64_t slice,
                           const engine::UpdateScalars* scalars) {
   const auto index = static_cast<size_t>(slice);
-  if (index + 1 == slices_.size()) sums_ = {};
   const auto update_part = [&](const optim::AdamwState& state) {
     optim::adamw_update(stream, state, config_, scalars, watch_ ? &sums_ : nullptr);
   };
@@ -115,9 +114,13 @@ void ShardedAdamw::update(engine::Stream& stream, int64_t slice,
   } else {
     update_part(slices_[index].state);
   }
-  if (!watch_ || index > 0) return;
+}
+
+void ShardedAdamw::check_state(engine::Stream& stream, const engine::UpdateScalars* scalars) {
+  if (!watch_) return;
   stream.synchronize();
-  if (scalars->apply != 0) watch_->updated(sums_);
+  const engine::AdamwSums sums = std::exchange(sums_, {});
+  if (scalars->apply != 0) watch_->updated(sums);
 }
 
 void ShardedAdamw::fetch_ahead() {

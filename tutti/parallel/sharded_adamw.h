@@ -37,11 +37,14 @@ class ShardedAdamw {
   // Where state lies on the host: its first pieces set out for the next update. Only where nobody
   // writes to the state before that.
   void fetch_ahead();
-  void forget_fetched();  // there is no update
+  void forget_fetched();  // no update follows
 
   // The update of one of slices() that `scalars`, in memory of the stream, describe. A step updates
   // each once, the last one first.
   void update(engine::Stream& stream, int64_t slice, const engine::UpdateScalars* scalars);
+  // After all slices, and after other ranks can have what they wait for: throws what the watch, if
+  // there is one, finds in the update.
+  void check_state(engine::Stream& stream, const engine::UpdateScalars* scalars);
 
   // The owned weights from the masters, after these or moments were written from outside.
   void state_changed(engine::Stream& stream);

@@ -78,6 +78,17 @@ void Session::meet_fault(const std::string& where, int64_t step) {
   strike(fault, fault.kind == FaultKind::flip ? byte_to_flip(fault.in) : nullptr);
 }
 
+// A pass over a chunk is one place, however many layers it has.
+void Session::meet_fault(const spec::Action& action) {
+  std::optional<spec::Action>& last = last_of_kind_.at(static_cast<size_t>(action.kind));
+  const bool same = last && last->micro == action.micro && last->chunk == action.chunk &&
+                    faulted_step_ == state_.step;
+  if (faulted_step_ != state_.step) last_of_kind_ = {};
+  faulted_step_ = state_.step;
+  last_of_kind_.at(static_cast<size_t>(action.kind)) = action;
+  if (!same) meet_fault(spec::action_name(action.kind), state_.step + 1);
+}
+
 void* Session::byte_to_flip(const std::string& where) {
   for (const StateTensor& tensor : trainer_.state()) {
     if (tensor.name.starts_with(where + ".")) return tensor.data;
@@ -89,12 +100,12 @@ void* Session::byte_to_flip(const std::string& where) {
 }
 
 void Session::watch_actions() {
-  const bool traces = together_.leads() && options_.trace_steps > 0;
-  if (!watchdog_ && !fault_ && !traces) return;
+  const bool traces = trace_.records(session_steps_);
+  if (!watchdog_ && !fault_ && !traces) return trainer_.on_action({});
   trainer_.on_action([this](const spec::Action& action) {
     trace_.begin_action(action);
     if (watchdog_) watchdog_->enter(action);
-    if (fault_) meet_fault(spec::action_name(action.kind), state_.step + 1);
+    if (fault_) meet_fault(action);
   });
 }
 
@@ -107,6 +118,7 @@ void Session::begin_step() {
   const double waited_for_data = train_data_->wait_seconds();
   step.waited_before = options_.world == nullptr ? 0 : options_.world->waited_seconds();
   step.begin_seconds = monotonic_seconds();
+  watch_actions();
   trace_.begin_step(session_steps_, trainer_.stream());
   std::optional<int64_t> update;
   if (begun_.empty()) update = state_.updates + 1;
@@ -117,6 +129,7 @@ void Session::begin_step() {
         return view_of(batch);
       },
       step.rate, update);
+  trace_.end_action();
   step.data_wait_seconds = train_data_->wait_seconds() - waited_for_data;
   begun_.push_back(step);
 }
@@ -335,7 +348,6 @@ void Session::train() {
 
 Summary Session::run() {
   if (!options_.note.empty()) telemetry_.warn(options_.note);
-  watch_actions();
   if (options_.world != nullptr && options_.check_replicas_every > 0) trainer_.watch_state();
   if (fault_) meet_fault("start", fault_->step);
   // A missing corpus is told before anything else, but where a clock runs for it.

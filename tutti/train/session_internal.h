@@ -53,6 +53,7 @@ class Session {
   void watch_actions();
   void enter(comm::RankPhase phase, int64_t step);
   void meet_fault(const std::string& where, int64_t step);
+  void meet_fault(const spec::Action& action);
   void* byte_to_flip(const std::string& where);
   void train();
   void take_step();
@@ -107,6 +108,8 @@ class Session {
   std::unique_ptr<Watchdog> watchdog_;  // with several ranks
   std::optional<Fault> fault_;
   bool fault_is_planned_ = false;  // on any rank, when training began
+  std::array<std::optional<spec::Action>, spec::kActionKinds> last_of_kind_;  // of faulted_step_
+  int64_t faulted_step_ = -1;
   MlperfRun mlperf_;               // before the trainer: building it is initialisation
   Trainer trainer_;
   StepTrace trace_;

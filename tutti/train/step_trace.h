@@ -26,16 +26,16 @@ class StepTrace {
 
   // Around step number `index` (0 for the session's first).
   void begin_step(int64_t index, engine::Stream& stream);
-  // Before each action of a step, on the thread that executes it. One lasts until the next, or
-  // until the step ends: on a device that is how long it took to enqueue.
+  // Whether step number `index` is recorded.
+  bool records(int64_t index) const;
+  // Before each action of a step, on the thread that executes it, and after the last one. On a
+  // device an action lasts as long as it took to enqueue.
   void begin_action(const spec::Action& action);
+  void end_action();
   // Writes the file after the last recorded step. Throws Error when it cannot be written.
   void end_step(int64_t index, FileSystem& files, engine::Stream& stream);
 
  private:
-  bool records(int64_t index) const;
-  void end_action();
-
   int64_t steps_;
   std::string path_;
   spec::Mesh mesh_;

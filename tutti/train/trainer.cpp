@@ -85,6 +85,7 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks,
   actions_ = spec::step_list(recipe_, layout_, ranks_.at);
   evaluation_ = spec::evaluation_list(recipe_, layout_, ranks_.at);
   executor_.check(actions_);
+  executor_.check(evaluation_);
 }
 
 void Trainer::make_scalars() {
@@ -206,6 +207,8 @@ void Trainer::evaluate_batches(const BatchSource& next, int64_t batches) {
     executor_.run(*stream_, evaluation_);
   }
   pipeline_->end(*stream_);
+  load_ = {};
+  evaluating_ = false;
 }
 
 EvaluationResult Trainer::evaluate(const BatchSource& next, int64_t batches) {

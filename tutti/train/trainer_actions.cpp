@@ -65,6 +65,7 @@ void Trainer::run(std::span<const spec::Action> actions, std::function<void(int6
   pipeline_->begin(actions);
   executor_.run(*stream_, actions);
   pipeline_->end(*stream_);
+  load_ = {};
 }
 
 void Trainer::forward(engine::Stream& stream, const spec::Action& action) {

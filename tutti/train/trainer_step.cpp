@@ -59,6 +59,7 @@ double Trainer::gradients(const BatchSource& next) {
   });
   run({actions_.begin(), norm},
       [this, &next](int64_t micro) { step_targets_ += batches_->put_and_send(next(), micro); });
+  optimizer_->forget_fetched();  // there is no update
   reduction_->finish(*stream_);
   optimizer_->squared_norm(*stream_, scalars_->squared_parts());
   const StepSums sums = sums_of_ranks(static_cast<double>(step_targets_));
@@ -121,6 +122,7 @@ void Trainer::begin_step(const BatchSource& next, double learning_rate,
     } else {
       run(actions_, load_next);
     }
+    optimizer_->check_state(*stream_, scalars_->update());
   };
   if (replays()) {
     stream_->replay(static_cast<int>(place_), enqueue);
@@ -169,9 +171,12 @@ void Trainer::exchange_alone() {
   for (const spec::Action& action : actions_) {
     const bool sums = action.kind == spec::ActionKind::reduce &&
                       (action.part >= 0 || action.part == spec::kTiedTable);
-    if (sums || action.kind == spec::ActionKind::gather) executor_.run(*stream_, {&action, 1});
+    if (sums) executor_.run(*stream_, {&action, 1});
   }
   reduction_->finish(*stream_);
+  for (const spec::Action& action : actions_) {
+    if (action.kind == spec::ActionKind::gather) executor_.run(*stream_, {&action, 1});
+  }
   weights_->wait(*stream_);
 }
 
