@@ -23,8 +23,9 @@
 //     a reduction beside the backward pass or a gather ahead of its layer, is a step that all take
 //     at once, whatever of it is still going on.
 //   - Between stages the order is the schedule's, for every receive is asked for when its action
-//     comes (parallel/pipeline_messages.h), and a send when its pass is done. That no schedule comes to a
-//     halt under these three rules is tested by playing them (parallel/launch_order_test.cpp).
+//     comes (parallel/pipeline_messages.h), and a send when its pass is done. That no schedule
+//     comes to a halt under these three rules is tested by playing them
+//     (parallel/launch_order_test.cpp).
 //   - Where the first call of a kind still makes NCCL connect, its host waits for the others'
 //     hosts in the same order, by the same argument.
 //   - Messages in opposite directions may be launched in different orders by their two ranks. That

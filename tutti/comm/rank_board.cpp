@@ -36,8 +36,8 @@ std::string state_text(const RankState& state, double now_seconds) {
   }
   if (state.in_action) {
     const spec::Action& action = state.action;
-    const bool once = action.kind == spec::ActionKind::norm ||
-                      action.kind == spec::ActionKind::update;
+    const bool once =
+        action.kind == spec::ActionKind::norm || action.kind == spec::ActionKind::update;
     text += fmt::format(", {}", spec::action_name(action.kind));
     if (action.part >= 0 && !once) text += fmt::format(" of part {}", action.part);
     if (!once) text += fmt::format(" of micro-batch {}", action.micro);

@@ -110,7 +110,7 @@ class Session {
   bool fault_is_planned_ = false;  // on any rank, when training began
   std::array<std::optional<spec::Action>, spec::kActionKinds> last_of_kind_;  // of faulted_step_
   int64_t faulted_step_ = -1;
-  MlperfRun mlperf_;               // before the trainer: building it is initialisation
+  MlperfRun mlperf_;  // before the trainer: building it is initialisation
   Trainer trainer_;
   StepTrace trace_;
   RunState state_;
