@@ -6,13 +6,16 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tutti/comm/group.h"
 #include "tutti/parallel/execute.h"
 #include "tutti/parallel/pipeline_messages.h"
+#include "tutti/spec/step_list.h"
 
 namespace tutti::parallel {
 namespace {
@@ -73,7 +76,33 @@ class Room : public Inbox {
   float* memory_;
 };
 
-// Of two steps with an evaluation between them.
+// Two layers for each virtual stage.
+spec::Recipe recipe_of(const Mesh& mesh, int64_t micro_batches) {
+  spec::Recipe recipe;
+  recipe.model.layers = 2 * mesh.virtual_stages();
+  recipe.model.hidden = 8;
+  recipe.model.heads = recipe.model.kv_heads = 2;
+  recipe.model.head_dim = 4;
+  recipe.model.ffn = 32;
+  recipe.model.vocabulary = 16;
+  recipe.model.context = 4;
+  recipe.parallel = mesh;
+  recipe.batch = {.global = micro_batches * mesh.dp, .micro = 1, .sequence = 4};
+  return recipe;
+}
+
+// The last action of each chunk's pass over a micro-batch, by its place in the list.
+std::set<size_t> ends_of(const std::vector<spec::Action>& actions, spec::ActionKind kind) {
+  std::map<std::pair<int64_t, int64_t>, size_t> last;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (actions[i].kind == kind) last[{actions[i].micro, actions[i].chunk}] = i;
+  }
+  std::set<size_t> ends;
+  for (const auto& [pass, end] : last) ends.insert(end);
+  return ends;
+}
+
+// Of two steps with an evaluation between them, as a rank of pipeline stage `stage` executes them.
 std::vector<Step> steps_of(const Mesh& mesh, int64_t micro_batches, int64_t stage, bool in_order) {
   std::vector<Step> steps;
   comm::GroupInfo info;
@@ -81,9 +110,6 @@ std::vector<Step> steps_of(const Mesh& mesh, int64_t micro_batches, int64_t stag
   info.members.resize(static_cast<size_t>(mesh.pp));
   NotedGroup activations(info, 0, in_order, steps);
   NotedGroup gradients(info, 1, in_order, steps);
-  spec::Schedule schedule;
-  schedule.mesh = mesh;
-  schedule.micro_batches = micro_batches;
   int64_t room = spec::peak_in_flight(mesh, micro_batches, stage);
   float memory[5] = {};
   std::vector<std::unique_ptr<Room>> rooms;
@@ -100,36 +126,54 @@ std::vector<Step> steps_of(const Mesh& mesh, int64_t micro_batches, int64_t stag
   Executor executor;
   handle_messages(executor, pipeline);
   using Kind = spec::ActionKind;
+  size_t number = 0;  // of the action that is executed
+  std::set<size_t> forward_ends;
+  std::set<size_t> weight_ends;
   bool evaluating = false;
   const auto nothing = [](engine::Stream&, const spec::Action&) {};
-  for (const Kind kind : {Kind::load, Kind::norm, Kind::update}) executor.handle(kind, nothing);
+  for (const Kind kind :
+       {Kind::load, Kind::gather, Kind::gather_backward, Kind::reduce, Kind::norm, Kind::update}) {
+    executor.handle(kind, nothing);
+  }
   executor.handle(Kind::forward, [&](engine::Stream& stream, const spec::Action& action) {
+    if (!forward_ends.contains(number)) return;
     if (action.chunk * mesh.pp + stage < mesh.virtual_stages() - 1) pipeline.output(stream);
     if (evaluating) ++room;
   });
-  executor.handle(Kind::backward, [&](engine::Stream& stream, const spec::Action&) {
-    pipeline.await_gradient(stream);
+  std::set<std::pair<int64_t, int64_t>> awaited;  // micro-batch and chunk
+  executor.handle(Kind::backward, [&](engine::Stream& stream, const spec::Action& action) {
+    if (awaited.insert({action.micro, action.chunk}).second) pipeline.await_gradient(stream);
   });
   executor.handle(Kind::weight_gradient, [&](engine::Stream&, const spec::Action& action) {
+    if (!weight_ends.contains(number)) return;
     ++room;
     if (stage == 0 && action.chunk == 0) pipeline.drop_gradient();
   });
-  std::vector<spec::Action> evaluation;
-  for (int64_t micro = 0; micro < 3; ++micro) {
-    for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
-      const int64_t number = chunk * mesh.pp + stage;
-      if (number > 0) evaluation.push_back({Kind::receive, micro, chunk});
-      evaluation.push_back({Kind::forward, micro, chunk});
-      if (number < mesh.virtual_stages() - 1) evaluation.push_back({Kind::send, micro, chunk});
-    }
-  }
-  const std::vector<spec::Action> training = spec::step_actions(schedule, stage, 1);
+  const spec::Recipe recipe = recipe_of(mesh, micro_batches);
+  const spec::Coordinates at = {.pp = stage};
+  const spec::ParamLayout layout =
+      spec::param_layout(spec::param_table(recipe.model), recipe.parallel, at);
   const std::unique_ptr<engine::Stream> stream = engine::make_cpu_stream(1);
+  const auto execute = [&](const std::vector<spec::Action>& actions) {
+    forward_ends = ends_of(actions, Kind::forward);
+    weight_ends = ends_of(actions, Kind::weight_gradient);
+    awaited.clear();
+    pipeline.begin(actions);
+    for (number = 0; number < actions.size(); ++number) {
+      executor.run(*stream, {&actions[number], 1});
+    }
+  };
   for (const bool evaluates : {false, true, false}) {
     evaluating = evaluates;
-    const std::vector<spec::Action>& actions = evaluates ? evaluation : training;
-    pipeline.begin(actions);
-    executor.run(*stream, actions);
+    if (evaluates) {
+      std::vector<spec::Action> evaluation = spec::evaluation_list(recipe, layout, at);
+      for (int64_t micro = 0; micro < 3; ++micro) {
+        for (spec::Action& action : evaluation) action.micro = micro;
+        execute(evaluation);
+      }
+    } else {
+      execute(spec::step_list(recipe, layout, at));
+    }
     pipeline.end(*stream);
   }
   return steps;
