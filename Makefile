@@ -32,7 +32,7 @@ RETRY ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps deps-build build debug demo test test-all test-changed tests-built test-quick \
-	test-rest test-full sanitizers-built asan-built tsan-built test-asan test-tsan bench \
+	test-rest test-full test-full-beside-build sanitizers-built asan-built tsan-built test-asan test-tsan bench \
 	cuda bundle bundle-cpu gpu-kit deb wheel gpu-check format format-check layers tidy check hooks install clean
 
 help: ## Show this list
@@ -74,9 +74,14 @@ test-quick: tests-built
 	@rm -rf build/*/test-results
 	@$(call run_tests,release,quick,-L quick $(RETRY))
 
+test-rest: test-full-beside-build
+	@$(MAKE) --no-print-directory sanitizers-built > build/sanitizers.log 2>&1 || \
+	  { tail -n 40 build/sanitizers.log; exit 1; }
+	@$(MAKE) --no-print-directory test-asan test-tsan
+
 # The long tests wait for clusters and watchdogs more than they compute: the sanitizers' programs are
 # built meanwhile, with what they leave of the cores; the rest of them afterwards, with all cores.
-test-rest:
+test-full-beside-build:
 	@mkdir -p build
 	@setsid nice -n 19 $(MAKE) --no-print-directory sanitizers-built JOBS=1 > build/sanitizers.log 2>&1 & \
 	builder=$$!; status=0; \
@@ -84,9 +89,6 @@ test-rest:
 	$(MAKE) --no-print-directory test-full || status=$$?; \
 	kill -s TERM -- -$$builder 2> /dev/null; wait $$builder; \
 	exit $$status
-	@$(MAKE) --no-print-directory sanitizers-built > build/sanitizers.log 2>&1 || \
-	  { tail -n 40 build/sanitizers.log; exit 1; }
-	@$(MAKE) --no-print-directory test-asan test-tsan
 
 test-full: tests-built
 	@$(call run_tests,release,full,-LE quick $(RETRY))
