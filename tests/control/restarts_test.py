@@ -5,6 +5,7 @@ the ledger is the sum of what they took. Needs root."""
 import collections
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,9 +39,13 @@ def states(place):
 def resume_drained(cluster):
     """As an operator does with a node on which slurmctld launched a job for the second time."""
     for node in cluster.nodes:
-        if cluster.reason_of(node) == "Duplicate jobid":
+        if cluster.reason_of(node) != "Duplicate jobid":
+            continue
+        try:
             cluster.resume(node)
             print(f"{node} had been drained for a second launch", flush=True)
+        except subprocess.CalledProcessError as error:  # slurmctld is busy with the node: next time
+            print(f"{node} was not resumed: {error.stderr.strip()}", flush=True)
 
 
 def all_have_ended(place, cluster, jobs):
