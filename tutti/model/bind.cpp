@@ -7,7 +7,6 @@
 
 #include "tutti/base/rng.h"
 #include "tutti/model/tensor_parallel.h"
-#include "tutti/spec/narrow.h"
 
 namespace tutti::model {
 namespace {
@@ -339,31 +338,6 @@ void bind_groups(const Memory& memory, const Groups& groups, ExchangeSizes& size
   if (groups.cp != nullptr) {
     block.moe.parts = {groups.cp, work("moe.parts"), work("moe.before")};
   }
-}
-
-NarrowProducts bind_narrow(spec::Precision precision, const Memory& memory) {
-  NarrowProducts out;
-  if (!spec::is_narrow(precision) || !memory.has("workspace", "step", "narrow.left")) return out;
-  out.operand = spec::operand_kind(precision);
-  out.gradient = spec::gradient_kind(precision);
-  out.left = memory.vector("workspace", "step", 0, "narrow.left");
-  out.right = memory.vector("workspace", "step", 0, "narrow.right");
-  return out;
-}
-
-void set_narrow(const NarrowProducts& narrow, int64_t layer, uint64_t seed, const Memory& memory,
-                BlockLayer& block) {
-  const auto set = [&](Linear& linear, const char* name, const char* turned) {
-    linear.narrow = narrow;
-    linear.narrow.key = stream_key(seed, "rounding", fmt::format("blocks.{}.{}", layer, name));
-    if (memory.has("workspace", "step", turned)) {
-      linear.narrow.turned = memory.vector("workspace", "step", 0, turned);
-    }
-  };
-  set(block.attention.qkv, "attention.qkv", "narrow.turned.qkv");
-  set(block.attention.output, "attention.output", "narrow.turned.output");
-  set(block.mlp.up, "mlp.up", "narrow.turned.up");
-  set(block.mlp.down, "mlp.down", "narrow.turned.down");
 }
 
 Unwanted below_lowest_adapter(const spec::ModelConfig& model, const spec::LoraConfig& lora) {
