@@ -22,9 +22,11 @@ LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters
 
 // The recipe's format below 16 bits and the places for operands; empty without one.
 NarrowProducts bind_narrow(spec::Precision precision, const Memory& memory);
-// Gives it to the projections of block `layer`.
-void set_narrow(const NarrowProducts& narrow, int64_t layer, uint64_t seed, const Memory& memory,
-                BlockLayer& block);
+// Gives it to the projections of block `layer`, which is number `slot` of the rank's blocks with
+// products below 16 bits; or to the head.
+void set_narrow(const NarrowProducts& narrow, int64_t layer, int64_t slot, uint64_t seed,
+                const Memory& memory, BlockLayer& block);
+void set_narrow(const NarrowProducts& narrow, const Memory& memory, LossLayer& loss);
 
 // Slot number `slot` of a kind of blocks; what recomputation drops is in the slot that they share.
 BlockSlot bind_block_slot(const spec::ModelConfig& model, const Memory& memory, SlotKind kind,

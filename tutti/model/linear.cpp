@@ -57,14 +57,19 @@ void adapters_forward(engine::Stream& stream, const Linear& layer, engine::Matri
   }
 }
 
+engine::NarrowMatrix narrow_matrix(NarrowKind kind, int64_t rows, int64_t columns,
+                                   const engine::Vector& place) {
+  const engine::NarrowMatrix out = {kind, rows, columns, place.data};
+  TUTTI_CHECK(out.layout().bytes <= place.count, "{} bytes of {} [{}, {}] in {}",
+              out.layout().bytes, narrow_format(kind).name, rows, columns, place.count);
+  return out;
+}
+
 // Operands of a narrow product in the places that all layers share.
 engine::NarrowMatrix quantize(engine::Stream& stream, engine::QuantizeArgs args, NarrowKind kind,
                               const engine::Vector& place) {
-  args.out = {kind, args.transpose ? args.x.cols : args.x.rows,
-              args.transpose ? args.x.rows : args.x.cols, place.data};
-  TUTTI_CHECK(args.out.layout().bytes <= place.count, "{} bytes of {} [{}, {}] in {}",
-              args.out.layout().bytes, narrow_format(kind).name, args.out.rows, args.out.columns,
-              place.count);
+  args.out = narrow_matrix(kind, args.transpose ? args.x.cols : args.x.rows,
+                           args.transpose ? args.x.rows : args.x.cols, place);
   stream.ops().quantize(stream, args);
   return args.out;
 }
@@ -73,11 +78,18 @@ engine::NarrowMatrix quantize(engine::Stream& stream, engine::QuantizeArgs args,
 // place.
 engine::NarrowMatrix turned_gradient(const NarrowProducts& narrow, const engine::Matrix& dy) {
   if (!narrow.turned) return {};
-  const engine::NarrowMatrix out = {narrow.gradient, dy.cols, dy.rows, narrow.turned.data};
-  TUTTI_CHECK(out.layout().bytes <= narrow.turned.count, "{} bytes of {} [{}, {}] in {}",
-              out.layout().bytes, narrow_format(out.kind).name, out.rows, out.columns,
-              narrow.turned.count);
-  return out;
+  return narrow_matrix(narrow.gradient, dy.cols, dy.rows, narrow.turned);
+}
+
+// The weight, or its transpose, where it was left; else quantized for this product.
+engine::NarrowMatrix weight_operand(engine::Stream& stream, const Linear& layer, bool transpose) {
+  const NarrowProducts& narrow = layer.narrow;
+  const engine::Matrix& weight = layer.weight;
+  if (!narrow.weight) {
+    return quantize(stream, {.x = weight, .transpose = transpose}, narrow.operand, narrow.right);
+  }
+  if (!transpose) return narrow_matrix(narrow.operand, weight.rows, weight.cols, narrow.weight);
+  return narrow_matrix(narrow.operand, weight.cols, weight.rows, narrow.weight_turned);
 }
 
 engine::NarrowMatrix quantize_gradient(engine::Stream& stream, const NarrowProducts& narrow,
@@ -103,8 +115,7 @@ void product_forward(engine::Stream& stream, const Linear& layer, engine::Matrix
     return;
   }
   const engine::NarrowMatrix left = quantize(stream, {.x = x}, narrow.operand, narrow.left);
-  const engine::NarrowMatrix right =
-      quantize(stream, {.x = layer.weight}, narrow.operand, narrow.right);
+  const engine::NarrowMatrix right = weight_operand(stream, layer, false);
   stream.ops().narrow_gemm(stream,
                            {.a = left, .b = right, .c = y, .bias = bias, .fast_sums = true});
 }
@@ -118,8 +129,7 @@ void product_input(engine::Stream& stream, const Linear& layer, engine::Matrix d
     return;
   }
   const engine::NarrowMatrix left = quantize_gradient(stream, narrow, dy, false, pass);
-  const engine::NarrowMatrix right =
-      quantize(stream, {.x = layer.weight, .transpose = true}, narrow.operand, narrow.right);
+  const engine::NarrowMatrix right = weight_operand(stream, layer, true);
   stream.ops().narrow_gemm(stream,
                            {.a = left, .b = right, .c = dx, .beta = beta, .fast_sums = true});
 }
@@ -142,6 +152,16 @@ void product_weight(engine::Stream& stream, const Linear& layer, engine::Matrix 
 }
 
 }  // namespace
+
+void quantize_weight(engine::Stream& stream, const Linear& layer) {
+  const engine::Matrix& weight = layer.weight;
+  const NarrowProducts& narrow = layer.narrow;
+  quantize(
+      stream,
+      {.x = weight,
+       .turned = narrow_matrix(narrow.operand, weight.cols, weight.rows, narrow.weight_turned)},
+      narrow.operand, narrow.weight);
+}
 
 void linear_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x, engine::Matrix y,
                     const AdapterPass& pass) {

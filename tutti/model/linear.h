@@ -8,7 +8,8 @@
 // With `narrow` the three products of x, W and dy (not the adapters') read operands below 16 bits,
 // each quantized right before (engine/narrow_ops.h); with a place for it (NarrowProducts::turned)
 // dy once for both products that read it, and then backward_weight follows backward_input before
-// another layer that shares the place. What a product reads of a tensor is a function of the tensor
+// another layer that shares the place; with places for it (NarrowProducts::weight) the weight once
+// for all products until it changes. What a product reads of a tensor is a function of the tensor
 // alone, so that repeating or delaying one changes nothing. Products of y and dx may add up as fast
 // as the device can, those of weight gradients add up in f32.
 //
@@ -39,6 +40,9 @@ void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::
 // dW = beta dW + dy^T x;  db = beta db + column sums of dy; A and B of adapters likewise
 void linear_backward_weight(engine::Stream& stream, const Linear& layer, engine::Matrix x,
                             engine::Matrix dy, float beta, const AdapterPass& pass = {});
+
+// The weight as products below 16 bits read it, into the layer's places for it.
+void quantize_weight(engine::Stream& stream, const Linear& layer);
 
 // Forward without the bias, where the next operation adds it.
 void linear_forward_no_bias(engine::Stream& stream, const Linear& layer, engine::Matrix x,

@@ -93,6 +93,33 @@ TEST(NarrowLinear, ProductsAreThoseOfTheQuantizedOperands) {
   }
 }
 
+// Weights quantized before: the same bits, whatever the weight is meanwhile.
+TEST(NarrowLinear, AWeightQuantizedOnceServesAllProducts) {
+  Layer each(spec::Precision::fp8), once(spec::Precision::fp8);
+  const NarrowKind kind = spec::operand_kind(spec::Precision::fp8);
+  TestNarrow straight(kind, once.out, once.in), turned(kind, once.in, once.out);
+  const auto place = [](const TestNarrow& room) {
+    return engine::vector(room.view.data, DType::u8, room.view.layout().bytes);
+  };
+  once.linear.narrow.weight = place(straight);
+  once.linear.narrow.weight_turned = place(turned);
+  quantize_weight(test_stream(), once.linear);
+  for (const double value : {0.0, 100.0}) {
+    each.run();
+    once.run();
+    EXPECT_EQ(once.y.values(), each.y.values());
+    EXPECT_EQ(once.dx.values(), each.dx.values());
+    EXPECT_EQ(once.dw.values(), each.dw.values());
+    once.w.set(3, 5, value);
+  }
+  each.w.set(3, 5, 100);
+  quantize_weight(test_stream(), once.linear);
+  each.run();
+  once.run();
+  EXPECT_EQ(once.y.values(), each.y.values());
+  EXPECT_EQ(once.dx.values(), each.dx.values());
+}
+
 double relative_error(const TestMatrix& actual, const TestMatrix& expected) {
   double off = 0, size = 0;
   for (int64_t r = 0; r < expected.rows(); ++r) {

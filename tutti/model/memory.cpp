@@ -25,7 +25,7 @@ const spec::TensorPlace* find_tensor(const spec::SlotPlan& slot, std::string_vie
 
 // Of arenas that no collective uses.
 bool is_private(const std::string& name) {
-  return name == "master" || name == "moment1" || name == "moment2";
+  return name == "narrow" || name == "master" || name == "moment1" || name == "moment2";
 }
 
 }  // namespace

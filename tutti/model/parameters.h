@@ -44,6 +44,10 @@ struct NarrowProducts {
   // Of this layer alone: what the weight gradient reads of dy, which the input gradient's pass then
   // leaves here. Empty: dy is quantized for each.
   engine::Vector turned = {};
+  // Of this layer alone: its weight as the products of y and dx read it, which quantize_weight()
+  // leaves here (narrow_weights.h). Empty: the weight is quantized for each.
+  engine::Vector weight = {};
+  engine::Vector weight_turned = {};
 
   explicit operator bool() const { return bool(left); }
 };

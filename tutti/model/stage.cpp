@@ -30,6 +30,7 @@ StageShare share_of(const spec::Recipe& recipe, int64_t rank, int64_t chunk) {
     const spec::LayerRange range = layers_of(before);
     for (int64_t i = 0; i < range.count; ++i) {
       out.routed += spec::is_routed(recipe.model, range.first + i) ? 1 : 0;
+      out.narrow_blocks += recipe.narrow.is_wide(range.first + i, recipe.model.layers) ? 0 : 1;
     }
   }
   out.chunk = chunk;
@@ -77,7 +78,10 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
   if (share.last) {
     final_norm_ = bind_final_norm(model, parameters);
     loss_ = bind_loss(model, parameters, groups_);
-    if (share.narrow.head) loss_.head.narrow = bind_narrow(share.precision, memory);
+    if (share.narrow.head) {
+      set_narrow(bind_narrow(share.precision, memory), memory, loss_);
+      narrow_weights_.add(spec::kHeadLayer, loss_.head);
+    }
     loss_work_ = bind_loss_work(memory);
     ++slots_needed_[static_cast<size_t>(SlotKind::head)];
   }
@@ -98,6 +102,7 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
 
 void Stage::bind_layers(const Memory& memory, const Parameters& parameters, uint64_t seed) {
   int64_t routed_before = share_.routed;
+  int64_t narrow_before = share_.narrow_blocks;
   NarrowProducts narrow = bind_narrow(share_.precision, memory);
   narrow.stochastic = share_.narrow.stochastic_gradients;
   for (int64_t i = 0; i < share_.layers.count; ++i) {
@@ -105,7 +110,12 @@ void Stage::bind_layers(const Memory& memory, const Parameters& parameters, uint
     blocks_.push_back(bind_block(model_, parameters, layer, rope_frequency_, seed, groups_));
     bind_groups(memory, groups_, *exchange_sizes_, blocks_.back());
     if (narrow && !share_.narrow.is_wide(layer, model_.layers)) {
-      set_narrow(narrow, layer, seed, memory, blocks_.back());
+      BlockLayer& block = blocks_.back();
+      set_narrow(narrow, layer, narrow_before++, seed, memory, block);
+      for (const Linear* linear :
+           {&block.attention.qkv, &block.attention.output, &block.mlp.up, &block.mlp.down}) {
+        narrow_weights_.add(layer, *linear);
+      }
     }
     const bool routed = spec::is_routed(model_, layer);
     const SlotKind kind = block_slot(routed, share_.recompute.covers(i));

@@ -21,6 +21,7 @@
 #include "tutti/model/groups.h"
 #include "tutti/model/loss.h"
 #include "tutti/model/memory.h"
+#include "tutti/model/narrow_weights.h"
 #include "tutti/model/slots.h"
 #include "tutti/spec/distill.h"
 #include "tutti/spec/model_config.h"
@@ -46,12 +47,13 @@ struct MicroBatch {
 // What of a model a stage has.
 struct StageShare {
   spec::LayerRange layers;
-  bool first = true;    // the embedding too
-  bool last = true;     // final norm, head and loss too
-  bool alone = true;    // both on one rank: tied, they share one gradient
-  int64_t routed = 0;   // routed layers of the rank's stages before this one
-  int64_t chunk = 0;    // of the rank's stages
-  int64_t flights = 1;  // micro-batches that are under way at once
+  bool first = true;          // the embedding too
+  bool last = true;           // final norm, head and loss too
+  bool alone = true;          // both on one rank: tied, they share one gradient
+  int64_t routed = 0;         // routed layers of the rank's stages before this one
+  int64_t narrow_blocks = 0;  // and their blocks with products below 16 bits
+  int64_t chunk = 0;          // of the rank's stages
+  int64_t flights = 1;        // micro-batches that are under way at once
   spec::Recompute recompute;
   spec::Offload offload = {};
   spec::Precision precision = spec::Precision::bf16;  // below 16 bits: of products
@@ -86,6 +88,9 @@ class Stage {
   // Of a layer whose activations are offloaded: after its forward pass, and before a later one.
   void offload(int64_t layer) const { offload_->leave(kinds_[index_of(layer)]); }
   void fetch(int64_t layer) const { offload_->fetch(kinds_[index_of(layer)]); }
+
+  // Its products below 16 bits read what is quantized here.
+  const NarrowWeights& narrow_weights() const { return narrow_weights_; }
 
   // Whether another micro-batch finds its slots; takes them; gives them back. `micro` names the
   // micro-batch in the calls below.
@@ -205,6 +210,7 @@ class Stage {
   NormLayer final_norm_;
   LossLayer loss_;
   engine::Vector rope_frequency_;
+  NarrowWeights narrow_weights_;
 
   std::vector<Flight> flights_;
   std::array<int64_t, kSlotKinds> slots_needed_{};  // slots of a micro-batch

@@ -166,13 +166,14 @@ std::vector<Step> steps_of(const Mesh& mesh, int64_t micro_batches, int64_t stag
   for (const bool evaluates : {false, true, false}) {
     evaluating = evaluates;
     if (evaluates) {
-      std::vector<spec::Action> evaluation = spec::evaluation_list(recipe, layout, at);
+      std::vector<spec::Action> evaluation =
+          spec::evaluation_list(recipe, spec::tutti_profile(), layout, at);
       for (int64_t micro = 0; micro < 3; ++micro) {
         for (spec::Action& action : evaluation) action.micro = micro;
         execute(evaluation);
       }
     } else {
-      execute(spec::step_list(recipe, layout, at));
+      execute(spec::step_list(recipe, spec::tutti_profile(), layout, at));
     }
     pipeline.end(*stream);
   }

@@ -17,7 +17,7 @@ std::vector<PricedAction> price_actions(const spec::Recipe& recipe, int64_t stag
                          recipe.parallel, at);
   const spec::ActionOperations operations(recipe, profile, program, layout, at);
   std::vector<PricedAction> out;
-  for (const spec::Action& action : spec::step_list(recipe, layout, at)) {
+  for (const spec::Action& action : spec::step_list(recipe, profile, layout, at)) {
     PricedAction& priced = out.emplace_back();
     priced.action = action;
     priced.priced = action.kind != spec::ActionKind::load &&

@@ -5,6 +5,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/real.h"
+#include "tutti/spec/narrow.h"
 
 namespace tutti::spec {
 namespace {
@@ -168,6 +169,9 @@ void ActionOperations::visit(const Action& action,
       break;
     case ActionKind::gather:
     case ActionKind::gather_backward: visit_all(collectives(action)); break;
+    case ActionKind::quantize:
+      visit_all(weight_quantization(recipe_, profile_, action.part));
+      break;
     case ActionKind::reduce:
       switch (action.part) {
         case kTiedTable: visit_all(update.tied_table); break;

@@ -37,6 +37,21 @@ int64_t fitting_rows(const Recipe& recipe, Profile profile, int64_t room) {
   return std::min(rows, (each + kRowMultiple - 1) / kRowMultiple * kRowMultiple);
 }
 
+// Whether every rank has room for them beside the fewest rows of logits.
+bool keeps_quantized_weights(const Recipe& recipe, Profile profile, int64_t device_bytes) {
+  if (recipe.precision != Precision::fp8 || recipe.parallel.zero == 3 ||
+      recipe.model.moe.experts > 0) {
+    return false;
+  }
+  if (device_bytes == 0) return true;
+  profile.quantizes_weights_once = true;
+  profile.loss_chunk_rows = kFewestRows;
+  for (int64_t stage = 0; stage < recipe.parallel.pp; ++stage) {
+    if (memory_map(recipe, profile, stage).total_bytes() > usable_bytes(device_bytes)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes) {
@@ -49,6 +64,7 @@ Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes) {
       together && recipe.precision == Precision::fp8 && !recipe.lora.enabled();
   profile.loss_compute_logits = true;
   profile.loss_chunk_bytes = 0;
+  profile.quantizes_weights_once = keeps_quantized_weights(recipe, profile, device_bytes);
   profile.loss_chunk_rows =
       device_bytes == 0 ? 0 : fitting_rows(recipe, profile, usable_bytes(device_bytes));
   return profile;

@@ -105,7 +105,7 @@ TEST(DeviceProfile, OnePassFindsTheGradientsOfNormsAndQuantizesThoseOfOutputs) {
               apart ? 1 : 0);
     EXPECT_EQ(count_ops(block.backward_input, "quantize", 2), apart ? 0 : 4);
     EXPECT_EQ(count_ops(block.backward_input, "quantize", 0), apart ? 4 : 0);
-    EXPECT_EQ(count_ops(block.backward_input, "quantize", 1), 4);  // of weights
+    EXPECT_EQ(count_ops(block.backward_input, "quantize", 1), 0);  // weights: once a step
     EXPECT_EQ(count_ops(block.backward_weight, "quantize"), apart ? 8 : 4);
     const MemoryMap map = memory_map(recipe, tutti_profile_on(recipe), 1);
     const SlotPlan& step = map.arena("workspace").slot("step");
@@ -115,6 +115,59 @@ TEST(DeviceProfile, OnePassFindsTheGradientsOfNormsAndQuantizesThoseOfOutputs) {
                             }),
               apart ? 0 : 4);
   }
+}
+
+// 2 bytes per weight, straight and transposed: 6 per weight and step instead of 10 per micro-batch.
+TEST(DeviceProfile, WeightsAreQuantizedOnceAStepWhereTheCodesFit) {
+  const std::vector<std::string> keys = {"precision={compute: fp8, wide_last: 1, head: true}",
+                                         "batch.micro=2", "parallel={pp: 2, vpp: 2}"};
+  const Recipe recipe = gpt2(keys);
+  const Program program = make_program(recipe, tutti_profile_on(recipe));
+  const LayerOps& block = program.kind("block");
+  EXPECT_EQ(count_ops(block.forward, "quantize"), 4);  // inputs
+  EXPECT_EQ(count_ops(block.forward, "narrow_gemm"), 4);
+  EXPECT_EQ(count_ops(block.backward_input, "quantize"), 4);  // gradients of outputs
+  EXPECT_EQ(count_ops(block.backward_weight, "quantize"), 4);
+  EXPECT_EQ(count_ops(program.updates[0].quantize, "quantize", 2), 4 * 6);
+  EXPECT_EQ(count_ops(program.updates[1].quantize, "quantize", 2), 4 * 5 + 1);
+  const int64_t h = recipe.model.hidden, f = recipe.model.ffn;
+  const int64_t blocks[] = {6, 5};
+  for (int64_t stage = 0; stage < 2; ++stage) {
+    const MemoryMap map = memory_map(recipe, tutti_profile_on(recipe), stage);
+    const ArenaPlan& arena = map.arena("narrow");
+    EXPECT_EQ(arena.slot("block").repeats, blocks[stage]);
+    const int64_t block_bytes = arena.slot("block").tensor_bytes();
+    EXPECT_EQ(block_bytes, 2 * (3 * h * h + h * h + 2 * h * f) + 8 * 256);
+    EXPECT_EQ(arena.slot("block").tensor("mlp.down.turned").bytes, f * h + 256);
+    EXPECT_EQ(arena.bytes, blocks[stage] * block_bytes + stage * (2 * 50304 * h + 2 * 256));
+    // Places for the operands of one product need no room for weights then.
+    const TensorPlace& right = map.arena("workspace").slot("step").tensor("narrow.right");
+    EXPECT_EQ(right.bytes, f * 2 * 1024 + 256);
+  }
+
+  // Not where they do not fit beside the fewest logits, nor where weights come and go.
+  Profile kept = tutti_profile_on(recipe);
+  kept.loss_chunk_rows = 1024;
+  const int64_t least = std::max(memory_map(recipe, kept, 0).total_bytes(),
+                                 memory_map(recipe, kept, 1).total_bytes());
+  EXPECT_TRUE(tutti_profile_on(recipe, least / 15 * 16 + 32).quantizes_weights_once);
+  EXPECT_FALSE(tutti_profile_on(recipe, least / 16 * 16).quantizes_weights_once);
+  const auto kept_with = [](std::vector<std::string> overrides) {
+    overrides.insert(overrides.begin(), "parallel.dp=2");
+    return tutti_profile_on(gpt2(std::move(overrides))).quantizes_weights_once;
+  };
+  EXPECT_TRUE(kept_with({"precision=fp8", "parallel.zero=2"}));
+  EXPECT_FALSE(kept_with({"precision=fp8", "parallel.zero=3"}));
+  EXPECT_FALSE(kept_with({"precision=mxfp8"}));
+  EXPECT_FALSE(kept_with({"precision=fp8", "device=cpu"}));
+
+  // Frozen ones have been quantized before the first step.
+  Recipe adapted = recipe;
+  adapted.lora = {4, 8, 0, {"qkv"}};
+  const Program frozen = make_program(adapted, tutti_profile_on(adapted));
+  EXPECT_EQ(count_ops(frozen.updates[0].quantize, "quantize"), 0);
+  EXPECT_EQ(count_ops(frozen.kind("block").forward, "quantize"), 4);
+  EXPECT_TRUE(memory_map(adapted, tutti_profile_on(adapted)).has("narrow"));
 }
 
 }  // namespace

@@ -60,11 +60,15 @@ Ops as_recomputed(Ops ops) {
   return ops;
 }
 
-// Products marked narrow as the profile makes them; once: Profile::quantizes_gradients_once.
+// Products marked narrow as the profile makes them; gradients_once: of outputs, where the profile
+// does that.
 void describe_precision(const LayerContext& at, LinearProduct product, Ops& ops,
-                        bool once = false) {
+                        bool gradients_once = false) {
   if (!is_narrow(at.recipe.precision)) return;
-  if (at.profile.executable) quantize_operands(at.recipe.precision, product, once, ops);
+  if (at.profile.executable) {
+    quantize_operands(at.recipe.precision, product,
+                      {gradients_once, at.profile.quantizes_weights_once}, ops);
+  }
   const NarrowFormat* format = block_scaled_format(at.recipe.precision);
   if (format == nullptr) return;
   // Weight gradients read what the passes before have quantized.

@@ -173,6 +173,7 @@ MemoryMap forward_map(const Recipe& recipe, Profile profile) {
   forward.recompute = {RecomputeMode::full, 0, 0};
   forward.offload = {};
   profile.checkpoint = {};
+  profile.quantizes_weights_once = false;
   std::erase_if(profile.head, [](const SavedTensor& tensor) {
     return std::string_view(tensor.name) == "d_final";
   });

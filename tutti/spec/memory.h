@@ -4,8 +4,12 @@
 // Arenas of profile `tutti` (c = compute type, N = micro-batch * sequence rows):
 //   weights       c         slot "flat" x 1 with one tensor "flat": ParamLayout offsets (f32 runs:
 //                           also the master); the next three likewise
-//   narrow        u8       flat; mxfp8 and fp4 of other profiles only: both quantized copies of the
-//                           blocks' matrices (narrow.h)
+//   narrow        u8       fp8 on accelerators (Profile::quantizes_weights_once): weights as the
+//                           products read them (narrow.h). Slot "block" x blocks below 16 bits:
+//                           attention.qkv, attention.output, mlp.up, mlp.down, each [out, in], and
+//                           attention.qkv.turned, ... [in, out]; slot "head" x 1, where the head is
+//                           narrow: head, head.turned. In other profiles flat, mxfp8 and fp4 only:
+//                           both quantized copies of the blocks' matrices
 //   frozen        u8       flat; profiles whose frozen matrices lie in the format of the products
 //                           alone (kept_tensors.h): these, which are then not among the weights
 //   master        f32       flat; bf16 runs only, and not with optimizer.master none. This and the

@@ -15,6 +15,7 @@ const char* meaning(const std::string& arena) {
   static const std::map<std::string, const char*> meanings = {
       {"weights", "parameters as they are computed with"},
       {"gathered", "weights of the layers at work"},
+      {"narrow", "weights as products in 8 bits read them"},
       {"master", "parameters in f32"},
       {"gradients", "gradients"},
       {"layer_gradients", "gradients of the layers at work"},

@@ -29,6 +29,30 @@ ArenaPlan layer_arena(const char* name, DType dtype, int64_t block_slots, int64_
   return make_arena(name, std::move(slots));
 }
 
+// Weights as narrow products read them, straight and transposed, of the blocks in their order on
+// this rank and of the head.
+void add_quantized_weights(MemoryMap& map, const Recipe& recipe, const LocalSizes& sizes,
+                           int64_t stage) {
+  const NarrowKind kind = operand_kind(recipe.precision);
+  const auto add = [&](SlotBuilder& slot, const NarrowWeight& weight) {
+    const std::string name = weight.name;
+    slot.add(name, DType::u8, {narrow_layout(kind, weight.out, weight.in).bytes})
+        .add(name + ".turned", DType::u8, {narrow_layout(kind, weight.in, weight.out).bytes});
+  };
+  std::vector<SlotPlan> slots;
+  if (const int64_t blocks = narrow_blocks(recipe, stage); blocks > 0) {
+    SlotBuilder slot("block", blocks);
+    for (const NarrowWeight& weight : block_weights(recipe.model, sizes)) add(slot, weight);
+    slots.push_back(slot.take());
+  }
+  if (has_narrow_head(recipe, stage)) {
+    SlotBuilder slot("head", 1);
+    add(slot, head_weight(recipe.model, sizes));
+    slots.push_back(slot.take());
+  }
+  if (!slots.empty()) map.arenas.push_back(make_arena("narrow", std::move(slots)));
+}
+
 // Of each zone that ZeRO divides on its own, ranks and elements.
 struct Zone {
   int64_t ways = 1;
@@ -84,6 +108,7 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
         flat_arena("narrow", DType::u8,
                    static_cast<int64_t>(2 * format->element_bytes() * static_cast<double>(count))));
   }
+  if (profile.quantizes_weights_once) add_quantized_weights(map, recipe, sizes, stage);
   if (has_masters(recipe)) {
     map.arenas.push_back(flat_arena("master", DType::f32, optimizer));
   }

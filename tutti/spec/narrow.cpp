@@ -8,6 +8,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/real.h"
 #include "tutti/spec/recipe_names.h"
+#include "tutti/spec/zero_layers.h"
 
 namespace tutti::spec {
 namespace {
@@ -111,7 +112,7 @@ Op operand_op(NarrowKind kind, int64_t rows, int64_t columns, bool transpose) {
 
 }  // namespace
 
-void quantize_operands(Precision precision, LinearProduct product, bool once,
+void quantize_operands(Precision precision, LinearProduct product, QuantizedOnce once,
                        std::vector<Op>& ops) {
   const NarrowKind right = operand_kind(precision);
   const NarrowKind left = product == LinearProduct::forward ? right : gradient_kind(precision);
@@ -120,13 +121,15 @@ void quantize_operands(Precision precision, LinearProduct product, bool once,
     if (op.narrow && std::string_view(op.name) == "gemm") {
       const int64_t m = op.dims[0], n = op.dims[1], k = op.dims[2];
       const bool weight = product == LinearProduct::weight;
-      if (once && product == LinearProduct::input) {
+      if (once.gradients && product == LinearProduct::input) {
         out.push_back(both_operands_op(left, m, k));
-      } else if (!once || !weight) {
+      } else if (!once.gradients || !weight) {
         out.push_back(weight ? operand_op(left, k, m, true) : operand_op(left, m, k, false));
       }
-      out.push_back(product == LinearProduct::forward ? operand_op(right, n, k, false)
-                                                      : operand_op(right, k, n, true));
+      if (weight || !once.weights) {
+        out.push_back(product == LinearProduct::forward ? operand_op(right, n, k, false)
+                                                        : operand_op(right, k, n, true));
+      }
       const double bytes =
           real(narrow_layout(left, m, k).payload_bytes + narrow_layout(right, n, k).payload_bytes) -
           kWide * operand_elements(op);
@@ -137,6 +140,48 @@ void quantize_operands(Precision precision, LinearProduct product, bool once,
     out.push_back(op);
   }
   ops = std::move(out);
+}
+
+std::array<NarrowWeight, 4> block_weights(const ModelConfig& model, const LocalSizes& sizes) {
+  return {{{"attention.qkv", sizes.width(Width::qkv, Split::columns), model.hidden},
+           {"attention.output", model.hidden, sizes.width(Width::attention_out, Split::columns)},
+           {"mlp.up", sizes.width(Width::up, Split::columns), model.hidden},
+           {"mlp.down", model.hidden, sizes.width(Width::ffn, Split::columns)}}};
+}
+
+NarrowWeight head_weight(const ModelConfig& model, const LocalSizes& sizes) {
+  return {"head", sizes.vocabulary, model.hidden};
+}
+
+int64_t narrow_blocks(const Recipe& recipe, int64_t stage) {
+  if (!is_narrow(recipe.precision)) return 0;
+  const Mesh& mesh = recipe.parallel;
+  int64_t count = 0;
+  for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
+    const LayerRange range = stage_layers(mesh, recipe.model.layers, chunk * mesh.pp + stage);
+    for (int64_t i = 0; i < range.count; ++i) {
+      count += recipe.narrow.is_wide(range.first + i, recipe.model.layers) ? 0 : 1;
+    }
+  }
+  return count;
+}
+
+bool has_narrow_head(const Recipe& recipe, int64_t stage) {
+  return is_narrow(recipe.precision) && recipe.narrow.head && stage == recipe.parallel.pp - 1;
+}
+
+std::vector<Op> weight_quantization(const Recipe& recipe, const Profile& profile, int64_t layer) {
+  std::vector<Op> ops;
+  if (!profile.quantizes_weights_once || recipe.lora.enabled()) return ops;
+  const LocalSizes sizes = local_sizes(recipe, profile);
+  const auto add = [&](const NarrowWeight& weight) {
+    ops.push_back(both_operands_op(operand_kind(recipe.precision), weight.out, weight.in));
+  };
+  if (layer == kHeadLayer && recipe.narrow.head) add(head_weight(recipe.model, sizes));
+  if (layer >= 0 && !recipe.narrow.is_wide(layer, recipe.model.layers)) {
+    for (const NarrowWeight& weight : block_weights(recipe.model, sizes)) add(weight);
+  }
+  return ops;
 }
 
 NarrowRoom narrow_room(const Recipe& recipe, const Profile& profile) {
@@ -151,26 +196,27 @@ NarrowRoom narrow_room(const Recipe& recipe, const Profile& profile) {
     };
     room.left = std::max(
         {room.left, bytes(right, rows, in), bytes(left, rows, out), bytes(left, out, rows)});
-    room.right = std::max(
-        {room.right, bytes(right, out, in), bytes(right, in, out), bytes(right, in, rows)});
+    room.right = std::max(room.right, bytes(right, in, rows));
+    if (profile.quantizes_weights_once) return;
+    room.right = std::max({room.right, bytes(right, out, in), bytes(right, in, out)});
   };
   const ModelConfig& model = recipe.model;
   const int64_t rows = sizes.tokens;
-  const int64_t heads = sizes.width(Width::attention_out, Split::columns);
-  const auto take_block = [&](int64_t& turned, int64_t out, int64_t in) {
-    take(rows, out, in);
-    if (profile.quantizes_gradients_once) {
-      turned = narrow_layout(gradient_kind(recipe.precision), out, rows).bytes;
-    }
-  };
   if (recipe.narrow.wide_first + recipe.narrow.wide_last < model.layers) {
-    take_block(room.turned_qkv, sizes.width(Width::qkv, Split::columns), model.hidden);
-    take_block(room.turned_output, model.hidden, heads);
-    take_block(room.turned_up, sizes.width(Width::up, Split::columns), model.hidden);
-    take_block(room.turned_down, model.hidden, sizes.width(Width::ffn, Split::columns));
+    int64_t* const turned[] = {&room.turned_qkv, &room.turned_output, &room.turned_up,
+                               &room.turned_down};
+    size_t i = 0;
+    for (const NarrowWeight& weight : block_weights(model, sizes)) {
+      take(rows, weight.out, weight.in);
+      if (profile.quantizes_gradients_once) {
+        *turned[i] = narrow_layout(gradient_kind(recipe.precision), weight.out, rows).bytes;
+      }
+      ++i;
+    }
   }
   if (recipe.narrow.head) {
-    take(loss_chunk_rows(profile, rows, sizes.vocabulary), sizes.vocabulary, model.hidden);
+    const NarrowWeight head = head_weight(model, sizes);
+    take(loss_chunk_rows(profile, rows, sizes.vocabulary), head.out, head.in);
   }
   return room;
 }

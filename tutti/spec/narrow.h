@@ -13,12 +13,18 @@
 // recomputed, delayed or gathered meanwhile. A tensor that has one scale is one operand: all rows
 // of a micro-batch on this rank.
 //
+// On accelerators in fp8 weights are the exception (Profile::quantizes_weights_once): each is
+// quantized straight and transposed before its first product of a step, or of an evaluation, and
+// both lie in arena "narrow" until weights change, two bytes per weight. Frozen ones (lora.h) are
+// quantized once, when they are set.
+//
 // The others quantize a tensor twice at once, for the product that needs its rows and the one that
 // needs its columns: activations before the forward product, gradients of outputs before that of
 // inputs, weights once a step; this is described for mxfp8 and fp4, while fp8's is described in 16
 // bits otherwise: what quantizing costs is part of the rate fitted for it.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -53,11 +59,34 @@ Op quantize_op(const NarrowFormat& format, int64_t rows, int64_t columns);
 void describe_narrow(const NarrowFormat& format, bool left, std::vector<Op>& ops);
 
 // Of profile tutti: each product marked Op::narrow becomes the quantization of both operands and
-// the narrow product. Which of the three products of y = x W^T says what is transposed. With `once`
-// the gradient of the output is quantized straight and transposed for both that read it
-// (Profile::quantizes_gradients_once).
+// the narrow product. Which of the three products of y = x W^T says what is transposed. What is
+// quantized once for all products that read it: `gradients` of outputs, straight and transposed,
+// with the product of the input's gradient (Profile::quantizes_gradients_once); `weights` at
+// another time (weight_quantization).
 enum class LinearProduct { forward, input, weight };
-void quantize_operands(Precision precision, LinearProduct product, bool once, std::vector<Op>& ops);
+struct QuantizedOnce {
+  bool gradients = false;
+  bool weights = false;
+};
+void quantize_operands(Precision precision, LinearProduct product, QuantizedOnce once,
+                       std::vector<Op>& ops);
+
+// A weight of narrow products as this rank has it, [out, in], under its name in arena "narrow".
+struct NarrowWeight {
+  const char* name;
+  int64_t out = 0;
+  int64_t in = 0;
+};
+// Those of a block: attention.qkv, attention.output, mlp.up, mlp.down; and of the head.
+std::array<NarrowWeight, 4> block_weights(const ModelConfig& model, const LocalSizes& sizes);
+NarrowWeight head_weight(const ModelConfig& model, const LocalSizes& sizes);
+// Blocks on pipeline rank `stage` whose products are narrow, and whether its head's are.
+int64_t narrow_blocks(const Recipe& recipe, int64_t stage);
+bool has_narrow_head(const Recipe& recipe, int64_t stage);
+
+// With Profile::quantizes_weights_once, what that takes in a step of `layer` (a block, or the head:
+// zero_layers.h numbers them); nothing for frozen weights.
+std::vector<Op> weight_quantization(const Recipe& recipe, const Profile& profile, int64_t layer);
 
 // Bytes of the workspace's places for the left and right operands of any product; 0 where none is
 // narrow. With Profile::quantizes_gradients_once also those of the transposed gradients of a

@@ -113,6 +113,8 @@ struct Profile {
   bool fuses_norm_gradients = false;      // of a norm's weights, in the pass for its input's
   bool quantizes_gradients_once = false;  // of a block's outputs, straight and transposed, with the
                                           // product for the input's gradient (executable only)
+  bool quantizes_weights_once = false;    // of products below 16 bits, straight and transposed, for
+                                          // all of a step; both stay (narrow.h; executable only)
   Parts selective_parts = kPartNorms | kPartActivation;  // where a recipe names none
   bool repeats_whole_forward = false;  // full recomputation; else without what no backward reads
   DType residual = DType::f32;         // f32, or bf16: the compute type
@@ -162,7 +164,9 @@ const Profile& tutti_profile();
 // into 15/16 of the device's memory (`device_bytes`; 0: not known, everything fits), it handles as
 // many rows at once as do, and 1,024 at least. Gradients of a norm's weights it finds with those of
 // the norm's input, and in fp8 quantizes the gradient of an output once for both products that read
-// it, but where weight gradients may run apart (zero-bubble).
+// it, but where weight gradients may run apart (zero-bubble). In fp8 it quantizes weights once a
+// step and keeps the codes where every rank has room for them beside 1,024 rows of logits; not with
+// ZeRO 3, whose ranks have a layer's weights only while it is at work.
 Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes = 0);
 
 int64_t padded_vocabulary(const Profile& profile, const ModelConfig& model, const Mesh& mesh);

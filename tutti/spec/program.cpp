@@ -10,6 +10,7 @@
 #include "tutti/base/real.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/narrow.h"
+#include "tutti/spec/step_list.h"
 #include "tutti/spec/zero_layers.h"
 
 namespace tutti::spec {
@@ -232,6 +233,7 @@ class ProgramBuilder {
       ops.update.push_back(quantize_op(
           *format, local_elements(narrow_parameters(table_), recipe_, rank).total(), 1));
     }
+    add_weight_quantization(rank, ops.quantize);
     // Loads and sums of its routers (the memory map's arena "routing").
     const int64_t routed = routed_layers(rank);
     const double counters = real(routed * (model_.moe.experts + 3) * 4);
@@ -263,6 +265,15 @@ class ProgramBuilder {
     add(mesh_.tp);
     const int64_t copies = tensor_copies(model_.kv_heads, mesh_);
     if (copies > 1 && copies < mesh_.tp) add(copies);
+  }
+
+  void add_weight_quantization(int64_t rank, std::vector<Op>& ops) const {
+    for (int64_t chunk = 0; chunk < mesh_.vpp; ++chunk) {
+      for (const int64_t layer : forward_layers(mesh_, model_.layers, chunk * mesh_.pp + rank)) {
+        const std::vector<Op> own = weight_quantization(recipe_, profile_, layer);
+        ops.insert(ops.end(), own.begin(), own.end());
+      }
+    }
   }
 
   // Layers with experts on a pipeline rank.
@@ -358,7 +369,9 @@ void visit_operations(const Program& program, const Mesh& mesh, int64_t stage, c
     case ActionKind::update:
       visit_all(update.selection_bias);
       visit_all(update.update);
+      visit_all(update.quantize);
       break;
+    case ActionKind::quantize:
     case ActionKind::load:
     case ActionKind::fetch:
     case ActionKind::offload:

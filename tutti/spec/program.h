@@ -46,6 +46,7 @@ struct UpdateOps {
   std::vector<Op> norm;
   std::vector<Op> selection_bias;
   std::vector<Op> update;
+  std::vector<Op> quantize;  // weights, before their layers' first forward passes
 };
 
 struct Program {

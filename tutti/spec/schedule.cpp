@@ -110,6 +110,7 @@ const char* action_name(ActionKind kind) {
     case ActionKind::fetch: return "fetch";
     case ActionKind::gather: return "gather";
     case ActionKind::gather_backward: return "gather_backward";
+    case ActionKind::quantize: return "quantize";
     case ActionKind::receive: return "receive";
     case ActionKind::forward: return "forward";
     case ActionKind::send: return "send";

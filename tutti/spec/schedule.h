@@ -27,6 +27,7 @@ enum class ActionKind {
   fetch,             // what was offloaded, from the host
   gather,            // weights from the ZeRO ranks
   gather_backward,   // the same for the backward pass (ZeRO 3)
+  quantize,          // weights, for products below 16 bits, once a step (narrow.h)
   receive,           // activations from the previous virtual stage
   forward,           // of the head with loss and its gradient
   send,              // activations to the next virtual stage

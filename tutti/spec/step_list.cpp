@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tutti/spec/narrow.h"
 #include "tutti/spec/offload_plan.h"
 #include "tutti/spec/zero_layers.h"
 
@@ -31,9 +32,10 @@ bool has_tensor_copies(const ParamLayout& layout, const Mesh& mesh) {
 
 class ListBuilder {
  public:
-  ListBuilder(const Recipe& recipe, const ParamLayout& layout, const Coordinates& at,
-              int64_t bucket_elements)
+  ListBuilder(const Recipe& recipe, const Profile& profile, const ParamLayout& layout,
+              const Coordinates& at, int64_t bucket_elements)
       : recipe_(recipe),
+        profile_(profile),
         mesh_(recipe.parallel),
         layout_(layout),
         at_(at),
@@ -128,6 +130,8 @@ class ListBuilder {
       const bool embeds = layer == kEmbeddingLayer;
       const bool embedded = is_first(pass) && layer == layers_of(pass)[1];
       if (!embedded) begin_use(embeds ? layers_of(pass)[1] : layer);
+      const bool quantizes = !weight_quantization(recipe_, profile_, layer).empty();
+      if (quantizes && pass.micro == 0) add(ActionKind::quantize, pass, layer);
       add(ActionKind::forward, pass, layer);
       if (!embeds) end_use(pass, layer);
     }
@@ -321,6 +325,7 @@ class ListBuilder {
   }
 
   const Recipe& recipe_;
+  const Profile& profile_;
   const Mesh& mesh_;
   const ParamLayout& layout_;
   Coordinates at_;
@@ -370,14 +375,15 @@ std::string part_text(const Action& action, const Mesh& mesh) {
   return fmt::format("{} {}", what, action.part);
 }
 
-std::vector<Action> step_list(const Recipe& recipe, const ParamLayout& layout,
-                              const Coordinates& at, int64_t bucket_elements) {
-  return ListBuilder(recipe, layout, at, bucket_elements).step();
+std::vector<Action> step_list(const Recipe& recipe, const Profile& profile,
+                              const ParamLayout& layout, const Coordinates& at,
+                              int64_t bucket_elements) {
+  return ListBuilder(recipe, profile, layout, at, bucket_elements).step();
 }
 
-std::vector<Action> evaluation_list(const Recipe& recipe, const ParamLayout& layout,
-                                    const Coordinates& at) {
-  return ListBuilder(recipe, layout, at, kBucketElements).evaluation();
+std::vector<Action> evaluation_list(const Recipe& recipe, const Profile& profile,
+                                    const ParamLayout& layout, const Coordinates& at) {
+  return ListBuilder(recipe, profile, layout, at, kBucketElements).evaluation();
 }
 
 std::vector<Action> actions_after(const Schedule& schedule, int64_t step) {

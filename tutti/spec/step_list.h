@@ -8,9 +8,11 @@
 //                                       pass, as is the head's with ZeRO 2 and 3; the head's weight
 //                                       itself gets its gradient with the loss.
 //   gather, gather_backward             ZeRO 3: a layer, for the next pass over it; it begins
-//   before
-//                                       the layer before it computes, unless both share a buffer.
-//                                       ZeRO 1 and 2: a bucket, after the update of its slice.
+//                                       before the layer before it computes, unless both share a
+//                                       buffer. ZeRO 1 and 2: a bucket, after the update of its
+//                                       slice.
+//   quantize                            a layer, before its forward pass in micro-batch 0, where
+//                                       codes of its weights stay (Profile::quantizes_weights_once)
 //   reduce                              ZeRO 2 and 3: a layer, after its weight gradient in every
 //                                       micro-batch. ZeRO 0 and 1: a bucket, in the last
 //                                       micro-batch after the layer that completes it. Then, once:
@@ -28,6 +30,7 @@
 #include <vector>
 
 #include "tutti/spec/params.h"
+#include "tutti/spec/profile.h"
 #include "tutti/spec/recipe.h"
 #include "tutti/spec/schedule.h"
 #include "tutti/spec/zero.h"
@@ -44,12 +47,13 @@ std::string part_text(const Action& action, const Mesh& mesh);
 
 // `layout`: of rank `at`. From the first load to the last update or gather; what follows some steps
 // is in actions_after.
-std::vector<Action> step_list(const Recipe& recipe, const ParamLayout& layout,
-                              const Coordinates& at, int64_t bucket_elements = kBucketElements);
+std::vector<Action> step_list(const Recipe& recipe, const Profile& profile,
+                              const ParamLayout& layout, const Coordinates& at,
+                              int64_t bucket_elements = kBucketElements);
 
 // The forward passes of micro-batch 0, for evaluation.
-std::vector<Action> evaluation_list(const Recipe& recipe, const ParamLayout& layout,
-                                    const Coordinates& at);
+std::vector<Action> evaluation_list(const Recipe& recipe, const Profile& profile,
+                                    const ParamLayout& layout, const Coordinates& at);
 
 // What is due after `step` (1 for the first): evaluate, save, or nothing.
 std::vector<Action> actions_after(const Schedule& schedule, int64_t step);

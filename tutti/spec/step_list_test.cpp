@@ -37,7 +37,7 @@ Rank rank_of_stage(const Recipe& recipe, int64_t stage) {
   Rank out{recipe, {.pp = stage}, {}, {}};
   out.layout = param_layout(param_table(recipe.model, recipe.lora, recipe.parallel.tp),
                             recipe.parallel, out.at);
-  out.list = step_list(recipe, out.layout, out.at, kBucket);
+  out.list = step_list(recipe, tutti_profile_on(recipe), out.layout, out.at, kBucket);
   return out;
 }
 
@@ -62,10 +62,17 @@ std::string text_of(const std::vector<std::string>& overrides) {
   return out;
 }
 
+// Every layout, with more overrides.
+std::vector<std::vector<std::string>> layouts_with(const std::vector<std::string>& more) {
+  std::vector<std::vector<std::string>> out = layouts();
+  for (auto& overrides : out) overrides.insert(overrides.end(), more.begin(), more.end());
+  return out;
+}
+
 // Calls check with every rank of every layout.
 template <typename Check>
-void for_each_rank(const Check& check) {
-  for (const auto& overrides : layouts()) {
+void for_each_rank(const Check& check, const std::vector<std::string>& more = {}) {
+  for (const auto& overrides : layouts_with(more)) {
     const Recipe recipe = small(overrides);
     for (int64_t stage = 0; stage < recipe.parallel.pp; ++stage) {
       SCOPED_TRACE(text_of(overrides) + "stage " + std::to_string(stage));
@@ -215,31 +222,72 @@ TEST(StepList, EndsWithNormAndUpdates) {
   });
 }
 
-// The list's operations add up to those of whole chunks.
-TEST(StepList, DoesTheWorkOfTheProgram) {
-  for_each_rank([](const Rank& rank) {
-    const Profile& profile = tutti_profile();
-    const Program program = make_program(rank.recipe, profile);
-    const Schedule schedule = make_schedule(rank.recipe);
-    const ParamLayout layout =
-        param_layout(param_table(rank.recipe.model, {}, profile.vocabulary_multiple),
-                     rank.recipe.parallel, rank.at);
-    const ActionOperations operations(rank.recipe, profile, program, layout, rank.at);
-    Work listed;
-    for (const Action& action : step_list(rank.recipe, layout, rank.at)) {
-      operations.visit(action, [&](const Op& op, bool first) {
-        listed.flops += op.flops;
-        listed.model_flops += op.model_flops;
-        (op.collective ? listed.collective_bytes : listed.bytes) +=
-            first ? op.first_bytes : op.bytes;
-      });
+// Trained weights of products in 8 bits whose codes stay: once, right before the forward pass that
+// reads them first, also in an evaluation.
+TEST(StepList, QuantizesEachLayerOnceBeforeItsFirstForwardPass) {
+  const auto count = [](const std::vector<Action>& list) {
+    return std::count_if(list.begin(), list.end(),
+                         [](const Action& action) { return action.kind == ActionKind::quantize; });
+  };
+  for (const auto& overrides :
+       layouts_with({"device=cuda", "precision={compute: fp8, wide_last: 1, head: true}"})) {
+    const Recipe recipe = small(overrides);
+    SCOPED_TRACE(text_of(overrides));
+    std::vector<int64_t> quantized;
+    for (int64_t stage = 0; stage < recipe.parallel.pp; ++stage) {
+      const Rank rank = rank_of_stage(recipe, stage);
+      std::set<int64_t> passed;
+      for (size_t i = 0; i < rank.list.size(); ++i) {
+        const Action& action = rank.list[i];
+        if (action.kind == ActionKind::forward) passed.insert(action.part);
+        if (action.kind != ActionKind::quantize) continue;
+        quantized.push_back(action.part);
+        EXPECT_EQ(passed.count(action.part), 0U);
+        Action pass = action;
+        pass.kind = ActionKind::forward;
+        EXPECT_EQ(rank.list.at(i + 1), pass);
+      }
+      const std::vector<Action> evaluation =
+          evaluation_list(recipe, tutti_profile_on(recipe), rank.layout, rank.at);
+      EXPECT_EQ(count(evaluation), count(rank.list));
     }
-    const Work whole = step_work(program, schedule, rank.at.pp);
-    EXPECT_NEAR(listed.flops, whole.flops, 1e-6 * whole.flops);
-    EXPECT_NEAR(listed.model_flops, whole.model_flops, 1e-6 * whole.model_flops);
-    EXPECT_NEAR(listed.bytes, whole.bytes, 1e-3 * whole.bytes);
-    EXPECT_NEAR(listed.collective_bytes, whole.collective_bytes, 0.01 * whole.collective_bytes);
-  });
+    std::sort(quantized.begin(), quantized.end());
+    // The last block is wide; ZeRO 3 quantizes for each product.
+    const std::vector<int64_t> all = {kHeadLayer, 0, 1, 2};
+    EXPECT_EQ(quantized, recipe.parallel.zero == 3 ? std::vector<int64_t>{} : all);
+  }
+  const Recipe frozen = small({"device=cuda", "precision=fp8", "lora={rank: 4}"});
+  EXPECT_TRUE(tutti_profile_on(frozen).quantizes_weights_once);
+  EXPECT_EQ(count(rank_of_stage(frozen, 0).list), 0);
+}
+
+// The list's operations add up to those of whole chunks.
+void expect_work_of_the_program(const Rank& rank) {
+  const Profile profile = tutti_profile_on(rank.recipe);
+  const Program program = make_program(rank.recipe, profile);
+  const Schedule schedule = make_schedule(rank.recipe);
+  const ParamLayout layout =
+      param_layout(param_table(rank.recipe.model, {}, profile.vocabulary_multiple),
+                   rank.recipe.parallel, rank.at);
+  const ActionOperations operations(rank.recipe, profile, program, layout, rank.at);
+  Work listed;
+  for (const Action& action : step_list(rank.recipe, profile, layout, rank.at)) {
+    operations.visit(action, [&](const Op& op, bool first) {
+      listed.flops += op.flops;
+      listed.model_flops += op.model_flops;
+      (op.collective ? listed.collective_bytes : listed.bytes) += first ? op.first_bytes : op.bytes;
+    });
+  }
+  const Work whole = step_work(program, schedule, rank.at.pp);
+  EXPECT_NEAR(listed.flops, whole.flops, 1e-6 * whole.flops);
+  EXPECT_NEAR(listed.model_flops, whole.model_flops, 1e-6 * whole.model_flops);
+  EXPECT_NEAR(listed.bytes, whole.bytes, 1e-3 * whole.bytes);
+  EXPECT_NEAR(listed.collective_bytes, whole.collective_bytes, 0.01 * whole.collective_bytes);
+}
+
+TEST(StepList, DoesTheWorkOfTheProgram) {
+  for_each_rank(expect_work_of_the_program);
+  for_each_rank(expect_work_of_the_program, {"device=cuda", "precision=fp8"});
 }
 
 TEST(StepList, NamesPartsForPeople) {

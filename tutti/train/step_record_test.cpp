@@ -96,39 +96,43 @@ TEST(StepRecord, EqualsProgramTimesSchedule) {
 }
 
 // The same action by action: what each does is what it is priced by.
+void expect_equal_actions(const spec::Recipe& recipe) {
+  SCOPED_TRACE(recipe.model.name);
+  Trainer trainer(recipe);
+  trainer.initialize();
+  RandomBatches batches(recipe, 1);
+  engine::Recorder recorder;
+  std::vector<std::pair<spec::Action, size_t>> begun;  // and how many operations came before
+  trainer.on_action(
+      [&](const spec::Action& action) { begun.emplace_back(action, recorder.records().size()); });
+  trainer.stream().set_recorder(&recorder);
+  trainer.step(batches.source(), 1e-3, 1);
+  trainer.stream().set_recorder(nullptr);
+  const spec::Profile profile = spec::tutti_profile_on(recipe);
+  const spec::Program program = spec::make_program(recipe, profile);
+  const spec::ActionOperations operations(recipe, profile, program, trainer.layout(), {});
+  for (size_t i = 0; i < begun.size(); ++i) {
+    const auto& [action, first] = begun[i];
+    const size_t end = i + 1 < begun.size() ? begun[i + 1].second : recorder.records().size();
+    Multiset done, expected;
+    for (size_t r = first; r < end; ++r) {
+      const engine::OpRecord& record = recorder.records()[r];
+      ++done[{record.op, record.dims, record.flops, record.bytes}];
+    }
+    operations.visit(action, [&](const spec::Op& op, bool first_of_step) {
+      ++expected[{op.name, op.dims, op.flops, first_of_step ? op.first_bytes : op.bytes}];
+    });
+    SCOPED_TRACE(fmt::format("{} of micro-batch {}, {}", spec::action_name(action.kind),
+                             action.micro, spec::part_text(action, recipe.parallel)));
+    expect_equal(done, expected);
+  }
+}
+
 TEST(StepRecord, EqualsTheOperationsOfEachAction) {
   for (spec::Recipe recipe : {gpt_recipe(), llama_recipe(), mixtral_recipe(), mixed_moe_recipe()}) {
     recipe.batch = {6, 2, 7};
     recipe.model.dropout = 0.1;
-    SCOPED_TRACE(recipe.model.name);
-    Trainer trainer(recipe);
-    trainer.initialize();
-    RandomBatches batches(recipe, 1);
-    engine::Recorder recorder;
-    std::vector<std::pair<spec::Action, size_t>> begun;  // and how many operations came before
-    trainer.on_action(
-        [&](const spec::Action& action) { begun.emplace_back(action, recorder.records().size()); });
-    trainer.stream().set_recorder(&recorder);
-    trainer.step(batches.source(), 1e-3, 1);
-    trainer.stream().set_recorder(nullptr);
-    const spec::Profile profile = spec::tutti_profile_on(recipe);
-    const spec::Program program = spec::make_program(recipe, profile);
-    const spec::ActionOperations operations(recipe, profile, program, trainer.layout(), {});
-    for (size_t i = 0; i < begun.size(); ++i) {
-      const auto& [action, first] = begun[i];
-      const size_t end = i + 1 < begun.size() ? begun[i + 1].second : recorder.records().size();
-      Multiset done, expected;
-      for (size_t r = first; r < end; ++r) {
-        const engine::OpRecord& record = recorder.records()[r];
-        ++done[{record.op, record.dims, record.flops, record.bytes}];
-      }
-      operations.visit(action, [&](const spec::Op& op, bool first_of_step) {
-        ++expected[{op.name, op.dims, op.flops, first_of_step ? op.first_bytes : op.bytes}];
-      });
-      SCOPED_TRACE(fmt::format("{} of micro-batch {}, {}", spec::action_name(action.kind),
-                               action.micro, spec::part_text(action, recipe.parallel)));
-      expect_equal(done, expected);
-    }
+    expect_equal_actions(recipe);
   }
 }
 
@@ -148,6 +152,7 @@ TEST(DeviceStepRecord, EqualsProgramTimesSchedule) {
         SCOPED_TRACE(fmt::format("{} {} {}", recipe.model.name,
                                  name_of(spec::kPrecisionNames, precision), head));
         expect_equal(recipe);
+        expect_equal_actions(recipe);
       }
     }
   }

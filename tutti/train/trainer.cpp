@@ -61,10 +61,10 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks,
   if (options_.enqueue_steps) checked.offload = {};
   spec::check_executable(checked, ranks.world == nullptr ? 1 : ranks.world->size());
   stream_ = make_stream(recipe_, ranks);
-  memory_ = std::make_unique<model::Memory>(
-      spec::memory_map(recipe_, spec::tutti_profile_on(recipe_, device_bytes(recipe_, ranks)),
-                       ranks.at.pp),
-      stream_->memory(), ranks.home);
+  const spec::Profile profile = spec::tutti_profile_on(
+      recipe_, options_.device_bytes > 0 ? options_.device_bytes : device_bytes(recipe_, ranks));
+  memory_ = std::make_unique<model::Memory>(spec::memory_map(recipe_, profile, ranks.at.pp),
+                                            stream_->memory(), ranks.home);
   if (recipe_.offload.enabled()) make_copy_queues();
   make_stages();
   make_pipeline();
@@ -82,8 +82,8 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks,
   make_scalars();
   if (recipe_.distill.enabled()) make_teacher();
   handle_actions();
-  actions_ = spec::step_list(recipe_, layout_, ranks_.at);
-  evaluation_ = spec::evaluation_list(recipe_, layout_, ranks_.at);
+  actions_ = spec::step_list(recipe_, profile, layout_, ranks_.at);
+  evaluation_ = spec::evaluation_list(recipe_, profile, layout_, ranks_.at);
   executor_.check(actions_);
   executor_.check(evaluation_);
 }
@@ -192,6 +192,7 @@ void Trainer::state_changed() {
   optimizer_->state_changed(*stream_);
   weights_->changed(*stream_);
   weights_->wait(*stream_);
+  for (const auto& stage : stages_) stage->narrow_weights().quantize_frozen(*stream_);
 }
 
 void Trainer::evaluate_batches(const BatchSource& next, int64_t batches) {

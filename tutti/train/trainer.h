@@ -66,6 +66,8 @@ struct TrainerOptions {
   // Steps are enqueued and memory is offloaded as on a device, also where the host could read and
   // write what they work on: for tests on machines without one.
   bool enqueue_steps = false;
+  // Memory of the accelerator to plan for, instead of all that it has; 0: that.
+  int64_t device_bytes = 0;
 };
 
 class Trainer {
@@ -198,6 +200,7 @@ class Trainer {
   // trainer_actions.cpp. `load` brings a micro-batch to where the stages find it.
   void handle_actions();
   void run(std::span<const spec::Action> actions, std::function<void(int64_t micro)> load);
+  void quantize(engine::Stream& stream, const spec::Action& action);
   void forward(engine::Stream& stream, const spec::Action& action);
   void backward(engine::Stream& stream, const spec::Action& action);
   void weight_gradient(engine::Stream& stream, const spec::Action& action);

@@ -38,6 +38,7 @@ void Trainer::handle_actions() {
   executor_.handle(Kind::offload, [this](Stream& /*stream*/, const Action& action) {
     stage_of(action).offload(action.part);
   });
+  handle(Kind::quantize, &Trainer::quantize);
   handle(Kind::forward, &Trainer::forward);
   handle(Kind::backward, &Trainer::backward);
   handle(Kind::weight_gradient, &Trainer::weight_gradient);
@@ -66,6 +67,13 @@ void Trainer::run(std::span<const spec::Action> actions, std::function<void(int6
   executor_.run(*stream_, actions);
   pipeline_->end(*stream_);
   load_ = {};
+}
+
+void Trainer::quantize(engine::Stream& stream, const spec::Action& action) {
+  // Weights stay as they are for all micro-batches of an evaluation.
+  if (evaluating_ && action.micro > 0) return;
+  weights_->need(stream, action.part);
+  stage_of(action).narrow_weights().quantize(stream, action.part);
 }
 
 void Trainer::forward(engine::Stream& stream, const spec::Action& action) {
