@@ -27,6 +27,11 @@ void check_beta(const char* op, float beta) {
 // x, bias and dx of an activation have this many columns for F columns of y.
 int64_t input_columns(Activation kind, int64_t f) { return kind == Activation::gelu ? f : 2 * f; }
 
+void check_amax(const char* op, const Vector& amax, const Matrix& of) {
+  TUTTI_CHECK(!amax || (amax.dtype == DType::f32 && amax.count == 1 && of),
+              "{}: amax of {} {} for {} columns", op, amax.count, dtype_name(amax.dtype), of.cols);
+}
+
 double norm_sums_bytes(const NormBackwardWeightArgs& args) {
   const double sums =
       real(args.d_weight.bytes()) + bytes_if(static_cast<bool>(args.d_bias), args.d_bias.bytes());
@@ -52,6 +57,7 @@ OpRecord describe(const NormForwardArgs& args) {
   if (args.bias) check_count(kOp, args.bias, "bias", h);
   if (args.mean && layer) check_count(kOp, args.mean, "mean", n);
   if (args.rstd) check_count(kOp, args.rstd, "rstd", n);
+  check_amax(kOp, args.amax, args.y);
   const double bytes =
       real(args.residual_in.bytes() + args.weight.bytes() + args.y.bytes()) +
       bytes_if(static_cast<bool>(args.branch), args.branch.bytes() + args.residual_out.bytes()) +
@@ -87,6 +93,7 @@ OpRecord describe(const NormBackwardInputArgs& args) {
     TUTTI_CHECK(args.d_branch.dtype == args.dy.dtype, "{}: d_branch is {}, dy {}", kOp,
                 dtype_name(args.d_branch.dtype), dtype_name(args.dy.dtype));
   }
+  check_amax(kOp, args.amax, args.d_branch);
   TUTTI_CHECK(args.d_weight || !args.d_bias, "{}: d_bias without d_weight", kOp);
   double bytes = real(args.dy.bytes() + args.residual.bytes() + args.weight.bytes() +
                       args.rstd.bytes() + args.d_residual.bytes() * (args.accumulate ? 2 : 1)) +
@@ -130,6 +137,7 @@ OpRecord describe(const ActivationForwardArgs& args) {
   const int64_t n = args.y.rows;
   const int64_t f = args.y.cols;
   check_matrix(kOp, args.x, "x", args.y.dtype, n, input_columns(args.kind, f));
+  check_amax(kOp, args.amax, args.y);
   if (args.bias) check_count(kOp, args.bias, "bias", args.x.cols);
   return {.op = kOp,
           .dims = {n, f},
@@ -142,6 +150,7 @@ OpRecord describe(const ActivationBackwardArgs& args) {
   const int64_t f = args.dy.cols;
   check_matrix(kOp, args.x, "x", args.dy.dtype, n, input_columns(args.kind, f));
   check_matrix(kOp, args.dx, "dx", args.dy.dtype, n, input_columns(args.kind, f));
+  check_amax(kOp, args.amax, args.dx);
   if (args.bias) check_count(kOp, args.bias, "bias", args.x.cols);
   return {.op = kOp,
           .dims = {n, f},

@@ -14,6 +14,10 @@ OpRecord describe(const QuantizeArgs& args) {
               dtype_name(args.x.dtype));
   TUTTI_CHECK(!args.rows || args.rows.count == args.x.rows, "quantize: {} row numbers for {} rows",
               args.rows.count, args.x.rows);
+  const Vector& amax = args.amax.place;
+  TUTTI_CHECK(amax ? amax.dtype == DType::f32 && amax.count == 1 : !args.amax.known,
+              "quantize: amax of {} {}, known: {}", amax.count, dtype_name(amax.dtype),
+              args.amax.known);
   const NarrowMatrix& turned = args.turned;
   const bool both = turned.data != nullptr;
   TUTTI_CHECK(!both || (!args.transpose && turned.kind == out.kind && turned.rows == args.x.cols &&

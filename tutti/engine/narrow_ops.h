@@ -28,13 +28,22 @@ struct NarrowMatrix {
   NarrowLayout layout() const { return narrow_layout(kind, rows, columns); }
 };
 
+// The largest magnitude of a tensor, where somebody keeps it. NaN counts as larger than infinity.
+struct Magnitude {
+  Vector place = {};   // [1] f32; empty: nobody does
+  bool known = false;  // it is there already; else who finds it leaves it there
+};
+// Of a tensor whose maker has left it there.
+inline Magnitude known_magnitude(const Vector& place) { return {place, bool(place)}; }
+
 // out = x, or x transposed. With `turned` (and not transpose) both: out = x and turned = x
 // transposed, of out's kind, the same as two calls; one pass over x after the one for its largest
 // magnitude makes both where scales are of the tensor. Rounds to nearest even, or stochastically
 // where asked: element (r, j) of x then uses the Philox word of (key, first_row + r, j), or of
 // (key, first_row + rows[r], j), as dropout does, so that the rounding of a value does not depend
-// on the shape of the call. All of `out` is written but the padding of block scales. record
-// "quantize": dims (R, C, transpose; 2 for both); bytes: x and the payloads.
+// on the shape of the call. All of `out` is written but the padding of block scales. Formats with a
+// scale of the tensor find x's largest magnitude first; where it is known x is read once. record
+// "quantize": dims (R, C, transpose; 2 for both); bytes: x once and the payloads.
 struct QuantizeArgs {
   Matrix x;  // [R, C] f32 or bf16
   bool transpose = false;
@@ -43,7 +52,8 @@ struct QuantizeArgs {
   bool stochastic = false;
   uint64_t key = 0;
   int64_t first_row = 0;
-  Vector rows = {};  // [R] i32, optional
+  Vector rows = {};     // [R] i32, optional
+  Magnitude amax = {};  // of x; formats without a scale of the tensor leave it alone
 };
 
 // C[m,n] = A B^T + beta C, with the operands' scales; beta and bias as those of gemm. The kinds are

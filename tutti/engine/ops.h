@@ -12,7 +12,9 @@
 // - Empty shapes (a zero dimension) are legal and do nothing.
 // - When the stream has a Recorder, one OpRecord is noted per call; "record:" states its dims.
 //   flops are 0 unless stated; bytes count each operand read once and each result written once,
-//   an accumulated result twice; optional operands count when present.
+//   an accumulated result twice; optional operands count when present, but no `amax`.
+// - `amax` [1] f32, optional, receives the largest magnitude of a result as it is stored, found in
+//   the pass that makes it: for who quantizes it (Magnitude of narrow_ops.h). 0 of nothing.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +65,7 @@ struct NormForwardArgs {
   Matrix y;          // [N, H] c
   Vector mean = {};  // [N] f32
   Vector rstd = {};  // [N] f32
+  Vector amax = {};  // of y
 };
 
 // d_residual (+)= gradient of the normalised residual through the norm. With accumulate false
@@ -80,6 +83,7 @@ struct NormBackwardInputArgs {
   bool accumulate = true;
   Matrix d_residual;     // [N, H] f32
   Matrix d_branch = {};  // [N, H] c, optional
+  Vector amax = {};      // of d_branch
   float beta = 1;        // of what follows
   Vector d_weight = {};  // [H] f32, optional
   Vector d_bias = {};    // [H] f32, optional, beside d_weight
@@ -115,6 +119,7 @@ struct ActivationForwardArgs {
   Matrix x;          // [N, F] or [N, 2F] c
   Vector bias = {};  // c
   Matrix y;          // [N, F] c
+  Vector amax = {};  // of y
 };
 
 // dx = dy * derivative at x + bias. gelu: dx may be dy. swiglu: dx [N, 2F] may be x.
@@ -123,8 +128,9 @@ struct ActivationBackwardArgs {
   Activation kind = Activation::gelu;
   Matrix x;
   Vector bias = {};
-  Matrix dy;  // [N, F] c
-  Matrix dx;  // [N, F] or [N, 2F] c
+  Matrix dy;         // [N, F] c
+  Matrix dx;         // [N, F] or [N, 2F] c
+  Vector amax = {};  // of dx
 };
 
 // Rotates pairs (i, i + D/2) of each of the first `heads` D-wide columns groups of x in place by

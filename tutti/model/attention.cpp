@@ -128,7 +128,7 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
                        engine::Matrix x, const AttentionSaved& saved, engine::Matrix branch,
                        const AdapterPass& pass, AttentionSteps steps) {
   if (steps.qkv) {
-    linear_forward(stream, layer.qkv, x, saved.qkv, pass);
+    linear_forward(stream, layer.qkv, x, saved.qkv, pass, saved.x_amax);
     rotate(stream, layer, shape, saved.qkv, false);
   }
   if (steps.core && layer.ring.group != nullptr) {
@@ -144,14 +144,14 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
                                             .lse = saved.lse,
                                             .starts = shape.starts});
   }
-  if (steps.output) linear_forward(stream, layer.output, saved.out, branch, pass);
+  if (steps.output) linear_forward(stream, layer.output, saved.out, branch, pass, saved.out_amax);
 }
 
 void attention_backward_input(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
                               const AttentionSaved& saved, engine::Matrix d_branch,
-                              const AttentionWork& work, engine::Matrix dx,
-                              const AdapterPass& pass) {
-  linear_backward_input(stream, layer.output, d_branch, work.d_out, pass);
+                              const AttentionWork& work, engine::Matrix dx, const AdapterPass& pass,
+                              const engine::Magnitude& d_branch_amax) {
+  linear_backward_input(stream, layer.output, d_branch, work.d_out, pass, d_branch_amax);
   if (!work.d_out) return;
   if (layer.ring.group != nullptr) {
     ring_backward(stream, layer, shape, saved, work);
@@ -177,9 +177,10 @@ void attention_backward_weight(engine::Stream& stream, const AttentionLayer& lay
                                engine::Matrix x, const AttentionSaved& saved,
                                engine::Matrix d_branch, const AttentionWork& work, float beta,
                                const AdapterPass& pass) {
-  linear_backward_weight(stream, layer.output, saved.out, d_branch, beta, pass);
+  linear_backward_weight(stream, layer.output, saved.out, d_branch, beta, pass,
+                         engine::known_magnitude(saved.out_amax.place));
   if (!work.d_qkv) return;
-  linear_backward_weight(stream, layer.qkv, x, work.d_qkv, beta, pass);
+  linear_backward_weight(stream, layer.qkv, x, work.d_qkv, beta, pass, saved.x_amax);
 }
 
 }  // namespace tutti::model

@@ -32,6 +32,10 @@ struct AttentionSaved {
   engine::Matrix qkv;  // [N, (A+2K)D] c, rotated
   engine::Vector lse;  // [B*A*T] f32
   engine::Matrix out;  // [N, A*D] c
+  // Largest magnitudes for products below 16 bits, where they are kept. That of `out` the product
+  // of the forward pass finds.
+  engine::Magnitude x_amax = {};
+  engine::Magnitude out_amax = {};
 };
 
 struct AttentionWork {
@@ -71,8 +75,8 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
 // nobody wants are empty: dx, or all from work.d_out on.
 void attention_backward_input(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
                               const AttentionSaved& saved, engine::Matrix d_branch,
-                              const AttentionWork& work, engine::Matrix dx,
-                              const AdapterPass& pass);
+                              const AttentionWork& work, engine::Matrix dx, const AdapterPass& pass,
+                              const engine::Magnitude& d_branch_amax = {});
 
 void attention_backward_weight(engine::Stream& stream, const AttentionLayer& layer,
                                engine::Matrix x, const AttentionSaved& saved,

@@ -42,6 +42,9 @@ class LayerSlots {
   engine::Matrix optional(const std::string& name) const {
     return has(name) ? matrix(name) : engine::Matrix{};
   }
+  engine::Vector optional_vector(const std::string& name) const {
+    return has(name) ? vector(name) : engine::Vector{};
+  }
 
  private:
   const char* shared() const { return routed_ ? "recompute.moe" : "recompute"; }
@@ -87,6 +90,7 @@ NormSaved bind_norm_saved(const spec::ModelConfig& model, const LayerSlots& slot
   if (model.norm == spec::Norm::layer) saved.mean = slots.vector(norm + ".mean");
   saved.rstd = slots.vector(norm + ".rstd");
   saved.y = slots.matrix(norm + ".y");
+  saved.amax = slots.optional_vector(norm + ".amax");
   return saved;
 }
 
@@ -251,13 +255,18 @@ BlockSlot bind_block_slot(const spec::ModelConfig& model, const Memory& memory, 
   BlockSlot out;
   BlockSaved& saved = out.saved;
   saved.norm1 = bind_norm_saved(model, slots, "residual_in", "norm1");
-  saved.attention = {slots.matrix("attention.qkv"), slots.vector("attention.lse"),
-                     slots.matrix("attention.out")};
+  saved.attention = {slots.matrix("attention.qkv"),
+                     slots.vector("attention.lse"),
+                     slots.matrix("attention.out"),
+                     engine::known_magnitude(saved.norm1.amax),
+                     {slots.optional_vector("attention.amax"), false}};
   saved.norm2 = bind_norm_saved(model, slots, "residual_mid", "norm2");
   if (slots.routed()) {
     saved.moe = bind_moe_saved(model, slots);
   } else {
-    saved.mlp = {slots.matrix("mlp.pre"), slots.matrix("mlp.act")};
+    saved.mlp = {slots.matrix("mlp.pre"), slots.matrix("mlp.act"),
+                 engine::known_magnitude(saved.norm2.amax),
+                 engine::known_magnitude(slots.optional_vector("mlp.amax"))};
   }
   out.low_rank = {slots.optional("attention.qkv.lora"), slots.optional("attention.output.lora"),
                   slots.optional("mlp.up.lora"), slots.optional("mlp.down.lora")};
@@ -284,6 +293,11 @@ BlockSteps bind_block_restore(const Memory& memory, SlotKind kind) {
   return out;
 }
 
+engine::Vector bind_step_word(const Memory& memory, const char* name) {
+  return memory.has("workspace", "step", name) ? memory.vector("workspace", "step", 0, name)
+                                               : engine::Vector{};
+}
+
 HeadSlot bind_head_slot(const spec::ModelConfig& model, const Memory& memory, int64_t slot) {
   const LayerSlots slots(memory, SlotKind::head, slot);
   return {bind_norm_saved(model, slots, "residual", "norm"), slots.optional("d_final")};
@@ -305,8 +319,10 @@ WorkSlot bind_work_slot(const spec::ModelConfig& model, const Memory& memory, bo
     work.moe = bind_moe_work(model, places);
   } else {
     const bool gelu = model.activation == spec::Activation::gelu;
-    work.mlp = {places.matrix("d_act"), places.matrix(gelu ? "d_act" : "d_pre")};
+    work.mlp = {places.matrix("d_act"), places.matrix(gelu ? "d_act" : "d_pre"),
+                bind_step_word(memory, "d_pre.amax")};
   }
+  work.d_branch_attention_amax = bind_step_word(memory, "d_branch_attention.amax");
   out.d_low_rank = {places.optional("lora.d_qkv"), places.optional("lora.d_output"),
                     places.optional("lora.d_up"), places.optional("lora.d_down")};
   return out;

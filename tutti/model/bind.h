@@ -35,9 +35,12 @@ BlockSlot bind_block_slot(const spec::ModelConfig& model, const Memory& memory, 
 // recomputation dropped; no step at all for a layer that kept everything.
 BlockSteps bind_block_restore(const Memory& memory, SlotKind kind);
 HeadSlot bind_head_slot(const spec::ModelConfig& model, const Memory& memory, int64_t slot);
+// A tensor of the workspace that is not in every map; empty then.
+engine::Vector bind_step_word(const Memory& memory, const char* name);
 // What a block's backward works in, without what differs from layer to layer: d_branch (but with
-// delayed weight gradients), d_branch_next, d_residual and the sums of routers. slot >= 0: what
-// weight gradients read is in this slot of the delayed ones; -1: all in the workspace.
+// delayed weight gradients), d_branch_next, their magnitudes, d_residual and the sums of routers.
+// slot >= 0: what weight gradients read is in this slot of the delayed ones; -1: all in the
+// workspace.
 WorkSlot bind_work_slot(const spec::ModelConfig& model, const Memory& memory, bool routed,
                         int64_t slot);
 // Which gradients below the first adapter of block 0 nobody wants; none without adapters.

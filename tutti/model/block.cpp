@@ -13,6 +13,12 @@ void drop(engine::Stream& stream, float probability, uint64_t key, const OwnRows
                                 .rows = rows.numbers});
 }
 
+// Of a gradient, unless dropout follows who left it.
+engine::Magnitude without(float dropout, engine::Magnitude amax) {
+  if (dropout > 0) amax.known = false;
+  return amax;
+}
+
 }  // namespace
 
 OwnRows own_row_numbers(const comm::Group* tp, const BatchShape& shape, int64_t first_row) {
@@ -72,22 +78,26 @@ void block_backward_input(engine::Stream& stream, const BlockLayer& layer, Batch
     moe_backward_input(stream, layer.moe, shape, routing, saved.moe, work.d_branch, work.moe,
                        work.d_norm2);
   } else {
-    mlp_backward_input(stream, layer.mlp, saved.mlp, work.d_branch, work.mlp, work.d_norm2, pass);
+    mlp_backward_input(stream, layer.mlp, saved.mlp, work.d_branch, work.mlp, work.d_norm2, pass,
+                       without(layer.dropout, work.d_branch_amax));
   }
   if (!work.d_norm2) return;
   scatter_rows(stream, tp, work.d_norm2);
   const engine::Matrix d_branch_attention = own_rows(tp, work.d_branch_attention);
   norm_backward_input(stream, layer.norm2, saved.norm2, own_rows(tp, work.d_norm2), true,
-                      work.d_residual, d_branch_attention, norm_beta);
+                      work.d_residual, d_branch_attention, norm_beta, work.d_branch_attention_amax);
 
   drop(stream, layer.dropout, layer.attention_dropout_key, own, d_branch_attention);
   gather_rows(stream, tp, d_branch_attention, work.d_branch_attention);
-  attention_backward_input(stream, layer.attention, shape, saved.attention, work.d_branch_attention,
-                           work.attention, work.d_norm1, pass);
+  attention_backward_input(
+      stream, layer.attention, shape, saved.attention, work.d_branch_attention, work.attention,
+      work.d_norm1, pass,
+      without(layer.dropout, engine::known_magnitude(work.d_branch_attention_amax)));
   if (!work.d_norm1) return;
   scatter_rows(stream, tp, work.d_norm1);
   norm_backward_input(stream, layer.norm1, saved.norm1, own_rows(tp, work.d_norm1), true,
-                      work.d_residual, own_rows(tp, work.d_branch_next), norm_beta);
+                      work.d_residual, own_rows(tp, work.d_branch_next), norm_beta,
+                      work.d_branch_next_amax);
 }
 
 void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,

@@ -59,6 +59,11 @@ struct BlockWork {
   engine::Matrix d_branch_attention;  // [N, H] c
   engine::Matrix d_norm1;             // [N, H] c
   engine::Matrix d_norm2;             // [N, H] c
+  // Where the largest magnitudes of branches' gradients are kept for products below 16 bits, [1]
+  // f32; who made d_branch may not have left its own.
+  engine::Magnitude d_branch_amax;
+  engine::Vector d_branch_next_amax;
+  engine::Vector d_branch_attention_amax;
   AttentionWork attention;
   MlpWork mlp;
   MoeWork moe;

@@ -93,7 +93,8 @@ engine::NarrowMatrix weight_operand(engine::Stream& stream, const Linear& layer,
 }
 
 engine::NarrowMatrix quantize_gradient(engine::Stream& stream, const NarrowProducts& narrow,
-                                       engine::Matrix dy, bool transpose, const AdapterPass& pass) {
+                                       engine::Matrix dy, bool transpose, const AdapterPass& pass,
+                                       const engine::Magnitude& amax = {}) {
   return quantize(stream,
                   {.x = dy,
                    .transpose = transpose,
@@ -101,20 +102,22 @@ engine::NarrowMatrix quantize_gradient(engine::Stream& stream, const NarrowProdu
                    .stochastic = narrow.stochastic,
                    .key = narrow.key,
                    .first_row = pass.first_row,
-                   .rows = pass.numbers},
+                   .rows = pass.numbers,
+                   .amax = amax},
                   narrow.gradient, narrow.left);
 }
 
 // y = x W^T + bias
 void product_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x,
-                     engine::Matrix y, engine::Vector bias) {
+                     engine::Matrix y, engine::Vector bias, const engine::Magnitude& amax) {
   const NarrowProducts& narrow = layer.narrow;
   if (!narrow) {
     stream.ops().gemm(stream,
                       {.a = x, .b = layer.weight, .c = y, .transpose_b = true, .bias = bias});
     return;
   }
-  const engine::NarrowMatrix left = quantize(stream, {.x = x}, narrow.operand, narrow.left);
+  const engine::NarrowMatrix left =
+      quantize(stream, {.x = x, .amax = amax}, narrow.operand, narrow.left);
   const engine::NarrowMatrix right = weight_operand(stream, layer, false);
   stream.ops().narrow_gemm(stream,
                            {.a = left, .b = right, .c = y, .bias = bias, .fast_sums = true});
@@ -122,13 +125,14 @@ void product_forward(engine::Stream& stream, const Linear& layer, engine::Matrix
 
 // dx = dy W + beta dx
 void product_input(engine::Stream& stream, const Linear& layer, engine::Matrix dy,
-                   engine::Matrix dx, float beta, const AdapterPass& pass) {
+                   engine::Matrix dx, float beta, const AdapterPass& pass,
+                   const engine::Magnitude& amax) {
   const NarrowProducts& narrow = layer.narrow;
   if (!narrow) {
     stream.ops().gemm(stream, {.a = dy, .b = layer.weight, .c = dx, .beta = beta});
     return;
   }
-  const engine::NarrowMatrix left = quantize_gradient(stream, narrow, dy, false, pass);
+  const engine::NarrowMatrix left = quantize_gradient(stream, narrow, dy, false, pass, amax);
   const engine::NarrowMatrix right = weight_operand(stream, layer, true);
   stream.ops().narrow_gemm(stream,
                            {.a = left, .b = right, .c = dx, .beta = beta, .fast_sums = true});
@@ -136,7 +140,8 @@ void product_input(engine::Stream& stream, const Linear& layer, engine::Matrix d
 
 // dW = dy^T x + beta dW
 void product_weight(engine::Stream& stream, const Linear& layer, engine::Matrix x,
-                    engine::Matrix dy, float beta, const AdapterPass& pass) {
+                    engine::Matrix dy, float beta, const AdapterPass& pass,
+                    const engine::Magnitude& amax) {
   const NarrowProducts& narrow = layer.narrow;
   if (!narrow) {
     stream.ops().gemm(stream,
@@ -147,7 +152,7 @@ void product_weight(engine::Stream& stream, const Linear& layer, engine::Matrix 
                                         ? turned_gradient(narrow, dy)
                                         : quantize_gradient(stream, narrow, dy, true, pass);
   const engine::NarrowMatrix right =
-      quantize(stream, {.x = x, .transpose = true}, narrow.operand, narrow.right);
+      quantize(stream, {.x = x, .transpose = true, .amax = amax}, narrow.operand, narrow.right);
   stream.ops().narrow_gemm(stream, {.a = left, .b = right, .c = layer.d_weight, .beta = beta});
 }
 
@@ -164,19 +169,21 @@ void quantize_weight(engine::Stream& stream, const Linear& layer) {
 }
 
 void linear_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x, engine::Matrix y,
-                    const AdapterPass& pass) {
-  product_forward(stream, layer, x, y, bias_here(layer));
+                    const AdapterPass& pass, const engine::Magnitude& amax) {
+  product_forward(stream, layer, x, y, bias_here(layer), amax);
   adapters_forward(stream, layer, x, y, pass);
 }
 
 void linear_forward_no_bias(engine::Stream& stream, const Linear& layer, engine::Matrix x,
-                            engine::Matrix y, const AdapterPass& pass) {
-  product_forward(stream, layer, x, y, {});
+                            engine::Matrix y, const AdapterPass& pass,
+                            const engine::Magnitude& amax) {
+  product_forward(stream, layer, x, y, {}, amax);
   adapters_forward(stream, layer, x, y, pass);
 }
 
 void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::Matrix dy,
-                           engine::Matrix dx, const AdapterPass& pass) {
+                           engine::Matrix dx, const AdapterPass& pass,
+                           const engine::Magnitude& amax) {
   const Adapters& adapters = layer.adapters;
   for (size_t i = 0; i < adapters.count; ++i) {
     const AdapterWeights& adapter = adapters.list[i];
@@ -202,12 +209,13 @@ void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::
                                   .rows = pass.numbers,
                                   .first_column = first_input(layer, dx.cols)});
   }
-  product_input(stream, layer, dy, dx, adapters.count > 0 ? 1.0F : 0.0F, pass);
+  product_input(stream, layer, dy, dx, adapters.count > 0 ? 1.0F : 0.0F, pass, amax);
 }
 
 void linear_backward_weight(engine::Stream& stream, const Linear& layer, engine::Matrix x,
-                            engine::Matrix dy, float beta, const AdapterPass& pass) {
-  if (layer.d_weight) product_weight(stream, layer, x, dy, beta, pass);
+                            engine::Matrix dy, float beta, const AdapterPass& pass,
+                            const engine::Magnitude& amax) {
+  if (layer.d_weight) product_weight(stream, layer, x, dy, beta, pass, amax);
   if (layer.d_bias) {
     stream.ops().column_sum(
         stream, {.x = own_rows(layer.summed_over, dy), .beta = beta, .out = layer.d_bias});

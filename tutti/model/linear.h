@@ -11,7 +11,8 @@
 // another layer that shares the place; with places for it (NarrowProducts::weight) the weight once
 // for all products until it changes. What a product reads of a tensor is a function of the tensor
 // alone, so that repeating or delaying one changes nothing. Products of y and dx may add up as fast
-// as the device can, those of weight gradients add up in f32.
+// as the device can, those of weight gradients add up in f32. `amax` below is of x or dy, which is
+// read once where it is known (engine::Magnitude); other products do not look at it.
 //
 // Under tensor parallelism a column-parallel layer has some of the outputs and a row-parallel one
 // some of the inputs; x and dy have all rows of the micro-batch. What comes out partial is a sum
@@ -33,19 +34,22 @@ struct AdapterPass {
 };
 
 void linear_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x, engine::Matrix y,
-                    const AdapterPass& pass = {});
+                    const AdapterPass& pass = {}, const engine::Magnitude& amax = {});
 // dx = dy W, with the adapters' share; without dx only what the adapters' weight gradients need.
 void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::Matrix dy,
-                           engine::Matrix dx, const AdapterPass& pass = {});
+                           engine::Matrix dx, const AdapterPass& pass = {},
+                           const engine::Magnitude& amax = {});
 // dW = beta dW + dy^T x;  db = beta db + column sums of dy; A and B of adapters likewise
 void linear_backward_weight(engine::Stream& stream, const Linear& layer, engine::Matrix x,
-                            engine::Matrix dy, float beta, const AdapterPass& pass = {});
+                            engine::Matrix dy, float beta, const AdapterPass& pass = {},
+                            const engine::Magnitude& amax = {});
 
 // The weight as products below 16 bits read it, into the layer's places for it.
 void quantize_weight(engine::Stream& stream, const Linear& layer);
 
 // Forward without the bias, where the next operation adds it.
 void linear_forward_no_bias(engine::Stream& stream, const Linear& layer, engine::Matrix x,
-                            engine::Matrix y, const AdapterPass& pass = {});
+                            engine::Matrix y, const AdapterPass& pass = {},
+                            const engine::Magnitude& amax = {});
 
 }  // namespace tutti::model

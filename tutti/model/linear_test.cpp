@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -118,6 +119,26 @@ TEST(NarrowLinear, AWeightQuantizedOnceServesAllProducts) {
   once.run();
   EXPECT_EQ(once.y.values(), each.y.values());
   EXPECT_EQ(once.dx.values(), each.dx.values());
+}
+
+// Known, or left by the forward product for the weight gradient's.
+TEST(NarrowLinear, AMagnitudeThatIsKeptChangesNoBit) {
+  for (const spec::Precision precision : {spec::Precision::fp8, spec::Precision::fp4}) {
+    Layer plain(precision), kept(precision);
+    plain.run();
+    TestMatrix of_x = poisoned_matrix(1, 1, DType::f32), of_dy = zero_matrix(1, 1);
+    for (int64_t r = 0; r < kept.rows; ++r) {
+      for (int64_t c = 0; c < kept.out; ++c) {
+        of_dy.set(0, 0, std::max(of_dy.at(0, 0), std::abs(kept.dy.at(r, c))));
+      }
+    }
+    linear_forward(test_stream(), kept.linear, kept.x, kept.y, {}, {of_x, false});
+    linear_backward_input(test_stream(), kept.linear, kept.dy, kept.dx, {}, {of_dy, true});
+    linear_backward_weight(test_stream(), kept.linear, kept.x, kept.dy, 0, {}, {of_x, true});
+    EXPECT_EQ(kept.y.values(), plain.y.values());
+    EXPECT_EQ(kept.dx.values(), plain.dx.values());
+    EXPECT_EQ(kept.dw.values(), plain.dw.values());
+  }
 }
 
 double relative_error(const TestMatrix& actual, const TestMatrix& expected) {

@@ -16,11 +16,15 @@ struct MlpLayer {
 struct MlpSaved {
   engine::Matrix pre;  // [N, F] or [N, 2F] c, before bias and activation
   engine::Matrix act;  // [N, F] c
+  // Largest magnitudes for products below 16 bits, where they are kept.
+  engine::Magnitude x_amax = {};
+  engine::Magnitude act_amax = {};
 };
 
 struct MlpWork {
-  engine::Matrix d_act;  // [N, F] c
-  engine::Matrix d_pre;  // [N, F] or [N, 2F] c; for gelu the same memory as d_act
+  engine::Matrix d_act;            // [N, F] c
+  engine::Matrix d_pre;            // [N, F] or [N, 2F] c; for gelu the same memory as d_act
+  engine::Vector d_pre_amax = {};  // [1] f32, as MlpSaved's
 };
 
 // What of a forward pass to compute; the rest is in `saved` already.
@@ -38,7 +42,7 @@ void mlp_forward(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x
 // Gradients that nobody wants are empty: dx, or all from work.d_act on.
 void mlp_backward_input(engine::Stream& stream, const MlpLayer& layer, const MlpSaved& saved,
                         engine::Matrix d_branch, const MlpWork& work, engine::Matrix dx,
-                        const AdapterPass& pass = {});
+                        const AdapterPass& pass = {}, const engine::Magnitude& d_branch_amax = {});
 
 void mlp_backward_weight(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x,
                          const MlpSaved& saved, engine::Matrix d_branch, const MlpWork& work,

@@ -20,12 +20,14 @@ void norm_forward(engine::Stream& stream, const NormLayer& layer, engine::Matrix
   args.y = saved.y;
   args.mean = saved.mean;
   args.rstd = saved.rstd;
+  args.amax = saved.amax;
   stream.ops().norm_forward(stream, args);
 }
 
 void norm_backward_input(engine::Stream& stream, const NormLayer& layer, const NormSaved& saved,
                          engine::Matrix dy, bool accumulate, engine::Matrix d_residual,
-                         engine::Matrix d_branch, std::optional<float> weight_beta) {
+                         engine::Matrix d_branch, std::optional<float> weight_beta,
+                         engine::Vector amax) {
   engine::NormBackwardInputArgs args = {.kind = layer.kind,
                                         .dy = dy,
                                         .residual = saved.residual,
@@ -35,6 +37,7 @@ void norm_backward_input(engine::Stream& stream, const NormLayer& layer, const N
                                         .accumulate = accumulate,
                                         .d_residual = d_residual,
                                         .d_branch = d_branch};
+  if (d_branch) args.amax = amax;
   if (weight_beta && layer.weights.d_weight) {
     args.beta = *weight_beta;
     args.d_weight = layer.weights.d_weight;

@@ -24,6 +24,7 @@ struct NormSaved {
   engine::Vector mean;      // [N] f32, layer norm only
   engine::Vector rstd;      // [N] f32
   engine::Matrix y;         // [N, H] c
+  engine::Vector amax;      // [1] f32 of y, for products below 16 bits; may be empty
 };
 
 // saved.y = norm(residual), where residual = previous + branch is stored in saved.residual; without
@@ -31,11 +32,13 @@ struct NormSaved {
 void norm_forward(engine::Stream& stream, const NormLayer& layer, engine::Matrix previous,
                   engine::Matrix branch, const NormSaved& saved);
 
-// d_residual (+)= gradient through the norm; d_branch, where given, receives the sum in c. With
-// weight_beta also norm_backward_weight, in the same pass where the backend can.
+// d_residual (+)= gradient through the norm; d_branch, where given, receives the sum in c, and amax
+// its largest magnitude. With weight_beta also norm_backward_weight, in the same pass where the
+// backend can.
 void norm_backward_input(engine::Stream& stream, const NormLayer& layer, const NormSaved& saved,
                          engine::Matrix dy, bool accumulate, engine::Matrix d_residual,
-                         engine::Matrix d_branch, std::optional<float> weight_beta = {});
+                         engine::Matrix d_branch, std::optional<float> weight_beta = {},
+                         engine::Vector amax = {});
 
 void norm_backward_weight(engine::Stream& stream, const NormLayer& layer, const NormSaved& saved,
                           engine::Matrix dy, float beta);

@@ -141,6 +141,8 @@ void Stage::bind_layers(const Memory& memory, const Parameters& parameters, uint
   if (trains_ && !slots_->delays()) {
     d_branches_ = {memory.matrix("workspace", "step", 0, "d_branch.0"),
                    memory.matrix("workspace", "step", 0, "d_branch.1")};
+    d_branch_amax_ = {bind_step_word(memory, "d_branch.0.amax"),
+                      bind_step_word(memory, "d_branch.1.amax")};
   }
 }
 
@@ -285,17 +287,17 @@ void Stage::backward(engine::Stream& stream, int64_t micro, int64_t layer,
       one.delayed[i] = slots_->take(blocks_[i].moe ? SlotKind::delayed_routed : SlotKind::delayed);
     }
   }
-  const auto d_branch = [&] {
-    return own_rows(groups_.tp, work_of(one, blocks_.size() - 1, d_residual).d_branch);
-  };
+  const auto highest = [&] { return work_of(one, blocks_.size() - 1, d_residual); };
   if (layer == spec::kHeadLayer) {
     const HeadSlot& head = slots_->head(one.head);
+    const BlockWork below = highest();
     norm_backward_input(stream, final_norm_, head.norm, own_rows(groups_.tp, head.d_final), false,
-                        d_residual, d_branch(), norm_beta);
+                        d_residual, own_rows(groups_.tp, below.d_branch), norm_beta,
+                        below.d_branch_amax.place);
     return;
   }
   if (begins) {
-    const engine::Matrix branch = d_branch();
+    const engine::Matrix branch = own_rows(groups_.tp, highest().d_branch);
     const int64_t count = d_residual.rows * d_residual.cols;
     stream.ops().convert(stream, {.x = engine::vector(d_residual.data, d_residual.dtype, count),
                                   .out = engine::vector(branch.data, branch.dtype, count)});

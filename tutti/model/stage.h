@@ -221,8 +221,9 @@ class Stage {
   std::array<BlockSteps, 4> restore_;         // per kind: what backward needs and forward dropped
   std::array<engine::Matrix, 2> d_branches_;  // of blocks in turn: what leaves a block must not
                                               // overwrite what its weight gradients still need
-  std::vector<engine::Vector> loads_, sums_;  // of every block's router
-  Unwanted unwanted_;                         // of block 0 of the model
+  std::array<engine::Vector, 2> d_branch_amax_;  // of each, [1] f32; may be empty
+  std::vector<engine::Vector> loads_, sums_;     // of every block's router
+  Unwanted unwanted_;                            // of block 0 of the model
   int64_t last_head_ = 0;
   LossWork loss_work_;
   Stage* teacher_ = nullptr;

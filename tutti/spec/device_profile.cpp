@@ -52,6 +52,22 @@ bool keeps_quantized_weights(const Recipe& recipe, Profile profile, int64_t devi
   return true;
 }
 
+// A word for the largest magnitude of what products quantize, where the kernel that makes it or
+// quantizes it first leaves it for the others.
+void add_magnitudes(Profile& profile, bool gradients) {
+  const auto add = [](std::vector<SavedTensor>& list, const char* name) {
+    list.push_back({name, Rows::single, Width::one, Element::f32, Split::none, kAlways});
+  };
+  for (const char* input : {"norm1.amax", "attention.amax", "norm2.amax", "mlp.amax"}) {
+    add(profile.block, input);
+  }
+  if (!gradients) return;
+  for (const char* gradient :
+       {"d_branch.0.amax", "d_branch.1.amax", "d_branch_attention.amax", "d_pre.amax"}) {
+    add(profile.workspace, gradient);
+  }
+}
+
 }  // namespace
 
 Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes) {
@@ -62,6 +78,7 @@ Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes) {
   // Two scales of blocks are of other elements each; frozen weights have no second product.
   profile.quantizes_gradients_once =
       together && recipe.precision == Precision::fp8 && !recipe.lora.enabled();
+  if (recipe.precision == Precision::fp8) add_magnitudes(profile, together);
   profile.loss_compute_logits = true;
   profile.loss_chunk_bytes = 0;
   profile.quantizes_weights_once = keeps_quantized_weights(recipe, profile, device_bytes);

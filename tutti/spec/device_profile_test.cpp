@@ -109,6 +109,13 @@ TEST(DeviceProfile, OnePassFindsTheGradientsOfNormsAndQuantizesThoseOfOutputs) {
     EXPECT_EQ(count_ops(block.backward_weight, "quantize"), apart ? 8 : 4);
     const MemoryMap map = memory_map(recipe, tutti_profile_on(recipe), 1);
     const SlotPlan& step = map.arena("workspace").slot("step");
+    const auto magnitudes = [](const SlotPlan& slot) {
+      return std::count_if(slot.tensors.begin(), slot.tensors.end(), [](const TensorPlace& place) {
+        return place.name.ends_with(".amax") && place.bytes == 4;
+      });
+    };
+    EXPECT_EQ(magnitudes(map.arena("activations").slot("block")), 4);
+    EXPECT_EQ(magnitudes(step), apart ? 0 : 4);
     EXPECT_EQ(std::count_if(step.tensors.begin(), step.tensors.end(),
                             [](const TensorPlace& place) {
                               return place.name.starts_with("narrow.turned.");

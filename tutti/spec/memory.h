@@ -48,7 +48,9 @@
 //     f32, and for routed layers moe.parts [2B*cp,E] i32, moe.before [2B,E] i32 with a precision
 //     below 16 bits narrow.left, narrow.right u8: the operands of the product at work
 //     (narrow_room); fp8 on accelerators also narrow.turned.qkv, .output, .up, .down u8: gradients
-//     of outputs for the pass of the weights
+//     of outputs for the pass of the weights, and in words [1] f32 the largest magnitudes of what
+//     products quantize: d_branch.0.amax, d_branch.1.amax, d_branch_attention.amax, d_pre.amax (not
+//     with zero-bubble), and in every block slot norm1.amax, attention.amax, norm2.amax, mlp.amax
 //   routing       slot "step" x 1: layers [routed layers, E + 3] f32, of each its load [E] and sums
 //                 [3] (route_backward of engine/moe_ops.h), over the micro-batches of a step
 //     lora.d_qkv, lora.d_output, lora.d_up, lora.d_down [N,r] c (gradients of what adapters save),

@@ -16,7 +16,8 @@
 // On accelerators in fp8 weights are the exception (Profile::quantizes_weights_once): each is
 // quantized straight and transposed before its first product of a step, or of an evaluation, and
 // both lie in arena "narrow" until weights change, two bytes per weight. Frozen ones (lora.h) are
-// quantized once, when they are set.
+// quantized once, when they are set. The largest magnitudes of activations and gradients are found
+// by the kernels that make them, or by the first to quantize them, and kept for the others.
 //
 // The others quantize a tensor twice at once, for the product that needs its rows and the one that
 // needs its columns: activations before the forward product, gradients of outputs before that of

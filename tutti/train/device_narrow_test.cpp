@@ -1,9 +1,13 @@
 // Training in 8 bits on an accelerator that keeps weights as products read them (arena "narrow"):
 // against one without room for that, which quantizes them for each product. Every bit is the same.
-// Where the machine has no accelerator, each test says so.
+// And the magnitudes that kernels leave for quantization. Where the machine has no accelerator,
+// each test says so.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tutti/engine/backend.h"
@@ -128,6 +132,58 @@ TEST_F(DeviceNarrow, AStepQuantizesAWeightOnceAndAFrozenOneNever) {
   Trainer adapted(testing::adapted(recipe));
   adapted.initialize();
   EXPECT_EQ(quantized_twofold(adapted, batches, 1), 0);
+}
+
+// Of a matrix in the trainer's memory, and the word that is said to hold it.
+void expect_magnitude(Trainer& trainer, const engine::Matrix& x, const engine::Vector& word) {
+  std::vector<bf16> values(static_cast<size_t>(x.rows * x.cols));
+  float found = -1;
+  trainer.stream().transfer(values.data(), x.data, x.bytes());
+  trainer.stream().transfer(&found, word.data, word.bytes());
+  trainer.stream().synchronize();
+  float most = 0;
+  for (const bf16 value : values) most = std::max(most, std::abs(to_f32(value)));
+  EXPECT_EQ(found, most);
+}
+
+// Words that kernels leave beside what they make, of a step's last micro-batch and, of gradients,
+// the lowest layers. Dropout changes gradients after who made them.
+TEST_F(DeviceNarrow, MagnitudesAreThoseOfTheTensors) {
+  for (const double dropout : {0.0, 0.2}) {
+    for (const auto mode : {spec::RecomputeMode::none, spec::RecomputeMode::full}) {
+      for (spec::Recipe recipe : {narrow(gpt_recipe()), narrow(llama_recipe())}) {
+        recipe.model.dropout = dropout;
+        recipe.recompute.mode = mode;
+        SCOPED_TRACE(spec::to_yaml(recipe));
+        Trainer trainer(recipe);
+        testing::randomize(trainer, 1, 0.3F);
+        RandomBatches batches(recipe, 3);
+        trainer.gradients(batches.source());
+        const model::Memory& memory = trainer.memory();
+        const bool whole = mode == spec::RecomputeMode::none;
+        const char* slot = whole ? "block" : "recompute";
+        for (int64_t layer = 0; layer < (whole ? recipe.model.layers : 1); ++layer) {
+          for (const auto& [tensor, word] :
+               {std::pair{"norm1.y", "norm1.amax"}, std::pair{"attention.out", "attention.amax"},
+                std::pair{"norm2.y", "norm2.amax"}, std::pair{"mlp.act", "mlp.amax"}}) {
+            SCOPED_TRACE(word);
+            expect_magnitude(trainer, memory.matrix("activations", slot, layer, tensor),
+                             memory.vector("activations", slot, layer, word));
+          }
+        }
+        const bool gelu = recipe.model.activation == spec::Activation::gelu;
+        for (const auto& [tensor, word] :
+             {std::pair{"d_branch.0", "d_branch.0.amax"},
+              std::pair{"d_branch.1", "d_branch.1.amax"},
+              std::pair{"d_branch_attention", "d_branch_attention.amax"},
+              std::pair{gelu ? "d_act" : "d_pre", "d_pre.amax"}}) {
+          SCOPED_TRACE(word);
+          expect_magnitude(trainer, memory.matrix("workspace", "step", 0, tensor),
+                           memory.vector("workspace", "step", 0, word));
+        }
+      }
+    }
+  }
 }
 
 // Gathered ones after an update, of stages and chunks of stages; with ZeRO 3 a rank has weights

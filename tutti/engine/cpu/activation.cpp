@@ -2,6 +2,7 @@
 //   0.5 (1 + tanh u) = s(2u) with the logistic function s, so gelu_tanh(x) = x s(z) with
 //   z = 2 sqrt(2/pi) (x + 0.044715 x^3):     gelu'(x) = s + x s (1 - s) z'
 //   swiglu(g, u) = g s(g) u:                 d/dg = u s (1 + g (1 - s)),  d/du = g s
+#include "tutti/engine/cpu/amax.h"
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
@@ -162,6 +163,7 @@ void cpu_activation_forward(Stream& stream, const ActivationForwardArgs& args) {
       }
     });
   }
+  store_magnitude(stream, args.y, args.amax);
   record(stream, what, begin);
 }
 
@@ -179,6 +181,7 @@ void cpu_activation_backward(Stream& stream, const ActivationBackwardArgs& args)
       }
     });
   }
+  store_magnitude(stream, args.dx, args.amax);
   record(stream, what, begin);
 }
 

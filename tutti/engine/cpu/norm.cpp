@@ -5,6 +5,7 @@
 //   backward weight  d_weight = sum over rows of dy * x_hat, d_bias = sum over rows of dy
 #include <cmath>
 
+#include "tutti/engine/cpu/amax.h"
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
@@ -243,6 +244,7 @@ void cpu_norm_forward(Stream& stream, const NormForwardArgs& args) {
       }
     });
   }
+  store_magnitude(stream, args.y, args.amax);
   record(stream, what, begin);
 }
 
@@ -261,6 +263,7 @@ void cpu_norm_backward_input(Stream& stream, const NormBackwardInputArgs& args) 
       }
     });
   }
+  store_magnitude(stream, args.d_branch, args.amax);
   record(stream, what, begin);
 }
 

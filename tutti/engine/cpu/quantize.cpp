@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tutti/base/rng.h"
+#include "tutti/engine/cpu/amax.h"
 #include "tutti/engine/cpu/convert.h"
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
@@ -27,14 +28,6 @@ float amax_of(const float* x, int64_t count) {
     most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffU);
   }
   return std::bit_cast<float>(most);
-}
-
-float amax_of_bf16(const bf16* x, int64_t count) {
-  uint16_t most = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    most = std::max<uint16_t>(most, x[i].bits & 0x7fffU);
-  }
-  return to_f32(bf16{most});
 }
 
 // codes[i] = x[i] * factor; `words` are random where rounding is stochastic, else null.
@@ -91,28 +84,10 @@ HWY_AFTER_NAMESPACE();
 namespace tutti::engine {
 namespace {
 
-HWY_EXPORT(amax_of);
-HWY_EXPORT(amax_of_bf16);
 HWY_EXPORT(quantize_row);
 
 // Rows of `out` that a thread makes at once: of a transposed matrix as many columns of x.
 constexpr int64_t kRows = 16;
-
-float amax_of_matrix(CpuStream& stream, const Matrix& x) {
-  auto* parts = static_cast<float*>(stream.scratch(stream.threads() * 64));
-  std::fill_n(parts, stream.threads() * 16, 0.0F);
-  parallel_ranges(x.rows, 1, [&](int64_t begin, int64_t end, int thread) {
-    uint32_t most = 0;
-    for (int64_t r = begin; r < end; ++r) {
-      const float amax = x.dtype == DType::bf16
-                             ? HWY_DYNAMIC_DISPATCH(amax_of_bf16)(x.row<bf16>(r), x.cols)
-                             : HWY_DYNAMIC_DISPATCH(amax_of)(x.row<float>(r), x.cols);
-      most = std::max(most, std::bit_cast<uint32_t>(amax));
-    }
-    parts[thread * 16] = std::bit_cast<float>(most);
-  });
-  return HWY_DYNAMIC_DISPATCH(amax_of)(parts, stream.threads() * 16);
-}
 
 // Rows [first, first + count) of x or of its transpose, as f32, each `width` long.
 void gather(const Matrix& x, bool transpose, int64_t first, int64_t count, float* out) {
@@ -146,6 +121,16 @@ void draw(const QuantizeArgs& args, int64_t index, int64_t width, uint32_t* word
   }
 }
 
+// Of x: as it is known, or found and left where it is kept.
+float magnitude_of(CpuStream& stream, const QuantizeArgs& args) {
+  const Vector& place = args.amax.place;
+  const bool empty = args.x.rows == 0 || args.x.cols == 0;
+  if (args.amax.known && !empty) return *place.as<float>();
+  const float amax = largest_magnitude(stream, args.x);
+  if (place) *place.as<float>() = amax;
+  return amax;
+}
+
 void quantize_matrix(Stream& stream, const QuantizeArgs& args) {
   const NarrowMatrix& out = args.out;
   const int64_t width = out.columns;
@@ -155,7 +140,7 @@ void quantize_matrix(Stream& stream, const QuantizeArgs& args) {
   NarrowHeader header = {1, 0};
   float scale = 1;
   if (narrow_format(out.kind).tensor_scale) {
-    header.amax = amax_of_matrix(cpu, args.x);
+    header.amax = magnitude_of(cpu, args);
     scale = tensor_scale(out.kind, header.amax);
     header.inverse_scale = 1 / scale;
   }

@@ -2,6 +2,7 @@
 // memory; bytes per element of y with bf16 (twice with f32): GELU 4 forward, 6 backward; SwiGLU 6
 // forward, 10 backward.
 #include "tutti/engine/cuda/activation_math.h"
+#include "tutti/engine/cuda/amax.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
 #include "tutti/engine/cuda/vectors.h"
@@ -22,8 +23,10 @@ __device__ void load_biased(const T* x, const T* bias, int64_t count, float (&v)
 }
 
 template <typename T, bool wide, bool gated>
-__global__ void forward_kernel(Rows<const T> x, const T* bias, Rows<T> y, int64_t rows, int64_t f) {
+__global__ void forward_kernel(Rows<const T> x, const T* bias, Rows<T> y, int64_t rows, int64_t f,
+                               float* amax) {
   constexpr int V = kPieceOf<T>;
+  unsigned most = 0;
   for_pieces<V>(rows, f, [&](int64_t r, int64_t j, int64_t count) {
     float v[V];
     load_biased<V, wide>(x.row(r) + j, bias == nullptr ? nullptr : bias + j, count, v);
@@ -37,13 +40,16 @@ __global__ void forward_kernel(Rows<const T> x, const T* bias, Rows<T> y, int64_
       for (int i = 0; i < V; ++i) v[i] = gelu(v[i]);
     }
     store_piece<V, wide>(v, y.row(r) + j, count);
+    if (amax != nullptr) add_magnitudes(v, count, most);
   });
+  if (amax != nullptr) store_magnitude<T>(most, amax);
 }
 
 template <typename T, bool wide, bool gated>
 __global__ void backward_kernel(Rows<const T> x, const T* bias, Rows<const T> dy, Rows<T> dx,
-                                int64_t rows, int64_t f) {
+                                int64_t rows, int64_t f, float* amax) {
   constexpr int V = kPieceOf<T>;
+  unsigned most = 0;
   for_pieces<V>(rows, f, [&](int64_t r, int64_t j, int64_t count) {
     float v[V];
     float d[V];
@@ -60,12 +66,15 @@ __global__ void backward_kernel(Rows<const T> x, const T* bias, Rows<const T> dy
         up[i] = d[i] * silu;
       }
       store_piece<V, wide>(up, dx.row(r) + f + j, count);
+      if (amax != nullptr) add_magnitudes(up, count, most);
     } else {
 #pragma unroll
       for (int i = 0; i < V; ++i) v[i] = d[i] * gelu_slope(v[i]);
     }
     store_piece<V, wide>(v, dx.row(r) + j, count);
+    if (amax != nullptr) add_magnitudes(v, count, most);
   });
+  if (amax != nullptr) store_magnitude<T>(most, amax);
 }
 
 // True when pieces that begin F columns further are aligned too.
@@ -81,6 +90,7 @@ void cuda_activation_forward(Stream& stream, const ActivationForwardArgs& args) 
   const double begin = begin_op(cuda);
   const int64_t rows = args.y.rows;
   const int64_t f = args.y.cols;
+  float* const amax = begin_magnitude(cuda, args.amax);
   with_dtype(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     constexpr int kPiece = kPieceOf<T>;
@@ -91,7 +101,7 @@ void cuda_activation_forward(Stream& stream, const ActivationForwardArgs& args) 
       with_flag(args.kind == Activation::swiglu, [&](auto gated) {
         launch(cuda, what.op, forward_kernel<T, wide.value, gated.value>, cover.grid, cover.block,
                0, rows_of<const T>(args.x), data_of<const T>(args.bias), rows_of<T>(args.y), rows,
-               f);
+               f, amax);
       });
     });
   });
@@ -104,6 +114,7 @@ void cuda_activation_backward(Stream& stream, const ActivationBackwardArgs& args
   const double begin = begin_op(cuda);
   const int64_t rows = args.dy.rows;
   const int64_t f = args.dy.cols;
+  float* const amax = begin_magnitude(cuda, args.amax);
   with_dtype(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
     constexpr int kPiece = kPieceOf<T>;
@@ -114,7 +125,7 @@ void cuda_activation_backward(Stream& stream, const ActivationBackwardArgs& args
       with_flag(args.kind == Activation::swiglu, [&](auto gated) {
         launch(cuda, what.op, backward_kernel<T, wide.value, gated.value>, cover.grid, cover.block,
                0, rows_of<const T>(args.x), data_of<const T>(args.bias), rows_of<const T>(args.dy),
-               rows_of<T>(args.dx), rows, f);
+               rows_of<T>(args.dx), rows, f, amax);
       });
     });
   });

@@ -39,6 +39,13 @@ struct Target {
   }
 };
 
+// Where the largest magnitude of x lies, and where it is to be left besides in the headers; `to`
+// may be null.
+struct KnownMagnitude {
+  const float* from;
+  float* to;
+};
+
 inline Draw draw_of(const QuantizeArgs& args) {
   return {args.key, args.first_row, data_of<const int32_t>(args.rows)};
 }
@@ -46,8 +53,10 @@ inline Target target_of(const NarrowMatrix& out) {
   return {static_cast<uint8_t*>(out.data), out.layout(), out.rows, out.columns};
 }
 
-__device__ inline void finish_header(const Target& out, NarrowKind kind, float amax) {
-  out.header().inverse_scale = 1.0F / tensor_scale(kind, amax);
+__device__ inline void finish_header(const Target& out, NarrowKind kind, float amax,
+                                     const KnownMagnitude& magnitude) {
+  out.header() = {1.0F / tensor_scale(kind, amax), amax};
+  if (magnitude.to != nullptr) *magnitude.to = amax;
 }
 
 // Code of x * factor. `finite`: nothing here can overflow, so the hardware's rounding, which is to
@@ -70,8 +79,9 @@ __device__ inline uint8_t code_of(float x, bool finite, uint32_t word) {
   }
 }
 
-// args.out and args.turned from one reading of args.x, whose largest magnitude is in the header of
-// args.out; kinds with a scale of the tensor (quantize_both.cu).
-void quantize_both(CudaStream& stream, const char* op, const QuantizeArgs& args);
+// args.out and args.turned from one reading of args.x, whose largest magnitude is known; kinds with
+// a scale of the tensor (quantize_both.cu).
+void quantize_both(CudaStream& stream, const char* op, const QuantizeArgs& args,
+                   const KnownMagnitude& magnitude);
 
 }  // namespace tutti::engine

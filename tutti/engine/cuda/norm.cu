@@ -3,6 +3,7 @@
 // Bound by memory; bytes per element with bf16 (with f32):
 //   4 residual + 2 branch + 4 residual + 2 y = 12 (16)
 // The way back: norm_backward.cu.
+#include "tutti/engine/cuda/amax.h"
 #include "tutti/engine/cuda/block_reduce.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
@@ -28,6 +29,7 @@ struct Forward {
   Rows<T> y;
   float* mean;
   float* rstd;
+  float* amax;
 };
 
 // The value to normalise: x (+ branch, then it is also stored).
@@ -59,9 +61,10 @@ __device__ float centred_squares(const float (&v)[kPiece], int64_t count, float 
   return sum;
 }
 
+// most: of the magnitudes stored so far.
 template <bool wide, typename T>
 __device__ void store_normalised(const Forward<T>& p, int64_t r, int64_t j,
-                                 const float (&v)[kPiece], float mean, float rstd) {
+                                 const float (&v)[kPiece], float mean, float rstd, unsigned& most) {
   float w[kPiece];
   float b[kPiece] = {};
   load_piece<kPiece, wide>(p.weight + j, p.h - j, 0, w);
@@ -70,6 +73,7 @@ __device__ void store_normalised(const Forward<T>& p, int64_t r, int64_t j,
 #pragma unroll
   for (int e = 0; e < kPiece; ++e) y[e] = (v[e] - mean) * rstd * w[e] + b[e];
   store_piece<kPiece, wide>(y, p.y.row(r) + j, p.h - j);
+  if (p.amax != nullptr) add_magnitudes(y, p.h - j, most);
 }
 
 // What all threads of a row agree on; the first one writes it down.
@@ -113,11 +117,13 @@ __global__ void __launch_bounds__(kMostNormThreads) forward_kernel(Forward<T> p)
     sum = block_sum(sum);
   }
   const Moments m = finish_moments(p, r, mean, sum);
+  unsigned most = 0;
 #pragma unroll
   for (int i = 0; i < pieces; ++i) {
     const int64_t j = norm_column(i);
-    if (j < p.h) store_normalised<wide>(p, r, j, v[i], m.mean, m.rstd);
+    if (j < p.h) store_normalised<wide>(p, r, j, v[i], m.mean, m.rstd, most);
   }
+  if (p.amax != nullptr) store_magnitude<T>(most, p.amax);
 }
 
 // The same for rows that do not fit: what was read or stored by a thread is read again by it.
@@ -144,11 +150,13 @@ __global__ void __launch_bounds__(kMostNormThreads) forward_long_kernel(Forward<
     sum = block_sum(sum);
   }
   const Moments m = finish_moments(p, r, mean, sum);
+  unsigned most = 0;
   for (int i = 0; norm_column(i) < p.h; ++i) {
     const int64_t j = norm_column(i);
     load_piece<kPiece, wide>(x + j, p.h - j, 0, v);
-    store_normalised<wide>(p, r, j, v, m.mean, m.rstd);
+    store_normalised<wide>(p, r, j, v, m.mean, m.rstd, most);
   }
+  if (p.amax != nullptr) store_magnitude<T>(most, p.amax);
 }
 
 }  // namespace
@@ -158,6 +166,7 @@ void cuda_norm_forward(Stream& stream, const NormForwardArgs& args) {
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const int64_t h = args.y.cols;
+  float* const amax = begin_magnitude(cuda, args.amax);
   const auto grid = dim3(h == 0 ? 0 : static_cast<unsigned>(args.y.rows));
   const bool aligned = all_wide(kPiece, args.residual_in, args.branch, args.residual_out,
                                 args.weight, args.bias, args.y);
@@ -173,7 +182,8 @@ void cuda_norm_forward(Stream& stream, const NormForwardArgs& args) {
                        .epsilon = args.epsilon,
                        .y = rows_of<T>(args.y),
                        .mean = data_of<float>(args.mean),
-                       .rstd = data_of<float>(args.rstd)};
+                       .rstd = data_of<float>(args.rstd),
+                       .amax = amax};
     with_flag(aligned, [&](auto wide) {
       with_norm_pieces(h, [&](auto pieces, unsigned threads) {
         if constexpr (pieces.value == 0) {

@@ -6,6 +6,7 @@
 //   weights            2 dy + 4 residual = 6 (8), and the partial sums of blocks of rows
 #include <algorithm>
 
+#include "tutti/engine/cuda/amax.h"
 #include "tutti/engine/cuda/block_reduce.h"
 #include "tutti/engine/cuda/column_sum.h"
 #include "tutti/engine/cuda/kernels.h"
@@ -31,6 +32,7 @@ struct BackwardInput {
   bool accumulate;
   Rows<float> d_residual;
   Rows<T> d_branch;
+  float* amax;  // of d_branch
 };
 
 // dy and v = x - mean of a piece, which `seen` gets, and g = dy * weight.
@@ -52,22 +54,23 @@ struct Unseen {
   __device__ void operator()(const float (&)[kPiece], const float (&)[kPiece]) const {}
 };
 
-// inner = g - mean_g - v * slope; d = rstd * inner (+ d).
+// inner = g - mean_g - v * slope; d = rstd * inner (+ d). most: of the magnitudes so far.
 template <bool wide, typename T>
 __device__ void store_gradient(const BackwardInput<T>& p, int64_t r, int64_t j, float mean_g,
                                float slope, float rstd, const float (&g)[kPiece],
-                               const float (&v)[kPiece]) {
+                               const float (&v)[kPiece], unsigned& most) {
   float d[kPiece] = {};
   if (p.accumulate) load_piece<kPiece, wide>(p.d_residual.row(r) + j, p.h - j, 0, d);
 #pragma unroll
   for (int e = 0; e < kPiece; ++e) d[e] += (g[e] - mean_g - v[e] * slope) * rstd;
   store_piece<kPiece, wide>(d, p.d_residual.row(r) + j, p.h - j);
   if (p.d_branch) store_piece<kPiece, wide>(d, p.d_branch.row(r) + j, p.h - j);
+  if (p.amax != nullptr) add_magnitudes(d, p.h - j, most);
 }
 
 // Row r; add(i, dy, x - mean, rstd) sees each piece before the row's gradient is stored.
 template <bool wide, int pieces, typename T, typename Add>
-__device__ void backward_row(const BackwardInput<T>& p, int64_t r, const Add& add) {
+__device__ void backward_row(const BackwardInput<T>& p, int64_t r, unsigned& most, const Add& add) {
   const float mean = p.layer ? p.mean[r] : 0;
   const float rstd = p.rstd[r];
   float g[pieces][kPiece] = {};
@@ -94,14 +97,16 @@ __device__ void backward_row(const BackwardInput<T>& p, int64_t r, const Add& ad
 #pragma unroll
   for (int i = 0; i < pieces; ++i) {
     const int64_t j = norm_column(i);
-    if (j < p.h) store_gradient<wide>(p, r, j, mean_g, slope, rstd, g[i], v[i]);
+    if (j < p.h) store_gradient<wide>(p, r, j, mean_g, slope, rstd, g[i], v[i], most);
   }
 }
 
 template <typename T, bool wide, int pieces>
 __global__ void __launch_bounds__(kMostNormThreads) backward_input_kernel(BackwardInput<T> p) {
-  backward_row<wide, pieces>(p, blockIdx.x,
+  unsigned most = 0;
+  backward_row<wide, pieces>(p, blockIdx.x, most,
                              [](int, const float(&)[kPiece], const float(&)[kPiece], float) {});
+  if (p.amax != nullptr) store_magnitude<T>(most, p.amax);
 }
 
 // With the gradients of the weights. A block has every gridDim.x-th row and keeps the sums over
@@ -112,9 +117,10 @@ __global__ void __launch_bounds__(kMostNormThreads)
     backward_kernel(BackwardInput<T> p, int64_t rows, float* partials) {
   float weight[pieces][kPiece] = {};
   float bias[with_bias ? pieces : 1][kPiece] = {};
+  unsigned most = 0;
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     backward_row<wide, pieces>(
-        p, r, [&](int i, const float(&dy)[kPiece], const float(&v)[kPiece], float rstd) {
+        p, r, most, [&](int i, const float(&dy)[kPiece], const float(&v)[kPiece], float rstd) {
 #pragma unroll
           for (int e = 0; e < kPiece; ++e) {
             weight[i][e] += dy[e] * (v[e] * rstd);
@@ -130,6 +136,7 @@ __global__ void __launch_bounds__(kMostNormThreads)
     store_piece<kPiece, false>(weight[i], out + j, p.h - j);
     if constexpr (with_bias) store_piece<kPiece, false>(bias[i], out + p.h + j, p.h - j);
   }
+  if (p.amax != nullptr) store_magnitude<T>(most, p.amax);
 }
 
 template <typename T, bool wide>
@@ -152,11 +159,13 @@ __global__ void __launch_bounds__(kMostNormThreads) backward_input_long_kernel(B
   const float inverse_h = 1.0F / static_cast<float>(p.h);
   const float mean_g = p.layer ? block_sum(sum_g) * inverse_h : 0;
   const float slope = block_sum(sum_gv) * inverse_h * rstd * rstd;
+  unsigned most = 0;
   for (int i = 0; norm_column(i) < p.h; ++i) {
     const int64_t j = norm_column(i);
     load_gradient<wide>(p, r, j, mean, g, v, Unseen());
-    store_gradient<wide>(p, r, j, mean_g, slope, rstd, g, v);
+    store_gradient<wide>(p, r, j, mean_g, slope, rstd, g, v, most);
   }
+  if (p.amax != nullptr) store_magnitude<T>(most, p.amax);
 }
 
 // partials[block] = [sums of dy * x_hat | sums of dy], 2H floats.
@@ -206,7 +215,8 @@ BackwardInput<T> backward_of(const NormBackwardInputArgs& args) {
           .rstd = data_of<const float>(args.rstd),
           .accumulate = args.accumulate,
           .d_residual = rows_of<float>(args.d_residual),
-          .d_branch = rows_of<T>(args.d_branch)};
+          .d_branch = rows_of<T>(args.d_branch),
+          .amax = data_of<float>(args.amax)};
 }
 
 bool is_aligned(const NormBackwardInputArgs& args) {
@@ -300,6 +310,7 @@ void cuda_norm_backward_input(Stream& stream, const NormBackwardInputArgs& args)
   const OpRecord what = describe(args);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
+  begin_magnitude(cuda, args.amax);
   if (!args.d_weight) {
     backward_input(cuda, what.op, args);
   } else if (has_room_for_sums(args.dy.cols)) {

@@ -1,8 +1,9 @@
 // Quantization (narrow_ops.h states the contract, base/narrow_format.h the formats): the largest
-// magnitude of the tensor, where the format asks for it, then the codes; every element is read
-// twice and its code written once: with bf16 and 8-bit codes 5 bytes per element. A thread has the
-// elements of one scale, or 16. Transposed, tiles turn in shared memory. Straight and transposed at
-// once: quantize_both.cu.
+// magnitude of the tensor, where the format asks for it and it is not known, then the codes; every
+// element is read twice and its code written once: with bf16 and 8-bit codes 5 bytes per element,
+// or 3. A thread has the elements of one scale, or 16. Transposed, tiles turn in shared memory.
+// Straight and transposed at once: quantize_both.cu.
+#include "tutti/engine/cuda/amax.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
 #include "tutti/engine/cuda/narrow_codes.h"
@@ -23,8 +24,6 @@ inline constexpr int kGroupBytes = kGroup<kind>* narrow_format(kind).element_bit
 // As it is without elements, and without a scale of the tensor.
 __global__ void begin_kernel(Target out) { out.header() = {1, 0}; }
 
-// Magnitudes are compared as integers: NaN is above infinity, which is above all numbers. The
-// largest of integers does not depend on the order in which they are met.
 template <typename T, bool wide>
 __global__ void amax_kernel(Rows<const T> x, int64_t rows, int64_t cols, Target out) {
   constexpr int V = kPieceOf<T>;
@@ -32,8 +31,7 @@ __global__ void amax_kernel(Rows<const T> x, int64_t rows, int64_t cols, Target 
   for_pieces<V>(rows, cols, [&](int64_t r, int64_t j, int64_t count) {
     float v[V];
     load_piece<V, wide>(x.row(r) + j, count, 0, v);
-#pragma unroll
-    for (int i = 0; i < V; ++i) most = max(most, __float_as_uint(v[i]) & 0x7fffffffU);
+    add_magnitudes(v, count, most);
   });
   __shared__ unsigned of_block;
   const bool first = threadIdx.x == 0 && threadIdx.y == 0;
@@ -58,7 +56,7 @@ __device__ void encode_group(const Target& out, int64_t row, int64_t first, floa
     unsigned most = 0;
 #pragma unroll
     for (int i = 0; i < kGroup<kind>; ++i) {
-      if (i < count) most = max(most, __float_as_uint(v[i]) & 0x7fffffffU);
+      if (i < count) most = max(most, magnitude_bits(v[i]));
     }
     const float block_amax = __uint_as_float(most);
     uint8_t scale;
@@ -102,13 +100,13 @@ __host__ __device__ int64_t groups_of(const NarrowLayout& layout) {
 
 template <NarrowKind kind, typename T, bool wide, bool stochastic>
 __global__ void __launch_bounds__(kThreads)
-    straight_kernel(Rows<const T> x, Target out, Draw draw) {
+    straight_kernel(Rows<const T> x, Target out, Draw draw, KnownMagnitude magnitude) {
   constexpr int G = kGroup<kind>;
   constexpr int V = kPieceOf<T>;
-  const float amax = out.header().amax;
+  const float amax = *magnitude.from;
   const int64_t groups = groups_of<kind>(out.layout);
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (at == 0) finish_header(out, kind, amax);
+  if (at == 0) finish_header(out, kind, amax, magnitude);
   if (at >= out.rows * groups) return;
   const int64_t row = at / groups;
   const int64_t first = at % groups * G;
@@ -132,13 +130,16 @@ __global__ void __launch_bounds__(kThreads)
 
 // Rows of out are columns of x: a block turns kTile x kTile elements.
 template <NarrowKind kind, typename T, bool stochastic>
-__global__ void __launch_bounds__(kThreads) turned_kernel(Rows<const T> x, Target out, Draw draw) {
+__global__ void __launch_bounds__(kThreads)
+    turned_kernel(Rows<const T> x, Target out, Draw draw, KnownMagnitude magnitude) {
   constexpr int G = kGroup<kind>;
   __shared__ float tile[kTile][kTile + 1];
-  const float amax = out.header().amax;
+  const float amax = *magnitude.from;
   const int64_t first_x_row = static_cast<int64_t>(blockIdx.x) * kTile;
   const int64_t first_x_col = static_cast<int64_t>(blockIdx.y) * kTile;
-  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) finish_header(out, kind, amax);
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
+    finish_header(out, kind, amax, magnitude);
+  }
   for (int at = threadIdx.x; at < kTile * kTile; at += kThreads) {
     const int r = at / kTile;
     const int c = at % kTile;
@@ -166,19 +167,20 @@ __global__ void __launch_bounds__(kThreads) turned_kernel(Rows<const T> x, Targe
 
 template <NarrowKind kind, typename T, bool stochastic>
 void encode_matrix(CudaStream& cuda, const char* op, const QuantizeArgs& args, const Target& out,
-                   const Draw& draw) {
+                   const KnownMagnitude& magnitude) {
+  const Draw draw = draw_of(args);
   if (args.transpose) {
     // Tiles cover the padding of rows, too.
     const int64_t covered = groups_of<kind>(out.layout) * kGroup<kind>;
     launch(cuda, op, turned_kernel<kind, T, stochastic>,
            dim3(blocks_for(covered, kTile), blocks_for(out.rows, kTile)), dim3(kThreads), 0,
-           rows_of<const T>(args.x), out, draw);
+           rows_of<const T>(args.x), out, draw, magnitude);
     return;
   }
   with_flag(wide_rows(kPieceOf<T>, args.x), [&](auto wide) {
     launch(cuda, op, straight_kernel<kind, T, wide.value, stochastic>,
            dim3(blocks_for(out.rows * groups_of<kind>(out.layout), kThreads)), dim3(kThreads), 0,
-           rows_of<const T>(args.x), out, draw);
+           rows_of<const T>(args.x), out, draw, magnitude);
   });
 }
 
@@ -193,11 +195,21 @@ void with_kind(NarrowKind kind, const Body& body) {
   }
 }
 
-// The header of `out`: the largest magnitude of x, where the format has a scale of the tensor.
-void begin_matrix(CudaStream& cuda, const char* op, const Matrix& x, NarrowKind kind,
-                  const Target& out) {
+bool is_empty(const Matrix& x) { return x.rows == 0 || x.cols == 0; }
+
+// The largest magnitude of x, where the format has a scale of the tensor: as it is known, or found
+// and put into the header of args.out.
+KnownMagnitude begin_matrix(CudaStream& cuda, const char* op, const QuantizeArgs& args) {
+  const Matrix& x = args.x;
+  const Target out = target_of(args.out);
+  const bool scales = narrow_format(args.out.kind).tensor_scale;
+  const bool empty = is_empty(x);  // then no kernel that encodes writes anything
+  auto* const kept = scales ? data_of<float>(args.amax.place) : nullptr;
+  if (scales && args.amax.known && !empty) return {kept, nullptr};
   launch(cuda, op, begin_kernel, dim3(1), dim3(1), 0, out);
-  if (!narrow_format(kind).tensor_scale) return;
+  if (kept != nullptr && empty) cuda.zero(kept, sizeof(float));
+  const KnownMagnitude found = {&static_cast<NarrowHeader*>(args.out.data)->amax, kept};
+  if (!scales) return found;
   with_dtype(x.dtype, [&](auto type) {
     using T = decltype(type);
     RowCover cover = cover_rows(x.rows, x.cols, kPieceOf<T>);
@@ -208,16 +220,17 @@ void begin_matrix(CudaStream& cuda, const char* op, const Matrix& x, NarrowKind 
              x.rows, x.cols, out);
     });
   });
+  return found;
 }
 
 void quantize_matrix(CudaStream& cuda, const char* op, const QuantizeArgs& args) {
   const Target out = target_of(args.out);
-  begin_matrix(cuda, op, args.x, args.out.kind, out);
+  const KnownMagnitude magnitude = begin_matrix(cuda, op, args);
   with_dtype(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     with_kind(args.out.kind, [&](auto kind) {
       with_flag(args.stochastic, [&](auto stochastic) {
-        encode_matrix<kind.value, T, stochastic.value>(cuda, op, args, out, draw_of(args));
+        encode_matrix<kind.value, T, stochastic.value>(cuda, op, args, out, magnitude);
       });
     });
   });
@@ -232,9 +245,11 @@ void cuda_quantize(Stream& stream, const QuantizeArgs& args) {
   if (args.turned.data == nullptr) {
     quantize_matrix(cuda, what.op, args);
   } else if (per_tensor(args.out.kind)) {
-    begin_matrix(cuda, what.op, args.x, args.out.kind, target_of(args.out));
-    launch(cuda, what.op, begin_kernel, dim3(1), dim3(1), 0, target_of(args.turned));
-    quantize_both(cuda, what.op, args);
+    const KnownMagnitude magnitude = begin_matrix(cuda, what.op, args);
+    if (is_empty(args.x)) {
+      launch(cuda, what.op, begin_kernel, dim3(1), dim3(1), 0, target_of(args.turned));
+    }
+    quantize_both(cuda, what.op, args, magnitude);
   } else {
     QuantizeArgs turned = args;
     turned.transpose = true;

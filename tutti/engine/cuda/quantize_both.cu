@@ -48,15 +48,14 @@ __device__ void encode_patch(const Rows<const T>& x, const Target& out, const Dr
 
 template <NarrowKind kind, typename T, bool wide, bool stochastic>
 __global__ void __launch_bounds__(kThreads)
-    both_kernel(Rows<const T> x, Target out, Target turned, Draw draw) {
+    both_kernel(Rows<const T> x, Target out, Target turned, Draw draw, KnownMagnitude magnitude) {
   __shared__ uint32_t columns[kTile][kTile / 4 + 1];
-  const float amax = out.header().amax;
+  const float amax = *magnitude.from;
   const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kTile;
   const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kTile;
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
-    finish_header(out, kind, amax);
-    turned.header().amax = amax;
-    finish_header(turned, kind, amax);
+    finish_header(out, kind, amax, magnitude);
+    finish_header(turned, kind, amax, magnitude);
   }
   const int lane = static_cast<int>(threadIdx.x) % 32;
   constexpr int kWarpTiles = kTile / kWarpTile;
@@ -101,7 +100,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void quantize_both(CudaStream& stream, const char* op, const QuantizeArgs& args) {
+void quantize_both(CudaStream& stream, const char* op, const QuantizeArgs& args,
+                   const KnownMagnitude& magnitude) {
   const Target out = target_of(args.out);
   const Target turned = target_of(args.turned);
   // Tiles cover the padding of rows, too.
@@ -114,7 +114,8 @@ void quantize_both(CudaStream& stream, const char* op, const QuantizeArgs& args)
         with_flag(args.out.kind == NarrowKind::e4m3, [&](auto e4m3) {
           constexpr NarrowKind kKind = e4m3.value ? NarrowKind::e4m3 : NarrowKind::e5m2;
           launch(stream, op, both_kernel<kKind, T, wide.value, stochastic.value>, grid,
-                 dim3(kThreads), 0, rows_of<const T>(args.x), out, turned, draw_of(args));
+                 dim3(kThreads), 0, rows_of<const T>(args.x), out, turned, draw_of(args),
+                 magnitude);
         });
       });
     });
