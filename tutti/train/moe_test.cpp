@@ -178,10 +178,10 @@ TEST(Moe, SelectionBiasMovesByItsRateOnly) {
 }
 
 // One batch learned by heart, from routers that start out preferring the first expert.
-struct Outcome {
+struct Learned {
   double first_loss = 0, last_loss = 0, first_ratio = 0, last_ratio = 0;
 };
-Outcome learn(const spec::Recipe& recipe) {
+Learned learn(const spec::Recipe& recipe) {
   Trainer trainer(recipe);
   trainer.initialize();
   for (const StateTensor& tensor : trainer.state()) {
@@ -195,7 +195,7 @@ Outcome learn(const spec::Recipe& recipe) {
   trainer.state_changed();
   RandomBatches batches(recipe, 1);
   const BatchView batch = batches.next();
-  Outcome out;
+  Learned out;
   for (int64_t update = 1; update <= 120; ++update) {
     const StepResult result = trainer.step([&] { return batch; }, 1e-2, update);
     (update == 1 ? out.first_loss : out.last_loss) = result.loss;
@@ -211,10 +211,10 @@ TEST(Moe, TrainingLearnsAndTheBalanceLossSpreadsTheLoad) {
   for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
     recipe.precision = precision;
     recipe.model.moe.balance_loss = 0;
-    const Outcome free = learn(recipe);
+    const Learned free = learn(recipe);
     recipe.model.moe.balance_loss = 0.1;
-    const Outcome balanced = learn(recipe);
-    for (const Outcome& run : {free, balanced}) {
+    const Learned balanced = learn(recipe);
+    for (const Learned& run : {free, balanced}) {
       EXPECT_NEAR(run.first_loss, std::log(101.0), 0.1);
       EXPECT_LT(run.last_loss, 0.2);
       EXPECT_GT(run.first_ratio, 2.4);  // 2.5: everyone chooses the first expert
@@ -229,10 +229,10 @@ TEST(Moe, TheSelectionBiasSpreadsTheLoadWithoutALoss) {
   recipe.batch = {6, 6, 14};
   recipe.model.moe.z_loss = 0;
   recipe.model.moe.balance_loss = 0;
-  const Outcome free = learn(recipe);
+  const Learned free = learn(recipe);
   recipe.model.moe.router_bias = true;
   recipe.model.moe.router_bias_rate = 0.01;
-  const Outcome biased = learn(recipe);
+  const Learned biased = learn(recipe);
   EXPECT_LT(biased.last_loss, 0.2);
   EXPECT_LT(biased.last_ratio, 1.5);
   EXPECT_LT(biased.last_ratio, free.last_ratio);
