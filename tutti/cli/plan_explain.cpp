@@ -142,7 +142,8 @@ int run_explain(const ExplainArguments& arguments) {
       plan::constants_for(sets, situation.system->chip, arguments.software);
   plan::PipelineSimulator simulator;
   const plan::StepTimeline timeline = plan::step_timeline(
-      recipe, *situation.profile, *situation.system, constants, outcomes[0].step, simulator);
+      recipe, plan::profile_on(*situation.profile, recipe, situation.system->chip),
+      *situation.system, constants, outcomes[0].step, simulator);
 
   const spec::Mesh& mesh = recipe.parallel;
   const std::string title =

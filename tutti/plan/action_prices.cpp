@@ -1,6 +1,7 @@
 #include "tutti/plan/action_prices.h"
 
 #include "tutti/plan/cost.h"
+#include "tutti/plan/predict.h"
 #include "tutti/spec/action_operations.h"
 #include "tutti/spec/step_list.h"
 
@@ -8,7 +9,7 @@ namespace tutti::plan {
 
 std::vector<PricedAction> price_actions(const spec::Recipe& recipe, int64_t stage,
                                         const catalog::System& system, const Constants& constants) {
-  const spec::Profile profile = spec::tutti_profile_on(recipe);
+  const spec::Profile profile = profile_on(spec::tutti_profile(), recipe, system.chip);
   const spec::Program program = spec::make_program(recipe, profile);
   const spec::Coordinates at = {.pp = stage};
   const spec::ParamLayout layout =

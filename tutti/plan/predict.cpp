@@ -223,6 +223,12 @@ std::vector<int64_t> memory_stages(const spec::Recipe& recipe) {
   return stages;
 }
 
+spec::Profile profile_on(const spec::Profile& profile, const spec::Recipe& recipe,
+                         const catalog::Chip& chip) {
+  if (!profile.executable) return profile;
+  return spec::tutti_profile_on(recipe, static_cast<int64_t>(chip.memory_bytes));
+}
+
 MemoryPrediction predict_memory(const spec::Recipe& recipe, const spec::Profile& profile,
                                 const catalog::System& system, const Constants& constants) {
   MemoryPrediction out;

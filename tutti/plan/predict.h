@@ -114,6 +114,11 @@ double host_seconds(double work, int64_t ranks, const Constants& constants);
 std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe& recipe,
                                       const spec::Profile& profile, const Constants& constants);
 
+// `profile`; where it is Tutti's own, as the trainer takes it for the recipe's device
+// (spec::tutti_profile_on) with the memory of `chip`.
+spec::Profile profile_on(const spec::Profile& profile, const spec::Recipe& recipe,
+                         const catalog::Chip& chip);
+
 // What the fullest rank needs of the chip's memory: MemoryMap under the profile times the
 // allocator's reserve, and what its process holds besides.
 struct MemoryPrediction {

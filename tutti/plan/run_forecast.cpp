@@ -116,11 +116,12 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
   }
   RunForecast out;
   Predictor predictor(*at.system, *at.constants, simulator);
-  out.step = predictor.step(recipe, *at.profile);
-  out.savings = savings(recipe, *at.profile, *at.system, *at.constants, out.step, simulator);
+  const spec::Profile profile = profile_on(*at.profile, recipe, at.system->chip);
+  out.step = predictor.step(recipe, profile);
+  out.savings = savings(recipe, profile, *at.system, *at.constants, out.step, simulator);
   out.step.bottleneck = out.savings.front().resource;
   out.step = corrected(out.step, at.correction);
-  out.memory = predict_memory(recipe, *at.profile, *at.system, *at.constants);
+  out.memory = predict_memory(recipe, profile, *at.system, *at.constants);
   out.steps = real(recipe.train.steps);
   out.work_seconds = out.step.step_seconds * out.steps;
   if (at.benchmark != nullptr) {

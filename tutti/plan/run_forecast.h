@@ -22,7 +22,7 @@ inline constexpr double kAssumedNodeStorageBytesPerSecond = 1e9;
 
 struct RunQuestion {
   const spec::Recipe* recipe = nullptr;
-  const spec::Profile* profile = nullptr;
+  const spec::Profile* profile = nullptr;  // as profile_on has it (predict.h)
   const catalog::System* system = nullptr;
   const catalog::Site* site = nullptr;
   const catalog::Price* price = nullptr;  // may be absent

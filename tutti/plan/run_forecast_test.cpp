@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tutti/base/error.h"
@@ -33,6 +34,38 @@ class RunForecastTest : public testing::Test {
   Constants constants_;
   RunQuestion question_;
 };
+
+// Tutti's own program is the one that it executes on the recipe's device.
+TEST_F(RunForecastTest, TuttisProgramIsThatOfTheDevice) {
+  const auto keeps_codes = [](const RunForecast& forecast) {
+    const auto& kinds = forecast.memory.kinds;
+    return std::any_of(kinds.begin(), kinds.end(),
+                       [](const auto& kind) { return kind.first == "narrow"; });
+  };
+  question_.profile = &spec::find_profile("tutti");
+  question_.system = &shipped().system("dgx-h100");
+  const auto forecast_on = [&](const std::string& device) {
+    recipe_ =
+        recipe_of("llama3.1-8b", {"batch={global: 64, micro: 1, sequence: 4096}", "parallel.dp=8",
+                                  "parallel.zero=2", "precision=fp8", "device=" + device});
+    return ask();
+  };
+  PipelineSimulator simulator;
+  Predictor predictor(*question_.system, constants_, simulator);
+  const RunForecast host = forecast_on("cpu");
+  EXPECT_FALSE(keeps_codes(host));
+  EXPECT_EQ(host.step.step_seconds, predictor.step(recipe_, spec::tutti_profile()).step_seconds);
+  const RunForecast device = forecast_on("cuda");
+  EXPECT_TRUE(keeps_codes(device));
+  EXPECT_LT(device.step.step_seconds, host.step.step_seconds);
+  EXPECT_EQ(device.step.step_seconds,
+            predictor.step(recipe_, spec::tutti_profile_on(recipe_)).step_seconds);
+  // Where the chip's memory does not hold them, a run does without.
+  catalog::System small = *question_.system;
+  small.chip.memory_bytes = 40e9;
+  question_.system = &small;
+  EXPECT_FALSE(keeps_codes(forecast_on("cuda")));
+}
 
 TEST_F(RunForecastTest, AFactorOfSlowNodesIsInTheTime) {
   const RunForecast even = ask();

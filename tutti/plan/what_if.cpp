@@ -131,12 +131,11 @@ Outcome ask(const Situation& situation, const WhatIf& what_if) {
     const Constants constants = constants_for(*situation.sets, system.chip, situation.software);
     PipelineSimulator simulator;
     Predictor predictor(system, constants, simulator);
-    out.step = predictor.step(recipe, *situation.profile);
+    const spec::Profile profile = profile_on(*situation.profile, recipe, system.chip);
+    out.step = predictor.step(recipe, profile);
     out.step.bottleneck =
-        savings(recipe, *situation.profile, system, constants, out.step, simulator)
-            .front()
-            .resource;
-    out.memory = predict_memory(recipe, *situation.profile, system, constants);
+        savings(recipe, profile, system, constants, out.step, simulator).front().resource;
+    out.memory = predict_memory(recipe, profile, system, constants);
     out.constants = constants.name;
     const double work = out.step.step_seconds * static_cast<double>(recipe.train.steps);
     const int64_t nodes = (chips + system.chips_per_node - 1) / system.chips_per_node;

@@ -32,7 +32,7 @@ WhatIf parse_what_if(const std::string& text);
 struct Situation {
   // The recipe with further overrides; throws Error where they do not fit it.
   std::function<spec::Recipe(const std::vector<std::string>& more)> recipe;
-  const spec::Profile* profile = nullptr;
+  const spec::Profile* profile = nullptr;  // as profile_on has it (predict.h)
   const catalog::System* system = nullptr;
   const catalog::Catalog* catalog = nullptr;
   const std::vector<Constants>* sets = nullptr;
