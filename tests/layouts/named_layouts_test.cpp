@@ -148,7 +148,7 @@ TEST_P(NamedLayout, ExecutesWhatThePlannerPrices) {
     }
     std::vector<spec::Action> priced;
     for (const plan::PricedAction& one :
-         plan::price_actions(recipe, ranks.at.pp, catalog.system("dgx-h100"), constants)) {
+         plan::price_actions(recipe, ranks.at, catalog.system("dgx-h100"), constants)) {
       priced.push_back(one.action);
     }
     const std::lock_guard lock(mutex);

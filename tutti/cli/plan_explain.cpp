@@ -99,8 +99,8 @@ Json listed_actions(const spec::Recipe& recipe, const plan::Situation& situation
   if (!situation.profile->executable || passes > kMostPasses) return nullptr;
   Json stages = Json::array();
   for (int64_t stage = 0; stage < mesh.pp; ++stage) {
-    stages.push_back(
-        plan::to_json(plan::price_actions(recipe, stage, *situation.system, constants), mesh));
+    stages.push_back(plan::to_json(
+        plan::price_actions(recipe, {.pp = stage}, *situation.system, constants), mesh));
   }
   return stages;
 }

@@ -7,11 +7,10 @@
 
 namespace tutti::plan {
 
-std::vector<PricedAction> price_actions(const spec::Recipe& recipe, int64_t stage,
+std::vector<PricedAction> price_actions(const spec::Recipe& recipe, const spec::Coordinates& at,
                                         const catalog::System& system, const Constants& constants) {
   const spec::Profile profile = profile_on(spec::tutti_profile(), recipe, system.chip);
   const spec::Program program = spec::make_program(recipe, profile);
-  const spec::Coordinates at = {.pp = stage};
   const spec::ParamLayout layout =
       spec::param_layout(spec::param_table(recipe.model, recipe.lora,
                                            profile.vocabulary_multiple * recipe.parallel.tp),

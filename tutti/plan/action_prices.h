@@ -9,6 +9,8 @@
 #include "tutti/base/json.h"
 #include "tutti/catalog/systems.h"
 #include "tutti/plan/constants.h"
+#include "tutti/spec/mesh.h"
+#include "tutti/spec/recipe.h"
 #include "tutti/spec/schedule.h"
 
 namespace tutti::plan {
@@ -20,8 +22,9 @@ struct PricedAction {
   bool priced = true;  // false: copies between host and device, and what the host does
 };
 
-// Of the first rank of pipeline rank `stage`, in the order in which the trainer executes them.
-std::vector<PricedAction> price_actions(const spec::Recipe& recipe, int64_t stage,
+// Of the rank at `at`, in the order in which the trainer executes them. (Ranks of a stage own
+// slices that lie apart on one and touch on another: they update as much, in other pieces.)
+std::vector<PricedAction> price_actions(const spec::Recipe& recipe, const spec::Coordinates& at,
                                         const catalog::System& system, const Constants& constants);
 
 // [{action, micro, chunk, part, compute_seconds, network_seconds}]; null for what has no price.
