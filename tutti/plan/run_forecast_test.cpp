@@ -205,7 +205,9 @@ TEST_F(RunForecastTest, WhatDoesNotFitHasNoBill) {
   }
   EXPECT_TRUE(json.at("cost_by_price_kind").empty());
   std::string text;
-  for (const auto& [name, value] : describe(forecast, question_)) text += name + " " + value + "\n";
+  for (const auto& [name, value] : describe(forecast, question_)) {
+    text.append(name).append(" ").append(value).append("\n");
+  }
   EXPECT_NE(text.find("DOES NOT FIT"), std::string::npos);
   EXPECT_NE(text.find("moment1"), std::string::npos);  // what is held where
   EXPECT_EQ(text.find("USD"), std::string::npos);
