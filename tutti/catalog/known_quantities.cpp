@@ -7,14 +7,26 @@
 
 namespace tutti::catalog {
 
+namespace {
+
+void check_known(const Entry& entry, const char* map, const char* what, const std::string& key,
+                 const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), key) != known.end()) return;
+  const std::string near = nearest_word(key, known);
+  fail(ErrorKind::usage, "{}: {}.{}: a {} has no such {};{} known: {}", entry.origin, map, key,
+       entry.kind, what, near.empty() ? "" : " did you mean '" + near + "'?", join(known, ", "));
+}
+
+}  // namespace
+
 void check_quantities(const Entry& entry, const std::vector<std::string>& known) {
-  for (const auto& [key, quantity] : entry.quantities) {
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    const std::string near = nearest_word(key, known);
-    fail(ErrorKind::usage, "{}: quantities.{}: a {} has no such quantity;{} known: {}",
-         entry.origin, key, entry.kind, near.empty() ? "" : " did you mean '" + near + "'?",
-         join(known, ", "));
+  for (const auto& item : entry.quantities) {
+    check_known(entry, "quantities", "quantity", item.first, known);
   }
+}
+
+void check_texts(const Entry& entry, const std::vector<std::string>& known) {
+  for (const auto& item : entry.texts) check_known(entry, "texts", "text", item.first, known);
 }
 
 }  // namespace tutti::catalog

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <tuple>
 #include <utility>
 
 #include "tutti/base/error.h"
@@ -232,8 +233,8 @@ const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources
                                    const std::string& gpu) {
   const MeasurementSource* best = nullptr;
   const auto rank = [](const MeasurementSource& source) {
-    return std::pair(source.prefix.size(),
-                     (source.notes.empty() ? 0 : 1) + (source.gpus.empty() ? 0 : 1));
+    return std::tuple(source.folder, source.prefix.size(),
+                      (source.notes.empty() ? 0 : 1) + (source.gpus.empty() ? 0 : 1));
   };
   for (const MeasurementSource& source : sources) {
     const bool noted = std::any_of(source.notes.begin(), source.notes.end(),
@@ -245,7 +246,6 @@ const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources
         (!source.gpus.empty() && !of_gpu)) {
       continue;
     }
-    // Of equal ones the last: a user's folder comes after ours.
     if (best == nullptr || rank(source) >= rank(*best)) best = &source;
   }
   return best;
@@ -311,6 +311,9 @@ std::vector<MeasurementSource> load_sources(FileSystem& files,
                                             const std::vector<std::string>& folders) {
   std::vector<MeasurementSource> sources;
   for (const auto& [name, entry] : catalog::load_kind(files, folders, "sources", "source")) {
+    catalog::check_texts(
+        entry, {"prefix", "notes", "gpus", "software", "profile", "systems", "adapter_profile",
+                "precision", "recompute", "recomputed_layers", "flops"});
     MeasurementSource source;
     source.prefix = entry.text("prefix");
     source.software = entry.text("software");
@@ -335,18 +338,13 @@ std::vector<MeasurementSource> load_sources(FileSystem& files,
         static_cast<int64_t>(entry.number_or("micro_batches_per_stage_count", 0));
     source.stated = stated_constants(entry);
     source.origin = entry.origin;
+    for (size_t folder = 0; folder < folders.size(); ++folder) {
+      if (starts_with(source.origin, join_path(folders[folder], "sources/"))) {
+        source.folder = folder;
+      }
+    }
     sources.push_back(std::move(source));
   }
-  // Those of later folders last, so that they win.
-  std::stable_sort(sources.begin(), sources.end(), [&](const auto& a, const auto& b) {
-    const auto place = [&](const MeasurementSource& source) {
-      const auto found = std::find_if(folders.begin(), folders.end(), [&](const auto& folder) {
-        return starts_with(source.origin, join_path(folder, "sources/"));
-      });
-      return found - folders.begin();
-    };
-    return place(a) < place(b);
-  });
   return sources;
 }
 

@@ -51,12 +51,15 @@ struct MeasurementSource {
   int64_t micro_batches_per_stage = 0;
   std::map<Constant, double> stated;  // constants that follow from how it says it ran
   std::string origin;                 // path it was read from
+  size_t folder = 0;                  // number of the catalog folder it was read from
 };
-// An entry of a later folder replaces one of the same name. Throws as catalog::load_kind.
+// An entry of a later folder replaces one of the same name. Throws as catalog::load_kind, and usage
+// for a text or a quantity that a source does not have.
 std::vector<MeasurementSource> load_sources(FileSystem& files,
                                             const std::vector<std::string>& folders);
-// The one with the longest prefix that `name` begins with, of equal ones one that names `note` or
-// `gpu`, best both, of these the last; nullptr: none.
+// Of those whose prefix `name` begins with, the ones of the last folder (a user's stand before
+// ours, however general they are); of these the one with the longest prefix, of equal ones one that
+// names `note` or `gpu`, best both, of these the last; nullptr: none.
 const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
                                    const std::string& name, const std::string& note = {},
                                    const std::string& gpu = {});

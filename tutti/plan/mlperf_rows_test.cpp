@@ -161,5 +161,36 @@ TEST(MlperfRows, OwnSourcesWin) {
   }
 }
 
+// Also before ours of a single GPU type or a longer beginning; what an entry does not have is said.
+TEST(MlperfRows, AnOwnGeneralSourceWinsAndItsTextsAreKnown) {
+  const auto own = [](const char* more) {
+    MemoryFileSystem files;
+    files.create_directories("/shipped/sources");
+    files.create_directories("/own/sources");
+    for (const char* name : {"mlperf-5.1", "mlperf-5.1-graphs"}) {
+      const std::string file = std::string("/sources/") + name + ".yaml";
+      write_file_atomic(files, "/shipped" + file,
+                        read_file(posix_file_system(), catalog_folder() + file));
+    }
+    write_file_atomic(files, "/own/sources/own.yaml",
+                      std::string("kind: source\nname: mine\nsource: {text: me, date: 2026-01-01}\n"
+                                  "texts:\n  prefix: training_results\n  software: ours\n"
+                                  "  profile: tutti\n") +
+                          more);
+    return load_sources(files, {"/shipped", "/own"});
+  };
+  const std::vector<MeasurementSource> sources = own("");
+  EXPECT_EQ(source_of(sources, "training_results_v5.1:X", {}, "Blackwell GPU (GB200)")->software,
+            "ours");
+  try {
+    own("  recomputte: full\n");
+    FAIL() << "an unknown text was taken";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("/own/sources/own.yaml: texts.recomputte"), std::string::npos) << text;
+    EXPECT_NE(text.find("did you mean 'recompute'?"), std::string::npos) << text;
+  }
+}
+
 }  // namespace
 }  // namespace tutti::plan
