@@ -136,6 +136,7 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   // torchtitan's "selective" by layers recomputes one in two.
   const bool half = lower(recompute) == "selective-layer";
   recipe.recompute.mode = half ? spec::RecomputeMode::full : recompute_of(recompute);
+  out.recompute_stated = !recompute.empty();
   recipe.batch.sequence = whole(table, row, "seq", 2048);
   spec::Mesh& mesh = recipe.parallel;
   mesh.tp = ranks_of(table, row, "tp", 1);

@@ -92,6 +92,7 @@ struct Measurement {
   spec::Profile profile;
   std::map<Constant, double> stated;
   bool square_flops = false;      // published FLOPs count the whole square of attention
+  bool recompute_stated = true;   // by the row or its source
   std::string inferred;           // what a rule filled in, for people; empty: nothing
   spec::Recipe recipe;            // resolved; unknown sizes have their defaults
   std::vector<std::string> free;  // "micro_batch", "vpp", "layout": not published, to be searched

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <iterator>
 #include <limits>
 
 #include "tutti/plan/plan_rows_test_support.h"
@@ -17,34 +15,7 @@ namespace {
 struct Fits {
   int fitting = 0;
   std::vector<std::string> others;
-  std::vector<std::string> known;  // of kKnown
 };
-
-// What ran with options that no row names and that are not described yet.
-struct Known {
-  const char* source;
-  const char* model;
-  const char* why;
-};
-constexpr Known kKnown[] = {
-    // NVIDIA-NeMo/Megatron-Bridge v0.4.1, scripts/performance/configs
-    {"Megatron-Bridge", "DeepSeekV3", "recompute_modules: mla_up_proj, mlp, moe_act"},
-    {"Megatron-Bridge", "LLAMA3_70B", "cpu_offloading_num_layers: 20 or 40"},
-    {"Megatron-Bridge", "GPT OSS 120B", "recompute_modules: layernorm, moe_act"},
-    // in MXFP8: gathered weights in 8 bits, in the buffer of the gradients
-    {"Megatron-Bridge", "LLAMA3.1_405B", "reuse_grad_buf_for_mxfp8_param_ag"},
-    {"Megatron-Bridge", "Qwen3_30B_a3B", "reuse_grad_buf_for_mxfp8_param_ag"},
-    // DeepSpeed gathers by modules, at most stage3_max_live_parameters of them
-    {"Megatron SC21 Table 2", "gpt-530B", "ZeRO-3 of DeepSpeed"},
-    // torchtitan/parallelisms/parallelize_llama.py: selective by operations keeps every other mm
-    {"torchtitan", "llama3-8B", "selective recomputation of every other product"},
-};
-
-bool is_known(const Measurement& row) {
-  return std::any_of(std::begin(kKnown), std::end(kKnown), [&](const Known& known) {
-    return row.source.rfind(known.source, 0) == 0 && row.model == known.model;
-  });
-}
 
 Fits fits_of(const std::string& path, const Constants& constants) {
   const CsvTable table = parse_csv(read_file(posix_file_system(), path), path);
@@ -60,20 +31,20 @@ Fits fits_of(const std::string& path, const Constants& constants) {
         row.metric.rfind("activation_mem", 0) == 0 || row.metric.rfind("param_opt_mem", 0) == 0;
     if (computed) continue;
     const catalog::System& system = shipped_catalog().system(row.system);
+    const FittingChoices choices = fitting_choices(row, system);
+    if (choices.fits && !choices.recipes.empty()) {
+      ++out.fitting;
+      continue;
+    }
     double least = std::numeric_limits<double>::infinity();
-    for (const spec::Recipe& recipe : unpublished_choices(row)) {
+    for (const spec::Recipe& recipe : choices.recipes) {
       least = std::min(least, predict_memory(recipe, row.profile, system, constants).bytes);
     }
-    if (least <= system.chip.memory_bytes) {
-      ++out.fitting;
-    } else {
-      const spec::Mesh& mesh = row.recipe.parallel;
-      (is_known(row) ? out.known : out.others)
-          .push_back(fmt::format(
-              "{}:{}: {} ({}): {:.1f} of {:.1f} GB, tp {} pp {} cp {} dp {} zero {} micro {}", path,
-              row.line, row.model, row.source, least / 1e9, system.chip.memory_bytes / 1e9, mesh.tp,
-              mesh.pp, mesh.cp, mesh.dp, mesh.zero, row.recipe.batch.micro));
-    }
+    const spec::Mesh& mesh = row.recipe.parallel;
+    out.others.push_back(fmt::format(
+        "{}:{}: {} ({}): {:.1f} of {:.1f} GB, tp {} pp {} cp {} dp {} zero {} micro {}", path,
+        row.line, row.model, row.source, least / 1e9, system.chip.memory_bytes / 1e9, mesh.tp,
+        mesh.pp, mesh.cp, mesh.dp, mesh.zero, row.recipe.batch.micro));
   }
   return out;
 }
@@ -82,14 +53,35 @@ void expect_all_fit(const std::string& path, int at_least) {
   const Fits fits = fits_of(path, assumed_constants());
   EXPECT_GE(fits.fitting, at_least);
   for (const std::string& other : fits.others) ADD_FAILURE() << other;
-  if (!fits.known.empty()) {
-    std::printf("%s: %zu rows with options that are not described\n", path.c_str(),
-                fits.known.size());
-  }
 }
 
 TEST(PublishedLayouts, MlperfSubmissionsFit) {
   expect_all_fit(catalog_folder() + "/published/mlperf_training.csv", 230);
+}
+
+TEST(PublishedLayouts, ShippedMeasurementsFit) {
+  expect_all_fit(catalog_folder() + "/sources/step_times.csv", 400);
+}
+
+// What is not said is assumed and named; what a row or its source says is never replaced.
+TEST(PublishedLayouts, RecomputationThatIsNotStatedIsAssumed) {
+  const std::string header =
+      "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,global_batch,micro_batch,tp,pp,vpp,"
+      "cp,dp,gpus,gpu_type,precision,recompute,metric,value,zero\n";
+  const auto row = [&](const char* layers, const char* recompute) {
+    return rows_of(header + "someone,llama," + layers +
+                   ",8192,64,8,28672,128256,8192,64,1,1,8,1,1,1,8,H100-SXM-80GB,bf16," + recompute +
+                   ",iter_time_s,9,1\n");
+  };
+  const auto inferred = [&](const char* layers, const char* recompute) {
+    const std::vector<PreparedRow> rows = row(layers, recompute);
+    EXPECT_TRUE(rows[0].predictable()) << rows[0].measurement().unpredictable;
+    return rows[0].measurement().inferred;
+  };
+  EXPECT_EQ(inferred("8", ""), "");
+  EXPECT_EQ(inferred("24", "none"), "");
+  const std::string text = inferred("24", "");
+  EXPECT_NE(text.find("recomputation not stated: assumed "), std::string::npos) << text;
 }
 
 TEST(PublishedLayouts, OtherMeasurementsFit) {

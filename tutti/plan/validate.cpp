@@ -73,29 +73,14 @@ PreparedRow::PreparedRow(Measurement measurement, const catalog::Catalog& catalo
   const auto keep = [&](const spec::Recipe& recipe) {
     candidates_.push_back({recipe, spec::make_program(recipe, measurement_.profile)});
   };
-  const std::vector<spec::Recipe> recipes = unpublished_choices(measurement_);
-  if (recipes.size() == 1) {
-    keep(recipes.front());
-    return;
+  // Those that fit; it did run, so where none does, those that need least.
+  FittingChoices choices = fitting_choices(measurement_, *system_);
+  if (choices.recipes.empty()) measurement_.unpredictable = "no layout is possible";
+  if (!choices.assumed.empty()) {
+    if (!measurement_.inferred.empty()) measurement_.inferred += "; ";
+    measurement_.inferred += choices.assumed;
   }
-  // Those that fit; it did run, so where none does, those that need least, as nearly as memory is
-  // described.
-  constexpr double kDescribed = 1.1;
-  std::vector<double> bytes;
-  for (const spec::Recipe& recipe : recipes) {
-    const MemoryPrediction memory =
-        predict_memory(recipe, measurement_.profile, *system_, assumed_constants());
-    if (memory.fits) keep(recipe);
-    bytes.push_back(memory.bytes);
-  }
-  if (recipes.empty()) {
-    measurement_.unpredictable = "no layout is possible";
-  } else if (candidates_.empty()) {
-    const double least = *std::min_element(bytes.begin(), bytes.end());
-    for (size_t i = 0; i < recipes.size(); ++i) {
-      if (bytes[i] <= kDescribed * least) keep(recipes[i]);
-    }
-  }
+  for (const spec::Recipe& recipe : choices.recipes) keep(recipe);
 }
 
 bool PreparedRow::is_rate() const { return plan::is_rate(measurement_.metric); }
@@ -243,6 +228,7 @@ ValidatedRow validate_row(const PreparedRow& prepared, const Constants& constant
   row.line = measurement.line;
   row.measured = measurement.value;
   row.skipped = measurement.unpredictable;
+  row.inferred = measurement.inferred;
   if (!prepared.predictable()) return row;
   row.predicted = prepared.predict(constants);
   const double ratio = row.predicted / row.measured;
@@ -322,6 +308,7 @@ Json to_json(const Validation& validation) {
     Json item = {{"source", row.source}, {"model", row.model},       {"metric", row.metric},
                  {"line", row.line},     {"measured", row.measured}, {"predicted", nullptr},
                  {"error", nullptr},     {"fitted", row.fitted},     {"skipped", nullptr}};
+    if (!row.inferred.empty()) item["inferred"] = row.inferred;
     if (row.skipped.empty()) {
       item["predicted"] = row.predicted;
       item["error"] = row.error;
@@ -356,10 +343,14 @@ std::string format_validation(const Validation& validation, bool every_row) {
     text += format_table(cells) + "\n";
   }
   std::map<std::string, std::vector<int>> reasons;  // lines
+  std::map<std::string, std::vector<int>> inferred;
   int skipped = 0;
   int fitted = 0;
   for (const ValidatedRow& row : validation.rows) {
     fitted += row.fitted ? 1 : 0;
+    if (row.skipped.empty() && !row.inferred.empty()) {
+      inferred[short_source(row.source) + ": " + row.inferred].push_back(row.line);
+    }
     if (row.skipped.empty()) continue;
     ++skipped;
     reasons[short_source(row.source) + ": " + row.skipped].push_back(row.line);
@@ -369,6 +360,10 @@ std::string format_validation(const Validation& validation, bool every_row) {
                       fitted > 0 ? fmt::format(" ({} of them fitted on)", fitted) : "", skipped);
   for (const auto& [reason, lines] : reasons) {
     text += fmt::format("not predicted, {} rows: {}{}\n", lines.size(), reason,
+                        every_row ? fmt::format(" (lines {})", fmt::join(lines, ", ")) : "");
+  }
+  for (const auto& [rule, lines] : inferred) {
+    text += fmt::format("not stated, {} rows: {}{}\n", lines.size(), rule,
                         every_row ? fmt::format(" (lines {})", fmt::join(lines, ", ")) : "");
   }
   std::vector<std::vector<std::string>> cells = {

@@ -55,6 +55,7 @@ struct ValidatedRow {
   double error = 0;     // of time or memory: predicted / measured - 1 (rates: measured / predicted)
   bool fitted = false;  // whether constants were fitted on this row
   std::string skipped;  // reason, when it could not be predicted
+  std::string inferred;  // what a rule filled in (Measurement::inferred)
 };
 
 struct SourceSummary {

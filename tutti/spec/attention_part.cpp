@@ -133,6 +133,12 @@ PartOps grouped_attention_part(const LayerContext& at) {
   if (at.repeats(kPartAttention)) part.recompute = operands;
   append(part.recompute, core.recompute);
   if (at.whole) append(part.recompute, output);
+  if (at.alternates(kPartAttention)) {  // keys and the projection of the attention's output
+    part.recompute.push_back(at.linear(at.tokens(), at.sizes.kv_heads * d, at.hidden(), bias));
+    if (rope)
+      part.recompute.push_back(rope_op(at.tokens(), rotated, d, at.c, at.given_positions()));
+    part.recompute.push_back(at.linear(at.tokens(), at.hidden(), out, bias));
+  }
 
   at.projection_weight(part.backward_weight, Projection::output, at.hidden(), out, bias);
   if (at.trains(Projection::qkv)) at.enter_product(part.backward_weight);

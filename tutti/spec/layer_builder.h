@@ -40,6 +40,8 @@ struct LayerContext {
         residual(profile_in.residual == DType::f32 ? DType::f32 : sizes.compute) {}
 
   bool repeats(Parts parts) const { return (again & parts) != 0; }
+  // Every other product, where not the whole of `part` runs again.
+  bool alternates(Parts part) const { return repeats(kPartAlternate) && !repeats(part); }
   int64_t hidden() const { return model.hidden; }
   int64_t tokens() const { return sizes.tokens; }
   int64_t shard() const { return sizes.shard_tokens; }  // rows of norms and residual

@@ -136,6 +136,7 @@ ArenaPlan loss_arena(const Profile& profile, const LocalSizes& sizes) {
   if (profile.loss_keeps_compute_logits) {
     logits.add("logits.compute", sizes.compute, {chunk, sizes.vocabulary});
   }
+  if (profile.loss_keeps_gradient) logits.add("d_logits", DType::f32, {chunk, sizes.vocabulary});
   if (profile.executable && sizes.tp > 1)
     logits.add("statistics", DType::f32, {sizes.tp * 2 * chunk});
   return make_arena(

@@ -96,7 +96,8 @@
 // "recompute.moe"); ZeRO divides moments and master (stage 1), gradients (2) and weights (3). What
 // layers compute with is then whole two blocks at a time, besides embedding or head: arenas
 // "layer_gradients" f32 (2) and "gathered" c (3), with slots "block" x 2 and "outer" x 1
-// (zero_layers.h; in other profiles "gathered" has two of the largest layer). Dense and routed
+// (zero_layers.h; in other profiles "gathered" has two of the largest layer, or
+// Profile::gathered_elements). Dense and routed
 // layers share one workspace.
 //
 // Recomputation (recompute.h): a layer that recomputes keeps the rest in its slot, and what it

@@ -63,6 +63,30 @@ std::vector<Zone> zero_zones(const LocalElements& elements, const Mesh& mesh) {
   return {{replicas(mesh), elements.shared}, {replicas(mesh, true), elements.expert}};
 }
 
+// Elements of the matrices that lie in memory as mxfp8 alone (Profile::narrow_weights).
+int64_t narrow_only_elements(const ParamTable& table, const Recipe& recipe, const Profile& profile,
+                             int64_t stage) {
+  if (!profile.narrow_weights || recipe.precision != Precision::mxfp8 || recipe.lora.enabled() ||
+      recipe.parallel.zero >= 3) {
+    return 0;
+  }
+  return local_elements(narrow_parameters(table), recipe, stage).total();
+}
+
+// Weights that ZeRO-3 of a published implementation gathers and holds at a time.
+int64_t gathered_elements(const ParamTable& table, const Recipe& recipe, const Profile& profile,
+                          int64_t largest_layer) {
+  const int64_t layers = 2 * largest_layer;
+  if (profile.gathered_elements == 0) return layers;
+  int64_t most = profile.gathered_elements;
+  for (const ParamGroup& group : table.groups) {
+    for (const Param& param : group.params) {
+      most = std::max(most, param.local_count(recipe.parallel));
+    }
+  }
+  return std::min(most, layers);
+}
+
 }  // namespace
 
 void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& profile,
@@ -87,13 +111,14 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
     weights_shard = shard + layers.frozen_shard;
   }
   const int64_t optimizer = mesh.zero >= 1 ? shard : whole;
-  map.arenas.push_back(
-      flat_arena("weights", sizes.compute, mesh.zero >= 3 ? weights_shard : whole + frozen));
+  const int64_t wide = whole + frozen - narrow_only_elements(table, recipe, profile, stage);
+  map.arenas.push_back(flat_arena("weights", sizes.compute, mesh.zero >= 3 ? weights_shard : wide));
   if (mesh.zero >= 3) {
-    map.arenas.push_back(layered
-                             ? layer_arena("gathered", sizes.compute, layers.block_slots,
-                                           layers.gathered_block, layers.gathered_outer)
-                             : flat_arena("gathered", sizes.compute, 2 * elements.largest_layer));
+    map.arenas.push_back(
+        layered ? layer_arena("gathered", sizes.compute, layers.block_slots, layers.gathered_block,
+                              layers.gathered_outer)
+                : flat_arena("gathered", sizes.compute,
+                             gathered_elements(table, recipe, profile, elements.largest_layer)));
   }
   if (frozen_narrow > 0) {
     const double bytes = narrow_frozen_bytes(recipe.precision) * static_cast<double>(frozen_narrow);

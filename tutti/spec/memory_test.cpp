@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/spec/narrow.h"
 #include "tutti/spec/schedule.h"
 #include "tutti/spec/spec_test_support.h"
 #include "tutti/spec/zero.h"
@@ -495,6 +496,52 @@ TEST(MemoryMap, OffloadedActivationsTakeTurnsInTwoPlaces) {
   EXPECT_EQ(slots(kinds, "offloaded_activations", "block"), 5);
   EXPECT_EQ(slots(kinds, "offloaded_activations", "block.recomputed"), 3);
   EXPECT_EQ(slots(kinds, "activations", "block.recomputed"), 2);
+}
+
+int64_t arena_bytes(const MemoryMap& map, const char* name) {
+  return map.has(name) ? map.arena(name).bytes : 0;
+}
+
+// Matrices whose update writes mxfp8 are not there in 16 bits too.
+TEST(MemoryMap, MatricesOfMxfp8MayLieInTheFormatAlone) {
+  const Recipe recipe = recipe_of("llama3.1-8b", {"precision=mxfp8"});
+  const Profile& wide = find_profile("megatron-te-2.11");
+  const Profile& narrow = find_profile("megatron-bridge");
+  const ParamTable table = param_table(recipe.model, recipe.lora, wide.vocabulary_multiple);
+  const int64_t matrices = local_elements(narrow_parameters(table), recipe, 0).total();
+  EXPECT_GT(matrices, 6'000'000'000);
+  EXPECT_EQ(arena_bytes(memory_map(recipe, wide), "weights") -
+                arena_bytes(memory_map(recipe, narrow), "weights"),
+            2 * matrices);
+  EXPECT_EQ(arena_bytes(memory_map(recipe, wide), "narrow"),
+            arena_bytes(memory_map(recipe, narrow), "narrow"));
+  const Recipe plain = recipe_of("llama3.1-8b");
+  EXPECT_EQ(arena_bytes(memory_map(plain, wide), "weights"),
+            arena_bytes(memory_map(plain, narrow), "weights"));
+}
+
+// DeepSpeed's ZeRO-3 holds a weight at a time, or 1e9 elements, and no two layers.
+TEST(MemoryMap, GatheredWeightsMayBeBounded) {
+  const std::vector<std::string> sharded = {"parallel={dp: 8, zero: 3}", "batch.global=8"};
+  const MemoryMap small =
+      memory_map(recipe_of("gpt2-124m", sharded), find_profile("megatron-2021"));
+  EXPECT_EQ(arena_bytes(small, "gathered"),
+            arena_bytes(memory_map(recipe_of("gpt2-124m", sharded), find_profile("megatron-2022")),
+                        "gathered"));
+  const MemoryMap large =
+      memory_map(recipe_of("gpt3-175b", sharded), find_profile("megatron-2021"));
+  EXPECT_EQ(arena_bytes(large, "gathered"), 2'000'000'000);  // the layers of 175B: 7.2 GB
+}
+
+// Selective recomputation of torchtitan: of Llama 3 8B a row keeps its input, queries, values, the
+// attention's and the last output (4,096 each, but the values 1,024) and the gate (14,336).
+TEST(MemoryMap, EveryOtherProductKeepsItsOutput) {
+  const Recipe recipe = recipe_of("llama3.1-8b", {"recompute=selective"});
+  const MemoryMap map = memory_map(recipe, find_profile("torchtitan"));
+  const SlotPlan& block = map.arena("activations").slot("block.recomputed");
+  const int64_t rows = recipe.batch.micro * recipe.batch.sequence;
+  const int64_t numbers = 2 + recipe.model.heads;  // of statistics and the attention
+  EXPECT_EQ(block.tensor_bytes(), rows * (2 * (4 * 4096 + 1024 + 14336) + 4 * numbers));
 }
 
 }  // namespace

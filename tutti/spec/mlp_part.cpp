@@ -15,6 +15,9 @@ PartOps mlp_part(const LayerContext& at, int64_t width) {
   part.forward.push_back(activation_forward_op(activation));
   at.projection_forward(part.forward, Projection::down, at.hidden(), width, bias);
   if (at.repeats(kPartMlp)) part.recompute = first;
+  if (at.alternates(kPartMlp) && at.gated()) {  // the second of the gate's pair
+    part.recompute.push_back(at.linear(at.tokens(), width, at.hidden(), false));
+  }
   if (at.repeats(kPartMlp | kPartActivation)) {
     part.recompute.push_back(activation_forward_op(activation));
   }

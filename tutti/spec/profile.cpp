@@ -23,7 +23,8 @@ const std::vector<Profile>& published_profiles() {
       make_megatron_2021_profile(),      make_megatron_2022_profile(),
       make_megatron_deepspeed_profile(), make_megatron_te_profile(),
       make_megatron_te_2_11_profile(),   make_megatron_bridge_profile(),
-      make_nemo_mlperf_profile(),        make_nemo_lora_profile()};
+      make_nemo_mlperf_profile(),        make_nemo_lora_profile(),
+      make_torchtitan_profile()};
   return published;
 }
 

@@ -124,6 +124,7 @@ struct Profile {
   int64_t loss_chunk_rows = 0;             // and at most this many rows; 0: all of a micro-batch
   bool loss_compute_logits = false;        // logits in the compute type only, not in f32
   bool loss_keeps_compute_logits = false;  // logits also stored in the compute type
+  bool loss_keeps_gradient = false;        // and their gradient beside them, in f32
   bool loss_in_compute_type = false;       // the logits and their gradient, no f32 copy; they lie
                                            // over the workspace, which layers need only later
   bool weight_gradient_stand_ins = false;  // a buffer in the compute type for every shape of weight
@@ -132,6 +133,12 @@ struct Profile {
   bool narrow_kept_inputs = false;
   bool narrow_activation_input = false;
   bool narrow_frozen_weights = false;
+  // In mxfp8 the blocks' trained matrices lie in the format alone: the update writes them there,
+  // and what ranks gather in 16 bits lies in the buffer of the gradients, which is free by then.
+  bool narrow_weights = false;
+  // ZeRO-3: elements of gathered weights that may live beside each other, but a single weight may
+  // be larger; 0: two layers.
+  int64_t gathered_elements = 0;
   ContextExchange context_exchange = ContextExchange::gather;
   bool gathers_narrow = false;  // tensor parallel ranks quantize what they gather for a product in
                                 // a narrow precision before they send it, not after
@@ -154,7 +161,8 @@ struct Profile {
 // domain once) or
 // "nemo-mlperf" (megatron-te with gradients in bf16: MLPerf submissions of 2025) or "nemo-lora"
 // (nemo-mlperf with frozen weights and the activation's input in 8 bits: NeMo's tuning with
-// adapters); throws usage naming the known ones.
+// adapters) or "torchtitan" (FSDP2 of PyTorch; selective recomputation by operations: every other
+// product runs again); throws usage naming the known ones.
 const Profile& find_profile(std::string_view name);
 const std::vector<std::string>& profile_names();  // that find_profile accepts
 const Profile& tutti_profile();

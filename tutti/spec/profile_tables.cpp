@@ -210,6 +210,9 @@ Profile make_megatron_2021_profile() {
   Profile p = make_megatron_2022_profile();
   p.name = "megatron-2021";
   p.sequence_parallel = false;
+  // ZeRO-3 was DeepSpeed's (microsoft/DeepSpeed, deepspeed/runtime/zero/config.py:
+  // stage3_max_live_parameters, 1e9): weights are gathered for one module at a time.
+  p.gathered_elements = 1'000'000'000;
   return p;
 }
 
@@ -289,6 +292,9 @@ Profile make_megatron_bridge_profile() {
   p.dispatch_once_per_domain = true;
   // Of all its measured recipes (v0.4.1, scripts/performance/configs: grad_reduce_in_fp32 False).
   p.gradient = DType::bf16;
+  // NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/training/mixed_precision.py,
+  // bf16_with_mxfp8_mixed: fp8_param_gather and reuse_grad_buf_for_mxfp8_param_ag.
+  p.narrow_weights = true;
   return p;
 }
 
@@ -310,6 +316,48 @@ Profile make_nemo_lora_profile() {
   p.name = "nemo-lora";
   p.narrow_activation_input = true;
   p.narrow_frozen_weights = true;
+  return p;
+}
+
+// pytorch/torchtitan, torchtitan/parallelisms/parallelize_llama.py (December 2024): FSDP2, and of
+// "selective" by operations a list of what is saved: the outputs of the attention and of every
+// other matrix product, in the order of the model. Of a block's seven these are those of the
+// queries, the values, the gate and the last; keys, the attention's projection and the second of
+// the gate's pair run again. The loss reads f32 logits whole (torchtitan/train.py: pred.float()),
+// and keeps their logarithms until it writes the gradient.
+Profile make_torchtitan_profile() {
+  Profile p = make_megatron_te_profile();
+  p.name = "torchtitan";
+  p.narrow_kept_inputs = false;  // torchao: linears keep inputs in 16 bits and quantize them again
+  p.repeats_whole_forward = false;
+  p.selective_parts = kPartNorms | kPartActivation | kPartAlternate;
+  p.loss_keeps_gradient = true;
+  p.block = {
+      {"norm1.input", kTokens, Width::hidden, compute, rows, kAlways},
+      {"norm1.statistics", kTokens, Width::one, f32, rows, kAlways},
+      {"norm1.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
+      {"attention.query", kTokens, Width::attention_out, compute, columns, kGrouped,
+       kPartAttention},
+      {"attention.key", kTokens, Width::value, compute, columns, kGrouped,
+       kPartAttention | kPartAlternate},
+      {"attention.value", kTokens, Width::value, compute, columns, kGrouped, kPartAttention},
+      {"attention.rotated", kTokens, Width::query_key, compute, columns, kGrouped | kRope,
+       kPartAttention | kPartAlternate},
+  };
+  append(p.block, kLatentTensors);
+  append(p.block, {{"attention.lse", kTokens, Width::heads, f32, columns, kAlways, kAttentionCore},
+                   {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways},
+                   {"norm2.input", kTokens, Width::hidden, compute, rows, kAlways, kPartAlternate},
+                   {"norm2.statistics", kTokens, Width::one, f32, rows, kAlways},
+                   {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
+                   {"mlp.gate", kTokens, Width::ffn, compute, columns, kDense, kPartMlp},
+                   {"mlp.linear", kTokens, Width::ffn, compute, columns, kDense | kSwiglu,
+                    kPartMlp | kPartAlternate},
+                   {"mlp.activated", kTokens, Width::ffn, compute, columns, kDense | kSwiglu,
+                    kMlpActivation},
+                   {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation},
+                   {"mlp.out", kTokens, Width::hidden, compute, rows, kDense}});
+  append(p.block, expert_tensors(rows));
   return p;
 }
 

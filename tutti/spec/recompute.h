@@ -24,6 +24,8 @@ inline constexpr Parts kPartAttention = 1U << 1;
 inline constexpr Parts kPartCore = 1U << 2;
 inline constexpr Parts kPartMlp = 1U << 3;
 inline constexpr Parts kPartActivation = 1U << 4;
+// Of published implementations only: every other product of a block (profile torchtitan).
+inline constexpr Parts kPartAlternate = 1U << 5;
 
 struct Recompute {
   bool operator==(const Recompute&) const = default;
