@@ -4,39 +4,22 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/data/mix.h"
 #include "tutti/data/utf8.h"
 
 namespace tutti::data {
 namespace {
 
-constexpr size_t kCachedWords = size_t{1} << 15;
 constexpr size_t kLongWord = 48;  // symbols from which on the heap is faster
-
-__extension__ using Wide = unsigned __int128;
-
-uint64_t mix(uint64_t a, uint64_t b) {
-  const Wide product = Wide{a ^ 0x9E3779B97F4A7C15U} * (b ^ 0xD1B54A32D192ED03U);
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
-
-// Of at most 28 bytes.
-uint64_t hash_word(std::string_view word) {
-  uint64_t words[4] = {0, 0, 0, word.size()};
-  std::memcpy(words, word.data(), word.size());
-  return mix(mix(words[0], words[1]), mix(words[2], words[3]));
-}
 
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
 }  // namespace
-
-BpeScratch::BpeScratch() : cache_(kCachedWords) {}
 
 BpeModel::BpeModel(const std::vector<std::pair<std::string, int32_t>>& tokens,
                    const std::vector<std::pair<std::string, std::string>>& merges,
@@ -86,33 +69,17 @@ BpeScratch::Pair BpeModel::pair(int32_t left, int32_t right) const {
 }
 
 void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const {
-  if (word.empty()) return;
-  BpeScratch::CachedWord* cached = nullptr;
-  if (word.size() <= BpeScratch::kKeyBytes) {
-    cached = &scratch.cache_[hash_word(word) & (kCachedWords - 1)];
-    if (cached->bytes == word.size() && std::memcmp(cached->key, word.data(), word.size()) == 0) {
-      out.insert(out.end(), cached->ids, cached->ids + cached->count);
-      return;
-    }
-  }
-  const size_t first = out.size();
   if (const int32_t id = options_.whole_words ? find(word) : -1; id >= 0) {
     out.push_back(id);
-  } else {
-    split(word, scratch);
-    if (scratch.symbols_.size() < kLongWord) {
-      merge_short(scratch);
-    } else {
-      merge_long(scratch);
-    }
-    for (const BpeScratch::Symbol& symbol : scratch.symbols_) out.push_back(symbol.id);
+    return;
   }
-  const size_t count = out.size() - first;
-  if (cached == nullptr || count > BpeScratch::kIds) return;
-  cached->bytes = static_cast<uint8_t>(word.size());
-  cached->count = static_cast<uint8_t>(count);
-  std::memcpy(cached->key, word.data(), word.size());
-  std::copy(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(), cached->ids);
+  split(word, scratch);
+  if (scratch.symbols_.size() < kLongWord) {
+    merge_short(scratch);
+  } else {
+    merge_long(scratch);
+  }
+  for (const BpeScratch::Symbol& symbol : scratch.symbols_) out.push_back(symbol.id);
 }
 
 void BpeModel::split(std::string_view word, BpeScratch& scratch) const {

@@ -22,21 +22,9 @@ struct BpeOptions {
   bool fuse_unknown = false;   // neighbours of that kind become one
 };
 
-// Working memory of one thread: buffers, and the words met last. 2.5 MiB.
+// Working memory of one thread.
 class BpeScratch {
- public:
-  BpeScratch();
-
- private:
   friend class BpeModel;
-  static constexpr size_t kKeyBytes = 28;
-  static constexpr size_t kIds = 8;
-  struct CachedWord {   // 64 bytes
-    uint8_t bytes = 0;  // 0: empty
-    uint8_t count = 0;
-    char key[kKeyBytes] = {};
-    int32_t ids[kIds] = {};
-  };
   struct Symbol {
     int32_t id = 0;
     int32_t previous = -1, next = -1;  // in long words
@@ -45,7 +33,6 @@ class BpeScratch {
     uint32_t rank = 0;
     int32_t id = 0;  // of the merged symbol
   };
-  std::vector<CachedWord> cache_;
   std::vector<Symbol> symbols_;
   std::vector<Pair> pairs_;
   struct Candidate {
@@ -67,7 +54,7 @@ class BpeModel {
            const std::vector<std::pair<std::string, std::string>>& merges, BpeOptions options,
            const std::string& origin);
 
-  // Appends the ids of `word`. Throws usage for what has no token.
+  // Appends the ids of `word`, which is not empty. Throws usage for what has no token.
   void encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
 
   // -1 when these bytes are no token.

@@ -1,23 +1,21 @@
 #include "tutti/data/hf_tokenizer_file.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/data/hf_steps_reader.h"
 #include "tutti/data/utf8.h"
 
 namespace tutti::data {
 namespace {
 
-// Not tutti::Json, which keeps the order of keys and looks them up one by one: a vocabulary has
-// hundreds of thousands.
-using Object = nlohmann::json;
+using Object = HfObject;
 
-class Reader {
+class Reader : private HfReader {
  public:
-  Reader(const std::string& origin, HfTokenizerFile& out) : origin_(origin), out_(out) {}
+  Reader(const std::string& origin, HfTokenizerFile& out) : HfReader(origin), out_(out) {}
 
   void read(const Object& file) {
     if (!file.is_object() || !file.contains("model")) {
@@ -28,46 +26,22 @@ class Reader {
     out_.byte_level = mentions(pre, "ByteLevel") || mentions(decoder, "ByteLevel");
     read_model(file["model"]);
     read_added(file);
-    if (const Object* normalizer = member(file, "normalizer")) read_normalizer(*normalizer);
-    if (pre != nullptr) read_split(*pre);
-    if (decoder != nullptr) read_decoder(*decoder);
+    const HfStepsReader steps(origin_);
+    if (const Object* node = member(file, "normalizer")) {
+      steps.read_normalizer(*node, out_.normalizer);
+    }
+    if (pre != nullptr) steps.read_split(*pre, out_.splits);
+    if (decoder != nullptr) steps.read_decoder(*decoder, out_.decoding);
     if (const Object* post = member(file, "post_processor")) read_post_processor(*post);
   }
 
  private:
-  // The member, or nothing when it is absent or null.
-  static const Object* member(const Object& object, const char* key) {
-    if (!object.is_object()) return nullptr;
-    const auto found = object.find(key);
-    return found == object.end() || found->is_null() ? nullptr : &*found;
-  }
-
   static bool mentions(const Object* node, const std::string& type) {
     if (node == nullptr) return false;
     if (node->is_object() && node->value("type", Object()) == type) return true;
     return (node->is_object() || node->is_array()) &&
            std::any_of(node->begin(), node->end(),
                        [&](const Object& child) { return mentions(&child, type); });
-  }
-
-  [[noreturn]] void refuse(const std::string& what) const {
-    fail(ErrorKind::unsupported, "'{}': {} is not supported", origin_, what);
-  }
-
-  template <typename T>
-  T get(const Object& object, const char* key) const {
-    const Object* found = member(object, key);
-    if (found == nullptr) fail(ErrorKind::corrupt, "'{}': key '{}' is missing", origin_, key);
-    try {
-      return found->get<T>();
-    } catch (const Object::exception&) {
-      fail(ErrorKind::corrupt, "'{}': key '{}' has the wrong type: {}", origin_, key,
-           found->dump(-1, ' ', false, Object::error_handler_t::replace).substr(0, 80));
-    }
-  }
-  template <typename T>
-  T get_or(const Object& object, const char* key, T otherwise) const {
-    return member(object, key) == nullptr ? otherwise : get<T>(object, key);
   }
 
   int32_t read_id(const Object& value, const std::string& token) const {
@@ -180,130 +154,6 @@ class Reader {
     }
   }
 
-  void read_normalizer(const Object& node) {
-    const auto type = get<std::string>(node, "type");
-    using Kind = NormalizeStep::Kind;
-    if (type == "Sequence") {
-      for (const Object& child : get<std::vector<Object>>(node, "normalizers")) {
-        read_normalizer(child);
-      }
-    } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
-      out_.normalizer.push_back({type == "NFC"    ? Kind::nfc
-                                 : type == "NFD"  ? Kind::nfd
-                                 : type == "NFKC" ? Kind::nfkc
-                                                  : Kind::nfkd});
-    } else if (type == "Prepend") {
-      out_.normalizer.push_back({Kind::prepend, "", get<std::string>(node, "prepend")});
-    } else if (type == "Replace") {
-      out_.normalizer.push_back(
-          {Kind::replace, literal(node, "normalizer"), get<std::string>(node, "content")});
-    } else {
-      refuse("a normalizer of type '" + type + "'");
-    }
-  }
-
-  // The string that a Replace replaces.
-  std::string literal(const Object& node, const char* what) const {
-    const Object* pattern = member(node, "pattern");
-    const Object* text = pattern == nullptr ? nullptr : member(*pattern, "String");
-    if (text == nullptr || !text->is_string() || text->get<std::string>().empty()) {
-      refuse(std::string("a ") + what + " Replace of anything but a string");
-    }
-    return text->get<std::string>();
-  }
-
-  void read_split(const Object& node) {
-    using Kind = SplitStep::Kind;
-    const auto type = get<std::string>(node, "type");
-    if (type == "Sequence") {
-      for (const Object& child : get<std::vector<Object>>(node, "pretokenizers")) read_split(child);
-    } else if (type == "ByteLevel") {
-      if (get_or<bool>(node, "add_prefix_space", true)) out_.splits.push_back({Kind::prefix_space});
-      if (get_or<bool>(node, "use_regex", true)) {
-        out_.splits.push_back({Kind::words, WordRule::gpt2});
-      }
-    } else if (type == "Split") {
-      read_pattern(node);
-    } else if (type == "Digits") {
-      const bool each = get_or<bool>(node, "individual_digits", false);
-      out_.splits.push_back({each ? Kind::each_digit : Kind::digits});
-    } else if (type == "Metaspace") {
-      read_metaspace(node);
-    } else {
-      refuse("a pre-tokenizer of type '" + type + "'");
-    }
-  }
-
-  void read_pattern(const Object& node) {
-    const auto behaviour = get_or<std::string>(node, "behavior", "Isolated");
-    if (behaviour != "Isolated") refuse("a Split with behavior '" + behaviour + "'");
-    if (get_or<bool>(node, "invert", false)) refuse("an inverted Split");
-    const Object* pattern = member(node, "pattern");
-    const Object* regex = pattern == nullptr ? nullptr : member(*pattern, "Regex");
-    std::string expression;
-    if (regex != nullptr && regex->is_string()) {
-      expression = *regex;
-    } else {
-      const std::string text = literal(node, "Split or");
-      if (contains_quote_end(text)) refuse("a Split at \"" + text + "\"");
-      expression = "\\Q" + text + "\\E";
-    }
-    SplitStep step;
-    if (!find_word_rule(expression, step.rule)) {
-      step.kind = SplitStep::Kind::pattern;
-      step.pattern = std::make_shared<const Pattern>(expression, origin_);
-    }
-    out_.splits.push_back(step);
-  }
-
-  static bool contains_quote_end(const std::string& text) {
-    return text.find("\\E") != std::string::npos;
-  }
-
-  void read_metaspace(const Object& node) {
-    check_mark(node);
-    using Prefix = SplitStep::Prefix;
-    const bool old_prefix = get_or<bool>(node, "add_prefix_space", true);
-    const auto scheme =
-        get_or<std::string>(node, "prepend_scheme", old_prefix ? "always" : "never");
-    SplitStep step{SplitStep::Kind::mark_spaces};
-    step.prefix = scheme == "always"  ? Prefix::always
-                  : scheme == "first" ? Prefix::first
-                                      : Prefix::never;
-    out_.splits.push_back(step);
-    if (get_or<bool>(node, "split", true)) out_.splits.push_back({SplitStep::Kind::each_mark});
-  }
-
-  void check_mark(const Object& node) const {
-    const auto mark = get_or<std::string>(node, "replacement", std::string(kSpaceMark));
-    if (mark != kSpaceMark) refuse("a Metaspace with replacement '" + mark + "'");
-  }
-
-  void read_decoder(const Object& node) {
-    const auto type = get<std::string>(node, "type");
-    if (type == "Sequence") {
-      for (const Object& child : get<std::vector<Object>>(node, "decoders")) read_decoder(child);
-    } else if (type == "Metaspace") {
-      check_mark(node);
-      out_.marks_to_spaces = true;
-      const bool never = get_or<std::string>(node, "prepend_scheme", "") == "never" ||
-                         !get_or<bool>(node, "add_prefix_space", true);
-      if (!never) out_.strip_spaces = 1;
-    } else if (type == "Replace") {
-      if (literal(node, "decoder") != kSpaceMark || get<std::string>(node, "content") != " ") {
-        refuse("a decoder Replace of anything but the space mark by a space");
-      }
-      out_.marks_to_spaces = true;
-    } else if (type == "Strip") {
-      if (get<std::string>(node, "content") != " " || get_or<int>(node, "stop", 0) != 0) {
-        refuse("a decoder Strip of anything but spaces at the start");
-      }
-      out_.strip_spaces = get_or<int>(node, "start", 0);
-    } else if (type != "ByteLevel" && type != "ByteFallback" && type != "Fuse") {
-      refuse("a decoder of type '" + type + "'");
-    }
-  }
-
   void read_post_processor(const Object& node) {
     const auto type = get<std::string>(node, "type");
     if (type == "Sequence") {
@@ -321,7 +171,6 @@ class Reader {
     }
   }
 
-  const std::string& origin_;
   HfTokenizerFile& out_;
   std::unordered_map<int32_t, std::string> names_;
   // GPT-2's alphabet: a byte that is printable in Latin-1 is that character, the others are

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,31 +15,14 @@
 
 #include "tutti/data/added_tokens.h"
 #include "tutti/data/bpe.h"
-#include "tutti/data/pattern.h"
 #include "tutti/data/text_normalizer.h"
-#include "tutti/data/word_split.h"
+#include "tutti/data/text_split.h"
 
 namespace tutti::data {
 
-// U+2581, which stands for a space in vocabularies of SentencePiece's kind.
-inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
-
-struct SplitStep {
-  enum class Kind {
-    words,         // by `rule`
-    pattern,       // matches and what is between them
-    digits,        // runs of numbers and what is between them
-    each_digit,    // likewise, every number for itself
-    prefix_space,  // a space before what does not start with one
-    mark_spaces,   // spaces become marks, and one is put in front (`prefix`)
-    marked_words,  // a word starts with a run of marks
-    each_mark,     // a word starts with a mark
-  };
-  enum class Prefix { always, first, never };
-  Kind kind = Kind::words;
-  WordRule rule = WordRule::gpt2;
-  std::shared_ptr<const Pattern> pattern = nullptr;
-  Prefix prefix = Prefix::always;
+struct HfDecoding {
+  bool marks_to_spaces = false;
+  int strip_spaces = 0;  // so many at most from the start of a text
 };
 
 struct HfTokenizerFile {
@@ -51,9 +33,8 @@ struct HfTokenizerFile {
   std::vector<AddedToken> added;
   std::vector<NormalizeStep> normalizer;
   std::vector<SplitStep> splits;
-  bool marks_to_spaces = false;  // decoding
-  int strip_spaces = 0;          // decoding: so many at most from the start of a text
-  std::string begin;             // the token that the post-processor puts first; may be empty
+  HfDecoding decoding;
+  std::string begin;  // the token that the post-processor puts first; may be empty
 };
 
 // The id of the token that the file spells `content`; -1 when there is none.

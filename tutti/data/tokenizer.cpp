@@ -4,10 +4,10 @@
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/text.h"
-#include "tutti/data/bpe_tokenizer.h"
 #include "tutti/data/byte_tokenizer.h"
 #include "tutti/data/char_tokenizer.h"
 #include "tutti/data/corpus_format.h"
+#include "tutti/data/hf_tokenizer.h"
 #include "tutti/data/sentencepiece_tokenizer.h"
 
 namespace tutti::data {
@@ -116,8 +116,8 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(FileSystem& files, const Json& va
   } else if (name == "char") {
     tokenizer = char_tokenizer_from_json(value, origin);
   } else if (name == "bpe") {
-    tokenizer = std::make_unique<BpeTokenizer>(load_originals(files, value, path),
-                                               control_tokens_from_json(value, path), path);
+    tokenizer = std::make_unique<HfTokenizer>(load_originals(files, value, path),
+                                              control_tokens_from_json(value, path), path);
   } else if (name == "sentencepiece") {
     tokenizer = std::make_unique<SentencePieceTokenizer>(
         load_originals(files, value, path), control_tokens_from_json(value, path), path);

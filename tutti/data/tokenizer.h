@@ -2,7 +2,7 @@
 //   byte   ids 0..255 are the bytes, 256 ends a document (byte_tokenizer.h)
 //   char   one id per distinct character of the corpus, as nanoGPT's shakespeare_char
 //          (char_tokenizer.h)
-//   bpe    Hugging Face's tokenizer.json (bpe_tokenizer.h)
+//   bpe    Hugging Face's tokenizer.json (hf_tokenizer.h)
 //   sentencepiece   a SentencePiece model (sentencepiece_tokenizer.h)
 // A tokenizer is stored beside its corpus as PREFIX.tokenizer.json:
 //   {"format": "tutti-tokenizer", "version": 1, "name": "byte", "vocabulary_size": 257,

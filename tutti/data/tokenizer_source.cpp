@@ -2,8 +2,8 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "tutti/data/bpe_tokenizer.h"
 #include "tutti/data/byte_tokenizer.h"
+#include "tutti/data/hf_tokenizer.h"
 #include "tutti/data/sentencepiece_tokenizer.h"
 
 namespace tutti::data {
@@ -33,7 +33,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(FileSystem& files, const std::string& 
   }
   if (ends_with(name, ".model")) return open_sentencepiece(files, name, options);
   if (ends_with(name, ".json")) {
-    if (!is_stored_form(files, name)) return open_bpe(files, name, options);
+    if (!is_stored_form(files, name)) return open_hf_tokenizer(files, name, options);
     need_defaults();
     return load_tokenizer_file(files, name);
   }

@@ -13,7 +13,7 @@ namespace tutti::data {
 // `name` is
 //   byte                      (char has no vocabulary before there is text)
 //   a .tokenizer.json         the stored form of a corpus or run; takes no options
-//   a tokenizer.json          of Hugging Face's kind (bpe_tokenizer.h)
+//   a tokenizer.json          of Hugging Face's kind (hf_tokenizer.h)
 //   a .model                  of SentencePiece (sentencepiece_tokenizer.h)
 //   a folder                  with tokenizer.json or tokenizer.model in it
 // Throws usage for another name, not_found, and what the kinds throw.

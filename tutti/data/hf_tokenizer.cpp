@@ -1,9 +1,11 @@
-#include "tutti/data/bpe_tokenizer.h"
+#include "tutti/data/hf_tokenizer.h"
 
 #include <algorithm>
+#include <span>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/data/word_cache.h"
 
 namespace tutti::data {
 namespace {
@@ -39,13 +41,14 @@ int fallback_byte(const std::string& token) {
 
 }  // namespace
 
-struct BpeTokenizer::Scratch {
+struct HfTokenizer::Scratch {
+  WordCache cache;
   BpeScratch bpe;
   std::vector<TextPart> parts, inner_parts;
 };
 
-BpeTokenizer::BpeTokenizer(std::vector<OriginalFile> originals, ControlTokens controls,
-                           const std::string& origin)
+HfTokenizer::HfTokenizer(std::vector<OriginalFile> originals, ControlTokens controls,
+                         const std::string& origin)
     : originals_(std::move(originals)),
       controls_(controls),
       file_(read_hf_tokenizer(originals_.at(0).bytes, origin)),
@@ -62,7 +65,7 @@ BpeTokenizer::BpeTokenizer(std::vector<OriginalFile> originals, ControlTokens co
     if (byte >= 0) {
       put(id, std::string(1, static_cast<char>(byte)));
     } else {
-      put(id, file_.marks_to_spaces ? replace_all(token, kSpaceMark, " ") : token);
+      put(id, file_.decoding.marks_to_spaces ? replace_all(token, kSpaceMark, " ") : token);
     }
   }
   for (const AddedToken& token : file_.added) put(token.id, token.content);
@@ -82,19 +85,19 @@ BpeTokenizer::BpeTokenizer(std::vector<OriginalFile> originals, ControlTokens co
   cut_rule_ = choose_cut_rule();
 }
 
-BpeTokenizer::~BpeTokenizer() = default;
+HfTokenizer::~HfTokenizer() = default;
 
-int32_t BpeTokenizer::vocabulary_size() const { return static_cast<int32_t>(pieces_.size()); }
+int32_t HfTokenizer::vocabulary_size() const { return static_cast<int32_t>(pieces_.size()); }
 
-void BpeTokenizer::encode(std::string_view text, std::vector<int32_t>& out) const {
+void HfTokenizer::encode(std::string_view text, std::vector<int32_t>& out) const {
   encode_text(text, false, out);
 }
 
-void BpeTokenizer::encode_rest(std::string_view text, std::vector<int32_t>& out) const {
+void HfTokenizer::encode_rest(std::string_view text, std::vector<int32_t>& out) const {
   encode_text(text, true, out);
 }
 
-void BpeTokenizer::encode_text(std::string_view text, bool rest, std::vector<int32_t>& out) const {
+void HfTokenizer::encode_text(std::string_view text, bool rest, std::vector<int32_t>& out) const {
   const IdlePool<Scratch>::Lease lease(*pool_);
   Scratch& scratch = *lease;
   raw_tokens_.find(classes_, text, scratch.parts);
@@ -109,15 +112,15 @@ void BpeTokenizer::encode_text(std::string_view text, bool rest, std::vector<int
   }
 }
 
-void BpeTokenizer::encode_part(std::string_view text, bool first, bool rest, Scratch& scratch,
-                               std::vector<int32_t>& out) const {
+void HfTokenizer::encode_part(std::string_view text, bool first, bool rest, Scratch& scratch,
+                              std::vector<int32_t>& out) const {
   std::string normal;
   if (!file_.normalizer.empty()) {
     normal = normalize(file_.normalizer, text, rest);
     text = normal;
   }
   if (normalized_tokens_.empty()) {
-    encode_words(0, text, first, rest, scratch, out);
+    encode_words(text, {first, rest}, scratch, out);
     return;
   }
   normalized_tokens_.find(classes_, text, scratch.inner_parts);
@@ -126,99 +129,36 @@ void BpeTokenizer::encode_part(std::string_view text, bool first, bool rest, Scr
       out.push_back(part.id);
     } else {
       const bool start = part.begin == 0;
-      encode_words(0, text.substr(part.begin, part.end - part.begin), first && start, rest && start,
+      encode_words(text.substr(part.begin, part.end - part.begin), {first && start, rest && start},
                    scratch, out);
     }
   }
 }
 
-void BpeTokenizer::encode_words(size_t step, std::string_view text, bool first, bool rest,
-                                Scratch& scratch, std::vector<int32_t>& out) const {
-  if (step == file_.splits.size()) {
-    model_.encode(text, scratch.bpe, out);
-    return;
-  }
-  const SplitStep& split = file_.splits[step];
-  const auto give = [&](size_t begin, size_t end) {
-    if (begin == end) return;
-    encode_words(step + 1, text.substr(begin, end - begin), first && begin == 0, false, scratch,
-                 out);
+void HfTokenizer::encode_words(std::string_view text, TextPlace place, Scratch& scratch,
+                               std::vector<int32_t>& out) const {
+  class Encoder final : public WordSink {
+   public:
+    Encoder(const BpeModel& model, Scratch& scratch, std::vector<int32_t>& out)
+        : model_(model), scratch_(scratch), out_(out) {}
+    void word(std::string_view text) override {
+      WordCache::Entry* entry = scratch_.cache.entry(text);
+      if (WordCache::get(entry, text, out_)) return;
+      const size_t before = out_.size();
+      model_.encode(text, scratch_.bpe, out_);
+      WordCache::keep(entry, text, std::span(out_).subspan(before));
+    }
+
+   private:
+    const BpeModel& model_;
+    Scratch& scratch_;
+    std::vector<int32_t>& out_;
   };
-  using Kind = SplitStep::Kind;
-  switch (split.kind) {
-    case Kind::words:
-      for (size_t at = 0; at < text.size();) {
-        const size_t end = word_end(split.rule, classes_, text, at);
-        give(at, end);
-        at = end;
-      }
-      break;
-    case Kind::pattern: {
-      size_t done = 0;
-      Match match;
-      while (split.pattern->find(text, done, match)) {
-        give(done, match.begin);
-        give(match.begin, match.end);
-        done = match.end;
-      }
-      give(done, text.size());
-      break;
-    }
-    case Kind::digits:
-    case Kind::each_digit:
-      for (size_t at = 0; at < text.size();) {
-        const ClassifiedChar c = classes_.at(text, at);
-        size_t end = at + c.bytes;
-        if (c.kind == CharClass::number) {
-          if (split.kind == Kind::digits) end = classes_.run_end(text, end, CharClass::number);
-        } else {
-          while (end < text.size()) {
-            const ClassifiedChar next = classes_.at(text, end);
-            if (next.kind == CharClass::number) break;
-            end += next.bytes;
-          }
-        }
-        give(at, end);
-        at = end;
-      }
-      break;
-    case Kind::prefix_space:
-      if (rest || text.starts_with(' ')) {
-        give(0, text.size());
-      } else {
-        const std::string prefixed = " " + std::string(text);
-        encode_words(step + 1, prefixed, first, false, scratch, out);
-      }
-      break;
-    case Kind::mark_spaces: {
-      std::string marked = replace_all(text, " ", kSpaceMark);
-      const bool wanted = split.prefix == SplitStep::Prefix::always ||
-                          (split.prefix == SplitStep::Prefix::first && first);
-      if (wanted && !rest && !marked.starts_with(kSpaceMark)) marked.insert(0, kSpaceMark);
-      encode_words(step + 1, marked, first, false, scratch, out);
-      break;
-    }
-    case Kind::marked_words:
-    case Kind::each_mark: {
-      const bool each = split.kind == Kind::each_mark;
-      size_t begin = 0;
-      while (begin < text.size()) {
-        size_t at = begin;
-        // Past the mark, or the run of marks, that the word starts with.
-        while (text.compare(at, kSpaceMark.size(), kSpaceMark) == 0) {
-          at += kSpaceMark.size();
-          if (each) break;
-        }
-        const size_t end = std::min(text.find(kSpaceMark, at), text.size());
-        give(begin, end);
-        begin = end;
-      }
-      break;
-    }
-  }
+  Encoder encoder(model_, scratch, out);
+  split_text(file_.splits, classes_, text, place, encoder);
 }
 
-BpeTokenizer::CutRule BpeTokenizer::choose_cut_rule() const {
+HfTokenizer::CutRule HfTokenizer::choose_cut_rule() const {
   // Tokens found in text that was changed before cannot be told from the text as it was.
   const bool hidden = std::any_of(file_.added.begin(), file_.added.end(), [&](const auto& token) {
     return token.normalized && (!token.special || controls_.special) && !file_.normalizer.empty();
@@ -248,7 +188,7 @@ BpeTokenizer::CutRule BpeTokenizer::choose_cut_rule() const {
   return by_step || (by_normalizer && splits.size() == 1) ? CutRule::spaces : CutRule::nowhere;
 }
 
-bool BpeTokenizer::may_cut(std::string_view text, size_t position) const {
+bool HfTokenizer::may_cut(std::string_view text, size_t position) const {
   const Utf8Char before = decode_utf8_before(text, position);
   if (cut_rule_ == CutRule::spaces) {
     const std::string_view head = text.substr(0, position);
@@ -271,14 +211,14 @@ bool BpeTokenizer::may_cut(std::string_view text, size_t position) const {
          !normalized_tokens_.touches(classes_, text, position);
 }
 
-size_t BpeTokenizer::cut(std::string_view text, size_t position) const {
+size_t HfTokenizer::cut(std::string_view text, size_t position) const {
   if (position >= text.size()) return text.size();
   if (cut_rule_ == CutRule::nowhere) return 0;
   while (position > 0 && !may_cut(text, position)) --position;
   return position;
 }
 
-void BpeTokenizer::append_decoded(std::span<const int32_t> ids, std::string& out) const {
+void HfTokenizer::append_decoded(std::span<const int32_t> ids, std::string& out) const {
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocabulary_size()) {
       fail(ErrorKind::corrupt, "id {} is outside the tokenizer's vocabulary of {}", id,
@@ -289,25 +229,25 @@ void BpeTokenizer::append_decoded(std::span<const int32_t> ids, std::string& out
   }
 }
 
-std::string BpeTokenizer::decode(std::span<const int32_t> ids) const {
+std::string HfTokenizer::decode(std::span<const int32_t> ids) const {
   std::string text;
   append_decoded(ids, text);
   size_t spaces = 0;
-  while (spaces < static_cast<size_t>(file_.strip_spaces) && spaces < text.size() &&
+  while (spaces < static_cast<size_t>(file_.decoding.strip_spaces) && spaces < text.size() &&
          text[spaces] == ' ') {
     ++spaces;
   }
   return text.substr(spaces);
 }
 
-std::string BpeTokenizer::decode_rest(std::span<const int32_t> ids) const {
+std::string HfTokenizer::decode_rest(std::span<const int32_t> ids) const {
   std::string text;
   append_decoded(ids, text);
   return text;
 }
 
-std::unique_ptr<Tokenizer> open_bpe(FileSystem& files, const std::string& path,
-                                    const TokenizerOptions& options) {
+std::unique_ptr<Tokenizer> open_hf_tokenizer(FileSystem& files, const std::string& path,
+                                             const TokenizerOptions& options) {
   std::vector<OriginalFile> originals = read_originals(files, path, "tokenizer.json");
   const HfTokenizerFile file = read_hf_tokenizer(originals[0].bytes, path);
   const auto find = [&](const std::string& token) { return find_hf_token(file, token); };
@@ -323,7 +263,7 @@ std::unique_ptr<Tokenizer> open_bpe(FileSystem& files, const std::string& path,
   for (const auto& [token, id] : file.tokens) vocabulary = std::max(vocabulary, id + 1);
   for (const AddedToken& token : file.added) vocabulary = std::max(vocabulary, token.id + 1);
   const ControlTokens controls = choose_control_tokens(files, path, options, own, find, vocabulary);
-  return std::make_unique<BpeTokenizer>(std::move(originals), controls, path);
+  return std::make_unique<HfTokenizer>(std::move(originals), controls, path);
 }
 
 }  // namespace tutti::data

@@ -1,4 +1,4 @@
-#include "tutti/data/bpe_tokenizer.h"
+#include "tutti/data/hf_tokenizer.h"
 
 #include <algorithm>
 #include <array>
@@ -99,7 +99,7 @@ std::unique_ptr<Tokenizer> open(MemoryFileSystem& files, const Json& file,
   return open_tokenizer(files, "t/tokenizer.json", options);
 }
 
-void expect_bpe_cuts(const Tokenizer& tokenizer, std::string_view text) {
+void expect_cuts(const Tokenizer& tokenizer, std::string_view text) {
   const std::vector<int32_t> whole = tokenizer.encode(text);
   size_t previous = 0;
   for (size_t position = 0; position <= text.size(); ++position) {
@@ -125,7 +125,7 @@ constexpr const char* kHard =
     "\xff\xc3 y\xf0\x9f\x91\xa8\xe2\x80\x8d\xf0\x9f\x91\xa9 \xe2\x96\x81 ab\xe3\x80\x80"
     "ab";
 
-TEST(BpeTokenizer, MergesByRankFromTheLeft) {
+TEST(HfTokenizer, MergesByRankFromTheLeft) {
   MemoryFileSystem files;
   const auto t = open(files, byte_level_file({{"b", "c"}, {"a", "b"}, {"a", "bc"}, {"a", "a"}}));
   EXPECT_EQ(t->vocabulary_size(), 261);
@@ -139,7 +139,7 @@ TEST(BpeTokenizer, MergesByRankFromTheLeft) {
   EXPECT_EQ(t->decode(t->encode(all)), all);
 }
 
-TEST(BpeTokenizer, LongWordsAreMergedLikeShortOnes) {
+TEST(HfTokenizer, LongWordsAreMergedLikeShortOnes) {
   MemoryFileSystem files;
   const auto t = open(
       files, byte_level_file({{"a", "b"}, {"b", "a"}, {"ab", "ab"}, {"a", "a"}, {"abab", "a"}}));
@@ -155,7 +155,7 @@ TEST(BpeTokenizer, LongWordsAreMergedLikeShortOnes) {
   EXPECT_EQ(t->decode(t->encode(std::string(1 << 20, 'a'))).size(), size_t{1} << 20);
 }
 
-TEST(BpeTokenizer, ControlTokensInTextAreTextUnlessAskedFor) {
+TEST(HfTokenizer, ControlTokensInTextAreTextUnlessAskedFor) {
   MemoryFileSystem files;
   const Json file = byte_level_file({{"a", "b"}});
   const auto safe = open(files, file);
@@ -174,22 +174,22 @@ TEST(BpeTokenizer, ControlTokensInTextAreTextUnlessAskedFor) {
   EXPECT_EQ(parsing->begin_of_document(), 257);
 }
 
-TEST(BpeTokenizer, MayBeCutWhereItSays) {
+TEST(HfTokenizer, MayBeCutWhereItSays) {
   MemoryFileSystem files;
   for (const bool special : {false, true}) {
     TokenizerOptions options;
     options.special = special;
     for (const char* pattern : {static_cast<const char*>(nullptr), kLlama3Pattern, "\\p{L}+"}) {
       Json file = byte_level_file({{"a", "b"}, {" ", "ab"}, {"ab", "c"}}, pattern);
-      expect_bpe_cuts(*open(files, file, options), kHard);
+      expect_cuts(*open(files, file, options), kHard);
       file["normalizer"] = {{"type", "NFC"}};
-      expect_bpe_cuts(*open(files, file, options), kHard);
+      expect_cuts(*open(files, file, options), kHard);
     }
-    expect_bpe_cuts(*open(files, marked_file(), options), kHard);
+    expect_cuts(*open(files, marked_file(), options), kHard);
   }
 }
 
-TEST(BpeTokenizer, MarkedKindPutsASpaceInFrontAndFallsBackToBytes) {
+TEST(HfTokenizer, MarkedKindPutsASpaceInFrontAndFallsBackToBytes) {
   MemoryFileSystem files;
   const auto t = open(files, marked_file());
   EXPECT_EQ(t->encode("ab ab"), (std::vector<int32_t>{262, 262}));
@@ -198,7 +198,7 @@ TEST(BpeTokenizer, MarkedKindPutsASpaceInFrontAndFallsBackToBytes) {
   EXPECT_EQ(t->decode_rest(t->encode("ab")), " ab");
 }
 
-TEST(BpeTokenizer, ManyThreadsGiveTheSameIds) {
+TEST(HfTokenizer, ManyThreadsGiveTheSameIds) {
   MemoryFileSystem files;
   const auto t = open(files, byte_level_file({{"a", "b"}, {" ", "ab"}}));
   const std::vector<int32_t> expected = t->encode(kHard);
@@ -212,7 +212,7 @@ TEST(BpeTokenizer, ManyThreadsGiveTheSameIds) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(BpeTokenizer, ControlTokensAreFoundBesideIt) {
+TEST(HfTokenizer, ControlTokensAreFoundBesideIt) {
   MemoryFileSystem files;
   const Json file = byte_level_file({{"a", "b"}});
   write_text(files, "t/config.json", R"({"eos_token_id": [7, 8], "bos_token_id": 9})");
@@ -237,7 +237,7 @@ TEST(BpeTokenizer, ControlTokensAreFoundBesideIt) {
   EXPECT_TRUE(contains(message, "--bos") && contains(message, "<s>")) << message;
 }
 
-TEST(BpeTokenizer, IsStoredWithItsFilesUnchanged) {
+TEST(HfTokenizer, IsStoredWithItsFilesUnchanged) {
   MemoryFileSystem files;
   write_text(files, "t/tokenizer_config.json", R"({"eos_token": "ab"})");
   const auto t = open(files, byte_level_file({{"a", "b"}}));
@@ -263,7 +263,7 @@ TEST(BpeTokenizer, IsStoredWithItsFilesUnchanged) {
                        "out/c.tokenizer/tokenizer.json"));
 }
 
-TEST(BpeTokenizer, BrokenFilesAreClearErrors) {
+TEST(HfTokenizer, BrokenFilesAreClearErrors) {
   MemoryFileSystem files;
   const Json good = byte_level_file({{"a", "b"}});
   const auto opening = [&](ErrorKind kind, const auto& change) {

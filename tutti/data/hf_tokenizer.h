@@ -22,12 +22,12 @@
 
 namespace tutti::data {
 
-class BpeTokenizer final : public Tokenizer {
+class HfTokenizer final : public Tokenizer {
  public:
   // `originals`: tokenizer.json first. Throws what read_hf_tokenizer throws, naming `origin`.
-  BpeTokenizer(std::vector<OriginalFile> originals, ControlTokens controls,
-               const std::string& origin);
-  ~BpeTokenizer() override;
+  HfTokenizer(std::vector<OriginalFile> originals, ControlTokens controls,
+              const std::string& origin);
+  ~HfTokenizer() override;
 
   using Tokenizer::encode;
   std::string name() const override { return "bpe"; }
@@ -50,7 +50,7 @@ class BpeTokenizer final : public Tokenizer {
   void encode_text(std::string_view text, bool rest, std::vector<int32_t>& out) const;
   void encode_part(std::string_view text, bool first, bool rest, Scratch& scratch,
                    std::vector<int32_t>& out) const;
-  void encode_words(size_t step, std::string_view text, bool first, bool rest, Scratch& scratch,
+  void encode_words(std::string_view text, TextPlace place, Scratch& scratch,
                     std::vector<int32_t>& out) const;
   CutRule choose_cut_rule() const;
   bool may_cut(std::string_view text, size_t position) const;
@@ -70,7 +70,7 @@ class BpeTokenizer final : public Tokenizer {
 };
 
 // Of the tokenizer.json at `path`.
-std::unique_ptr<Tokenizer> open_bpe(FileSystem& files, const std::string& path,
-                                    const TokenizerOptions& options);
+std::unique_ptr<Tokenizer> open_hf_tokenizer(FileSystem& files, const std::string& path,
+                                             const TokenizerOptions& options);
 
 }  // namespace tutti::data
