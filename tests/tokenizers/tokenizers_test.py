@@ -23,6 +23,7 @@ except ImportError as error:
     print(f"skipped: {error}; run tools/python_env")
     sys.exit(77)
 
+from families import every_split, families
 from mixed_text import edge_documents, mixed_documents
 
 TOKENIZE = sys.argv[1]
@@ -204,6 +205,11 @@ def main(folder):
                     {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme,
                      "split": split}]}))
             compare(folder, f"metaspace-{scheme}-{split}", meta, small + short_edges[600:], 300)
+
+
+    few = large[:6] + short_edges
+    for name, tokenizer in [*families(training), *every_split(training[:5])]:
+        compare(folder, name, tokenizer, few, 0)
 
 
 def compare_bytes_marked(path):

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 
@@ -64,19 +66,37 @@ ControlTokens choose_control_tokens(FileSystem& files, const std::string& path,
   } else if (options.end != "none") {
     end = existing_token("--eos", options.end, find, path);
   }
-  int32_t& begin = controls.begin_of_document;
+  std::vector<int32_t>& begin = controls.begin_of_document;
   if (options.begin == "auto") {
     begin = own.begin;
-    if (begin == kNoToken) begin = discovered_token(files, path, "bos", find, vocabulary);
-    if (begin == kNoToken) {
+    const int32_t found =
+        begin.empty() ? discovered_token(files, path, "bos", find, vocabulary) : kNoToken;
+    if (found != kNoToken) begin = {found};
+    if (begin.empty()) {
       fail(ErrorKind::usage, "--bos: the tokenizer '{}' names no token that starts a text", path);
     }
   } else if (options.begin == "model") {
     if (own.puts_begin) begin = own.begin;
   } else if (!options.begin.empty() && options.begin != "none") {
-    begin = existing_token("--bos", options.begin, find, path);
+    begin = {existing_token("--bos", options.begin, find, path)};
   }
   return controls;
+}
+
+bool is_control_token(const ControlTokens& controls, int32_t id) {
+  const auto& begin = controls.begin_of_document;
+  return id == controls.end_of_document || std::find(begin.begin(), begin.end(), id) != begin.end();
+}
+
+void check_control_tokens(const ControlTokens& controls, int32_t vocabulary,
+                          const std::string& origin) {
+  std::vector<int32_t> ids = controls.begin_of_document;
+  if (controls.end_of_document != kNoToken) ids.push_back(controls.end_of_document);
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < vocabulary) continue;
+    fail(ErrorKind::corrupt, "'{}': the id {} of a control token is outside the vocabulary of {}",
+         origin, id, vocabulary);
+  }
 }
 
 std::vector<OriginalFile> read_originals(FileSystem& files, const std::string& path,
@@ -90,8 +110,9 @@ std::vector<OriginalFile> read_originals(FileSystem& files, const std::string& p
 }
 
 void describe_control_tokens(const ControlTokens& controls, Json& object) {
-  const int32_t begin = controls.begin_of_document;
-  object["begin_of_document"] = begin == kNoToken ? Json(nullptr) : Json(begin);
+  const std::vector<int32_t>& begin = controls.begin_of_document;
+  Json& stored = object["begin_of_document"];
+  stored = begin.empty() ? Json(nullptr) : begin.size() == 1 ? Json(begin[0]) : Json(begin);
   object["special"] = controls.special;
 }
 
@@ -102,7 +123,11 @@ ControlTokens control_tokens_from_json(const Json& value, const std::string& ori
     const auto member = json_get<Json>(value, key, origin);
     return member.is_null() ? kNoToken : json_get<int32_t>(value, key, origin);
   };
-  controls.begin_of_document = id("begin_of_document");
+  if (json_get<Json>(value, "begin_of_document", origin).is_array()) {
+    controls.begin_of_document = json_get<std::vector<int32_t>>(value, "begin_of_document", origin);
+  } else if (const int32_t begin = id("begin_of_document"); begin != kNoToken) {
+    controls.begin_of_document = {begin};
+  }
   controls.end_of_document = id("end_of_document");
   return controls;
 }

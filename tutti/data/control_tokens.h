@@ -22,8 +22,8 @@ struct TokenizerOptions {
   // <|endoftext|>,
   // <|end_of_text|>, </s>, <eos> that is a control token there. No such token: none.
   std::string end;
-  // The token that starts a document: its text, "auto" for the one that the tokenizer's own file
-  // names or those beside it, "model" for the one that transformers puts before a text (the
+  // What starts a document: the text of a token, "auto" for what the tokenizer's own file
+  // names or those beside it, "model" for what transformers puts before a text (the
   // post-processor's of a tokenizer.json; SentencePiece's begin of sentence, unless the
   // tokenizer_config.json beside it has add_bos_token false) or none where it puts none, or "" for
   // none.
@@ -32,13 +32,19 @@ struct TokenizerOptions {
 
 struct ControlTokens {
   bool special = false;
-  int32_t begin_of_document = kNoToken;
+  std::vector<int32_t> begin_of_document;  // in order; empty: none
   int32_t end_of_document = kNoToken;
 };
 
-// What a tokenizer file says of itself; kNoToken where it says nothing.
+bool is_control_token(const ControlTokens& controls, int32_t id);
+// Throws corrupt naming `origin` for one that the vocabulary has not.
+void check_control_tokens(const ControlTokens& controls, int32_t vocabulary,
+                          const std::string& origin);
+
+// What a tokenizer file says of itself; nothing or kNoToken where it does not.
 struct OwnControlTokens {
-  int32_t begin = kNoToken, end = kNoToken;
+  std::vector<int32_t> begin;
+  int32_t end = kNoToken;
   bool puts_begin = false;  // transformers puts `begin` before a text
 };
 

@@ -64,7 +64,9 @@ class EncodingSink final : public DocumentSink {
            bool prompt = false) {
     EncodedSegment segment{file, held_out, last, 0, prompt};
     block_.text_bytes[held_out ? 1 : 0] += static_cast<int64_t>(text.size());
-    if (first && !text.empty()) put(tokenizer_.begin_of_document(), segment);
+    if (first && !text.empty()) {
+      for (const int32_t id : tokenizer_.begin_of_document()) put(id, segment);
+    }
     while (!text.empty()) {
       size_t step = text.size() <= kEncodeStep ? text.size() : tokenizer_.cut(text, kEncodeStep);
       if (step == 0) step = text.size();

@@ -1,6 +1,8 @@
 // What the readers of a tokenizer.json share: members by key, and refusals that name the file.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -24,24 +26,35 @@ class HfReader {
     return found == object.end() || found->is_null() ? nullptr : &*found;
   }
 
-  [[noreturn]] void refuse(const std::string& what) const {
-    fail(ErrorKind::unsupported, "'{}': {} is not supported", origin_, what);
+  // `key` is the path of the member, such as normalizer.type.
+  [[noreturn]] void refuse(const std::string& key, const std::string& value,
+                           const std::string& supported = "") const {
+    fail(ErrorKind::unsupported,
+         "'{}': {} '{}' is not supported{}; use the model's tokenizer.model if it has one, or a "
+         "corpus that was tokenized elsewhere, in Megatron-LM's format",
+         origin_, key, value, supported.empty() ? "" : " (" + supported + " are)");
+  }
+  [[noreturn]] void damaged(const std::string& what) const {
+    fail(ErrorKind::corrupt, "'{}': {}; take the file from its source again", origin_, what);
   }
 
   template <typename T>
   T get(const HfObject& object, const char* key) const {
     const HfObject* found = member(object, key);
-    if (found == nullptr) fail(ErrorKind::corrupt, "'{}': key '{}' is missing", origin_, key);
+    if (found == nullptr) damaged(fmt::format("key '{}' is missing", key));
     try {
       return found->get<T>();
     } catch (const HfObject::exception&) {
-      fail(ErrorKind::corrupt, "'{}': key '{}' has the wrong type: {}", origin_, key,
-           found->dump(-1, ' ', false, HfObject::error_handler_t::replace).substr(0, 80));
+      damaged(fmt::format("key '{}' has the wrong type: {}", key, shown(*found)));
     }
   }
   template <typename T>
   T get_or(const HfObject& object, const char* key, T otherwise) const {
     return member(object, key) == nullptr ? otherwise : get<T>(object, key);
+  }
+
+  static std::string shown(const HfObject& value) {
+    return value.dump(-1, ' ', false, HfObject::error_handler_t::replace).substr(0, 80);
   }
 
   const std::string& origin_;

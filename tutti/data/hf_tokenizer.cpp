@@ -1,10 +1,12 @@
 #include "tutti/data/hf_tokenizer.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/data/space_mark.h"
 #include "tutti/data/word_cache.h"
 
 namespace tutti::data {
@@ -14,7 +16,8 @@ namespace {
 std::vector<AddedToken> normalized_tokens(const HfTokenizerFile& file) {
   std::vector<AddedToken> tokens = file.added;
   for (AddedToken& token : tokens) {
-    if (token.normalized) token.content = normalize(file.normalizer, token.content, false);
+    bool starts = true;
+    if (token.normalized) token.content = normalize(file.normalizer, token.content, false, starts);
   }
   return tokens;
 }
@@ -22,7 +25,8 @@ std::vector<AddedToken> normalized_tokens(const HfTokenizerFile& file) {
 // Whether no token holds a space mark behind anything else: then none reaches across the start of a
 // run of marks, and what is before and behind it is encoded independently.
 bool marks_divide(const HfTokenizerFile& file) {
-  return std::all_of(file.tokens.begin(), file.tokens.end(), [](const auto& token) {
+  const auto& tokens = file.model.tokens;
+  return std::all_of(tokens.begin(), tokens.end(), [](const auto& token) {
     const std::string& text = token.first;
     size_t at = 0;
     while (text.compare(at, kSpaceMark.size(), kSpaceMark) == 0) at += kSpaceMark.size();
@@ -30,20 +34,12 @@ bool marks_divide(const HfTokenizerFile& file) {
   });
 }
 
-// <0x0A> and the like; -1 for other tokens.
-int fallback_byte(const std::string& token) {
-  if (token.size() != 6 || token.compare(0, 3, "<0x") != 0 || token[5] != '>') return -1;
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -256;
-  };
-  return std::max(-1, digit(token[3]) * 16 + digit(token[4]));
-}
-
 }  // namespace
 
 struct HfTokenizer::Scratch {
   WordCache cache;
   BpeScratch bpe;
+  UnigramScratch unigram;
   std::vector<TextPart> parts, inner_parts;
 };
 
@@ -52,42 +48,89 @@ HfTokenizer::HfTokenizer(std::vector<OriginalFile> originals, ControlTokens cont
     : originals_(std::move(originals)),
       controls_(controls),
       file_(read_hf_tokenizer(originals_.at(0).bytes, origin)),
-      model_(file_.tokens, file_.merges, file_.bpe, origin),
+      model_(make_model(file_.model, origin)),
       raw_tokens_(file_.added, /*normalized=*/false, controls.special),
       normalized_tokens_(normalized_tokens(file_), /*normalized=*/true, controls.special),
       pool_(std::make_unique<IdlePool<Scratch>>()) {
-  const auto put = [&](int32_t id, std::string text) {
-    if (static_cast<size_t>(id) >= pieces_.size()) pieces_.resize(static_cast<size_t>(id) + 1);
-    pieces_[static_cast<size_t>(id)] = std::move(text);
+  std::vector<std::string> tokens;
+  const auto put = [&](int32_t id, const std::string& text) {
+    if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(static_cast<size_t>(id) + 1);
+    tokens[static_cast<size_t>(id)] = text;
   };
-  for (const auto& [token, id] : file_.tokens) {
-    const int byte = file_.byte_level ? -1 : fallback_byte(token);
-    if (byte >= 0) {
-      put(id, std::string(1, static_cast<char>(byte)));
-    } else {
-      put(id, file_.decoding.marks_to_spaces ? replace_all(token, kSpaceMark, " ") : token);
-    }
-  }
+  for (const auto& [token, id] : file_.model.tokens) put(id, token);
   for (const AddedToken& token : file_.added) put(token.id, token.content);
-  if (pieces_.empty()) fail(ErrorKind::corrupt, "'{}': the vocabulary is empty", origin);
-  for (const int32_t id : {controls_.begin_of_document, controls_.end_of_document}) {
-    if (id == kNoToken || (id >= 0 && id < vocabulary_size())) continue;
-    fail(ErrorKind::corrupt, "'{}': the id {} of a control token is outside the vocabulary of {}",
-         origin, id, vocabulary_size());
-  }
-  marks_divide_ = !file_.byte_level && marks_divide(file_);
-  if (marks_divide_ && model_.find(kSpaceMark) >= 0) {
-    const bool marked =
-        std::none_of(file_.splits.begin(), file_.splits.end(),
-                     [](const auto& step) { return step.kind != SplitStep::Kind::mark_spaces; });
-    if (marked) file_.splits.push_back({SplitStep::Kind::marked_words});
-  }
+  if (tokens.empty()) fail(ErrorKind::corrupt, "'{}': the vocabulary is empty", origin);
+  vocabulary_size_ = static_cast<int32_t>(tokens.size());
+  decoder_ = TextDecoder(file_.decoder, std::move(tokens));
+  check_control_tokens(controls_, vocabulary_size_, origin);
+  divide_at_marks();
   cut_rule_ = choose_cut_rule();
+}
+
+HfTokenizer::Model HfTokenizer::make_model(const HfModelFile& file, const std::string& origin) {
+  switch (file.kind) {
+    case HfModelKind::bpe: return BpeModel(file.tokens, file.merges, file.bpe, origin);
+    case HfModelKind::word_piece:
+      return WordPieceModel(file.tokens, file.continuation, static_cast<size_t>(file.most_chars),
+                            file.unknown);
+    case HfModelKind::word_level: return WordLevelModel(file.tokens, file.unknown);
+    case HfModelKind::unigram: break;
+  }
+  constexpr double kUnknownPenalty = 10;  // of SentencePiece
+  UnigramOptions options;
+  options.unknown = file.unknown;
+  options.byte_fallback = file.byte_fallback;
+  std::fill(std::begin(options.byte_ids), std::end(options.byte_ids), -1);
+  double least = std::numeric_limits<double>::infinity();
+  std::vector<UnigramPiece> pieces;
+  for (size_t i = 0; i < file.tokens.size(); ++i) {
+    const auto& [token, id] = file.tokens[i];
+    pieces.push_back({token, id, file.scores[i]});
+    least = std::min(least, file.scores[i]);
+    const int byte = token.size() == 6 ? fallback_byte(token) : -1;
+    if (byte >= 0 && token == fmt::format("<0x{:02X}>", byte)) options.byte_ids[byte] = id;
+  }
+  options.unknown_score = least - kUnknownPenalty;
+  return UnigramModel(pieces, options);
+}
+
+// Where no token reaches across the start of a run of marks, what is between such starts is short
+// and often met before. Sums of scores would be rounded otherwise, so that this is for BPE only.
+void HfTokenizer::divide_at_marks() {
+  using Kind = SplitStep::Kind;
+  const bool replaced =
+      std::any_of(file_.normalizer.begin(), file_.normalizer.end(), [](const auto& step) {
+        return step.kind == NormalizeStep::Kind::replace && step.from == " ";
+      });
+  // A Split at spaces, of which there are none any more (Gemma).
+  if (replaced && !file_.normalizer.empty() &&
+      file_.normalizer.back().kind == NormalizeStep::Kind::replace) {
+    std::erase_if(file_.splits, [](const SplitStep& step) {
+      return step.kind == Kind::literal && step.text == " " && !step.invert;
+    });
+  }
+  const auto* bpe = std::get_if<BpeModel>(&model_);
+  marks_divide_ = bpe != nullptr && !file_.byte_level && marks_divide(file_);
+  if (!marks_divide_ || file_.model.bpe.whole_words || bpe->find(kSpaceMark) < 0) return;
+  if (file_.splits.empty() || file_.splits.back().kind != Kind::each_mark) {
+    file_.splits.push_back({Kind::marked_words});
+    file_.splits.back().divides_at_spaces = true;
+  }
 }
 
 HfTokenizer::~HfTokenizer() = default;
 
-int32_t HfTokenizer::vocabulary_size() const { return static_cast<int32_t>(pieces_.size()); }
+std::string HfTokenizer::name() const {
+  switch (file_.model.kind) {
+    case HfModelKind::bpe: return "bpe";
+    case HfModelKind::unigram: return "unigram";
+    case HfModelKind::word_piece: return "wordpiece";
+    case HfModelKind::word_level: break;
+  }
+  return "wordlevel";
+}
+
+int32_t HfTokenizer::vocabulary_size() const { return vocabulary_size_; }
 
 void HfTokenizer::encode(std::string_view text, std::vector<int32_t>& out) const {
   encode_text(text, false, out);
@@ -116,8 +159,9 @@ void HfTokenizer::encode_part(std::string_view text, bool first, bool rest, Scra
                               std::vector<int32_t>& out) const {
   std::string normal;
   if (!file_.normalizer.empty()) {
-    normal = normalize(file_.normalizer, text, rest);
+    normal = normalize(file_.normalizer, text, rest, first);
     text = normal;
+    if (text.empty()) return;
   }
   if (normalized_tokens_.empty()) {
     encode_words(text, {first, rest}, scratch, out);
@@ -139,18 +183,26 @@ void HfTokenizer::encode_words(std::string_view text, TextPlace place, Scratch& 
                                std::vector<int32_t>& out) const {
   class Encoder final : public WordSink {
    public:
-    Encoder(const BpeModel& model, Scratch& scratch, std::vector<int32_t>& out)
+    Encoder(const Model& model, Scratch& scratch, std::vector<int32_t>& out)
         : model_(model), scratch_(scratch), out_(out) {}
     void word(std::string_view text) override {
       WordCache::Entry* entry = scratch_.cache.entry(text);
       if (WordCache::get(entry, text, out_)) return;
       const size_t before = out_.size();
-      model_.encode(text, scratch_.bpe, out_);
+      if (const auto* bpe = std::get_if<BpeModel>(&model_)) {
+        bpe->encode(text, scratch_.bpe, out_);
+      } else if (const auto* unigram = std::get_if<UnigramModel>(&model_)) {
+        unigram->encode(text, scratch_.unigram, out_);
+      } else if (const auto* pieces = std::get_if<WordPieceModel>(&model_)) {
+        pieces->encode(text, out_);
+      } else {
+        std::get<WordLevelModel>(model_).encode(text, out_);
+      }
       WordCache::keep(entry, text, std::span(out_).subspan(before));
     }
 
    private:
-    const BpeModel& model_;
+    const Model& model_;
     Scratch& scratch_;
     std::vector<int32_t>& out_;
   };
@@ -164,31 +216,72 @@ HfTokenizer::CutRule HfTokenizer::choose_cut_rule() const {
     return token.normalized && (!token.special || controls_.special) && !file_.normalizer.empty();
   });
   if (hidden) return CutRule::nowhere;
-  using Kind = SplitStep::Kind;
   const auto& splits = file_.splits;
+  const CutRule plain = may_cut_at_plain_spaces() ? CutRule::plain_spaces : CutRule::nowhere;
   if (file_.byte_level) {
-    if (!only_normal_forms(file_.normalizer)) return CutRule::nowhere;
-    size_t step = 0;
-    while (step < splits.size() && splits[step].kind == Kind::prefix_space) ++step;
-    if (step == splits.size() || splits[step].kind != Kind::words) return CutRule::nowhere;
+    const auto words = std::find_if(splits.begin(), splits.end(), [](const SplitStep& step) {
+      return step.kind != SplitStep::Kind::prefix_space;
+    });
+    if (words == splits.end() || words->kind != SplitStep::Kind::words) return plain;
+    if (!only_normal_forms(file_.normalizer)) return plain;
     return file_.normalizer.empty() ? CutRule::words : CutRule::ascii_words;
   }
-  if (!marks_divide_ || splits.empty()) return CutRule::nowhere;
+  using Kind = SplitStep::Kind;
+  if (!marks_divide_ || splits.empty()) return plain;
   const Kind last = splits.back().kind;
-  if (last != Kind::marked_words && last != Kind::each_mark) return CutRule::nowhere;
+  if (last != Kind::marked_words && last != Kind::each_mark) return plain;
   const bool by_step = splits.size() == 2 && splits[0].kind == Kind::mark_spaces;
   bool by_normalizer = false;
   for (const NormalizeStep& step : file_.normalizer) {
     const bool replaces =
         step.kind == NormalizeStep::Kind::replace && step.from == " " && step.to == kSpaceMark;
     const bool prepends = step.kind == NormalizeStep::Kind::prepend && step.to == kSpaceMark;
-    if (!replaces && !prepends) return CutRule::nowhere;
+    if (!replaces && !prepends) return plain;
     by_normalizer = by_normalizer || replaces;
   }
-  return by_step || (by_normalizer && splits.size() == 1) ? CutRule::spaces : CutRule::nowhere;
+  return by_step || (by_normalizer && splits.size() == 1) ? CutRule::spaces : plain;
+}
+
+// Whether a text may be cut before a space with an ASCII sign or letter before it and an ASCII
+// letter behind it: normalizers keep such spaces as spaces or marks and do not look across them,
+// and words end there.
+bool HfTokenizer::may_cut_at_plain_spaces() const {
+  using Kind = SplitStep::Kind;
+  bool marked = false;  // spaces are marks by now
+  for (const NormalizeStep& step : file_.normalizer) {
+    if (step.kind != NormalizeStep::Kind::replace) continue;
+    const bool marks = step.from == " " && step.to == kSpaceMark;
+    const bool shortens = step.pattern != nullptr && step.pattern->expression() == " {2,}";
+    if (!marks && !shortens) return false;
+    marked = marked || marks;
+  }
+  bool divides = false;
+  for (const SplitStep& step : file_.splits) {
+    marked = marked || step.kind == Kind::mark_spaces;
+    const bool at_marks = step.kind == Kind::each_mark || step.kind == Kind::marked_words;
+    const bool at_spaces = step.divides_at_spaces && !at_marks;
+    divides = divides || (step.divides_at_spaces && at_marks == marked);
+    const bool local = at_spaces || at_marks || step.is_local || step.kind == Kind::characters ||
+                       step.kind == Kind::digits || step.kind == Kind::each_digit ||
+                       step.kind == Kind::mark_spaces || step.kind == Kind::prefix_space;
+    if (!local || (step.kind == Kind::characters && step.delimiters != Delimiters::isolated &&
+                   step.delimiters != Delimiters::removed)) {
+      return false;
+    }
+  }
+  return divides;
 }
 
 bool HfTokenizer::may_cut(std::string_view text, size_t position) const {
+  const auto is_sign = [&](size_t at) { return text[at] > 0x20 && text[at] < 0x7F; };
+  const auto is_letter = [&](size_t at) {
+    return at < text.size() && (text[at] | 0x20) >= 'a' && (text[at] | 0x20) <= 'z';
+  };
+  if (cut_rule_ == CutRule::plain_spaces) {
+    if (text[position] != ' ' || !is_sign(position - 1) || !is_letter(position + 1)) return false;
+    return !raw_tokens_.touches(classes_, text, position) &&
+           !normalized_tokens_.touches(classes_, text, position);
+  }
   const Utf8Char before = decode_utf8_before(text, position);
   if (cut_rule_ == CutRule::spaces) {
     const std::string_view head = text.substr(0, position);
@@ -218,32 +311,25 @@ size_t HfTokenizer::cut(std::string_view text, size_t position) const {
   return position;
 }
 
-void HfTokenizer::append_decoded(std::span<const int32_t> ids, std::string& out) const {
+std::string HfTokenizer::decode_text(std::span<const int32_t> ids, bool rest) const {
+  std::vector<int32_t> shown;
+  shown.reserve(ids.size());
   for (const int32_t id : ids) {
-    if (id < 0 || id >= vocabulary_size()) {
+    if (id < 0 || id >= vocabulary_size_) {
       fail(ErrorKind::corrupt, "id {} is outside the tokenizer's vocabulary of {}", id,
-           vocabulary_size());
+           vocabulary_size_);
     }
-    if (id == controls_.end_of_document || id == controls_.begin_of_document) continue;
-    out += pieces_[static_cast<size_t>(id)];
+    if (!is_control_token(controls_, id)) shown.push_back(id);
   }
+  return decoder_.decode(shown, rest);
 }
 
 std::string HfTokenizer::decode(std::span<const int32_t> ids) const {
-  std::string text;
-  append_decoded(ids, text);
-  size_t spaces = 0;
-  while (spaces < static_cast<size_t>(file_.decoding.strip_spaces) && spaces < text.size() &&
-         text[spaces] == ' ') {
-    ++spaces;
-  }
-  return text.substr(spaces);
+  return decode_text(ids, false);
 }
 
 std::string HfTokenizer::decode_rest(std::span<const int32_t> ids) const {
-  std::string text;
-  append_decoded(ids, text);
-  return text;
+  return decode_text(ids, true);
 }
 
 std::unique_ptr<Tokenizer> open_hf_tokenizer(FileSystem& files, const std::string& path,
@@ -252,15 +338,23 @@ std::unique_ptr<Tokenizer> open_hf_tokenizer(FileSystem& files, const std::strin
   const HfTokenizerFile file = read_hf_tokenizer(originals[0].bytes, path);
   const auto find = [&](const std::string& token) { return find_hf_token(file, token); };
   OwnControlTokens own;
-  if (!file.begin.empty()) own.begin = find(file.begin);
-  own.puts_begin = own.begin != kNoToken;
+  for (const std::string& token : file.begin) {
+    own.begin.push_back(find(token));
+    if (own.begin.back() >= 0) continue;
+    fail(
+        ErrorKind::corrupt,
+        "'{}': post_processor puts \"{}\" before a text, which is no token; take the file from its "
+        "source again",
+        path, printable(token));
+  }
+  own.puts_begin = !own.begin.empty();
   for (const char* usual : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"}) {
     for (const AddedToken& token : file.added) {
       if (own.end == kNoToken && token.special && token.content == usual) own.end = token.id;
     }
   }
   int32_t vocabulary = 0;
-  for (const auto& [token, id] : file.tokens) vocabulary = std::max(vocabulary, id + 1);
+  for (const auto& [token, id] : file.model.tokens) vocabulary = std::max(vocabulary, id + 1);
   for (const AddedToken& token : file.added) vocabulary = std::max(vocabulary, token.id + 1);
   const ControlTokens controls = choose_control_tokens(files, path, options, own, find, vocabulary);
   return std::make_unique<HfTokenizer>(std::move(originals), controls, path);

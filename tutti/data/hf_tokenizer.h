@@ -1,7 +1,7 @@
-// Byte pair encoding as in Hugging Face's tokenizer.json (hf_tokenizer_file.h): GPT-2, Llama 3,
-// Qwen and their like on bytes, Llama 2 and Mixtral on characters. Encodes as the `tokenizers`
-// package does, without the post-processor: what starts and ends a document is added by who
-// prepares one.
+// Hugging Face's tokenizer.json (hf_tokenizer_file.h): byte pair encoding on bytes (GPT-2, Llama 3,
+// Qwen, gpt-oss, DeepSeek) and on characters (Llama 2, Gemma), Unigram (T5, XLM-R), WordPiece
+// (BERT) and WordLevel. Encodes as the `tokenizers` package does, without the post-processor: what
+// starts and ends a document is added by the code that prepares one.
 //
 // Text is bytes. Byte-level tokenizers represent any bytes and give them back; with byte fallback
 // likewise. (The package takes Unicode strings only; there, what is not UTF-8 would be U+FFFD.)
@@ -13,12 +13,15 @@
 
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "tutti/data/control_tokens.h"
 #include "tutti/data/hf_tokenizer_file.h"
 #include "tutti/data/idle_pool.h"
 #include "tutti/data/tokenizer.h"
+#include "tutti/data/unigram.h"
+#include "tutti/data/word_piece.h"
 
 namespace tutti::data {
 
@@ -30,10 +33,10 @@ class HfTokenizer final : public Tokenizer {
   ~HfTokenizer() override;
 
   using Tokenizer::encode;
-  std::string name() const override { return "bpe"; }
+  std::string name() const override;
   int32_t vocabulary_size() const override;
   int32_t end_of_document() const override { return controls_.end_of_document; }
-  int32_t begin_of_document() const override { return controls_.begin_of_document; }
+  std::vector<int32_t> begin_of_document() const override { return controls_.begin_of_document; }
   void encode(std::string_view text, std::vector<int32_t>& out) const override;
   void encode_rest(std::string_view text, std::vector<int32_t>& out) const override;
   std::string decode(std::span<const int32_t> ids) const override;
@@ -43,8 +46,11 @@ class HfTokenizer final : public Tokenizer {
   std::vector<OriginalFile> originals() const override { return originals_; }
 
  private:
-  // Where a text may be cut.
-  enum class CutRule { nowhere, words, ascii_words, spaces };
+  // Where a text may be cut: between words of byte-level rules, of ASCII only where text is
+  // normalized; before spaces, where every space starts a word; there only between signs and
+  // letters.
+  enum class CutRule { nowhere, words, ascii_words, spaces, plain_spaces };
+  using Model = std::variant<BpeModel, UnigramModel, WordPieceModel, WordLevelModel>;
   struct Scratch;
 
   void encode_text(std::string_view text, bool rest, std::vector<int32_t>& out) const;
@@ -52,19 +58,23 @@ class HfTokenizer final : public Tokenizer {
                    std::vector<int32_t>& out) const;
   void encode_words(std::string_view text, TextPlace place, Scratch& scratch,
                     std::vector<int32_t>& out) const;
+  static Model make_model(const HfModelFile& file, const std::string& origin);
+  void divide_at_marks();
   CutRule choose_cut_rule() const;
+  bool may_cut_at_plain_spaces() const;
   bool may_cut(std::string_view text, size_t position) const;
-  void append_decoded(std::span<const int32_t> ids, std::string& out) const;
+  std::string decode_text(std::span<const int32_t> ids, bool rest) const;
 
   std::vector<OriginalFile> originals_;
   ControlTokens controls_;
   HfTokenizerFile file_;
   const UnicodeClasses& classes_ = unicode_classes();
-  BpeModel model_;
+  Model model_;
   AddedTokens raw_tokens_, normalized_tokens_;
   bool marks_divide_ = false;  // no token reaches across the start of a run of space marks
   CutRule cut_rule_ = CutRule::nowhere;
-  std::vector<std::string> pieces_;  // decoded, by id
+  TextDecoder decoder_;
+  int32_t vocabulary_size_ = 0;
 
   std::unique_ptr<IdlePool<Scratch>> pool_;
 };

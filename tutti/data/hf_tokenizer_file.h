@@ -1,10 +1,8 @@
-// Reads Hugging Face's tokenizer.json into plain values. Understood: a BPE model with its flags;
-// pre-tokenizers ByteLevel, Split (isolated), Digits, Metaspace and sequences of them; normalizers
-// NFC, NFD, NFKC, NFKD, Prepend, Replace (of a string) and sequences; decoders ByteLevel,
-// Metaspace, Replace, ByteFallback, Fuse, Strip and sequences; added tokens. A post-processor only
-// tells which token starts a text; truncation and padding are for batches of requests and mean
-// nothing here. Everything else throws unsupported naming path, key and value; what is not sound
-// throws corrupt.
+// Reads Hugging Face's tokenizer.json into plain values: models BPE, Unigram, WordPiece and
+// WordLevel; normalizers, pre-tokenizers, post-processors and decoders as hf_steps_reader.cpp lists
+// them; added tokens. A post-processor only tells which tokens start a text; truncation and padding
+// are for batches of requests and mean nothing here. Everything else throws unsupported naming
+// path, key and value; what is not sound throws corrupt.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +13,34 @@
 
 #include "tutti/data/added_tokens.h"
 #include "tutti/data/bpe.h"
+#include "tutti/data/text_decoder.h"
 #include "tutti/data/text_normalizer.h"
 #include "tutti/data/text_split.h"
 
 namespace tutti::data {
 
-struct HfDecoding {
-  bool marks_to_spaces = false;
-  int strip_spaces = 0;  // so many at most from the start of a text
+enum class HfModelKind { bpe, unigram, word_piece, word_level };
+
+struct HfModelFile {
+  HfModelKind kind = HfModelKind::bpe;
+  std::vector<std::pair<std::string, int32_t>> tokens;      // bytes and id, sorted by id
+  int32_t unknown = -1;                                     // the token for what has none
+  std::vector<std::pair<std::string, std::string>> merges;  // BPE
+  BpeOptions bpe;
+  std::vector<double> scores;       // Unigram: by token
+  bool byte_fallback = false;       // Unigram
+  std::string continuation = "##";  // WordPiece: before what goes on a word
+  int64_t most_chars = 100;         // WordPiece: words of more are unknown
 };
 
 struct HfTokenizerFile {
   bool byte_level = false;  // tokens are bytes, written in GPT-2's alphabet
-  std::vector<std::pair<std::string, int32_t>> tokens;  // bytes and id, sorted by id
-  std::vector<std::pair<std::string, std::string>> merges;
-  BpeOptions bpe;
+  HfModelFile model;
   std::vector<AddedToken> added;
   std::vector<NormalizeStep> normalizer;
   std::vector<SplitStep> splits;
-  HfDecoding decoding;
-  std::string begin;  // the token that the post-processor puts first; may be empty
+  std::vector<DecodeStep> decoder;
+  std::vector<std::string> begin;  // the tokens that the post-processor puts first
 };
 
 // The id of the token that the file spells `content`; -1 when there is none.

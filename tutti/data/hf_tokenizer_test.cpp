@@ -171,7 +171,7 @@ TEST(HfTokenizer, ControlTokensInTextAreTextUnlessAskedFor) {
   const auto parsing = open(files, file, options);
   EXPECT_EQ(parsing->encode(text), (std::vector<int32_t>{256, 257, 256}));
   EXPECT_EQ(parsing->end_of_document(), kNoToken);
-  EXPECT_EQ(parsing->begin_of_document(), 257);
+  EXPECT_EQ(parsing->begin_of_document(), std::vector<int32_t>{257});
 }
 
 TEST(HfTokenizer, MayBeCutWhereItSays) {
@@ -221,15 +221,15 @@ TEST(HfTokenizer, ControlTokensAreFoundBesideIt) {
   EXPECT_EQ(open(files, file)->end_of_document(), 256);
   TokenizerOptions options;
   options.begin = "auto";
-  EXPECT_EQ(open(files, file, options)->begin_of_document(), 9);
+  EXPECT_EQ(open(files, file, options)->begin_of_document(), std::vector<int32_t>{9});
   options.begin = "model";  // transformers puts it there only where the post-processor does
-  EXPECT_EQ(open(files, file, options)->begin_of_document(), kNoToken);
+  EXPECT_TRUE(open(files, file, options)->begin_of_document().empty());
   Json template_file = file;
   template_file["post_processor"] = parse_json(
       R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|endoftext|>"}}]})",
       "test");
   const auto with_template = open(files, template_file, options);
-  EXPECT_EQ(with_template->begin_of_document(), 257);
+  EXPECT_EQ(with_template->begin_of_document(), std::vector<int32_t>{257});
   EXPECT_EQ(encode_start(*with_template, "ab"), (std::vector<int32_t>{257, 256}));
   EXPECT_EQ(encode_start(*open(files, file), ""), std::vector<int32_t>{256});
   options.begin = "<s>";
@@ -256,7 +256,7 @@ TEST(HfTokenizer, IsStoredWithItsFilesUnchanged) {
   const auto loaded = load_tokenizer(files, "out/c");
   EXPECT_EQ(loaded->encode(kHard), t->encode(kHard));
   EXPECT_EQ(loaded->end_of_document(), 256);
-  EXPECT_EQ(loaded->begin_of_document(), 257);
+  EXPECT_EQ(loaded->begin_of_document(), std::vector<int32_t>{257});
   EXPECT_EQ(tokenizer_hash(*loaded), hash_hex(hash_text(read_file(files, "t/tokenizer.json"))));
   write_text(files, "out/c.tokenizer/tokenizer.json", "{}");
   EXPECT_TRUE(contains(error_of(ErrorKind::corrupt, [&] { load_tokenizer(files, "out/c"); }),
@@ -286,18 +286,28 @@ TEST(HfTokenizer, BrokenFilesAreClearErrors) {
   expect(opening(ErrorKind::corrupt, [](Json& f) { f["added_tokens"][0]["id"] = 3; }), "same id 3");
   expect(opening(ErrorKind::corrupt, [](Json& f) { f["model"]["vocab"]["x"] = -1; }), "id -1");
   expect(opening(ErrorKind::corrupt, [](Json& f) { f.erase("model"); }), "no 'model'");
-  expect(opening(ErrorKind::unsupported, [](Json& f) { f["model"]["type"] = "Unigram"; }),
-         "'Unigram'");
-  expect(opening(ErrorKind::unsupported, [](Json& f) { f["normalizer"]["type"] = "Precompiled"; }),
-         "'Precompiled'");
+  expect(opening(ErrorKind::unsupported, [](Json& f) { f["model"]["type"] = "WordLevel"; }),
+         "model.type 'WordLevel' with the pre-tokenizer or decoder ByteLevel");
+  expect(opening(ErrorKind::unsupported, [](Json& f) { f["model"]["type"] = "Other"; }),
+         "model.type 'Other' is not supported (BPE, Unigram, WordPiece, WordLevel are)");
+  expect(opening(ErrorKind::unsupported, [](Json& f) { f["model"]["dropout"] = 0.1; }),
+         "model.dropout '0.1'");
+  expect(opening(ErrorKind::unsupported, [](Json& f) { f["normalizer"]["type"] = "ByteLevel"; }),
+         "normalizer.type 'ByteLevel'");
   expect(opening(ErrorKind::unsupported,
-                 [](Json& f) { f["pre_tokenizer"]["type"] = "BertPreTokenizer"; }),
-         "'BertPreTokenizer'");
+                 [](Json& f) { f["pre_tokenizer"]["type"] = "UnicodeScripts"; }),
+         "pre_tokenizer.type 'UnicodeScripts'");
+  expect(opening(ErrorKind::unsupported, [](Json& f) { f["decoder"]["type"] = "CTC"; }),
+         "decoder.type 'CTC'");
+  expect(opening(ErrorKind::unsupported, [](Json& f) { f["post_processor"]["type"] = "X"; }),
+         "post_processor.type 'X'");
   const auto with_pattern = [&](ErrorKind kind, const char* pattern) {
     return opening(kind, [&](Json& f) { f = byte_level_file({}, pattern); });
   };
   expect(with_pattern(ErrorKind::corrupt, "(unclosed"), "\"(unclosed\" is wrong at place 9");
-  expect(with_pattern(ErrorKind::unsupported, "\\h+"), "\\h");
+  for (const char* other : {"\\h+", "\\bx", "[a-z[0-9]]", "[a-z&&b]", "a{1,3}+", "(?m:.)"}) {
+    expect(with_pattern(ErrorKind::unsupported, other), "tokenizer.model");
+  }
   error_of(ErrorKind::corrupt, [&] { open(files, good)->decode(std::vector<int32_t>{300}); });
 }
 

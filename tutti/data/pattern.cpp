@@ -24,6 +24,13 @@ std::string bridge(const std::string& expression, const std::string& origin) {
   constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
   std::string out;
   bool in_class = false;
+  const auto refuse = [&](const std::string& what) {
+    fail(ErrorKind::unsupported,
+         "'{}': the pattern \"{}\" uses {}, which is not supported; use the model's "
+         "tokenizer.model if "
+         "it has one, or a corpus that was tokenized elsewhere, in Megatron-LM's format",
+         origin, expression, what);
+  };
   for (size_t i = 0; i < expression.size(); ++i) {
     const char c = expression[i];
     if (expression.compare(i, 2, "\\Q") == 0) {  // literally up to \E
@@ -34,10 +41,7 @@ std::string bridge(const std::string& expression, const std::string& origin) {
       const char escaped = expression[++i];
       const bool refused = escaped == 'h' || escaped == 'H' || (in_class && escaped == 'W') ||
                            (!in_class && (escaped == 'b' || escaped == 'B'));
-      if (refused) {
-        fail(ErrorKind::unsupported, "'{}': the pattern \"{}\" uses \\{}, which is not supported",
-             origin, expression, escaped);
-      }
+      if (refused) refuse(std::string("\\") + escaped);
       switch (escaped) {
         case 's': out += "\\p{White_Space}"; break;
         case 'S': out += "\\P{White_Space}"; break;
@@ -45,7 +49,22 @@ std::string bridge(const std::string& expression, const std::string& origin) {
         case 'W': out += fmt::format("[^{}]", kWord); break;
         default: (out += c) += escaped;
       }
+      const size_t close = expression.find('}', i);
+      if ((escaped == 'p' || escaped == 'P' || escaped == 'x') && close != std::string::npos &&
+          expression.compare(i + 1, 1, "{") == 0) {
+        out += expression.substr(i + 1, close - i);
+        i = close;
+      }
     } else {
+      // Oniguruma nests and intersects classes, (?m) is another option there, and {1,3}+ repeats.
+      if (in_class && c == '[' && expression.compare(i, 2, "[:") != 0) refuse("a class in a class");
+      if (in_class && expression.compare(i, 2, "&&") == 0) refuse("&& in a class");
+      if (!in_class && expression.compare(i, 2, "}+") == 0) refuse("}+");
+      if (!in_class && expression.compare(i, 2, "(?") == 0) {
+        const size_t end = expression.find_first_not_of("imsx-", i + 2);
+        const size_t option = expression.find_first_of("ms", i + 2);
+        if (option < end) refuse(std::string("the option ") + expression[option]);
+      }
       if (c == '[') in_class = true;
       if (c == ']') in_class = false;
       out += c;
@@ -91,8 +110,9 @@ Pattern::Pattern(Pattern&&) noexcept = default;
 Pattern& Pattern::operator=(Pattern&&) noexcept = default;
 
 bool Pattern::find(std::string_view text, size_t from, Match& match) const {
-  const std::unique_ptr<pcre2_match_data, FreeMatchData> data(
-      pcre2_match_data_create_from_pattern(state_->code, nullptr));
+  // One pair of places: what groups match is not asked.
+  thread_local const std::unique_ptr<pcre2_match_data, FreeMatchData> data(
+      pcre2_match_data_create(1, nullptr));
   TUTTI_CHECK(data != nullptr, "no memory for a match");
   const int found = pcre2_match(state_->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
                                 text.size(), from, PCRE2_NOTEMPTY, data.get(), nullptr);
@@ -105,6 +125,8 @@ bool Pattern::find(std::string_view text, size_t from, Match& match) const {
   match = {place[0], place[1]};
   return true;
 }
+
+const std::string& Pattern::expression() const { return state_->expression; }
 
 std::string pattern_unicode_version() {
   std::array<char, 32> text{};

@@ -28,6 +28,8 @@ class Pattern {
   // when the search exceeds the library's limits.
   bool find(std::string_view text, size_t from, Match& match) const;
 
+  const std::string& expression() const;  // as it was given
+
  private:
   struct State;
   std::unique_ptr<State> state_;

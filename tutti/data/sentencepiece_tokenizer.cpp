@@ -8,8 +8,9 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "tutti/data/hf_tokenizer_file.h"
 #include "tutti/data/idle_pool.h"
+#include "tutti/data/space_mark.h"
+#include "tutti/data/text_normalizer.h"
 #include "tutti/data/utf8.h"
 
 namespace tutti::data {
@@ -139,11 +140,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::vector<OriginalFile> origina
       pieces_[i] = replace_all(piece, kSpaceMark, " ");
     }
   }
-  for (const int32_t id : {controls_.begin_of_document, controls_.end_of_document}) {
-    if (id == kNoToken || (id >= 0 && id < vocabulary_size())) continue;
-    fail(ErrorKind::corrupt, "'{}': the id {} of a control token is outside the vocabulary of {}",
-         origin, id, vocabulary_size());
-  }
+  check_control_tokens(controls_, vocabulary_size(), origin);
   const std::string known[] = {"identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"};
   words_ = divides &&
            std::find(std::begin(known), std::end(known), settings.normalizer) != std::end(known) &&
@@ -220,7 +217,7 @@ std::string SentencePieceTokenizer::decode_rest(std::span<const int32_t> ids) co
       fail(ErrorKind::corrupt, "id {} is outside the tokenizer's vocabulary of {}", id,
            vocabulary_size());
     }
-    if (id == controls_.end_of_document || id == controls_.begin_of_document) continue;
+    if (is_control_token(controls_, id)) continue;
     text += pieces_[static_cast<size_t>(id)];
   }
   return text;
@@ -251,9 +248,10 @@ std::unique_ptr<Tokenizer> open_sentencepiece(FileSystem& files, const std::stri
     return processor.IsUnknown(id) ? kNoToken : id;
   };
   const bool puts_begin = processor.bos_id() >= 0 && puts_begin_of_sentence(files, path);
-  const ControlTokens controls = choose_control_tokens(
-      files, path, options, {processor.bos_id(), processor.eos_id(), puts_begin}, find,
-      processor.GetPieceSize());
+  OwnControlTokens own{{}, processor.eos_id(), puts_begin};
+  if (processor.bos_id() >= 0) own.begin = {processor.bos_id()};
+  const ControlTokens controls =
+      choose_control_tokens(files, path, options, own, find, processor.GetPieceSize());
   return std::make_unique<SentencePieceTokenizer>(std::move(originals), controls, path);
 }
 

@@ -28,7 +28,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string name() const override { return "sentencepiece"; }
   int32_t vocabulary_size() const override;
   int32_t end_of_document() const override { return controls_.end_of_document; }
-  int32_t begin_of_document() const override { return controls_.begin_of_document; }
+  std::vector<int32_t> begin_of_document() const override { return controls_.begin_of_document; }
   void encode(std::string_view text, std::vector<int32_t>& out) const override;
   void encode_rest(std::string_view text, std::vector<int32_t>& out) const override;
   std::string decode(std::span<const int32_t> ids) const override;

@@ -155,11 +155,13 @@ TEST(SentencePiece, DamageAndOptionsAreErrors) {
   error_of(ErrorKind::unsupported, [&] { open_tokenizer(files, "y.model", options); });
   options.special = false;
   options.begin = "auto";
-  EXPECT_EQ(open_tokenizer(files, "y.model", options)->begin_of_document(), 1);
+  EXPECT_EQ(open_tokenizer(files, "y.model", options)->begin_of_document(),
+            std::vector<int32_t>{1});
   options.begin = "model";
-  EXPECT_EQ(open_tokenizer(files, "y.model", options)->begin_of_document(), 1);
+  EXPECT_EQ(open_tokenizer(files, "y.model", options)->begin_of_document(),
+            std::vector<int32_t>{1});
   write_text(files, "tokenizer_config.json", R"({"add_bos_token": false})");
-  EXPECT_EQ(open_tokenizer(files, "y.model", options)->begin_of_document(), kNoToken);
+  EXPECT_TRUE(open_tokenizer(files, "y.model", options)->begin_of_document().empty());
   options.end = "<end>";
   EXPECT_TRUE(contains(
       error_of(ErrorKind::usage, [&] { open_tokenizer(files, "y.model", options); }), "<end>"));

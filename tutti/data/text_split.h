@@ -3,22 +3,28 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "tutti/data/char_set.h"
 #include "tutti/data/pattern.h"
 #include "tutti/data/unicode_classes.h"
 #include "tutti/data/word_split.h"
 
 namespace tutti::data {
 
-// U+2581, which stands for a space in vocabularies of SentencePiece's kind.
-inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
+// What becomes of delimiters, as Hugging Face names it: words for themselves, dropped, one word
+// with delimiters beside them, or part of the text before or behind.
+enum class Delimiters { isolated, removed, contiguous, with_previous, with_next };
 
 struct SplitStep {
   enum class Kind {
     words,         // by `rule`
-    pattern,       // matches and what is between them
+    pattern,       // delimiters are the matches of `pattern`
+    literal,       // delimiters are `text`
+    characters,    // each character of `chars` is a delimiter
+    word_runs,     // \w+|[^\w\s]+; what is between them is dropped
     digits,        // runs of numbers and what is between them
     each_digit,    // likewise, every number for itself
     prefix_space,  // a space before what does not start with one
@@ -30,7 +36,16 @@ struct SplitStep {
   Kind kind = Kind::words;
   WordRule rule = WordRule::gpt2;
   std::shared_ptr<const Pattern> pattern = nullptr;
+  std::string text = {};
+  const CharSet* chars = nullptr;
+  Delimiters delimiters = Delimiters::isolated;
+  bool invert = false;  // delimiters are what does not match
   Prefix prefix = Prefix::always;
+  // No word reaches across a space between an ASCII sign or letter and an ASCII letter, and none
+  // depends on what is behind such a space. A pattern's: it is one of those that are known to.
+  bool divides_at_spaces = false;
+  bool is_local =
+      false;  // a pattern's: its matches hold no blank and depend on no character beside
 };
 
 class WordSink {

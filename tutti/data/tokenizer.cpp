@@ -48,8 +48,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
 }
 
 std::vector<int32_t> encode_start(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int32_t> ids;
-  if (tokenizer.begin_of_document() != kNoToken) ids.push_back(tokenizer.begin_of_document());
+  std::vector<int32_t> ids = tokenizer.begin_of_document();
   tokenizer.encode(text, ids);
   if (ids.empty() && tokenizer.end_of_document() != kNoToken) {
     ids.push_back(tokenizer.end_of_document());
@@ -58,7 +57,8 @@ std::vector<int32_t> encode_start(const Tokenizer& tokenizer, std::string_view t
 }
 
 const std::vector<std::string>& tokenizer_names() {
-  static const std::vector<std::string> names = {"byte", "char", "bpe", "sentencepiece"};
+  static const std::vector<std::string> names = {
+      "byte", "char", "bpe", "unigram", "wordpiece", "wordlevel", "sentencepiece"};
   return names;
 }
 
@@ -115,7 +115,7 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(FileSystem& files, const Json& va
     tokenizer = std::make_unique<ByteTokenizer>();
   } else if (name == "char") {
     tokenizer = char_tokenizer_from_json(value, origin);
-  } else if (name == "bpe") {
+  } else if (name == "bpe" || name == "unigram" || name == "wordpiece" || name == "wordlevel") {
     tokenizer = std::make_unique<HfTokenizer>(load_originals(files, value, path),
                                               control_tokens_from_json(value, path), path);
   } else if (name == "sentencepiece") {
@@ -124,6 +124,10 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(FileSystem& files, const Json& va
   } else {
     fail(ErrorKind::unsupported, "'{}': this program has no tokenizer '{}' (it has {})", origin,
          name, join(tokenizer_names(), ", "));
+  }
+  if (tokenizer->name() != name) {
+    fail(ErrorKind::corrupt, "'{}': name is '{}', but the tokenizer beside it is '{}'", origin,
+         name, tokenizer->name());
   }
   const auto size = json_get<int64_t>(value, "vocabulary_size", origin);
   if (size != tokenizer->vocabulary_size()) {

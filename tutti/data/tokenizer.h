@@ -2,14 +2,14 @@
 //   byte   ids 0..255 are the bytes, 256 ends a document (byte_tokenizer.h)
 //   char   one id per distinct character of the corpus, as nanoGPT's shakespeare_char
 //          (char_tokenizer.h)
-//   bpe    Hugging Face's tokenizer.json (hf_tokenizer.h)
-//   sentencepiece   a SentencePiece model (sentencepiece_tokenizer.h)
+//   bpe, unigram, wordpiece, wordlevel   Hugging Face's tokenizer.json, by its model
+//   (hf_tokenizer.h) sentencepiece   a SentencePiece model (sentencepiece_tokenizer.h)
 // A tokenizer is stored beside its corpus as PREFIX.tokenizer.json:
 //   {"format": "tutti-tokenizer", "version": 1, "name": "byte", "vocabulary_size": 257,
 //    "end_of_document": 256}            end_of_document is null when there is none
-// plus what the kind needs. The last two have begin_of_document and special (control_tokens.h), and
-// `files`: the originals, each with name, bytes and xxh3, which are beside it in PREFIX.tokenizer/.
-// Objects are immutable and may be used from many threads.
+// plus what the kind needs. Those of others have begin_of_document and special (control_tokens.h),
+// and `files`: the originals, each with name, bytes and xxh3, which are beside it in
+// PREFIX.tokenizer/. Objects are immutable and may be used from many threads.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ class Tokenizer {
   virtual std::string name() const = 0;
   virtual int32_t vocabulary_size() const = 0;  // ids are 0 .. vocabulary_size() - 1
   virtual int32_t end_of_document() const = 0;  // kNoToken when there is none
-  // What a document starts with, where that was asked for.
-  virtual int32_t begin_of_document() const { return kNoToken; }
+  // What a document starts with, where that was asked for: one token, seldom several.
+  virtual std::vector<int32_t> begin_of_document() const { return {}; }
 
   // Appends the ids of `text`, the start of a document, to `out`; neither begin nor end of document
   // is among them. Throws usage for text that the tokenizer cannot represent.

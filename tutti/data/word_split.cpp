@@ -84,7 +84,15 @@ size_t llama3_end(const UnicodeClasses& classes, std::string_view text, size_t a
 
 }  // namespace
 
-bool find_word_rule(std::string_view expression, WordRule& rule) {
+std::string spelled_out(std::string_view expression) {
+  std::string out;
+  for (const char c : expression) {
+    out += c == '\r' ? "\\r" : c == '\n' ? "\\n" : std::string(1, c);
+  }
+  return out;
+}
+
+bool find_word_rule(const std::string& expression, WordRule& rule) {
   if (expression == kGpt2) {
     rule = WordRule::gpt2;
   } else if (expression == kLlama3) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 #include "tutti/data/unicode_classes.h"
@@ -18,8 +19,10 @@ namespace tutti::data {
 
 enum class WordRule { gpt2, llama3, qwen };
 
-// The rule that this expression spells, if it is one of them.
-bool find_word_rule(std::string_view expression, WordRule& rule);
+// Files write the ends of lines as \r and \n or as the characters: here the former.
+std::string spelled_out(std::string_view expression);
+// The rule that this expression spells out, if it is one of them.
+bool find_word_rule(const std::string& expression, WordRule& rule);
 
 // The end of the word that starts at `at` < text.size().
 size_t word_end(WordRule rule, const UnicodeClasses& classes, std::string_view text, size_t at);
