@@ -3,15 +3,21 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
+#include <limits>
+#include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/data/idle_pool.h"
+#include "tutti/data/sentencepiece_model.h"
 #include "tutti/data/space_mark.h"
+#include "tutti/data/text_decoder.h"
 #include "tutti/data/text_normalizer.h"
-#include "tutti/data/utf8.h"
+#include "tutti/data/unigram.h"
+#include "tutti/data/word_cache.h"
 
 namespace tutti::data {
 namespace {
@@ -19,75 +25,37 @@ namespace {
 constexpr size_t kCachedBytes = 64;  // longer words are not kept
 constexpr size_t kCachedPieces = size_t{1} << 16;
 
-// What of a model's settings matters here; the library does not tell them. Field numbers of
-// sentencepiece_model.proto.
-struct ModelSettings {
-  std::string normalizer = "nmt_nfkc";
-  bool dummy_prefix = true;
-  bool remove_extra_spaces = true;
-  bool escape_spaces = true;
-  bool space_as_suffix = false;
-};
+using PieceType = SentencePieceModelFile::Type;
 
-class ProtoReader {
- public:
-  explicit ProtoReader(std::string_view bytes) : bytes_(bytes) {}
-
-  // The next field; false at the end or where the bytes are none.
-  bool next() {
-    uint64_t key = 0;
-    if (bytes_.empty() || !varint(key)) return false;
-    field = key >> 3;
-    text = {};
-    number = 0;
-    switch (key & 7U) {
-      case 0: return varint(number);
-      case 1: return take(8);
-      case 2: return varint(number) && take(number);
-      case 5: return take(4);
-      default: return false;
+// The library's sums with a piece that a user defined make it win.
+UnigramModel unigram_model(const SentencePieceModelFile& model) {
+  constexpr double kUnknownPenalty = 10;
+  double least = std::numeric_limits<double>::infinity();
+  double most = -std::numeric_limits<double>::infinity();
+  UnigramOptions options;
+  options.byte_fallback = model.byte_fallback;
+  std::fill(std::begin(options.byte_ids), std::end(options.byte_ids), -1);
+  for (size_t i = 0; i < model.pieces.size(); ++i) {
+    const auto& piece = model.pieces[i];
+    if (piece.type == PieceType::normal) {
+      least = std::min(least, static_cast<double>(piece.score));
+      most = std::max(most, static_cast<double>(piece.score));
     }
+    if (piece.type == PieceType::unknown) options.unknown = static_cast<int32_t>(i);
+    const int byte = piece.type == PieceType::byte ? fallback_byte(piece.text) : -1;
+    if (byte >= 0) options.byte_ids[byte] = static_cast<int32_t>(i);
   }
-  uint64_t field = 0, number = 0;
-  std::string_view text;
-
- private:
-  bool take(uint64_t size) {
-    if (size > bytes_.size()) return false;
-    text = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return true;
+  options.unknown_score = least - kUnknownPenalty;
+  std::vector<UnigramPiece> pieces;
+  for (size_t i = 0; i < model.pieces.size(); ++i) {
+    const auto& piece = model.pieces[i];
+    const bool defined = piece.type == PieceType::user_defined;
+    if (!defined && piece.type != PieceType::normal) continue;
+    const double score =
+        defined ? static_cast<double>(piece.text.size()) * most - 0.1 : double{piece.score};
+    pieces.push_back({piece.text, static_cast<int32_t>(i), score});
   }
-  bool varint(uint64_t& value) {
-    value = 0;
-    for (int shift = 0; shift < 64 && !bytes_.empty(); shift += 7) {
-      const auto byte = static_cast<unsigned char>(bytes_.front());
-      bytes_.remove_prefix(1);
-      value |= static_cast<uint64_t>(byte & 0x7FU) << shift;
-      if (byte < 0x80) return true;
-    }
-    return false;
-  }
-  std::string_view bytes_;
-};
-
-ModelSettings read_settings(std::string_view model) {
-  ModelSettings settings;
-  for (ProtoReader field(model); field.next();) {
-    if (field.field == 2) {  // trainer_spec
-      for (ProtoReader trainer(field.text); trainer.next();) {
-        if (trainer.field == 24) settings.space_as_suffix = trainer.number != 0;
-      }
-    } else if (field.field == 3) {  // normalizer_spec
-      for (ProtoReader spec(field.text); spec.next();) {
-        if (spec.field == 1) settings.normalizer = std::string(spec.text);
-        if (spec.field == 3) settings.dummy_prefix = spec.number != 0;
-        if (spec.field == 4) settings.remove_extra_spaces = spec.number != 0;
-        if (spec.field == 5) settings.escape_spaces = spec.number != 0;
-      }
-    }
-  }
-  return settings;
+  return UnigramModel(pieces, options);
 }
 
 bool is_graphic(char c) { return c > 0x20 && c < 0x7f; }
@@ -95,12 +63,17 @@ bool is_graphic(char c) { return c > 0x20 && c < 0x7f; }
 }  // namespace
 
 struct SentencePieceTokenizer::Scratch {
-  std::unordered_map<std::string, std::vector<int>> words;
+  std::unordered_map<std::string, std::vector<int>> words;  // the library's
   std::vector<int> ids;
+  WordCache cache;  // our own unigram models'
+  UnigramScratch unigram;
+  std::string normal;
 };
 
 struct SentencePieceTokenizer::Library {
   sentencepiece::SentencePieceProcessor processor;
+  std::optional<UnigramModel> unigram;
+  SentencePieceNormalizer normalizer;
   mutable IdlePool<Scratch> pool;
 };
 
@@ -118,7 +91,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::vector<OriginalFile> origina
   if (!status.ok()) {
     fail(ErrorKind::corrupt, "'{}': not a SentencePiece model: {}", origin, status.ToString());
   }
-  const ModelSettings settings = read_settings(bytes);
+  const SentencePieceModelFile settings = read_sentencepiece_model(bytes);
   if (settings.space_as_suffix || !settings.escape_spaces) {
     fail(ErrorKind::unsupported, "'{}': a model that {} is not supported", origin,
          settings.space_as_suffix ? "writes spaces behind words" : "does not mark spaces");
@@ -141,6 +114,11 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::vector<OriginalFile> origina
     }
   }
   check_control_tokens(controls_, vocabulary_size(), origin);
+  if (settings.kind == SentencePieceModelFile::Kind::unigram) {
+    library_->normalizer = SentencePieceNormalizer(settings, origin);
+    library_->unigram = unigram_model(settings);
+    marks_divide_ = divides && library_->unigram->find(kSpaceMark) >= 0;
+  }
   const std::string known[] = {"identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"};
   words_ = divides &&
            std::find(std::begin(known), std::end(known), settings.normalizer) != std::end(known) &&
@@ -177,6 +155,10 @@ void SentencePieceTokenizer::encode_text(std::string_view text, bool rest,
                                          std::vector<int32_t>& out) const {
   const IdlePool<Scratch>::Lease lease(library_->pool);
   Scratch& scratch = *lease;
+  if (library_->unigram.has_value()) {
+    encode_unigram(text, rest, scratch, out);
+    return;
+  }
   for (size_t begin = 0; begin < text.size();) {
     size_t end = text.size();
     if (words_) {
@@ -202,6 +184,25 @@ void SentencePieceTokenizer::encode_text(std::string_view text, bool rest,
     if (!keep) continue;
     if (scratch.words.size() >= kCachedPieces) scratch.words.clear();
     scratch.words.emplace(word, scratch.ids);
+  }
+}
+
+void SentencePieceTokenizer::encode_unigram(std::string_view text, bool rest, Scratch& scratch,
+                                            std::vector<int32_t>& out) const {
+  scratch.normal.clear();
+  library_->normalizer.append(text, rest, scratch.normal);
+  const std::string_view normal = scratch.normal;
+  for (size_t begin = 0; begin < normal.size();) {
+    size_t end = begin;
+    while (normal.compare(end, kSpaceMark.size(), kSpaceMark) == 0) end += kSpaceMark.size();
+    end = marks_divide_ ? std::min(normal.find(kSpaceMark, end), normal.size()) : normal.size();
+    const std::string_view word = normal.substr(begin, end - begin);
+    begin = end;
+    WordCache::Entry* entry = scratch.cache.entry(word);
+    if (WordCache::get(entry, word, out)) continue;
+    const size_t before = out.size();
+    library_->unigram->encode(word, scratch.unigram, out);
+    WordCache::keep(entry, word, std::span(out).subspan(before));
   }
 }
 

@@ -1,11 +1,13 @@
-// SentencePiece models (`.model`), through its library: BPE, unigram, word and char models. What is
-// not UTF-8 becomes U+FFFD, as there. Control tokens are never found in text.
+// SentencePiece models (`.model`): unigram models on our own (unigram.h), BPE, word and char models
+// through the library. What is not UTF-8 becomes U+FFFD, as there. Control tokens are never found
+// in text.
 //
-// A text is encoded word by word where that is the same (a word ends between a printable ASCII
-// character and a space that another one follows, when no token reaches across the start of a run
-// of spaces); so equal words are encoded once. For unigram models this is exact arithmetic: the
-// library itself adds up scores in single precision over all of a text, and may choose otherwise
-// where two divisions of a word are equally likely to 7 digits.
+// A text is encoded word by word where that is the same (no token reaches across the start of a run
+// of spaces), so that equal words are encoded once. For unigram models this is exact arithmetic:
+// the library adds up scores in single precision over all of a text, and may choose otherwise where
+// two divisions of a word are equally likely to 7 digits. With the library, words end only between
+// a printable ASCII character and a space that another one follows, which is also where a text may
+// be cut.
 #pragma once
 
 #include <memory>
@@ -43,12 +45,15 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   bool may_cut(std::string_view text, size_t position) const;
   void encode_text(std::string_view text, bool rest, std::vector<int32_t>& out) const;
+  void encode_unigram(std::string_view text, bool rest, Scratch& scratch,
+                      std::vector<int32_t>& out) const;
 
   std::vector<OriginalFile> originals_;
   ControlTokens controls_;
   std::unique_ptr<Library> library_;
   bool dummy_prefix_ = true;         // a space is put in front of a text
   bool words_ = false;               // text may be cut between words
+  bool marks_divide_ = false;        // unigram: words are independent
   std::vector<std::string> pieces_;  // decoded, by id
 };
 
