@@ -27,11 +27,12 @@ constexpr size_t kCachedPieces = size_t{1} << 16;
 
 using PieceType = SentencePieceModelFile::Type;
 
-// The library's sums with a piece that a user defined make it win.
+// A piece that a user defined wins: the library counts its bytes times the greatest score, and that
+// starts from the least positive number of single precision, which log-probabilities never exceed.
 UnigramModel unigram_model(const SentencePieceModelFile& model) {
   constexpr double kUnknownPenalty = 10;
   double least = std::numeric_limits<double>::infinity();
-  double most = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<float>::min();
   UnigramOptions options;
   options.byte_fallback = model.byte_fallback;
   std::fill(std::begin(options.byte_ids), std::end(options.byte_ids), -1);

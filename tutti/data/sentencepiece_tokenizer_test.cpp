@@ -53,7 +53,8 @@ constexpr const char* kUnigramAsIs =
     "--remove_extra_whitespaces=false";
 constexpr const char* kSettings[] = {
     "--model_type=bpe --normalization_rule_name=identity --remove_extra_whitespaces=false",
-    "--model_type=bpe", "--model_type=unigram --hard_vocab_limit=false", kUnigramAsIs};
+    "--model_type=bpe", "--model_type=unigram --hard_vocab_limit=false", kUnigramAsIs,
+    "--model_type=unigram --hard_vocab_limit=false --user_defined_symbols=ab,cde,x"};
 
 TEST(SentencePiece, EncodesAsTheLibraryDoesAndMayBeCut) {
   for (const char* settings : kSettings) {
