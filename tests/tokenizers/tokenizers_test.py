@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unicodedata
 from pathlib import Path
 
 try:
@@ -160,6 +161,24 @@ def both_forms_of_merges(folder, path, documents):
     assert run("encode", other, texts) == run("encode", path, texts)
 
 
+def without_newer_characters(documents):
+    """Documents without what the package's tables of Unicode do not know yet: unassigned characters,
+    of which its releases make different things, and newer marks and signs."""
+    strip, isolate = normalizers.StripAccents(), pre_tokenizers.Punctuation()
+
+    def is_newer(character):
+        category = unicodedata.category(character)
+        if category == "Cn":
+            return True
+        if category == "Mn":
+            return strip.normalize_str("a" + character) != "a"
+        isolated = len(isolate.pre_tokenize_str(f"a{character}a")) == 3
+        return category.startswith("P") and not isolated
+
+    newer = {c for c in set().union(*documents) if is_newer(c)}
+    return ["".join(c for c in document if c not in newer) for document in documents]
+
+
 def main(folder):
     training = mixed_documents(seed=11, total=700_000)
     large = mixed_documents(seed=12, total=10_000_000)
@@ -206,10 +225,11 @@ def main(folder):
                      "split": split}]}))
             compare(folder, f"metaspace-{scheme}-{split}", meta, small + short_edges[600:], 300)
 
-
     few = large[:6] + short_edges
+    agreed = without_newer_characters(few)
     for name, tokenizer in [*families(training), *every_split(training[:5])]:
-        compare(folder, name, tokenizer, few, 0)
+        by_category = name in ("bert", "bert-cased", "word-level-signs")
+        compare(folder, name, tokenizer, agreed if by_category else few, 0)
 
 
 def compare_bytes_marked(path):
