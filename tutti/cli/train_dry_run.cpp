@@ -67,6 +67,7 @@ LogPreview preview_log(const spec::Recipe& recipe) {
       catalog::find_benchmark(benchmarks, recipe.mlperf.benchmark);
   if (benchmark == nullptr) {
     std::vector<std::string> known;
+    known.reserve(benchmarks.size());
     for (const catalog::Benchmark& each : benchmarks) known.push_back(each.name);
     fail(ErrorKind::usage, "mlperf.benchmark: '{}' is unknown; known: {}", recipe.mlperf.benchmark,
          join(known, ", "));
