@@ -42,14 +42,13 @@ double rate_at(const spec::Recipe& recipe, int64_t step) {
 }
 
 // Log lines that are being collected.
-class Lines {
- public:
+struct Lines {
   void add(MlperfLine::Type type, const std::string& key, const Json& value = nullptr,
            const Json& metadata = Json::object()) {
-    lines_.push_back(
+    all.push_back(
         telemetry::format_mlperf_line({type, key, value, metadata, "recipe", 0}, wall_seconds()));
   }
-  std::vector<std::string> lines_;
+  std::vector<std::string> all;
 };
 
 struct LogPreview {
@@ -80,7 +79,7 @@ LogPreview preview_log(const spec::Recipe& recipe) {
     log.add(Type::point, key, value);
   }
   for (const auto& [key, value] : spec::mlperf_settings(recipe)) log.add(Type::point, key, value);
-  preview.header = log.lines_;
+  preview.header = log.all;
 
   const Json start = {{"samples_count", 0}, {"first_epoch_num", 0}, {"epoch_count", 1}};
   const Json stop = {{"samples_count", 1}, {"first_epoch_num", 0}, {"epoch_num", 1}};
@@ -100,7 +99,7 @@ LogPreview preview_log(const spec::Recipe& recipe) {
 
   const mlperf::Ruleset& ruleset = ruleset_for("", "", benchmark);
   preview.ruleset = ruleset.version;
-  preview.findings = mlperf::check_log_text(join(log.lines_, "\n") + "\n", "log", ruleset).findings;
+  preview.findings = mlperf::check_log_text(join(log.all, "\n") + "\n", "log", ruleset).findings;
   return preview;
 }
 
