@@ -45,7 +45,7 @@ void check_version() {
 struct Way {
   int peer = 0;
   bool is_send = false;
-  auto operator<=>(const Way&) const = default;
+  auto operator<=>(const Way&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14
 };
 
 // Everything of NCCL's; threads that are in it own it, too.

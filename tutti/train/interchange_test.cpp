@@ -138,7 +138,7 @@ TEST_F(Interchange, ATokenizerThatCannotBeTheRunsIsANote) {
     return join(imported.notes, "; ");
   };
   const char* needed = "which 'tutti generate' and 'tutti eval --tasks' need: ";
-  EXPECT_TRUE(contains(note_of(R"({"model": {"type": "Unigram", "vocab": []}})"), "Unigram"));
+  EXPECT_TRUE(contains(note_of(R"({"model": {"type": "Morphemes", "vocab": []}})"), "Morphemes"));
   EXPECT_TRUE(contains(note_of("{"), needed));
   Json larger = parse_json(kTokenizer, "test");
   larger["added_tokens"].push_back({{"id", 37}, {"content", "<pad>"}, {"special", true}});
