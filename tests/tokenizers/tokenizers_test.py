@@ -2,9 +2,10 @@
 """Tutti's tokenizers against the Hugging Face package `tokenizers`, id by id.
 
 Tokenizers of each kind are trained here, on generated text, by the package; both encode and decode
-10 MB of mixed text and what is known to break tokenizers. Nothing is downloaded.
+10 MB of mixed text and what is known to break tokenizers. With `families`: the structures of today's
+families (families.py), on less text. Nothing is downloaded.
 
-usage: tokenizers_test.py PATH_OF_tokenize
+usage: tokenizers_test.py PATH_OF_tokenize [families]
 """
 
 import json
@@ -225,7 +226,10 @@ def main(folder):
                      "split": split}]}))
             compare(folder, f"metaspace-{scheme}-{split}", meta, small + short_edges[600:], 300)
 
-    few = large[:6] + short_edges
+
+def main_of_families(folder):
+    training = mixed_documents(seed=11, total=700_000)
+    few = mixed_documents(seed=12, total=400_000)[:6] + [d for d in edge_documents() if len(d) < 1000]
     agreed = without_newer_characters(few)
     for name, tokenizer in [*families(training), *every_split(training[:5])]:
         by_category = name in ("bert", "bert-cased", "word-level-signs")
@@ -242,5 +246,5 @@ def compare_bytes_marked(path):
 if __name__ == "__main__":
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
-        main(Path(name))
+        (main_of_families if "families" in sys.argv[2:] else main)(Path(name))
     print(f"ok, {time.monotonic() - begin:.0f} s")
