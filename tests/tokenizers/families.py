@@ -94,17 +94,20 @@ def gemma(text):
     return tokenizer
 
 
+def mark_spaces(value):
+    """The steps of Llama 2 around its model, in a tokenizer.json."""
+    value["pre_tokenizer"] = None
+    value["normalizer"] = {"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "\u2581"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]}
+    value["decoder"] = {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+        {"type": "ByteFallback"}, {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
+
+
 def llama2(text, special, added=()):
-    def edit(value):
-        value["pre_tokenizer"] = None
-        value["normalizer"] = {"type": "Sequence", "normalizers": [
-            {"type": "Prepend", "prepend": "\u2581"},
-            {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]}
-        value["decoder"] = {"type": "Sequence", "decoders": [
-            {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
-            {"type": "ByteFallback"}, {"type": "Fuse"},
-            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
-    tokenizer = changed(marked(text, special), edit)
+    tokenizer = changed(marked(text, special), mark_spaces)
     tokenizer.add_tokens(list(added))
     return tokenizer
 

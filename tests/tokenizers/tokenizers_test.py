@@ -25,7 +25,7 @@ except ImportError as error:
     print(f"skipped: {error}; run tools/python_env")
     sys.exit(77)
 
-from families import every_split, families
+from families import every_split, families, mark_spaces
 from mixed_text import edge_documents, mixed_documents
 
 TOKENIZE = sys.argv[1]
@@ -70,14 +70,7 @@ def marked(training):
 
     def edit(value):
         value["added_tokens"] = value["added_tokens"][:3]
-        value["pre_tokenizer"] = None
-        value["normalizer"] = {"type": "Sequence", "normalizers": [
-            {"type": "Prepend", "prepend": "\u2581"},
-            {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]}
-        value["decoder"] = {"type": "Sequence", "decoders": [
-            {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
-            {"type": "ByteFallback"}, {"type": "Fuse"},
-            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
+        mark_spaces(value)
     return change(tokenizer, edit)
 
 

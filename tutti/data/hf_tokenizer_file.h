@@ -29,7 +29,7 @@ struct HfModelFile {
   BpeOptions bpe;
   std::vector<double> scores;       // Unigram: by token
   bool byte_fallback = false;       // Unigram
-  std::string continuation = "##";  // WordPiece: before what goes on a word
+  std::string continuation = "##";  // WordPiece: prefix of tokens inside a word
   int64_t most_chars = 100;         // WordPiece: words of more are unknown
 };
 

@@ -41,7 +41,8 @@ class SentencePieceNormalizer {
   SentencePieceNormalizer() = default;
   SentencePieceNormalizer(const SentencePieceModelFile& model, const std::string& origin);
 
-  // Appends the normal form of `text`; `rest`: it goes on, with a space that belongs to it.
+  // Appends the normal form of `text`; `rest`: it continues a document, with a space that belongs
+  // to it.
   void append(std::string_view text, bool rest, std::string& out) const;
 
  private:

@@ -37,7 +37,7 @@ struct NormalizeStep {
   bool left = false, right = false;
 };
 
-// `text` after all steps; `rest`: text that goes on, before which nothing is prepended or stripped.
+// `text` after all steps; `rest`: it continues a document: nothing is prepended or stripped.
 // Where characters at the start were dropped, `starts` becomes false.
 std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text, bool rest,
                       bool& starts);

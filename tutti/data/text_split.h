@@ -57,7 +57,7 @@ class WordSink {
 // Where a piece of text is in its document.
 struct TextPlace {
   bool first = false;  // it is the start of the document
-  bool rest = false;   // it goes on where a document was cut
+  bool rest = false;   // it continues a document that was cut
 };
 
 // Gives the words of `text` in order: each step divides what the step before left.

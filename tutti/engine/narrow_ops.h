@@ -28,10 +28,10 @@ struct NarrowMatrix {
   NarrowLayout layout() const { return narrow_layout(kind, rows, columns); }
 };
 
-// The largest magnitude of a tensor, where somebody keeps it. NaN counts as larger than infinity.
+// Where the largest magnitude of a tensor is kept. NaN counts as larger than infinity.
 struct Magnitude {
-  Vector place = {};   // [1] f32; empty: nobody does
-  bool known = false;  // it is there already; else who finds it leaves it there
+  Vector place = {};   // [1] f32; empty: it is not kept
+  bool known = false;  // computed already; false: the first operation that needs it stores it
 };
 // Of a tensor whose maker has left it there.
 inline Magnitude known_magnitude(const Vector& place) { return {place, bool(place)}; }

@@ -102,7 +102,7 @@ BlockWork Stage::work_of(const Flight& flight, size_t index, engine::Matrix d_re
   work.d_residual = d_residual;
   work.d_branch = d_branch(index);
   work.d_branch_next = index > 0 ? d_branch(index - 1) : engine::Matrix{};
-  // Where the stage's output goes on to another, no norm has left its gradient's magnitude.
+  // On all but the last stage no norm has left the magnitude of the output's gradient.
   const bool from_norm = share_.last || index + 1 < blocks_.size();
   work.d_branch_amax = {d_branch_amax_[index % 2], from_norm && d_branch_amax_[index % 2]};
   if (index > 0) work.d_branch_next_amax = d_branch_amax_[(index - 1) % 2];

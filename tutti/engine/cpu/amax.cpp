@@ -16,14 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tutti::engine::HWY_NAMESPACE {
 
-// Magnitudes are compared as integers: NaN is above infinity, which is above all numbers.
-float amax_of_f32(const float* x, int64_t count) {
-  uint32_t most = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffU);
-  }
-  return std::bit_cast<float>(most);
-}
+float amax_of_f32(const float* x, int64_t count) { return amax_of(x, count); }
 
 float amax_of_bf16(const bf16* x, int64_t count) {
   uint16_t most = 0;

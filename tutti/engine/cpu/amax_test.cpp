@@ -1,4 +1,4 @@
-// The largest magnitudes that operations find of their results, and quantization that is told them.
+// Operations that report the largest magnitude of their result, and quantization that takes it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -128,7 +128,7 @@ bool same(const TestNarrow& a, const TestNarrow& b) {
   return std::equal(a.bytes(), a.bytes() + a.view.layout().bytes, b.bytes());
 }
 
-// Found where nobody knows it, and left for who asks the next time: the bits of both are those of
+// Computed where it is not known yet, and kept for the next caller: the bits of both are those of
 // quantization that looks for itself.
 TEST(Amax, QuantizationLeavesWhatItFindsAndTakesWhatIsKnown) {
   testing::for_each_dtype([](DType dtype) {

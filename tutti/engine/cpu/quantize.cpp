@@ -21,15 +21,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace tutti::engine::HWY_NAMESPACE {
 
-// Magnitudes are compared as integers: NaN is above infinity, which is above all numbers.
-float amax_of(const float* x, int64_t count) {
-  uint32_t most = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffU);
-  }
-  return std::bit_cast<float>(most);
-}
-
 // codes[i] = x[i] * factor; `words` are random where rounding is stochastic, else null.
 template <NarrowFloat F>
 void encode_elements(const float* x, float factor, Overflow overflow, const uint32_t* words,

@@ -28,6 +28,8 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -187,6 +189,16 @@ HWY_INLINE F32 exp(F32 x) {
 HWY_INLINE F32 sigmoid(F32 x) {
   const ScaledExp e = scaled_exp(clamp(hn::Neg(x), -87.0F, 89.0F));
   return hn::Div(set(1.0F), hn::MulAdd(e.mantissa, power_of_2(e.exponent), set(1.0F)));
+}
+
+// The largest magnitude of x[0, count). Compared as integers: NaN is above infinity, which is above
+// all numbers.
+HWY_INLINE float amax_of(const float* x, int64_t count) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffU);
+  }
+  return std::bit_cast<float>(most);
 }
 
 }  // namespace tutti::engine::HWY_NAMESPACE

@@ -47,7 +47,7 @@ __device__ inline void store_magnitude(unsigned most, float* amax) {
   if (bits > *static_cast<volatile unsigned*>(to)) atomicMax(to, bits);
 }
 
-// Before the kernel: where its warps add theirs; null where nobody asks.
+// Before the kernel: where its warps add theirs; null when not requested.
 inline float* begin_magnitude(CudaStream& stream, const Vector& amax) {
   if (!amax) return nullptr;
   stream.zero(amax.data, amax.bytes());
