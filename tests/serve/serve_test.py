@@ -99,7 +99,9 @@ def tenants(server, tokens, jobs, recipes):
     button = f'name="job" value="{jobs["ada"]}"'
     assert button in pages["ada"] and button in pages["olga"], "the job's buttons"
     assert button not in pages["bob"] and button not in pages["vic"]
-    assert '<span class="state busy">RUNNING</span>' in pages["ada"]
+    # Its first steps may be done before the controller looks at it again and calls it RUNNING.
+    wait_for(lambda: '<span class="state busy">RUNNING</span>'
+             in server.ask("GET", "/", cookie=cookies["ada"])[1], "RUNNING on its user's page")
 
     key = {user: re.search(r'name="form_key" value="([0-9a-f]+)"', page).group(1)
            for user, page in pages.items()}
