@@ -17,7 +17,7 @@
 #include "tutti/engine/gemm_peak.h"
 #include "tutti/plan/machine.h"
 #include "tutti/plan/run_forecast.h"
-#include "tutti/train/bench.h"
+#include "tutti/train/copy_bandwidth.h"
 
 namespace tutti::cli {
 namespace {

@@ -21,7 +21,7 @@
 #include "tutti/plan/calibrate.h"
 #include "tutti/spec/recipe_names.h"
 #include "tutti/telemetry/event_reader.h"
-#include "tutti/train/bench.h"
+#include "tutti/train/copy_bandwidth.h"
 #include "tutti/train/run_folder.h"
 
 namespace tutti::cli {

@@ -14,12 +14,6 @@
 
 namespace tutti::train {
 
-// Copy bandwidth of arrays of `bytes` (far larger than any cache), on all cores: bytes read plus
-// bytes written per second, best of `repeats`.
-double measure_copy_bandwidth(int repeats = 5, int64_t bytes = int64_t{512} << 20);
-// Of the memory that the stream works on.
-double measure_copy_bandwidth(engine::Stream& stream);
-
 // Cores x nominal clock x FLOPs per cycle of the widest fused multiply-add; 0 when the clock is
 // not known. bf16 counts twice where the CPU multiplies bf16 pairs.
 double nominal_peak_flops(DType dtype, int threads);

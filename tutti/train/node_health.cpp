@@ -16,7 +16,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/core_share.h"
-#include "tutti/train/bench.h"
+#include "tutti/train/copy_bandwidth.h"
 #include "tutti/train/cpu_wait.h"
 #include "tutti/train/node_checks.h"
 #include "tutti/train/quantile.h"
