@@ -64,6 +64,10 @@ void leave_ending_to_launcher() { second_is_ignored = true; }
 
 int stop_signal() { return stop_requested; }
 
+void throw_if_interrupted() {
+  if (const int signal = stop_signal(); signal != 0) throw Interrupted{signal};
+}
+
 bool take_checkpoint_request() { return checkpoint_requested.exchange(false); }
 
 }  // namespace tutti

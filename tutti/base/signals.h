@@ -21,6 +21,13 @@ void watch_signals();
 void remember_ignored_hangup();
 
 int stop_signal();  // the signal that asked to stop, or 0
+
+// The user pressed Ctrl-C or sent SIGTERM: the command gives up; the exit code is 128 + signal.
+struct Interrupted {
+  int signal;
+};
+void throw_if_interrupted();
+
 // From now on, writing to a pipe that nobody reads any more (a log's reader has ended) is an error
 // of that write, and no signal that ends the process. Children get the signal as usual (spawn.h).
 void outlive_readers();

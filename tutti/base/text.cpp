@@ -121,6 +121,16 @@ std::string format_table(const std::vector<std::vector<std::string>>& rows) {
   return out;
 }
 
+std::string format_pairs(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  size_t width = 0;
+  for (const auto& [name, value] : pairs) width = std::max(width, name.size());
+  std::string text;
+  for (const auto& [name, value] : pairs) {
+    text += fmt::format("{:<{}}  {}\n", name, width, value);
+  }
+  return text;
+}
+
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
     const size_t length = utf8_length(text);

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tutti {
@@ -18,6 +19,9 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
 
 // Rows of cells as aligned columns; the first row is the header. Numbers align right.
 std::string format_table(const std::vector<std::vector<std::string>>& rows);
+
+// One "name  value" per line, values aligned.
+std::string format_pairs(const std::vector<std::pair<std::string, std::string>>& pairs);
 
 // Whether all of `text` is well-formed UTF-8.
 bool is_utf8(std::string_view text);

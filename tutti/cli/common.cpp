@@ -1,6 +1,5 @@
 #include "tutti/cli/common.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "tutti/base/error.h"
@@ -8,13 +7,6 @@
 #include "tutti/base/units.h"
 
 namespace tutti::cli {
-namespace {
-
-void write_to(std::FILE* stream, std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stream);
-}
-
-}  // namespace
 
 void add_json_option(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "One JSON object on standard output");
@@ -47,9 +39,7 @@ CLI::Validator between(double least, double most) {
 
 void print_json(const Json& value) { print_text(dump_json(value) + "\n"); }
 
-void print_text(std::string_view text) { write_to(stdout, text); }
-
-void print_message(std::string_view text) { write_to(stderr, text); }
+void print_text(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 void flush_output() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
@@ -60,19 +50,5 @@ void flush_output() {
 }
 
 bool output_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
-
-std::string format_pairs(const std::vector<std::pair<std::string, std::string>>& pairs) {
-  size_t width = 0;
-  for (const auto& [name, value] : pairs) width = std::max(width, name.size());
-  std::string text;
-  for (const auto& [name, value] : pairs) {
-    text += fmt::format("{:<{}}  {}\n", name, width, value);
-  }
-  return text;
-}
-
-void throw_if_interrupted() {
-  if (const int signal = stop_signal(); signal != 0) throw Interrupted{signal};
-}
 
 }  // namespace tutti::cli

@@ -8,10 +8,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "tutti/base/json.h"
+#include "tutti/base/message.h"
+#include "tutti/base/signals.h"
+#include "tutti/base/text.h"
 #include "tutti/spec/memory.h"
 #include "tutti/spec/recipe.h"
 
@@ -23,20 +24,10 @@ void add_json_option(CLI::App& command, bool& json);
 CLI::Validator at_least(int64_t least);
 CLI::Validator between(double least, double most);
 
-void print_json(const Json& value);         // standard output, one line
-void print_text(std::string_view text);     // standard output, as it is
-void print_message(std::string_view text);  // standard error, as it is
+void print_json(const Json& value);      // standard output, one line
+void print_text(std::string_view text);  // standard output, as it is
 // Throws io when what was printed could not be written, such as on a full disk.
 void flush_output();
 bool output_is_terminal();
-
-// One "name  value" per line, values aligned.
-std::string format_pairs(const std::vector<std::pair<std::string, std::string>>& pairs);
-
-// The user pressed Ctrl-C or sent SIGTERM: the command gives up; the exit code is 128 + signal.
-struct Interrupted {
-  int signal;
-};
-void throw_if_interrupted();
 
 }  // namespace tutti::cli

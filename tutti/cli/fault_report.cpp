@@ -5,7 +5,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/json.h"
-#include "tutti/cli/common.h"
+#include "tutti/base/message.h"
 #include "tutti/comm/launch_environment.h"
 
 namespace tutti::cli {

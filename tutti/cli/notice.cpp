@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "tutti/base/clock.h"
-#include "tutti/cli/common.h"
+#include "tutti/base/message.h"
 
 namespace tutti::cli {
 

@@ -1,7 +1,8 @@
 #include "tutti/cli/prepared_data.h"
 
 #include "tutti/base/error.h"
-#include "tutti/cli/common.h"
+#include "tutti/base/message.h"
+#include "tutti/base/signals.h"
 #include "tutti/cli/home.h"
 #include "tutti/cli/progress_bar.h"
 #include "tutti/data/corpus.h"

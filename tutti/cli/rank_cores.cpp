@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/message.h"
 #include "tutti/base/text.h"
-#include "tutti/cli/common.h"
 #include "tutti/comm/core_share.h"
 
 namespace tutti::cli {

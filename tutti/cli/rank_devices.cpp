@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "tutti/base/error.h"
-#include "tutti/cli/common.h"
+#include "tutti/base/message.h"
 #include "tutti/comm/core_share.h"
 #include "tutti/comm/nccl_settings.h"
 #include "tutti/engine/backend.h"

@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "tutti/base/child_process.h"
+#include "tutti/base/message.h"
 #include "tutti/base/text.h"
-#include "tutti/cli/common.h"
 #include "tutti/comm/slurm_step.h"
 
 namespace tutti::cli {
