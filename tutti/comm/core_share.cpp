@@ -23,16 +23,16 @@ Bitmap make_bitmap(hwloc_bitmap_t bitmap) {
   return Bitmap(bitmap);
 }
 
-class Topology {
+class CoreTopology {
  public:
-  Topology() {
+  CoreTopology() {
     if (hwloc_topology_init(&topology_) != 0 || hwloc_topology_load(topology_) != 0) {
       fail(ErrorKind::unsupported, "hwloc cannot tell the cores of this machine");
     }
   }
-  ~Topology() { hwloc_topology_destroy(topology_); }
-  Topology(const Topology&) = delete;
-  Topology& operator=(const Topology&) = delete;
+  ~CoreTopology() { hwloc_topology_destroy(topology_); }
+  CoreTopology(const CoreTopology&) = delete;
+  CoreTopology& operator=(const CoreTopology&) = delete;
 
   hwloc_topology_t get() const { return topology_; }
 
@@ -63,7 +63,7 @@ std::vector<int> members(hwloc_const_bitmap_t set) {
 CoreShare share_cores(int64_t local_rank, int64_t local_size) {
   TUTTI_CHECK(local_rank >= 0 && local_rank < local_size, "rank {} of {} on this host", local_rank,
               local_size);
-  const Topology topology;
+  const CoreTopology topology;
   const Bitmap allowed = topology.allowed_here();
   const std::vector<int> all = members(allowed.get());
   TUTTI_CHECK(!all.empty(), "no core for this process");
@@ -98,14 +98,14 @@ CoreShare share_cores(int64_t local_rank, int64_t local_size) {
 }
 
 bool may_use_all_cores() {
-  const Topology topology;
+  const CoreTopology topology;
   const Bitmap allowed = topology.allowed_here();
   return hwloc_bitmap_isequal(allowed.get(), hwloc_topology_get_allowed_cpuset(topology.get())) !=
          0;
 }
 
 void bind_to(const CoreShare& share) {
-  const Topology topology;
+  const CoreTopology topology;
   const Bitmap set = make_bitmap(hwloc_bitmap_alloc());
   for (const int core : share.cores) hwloc_bitmap_set(set.get(), static_cast<unsigned>(core));
   if (hwloc_set_cpubind(topology.get(), set.get(), HWLOC_CPUBIND_THREAD) != 0) {
