@@ -30,21 +30,21 @@ using testing::RandomBatches;
 
 constexpr TrainerOptions kEnqueued{.enqueue_steps = true};
 
-struct Training {
+struct EnqueuedTraining {
   std::vector<double> losses, norms;
   std::vector<std::array<double, 4>> routing;  // of a model with experts
   std::vector<std::array<double, 2>> parts;    // with a teacher
   std::vector<bool> applied;
   uint64_t weights = 0;
-  bool operator==(const Training&) const = default;
+  bool operator==(const EnqueuedTraining&) const = default;
 };
 
 // `ahead`: each step begins before the result of the one before is taken.
-Training train(Trainer& trainer, int64_t steps, bool ahead) {
+EnqueuedTraining train_enqueued(Trainer& trainer, int64_t steps, bool ahead) {
   trainer.initialize();
   testing::randomize_teacher(trainer);
   RandomBatches batches(trainer.recipe(), 5);
-  Training out;
+  EnqueuedTraining out;
   int64_t updates = 0;
   const auto begin = [&](int64_t step) {
     std::optional<int64_t> update;
@@ -77,25 +77,25 @@ TEST(EnqueuedSteps, AreTheStepsOfTheHostToTheBit) {
       Trainer here(recipe), enqueued(recipe, {}, kEnqueued), ahead(recipe, {}, kEnqueued);
       ASSERT_FALSE(here.steps_run_ahead());
       ASSERT_TRUE(enqueued.steps_run_ahead());
-      const Training expected = train(here, 7, false);
+      const EnqueuedTraining expected = train_enqueued(here, 7, false);
       EXPECT_NE(expected.losses.front(), expected.losses.back());
-      EXPECT_EQ(train(enqueued, 7, false), expected);
-      EXPECT_EQ(train(ahead, 7, true), expected);
+      EXPECT_EQ(train_enqueued(enqueued, 7, false), expected);
+      EXPECT_EQ(train_enqueued(ahead, 7, true), expected);
     }
   }
 }
 
 // What `recipe` does on the host, enqueued, and a step ahead is the same.
-Training expect_same_steps(const spec::Recipe& recipe, int64_t steps) {
+EnqueuedTraining expect_same_steps(const spec::Recipe& recipe, int64_t steps) {
   SCOPED_TRACE(fmt::format("{} {}", recipe.model.name,
                            recipe.precision == spec::Precision::f32 ? "f32" : "bf16"));
   Trainer here(recipe), enqueued(recipe, {}, kEnqueued), ahead(recipe, {}, kEnqueued);
   EXPECT_FALSE(here.steps_run_ahead());
   EXPECT_TRUE(enqueued.steps_run_ahead());
-  Training expected = train(here, steps, false);
+  EnqueuedTraining expected = train_enqueued(here, steps, false);
   EXPECT_NE(expected.losses.front(), expected.losses.back());
-  EXPECT_EQ(train(enqueued, steps, false), expected);
-  EXPECT_EQ(train(ahead, steps, true), expected);
+  EXPECT_EQ(train_enqueued(enqueued, steps, false), expected);
+  EXPECT_EQ(train_enqueued(ahead, steps, true), expected);
   return expected;
 }
 
@@ -108,7 +108,7 @@ TEST(EnqueuedSteps, OfExpertsAreThoseOfTheHostToTheBit) {
     recipe.model.dropout = 0.1;
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       recipe.precision = precision;
-      const Training expected = expect_same_steps(recipe, 6);
+      const EnqueuedTraining expected = expect_same_steps(recipe, 6);
       ASSERT_EQ(expected.routing.size(), 6U);
       EXPECT_NE(expected.routing.front(), expected.routing.back());
       EXPECT_EQ(expected.routing.front()[3] > 0, recipe.model.moe.capacity_factor > 0);
@@ -123,7 +123,7 @@ TEST(EnqueuedSteps, WithATeacherAreThoseOfTheHostToTheBit) {
     recipe.batch = {6, 2, 7};
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       recipe.precision = precision;
-      const Training expected = expect_same_steps(recipe, 5);
+      const EnqueuedTraining expected = expect_same_steps(recipe, 5);
       ASSERT_EQ(expected.parts.size(), 5U);
       EXPECT_NE(expected.parts.front(), expected.parts.back());
     }
@@ -168,12 +168,12 @@ TEST(EnqueuedSteps, OneThatIsSkippedLeavesSelectionBiasesAlone) {
   const engine::OpTable table = with_a_mistake();
   spec::Recipe recipe = mixed_moe_recipe();
   recipe.precision = spec::Precision::bf16;
-  std::vector<Training> all;
+  std::vector<EnqueuedTraining> all;
   for (const TrainerOptions& options : {TrainerOptions{}, kEnqueued}) {
     Trainer trainer(recipe, {}, options);
     trainer.stream().set_ops(table);
     squared_norms = 0;
-    all.push_back(train(trainer, 2, false));
+    all.push_back(train_enqueued(trainer, 2, false));
     const auto before = selection_biases(trainer);
     ASSERT_EQ(before.size(), 2U);
     const uint64_t weights = trainer.weights_hash();
@@ -190,12 +190,12 @@ TEST(EnqueuedSteps, OneThatIsSkippedLeavesSelectionBiasesAlone) {
 // The step after it has begun before anybody knows that it will not count as an update.
 TEST(EnqueuedSteps, OneThatIsSkippedTakesNoNumber) {
   const engine::OpTable table = with_a_mistake();
-  std::vector<Training> all;
+  std::vector<EnqueuedTraining> all;
   for (const bool ahead : {false, true}) {
     Trainer trainer(gpt_recipe(), {}, kEnqueued);
     trainer.stream().set_ops(table);
     squared_norms = 0;
-    all.push_back(train(trainer, 6, ahead));
+    all.push_back(train_enqueued(trainer, 6, ahead));
   }
   EXPECT_EQ(all[0].applied, (std::vector<bool>{true, true, false, true, true, true}));
   EXPECT_EQ(all[0].losses, all[1].losses);
@@ -203,7 +203,7 @@ TEST(EnqueuedSteps, OneThatIsSkippedTakesNoNumber) {
   Trainer here(gpt_recipe());
   here.stream().set_ops(table);
   squared_norms = 0;
-  EXPECT_EQ(train(here, 6, false).weights, all[0].weights);
+  EXPECT_EQ(train_enqueued(here, 6, false).weights, all[0].weights);
 }
 
 TEST(EnqueuedSteps, NameTheTensorThatIsNotFinite) {
