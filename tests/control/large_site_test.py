@@ -77,7 +77,7 @@ class Report:
 
 
 def make_site(place):
-    """As the generator of tutti/control/many_jobs.h makes it; this account is an admin."""
+    """As the generator of tutti/control/testing/many_jobs.h makes it; this account is an admin."""
     control = place.environment["TUTTI_CONTROL"]
     os.makedirs(control)
     subprocess.run([os.environ["TUTTI_MANY_JOBS"], "--gtest_filter=ManyJobs.TenThousand*"], check=True,

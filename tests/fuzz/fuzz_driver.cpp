@@ -17,7 +17,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/file.h"
 #include "tutti/base/rng.h"
-#include "tutti/mlperf/test_support.h"
+#include "tutti/mlperf/testing/test_support.h"
 
 // NOLINTNEXTLINE(readability-identifier-naming): the name that libFuzzer calls
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);

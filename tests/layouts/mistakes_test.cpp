@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "tests/layouts/models.h"
-#include "tutti/train/faulty_groups.h"
+#include "tutti/train/testing/faulty_groups.h"
 
 namespace tutti::train {
 namespace {

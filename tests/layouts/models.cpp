@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "tutti/train/routing_record.h"
+#include "tutti/train/testing/routing_record.h"
 
 namespace tutti::train::testing {
 namespace {

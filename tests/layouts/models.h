@@ -7,8 +7,8 @@
 
 #include <string>
 
-#include "tutti/spec/recipe.h"
-#include "tutti/train/layout_test_support.h"
+#include "tutti/spec/recipe/recipe.h"
+#include "tutti/train/testing/layouts.h"
 
 namespace tutti::train::testing {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tutti/spec/recipe.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::train::testing {
 

@@ -6,7 +6,7 @@
 
 #include "tests/layouts/models.h"
 #include "tests/layouts/not_yet.h"
-#include "tutti/base/memory_file.h"
+#include "tutti/base/testing/memory_file.h"
 
 namespace tutti::train {
 namespace {

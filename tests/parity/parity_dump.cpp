@@ -23,11 +23,11 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
-#include "tutti/checkpoint/adapter.h"
-#include "tutti/checkpoint/safetensors.h"
-#include "tutti/spec/recipe.h"
-#include "tutti/train/routing.h"
-#include "tutti/train/trainer.h"
+#include "tutti/checkpoint/huggingface/adapter.h"
+#include "tutti/checkpoint/store/safetensors.h"
+#include "tutti/spec/recipe/recipe.h"
+#include "tutti/train/step/routing.h"
+#include "tutti/train/step/trainer.h"
 
 namespace tutti {
 namespace {

@@ -96,7 +96,7 @@ def make_model(family):
 
 
 def to_tutti(family, state):
-    """The names and layouts of spec/params.h."""
+    """The names and layouts of spec/model/params.h."""
     get = lambda name: state[name].detach().numpy().astype(np.float32)  # noqa: E731
     out = {}
     if family == "gpt":
@@ -152,7 +152,7 @@ def from_tutti(family, merged):
 
 
 def adapter_shapes(family, targets):
-    """Name: (rows, inputs) of every adapter of a block, as tutti/spec/lora.h states."""
+    """Name: (rows, inputs) of every adapter of a block, as tutti/spec/recipe/lora.h states."""
     model = GPT if family == "gpt" else LLAMA
     hidden, ffn = model["hidden"], model["ffn"]
     queries, keys = (model[x] * model["head_dim"] for x in ("heads", "kv_heads"))

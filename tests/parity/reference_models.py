@@ -1,7 +1,7 @@
 """GPT-2 and Llama in plain PyTorch (1.13 or later): what tests/parity compares Tutti with.
 
 A model is a dict of the keys of a recipe's `model` mapping and a dict of parameters named and
-shaped as tutti/spec/params.h states. B sequences, T tokens, H hidden, A query heads, K key/value
+shaped as tutti/spec/model/params.h states. B sequences, T tokens, H hidden, A query heads, K key/value
 heads, D head size, F feed-forward width, V vocabulary.
 """
 

@@ -15,7 +15,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
-#include "tutti/data/tokenizer_source.h"
+#include "tutti/data/tokenizers/tokenizer_source.h"
 
 namespace {
 

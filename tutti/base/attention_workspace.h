@@ -1,5 +1,5 @@
 // The memory that fused attention kernels take beside their operands, and the pieces that keep it
-// small. The memory map counts it (spec/memory.h), the CUDA backend asks for it
+// small. The memory map counts it (spec/memory/memory.h), the CUDA backend asks for it
 // (engine/cuda/cudnn_attention.cpp), so both read it here. Sizes are those of one rank.
 //
 // cuDNN's backward in a fixed order stores dS whole, in 16 bits, with both sides rounded up to

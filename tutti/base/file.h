@@ -1,6 +1,6 @@
 // All file access of the program goes through FileSystem, so that crashes, full disks and torn
 // writes are ordinary tests: posix_file_system() is the machine's, MemoryFileSystem
-// (memory_file.h) one that can lose power.
+// (base/testing/memory_file.h) one that can lose power.
 //
 // Durability contract, as POSIX gives it: bytes are durable after sync(); a name (creation,
 // rename, removal) is durable after sync_directory() of its folder. Everything throws Error with

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "tutti/base/error.h"
-#include "tutti/base/memory_file.h"
+#include "tutti/base/testing/memory_file.h"
 
 namespace tutti {
 namespace {

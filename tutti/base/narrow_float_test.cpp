@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "tutti/base/narrow_test_support.h"
 #include "tutti/base/rng.h"
+#include "tutti/base/testing/narrow.h"
 
 namespace tutti {
 namespace {

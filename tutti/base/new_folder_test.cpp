@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tutti/base/error.h"
-#include "tutti/base/memory_file.h"
+#include "tutti/base/testing/memory_file.h"
 
 namespace tutti {
 namespace {

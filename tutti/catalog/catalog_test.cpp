@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
-#include "tutti/base/memory_file.h"
+#include "tutti/base/testing/memory_file.h"
 #include "tutti_test_paths.h"
 
 namespace tutti::catalog {

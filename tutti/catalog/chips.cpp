@@ -2,7 +2,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/catalog/known_quantities.h"
-#include "tutti/spec/recipe_names.h"
+#include "tutti/spec/recipe/names.h"
 
 namespace tutti::catalog {
 

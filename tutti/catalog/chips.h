@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tutti/catalog/entry.h"
-#include "tutti/spec/recipe.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::catalog {
 

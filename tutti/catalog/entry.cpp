@@ -6,7 +6,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "tutti/spec/yaml_map.h"
+#include "tutti/spec/recipe/yaml_map.h"
 
 namespace tutti::catalog {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tutti/base/file.h"
-#include "tutti/spec/yaml_map.h"
+#include "tutti/spec/recipe/yaml_map.h"
 
 namespace tutti::catalog {
 

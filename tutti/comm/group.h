@@ -27,7 +27,7 @@
 // ends), or leaves (destroys its group), every pending and later call on every other rank throws
 // peer naming that rank, what it was doing, and the number of the call. Throwing happens in
 // Ticket::wait or in the next call. A group that failed stays so; ranks that go on build a new
-// World under a higher generation (world.h).
+// World under a higher generation (comm/world/world.h).
 //
 // One thread of a rank uses a group at a time; abort(), activity() and Ticket::done() may be called
 // from any thread.
@@ -41,7 +41,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/comm/call.h"
+#include "tutti/comm/collectives/call.h"
 #include "tutti/engine/stream.h"
 #include "tutti/engine/tensor.h"
 
@@ -168,7 +168,7 @@ class Group {
 
   // Whether calls of this rank, in all its groups that say so, start in the order in which they
   // were made. A call that cannot start yet then keeps back those after it: a receive is asked for
-  // where its message is needed, and not before what its sender needs for it (nccl_group.h).
+  // where its message is needed, and not before what its sender needs for it (comm/nccl/group.h).
   virtual bool starts_in_order() const { return false; }
 
   // How long callers have been kept by Ticket::wait, in total: what communication, and waiting for

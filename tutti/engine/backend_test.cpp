@@ -9,7 +9,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/engine/device_calls.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

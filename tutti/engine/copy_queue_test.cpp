@@ -9,7 +9,7 @@
 
 #include "tutti/engine/backend.h"
 #include "tutti/engine/device_calls.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine {
 namespace {

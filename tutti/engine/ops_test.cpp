@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine {
 namespace {

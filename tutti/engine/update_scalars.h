@@ -17,7 +17,7 @@ TUTTI_HOST_DEVICE inline double clip_factor(double norm, double clip_norm) {
   return factor < 1 ? factor : 1;
 }
 
-// What is optimised with a teacher (spec/distill.h).
+// What is optimised with a teacher (spec/recipe/distill.h).
 TUTTI_HOST_DEVICE inline double mixed_loss(double cross_entropy, double divergence, double weight) {
   return (1 - weight) * cross_entropy + weight * divergence;
 }

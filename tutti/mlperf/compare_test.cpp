@@ -4,7 +4,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/mlperf/compare_page.h"
-#include "tutti/mlperf/test_support.h"
+#include "tutti/mlperf/testing/test_support.h"
 #include "tutti_test_paths.h"
 
 namespace tutti::mlperf {

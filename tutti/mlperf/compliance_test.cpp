@@ -6,7 +6,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/mlperf/system_description.h"
-#include "tutti/mlperf/test_support.h"
+#include "tutti/mlperf/testing/test_support.h"
 #include "tutti_test_paths.h"
 
 namespace tutti::mlperf {

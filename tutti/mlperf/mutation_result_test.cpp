@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "tutti/mlperf/compliance.h"
-#include "tutti/mlperf/test_support.h"
+#include "tutti/mlperf/testing/test_support.h"
 #include "tutti_test_paths.h"
 
 namespace tutti::mlperf {

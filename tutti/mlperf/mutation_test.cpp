@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "tutti/mlperf/check_log.h"
-#include "tutti/mlperf/test_support.h"
+#include "tutti/mlperf/testing/test_support.h"
 #include "tutti_test_paths.h"
 
 namespace tutti::mlperf {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tutti/mlperf/test_support.h"
+#include "tutti/mlperf/testing/test_support.h"
 #include "tutti_test_paths.h"
 
 namespace tutti::mlperf {

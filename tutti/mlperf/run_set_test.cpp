@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tutti/base/error.h"
-#include "tutti/mlperf/test_support.h"
+#include "tutti/mlperf/testing/test_support.h"
 
 namespace tutti::mlperf {
 namespace {

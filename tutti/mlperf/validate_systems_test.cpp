@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tutti/mlperf/test_support.h"
+#include "tutti/mlperf/testing/test_support.h"
 #include "tutti/mlperf/validate.h"
-#include "tutti/telemetry/jsonl.h"
+#include "tutti/telemetry/sinks/jsonl.h"
 
 namespace tutti::mlperf {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/rng.h"
-#include "tutti/mlperf/test_support.h"
-#include "tutti/telemetry/jsonl.h"
+#include "tutti/mlperf/testing/test_support.h"
+#include "tutti/telemetry/sinks/jsonl.h"
 #include "tutti_test_paths.h"
 
 namespace tutti::mlperf {

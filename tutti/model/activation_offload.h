@@ -10,8 +10,8 @@
 #include "tutti/engine/copy_queue.h"
 #include "tutti/model/memory.h"
 #include "tutti/model/slots.h"
-#include "tutti/spec/offload_plan.h"
-#include "tutti/spec/recipe.h"
+#include "tutti/spec/memory/offload_plan.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::model {
 

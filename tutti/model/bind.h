@@ -1,5 +1,5 @@
 // Binds layers to parameters and saved tensors to memory by their names: the one place where the
-// names of spec/params.h and spec/memory.h meet the structures of this folder.
+// names of spec/model/params.h and spec/memory/memory.h meet the structures of this folder.
 #pragma once
 
 #include "tutti/model/block.h"
@@ -8,7 +8,7 @@
 #include "tutti/model/loss.h"
 #include "tutti/model/memory.h"
 #include "tutti/model/slots.h"
-#include "tutti/spec/model_config.h"
+#include "tutti/spec/model/config.h"
 
 namespace tutti::model {
 

@@ -3,7 +3,7 @@
 
 #include "tutti/base/rng.h"
 #include "tutti/model/bind.h"
-#include "tutti/spec/narrow.h"
+#include "tutti/spec/program/narrow.h"
 
 namespace tutti::model {
 

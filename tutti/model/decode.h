@@ -8,8 +8,8 @@
 #include "tutti/engine/arena.h"
 #include "tutti/engine/stream.h"
 #include "tutti/model/bind.h"
-#include "tutti/spec/model_config.h"
-#include "tutti/spec/params.h"
+#include "tutti/spec/model/config.h"
+#include "tutti/spec/model/params.h"
 
 namespace tutti::model {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tutti/base/check.h"
-#include "tutti/spec/zero.h"
+#include "tutti/spec/mesh/zero.h"
 
 namespace tutti::model {
 namespace {

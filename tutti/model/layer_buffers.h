@@ -1,13 +1,13 @@
 // The buffers that layers take turns in on a rank that holds only shards of gradients and weights
-// (spec/zero_layers.h), and the parameters of a stage wherever they lie.
+// (spec/mesh/zero_layers.h), and the parameters of a stage wherever they lie.
 #pragma once
 
 #include "tutti/engine/tensor.h"
 #include "tutti/model/memory.h"
 #include "tutti/model/parameters.h"
-#include "tutti/spec/mesh.h"
-#include "tutti/spec/params.h"
-#include "tutti/spec/zero_layers.h"
+#include "tutti/spec/mesh/mesh.h"
+#include "tutti/spec/mesh/zero_layers.h"
+#include "tutti/spec/model/params.h"
 
 namespace tutti::model {
 

@@ -1,9 +1,10 @@
 // y = x W^T + b, with or without adapters. Shapes: x [N, in], y [N, out]; beta 0 overwrites a
 // gradient, 1 adds to it.
 //
-// With adapters (spec/lora.h) each adds scale * dropout(x) A^T B^T to its columns of y. Forward
-// keeps scale * dropout(x) A^T in the layer's `low_rank` memory, backward_input leaves its gradient
-// in `d_low_rank`, and backward_weight uses both. Weights without gradient views are frozen.
+// With adapters (spec/recipe/lora.h) each adds scale * dropout(x) A^T B^T to its columns of y.
+// Forward keeps scale * dropout(x) A^T in the layer's `low_rank` memory, backward_input leaves its
+// gradient in `d_low_rank`, and backward_weight uses both. Weights without gradient views are
+// frozen.
 //
 // With `narrow` the three products of x, W and dy (not the adapters') read operands below 16 bits,
 // each quantized right before (engine/narrow_ops.h); with a place for it (NarrowProducts::turned)

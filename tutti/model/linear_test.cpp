@@ -8,8 +8,8 @@
 #include <cmath>
 #include <vector>
 
-#include "tutti/engine/narrow_check.h"
-#include "tutti/spec/narrow.h"
+#include "tutti/engine/testing/narrow_check.h"
+#include "tutti/spec/program/narrow.h"
 
 namespace tutti::model {
 namespace {

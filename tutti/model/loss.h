@@ -28,7 +28,7 @@ struct LossWork {
   engine::Matrix gathered = {};    // [N, H] c: y of all rows
 };
 
-// What a student learns from beside the targets (spec/distill.h).
+// What a student learns from beside the targets (spec/recipe/distill.h).
 struct Distillation {
   LossLayer teacher;
   engine::Matrix y;  // [N, teacher's H] c: the outputs of its final norm

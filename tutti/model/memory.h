@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "tutti/comm/world.h"
+#include "tutti/comm/world/world.h"
 #include "tutti/engine/arena.h"
 #include "tutti/engine/tensor.h"
-#include "tutti/spec/memory.h"
+#include "tutti/spec/memory/memory.h"
 
 namespace tutti::model {
 

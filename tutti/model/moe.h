@@ -13,9 +13,9 @@
 // weights, to the bit; then each sends all N rows through its part of the experts, and what comes
 // out, forward and backward, is a sum over these ranks (linear.h).
 //
-// Tensors as spec/params.h names them. Of Hugging Face's Mixtral block_sparse_moe: gate.weight is
-// router.weight [E, H]; expert e's w1 (gate) and w3 (up) are rows [0, Fe) and [Fe, 2Fe) of
-// experts.gate_up.weight[e] [2Fe, H], its w2 (down) is experts.down.weight[e] [H, Fe].
+// Tensors as spec/model/params.h names them. Of Hugging Face's Mixtral block_sparse_moe:
+// gate.weight is router.weight [E, H]; expert e's w1 (gate) and w3 (up) are rows [0, Fe) and [Fe,
+// 2Fe) of experts.gate_up.weight[e] [2Fe, H], its w2 (down) is experts.down.weight[e] [H, Fe].
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@
 #include "tutti/model/linear.h"
 #include "tutti/model/mlp.h"
 #include "tutti/model/tensor_parallel.h"
-#include "tutti/spec/model_config.h"
+#include "tutti/spec/model/config.h"
 
 namespace tutti::model {
 

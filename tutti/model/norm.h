@@ -6,7 +6,7 @@
 
 #include "tutti/engine/stream.h"
 #include "tutti/model/parameters.h"
-#include "tutti/spec/model_config.h"
+#include "tutti/spec/model/config.h"
 
 namespace tutti::model {
 

@@ -8,7 +8,7 @@
 #include "tutti/comm/group.h"
 #include "tutti/engine/narrow_ops.h"
 #include "tutti/engine/tensor.h"
-#include "tutti/spec/params.h"
+#include "tutti/spec/model/params.h"
 
 namespace tutti::model {
 
@@ -32,8 +32,9 @@ struct Adapters {
   engine::Matrix input;       // [N, >= in] c: room for the dropped input; empty without dropout
 };
 
-// How the products of a linear layer round their operands to fewer than 16 bits (spec/narrow.h),
-// and where: `left` and `right` are the places of spec::narrow_room, which all layers share.
+// How the products of a linear layer round their operands to fewer than 16 bits
+// (spec/program/narrow.h), and where: `left` and `right` are the places of spec::narrow_room, which
+// all layers share.
 struct NarrowProducts {
   NarrowKind operand = NarrowKind::e4m3;   // of activations and weights
   NarrowKind gradient = NarrowKind::e5m2;  // of dy

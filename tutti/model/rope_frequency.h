@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tutti/spec/model_config.h"
+#include "tutti/spec/model/config.h"
 
 namespace tutti::model {
 

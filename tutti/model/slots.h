@@ -10,7 +10,7 @@
 #include "tutti/engine/tensor.h"
 #include "tutti/model/block.h"
 #include "tutti/model/memory.h"
-#include "tutti/spec/model_config.h"
+#include "tutti/spec/model/config.h"
 
 namespace tutti::model {
 

@@ -10,7 +10,7 @@
 #include "tutti/model/layer_buffers.h"
 #include "tutti/model/rope_frequency.h"
 #include "tutti/model/tensor_parallel.h"
-#include "tutti/spec/schedule.h"
+#include "tutti/spec/schedule/schedule.h"
 
 namespace tutti::model {
 

@@ -1,6 +1,7 @@
 // The layers of one virtual stage, bound to the memory of its rank: blocks, on the first stage the
 // embedding, on the last the final norm and the loss. A schedule calls the passes below, a layer at
-// a time (spec/step_list.h); between them everything lives in the arenas of the memory map.
+// a time (spec/schedule/step_list.h); between them everything lives in the arenas of the memory
+// map.
 //
 // Several micro-batches may be in flight, each between enter() and leave() with slots of its own.
 // At a boundary between stages one matrix travels, the residual stream [N, H] f32 with the branch
@@ -23,10 +24,10 @@
 #include "tutti/model/memory.h"
 #include "tutti/model/narrow_weights.h"
 #include "tutti/model/slots.h"
-#include "tutti/spec/distill.h"
-#include "tutti/spec/model_config.h"
-#include "tutti/spec/params.h"
-#include "tutti/spec/recipe.h"
+#include "tutti/spec/model/config.h"
+#include "tutti/spec/model/params.h"
+#include "tutti/spec/recipe/distill.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::model {
 

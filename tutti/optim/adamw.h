@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "tutti/engine/stream.h"
-#include "tutti/spec/params.h"
-#include "tutti/spec/recipe.h"
+#include "tutti/spec/model/params.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::optim {
 

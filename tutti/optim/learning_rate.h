@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
-#include "tutti/spec/recipe.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::optim {
 
 // Learning rate of step 0, 1, ... of a run of `steps`, which begins at step schedule.start_step of
-// the schedule: linear warm-up as schedule.warmup_form says (spec/recipe.h); from step
+// the schedule: linear warm-up as schedule.warmup_form says (spec/recipe/recipe.h); from step
 // warmup_steps of the schedule on
 //   constant  the peak;
 //   linear    a straight line down to minimum_ratio * peak at decay_steps;

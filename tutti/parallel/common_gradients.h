@@ -9,7 +9,7 @@
 #include "tutti/engine/stream.h"
 #include "tutti/parallel/ranks.h"
 #include "tutti/parallel/sharded_adamw.h"
-#include "tutti/spec/params.h"
+#include "tutti/spec/model/params.h"
 
 namespace tutti::parallel {
 

@@ -1,6 +1,6 @@
-// Runs lists of actions (spec/step_list.h). Every kind of action has one handler; nothing else of a
-// step starts a copy between host and device, a collective between replicas or stages, or an
-// update.
+// Runs lists of actions (spec/schedule/step_list.h). Every kind of action has one handler; nothing
+// else of a step starts a copy between host and device, a collective between replicas or stages, or
+// an update.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tutti/engine/stream.h"
-#include "tutti/spec/schedule.h"
+#include "tutti/spec/schedule/schedule.h"
 
 namespace tutti::parallel {
 

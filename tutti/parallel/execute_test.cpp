@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/comm/thread_world.h"
+#include "tutti/comm/world/thread_world.h"
 #include "tutti/parallel/pipeline_messages.h"
 #include "tutti/parallel/ranks.h"
 

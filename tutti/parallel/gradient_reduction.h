@@ -1,7 +1,7 @@
 // How the ranks that hold the same parameters sum the gradients of a step, part by part as the
-// step's list of actions says (spec/step_list.h), while the layers below are still computed: bucket
-// by bucket in the flat arena with ZeRO 0 and 1 (gradient_sync.h), layer by layer into shards with
-// ZeRO 2 and 3 (layer_gradients.h).
+// step's list of actions says (spec/schedule/step_list.h), while the layers below are still
+// computed: bucket by bucket in the flat arena with ZeRO 0 and 1 (gradient_sync.h), layer by layer
+// into shards with ZeRO 2 and 3 (layer_gradients.h).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 #include "tutti/engine/stream.h"
 #include "tutti/model/memory.h"
 #include "tutti/parallel/ranks.h"
-#include "tutti/spec/params.h"
-#include "tutti/spec/recipe.h"
+#include "tutti/spec/model/params.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::parallel {
 

@@ -1,5 +1,5 @@
-// GradientReduction with ZeRO 0 and 1: bucket by bucket (spec/zero.h). The two copies of a tied
-// table get the same bits, in whichever order a group adds up.
+// GradientReduction with ZeRO 0 and 1: bucket by bucket (spec/mesh/zero.h). The two copies of a
+// tied table get the same bits, in whichever order a group adds up.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include "tutti/engine/tensor.h"
 #include "tutti/parallel/gradient_reduction.h"
 #include "tutti/parallel/ranks.h"
-#include "tutti/spec/params.h"
-#include "tutti/spec/zero.h"
+#include "tutti/spec/mesh/zero.h"
+#include "tutti/spec/model/params.h"
 
 namespace tutti::parallel {
 

@@ -10,8 +10,8 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/rng.h"
-#include "tutti/comm/thread_world.h"
-#include "tutti/spec/recipe.h"
+#include "tutti/comm/world/thread_world.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::parallel {
 namespace {

@@ -1,5 +1,5 @@
 // Schedules on devices whose calls start in the order in which they were launched
-// (comm/nccl_group.h): the calls of each stage's executor are written down, and played by the rules
+// (comm/nccl/group.h): the calls of each stage's executor are written down, and played by the rules
 // that hold there.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "tutti/comm/group.h"
 #include "tutti/parallel/execute.h"
 #include "tutti/parallel/pipeline_messages.h"
-#include "tutti/spec/step_list.h"
+#include "tutti/spec/schedule/step_list.h"
 
 namespace tutti::parallel {
 namespace {

@@ -1,4 +1,4 @@
-// GradientReduction of which a rank keeps its shard only (ZeRO 2 and 3, spec/zero_layers.h): a
+// GradientReduction of which a rank keeps its shard only (ZeRO 2 and 3, spec/mesh/zero_layers.h): a
 // layer's gradients are computed in a buffer that layers take turns in, summed over the ranks that
 // hold the same parameters while the layers below are still computed, and added to the shard.
 //
@@ -15,9 +15,9 @@
 #include "tutti/model/memory.h"
 #include "tutti/parallel/gradient_reduction.h"
 #include "tutti/parallel/ranks.h"
-#include "tutti/spec/params.h"
-#include "tutti/spec/zero.h"
-#include "tutti/spec/zero_layers.h"
+#include "tutti/spec/mesh/zero.h"
+#include "tutti/spec/mesh/zero_layers.h"
+#include "tutti/spec/model/params.h"
 
 namespace tutti::parallel {
 

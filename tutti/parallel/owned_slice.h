@@ -1,8 +1,8 @@
-// What a rank owns of the flat arenas (ZeRO, spec/zero.h).
+// What a rank owns of the flat arenas (ZeRO, spec/mesh/zero.h).
 #pragma once
 
 #include "tutti/optim/adamw.h"
-#include "tutti/spec/zero.h"
+#include "tutti/spec/mesh/zero.h"
 
 namespace tutti::parallel {
 

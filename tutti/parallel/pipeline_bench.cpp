@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "tutti/base/clock.h"
-#include "tutti/comm/thread_world.h"
+#include "tutti/comm/world/thread_world.h"
 #include "tutti/parallel/execute.h"
 #include "tutti/parallel/pipeline_messages.h"
 #include "tutti/parallel/ranks.h"

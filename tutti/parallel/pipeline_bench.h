@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tutti/spec/schedule.h"
+#include "tutti/spec/schedule/schedule.h"
 
 namespace tutti::parallel {
 

@@ -1,5 +1,5 @@
 // The messages between the stages of a pipeline, in the order of a list of actions
-// (spec/step_list.h), and the memory that they come to and go from.
+// (spec/schedule/step_list.h), and the memory that they come to and go from.
 //
 // A micro-batch enters its stage, which gives it slots, as early as there are any, so that what the
 // stage before sends is received there without staging, while this rank still computes something
@@ -23,8 +23,8 @@
 #include "tutti/engine/stream.h"
 #include "tutti/engine/tensor.h"
 #include "tutti/parallel/execute.h"
-#include "tutti/spec/mesh.h"
-#include "tutti/spec/schedule.h"
+#include "tutti/spec/mesh/mesh.h"
+#include "tutti/spec/schedule/schedule.h"
 
 namespace tutti::parallel {
 

@@ -1,7 +1,7 @@
 #include "tutti/parallel/ranks.h"
 
 #include "tutti/base/check.h"
-#include "tutti/spec/shard.h"
+#include "tutti/spec/model/shard.h"
 
 namespace tutti::parallel {
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "tutti/comm/group.h"
-#include "tutti/comm/world.h"
+#include "tutti/comm/world/world.h"
 #include "tutti/model/groups.h"
-#include "tutti/spec/mesh.h"
+#include "tutti/spec/mesh/mesh.h"
 
 namespace tutti::parallel {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "tutti/parallel/range.h"
-#include "tutti/spec/profile.h"
-#include "tutti/spec/zero_layers.h"
+#include "tutti/spec/mesh/zero_layers.h"
+#include "tutti/spec/program/profile.h"
 
 namespace tutti::parallel {
 namespace {

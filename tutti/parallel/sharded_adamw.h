@@ -1,5 +1,5 @@
-// AdamW over what a rank owns of the flat arenas (ZeRO, spec/zero.h). Alone, or without ZeRO, it
-// owns everything. Who changes weights here tells ShardedWeights (sharded_weights.h).
+// AdamW over what a rank owns of the flat arenas (ZeRO, spec/mesh/zero.h). Alone, or without ZeRO,
+// it owns everything. Who changes weights here tells ShardedWeights (sharded_weights.h).
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 #include "tutti/parallel/ranks.h"
 #include "tutti/parallel/state_watch.h"
 #include "tutti/parallel/streamed_update.h"
-#include "tutti/spec/params.h"
-#include "tutti/spec/recipe.h"
-#include "tutti/spec/zero.h"
+#include "tutti/spec/mesh/zero.h"
+#include "tutti/spec/model/params.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::parallel {
 

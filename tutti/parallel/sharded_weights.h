@@ -1,9 +1,9 @@
-// The weights of a rank (ZeRO, spec/zero.h), and when they are where layers read them.
+// The weights of a rank (ZeRO, spec/mesh/zero.h), and when they are where layers read them.
 //
 // ZeRO 0: always. ZeRO 1 and 2: after an update every rank has changed its slices; they are
 // gathered under the next forward pass, and a layer waits for its own. ZeRO 3: the rank has a shard
-// only; a layer is gathered into the buffer that layers take turns in (spec/zero_layers.h). The
-// step's list of actions says when (spec/step_list.h).
+// only; a layer is gathered into the buffer that layers take turns in (spec/mesh/zero_layers.h).
+// The step's list of actions says when (spec/schedule/step_list.h).
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 #include "tutti/engine/tensor.h"
 #include "tutti/model/memory.h"
 #include "tutti/parallel/ranks.h"
-#include "tutti/spec/params.h"
-#include "tutti/spec/recipe.h"
-#include "tutti/spec/zero.h"
-#include "tutti/spec/zero_layers.h"
+#include "tutti/spec/mesh/zero.h"
+#include "tutti/spec/mesh/zero_layers.h"
+#include "tutti/spec/model/params.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::parallel {
 

@@ -1,6 +1,6 @@
-// The update of what lies in memory of the host (spec/offload.h): moments, and with bf16 weights
-// the masters. Pieces of a rank's shard take turns in two buffers of the device: while one is
-// updated, the next is on its way in and the one before on its way out. Elements see the same
+// The update of what lies in memory of the host (spec/recipe/offload.h): moments, and with bf16
+// weights the masters. Pieces of a rank's shard take turns in two buffers of the device: while one
+// is updated, the next is on its way in and the one before on its way out. Elements see the same
 // arithmetic as without, in any order.
 #pragma once
 

@@ -12,7 +12,7 @@
 #include "tutti/engine/stream.h"
 #include "tutti/engine/update_scalars.h"
 #include "tutti/parallel/sharded_adamw.h"
-#include "tutti/spec/memory.h"
+#include "tutti/spec/memory/memory.h"
 
 namespace tutti::parallel {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "tutti/plan/cost.h"
 #include "tutti/plan/predict.h"
-#include "tutti/spec/action_operations.h"
-#include "tutti/spec/step_list.h"
+#include "tutti/spec/schedule/action_operations.h"
+#include "tutti/spec/schedule/step_list.h"
 
 namespace tutti::plan {
 

@@ -1,6 +1,6 @@
-// What each action of a step of the trainer costs by itself (spec/step_list.h): the seconds of its
-// operations, alone on the chip or on its links. A prediction (predict.h) also knows what hides
-// behind what.
+// What each action of a step of the trainer costs by itself (spec/schedule/step_list.h): the
+// seconds of its operations, alone on the chip or on its links. A prediction (predict.h) also knows
+// what hides behind what.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 #include "tutti/base/json.h"
 #include "tutti/catalog/systems.h"
 #include "tutti/plan/constants.h"
-#include "tutti/spec/mesh.h"
-#include "tutti/spec/recipe.h"
-#include "tutti/spec/schedule.h"
+#include "tutti/spec/mesh/mesh.h"
+#include "tutti/spec/recipe/recipe.h"
+#include "tutti/spec/schedule/schedule.h"
 
 namespace tutti::plan {
 

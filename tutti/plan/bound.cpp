@@ -5,7 +5,7 @@
 
 #include "tutti/base/real.h"
 #include "tutti/plan/bound_tables.h"
-#include "tutti/spec/schedule.h"
+#include "tutti/spec/schedule/schedule.h"
 
 namespace tutti::plan {
 size_t LayoutBounds::KeyHash::operator()(const Key& key) const {

@@ -8,8 +8,8 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/real.h"
-#include "tutti/spec/layer_ops.h"
-#include "tutti/spec/memory.h"
+#include "tutti/spec/memory/memory.h"
+#include "tutti/spec/program/layer_ops.h"
 
 namespace tutti::plan {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/plan/operation_fit.h"
-#include "tutti/spec/memory.h"
+#include "tutti/spec/memory/memory.h"
 
 namespace tutti::plan {
 namespace {

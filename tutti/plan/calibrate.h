@@ -55,7 +55,7 @@ struct Calibration {
 Calibration calibrate(const RunTrace& trace, const spec::Recipe& recipe, const std::string& name,
                       const MachineCeilings& ceilings, double peak_bytes);
 
-// What ranks that compute at the same time recorded (train/scaling_bench.h).
+// What ranks that compute at the same time recorded (train/tasks/scaling_bench.h).
 struct RankRecording {
   spec::Recipe recipe;               // its mesh: dp alone
   RunTrace trace;                    // of one of them

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tutti/base/error.h"
-#include "tutti/base/memory_file.h"
-#include "tutti/plan/plan_test_support.h"
+#include "tutti/base/testing/memory_file.h"
+#include "tutti/plan/testing/systems.h"
 
 namespace tutti::plan {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tutti/base/memory_file.h"
-#include "tutti/plan/plan_rows_test_support.h"
+#include "tutti/base/testing/memory_file.h"
+#include "tutti/plan/testing/rows.h"
 
 namespace tutti::plan {
 namespace {

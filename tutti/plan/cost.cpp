@@ -6,7 +6,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/real.h"
-#include "tutti/spec/narrow.h"
+#include "tutti/spec/program/narrow.h"
 
 namespace tutti::plan {
 namespace {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "tutti/plan/collectives.h"
-#include "tutti/spec/describe.h"
+#include "tutti/spec/recipe/describe.h"
 
 namespace tutti::plan {
 

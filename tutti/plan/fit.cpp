@@ -10,7 +10,7 @@
 
 #include "tutti/base/real.h"
 #include "tutti/plan/least_squares.h"
-#include "tutti/spec/narrow.h"
+#include "tutti/spec/program/narrow.h"
 
 namespace tutti::plan {
 namespace {

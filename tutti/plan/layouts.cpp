@@ -9,8 +9,8 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "tutti/spec/narrow.h"
-#include "tutti/spec/recipe_names.h"
+#include "tutti/spec/program/narrow.h"
+#include "tutti/spec/recipe/names.h"
 
 namespace tutti::plan {
 namespace {

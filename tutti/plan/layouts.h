@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tutti/catalog/chips.h"
-#include "tutti/spec/recipe.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::plan {
 

@@ -14,8 +14,8 @@
 #include "tutti/base/csv.h"
 #include "tutti/catalog/catalog.h"
 #include "tutti/plan/constants.h"
-#include "tutti/spec/profile.h"
-#include "tutti/spec/recipe.h"
+#include "tutti/spec/program/profile.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::plan {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tutti/base/error.h"
-#include "tutti/spec/offload_plan.h"
-#include "tutti/spec/schedule.h"
+#include "tutti/spec/memory/offload_plan.h"
+#include "tutti/spec/schedule/schedule.h"
 
 namespace tutti::plan {
 namespace {

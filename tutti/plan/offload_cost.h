@@ -1,6 +1,6 @@
-// What offloading (spec/offload.h) costs: bytes over the link between a chip and its host that no
-// work hides. With L the link's bandwidth one way and r the share of a micro-batch's layers whose
-// activations leave, or arrive:
+// What offloading (spec/recipe/offload.h) costs: bytes over the link between a chip and its host
+// that no work hides. With L the link's bandwidth one way and r the share of a micro-batch's layers
+// whose activations leave, or arrive:
 //
 //   state        n bytes in and as many out. Two buffers take turns, each copied in, updated and
 //                copied out: max(update, n / L + update / 2), of which `update` is there anyway
@@ -11,8 +11,8 @@
 #pragma once
 
 #include "tutti/catalog/systems.h"
-#include "tutti/spec/memory.h"
-#include "tutti/spec/recipe.h"
+#include "tutti/spec/memory/memory.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::plan {
 

@@ -9,7 +9,7 @@
 
 #include "tutti/plan/cost.h"
 #include "tutti/plan/simulate.h"
-#include "tutti/spec/recipe.h"
+#include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::plan {
 
@@ -47,8 +47,8 @@ struct StepPrediction {
   Split split;
   double tokens_per_second_per_chip = 0;
   double model_flops_per_second_per_chip = 0;  // convention causal
-  // Of the chip's dense peak in the recipe's precision, by the three conventions of spec/flops.h;
-  // the last counts a forward pass twice where the recipe does it twice.
+  // Of the chip's dense peak in the recipe's precision, by the three conventions of
+  // spec/model/flops.h; the last counts a forward pass twice where the recipe does it twice.
   double mfu_causal = 0;
   double mfu_square = 0;
   double hardware_utilisation = 0;

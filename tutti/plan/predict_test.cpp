@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "tutti/plan/plan_test_support.h"
+#include "tutti/plan/testing/systems.h"
 
 namespace tutti::plan {
 namespace {

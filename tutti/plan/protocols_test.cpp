@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tutti/base/error.h"
-#include "tutti/plan/plan_rows_test_support.h"
+#include "tutti/plan/testing/rows.h"
 
 namespace tutti::plan {
 namespace {

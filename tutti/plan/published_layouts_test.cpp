@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "tutti/plan/plan_rows_test_support.h"
+#include "tutti/plan/testing/rows.h"
 #include "tutti/plan/unpublished.h"
 
 namespace tutti::plan {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "tutti/base/error.h"
-#include "tutti/plan/plan_test_support.h"
+#include "tutti/plan/testing/systems.h"
 
 namespace tutti::plan {
 namespace {

@@ -9,7 +9,7 @@
 #include "tutti/base/error.h"
 #include "tutti/catalog/catalog.h"
 #include "tutti/plan/pressure.h"
-#include "tutti/spec/params.h"
+#include "tutti/spec/model/params.h"
 #include "tutti_test_paths.h"
 
 namespace tutti::plan {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "tutti/plan/cost.h"
-#include "tutti/spec/mesh.h"
-#include "tutti/spec/schedule.h"
+#include "tutti/spec/mesh/mesh.h"
+#include "tutti/spec/schedule/schedule.h"
 
 namespace tutti::plan {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "tutti/base/error.h"
-#include "tutti/plan/plan_test_support.h"
+#include "tutti/plan/testing/systems.h"
 #include "tutti_test_paths.h"
 
 namespace tutti::plan {

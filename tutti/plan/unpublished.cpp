@@ -8,8 +8,8 @@
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/plan/predict.h"
-#include "tutti/spec/offload.h"
-#include "tutti/spec/recompute.h"
+#include "tutti/spec/program/recompute.h"
+#include "tutti/spec/recipe/offload.h"
 
 namespace tutti::plan {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <map>
 
-#include "tutti/plan/plan_rows_test_support.h"
 #include "tutti/plan/protocols.h"
+#include "tutti/plan/testing/rows.h"
 
 namespace tutti::plan {
 namespace {

@@ -8,7 +8,7 @@
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/plan/sensitivity.h"
-#include "tutti/spec/recipe_names.h"
+#include "tutti/spec/recipe/names.h"
 
 namespace tutti::plan {
 namespace {

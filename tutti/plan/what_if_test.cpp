@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tutti/base/error.h"
-#include "tutti/plan/plan_test_support.h"
+#include "tutti/plan/testing/systems.h"
 
 namespace tutti::plan {
 namespace {

@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "tutti/base/error.h"
-#include "tutti/base/memory_file.h"
+#include "tutti/base/testing/memory_file.h"
 #include "tutti/report/comparison.h"
-#include "tutti/telemetry/jsonl.h"
+#include "tutti/telemetry/sinks/jsonl.h"
 
 namespace tutti::report {
 namespace {

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "tutti/base/error.h"
-#include "tutti/base/memory_file.h"
-#include "tutti/telemetry/jsonl.h"
+#include "tutti/base/testing/memory_file.h"
+#include "tutti/telemetry/sinks/jsonl.h"
 
 namespace tutti::telemetry {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tutti/base/memory_file.h"
-#include "tutti/telemetry/jsonl.h"
+#include "tutti/base/testing/memory_file.h"
+#include "tutti/telemetry/sinks/jsonl.h"
 
 namespace tutti::telemetry {
 namespace {

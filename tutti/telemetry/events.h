@@ -118,7 +118,7 @@ struct Routing {
   double dropped_share = 0;       // of the copies, beyond the capacity
 };
 
-// What the loss of a run with a teacher is made of (spec/distill.h): loss = (1 - weight) *
+// What the loss of a run with a teacher is made of (spec/recipe/distill.h): loss = (1 - weight) *
 // cross_entropy + weight * divergence.
 struct LossParts {
   double cross_entropy = 0;  // against the targets; JSON ce_loss
@@ -199,7 +199,7 @@ struct EventsLost {
 };
 std::string text_of(const EventsLost& gap);  // "12 events are missing, of steps 30 to 41: ..."
 
-// A line of an MLPerf Training log (mlperf_log.h writes them).
+// A line of an MLPerf Training log (telemetry/sinks/mlperf_log.h writes them).
 struct MlperfLine {
   enum class Type { point, start, end };
   Type type = Type::point;

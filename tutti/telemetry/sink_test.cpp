@@ -7,12 +7,12 @@
 #include <thread>
 
 #include "tutti/base/error.h"
-#include "tutti/base/memory_file.h"
+#include "tutti/base/testing/memory_file.h"
 #include "tutti/base/text.h"
 #include "tutti/telemetry/event_reader.h"
-#include "tutti/telemetry/jsonl.h"
-#include "tutti/telemetry/terminal.h"
-#include "tutti/telemetry/test_support.h"
+#include "tutti/telemetry/sinks/jsonl.h"
+#include "tutti/telemetry/sinks/terminal.h"
+#include "tutti/telemetry/testing/test_support.h"
 
 namespace tutti::telemetry {
 namespace {

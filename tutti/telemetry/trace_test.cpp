@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "tutti/base/memory_file.h"
+#include "tutti/base/testing/memory_file.h"
 
 namespace tutti::telemetry {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tutti/engine/recorder.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <utility>
 
-#include "tutti/engine/narrow_check.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/narrow_check.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "tutti/engine/cpu/attention_check.h"
 #include "tutti/engine/recorder.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/attention_check.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

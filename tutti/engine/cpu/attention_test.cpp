@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
-#include "tutti/engine/cpu/attention_check.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/attention_check.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

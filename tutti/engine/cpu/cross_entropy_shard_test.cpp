@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "tutti/engine/reference.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/reference.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

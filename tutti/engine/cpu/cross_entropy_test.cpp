@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "tutti/engine/reference.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/reference.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "tutti/base/rng.h"
 #include "tutti/engine/recorder.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine {
 namespace {

@@ -3,8 +3,8 @@
 #include "tutti/engine/cpu/gemm_bf16.h"
 #include "tutti/engine/cpu/gemm_onednn.h"
 #include "tutti/engine/gemm_peak.h"
-#include "tutti/engine/reference.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/reference.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "tutti/engine/recorder.h"
-#include "tutti/engine/reference.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/reference.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "tutti/engine/narrow_check.h"
+#include "tutti/engine/testing/narrow_check.h"
 
 namespace tutti::engine {
 namespace {

@@ -1,10 +1,11 @@
 // The gradients of a norm's input and of its weights from one call, against those of two calls and
-// the reference (norm_check.h, which norm_test.cpp holds against finite differences).
+// the reference (engine/testing/norm_check.h, which norm_test.cpp holds against finite
+// differences).
 #include <gtest/gtest.h>
 
-#include "tutti/engine/cpu/norm_check.h"
 #include "tutti/engine/recorder.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/norm_check.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

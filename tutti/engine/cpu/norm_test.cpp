@@ -1,12 +1,13 @@
-// Shapes: N rows, H columns. References (norm_check.h) are of the stored (rounded) operands.
+// Shapes: N rows, H columns. References (engine/testing/norm_check.h) are of the stored (rounded)
+// operands.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-#include "tutti/engine/cpu/norm_check.h"
 #include "tutti/engine/recorder.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/norm_check.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 #include "tutti/engine/update_scalars.h"
 
 namespace tutti::engine::testing {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine {
 namespace {

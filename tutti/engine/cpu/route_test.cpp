@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

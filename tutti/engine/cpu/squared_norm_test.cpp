@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "tutti/engine/reference.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/reference.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

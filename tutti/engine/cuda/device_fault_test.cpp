@@ -1,5 +1,5 @@
 // What kernels find wrong is in the message of the call that sees their fault.
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

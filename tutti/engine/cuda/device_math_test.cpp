@@ -10,7 +10,7 @@
 #include "tutti/engine/cuda/adamw_math.h"
 #include "tutti/engine/cuda/philox.h"
 #include "tutti/engine/cuda/rope_math.h"
-#include "tutti/engine/reference.h"
+#include "tutti/engine/testing/reference.h"
 
 namespace tutti::engine {
 namespace {

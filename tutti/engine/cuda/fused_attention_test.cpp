@@ -1,5 +1,5 @@
 // What cudnn_attention.cpp makes of calls of the fused kernels: pieces, packed documents, blocks of
-// a ring. On a GPU by cuDNN, else by its stand-in on the host (on_host/cudnn.cpp).
+// a ring. On a GPU by cuDNN, else by its stand-in on the host (engine/testing/on_host/cudnn.cpp).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,12 +9,12 @@
 
 #include "tutti/base/attention_workspace.h"
 #include "tutti/base/device_workspace.h"
-#include "tutti/engine/cpu/attention_check.h"
 #include "tutti/engine/cuda/attention.h"
 #include "tutti/engine/cuda/attention_plain.h"
 #include "tutti/engine/cuda/stream.h"
 #include "tutti/engine/describe.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/attention_check.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
 namespace {

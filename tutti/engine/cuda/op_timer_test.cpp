@@ -5,7 +5,7 @@
 #include "tutti/engine/backend.h"
 #include "tutti/engine/ops.h"
 #include "tutti/engine/recorder.h"
-#include "tutti/engine/test_support.h"
+#include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine {
 namespace {

@@ -1,0 +1,85 @@
+#include "tutti/checkpoint/huggingface/families.h"
+
+#include <algorithm>
+
+namespace tutti::checkpoint {
+
+const std::vector<HfFamilyNames>& hf_families() {
+  static const std::vector<HfFamilyNames> all = {
+      {HfFamily::gpt2, "gpt2", {"GPT2LMHeadModel", "GPT2Model"}},
+      {HfFamily::llama, "llama", {"LlamaForCausalLM", "LlamaModel"}},
+      {HfFamily::mistral, "mistral", {"MistralForCausalLM", "MistralModel"}},
+      {HfFamily::mixtral, "mixtral", {"MixtralForCausalLM", "MixtralModel"}}};
+  return all;
+}
+
+const HfFamilyNames& hf_family_names(HfFamily family) {
+  return *std::find_if(hf_families().begin(), hf_families().end(),
+                       [&](const HfFamilyNames& one) { return one.family == family; });
+}
+
+const std::vector<const char*>& hf_neutral_keys() {
+  static const std::vector<const char*> keys = {"_attn_implementation",
+                                                "_name_or_path",
+                                                "attn_implementation",
+                                                "bad_words_ids",
+                                                "begin_suppress_tokens",
+                                                "bos_token_id",
+                                                "cache_implementation",
+                                                "chunk_size_feed_forward",
+                                                "decoder_start_token_id",
+                                                "diversity_penalty",
+                                                "do_sample",
+                                                "early_stopping",
+                                                "encoder_no_repeat_ngram_size",
+                                                "eos_token_id",
+                                                "exponential_decay_length_penalty",
+                                                "finetuning_task",
+                                                "forced_bos_token_id",
+                                                "forced_eos_token_id",
+                                                "gradient_checkpointing",
+                                                "id2label",
+                                                "is_decoder",
+                                                "label2id",
+                                                "length_penalty",
+                                                "max_length",
+                                                "min_length",
+                                                "no_repeat_ngram_size",
+                                                "num_beam_groups",
+                                                "num_beams",
+                                                "num_return_sequences",
+                                                "output_attentions",
+                                                "output_hidden_states",
+                                                "output_router_logits",
+                                                "output_scores",
+                                                "pad_token_id",
+                                                "prefix",
+                                                "pretraining_tp",
+                                                "problem_type",
+                                                "remove_invalid_values",
+                                                "reorder_and_upcast_attn",
+                                                "repetition_penalty",
+                                                "return_dict",
+                                                "return_dict_in_generate",
+                                                "sep_token_id",
+                                                "summary_activation",
+                                                "summary_first_dropout",
+                                                "summary_proj_to_labels",
+                                                "summary_type",
+                                                "summary_use_proj",
+                                                "suppress_tokens",
+                                                "task_specific_params",
+                                                "temperature",
+                                                "tf_legacy_loss",
+                                                "tokenizer_class",
+                                                "top_k",
+                                                "top_p",
+                                                "torchscript",
+                                                "transformers_version",
+                                                "typical_p",
+                                                "use_bfloat16",
+                                                "use_cache"};
+  return keys;
+}
+
+}  // namespace tutti::checkpoint

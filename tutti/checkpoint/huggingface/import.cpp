@@ -1,0 +1,162 @@
+#include "tutti/checkpoint/huggingface/import.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tutti/base/check.h"
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/checkpoint/store/elements.h"
+
+namespace tutti::checkpoint {
+namespace {
+
+// The prefix with which the folder's tensors are named.
+std::string_view find_prefix(const HfFolder& folder, HfFamily family) {
+  const std::string_view usual = hf_prefix(family);
+  const std::string bare(hf_embedding_name(family));
+  return !folder.contains(std::string(usual) + bare) && folder.contains(bare) ? "" : usual;
+}
+
+// A config.json may promise any number of layers; only as many names are made as there are tensors.
+void check_counts(const HfFolder& folder, const HfModel& hf) {
+  const int64_t tensors = folder.tensor_count();
+  const spec::ModelConfig& model = hf.model;
+  if (model.layers > tensors ||
+      (model.moe.experts > 0 && model.moe.experts > tensors / model.layers)) {
+    fail(ErrorKind::usage,
+         "{}: {} layers{} cannot be in the {} tensors of the safetensors files beside it",
+         folder.config_path(), model.layers,
+         model.moe.experts > 0 ? fmt::format(" with {} experts each", model.moe.experts) : "",
+         tensors);
+  }
+}
+
+void check_part(const HfFolder& folder, const HfPart& part) {
+  if (!folder.contains(part.name)) {
+    const std::string nearest = nearest_word(part.name, folder.tensor_names());
+    fail(ErrorKind::usage, "{}: tensor '{}' is missing, which {} needs{}", folder.path(), part.name,
+         folder.config_path(),
+         nearest.empty() ? "" : fmt::format("; the nearest name there is '{}'", nearest));
+  }
+  const SafetensorsTensor& found = folder.tensor(part.name);
+  if (found.shape != part.shape) {
+    fail(ErrorKind::usage, "{}: tensor '{}' has shape {}; by {} it should be {}",
+         folder.file_of(part.name), part.name, format_shape(found.shape), folder.config_path(),
+         format_shape(part.shape));
+  }
+  if (!is_parameter_type(found.dtype)) {
+    fail(ErrorKind::unsupported, "{}: tensor '{}' is {}; parameters may be F32, BF16 or F16",
+         folder.file_of(part.name), part.name, dtype_name(found.dtype));
+  }
+}
+
+void check_tied_head(const HfFolder& folder, const std::string& embedding) {
+  const std::string head(kHfHead);
+  if (folder.tensor(head).dtype != folder.tensor(embedding).dtype ||
+      folder.bytes(head) != folder.bytes(embedding)) {
+    fail(ErrorKind::usage,
+         "{}: tensor '{}' differs from '{}', though tie_word_embeddings in {} says that they are "
+         "one",
+         folder.file_of(head), head, embedding, folder.config_path());
+  }
+  for (const std::string& name : {head, embedding}) {
+    folder.release(name, 0, static_cast<int64_t>(folder.bytes(name).size()));
+  }
+}
+
+DType widest(DType a, DType b) {
+  // bf16 and f16 hold different numbers: both are in f32 only.
+  return a == b ? a : DType::f32;
+}
+
+// Reports how many bytes were read over all tensors.
+class Progress {
+ public:
+  Progress(const HfImportOptions& options, int64_t total)
+      : report_(options.progress), total_(total) {
+    if (report_) report_(0, total_);
+  }
+  void within(int64_t tensor_bytes) const {
+    if (report_) report_(before_ + tensor_bytes, total_);
+  }
+  void finished(int64_t tensor_bytes) { before_ += tensor_bytes; }
+
+ private:
+  const std::function<void(int64_t, int64_t)>& report_;
+  int64_t total_;
+  int64_t before_ = 0;
+};
+
+}  // namespace
+
+std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel& hf) {
+  check_counts(folder, hf);
+  const std::string_view prefix = find_prefix(folder, hf.family);
+  std::vector<HfParameter> parameters = hf_parameters(hf.model, hf.family, prefix);
+  std::set<std::string> expected;
+  for (const HfParameter& parameter : parameters) {
+    for (const HfPart& part : parameter.parts) {
+      check_part(folder, part);
+      expected.insert(part.name);
+    }
+  }
+  for (const std::string& name : folder.tensor_names()) {
+    if (expected.count(name) > 0 || is_hf_buffer(name)) continue;
+    if (name == kHfHead && hf.model.tied_embeddings) {
+      check_tied_head(folder, std::string(prefix) + std::string(hf_embedding_name(hf.family)));
+      continue;
+    }
+    fail(ErrorKind::usage, "{}: tensor '{}' is no part of the model that {} describes",
+         folder.file_of(name), printable(name), folder.config_path());
+  }
+  return parameters;
+}
+
+HfImported import_parameters(FileSystem& files, const HfFolder& folder, const HfModel& hf,
+                             const State& state, const std::string& checkpoints,
+                             const HfImportOptions& options) {
+  const std::vector<HfParameter> parameters = locate_parameters(folder, hf);
+  HfImported imported;
+  int64_t total = 0;
+  std::vector<TensorSource> tensors;
+  for (const HfParameter& parameter : parameters) {
+    TUTTI_CHECK(!parameter.name.empty(), "a model that was read has all its biases");
+    DType dtype = folder.tensor(parameter.parts.front().name).dtype;
+    for (const HfPart& part : parameter.parts) {
+      dtype = widest(dtype, folder.tensor(part.name).dtype);
+      total += static_cast<int64_t>(folder.bytes(part.name).size());
+      ++imported.tensors;
+    }
+    dtype = options.dtype.value_or(dtype);
+    imported.parameters += checked_bytes(DType::u8, parameter.shape);
+    imported.dtype = tensors.empty() ? dtype : widest(imported.dtype, dtype);
+    tensors.push_back({"param." + parameter.name, dtype, parameter.shape, nullptr, {}, {}});
+  }
+  Progress progress(options, total);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    tensors[i].stream = [&, i](const AppendBytes& append) {
+      for (const HfPart& part : parameters[i].parts) {
+        const SafetensorsTensor& stored = folder.tensor(part.name);
+        const std::string_view bytes = folder.bytes(part.name);
+        StreamedTensor streamed;
+        streamed.name = fmt::format("{}: tensor '{}'", folder.file_of(part.name), part.name);
+        streamed.rows =
+            rows_to_ours(part, stored.dtype, bytes.data(), options.rope_layout, hf.model.head_dim);
+        streamed.from = stored.dtype;
+        streamed.to = tensors[i].dtype;
+        streamed.read = [&, released = int64_t{0}](int64_t done) mutable {
+          folder.release(part.name, released, done);
+          released = done;
+          progress.within(done);
+        };
+        stream_tensor(streamed, append);
+        progress.finished(static_cast<int64_t>(bytes.size()));
+      }
+    };
+  }
+  imported.written = write_checkpoint(files, checkpoints, tensors, state, options.write);
+  return imported;
+}
+
+}  // namespace tutti::checkpoint

@@ -1,0 +1,47 @@
+// Which tensors of Hugging Face's transformers make up each parameter of Tutti.
+//
+// Fused parameters are the rows of their parts, one part after the other: attention.qkv is q, k, v;
+// mlp.gate_up is gate, up; moe.experts.gate_up is w1, w3 of expert 0, then of expert 1, and so on.
+// So a parameter is always the concatenation of its parts' elements. GPT-2 keeps linear weights as
+// [in, out] ("Conv1D"), and q, k, v fused; its parts are transposed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/checkpoint/huggingface/config.h"
+#include "tutti/spec/model/config.h"
+
+namespace tutti::checkpoint {
+
+struct HfPart {
+  std::string name;
+  std::vector<int64_t> shape;  // in the file of transformers
+  bool transposed = false;     // ours is [shape[1], shape[0]]
+  bool rotary = false;         // its rows are queries or keys of whole heads
+};
+
+struct HfParameter {
+  std::string name;  // as in spec/model/params.h; empty: transformers holds zeros, Tutti nothing
+  std::vector<int64_t> shape;
+  std::vector<HfPart> parts;
+};
+
+// Every parameter in forward order. `prefix` goes before all names but the head's: "model." or
+// "transformer." as transformers saves language models (hf_prefix), "" for bare models. For gpt2
+// models without biases, transformers' biases are parameters without a name: zeros.
+std::vector<HfParameter> hf_parameters(const spec::ModelConfig& model, HfFamily family,
+                                       std::string_view prefix);
+
+std::string_view hf_prefix(HfFamily family);
+
+// Names of tensors that hold no parameter: masks and tables that older versions saved.
+bool is_hf_buffer(std::string_view name);
+
+// The first layer's embedding: "wte.weight" or "embed_tokens.weight", without a prefix.
+std::string_view hf_embedding_name(HfFamily family);
+inline constexpr std::string_view kHfHead = "lm_head.weight";
+
+}  // namespace tutti::checkpoint

@@ -1,0 +1,84 @@
+#include "tutti/checkpoint/huggingface/stream.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tutti/base/check.h"
+#include "tutti/checkpoint/store/elements.h"
+
+namespace tutti::checkpoint {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
+
+// [shape[0], product of the rest].
+RowSource matrix_of(const HfPart& part, DType type, const char* data) {
+  TUTTI_CHECK(!part.shape.empty(), "tensor {} is a scalar", part.name);
+  RowSource rows;
+  rows.data = data;
+  rows.element_bytes = dtype_bytes(type);
+  rows.rows = part.shape[0];
+  rows.columns = 1;
+  for (size_t d = 1; d < part.shape.size(); ++d) rows.columns *= part.shape[d];
+  return rows;
+}
+
+RowSource rows_of(const HfPart& part, DType type, const char* data, RowOrder rotary,
+                  RopeLayout layout, int64_t head_dim) {
+  RowSource rows = matrix_of(part, type, data);
+  if (part.rotary && layout == RopeLayout::interleaved) {
+    rows.order = rotary;
+    rows.head_dim = head_dim;
+  }
+  return rows;
+}
+
+}  // namespace
+
+RowSource rows_to_ours(const HfPart& part, DType type, const char* data, RopeLayout layout,
+                       int64_t head_dim) {
+  RowSource rows = rows_of(part, type, data, RowOrder::interleaved_to_half, layout, head_dim);
+  if (part.transposed) {
+    std::swap(rows.rows, rows.columns);
+    rows.order = RowOrder::transposed;
+  }
+  return rows;
+}
+
+RowSource rows_from_ours(const HfPart& part, DType type, const char* data, RopeLayout layout,
+                         int64_t head_dim) {
+  RowSource rows = rows_of(part, type, data, RowOrder::half_to_interleaved, layout, head_dim);
+  if (part.transposed) rows.order = RowOrder::transposed;
+  return rows;
+}
+
+void stream_tensor(const StreamedTensor& tensor, const AppendBytes& append) {
+  const RowSource& rows = tensor.rows;
+  const int64_t row_bytes = rows.columns * rows.element_bytes;
+  const int64_t all_bytes = rows.rows * row_bytes;
+  if (all_bytes == 0) return;
+  // A long row (a vector is rows of one element) is still cut by the limit on rows.
+  const int64_t at_once = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, rows.rows);
+  std::vector<char> gathered;
+  std::vector<char> converted(static_cast<size_t>(at_once * rows.columns * dtype_bytes(tensor.to)));
+  if (rows.order != RowOrder::same) gathered.resize(static_cast<size_t>(at_once * row_bytes));
+  for (int64_t row = 0; row < rows.rows; row += at_once) {
+    const int64_t end = std::min(rows.rows, row + at_once);
+    const char* from = rows.data + row * row_bytes;
+    if (rows.order != RowOrder::same) {
+      gather_rows(rows, row, end, gathered.data());
+      from = gathered.data();
+    }
+    const int64_t count = (end - row) * rows.columns;
+    convert_elements(tensor.from, from, tensor.to, converted.data(), count, tensor.name,
+                     row * rows.columns);
+    append(converted.data(), count * dtype_bytes(tensor.to));
+    if (!tensor.read) continue;
+    // Transposed, every piece reads from the whole source. Permuted rows stay within a head.
+    const bool passed = rows.order != RowOrder::transposed || end == rows.rows;
+    const int64_t heads = rows.head_dim > 0 ? end / rows.head_dim * rows.head_dim : end;
+    tensor.read(passed ? heads * row_bytes : 0);
+  }
+}
+
+}  // namespace tutti::checkpoint

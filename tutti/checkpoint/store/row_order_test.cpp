@@ -1,0 +1,88 @@
+#include "tutti/checkpoint/store/row_order.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace tutti::checkpoint {
+namespace {
+
+template <typename T>
+std::vector<T> gather(const std::vector<T>& from, RowSource source, int64_t piece) {
+  source.data = reinterpret_cast<const char*>(from.data());
+  source.element_bytes = sizeof(T);
+  std::vector<T> out(from.size());
+  for (int64_t row = 0; row < source.rows; row += piece) {
+    gather_rows(source, row, std::min(source.rows, row + piece),
+                reinterpret_cast<char*>(out.data() + row * source.columns));
+  }
+  return out;
+}
+
+template <typename T>
+std::vector<T> counted(int64_t count) {
+  std::vector<T> values(static_cast<size_t>(count));
+  std::iota(values.begin(), values.end(), T{0});
+  return values;
+}
+
+TEST(RowOrder, InterleavedPairsBecomeHalves) {
+  // One head of 6: pairs (0,1) (2,3) (4,5) become (0,3) (1,4) (2,5).
+  const RowSource source = {nullptr, 12, 1, 4, RowOrder::interleaved_to_half, 6};
+  EXPECT_EQ(gather(counted<uint32_t>(12), source, 5),
+            (std::vector<uint32_t>{0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11}));
+}
+
+// The formula with which transformers converts Meta's weights:
+// w.view(heads, D / 2, 2, columns).transpose(1, 2).reshape(heads * D, columns).
+TEST(RowOrder, IsTheTransposeOfHalvesAndPairs) {
+  constexpr int64_t kHeads = 3;
+  constexpr int64_t kDim = 10;
+  constexpr int64_t kColumns = 7;
+  const auto from = counted<uint16_t>(kHeads * kDim * kColumns);
+  std::vector<uint16_t> expected;
+  for (int64_t head = 0; head < kHeads; ++head) {
+    for (int64_t second = 0; second < 2; ++second) {
+      for (int64_t pair = 0; pair < kDim / 2; ++pair) {
+        for (int64_t column = 0; column < kColumns; ++column) {
+          expected.push_back(from[static_cast<size_t>(
+              ((head * kDim / 2 + pair) * 2 + second) * kColumns + column)]);
+        }
+      }
+    }
+  }
+  RowSource source = {nullptr, kHeads * kDim, kColumns, 2, RowOrder::interleaved_to_half, kDim};
+  const auto half = gather(from, source, 4);
+  EXPECT_EQ(half, expected);
+  source.order = RowOrder::half_to_interleaved;
+  EXPECT_EQ(gather(half, source, 7), from);
+}
+
+template <typename T>
+void check_transpose(int64_t rows, int64_t columns, int64_t piece) {
+  const auto from = counted<T>(rows * columns);  // [columns, rows]
+  const auto to = gather(from, {nullptr, rows, columns, 0, RowOrder::transposed, 0}, piece);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      ASSERT_EQ(to[static_cast<size_t>(row * columns + column)],
+                from[static_cast<size_t>(column * rows + row)]);
+    }
+  }
+}
+
+TEST(RowOrder, TransposesAnyShapeInAnyPieces) {
+  for (const int64_t rows : {1, 2, 31, 33, 70}) {
+    for (const int64_t columns : {1, 5, 32, 65}) {
+      for (const int64_t piece : {1, 7, 100}) {
+        check_transpose<uint16_t>(rows, columns, piece);
+        check_transpose<uint32_t>(rows, columns, piece);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::checkpoint

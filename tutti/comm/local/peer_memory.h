@@ -1,0 +1,62 @@
+// Memory of other ranks of this host that lies in shared arenas: what lets a collective read and
+// write the buffers of all ranks directly, without copies through staging memory.
+//
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tutti/comm/local/control_block.h"
+#include "tutti/comm/local/segment.h"
+#include "tutti/engine/arena.h"
+
+namespace tutti::comm {
+
+class PeerMemory {
+ public:
+  static constexpr int kMaxArenas = 64;  // per rank
+
+  static int64_t bytes(int ranks);
+  // `place`: of this rank among the `ranks` ranks of the host. `threads`: they are all threads of
+  // this process, so every buffer is reachable by its pointer.
+  PeerMemory(std::shared_ptr<Segment> segment, int place, int ranks, bool threads);
+  ~PeerMemory();
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  // Lets the other ranks reach buffers in this arena, which must be of kind shared, until it is
+  // withdrawn. Throws unsupported after kMaxArenas.
+  void share(const engine::Arena& arena);
+  // No call that uses it is under way, and none that follows will.
+  void withdraw(const engine::Arena& arena);
+
+  // Of a buffer of this rank; unreachable unless it lies within a shared arena (or is empty).
+  Location locate(const void* data, int64_t bytes) const;
+  // The buffer of the rank at `place`, in this process. Maps its arena at the first use.
+  char* reach(int place, const Location& location);
+
+ private:
+  struct Entry;
+  struct Table;
+  struct Mapping {
+    char* data = nullptr;
+    int64_t bytes = 0;
+  };
+  struct Own {
+    const char* data = nullptr;
+    int64_t bytes = 0;
+  };
+
+  std::shared_ptr<Segment> segment_;
+  int place_ = 0;
+  bool threads_ = false;
+  Table* tables_ = nullptr;
+  mutable std::mutex mutex_;
+  std::vector<Own> own_;
+  std::vector<std::vector<Mapping>> mappings_;  // [place][arena]
+};
+
+}  // namespace tutti::comm

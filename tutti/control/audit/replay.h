@@ -1,0 +1,16 @@
+// What lines of the trail tell, done again to records that are older than they: for a database that
+// was restored from a backup. So no job runs again that has run, none is lost that was submitted
+// since, what was spent since is in the ledger, and no right comes back that was taken away.
+#pragma once
+
+#include "tutti/base/json.h"
+#include "tutti/control/store/database.h"
+
+namespace tutti::control {
+
+// Within a transaction; lines in their order. False where the line tells of a change but not enough
+// to make it again: a token that was issued (its secret was never written down), an incident (its
+// file has it), a change by an older version of this program.
+bool replay_line(Database& database, const Json& line);
+
+}  // namespace tutti::control

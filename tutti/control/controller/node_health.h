@@ -1,0 +1,18 @@
+// Nodes of this machine's own scheduler whose last check failed take no jobs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tutti/control/controller/node_report.h"
+#include "tutti/control/store/database.h"
+
+namespace tutti::control {
+
+// Takes nodes out of use whose report says that they are unhealthy, with what is wrong as the
+// reason, and puts those back that it took out and that are healthy now, or have no report any
+// more. A report that cannot be read changes nothing. What runs goes on. Returns the number of
+// nodes that changed; each leaves a line in the trail.
+int64_t follow_health(Database& database, const std::vector<NodeReport>& reports, int64_t now_ms);
+
+}  // namespace tutti::control

@@ -1,0 +1,27 @@
+// The process between the controller and what a job runs: it holds the job's lock, runs the
+// command, passes on requests to stop, kills what does not listen, and writes down how it ended. It
+// needs no controller: one that was told to end after a while (its time limit, its budget) ends
+// even where nobody looks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "tutti/base/file.h"
+#include "tutti/control/launches/launcher.h"
+
+namespace tutti::control {
+
+// Runs launch `generation` of the job in `folder` (launch_folder.h) and returns when it has ended.
+// Returns the exit code of the command, for a system outside to know.
+// Does nothing (0) where the launch is not the newest any more, has begun before, or was asked to
+// die. `program` runs the command, whose words come after its name. To be called once per process,
+// after watch_signals(); SIGTERM is passed on as a request to save and stop. `clean_up` is called
+// when nothing of the command is left, before others learn that it has ended.
+int supervise(
+    FileSystem& files, const std::string& folder, int64_t generation, const std::string& program,
+    const std::function<void(const LaunchOrder&, std::optional<int> exit_code)>& clean_up = {});
+
+}  // namespace tutti::control

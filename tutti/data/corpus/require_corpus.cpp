@@ -1,0 +1,42 @@
+#include "tutti/data/corpus/require_corpus.h"
+
+#include <cstring>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/data/corpus/corpus.h"
+#include "tutti/data/corpus/format.h"
+
+namespace tutti::data {
+namespace {
+
+[[noreturn]] void fail_missing(FileSystem& files, const std::string& prefix) {
+  const CorpusPaths paths = corpus_paths(prefix);
+  const bool bin = files.exists(paths.bin);
+  const bool idx = files.exists(paths.idx);
+  if (bin || idx) {
+    fail(ErrorKind::not_found,
+         "corpus '{}' is incomplete: '{}' exists, but '{}' beside it does not; prepare the corpus "
+         "again",
+         prefix, bin ? paths.bin : paths.idx, bin ? paths.idx : paths.bin);
+  }
+  for (const char* suffix : {".bin", ".idx"}) {
+    if (!ends_with(prefix, suffix)) continue;
+    const std::string shorter = prefix.substr(0, prefix.size() - std::strlen(suffix));
+    if (corpus_exists(files, shorter)) {
+      fail(ErrorKind::not_found, "a corpus is named by its prefix: write '{}' instead of '{}'",
+           shorter, prefix);
+    }
+  }
+  fail(ErrorKind::not_found,
+       "there is no corpus '{}': neither '{}' nor '{}' exists; `tutti data prepare` makes one",
+       prefix, paths.bin, paths.idx);
+}
+
+}  // namespace
+
+void require_corpus(FileSystem& files, const std::string& prefix) {
+  if (!corpus_exists(files, prefix)) fail_missing(files, prefix);
+}
+
+}  // namespace tutti::data

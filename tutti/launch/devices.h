@@ -1,0 +1,39 @@
+// The accelerator of a rank of a command, with the cores near it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/rendezvous/launch_environment.h"
+#include "tutti/comm/rendezvous/store.h"
+#include "tutti/comm/world/world.h"
+#include "tutti/node/device_places.h"
+#include "tutti/spec/recipe/recipe.h"
+
+namespace tutti::launch {
+
+struct RankDevice {
+  std::string gpu;  // its address; empty: the recipe computes on the processor
+  int device = -1;
+  int threads = 0;                     // cores that were taken instead of others; 0: none were
+  std::vector<std::string> gpus_here;  // of all ranks of this host
+};
+
+// Chooses it with all ranks' in mind (node/device_places.h); `alone`: the first. Absent: the
+// recipe computes on the processor, or there is none.
+std::optional<node::DevicePlace> choose_device(const spec::Recipe& recipe,
+                                               const comm::LaunchEnvironment& environment,
+                                               bool alone);
+
+// Tells the others what was chosen, and moves this rank to the cores near it where `bind`. Rank 0
+// tells all of them on standard error when `tell`. Collective; store null: alone.
+RankDevice take_device(const std::optional<node::DevicePlace>& chosen,
+                       const comm::LaunchEnvironment& environment, comm::Store* store, bool bind,
+                       bool tell);
+
+// How the ranks of a recipe with accelerators exchange data, and what NCCL is told, which is put
+// into its environment. Nothing where they compute on the processor.
+void use_transport(const comm::World& world, bool tell);
+
+}  // namespace tutti::launch

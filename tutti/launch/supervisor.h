@@ -1,0 +1,32 @@
+// `tutti train --nproc N`: starts the ranks, watches over them, and starts them again from the
+// newest checkpoint when one of them has died or hangs.
+//
+// A restart has a new generation (comm/world/world.h) and the same number of ranks, or fewer, down
+// to
+// --min-nproc, when a rank is gone for good: it says so by its exit code (comm::kExitRankGone), or
+// ends twice in a row before its first step. Three times in a row at the same step, or ten without
+// a newer checkpoint, and the run is given up: a fault that comes back is not repaired by trying.
+#pragma once
+
+#include "tutti/base/error.h"
+#include "tutti/comm/rendezvous/launch_environment.h"
+#include "tutti/launch/plan.h"
+
+namespace tutti::launch {
+
+// Tells a rank why the ranks were started again.
+inline constexpr const char* kNoteVariable = "TUTTI_NOTE";
+
+// Where this host keeps copies of the state (train/session/peer_copies.h): TUTTI_MEMORY_ROOT, or
+// tmpfs.
+std::string memory_root();
+
+// The exit code of the command. Throws what is wrong with the recipe before anything is started,
+// and peer when the run is given up.
+int train_with_ranks(const TrainArguments& arguments);
+
+// For a rank: why it ends, for its launcher. Never throws.
+void tell_launcher(comm::Store& store, const comm::LaunchEnvironment& environment,
+                   const Error& error) noexcept;
+
+}  // namespace tutti::launch

@@ -1,0 +1,221 @@
+#include "tutti/node/device_places.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "tutti/base/check.h"
+#include "tutti/base/text.h"
+#include "tutti/node/core_share.h"
+
+namespace tutti::node {
+namespace {
+
+// What is known of a visible GPU, and what it is near to.
+struct Candidate {
+  DevicePlace place;
+  std::vector<uint64_t> above;
+};
+
+size_t in_common(const std::vector<uint64_t>& a, const std::vector<uint64_t>& b) {
+  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
+  return static_cast<size_t>(end - a.begin());
+}
+
+const NodeTopology::Device* find_gpu(const NodeTopology& node, const std::string& address) {
+  for (const NodeTopology::Device& gpu : node.gpus) {
+    if (gpu_address(gpu.name) == address) return &gpu;
+  }
+  return nullptr;
+}
+
+// Adapters that can be meant: where there are RDMA ports, these.
+std::vector<const NodeTopology::Device*> adapters(const NodeTopology& node) {
+  std::vector<const NodeTopology::Device*> out;
+  for (const bool rdma : {true, false}) {
+    for (const NodeTopology::Device& nic : node.nics) {
+      if (nic.rdma == rdma) out.push_back(&nic);
+    }
+    if (!out.empty()) break;
+  }
+  return out;
+}
+
+bool is_near(const Candidate& gpu, const NodeTopology::Device& nic) {
+  return gpu.place.numa_node >= 0 && gpu.place.numa_node == nic.numa_node;
+}
+
+// The nearest adapter; of equally near ones the one that fewest have. `users` counts.
+void give_adapter(const std::vector<const NodeTopology::Device*>& nics,
+                  std::map<std::string, int>& users, Candidate& gpu) {
+  const auto rank = [&](const NodeTopology::Device* nic) {
+    const auto common = static_cast<int64_t>(in_common(gpu.above, nic->above));
+    return std::tuple(!is_near(gpu, *nic), -common, users[nic->name]);
+  };
+  const auto best = std::min_element(
+      nics.begin(), nics.end(), [&](const auto* a, const auto* b) { return rank(a) < rank(b); });
+  if (best == nics.end()) return;
+  const NodeTopology::Device& nic = **best;
+  ++users[nic.name];
+  gpu.place.nic = nic.name;
+  gpu.place.nic_is_near = is_near(gpu, nic);
+  gpu.place.nic_bytes_per_second = nic.bytes_per_second;
+}
+
+std::vector<Candidate> candidates(const std::vector<engine::DeviceInfo>& visible,
+                                  const NodeTopology& node, const std::vector<GpuState>& driver) {
+  const auto nics = adapters(node);
+  std::map<std::string, int> users;
+  std::vector<Candidate> out;
+  for (size_t device = 0; device < visible.size(); ++device) {
+    Candidate gpu;
+    gpu.place.device = static_cast<int>(device);
+    gpu.place.gpu = gpu_address(visible[device].pci);
+    gpu.place.model = visible[device].name;
+    if (const NodeTopology::Device* known = find_gpu(node, gpu.place.gpu)) {
+      gpu.place.numa_node = known->numa_node;
+      gpu.above = known->above;
+    }
+    for (const GpuState& state : driver) {
+      if (gpu_address(state.bus) != gpu.place.gpu || gpu.place.numa_node >= 0) continue;
+      gpu.place.numa_node = state.numa_node.value_or(-1);
+    }
+    give_adapter(nics, users, gpu);
+    out.push_back(std::move(gpu));
+  }
+  return out;
+}
+
+// The `count` that share least.
+std::vector<Candidate> choose(std::vector<Candidate> all, size_t count) {
+  std::vector<Candidate> out;
+  std::map<std::string, int> on_nic;
+  std::map<int, int> on_node;
+  while (out.size() < count) {
+    const auto load = [&](const Candidate& gpu) {
+      return std::tuple(on_nic[gpu.place.nic], on_node[gpu.place.numa_node], gpu.place.device);
+    };
+    const auto best = std::min_element(
+        all.begin(), all.end(), [&](const auto& a, const auto& b) { return load(a) < load(b); });
+    ++on_nic[best->place.nic];
+    ++on_node[best->place.numa_node];
+    out.push_back(*best);
+    all.erase(best);
+  }
+  return out;
+}
+
+// "0-3,8" -> 0 1 2 3 8.
+std::vector<int> parse_cores(const std::string& text) {
+  std::vector<int> out;
+  for (const std::string_view part : split(text, ',')) {
+    int first = 0;
+    const char* end = part.data() + part.size();
+    auto [at, error] = std::from_chars(part.data(), end, first);
+    if (error != std::errc()) continue;
+    int last = first;
+    if (at != end && *at == '-') std::from_chars(at + 1, end, last);
+    for (int core = first; core <= last; ++core) out.push_back(core);
+  }
+  return out;
+}
+
+// The cores of each NUMA node, divided among the ranks whose GPU is near it.
+void give_cores(const NodeTopology& node, std::vector<DevicePlace>& places) {
+  for (const NodeTopology::NumaNode& numa : node.numa_nodes) {
+    const std::vector<int> cores = parse_cores(numa.cores);
+    std::vector<DevicePlace*> here;
+    for (DevicePlace& place : places) {
+      if (place.numa_node == numa.index) here.push_back(&place);
+    }
+    if (here.empty() || cores.size() < here.size()) continue;
+    const size_t each = cores.size() / here.size();
+    for (size_t i = 0; i < here.size(); ++i) {
+      const auto first = cores.begin() + static_cast<int64_t>(i * each);
+      here[i]->cores.assign(first, first + static_cast<int64_t>(each));
+    }
+  }
+}
+
+}  // namespace
+
+std::string gpu_address(const std::string& bus) {
+  std::string out;
+  for (const char c : bus) {
+    out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  const size_t domain = out.find(':');
+  if (domain != std::string::npos && domain > 4) {
+    const size_t zeros = std::min(out.find_first_not_of('0'), domain - 4);
+    out.erase(0, zeros);
+  }
+  return out;
+}
+
+std::vector<DevicePlace> place_devices(const std::vector<engine::DeviceInfo>& visible,
+                                       const NodeTopology& node,
+                                       const std::vector<GpuState>& driver, int64_t ranks) {
+  TUTTI_CHECK(!visible.empty() && ranks > 0, "{} ranks on {} devices", ranks, visible.size());
+  const auto count = std::min(static_cast<size_t>(ranks), visible.size());
+  std::vector<Candidate> chosen = choose(candidates(visible, node, driver), count);
+  std::sort(chosen.begin(), chosen.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.place.numa_node, a.above, a.place.device) <
+           std::tie(b.place.numa_node, b.above, b.place.device);
+  });
+  std::vector<DevicePlace> out;
+  for (size_t rank = 0; rank < static_cast<size_t>(ranks); ++rank) {
+    out.push_back(chosen[rank % count].place);
+  }
+  give_cores(node, out);
+  return out;
+}
+
+std::string device_places_text(const std::vector<DevicePlace>& places,
+                               const std::vector<std::string>& hosts) {
+  const bool several =
+      std::any_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host != hosts[0]; });
+  std::vector<std::vector<std::string>> rows = {{"rank", "GPU", "model", "NUMA", "NIC", "cores"}};
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    const DevicePlace& place = places[rank];
+    std::string nic = place.nic.empty() ? "none" : place.nic;
+    if (place.nic_bytes_per_second > 0) {
+      nic += fmt::format(" {:.0f} Gb/s", place.nic_bytes_per_second * 8e-9);
+    }
+    if (!place.nic.empty() && !place.nic_is_near) nic += " (far)";
+    rows.push_back({several ? fmt::format("{} on {}", rank, hosts.at(rank)) : std::to_string(rank),
+                    fmt::format("{} {}", place.device, place.gpu), place.model,
+                    place.numa_node < 0 ? "?" : std::to_string(place.numa_node), nic,
+                    place.cores.empty() ? "any" : cores_text(place.cores)});
+  }
+  return format_table(rows);
+}
+
+Json to_json(const DevicePlace& place) {
+  return Json{{"device", place.device},
+              {"gpu", place.gpu},
+              {"model", place.model},
+              {"numa_node", place.numa_node},
+              {"nic", place.nic},
+              {"nic_is_near", place.nic_is_near},
+              {"nic_bytes_per_second", place.nic_bytes_per_second},
+              {"cores", place.cores}};
+}
+
+DevicePlace parse_device_place(const Json& json) {
+  const std::string origin = "a rank's device";
+  DevicePlace out;
+  out.device = json_get<int>(json, "device", origin);
+  out.gpu = json_get<std::string>(json, "gpu", origin);
+  out.model = json_get<std::string>(json, "model", origin);
+  out.numa_node = json_get<int>(json, "numa_node", origin);
+  out.nic = json_get<std::string>(json, "nic", origin);
+  out.nic_is_near = json_get<bool>(json, "nic_is_near", origin);
+  out.nic_bytes_per_second = json_get<double>(json, "nic_bytes_per_second", origin);
+  out.cores = json_get<std::vector<int>>(json, "cores", origin);
+  return out;
+}
+
+}  // namespace tutti::node

@@ -1,0 +1,200 @@
+#include "tutti/spec/model/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tutti/base/error.h"
+
+namespace tutti::spec {
+namespace {
+
+constexpr int64_t kLargestSize = int64_t{1} << 30;  // keeps products of two sizes in range
+constexpr int64_t kMostLayers = int64_t{1} << 20;   // or experts of a layer
+constexpr double kMostParameters = 0x1p56;          // keeps their bytes in range
+
+void check_size(const char* key, int64_t value, int64_t least = 1, int64_t most = kLargestSize) {
+  if (value < least || value > most) {
+    fail(ErrorKind::usage, "model.{}: {} is out of range; accepted: {} to {}", key, value, least,
+         most);
+  }
+}
+
+// Not below what there are.
+double most_parameters(const ModelConfig& model) {
+  const auto real = [](int64_t size) { return static_cast<double>(size); };
+  const LatentAttention& latent = model.latent;
+  const double head =
+      real(model.head_dim + latent.nope_head_dim + latent.rope_head_dim + latent.value_head_dim);
+  const double inner = real(model.hidden + latent.query_rank + latent.key_value_rank);
+  const double width = real(model.ffn) + real(model.moe.experts + model.moe.shared_experts) *
+                                             real(std::max<int64_t>(1, model.moe.expert_ffn));
+  const double layers = real(model.layers + model.prediction_layers);
+  return layers *
+             (4 * inner * (real(model.heads) * head + inner) + 3 * real(model.hidden) * width) +
+         real(model.hidden) * real(2 * model.vocabulary + model.context);
+}
+
+void check_real(const char* key, double value, double least, double most) {
+  if (!(value >= least && value <= most)) {
+    fail(ErrorKind::usage, "model.{}: {} is out of range; accepted: {} to {}", key, value, least,
+         most);
+  }
+}
+
+// The divisor of `whole` that is nearest to `wanted`.
+int64_t nearest_divisor(int64_t whole, int64_t wanted) {
+  int64_t best = 1;
+  for (int64_t d = 1; d <= whole / d; ++d) {
+    if (whole % d != 0) continue;
+    for (const int64_t candidate : {d, whole / d}) {
+      if (std::llabs(candidate - wanted) < std::llabs(best - wanted)) best = candidate;
+    }
+  }
+  return best;
+}
+
+void validate_grouped(const ModelConfig& model) {
+  if (model.head_dim * model.heads != model.hidden && model.hidden % model.heads != 0 &&
+      model.head_dim == model.hidden / model.heads) {
+    fail(ErrorKind::usage,
+         "model.heads: {} does not divide model.hidden {}; nearest that does: {} (or give "
+         "model.head_dim)",
+         model.heads, model.hidden, nearest_divisor(model.hidden, model.heads));
+  }
+  if (model.kv_heads > model.heads || model.heads % model.kv_heads != 0) {
+    fail(ErrorKind::usage, "model.kv_heads: {} does not divide model.heads {}; nearest: {}",
+         model.kv_heads, model.heads, nearest_divisor(model.heads, model.kv_heads));
+  }
+  if (model.positions == Positions::rope && model.head_dim % 2 != 0) {
+    fail(ErrorKind::usage,
+         "model.head_dim: {} is odd, but rotary positions turn pairs; write an even number",
+         model.head_dim);
+  }
+}
+
+void validate_latent(const ModelConfig& model) {
+  const LatentAttention& latent = model.latent;
+  check_size("latent.query_rank", latent.query_rank, 0);
+  check_size("latent.key_value_rank", latent.key_value_rank);
+  check_size("latent.nope_head_dim", latent.nope_head_dim);
+  check_size("latent.rope_head_dim", latent.rope_head_dim);
+  check_size("latent.value_head_dim", latent.value_head_dim);
+  if (latent.rope_head_dim % 2 != 0) {
+    fail(ErrorKind::usage, "model.latent.rope_head_dim: {} is odd; write an even number",
+         latent.rope_head_dim);
+  }
+  if (model.positions != Positions::rope) {
+    fail(ErrorKind::usage, "model.attention: latent needs model.positions: rope");
+  }
+  if (model.kv_heads != model.heads) {
+    fail(ErrorKind::usage,
+         "model.kv_heads: {} has no meaning with latent attention; leave it out (equal to "
+         "model.heads {})",
+         model.kv_heads, model.heads);
+  }
+}
+
+void validate_moe(const ModelConfig& model) {
+  const MixtureOfExperts& moe = model.moe;
+  check_size("moe.experts", moe.experts, 0, kMostLayers);
+  if (moe.experts == 0) {
+    if (moe != MixtureOfExperts{}) {
+      fail(ErrorKind::usage,
+           "model.moe.experts: 0 (a dense model), but other keys of model.moe are "
+           "set; give the number of experts or drop them");
+    }
+    return;
+  }
+  if (moe.top_k < 1 || moe.top_k > moe.experts) {
+    fail(ErrorKind::usage,
+         "model.moe.top_k: {} is out of range; accepted: 1 to model.moe.experts {}", moe.top_k,
+         moe.experts);
+  }
+  check_size("moe.expert_ffn", moe.expert_ffn);
+  check_size("moe.shared_experts", moe.shared_experts, 0);
+  if (moe.first_dense_layers < 0 || moe.first_dense_layers > model.layers) {
+    fail(ErrorKind::usage,
+         "model.moe.first_dense_layers: {} is out of range; accepted: 0 to model.layers {}",
+         moe.first_dense_layers, model.layers);
+  }
+  check_real("moe.capacity_factor", moe.capacity_factor, 0, 1e6);
+  check_real("moe.balance_loss", moe.balance_loss, 0, 1e6);
+  check_real("moe.z_loss", moe.z_loss, 0, 1e6);
+  check_real("moe.router_bias_rate", moe.router_bias_rate, 0, 1);
+}
+
+}  // namespace
+
+int64_t expert_capacity(const MixtureOfExperts& moe, int64_t sequence) {
+  if (moe.capacity_factor == 0) return 0;
+  const double even = static_cast<double>(sequence * moe.top_k) / static_cast<double>(moe.experts);
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(moe.capacity_factor * even)));
+}
+
+bool is_routed(const ModelConfig& model, int64_t layer) {
+  return model.moe.experts > 0 && layer >= model.moe.first_dense_layers;
+}
+
+void validate(const ModelConfig& model) {
+  for (const auto& [key, value] :
+       std::vector<std::pair<const char*, int64_t>>{{"layers", model.layers},
+                                                    {"hidden", model.hidden},
+                                                    {"heads", model.heads},
+                                                    {"kv_heads", model.kv_heads},
+                                                    {"head_dim", model.head_dim},
+                                                    {"ffn", model.ffn},
+                                                    {"vocabulary", model.vocabulary},
+                                                    {"context", model.context}}) {
+    check_size(key, value);
+  }
+  check_size("layers", model.layers, 1, kMostLayers);
+  check_size("prediction_layers", model.prediction_layers, 0, kMostLayers);
+  check_real("norm_epsilon", model.norm_epsilon, 1e-30, 1);
+  check_real("rope_theta", model.rope_theta, 1, 1e15);
+  check_real("init_std", model.init_std, 0, 1e3);
+  if (!(model.dropout >= 0 && model.dropout < 1)) {
+    fail(ErrorKind::usage, "model.dropout: {} is out of range; accepted: 0 to below 1",
+         model.dropout);
+  }
+  const RopeScaling& scaling = model.rope_scaling;
+  check_real("rope_scaling.factor", scaling.factor, 1, 1e6);
+  check_real("rope_scaling.low_frequency_factor", scaling.low_frequency_factor, 1e-6, 1e6);
+  check_real("rope_scaling.high_frequency_factor", scaling.high_frequency_factor, 1e-6, 1e6);
+  check_size("rope_scaling.original_context", scaling.original_context);
+  if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
+    fail(ErrorKind::usage,
+         "model.rope_scaling.high_frequency_factor: {} must be above low_frequency_factor {}",
+         scaling.high_frequency_factor, scaling.low_frequency_factor);
+  }
+  if (scaling != RopeScaling{} && model.positions != Positions::rope) {
+    fail(ErrorKind::usage,
+         "model.rope_scaling: set, but model.positions is learned; write "
+         "positions: rope or drop it");
+  }
+  if (model.norm == Norm::rms && model.norm_bias) {
+    fail(ErrorKind::usage, "model.norm_bias: true, but norm: rms has no bias; write false");
+  }
+  if (model.attention == Attention::latent) {
+    validate_latent(model);
+  } else {
+    if (model.latent != LatentAttention{}) {
+      fail(ErrorKind::usage,
+           "model.latent: set, but model.attention is grouped; write "
+           "attention: latent or drop it");
+    }
+    validate_grouped(model);
+  }
+  validate_moe(model);
+  if (const double parameters = most_parameters(model); parameters > kMostParameters) {
+    fail(
+        ErrorKind::usage,
+        "model.hidden: {} and the other sizes of the model make {:.2g} parameters; accepted: up to "
+        "{:.2g}",
+        model.hidden, parameters, kMostParameters);
+  }
+}
+
+}  // namespace tutti::spec

@@ -1,0 +1,130 @@
+#include "tutti/spec/model/flops.h"
+
+#include "tutti/base/real.h"
+
+namespace tutti::spec {
+namespace {
+
+double attention_parameters(const ModelConfig& model) {
+  const double hidden = real(model.hidden);
+  const double heads = real(model.heads);
+  if (model.attention == Attention::grouped) {
+    return hidden * real(model.head_dim) * (2 * heads + 2 * real(model.kv_heads));
+  }
+  const LatentAttention& latent = model.latent;
+  const double key = real(latent.nope_head_dim + latent.rope_head_dim);
+  const double query_rank = real(latent.query_rank);
+  const double query =
+      latent.query_rank > 0 ? query_rank * (hidden + heads * key) : hidden * heads * key;
+  const double kv_rank = real(latent.key_value_rank);
+  return query + hidden * (kv_rank + real(latent.rope_head_dim)) +
+         kv_rank * heads * real(latent.nope_head_dim + latent.value_head_dim) +
+         heads * real(latent.value_head_dim) * hidden;
+}
+
+double mlp_parameters(const ModelConfig& model, double width) {
+  return (model.activation == Activation::swiglu ? 3 : 2) * real(model.hidden) * width;
+}
+
+double routed_parameters(const ModelConfig& model) {
+  const MixtureOfExperts& moe = model.moe;
+  return mlp_parameters(model, real((moe.top_k + moe.shared_experts) * moe.expert_ffn)) +
+         real(model.hidden * moe.experts);
+}
+
+// Multiply-adds of one token with all it sees, forward, of one layer.
+double attention_pairs(const ModelConfig& model, int64_t sequence) {
+  const LatentAttention& latent = model.latent;
+  const int64_t widths = model.attention == Attention::grouped
+                             ? 2 * model.head_dim
+                             : latent.nope_head_dim + latent.rope_head_dim + latent.value_head_dim;
+  return real(model.heads) * real(widths) * real(sequence);
+}
+
+}  // namespace
+
+double flops_per_token(const ModelConfig& model, int64_t sequence, FlopConvention convention) {
+  const bool routed = model.moe.experts > 0;
+  const double dense_layers = real(routed ? model.moe.first_dense_layers : model.layers);
+  const double routed_layers = real(model.layers) - dense_layers;
+  const double modules = real(model.prediction_layers);
+  const double hidden = real(model.hidden);
+
+  const double dense = mlp_parameters(model, real(model.ffn));
+  const double last_kind = routed ? routed_parameters(model) : dense;
+  const double all_layers = real(model.layers) + modules;
+  const double layer_parameters = all_layers * attention_parameters(model) + dense_layers * dense +
+                                  routed_layers * routed_parameters(model) + modules * last_kind +
+                                  modules * 2 * hidden * hidden;
+  const double head_parameters = (1 + modules) * hidden * real(model.vocabulary);
+  const double share = convention == FlopConvention::causal ? 0.5 : 1;
+  const double pairs = share * all_layers * attention_pairs(model, sequence);
+  const double layer_factor = convention == FlopConvention::hardware ? 8 : 6;
+  return layer_factor * (layer_parameters + pairs) + 6 * head_parameters;
+}
+
+double model_flops_per_token(const ModelConfig& model, int64_t sequence) {
+  return flops_per_token(model, sequence, FlopConvention::causal);
+}
+
+double teacher_flops_per_token(const Recipe& recipe, int64_t sequence, FlopConvention convention) {
+  if (!recipe.distill.enabled()) return 0;
+  // Nothing of a teacher is computed twice.
+  if (convention == FlopConvention::hardware) convention = FlopConvention::square;
+  return flops_per_token(teacher_recipe(recipe).model, sequence, convention) / 3;
+}
+
+namespace {
+
+double recipe_flops_per_token(const Recipe& recipe, int64_t sequence) {
+  const ModelConfig& model = recipe.model;
+  const double teacher = teacher_flops_per_token(recipe, sequence, FlopConvention::causal);
+  const double all = model_flops_per_token(model, sequence);
+  if (!recipe.lora.enabled()) return all + teacher;
+  const double pairs = attention_pairs(model, sequence) / 2;
+  const auto parameters = [&](Projection p) {
+    return real(projection_inputs(model, p)) * real(projection_outputs(model, p));
+  };
+  double adapter_parameters = 0;
+  for (const Adapter& adapter : adapters(model, recipe.lora)) {
+    adapter_parameters +=
+        real(recipe.lora.rank) * real(adapter.rows + projection_inputs(model, adapter.projection));
+  }
+  const double layers = real(model.layers);
+  const double weights = (all - 6 * layers * pairs) / 6;
+  double flops = 4 * weights + 6 * layers * pairs + 6 * layers * adapter_parameters;
+  const Projection lowest = lowest_projection(model, recipe.lora);
+  for (const Projection p :
+       {Projection::qkv, Projection::output, Projection::up, Projection::down}) {
+    if (p <= lowest) flops -= 2 * parameters(p);
+  }
+  if (lowest > Projection::qkv) flops -= 4 * pairs;
+  return flops + teacher -
+         2 * real(adapter_columns(model, recipe.lora, lowest)) *
+             real(projection_inputs(model, lowest));
+}
+
+}  // namespace
+
+double model_flops_per_token(const Recipe& recipe) {
+  return recipe_flops_per_token(recipe, recipe.batch.sequence);
+}
+
+double model_flops(const Recipe& recipe, int64_t tokens, int64_t squared_lengths) {
+  // FLOPs per token grow linearly with the sequence.
+  const double alone = recipe_flops_per_token(recipe, 0);
+  const double per_square = recipe_flops_per_token(recipe, 1) - alone;
+  return real(tokens) * alone + real(squared_lengths) * per_square;
+}
+
+double model_flops_per_step(const Recipe& recipe) {
+  return real(recipe.batch.global) * real(recipe.batch.sequence) * model_flops_per_token(recipe);
+}
+
+std::string model_flops_formula(const Recipe& recipe) {
+  std::string formula = recipe.lora.enabled() ? kLoraFlopsFormula : kModelFlopsFormula;
+  if (recipe.distill.enabled()) formula += kTeacherFlopsFormula;
+  return formula;
+}
+
+}  // namespace tutti::spec

@@ -1,0 +1,399 @@
+#include "tutti/spec/model/params.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "tutti/base/check.h"
+#include "tutti/spec/recipe/recipe.h"
+
+namespace tutti::spec {
+namespace {
+
+// Collects the parameters of one group in forward order.
+class GroupBuilder {
+ public:
+  GroupBuilder(const ModelConfig& model, const LoraConfig& lora)
+      : model_(model),
+        lora_(lora),
+        output_std_(model.init_std / std::sqrt(2.0 * static_cast<double>(model.layers))) {}
+
+  std::vector<Param> take() { return std::move(params_); }
+
+  Param& matrix(const std::string& name, std::vector<int64_t> shape, int shard_dim,
+                bool residual_output = false) {
+    Param param;
+    param.name = name + ".weight";
+    param.padded_rows = shape[0];
+    param.shape = std::move(shape);
+    param.init = Init::normal;
+    param.init_std = residual_output ? output_std_ : model_.init_std;
+    param.decay = true;
+    param.shard_dim = shard_dim;
+    param.trainable = !lora_.enabled();
+    return params_.emplace_back(std::move(param));
+  }
+
+  Param& vector(const std::string& name, int64_t size, Init init, int shard_dim = -1) {
+    Param param;
+    param.name = name;
+    param.shape = {size};
+    param.padded_rows = size;
+    param.init = init;
+    param.shard_dim = shard_dim;
+    param.trainable = !lora_.enabled();
+    return params_.emplace_back(std::move(param));
+  }
+
+  void norm(const std::string& name, int64_t size) {
+    vector(name + ".weight", size, Init::ones);
+    if (model_.norm_bias) vector(name + ".bias", size, Init::zeros);
+  }
+
+  // Column-parallel: outputs split; row-parallel: inputs split, the bias replicated.
+  void column_linear(const std::string& name, int64_t out, int64_t in) {
+    matrix(name, {out, in}, 0);
+    if (model_.linear_bias) vector(name + ".bias", out, Init::zeros, 0);
+  }
+  void row_linear(const std::string& name, int64_t out, int64_t in) {
+    matrix(name, {out, in}, 1, true);
+    if (model_.linear_bias) vector(name + ".bias", out, Init::zeros);
+  }
+
+  // Split as the projection they correct: B by its output rows, or A by its input columns.
+  void adapters_of(Projection projection) {
+    const int64_t in = projection_inputs(model_, projection);
+    const bool columns = projection == Projection::qkv || projection == Projection::up;
+    for (const Adapter& adapter : adapters(model_, lora_)) {
+      if (adapter.projection != projection) continue;
+      Param& a = matrix(adapter.name + ".lora_a", {lora_.rank, in}, columns ? -1 : 1);
+      a.init = Init::uniform;
+      a.init_bound = 1 / std::sqrt(static_cast<double>(in));
+      a.trainable = true;
+      Param& b = matrix(adapter.name + ".lora_b", {adapter.rows, lora_.rank}, columns ? 0 : -1);
+      b.init = Init::zeros;
+      b.trainable = true;
+      if (projection == Projection::qkv) {
+        const int64_t queries = model_.heads * model_.head_dim;
+        b.kv_heads = model_.kv_heads;
+        b.kv_rows = adapter.first_row + adapter.rows - std::max(adapter.first_row, queries);
+        b.kv_rows = std::max<int64_t>(0, b.kv_rows);
+        b.kv_parts = b.kv_rows > model_.kv_heads * model_.head_dim ? 2 : 1;
+      }
+    }
+  }
+
+  void grouped_attention() {
+    const int64_t kv_rows = 2 * model_.kv_heads * model_.head_dim;
+    const int64_t query_rows = model_.heads * model_.head_dim;
+    column_linear("attention.qkv", query_rows + kv_rows, model_.hidden);
+    for (Param& param : params_) {
+      if (param.name.starts_with("attention.qkv")) {
+        param.kv_heads = model_.kv_heads;
+        param.kv_rows = kv_rows;
+        param.kv_parts = 2;
+      }
+    }
+    adapters_of(Projection::qkv);
+    row_linear("attention.output", model_.hidden, query_rows);
+    adapters_of(Projection::output);
+  }
+
+  void latent_attention() {
+    const LatentAttention& latent = model_.latent;
+    const int64_t query_rows = model_.heads * (latent.nope_head_dim + latent.rope_head_dim);
+    if (latent.query_rank > 0) {
+      matrix("attention.query_down", {latent.query_rank, model_.hidden}, -1);
+      norm("attention.query_norm", latent.query_rank);
+      matrix("attention.query_up", {query_rows, latent.query_rank}, 0);
+    } else {
+      matrix("attention.query", {query_rows, model_.hidden}, 0);
+    }
+    matrix("attention.kv_down", {latent.key_value_rank + latent.rope_head_dim, model_.hidden}, -1);
+    norm("attention.kv_norm", latent.key_value_rank);
+    matrix("attention.kv_up",
+           {model_.heads * (latent.nope_head_dim + latent.value_head_dim), latent.key_value_rank},
+           0);
+    row_linear("attention.output", model_.hidden, model_.heads * latent.value_head_dim);
+  }
+
+  void mlp(const std::string& name, int64_t width) {
+    if (model_.activation == Activation::swiglu) {
+      const size_t first = params_.size();
+      column_linear(name + ".gate_up", 2 * width, model_.hidden);
+      for (size_t i = first; i < params_.size(); ++i) params_[i].parts = 2;
+    } else {
+      column_linear(name + ".up", width, model_.hidden);
+    }
+    row_linear(name + ".down", model_.hidden, width);
+  }
+
+  void experts() {
+    const MixtureOfExperts& moe = model_.moe;
+    const bool gated = model_.activation == Activation::swiglu;
+    matrix("moe.router", {moe.experts, model_.hidden}, -1);
+    if (moe.router_bias) vector("moe.router.bias", moe.experts, Init::zeros);
+    Param& up = matrix(gated ? "moe.experts.gate_up" : "moe.experts.up",
+                       {moe.experts, (gated ? 2 : 1) * moe.expert_ffn, model_.hidden}, 1);
+    up.expert = true;
+    up.parts = gated ? 2 : 1;
+    matrix("moe.experts.down", {moe.experts, model_.hidden, moe.expert_ffn}, 2, true).expert = true;
+    if (moe.shared_experts > 0) mlp("moe.shared", moe.shared_experts * moe.expert_ffn);
+  }
+
+  void block(bool routed) {
+    norm("norm1", model_.hidden);
+    if (model_.attention == Attention::latent) {
+      latent_attention();
+    } else {
+      grouped_attention();
+    }
+    norm("norm2", model_.hidden);
+    if (routed) {
+      experts();
+    } else {
+      mlp("mlp", model_.ffn);
+      adapters_of(Projection::up);
+      adapters_of(Projection::down);
+    }
+  }
+
+ private:
+  const ModelConfig& model_;
+  const LoraConfig& lora_;
+  double output_std_;
+  std::vector<Param> params_;
+};
+
+ParamGroup make_group(std::string prefix, std::vector<Param> params, int64_t first_layer = 0,
+                      int64_t repeats = 1, bool numbered = false) {
+  ParamGroup group;
+  group.prefix = std::move(prefix);
+  group.first_layer = first_layer;
+  group.repeats = repeats;
+  group.numbered = numbered;
+  group.params = std::move(params);
+  return group;
+}
+
+bool is_prediction(const ParamGroup& group) { return group.prefix == "prediction."; }
+bool is_block(const ParamGroup& group) { return group.prefix == "blocks."; }
+
+// The group of the final norm, where it holds no head of its own.
+bool is_tied_head(const ParamGroup& group) {
+  return group.params.front().name.starts_with("final_norm") && !is_prediction(group) &&
+         group.params.back().name != "head.weight";
+}
+
+// By layer: whether pipeline rank `stage` has it.
+std::vector<bool> layers_of_rank(const ParamTable& table, const Mesh& mesh, int64_t stage) {
+  int64_t layers = 0;
+  for (const ParamGroup& group : table.groups) layers += is_block(group) ? group.repeats : 0;
+  std::vector<bool> mine(static_cast<size_t>(layers));
+  for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
+    const LayerRange range = stage_layers(mesh, layers, chunk * mesh.pp + stage);
+    std::fill_n(mine.begin() + range.first, range.count, true);
+  }
+  return mine;
+}
+
+int64_t group_count(const ParamGroup& group, bool trainable_only = false) {
+  int64_t sum = 0;
+  for (const Param& param : group.params) {
+    if (param.trainable || !trainable_only) sum += param.count();
+  }
+  return sum * group.repeats;
+}
+
+}  // namespace
+
+int64_t align_elements(int64_t count) {
+  return (count + kParamAlignment - 1) / kParamAlignment * kParamAlignment;
+}
+
+int64_t Param::count() const {
+  int64_t product = 1;
+  for (const int64_t size : shape) product *= size;
+  return product;
+}
+
+int64_t Param::padded_count() const { return count() / shape[0] * padded_rows; }
+
+int64_t Param::local_count(const Mesh& mesh) const {
+  int64_t local = padded_count();
+  if (expert) local /= mesh.ep;
+  if (shard_dim < 0) return local;
+  const int64_t ways = mesh.size(shard_axis);
+  if (kv_rows == 0) return local / ways;
+  const int64_t row = local / padded_rows;
+  return row * ((padded_rows - kv_rows) / ways + kv_rows / std::min(ways, kv_heads));
+}
+
+int64_t ParamTable::count() const {
+  int64_t sum = 0;
+  for (const ParamGroup& group : groups) {
+    if (!is_prediction(group)) sum += group_count(group);
+  }
+  return sum;
+}
+
+int64_t ParamTable::trainable_count() const {
+  int64_t sum = 0;
+  for (const ParamGroup& group : groups) {
+    if (!is_prediction(group)) sum += group_count(group, true);
+  }
+  return sum;
+}
+
+int64_t ParamTable::prediction_count() const {
+  int64_t sum = 0;
+  for (const ParamGroup& group : groups) {
+    if (is_prediction(group)) sum += group_count(group);
+  }
+  return sum;
+}
+
+ParamTable param_table(const ModelConfig& model, int64_t vocabulary_multiple) {
+  return param_table(model, LoraConfig{}, vocabulary_multiple);
+}
+
+ParamTable param_table(const ModelConfig& model, const LoraConfig& lora,
+                       int64_t vocabulary_multiple) {
+  TUTTI_CHECK(vocabulary_multiple > 0, "vocabulary multiple {}", vocabulary_multiple);
+  const int64_t padded_vocabulary =
+      (model.vocabulary + vocabulary_multiple - 1) / vocabulary_multiple * vocabulary_multiple;
+  ParamTable table;
+  table.lora = lora;
+  GroupBuilder build(model, lora);
+
+  build.matrix("embedding.token", {model.vocabulary, model.hidden}, 0).padded_rows =
+      padded_vocabulary;
+  if (model.positions == Positions::learned) {
+    build.matrix("embedding.position", {model.context, model.hidden}, -1);
+  }
+  table.groups.push_back(make_group("", build.take()));
+
+  const bool routed = model.moe.experts > 0;
+  const int64_t dense = routed ? model.moe.first_dense_layers : model.layers;
+  if (dense > 0) {
+    build.block(false);
+    table.groups.push_back(make_group("blocks.", build.take(), 0, dense, true));
+  }
+  if (dense < model.layers) {
+    build.block(true);
+    table.groups.push_back(make_group("blocks.", build.take(), dense, model.layers - dense, true));
+  }
+
+  build.norm("final_norm", model.hidden);
+  if (!model.tied_embeddings) {
+    build.matrix("head", {model.vocabulary, model.hidden}, 0).padded_rows = padded_vocabulary;
+  }
+  table.groups.push_back(make_group("", build.take()));
+
+  if (model.prediction_layers > 0) {
+    build.norm("norm_hidden", model.hidden);
+    build.norm("norm_embedding", model.hidden);
+    build.matrix("projection", {model.hidden, 2 * model.hidden}, -1);
+    build.block(routed);
+    build.norm("final_norm", model.hidden);
+    table.groups.push_back(
+        make_group("prediction.", build.take(), 0, model.prediction_layers, true));
+  }
+  return table;
+}
+
+int64_t active_count(const ModelConfig& model) {
+  int64_t sum = 0;
+  for (const ParamGroup& group : param_table(model).groups) {
+    if (is_prediction(group)) continue;
+    for (const Param& param : group.params) {
+      const int64_t count =
+          param.expert ? param.count() / model.moe.experts * model.moe.top_k : param.count();
+      sum += count * group.repeats;
+    }
+  }
+  return sum;
+}
+
+const PlacedParam& ParamLayout::find(const std::string& name) const {
+  const auto found = std::find_if(params.begin(), params.end(),
+                                  [&](const PlacedParam& placed) { return placed.name == name; });
+  TUTTI_CHECK(found != params.end(), "no parameter {}", name);
+  return *found;
+}
+
+ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordinates& at) {
+  const int64_t ep_rank = (at.dp * mesh.cp + at.cp) % mesh.ep;
+  const std::vector<bool> mine = layers_of_rank(table, mesh, at.pp);
+  const bool layered = mesh.zero >= 2;
+  ParamLayout layout;
+  layout.lora = table.lora;
+  // Every zone of the layout is divided equally with ZeRO, and with stages 2 and 3 every layer of
+  // it.
+  const auto pad = [&](bool expert, int64_t first) {
+    const int64_t unit = kParamAlignment * (mesh.zero >= 1 ? replicas(mesh, expert) : 1);
+    layout.elements = first + (layout.elements - first + unit - 1) / unit * unit;
+  };
+  using Holds = std::function<bool(const Param&)>;
+  const auto place = [&](const std::string& prefix, const Param& param, const Holds& holds) {
+    if (!holds(param)) return;
+    layout.params.push_back(
+        {prefix + param.name, param, layout.elements, param_shard(param, mesh, at.tp, ep_rank)});
+    layout.elements += align_elements(layout.params.back().shard.count());
+  };
+  const auto place_all = [&](const Holds& holds, bool expert) {
+    for (size_t i = table.groups.size(); i-- > 0;) {
+      const ParamGroup& group = table.groups[i];
+      const bool last = at.pp == mesh.pp - 1;
+      for (int64_t layer = group.first_layer + group.repeats - 1; layer >= group.first_layer;
+           --layer) {
+        const bool here =
+            is_block(group) ? mine[static_cast<size_t>(layer)] : (i == 0 ? at.pp == 0 : last);
+        if (!here) continue;
+        const std::string prefix =
+            group.numbered ? fmt::format("{}{}.", group.prefix, layer) : group.prefix;
+        int64_t first = layout.elements;
+        for (auto param = group.params.rbegin(); param != group.params.rend(); ++param) {
+          // First and last stage divide the token table alike (spec/mesh/zero_layers.h).
+          if (layered && mesh.pp > 1 && i == 0 && &*param == &group.params.front()) {
+            pad(expert, first);
+            first = layout.elements;
+          }
+          place(prefix, *param, holds);
+        }
+        if (layered) pad(expert, first);
+      }
+      if (mesh.pp > 1 && last && is_tied_head(group)) {
+        const int64_t first = layout.elements;
+        place("", table.groups.front().params.front(), holds);
+        if (layered) pad(expert, first);
+      }
+    }
+  };
+  const bool apart = mesh.ep > 1;
+  place_all([&](const Param& param) { return param.trainable && !(apart && param.expert); }, false);
+  pad(false, 0);
+  layout.expert_offset = layout.elements;
+  if (apart) {
+    place_all([](const Param& param) { return param.trainable && param.expert; }, true);
+    pad(true, layout.expert_offset);
+  }
+  layout.trainable_elements = layout.elements;
+  place_all([](const Param& param) { return !param.trainable; }, false);
+  return layout;
+}
+
+ParamLayout param_layout(const ParamTable& table) {
+  return param_layout(table, Mesh{}, Coordinates{});
+}
+
+std::string tied_copy(const Recipe& recipe, const Coordinates& at) {
+  const Mesh& mesh = recipe.parallel;
+  const bool here = recipe.model.tied_embeddings && mesh.pp > 1 && at.pp == mesh.pp - 1;
+  return here && !recipe.lora.enabled() ? "embedding.token.weight" : "";
+}
+
+}  // namespace tutti::spec

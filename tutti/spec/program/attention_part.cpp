@@ -1,0 +1,229 @@
+#include "tutti/base/real.h"
+#include "tutti/spec/program/layer_builder.h"
+
+namespace tutti::spec {
+namespace {
+
+// Keys and values travel around the ranks (AttentionRing in model/attention.h): each step attends
+// to those that are here, while they are sent on. On the way back their gradients follow them in
+// f32.
+PartOps ring_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int64_t value_dim) {
+  const int64_t rows = at.sizes.sequence / at.sizes.cp;
+  const int64_t width = kv_heads * (key_dim + value_dim);
+  const AttentionShape shape = {at.sizes.batch, rows,      rows, at.sizes.heads, kv_heads,
+                                key_dim,        value_dim, at.c, at.packed()};
+  const auto pass_on = [&](Ops& ops, DType type) {
+    for (const char* name : {"send", "receive"}) {
+      ops.push_back(collective_op(name, Axis::cp, at.mesh.cp,
+                                  real(at.tokens() * width) * real(dtype_bytes(type))));
+    }
+  };
+  const int64_t query_width = at.sizes.heads * key_dim;
+  const int64_t out_width = at.sizes.heads * value_dim;
+  PartOps part;
+  Ops& forward = part.forward;
+  Ops& backward = part.backward_input;
+  forward.push_back(copy_op(at.tokens(), width, at.c, at.c));
+  backward.push_back(copy_op(at.tokens(), width, at.c, at.c));
+  for (int64_t step = 0; step < at.mesh.cp; ++step) {
+    if (step + 1 < at.mesh.cp) {
+      pass_on(forward, at.c);
+      pass_on(backward, at.c);
+    }
+    forward.push_back(attention_block_forward_op(shape, step == 0));
+    backward.push_back(attention_block_backward_op(shape, step == 0, step > 1));
+    if (step > 0) pass_on(backward, DType::f32);
+  }
+  forward.push_back(copy_op(at.tokens(), out_width, DType::f32, at.c));
+  backward.push_back(copy_op(at.tokens(), query_width, DType::f32, at.c));
+  backward.push_back(add_op(at.tokens(), width, DType::f32, DType::f32, at.c));
+  if (at.repeats(kPartAttention | kPartCore)) part.recompute = forward;
+  return part;
+}
+
+// The attention itself between its operands and its output, as the profile does it.
+PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int64_t value_dim) {
+  if (at.mesh.cp > 1 && at.profile.context_exchange == ContextExchange::ring) {
+    return ring_part(at, kv_heads, key_dim, value_dim);
+  }
+  const int64_t queries = at.sizes.sequence / at.sizes.cp;
+  const AttentionShape shape = {at.sizes.batch, queries,  at.sizes.sequence,
+                                at.sizes.heads, kv_heads, key_dim,
+                                value_dim,      at.c,     at.packed()};
+  PartOps part;
+  // Full buffer of keys and values that context parallel ranks gather.
+  const double kv_bytes = real(at.sizes.batch * at.sizes.sequence * kv_heads) *
+                          real(key_dim + value_dim) * real(dtype_bytes(at.c));
+  const bool split = at.mesh.cp > 1 && at.profile.context_exchange == ContextExchange::gather;
+  const bool exchanged = at.mesh.cp > 1 && !split;
+  // Rows of this rank with all heads become all rows with some heads, and back.
+  const double rank_bytes =
+      real(at.sizes.batch * queries) * real(dtype_bytes(at.c)) * real(at.sizes.heads);
+  const double output_bytes = rank_bytes * real(value_dim);
+  const double operand_bytes = rank_bytes * real(key_dim) + rank_bytes * real(key_dim + value_dim) *
+                                                                real(kv_heads) /
+                                                                real(at.sizes.heads);
+  const auto exchange = [&](double bytes) {
+    return collective_op("all_to_all", Axis::cp, at.mesh.cp, bytes);
+  };
+  if (split) part.forward.push_back(collective_op("all_gather", Axis::cp, at.mesh.cp, kv_bytes));
+  if (exchanged) part.forward.push_back(exchange(operand_bytes));
+
+  Ops core;
+  if (at.profile.stores_attention_matrix) {
+    const int64_t batch = shape.batch * shape.heads;
+    const int64_t keys = shape.keys;
+    const double matrix = real(batch) * real(queries) * real(keys);
+    const double element = real(dtype_bytes(at.c));
+    const GemmShape scores = {queries, keys, key_dim};
+    const GemmShape values = {queries, value_dim, keys};
+    core = {batched_gemm_op(batch, scores, at.c),
+            memory_op("softmax", {batch * queries, keys}, 2 * matrix * element),
+            memory_op("dropout", {batch * queries, keys}, 2 * matrix * element + matrix),
+            batched_gemm_op(batch, values, at.c)};
+    part.backward_input = {
+        batched_gemm_op(batch, {keys, value_dim, queries}, at.c),
+        batched_gemm_op(batch, {queries, keys, value_dim}, at.c),
+        memory_op("dropout", {batch * queries, keys}, 2 * matrix * element + matrix),
+        memory_op("softmax_backward", {batch * queries, keys}, 3 * matrix * element),
+        batched_gemm_op(batch, {queries, key_dim, keys}, at.c),
+        batched_gemm_op(batch, {keys, key_dim, queries}, at.c)};
+  } else {
+    core = {attention_forward_op(shape)};
+    part.backward_input = {attention_backward_op(shape)};
+  }
+  append(part.forward, core);
+  if (at.repeats(kPartAttention | kPartCore)) part.recompute = core;
+  if (exchanged) {
+    part.forward.push_back(exchange(output_bytes));
+    part.backward_input.insert(part.backward_input.begin(), exchange(output_bytes));
+    part.backward_input.push_back(exchange(operand_bytes));
+  }
+  if (split) {
+    part.backward_input.insert(part.backward_input.begin(),
+                               collective_op("all_gather", Axis::cp, at.mesh.cp, kv_bytes));
+    part.backward_input.push_back(collective_op("reduce_scatter", Axis::cp, at.mesh.cp, kv_bytes));
+  }
+  return part;
+}
+
+}  // namespace
+
+PartOps grouped_attention_part(const LayerContext& at) {
+  const int64_t d = at.model.head_dim;
+  const int64_t qkv = (at.sizes.heads + 2 * at.sizes.kv_heads) * d;
+  const int64_t out = at.sizes.heads * d;
+  const bool bias = at.model.linear_bias;
+  const int64_t rotated = at.sizes.heads + at.sizes.kv_heads;
+  const bool rope = at.model.positions == Positions::rope;
+  const PartOps core = core_part(at, at.sizes.kv_heads, d, d);
+
+  Ops operands;
+  at.enter_product(operands);
+  at.projection_forward(operands, Projection::qkv, qkv, at.hidden(), bias);
+  if (rope) operands.push_back(rope_op(at.tokens(), rotated, d, at.c, at.given_positions()));
+  Ops output;
+  at.projection_forward(output, Projection::output, at.hidden(), out, bias);
+  at.leave(output);
+
+  PartOps part;
+  part.forward = operands;
+  append(part.forward, core.forward);
+  append(part.forward, output);
+  if (at.repeats(kPartAttention)) part.recompute = operands;
+  append(part.recompute, core.recompute);
+  if (at.whole) append(part.recompute, output);
+  if (at.alternates(kPartAttention)) {  // keys and the projection of the attention's output
+    part.recompute.push_back(at.linear(at.tokens(), at.sizes.kv_heads * d, at.hidden(), bias));
+    if (rope)
+      part.recompute.push_back(rope_op(at.tokens(), rotated, d, at.c, at.given_positions()));
+    part.recompute.push_back(at.linear(at.tokens(), at.hidden(), out, bias));
+  }
+
+  at.projection_weight(part.backward_weight, Projection::output, at.hidden(), out, bias);
+  if (at.trains(Projection::qkv)) at.enter_product(part.backward_weight);
+  at.projection_weight(part.backward_weight, Projection::qkv, qkv, at.hidden(), bias);
+
+  at.enter_product(part.backward_input);
+  at.projection_input(part.backward_input, Projection::output, at.hidden(), out);
+  if (at.ends_at(Projection::output)) return part;
+  append(part.backward_input, core.backward_input);
+  if (rope)
+    part.backward_input.push_back(rope_op(at.tokens(), rotated, d, at.c, at.given_positions()));
+  at.projection_input(part.backward_input, Projection::qkv, qkv, at.hidden());
+  if (!at.ends_at(Projection::qkv)) at.leave(part.backward_input);
+  return part;
+}
+
+// The projections down to the ranks run on this rank's rows (sequence parallel); what is gathered
+// are the compressed rows.
+PartOps latent_attention_part(const LayerContext& at) {
+  const LatentAttention& latent = at.model.latent;
+  const int64_t key = latent.nope_head_dim + latent.rope_head_dim;
+  const int64_t query_rows = at.sizes.heads * key;
+  const int64_t kv_rows = at.sizes.heads * (latent.nope_head_dim + latent.value_head_dim);
+  const int64_t kv_down = latent.key_value_rank + latent.rope_head_dim;
+  const int64_t out = at.sizes.heads * latent.value_head_dim;
+  const bool compressed = latent.query_rank > 0;
+  const int64_t query_in = compressed ? latent.query_rank : at.hidden();
+  const bool bias = at.model.linear_bias;
+  const double gathered = real(at.tokens()) * real(query_in + kv_down) * real(dtype_bytes(at.c));
+  const PartOps core = core_part(at, at.sizes.heads, key, latent.value_head_dim);
+  const Op rotate =
+      rope_op(at.tokens(), at.sizes.heads + 1, latent.rope_head_dim, at.c, at.given_positions());
+
+  Ops down;
+  if (compressed) {
+    down.push_back(at.linear(at.shard(), latent.query_rank, at.hidden(), false));
+    down.push_back(norm_forward_op(at.inner_norm(latent.query_rank), false));
+  }
+  down.push_back(at.linear(at.shard(), kv_down, at.hidden(), false));
+  down.push_back(norm_forward_op(at.inner_norm(latent.key_value_rank), false));
+  Ops up;
+  at.enter_product(up, gathered);
+  up.push_back(at.linear(at.tokens(), query_rows, query_in, false));
+  up.push_back(at.linear(at.tokens(), kv_rows, latent.key_value_rank, false));
+  up.push_back(rotate);
+  Ops output = {at.linear(at.tokens(), at.hidden(), out, bias)};
+  at.leave(output);
+
+  PartOps part;
+  part.forward = down;
+  append(part.forward, up);
+  append(part.forward, core.forward);
+  append(part.forward, output);
+  if (at.whole) part.recompute = down;
+  if (at.repeats(kPartAttention)) append(part.recompute, up);
+  append(part.recompute, core.recompute);
+  if (at.whole) append(part.recompute, output);
+
+  Ops& input = part.backward_input;
+  at.enter_product(input);
+  input.push_back(at.linear_input(at.tokens(), at.hidden(), out));
+  append(input, core.backward_input);
+  input.push_back(rotate);
+  input.push_back(at.linear_input(at.tokens(), kv_rows, latent.key_value_rank));
+  input.push_back(at.linear_input(at.tokens(), query_rows, query_in));
+  at.leave(input, gathered);
+  input.push_back(norm_backward_input_op(at.inner_norm(latent.key_value_rank), false, false));
+  input.push_back(at.linear_input(at.shard(), kv_down, at.hidden()));
+  if (compressed) {
+    input.push_back(norm_backward_input_op(at.inner_norm(latent.query_rank), false, false));
+    input.push_back(at.linear_input(at.shard(), latent.query_rank, at.hidden()));
+  }
+
+  Ops& weight = part.backward_weight;
+  at.linear_weight(weight, at.tokens(), at.hidden(), out, bias);
+  at.enter_product(weight, gathered);
+  at.linear_weight(weight, at.tokens(), kv_rows, latent.key_value_rank, false);
+  at.linear_weight(weight, at.tokens(), query_rows, query_in, false);
+  weight.push_back(norm_backward_weight_op(at.inner_norm(latent.key_value_rank)));
+  at.linear_weight(weight, at.shard(), kv_down, at.hidden(), false);
+  if (compressed) {
+    weight.push_back(norm_backward_weight_op(at.inner_norm(latent.query_rank)));
+    at.linear_weight(weight, at.shard(), latent.query_rank, at.hidden(), false);
+  }
+  return part;
+}
+
+}  // namespace tutti::spec

@@ -1,0 +1,164 @@
+// One operation of a step as plain values: what a backend's Recorder would note (engine/ops.h
+// states dims, flops and bytes of each), plus what counts for MFU. Also operations and collectives
+// that only the planner knows; their dims:
+//   collectives (bytes of the full buffer, ranks): all_reduce, all_gather, reduce_scatter,
+//     all_to_all, send, receive; bytes is the full buffer too. all_to_all of experts may have a
+//     third: copies of a token of which a domain of the network gets one (0: all of them)
+//   batched_gemm (batch, m, n, k), softmax and softmax_backward (rows, columns): attention that
+//     stores its matrix
+//   residual_add (rows, hidden)
+//   quantize (rows, columns[, transposed]), narrow_gemm (m, n, k): narrow.h, engine/narrow_ops.h
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "tutti/base/dtype.h"
+#include "tutti/spec/mesh/mesh.h"
+
+namespace tutti::spec {
+
+struct Op {
+  const char* name = "";
+  std::array<int64_t, 6> dims{};
+  double flops = 0;        // done by the hardware, as recorded
+  double model_flops = 0;  // that the model needs: causal half, no recomputation, no padding
+  double bytes = 0;        // in micro-batches after the first of a step, which add to gradients
+  double first_bytes = 0;  // in the first, which overwrites them
+  // The sizes within the operation are known at run time only (packed documents): flops and
+  // model_flops are bounds, which the recorded ones reach or stay below.
+  bool bound = false;
+  bool narrow = false;  // a product that reads the recipe's format below 16 bits (narrow.h)
+  bool collective = false;
+  Axis axis = Axis::tp;  // of a collective
+};
+
+// m x n = m x k times k x n. `a_type` of both operands; accumulate: beta 1 after the first
+// micro-batch; always: in every one.
+enum class Accumulate { never, later, always };
+struct GemmShape {
+  int64_t m = 0, n = 0, k = 0;
+};
+Op gemm_op(GemmShape shape, DType operands, DType result, bool bias = false,
+           Accumulate accumulate = Accumulate::never);
+
+struct NormShape {
+  int64_t rows = 0;
+  int64_t width = 0;
+  bool layer = true;  // mean besides rstd
+  bool bias = true;
+  DType compute = DType::f32;
+  DType residual = DType::f32;
+};
+Op norm_forward_op(const NormShape& shape, bool branch);
+// `sums`: with the gradients of the weights.
+Op norm_backward_input_op(const NormShape& shape, bool accumulate, bool d_branch,
+                          bool sums = false);
+Op norm_backward_weight_op(const NormShape& shape);
+
+Op column_sum_op(int64_t rows, int64_t columns, DType compute);
+
+struct ActivationShape {
+  int64_t rows = 0;
+  int64_t width = 0;
+  bool gated = false;
+  bool bias = false;
+  DType compute = DType::f32;
+};
+Op activation_forward_op(const ActivationShape& shape);
+Op activation_backward_op(const ActivationShape& shape);
+
+// positions: given row by row.
+Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, DType compute, bool positions = false);
+
+// Of one rank: `queries` tokens of each of `batch` sequences see `keys` tokens (cp > 1: queries =
+// keys / cp, balanced so that each rank has an equal share of the causal half).
+struct AttentionShape {
+  int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0;
+  int64_t key_dim = 0;  // of queries and keys
+  int64_t value_dim = 0;
+  DType compute = DType::f32;
+  // Documents of any lengths instead of one per sequence: FLOPs are those of one, a bound.
+  bool packed = false;
+};
+Op attention_forward_op(const AttentionShape& shape);
+Op attention_backward_op(const AttentionShape& shape);
+
+// Of a ring of context parallel ranks: the queries of one against as many keys, half of which they
+// see (engine/ops.h); `own`: the rank's own keys, the first.
+Op attention_block_forward_op(const AttentionShape& shape, bool own);
+// add_keys: gradients of other queries are there already.
+Op attention_block_backward_op(const AttentionShape& shape, bool own, bool add_keys);
+// x (+ plus) to out.
+Op copy_op(int64_t rows, int64_t columns, DType x, DType out);
+Op add_op(int64_t rows, int64_t columns, DType x, DType plus, DType out);
+
+Op batched_gemm_op(int64_t batch, GemmShape shape, DType compute);  // half of it is model work
+
+// Experts (engine/moe_ops.h). Rows are the declared bound where routing decides (copies);
+// model_rows are what the model needs. Equal to what is recorded when every copy is in use: always
+// without a capacity; with one, recorded rows stay below the bound.
+struct RouterShape {
+  int64_t tokens = 0, sequences = 0, experts = 0, top_k = 0;
+  bool bias = false;
+  DType compute = DType::f32;
+  int64_t pieces = 1;  // of their copies (engine/moe_ops.h)
+};
+struct CopyShape {
+  int64_t tokens = 0, top_k = 0, copies = 0, width = 0;
+  DType compute = DType::f32;
+};
+Op route_forward_op(const RouterShape& shape);
+Op route_backward_op(const RouterShape& shape);
+Op assign_rows_op(const RouterShape& shape);
+// router.sequences: whole ones; `blocks` ranks share each.
+Op merge_counts_op(const RouterShape& router, int64_t blocks);
+Op permute_op(const CopyShape& shape, bool backward);  // backward: weighted, with dot products
+Op unpermute_op(const CopyShape& shape, bool weighted, bool accumulate);
+Op grouped_gemm_op(int64_t groups, GemmShape shape, double model_rows, DType compute);
+Op grouped_gemm_weight_op(int64_t groups, GemmShape shape, double model_rows, DType compute);
+Op update_selection_bias_op(int64_t experts, bool separate_weights);
+
+struct EmbeddingShape {
+  int64_t rows = 0;
+  int64_t width = 0;
+  bool positions = false;
+  bool given_positions = false;  // row by row
+  DType compute = DType::f32;
+  DType residual = DType::f32;
+};
+Op embedding_forward_op(const EmbeddingShape& shape);
+// Table rows are what the first micro-batch overwrites; 0: it adds.
+Op embedding_backward_op(const EmbeddingShape& shape, int64_t token_rows, int64_t position_rows);
+
+// Of a table that tensor parallel ranks divide (engine/vocabulary_ops.h): what each does with its
+// own rows, of the shape that one rank would embed.
+Op add_positions_op(const EmbeddingShape& shape);
+Op position_backward_op(const EmbeddingShape& shape, int64_t position_rows);
+Op convert_op(int64_t elements, DType from, DType to);
+
+// Of logits of type `logits` of which each of `ways` ranks has `padded` columns; gradients are in
+// `compute`, here and below.
+Op cross_entropy_shard_op(int64_t rows, int64_t padded, DType logits);
+Op cross_entropy_merge_op(int64_t rows, int64_t padded, int64_t ways, DType logits, DType compute,
+                          bool gradient);
+
+// `padded` columns of which `vocabulary` are real.
+Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType logits, DType compute,
+                    bool gradient);
+
+// With the logits of a teacher beside them.
+Op distill_cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType logits,
+                            DType compute);
+
+// numbered: rows have numbers of their own.
+Op dropout_op(int64_t rows, int64_t columns, DType type, bool numbered = false);
+Op squared_norm_op(int64_t elements);
+// Of weights in `compute`, which with `masters` are copies.
+Op adamw_op(int64_t elements, DType compute, bool masters);
+
+// An operation that reads and writes memory only.
+Op memory_op(const char* name, std::array<int64_t, 6> dims, double bytes);
+Op collective_op(const char* name, Axis axis, int64_t ranks, double bytes);
+
+}  // namespace tutti::spec

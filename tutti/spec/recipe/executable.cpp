@@ -1,0 +1,128 @@
+// What of all that can be described this build can also train (recipe.h, check_executable).
+#include "tutti/base/error.h"
+#include "tutti/spec/program/narrow.h"
+#include "tutti/spec/recipe/names.h"
+#include "tutti/spec/recipe/recipe.h"
+#include "tutti/spec/schedule/schedule.h"
+
+namespace tutti::spec {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  fail(ErrorKind::unsupported, "{}; it can be described and planned, but not executed yet",
+       message);
+}
+
+void check_pipeline(const Recipe& recipe) {
+  const Mesh& mesh = recipe.parallel;
+  if (mesh.pp == 1) return;
+  if (mesh.pipeline == Pipeline::zero_bubble && recipe.recompute.mode != RecomputeMode::none &&
+      mesh.zero == 3) {
+    refuse(
+        "parallel.schedule: zero-bubble with recompute and parallel.zero: 3, whose delayed weight "
+        "gradients would need again the weights that were dropped");
+  }
+}
+
+void check_experts(const Recipe& recipe) {
+  const Mesh& mesh = recipe.parallel;
+  // Frozen weights are divided among all replicas, who have different experts.
+  if (recipe.lora.enabled() && mesh.ep > 1 && mesh.zero == 3) {
+    refuse(fmt::format("lora: adapters beside experts on parallel.ep: {} with parallel.zero: 3",
+                       mesh.ep));
+  }
+}
+
+// A scale belongs to an operand as one rank has it: parts of a tensor on several ranks would have
+// scales of their own, and a layout other results.
+void check_precision(const Recipe& recipe) {
+  if (!is_narrow(recipe.precision)) return;
+  const Mesh& mesh = recipe.parallel;
+  const std::string& name = name_of(kPrecisionNames, recipe.precision);
+  if (mesh.tp > 1 || mesh.cp > 1) {
+    refuse(
+        fmt::format("precision: {} with parallel.{} {}, whose ranks have parts of the tensors "
+                    "that share a scale; take dp, pp or zero, or precision: bf16",
+                    name, mesh.tp > 1 ? "tp" : "cp", mesh.tp > 1 ? mesh.tp : mesh.cp));
+  }
+  if (recipe.model.moe.experts > 0) {
+    refuse(fmt::format("precision: {} with {} experts; write precision: bf16", name,
+                       recipe.model.moe.experts));
+  }
+}
+
+// The biases that balance experts change by far less than half of a bf16's last bit.
+void check_optimizer(const Recipe& recipe) {
+  if (recipe.optimizer.master == Master::none && recipe.model.moe.router_bias) {
+    refuse(
+        "optimizer.master: none with model.moe.router_bias, whose small steps need f32; write "
+        "optimizer.master: f32");
+  }
+}
+
+void check_zero(const Recipe& recipe) {
+  const Mesh& mesh = recipe.parallel;
+  if (mesh.zero != 0 && replicas(mesh) == 1) {
+    refuse(fmt::format("parallel.zero: {} shards nothing on one rank; write 0", mesh.zero));
+  }
+  if (mesh.zero < 2 || mesh.pipeline != Pipeline::gpipe) return;
+  // All losses come before the first backward pass.
+  const int64_t micro_batches = make_schedule(recipe).micro_batches;
+  if (micro_batches > 1) {
+    refuse(fmt::format(
+        "parallel.schedule: gpipe with parallel.zero: {}, whose ranks have room for the head's "
+        "gradients of one micro-batch, not of {}; write parallel.schedule: 1f1b, or parallel.zero: "
+        "1",
+        mesh.zero, micro_batches));
+  }
+}
+
+void check_distillation(const Recipe& recipe) {
+  if (!recipe.distill.enabled()) return;
+  if (!recipe.distill.model) return;
+  if (recipe.distill.model->attention == Attention::latent) {
+    refuse("distill.model.attention: latent");
+  }
+  if (recipe.distill.model->prediction_layers > 0) {
+    refuse(fmt::format("distill.model.prediction_layers: {}",
+                       recipe.distill.model->prediction_layers));
+  }
+}
+
+void check_model(const ModelConfig& model) {
+  if (model.attention == Attention::latent) refuse("model.attention: latent");
+  if (model.prediction_layers > 0) {
+    refuse(fmt::format("model.prediction_layers: {}", model.prediction_layers));
+  }
+}
+
+// What a device of its own memory is wanted for; whether there is one is the engine's to say.
+void check_offload(const Recipe& recipe) {
+  if (recipe.device != "cpu" || !recipe.offload.enabled()) return;
+  fail(ErrorKind::usage,
+       "offload: {} with device: cpu, which computes in memory of the host; drop offload, or "
+       "write device: cuda",
+       offload_text(recipe.offload));
+}
+
+}  // namespace
+
+void check_executable(const Recipe& recipe, int64_t ranks) {
+  const Mesh& mesh = recipe.parallel;
+  check_pipeline(recipe);
+  check_experts(recipe);
+  check_zero(recipe);
+  if (mesh.world() != ranks) {
+    fail(ErrorKind::usage,
+         "parallel: a mesh of {} ranks on {} here; start as many (tutti train --nproc {}, mpirun, "
+         "srun, torchrun), or write parallel.dp=1",
+         mesh.world(), ranks, mesh.world());
+  }
+  check_distillation(recipe);
+  check_model(recipe.model);
+  check_precision(recipe);
+  check_optimizer(recipe);
+  check_offload(recipe);
+}
+
+}  // namespace tutti::spec

@@ -1,0 +1,121 @@
+#include "tutti/train/session/resume.h"
+
+#include <map>
+#include <set>
+
+#include "tutti/base/error.h"
+#include "tutti/base/flat_yaml.h"
+#include "tutti/base/json.h"
+#include "tutti/base/text.h"
+#include "tutti/checkpoint/store/manifest.h"
+#include "tutti/checkpoint/store/reader.h"
+#include "tutti/train/session/run_factors.h"
+#include "tutti/train/session/run_folder.h"
+#include "tutti/train/session/run_history.h"
+
+namespace tutti::train {
+namespace {
+
+bool may_change(const std::string& key, const spec::Recipe& recipe, const spec::Recipe& wanted) {
+  // A teacher is known by its checksum too.
+  if (key == "distill.teacher") return recipe.distill.enabled() && wanted.distill.enabled();
+  // Where the run began; adapters know their base by its checksum, wherever it lies.
+  if (key == "checkpoint.initialize_from") return recipe.lora.enabled();
+  // Any number of ranks goes on from any other's checkpoints.
+  if (starts_with(key, "parallel.")) return true;
+  if (key == "batch.micro") return !(recipe.parallel == wanted.parallel);
+  return free_of_arithmetic(key);
+}
+
+constexpr const char* kEdited = "was edited or damaged";
+
+std::string resume_remedy(const std::string& first) {
+  return first +
+         ", start a new run (another --run or run.name), or resume with it all the same "
+         "(--force-resume)";
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& recipe) {
+  return flatten_yaml(spec::to_yaml(recipe));
+}
+
+std::optional<SavedRecipe> saved_recipe(FileSystem& files, const std::string& run_folder) {
+  std::string newest;
+  for (const auto& info : checkpoint::list_checkpoints(files, checkpoints_path(run_folder))) {
+    if (info.valid) newest = info.path;
+  }
+  if (newest.empty()) return std::nullopt;
+  const std::string path = join_path(newest, checkpoint::kManifestName);
+  const Json training = checkpoint::parse_manifest(read_file(files, path), path).state.training;
+  const auto yaml = training.find("recipe");
+  if (yaml == training.end() || !yaml->is_string()) return std::nullopt;
+  const auto id = training.find("run_id");
+  const bool has_id = id != training.end() && id->is_string();
+  return SavedRecipe{path, yaml->get<std::string>(), has_id ? id->get<std::string>() : ""};
+}
+
+void check_own(FileSystem& files, const SavedRecipe& saved, const std::string& run_folder) {
+  if (saved.run_id.empty()) return;
+  const RunHistory history = read_history(files, run_folder);
+  if (history.ids.empty() || history.ids.count(saved.run_id) > 0) return;
+  fail(ErrorKind::usage,
+       "'{}' is a checkpoint of another run ({}); take it away, start a new run from it "
+       "(checkpoint.initialize_from), or resume from it all the same (--force-resume)",
+       parent_path(saved.path), saved.run_id);
+}
+
+void check_whole(const std::string& text, const SavedRecipe& saved, const std::string& run_folder) {
+  std::set<std::string> written;
+  for (const auto& [key, value] : flatten_yaml(text)) written.insert(key);
+  std::set<std::string> known;  // a version that does not know a key does not write it
+  for (const auto& [key, value] : flatten(spec::parse_recipe(saved.yaml, saved.path, {}, ""))) {
+    known.insert(key);
+  }
+  for (const auto& [key, value] : flatten_yaml(saved.yaml)) {
+    if (written.count(key) > 0 || known.count(key) == 0) continue;
+    fail(ErrorKind::usage, "{}: {} is missing, and the run was saved with {}: the file {}; {}",
+         recipe_path(run_folder), key, value, kEdited,
+         resume_remedy(
+             fmt::format("give the recipe that the run was started with (tutti train RECIPE "
+                         "--run {})",
+                         run_folder)));
+  }
+}
+
+void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
+                     const std::string& run_folder, const spec::Recipe* file) {
+  std::map<std::string, std::string> before;
+  for (const auto& [key, value] : flatten(stored)) before[key] = value;
+  std::map<std::string, std::string> of_file;
+  if (file != nullptr) {
+    for (const auto& [key, value] : flatten(*file)) of_file[key] = value;
+  }
+  for (const auto& [key, value] : flatten(wanted)) {
+    const auto found = before.find(key);
+    const bool same = found != before.end() && found->second == value;
+    if (same || may_change(key, stored, wanted)) continue;
+    const std::string was = found == before.end() ? "none" : found->second;
+    if (const auto edited = of_file.find(key); edited != of_file.end() && edited->second == value) {
+      fail(ErrorKind::usage, "{}: {} is {}, and the run was saved with {}: the file {}; {}",
+           recipe_path(run_folder), key, value, was, kEdited,
+           resume_remedy(fmt::format("set it back ({}={} on the command line does)", key, was)));
+    }
+    if (key == "schedule.decay_steps" && stored.train.steps != wanted.train.steps) {
+      fail(
+          ErrorKind::usage,
+          "{}: the learning rate of the run in '{}' decays over {} steps, and with train.steps: {} "
+          "it would over {}; go on with {}={}, or start a new run: another --run or run.name",
+          key, run_folder, was, wanted.train.steps, value, key, was);
+    }
+    fail(ErrorKind::usage,
+         "{}: the run in '{}' was started with {}, not {}; it can go on with other train.steps, "
+         "train.target_loss, data.validation, checkpoint.*, evaluate.*, parallel.*, recompute.*, "
+         "offload.*, telemetry.* and run.* only. For "
+         "anything else start a new run: another --run or run.name; or insist: --force-resume",
+         key, run_folder, was, value);
+  }
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,45 @@
+// What may change when a run goes on, and what must not.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/base/file.h"
+#include "tutti/spec/recipe/recipe.h"
+
+namespace tutti::train {
+
+// Every key of a recipe with its value as text: ("optimizer.beta1", "0.9"), in recipe order.
+std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& recipe);
+
+// The recipe that a run was saved with.
+struct SavedRecipe {
+  std::string path;         // of the manifest that records it
+  std::string yaml;         // spec::to_yaml
+  std::string run_id = {};  // of the run that saved it (RunState::run_id); empty: not recorded
+};
+
+// As the newest checkpoint that looks whole records it; nullopt when there is no such checkpoint,
+// or it is of a version that did not record it.
+std::optional<SavedRecipe> saved_recipe(FileSystem& files, const std::string& run_folder);
+
+// Throws usage where the events of the run tell that what was saved is another run's: then its
+// recipe is nothing that this run's could be compared with.
+void check_own(FileSystem& files, const SavedRecipe& saved, const std::string& run_folder);
+
+// Throws usage naming the first key that RUN/recipe.yaml, of which `text` are the bytes, lacks: it
+// is written with every key, and what a cut one lacks would take its default in silence.
+void check_whole(const std::string& text, const SavedRecipe& saved, const std::string& run_folder);
+
+// Throws usage naming the first key in which `wanted` differs from what the run was started with
+// although it decides the run's arithmetic. Free to change: train.steps and train.target_loss
+// (when to stop), checkpoint.* (initialize_from with adapters only), evaluate.*, run.*, parallel.*
+// (with another mesh also batch.micro), data.validation, and distill.teacher from one place to
+// another. `file`, when not null, is what RUN/recipe.yaml says by itself: what it has otherwise
+// than the run was started with is said to be edited.
+void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
+                     const std::string& run_folder, const spec::Recipe* file = nullptr);
+
+}  // namespace tutti::train

@@ -1,0 +1,121 @@
+#include "tutti/train/session/run_folder.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <optional>
+
+#include "tutti/base/error.h"
+#include "tutti/checkpoint/store/manifest.h"
+#include "tutti/checkpoint/store/reader.h"
+#include "tutti/spec/model/params.h"
+#include "tutti/train/step/initial_weights.h"
+
+namespace tutti::train {
+namespace {
+
+// Tensors are read several at once, by all cores, and handed on before the next.
+constexpr int64_t kElementsAtOnce = int64_t{1} << 23;
+
+// The checkpoint folder to read: the given one, the best or the newest valid of the run.
+std::optional<std::string> choose_checkpoint(FileSystem& files, const std::string& folder,
+                                             bool best) {
+  if (!best) {
+    const auto newest = checkpoint::newest_valid(files, folder, [](const auto&, const auto&) {});
+    return newest ? std::optional(newest->path()) : std::nullopt;
+  }
+  std::optional<std::string> chosen;
+  double lowest = std::numeric_limits<double>::infinity();
+  for (const checkpoint::CheckpointInfo& info : checkpoint::list_checkpoints(files, folder)) {
+    if (info.valid && info.validation_loss && *info.validation_loss < lowest) {
+      lowest = *info.validation_loss;
+      chosen = info.path;
+    }
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::string recipe_path(const std::string& run) { return join_path(run, "recipe.yaml"); }
+std::string checkpoints_path(const std::string& run) { return join_path(run, "checkpoints"); }
+std::string mlperf_log_path(const std::string& run) { return join_path(run, "mlperf.log"); }
+std::string events_path(const std::string& run) { return join_path(run, "events.jsonl"); }
+std::string tokenizer_path(const std::string& run) { return join_path(run, "tokenizer.json"); }
+
+spec::Recipe load_recipe(FileSystem& files, const std::string& run) {
+  const std::string path = recipe_path(run);
+  if (!files.exists(path)) {
+    fail(ErrorKind::not_found,
+         "'{}' is not a run folder: there is no '{}'; give the folder that 'tutti train' printed",
+         run, path);
+  }
+  return spec::parse_recipe(read_file(files, path), path, {}, "");
+}
+
+LoadedRun find_run(FileSystem& files, const std::string& path, bool best) {
+  std::string given = path;
+  while (given.size() > 1 && given.back() == '/') given.pop_back();
+  const bool is_step = checkpoint::parse_step_folder_name(base_name(given)).has_value();
+  const std::string run = is_step ? parent_path(parent_path(given)) : given;
+  LoadedRun found;
+  found.recipe = load_recipe(files, run);
+  const std::optional<std::string> chosen =
+      is_step ? std::optional(given) : choose_checkpoint(files, checkpoints_path(run), best);
+  if (!chosen) {
+    fail(ErrorKind::not_found, "'{}' holds no {} checkpoint; see 'tutti checkpoint list {}'", run,
+         best ? "evaluated" : "valid", run);
+  }
+  found.checkpoint = *chosen;
+  found.step = checkpoint::Reader(files, *chosen).manifest().state.step;
+  return found;
+}
+
+void read_parameters(FileSystem& files, LoadedRun& run, const ParameterSink& sink) {
+  checkpoint::Reader reader(files, run.checkpoint);
+  const spec::ParamLayout layout =
+      spec::param_layout(spec::param_table(run.recipe.model, run.recipe.lora));
+  const auto first_frozen =
+      std::find_if(layout.params.begin(), layout.params.end(),
+                   [](const spec::PlacedParam& placed) { return !placed.param.trainable; });
+  for (auto next = layout.params.begin(); next != first_frozen;) {
+    std::vector<std::vector<float>> values;
+    std::vector<checkpoint::TensorTarget> targets;
+    const auto begin = next;
+    int64_t elements = 0;
+    do {
+      const spec::Param& param = next->param;
+      elements += param.count();
+      values.emplace_back(static_cast<size_t>(param.count()));
+      targets.push_back({"param." + next->name, DType::f32, param.shape, values.back().data()});
+      ++next;
+    } while (next != first_frozen && elements + next->param.count() <= kElementsAtOnce);
+    reader.load(targets);
+    for (size_t i = 0; i < values.size(); ++i) {
+      sink(*(begin + static_cast<std::ptrdiff_t>(i)), values[i]);
+      reader.release(targets[i].name);
+    }
+  }
+  if (!run.recipe.lora.enabled()) return;
+  const std::optional<checkpoint::Base>& base = reader.manifest().state.base;
+  if (!base) {
+    fail(ErrorKind::corrupt, "'{}' holds adapters without saying what is below them",
+         run.checkpoint);
+  }
+  run.base = find_base(files, *base, run.recipe.checkpoint.initialize_from);
+  load_weights(files, run.base, run.recipe, sink);
+}
+
+LoadedRun load_run(FileSystem& files, const std::string& path, bool best) {
+  LoadedRun loaded = find_run(files, path, best);
+  const spec::ParamLayout layout =
+      spec::param_layout(spec::param_table(loaded.recipe.model, loaded.recipe.lora));
+  loaded.master.assign(static_cast<size_t>(layout.elements), 0.0F);
+  read_parameters(
+      files, loaded, [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
+        std::copy(values.begin(), values.end(), loaded.master.begin() + placed.element_offset);
+      });
+  return loaded;
+}
+
+}  // namespace tutti::train

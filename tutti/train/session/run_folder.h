@@ -1,0 +1,45 @@
+// What a finished or interrupted run left behind: its recipe and its parameters.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/file.h"
+#include "tutti/spec/model/params.h"
+#include "tutti/spec/recipe/recipe.h"
+
+namespace tutti::train {
+
+struct LoadedRun {
+  spec::Recipe recipe;
+  std::string checkpoint;  // path of the step folder that was read
+  int64_t step = 0;
+  std::vector<float> master;  // flat, in param_layout order, with adapters and what is below them
+  std::string base;           // checkpoint below the adapters; empty without
+};
+
+// Reads RUN/recipe.yaml and the newest valid checkpoint (best = true: the one with the lowest
+// validation loss). `run` may also be a checkpoint folder itself. Throws not_found or corrupt.
+LoadedRun load_run(FileSystem& files, const std::string& run, bool best);
+
+// The same without the parameters: `master` and `base` are empty.
+LoadedRun find_run(FileSystem& files, const std::string& run, bool best);
+
+// Hands every parameter of a run that find_run() found to `sink`, f32, few at a time, and fills
+// in run.base: for those that keep the parameters in another form.
+void read_parameters(
+    FileSystem& files, LoadedRun& run,
+    const std::function<void(const spec::PlacedParam&, const std::vector<float>&)>& sink);
+
+// RUN/recipe.yaml. Throws not_found when `run_folder` is not a run.
+spec::Recipe load_recipe(FileSystem& files, const std::string& run_folder);
+
+std::string recipe_path(const std::string& run_folder);
+std::string checkpoints_path(const std::string& run_folder);
+std::string events_path(const std::string& run_folder);
+std::string mlperf_log_path(const std::string& run_folder);
+// The stored form of the run's tokenizer (data/tokenizers/tokenizer.h); a run need not have one.
+std::string tokenizer_path(const std::string& run_folder);
+
+}  // namespace tutti::train

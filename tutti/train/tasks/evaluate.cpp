@@ -1,0 +1,75 @@
+#include "tutti/train/tasks/evaluate.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/data/corpus/corpus.h"
+#include "tutti/data/corpus/dataset.h"
+#include "tutti/data/corpus/format.h"
+#include "tutti/data/corpus/meta.h"
+#include "tutti/data/loader/loader.h"
+#include "tutti/data/prepare/loss_mask.h"
+#include "tutti/train/tasks/evaluator.h"
+
+namespace tutti::train {
+
+int64_t predicted_text_bytes(FileSystem& files, const std::string& prefix,
+                             const data::Tokenizer* tokenizer, spec::Packing packing) {
+  const data::Corpus corpus(files, prefix);
+  const auto mask = data::open_loss_mask(files, corpus);
+  const bool packed = packing == spec::Packing::documents;
+  const std::string meta = data::corpus_paths(prefix).meta;
+  if (!mask && !packed && files.exists(meta)) {
+    const data::CorpusMeta known = data::load_corpus_meta(files, prefix);
+    if (known.tokens == corpus.tokens()) return known.text_bytes;
+  }
+  if (tokenizer == nullptr) return 0;
+  int64_t bytes = 0;
+  std::vector<int32_t> ids;
+  for (int64_t document = 0; document < corpus.documents(); ++document) {
+    const data::Corpus::TokenRange range = corpus.document_range(document);
+    // A packed document's first token is nothing's target.
+    const int64_t given = std::max<int64_t>(packed ? 1 : 0, mask ? mask->masked(document) : 0);
+    if (given >= range.count) continue;
+    ids.resize(static_cast<size_t>(range.count - given));
+    corpus.read(range.first + given, range.count - given, ids.data());
+    bytes += static_cast<int64_t>(
+        (given == 0 ? tokenizer->decode(ids) : tokenizer->decode_rest(ids)).size());
+  }
+  return bytes;
+}
+
+RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const spec::CorpusBlend& blend,
+                           const std::function<void(int64_t, int64_t)>& progress) {
+  const spec::Recipe& recipe = run.recipe;
+  data::EvalLoaderOptions options;
+  options.rows = recipe.batch.micro;
+  const data::DatasetOptions dataset = {recipe.batch.sequence, recipe.data.packing,
+                                        recipe.model.vocabulary, recipe.train.seed};
+  data::Loader loader(std::make_shared<const data::Dataset>(files, blend, dataset), options);
+  Evaluator evaluator(recipe, run.master.data());
+
+  const double begin = monotonic_seconds();
+  RunEvaluation result;
+  double sum = 0;
+  const int64_t batches = loader.batches_per_pass();
+  for (int64_t i = 0; i < batches; ++i) {
+    const data::Batch& batch = loader.next();
+    const EvaluationResult part =
+        evaluator.evaluate({batch.tokens, batch.targets, 0, batch.positions, batch.starts});
+    sum += part.loss * static_cast<double>(part.tokens);
+    result.tokens += part.tokens;
+    progress(i + 1, batches);
+  }
+  if (result.tokens == 0) {
+    fail(ErrorKind::usage, "every target of '{}' is masked: there is no loss to measure",
+         spec::blend_text(blend));
+  }
+  result.loss = sum / static_cast<double>(result.tokens);
+  result.seconds = monotonic_seconds() - begin;
+  return result;
+}
+
+}  // namespace tutti::train
