@@ -9,7 +9,7 @@
 namespace tutti::control {
 namespace {
 
-Launch launch_of(const Job& job, const Rate& rate, int64_t generation = 1) {
+Launch launch_at(const Job& job, const Rate& rate, int64_t generation = 1) {
   Launch launch;
   launch.job = job.id;
   launch.generation = generation;
@@ -48,11 +48,11 @@ TEST(Ledger, TotalsAreTheSumOfEntriesExactly) {
       Transaction transaction(place.database);
       for (int charges = 0; charges < 20; ++charges) {
         elapsed += static_cast<int64_t>(random_u64(key, draw++) % 100'000'007);
-        charge(place.database, job, launch_of(job, rate, generation), elapsed, std::nullopt,
+        charge(place.database, job, launch_at(job, rate, generation), elapsed, std::nullopt,
                kNoon + elapsed);
       }
       // A clock that goes back books into an earlier month, and changes no sum.
-      charge(place.database, job, launch_of(job, rate, generation), elapsed + 1, std::nullopt,
+      charge(place.database, job, launch_at(job, rate, generation), elapsed + 1, std::nullopt,
              kNoon);
       transaction.commit();
       all += spend_of(rate, elapsed + 1);
@@ -74,7 +74,7 @@ TEST(Ledger, TotalsAreTheSumOfEntriesExactly) {
 TEST(Ledger, ALaunchOverTheEndOfMonthsIsBookedInEachOfThem) {
   SmallPlace place;
   const Job job = submit(place.as("ada"), SmallPlace::request(), false).job;
-  const Launch launch = launch_of(job, {1, 4, 0, 3'600'000, 1'000'000, 500'000, 0});
+  const Launch launch = launch_at(job, {1, 4, 0, 3'600'000, 1'000'000, 500'000, 0});
   Transaction transaction(place.database);
   const int64_t day_ms = 24 * kHourMilliseconds;
   // From the 31st of January, noon, to the 2nd of March, noon.
@@ -99,7 +99,7 @@ TEST(Ledger, ALaunchOverTheEndOfMonthsIsBookedInEachOfThem) {
 TEST(Ledger, MeasuredEnergyReplacesTheEstimate) {
   SmallPlace place;
   const Job job = submit(place.as("ada"), SmallPlace::request(), false).job;
-  const Launch launch = launch_of(job, {1, 4, 0, 3'600'000, 1'000'000, 500'000, 0});
+  const Launch launch = launch_at(job, {1, 4, 0, 3'600'000, 1'000'000, 500'000, 0});
   Transaction transaction(place.database);
   charge(place.database, job, launch, kHourMilliseconds, std::nullopt, kNoon);
   EXPECT_EQ(spent_by_job(place.database, job.id).micro_kwh, 1'000'000);
@@ -116,7 +116,7 @@ TEST(Ledger, ATotalThatWasChangedIsFound) {
   const Job job = submit(place.as("ada"), SmallPlace::request(), false).job;
   {
     Transaction transaction(place.database);
-    charge(place.database, job, launch_of(job, {1, 4, 0, 3'600'000, 0, 0, 0}), 1000, std::nullopt,
+    charge(place.database, job, launch_at(job, {1, 4, 0, 3'600'000, 0, 0, 0}), 1000, std::nullopt,
            kNoon);
     transaction.commit();
   }

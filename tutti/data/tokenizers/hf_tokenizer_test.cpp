@@ -99,7 +99,7 @@ std::unique_ptr<Tokenizer> open(MemoryFileSystem& files, const Json& file,
   return open_tokenizer(files, "t/tokenizer.json", options);
 }
 
-void expect_cuts(const Tokenizer& tokenizer, std::string_view text) {
+void expect_cuts_and_rests(const Tokenizer& tokenizer, std::string_view text) {
   const std::vector<int32_t> whole = tokenizer.encode(text);
   size_t previous = 0;
   for (size_t position = 0; position <= text.size(); ++position) {
@@ -181,11 +181,11 @@ TEST(HfTokenizer, MayBeCutWhereItSays) {
     options.special = special;
     for (const char* pattern : {static_cast<const char*>(nullptr), kLlama3Pattern, "\\p{L}+"}) {
       Json file = byte_level_file({{"a", "b"}, {" ", "ab"}, {"ab", "c"}}, pattern);
-      expect_cuts(*open(files, file, options), kHard);
+      expect_cuts_and_rests(*open(files, file, options), kHard);
       file["normalizer"] = {{"type", "NFC"}};
-      expect_cuts(*open(files, file, options), kHard);
+      expect_cuts_and_rests(*open(files, file, options), kHard);
     }
-    expect_cuts(*open(files, marked_file(), options), kHard);
+    expect_cuts_and_rests(*open(files, marked_file(), options), kHard);
   }
 }
 
