@@ -12,6 +12,7 @@ void take_heads(const Args& args, Work& work) {
   work.kv_heads = args.kv_heads;
   work.head_dim = args.head_dim;
   work.scale = attention_scale(args.scale, args.head_dim);
+  work.softcap = args.softcap;
 }
 struct Columns {
   Matrix q, keys, values;
@@ -74,6 +75,7 @@ Attend attend_of(const AttentionDecodeArgs& args) {
   work.keys = args.keys;
   work.values = args.values;
   work.out = args.out;
+  if (args.starts) work.starts = args.starts.as<int32_t>();
   return work;
 }
 

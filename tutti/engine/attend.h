@@ -19,6 +19,7 @@ struct Attend {
   int64_t first_query = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;                  // not 0
+  float softcap = 0;                // 0: none
   Matrix q;                         // [B*queries, A*D]
   Matrix keys;                      // [B*key_capacity, K*D]
   Matrix values;                    // [B*key_capacity, K*D]
@@ -50,6 +51,7 @@ Attend attend_of(const AttentionDecodeArgs& args);
 struct AttendBackward {
   int64_t batch = 0, rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;  // not 0
+  float softcap = 0;
   bool causal = true;
   int64_t first_query = 0, key_count = 0;  // not causal
   Matrix q, keys, values;                  // [B*rows, A*D or K*D]

@@ -11,17 +11,19 @@ namespace tutti::engine {
 // Causal attention of B sequences of T tokens; heads are column groups of the row: qkv[N, (A+2K)*D]
 // = A query heads | K key heads | K value heads. Query head a uses key/value head a / (A/K).
 // out[N, A*D]; lse[B*A*T] f32 = log-sum-exp of the scaled scores, laid out [B, A, T].
-// No T x T matrix is stored. scale 0 means 1/sqrt(D).
+// No T x T matrix is stored. scale 0 means 1/sqrt(D). With softcap > 0 a scaled score s counts as
+// softcap * tanh(s / softcap) (Gemma 2), here and in all operations below; on the CPU only.
 //
 // Row t of a sequence sees rows starts[t] .. t of it, or 0 .. t without `starts`. Starts do not
 // fall within a sequence, and 0 <= starts[t] <= t: for documents packed one after another, each row
-// has the first row of its document. Tiles that no row sees cost nothing. Work is counted in
-// pairs = sum over all rows of (t - starts[t] + 1/2), which is the sum of len^2 / 2 over documents
-// and B*T*T/2 without `starts`.
+// has the first row of its document; with a sliding window of W tokens max(0, t - W + 1), on the
+// CPU only. Tiles that no row sees cost nothing. Work is counted in pairs = sum over all rows of (t
+// - starts[t] + 1/2), which is the sum of len^2 / 2 over documents and B*T*T/2 without `starts`.
 // record "attention_forward": dims (B, T, A, K, D); flops 4*A*D*pairs (causal half of 4*B*A*T*T*D).
 struct AttentionForwardArgs {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
+  float softcap = 0;
   Matrix qkv;          // [N, (A+2K)*D] c
   Matrix out;          // [N, A*D] c
   Vector lse = {};     // [B*A*T] f32; may be empty when no backward follows
@@ -34,6 +36,7 @@ struct AttentionForwardArgs {
 struct AttentionBackwardArgs {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
+  float softcap = 0;
   Matrix qkv;          // [N, (A+2K)*D] c
   Matrix out;          // [N, A*D] c
   Matrix d_out;        // [N, A*D] c
@@ -60,6 +63,7 @@ struct AttentionBackwardArgs {
 struct AttentionBlockForwardArgs {
   int64_t batch = 0, rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
+  float softcap = 0;
   int64_t blocks = 1, query_block = 0, key_block = 0;
   Matrix q;       // [B*n, A*D] c
   Matrix keys;    // [B*n, K*D] c
@@ -77,6 +81,7 @@ struct AttentionBlockForwardArgs {
 struct AttentionBlockBackwardArgs {
   int64_t batch = 0, rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
+  float softcap = 0;
   int64_t blocks = 1, query_block = 0, key_block = 0;
   Matrix q;       // [B*n, A*D] c
   Matrix keys;    // [B*n, K*D] c
@@ -102,10 +107,12 @@ struct AttentionDecodeArgs {
   int64_t batch = 0, queries = 0, past = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t capacity = 0;  // rows of the cache per sequence
   float scale = 0;
-  Matrix q;       // [B*queries, A*D] c
-  Matrix keys;    // [B*capacity, K*D] c
-  Matrix values;  // [B*capacity, K*D] c
-  Matrix out;     // [B*queries, A*D] c
+  float softcap = 0;
+  Matrix q;            // [B*queries, A*D] c
+  Matrix keys;         // [B*capacity, K*D] c
+  Matrix values;       // [B*capacity, K*D] c
+  Matrix out;          // [B*queries, A*D] c
+  Vector starts = {};  // [B*queries] i32, optional: the first row that each query sees, not falling
 };
 
 }  // namespace tutti::engine

@@ -1,5 +1,7 @@
 #include "tutti/engine/describe.h"
 
+#include <utility>
+
 #include "tutti/base/check.h"
 
 namespace tutti::engine {
@@ -159,12 +161,14 @@ OpRecord describe(const ActivationBackwardArgs& args) {
 
 OpRecord describe(const RopeArgs& args) {
   const int64_t n = args.x.rows;
-  TUTTI_CHECK(args.head_dim % 2 == 0, "rope: head size {} is odd", args.head_dim);
   TUTTI_CHECK(args.heads * args.head_dim <= args.x.cols, "rope: {} heads of {} in {} columns",
               args.heads, args.head_dim, args.x.cols);
-  const int64_t elements = n * args.heads * args.head_dim;
-  TUTTI_CHECK(elements == 0 || args.inverse_frequency.count == args.head_dim / 2,
-              "rope: {} frequencies for head size {}", args.inverse_frequency.count, args.head_dim);
+  const int64_t rotated = args.rotated > 0 ? args.rotated : args.head_dim;
+  TUTTI_CHECK(rotated % 2 == 0 && rotated <= args.head_dim, "rope: {} columns of head size {}",
+              rotated, args.head_dim);
+  const int64_t elements = n * args.heads * rotated;
+  TUTTI_CHECK(elements == 0 || args.inverse_frequency.count == rotated / 2,
+              "rope: {} frequencies for {} columns", args.inverse_frequency.count, rotated);
   TUTTI_CHECK(elements == 0 || (args.positions ? args.positions.count == n : args.sequence > 0),
               "rope: {} positions for {} rows, sequence {}", args.positions.count, n,
               args.sequence);
@@ -235,9 +239,44 @@ OpRecord describe(const CopyArgs& args) {
                   (!args.plus || (args.plus.rows == n && args.plus.cols == m)),
               "copy: [{}, {}] plus [{}, {}] to [{}, {}]", n, m, args.plus.rows, args.plus.cols,
               args.out.rows, args.out.cols);
+  TUTTI_CHECK(!args.plus || args.scale == 1, "copy: plus and scale {}", args.scale);
   return {.op = "copy",
           .dims = {n, m},
           .bytes = real(args.x.bytes() + args.plus.bytes() + args.out.bytes())};
+}
+
+OpRecord describe(const RmsNormForwardArgs& args) {
+  constexpr const char* kOp = "rms_norm_forward";
+  const int64_t n = args.x.rows;
+  const int64_t width = args.weight.count;
+  check_matrix(kOp, args.y, "y", args.x.dtype, n, args.groups * width);
+  check_matrix(kOp, args.x, "x", args.x.dtype, n, args.groups * width);
+  if (args.rstd) check_matrix(kOp, args.rstd, "rstd", DType::f32, n, args.groups);
+  return {.op = kOp,
+          .dims = {n, args.groups, width},
+          .bytes = real(args.x.bytes() + args.y.bytes() + args.weight.bytes() + args.rstd.bytes())};
+}
+
+OpRecord describe(const RmsNormBackwardArgs& args) {
+  constexpr const char* kOp = "rms_norm_backward";
+  const int64_t n = args.dy.rows;
+  const int64_t width = args.weight.count;
+  for (const auto& [name, matrix] :
+       {std::pair("dy", args.dy), std::pair("x", args.x), std::pair("dx", args.dx)}) {
+    check_matrix(kOp, matrix, name, args.dy.dtype, n, args.groups * width);
+  }
+  check_matrix(kOp, args.rstd, "rstd", DType::f32, n, args.groups);
+  if (args.d_weight) check_count(kOp, args.d_weight, "d_weight", width);
+  return {.op = kOp,
+          .dims = {n, args.groups, width},
+          .bytes = real(args.dy.bytes() + args.x.bytes() + args.dx.bytes() + args.weight.bytes() +
+                        args.rstd.bytes()) +
+                   (args.beta == 0 ? 1 : 2) * real(args.d_weight.bytes())};
+}
+
+OpRecord describe(const SoftcapArgs& args) {
+  TUTTI_CHECK(args.cap > 0, "softcap: {}", args.cap);
+  return {.op = "softcap", .dims = {args.x.rows, args.x.cols}, .bytes = 2 * real(args.x.bytes())};
 }
 
 }  // namespace tutti::engine

@@ -28,6 +28,9 @@ OpRecord describe(const AdamwArgs& args);
 OpRecord describe(const SquaredNormArgs& args);
 OpRecord describe(const ConvertArgs& args);
 OpRecord describe(const CopyArgs& args);
+OpRecord describe(const RmsNormForwardArgs& args);
+OpRecord describe(const RmsNormBackwardArgs& args);
+OpRecord describe(const SoftcapArgs& args);
 
 // describe_vocabulary.cpp
 OpRecord describe(const EmbeddingForwardArgs& args);

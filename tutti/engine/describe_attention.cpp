@@ -136,6 +136,7 @@ OpRecord describe(const AttentionDecodeArgs& args) {
   check_matrix("keys", args.keys, b * args.capacity, k * d, args.q.dtype);
   check_matrix("values", args.values, b * args.capacity, k * d, args.q.dtype);
   check_matrix("out", args.out, b * n, a * d, args.q.dtype);
+  check_starts(args.starts, b * n);
   return {.op = "attention_decode",
           .dims = {b, n, args.past, a, k, d},
           .flops = 4 * real(b * a * n) * real(visible * d),

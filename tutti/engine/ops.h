@@ -22,6 +22,7 @@
 #include "tutti/engine/attention_ops.h"
 #include "tutti/engine/moe_ops.h"
 #include "tutti/engine/narrow_ops.h"
+#include "tutti/engine/norm_ops.h"
 #include "tutti/engine/tensor.h"
 #include "tutti/engine/update_ops.h"
 #include "tutti/engine/vocabulary_ops.h"
@@ -46,7 +47,8 @@ struct GemmArgs {
 };
 
 // Which normalisation. LayerNorm: y = (x - mean) * rstd * weight + bias; RMSNorm: y = x * rstd *
-// weight, rstd = 1 / sqrt(mean(x^2) + epsilon) (mean and bias unused).
+// weight, rstd = 1 / sqrt(mean(x^2) + epsilon) (mean and bias unused). An `offset` is added to the
+// weights; another than 0 on the CPU only.
 enum class NormKind { layer, rms };
 
 // residual_out = residual_in + branch (f32; residual_out may be residual_in); without a branch
@@ -65,6 +67,7 @@ struct NormForwardArgs {
   Matrix y;          // [N, H] c
   Vector mean = {};  // [N] f32
   Vector rstd = {};  // [N] f32
+  float offset = 0;  // of the weights, as below
   Vector amax = {};  // of y
 };
 
@@ -87,6 +90,7 @@ struct NormBackwardInputArgs {
   float beta = 1;        // of what follows
   Vector d_weight = {};  // [H] f32, optional
   Vector d_bias = {};    // [H] f32, optional, beside d_weight
+  float offset = 0;      // of the weights
 };
 
 // d_weight += sum over rows of dy * x_hat; d_bias += sum of dy (beta 0: overwritten).
@@ -111,9 +115,10 @@ struct ColumnSumArgs {
 };
 
 // gelu: y[N,F] = gelu_tanh(x + bias); swiglu: x is [N, 2F] = gate | up, y = silu(gate) * up
-// (bias [2F] optional). gelu_tanh(x) = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+// (bias [2F] optional); geglu: the same with gelu_tanh(gate), on the CPU only.
+// gelu_tanh(x) = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 // record "activation_forward": dims (N, F).
-enum class Activation { gelu, swiglu };
+enum class Activation { gelu, swiglu, geglu };
 struct ActivationForwardArgs {
   Activation kind = Activation::gelu;
   Matrix x;          // [N, F] or [N, 2F] c
@@ -122,7 +127,7 @@ struct ActivationForwardArgs {
   Vector amax = {};  // of y
 };
 
-// dx = dy * derivative at x + bias. gelu: dx may be dy. swiglu: dx [N, 2F] may be x.
+// dx = dy * derivative at x + bias. gelu: dx may be dy. swiglu, geglu: dx [N, 2F] may be x.
 // record "activation_backward": dims (N, F).
 struct ActivationBackwardArgs {
   Activation kind = Activation::gelu;
@@ -133,16 +138,20 @@ struct ActivationBackwardArgs {
   Vector amax = {};  // of dx
 };
 
-// Rotates pairs (i, i + D/2) of each of the first `heads` D-wide columns groups of x in place by
-// position * inverse_frequency[i] ("rotate half", as Hugging Face Llama). The position of row r is
-// positions[r] if given, else first_position + r % sequence. inverse = true turns back (backward).
-// record "rope": dims (N, heads, D).
+// Rotates pairs (i, i + R/2) of each of the first `heads` D-wide columns groups of x in place by
+// position * inverse_frequency[i] ("rotate half", as Hugging Face Llama), where R = rotated of the
+// D columns take part, and multiplies them by `amplitude`. The position of row r is positions[r] if
+// given, else first_position + r % sequence. inverse = true is the transpose: it turns back, with
+// the same amplitude (backward).
+// record "rope": dims (N, heads, D); bytes of the rotated columns.
 struct RopeArgs {
   Matrix x;  // [N, >= heads*D] c
   int64_t heads = 0;
   int64_t head_dim = 0;
+  int64_t rotated = 0;  // R, even; 0: D
+  float amplitude = 1;
   int64_t sequence = 0;      // T
-  Vector inverse_frequency;  // [D/2] f32
+  Vector inverse_frequency;  // [R/2] f32
   Vector positions = {};     // [N] i32, optional
   int64_t first_position = 0;
   bool inverse = false;
@@ -191,6 +200,8 @@ struct EmbeddingBackwardArgs {
 // gradient_scale * (softmax - onehot) there, zero in columns [V, d_logits.cols). d_logits may be
 // the same memory as logits, also with another element type (bf16 rows at the start of f32 rows:
 // ld in elements doubles). The vocabulary is read in chunks; no row-sized scratch.
+// softcap > 0: logits are what the operation softcap left, and d_logits is the gradient of what it
+// read: times 1 - (logits / softcap)^2.
 // record "cross_entropy": dims (rows, V); bytes: logits, targets, loss, d_logits.
 struct CrossEntropyArgs {
   Matrix logits;  // [n, >= V] f32 or c
@@ -199,6 +210,7 @@ struct CrossEntropyArgs {
   float gradient_scale = 1;
   Vector loss;           // [n] f32
   Matrix d_logits = {};  // [n, >= V] c, optional
+  float softcap = 0;     // on the CPU only
 };
 
 // Knowledge distillation (Hinton et al. 2015): cross-entropy and the divergence from a teacher, per
@@ -246,14 +258,17 @@ struct ConvertArgs {
   Vector out;
 };
 
-// out = x, or x + plus, row by row, converted to out's type.
+// out = x, or x + plus, or scale * x, row by row, converted to out's type.
 // record "copy": dims (N, M); bytes of all operands.
 struct CopyArgs {
   Matrix x;          // [N, M] f32 or bf16
   Matrix plus = {};  // [N, M] f32 or bf16, optional
   Matrix out;        // [N, M] f32 or bf16; may be x or plus where the type is the same
+  float scale = 1;   // 1 with plus; another on the CPU only
 };
 
+// The operations of a backend. It may lack those of norm_ops.h (null): recipes that need them are
+// refused there (spec/recipe/executable.cpp).
 struct OpTable {
   const char* backend = "";
   void (*gemm)(Stream&, const GemmArgs&) = nullptr;
@@ -299,6 +314,10 @@ struct OpTable {
   // narrow_ops.h
   void (*quantize)(Stream&, const QuantizeArgs&) = nullptr;
   void (*narrow_gemm)(Stream&, const NarrowGemmArgs&) = nullptr;
+  // norm_ops.h
+  void (*rms_norm_forward)(Stream&, const RmsNormForwardArgs&) = nullptr;
+  void (*rms_norm_backward)(Stream&, const RmsNormBackwardArgs&) = nullptr;
+  void (*softcap)(Stream&, const SoftcapArgs&) = nullptr;
 };
 
 }  // namespace tutti::engine

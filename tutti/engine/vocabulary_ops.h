@@ -50,6 +50,7 @@ struct CrossEntropyMergeArgs {
   float gradient_scale = 1;
   Vector loss;           // [n] f32
   Matrix d_logits = {};  // [n, >= V] c, optional
+  float softcap = 0;     // as cross_entropy
 };
 
 }  // namespace tutti::engine

@@ -1,7 +1,8 @@
-// GELU and SwiGLU on the CPU, one pass over the elements (ops.h states the contract).
+// GELU, SwiGLU and GeGLU on the CPU, one pass over the elements (ops.h states the contract).
 //   0.5 (1 + tanh u) = s(2u) with the logistic function s, so gelu_tanh(x) = x s(z) with
 //   z = 2 sqrt(2/pi) (x + 0.044715 x^3):     gelu'(x) = s + x s (1 - s) z'
 //   swiglu(g, u) = g s(g) u:                 d/dg = u s (1 + g (1 - s)),  d/du = g s
+//   geglu(g, u) = gelu_tanh(g) u:            d/dg = u gelu'(g),           d/du = gelu_tanh(g)
 #include "tutti/engine/cpu/amax.h"
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
@@ -101,9 +102,51 @@ void swiglu_backward_rows(const ActivationBackwardArgs& args, int64_t begin, int
 }
 
 template <typename T>
+void geglu_forward_rows(const ActivationForwardArgs& args, int64_t begin, int64_t end) {
+  const int64_t f = args.y.cols;
+  const T* bias = args.bias ? args.bias.as<T>() : nullptr;
+  for (int64_t r = begin; r < end; ++r) {
+    const T* x = args.x.row<T>(r);
+    T* y = args.y.row<T>(r);
+    for_lanes(f, [&](int64_t j, auto block, auto) TUTTI_LANES_BODY {
+      const F32 gate = load_biased(x + j, bias == nullptr ? nullptr : bias + j, block);
+      const F32 up = load_biased(x + f + j, bias == nullptr ? nullptr : bias + f + j, block);
+      const F32 cubic = hn::MulAdd(hn::Mul(gate, gate), set(kGeluCubic), set(kGeluLinear));
+      store(hn::Mul(hn::Mul(gate, sigmoid(hn::Mul(gate, cubic))), up), y + j, block);
+    });
+  }
+}
+
+template <typename T>
+void geglu_backward_rows(const ActivationBackwardArgs& args, int64_t begin, int64_t end) {
+  const int64_t f = args.dy.cols;
+  const T* bias = args.bias ? args.bias.as<T>() : nullptr;
+  for (int64_t r = begin; r < end; ++r) {
+    const T* x = args.x.row<T>(r);
+    const T* dy = args.dy.row<T>(r);
+    T* dx = args.dx.row<T>(r);
+    for_lanes(f, [&](int64_t j, auto block, auto) TUTTI_LANES_BODY {
+      const F32 gate = load_biased(x + j, bias == nullptr ? nullptr : bias + j, block);
+      const F32 up = load_biased(x + f + j, bias == nullptr ? nullptr : bias + f + j, block);
+      const F32 d = load(dy + j, block);
+      const F32 v = clamp(gate, -kGeluSaturates, kGeluSaturates);
+      const F32 square = hn::Mul(v, v);
+      const F32 s = sigmoid(hn::Mul(v, hn::MulAdd(square, set(kGeluCubic), set(kGeluLinear))));
+      const F32 dz = hn::MulAdd(square, set(3 * kGeluCubic), set(kGeluLinear));
+      const F32 slope = hn::Mul(s, hn::Sub(set(1.0F), s));
+      const F32 derivative = hn::MulAdd(hn::Mul(v, slope), dz, s);
+      store(hn::Mul(hn::Mul(d, up), derivative), dx + j, block);
+      store(hn::Mul(d, hn::Mul(gate, s)), dx + f + j, block);
+    });
+  }
+}
+
+template <typename T>
 void forward_rows(const ActivationForwardArgs& args, int64_t begin, int64_t end) {
   if (args.kind == Activation::gelu) {
     gelu_forward_rows<T>(args, begin, end);
+  } else if (args.kind == Activation::geglu) {
+    geglu_forward_rows<T>(args, begin, end);
   } else {
     swiglu_forward_rows<T>(args, begin, end);
   }
@@ -113,6 +156,8 @@ template <typename T>
 void backward_rows(const ActivationBackwardArgs& args, int64_t begin, int64_t end) {
   if (args.kind == Activation::gelu) {
     gelu_backward_rows<T>(args, begin, end);
+  } else if (args.kind == Activation::geglu) {
+    geglu_backward_rows<T>(args, begin, end);
   } else {
     swiglu_backward_rows<T>(args, begin, end);
   }

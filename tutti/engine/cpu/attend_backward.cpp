@@ -253,7 +253,10 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
           const bool diagonal = p.args.causal && i == j;
           multiply_by_keys(p, s.q, tile.keys_by_columns, q.rows, tile.rows, diagonal, s.scores);
           multiply_by_keys(p, s.d_out, tile.values_by_columns, q.rows, tile.rows, diagonal, s.dp);
+          const float cap_slope = p.args.softcap > 0 ? p.args.scale / p.args.softcap : 0;
+          if (cap_slope > 0) p.ops.cap(s.scores, q.rows, cap_slope);
           GradientTile gradient;
+          gradient.cap_slope = cap_slope;
           gradient.mask = {q.rows, tile.rows, diagonal ? 1 : kTile, starts_of(p, part.sequence, i),
                            j * kTile};
           gradient.scores = s.scores;

@@ -136,6 +136,7 @@ void add_keys(const Attend& args, const TileOps& ops, const Scratch& s, const Qu
   scores.depth = (args.head_dim + per_word - 1) / per_word;
   scores.skip = diagonal ? Skip::columns_after_row : Skip::nothing;
   ops.multiply(scores);
+  if (args.softcap > 0) ops.cap(s.scores, tile.rows, args.scale / args.softcap);
 
   SoftmaxTile softmax;
   softmax.mask = {tile.rows, keys, position - key + 1, starts, key};

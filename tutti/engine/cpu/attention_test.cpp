@@ -40,6 +40,53 @@ const std::vector<Shape>& shapes() {
 
 using Case = testing::AttentionCase;
 
+// Windows shorter and longer than tiles and sequences.
+TEST(Attention, LooksThroughAWindow) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: windows are the CPU's";
+  for_each_dtype([](DType dtype) {
+    for (const Shape& shape : shapes()) {
+      for (const int64_t window : {1, 2, 63, 64, 65, 150}) {
+        SCOPED_TRACE(fmt::format("{} window {}", name(shape), window));
+        Case made(shape, dtype);
+        made.look_through(window);
+        const Reference want = made.expected();
+        for_each_isa([&] {
+          Case c(shape, dtype);
+          c.look_through(window);
+          c.forward();
+          c.backward();
+          expect_close(c.out, want.out, kForwardRoundings);
+          EXPECT_TRUE(close(c.lse, want.lse, 1e-5));
+          expect_close(c.d_qkv, want.d_qkv, kBackwardRoundings);
+        });
+      }
+    }
+  });
+}
+
+TEST(Attention, CapsItsScores) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: capped scores are the CPU's";
+  for_each_dtype([](DType dtype) {
+    for (const Shape& shape : shapes()) {
+      for (const float cap : {0.3F, 2.0F, 50.0F}) {
+        SCOPED_TRACE(fmt::format("{} cap {}", name(shape), cap));
+        Case made(shape, dtype, 2);
+        made.softcap = cap;
+        const Reference want = made.expected();
+        for_each_isa([&] {
+          Case c(shape, dtype, 2);
+          c.softcap = cap;
+          c.forward();
+          c.backward();
+          expect_close(c.out, want.out, kForwardRoundings);
+          EXPECT_TRUE(close(c.lse, want.lse, 1e-5));
+          expect_close(c.d_qkv, want.d_qkv, kBackwardRoundings);
+        });
+      }
+    }
+  });
+}
+
 TEST(Attention, MatchesReference) {
   for_each_dtype([](DType dtype) {
     for (const Shape& shape : shapes()) {

@@ -193,6 +193,14 @@ HWY_INLINE SeenColumns seen_columns(const TileMask& mask, int64_t row) {
   return {mask.hidden(row), mask.seen_end(row)};
 }
 
+void cap(float* scores, int64_t rows, float cap_slope) {
+  const F32 slope = set(cap_slope);
+  const F32 width = set(1 / cap_slope);
+  for (int64_t i = 0; i < rows * kTile; i += kLanes) {
+    store(hn::Mul(tanh(hn::Mul(load(scores + i), slope)), width), scores + i);
+  }
+}
+
 void softmax(const SoftmaxTile& tile) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (int64_t r = 0; r < tile.mask.rows; ++r) {
@@ -238,6 +246,7 @@ void softmax(const SoftmaxTile& tile) {
 
 void gradient(const GradientTile& tile) {
   const F32 log2_scale = set(tile.log2_scale);
+  const F32 cap_slope = set(tile.cap_slope);
   for (int64_t r = 0; r < tile.mask.rows; ++r) {
     const float* scores = tile.scores + r * kTile;
     const float* dp = tile.dp + r * kTile;
@@ -253,8 +262,13 @@ void gradient(const GradientTile& tile) {
     }
     for (; c < seen.end; c += kLanes) {
       const auto lanes = seen.lanes(c);
-      const F32 x = exp2(hn::MulSub(load(scores + c), log2_scale, log2_lse));
-      const F32 dx = hn::Mul(x, hn::Sub(load(dp + c), delta));
+      const F32 s = load(scores + c);
+      const F32 x = exp2(hn::MulSub(s, log2_scale, log2_lse));
+      F32 dx = hn::Mul(x, hn::Sub(load(dp + c), delta));
+      if (tile.cap_slope != 0) {
+        const F32 t = hn::Mul(s, cap_slope);
+        dx = hn::Mul(dx, hn::NegMulAdd(t, t, set(1.0F)));
+      }
       store(hn::IfThenElseZero(lanes, x), p + c);
       store(hn::IfThenElseZero(lanes, dx), ds + c);
     }
@@ -300,6 +314,7 @@ TileOps table_of() {
   ops.pack_columns = pack_columns<T>;
   ops.pack_depth = pack_rows<T>;  // a row of B is a row
   ops.multiply = multiply;
+  ops.cap = cap;
   ops.softmax = softmax;
   ops.gradient = gradient;
   ops.store = store_rows<T>;

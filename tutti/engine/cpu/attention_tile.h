@@ -96,6 +96,9 @@ struct GradientTile {
   float log2_scale = 0;
   const float* log2_lse = nullptr;  // [rows]
   const float* delta = nullptr;     // [rows]
+  // With capped scores ds is also multiplied by 1 - (cap_slope * s)^2: what cap_slope * s is tanh
+  // of.
+  float cap_slope = 0;
   uint32_t* p_by_columns = nullptr;
   uint32_t* ds_by_columns = nullptr;
   uint32_t* ds_by_rows = nullptr;
@@ -110,6 +113,8 @@ struct TileOps {
   // [row words][padded D]: operand B of products over rows.
   void (*pack_depth)(const TileSource& source, uint32_t* out) = nullptr;
   void (*multiply)(const TileProduct& product) = nullptr;
+  // s = tanh(cap_slope * s) / cap_slope of scores [rows, kTile].
+  void (*cap)(float* scores, int64_t rows, float cap_slope) = nullptr;
   void (*softmax)(const SoftmaxTile& tile) = nullptr;
   void (*gradient)(const GradientTile& tile) = nullptr;
   // out[r, 0:cols] = factors[r] * tile[r, 0:cols], in the table's element type.

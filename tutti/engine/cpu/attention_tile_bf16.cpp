@@ -288,6 +288,10 @@ TUTTI_BF16_DOT void gradient(const GradientTile& tile) {
         const __m512 dp = _mm512_maskz_loadu_ps(seen, tile.dp + at);
         x[i][v] = _mm512_maskz_mov_ps(seen, exp2(_mm512_fmsub_ps(s, log2_scale, log2_lse)));
         dx[i][v] = _mm512_maskz_mul_ps(seen, x[i][v], _mm512_sub_ps(dp, delta));
+        if (tile.cap_slope != 0) {
+          const __m512 t = _mm512_mul_ps(s, _mm512_set1_ps(tile.cap_slope));
+          dx[i][v] = _mm512_mul_ps(dx[i][v], _mm512_fnmadd_ps(t, t, _mm512_set1_ps(1.0F)));
+        }
       }
       if (exists) {
         uint32_t* by_rows = tile.ds_by_rows + r * (kTile / 2);

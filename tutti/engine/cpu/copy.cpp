@@ -18,6 +18,11 @@ void add_row(const X* x, const Plus* plus, Out* out, int64_t columns) {
   for (int64_t c = 0; c < columns; ++c) assign(out[c], value(x[c]) + value(plus[c]));
 }
 
+template <typename X, typename Out>
+void scale_row(const X* x, float scale, Out* out, int64_t columns) {
+  for (int64_t c = 0; c < columns; ++c) assign(out[c], scale * value(x[c]));
+}
+
 template <typename T>
 void copy_row(const T* x, T* out, int64_t columns) {
   if (x != out) std::copy_n(x, columns, out);
@@ -47,6 +52,7 @@ void cpu_copy(Stream& stream, const CopyArgs& args) {
       for (int64_t r = first; r < last; ++r) {
         with_row(args.out, r, [&](auto* out) {
           with_row(args.x, r, [&](auto* x) {
+            if (args.scale != 1) return scale_row(x, args.scale, out, m);
             if (!args.plus) return copy_row(x, out, m);
             with_row(args.plus, r, [&](auto* plus) { add_row(x, plus, out, m); });
           });

@@ -30,7 +30,8 @@ void cross_entropy_rows(const CrossEntropyArgs& args, int64_t begin, int64_t end
       const float lse = log_sum_exp(x, args.vocabulary);
       loss[r] = lse - value(x[target]);
       if (gradient) {
-        cross_entropy_gradient(x, d, args.vocabulary, target, lse, loss[r], args.gradient_scale);
+        cross_entropy_gradient(x, d, args.vocabulary, target, lse, loss[r], args.gradient_scale,
+                               args.softcap > 0 ? 1 / args.softcap : 0);
         written = args.vocabulary;
       }
     }

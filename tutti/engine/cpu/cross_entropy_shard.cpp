@@ -57,6 +57,7 @@ void merge_rows(const CrossEntropyMergeArgs& args, int64_t begin, int64_t end) {
   const auto* targets = args.targets.as<int32_t>();
   auto* loss = args.loss.as<float>();
   const bool gradient = static_cast<bool>(args.d_logits);
+  const float inverse_cap = args.softcap > 0 ? 1 / args.softcap : 0;
   for (int64_t r = begin; r < end; ++r) {
     To* d = gradient ? args.d_logits.row<To>(r) : nullptr;
     int64_t written = 0;
@@ -70,9 +71,9 @@ void merge_rows(const CrossEntropyMergeArgs& args, int64_t begin, int64_t end) {
         const int64_t target = targets[r] - args.first_column;
         if (target >= 0 && target < args.vocabulary) {
           cross_entropy_gradient(x, d, args.vocabulary, target, row.lse, loss[r],
-                                 args.gradient_scale);
+                                 args.gradient_scale, inverse_cap);
         } else {
-          scaled_softmax(x, d, args.vocabulary, row.lse, args.gradient_scale);
+          scaled_softmax(x, d, args.vocabulary, row.lse, args.gradient_scale, inverse_cap);
         }
         written = args.vocabulary;
       }

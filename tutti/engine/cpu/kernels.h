@@ -47,5 +47,8 @@ void cpu_cross_entropy_shard(Stream& stream, const CrossEntropyShardArgs& args);
 void cpu_cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& args);
 void cpu_quantize(Stream& stream, const QuantizeArgs& args);
 void cpu_narrow_gemm(Stream& stream, const NarrowGemmArgs& args);
+void cpu_rms_norm_forward(Stream& stream, const RmsNormForwardArgs& args);
+void cpu_rms_norm_backward(Stream& stream, const RmsNormBackwardArgs& args);
+void cpu_softcap(Stream& stream, const SoftcapArgs& args);
 
 }  // namespace tutti::engine

@@ -1,5 +1,5 @@
 // LayerNorm and RMSNorm on the CPU, each row in passes over the cache (ops.h states the contract).
-// With x_hat = (x - mean) * rstd, g = dy * weight, E = mean over the row:
+// With x_hat = (x - mean) * rstd, g = dy * weight, E = mean over the row, weight with its offset:
 //   forward          y = x_hat * weight + bias
 //   backward input   dx = rstd * (g - E[g] - x_hat * E[g * x_hat]); RMSNorm lacks E[g] and mean
 //   backward weight  d_weight = sum over rows of dy * x_hat, d_bias = sum over rows of dy
@@ -29,6 +29,7 @@ void forward_rows(const NormForwardArgs& args, int64_t begin, int64_t end) {
   const bool add = static_cast<bool>(args.branch);
   const T* weight = args.weight.as<T>();
   const T* bias = args.bias ? args.bias.as<T>() : nullptr;
+  const F32 offset = set(args.offset);
   for (int64_t r = begin; r < end; ++r) {
     const float* x = args.residual_in.row<float>(r);
     SlotSum first;  // of x (layer) or x^2 (rms)
@@ -74,12 +75,13 @@ void forward_rows(const NormForwardArgs& args, int64_t begin, int64_t end) {
     if (bias != nullptr) {
       for_lanes(h, [&](int64_t j, auto block, auto) TUTTI_LANES_BODY {
         const F32 x_hat = hn::Mul(hn::Sub(load(x + j, block), center), scale);
-        store(hn::MulAdd(x_hat, load(weight + j, block), load(bias + j, block)), y + j, block);
+        const F32 w = hn::Add(offset, load(weight + j, block));
+        store(hn::MulAdd(x_hat, w, load(bias + j, block)), y + j, block);
       });
     } else {
       for_lanes(h, [&](int64_t j, auto block, auto) TUTTI_LANES_BODY {
         const F32 x_hat = hn::Mul(hn::Sub(load(x + j, block), center), scale);
-        store(hn::Mul(x_hat, load(weight + j, block)), y + j, block);
+        store(hn::Mul(x_hat, hn::Add(offset, load(weight + j, block))), y + j, block);
       });
     }
   }
@@ -91,6 +93,7 @@ void backward_input_rows(const NormBackwardInputArgs& args, int64_t begin, int64
   const int64_t h = args.dy.cols;
   const bool layer = args.kind == NormKind::layer;
   const T* weight = args.weight.as<T>();
+  const F32 offset = set(args.offset);
   for (int64_t r = begin; r < end; ++r) {
     const T* dy = args.dy.row<T>(r);
     const float* x = args.residual.row<float>(r);
@@ -99,7 +102,7 @@ void backward_input_rows(const NormBackwardInputArgs& args, int64_t begin, int64
     SlotSum sum_g;
     SlotSum sum_gx;
     for_lanes(h, [&](int64_t j, auto block, auto slot) TUTTI_LANES_BODY {
-      const F32 g = hn::Mul(load(dy + j, block), load(weight + j, block));
+      const F32 g = hn::Mul(load(dy + j, block), hn::Add(offset, load(weight + j, block)));
       const F32 v = hn::Sub(load(x + j, block), center);
       sum_g.slots[slot] = hn::Add(sum_g.slots[slot], g);
       sum_gx.slots[slot] = hn::MulAdd(g, v, sum_gx.slots[slot]);
@@ -113,7 +116,7 @@ void backward_input_rows(const NormBackwardInputArgs& args, int64_t begin, int64
     T* d_branch = args.d_branch ? args.d_branch.row<T>(r) : nullptr;
     const bool accumulate = args.accumulate;
     for_lanes(h, [&](int64_t j, auto block, auto) TUTTI_LANES_BODY {
-      const F32 g = hn::Mul(load(dy + j, block), load(weight + j, block));
+      const F32 g = hn::Mul(load(dy + j, block), hn::Add(offset, load(weight + j, block)));
       const F32 v = hn::Sub(load(x + j, block), center);
       const F32 inner = hn::NegMulAdd(v, slope, hn::Sub(g, mean_g));
       const F32 dx = accumulate ? hn::MulAdd(inner, scale, load(d_residual + j, block))

@@ -1,5 +1,5 @@
 // Rotary position embedding on the CPU (Su et al. 2021), in place, by "rotate half":
-//   y[i] = x[i] cos(a) - x[i + D/2] sin(a),  y[i + D/2] = x[i + D/2] cos(a) + x[i] sin(a)
+//   y[i] = x[i] cos(a) - x[i + R/2] sin(a),  y[i + R/2] = x[i + R/2] cos(a) + x[i] sin(a)
 // with a = position * inverse_frequency[i]. The inverse turns by -a. Angles, their reduction and
 // their sines are f64: at position 131,072 an angle in f32 would be wrong by up to 0.008.
 #include "tutti/base/check.h"
@@ -58,9 +58,9 @@ HWY_INLINE void sine_cosine(F64 angle, float* sine, float* cosine) {
   hn::StoreU(hn::DemoteTo(d32, cosines), d32, cosine);
 }
 
-// sine, cosine [round up to 16 of D/2]: of one position.
+// sine, cosine [round up to 16 of R/2]: of one position.
 void fill_angles(const float* inverse_frequency, int64_t half, double position, bool inverse,
-                 float* sine, float* cosine) {
+                 float amplitude, float* sine, float* cosine) {
   for (int64_t i = 0; i < half; i += kLanes64) {
     double frequency[kLanes64] = {};
     for (int64_t j = 0; j < kLanes64 && i + j < half; ++j) {
@@ -69,19 +69,28 @@ void fill_angles(const float* inverse_frequency, int64_t half, double position, 
     const F64 angle = hn::Mul(hn::LoadU(Tag64(), frequency), set64(position));
     sine_cosine(inverse ? hn::Neg(angle) : angle, sine + i, cosine + i);
   }
+  if (amplitude == 1) return;
+  for (int64_t i = 0; i < half; ++i) {
+    sine[i] *= amplitude;
+    cosine[i] *= amplitude;
+  }
 }
 
-// Rows [begin, end). table: 2 * round up to 16 of D/2 floats.
+int64_t rotated_half(const RopeArgs& args) {
+  return (args.rotated > 0 ? args.rotated : args.head_dim) / 2;
+}
+
+// Rows [begin, end). table: 2 * round up to 16 of R/2 floats.
 template <typename T>
 void rotate_rows(const RopeArgs& args, int64_t begin, int64_t end, float* table) {
-  const int64_t half = args.head_dim / 2;
+  const int64_t half = rotated_half(args);
   float* sine = table;
   float* cosine = table + (half + 15) / 16 * 16;
   for (int64_t r = begin; r < end; ++r) {
     const int64_t position = args.positions ? int64_t{args.positions.as<int32_t>()[r]}
                                             : args.first_position + r % args.sequence;
     fill_angles(args.inverse_frequency.as<float>(), half, static_cast<double>(position),
-                args.inverse, sine, cosine);
+                args.inverse, args.amplitude, sine, cosine);
     for (int64_t h = 0; h < args.heads; ++h) {
       T* low = args.x.row<T>(r) + h * args.head_dim;
       T* high = low + half;
@@ -117,7 +126,7 @@ void cpu_rope(Stream& stream, const RopeArgs& args) {
   const OpRecord what = describe(args);
   const double begin_seconds = begin_op(stream);
   const int64_t n = args.x.rows;
-  const int64_t half = args.head_dim / 2;
+  const int64_t half = (args.rotated > 0 ? args.rotated : args.head_dim) / 2;
   if (n * args.heads * args.head_dim == 0) return;
   const int64_t table_floats = (half + 15) / 16 * 16 * 2;
   float* tables = static_cast<float*>(cpu_stream(stream).scratch(

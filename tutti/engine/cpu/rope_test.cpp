@@ -77,6 +77,48 @@ TEST(Rope, MatchesReferenceAndLeavesOtherColumns) {
   });
 }
 
+// Columns beyond `rotated` stay, and the transpose is the way back of the gradient.
+TEST(Rope, TurnsTheFirstColumnsOfAHeadAndMultiplies) {
+  if (!testing::on_cpu()) GTEST_SKIP() << "skipped: partial rotation is the CPU's";
+  for_each_isa_and_dtype([](DType dtype) {
+    constexpr int64_t kDim = 20, kHeads = 3;
+    for (const int64_t rotated : {2, 6, 18, 20}) {
+      for (const float amplitude : {1.0F, 1.7F}) {
+        SCOPED_TRACE(fmt::format("{} columns times {}", rotated, amplitude));
+        TestMatrix x = random_matrix(7, kHeads * kDim, dtype, 5, 1, 2);
+        const TestMatrix given = x;
+        const TestMatrix frequency = frequencies(rotated);
+        std::vector<double> want = x.values();
+        for (int64_t r = 0; r < 7; ++r) {
+          for (int64_t h = 0; h < kHeads; ++h) {
+            for (int64_t i = 0; i < rotated / 2; ++i) {
+              const double angle = static_cast<double>(r) * frequency.at(0, i);
+              const int64_t low = h * kDim + i, high = low + rotated / 2;
+              const double a = x.at(r, low), b = x.at(r, high);
+              const double c = std::cos(angle), s = std::sin(angle);
+              want[static_cast<size_t>(r * x.cols() + low)] = amplitude * (a * c - b * s);
+              want[static_cast<size_t>(r * x.cols() + high)] = amplitude * (b * c + a * s);
+            }
+          }
+        }
+        RopeArgs args = {.x = x,
+                         .heads = kHeads,
+                         .head_dim = kDim,
+                         .rotated = rotated,
+                         .amplitude = amplitude,
+                         .sequence = 7,
+                         .inverse_frequency = frequency};
+        test_stream().ops().rope(test_stream(), args);
+        EXPECT_TRUE(close(x, want, 2 * tolerance(dtype)));
+        args.inverse = true;
+        args.amplitude = 1 / amplitude;
+        test_stream().ops().rope(test_stream(), args);
+        EXPECT_TRUE(close(x, given.values(), 4 * tolerance(dtype)));
+      }
+    }
+  });
+}
+
 TEST(Rope, TakesGivenPositions) {
   for_each_isa_and_dtype([](DType dtype) {
     TestMatrix x = random_matrix(5, 32, dtype, 4);

@@ -84,13 +84,19 @@ float log_sum_exp(const T* x, int64_t count) {
   return sum.highest + sum.log_sum;
 }
 
-// out = scale * exp(x - lse); out may start at x.
+// out = scale * exp(x - lse) * (1 - (x * inverse_cap)^2); out may start at x. The last factor is
+// exactly 1 without a cap.
 template <typename From, typename To>
-void scaled_softmax(const From* x, To* out, int64_t count, float lse, float scale) {
+void scaled_softmax(const From* x, To* out, int64_t count, float lse, float scale,
+                    float inverse_cap = 0) {
   const F32 offset = set(lse);
   const F32 factor = set(scale);
+  const F32 cap = set(inverse_cap);
   for_lanes(count, [&](int64_t j, auto block, auto /*slot*/) TUTTI_LANES_BODY {
-    store(hn::Mul(exp(hn::Sub(load(x + j, block), offset)), factor), out + j, block);
+    const F32 v = load(x + j, block);
+    const F32 t = hn::Mul(v, cap);
+    const F32 slope = hn::NegMulAdd(t, t, set(1.0F));
+    store(hn::Mul(hn::Mul(exp(hn::Sub(v, offset)), factor), slope), out + j, block);
     // The compiler believes that f32 loads and bf16 stores never meet: keep their order.
     std::atomic_signal_fence(std::memory_order_acq_rel);
   });
@@ -102,11 +108,13 @@ HWY_INLINE void assign(float& to, float x) { to = x; }
 HWY_INLINE void assign(bf16& to, float x) { to = to_bf16(x); }
 
 // d = scale * (softmax - onehot) of a row whose cross-entropy is `loss`; d may start at x.
+// inverse_cap: as scaled_softmax.
 template <typename From, typename To>
 void cross_entropy_gradient(const From* x, To* d, int64_t count, int64_t target, float lse,
-                            float loss, float scale) {
-  const float at_target = scale * (std::exp(-loss) - 1.0F);
-  scaled_softmax(x, d, count, lse, scale);
+                            float loss, float scale, float inverse_cap = 0) {
+  const float t = value(x[target]) * inverse_cap;
+  const float at_target = scale * (std::exp(-loss) - 1.0F) * (1.0F - t * t);
+  scaled_softmax(x, d, count, lse, scale, inverse_cap);
   assign(d[target], at_target);
 }
 

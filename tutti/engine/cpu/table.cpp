@@ -46,6 +46,9 @@ const OpTable& cpu_ops() {
     t.cross_entropy_merge = cpu_cross_entropy_merge;
     t.quantize = cpu_quantize;
     t.narrow_gemm = cpu_narrow_gemm;
+    t.rms_norm_forward = cpu_rms_norm_forward;
+    t.rms_norm_backward = cpu_rms_norm_backward;
+    t.softcap = cpu_softcap;
     check_complete(t);
     return t;
   }();

@@ -86,6 +86,7 @@ bool halves_aligned(Activation kind, DType dtype, int64_t f) {
 
 void cuda_activation_forward(Stream& stream, const ActivationForwardArgs& args) {
   const OpRecord what = describe(args);
+  TUTTI_CHECK(args.kind != Activation::geglu, "{}: geglu on cuda", what.op);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const int64_t rows = args.y.rows;
@@ -110,6 +111,7 @@ void cuda_activation_forward(Stream& stream, const ActivationForwardArgs& args) 
 
 void cuda_activation_backward(Stream& stream, const ActivationBackwardArgs& args) {
   const OpRecord what = describe(args);
+  TUTTI_CHECK(args.kind != Activation::geglu, "{}: geglu on cuda", what.op);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const int64_t rows = args.dy.rows;

@@ -14,6 +14,7 @@ namespace {
 template <typename Args>
 OpRecord describe_left(CudaStream& stream, const Args& args, double flops_per_pair) {
   OpRecord what = describe(args);
+  TUTTI_CHECK(args.softcap == 0, "{}: capped scores on cuda", what.op);
   const std::vector<int32_t> starts = read_starts(stream, args.starts);
   if (starts.empty()) return what;
   const SeenBlock seen = seen_block(args.rows, args.blocks, args.query_block, args.key_block);

@@ -66,6 +66,7 @@ Matrix as_row(const Vector& v) { return {v.data, v.dtype, 1, v.count, v.count}; 
 
 void cuda_copy(Stream& stream, const CopyArgs& args) {
   const OpRecord what = describe(args);
+  TUTTI_CHECK(args.scale == 1, "copy: scale {} on cuda", args.scale);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const bool in_place = !args.plus && args.x.data == args.out.data &&

@@ -37,6 +37,7 @@ __global__ void __launch_bounds__(kMostLossThreads)
 
 void cuda_cross_entropy(Stream& stream, const CrossEntropyArgs& args) {
   const OpRecord what = describe(args);
+  TUTTI_CHECK(args.softcap == 0, "{}: capped logits on cuda", what.op);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   with_loss_types(args.logits, args.d_logits, [&](auto from, auto to) {

@@ -76,6 +76,7 @@ void cuda_cross_entropy_shard(Stream& stream, const CrossEntropyShardArgs& args)
 
 void cuda_cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& args) {
   const OpRecord what = describe(args);
+  TUTTI_CHECK(args.softcap == 0, "{}: capped logits on cuda", what.op);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const int64_t rows = args.logits.rows;

@@ -163,6 +163,7 @@ __global__ void __launch_bounds__(kMostNormThreads) forward_long_kernel(Forward<
 
 void cuda_norm_forward(Stream& stream, const NormForwardArgs& args) {
   const OpRecord what = describe(args);
+  TUTTI_CHECK(args.offset == 0, "{}: offset {} on cuda", what.op, args.offset);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const int64_t h = args.y.cols;

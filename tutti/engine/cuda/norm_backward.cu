@@ -308,6 +308,7 @@ void backward(CudaStream& cuda, const char* op, const NormBackwardInputArgs& arg
 
 void cuda_norm_backward_input(Stream& stream, const NormBackwardInputArgs& args) {
   const OpRecord what = describe(args);
+  TUTTI_CHECK(args.offset == 0, "{}: offset {} on cuda", what.op, args.offset);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   begin_magnitude(cuda, args.amax);

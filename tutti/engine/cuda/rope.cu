@@ -65,6 +65,9 @@ __global__ void __launch_bounds__(kThreads)
 
 void cuda_rope(Stream& stream, const RopeArgs& args) {
   const OpRecord what = describe(args);
+  TUTTI_CHECK(args.rotated % args.head_dim == 0 && args.amplitude == 1,
+              "rope: {} of {} columns, amplitude {} on cuda", args.rotated, args.head_dim,
+              args.amplitude);
   CudaStream& cuda = cuda_stream(stream);
   const int64_t half = args.head_dim / 2;
   if (args.x.rows * args.heads * half == 0) return;

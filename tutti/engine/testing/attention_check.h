@@ -29,9 +29,11 @@ using Starts = std::function<int64_t(int64_t b, int64_t t)>;
 inline int64_t from_the_first(int64_t /*b*/, int64_t /*t*/) { return 0; }
 
 // O = softmax(scale Q K^T, causal) V, and the gradient of sum(O * d_out) with respect to Q, K, V.
+// cap > 0: of capped scores.
 inline Reference reference(const Shape& s, const std::vector<double>& qkv,
                            const std::vector<double>& d_out, double scale,
-                           const Starts& start = from_the_first) {
+                           const Starts& start = from_the_first, double cap = 0) {
+  const auto capped = [&](double score) { return cap > 0 ? cap * std::tanh(score / cap) : score; };
   Reference r;
   r.out.assign(static_cast<size_t>(s.n() * s.a * s.d), 0.0);
   r.lse.assign(static_cast<size_t>(s.b * s.a * s.t), 0.0);
@@ -47,12 +49,15 @@ inline Reference reference(const Shape& s, const std::vector<double>& qkv,
       };
       for (int64_t i = 0; i < s.t; ++i) {
         std::vector<double> p(static_cast<size_t>(i + 1));
+        std::vector<double> slope(static_cast<size_t>(i + 1), 1.0);
         double largest = -1e300;
         for (int64_t j = start(b, i); j <= i; ++j) {
           double dot = 0;
           for (int64_t c = 0; c < s.d; ++c) dot += qkv[at(i, a, c)] * qkv[at(j, s.a + kv, c)];
-          p[static_cast<size_t>(j)] = scale * dot;
-          largest = std::max(largest, scale * dot);
+          const double score = capped(scale * dot);
+          if (cap > 0) slope[static_cast<size_t>(j)] = 1 - score * score / (cap * cap);
+          p[static_cast<size_t>(j)] = score;
+          largest = std::max(largest, score);
         }
         double sum = 0;
         for (int64_t j = start(b, i); j <= i; ++j) {
@@ -77,7 +82,7 @@ inline Reference reference(const Shape& s, const std::vector<double>& qkv,
             dp += d_out[out_at(i, c)] * qkv[at(j, s.a + s.k + kv, c)];
             r.d_qkv[at(j, s.a + s.k + kv, c)] += pj * d_out[out_at(i, c)];
           }
-          const double ds = pj * (dp - delta) * scale;
+          const double ds = pj * (dp - delta) * scale * slope[static_cast<size_t>(j)];
           for (int64_t c = 0; c < s.d; ++c) {
             r.d_qkv[at(i, a, c)] += ds * qkv[at(j, s.a + kv, c)];
             r.d_qkv[at(j, s.a + kv, c)] += ds * qkv[at(i, a, c)];
@@ -136,6 +141,7 @@ struct AttentionCase {
                                             .kv_heads = s.k,
                                             .head_dim = s.d,
                                             .scale = scale,
+                                            .softcap = softcap,
                                             .qkv = qkv,
                                             .out = out,
                                             .lse = lse,
@@ -148,6 +154,7 @@ struct AttentionCase {
                                              .kv_heads = s.k,
                                              .head_dim = s.d,
                                              .scale = scale,
+                                             .softcap = softcap,
                                              .qkv = qkv,
                                              .out = out,
                                              .d_out = d_out,
@@ -163,7 +170,7 @@ struct AttentionCase {
     return reference(
         s, qkv.values(), d_out.values(),
         scale > 0 ? static_cast<double>(scale) : 1 / std::sqrt(static_cast<double>(s.d)),
-        starts.empty() ? Starts(from_the_first) : given);
+        starts.empty() ? Starts(from_the_first) : given, static_cast<double>(softcap));
   }
   // Documents of these lengths, over and over, one after another in every sequence.
   void pack(const std::vector<int64_t>& lengths) {
@@ -176,6 +183,12 @@ struct AttentionCase {
       }
     }
   }
+  // A window of so many tokens.
+  void look_through(int64_t window) {
+    for (int64_t row = 0; row < s.n(); ++row) {
+      starts.push_back(static_cast<int32_t>(std::max<int64_t>(0, row % s.t - window + 1)));
+    }
+  }
   Vector starts_view() {
     if (starts.empty()) return {};
     given_starts = TestMatrix(1, static_cast<int64_t>(starts.size()), DType::i32)
@@ -186,6 +199,7 @@ struct AttentionCase {
   Shape s;
   TestMatrix qkv, d_out, out, lse, delta, d_qkv;
   float scale = 0;
+  float softcap = 0;
   std::vector<int32_t> starts;  // empty: every row sees the first
   TestMatrix given_starts{1, 0, DType::i32};
 };
