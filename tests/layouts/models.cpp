@@ -13,9 +13,12 @@ namespace {
 constexpr int64_t kSteps = 20;
 
 spec::Recipe model_of(Kind kind) {
-  spec::Recipe recipe = kind == Kind::gpt     ? gpt_recipe()
-                        : kind == Kind::llama ? llama_recipe()
-                                              : mixtral_recipe();
+  spec::Recipe recipe = kind == Kind::gpt       ? gpt_recipe()
+                        : kind == Kind::llama   ? llama_recipe()
+                        : kind == Kind::experts ? mixtral_recipe()
+                        : kind == Kind::qwen    ? qwen_recipe()
+                        : kind == Kind::gemma   ? gemma_recipe()
+                                                : granite_recipe();
   spec::ModelConfig& model = recipe.model;
   model.name = name_of(kind);
   model.layers = kind == Kind::llama ? 5 : 4;
@@ -46,6 +49,9 @@ const char* name_of(Kind kind) {
     case Kind::gpt: return "gpt";
     case Kind::llama: return "llama";
     case Kind::experts: return "experts";
+    case Kind::qwen: return "qwen";
+    case Kind::gemma: return "gemma";
+    case Kind::granite: return "granite";
   }
   return "?";
 }

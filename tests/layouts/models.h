@@ -16,6 +16,9 @@ enum class Kind {
   gpt,      // tied embeddings, learned positions, biases, layer norms
   llama,    // grouped queries, rotary positions, rms norms, a head of its own
   experts,  // the same with a mixture of experts
+  qwen,     // norms of queries and keys, biases, partial rotation, a window
+  gemma,    // norms on both sides, capped scores and logits, two rotations
+  granite,  // multipliers, a layer without rotation
 };
 const char* name_of(Kind kind);
 

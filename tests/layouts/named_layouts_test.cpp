@@ -69,6 +69,16 @@ std::vector<Layout> layouts() {
     add({.dp = 2, .pp = 2, .cp = 2, .zero = 2});
     add({.tp = 2, .pp = 2, .cp = 2}, 2);
   }
+  // Of parts of newer models.
+  for (const Kind kind : {Kind::qwen, Kind::gemma, Kind::granite}) {
+    for (const Mesh& mesh :
+         {Mesh{.dp = 2}, Mesh{.tp = 2}, Mesh{.pp = 2}, Mesh{.cp = 2}, Mesh{.dp = 2, .zero = 3},
+          Mesh{.tp = 2, .pp = 2, .vpp = 2}, Mesh{.dp = 2, .tp = 2, .cp = 2, .zero = 2}}) {
+      all.push_back({kind, mesh, 1});
+    }
+    all.push_back({kind, {.tp = 2}, 2, 0, true});
+    all.push_back({kind, {.pp = 2}, 1, 0.1, false, true});
+  }
   // Of a mixture of experts.
   const auto routed = [&](const Mesh& mesh, int64_t micro = 1) {
     all.push_back({Kind::experts, mesh, micro});

@@ -3,13 +3,14 @@
 //   parity_dump RECIPE.yaml WEIGHTS.safetensors TOKENS.safetensors OUT.safetensors [FOLDER]
 //
 // WEIGHTS: every parameter by name, F32. TOKENS: `tokens` and `targets`, I32 [S, B, T], where B is
-// the recipe's batch.global and T its batch.sequence.
+// the recipe's batch.global and T its batch.sequence; and, if wanted, `prompt` I32 [P].
 // OUT: `logits` F32 [B*T, V], `loss` F64 [1] and `grad.NAME` F32 of the first batch on the given
 // weights (with adapters: of theirs only), with experts also `balance_loss` and `z_loss` F64 [1];
 // `losses` F64 [S] of S optimizer steps with the recipe's learning rate, from there on. With
 // adapters also `merged.NAME` F32: the given weights with the adapters merged; and the adapters for
 // PEFT in FOLDER. With `distill`, distill.teacher is a file like WEIGHTS with the parameters of
-// distill.model, and OUT has `ce_loss` and `kl_loss` F64 [1], the parts of `loss`.
+// distill.model, and OUT has `ce_loss` and `kl_loss` F64 [1], the parts of `loss`. With a prompt
+// `greedy` I32 [10]: the likeliest tokens after it, decoded in f32, one after another.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,6 +26,7 @@
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/huggingface/adapter.h"
 #include "tutti/checkpoint/store/safetensors.h"
+#include "tutti/model/decode.h"
 #include "tutti/spec/recipe/recipe.h"
 #include "tutti/train/step/routing.h"
 #include "tutti/train/step/trainer.h"
@@ -59,6 +61,8 @@ class TensorFile {
     std::memcpy(values.data(), map_->bytes().data() + tensor.begin, values.size() * sizeof(T));
     return values;
   }
+
+  bool has(const std::string& name) const { return tensors_.count(name) > 0; }
 
   int64_t first_dimension(const std::string& name) const {
     const auto found = tensors_.find(name);
@@ -156,6 +160,30 @@ void load_teacher(train::Trainer& trainer, const spec::DistillConfig& distill) {
   trainer.set_teacher(flat.data());
 }
 
+void add_greedy(const spec::Recipe& recipe, const TensorFile& weights, const TensorFile& tokens,
+                OutputFile& out) {
+  constexpr int64_t kNew = 10;
+  const spec::ParamLayout layout = spec::param_layout(spec::param_table(recipe.model));
+  std::vector<float> flat(static_cast<size_t>(layout.elements));
+  for (const spec::PlacedParam& placed : layout.params) {
+    const std::vector<float> values =
+        weights.read<float>(placed.name, DType::f32, placed.param.shape);
+    std::copy(values.begin(), values.end(), flat.begin() + placed.element_offset);
+  }
+  const int64_t length = tokens.first_dimension("prompt");
+  model::Decoder decoder(recipe.model, layout, flat.data(), DType::f32, length + kNew);
+  const std::unique_ptr<engine::Stream> stream = engine::make_cpu_stream(1);
+  std::vector<int32_t> next = tokens.read<int32_t>("prompt", DType::i32, {length});
+  std::vector<int32_t> greedy;
+  for (int64_t i = 0; i < kNew; ++i) {
+    const std::vector<float> logits = decoder.feed(*stream, next);
+    const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    greedy.push_back(static_cast<int32_t>(best));
+    next = {greedy.back()};
+  }
+  out.add("greedy", DType::i32, {kNew}, greedy.data());
+}
+
 // The given weights merged into `out`, and exported.
 void add_adapters(const spec::Recipe& recipe, const TensorFile& weights, const std::string& folder,
                   OutputFile& out) {
@@ -187,6 +215,10 @@ void run(const std::string& recipe_path, const std::string& weights_path,
   OutputFile out;
   if (recipe.lora.enabled()) {
     add_adapters(recipe, TensorFile(weights_path), adapter_folder, out);
+  }
+
+  if (const TensorFile tokens(tokens_path); tokens.has("prompt")) {
+    add_greedy(recipe, TensorFile(weights_path), tokens, out);
   }
 
   std::vector<float> logits;

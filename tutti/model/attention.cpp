@@ -1,5 +1,7 @@
 #include "tutti/model/attention.h"
 
+#include <array>
+
 namespace tutti::model {
 namespace {
 
@@ -10,10 +12,63 @@ void rotate(engine::Stream& stream, const AttentionLayer& layer, const BatchShap
   stream.ops().rope(stream, {.x = qkv,
                              .heads = layer.heads + layer.kv_heads,
                              .head_dim = layer.head_dim,
+                             .rotated = layer.rotated,
+                             .amplitude = layer.rope_amplitude,
                              .sequence = shape.tokens,
                              .inverse_frequency = layer.rope_frequency,
                              .positions = shape.positions,
                              .inverse = inverse});
+}
+
+// Of queries or keys: their columns of qkv, of what the norm reads, and of the norm's statistics.
+struct NormedColumns {
+  const NormWeights& weights;
+  int64_t first, width;
+  int64_t groups, first_group;
+};
+
+std::array<NormedColumns, 2> normed_columns(const AttentionLayer& layer) {
+  const int64_t queries = layer.heads * layer.head_dim;
+  const int64_t keys = layer.kv_heads * layer.head_dim;
+  const int64_t query_groups = queries / layer.norms.query.weight.count;
+  const int64_t key_groups = keys / layer.norms.key.weight.count;
+  return {{{layer.norms.query, 0, queries, query_groups, 0},
+           {layer.norms.key, queries, keys, key_groups, query_groups}}};
+}
+
+void norm_query_key(engine::Stream& stream, const AttentionLayer& layer,
+                    const AttentionSaved& saved) {
+  if (!layer.norms) return;
+  stream.ops().copy(stream,
+                    {.x = saved.qkv.slice_cols(0, saved.query_key.cols), .out = saved.query_key});
+  for (const NormedColumns& part : normed_columns(layer)) {
+    stream.ops().rms_norm_forward(stream,
+                                  {.x = saved.query_key.slice_cols(part.first, part.width),
+                                   .groups = part.groups,
+                                   .weight = part.weights.weight,
+                                   .offset = layer.norms.offset,
+                                   .epsilon = layer.norms.epsilon,
+                                   .y = saved.qkv.slice_cols(part.first, part.width),
+                                   .rstd = saved.rstd.slice_cols(part.first_group, part.groups)});
+  }
+}
+
+void norm_query_key_backward(engine::Stream& stream, const AttentionLayer& layer,
+                             const AttentionSaved& saved, const AttentionWork& work) {
+  if (!layer.norms) return;
+  for (const NormedColumns& part : normed_columns(layer)) {
+    const engine::Matrix gradient = work.d_qkv.slice_cols(part.first, part.width);
+    stream.ops().rms_norm_backward(stream,
+                                   {.dy = gradient,
+                                    .x = saved.query_key.slice_cols(part.first, part.width),
+                                    .groups = part.groups,
+                                    .weight = part.weights.weight,
+                                    .offset = layer.norms.offset,
+                                    .rstd = saved.rstd.slice_cols(part.first_group, part.groups),
+                                    .dx = gradient,
+                                    .beta = work.norm_beta,
+                                    .d_weight = part.weights.d_weight});
+  }
 }
 
 engine::Vector elements(const engine::Matrix& matrix) {
@@ -42,6 +97,8 @@ Args block_args(const AttentionLayer& layer, const BatchShape& shape, const Atte
   args.heads = layer.heads;
   args.kv_heads = layer.kv_heads;
   args.head_dim = layer.head_dim;
+  args.scale = layer.scale;
+  args.softcap = layer.softcap;
   args.blocks = layer.ring.group->size();
   args.query_block = layer.ring.group->rank();
   args.key_block = key_block(*layer.ring.group, step);
@@ -49,9 +106,9 @@ Args block_args(const AttentionLayer& layer, const BatchShape& shape, const Atte
   args.keys = key_values.slice_cols(0, width);
   args.values = key_values.slice_cols(width, width);
   args.lse = saved.lse;
-  if (shape.starts) {
-    args.starts = engine::vector(shape.starts.as<int32_t>() + args.key_block * shape.rows(),
-                                 DType::i32, shape.rows());
+  if (const engine::Vector starts = starts_of(layer, shape)) {
+    args.starts = engine::vector(starts.as<int32_t>() + args.key_block * shape.rows(), DType::i32,
+                                 shape.rows());
   }
   return args;
 }
@@ -129,6 +186,7 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
                        const AdapterPass& pass, AttentionSteps steps) {
   if (steps.qkv) {
     linear_forward(stream, layer.qkv, x, saved.qkv, pass, saved.x_amax);
+    norm_query_key(stream, layer, saved);
     rotate(stream, layer, shape, saved.qkv, false);
   }
   if (steps.core && layer.ring.group != nullptr) {
@@ -139,10 +197,12 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
                                             .heads = layer.heads,
                                             .kv_heads = layer.kv_heads,
                                             .head_dim = layer.head_dim,
+                                            .scale = layer.scale,
+                                            .softcap = layer.softcap,
                                             .qkv = saved.qkv,
                                             .out = saved.out,
                                             .lse = saved.lse,
-                                            .starts = shape.starts});
+                                            .starts = starts_of(layer, shape)});
   }
   if (steps.output) linear_forward(stream, layer.output, saved.out, branch, pass, saved.out_amax);
 }
@@ -161,15 +221,18 @@ void attention_backward_input(engine::Stream& stream, const AttentionLayer& laye
                                              .heads = layer.heads,
                                              .kv_heads = layer.kv_heads,
                                              .head_dim = layer.head_dim,
+                                             .scale = layer.scale,
+                                             .softcap = layer.softcap,
                                              .qkv = saved.qkv,
                                              .out = saved.out,
                                              .d_out = work.d_out,
                                              .lse = saved.lse,
                                              .delta = work.delta,
                                              .d_qkv = work.d_qkv,
-                                             .starts = shape.starts});
+                                             .starts = starts_of(layer, shape)});
   }
   rotate(stream, layer, shape, work.d_qkv, true);
+  norm_query_key_backward(stream, layer, saved, work);
   linear_backward_input(stream, layer.qkv, work.d_qkv, dx, pass);
 }
 

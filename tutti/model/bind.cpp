@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tutti/base/rng.h"
+#include "tutti/model/rope_frequency.h"
 #include "tutti/model/tensor_parallel.h"
 
 namespace tutti::model {
@@ -88,15 +89,24 @@ NormSaved bind_norm_saved(const spec::ModelConfig& model, const LayerSlots& slot
   NormSaved saved;
   saved.residual = slots.matrix(residual);
   if (model.norm == spec::Norm::layer) saved.mean = slots.vector(norm + ".mean");
-  saved.rstd = slots.vector(norm + ".rstd");
+  if (slots.has(norm + ".rstd")) saved.rstd = slots.vector(norm + ".rstd");
   saved.y = slots.matrix(norm + ".y");
   saved.amax = slots.optional_vector(norm + ".amax");
   return saved;
 }
 
+// Of what a block's norm leaves: its maker knows it where it norms.
+engine::Magnitude left_by_norm(const spec::ModelConfig& model, const NormSaved& norm) {
+  return {norm.amax, norm.amax && model.norm_placement != spec::NormPlacement::after};
+}
+
 engine::Activation activation_of(const spec::ModelConfig& model) {
-  return model.activation == spec::Activation::gelu ? engine::Activation::gelu
-                                                    : engine::Activation::swiglu;
+  switch (model.activation) {
+    case spec::Activation::gelu: return engine::Activation::gelu;
+    case spec::Activation::swiglu: return engine::Activation::swiglu;
+    case spec::Activation::geglu: return engine::Activation::geglu;
+  }
+  return engine::Activation::gelu;
 }
 
 MlpLayer bind_mlp(const spec::ModelConfig& model, const Parameters& parameters,
@@ -170,12 +180,37 @@ MoeWork bind_moe_work(const spec::ModelConfig& model, const WorkPlaces& places) 
   return out;
 }
 
+// The norm `name` of a block, or one that norms nothing.
+NormLayer bind_norm(const spec::ModelConfig& model, const Parameters& parameters,
+                    const std::string& name) {
+  return make_norm(model, parameters.has(name + ".weight") ? parameters.norm(name) : NormWeights{});
+}
+
+void bind_attention_parts(const spec::ModelConfig& model, const Parameters& parameters,
+                          int64_t layer, const RopeFrequencies& frequencies, int64_t sequence,
+                          const std::string& prefix, AttentionLayer& out) {
+  out.scale = static_cast<float>(model.attention_scale);
+  out.softcap = static_cast<float>(model.attention_softcap);
+  out.windowed = spec::window_of(model, layer, sequence) > 0;
+  if (spec::is_rotated(model, layer)) {
+    const bool window = spec::has_window_rope(model, layer);
+    out.rope_frequency = window ? frequencies.window : frequencies.all;
+    out.rotated = spec::rotated_dims(model);
+    out.rope_amplitude = rope_amplitude(model, window);
+  }
+  if (model.query_key_norm == spec::QueryKeyNorm::none) return;
+  out.norms = {parameters.norm(prefix + "attention.query_norm"),
+               parameters.norm(prefix + "attention.key_norm"),
+               static_cast<float>(model.norm_epsilon), static_cast<float>(model.norm_offset)};
+}
+
 }  // namespace
 
 Embedding bind_embedding(const spec::ModelConfig& model, const Parameters& parameters,
                          const Groups& groups) {
   Embedding out;
   out.tp = groups.tp;
+  out.multiplier = static_cast<float>(model.embedding_multiplier);
   out.token = parameters.weight("embedding.token.weight");
   out.d_token = parameters.gradient("embedding.token.weight");
   if (parameters.has("embedding.position.weight")) {
@@ -190,10 +225,14 @@ Embedding bind_embedding(const spec::ModelConfig& model, const Parameters& param
 }
 
 BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& parameters, int64_t layer,
-                      engine::Vector rope_frequency, uint64_t seed, const Groups& groups) {
+                      const RopeFrequencies& frequencies, int64_t sequence, uint64_t seed,
+                      const Groups& groups) {
   const std::string prefix = "blocks." + std::to_string(layer) + ".";
   BlockLayer out;
-  out.norm1 = make_norm(model, parameters.norm(prefix + "norm1"));
+  out.norm1 = bind_norm(model, parameters, prefix + "norm1");
+  out.attention_norm = bind_norm(model, parameters, prefix + "attention.branch_norm");
+  out.mlp_norm = bind_norm(model, parameters, prefix + "mlp.branch_norm");
+  out.residual_multiplier = static_cast<float>(model.residual_multiplier);
   out.tp = groups.tp;
   out.attention.qkv = parameters.linear(prefix + "attention.qkv");
   out.attention.output = parameters.linear(prefix + "attention.output");
@@ -203,8 +242,8 @@ BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& paramete
   out.attention.heads = out.attention.output.weight.cols / model.head_dim;
   out.attention.kv_heads =
       (out.attention.qkv.weight.rows / model.head_dim - out.attention.heads) / 2;
-  out.attention.rope_frequency = rope_frequency;
-  out.norm2 = make_norm(model, parameters.norm(prefix + "norm2"));
+  bind_attention_parts(model, parameters, layer, frequencies, sequence, prefix, out.attention);
+  out.norm2 = bind_norm(model, parameters, prefix + "norm2");
   if (spec::is_routed(model, layer)) {
     out.moe = bind_moe(model, parameters, prefix + "moe");
     out.moe.number = layer;
@@ -241,6 +280,8 @@ LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters
                     const Groups& groups) {
   LossLayer out;
   out.head = parameters.linear(model.tied_embeddings ? "embedding.token" : "head");
+  out.head.alpha = static_cast<float>(1 / model.logit_divisor);
+  out.softcap = static_cast<float>(model.logit_softcap);
   out.tp = groups.tp;
   out.all_columns = model.vocabulary;
   out.first_column = tensor_rank(out.tp) * out.head.weight.rows;
@@ -258,14 +299,20 @@ BlockSlot bind_block_slot(const spec::ModelConfig& model, const Memory& memory, 
   saved.attention = {slots.matrix("attention.qkv"),
                      slots.vector("attention.lse"),
                      slots.matrix("attention.out"),
-                     engine::known_magnitude(saved.norm1.amax),
+                     slots.optional("attention.query_key"),
+                     slots.optional("attention.query_key.rstd"),
+                     left_by_norm(model, saved.norm1),
                      {slots.optional_vector("attention.amax"), false}};
+  if (model.norm_placement != spec::NormPlacement::before) {
+    saved.attention_branch = {slots.matrix("attention.branch"),
+                              slots.vector("attention.branch.rstd")};
+    saved.mlp_branch = {slots.matrix("mlp.branch"), slots.vector("mlp.branch.rstd")};
+  }
   saved.norm2 = bind_norm_saved(model, slots, "residual_mid", "norm2");
   if (slots.routed()) {
     saved.moe = bind_moe_saved(model, slots);
   } else {
-    saved.mlp = {slots.matrix("mlp.pre"), slots.matrix("mlp.act"),
-                 engine::known_magnitude(saved.norm2.amax),
+    saved.mlp = {slots.matrix("mlp.pre"), slots.matrix("mlp.act"), left_by_norm(model, saved.norm2),
                  engine::known_magnitude(slots.optional_vector("mlp.amax"))};
   }
   out.low_rank = {slots.optional("attention.qkv.lora"), slots.optional("attention.output.lora"),

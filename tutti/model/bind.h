@@ -15,7 +15,8 @@ namespace tutti::model {
 Embedding bind_embedding(const spec::ModelConfig& model, const Parameters& parameters,
                          const Groups& groups = {});
 BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& parameters, int64_t layer,
-                      engine::Vector rope_frequency, uint64_t seed, const Groups& groups = {});
+                      const RopeFrequencies& frequencies, int64_t sequence, uint64_t seed,
+                      const Groups& groups = {});
 NormLayer bind_final_norm(const spec::ModelConfig& model, const Parameters& parameters);
 LossLayer bind_loss(const spec::ModelConfig& model, const Parameters& parameters,
                     const Groups& groups = {});

@@ -13,9 +13,28 @@ void drop(engine::Stream& stream, float probability, uint64_t key, const OwnRows
                                 .rows = rows.numbers});
 }
 
-// Of a gradient, unless dropout follows who left it.
-engine::Magnitude without(float dropout, engine::Magnitude amax) {
-  if (dropout > 0) amax.known = false;
+void multiply(engine::Stream& stream, float factor, engine::Matrix x) {
+  if (factor != 1) stream.ops().copy(stream, {.x = x, .out = x, .scale = factor});
+}
+
+// What a branch passes before it is added, and the way back.
+void end_branch(engine::Stream& stream, const BlockLayer& layer, const NormLayer& norm,
+                const BranchNormSaved& saved, engine::Matrix branch) {
+  if (norm.weights.weight) branch_norm_forward(stream, norm, branch, saved);
+  multiply(stream, layer.residual_multiplier, branch);
+}
+void branch_backward(engine::Stream& stream, const BlockLayer& layer, const NormLayer& norm,
+                     const BranchNormSaved& saved, float beta, engine::Matrix d_branch) {
+  multiply(stream, layer.residual_multiplier, d_branch);
+  if (norm.weights.weight) branch_norm_backward(stream, norm, d_branch, saved, beta);
+}
+
+// Of a branch's gradient, unless what the branch passes changes it after who left it.
+engine::Magnitude after_branch(const BlockLayer& layer, const NormLayer& norm,
+                               engine::Magnitude amax) {
+  if (layer.dropout > 0 || layer.residual_multiplier != 1 || norm.weights.weight) {
+    amax.known = false;
+  }
   return amax;
 }
 
@@ -43,6 +62,7 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
   const bool adds = steps.attention.output;
   if (adds) {
     scatter_rows(stream, layer.tp, work.branch);
+    end_branch(stream, layer, layer.attention_norm, saved.attention_branch, branch);
     drop(stream, layer.dropout, layer.attention_dropout_key, own, branch);
   }
 
@@ -62,6 +82,7 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
   const bool ends = layer.moe ? steps.moe.combine : steps.mlp.down;
   if (!ends) return;
   scatter_rows(stream, layer.tp, work.branch);
+  end_branch(stream, layer, layer.mlp_norm, saved.mlp_branch, branch);
   drop(stream, layer.dropout, layer.mlp_dropout_key, own, branch);
 }
 
@@ -73,13 +94,14 @@ void block_backward_input(engine::Stream& stream, const BlockLayer& layer, Batch
   const OwnRows own = own_row_numbers(layer.tp, shape, first_row);
   const engine::Matrix d_branch = own_rows(tp, work.d_branch);
   drop(stream, layer.dropout, layer.mlp_dropout_key, own, d_branch);
+  branch_backward(stream, layer, layer.mlp_norm, saved.mlp_branch, work.norm_beta, d_branch);
   gather_rows(stream, tp, d_branch, work.d_branch);
   if (layer.moe) {
     moe_backward_input(stream, layer.moe, shape, routing, saved.moe, work.d_branch, work.moe,
                        work.d_norm2);
   } else {
     mlp_backward_input(stream, layer.mlp, saved.mlp, work.d_branch, work.mlp, work.d_norm2, pass,
-                       without(layer.dropout, work.d_branch_amax));
+                       after_branch(layer, layer.mlp_norm, work.d_branch_amax));
   }
   if (!work.d_norm2) return;
   scatter_rows(stream, tp, work.d_norm2);
@@ -88,11 +110,13 @@ void block_backward_input(engine::Stream& stream, const BlockLayer& layer, Batch
                       work.d_residual, d_branch_attention, norm_beta, work.d_branch_attention_amax);
 
   drop(stream, layer.dropout, layer.attention_dropout_key, own, d_branch_attention);
+  branch_backward(stream, layer, layer.attention_norm, saved.attention_branch, work.norm_beta,
+                  d_branch_attention);
   gather_rows(stream, tp, d_branch_attention, work.d_branch_attention);
-  attention_backward_input(
-      stream, layer.attention, shape, saved.attention, work.d_branch_attention, work.attention,
-      work.d_norm1, pass,
-      without(layer.dropout, engine::known_magnitude(work.d_branch_attention_amax)));
+  attention_backward_input(stream, layer.attention, shape, saved.attention, work.d_branch_attention,
+                           work.attention, work.d_norm1, pass,
+                           after_branch(layer, layer.attention_norm,
+                                        engine::known_magnitude(work.d_branch_attention_amax)));
   if (!work.d_norm1) return;
   scatter_rows(stream, tp, work.d_norm1);
   norm_backward_input(stream, layer.norm1, saved.norm1, own_rows(tp, work.d_norm1), true,

@@ -1,5 +1,6 @@
-// One transformer layer, pre-norm: x += attention(norm1(x)); x += mlp(norm2(x)), where the mlp is
-// dense or a mixture of experts.
+// One transformer layer: x += attention(norm1(x)); x += mlp(norm2(x)), where the mlp is dense or a
+// mixture of experts. A model may norm what attention and mlp add before it is added, besides or
+// instead of what they read (spec::NormPlacement), and multiply it.
 //
 // The residual stream is f32. Additions are fused into the norm that follows them: a block receives
 // the previous residual and the branch still to be added, and hands on its own last branch.
@@ -23,9 +24,12 @@ namespace tutti::model {
 struct BlockLayer {
   NormLayer norm1;
   AttentionLayer attention;
+  NormLayer attention_norm;  // of the branch, optional
   NormLayer norm2;
-  MlpLayer mlp;  // dense
-  MoeLayer moe;  // or this
+  MlpLayer mlp;                   // dense
+  NormLayer mlp_norm;             // of the branch, optional
+  MoeLayer moe;                   // or this
+  float residual_multiplier = 1;  // of both branches
   float dropout = 0;
   float adapter_dropout = 0;
   uint64_t attention_dropout_key = 0;  // of the attention branch
@@ -39,6 +43,8 @@ struct BlockSaved {
   NormSaved norm2;
   MlpSaved mlp;
   MoeSaved moe;
+  BranchNormSaved attention_branch;
+  BranchNormSaved mlp_branch;
 };
 
 // What of a forward pass to compute; the rest is in BlockSaved already. Attention's output step
@@ -67,6 +73,7 @@ struct BlockWork {
   AttentionWork attention;
   MlpWork mlp;
   MoeWork moe;
+  float norm_beta = 1;  // of the gradients of branches' norms
 };
 
 // first_row: of the micro-batch.
@@ -81,7 +88,8 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
                    int64_t first_row, engine::Matrix previous, const BlockSaved& saved,
                    const BlockWork& work, const BlockSteps& steps = {});
 
-// Updates d_residual; leaves in `work` what block_backward_weight needs. `routing` matters to
+// Updates d_residual, and the gradients of branches', queries' and keys' norms; leaves in `work`
+// what block_backward_weight needs. `routing` matters to
 // blocks with experts. Where only adapters are trained, nothing below the first of them in the
 // first block needs a gradient: what is empty in `work` is not computed, and nothing before it.
 // With norm_beta also the gradients of the norms' weights, which block_backward_weight then leaves

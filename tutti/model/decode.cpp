@@ -12,6 +12,37 @@ namespace {
 
 constexpr int64_t kChunkRows = 64;  // prompt tokens per pass
 
+// In place: nothing is kept for a way back.
+void norm_decoded(engine::Stream& stream, const AttentionLayer& layer, engine::Matrix qkv) {
+  if (!layer.norms) return;
+  const int64_t queries = layer.heads * layer.head_dim;
+  const auto norm = [&](const NormWeights& weights, int64_t first, int64_t width) {
+    const engine::Matrix x = qkv.slice_cols(first, width);
+    stream.ops().rms_norm_forward(stream, {.x = x,
+                                           .groups = width / weights.weight.count,
+                                           .weight = weights.weight,
+                                           .offset = layer.norms.offset,
+                                           .epsilon = layer.norms.epsilon,
+                                           .y = x});
+  };
+  norm(layer.norms.query, 0, queries);
+  norm(layer.norms.key, queries, layer.kv_heads * layer.head_dim);
+}
+
+void end_decoded_branch(engine::Stream& stream, const BlockLayer& layer, const NormLayer& norm,
+                        engine::Matrix branch) {
+  if (norm.weights.weight) {
+    stream.ops().rms_norm_forward(stream, {.x = branch,
+                                           .weight = norm.weights.weight,
+                                           .offset = norm.offset,
+                                           .epsilon = norm.epsilon,
+                                           .y = branch});
+  }
+  if (layer.residual_multiplier != 1) {
+    stream.ops().copy(stream, {.x = branch, .out = branch, .scale = layer.residual_multiplier});
+  }
+}
+
 }  // namespace
 
 // Lays buffers one after another; first to count bytes, then to hand out views.
@@ -40,14 +71,16 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
       capacity_(capacity),
       positions_(static_cast<size_t>(sequences)) {
   const Parameters parameters(layout, weights, compute, nullptr);
-  engine::Vector rope;
-  if (model.positions == spec::Positions::rope) {
-    frequency_ = rope_frequencies(model);
-    rope = engine::vector(frequency_.data(), DType::f32, static_cast<int64_t>(frequency_.size()));
-  }
+  RopeFrequencies rope;
+  const auto frequencies = [&](bool window, std::vector<float>& values) {
+    values = rope_frequencies(model, window);
+    return engine::vector(values.data(), DType::f32, static_cast<int64_t>(values.size()));
+  };
+  if (model.positions == spec::Positions::rope) rope.all = frequencies(false, frequency_);
+  if (model.window_rope_theta > 0) rope.window = frequencies(true, window_frequency_);
   embedding_ = bind_embedding(model, parameters);
   for (int64_t layer = 0; layer < model.layers; ++layer) {
-    blocks_.push_back(bind_block(model, parameters, layer, rope, 0));
+    blocks_.push_back(bind_block(model, parameters, layer, rope, capacity, 0));
     blocks_.back().moe.config.capacity_factor = 0;  // nothing is dropped
   }
   final_norm_ = bind_final_norm(model, parameters);
@@ -55,7 +88,7 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
 
   const int64_t kv_width = model.kv_heads * model.head_dim;
   const int64_t query_width = model.heads * model.head_dim;
-  const int64_t gate = model.activation == spec::Activation::swiglu ? 2 : 1;
+  const int64_t gate = spec::is_gated(model) ? 2 : 1;
   const int64_t chunk = std::max(kChunkRows, sequences);
   int64_t low_rank_width = 0;
   for (const BlockLayer& block : blocks_) {
@@ -83,6 +116,7 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
     low_rank_ = carver.take(compute, chunk, std::max<int64_t>(1, low_rank_width));
     logits_ = carver.take(DType::f32, sequences, head_.head.weight.rows);
     row_positions_ = engine::vector(carver.take(DType::i32, 1, chunk).data, DType::i32, chunk);
+    row_starts_ = engine::vector(carver.take(DType::i32, 1, chunk).data, DType::i32, chunk);
     return carver.bytes();
   };
   arena_ = std::make_unique<engine::Arena>("decode", carve(Carver(nullptr)));
@@ -97,7 +131,7 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
 
 void Decoder::carve_moe(Carver& carver, int64_t chunk) {
   const spec::MixtureOfExperts& moe = model_.moe;
-  const int64_t gate = model_.activation == spec::Activation::swiglu ? 2 : 1;
+  const int64_t gate = spec::is_gated(model_) ? 2 : 1;
   const int64_t copies = chunk * moe.top_k;
   const auto flat = [&](DType dtype, int64_t count) {
     return engine::vector(carver.take(dtype, 1, count).data, dtype, count);
@@ -151,11 +185,14 @@ void Decoder::run_block(engine::Stream& stream, size_t index, const std::vector<
 
   norm_forward(stream, layer.norm1, residual, has_branch ? branch : engine::Matrix{}, norm);
   linear_forward(stream, attention.qkv, norm.y, qkv);
+  norm_decoded(stream, attention, qkv);
   if (attention.rope_frequency) {
     stream.ops().rope(stream,
                       {.x = qkv,
                        .heads = attention.heads + attention.kv_heads,
                        .head_dim = attention.head_dim,
+                       .rotated = attention.rotated,
+                       .amplitude = attention.rope_amplitude,
                        .sequence = count,
                        .inverse_frequency = attention.rope_frequency,
                        .positions = engine::vector(row_positions_.data, DType::i32, count)});
@@ -172,25 +209,33 @@ void Decoder::run_block(engine::Stream& stream, size_t index, const std::vector<
                   from.slice_cols(query_width + kv_width, kv_width).data, row_bytes);
     }
     stream.ops().attention_decode(
-        stream, {.batch = 1,
-                 .queries = piece.count,
-                 .past = piece.past,
-                 .heads = attention.heads,
-                 .kv_heads = attention.kv_heads,
-                 .head_dim = attention.head_dim,
-                 .capacity = capacity_,
-                 .q = qkv.slice_rows(piece.first, piece.count).slice_cols(0, query_width),
-                 .keys = keys,
-                 .values = values,
-                 .out = attention_.slice_rows(piece.first, piece.count)});
+        stream,
+        {.batch = 1,
+         .queries = piece.count,
+         .past = piece.past,
+         .heads = attention.heads,
+         .kv_heads = attention.kv_heads,
+         .head_dim = attention.head_dim,
+         .capacity = capacity_,
+         .scale = attention.scale,
+         .softcap = attention.softcap,
+         .q = qkv.slice_rows(piece.first, piece.count).slice_cols(0, query_width),
+         .keys = keys,
+         .values = values,
+         .out = attention_.slice_rows(piece.first, piece.count),
+         .starts = attention.windowed ? engine::vector(row_starts_.as<int32_t>() + piece.first,
+                                                       DType::i32, piece.count)
+                                      : engine::Vector{}});
   }
   linear_forward(stream, attention.output, rows(attention_, count), branch);
+  end_decoded_branch(stream, layer, layer.attention_norm, branch);
   norm_forward(stream, layer.norm2, residual, branch, norm);
   if (layer.moe) {
     moe_forward(stream, layer.moe, {1, count}, {norm.y, {}, norm.y}, moe_rows(count), branch);
   } else {
     mlp_forward(stream, layer.mlp, norm.y, {rows(pre_, count), rows(act_, count)}, branch);
   }
+  end_decoded_branch(stream, layer, layer.mlp_norm, branch);
 }
 
 // Runs the rows of `pieces` through all layers; y_ then holds the final norm's output.
@@ -203,6 +248,8 @@ void Decoder::forward(engine::Stream& stream, const std::vector<int32_t>& tokens
                 piece.past, capacity_);
     for (int64_t i = 0; i < piece.count; ++i) {
       position[piece.first + i] = static_cast<int32_t>(piece.past + i);
+      row_starts_.as<int32_t>()[piece.first + i] =
+          static_cast<int32_t>(std::max<int64_t>(0, piece.past + i - model_.window + 1));
     }
     positions_[static_cast<size_t>(piece.sequence)] += piece.count;
   }
@@ -228,7 +275,7 @@ std::vector<float> Decoder::feed(engine::Stream& stream, const std::vector<int32
             {{sequence, 0, count, position(sequence)}});
     last = count - 1;
   }
-  linear_forward(stream, head_.head, y_.slice_rows(last, 1), rows(logits_, 1));
+  head_logits(stream, head_, y_.slice_rows(last, 1), rows(logits_, 1));
   const float* logits = logits_.as<float>();
   return {logits, logits + head_.vocabulary};
 }
@@ -247,7 +294,7 @@ std::vector<std::vector<float>> Decoder::step(engine::Stream& stream,
   }
   forward(stream, tokens, pieces);
   const engine::Matrix logits = rows(logits_, count);
-  linear_forward(stream, head_.head, rows(y_, count), logits);
+  head_logits(stream, head_, rows(y_, count), logits);
   std::vector<std::vector<float>> out;
   for (int64_t row = 0; row < count; ++row) {
     const float* begin = logits.row<float>(row);

@@ -63,7 +63,7 @@ class Decoder {
   DType compute_;
   int64_t capacity_;
   std::vector<int64_t> positions_;  // per sequence: tokens fed
-  std::vector<float> frequency_;
+  std::vector<float> frequency_, window_frequency_;
   Embedding embedding_;
   std::vector<BlockLayer> blocks_;
   NormLayer final_norm_;
@@ -72,6 +72,7 @@ class Decoder {
   std::unique_ptr<engine::Arena> arena_;
   std::vector<engine::Matrix> keys_, values_;  // per block [sequences * capacity, K*D] c
   engine::Vector row_positions_;               // [chunk] i32
+  engine::Vector row_starts_;                  // [chunk] i32: what rows see through the window
   engine::Matrix residual_;                    // [chunk, H] f32
   engine::Matrix y_, branch_;                  // [chunk, H] c
   engine::Matrix qkv_, attention_;             // [chunk, (A+2K)D], [chunk, A*D] c

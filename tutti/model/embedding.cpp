@@ -4,8 +4,14 @@
 
 namespace tutti::model {
 
-void embedding_forward(engine::Stream& stream, const Embedding& layer, engine::Vector tokens,
-                       const RowPositions& rows, engine::Matrix out, engine::Matrix room) {
+namespace {
+
+void scale_rows(engine::Stream& stream, float factor, engine::Matrix x) {
+  if (factor != 1) stream.ops().copy(stream, {.x = x, .out = x, .scale = factor});
+}
+
+void look_up(engine::Stream& stream, const Embedding& layer, engine::Vector tokens,
+             const RowPositions& rows, engine::Matrix out, engine::Matrix room) {
   if (layer.tp == nullptr) {
     stream.ops().embedding_forward(stream, {.tokens = tokens,
                                             .sequence = rows.sequence,
@@ -31,10 +37,19 @@ void embedding_forward(engine::Stream& stream, const Embedding& layer, engine::V
                                       .out = out});
 }
 
+}  // namespace
+
+void embedding_forward(engine::Stream& stream, const Embedding& layer, engine::Vector tokens,
+                       const RowPositions& rows, engine::Matrix out, engine::Matrix room) {
+  look_up(stream, layer, tokens, rows, out, room);
+  scale_rows(stream, layer.multiplier, out);
+}
+
 void embedding_backward_weight(engine::Stream& stream, const Embedding& layer,
                                engine::Vector tokens, const RowPositions& rows,
                                engine::Matrix d_out, float token_beta, float position_beta,
                                engine::Matrix room) {
+  scale_rows(stream, layer.multiplier, d_out);
   engine::EmbeddingBackwardArgs args = {.tokens = tokens,
                                         .sequence = rows.sequence,
                                         .positions = rows.positions,

@@ -18,6 +18,7 @@ struct Embedding {
   comm::Group* tp = nullptr;
   int64_t first_token = 0;  // of this rank's rows, of
   int64_t vocabulary = 0;   // so many; 0: all are here
+  float multiplier = 1;     // of the sum
 };
 
 // Where rows are: at positions[r], or at first + r % sequence without positions.
@@ -33,7 +34,8 @@ void embedding_forward(engine::Stream& stream, const Embedding& layer, engine::V
                        const RowPositions& rows, engine::Matrix out, engine::Matrix room = {});
 
 // Adds to (or, with beta 0, overwrites) both tables' gradients: of this rank's tokens, and what its
-// own rows give to the positions. rows.first is 0. Several ranks exchange d_out in c.
+// own rows give to the positions. rows.first is 0. Several ranks exchange d_out in c. d_out is
+// multiplied in place.
 void embedding_backward_weight(engine::Stream& stream, const Embedding& layer,
                                engine::Vector tokens, const RowPositions& rows,
                                engine::Matrix d_out, float token_beta, float position_beta,

@@ -112,8 +112,12 @@ void product_forward(engine::Stream& stream, const Linear& layer, engine::Matrix
                      engine::Matrix y, engine::Vector bias, const engine::Magnitude& amax) {
   const NarrowProducts& narrow = layer.narrow;
   if (!narrow) {
-    stream.ops().gemm(stream,
-                      {.a = x, .b = layer.weight, .c = y, .transpose_b = true, .bias = bias});
+    stream.ops().gemm(stream, {.a = x,
+                               .b = layer.weight,
+                               .c = y,
+                               .transpose_b = true,
+                               .bias = bias,
+                               .alpha = layer.alpha});
     return;
   }
   const engine::NarrowMatrix left =
@@ -129,7 +133,8 @@ void product_input(engine::Stream& stream, const Linear& layer, engine::Matrix d
                    const engine::Magnitude& amax) {
   const NarrowProducts& narrow = layer.narrow;
   if (!narrow) {
-    stream.ops().gemm(stream, {.a = dy, .b = layer.weight, .c = dx, .beta = beta});
+    stream.ops().gemm(stream,
+                      {.a = dy, .b = layer.weight, .c = dx, .beta = beta, .alpha = layer.alpha});
     return;
   }
   const engine::NarrowMatrix left = quantize_gradient(stream, narrow, dy, false, pass, amax);
@@ -144,8 +149,12 @@ void product_weight(engine::Stream& stream, const Linear& layer, engine::Matrix 
                     const engine::Magnitude& amax) {
   const NarrowProducts& narrow = layer.narrow;
   if (!narrow) {
-    stream.ops().gemm(stream,
-                      {.a = dy, .b = x, .c = layer.d_weight, .transpose_a = true, .beta = beta});
+    stream.ops().gemm(stream, {.a = dy,
+                               .b = x,
+                               .c = layer.d_weight,
+                               .transpose_a = true,
+                               .beta = beta,
+                               .alpha = layer.alpha});
     return;
   }
   const engine::NarrowMatrix left = narrow.turned

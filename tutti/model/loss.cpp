@@ -56,7 +56,8 @@ void shared_chunk(engine::Stream& stream, const LossLayer& layer, const LossWork
                                             .statistics = all,
                                             .gradient_scale = args.gradient_scale,
                                             .loss = args.loss,
-                                            .d_logits = args.d_logits});
+                                            .d_logits = args.d_logits,
+                                            .softcap = args.softcap});
 }
 
 void chunk_loss(engine::Stream& stream, const LossLayer& layer, const LossWork& work,
@@ -70,13 +71,19 @@ void chunk_loss(engine::Stream& stream, const LossLayer& layer, const LossWork& 
 
 }  // namespace
 
+void head_logits(engine::Stream& stream, const LossLayer& layer, engine::Matrix y,
+                 engine::Matrix logits) {
+  linear_forward(stream, layer.head, y, logits);
+  if (layer.softcap > 0) stream.ops().softcap(stream, {.x = logits, .cap = layer.softcap});
+}
+
 void loss_forward(engine::Stream& stream, const LossLayer& layer, engine::Matrix y,
                   engine::Vector targets, const LossWork& work) {
   y = gather_rows(stream, layer.tp, y, work.gathered);
   for (int64_t first = 0; first < y.rows; first += work.logits.rows) {
     const int64_t count = std::min(work.logits.rows, y.rows - first);
     const engine::Matrix logits = work.logits.slice_rows(0, count);
-    linear_forward(stream, layer.head, y.slice_rows(first, count), logits);
+    head_logits(stream, layer, y.slice_rows(first, count), logits);
     chunk_loss(stream, layer, work,
                {.logits = logits,
                 .vocabulary = layer.vocabulary,
@@ -94,13 +101,14 @@ void loss_forward_backward(engine::Stream& stream, const LossLayer& layer, engin
     const engine::Matrix chunk = y.slice_rows(first, count);
     const engine::Matrix logits = work.logits.slice_rows(0, count);
     const engine::Matrix d_logits = overlay(logits, y.dtype);
-    linear_forward(stream, layer.head, chunk, logits);
+    head_logits(stream, layer, chunk, logits);
     const engine::CrossEntropyArgs args = {.logits = logits,
                                            .vocabulary = layer.vocabulary,
                                            .targets = slice(targets, first, count),
                                            .gradient_scale = gradient_scale,
                                            .loss = slice(work.rows, first, count),
-                                           .d_logits = d_logits};
+                                           .d_logits = d_logits,
+                                           .softcap = layer.softcap};
     if (distillation == nullptr) {
       chunk_loss(stream, layer, work, args);
     } else {

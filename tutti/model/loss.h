@@ -18,7 +18,12 @@ struct LossLayer {
   comm::Group* tp = nullptr;
   int64_t first_column = 0;  // of this rank's columns
   int64_t all_columns = 0;   // of all ranks, without padding
+  float softcap = 0;         // of logits; 0: none
 };
+
+// logits [n, padded V] f32 or c of y [n, H] c, capped where the model caps them.
+void head_logits(engine::Stream& stream, const LossLayer& layer, engine::Matrix y,
+                 engine::Matrix logits);
 
 struct LossWork {
   engine::Matrix logits;  // [C, padded V] f32 or c; gradients in c overlay it

@@ -13,7 +13,9 @@ namespace tutti::model {
 struct NormLayer {
   engine::NormKind kind = engine::NormKind::layer;
   float epsilon = 1e-5F;
-  NormWeights weights;
+  float offset = 0;     // added to the weights
+  NormWeights weights;  // without a weight nothing is normed: y is the residual in c (a block whose
+                        // norms are after attention and MLP)
 };
 
 NormLayer make_norm(const spec::ModelConfig& config, const NormWeights& weights);
@@ -42,5 +44,16 @@ void norm_backward_input(engine::Stream& stream, const NormLayer& layer, const N
 
 void norm_backward_weight(engine::Stream& stream, const NormLayer& layer, const NormSaved& saved,
                           engine::Matrix dy, float beta);
+
+// RMSNorm of a branch before it is added, in c, in place. x [n, H] c keeps what was normed.
+struct BranchNormSaved {
+  engine::Matrix x;     // [n, H] c
+  engine::Vector rstd;  // [n] f32
+};
+void branch_norm_forward(engine::Stream& stream, const NormLayer& layer, engine::Matrix branch,
+                         const BranchNormSaved& saved);
+// d_branch in place, and the gradient of the weights.
+void branch_norm_backward(engine::Stream& stream, const NormLayer& layer, engine::Matrix d_branch,
+                          const BranchNormSaved& saved, float beta);
 
 }  // namespace tutti::model

@@ -62,6 +62,7 @@ struct Linear {
   engine::Vector d_bias;    // [out] f32
   Adapters adapters;
   NarrowProducts narrow;
+  float alpha = 1;  // y = alpha x W^T, without a bias, adapters or `narrow`
   // Row-parallel: this rank has a part of the inputs, and y is to be added up over these ranks. The
   // first adds the bias; of its gradient, each has what its own rows give (tensor_parallel.h).
   comm::Group* summed_over = nullptr;

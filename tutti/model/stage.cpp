@@ -68,7 +68,10 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
   const DType compute = slots_->forward_work().branch.dtype;
   const Parameters parameters = bind_parameters(layout, mesh, memory, compute);
   if (model.positions == spec::Positions::rope) {
-    rope_frequency_ = memory.vector("workspace", "step", 0, "rope.frequency");
+    rope_.all = memory.vector("workspace", "step", 0, "rope.frequency");
+  }
+  if (model.window_rope_theta > 0) {
+    rope_.window = memory.vector("workspace", "step", 0, "rope.window_frequency");
   }
   if (share.first) embedding_ = bind_embedding(model, parameters, groups_);
   bind_layers(memory, parameters, seed);
@@ -107,7 +110,8 @@ void Stage::bind_layers(const Memory& memory, const Parameters& parameters, uint
   narrow.stochastic = share_.narrow.stochastic_gradients;
   for (int64_t i = 0; i < share_.layers.count; ++i) {
     const int64_t layer = share_.layers.first + i;
-    blocks_.push_back(bind_block(model_, parameters, layer, rope_frequency_, seed, groups_));
+    blocks_.push_back(
+        bind_block(model_, parameters, layer, rope_, shape_.sequence(), seed, groups_));
     bind_groups(memory, groups_, *exchange_sizes_, blocks_.back());
     if (narrow && !share_.narrow.is_wide(layer, model_.layers)) {
       BlockLayer& block = blocks_.back();
@@ -147,15 +151,19 @@ void Stage::bind_layers(const Memory& memory, const Parameters& parameters, uint
 }
 
 void Stage::prepare(engine::Stream& stream) {
-  if (!rope_frequency_) return;
-  const std::vector<float> frequency = rope_frequencies(model_);
-  stream.transfer(rope_frequency_.data, frequency.data(), rope_frequency_.bytes());
+  for (const bool window : {false, true}) {
+    const engine::Vector& to = window ? rope_.window : rope_.all;
+    if (!to) continue;
+    const std::vector<float> frequency = rope_frequencies(model_, window);
+    stream.transfer(to.data, frequency.data(), to.bytes());
+  }
 }
 
 BatchShape Stage::shape_of(const MicroBatch& batch) const {
   BatchShape shape = shape_;
   shape.positions = batch.positions;
   shape.starts = batch.starts;
+  shape.window_starts = batch.window_starts;
   shape.numbers = batch.numbers;
   return shape;
 }
@@ -307,7 +315,8 @@ void Stage::backward(engine::Stream& stream, int64_t micro, int64_t layer,
   begin_layer(one, i, spec::ActionKind::backward);
   const BlockLayer block = layer_of(one, i, true);
   const BlockSaved& saved = slot_of(one, i).saved;
-  const BlockWork work = work_of(one, i, d_residual);
+  BlockWork work = work_of(one, i, d_residual);
+  work.norm_beta = work.attention.norm_beta = gradient_beta(first_of_step);
   block_forward(stream, block, shape_of(batch), batch.first_row, {}, saved, work,
                 restore_[static_cast<size_t>(kinds_[i])]);
   block_backward_input(stream, block, shape_of(batch), batch.first_row,

@@ -39,8 +39,9 @@ struct MicroBatch {
   float row_scale = 0;     // 1 / rows of the step: how the routers' losses of this one count
   // Packed documents only: of each row, its position in its document, and the first row of its
   // document within the sequence.
-  engine::Vector positions = {};  // [N] i32
-  engine::Vector starts = {};     // [N] i32
+  engine::Vector positions = {};      // [N] i32
+  engine::Vector starts = {};         // [N] i32
+  engine::Vector window_starts = {};  // [N] i32: of a model with a window
   // Context parallel only: positions (in the sequence), and BatchShape::numbers.
   engine::Vector numbers = {};  // [N] i32
 };
@@ -210,7 +211,7 @@ class Stage {
   std::unique_ptr<ExchangeSizes> exchange_sizes_ = std::make_unique<ExchangeSizes>();
   NormLayer final_norm_;
   LossLayer loss_;
-  engine::Vector rope_frequency_;
+  RopeFrequencies rope_;
   NarrowWeights narrow_weights_;
 
   std::vector<Flight> flights_;

@@ -300,6 +300,9 @@ MemoryMap memory_map(const Recipe& recipe, const Profile& profile, int64_t stage
   const bool packed = recipe.data.packing == Packing::documents;
   if (packed || scattered) batch.add("positions", DType::i32, {sizes.tokens});
   if (packed) batch.add("starts", DType::i32, {(scattered ? sizes.cp : 1) * sizes.tokens});
+  if (has_windows(recipe.model, sizes.batch * sizes.sequence)) {
+    batch.add("window_starts", DType::i32, {(scattered ? sizes.cp : 1) * sizes.tokens});
+  }
   if (scattered) batch.add("numbers", DType::i32, {sizes.tokens});
   map.arenas.push_back(make_arena("batch", {batch.take()}));
   if (profile.executable && recipe.device != "cpu") {

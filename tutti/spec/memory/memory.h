@@ -64,7 +64,8 @@
 //   batch         slot "batch" x 2 (or micro-batches in flight): tokens [N] i32, targets
 //                 [N] i32; packed documents also
 //                 positions [N] i32, starts [N] i32; context parallel ranks positions and numbers
-//                 [N] i32 (of rows in the whole micro-batch), and starts [cp N]
+//                 [N] i32 (of rows in the whole micro-batch), and starts [cp N]; with a window
+//                 that is shorter than the rows also window_starts, as starts
 //   kernels       of an accelerator (by_stream): slot "workspace" x 1, u8: what kernels take beside
 //                 their operands, one operation after the other. 32 MiB for matrix products, or
 //                 what attention in bf16 takes (base/attention_workspace.h)

@@ -68,7 +68,7 @@ void validate_grouped(const ModelConfig& model) {
     fail(ErrorKind::usage, "model.kv_heads: {} does not divide model.heads {}; nearest: {}",
          model.kv_heads, model.heads, nearest_divisor(model.heads, model.kv_heads));
   }
-  if (model.positions == Positions::rope && model.head_dim % 2 != 0) {
+  if (model.positions == Positions::rope && rotated_dims(model) % 2 != 0) {
     fail(ErrorKind::usage,
          "model.head_dim: {} is odd, but rotary positions turn pairs; write an even number",
          model.head_dim);
@@ -138,6 +138,124 @@ bool is_routed(const ModelConfig& model, int64_t layer) {
   return model.moe.experts > 0 && layer >= model.moe.first_dense_layers;
 }
 
+bool is_gated(const ModelConfig& model) { return model.activation != Activation::gelu; }
+
+bool has_bias(const ModelConfig& model, Projection projection) {
+  if (model.linear_bias) return true;
+  switch (projection) {
+    case Projection::qkv: return model.biases.qkv;
+    case Projection::output: return model.biases.output;
+    case Projection::up: return model.biases.up;
+    case Projection::down: return model.biases.down;
+  }
+  return false;
+}
+
+int64_t rotated_dims(const ModelConfig& model) {
+  return model.rotated_dims > 0 ? model.rotated_dims : model.head_dim;
+}
+
+namespace {
+
+bool holds_layer(const std::vector<int64_t>& layers, int64_t layer) {
+  return std::binary_search(layers.begin(), layers.end(), layer);
+}
+
+void check_layers(const char* key, const std::vector<int64_t>& layers, int64_t count) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i] < 0 || layers[i] >= count || (i > 0 && layers[i] <= layers[i - 1])) {
+      fail(ErrorKind::usage, "model.{}: {} at place {}; accepted: layers 0 to {}, ascending", key,
+           layers[i], i, count - 1);
+    }
+  }
+}
+
+// Parts that belong to norm: rms with grouped attention.
+void validate_parts(const ModelConfig& model) {
+  if (model.linear_bias && model.biases != ProjectionBiases{}) {
+    fail(ErrorKind::usage,
+         "model.biases: set, but model.linear_bias is true, which gives all projections one; write "
+         "linear_bias: false or drop biases");
+  }
+  check_real("attention_scale", model.attention_scale, 0, 1e6);
+  check_real("attention_softcap", model.attention_softcap, 0, 1e6);
+  check_real("logit_softcap", model.logit_softcap, 0, 1e6);
+  check_real("embedding_multiplier", model.embedding_multiplier, 1e-6, 1e6);
+  check_real("residual_multiplier", model.residual_multiplier, 1e-6, 1e6);
+  check_real("logit_divisor", model.logit_divisor, 1e-6, 1e6);
+  check_real("norm_offset", model.norm_offset, 0, 1);
+  check_size("window", model.window, 0);
+  check_layers("global_layers", model.global_layers, model.layers);
+  check_layers("unrotated_layers", model.unrotated_layers, model.layers);
+  const bool rms = model.norm == Norm::rms;
+  const bool grouped = model.attention == Attention::grouped;
+  const auto needs = [](bool set, bool met, const char* key, const char* wanted) {
+    if (set && !met) fail(ErrorKind::usage, "model.{}: set, which needs {}", key, wanted);
+  };
+  needs(model.norm_placement != NormPlacement::before, rms, "norm_placement", "model.norm: rms");
+  needs(model.norm_offset != 0, rms, "norm_offset", "model.norm: rms");
+  needs(model.query_key_norm != QueryKeyNorm::none, rms && grouped, "query_key_norm",
+        "model.norm: rms and model.attention: grouped");
+  needs(model.window > 0, grouped, "window", "model.attention: grouped");
+  needs(model.attention_softcap > 0 || model.attention_scale > 0, grouped,
+        "attention_scale or attention_softcap", "model.attention: grouped");
+  needs(!model.global_layers.empty(), model.window > 0, "global_layers", "model.window");
+  needs(model.window_rope_theta != 0, model.window > 0, "window_rope_theta", "model.window");
+  needs(model.rotated_dims > 0 || !model.unrotated_layers.empty() || model.window_rope_theta != 0,
+        model.positions == Positions::rope && grouped,
+        "rotated_dims, unrotated_layers or window_rope_theta",
+        "model.positions: rope and model.attention: grouped");
+  if (model.window_rope_theta != 0)
+    check_real("window_rope_theta", model.window_rope_theta, 1, 1e15);
+  if (model.rotated_dims < 0 || model.rotated_dims > model.head_dim ||
+      model.rotated_dims % 2 != 0) {
+    fail(ErrorKind::usage,
+         "model.rotated_dims: {} is out of range; accepted: even numbers up to model.head_dim {}",
+         model.rotated_dims, model.head_dim);
+  }
+  needs(model.norm_placement != NormPlacement::before || model.query_key_norm != QueryKeyNorm::none,
+        model.moe.experts == 0, "norm_placement or query_key_norm", "a model without model.moe");
+}
+
+void validate_rope_scaling(const RopeScaling& scaling) {
+  check_real("rope_scaling.factor", scaling.factor, 1, 1e6);
+  check_real("rope_scaling.low_frequency_factor", scaling.low_frequency_factor, 1e-6, 1e6);
+  check_real("rope_scaling.high_frequency_factor", scaling.high_frequency_factor, 1e-6, 1e6);
+  check_real("rope_scaling.fast_turns", scaling.fast_turns, 1e-6, 1e6);
+  check_real("rope_scaling.slow_turns", scaling.slow_turns, 1e-6, 1e6);
+  check_real("rope_scaling.amplitude", scaling.amplitude, 0, 1e3);
+  check_size("rope_scaling.original_context", scaling.original_context);
+  if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
+    fail(ErrorKind::usage,
+         "model.rope_scaling.high_frequency_factor: {} must be above low_frequency_factor {}",
+         scaling.high_frequency_factor, scaling.low_frequency_factor);
+  }
+  if (scaling.fast_turns <= scaling.slow_turns) {
+    fail(ErrorKind::usage, "model.rope_scaling.fast_turns: {} must be above slow_turns {}",
+         scaling.fast_turns, scaling.slow_turns);
+  }
+}
+
+}  // namespace
+
+int64_t window_of(const ModelConfig& model, int64_t layer, int64_t sequence) {
+  const bool sees_all = model.window == 0 || model.window >= sequence;
+  return sees_all || holds_layer(model.global_layers, layer) ? 0 : model.window;
+}
+
+bool has_windows(const ModelConfig& model, int64_t sequence) {
+  return model.window > 0 && model.window < sequence &&
+         static_cast<int64_t>(model.global_layers.size()) < model.layers;
+}
+
+bool is_rotated(const ModelConfig& model, int64_t layer) {
+  return model.positions == Positions::rope && !holds_layer(model.unrotated_layers, layer);
+}
+
+bool has_window_rope(const ModelConfig& model, int64_t layer) {
+  return model.window_rope_theta > 0 && !holds_layer(model.global_layers, layer);
+}
+
 void validate(const ModelConfig& model) {
   for (const auto& [key, value] :
        std::vector<std::pair<const char*, int64_t>>{{"layers", model.layers},
@@ -160,15 +278,7 @@ void validate(const ModelConfig& model) {
          model.dropout);
   }
   const RopeScaling& scaling = model.rope_scaling;
-  check_real("rope_scaling.factor", scaling.factor, 1, 1e6);
-  check_real("rope_scaling.low_frequency_factor", scaling.low_frequency_factor, 1e-6, 1e6);
-  check_real("rope_scaling.high_frequency_factor", scaling.high_frequency_factor, 1e-6, 1e6);
-  check_size("rope_scaling.original_context", scaling.original_context);
-  if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
-    fail(ErrorKind::usage,
-         "model.rope_scaling.high_frequency_factor: {} must be above low_frequency_factor {}",
-         scaling.high_frequency_factor, scaling.low_frequency_factor);
-  }
+  validate_rope_scaling(scaling);
   if (scaling != RopeScaling{} && model.positions != Positions::rope) {
     fail(ErrorKind::usage,
          "model.rope_scaling: set, but model.positions is learned; write "
@@ -188,6 +298,7 @@ void validate(const ModelConfig& model) {
     validate_grouped(model);
   }
   validate_moe(model);
+  validate_parts(model);
   if (const double parameters = most_parameters(model); parameters > kMostParameters) {
     fail(
         ErrorKind::usage,

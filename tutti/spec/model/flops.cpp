@@ -1,6 +1,9 @@
 #include "tutti/spec/model/flops.h"
 
+#include <algorithm>
+
 #include "tutti/base/real.h"
+#include "tutti/spec/program/operation.h"
 
 namespace tutti::spec {
 namespace {
@@ -23,7 +26,7 @@ double attention_parameters(const ModelConfig& model) {
 }
 
 double mlp_parameters(const ModelConfig& model, double width) {
-  return (model.activation == Activation::swiglu ? 3 : 2) * real(model.hidden) * width;
+  return (is_gated(model) ? 3 : 2) * real(model.hidden) * width;
 }
 
 double routed_parameters(const ModelConfig& model) {
@@ -32,13 +35,27 @@ double routed_parameters(const ModelConfig& model) {
          real(model.hidden * moe.experts);
 }
 
-// Multiply-adds of one token with all it sees, forward, of one layer.
-double attention_pairs(const ModelConfig& model, int64_t sequence) {
+// Multiply-adds of one token with a whole sequence, or with a window's share of twice the pairs
+// that are seen, forward, of layer `layer`.
+double attention_pairs(const ModelConfig& model, int64_t layer, int64_t sequence) {
   const LatentAttention& latent = model.latent;
   const int64_t widths = model.attention == Attention::grouped
                              ? 2 * model.head_dim
                              : latent.nope_head_dim + latent.rope_head_dim + latent.value_head_dim;
-  return real(model.heads) * real(widths) * real(sequence);
+  const int64_t window = window_of(model, layer, sequence);
+  const double seen =
+      window == 0 ? real(sequence) : 2 * seen_pairs(sequence, window) / real(sequence);
+  return real(model.heads) * real(widths) * seen;
+}
+
+// The same of `layers` layers, those beyond the last being as it.
+double attention_pairs_of_all(const ModelConfig& model, int64_t layers, int64_t sequence) {
+  if (model.window == 0) return real(layers) * attention_pairs(model, 0, sequence);
+  double sum = 0;
+  for (int64_t i = 0; i < layers; ++i) {
+    sum += attention_pairs(model, std::min(i, model.layers - 1), sequence);
+  }
+  return sum;
 }
 
 }  // namespace
@@ -58,7 +75,8 @@ double flops_per_token(const ModelConfig& model, int64_t sequence, FlopConventio
                                   modules * 2 * hidden * hidden;
   const double head_parameters = (1 + modules) * hidden * real(model.vocabulary);
   const double share = convention == FlopConvention::causal ? 0.5 : 1;
-  const double pairs = share * all_layers * attention_pairs(model, sequence);
+  const double pairs =
+      share * attention_pairs_of_all(model, model.layers + model.prediction_layers, sequence);
   const double layer_factor = convention == FlopConvention::hardware ? 8 : 6;
   return layer_factor * (layer_parameters + pairs) + 6 * head_parameters;
 }
@@ -81,7 +99,8 @@ double recipe_flops_per_token(const Recipe& recipe, int64_t sequence) {
   const double teacher = teacher_flops_per_token(recipe, sequence, FlopConvention::causal);
   const double all = model_flops_per_token(model, sequence);
   if (!recipe.lora.enabled()) return all + teacher;
-  const double pairs = attention_pairs(model, sequence) / 2;
+  const double pairs = attention_pairs(model, 0, sequence) / 2;  // of the first layer
+  const double all_pairs = attention_pairs_of_all(model, model.layers, sequence) / 2;
   const auto parameters = [&](Projection p) {
     return real(projection_inputs(model, p)) * real(projection_outputs(model, p));
   };
@@ -91,8 +110,8 @@ double recipe_flops_per_token(const Recipe& recipe, int64_t sequence) {
         real(recipe.lora.rank) * real(adapter.rows + projection_inputs(model, adapter.projection));
   }
   const double layers = real(model.layers);
-  const double weights = (all - 6 * layers * pairs) / 6;
-  double flops = 4 * weights + 6 * layers * pairs + 6 * layers * adapter_parameters;
+  const double weights = (all - 6 * all_pairs) / 6;
+  double flops = 4 * weights + 6 * all_pairs + 6 * layers * adapter_parameters;
   const Projection lowest = lowest_projection(model, recipe.lora);
   for (const Projection p :
        {Projection::qkv, Projection::output, Projection::up, Projection::down}) {
@@ -111,9 +130,11 @@ double model_flops_per_token(const Recipe& recipe) {
 }
 
 double model_flops(const Recipe& recipe, int64_t tokens, int64_t squared_lengths) {
-  // FLOPs per token grow linearly with the sequence.
+  // FLOPs per token grow linearly with the sequence. With a window they do not: there documents
+  // count as if each square had the share of a whole sequence.
   const double alone = recipe_flops_per_token(recipe, 0);
-  const double per_square = recipe_flops_per_token(recipe, 1) - alone;
+  const int64_t length = recipe.model.window > 0 ? recipe.batch.sequence : 1;
+  const double per_square = (recipe_flops_per_token(recipe, length) - alone) / real(length);
   return real(tokens) * alone + real(squared_lengths) * per_square;
 }
 

@@ -49,18 +49,18 @@ class GroupBuilder {
   }
 
   void norm(const std::string& name, int64_t size) {
-    vector(name + ".weight", size, Init::ones);
+    vector(name + ".weight", size, model_.norm_offset == 1 ? Init::zeros : Init::ones);
     if (model_.norm_bias) vector(name + ".bias", size, Init::zeros);
   }
 
   // Column-parallel: outputs split; row-parallel: inputs split, the bias replicated.
-  void column_linear(const std::string& name, int64_t out, int64_t in) {
+  void column_linear(const std::string& name, int64_t out, int64_t in, Projection projection) {
     matrix(name, {out, in}, 0);
-    if (model_.linear_bias) vector(name + ".bias", out, Init::zeros, 0);
+    if (has_bias(model_, projection)) vector(name + ".bias", out, Init::zeros, 0);
   }
-  void row_linear(const std::string& name, int64_t out, int64_t in) {
+  void row_linear(const std::string& name, int64_t out, int64_t in, Projection projection) {
     matrix(name, {out, in}, 1, true);
-    if (model_.linear_bias) vector(name + ".bias", out, Init::zeros);
+    if (has_bias(model_, projection)) vector(name + ".bias", out, Init::zeros);
   }
 
   // Split as the projection they correct: B by its output rows, or A by its input columns.
@@ -89,7 +89,7 @@ class GroupBuilder {
   void grouped_attention() {
     const int64_t kv_rows = 2 * model_.kv_heads * model_.head_dim;
     const int64_t query_rows = model_.heads * model_.head_dim;
-    column_linear("attention.qkv", query_rows + kv_rows, model_.hidden);
+    column_linear("attention.qkv", query_rows + kv_rows, model_.hidden, Projection::qkv);
     for (Param& param : params_) {
       if (param.name.starts_with("attention.qkv")) {
         param.kv_heads = model_.kv_heads;
@@ -98,7 +98,12 @@ class GroupBuilder {
       }
     }
     adapters_of(Projection::qkv);
-    row_linear("attention.output", model_.hidden, query_rows);
+    if (model_.query_key_norm != QueryKeyNorm::none) {
+      const bool whole = model_.query_key_norm == QueryKeyNorm::whole;
+      norm("attention.query_norm", whole ? query_rows : model_.head_dim);
+      norm("attention.key_norm", whole ? kv_rows / 2 : model_.head_dim);
+    }
+    row_linear("attention.output", model_.hidden, query_rows, Projection::output);
     adapters_of(Projection::output);
   }
 
@@ -117,23 +122,24 @@ class GroupBuilder {
     matrix("attention.kv_up",
            {model_.heads * (latent.nope_head_dim + latent.value_head_dim), latent.key_value_rank},
            0);
-    row_linear("attention.output", model_.hidden, model_.heads * latent.value_head_dim);
+    row_linear("attention.output", model_.hidden, model_.heads * latent.value_head_dim,
+               Projection::output);
   }
 
   void mlp(const std::string& name, int64_t width) {
-    if (model_.activation == Activation::swiglu) {
+    if (is_gated(model_)) {
       const size_t first = params_.size();
-      column_linear(name + ".gate_up", 2 * width, model_.hidden);
+      column_linear(name + ".gate_up", 2 * width, model_.hidden, Projection::up);
       for (size_t i = first; i < params_.size(); ++i) params_[i].parts = 2;
     } else {
-      column_linear(name + ".up", width, model_.hidden);
+      column_linear(name + ".up", width, model_.hidden, Projection::up);
     }
-    row_linear(name + ".down", model_.hidden, width);
+    row_linear(name + ".down", model_.hidden, width, Projection::down);
   }
 
   void experts() {
     const MixtureOfExperts& moe = model_.moe;
-    const bool gated = model_.activation == Activation::swiglu;
+    const bool gated = is_gated(model_);
     matrix("moe.router", {moe.experts, model_.hidden}, -1);
     if (moe.router_bias) vector("moe.router.bias", moe.experts, Init::zeros);
     Param& up = matrix(gated ? "moe.experts.gate_up" : "moe.experts.up",
@@ -145,13 +151,16 @@ class GroupBuilder {
   }
 
   void block(bool routed) {
-    norm("norm1", model_.hidden);
+    const bool before = model_.norm_placement != NormPlacement::after;
+    const bool after = model_.norm_placement != NormPlacement::before;
+    if (before) norm("norm1", model_.hidden);
     if (model_.attention == Attention::latent) {
       latent_attention();
     } else {
       grouped_attention();
     }
-    norm("norm2", model_.hidden);
+    if (after) norm("attention.branch_norm", model_.hidden);
+    if (before) norm("norm2", model_.hidden);
     if (routed) {
       experts();
     } else {
@@ -159,6 +168,7 @@ class GroupBuilder {
       adapters_of(Projection::up);
       adapters_of(Projection::down);
     }
+    if (after) norm("mlp.branch_norm", model_.hidden);
   }
 
  private:

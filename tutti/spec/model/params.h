@@ -5,7 +5,10 @@
 // then key, then value), blocks.N.attention.output.{weight,bias} [H, A*D], blocks.N.norm2.*,
 // blocks.N.mlp.up.{weight,bias} [F,H] (gelu) or blocks.N.mlp.gate_up.weight [2F,H] (swiglu: gate
 // rows, then up rows), blocks.N.mlp.down.{weight,bias} [H,F]; final_norm.{weight,bias};
-// head.weight [V,H] unless tied. Linear weights are [out, in], as in PyTorch.
+// head.weight [V,H] unless tied. Linear weights are [out, in], as in PyTorch. Where the model has
+// them: attention.query_norm.weight and attention.key_norm.weight [D], or [A*D] and [K*D];
+// attention.branch_norm.weight and mlp.branch_norm.weight [H], of norms after them, instead of
+// norm1 and norm2 or besides.
 //
 // Mixture of experts (E experts of width Fe), instead of mlp: moe.router.weight [E,H],
 // moe.router.bias [E], moe.experts.{up.weight [E,Fe,H] | gate_up.weight [E,2Fe,H]},

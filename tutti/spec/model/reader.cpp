@@ -71,7 +71,46 @@ void read_rope_scaling(YamlMap map, RopeScaling& scaling) {
   map.read_real("low_frequency_factor", scaling.low_frequency_factor);
   map.read_real("high_frequency_factor", scaling.high_frequency_factor);
   map.read_count("original_context", scaling.original_context, 1, kMostCount);
+  map.read_choice("kind", scaling.kind, kRopeScalingNames);
+  map.read_real("fast_turns", scaling.fast_turns);
+  map.read_real("slow_turns", scaling.slow_turns);
+  map.read_real("amplitude", scaling.amplitude);
   map.finish();
+}
+
+void read_biases(YamlMap& map, ProjectionBiases& biases) {
+  std::vector<std::string> names;
+  map.read_texts("biases", names);
+  for (const std::string& name : names) {
+    bool* bias = name == "qkv"      ? &biases.qkv
+                 : name == "output" ? &biases.output
+                 : name == "up"     ? &biases.up
+                 : name == "down"   ? &biases.down
+                                    : nullptr;
+    if (bias == nullptr) {
+      map.fail_key("biases",
+                   fmt::format("'{}' is no projection; accepted: qkv, output, up, down", name));
+    }
+    *bias = true;
+  }
+}
+
+void read_parts(YamlMap& map, ModelConfig& model) {
+  read_biases(map, model.biases);
+  map.read_choice("norm_placement", model.norm_placement, kNormPlacementNames);
+  map.read_real("norm_offset", model.norm_offset);
+  map.read_choice("query_key_norm", model.query_key_norm, kQueryKeyNormNames);
+  map.read_real("attention_scale", model.attention_scale);
+  map.read_real("attention_softcap", model.attention_softcap);
+  map.read_real("logit_softcap", model.logit_softcap);
+  map.read_real("embedding_multiplier", model.embedding_multiplier);
+  map.read_real("residual_multiplier", model.residual_multiplier);
+  map.read_real("logit_divisor", model.logit_divisor);
+  map.read_count("window", model.window, 0, kMostCount);
+  map.read_counts("global_layers", model.global_layers);
+  map.read_real("window_rope_theta", model.window_rope_theta);
+  map.read_count("rotated_dims", model.rotated_dims, 0, kMostCount);
+  map.read_counts("unrotated_layers", model.unrotated_layers);
 }
 
 void read_latent(YamlMap map, LatentAttention& latent) {
@@ -123,7 +162,22 @@ ModelConfig read_model(YamlMap map) {
                           "dropout",
                           "latent",
                           "moe",
-                          "prediction_layers"}) {
+                          "prediction_layers",
+                          "biases",
+                          "norm_placement",
+                          "norm_offset",
+                          "query_key_norm",
+                          "attention_scale",
+                          "attention_softcap",
+                          "logit_softcap",
+                          "embedding_multiplier",
+                          "residual_multiplier",
+                          "logit_divisor",
+                          "window",
+                          "global_layers",
+                          "window_rope_theta",
+                          "rotated_dims",
+                          "unrotated_layers"}) {
     map.has(key);
   }
   map.finish();
@@ -152,8 +206,9 @@ ModelConfig read_model(YamlMap map) {
   map.read_count("head_dim", model.head_dim, 1, kMostCount);
   model.kv_heads = model.heads;
   map.read_count("kv_heads", model.kv_heads, 1, kMostCount);
-  if (!map.has("ffn") && model.activation == Activation::swiglu) {
-    map.fail_key("ffn", "missing; activation swiglu has no usual width to fall back to");
+  if (!map.has("ffn") && is_gated(model)) {
+    map.fail_key("ffn", fmt::format("missing; activation {} has no usual width to fall back to",
+                                    name_of(kActivationNames, model.activation)));
   }
   model.ffn = 4 * model.hidden;
   map.read_count("ffn", model.ffn, 1, kMostCount);
@@ -169,6 +224,7 @@ ModelConfig read_model(YamlMap map) {
   read_latent(map.map("latent"), model.latent);
   read_moe(map.map("moe"), model.moe);
   map.read_count("prediction_layers", model.prediction_layers, 0, kMostCount);
+  read_parts(map, model);
   return model;
 }
 

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "tutti/base/real.h"
 #include "tutti/spec/program/layer_builder.h"
 
@@ -11,7 +13,7 @@ PartOps ring_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
   const int64_t rows = at.sizes.sequence / at.sizes.cp;
   const int64_t width = kv_heads * (key_dim + value_dim);
   const AttentionShape shape = {at.sizes.batch, rows,      rows, at.sizes.heads, kv_heads,
-                                key_dim,        value_dim, at.c, at.packed()};
+                                key_dim,        value_dim, at.c, at.packed(),    at.window};
   const auto pass_on = [&](Ops& ops, DType type) {
     for (const char* name : {"send", "receive"}) {
       ops.push_back(collective_op(name, Axis::cp, at.mesh.cp,
@@ -47,9 +49,9 @@ PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
     return ring_part(at, kv_heads, key_dim, value_dim);
   }
   const int64_t queries = at.sizes.sequence / at.sizes.cp;
-  const AttentionShape shape = {at.sizes.batch, queries,  at.sizes.sequence,
-                                at.sizes.heads, kv_heads, key_dim,
-                                value_dim,      at.c,     at.packed()};
+  const AttentionShape shape = {at.sizes.batch, queries,  at.sizes.sequence, at.sizes.heads,
+                                kv_heads,       key_dim,  value_dim,         at.c,
+                                at.packed(),    at.window};
   PartOps part;
   // Full buffer of keys and values that context parallel ranks gather.
   const double kv_bytes = real(at.sizes.batch * at.sizes.sequence * kv_heads) *
@@ -107,23 +109,46 @@ PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
   return part;
 }
 
+struct NormedGroups {
+  int64_t groups, width;
+};
+// Of queries, and of keys.
+std::array<NormedGroups, 2> normed_groups(const LayerContext& at) {
+  const int64_t d = at.model.head_dim;
+  if (at.model.query_key_norm == QueryKeyNorm::head) {
+    return {{{at.sizes.heads, d}, {at.sizes.kv_heads, d}}};
+  }
+  return {{{1, at.sizes.heads * d}, {1, at.sizes.kv_heads * d}}};
+}
+
 }  // namespace
 
 PartOps grouped_attention_part(const LayerContext& at) {
   const int64_t d = at.model.head_dim;
   const int64_t qkv = (at.sizes.heads + 2 * at.sizes.kv_heads) * d;
   const int64_t out = at.sizes.heads * d;
-  const bool bias = at.model.linear_bias;
+  const bool qkv_bias = has_bias(at.model, Projection::qkv);
+  const bool output_bias = has_bias(at.model, Projection::output);
   const int64_t rotated = at.sizes.heads + at.sizes.kv_heads;
-  const bool rope = at.model.positions == Positions::rope;
+  const bool rope = at.rotated && at.model.positions == Positions::rope;
+  const Op rotate =
+      rope_op(at.tokens(), rotated, rotated_dims(at.model), d, at.c, at.given_positions());
   const PartOps core = core_part(at, at.sizes.kv_heads, d, d);
 
+  Ops turned;  // what queries and keys pass after their projection
+  if (at.model.query_key_norm != QueryKeyNorm::none) {
+    turned.push_back(copy_op(at.tokens(), rotated * d, at.c, at.c));
+    for (const auto& [groups, width] : normed_groups(at)) {
+      turned.push_back(rms_norm_forward_op(at.tokens(), groups, width, at.c));
+    }
+  }
+  if (rope) turned.push_back(rotate);
   Ops operands;
   at.enter_product(operands);
-  at.projection_forward(operands, Projection::qkv, qkv, at.hidden(), bias);
-  if (rope) operands.push_back(rope_op(at.tokens(), rotated, d, at.c, at.given_positions()));
+  at.projection_forward(operands, Projection::qkv, qkv, at.hidden(), qkv_bias);
+  append(operands, turned);
   Ops output;
-  at.projection_forward(output, Projection::output, at.hidden(), out, bias);
+  at.projection_forward(output, Projection::output, at.hidden(), out, output_bias);
   at.leave(output);
 
   PartOps part;
@@ -134,22 +159,26 @@ PartOps grouped_attention_part(const LayerContext& at) {
   append(part.recompute, core.recompute);
   if (at.whole) append(part.recompute, output);
   if (at.alternates(kPartAttention)) {  // keys and the projection of the attention's output
-    part.recompute.push_back(at.linear(at.tokens(), at.sizes.kv_heads * d, at.hidden(), bias));
-    if (rope)
-      part.recompute.push_back(rope_op(at.tokens(), rotated, d, at.c, at.given_positions()));
-    part.recompute.push_back(at.linear(at.tokens(), at.hidden(), out, bias));
+    part.recompute.push_back(at.linear(at.tokens(), at.sizes.kv_heads * d, at.hidden(), qkv_bias));
+    append(part.recompute, turned);
+    part.recompute.push_back(at.linear(at.tokens(), at.hidden(), out, output_bias));
   }
 
-  at.projection_weight(part.backward_weight, Projection::output, at.hidden(), out, bias);
+  at.projection_weight(part.backward_weight, Projection::output, at.hidden(), out, output_bias);
   if (at.trains(Projection::qkv)) at.enter_product(part.backward_weight);
-  at.projection_weight(part.backward_weight, Projection::qkv, qkv, at.hidden(), bias);
+  at.projection_weight(part.backward_weight, Projection::qkv, qkv, at.hidden(), qkv_bias);
 
   at.enter_product(part.backward_input);
   at.projection_input(part.backward_input, Projection::output, at.hidden(), out);
   if (at.ends_at(Projection::output)) return part;
   append(part.backward_input, core.backward_input);
-  if (rope)
-    part.backward_input.push_back(rope_op(at.tokens(), rotated, d, at.c, at.given_positions()));
+  if (rope) part.backward_input.push_back(rotate);
+  if (at.model.query_key_norm != QueryKeyNorm::none) {
+    for (const auto& [groups, width] : normed_groups(at)) {
+      part.backward_input.push_back(
+          rms_norm_backward_op(at.tokens(), groups, width, at.c, !at.frozen()));
+    }
+  }
   at.projection_input(part.backward_input, Projection::qkv, qkv, at.hidden());
   if (!at.ends_at(Projection::qkv)) at.leave(part.backward_input);
   return part;

@@ -29,6 +29,8 @@ struct LayerContext {
   bool whole = false;   // from its input alone (full recomputation)
   bool wide = false;    // products in 16 bits where the recipe's precision has fewer
   bool lowest = false;  // no gradient is wanted below the first adapter of this block
+  int64_t window = 0;   // of its attention
+  bool rotated = true;
 
   LayerContext(const Recipe& recipe_in, const Profile& profile_in)
       : recipe(recipe_in),
@@ -49,7 +51,7 @@ struct LayerContext {
   // Context parallel ranks of the trainer have rows that do not follow one another.
   bool scattered() const { return mesh.cp > 1 && profile.executable; }
   bool given_positions() const { return packed() || scattered(); }
-  bool gated() const { return model.activation == Activation::swiglu; }
+  bool gated() const { return is_gated(model); }
   double hidden_bytes() const {
     return static_cast<double>(tokens()) * static_cast<double>(hidden()) *
            static_cast<double>(dtype_bytes(c));
@@ -113,6 +115,24 @@ struct LayerContext {
   void linear_weight(Ops& ops, int64_t rows, int64_t out, int64_t in, bool bias) const {
     linear_weight(ops, rows, out, in, bias, rows);
   }
+  // What a branch passes before it is added: its own norm, a multiplier.
+  void end_branch(Ops& ops) const {
+    if (has_branch_norms()) {
+      ops.push_back(copy_op(shard(), hidden(), c, c));
+      ops.push_back(rms_norm_forward_op(shard(), 1, hidden(), c));
+    }
+    scale_branch(ops);
+  }
+  void branch_input(Ops& ops) const {
+    scale_branch(ops);
+    if (has_branch_norms()) {
+      ops.push_back(rms_norm_backward_op(shard(), 1, hidden(), c, !frozen()));
+    }
+  }
+  void scale_branch(Ops& ops) const {
+    if (model.residual_multiplier != 1) ops.push_back(copy_op(shard(), hidden(), c, c));
+  }
+  bool has_branch_norms() const { return model.norm_placement != NormPlacement::before; }
   void norm_weight(Ops& ops) const {
     if (!frozen() && !profile.fuses_norm_gradients) ops.push_back(norm_backward_weight_op(norm()));
   }

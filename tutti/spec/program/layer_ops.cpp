@@ -26,6 +26,22 @@ void add_norm(const LayerContext& at, Ops& ops, bool branch) {
   ops.push_back(norm_forward_op(at.norm(), branch));
 }
 
+// What a block has instead of a norm before attention or MLP where its norms are after them.
+void add_input(const LayerContext& at, Ops& ops, bool branch) {
+  if (at.model.norm_placement != NormPlacement::after) return add_norm(at, ops, branch);
+  if (branch) ops.push_back(add_op(at.shard(), at.hidden(), at.residual, at.c, at.residual));
+  ops.push_back(copy_op(at.shard(), at.hidden(), at.residual, at.c));
+}
+
+void add_input_gradient(const LayerContext& at, Ops& ops, bool d_branch) {
+  if (at.model.norm_placement != NormPlacement::after) {
+    ops.push_back(at.norm_input(true, d_branch));
+    return;
+  }
+  ops.push_back(add_op(at.shard(), at.hidden(), at.residual, at.c, at.residual));
+  if (d_branch) ops.push_back(copy_op(at.shard(), at.hidden(), at.residual, at.c));
+}
+
 PartOps feed_forward_part(const LayerContext& at, bool routed) {
   if (routed) {
     PartOps part = experts_part(at);
@@ -111,6 +127,7 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
     describe_precision(at, LinearProduct::forward, forward);
     for (Ops* ops : {&part.training, &part.evaluation}) {
       append(*ops, forward);
+      if (at.model.logit_softcap > 0) ops->push_back(softcap_op(rows, padded, type));
       if (at.divides_vocabulary()) {
         ops->push_back(cross_entropy_shard_op(rows, padded, type));
         // Of every row and rank log-sum-exp and target logit.
@@ -161,6 +178,9 @@ LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
   layer.forward = {embedding_forward_op(at.divides_vocabulary() ? lookup : shape)};
   at.leave(layer.forward);
   if (at.divides_vocabulary()) layer.forward.push_back(add_positions_op(own));
+  const bool scales = at.model.embedding_multiplier != 1;
+  const Op multiply = copy_op(at.shard(), at.hidden(), at.residual, at.residual);
+  if (scales) layer.forward.push_back(multiply);
   layer.evaluate = layer.forward;
   const Op mask = dropout_op(at.shard(), at.hidden(), at.residual, at.scattered());
   if (at.model.dropout > 0) layer.forward.push_back(mask);
@@ -170,6 +190,7 @@ LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
   const bool holds_head = at.model.tied_embeddings && at.mesh.pp == 1;
   const int64_t token_rows = holds_head ? 0 : at.sizes.vocabulary;
   Ops& weight = layer.backward_weight;
+  if (scales) weight.push_back(multiply);
   if (at.divides_vocabulary()) {
     if (positions) weight.push_back(position_backward_op(own, at.model.context));
     if (at.c != at.residual)
@@ -191,6 +212,8 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
   }
   at.lowest = at.frozen() && !shape.sends_gradient;
   at.wide = shape.wide;
+  at.window = shape.window;
+  at.rotated = shape.rotated;
   const PartOps attention = at.model.attention == Attention::latent ? latent_attention_part(at)
                                                                     : grouped_attention_part(at);
   const PartOps feed_forward = feed_forward_part(at, shape.routed);
@@ -199,13 +222,17 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
   layer.kind = shape.routed ? "moe" : "block";
   if (!shape.adds_branch) layer.kind += shape.sends_gradient ? ".received" : ".first";
   if (shape.wide) layer.kind += ".wide";
+  if (shape.window > 0) layer.kind += ".window";
+  if (!shape.rotated && recipe.model.positions == Positions::rope) layer.kind += ".unrotated";
   const auto forward_from = [&](bool adds_branch) {
     Ops ops;
-    add_norm(at, ops, adds_branch);
+    add_input(at, ops, adds_branch);
     append(ops, attention.forward);
+    at.end_branch(ops);
     at.dropout(ops);
-    add_norm(at, ops, true);
+    add_input(at, ops, true);
     append(ops, feed_forward.forward);
+    at.end_branch(ops);
     at.dropout(ops);
     return ops;
   };
@@ -214,33 +241,37 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
 
   Ops& input = layer.backward_input;
   at.dropout(input);
+  at.branch_input(input);
   append(input, feed_forward.backward_input);
   if (!at.ends_at(Projection::up) && !at.ends_at(Projection::down)) {
-    input.push_back(at.norm_input(true, true));
+    add_input_gradient(at, input, true);
     at.dropout(input);
+    at.branch_input(input);
     append(input, attention.backward_input);
   }
   // What the first block of a later stage hands down is the residual's gradient alone, where that
   // is wider than the branch's.
   const bool branch = shape.adds_branch || (shape.sends_gradient && at.residual == at.c &&
                                             profile.residual != DType::f32);
-  if (!at.lowest) input.push_back(at.norm_input(true, branch));
+  if (!at.lowest) add_input_gradient(at, input, branch);
 
   Ops& weight = layer.backward_weight;
+  const bool norms = recipe.model.norm_placement != NormPlacement::after;
   append(weight, feed_forward.backward_weight);
-  at.norm_weight(weight);
+  if (norms) at.norm_weight(weight);
   append(weight, attention.backward_weight);
-  at.norm_weight(weight);
+  if (norms) at.norm_weight(weight);
 
   if (shape.recomputes) {
     Ops again;
     if (at.whole && profile.repeats_whole_forward) {
       again = forward_from(false);
     } else {
-      if (at.repeats(kPartNorms)) add_norm(at, again, false);
+      if (at.repeats(kPartNorms)) add_input(at, again, false);
       append(again, attention.recompute);
+      if (at.whole) at.end_branch(again);
       if (at.whole) at.dropout(again);
-      if (at.repeats(kPartNorms)) add_norm(at, again, at.whole);
+      if (at.repeats(kPartNorms)) add_input(at, again, at.whole);
       append(again, feed_forward.recompute);
     }
     layer.recompute = as_recomputed(std::move(again));

@@ -33,6 +33,8 @@ struct BlockShape {
   bool sends_gradient = true;  // something below wants the gradient of its input (not block 0)
   bool recomputes = false;     // Recompute::covers it
   bool wide = false;           // NarrowConfig keeps it in 16 bits
+  int64_t window = 0;          // window_of
+  bool rotated = true;         // is_rotated
 };
 
 LayerOps embedding_ops(const Recipe& recipe, const Profile& profile);

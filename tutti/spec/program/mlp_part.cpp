@@ -4,16 +4,17 @@
 namespace tutti::spec {
 // No collectives: the caller gathers and scatters around it.
 PartOps mlp_part(const LayerContext& at, int64_t width) {
-  const bool bias = at.model.linear_bias;
+  const bool up_bias = has_bias(at.model, Projection::up);
+  const bool down_bias = has_bias(at.model, Projection::down);
   const int64_t up = (at.gated() ? 2 : 1) * width;
-  const ActivationShape activation = {at.tokens(), width, at.gated(), bias, at.c};
+  const ActivationShape activation = {at.tokens(), width, at.gated(), up_bias, at.c};
   PartOps part;
   // The first bias is added by the activation, the second by its projection.
   Ops first;
   at.projection_forward(first, Projection::up, up, at.hidden(), false);
   part.forward = first;
   part.forward.push_back(activation_forward_op(activation));
-  at.projection_forward(part.forward, Projection::down, at.hidden(), width, bias);
+  at.projection_forward(part.forward, Projection::down, at.hidden(), width, down_bias);
   if (at.repeats(kPartMlp)) part.recompute = first;
   if (at.alternates(kPartMlp) && at.gated()) {  // the second of the gate's pair
     part.recompute.push_back(at.linear(at.tokens(), width, at.hidden(), false));
@@ -21,8 +22,8 @@ PartOps mlp_part(const LayerContext& at, int64_t width) {
   if (at.repeats(kPartMlp | kPartActivation)) {
     part.recompute.push_back(activation_forward_op(activation));
   }
-  at.projection_weight(part.backward_weight, Projection::down, at.hidden(), width, bias);
-  at.projection_weight(part.backward_weight, Projection::up, up, at.hidden(), bias);
+  at.projection_weight(part.backward_weight, Projection::down, at.hidden(), width, down_bias);
+  at.projection_weight(part.backward_weight, Projection::up, up, at.hidden(), up_bias);
   at.projection_input(part.backward_input, Projection::down, at.hidden(), width);
   if (at.ends_at(Projection::down)) return part;
   part.backward_input.push_back(activation_backward_op(activation));

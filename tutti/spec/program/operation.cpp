@@ -71,6 +71,23 @@ Op norm_backward_weight_op(const NormShape& shape) {
   return op;
 }
 
+Op rms_norm_forward_op(int64_t rows, int64_t groups, int64_t width, DType compute) {
+  return make("rms_norm_forward", {rows, groups, width}, 0,
+              size((2 * rows * groups + 1) * width, compute) + real(rows * groups) * kF32);
+}
+
+Op rms_norm_backward_op(int64_t rows, int64_t groups, int64_t width, DType compute, bool sums) {
+  Op op = make("rms_norm_backward", {rows, groups, width}, 0,
+               size((3 * rows * groups + 1) * width, compute) + real(rows * groups) * kF32 +
+                   (sums ? 2 * real(width) * kF32 : 0));
+  if (sums) op.first_bytes -= real(width) * kF32;
+  return op;
+}
+
+Op softcap_op(int64_t rows, int64_t columns, DType type) {
+  return make("softcap", {rows, columns}, 0, 2 * size(rows * columns, type));
+}
+
 Op column_sum_op(int64_t rows, int64_t columns, DType compute) {
   Op op = make("column_sum", {rows, columns}, 0,
                size(rows * columns, compute) + 2 * real(columns) * kF32);
@@ -93,20 +110,38 @@ Op activation_backward_op(const ActivationShape& shape) {
 }
 
 Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, DType compute, bool positions) {
-  return make("rope", {rows, heads, head_dim}, 0,
+  return rope_op(rows, heads, head_dim, head_dim, compute, positions);
+}
+
+Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, int64_t all, DType compute,
+           bool positions) {
+  return make("rope", {rows, heads, all}, 0,
               2 * size(rows * heads * head_dim, compute) + real(head_dim / 2) * kF32 +
                   (positions ? size(rows, DType::i32) : 0));
+}
+
+double seen_pairs(int64_t tokens, int64_t window) {
+  if (window == 0 || window >= tokens) return real(tokens) * real(tokens) / 2;
+  return real(window) * real(window) / 2 + real(tokens - window) * (real(window) - 0.5);
 }
 
 namespace {
 
 // Multiply-adds of one of the two products over the causal half, per unit of head width.
 double causal_pairs(const AttentionShape& shape) {
+  if (shape.window > 0 && shape.queries == shape.keys) {
+    return real(shape.batch * shape.heads) * seen_pairs(shape.queries, shape.window);
+  }
+  return real(shape.batch * shape.heads) * real(shape.queries) * real(shape.keys) / 2;
+}
+
+// Of one rank's queries and one rank's keys, windows or not.
+double block_pairs(const AttentionShape& shape) {
   return real(shape.batch * shape.heads) * real(shape.queries) * real(shape.keys) / 2;
 }
 
 double starts_bytes(const AttentionShape& shape) {
-  return shape.packed ? size(shape.batch * shape.queries, DType::i32) : 0;
+  return shape.packed || shape.window > 0 ? size(shape.batch * shape.queries, DType::i32) : 0;
 }
 
 double operand_bytes(const AttentionShape& shape) {
@@ -150,16 +185,16 @@ Op attention_block_forward_op(const AttentionShape& shape, bool own) {
   Op op =
       make("attention_block_forward",
            {shape.batch, shape.queries, shape.heads, shape.kv_heads, shape.key_dim, own ? 1 : 0},
-           2 * causal_pairs(shape) * real(shape.key_dim + shape.value_dim),
+           2 * block_pairs(shape) * real(shape.key_dim + shape.value_dim),
            operand_bytes(shape) + (own ? 1 : 2) * state + starts_bytes(shape));
-  op.bound = shape.packed;
+  op.bound = shape.packed || shape.window > 0;
   return op;
 }
 
 Op attention_block_backward_op(const AttentionShape& shape, bool own, bool add_keys) {
   const int64_t rows = shape.batch * shape.queries;
   const int64_t seen = shape.batch * shape.keys;
-  const double pairs = causal_pairs(shape);
+  const double pairs = block_pairs(shape);
   const double out = size(rows * shape.heads * shape.value_dim, shape.compute);
   const double queries = size(rows * shape.heads * shape.key_dim, DType::f32);
   const double keys = size(seen * shape.kv_heads * (shape.key_dim + shape.value_dim), DType::f32);
@@ -169,7 +204,7 @@ Op attention_block_backward_op(const AttentionShape& shape, bool own, bool add_k
            2 * pairs * real(3 * shape.key_dim + 2 * shape.value_dim),
            operand_bytes(shape) + (own ? 2 : 1) * out + 2 * size(rows * shape.heads, DType::f32) +
                (own ? 1 : 2) * queries + (add_keys ? 2 : 1) * keys + starts_bytes(shape));
-  op.bound = shape.packed;
+  op.bound = shape.packed || shape.window > 0;
   op.model_flops = 4 * pairs * real(shape.key_dim + shape.value_dim);
   return op;
 }

@@ -56,6 +56,12 @@ Op norm_backward_input_op(const NormShape& shape, bool accumulate, bool d_branch
                           bool sums = false);
 Op norm_backward_weight_op(const NormShape& shape);
 
+// RMSNorm of column groups in the compute type (engine/norm_ops.h); `sums`: with the weights'
+// gradient.
+Op rms_norm_forward_op(int64_t rows, int64_t groups, int64_t width, DType compute);
+Op rms_norm_backward_op(int64_t rows, int64_t groups, int64_t width, DType compute, bool sums);
+Op softcap_op(int64_t rows, int64_t columns, DType type);
+
 Op column_sum_op(int64_t rows, int64_t columns, DType compute);
 
 struct ActivationShape {
@@ -68,7 +74,9 @@ struct ActivationShape {
 Op activation_forward_op(const ActivationShape& shape);
 Op activation_backward_op(const ActivationShape& shape);
 
-// positions: given row by row.
+// positions: given row by row. head_dim: its columns that rotate; dims tell `all` of them.
+Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, int64_t all, DType compute,
+           bool positions = false);
 Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, DType compute, bool positions = false);
 
 // Of one rank: `queries` tokens of each of `batch` sequences see `keys` tokens (cp > 1: queries =
@@ -80,7 +88,11 @@ struct AttentionShape {
   DType compute = DType::f32;
   // Documents of any lengths instead of one per sequence: FLOPs are those of one, a bound.
   bool packed = false;
+  int64_t window = 0;  // tokens that one sees; of several ranks' attention FLOPs are without it
 };
+// Pairs of tokens and what they see of a sequence, itself as a half: T^2 / 2, or less with a
+// window.
+double seen_pairs(int64_t tokens, int64_t window);
 Op attention_forward_op(const AttentionShape& shape);
 Op attention_backward_op(const AttentionShape& shape);
 

@@ -183,7 +183,7 @@ int64_t LocalSizes::width(Width kind, Split split) const {
   const int64_t a = split == Split::columns ? heads : model->heads;
   const int64_t k = split == Split::columns ? kv_heads : model->kv_heads;
   const int64_t d = model->head_dim;
-  const int64_t gate = model->activation == Activation::swiglu ? 2 : 1;
+  const int64_t gate = is_gated(*model) ? 2 : 1;
   const LatentAttention& latent = model->latent;
   const int64_t latent_key = latent.nope_head_dim + latent.rope_head_dim;
   const bool is_latent = model->attention == Attention::latent;
@@ -196,6 +196,7 @@ int64_t LocalSizes::width(Width kind, Split split) const {
     case Width::key_value: return 2 * k * d;
     case Width::attention_out: return a * (is_latent ? latent.value_head_dim : d);
     case Width::heads: return a;
+    case Width::normed: return model->query_key_norm == QueryKeyNorm::whole ? 2 : a + k;
     case Width::attention_matrix: return a * sequence;
     case Width::latent_query_down: return latent.query_rank;
     case Width::latent_query: return a * latent_key;
@@ -211,7 +212,7 @@ int64_t LocalSizes::width(Width kind, Split split) const {
     case Width::expert_ffn: return model->moe.expert_ffn / ways;
     case Width::shared_up: return gate * model->moe.shared_experts * model->moe.expert_ffn / ways;
     case Width::shared_ffn: return model->moe.shared_experts * model->moe.expert_ffn / ways;
-    case Width::rope_half: return (is_latent ? latent.rope_head_dim : d) / 2;
+    case Width::rope_half: return (is_latent ? latent.rope_head_dim : rotated_dims(*model)) / 2;
     case Width::lora_qkv: return adapter_columns(*model, *lora, Projection::qkv);
     case Width::lora_output: return adapter_columns(*model, *lora, Projection::output);
     case Width::lora_up: return adapter_columns(*model, *lora, Projection::up);
@@ -249,14 +250,18 @@ bool LocalSizes::holds(unsigned conditions, bool routed_layer) const {
     return (conditions & bit) != 0 && !value;
   };
   return !(unmet(kLayerNorm, model->norm == Norm::layer) || unmet(kDropout, model->dropout > 0) ||
-           unmet(kSwiglu, model->activation == Activation::swiglu) ||
+           unmet(kSwiglu, is_gated(*model)) ||
            unmet(kGelu, model->activation == Activation::gelu) || unmet(kGrouped, !is_latent) ||
            unmet(kLatent, is_latent) ||
            unmet(kCompressedQuery, is_latent && model->latent.query_rank > 0) ||
            unmet(kDense, !routed_layer) || unmet(kRouted, routed_layer) ||
            unmet(kShared, routed_layer && model->moe.shared_experts > 0) ||
            unmet(kRope, model->positions == Positions::rope) || unmet(kContext, cp > 1) ||
-           unmet(kExchange, ep > 1) || unmet(kCounted, ep > 1 && piece_rows == 0));
+           unmet(kInputNorms, model->norm_placement != NormPlacement::after) ||
+           unmet(kBranchNorms, model->norm_placement != NormPlacement::before) ||
+           unmet(kQueryKeyNorm, model->query_key_norm != QueryKeyNorm::none) ||
+           unmet(kWindowRope, model->window_rope_theta > 0) || unmet(kExchange, ep > 1) ||
+           unmet(kCounted, ep > 1 && piece_rows == 0));
 }
 
 }  // namespace tutti::spec

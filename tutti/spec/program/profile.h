@@ -24,6 +24,7 @@ enum class Width {
   value,             // K D
   attention_out,     // A D; latent: A * value
   heads,             // A
+  normed,            // groups of queries and keys with an RMSNorm each: A + K, or 2
   attention_matrix,  // A T
   latent_query_down,
   latent_query,
@@ -93,6 +94,10 @@ inline constexpr Condition kExchange = 1U << 11;  // experts are split over rank
 inline constexpr Condition kGelu = 1U << 12;
 // Experts are split over ranks, and hosts count the copies: LocalSizes::piece_rows is 0.
 inline constexpr Condition kCounted = 1U << 13;
+inline constexpr Condition kInputNorms = 1U << 14;   // NormPlacement before or both
+inline constexpr Condition kBranchNorms = 1U << 15;  // after or both
+inline constexpr Condition kQueryKeyNorm = 1U << 16;
+inline constexpr Condition kWindowRope = 1U << 17;  // layers with a window rotate otherwise
 
 struct SavedTensor {
   const char* name;

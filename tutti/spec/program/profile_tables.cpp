@@ -27,6 +27,22 @@ const std::vector<SavedTensor> kLatentTensors = {
     {"attention.key", kTokens, Width::latent_key, compute, columns, kLatent, kPartAttention},
 };
 
+// What norms of queries and keys, and of branches, read.
+const std::vector<SavedTensor> kQueryKeyTensors = {
+    {"attention.query_key", kTokens, Width::query_key, compute, columns, kQueryKeyNorm,
+     kPartAttention},
+    {"attention.query_key.rstd", kTokens, Width::normed, f32, columns, kQueryKeyNorm,
+     kPartAttention},
+};
+const std::vector<SavedTensor> kAttentionBranch = {
+    {"attention.branch", kTokens, Width::hidden, compute, rows, kBranchNorms},
+    {"attention.branch.rstd", kTokens, Width::one, f32, rows, kBranchNorms},
+};
+const std::vector<SavedTensor> kMlpBranch = {
+    {"mlp.branch", kTokens, Width::hidden, compute, rows, kBranchNorms},
+    {"mlp.branch.rstd", kTokens, Width::one, f32, rows, kBranchNorms},
+};
+
 // What a mixture of experts keeps after the norm. Of what was chosen all rows, or a rank's own.
 std::vector<SavedTensor> expert_tensors(Split choices) {
   return {
@@ -59,11 +75,12 @@ Profile make_tutti_profile() {
   p.block = {
       {"residual_in", kTokens, Width::hidden, f32, rows, kAlways},
       {"norm1.mean", kTokens, Width::one, f32, rows, kLayerNorm},
-      {"norm1.rstd", kTokens, Width::one, f32, rows, kAlways},
+      {"norm1.rstd", kTokens, Width::one, f32, rows, kInputNorms},
       {"norm1.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
       {"attention.qkv.lora", kTokens, Width::lora_qkv, compute, none, kGrouped, kPartAttention},
       {"attention.qkv", kTokens, Width::qkv, compute, columns, kGrouped, kPartAttention},
   };
+  append(p.block, kQueryKeyTensors);
   append(p.block, kLatentTensors);
   append(p.block, {{"attention.lse", kTokens, Width::heads, f32, columns, kAlways, kAttentionCore},
                    {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways,
@@ -71,16 +88,19 @@ Profile make_tutti_profile() {
                    {"attention.output.lora", kTokens, Width::lora_output, compute, none, kGrouped},
                    {"residual_mid", kTokens, Width::hidden, f32, rows, kAlways},
                    {"norm2.mean", kTokens, Width::one, f32, rows, kLayerNorm},
-                   {"norm2.rstd", kTokens, Width::one, f32, rows, kAlways},
+                   {"norm2.rstd", kTokens, Width::one, f32, rows, kInputNorms},
                    {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
                    {"mlp.up.lora", kTokens, Width::lora_up, compute, none, kDense, kPartMlp},
                    {"mlp.pre", kTokens, Width::up, compute, columns, kDense, kPartMlp},
                    {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation},
                    {"mlp.down.lora", kTokens, Width::lora_down, compute, none, kDense}});
+  append(p.block, kAttentionBranch);
+  append(p.block, kMlpBranch);
   append(p.block, expert_tensors(none));
   // The last projection does not run again, so what its adapter saved stays.
   p.checkpoint = {{"residual_in", kTokens, Width::hidden, f32, rows, kAlways},
                   {"mlp.down.lora", kTokens, Width::lora_down, compute, none, kDense}};
+  append(p.checkpoint, kMlpBranch);  // nor does what comes after it
   p.head = {
       {"residual", kTokens, Width::hidden, f32, rows, kAlways},
       {"norm.mean", kTokens, Width::one, f32, rows, kLayerNorm},
@@ -91,6 +111,7 @@ Profile make_tutti_profile() {
   p.forward_workspace = {
       {"branch", kTokens, Width::hidden, compute, none, kAlways},
       {"rope.frequency", Rows::single, Width::rope_half, f32, none, kRope},
+      {"rope.window_frequency", Rows::single, Width::rope_half, f32, none, kWindowRope},
   };
   p.workspace = {
       {"branch", kTokens, Width::hidden, compute, none, kAlways},
@@ -134,6 +155,7 @@ Profile make_tutti_profile() {
       {"attention.d_kv.0", kTokens, Width::key_value, f32, columns, kGrouped | kContext},
       {"attention.d_kv.1", kTokens, Width::key_value, f32, columns, kGrouped | kContext},
       {"rope.frequency", Rows::single, Width::rope_half, f32, none, kRope},
+      {"rope.window_frequency", Rows::single, Width::rope_half, f32, none, kWindowRope},
   };
   // What block_backward_weight reads of it (model/block.h).
   p.delayed = {
@@ -189,6 +211,9 @@ Profile make_megatron_2022_profile() {
                    {"norm2.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
                    {"mlp.up", kTokens, Width::up, compute, columns, kDense, kPartMlp},
                    {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation}});
+  append(p.block, kQueryKeyTensors);
+  append(p.block, kAttentionBranch);
+  append(p.block, kMlpBranch);
   append(p.block, expert_tensors(rows));
   append(p.block, {{"mlp.output_mask", kTokens, Width::hidden, mask, rows, kAlways}});
   p.checkpoint = {{"norm1.input", kTokens, Width::hidden, compute, rows, kAlways}};
@@ -252,6 +277,9 @@ Profile make_megatron_te_profile() {
                    {"mlp.up", kTokens, Width::up, compute, columns, kDense, kPartMlp},
                    {"mlp.act", kTokens, Width::ffn, compute, columns, kDense, kMlpActivation},
                    {"mlp.output_mask", kTokens, Width::hidden, mask, rows, kDropout}});
+  append(p.block, kQueryKeyTensors);
+  append(p.block, kAttentionBranch);
+  append(p.block, kMlpBranch);
   append(p.block, expert_tensors(rows));
   p.checkpoint = {{"norm1.input", kTokens, Width::hidden, compute, rows, kAlways}};
   p.embedding = {{"embedding.mask", kTokens, Width::hidden, mask, rows, kDropout}};

@@ -16,8 +16,14 @@
 namespace tutti::spec {
 namespace {
 
-// Keys of the kinds that are no blocks; those take 0 to 31. A teacher's are kTeacher further.
-enum KindKey { kEmbedding = 32, kTail, kHead, kPrediction, kTeacher = 64 };
+// Keys of the kinds that are no blocks; those take 0 to 127. A teacher's are kTeacher further.
+enum KindKey { kEmbedding = 128, kTail, kHead, kPrediction, kTeacher = 256 };
+
+int key_of(const BlockShape& shape) {
+  return (shape.routed ? 1 : 0) + (shape.adds_branch ? 2 : 0) + (shape.sends_gradient ? 4 : 0) +
+         (shape.recomputes ? 8 : 0) + (shape.wide ? 16 : 0) + (shape.window > 0 ? 32 : 0) +
+         (shape.rotated ? 0 : 64);
+}
 
 class ProgramBuilder {
  public:
@@ -57,10 +63,11 @@ class ProgramBuilder {
   }
 
   size_t block_kind(const BlockShape& shape) {
-    const int key = (shape.routed ? 1 : 0) + (shape.adds_branch ? 2 : 0) +
-                    (shape.sends_gradient ? 4 : 0) + (shape.recomputes ? 8 : 0) +
-                    (shape.wide ? 16 : 0);
-    return kind(key, [&] { return block_ops(recipe_, profile_, shape); });
+    return kind(key_of(shape), [&] { return block_ops(recipe_, profile_, shape); });
+  }
+
+  int64_t window_at(const ModelConfig& model, int64_t layer) const {
+    return window_of(model, layer, recipe_.batch.sequence);
   }
 
   static void add_run(std::vector<LayerRun>& out, size_t layer) {
@@ -79,9 +86,10 @@ class ProgramBuilder {
     };
     add(kEmbedding, [&] { return embedding_ops(teacher, profile_); });
     for (int64_t i = 0; i < teacher.model.layers; ++i) {
-      const BlockShape shape = {is_routed(teacher.model, i), i > 0, false, false};
-      add((shape.routed ? 1 : 0) + (shape.adds_branch ? 2 : 0),
-          [&] { return block_ops(teacher, profile_, shape); });
+      const BlockShape shape = {
+          is_routed(teacher.model, i), i > 0, false, false, false, window_at(teacher.model, i),
+          is_rotated(teacher.model, i)};
+      add(key_of(shape), [&] { return block_ops(teacher, profile_, shape); });
     }
     add(kHead, [&] { return teacher_head_ops(teacher, profile_); });
   }
@@ -100,7 +108,9 @@ class ProgramBuilder {
       const bool routed = range.first + i >= dense_end;
       const bool wide =
           is_narrow(recipe_.precision) && recipe_.narrow.is_wide(range.first + i, model_.layers);
-      add_run(out, block_kind({routed, i > 0, i > 0 || !first, recipe_.recompute.covers(i), wide}));
+      const int64_t layer = range.first + i;
+      add_run(out, block_kind({routed, i > 0, i > 0 || !first, recipe_.recompute.covers(i), wide,
+                               window_at(model_, layer), is_rotated(model_, layer)}));
     }
     if (!last) {
       out.push_back({kind(kTail, [&] { return tail_ops(recipe_, profile_); }), 1});

@@ -1,4 +1,8 @@
 // What of all that can be described this build can also train (recipe.h, check_executable).
+#include <fmt/format.h>
+
+#include <utility>
+
 #include "tutti/base/error.h"
 #include "tutti/spec/program/narrow.h"
 #include "tutti/spec/recipe/names.h"
@@ -96,6 +100,59 @@ void check_model(const ModelConfig& model) {
   }
 }
 
+// Parts that only one rank, or only the CPU, computes.
+void check_parts(const Recipe& recipe) {
+  const ModelConfig& model = recipe.model;
+  const Mesh& mesh = recipe.parallel;
+  if (model.query_key_norm == QueryKeyNorm::whole && mesh.tp > 1) {
+    refuse(fmt::format(
+        "model.query_key_norm: whole with parallel.tp: {}, whose ranks have some of the heads that "
+        "are normed together; take dp, pp or cp",
+        mesh.tp));
+  }
+  const bool norms =
+      model.norm_placement != NormPlacement::before || model.query_key_norm != QueryKeyNorm::none;
+  if (norms && mesh.pipeline == Pipeline::zero_bubble) {
+    refuse(
+        "model.norm_placement or model.query_key_norm with parallel.schedule: zero-bubble, which "
+        "delays gradients of weights; write parallel.schedule: 1f1b");
+  }
+  if (model.logit_softcap > 0 && recipe.distill.enabled()) {
+    refuse("model.logit_softcap with distill");
+  }
+  if (recipe.distill.model) {
+    const ModelConfig& teacher = *recipe.distill.model;
+    if (teacher.logit_softcap > 0) refuse("distill.model.logit_softcap");
+    if (teacher.window > 0 && teacher.window != model.window) {
+      refuse(fmt::format("distill.model.window: {} beside model.window: {}", teacher.window,
+                         model.window));
+    }
+  }
+  if (model.logit_divisor != 1 && recipe.narrow.head && is_narrow(recipe.precision)) {
+    refuse(fmt::format("model.logit_divisor: {} with precision.head in fewer than 16 bits",
+                       model.logit_divisor));
+  }
+  if (recipe.device == "cpu") return;
+  const ModelConfig plain;
+  const std::pair<const char*, bool> parts[] = {
+      {"activation: geglu", model.activation == Activation::geglu},
+      {"norm_placement", model.norm_placement != plain.norm_placement},
+      {"norm_offset", model.norm_offset != 0},
+      {"query_key_norm", model.query_key_norm != plain.query_key_norm},
+      {"attention_softcap", model.attention_softcap > 0},
+      {"logit_softcap", model.logit_softcap > 0},
+      {"embedding_multiplier", model.embedding_multiplier != 1},
+      {"residual_multiplier", model.residual_multiplier != 1},
+      {"window", has_windows(model, recipe.batch.sequence)},
+      {"rotated_dims", rotated_dims(model) != model.head_dim},
+      {"rope_scaling.kind: yarn", model.rope_scaling.kind == RopeScalingKind::yarn},
+  };
+  for (const auto& [name, used] : parts) {
+    if (used)
+      refuse(fmt::format("model.{} with device: {}; take device: cpu", name, recipe.device));
+  }
+}
+
 // What a device of its own memory is wanted for; whether there is one is the engine's to say.
 void check_offload(const Recipe& recipe) {
   if (recipe.device != "cpu" || !recipe.offload.enabled()) return;
@@ -120,6 +177,7 @@ void check_executable(const Recipe& recipe, int64_t ranks) {
   }
   check_distillation(recipe);
   check_model(recipe.model);
+  check_parts(recipe);
   check_precision(recipe);
   check_optimizer(recipe);
   check_offload(recipe);

@@ -13,8 +13,6 @@ namespace {
 const std::vector<std::string> kTargets = {"qkv", "query",  "key",      "value",   "output",
                                            "mlp", "mlp.up", "mlp.gate", "mlp.down"};
 
-bool is_gated(const ModelConfig& model) { return model.activation == Activation::swiglu; }
-
 bool has_target(const LoraConfig& lora, const char* name) {
   return std::find(lora.targets.begin(), lora.targets.end(), name) != lora.targets.end();
 }
@@ -26,7 +24,8 @@ void check_target(const std::string& target, const ModelConfig& model) {
          suggestion.empty() ? "" : " did you mean '" + suggestion + "'?", join(kTargets, ", "));
   }
   if (target == "mlp.gate" && !is_gated(model)) {
-    fail(ErrorKind::usage, "lora.targets: mlp.gate needs model.activation: swiglu; drop it");
+    fail(ErrorKind::usage,
+         "lora.targets: mlp.gate needs model.activation: swiglu or geglu; drop it");
   }
   if (starts_with(target, "mlp") && model.moe.experts > 0) {
     fail(ErrorKind::usage,

@@ -27,9 +27,6 @@ struct LoraConfig {
   double scale() const { return alpha / static_cast<double>(rank); }
 };
 
-// The projections of a block, in forward order.
-enum class Projection { qkv, output, up, down };
-
 struct Adapter {
   std::string name;  // "attention.query": its tensors are NAME.lora_a.weight, NAME.lora_b.weight
   Projection projection = Projection::qkv;

@@ -14,12 +14,20 @@ template <typename Enum>
 using Names = std::vector<std::pair<std::string, Enum>>;
 
 inline const Names<Norm> kNormNames = {{"layer", Norm::layer}, {"rms", Norm::rms}};
-inline const Names<Activation> kActivationNames = {{"gelu", Activation::gelu},
-                                                   {"swiglu", Activation::swiglu}};
+inline const Names<Activation> kActivationNames = {
+    {"gelu", Activation::gelu}, {"swiglu", Activation::swiglu}, {"geglu", Activation::geglu}};
 inline const Names<Positions> kPositionsNames = {{"learned", Positions::learned},
                                                  {"rope", Positions::rope}};
 inline const Names<Attention> kAttentionNames = {{"grouped", Attention::grouped},
                                                  {"latent", Attention::latent}};
+inline const Names<NormPlacement> kNormPlacementNames = {{"before", NormPlacement::before},
+                                                         {"both", NormPlacement::both},
+                                                         {"after", NormPlacement::after}};
+inline const Names<QueryKeyNorm> kQueryKeyNormNames = {
+    {"none", QueryKeyNorm::none}, {"head", QueryKeyNorm::head}, {"whole", QueryKeyNorm::whole}};
+inline const Names<RopeScalingKind> kRopeScalingNames = {{"llama3", RopeScalingKind::llama3},
+                                                         {"linear", RopeScalingKind::linear},
+                                                         {"yarn", RopeScalingKind::yarn}};
 inline const Names<Precision> kPrecisionNames = {{"f32", Precision::f32},
                                                  {"bf16", Precision::bf16},
                                                  {"fp8", Precision::fp8},

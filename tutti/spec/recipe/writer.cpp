@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <string>
 #include <type_traits>
@@ -80,6 +81,44 @@ class YamlWriter {
   int depth_ = 0;
 };
 
+void write_layers(YamlWriter& out, const char* key, const std::vector<int64_t>& layers) {
+  if (!layers.empty()) out.plain(key, fmt::format("[{}]", fmt::join(layers, ", ")));
+}
+
+// Keys of parts that not every model has are written where they differ from the default, so that
+// the text of a model without them, and the hash of its recipe, stay what they were.
+void write_parts(YamlWriter& out, const ModelConfig& model) {
+  const ModelConfig plain;
+  const auto real = [&](const char* key, double value, double usual) {
+    if (value != usual) out.value(key, value);
+  };
+  std::vector<std::string> biases;
+  for (const auto& [name, has] :
+       {std::pair("qkv", model.biases.qkv), std::pair("output", model.biases.output),
+        std::pair("up", model.biases.up), std::pair("down", model.biases.down)}) {
+    if (has) biases.emplace_back(name);
+  }
+  if (!biases.empty()) out.texts("biases", biases);
+  if (model.norm_placement != plain.norm_placement) {
+    out.name("norm_placement", kNormPlacementNames, model.norm_placement);
+  }
+  real("norm_offset", model.norm_offset, plain.norm_offset);
+  if (model.query_key_norm != plain.query_key_norm) {
+    out.name("query_key_norm", kQueryKeyNormNames, model.query_key_norm);
+  }
+  real("attention_scale", model.attention_scale, plain.attention_scale);
+  real("attention_softcap", model.attention_softcap, plain.attention_softcap);
+  real("logit_softcap", model.logit_softcap, plain.logit_softcap);
+  real("embedding_multiplier", model.embedding_multiplier, plain.embedding_multiplier);
+  real("residual_multiplier", model.residual_multiplier, plain.residual_multiplier);
+  real("logit_divisor", model.logit_divisor, plain.logit_divisor);
+  if (model.window != 0) out.value("window", model.window);
+  write_layers(out, "global_layers", model.global_layers);
+  real("window_rope_theta", model.window_rope_theta, plain.window_rope_theta);
+  if (model.rotated_dims != 0) out.value("rotated_dims", model.rotated_dims);
+  write_layers(out, "unrotated_layers", model.unrotated_layers);
+}
+
 void write_model_keys(YamlWriter& out, const ModelConfig& model) {
   out.value("name", model.name);
   out.value("layers", model.layers);
@@ -104,6 +143,14 @@ void write_model_keys(YamlWriter& out, const ModelConfig& model) {
   out.value("low_frequency_factor", model.rope_scaling.low_frequency_factor);
   out.value("high_frequency_factor", model.rope_scaling.high_frequency_factor);
   out.value("original_context", model.rope_scaling.original_context);
+  if (model.rope_scaling.kind != RopeScalingKind::llama3) {
+    out.name("kind", kRopeScalingNames, model.rope_scaling.kind);
+  }
+  if (model.rope_scaling.kind == RopeScalingKind::yarn) {
+    out.value("fast_turns", model.rope_scaling.fast_turns);
+    out.value("slow_turns", model.rope_scaling.slow_turns);
+    out.value("amplitude", model.rope_scaling.amplitude);
+  }
   out.close();
   out.value("init_std", model.init_std);
   out.value("dropout", model.dropout);
@@ -127,6 +174,7 @@ void write_model_keys(YamlWriter& out, const ModelConfig& model) {
   out.value("router_bias_rate", model.moe.router_bias_rate);
   out.close();
   out.value("prediction_layers", model.prediction_layers);
+  write_parts(out, model);
 }
 
 void write_model(YamlWriter& out, const ModelConfig& model) {

@@ -236,6 +236,14 @@ void YamlMap::read_texts(const std::string& key, std::vector<std::string>& value
   }
 }
 
+void YamlMap::read_counts(const std::string& key, std::vector<int64_t>& values) {
+  std::vector<std::string> texts;
+  if (!has(key)) return;
+  read_texts(key, texts);
+  values.clear();
+  for (const std::string& text : texts) values.push_back(parse_count(text, where(key)));
+}
+
 void YamlMap::read_count(const std::string& key, int64_t& value, int64_t least, int64_t most) {
   const auto text = scalar(key, "a whole number");
   if (!text) return;

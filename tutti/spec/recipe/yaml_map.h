@@ -39,6 +39,7 @@ class YamlMap {
 
   void read_text(const std::string& key, std::string& value);
   void read_texts(const std::string& key, std::vector<std::string>& values);  // a list, or one
+  void read_counts(const std::string& key, std::vector<int64_t>& values);     // a list, or one
   void read_count(const std::string& key, int64_t& value, int64_t least, int64_t most);
   void read_count(const std::string& key, int& value, int64_t least, int64_t most);
   void read_seed(const std::string& key, uint64_t& value);

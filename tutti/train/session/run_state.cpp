@@ -12,6 +12,31 @@ Json optional_number(const std::optional<double>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+const char* activation_name(spec::Activation activation) {
+  switch (activation) {
+    case spec::Activation::gelu: return "gelu";
+    case spec::Activation::swiglu: return "swiglu";
+    case spec::Activation::geglu: return "geglu";
+  }
+  return "";
+}
+
+// What other tensors a model has than most: nothing where it has none.
+void add_parts(const spec::ModelConfig& model, Json& out) {
+  if (model.biases != spec::ProjectionBiases{}) {
+    out["biases"] = Json{{"qkv", model.biases.qkv},
+                         {"output", model.biases.output},
+                         {"up", model.biases.up},
+                         {"down", model.biases.down}};
+  }
+  if (model.norm_placement != spec::NormPlacement::before) {
+    out["norm_placement"] = model.norm_placement == spec::NormPlacement::both ? "both" : "after";
+  }
+  if (model.query_key_norm != spec::QueryKeyNorm::none) {
+    out["query_key_norm"] = model.query_key_norm == spec::QueryKeyNorm::head ? "head" : "whole";
+  }
+}
+
 std::optional<double> read_optional(const Json& object, const char* key) {
   const Json& value = object.at(key);
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
@@ -53,11 +78,12 @@ Json describe_model(const spec::ModelConfig& model) {
                   {"vocabulary", model.vocabulary},
                   {"context", model.context},
                   {"norm", model.norm == spec::Norm::layer ? "layer" : "rms"},
-                  {"activation", model.activation == spec::Activation::gelu ? "gelu" : "swiglu"},
+                  {"activation", activation_name(model.activation)},
                   {"positions", model.positions == spec::Positions::learned ? "learned" : "rope"},
                   {"linear_bias", model.linear_bias},
                   {"norm_bias", model.norm_bias},
                   {"tied_embeddings", model.tied_embeddings}};
+  add_parts(model, out);
   if (model.moe.experts > 0) {
     out["moe"] = Json{{"experts", model.moe.experts},
                       {"top_k", model.moe.top_k},

@@ -188,6 +188,28 @@ TEST(StepRecord, RecomputationIsDescribed) {
   }
 }
 
+TEST(StepRecord, PartsOfNewerModels) {
+  using spec::RecomputeMode;
+  for (spec::Recipe recipe : {testing::qwen_recipe(), testing::gemma_recipe(),
+                              testing::olmo_recipe(), testing::granite_recipe()}) {
+    for (const bool adapters : {false, true}) {
+      if (adapters) recipe = testing::adapted(recipe);
+      for (const RecomputeMode mode :
+           {RecomputeMode::none, RecomputeMode::selective, RecomputeMode::full}) {
+        for (const spec::Precision precision : {spec::Precision::f32, spec::Precision::bf16}) {
+          recipe.precision = precision;
+          recipe.batch = {6, 2, 7};
+          recipe.recompute.mode = mode;
+          SCOPED_TRACE(fmt::format("{} recompute {} {}", recipe.model.name,
+                                   spec::name_of(spec::kRecomputeNames, mode),
+                                   spec::name_of(spec::kPrecisionNames, precision)));
+          expect_equal(recipe);
+        }
+      }
+    }
+  }
+}
+
 TEST(StepRecord, AdaptersBesideExperts) {
   for (spec::Recipe recipe :
        {testing::adapted(mixtral_recipe()), testing::adapted(mixed_moe_recipe())}) {

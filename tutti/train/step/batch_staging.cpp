@@ -9,7 +9,10 @@ BatchStaging::BatchStaging(const spec::Recipe& recipe, const spec::Coordinates& 
                            const model::Memory& memory, engine::Stream& stream, bool ahead)
     : memory_(memory),
       stream_(stream),
-      shape_{recipe.batch.micro, recipe.batch.sequence / recipe.parallel.cp, recipe.parallel.cp},
+      shape_{.sequences = recipe.batch.micro,
+             .tokens = recipe.batch.sequence / recipe.parallel.cp,
+             .parts = recipe.parallel.cp,
+             .window = recipe.model.window},
       part_(at.cp),
       row_scale_(1 / static_cast<float>(recipe.batch.global * recipe.batch.sequence)),
       batches_(static_cast<size_t>(memory.repeats("batch", "batch"))) {

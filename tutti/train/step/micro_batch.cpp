@@ -33,6 +33,12 @@ int64_t rows_before(const model::BatchShape& shape, int64_t part, int64_t positi
   return rows;
 }
 
+// The first token of its sequence that row `row` of the whole micro-batch sees through the window.
+int64_t window_start(const model::BatchShape& shape, const BatchView& view, int64_t row) {
+  const int64_t document = view.starts == nullptr ? 0 : view.starts[row];
+  return std::max(document, row % shape.sequence() - shape.window + 1);
+}
+
 }  // namespace
 
 LoadedMicroBatch load_micro_batch(const model::Memory& memory, int64_t slot,
@@ -61,6 +67,19 @@ LoadedMicroBatch load_micro_batch(const model::Memory& memory, int64_t slot,
   loaded.targets = std::count_if(targets, targets + batch.targets.count,
                                  [](int32_t target) { return target >= 0; });
   batch.first_row = view.first_row;
+  if (memory.has("batch", "batch", "window_starts")) {
+    batch.window_starts = room("window_starts");
+    int32_t* to = writable(batch.window_starts);
+    for (int64_t other = 0; other < shape.parts; ++other, to += shape.rows()) {
+      visit_pieces(shape, part, [&](int64_t here, int64_t whole, int64_t rows) {
+        for (int64_t i = 0; i < rows; ++i) {
+          const int64_t start = window_start(shape, view, whole + i);
+          to[here + i] =
+              static_cast<int32_t>(shape.parts == 1 ? start : rows_before(shape, other, start));
+        }
+      });
+    }
+  }
   if (shape.parts > 1) {
     batch.positions = room("positions");
     batch.numbers = room("numbers");

@@ -238,7 +238,7 @@ std::vector<float> Trainer::logits(const BatchView& view) {
                           stream_->memory());
   const engine::Matrix parts = engine::matrix(all.data(), DType::f32, ways * rows, padded);
   const engine::Matrix mine = model::own_rows(head.tp, parts);
-  linear_forward(*stream_, head.head, y, mine);
+  model::head_logits(*stream_, head, y, mine);
   model::gather_rows(*stream_, head.tp, mine, parts);
   std::vector<float> here(static_cast<size_t>(ways * rows * padded));
   stream_->transfer(here.data(), all.data(), parts.bytes());

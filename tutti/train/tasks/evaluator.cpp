@@ -39,6 +39,7 @@ model::Stage& Evaluator::stage(model::BatchShape shape) {
 }
 
 const float* Evaluator::row_losses(model::BatchShape shape, const BatchView& view) {
+  shape.window = recipe_.model.window;
   const model::MicroBatch batch = load_micro_batch(*memory_, 0, shape, view).batch;
   model::Stage& forward = stage(shape);
   forward.evaluate(*stream_, batch);

@@ -227,7 +227,7 @@ ExportedRun export_run(FileSystem& files, const std::string& run, const std::str
   ExportedRun exported;
   exported.checkpoint = choose_checkpoint(files, given, is_step, options.best);
   check_tokenizer_folder(files, options);
-  exported.family = checkpoint::hf_family_of(recipe.model);
+  exported.family = checkpoint::hf_family_of(recipe.model, original_config(files, run_folder));
 
   NewFolder out(files, folder);
   std::string source = exported.checkpoint;

@@ -50,6 +50,59 @@ inline spec::Recipe llama_recipe() {
   return recipe;
 }
 
+// With parts that newer models have: of queries and keys (Qwen), of windows and norms on both sides
+// (Gemma), of norms after attention and MLP (OLMo 2), of multipliers (Granite).
+inline spec::Recipe qwen_recipe() {
+  spec::Recipe recipe = llama_recipe();
+  spec::ModelConfig& model = recipe.model;
+  model.name = "test-qwen";
+  model.head_dim = 6;
+  model.query_key_norm = spec::QueryKeyNorm::head;
+  model.biases.qkv = true;
+  model.rotated_dims = 4;
+  model.window = 3;
+  model.global_layers = {0};
+  return recipe;
+}
+inline spec::Recipe gemma_recipe() {
+  spec::Recipe recipe = qwen_recipe();
+  spec::ModelConfig& model = recipe.model;
+  model.name = "test-gemma";
+  model.biases = {};
+  model.rotated_dims = 0;
+  model.window = 4;
+  model.global_layers = {1};
+  model.window_rope_theta = 100;
+  model.activation = spec::Activation::geglu;
+  model.norm_placement = spec::NormPlacement::both;
+  model.norm_offset = 1;
+  model.embedding_multiplier = 4.9;
+  model.attention_scale = 0.3;
+  model.attention_softcap = 2;
+  model.logit_softcap = 3;
+  model.tied_embeddings = true;
+  return recipe;
+}
+inline spec::Recipe olmo_recipe() {
+  spec::Recipe recipe = llama_recipe();
+  recipe.model.name = "test-olmo";
+  recipe.model.norm_placement = spec::NormPlacement::after;
+  recipe.model.query_key_norm = spec::QueryKeyNorm::whole;
+  return recipe;
+}
+inline spec::Recipe granite_recipe() {
+  spec::Recipe recipe = llama_recipe();
+  spec::ModelConfig& model = recipe.model;
+  model.name = "test-granite";
+  model.biases = {true, true, true, true};
+  model.embedding_multiplier = 3;
+  model.residual_multiplier = 0.5;
+  model.logit_divisor = 2;
+  model.attention_scale = 0.2;
+  model.unrotated_layers = {1};
+  return recipe;
+}
+
 // With adapters on every projection.
 inline spec::Recipe adapted(spec::Recipe recipe) {
   recipe.model.name += "-lora";

@@ -1,0 +1,121 @@
+// Parts that not every model has: read as written, left out of the text of models without them,
+// refused where they cannot be computed.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "tutti/base/error.h"
+#include "tutti/spec/model/config.h"
+#include "tutti/spec/model/flops.h"
+#include "tutti/spec/model/params.h"
+#include "tutti/spec/program/operation.h"
+#include "tutti/spec/recipe/recipe.h"
+
+namespace tutti::spec {
+namespace {
+
+constexpr const char* kPlain =
+    "model: {layers: 4, hidden: 32, heads: 4, kv_heads: 2, ffn: 48, vocabulary: 61, context: 64, "
+    "norm: rms, activation: swiglu, positions: rope, linear_bias: false}\n"
+    "batch: {global: 2, micro: 2, sequence: 16}\n";
+
+Recipe recipe_with(const std::string& keys) {
+  std::string text = kPlain;
+  text.replace(text.find("linear_bias"), 0, keys);
+  return parse_recipe(text, "recipe", {}, "");
+}
+
+std::string refusal(const std::string& keys) {
+  try {
+    validate(recipe_with(keys).model);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ModelParts, TextWithoutThemIsWhatItWas) {
+  const std::string text = to_yaml(recipe_with(""));
+  for (const char* key : {"biases", "norm_placement", "norm_offset", "query_key_norm",
+                          "attention_scale", "softcap", "multiplier", "logit_divisor", "window",
+                          "global_layers", "rotated", "kind:", "amplitude"}) {
+    EXPECT_EQ(text.find(key), std::string::npos) << key;
+  }
+}
+
+TEST(ModelParts, AreReadAsWritten) {
+  const Recipe recipe = recipe_with(
+      "biases: [qkv, down], norm_placement: both, norm_offset: 1, query_key_norm: head, "
+      "attention_scale: 0.3, attention_softcap: 50, logit_softcap: 30, embedding_multiplier: 12, "
+      "residual_multiplier: 0.22, logit_divisor: 8, window: 5, global_layers: [1, 3], "
+      "window_rope_theta: 100, rotated_dims: 4, unrotated_layers: [2], "
+      "rope_scaling: {kind: yarn, factor: 4, fast_turns: 16, slow_turns: 2, amplitude: 1.5}, ");
+  const ModelConfig& model = recipe.model;
+  EXPECT_EQ(model.biases, (ProjectionBiases{true, false, false, true}));
+  EXPECT_EQ(model.global_layers, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(model.rope_scaling.kind, RopeScalingKind::yarn);
+  EXPECT_EQ(parse_recipe(to_yaml(recipe), "again", {}, "").model, model);
+  EXPECT_NE(to_yaml(recipe), to_yaml(recipe_with("")));
+}
+
+TEST(ModelParts, HaveTheirParameters) {
+  const auto count = [](const std::string& keys) {
+    return param_table(recipe_with(keys).model, 1).count();
+  };
+  const int64_t plain = count("");
+  EXPECT_EQ(count("biases: qkv, "), plain + 4 * (4 + 2 * 2) * 8);
+  EXPECT_EQ(count("query_key_norm: head, "), plain + 4 * 2 * 8);
+  EXPECT_EQ(count("query_key_norm: whole, "), plain + 4 * (4 + 2) * 8);
+  EXPECT_EQ(count("norm_placement: both, "), plain + 4 * 2 * 32);
+  EXPECT_EQ(count("norm_placement: after, "), plain);
+}
+
+TEST(ModelParts, AreRefusedByName) {
+  EXPECT_NE(refusal("window: 4, global_layers: [4], ").find("global_layers: 4"), std::string::npos);
+  EXPECT_NE(refusal("global_layers: [1], ").find("needs model.window"), std::string::npos);
+  EXPECT_NE(refusal("rotated_dims: 3, ").find("model.rotated_dims: 3"), std::string::npos);
+  EXPECT_NE(refusal("biases: [gate], ").find("'gate' is no projection"), std::string::npos);
+  const auto unexecutable = [](Recipe recipe) {
+    try {
+      check_executable(recipe, recipe.parallel.world());
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  Recipe recipe = recipe_with("query_key_norm: whole, ");
+  recipe.parallel.tp = 2;
+  EXPECT_NE(unexecutable(recipe).find("query_key_norm: whole with parallel.tp: 2"),
+            std::string::npos);
+  recipe = recipe_with("window: 4, ");
+  recipe.device = "cuda";
+  EXPECT_NE(unexecutable(recipe).find("model.window with device: cuda"), std::string::npos);
+  recipe.model.window = 16;  // hides nothing of 16 tokens
+  EXPECT_EQ(unexecutable(recipe), "");
+}
+
+TEST(ModelParts, PairsOfAWindow) {
+  for (const int64_t tokens : {1, 7, 64}) {
+    for (const int64_t window : {0, 1, 2, 6, 7, 8, 100}) {
+      double pairs = 0;
+      for (int64_t t = 0; t < tokens; ++t) {
+        const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, t - window + 1);
+        pairs += static_cast<double>(t - first) + 0.5;
+      }
+      EXPECT_EQ(seen_pairs(tokens, window), pairs) << tokens << " " << window;
+    }
+  }
+}
+
+// Model FLOPs fall by what the window hides.
+TEST(ModelParts, WindowsCostWhatTheySee) {
+  const Recipe all = recipe_with("");
+  const Recipe some = recipe_with("window: 4, global_layers: [0], ");
+  const double hidden = seen_pairs(16, 0) - seen_pairs(16, 4);
+  EXPECT_DOUBLE_EQ(model_flops_per_step(all) - model_flops_per_step(some),
+                   2 * 3 * 6 * (4 * 8 * 2) * hidden);
+}
+
+}  // namespace
+}  // namespace tutti::spec
