@@ -8,8 +8,10 @@
 #include <set>
 
 #include "tutti/base/check.h"
+#include "tutti/base/error.h"
 #include "tutti/base/pretty_json.h"
 #include "tutti/checkpoint/huggingface/config.h"
+#include "tutti/checkpoint/huggingface/families.h"
 #include "tutti/checkpoint/huggingface/names.h"
 #include "tutti/checkpoint/store/parallel.h"
 #include "tutti/checkpoint/store/safetensors.h"
@@ -193,6 +195,12 @@ ExportedAdapter export_adapter(FileSystem& files, const spec::ParamLayout& layou
                                const spec::ModelConfig& model, const float* flat,
                                const std::string& base, const std::string& folder) {
   const HfFamily family = hf_family_of(model);
+  if (hf_family_names(family).interleaved) {
+    fail(ErrorKind::unsupported,
+         "adapters of a model of type {}: rows of its queries and keys lie in another order in "
+         "transformers; export the merged model instead",
+         hf_family_name(family));
+  }
   const std::vector<Module> modules =
       modules_of(placed_adapters(layout, model, flat), model, family);
   TUTTI_CHECK(!modules.empty(), "no adapters");

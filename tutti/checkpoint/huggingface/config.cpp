@@ -6,6 +6,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/huggingface/dense.h"
 #include "tutti/checkpoint/huggingface/families.h"
 #include "tutti/checkpoint/huggingface/keys.h"
 
@@ -86,26 +87,6 @@ void read_gpt2(HfKeys& keys, HfModel& out) {
   }
 }
 
-void read_rope_scaling(const Json& object, std::string_view path, const char* name, HfModel& out) {
-  HfKeys keys(object, path, std::string(name) + ".");
-  const char* type_key = keys.has("rope_type") ? "rope_type" : "type";
-  const std::string type = keys.text(type_key, "default");
-  keys.only(type_key, {"default", "llama3"});
-  keys.know("type");
-  if (keys.has("rope_theta")) out.model.rope_theta = keys.real("rope_theta");
-  keys.only("partial_rotary_factor", {1});
-  if (type == "llama3") {
-    spec::RopeScaling& scaling = out.model.rope_scaling;
-    scaling.factor = keys.real("factor");
-    scaling.low_frequency_factor = keys.real("low_freq_factor");
-    scaling.high_frequency_factor = keys.real("high_freq_factor");
-    scaling.original_context = keys.count("original_max_position_embeddings");
-  }
-  for (const std::string& key : keys.unknown()) {
-    out.notes.push_back(fmt::format("{}.{}: ignored, type {} does not use it", name, key, type));
-  }
-}
-
 void read_experts(HfKeys& keys, ModelConfig& model) {
   model.moe.experts = keys.count("num_local_experts", 8);
   model.moe.top_k = keys.count("num_experts_per_tok", 2);
@@ -114,19 +95,7 @@ void read_experts(HfKeys& keys, ModelConfig& model) {
   keys.only("router_jitter_noise", {0});
 }
 
-// A window changes what a token sees; transformers gives mistral one of 4,096 where the key is
-// absent.
-void check_window(HfKeys& keys, const Json& config, HfFamily family, std::string_view path) {
-  keys.only("sliding_window", {nullptr}, " (every token sees all before it)");
-  if (family == HfFamily::mistral && !config.contains("sliding_window")) {
-    fail(ErrorKind::unsupported,
-         "{}: 'sliding_window' is absent, which means 4096, and Tutti cannot compute it; accepted: "
-         "null (every token sees all before it)",
-         path);
-  }
-}
-
-// llama, mistral and mixtral differ in a few defaults and keys.
+// llama and mixtral differ in a few defaults and keys.
 void read_llama(HfKeys& keys, const Json& config, std::string_view path, HfModel& out) {
   ModelConfig& model = out.model;
   const bool llama = out.family == HfFamily::llama;
@@ -148,19 +117,23 @@ void read_llama(HfKeys& keys, const Json& config, std::string_view path, HfModel
   model.positions = spec::Positions::rope;
   model.rope_theta = keys.real("rope_theta", mixtral ? 1e6 : 1e4);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (keys.has(key)) read_rope_scaling(keys.object(key), path, key, out);
+    if (!keys.has(key)) continue;
+    HfKeys(keys.object(key), path, std::string(key) + ".").only("partial_rotary_factor", {1});
+    read_rope(keys.object(key), path, key, model.rope_theta, out);
   }
   keys.only("partial_rotary_factor", {1});
-  model.linear_bias = keys.flag("attention_bias", false);
-  if (keys.flag("mlp_bias", false) != model.linear_bias) {
-    keys.refuse(model.linear_bias ? "attention_bias" : "mlp_bias",
-                "attention_bias and mlp_bias both true, or both false");
+  const bool attention_bias = keys.flag("attention_bias", false);
+  const bool mlp_bias = keys.flag("mlp_bias", false);
+  model.linear_bias = attention_bias && mlp_bias;
+  if (!model.linear_bias) {
+    model.biases = {attention_bias, attention_bias, mlp_bias, mlp_bias};
   }
   model.tied_embeddings = keys.flag("tie_word_embeddings", false);
   keys.only("attention_dropout", {0},
             " (it acts in training only: write 0 there to go without it)");
-  if (!llama) check_window(keys, config, out.family, path);
-  if (mixtral) read_experts(keys, model);
+  if (!mixtral) return;
+  keys.only("sliding_window", {nullptr}, " (every token sees all before it)");
+  read_experts(keys, model);
 }
 
 void check_heads(HfKeys& keys, HfModel& out, std::string_view path) {
@@ -169,11 +142,12 @@ void check_heads(HfKeys& keys, HfModel& out, std::string_view path) {
   const char* hidden_key = gpt2 ? "n_embd" : "hidden_size";
   const char* heads_key = gpt2 ? "n_head" : "num_attention_heads";
   const bool given = !gpt2 && keys.has("head_dim");
-  if (!given && model.hidden % model.heads != 0) {
+  const int64_t usual = usual_head_dim(out.family);
+  if (!given && usual == 0 && model.hidden % model.heads != 0) {
     fail(ErrorKind::usage, "{}: {} {} does not divide {} {}", path, heads_key, model.heads,
          hidden_key, model.hidden);
   }
-  model.head_dim = given ? keys.count("head_dim") : model.hidden / model.heads;
+  model.head_dim = given ? keys.count("head_dim") : usual > 0 ? usual : model.hidden / model.heads;
   if (model.heads % model.kv_heads != 0) {
     fail(ErrorKind::usage, "{}: num_key_value_heads {} does not divide num_attention_heads {}",
          path, model.kv_heads, model.heads);
@@ -191,6 +165,8 @@ HfModel read_hf_config(const Json& config, std::string_view path) {
   check_common(keys);
   if (out.family == HfFamily::gpt2) {
     read_gpt2(keys, out);
+  } else if (is_dense_family(out.family)) {
+    read_dense(keys, config, path, out);
   } else {
     read_llama(keys, config, path, out);
   }

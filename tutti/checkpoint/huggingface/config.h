@@ -1,5 +1,5 @@
-// config.json of Hugging Face's transformers <-> spec::ModelConfig, for the model types gpt2,
-// llama (2, 3, 3.1 and later), mistral and mixtral.
+// config.json of Hugging Face's transformers <-> spec::ModelConfig, for the model types of
+// families.cpp: gpt2, llama (2, 3, 3.1 and later), mistral, mixtral and today's dense ones.
 //
 // A key that changes the arithmetic in a way that Tutti cannot do throws unsupported naming the
 // key, its value and what is accepted. A missing key takes the default that transformers gives it,
@@ -17,7 +17,21 @@
 
 namespace tutti::checkpoint {
 
-enum class HfFamily { gpt2, llama, mistral, mixtral };
+enum class HfFamily {
+  gpt2,
+  llama,
+  mistral,
+  mixtral,
+  qwen2,
+  qwen3,
+  gemma2,
+  gemma3,
+  phi3,
+  olmo2,
+  smollm3,
+  granite,
+  glm4
+};
 
 const char* hf_family_name(HfFamily family);  // the value of "model_type"
 
@@ -31,8 +45,8 @@ struct HfModel {
 HfModel read_hf_config(const Json& config, std::string_view path);
 
 // The type that computes what `model` does; throws unsupported naming the first field of the model
-// that none has.
-HfFamily hf_family_of(const spec::ModelConfig& model);
+// that none has. Where several do, that of `original` (as below) is preferred.
+HfFamily hf_family_of(const spec::ModelConfig& model, const Json& original = Json::object());
 
 // A config.json of `model`, whose files hold `dtype`. Keys of `original` (the config.json that the
 // model was once imported with, or an empty object) that say nothing about the arithmetic are kept,

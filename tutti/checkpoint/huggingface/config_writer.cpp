@@ -1,8 +1,13 @@
 #include <fmt/format.h>
 
+#include <cmath>
+#include <optional>
+#include <string>
+
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/checkpoint/huggingface/config.h"
+#include "tutti/checkpoint/huggingface/dense.h"
 #include "tutti/checkpoint/huggingface/families.h"
 
 namespace tutti::checkpoint {
@@ -46,21 +51,15 @@ void write_llama(const ModelConfig& model, HfFamily family, Json& config) {
   config["rope_theta"] = model.rope_theta;
   config["attention_dropout"] = 0.0;
   if (family == HfFamily::llama) {
-    config["attention_bias"] = model.linear_bias;
-    config["mlp_bias"] = model.linear_bias;
+    config["attention_bias"] = spec::has_bias(model, spec::Projection::qkv);
+    config["mlp_bias"] = spec::has_bias(model, spec::Projection::up);
     config["rope_scaling"] = nullptr;
-    const spec::RopeScaling& scaling = model.rope_scaling;
-    if (scaling != spec::RopeScaling{}) {
-      config["rope_scaling"] = {{"rope_type", "llama3"},
-                                {"factor", scaling.factor},
-                                {"low_freq_factor", scaling.low_frequency_factor},
-                                {"high_freq_factor", scaling.high_frequency_factor},
-                                {"original_max_position_embeddings", scaling.original_context}};
+    if (model.rope_scaling != spec::RopeScaling{}) {
+      config["rope_scaling"] = rope_scaling_object(model.rope_scaling);
     }
     return;
   }
   config["sliding_window"] = nullptr;
-  if (family != HfFamily::mixtral) return;
   config["num_local_experts"] = model.moe.experts;
   config["num_experts_per_tok"] = model.moe.top_k;
   config["router_aux_loss_coef"] = model.moe.balance_loss;
@@ -78,7 +77,78 @@ const char* torch_name(DType dtype) {
 
 }  // namespace
 
-HfFamily hf_family_of(const ModelConfig& model) {
+namespace {
+
+// A config.json of `family`, without what all of them share.
+Json family_config(const ModelConfig& model, HfFamily family) {
+  Json config = {{"architectures", {hf_family_names(family).architectures.front()}},
+                 {"model_type", hf_family_name(family)}};
+  if (family == HfFamily::gpt2) {
+    write_gpt2(model, config);
+  } else if (is_dense_family(family)) {
+    write_dense(model, family, config);
+  } else {
+    write_llama(model, family, config);
+  }
+  config["initializer_range"] = model.init_std;
+  config["tie_word_embeddings"] = model.tied_embeddings;
+  return config;
+}
+
+// Whether a config.json of `family` says all of `model`: it is read again.
+bool describes(HfFamily family, const ModelConfig& model) {
+  ModelConfig wanted = model;
+  wanted.name.clear();
+  wanted.dropout = 0;  // acts in training only
+  try {
+    ModelConfig read = read_hf_config(family_config(model, family), "").model;
+    // Gemma's are functions of whole numbers.
+    const auto close = [](double a, double b) { return std::abs(a - b) <= 1e-12 * std::abs(b); };
+    if (close(read.attention_scale, wanted.attention_scale)) {
+      read.attention_scale = wanted.attention_scale;
+    }
+    return read == wanted;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Of the model types that are built like Llama: the one it came from, or the first that can say it.
+std::optional<HfFamily> dense_family_of(const ModelConfig& model, const Json& original) {
+  const Json type = original.value("model_type", Json());
+  std::optional<HfFamily> found;
+  for (const HfFamilyNames& one : hf_families()) {
+    if (one.family == HfFamily::gpt2 || one.family == HfFamily::mixtral) continue;
+    const bool came_from = type == one.name;
+    if ((found && !came_from) || !describes(one.family, model)) continue;
+    found = one.family;
+    if (came_from) return found;
+  }
+  return found;
+}
+
+// The first part of a model that Llama has not, for the error.
+std::string first_part(const ModelConfig& model) {
+  const ModelConfig plain;
+  if (model.norm_placement != plain.norm_placement) return "model.norm_placement";
+  if (model.query_key_norm != plain.query_key_norm) return "model.query_key_norm";
+  if (model.norm_offset != 0) return "model.norm_offset";
+  if (model.biases != plain.biases) return "model.biases";
+  if (model.window > 0) return "model.window";
+  if (!model.unrotated_layers.empty()) return "model.unrotated_layers";
+  if (model.rotated_dims > 0) return "model.rotated_dims";
+  if (model.attention_softcap > 0) return "model.attention_softcap";
+  if (model.logit_softcap > 0) return "model.logit_softcap";
+  if (model.attention_scale > 0) return "model.attention_scale";
+  if (model.embedding_multiplier != 1) return "model.embedding_multiplier";
+  if (model.residual_multiplier != 1) return "model.residual_multiplier";
+  if (model.logit_divisor != 1) return "model.logit_divisor";
+  return "";
+}
+
+}  // namespace
+
+HfFamily hf_family_of(const ModelConfig& model, const Json& original) {
   if (model.attention != spec::Attention::grouped) {
     cannot_export("model.attention: latent", "accepted: grouped");
   }
@@ -88,8 +158,7 @@ HfFamily hf_family_of(const ModelConfig& model) {
   }
   const bool gpt = model.norm == spec::Norm::layer && model.activation == spec::Activation::gelu &&
                    model.positions == spec::Positions::learned;
-  const bool llama = model.norm == spec::Norm::rms &&
-                     model.activation == spec::Activation::swiglu &&
+  const bool llama = model.norm == spec::Norm::rms && spec::is_gated(model) &&
                      model.positions == spec::Positions::rope;
   if (!gpt && !llama) {
     cannot_export("this mix of model.norm, model.activation and model.positions",
@@ -97,6 +166,16 @@ HfFamily hf_family_of(const ModelConfig& model) {
   }
   const bool plain_heads = model.head_dim * model.heads == model.hidden;
   const spec::MixtureOfExperts& moe = model.moe;
+  const std::string part = first_part(model);
+  if (llama && moe.experts == 0) {
+    if (const std::optional<HfFamily> family = dense_family_of(model, original)) return *family;
+    if (part.empty() && model.activation == spec::Activation::swiglu) return HfFamily::llama;
+  }
+  if (!part.empty() || model.activation == spec::Activation::geglu) {
+    cannot_export(fmt::format("{} with the other parts of this model",
+                              part.empty() ? "model.activation: geglu" : part),
+                  "accepted: the parts of one of them together, such as those of qwen3 or gemma2");
+  }
   if (gpt) {
     if (!plain_heads || model.kv_heads != model.heads) {
       cannot_export(
@@ -106,7 +185,6 @@ HfFamily hf_family_of(const ModelConfig& model) {
     if (moe.experts > 0) cannot_export("model.moe with model.norm: layer", "mixtral has rms");
     return HfFamily::gpt2;
   }
-  if (moe.experts == 0) return HfFamily::llama;
   if (moe.shared_experts > 0 || moe.first_dense_layers > 0 || moe.router_bias ||
       moe.capacity_factor > 0) {
     cannot_export(
@@ -122,22 +200,8 @@ HfFamily hf_family_of(const ModelConfig& model) {
 }
 
 Json hf_config(const ModelConfig& model, DType dtype, const Json& original) {
-  HfFamily family = hf_family_of(model);
-  // The same arithmetic under the name it came with.
-  if (family == HfFamily::llama && !model.linear_bias &&
-      model.rope_scaling == spec::RopeScaling{} &&
-      original.value("model_type", Json()) == "mistral") {
-    family = HfFamily::mistral;
-  }
-  Json config = {{"architectures", {hf_family_names(family).architectures.front()}},
-                 {"model_type", hf_family_name(family)}};
-  if (family == HfFamily::gpt2) {
-    write_gpt2(model, config);
-  } else {
-    write_llama(model, family, config);
-  }
-  config["initializer_range"] = model.init_std;
-  config["tie_word_embeddings"] = model.tied_embeddings;
+  Json config = family_config(model, hf_family_of(model, original));
+  keep_rotated_share(model, original, config);
   config["torch_dtype"] = torch_name(dtype);
   for (const char* key : hf_neutral_keys()) {
     if (original.contains(key) && !config.contains(key)) config[key] = original.at(key);

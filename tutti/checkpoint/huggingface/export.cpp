@@ -162,7 +162,7 @@ void write_index(FileSystem& files, const std::string& folder,
 HfExported export_parameters(FileSystem& files, Reader& reader, const spec::ModelConfig& model,
                              const std::string& folder, const HfExportOptions& options) {
   TUTTI_CHECK(options.shard_bytes > 0, "shards of {} bytes", options.shard_bytes);
-  const HfFamily family = hf_family_of(model);
+  const HfFamily family = hf_family_of(model, options.original);
   const std::vector<HfParameter> parameters = hf_parameters(model, family, hf_prefix(family));
   const DType first = reader.tensor(stored_name(parameters.front())).dtype;
   const std::vector<ExportShard> shards =

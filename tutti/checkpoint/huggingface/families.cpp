@@ -4,12 +4,59 @@
 
 namespace tutti::checkpoint {
 
+namespace {
+
+const std::vector<std::pair<const char*, const char*>> kGemmaNorms = {
+    {"norm1", "input_layernorm"},
+    {"attention.branch_norm", "post_attention_layernorm"},
+    {"norm2", "pre_feedforward_layernorm"},
+    {"mlp.branch_norm", "post_feedforward_layernorm"}};
+
+}  // namespace
+
 const std::vector<HfFamilyNames>& hf_families() {
   static const std::vector<HfFamilyNames> all = {
       {HfFamily::gpt2, "gpt2", {"GPT2LMHeadModel", "GPT2Model"}},
       {HfFamily::llama, "llama", {"LlamaForCausalLM", "LlamaModel"}},
       {HfFamily::mistral, "mistral", {"MistralForCausalLM", "MistralModel"}},
-      {HfFamily::mixtral, "mixtral", {"MixtralForCausalLM", "MixtralModel"}}};
+      {HfFamily::mixtral, "mixtral", {"MixtralForCausalLM", "MixtralModel"}},
+      {HfFamily::qwen2, "qwen2", {"Qwen2ForCausalLM", "Qwen2Model"}},
+      {HfFamily::qwen3, "qwen3", {"Qwen3ForCausalLM", "Qwen3Model"}},
+      {HfFamily::gemma2,
+       "gemma2",
+       {"Gemma2ForCausalLM", "Gemma2Model"},
+       false,
+       false,
+       false,
+       kGemmaNorms},
+      {HfFamily::gemma3,
+       "gemma3_text",
+       {"Gemma3ForCausalLM", "Gemma3TextModel"},
+       false,
+       false,
+       false,
+       kGemmaNorms},
+      {HfFamily::phi3, "phi3", {"Phi3ForCausalLM", "Phi3Model"}, true, true},
+      {HfFamily::olmo2,
+       "olmo2",
+       {"Olmo2ForCausalLM", "Olmo2Model"},
+       false,
+       false,
+       false,
+       {{"attention.branch_norm", "post_attention_layernorm"},
+        {"mlp.branch_norm", "post_feedforward_layernorm"}}},
+      {HfFamily::smollm3, "smollm3", {"SmolLM3ForCausalLM", "SmolLM3Model"}},
+      {HfFamily::granite, "granite", {"GraniteForCausalLM", "GraniteModel"}},
+      {HfFamily::glm4,
+       "glm4",
+       {"Glm4ForCausalLM", "Glm4Model"},
+       false,
+       true,
+       true,
+       {{"norm1", "input_layernorm"},
+        {"attention.branch_norm", "post_self_attn_layernorm"},
+        {"norm2", "post_attention_layernorm"},
+        {"mlp.branch_norm", "post_mlp_layernorm"}}}};
   return all;
 }
 
@@ -43,8 +90,10 @@ const std::vector<const char*>& hf_neutral_keys() {
                                                 "label2id",
                                                 "length_penalty",
                                                 "max_length",
+                                                "max_window_layers",
                                                 "min_length",
                                                 "no_repeat_ngram_size",
+                                                "no_rope_layer_interval",
                                                 "num_beam_groups",
                                                 "num_beams",
                                                 "num_return_sequences",

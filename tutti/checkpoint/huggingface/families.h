@@ -2,6 +2,7 @@
 // config.json (config.h).
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "tutti/checkpoint/huggingface/config.h"
@@ -12,6 +13,13 @@ struct HfFamilyNames {
   HfFamily family;
   const char* name;                        // "model_type"
   std::vector<const char*> architectures;  // the first is what export writes
+  // Of the dense families how their files differ from Llama's.
+  bool fused_qkv = false;      // self_attn.qkv_proj: rows of queries, keys, values
+  bool fused_gate_up = false;  // mlp.gate_up_proj
+  bool interleaved = false;    // rotation turns neighbours 2i and 2i + 1 (store/row_order.h)
+  // Names of norms by ours: norm1, attention.branch_norm, norm2, mlp.branch_norm.
+  std::vector<std::pair<const char*, const char*>> norms = {{"norm1", "input_layernorm"},
+                                                            {"norm2", "post_attention_layernorm"}};
 };
 
 const std::vector<HfFamilyNames>& hf_families();

@@ -7,6 +7,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/huggingface/families.h"
 #include "tutti/spec/model/params.h"
 
 namespace tutti::checkpoint {
@@ -65,8 +66,21 @@ class Mapper {
     const auto rows = [&](std::string_view name, int64_t count, bool rotary = false) {
       Shape part = shape;
       part[0] = count;
-      return HfPart{full(name), std::move(part), false, rotary};
+      HfPart out = {full(name), std::move(part), false, rotary};
+      out.interleaved = rotary && hf_family_names(family_).interleaved;
+      out.rotated = rotary ? model_.rotated_dims : 0;
+      return out;
     };
+    const HfFamilyNames& family = hf_family_names(family_);
+    for (const auto& [ours, theirs] : family.norms) {
+      if (layer == ours) return {HfPart{full(theirs), shape, false, false}};
+    }
+    if (layer == "attention.qkv" && family.fused_qkv) {
+      return {HfPart{full("self_attn.qkv_proj"), shape, false, false}};
+    }
+    if (layer == "mlp.gate_up" && family.fused_gate_up) {
+      return {HfPart{full("mlp.gate_up_proj"), shape, false, false}};
+    }
     if (layer == "attention.qkv") {
       const int64_t kv_rows = model_.kv_heads * model_.head_dim;
       return {rows("self_attn.q_proj", model_.heads * model_.head_dim, true),
@@ -80,9 +94,9 @@ class Mapper {
     }
     static const std::map<std::string, const char*> names = {
         {"embedding.token", "embed_tokens"},
-        {"norm1", "input_layernorm"},
         {"attention.output", "self_attn.o_proj"},
-        {"norm2", "post_attention_layernorm"},
+        {"attention.query_norm", "self_attn.q_norm"},
+        {"attention.key_norm", "self_attn.k_norm"},
         {"mlp.down", "mlp.down_proj"},
         {"moe.router", "block_sparse_moe.gate"},
         {"final_norm", "norm"},
@@ -122,7 +136,7 @@ spec::ModelConfig with_biases(spec::ModelConfig model) {
 }
 
 bool is_missing(const spec::ModelConfig& model, std::string_view name) {
-  if (kind_of(name) != "bias") return false;
+  if (kind_of(name) != "bias") return false;  // gpt2's: others have the biases that are there
   return name.find("norm") != std::string_view::npos ? !model.norm_bias : !model.linear_bias;
 }
 
@@ -158,7 +172,7 @@ std::vector<HfParameter> hf_parameters(const spec::ModelConfig& model, HfFamily 
       for (const spec::Param& param : group.params) {
         const bool head = param.name == "head.weight";
         HfParameter& one = out.emplace_back();
-        if (!is_missing(model, param.name)) one.name = ours + param.name;
+        if (!gpt2 || !is_missing(model, param.name)) one.name = ours + param.name;
         one.shape = param.shape;
         one.parts = mapper.parts(param.name, param.shape, head ? "" : theirs);
       }

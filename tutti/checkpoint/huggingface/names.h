@@ -2,7 +2,8 @@
 //
 // Fused parameters are the rows of their parts, one part after the other: attention.qkv is q, k, v;
 // mlp.gate_up is gate, up; moe.experts.gate_up is w1, w3 of expert 0, then of expert 1, and so on.
-// So a parameter is always the concatenation of its parts' elements. GPT-2 keeps linear weights as
+// So a parameter is always the concatenation of its parts' elements. Where transformers fuses rows
+// too (Phi-3, GLM-4) it is one part. GPT-2 keeps linear weights as
 // [in, out] ("Conv1D"), and q, k, v fused; its parts are transposed.
 #pragma once
 
@@ -21,6 +22,8 @@ struct HfPart {
   std::vector<int64_t> shape;  // in the file of transformers
   bool transposed = false;     // ours is [shape[1], shape[0]]
   bool rotary = false;         // its rows are queries or keys of whole heads
+  bool interleaved = false;    // whose pairs are neighbours in every file of the family (GLM)
+  int64_t rotated = 0;         // rows of a head that make pairs; 0: all
 };
 
 struct HfParameter {

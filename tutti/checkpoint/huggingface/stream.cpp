@@ -26,9 +26,10 @@ RowSource matrix_of(const HfPart& part, DType type, const char* data) {
 RowSource rows_of(const HfPart& part, DType type, const char* data, RowOrder rotary,
                   RopeLayout layout, int64_t head_dim) {
   RowSource rows = matrix_of(part, type, data);
-  if (part.rotary && layout == RopeLayout::interleaved) {
+  if (part.rotary && (part.interleaved || layout == RopeLayout::interleaved)) {
     rows.order = rotary;
     rows.head_dim = head_dim;
+    rows.rotated = part.rotated;
   }
   return rows;
 }

@@ -28,11 +28,13 @@ void transpose(const RowSource& source, int64_t begin, int64_t end, char* to) {
 
 }  // namespace
 
-int64_t source_row(RowOrder order, int64_t head_dim, int64_t row) {
+int64_t source_row(RowOrder order, int64_t head_dim, int64_t row, int64_t rotated) {
   if (order == RowOrder::same) return row;
-  const int64_t half = head_dim / 2;
+  const int64_t turned = rotated > 0 ? rotated : head_dim;
+  const int64_t half = turned / 2;
   const int64_t head = row / head_dim * head_dim;
   const int64_t in_head = row - head;
+  if (in_head >= turned) return row;
   if (order == RowOrder::interleaved_to_half) return head + in_head % half * 2 + in_head / half;
   return head + in_head % 2 * half + in_head / 2;
 }
@@ -47,14 +49,16 @@ void gather_rows(const RowSource& source, int64_t begin, int64_t end, char* to) 
                                      : transpose<4>(source, begin, end, to);
   }
   TUTTI_CHECK(source.order == RowOrder::same ||
-                  (source.head_dim % 2 == 0 && source.rows % source.head_dim == 0),
+                  ((source.rotated > 0 ? source.rotated : source.head_dim) % 2 == 0 &&
+                   source.rows % source.head_dim == 0),
               "{} rows in heads of {}", source.rows, source.head_dim);
   const int64_t row_bytes = source.columns * source.element_bytes;
   if (row_bytes == 0) return;
   for (int64_t row = begin; row < end; ++row) {
-    std::memcpy(to + (row - begin) * row_bytes,
-                source.data + source_row(source.order, source.head_dim, row) * row_bytes,
-                static_cast<size_t>(row_bytes));
+    std::memcpy(
+        to + (row - begin) * row_bytes,
+        source.data + source_row(source.order, source.head_dim, row, source.rotated) * row_bytes,
+        static_cast<size_t>(row_bytes));
   }
 }
 
