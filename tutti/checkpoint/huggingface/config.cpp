@@ -9,6 +9,7 @@
 #include "tutti/checkpoint/huggingface/dense.h"
 #include "tutti/checkpoint/huggingface/families.h"
 #include "tutti/checkpoint/huggingface/keys.h"
+#include "tutti/checkpoint/huggingface/rope_keys.h"
 
 namespace tutti::checkpoint {
 namespace {

@@ -9,132 +9,13 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/checkpoint/huggingface/dense_types.h"
+#include "tutti/checkpoint/huggingface/rope_keys.h"
 
 namespace tutti::checkpoint {
 namespace {
 
 using spec::ModelConfig;
-
-// Which biases "attention_bias": true stands for.
-enum class AttentionBias { none, always_qkv, qkv, all };
-
-// How a type chooses the layers that have the window.
-enum class Windows {
-  none,
-  all,     // sliding_window, absent: `usual`
-  above,   // use_sliding_window, then layer_types, else layers from max_window_layers on
-  listed,  // layer_types, else every pattern-th layer sees everything
-};
-
-struct DenseType {
-  HfFamily family;
-  spec::Activation activation = spec::Activation::swiglu;
-  double epsilon = 1e-6;
-  double rope_theta = 1e4;
-  bool tied = false;
-  int64_t kv_heads = 0;  // where the key is absent; 0: heads
-  int64_t head_dim = 0;  // likewise; 0: hidden / heads
-  AttentionBias attention_bias = AttentionBias::all;
-  bool usual_attention_bias = false;
-  bool mlp_bias = false;  // has the key
-  Windows windows = Windows::none;
-  int64_t window = 0;   // where the key is absent; 0: none
-  int64_t pattern = 0;  // listed: every so many layers one sees everything
-  spec::NormPlacement norms = spec::NormPlacement::before;
-  spec::QueryKeyNorm query_key_norm = spec::QueryKeyNorm::none;
-  double rotated_share = 0;      // partial_rotary_factor where the key is absent; 0: no such key
-  bool gemma = false;            // 1 + w, scaled embeddings, query_pre_attn_scalar, softcaps
-  double attention_softcap = 0;  // where the keys are absent
-  double logit_softcap = 0;
-  bool window_rope = false;  // a rotation of its own for layers with the window
-  bool multipliers = false;  // Granite's
-  bool unrotated = false;    // no_rope_layers
-};
-
-const std::vector<DenseType>& dense_types() {
-  using spec::Activation;
-  using spec::NormPlacement;
-  using spec::QueryKeyNorm;
-  static const std::vector<DenseType> types = {
-      {.family = HfFamily::mistral,
-       .kv_heads = 8,
-       .attention_bias = AttentionBias::none,
-       .windows = Windows::all,
-       .window = 4096},
-      {.family = HfFamily::qwen2,
-       .kv_heads = 32,
-       .attention_bias = AttentionBias::always_qkv,
-       .windows = Windows::above,
-       .window = 4096},
-      {.family = HfFamily::qwen3,
-       .kv_heads = 32,
-       .head_dim = 128,
-       .windows = Windows::above,
-       .window = 4096,
-       .query_key_norm = QueryKeyNorm::head},
-      {.family = HfFamily::gemma2,
-       .activation = Activation::geglu,
-       .tied = true,
-       .kv_heads = 4,
-       .head_dim = 256,
-       .windows = Windows::listed,
-       .window = 4096,
-       .pattern = 2,
-       .norms = NormPlacement::both,
-       .gemma = true,
-       .attention_softcap = 50,
-       .logit_softcap = 30},
-      {.family = HfFamily::gemma3,
-       .activation = Activation::geglu,
-       .rope_theta = 1e6,
-       .tied = true,
-       .kv_heads = 4,
-       .head_dim = 256,
-       .windows = Windows::listed,
-       .window = 4096,
-       .pattern = 6,
-       .norms = NormPlacement::both,
-       .query_key_norm = QueryKeyNorm::head,
-       .gemma = true,
-       .window_rope = true},
-      {.family = HfFamily::phi3,
-       .epsilon = 1e-5,
-       .attention_bias = AttentionBias::none,
-       .windows = Windows::all,
-       .rotated_share = 1},
-      {.family = HfFamily::olmo2,
-       .epsilon = 1e-5,
-       .norms = NormPlacement::after,
-       .query_key_norm = QueryKeyNorm::whole},
-      {.family = HfFamily::smollm3,
-       .rope_theta = 2e6,
-       .tied = true,
-       .kv_heads = 4,
-       .mlp_bias = true,
-       .windows = Windows::above,
-       .unrotated = true},
-      {.family = HfFamily::granite, .mlp_bias = true, .multipliers = true},
-      {.family = HfFamily::glm4,
-       .epsilon = 1.5625e-7,
-       .kv_heads = 2,
-       .head_dim = 128,
-       .attention_bias = AttentionBias::qkv,
-       .usual_attention_bias = true,
-       .norms = NormPlacement::both,
-       .rotated_share = 0.5},
-  };
-  return types;
-}
-
-const DenseType* find_type(HfFamily family) {
-  for (const DenseType& type : dense_types()) {
-    if (type.family == family) return &type;
-  }
-  return nullptr;
-}
-
-constexpr const char* kFull = "full_attention";
-constexpr const char* kSliding = "sliding_attention";
 
 // The layers of "layer_types" that see everything; none where the key is absent.
 std::optional<std::vector<int64_t>> listed_global_layers(HfKeys& keys, const Json& config,
@@ -147,10 +28,11 @@ std::optional<std::vector<int64_t>> listed_global_layers(HfKeys& keys, const Jso
   std::vector<int64_t> global;
   for (int64_t i = 0; i < layers; ++i) {
     const Json& kind = list.at(static_cast<size_t>(i));
-    if (kind == kFull) {
+    if (kind == kFullAttention) {
       global.push_back(i);
-    } else if (kind != kSliding) {
-      keys.refuse("layer_types", fmt::format("lists of \"{}\" and \"{}\"", kFull, kSliding));
+    } else if (kind != kSlidingAttention) {
+      keys.refuse("layer_types",
+                  fmt::format("lists of \"{}\" and \"{}\"", kFullAttention, kSlidingAttention));
     }
   }
   return global;
@@ -249,39 +131,24 @@ void read_all_ropes(const DenseType& type, HfKeys& keys, std::string_view path, 
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!keys.has(key)) continue;
     const Json& object = keys.object(key);
-    if (!type.window_rope || !object.contains(kFull)) {
+    if (!type.window_rope || !object.contains(kFullAttention)) {
       read_rope(object, path, key, model.rope_theta, out);
       continue;
     }
-    read_rope(object.at(kFull), path, fmt::format("{}.{}", key, kFull), model.rope_theta, out);
-    if (!object.contains(kSliding)) continue;
+    read_rope(object.at(kFullAttention), path, fmt::format("{}.{}", key, kFullAttention),
+              model.rope_theta, out);
+    if (!object.contains(kSlidingAttention)) continue;
     HfModel window;
-    read_rope(object.at(kSliding), path, fmt::format("{}.{}", key, kSliding),
+    read_rope(object.at(kSlidingAttention), path, fmt::format("{}.{}", key, kSlidingAttention),
               model.window_rope_theta, window);
     if (window.model.rope_scaling != spec::RopeScaling{}) {
       fail(ErrorKind::unsupported,
            "{}: '{}.{}' scales the rotation of layers with a window, which Tutti cannot compute; "
            "accepted: rope_type default",
-           path, key, kSliding);
+           path, key, kSlidingAttention);
     }
   }
 }
-
-int64_t dims_of_share(double head_dim, double share) {
-  return static_cast<int64_t>(head_dim * share);
-}
-
-// "partial_rotary_factor" where newer files have it.
-std::optional<double> share_within(const Json& config) {
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto object = config.find(key);
-    if (object == config.end() || !object->is_object()) continue;
-    const auto inner = object->find("partial_rotary_factor");
-    if (inner != object->end() && inner->is_number()) return inner->get<double>();
-  }
-  return std::nullopt;
-}
-
 // int(head_dim * partial_rotary_factor), as transformers counts.
 void read_rotated_dims(const DenseType& type, HfKeys& keys, const Json& config,
                        ModelConfig& model) {
@@ -298,115 +165,17 @@ void read_rotated_dims(const DenseType& type, HfKeys& keys, const Json& config,
   model.rotated_dims = rotated == head_dim ? 0 : rotated;
 }
 
-void write_windows(const DenseType& type, const ModelConfig& model, Json& config) {
-  if (type.windows == Windows::none) return;
-  config["sliding_window"] = model.window > 0 ? Json(model.window) : Json(nullptr);
-  if (type.windows == Windows::all) return;
-  if (type.windows == Windows::above) config["use_sliding_window"] = model.window > 0;
-  if (model.window == 0 && type.windows == Windows::above) return;
-  Json kinds = Json::array();
-  for (int64_t i = 0; i < model.layers; ++i) {
-    const bool global = model.window == 0 || std::binary_search(model.global_layers.begin(),
-                                                                model.global_layers.end(), i);
-    kinds.push_back(global ? kFull : kSliding);
-  }
-  config["layer_types"] = std::move(kinds);
-  if (type.windows != Windows::above) return;
-  // What transformers before 4.53 reads instead.
-  int64_t first = 0;
-  while (first < static_cast<int64_t>(model.global_layers.size()) &&
-         model.global_layers[static_cast<size_t>(first)] == first) {
-    ++first;
-  }
-  config["max_window_layers"] = first;
-}
-
-// The share whose product with head_dim is cut off to rotated_dims.
-double rotated_share(const ModelConfig& model) {
-  const auto head_dim = static_cast<double>(model.head_dim);
-  const auto rotated = static_cast<double>(spec::rotated_dims(model));
-  double share = rotated / head_dim;
-  while (dims_of_share(head_dim, share) < spec::rotated_dims(model)) {
-    share = std::nextafter(share, 2.0);
-  }
-  return share;
-}
-
 }  // namespace
 
-bool is_dense_family(HfFamily family) { return find_type(family) != nullptr; }
+bool is_dense_family(HfFamily family) { return find_dense_type(family) != nullptr; }
 
 int64_t usual_head_dim(HfFamily family) {
-  const DenseType* type = find_type(family);
+  const DenseType* type = find_dense_type(family);
   return type == nullptr ? 0 : type->head_dim;
 }
 
-Json rope_scaling_object(const spec::RopeScaling& scaling) {
-  switch (scaling.kind) {
-    case spec::RopeScalingKind::llama3:
-      return {{"rope_type", "llama3"},
-              {"factor", scaling.factor},
-              {"low_freq_factor", scaling.low_frequency_factor},
-              {"high_freq_factor", scaling.high_frequency_factor},
-              {"original_max_position_embeddings", scaling.original_context}};
-    case spec::RopeScalingKind::linear:
-      return {{"rope_type", "linear"}, {"factor", scaling.factor}};
-    case spec::RopeScalingKind::yarn: break;
-  }
-  Json out = {{"rope_type", "yarn"},
-              {"factor", scaling.factor},
-              {"beta_fast", scaling.fast_turns},
-              {"beta_slow", scaling.slow_turns},
-              {"original_max_position_embeddings", scaling.original_context}};
-  if (scaling.amplitude > 0) out["attention_factor"] = scaling.amplitude;
-  return out;
-}
-
-void read_rope(const Json& object, std::string_view path, const std::string& name, double& theta,
-               HfModel& out) {
-  HfKeys keys(object, path, name + ".");
-  const char* type_key = keys.has("rope_type") ? "rope_type" : "type";
-  const std::string type = keys.text(type_key, "default");
-  keys.only(type_key, {"default", "llama3", "linear", "yarn"});
-  keys.know("type");
-  if (keys.has("rope_theta")) theta = keys.real("rope_theta");
-  keys.know("partial_rotary_factor");
-  spec::RopeScaling& scaling = out.model.rope_scaling;
-  if (type != "default") scaling.factor = keys.real("factor");
-  if (type == "llama3") {
-    scaling.low_frequency_factor = keys.real("low_freq_factor");
-    scaling.high_frequency_factor = keys.real("high_freq_factor");
-    scaling.original_context = keys.count("original_max_position_embeddings");
-  } else if (type == "linear") {
-    scaling.kind = spec::RopeScalingKind::linear;
-  } else if (type == "yarn") {
-    scaling.kind = spec::RopeScalingKind::yarn;
-    scaling.original_context = keys.count("original_max_position_embeddings", out.model.context);
-    scaling.fast_turns = keys.real("beta_fast", 32);
-    scaling.slow_turns = keys.real("beta_slow", 1);
-    scaling.amplitude = keys.real("attention_factor", 0);
-    keys.only("mscale", {}, "none (attention_factor says it)");
-    keys.only("mscale_all_dim", {}, "none (attention_factor says it)");
-    keys.only("truncate", {true});
-  }
-  for (const std::string& key : keys.unknown()) {
-    out.notes.push_back(fmt::format("{}.{}: ignored, type {} does not use it", name, key, type));
-  }
-}
-
-void keep_rotated_share(const ModelConfig& model, const Json& original, Json& config) {
-  if (!config.contains("partial_rotary_factor")) return;
-  std::optional<double> share = share_within(original);
-  const auto given = original.find("partial_rotary_factor");
-  if (!share && given != original.end() && given->is_number()) share = given->get<double>();
-  const auto head_dim = static_cast<double>(model.head_dim);
-  if (share && dims_of_share(head_dim, *share) == spec::rotated_dims(model)) {
-    config["partial_rotary_factor"] = *share;
-  }
-}
-
 void read_dense(HfKeys& keys, const Json& config, std::string_view path, HfModel& out) {
-  const DenseType& type = *find_type(out.family);
+  const DenseType& type = *find_dense_type(out.family);
   ModelConfig& model = out.model;
   model.vocabulary = keys.count("vocab_size");
   model.context = keys.count("max_position_embeddings");
@@ -448,58 +217,6 @@ void read_dense(HfKeys& keys, const Json& config, std::string_view path, HfModel
   model.residual_multiplier = keys.real("residual_multiplier", 1);
   model.logit_divisor = keys.real("logits_scaling", 1);
   model.attention_scale = keys.real("attention_multiplier", 1);
-}
-
-void write_dense(const ModelConfig& model, HfFamily family, Json& config) {
-  const DenseType& type = *find_type(family);
-  config["vocab_size"] = model.vocabulary;
-  config["max_position_embeddings"] = model.context;
-  config["hidden_size"] = model.hidden;
-  config["num_hidden_layers"] = model.layers;
-  config["num_attention_heads"] = model.heads;
-  config["num_key_value_heads"] = model.kv_heads;
-  config["head_dim"] = model.head_dim;
-  config["intermediate_size"] = model.ffn;
-  config["rms_norm_eps"] = model.norm_epsilon;
-  config["rope_theta"] = model.rope_theta;
-  config["attention_dropout"] = 0.0;
-  if (type.activation == spec::Activation::geglu) {
-    config["hidden_activation"] = "gelu_pytorch_tanh";
-  } else {
-    config["hidden_act"] = "silu";
-  }
-  if (type.attention_bias == AttentionBias::all || type.attention_bias == AttentionBias::qkv) {
-    config["attention_bias"] = spec::has_bias(model, spec::Projection::qkv);
-  }
-  if (type.mlp_bias) config["mlp_bias"] = spec::has_bias(model, spec::Projection::up);
-  const bool scaled = model.rope_scaling != spec::RopeScaling{};
-  if (scaled || type.family != HfFamily::mistral) {
-    config["rope_scaling"] = scaled ? rope_scaling_object(model.rope_scaling) : Json(nullptr);
-  }
-  if (type.rotated_share > 0) config["partial_rotary_factor"] = rotated_share(model);
-  if (type.window_rope) config["rope_local_base_freq"] = model.window_rope_theta;
-  write_windows(type, model, config);
-  if (type.gemma) {
-    const double scalar = 1 / (model.attention_scale * model.attention_scale);
-    config["query_pre_attn_scalar"] = std::abs(scalar - std::round(scalar)) < 1e-9 * scalar
-                                          ? Json(std::llround(scalar))
-                                          : Json(scalar);
-    const auto cap = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
-    config["attn_logit_softcapping"] = cap(model.attention_softcap);
-    config["final_logit_softcapping"] = cap(model.logit_softcap);
-  }
-  if (type.unrotated) {
-    Json rotated = Json::array();
-    for (int64_t i = 0; i < model.layers; ++i) {
-      rotated.push_back(spec::is_rotated(model, i) ? 1 : 0);
-    }
-    config["no_rope_layers"] = std::move(rotated);
-  }
-  if (!type.multipliers) return;
-  config["embedding_multiplier"] = model.embedding_multiplier;
-  config["residual_multiplier"] = model.residual_multiplier;
-  config["logits_scaling"] = model.logit_divisor;
-  config["attention_multiplier"] = model.attention_scale;
 }
 
 }  // namespace tutti::checkpoint

@@ -22,13 +22,4 @@ int64_t usual_head_dim(HfFamily family);
 // it again tells.
 void write_dense(const spec::ModelConfig& model, HfFamily family, Json& config);
 
-// Several shares of a head rotate as many of its columns: that of `original`, if it does.
-void keep_rotated_share(const spec::ModelConfig& model, const Json& original, Json& config);
-
-Json rope_scaling_object(const spec::RopeScaling& scaling);  // for the key "rope_scaling"
-
-// Of an object "rope_scaling", "rope_parameters" or one within it, into theta and scaling.
-void read_rope(const Json& object, std::string_view path, const std::string& name, double& theta,
-               HfModel& out);
-
 }  // namespace tutti::checkpoint

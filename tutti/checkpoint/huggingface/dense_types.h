@@ -1,0 +1,53 @@
+// The dense model types that are built like Llama as a table: which keys of config.json each has,
+// and what it takes where one is absent (as transformers does).
+#pragma once
+
+#include <cstdint>
+
+#include "tutti/checkpoint/huggingface/config.h"
+
+namespace tutti::checkpoint {
+
+// Which biases "attention_bias": true stands for.
+enum class AttentionBias { none, always_qkv, qkv, all };
+
+// How a type chooses the layers that have the window.
+enum class Windows {
+  none,
+  all,     // sliding_window, absent: `usual`
+  above,   // use_sliding_window, then layer_types, else layers from max_window_layers on
+  listed,  // layer_types, else every pattern-th layer sees everything
+};
+
+struct DenseType {
+  HfFamily family;
+  spec::Activation activation = spec::Activation::swiglu;
+  double epsilon = 1e-6;
+  double rope_theta = 1e4;
+  bool tied = false;
+  int64_t kv_heads = 0;  // where the key is absent; 0: heads
+  int64_t head_dim = 0;  // likewise; 0: hidden / heads
+  AttentionBias attention_bias = AttentionBias::all;
+  bool usual_attention_bias = false;
+  bool mlp_bias = false;  // has the key
+  Windows windows = Windows::none;
+  int64_t window = 0;   // where the key is absent; 0: none
+  int64_t pattern = 0;  // listed: every so many layers one sees everything
+  spec::NormPlacement norms = spec::NormPlacement::before;
+  spec::QueryKeyNorm query_key_norm = spec::QueryKeyNorm::none;
+  double rotated_share = 0;      // partial_rotary_factor where the key is absent; 0: no such key
+  bool gemma = false;            // 1 + w, scaled embeddings, query_pre_attn_scalar, softcaps
+  double attention_softcap = 0;  // where the keys are absent
+  double logit_softcap = 0;
+  bool window_rope = false;  // a rotation of its own for layers with the window
+  bool multipliers = false;  // Granite's
+  bool unrotated = false;    // no_rope_layers
+};
+
+const DenseType* find_dense_type(HfFamily family);  // null: another family
+
+// Kinds of layers in "layer_types" and "rope_parameters".
+inline constexpr const char* kFullAttention = "full_attention";
+inline constexpr const char* kSlidingAttention = "sliding_attention";
+
+}  // namespace tutti::checkpoint

@@ -1,0 +1,101 @@
+#include "tutti/checkpoint/huggingface/rope_keys.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tutti/checkpoint/huggingface/keys.h"
+
+namespace tutti::checkpoint {
+
+using spec::ModelConfig;
+
+void read_rope(const Json& object, std::string_view path, const std::string& name, double& theta,
+               HfModel& out) {
+  HfKeys keys(object, path, name + ".");
+  const char* type_key = keys.has("rope_type") ? "rope_type" : "type";
+  const std::string type = keys.text(type_key, "default");
+  keys.only(type_key, {"default", "llama3", "linear", "yarn"});
+  keys.know("type");
+  if (keys.has("rope_theta")) theta = keys.real("rope_theta");
+  keys.know("partial_rotary_factor");
+  spec::RopeScaling& scaling = out.model.rope_scaling;
+  if (type != "default") scaling.factor = keys.real("factor");
+  if (type == "llama3") {
+    scaling.low_frequency_factor = keys.real("low_freq_factor");
+    scaling.high_frequency_factor = keys.real("high_freq_factor");
+    scaling.original_context = keys.count("original_max_position_embeddings");
+  } else if (type == "linear") {
+    scaling.kind = spec::RopeScalingKind::linear;
+  } else if (type == "yarn") {
+    scaling.kind = spec::RopeScalingKind::yarn;
+    scaling.original_context = keys.count("original_max_position_embeddings", out.model.context);
+    scaling.fast_turns = keys.real("beta_fast", 32);
+    scaling.slow_turns = keys.real("beta_slow", 1);
+    scaling.amplitude = keys.real("attention_factor", 0);
+    keys.only("mscale", {}, "none (attention_factor says it)");
+    keys.only("mscale_all_dim", {}, "none (attention_factor says it)");
+    keys.only("truncate", {true});
+  }
+  for (const std::string& key : keys.unknown()) {
+    out.notes.push_back(fmt::format("{}.{}: ignored, type {} does not use it", name, key, type));
+  }
+}
+
+Json rope_scaling_object(const spec::RopeScaling& scaling) {
+  switch (scaling.kind) {
+    case spec::RopeScalingKind::llama3:
+      return {{"rope_type", "llama3"},
+              {"factor", scaling.factor},
+              {"low_freq_factor", scaling.low_frequency_factor},
+              {"high_freq_factor", scaling.high_frequency_factor},
+              {"original_max_position_embeddings", scaling.original_context}};
+    case spec::RopeScalingKind::linear:
+      return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+    case spec::RopeScalingKind::yarn: break;
+  }
+  Json out = {{"rope_type", "yarn"},
+              {"factor", scaling.factor},
+              {"beta_fast", scaling.fast_turns},
+              {"beta_slow", scaling.slow_turns},
+              {"original_max_position_embeddings", scaling.original_context}};
+  if (scaling.amplitude > 0) out["attention_factor"] = scaling.amplitude;
+  return out;
+}
+
+int64_t dims_of_share(double head_dim, double share) {
+  return static_cast<int64_t>(head_dim * share);
+}
+
+std::optional<double> share_within(const Json& config) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto object = config.find(key);
+    if (object == config.end() || !object->is_object()) continue;
+    const auto inner = object->find("partial_rotary_factor");
+    if (inner != object->end() && inner->is_number()) return inner->get<double>();
+  }
+  return std::nullopt;
+}
+
+double rotated_share(const ModelConfig& model) {
+  const auto head_dim = static_cast<double>(model.head_dim);
+  const auto rotated = static_cast<double>(spec::rotated_dims(model));
+  double share = rotated / head_dim;
+  while (dims_of_share(head_dim, share) < spec::rotated_dims(model)) {
+    share = std::nextafter(share, 2.0);
+  }
+  return share;
+}
+
+void keep_rotated_share(const ModelConfig& model, const Json& original, Json& config) {
+  if (!config.contains("partial_rotary_factor")) return;
+  std::optional<double> share = share_within(original);
+  const auto given = original.find("partial_rotary_factor");
+  if (!share && given != original.end() && given->is_number()) share = given->get<double>();
+  const auto head_dim = static_cast<double>(model.head_dim);
+  if (share && dims_of_share(head_dim, *share) == spec::rotated_dims(model)) {
+    config["partial_rotary_factor"] = *share;
+  }
+}
+
+}  // namespace tutti::checkpoint
