@@ -119,8 +119,7 @@ void read_llama(HfKeys& keys, const Json& config, std::string_view path, HfModel
   model.rope_theta = keys.real("rope_theta", mixtral ? 1e6 : 1e4);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!keys.has(key)) continue;
-    HfKeys(keys.object(key), path, std::string(key) + ".").only("partial_rotary_factor", {1});
-    read_rope(keys.object(key), path, key, model.rope_theta, out);
+    read_rope(keys.object(key), path, key, model.rope_theta, nullptr, out);
   }
   keys.only("partial_rotary_factor", {1});
   const bool attention_bias = keys.flag("attention_bias", false);

@@ -100,7 +100,9 @@ void read_biases(const DenseType& type, HfKeys& keys, ModelConfig& model) {
 void read_gemma(const DenseType& type, HfKeys& keys, const Json& config, ModelConfig& model) {
   model.norm_offset = 1;
   model.embedding_multiplier = std::sqrt(static_cast<double>(model.hidden));
-  model.attention_scale = 1 / std::sqrt(keys.real("query_pre_attn_scalar", 256));
+  const double scalar = keys.real("query_pre_attn_scalar", 256);
+  if (!(scalar > 0)) keys.refuse("query_pre_attn_scalar", "above 0");
+  model.attention_scale = 1 / std::sqrt(scalar);
   const auto softcap = [&](const char* key, double usual) {
     if (!config.contains(key)) return usual;
     return keys.has(key) ? keys.real(key) : 0;
@@ -118,50 +120,68 @@ void read_unrotated(HfKeys& keys, const Json& config, std::string_view path, Mod
     fail(ErrorKind::usage, "{}: 'no_rope_layers' is no list of {} numbers", path, model.layers);
   }
   for (int64_t i = 0; i < model.layers; ++i) {
-    const bool rotated = given ? config.at("no_rope_layers").at(static_cast<size_t>(i)) == 1
-                               : (i + 1) % interval != 0;
+    bool rotated = (i + 1) % interval != 0;
+    if (given) {
+      const Json& entry = config.at("no_rope_layers").at(static_cast<size_t>(i));
+      if (entry != 0 && entry != 1) keys.refuse("no_rope_layers", "a list of 0 and 1");
+      rotated = entry == 1;
+    }
     if (!rotated) model.unrotated_layers.push_back(i);
   }
 }
 
-void read_all_ropes(const DenseType& type, HfKeys& keys, std::string_view path, HfModel& out) {
+// Where layers with a window rotate otherwise: of these, and of those that see everything.
+void read_ropes_of_kinds(const Json& object, std::string_view path, const std::string& name,
+                         HfModel& out) {
+  if (object.contains(kFullAttention)) {
+    read_rope(object.at(kFullAttention), path, fmt::format("{}.{}", name, kFullAttention),
+              out.model.rope_theta, nullptr, out);
+  }
+  if (!object.contains(kSlidingAttention)) return;
+  HfModel window;
+  read_rope(object.at(kSlidingAttention), path, fmt::format("{}.{}", name, kSlidingAttention),
+            out.model.window_rope_theta, nullptr, window);
+  if (window.model.rope_scaling != spec::RopeScaling{}) {
+    fail(ErrorKind::unsupported,
+         "{}: '{}.{}' scales the rotation of layers with a window, which Tutti cannot compute; "
+         "accepted: rope_type default",
+         path, name, kSlidingAttention);
+  }
+}
+
+void read_rotation(const DenseType& type, HfKeys& keys, std::string_view path, HfModel& out) {
   ModelConfig& model = out.model;
   model.rope_theta = keys.real("rope_theta", type.rope_theta);
   if (type.window_rope) model.window_rope_theta = keys.real("rope_local_base_freq", 1e4);
+  const bool shares = type.rotated_share > 0;
+  double share = 1;
+  if (shares) {
+    share = keys.real("partial_rotary_factor", type.rotated_share);
+  } else {
+    keys.only("partial_rotary_factor", {1});
+  }
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!keys.has(key)) continue;
     const Json& object = keys.object(key);
-    if (!type.window_rope || !object.contains(kFullAttention)) {
-      read_rope(object, path, key, model.rope_theta, out);
-      continue;
-    }
-    read_rope(object.at(kFullAttention), path, fmt::format("{}.{}", key, kFullAttention),
-              model.rope_theta, out);
-    if (!object.contains(kSlidingAttention)) continue;
-    HfModel window;
-    read_rope(object.at(kSlidingAttention), path, fmt::format("{}.{}", key, kSlidingAttention),
-              model.window_rope_theta, window);
-    if (window.model.rope_scaling != spec::RopeScaling{}) {
-      fail(ErrorKind::unsupported,
-           "{}: '{}.{}' scales the rotation of layers with a window, which Tutti cannot compute; "
-           "accepted: rope_type default",
-           path, key, kSlidingAttention);
+    if (type.window_rope &&
+        (object.contains(kFullAttention) || object.contains(kSlidingAttention))) {
+      read_ropes_of_kinds(object, path, key, out);
+    } else {
+      read_rope(object, path, key, model.rope_theta, shares ? &share : nullptr, out);
     }
   }
-}
-// int(head_dim * partial_rotary_factor), as transformers counts.
-void read_rotated_dims(const DenseType& type, HfKeys& keys, const Json& config,
-                       ModelConfig& model) {
-  if (type.rotated_share == 0) {
-    keys.only("partial_rotary_factor", {1});
-    return;
-  }
-  const double share =
-      share_within(config).value_or(keys.real("partial_rotary_factor", type.rotated_share));
+  if (!shares) return;
   const int64_t head_dim = keys.has("head_dim") ? keys.count("head_dim")
                            : type.head_dim > 0  ? type.head_dim
                                                 : model.hidden / model.heads;
   const int64_t rotated = dims_of_share(static_cast<double>(head_dim), share);
+  if (rotated == 0) {
+    fail(ErrorKind::usage,
+         "{}: 'partial_rotary_factor' is {}, of which no column of {} rotates; accepted: above 0, "
+         "up "
+         "to 1",
+         path, share, head_dim);
+  }
   model.rotated_dims = rotated == head_dim ? 0 : rotated;
 }
 
@@ -181,6 +201,10 @@ void read_dense(HfKeys& keys, const Json& config, std::string_view path, HfModel
   model.context = keys.count("max_position_embeddings");
   model.hidden = keys.count("hidden_size");
   model.layers = keys.count("num_hidden_layers");
+  if (model.layers > spec::kMostLayers) {  // lists of layers are made below
+    fail(ErrorKind::usage, "{}: 'num_hidden_layers' is {}; accepted: up to {}", path, model.layers,
+         spec::kMostLayers);
+  }
   model.heads = keys.count("num_attention_heads");
   // null means one per head in all of them.
   const bool as_heads = type.kv_heads == 0 || config.contains("num_key_value_heads");
@@ -208,8 +232,7 @@ void read_dense(HfKeys& keys, const Json& config, std::string_view path, HfModel
   keys.know("original_max_position_embeddings");  // of longrope, which is refused
   read_biases(type, keys, model);
   read_windows(type, keys, config, path, model);
-  read_all_ropes(type, keys, path, out);
-  read_rotated_dims(type, keys, config, model);
+  read_rotation(type, keys, path, out);
   if (type.gemma) read_gemma(type, keys, config, model);
   if (type.unrotated) read_unrotated(keys, config, path, model);
   if (!type.multipliers) return;
@@ -217,6 +240,7 @@ void read_dense(HfKeys& keys, const Json& config, std::string_view path, HfModel
   model.residual_multiplier = keys.real("residual_multiplier", 1);
   model.logit_divisor = keys.real("logits_scaling", 1);
   model.attention_scale = keys.real("attention_multiplier", 1);
+  if (!(model.attention_scale > 0)) keys.refuse("attention_multiplier", "above 0");
 }
 
 }  // namespace tutti::checkpoint

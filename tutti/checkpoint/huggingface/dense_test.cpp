@@ -217,5 +217,91 @@ TEST(HfDense, RefusesByName) {
             std::string::npos);
 }
 
+// A wrong type, a number out of range, a list that does not fit: each is an error that names the
+// file and the key, and none is read as something else.
+TEST(HfDense, RefusesDamagedFiles) {
+  struct Damage {
+    const char* model;
+    const char* key;
+    Json value;
+    const char* said;
+  };
+  const Json full = "full_attention";
+  const std::vector<Damage> all = {
+      {"Qwen2.5-7B", "hidden_size", "3584", "key 'hidden_size' is \"3584\""},
+      {"Qwen2.5-7B", "hidden_size", 0, "key 'hidden_size' is 0"},
+      {"Qwen2.5-7B", "num_hidden_layers", int64_t{1} << 40, "'num_hidden_layers' is"},
+      {"Qwen2.5-7B", "num_key_value_heads", 5, "num_key_value_heads 5"},
+      {"Qwen2.5-7B", "num_attention_heads", 27, "num_attention_heads 27"},
+      {"Qwen2.5-7B", "use_sliding_window", "yes", "key 'use_sliding_window' is \"yes\""},
+      {"Qwen2.5-7B", "max_window_layers", -1, "key 'max_window_layers' is -1"},
+      {"Qwen2.5-7B", "sliding_window", 0, "key 'sliding_window' is 0"},
+      {"Qwen2.5-7B", "rms_norm_eps", 0, "model.norm_epsilon: 0"},
+      {"Qwen2.5-7B", "layer_types", "sliding_attention", "'layer_types' is no list of 28"},
+      {"Qwen2.5-7B", "partial_rotary_factor", 0.5, "'partial_rotary_factor' is 0.5"},
+      {"Qwen2.5-7B", "rope_parameters", 7, "key 'rope_parameters' is 7"},
+      {"Qwen2.5-7B", "rope_parameters", {{"rope_theta", -1}}, "model.rope_theta: -1"},
+      {"Qwen2.5-7B",
+       "rope_parameters",
+       {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}},
+       "'rope_parameters.partial_rotary_factor' is 0.5"},
+      {"Qwen2.5-7B",
+       "rope_parameters",
+       {{"full_attention", {{"rope_theta", 1e6}}}},
+       "'rope_parameters.full_attention' is"},
+      {"Qwen2.5-7B",
+       "rope_scaling",
+       {{"rope_type", "yarn"}, {"factor", 0.5}},
+       "model.rope_scaling.factor: 0.5"},
+      {"Qwen2.5-7B",
+       "rope_scaling",
+       {{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 1}, {"beta_slow", 32}},
+       "model.rope_scaling.fast_turns: 1"},
+      {"Qwen3-0.6B-Base", "head_dim", 127, "model.head_dim: 127"},
+      {"Qwen3-0.6B-Base", "layer_types", Json::array({full, 3}), "'layer_types' is no list of 28"},
+      {"gemma-2-2b", "query_pre_attn_scalar", 0, "'query_pre_attn_scalar' is 0"},
+      {"gemma-2-2b", "query_pre_attn_scalar", -256, "'query_pre_attn_scalar' is -256"},
+      {"gemma-2-2b", "attn_logit_softcapping", -50, "model.attention_softcap: -50"},
+      {"gemma-2-2b", "final_logit_softcapping", "30", "key 'final_logit_softcapping' is \"30\""},
+      {"gemma-3-1b-pt", "sliding_window_pattern", 0, "key 'sliding_window_pattern' is 0"},
+      {"gemma-3-1b-pt", "sliding_window", nullptr, "needs model.window"},
+      {"gemma-3-1b-pt",
+       "rope_parameters",
+       {{"sliding_attention", {{"rope_type", "linear"}, {"factor", 2}}}},
+       "'rope_parameters.sliding_attention' scales"},
+      {"gemma-3-1b-pt",
+       "rope_parameters",
+       {{"full_attention", {{"rope_type", "linear"}}}},
+       "'rope_parameters.full_attention.factor' is missing"},
+      {"phi-4", "partial_rotary_factor", 0, "'partial_rotary_factor' is 0"},
+      {"phi-4", "partial_rotary_factor", 1.5, "'partial_rotary_factor' is 1.5"},
+      {"phi-4", "partial_rotary_factor", 1e300, "'partial_rotary_factor' is 1e+300"},
+      {"phi-4", "partial_rotary_factor", 0.04, "model.rotated_dims: 5"},
+      {"phi-4",
+       "rope_parameters",
+       {{"partial_rotary_factor", "half"}},
+       "key 'rope_parameters.partial_rotary_factor' is \"half\""},
+      {"SmolLM3-3B-Base", "no_rope_layers", "0", "'no_rope_layers' is no list"},
+      {"SmolLM3-3B-Base", "no_rope_layers", std::vector<int>(36, 2), "'no_rope_layers' is [2,"},
+      {"SmolLM3-3B-Base", "no_rope_layer_interval", 0, "key 'no_rope_layer_interval' is 0"},
+      {"granite-3.1-2b-base", "attention_multiplier", 0, "'attention_multiplier' is 0"},
+      {"granite-3.1-2b-base", "residual_multiplier", 0, "model.residual_multiplier: 0"},
+      {"granite-3.1-2b-base", "logits_scaling", -8, "model.logit_divisor"},
+      {"granite-3.1-2b-base", "embedding_multiplier", Json::array({12}),
+       "key 'embedding_multiplier' is [12]"},
+      {"GLM-4-9B-0414", "attention_bias", 1, "key 'attention_bias' is 1"},
+      {"GLM-4-9B-0414", "partial_rotary_factor", -0.5, "'partial_rotary_factor' is -0.5"},
+      {"OLMo-2-1124-7B", "hidden_act", "gelu", "'hidden_act' is \"gelu\""},
+  };
+  for (const Damage& damage : all) {
+    Json config = published_config(damage.model);
+    config[damage.key] = damage.value;
+    const std::string said = dense_refusal(config);
+    EXPECT_NE(said.find(damage.said), std::string::npos)
+        << damage.model << " " << damage.key << ": " << said;
+    EXPECT_NE(said.find("config.json"), std::string::npos) << said;
+  }
+}
+
 }  // namespace
 }  // namespace tutti::checkpoint

@@ -3,22 +3,49 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
+#include "tutti/checkpoint/huggingface/dense_types.h"
 #include "tutti/checkpoint/huggingface/keys.h"
 
 namespace tutti::checkpoint {
+namespace {
+
+// "partial_rotary_factor", which newer files have within the rotation's object.
+std::optional<double> given_share(const Json& config) {
+  const Json* found = &config;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto object = config.find(key);
+    if (object != config.end() && object->is_object() &&
+        object->contains("partial_rotary_factor")) {
+      found = &*object;
+    }
+  }
+  const auto share = found->find("partial_rotary_factor");
+  if (share == found->end() || !share->is_number()) return std::nullopt;
+  return share->get<double>();
+}
+
+}  // namespace
 
 using spec::ModelConfig;
 
 void read_rope(const Json& object, std::string_view path, const std::string& name, double& theta,
-               HfModel& out) {
+               double* share, HfModel& out) {
   HfKeys keys(object, path, name + ".");
   const char* type_key = keys.has("rope_type") ? "rope_type" : "type";
   const std::string type = keys.text(type_key, "default");
   keys.only(type_key, {"default", "llama3", "linear", "yarn"});
   keys.know("type");
   if (keys.has("rope_theta")) theta = keys.real("rope_theta");
-  keys.know("partial_rotary_factor");
+  if (share != nullptr) {
+    *share = keys.real("partial_rotary_factor", *share);
+  } else {
+    keys.only("partial_rotary_factor", {1});
+  }
+  for (const char* kind : {kFullAttention, kSlidingAttention}) {
+    keys.only(kind, {}, "none: layers of this model type rotate alike");
+  }
   spec::RopeScaling& scaling = out.model.rope_scaling;
   if (type != "default") scaling.factor = keys.real("factor");
   if (type == "llama3") {
@@ -64,17 +91,7 @@ Json rope_scaling_object(const spec::RopeScaling& scaling) {
 }
 
 int64_t dims_of_share(double head_dim, double share) {
-  return static_cast<int64_t>(head_dim * share);
-}
-
-std::optional<double> share_within(const Json& config) {
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto object = config.find(key);
-    if (object == config.end() || !object->is_object()) continue;
-    const auto inner = object->find("partial_rotary_factor");
-    if (inner != object->end() && inner->is_number()) return inner->get<double>();
-  }
-  return std::nullopt;
+  return share > 0 && share <= 1 ? static_cast<int64_t>(head_dim * share) : 0;
 }
 
 double rotated_share(const ModelConfig& model) {
@@ -89,9 +106,7 @@ double rotated_share(const ModelConfig& model) {
 
 void keep_rotated_share(const ModelConfig& model, const Json& original, Json& config) {
   if (!config.contains("partial_rotary_factor")) return;
-  std::optional<double> share = share_within(original);
-  const auto given = original.find("partial_rotary_factor");
-  if (!share && given != original.end() && given->is_number()) share = given->get<double>();
+  const std::optional<double> share = given_share(original);
   const auto head_dim = static_cast<double>(model.head_dim);
   if (share && dims_of_share(head_dim, *share) == spec::rotated_dims(model)) {
     config["partial_rotary_factor"] = *share;

@@ -2,7 +2,6 @@
 // share of a head that rotates.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,17 +10,16 @@
 
 namespace tutti::checkpoint {
 
-// Of an object "rope_scaling", "rope_parameters" or one within it, into theta and scaling.
+// Of an object "rope_scaling", "rope_parameters" or one within it, into theta and scaling. `share`
+// becomes its partial_rotary_factor; null: only 1 is accepted.
 void read_rope(const Json& object, std::string_view path, const std::string& name, double& theta,
-               HfModel& out);
+               double* share, HfModel& out);
 
 Json rope_scaling_object(const spec::RopeScaling& scaling);  // for the key "rope_scaling"
 
-// Columns of a head that rotate: int(head_dim * partial_rotary_factor), as transformers counts.
+// Columns of a head that rotate: int(head_dim * partial_rotary_factor), as transformers counts. 0
+// of what is no share, which is above 0 and at most 1.
 int64_t dims_of_share(double head_dim, double share);
-
-// "partial_rotary_factor" where newer files have it.
-std::optional<double> share_within(const Json& config);
 
 // The share whose product with head_dim is cut off to rotated_dims.
 double rotated_share(const spec::ModelConfig& model);

@@ -12,7 +12,6 @@ namespace tutti::spec {
 namespace {
 
 constexpr int64_t kLargestSize = int64_t{1} << 30;  // keeps products of two sizes in range
-constexpr int64_t kMostLayers = int64_t{1} << 20;   // or experts of a layer
 constexpr double kMostParameters = 0x1p56;          // keeps their bytes in range
 
 void check_size(const char* key, int64_t value, int64_t least = 1, int64_t most = kLargestSize) {
@@ -68,7 +67,7 @@ void validate_grouped(const ModelConfig& model) {
     fail(ErrorKind::usage, "model.kv_heads: {} does not divide model.heads {}; nearest: {}",
          model.kv_heads, model.heads, nearest_divisor(model.heads, model.kv_heads));
   }
-  if (model.positions == Positions::rope && rotated_dims(model) % 2 != 0) {
+  if (model.positions == Positions::rope && model.rotated_dims == 0 && model.head_dim % 2 != 0) {
     fail(ErrorKind::usage,
          "model.head_dim: {} is odd, but rotary positions turn pairs; write an even number",
          model.head_dim);

@@ -12,6 +12,8 @@
 
 namespace tutti::spec {
 
+inline constexpr int64_t kMostLayers = int64_t{1} << 20;  // or experts of a layer
+
 enum class Norm { layer, rms };
 enum class Activation { gelu, swiglu, geglu };  // swiglu and geglu have a gate
 enum class Positions { learned, rope };
