@@ -1,16 +1,15 @@
 // What a step executes is what spec describes: the multiset of (operation, dims, FLOPs, bytes) that
 // the kernels and libraries were handed equals Program x Schedule.
+#include "tutti/train/testing/step_record.h"
+
 #include <gtest/gtest.h>
 
-#include <array>
 #include <map>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "tutti/comm/world/thread_world.h"
 #include "tutti/engine/backend.h"
 #include "tutti/engine/recorder.h"
 #include "tutti/spec/model/flops.h"
@@ -18,64 +17,22 @@
 #include "tutti/spec/program/program.h"
 #include "tutti/spec/recipe/names.h"
 #include "tutti/spec/schedule/action_operations.h"
-#include "tutti/train/testing/layouts.h"
 #include "tutti/train/testing/test_support.h"
 
 namespace tutti::train {
 namespace {
 
 using testing::capacity_recipe;
+using testing::described;
 using testing::distilled;
+using testing::expect_equal;
 using testing::gpt_recipe;
 using testing::llama_recipe;
 using testing::mixed_moe_recipe;
 using testing::mixtral_recipe;
+using testing::Multiset;
 using testing::RandomBatches;
-
-using Key = std::tuple<std::string, std::array<int64_t, 6>, double, double>;
-using Multiset = std::map<Key, int64_t>;
-
-Multiset recorded(const spec::Recipe& recipe) {
-  Trainer trainer(recipe);
-  trainer.initialize();
-  testing::randomize_teacher(trainer);
-  RandomBatches batches(recipe, 1);
-  engine::Recorder recorder;
-  trainer.stream().set_recorder(&recorder);
-  trainer.step(batches.source(), 1e-3, 1);
-  trainer.stream().set_recorder(nullptr);
-  Multiset out;
-  for (const engine::OpRecord& record : recorder.records()) {
-    ++out[{record.op, record.dims, record.flops, record.bytes}];
-  }
-  return out;
-}
-
-Multiset described(const spec::Recipe& recipe) {
-  const spec::Program program = spec::make_program(recipe, spec::tutti_profile_on(recipe));
-  Multiset out;
-  for (const spec::Op& op : spec::step_operations(program, spec::make_schedule(recipe), 0)) {
-    ++out[{op.name, op.dims, op.flops, op.bytes}];
-  }
-  return out;
-}
-
-std::string text(const Key& key) {
-  const auto& [name, dims, flops, bytes] = key;
-  return fmt::format("{} {} flops {} bytes {}", name, fmt::join(dims, "x"), flops, bytes);
-}
-
-void expect_equal(const Multiset& actual, const Multiset& expected) {
-  for (const auto& [key, count] : expected) {
-    const auto found = actual.find(key);
-    EXPECT_EQ(found == actual.end() ? 0 : found->second, count) << "described: " << text(key);
-  }
-  for (const auto& [key, count] : actual) {
-    EXPECT_TRUE(expected.count(key) > 0) << "executed " << count << " times: " << text(key);
-  }
-}
-
-void expect_equal(const spec::Recipe& recipe) { expect_equal(recorded(recipe), described(recipe)); }
+using testing::recorded;
 
 TEST(StepRecord, EqualsProgramTimesSchedule) {
   for (spec::Recipe recipe : {gpt_recipe(), llama_recipe(), mixtral_recipe(), mixed_moe_recipe()}) {
@@ -349,99 +306,6 @@ TEST(StepRecord, RoutedRowsStayBelowTheDeclaredBound) {
     }
   }
   EXPECT_TRUE(below);  // else the test shows nothing
-}
-
-// What every rank of a mesh executes, with what its groups were asked for. The gradient's norm is
-// left out: of what several ranks hold, one counts it.
-std::vector<Multiset> recorded_by_ranks(const spec::Recipe& recipe) {
-  std::vector<Multiset> out(static_cast<size_t>(recipe.parallel.world()));
-  comm::run_threads(recipe.parallel, [&](comm::World& world, engine::Stream&) {
-    const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
-    Trainer trainer(recipe, ranks);
-    trainer.initialize();
-    testing::RankBatches batches(recipe, ranks.at.dp);
-    engine::Recorder recorder;
-    trainer.stream().set_recorder(&recorder);
-    trainer.step(batches.step(0), 1e-3, 1);
-    trainer.stream().set_recorder(nullptr);
-    Multiset& mine = out[static_cast<size_t>(world.rank())];
-    for (const engine::OpRecord& record : recorder.records()) {
-      if (record.op == std::string_view("squared_norm")) continue;
-      ++mine[{record.op, record.dims, record.flops, record.bytes}];
-    }
-  });
-  return out;
-}
-
-Multiset described_on_ranks(const spec::Recipe& recipe) {
-  Multiset out = described(recipe);
-  std::erase_if(out, [](const auto& one) { return std::get<0>(one.first) == "squared_norm"; });
-  return out;
-}
-
-TEST(StepRecord, ContextParallelRanksExecuteWhatIsDescribed) {
-  for (const spec::Recipe& base : {gpt_recipe(), llama_recipe()}) {
-    for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
-      for (const spec::Mesh& mesh : {spec::Mesh{.cp = 2}, spec::Mesh{.dp = 2, .cp = 3}}) {
-        spec::Recipe recipe = testing::recipe_on(base, mesh);
-        recipe.batch.sequence = 12;
-        recipe.precision = precision;
-        recipe.model.dropout = 0.1;
-        for (const auto mode : {spec::RecomputeMode::none, spec::RecomputeMode::full}) {
-          recipe.recompute.mode = mode;
-          SCOPED_TRACE(fmt::format("{} {}", recipe.model.name, testing::text_of(mesh)));
-          const Multiset expected = described_on_ranks(recipe);
-          for (const Multiset& actual : recorded_by_ranks(recipe)) expect_equal(actual, expected);
-        }
-      }
-    }
-  }
-}
-
-// The rows of experts on several ranks are known only when they are there: equality holds for the
-// sums over the ranks, of each operation with its other sizes.
-TEST(StepRecord, ExpertParallelRanksTogetherExecuteWhatIsDescribed) {
-  struct Sums {
-    int64_t count = 0;
-    double flops = 0, bytes = 0;
-  };
-  const auto add = [](const spec::Recipe& recipe, const Multiset& all, int64_t times,
-                      std::map<std::string, Sums>& out) {
-    for (const auto& [key, count] : all) {
-      auto [name, dims, flops, bytes] = key;
-      if (name.starts_with("grouped_gemm")) dims[1] = 0;
-      if (name.starts_with("activation") && dims[1] == recipe.model.moe.expert_ffn) dims[0] = 0;
-      if (name == "all_to_all") dims[0] = 0;
-      Sums& sums = out[fmt::format("{} {}", name, fmt::join(dims, "x"))];
-      sums.count += count * times;
-      sums.flops += static_cast<double>(count * times) * flops;
-      sums.bytes += static_cast<double>(count * times) * bytes;
-    }
-  };
-  for (spec::Recipe base : {mixtral_recipe(), mixed_moe_recipe()}) {
-    base.model.moe.experts = 6;
-    for (const spec::Mesh& mesh : {spec::Mesh{.dp = 2, .ep = 2}, spec::Mesh{.dp = 4, .ep = 2},
-                                   spec::Mesh{.dp = 2, .cp = 3, .ep = 6}}) {
-      spec::Recipe recipe = testing::recipe_on(base, mesh);
-      recipe.batch.sequence = 12;
-      for (const auto mode : {spec::RecomputeMode::none, spec::RecomputeMode::full}) {
-        recipe.recompute.mode = mode;
-        SCOPED_TRACE(fmt::format("{} {}", recipe.model.name, testing::text_of(mesh)));
-        std::map<std::string, Sums> actual, expected;
-        add(recipe, described_on_ranks(recipe), mesh.world(), expected);
-        for (const Multiset& one : recorded_by_ranks(recipe)) add(recipe, one, 1, actual);
-        for (const auto& [name, sums] : expected) {
-          EXPECT_EQ(actual[name].count, sums.count) << name;
-          EXPECT_NEAR(actual[name].flops, sums.flops, 1e-9 * sums.flops) << name;
-          EXPECT_NEAR(actual[name].bytes, sums.bytes, 1e-9 * sums.bytes) << name;
-        }
-        EXPECT_EQ(actual.size(), expected.size());
-        for (const auto& [name, sums] : actual) {
-          EXPECT_TRUE(expected.contains(name)) << "executed " << sums.count << " times: " << name;
-        }
-      }
-    }
-  }
 }
 
 TEST(StepRecord, ModelFlopsAreWhatMfuDivides) {
