@@ -1,5 +1,6 @@
 // Parts that not every model has: read as written, left out of the text of models without them,
 // refused where they cannot be computed.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -76,23 +77,98 @@ TEST(ModelParts, AreRefusedByName) {
   EXPECT_NE(refusal("global_layers: [1], ").find("needs model.window"), std::string::npos);
   EXPECT_NE(refusal("rotated_dims: 3, ").find("model.rotated_dims: 3"), std::string::npos);
   EXPECT_NE(refusal("biases: [gate], ").find("'gate' is no projection"), std::string::npos);
-  const auto unexecutable = [](Recipe recipe) {
-    try {
-      check_executable(recipe, recipe.parallel.world());
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+}
+
+std::string unexecutable(const Recipe& recipe) {
+  try {
+    check_executable(recipe, recipe.parallel.world());
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+struct PartElsewhere {
+  const char* keys;
+  const char* said;
+  Activation activation = Activation::swiglu;
+};
+constexpr PartElsewhere kOnTheCpuOnly[] = {
+    {"", "activation: geglu", Activation::geglu},
+    {"norm_placement: both, ", "norm_placement"},
+    {"norm_offset: 1, ", "norm_offset"},
+    {"query_key_norm: head, ", "query_key_norm"},
+    {"attention_softcap: 50, ", "attention_softcap"},
+    {"logit_softcap: 30, ", "logit_softcap"},
+    {"embedding_multiplier: 12, ", "embedding_multiplier"},
+    {"residual_multiplier: 0.22, ", "residual_multiplier"},
+    {"window: 4, ", "window"},
+    {"rotated_dims: 4, ", "rotated_dims"},
+    {"rope_scaling: {kind: yarn, factor: 4}, ", "rope_scaling.kind: yarn"},
+};
+
+// Each is named with a remedy, of the model and of a teacher; the parts that cuda has are not.
+TEST(ModelParts, AreRefusedOnOtherDevicesByName) {
+  for (const PartElsewhere& part : kOnTheCpuOnly) {
+    SCOPED_TRACE(part.said);
+    Recipe recipe = recipe_with(part.keys);
+    recipe.model.activation = part.activation;
+    EXPECT_EQ(unexecutable(recipe), "");
+    recipe.device = "cuda";
+    const std::string wanted = fmt::format("{} with device: cuda; take device: cpu", part.said);
+    EXPECT_NE(unexecutable(recipe).find("model." + wanted), std::string::npos)
+        << unexecutable(recipe);
+    Recipe student = recipe_with("");
+    student.device = "cuda";
+    student.distill.teacher = "runs/teacher";
+    student.distill.model = recipe.model;
+    EXPECT_NE(unexecutable(student).find("distill.model." + wanted), std::string::npos)
+        << unexecutable(student);
+  }
+  for (const char* keys :
+       {"biases: [qkv, down], ", "attention_scale: 0.3, ", "logit_divisor: 8, ",
+        "unrotated_layers: [2], ", "rope_scaling: {kind: linear, factor: 2}, "}) {
+    Recipe recipe = recipe_with(keys);
+    recipe.device = "cuda";
+    EXPECT_EQ(unexecutable(recipe), "") << keys;
+  }
+  Recipe recipe = recipe_with("window: 16, ");  // hides nothing of 16 tokens
+  recipe.device = "cuda";
+  EXPECT_EQ(unexecutable(recipe), "");
+}
+
+TEST(ModelParts, AreRefusedBesideOthersByName) {
+  const auto expect_said = [](const Recipe& recipe, const std::string& said) {
+    EXPECT_NE(unexecutable(recipe).find(said), std::string::npos) << unexecutable(recipe);
   };
   Recipe recipe = recipe_with("query_key_norm: whole, ");
   recipe.parallel.tp = 2;
-  EXPECT_NE(unexecutable(recipe).find("query_key_norm: whole with parallel.tp: 2"),
-            std::string::npos);
+  expect_said(recipe, "model.query_key_norm: whole with parallel.tp: 2");
+  for (const char* keys : {"query_key_norm: head, ", "norm_placement: after, "}) {
+    recipe = recipe_with(keys);
+    recipe.parallel.pp = 2;
+    recipe.parallel.pipeline = Pipeline::zero_bubble;
+    expect_said(recipe, "write parallel.schedule: 1f1b");
+  }
+  recipe = recipe_with("logit_divisor: 8, ");
+  recipe.precision = Precision::fp8;
+  recipe.narrow.head = true;
+  expect_said(recipe, "model.logit_divisor: 8 with precision.head");
+
+  // A teacher's window must be the model's, where it hides anything.
   recipe = recipe_with("window: 4, ");
-  recipe.device = "cuda";
-  EXPECT_NE(unexecutable(recipe).find("model.window with device: cuda"), std::string::npos);
-  recipe.model.window = 16;  // hides nothing of 16 tokens
+  recipe.distill.teacher = "runs/teacher";
+  recipe.distill.model = recipe.model;
   EXPECT_EQ(unexecutable(recipe), "");
+  recipe.distill.model->window = 5;
+  expect_said(recipe, "distill.model.window: 5 beside model.window: 4");
+  recipe.distill.model->window = 16;
+  EXPECT_EQ(unexecutable(recipe), "");
+  recipe.distill.model->window = 4;
+  recipe.model.global_layers = {0, 1, 2, 3};
+  expect_said(recipe, "distill.model.window: 4 beside model.window: 4");
+  recipe.distill.model = recipe_with("logit_softcap: 30, ").model;
+  expect_said(recipe, "distill.model.logit_softcap: 30");
 }
 
 TEST(ModelParts, PairsOfAWindow) {

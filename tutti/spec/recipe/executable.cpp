@@ -100,37 +100,15 @@ void check_model(const ModelConfig& model) {
   }
 }
 
-// Parts that only one rank, or only the CPU, computes.
-void check_parts(const Recipe& recipe) {
-  const ModelConfig& model = recipe.model;
+// Parts that only one rank, or only the CPU, computes; `key` is where the recipe has the model.
+void check_parts(const Recipe& recipe, const ModelConfig& model, const char* key) {
   const Mesh& mesh = recipe.parallel;
   if (model.query_key_norm == QueryKeyNorm::whole && mesh.tp > 1) {
-    refuse(fmt::format(
-        "model.query_key_norm: whole with parallel.tp: {}, whose ranks have some of the heads that "
-        "are normed together; take dp, pp or cp",
-        mesh.tp));
-  }
-  const bool norms =
-      model.norm_placement != NormPlacement::before || model.query_key_norm != QueryKeyNorm::none;
-  if (norms && mesh.pipeline == Pipeline::zero_bubble) {
     refuse(
-        "model.norm_placement or model.query_key_norm with parallel.schedule: zero-bubble, which "
-        "delays gradients of weights; write parallel.schedule: 1f1b");
-  }
-  if (model.logit_softcap > 0 && recipe.distill.enabled()) {
-    refuse("model.logit_softcap with distill");
-  }
-  if (recipe.distill.model) {
-    const ModelConfig& teacher = *recipe.distill.model;
-    if (teacher.logit_softcap > 0) refuse("distill.model.logit_softcap");
-    if (teacher.window > 0 && teacher.window != model.window) {
-      refuse(fmt::format("distill.model.window: {} beside model.window: {}", teacher.window,
-                         model.window));
-    }
-  }
-  if (model.logit_divisor != 1 && recipe.narrow.head && is_narrow(recipe.precision)) {
-    refuse(fmt::format("model.logit_divisor: {} with precision.head in fewer than 16 bits",
-                       model.logit_divisor));
+        fmt::format("{}.query_key_norm: whole with parallel.tp: {}, whose ranks have some of the "
+                    "heads that are "
+                    "normed together; take dp, pp or cp",
+                    key, mesh.tp));
   }
   if (recipe.device == "cpu") return;
   const ModelConfig plain;
@@ -148,8 +126,55 @@ void check_parts(const Recipe& recipe) {
       {"rope_scaling.kind: yarn", model.rope_scaling.kind == RopeScalingKind::yarn},
   };
   for (const auto& [name, used] : parts) {
-    if (used)
-      refuse(fmt::format("model.{} with device: {}; take device: cpu", name, recipe.device));
+    if (used) {
+      refuse(fmt::format("{}.{} with device: {}; take device: cpu", key, name, recipe.device));
+    }
+  }
+}
+
+// Parts of a model that learns.
+void check_trained_parts(const Recipe& recipe) {
+  const ModelConfig& model = recipe.model;
+  check_parts(recipe, model, "model");
+  const bool norms =
+      model.norm_placement != NormPlacement::before || model.query_key_norm != QueryKeyNorm::none;
+  if (norms && recipe.parallel.pipeline == Pipeline::zero_bubble) {
+    refuse(
+        "model.norm_placement or model.query_key_norm with parallel.schedule: zero-bubble, which "
+        "delays gradients of weights; write parallel.schedule: 1f1b");
+  }
+  if (model.logit_divisor != 1 && recipe.narrow.head && is_narrow(recipe.precision)) {
+    refuse(fmt::format(
+        "model.logit_divisor: {} with precision.head, whose product in fewer than 16 bits has no "
+        "factor; write precision.head: false",
+        model.logit_divisor));
+  }
+}
+
+void check_teacher_parts(const Recipe& recipe) {
+  if (recipe.model.logit_softcap > 0 && recipe.distill.enabled()) {
+    refuse(
+        fmt::format("model.logit_softcap: {} with distill, whose loss compares logits without a "
+                    "cap; drop distill",
+                    recipe.model.logit_softcap));
+  }
+  if (!recipe.distill.model) return;
+  const ModelConfig& teacher = *recipe.distill.model;
+  check_parts(recipe, teacher, "distill.model");
+  if (teacher.logit_softcap > 0) {
+    refuse(fmt::format(
+        "distill.model.logit_softcap: {}, and the loss compares logits without a cap; take a "
+        "teacher without one",
+        teacher.logit_softcap));
+  }
+  // Rows have one list of what they see through a window.
+  const int64_t sequence = recipe.batch.sequence;
+  if (has_windows(teacher, sequence) &&
+      (!has_windows(recipe.model, sequence) || teacher.window != recipe.model.window)) {
+    refuse(fmt::format(
+        "distill.model.window: {} beside model.window: {}; take a batch.sequence of at most {}, or "
+        "a teacher whose window is the model's",
+        teacher.window, recipe.model.window, teacher.window));
   }
 }
 
@@ -177,7 +202,8 @@ void check_executable(const Recipe& recipe, int64_t ranks) {
   }
   check_distillation(recipe);
   check_model(recipe.model);
-  check_parts(recipe);
+  check_trained_parts(recipe);
+  check_teacher_parts(recipe);
   check_precision(recipe);
   check_optimizer(recipe);
   check_offload(recipe);
