@@ -5,12 +5,14 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "tutti/base/error.h"
 #include "tutti/spec/model/config.h"
 #include "tutti/spec/model/flops.h"
 #include "tutti/spec/model/params.h"
 #include "tutti/spec/program/operation.h"
+#include "tutti/spec/program/program.h"
 #include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::spec {
@@ -169,6 +171,30 @@ TEST(ModelParts, AreRefusedBesideOthersByName) {
   expect_said(recipe, "distill.model.window: 4 beside model.window: 4");
   recipe.distill.model = recipe_with("logit_softcap: 30, ").model;
   expect_said(recipe, "distill.model.logit_softcap: 30");
+}
+
+// Where layers take turns in the memory of gradients, no micro-batch adds to those of norms, which
+// the pass of the input's gradient leaves (of all norms on a device).
+TEST(ModelParts, LayersThatTakeTurnsOverwriteGradientsOfNorms) {
+  for (const char* device : {"cpu", "cuda"}) {
+    for (const int64_t zero : {0, 1, 2, 3}) {
+      Recipe recipe = recipe_with("query_key_norm: head, norm_placement: both, ");
+      recipe.device = device;
+      recipe.batch.global = 8;
+      recipe.parallel.dp = 2;
+      recipe.parallel.zero = zero;
+      const Program program = make_program(recipe, tutti_profile_on(recipe));
+      int64_t adding = 0;
+      for (const Op& op : program.kind("block").backward_input) {
+        if (std::string_view(op.name).find("norm") != std::string_view::npos) {
+          adding += op.bytes > op.first_bytes ? 1 : 0;
+        }
+      }
+      // Of two branches, queries and keys; besides of two norms before them.
+      const int64_t all = recipe.device == "cpu" ? 4 : 6;
+      EXPECT_EQ(adding, zero < 2 ? all : 0) << device << " zero " << zero;
+    }
+  }
 }
 
 TEST(ModelParts, PairsOfAWindow) {

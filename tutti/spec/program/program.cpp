@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -129,6 +130,10 @@ class ProgramBuilder {
   void overwrite_gradients() {
     for (LayerOps& kind : program_.kinds) {
       for (Op& op : kind.backward_weight) op.bytes = op.first_bytes;
+      for (Op& op : kind.backward_input) {  // what norms leave for their weights there
+        const std::string_view name = op.name;
+        if (name == "rms_norm_backward" || name == "norm_backward_input") op.bytes = op.first_bytes;
+      }
       if (kind.kind != "head") continue;  // its pass goes forward and back
       for (Op& op : kind.forward) op.bytes = op.first_bytes;
     }
