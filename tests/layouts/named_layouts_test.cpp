@@ -76,9 +76,10 @@ std::vector<Layout> layouts() {
           Mesh{.tp = 2, .pp = 2, .vpp = 2}, Mesh{.dp = 2, .tp = 2, .cp = 2, .zero = 2}}) {
       all.push_back({kind, mesh, 1});
     }
-    all.push_back({kind, {.tp = 2}, 2, 0, true});
+    all.push_back({kind, {.tp = 4}, 2, 0, true});  // of keys that two ranks have
     all.push_back({kind, {.pp = 2}, 1, 0.1, false, true});
   }
+  all.push_back({Kind::granite, {.pp = 3, .pipeline = Pipeline::zero_bubble}, 1});
   // Of a mixture of experts.
   const auto routed = [&](const Mesh& mesh, int64_t micro = 1) {
     all.push_back({Kind::experts, mesh, micro});

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <tuple>
 
 #include "tutti/train/testing/step_record.h"
 
@@ -18,8 +19,17 @@ using testing::mixtral_recipe;
 using testing::Multiset;
 using testing::recorded_by_ranks;
 
+// Of several ranks' attention FLOPs are described without windows.
+spec::Recipe seeing_all(spec::Recipe recipe) {
+  recipe.model.window = 0;
+  recipe.model.global_layers.clear();
+  recipe.model.window_rope_theta = 0;
+  return recipe;
+}
+
 TEST(StepRecord, ContextParallelRanksExecuteWhatIsDescribed) {
-  for (const spec::Recipe& base : {gpt_recipe(), llama_recipe()}) {
+  for (const spec::Recipe& base : {gpt_recipe(), llama_recipe(), seeing_all(testing::qwen_recipe()),
+                                   seeing_all(testing::gemma_recipe()), testing::olmo_recipe()}) {
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       for (const spec::Mesh& mesh : {spec::Mesh{.cp = 2}, spec::Mesh{.dp = 2, .cp = 3}}) {
         spec::Recipe recipe = testing::recipe_on(base, mesh);
@@ -78,6 +88,29 @@ TEST(StepRecord, ExpertParallelRanksTogetherExecuteWhatIsDescribed) {
         for (const auto& [name, sums] : actual) {
           EXPECT_TRUE(expected.contains(name)) << "executed " << sums.count << " times: " << name;
         }
+      }
+    }
+  }
+}
+
+// Gradients of the norms that a block has besides: added to by all micro-batches but the first, or
+// overwritten where layers take turns in the memory of gradients.
+TEST(StepRecord, RanksOfZeroExecuteWhatIsDescribedOfNorms) {
+  const auto of_norms = [](Multiset all) {
+    std::erase_if(all, [](const auto& one) {
+      return std::get<0>(one.first).find("rms_norm") == std::string::npos;
+    });
+    return all;
+  };
+  for (const spec::Recipe& base :
+       {testing::qwen_recipe(), testing::gemma_recipe(), testing::olmo_recipe()}) {
+    for (const int64_t zero : {0, 1, 2, 3}) {
+      const spec::Recipe recipe = testing::recipe_on(base, {.dp = 2, .zero = zero});
+      SCOPED_TRACE(fmt::format("{} zero {}", recipe.model.name, zero));
+      const Multiset expected = of_norms(described_on_ranks(recipe));
+      EXPECT_FALSE(expected.empty());
+      for (const Multiset& actual : recorded_by_ranks(recipe)) {
+        expect_equal(of_norms(actual), expected);
       }
     }
   }

@@ -17,6 +17,7 @@
 #include "tutti/spec/program/program.h"
 #include "tutti/spec/recipe/names.h"
 #include "tutti/spec/schedule/action_operations.h"
+#include "tutti/train/testing/family_models.h"
 #include "tutti/train/testing/test_support.h"
 
 namespace tutti::train {
@@ -163,6 +164,20 @@ TEST(StepRecord, PartsOfNewerModels) {
           expect_equal(recipe);
         }
       }
+    }
+  }
+}
+
+TEST(StepRecord, TodaysFamilies) {
+  for (const std::string& family : testing::family_names()) {
+    for (const auto mode : {spec::RecomputeMode::none, spec::RecomputeMode::full}) {
+      spec::Recipe recipe = testing::family_recipe(family);
+      recipe.precision = spec::Precision::bf16;
+      recipe.batch = {4, 2, 16};  // longer than the windows
+      recipe.model.dropout = 0.1;
+      recipe.recompute.mode = mode;
+      SCOPED_TRACE(fmt::format("{} {}", family, spec::name_of(spec::kRecomputeNames, mode)));
+      expect_equal(recipe);
     }
   }
 }

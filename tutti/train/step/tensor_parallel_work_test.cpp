@@ -115,8 +115,8 @@ void expect_equal(const std::map<Key, int64_t>& actual, const std::map<Key, int6
 
 TEST(TensorParallel, TheRecordedStepIsTheDescribedOne) {
   for (const spec::Recipe& base :
-       {divided_gpt(), divided_gpt(0.1), divided_llama(), with_adapters(divided_gpt(), 0.1),
-        with_adapters(divided_llama(), 0)}) {
+       {divided_gpt(), divided_gpt(0.1), divided_llama(), divided_gemma(),
+        with_adapters(divided_gpt(), 0.1), with_adapters(divided_llama(), 0)}) {
     for (const auto mode : {spec::RecomputeMode::none, spec::RecomputeMode::full}) {
       for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
         for (const int64_t tp : {2, 4}) {

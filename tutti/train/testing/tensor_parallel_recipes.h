@@ -25,6 +25,15 @@ inline spec::Recipe divided_llama() {
   return recipe;
 }
 
+// With parts of newer models that ranks divide, or do on their own rows.
+inline spec::Recipe divided_gemma() {
+  spec::Recipe recipe = gemma_recipe();
+  recipe.model.heads = 12;
+  recipe.model.ffn = 36;
+  recipe.model.residual_multiplier = 0.7;
+  return recipe;
+}
+
 inline spec::Recipe divided(spec::Recipe recipe, const spec::Mesh& mesh) {
   recipe = recipe_on(std::move(recipe), mesh);
   recipe.batch = {12, 2, 6};  // 12 rows: blocks begin within sequences
