@@ -181,8 +181,11 @@ void add_checkpoint_import(CLI::App& group, Action& action) {
       ->capture_default_str();
   add_json_option(*command, arguments->json);
   command->footer(
-      "Models: gpt2, llama (2, 3, 3.1 and later), mistral, mixtral. What config.json asks for and\n"
-      "Tutti cannot compute is an error that names the key.\n\n"
+      "Models: gpt2, llama (2, 3, 3.1 and later), mistral, mixtral, qwen2, qwen3, gemma2, "
+      "gemma3_text,\n"
+      "phi3, olmo2, smollm3, granite, glm4. What config.json asks for and Tutti cannot compute is "
+      "an\n"
+      "error that names the key.\n\n"
       "Examples:\n"
       "  tutti checkpoint import Llama-3.2-1B --out runs/llama\n"
       "  tutti generate runs/llama --prompt \"Once\"\n"

@@ -22,7 +22,12 @@
 //     block: residual_in [N,H] f32, norm1.mean [N] f32 (layer norm only), norm1.rstd [N] f32,
 //            norm1.y [N,H] c, attention.qkv [N,(A+2K)D] c, attention.lse [B*A*T] f32,
 //            attention.out [N,A*D] c, residual_mid [N,H] f32, norm2.mean, norm2.rstd, norm2.y,
-//            mlp.pre [N,F] c ([N,2F] for swiglu), mlp.act [N,F] c
+//            mlp.pre [N,F] c ([N,2F] with a gate), mlp.act [N,F] c
+//            with norms of queries and keys attention.query_key [N,(A+K)D] c and
+//            attention.query_key.rstd [N,A+K] f32 (of all heads together [N,2]); with norms after
+//            attention and MLP what they read, attention.branch and mlp.branch [N,H] c, and
+//            attention.branch.rstd, mlp.branch.rstd [N] f32; without norms before them no
+//            norm1.rstd and norm2.rstd
 //     "block.moe" x routed layers, instead of mlp.* (E experts, k chosen, R rows for copies):
 //            moe.probabilities [N,E] f32, moe.lse [N] f32, moe.experts [N,k] i32, moe.weights [N,k]
 //            f32, moe.positions [N,k] i32, moe.counts [B,E] i32, moe.offsets [E+1] i32, moe.input
@@ -41,7 +46,8 @@
 //     branch [N,H] c, d_residual [N,H] f32, d_branch.0, d_branch.1, d_branch_attention [N,H] c,
 //     d_act [N,F] c, d_pre [N,2F] c (swiglu only; gelu works in place on d_act),
 //     d_norm1, d_norm2 [N,H] c, d_attention [N,A*D] c, d_qkv [N,(A+2K)D] c,
-//     delta [B*A*T] f32, rope.frequency [D/2] f32 (rope only); for routed layers moe.d_output,
+//     delta [B*A*T] f32, rope.frequency [R/2] f32 (rope only, R columns of a head rotate),
+//     rope.window_frequency [R/2] f32 (window_rope_theta only); for routed layers moe.d_output,
 //     moe.d_input [R,H] c, moe.d_act [R,Fe] c, moe.d_up [R,2Fe] c (swiglu only), moe.d_weights
 //     [N,k] f32, moe.d_logits [N,E] c, moe.shared.d_act, moe.shared.d_up
 //     with ep > 1 moe.copies [copies,H] c and without pieces moe.sizes [E] i32; with cp > 1
