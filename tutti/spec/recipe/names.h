@@ -33,6 +33,7 @@ inline const Names<Precision> kPrecisionNames = {{"f32", Precision::f32},
                                                  {"fp8", Precision::fp8},
                                                  {"mxfp8", Precision::mxfp8},
                                                  {"fp4", Precision::fp4}};
+inline const Names<std::string> kDeviceNames = {{"cpu", "cpu"}, {"cuda", "cuda"}};
 inline const Names<Master> kMasterNames = {{"f32", Master::f32}, {"none", Master::none}};
 inline const Names<ScheduleKind> kScheduleNames = {{"constant", ScheduleKind::constant},
                                                    {"linear", ScheduleKind::linear},

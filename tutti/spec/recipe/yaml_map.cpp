@@ -160,16 +160,19 @@ YamlMap::YamlMap(const YAML::Node& node, std::string path, std::string origin)
     const std::string& key = entry.first.Scalar();
     for (const auto& earlier : entries_) {
       if (earlier.first == key) {
-        fail(ErrorKind::usage, "{}: {}: given twice", place(origin_, entry.first),
-             path_.empty() ? key : path_ + "." + key);
+        fail(ErrorKind::usage, "{}: {}: given twice", place(origin_, entry.first), path_of(key));
       }
     }
     entries_.emplace_back(key, entry.second);
   }
 }
 
+std::string YamlMap::path_of(const std::string& key) const {
+  return path_.empty() ? key : path_ + "." + key;
+}
+
 std::string YamlMap::where(const std::string& key) const {
-  const std::string full = path_.empty() ? key : path_ + "." + key;
+  const std::string full = path_of(key);
   for (const auto& [name, node] : entries_) {
     if (name == key) return fmt::format("{}: {}", place(origin_, node), full);
   }
@@ -190,15 +193,13 @@ YAML::Node YamlMap::node(const std::string& key) {
 
 bool YamlMap::has(const std::string& key) { return node(key).IsDefined(); }
 
-YamlMap YamlMap::map(const std::string& key) {
-  return YamlMap(node(key), path_.empty() ? key : path_ + "." + key, origin_);
-}
+YamlMap YamlMap::map(const std::string& key) { return YamlMap(node(key), path_of(key), origin_); }
 
 std::vector<YamlMap> YamlMap::items(const std::string& key) {
   std::vector<YamlMap> maps;
   for (const YAML::Node& item : node(key)) {
     const std::string name = fmt::format("{}.{}", key, maps.size());
-    maps.emplace_back(item, path_.empty() ? name : path_ + "." + name, origin_);
+    maps.emplace_back(item, path_of(name), origin_);
   }
   return maps;
 }

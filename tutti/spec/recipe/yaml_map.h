@@ -31,7 +31,9 @@ class YamlMap {
   // `path` is "" at the root; a node that is absent or null reads as an empty mapping.
   YamlMap(const YAML::Node& node, std::string path, std::string origin);
 
-  bool has(const std::string& key);  // also marks it as known
+  const std::string& origin() const { return origin_; }
+  std::string path_of(const std::string& key) const;  // "batch.global"
+  bool has(const std::string& key);                   // also marks it as known
   YAML::Node node(const std::string& key);
   YamlMap map(const std::string& key);
   // The mappings of a list; their paths are "key.0", "key.1", ...
