@@ -84,16 +84,8 @@ control::Forecast forecast_job(ControlSession& session, const std::string& recip
                                const std::string& catalog);
 
 // The verbs, one file each (control_*.cpp).
-void add_audit(CLI::App& app, Action& action);
-void add_controller(CLI::App& app, Action& action);
-void add_sweep_copies(CLI::App& app, Action& action);
 void add_controller_restore(CLI::App& group, Action& action);
-void add_admin(CLI::App& app, Action& action);
 void add_admin_list(CLI::App& group, Action& action);
 void add_admin_people(CLI::App& group, Action& action);
-void add_job_queries(CLI::App& app, Action& action);    // queue, show, logs
-void add_job_questions(CLI::App& app, Action& action);  // why, cost, ledger
-void add_job_steering(CLI::App& app, Action& action);   // cancel, requeue, hold, release
-void add_submit(CLI::App& app, Action& action);
 
 }  // namespace tutti::cli

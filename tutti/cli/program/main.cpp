@@ -174,28 +174,7 @@ int main_with(int argc, char** argv) {
   app.get_formatter()->column_width(32);
 
   Action action;
-  add_data(app, action);
-  add_train(app, action);
-  add_reproduce(app, action);
-  add_eval(app, action);
-  add_generate(app, action);
-  add_checkpoint(app, action);
-  add_report(app, action);
-  add_bench(app, action);
-  add_check(app, action);
-  add_serve(app, action);
-  add_mlperf(app, action);
-  add_plan(app, action);
-  add_submit(app, action);
-  add_job_queries(app, action);
-  add_job_questions(app, action);
-  add_job_steering(app, action);
-  add_controller(app, action);
-  add_sweep_copies(app, action);
-  add_admin(app, action);
-  add_audit(app, action);
-  add_completion(app, action);
-  add_man(app, action);
+  for (const auto add : kCommands) add(app, action);
 
   bool json = false;
   for (int i = 1; i < argc; ++i) json = json || std::string(argv[i]) == "--json";
