@@ -5,6 +5,10 @@
 #include <limits>
 #include <string_view>
 #include <utility>
+#include <variant>
+#include <vector>
+
+#include "tutti/telemetry/members.h"
 
 namespace tutti::telemetry {
 namespace {
@@ -12,54 +16,91 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 // Members of one line; anything that is not as expected is as if it were absent.
-class Members {
+class MemberReader {
  public:
-  explicit Members(const Json& json) : json_(json) {}
+  explicit MemberReader(const Json& json) : json_(json) {}
 
-  void read(const char* key, std::string& value) const {
+  void value(const char* key, std::string& x) {
     const Json* found = find(key);
-    if (found != nullptr && found->is_string()) value = found->get<std::string>();
+    if (found != nullptr && found->is_string()) x = found->get<std::string>();
   }
-  void read(const char* key, bool& value) const {
+  void value(const char* key, bool& x) {
     const Json* found = find(key);
-    if (found != nullptr && found->is_boolean()) value = found->get<bool>();
+    if (found != nullptr && found->is_boolean()) x = found->get<bool>();
   }
   // Through double where it was written as one; numbers outside int64 are not taken.
-  void read(const char* key, int64_t& value) const {
+  void value(const char* key, int64_t& x) {
     const Json* found = find(key);
     if (found == nullptr) return;
     const bool too_large = found->is_number_unsigned() &&
                            found->get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
-    if (found->is_number_integer() && !too_large) value = found->get<int64_t>();
+    if (found->is_number_integer() && !too_large) x = found->get<int64_t>();
     if (found->is_number_float() && std::abs(found->get<double>()) < 9e18) {
-      value = static_cast<int64_t>(found->get<double>());
+      x = static_cast<int64_t>(found->get<double>());
     }
   }
-  void read(const char* key, double& value) const {
+  void number(const char* key, double& x) {
     const Json* found = find(key);
-    if (found != nullptr && found->is_number()) value = found->get<double>();
+    if (found != nullptr && found->is_number()) {
+      x = found->get<double>();
+      ++numbers_;
+    }
   }
-  void read(const char* key, std::optional<double>& value) const {
+  void measured(const char* key, double& x) {
+    x = kNone;
+    number(key, x);
+  }
+  void nullable(const char* key, std::optional<double>& x) { maybe(key, x); }
+  void maybe(const char* key, std::optional<double>& x) {
     const Json* found = find(key);
-    if (found != nullptr && found->is_number()) value = found->get<double>();
+    if (found != nullptr && found->is_number()) x = found->get<double>();
   }
-  void read(const char* key, Json& value) const {
+  void object(const char* key, Json& x) {
     const Json* found = find(key);
-    if (found != nullptr && found->is_object()) value = *found;
+    if (found != nullptr && found->is_object()) x = *found;
   }
-  void read_any(const char* key, Json& value) const {
-    if (const Json* found = find(key)) value = *found;
+  void any(const char* key, Json& x) {
+    if (const Json* found = find(key)) x = *found;
   }
-  // NaN when absent.
-  void measured(const char* key, double& value) const {
-    value = kNone;
-    read(key, value);
+  void texts(const char* key, std::vector<std::string>& list) {
+    for (const Json& item : array(key)) {
+      if (item.is_string()) list.push_back(item.get<std::string>());
+    }
   }
-  template <typename Action>
-  void for_each(const char* key, const Action& action) const {
+  template <typename T>
+  void list(const char* key, std::vector<T>& list) {
+    for (const Json& item : array(key)) {
+      if (item.is_object()) list.push_back(read<T>(item));
+    }
+  }
+  template <typename T>
+  void inner(const char* key, std::optional<T>& x) {
     const Json* found = find(key);
-    if (found == nullptr || !found->is_array()) return;
-    for (const Json& item : *found) action(item);
+    if (found != nullptr && found->is_object()) x = read<T>(*found);
+  }
+  // There where any of its numbers is.
+  template <typename T>
+  void beside(std::optional<T>& x) {
+    MemberReader reader(json_);
+    T value;
+    members(reader, value);
+    if (reader.numbers_ > 0) x = std::move(value);
+  }
+  template <typename Enum, typename Names>
+  void choice(const char* key, Enum& x, const Names& names) {
+    std::string text;
+    value(key, text);
+    for (const auto& [name, value] : names) {
+      if (text == name) x = value;
+    }
+  }
+
+  template <typename T>
+  static T read(const Json& object) {
+    MemberReader reader(object);
+    T value;
+    members(reader, value);
+    return value;
   }
 
  private:
@@ -67,276 +108,45 @@ class Members {
     const auto found = json_.find(key);
     return found == json_.end() ? nullptr : &*found;
   }
+  const Json& array(const char* key) const {
+    static const Json none = Json::array();
+    const Json* found = find(key);
+    return found != nullptr && found->is_array() ? *found : none;
+  }
+
   const Json& json_;
+  int numbers_ = 0;
 };
 
-RunStarted read_run_started(const Members& in) {
-  RunStarted event;
-  in.read("run", event.run);
-  in.read("name", event.name);
-  in.read("parameters", event.parameters);
-  in.read("steps", event.steps);
-  in.read("first_step", event.first_step);
-  in.read("tokens_per_step", event.tokens_per_step);
-  in.read("flops_per_token", event.flops_per_token);
-  in.read("gemm_peak_flops", event.gemm_peak_flops);
-  in.read("target_loss", event.target_loss);
-  in.read("mfu_formula", event.mfu_formula);
-  in.read("details", event.details);
-  Json teacher;
-  in.read("teacher", teacher);
-  if (teacher.is_object()) {
-    const Members members(teacher);
-    event.teacher.emplace();
-    members.read("path", event.teacher->path);
-    members.read("step", event.teacher->step);
-    members.read("manifest_hash", event.teacher->manifest_hash);
-    members.read("model", event.teacher->model);
-    members.read("parameters", event.teacher->parameters);
-    members.read("temperature", event.teacher->temperature);
-    members.read("weight", event.teacher->weight);
+using Body = decltype(Event::body);
+
+// The event whose name it is; none: a name that this version does not know.
+template <size_t I = 0>
+std::optional<Body> read_body(std::string_view name, const Json& line) {
+  if constexpr (I == std::variant_size_v<Body>) {
+    return std::nullopt;
+  } else {
+    using T = std::variant_alternative_t<I, Body>;
+    if (name == kEventName<T>) return MemberReader::read<T>(line);
+    return read_body<I + 1>(name, line);
   }
-  return event;
-}
-
-MachineDescribed read_machine(const Members& in) {
-  MachineDescribed event;
-  in.read("host", event.host);
-  in.read("cpu", event.cpu);
-  in.read("cores", event.cores);
-  in.read("threads", event.threads);
-  in.read("clock_hz", event.clock_hz);
-  in.read("memory_bytes", event.memory_bytes);
-  in.read("instruction_set", event.instruction_set);
-  in.read("precision", event.precision);
-  in.read("gemm_peak_flops", event.gemm_peak_flops);
-  in.read("nominal_peak_flops", event.nominal_peak_flops);
-  in.read("version", event.version);
-  in.read("executable_hash", event.executable_hash);
-  in.read("libraries", event.libraries);
-  return event;
-}
-
-CorpusDescribed read_corpus(const Members& in) {
-  CorpusDescribed event;
-  in.read("role", event.role);
-  in.read("path", event.path);
-  in.read("tokens", event.tokens);
-  in.read("documents", event.documents);
-  in.read("bytes", event.bytes);
-  in.read("hash", event.hash);
-  in.read("index_hash", event.index_hash);
-  in.read("mask_hash", event.mask_hash);
-  in.read("tokenizer", event.tokenizer);
-  in.read("tokenizer_hash", event.tokenizer_hash);
-  in.read("vocabulary_size", event.vocabulary_size);
-  in.read("created", event.created);
-  in.read("licence", event.licence);
-  in.read("data_class", event.data_class);
-  in.for_each("sources", [&](const Json& item) {
-    if (item.is_object()) event.sources.push_back(corpus_source_from_json(item));
-  });
-  return event;
-}
-
-MemoryMeasured read_memory(const Members& in) {
-  MemoryMeasured event;
-  in.read("step", event.step);
-  in.read("resident_bytes", event.resident_bytes);
-  in.read("peak_resident_bytes", event.peak_resident_bytes);
-  in.for_each("kinds", [&](const Json& item) {
-    if (!item.is_object()) return;
-    MemoryByKind part;
-    Members(item).read("kind", part.kind);
-    Members(item).read("bytes", part.bytes);
-    event.kinds.push_back(std::move(part));
-  });
-  return event;
-}
-
-StepDone read_step(const Members& in) {
-  StepDone event;
-  in.read("step", event.step);
-  in.read("micro_batches", event.micro_batches);
-  in.read("tokens", event.tokens);
-  in.measured("loss", event.loss);
-  in.measured("gradient_norm", event.gradient_norm);
-  in.measured("learning_rate", event.learning_rate);
-  in.measured("step_seconds", event.step_seconds);
-  in.measured("tokens_per_second", event.tokens_per_second);
-  in.measured("mfu", event.mfu);
-  in.measured("data_wait_seconds", event.data_wait_seconds);
-  in.read("skipped", event.skipped);
-  in.read("targets", event.targets);
-  in.read("useful_share", event.useful_share);
-  std::optional<double> ce_loss, kl_loss;
-  in.read("ce_loss", ce_loss);
-  in.read("kl_loss", kl_loss);
-  if (ce_loss || kl_loss) event.parts = {ce_loss.value_or(kNone), kl_loss.value_or(kNone)};
-  Json routing;
-  in.read("routing", routing);
-  if (routing.is_object()) {
-    const Members members(routing);
-    event.routing.emplace();
-    members.measured("balance_loss", event.routing->balance_loss);
-    members.measured("z_loss", event.routing->z_loss);
-    members.measured("load_max_over_mean", event.routing->load_max_over_mean);
-    members.measured("dropped_share", event.routing->dropped_share);
-  }
-  return event;
-}
-
-EvaluationDone read_evaluation(const Members& in) {
-  EvaluationDone event;
-  in.read("step", event.step);
-  in.measured("loss", event.loss);
-  in.read("tokens", event.tokens);
-  in.measured("seconds", event.seconds);
-  return event;
-}
-
-CheckpointSaved read_checkpoint(const Members& in) {
-  CheckpointSaved event;
-  in.read("step", event.step);
-  in.read("path", event.path);
-  in.read("bytes", event.bytes);
-  in.read("stall_seconds", event.stall_seconds);
-  in.read("write_seconds", event.write_seconds);
-  return event;
-}
-
-CheckpointFailed read_checkpoint_failed(const Members& in) {
-  CheckpointFailed event;
-  in.read("step", event.step);
-  in.read("message", event.message);
-  return event;
-}
-
-TextGenerated read_text_generated(const Members& in) {
-  TextGenerated event;
-  in.read("step", event.step);
-  in.read("prompt", event.prompt);
-  in.read("text", event.text);
-  in.read("tokens", event.tokens);
-  in.measured("seconds", event.seconds);
-  return event;
-}
-
-NonFinite read_non_finite(const Members& in) {
-  NonFinite event;
-  in.read("step", event.step);
-  in.read("tensor", event.tensor);
-  in.read("in_a_row", event.in_a_row);
-  return event;
-}
-
-BudgetExceeded read_budget(const Members& in) {
-  BudgetExceeded event;
-  in.read("what", event.what);
-  in.read("limit", event.limit);
-  in.read("used", event.used);
-  return event;
-}
-
-Message read_message(const Members& in) {
-  Message event;
-  std::string level;
-  in.read("level", level);
-  if (level == "warning") event.level = Level::warning;
-  in.read("text", event.text);
-  return event;
-}
-
-EventsLost read_events_lost(const Members& in) {
-  EventsLost event;
-  in.read("events", event.events);
-  in.read("first_step", event.first_step);
-  in.read("last_step", event.last_step);
-  in.read("cause", event.cause);
-  return event;
-}
-
-MlperfLine read_mlperf_line(const Members& in) {
-  MlperfLine event;
-  std::string type;
-  in.read("type", type);
-  if (type == "start") event.type = MlperfLine::Type::start;
-  if (type == "end") event.type = MlperfLine::Type::end;
-  in.read("key", event.key);
-  in.read_any("value", event.value);
-  in.read("metadata", event.metadata);
-  in.read("file", event.file);
-  in.read("line", event.line);
-  return event;
-}
-
-GpuMeasured read_gpu(const Members& in) {
-  GpuMeasured event;
-  in.read("gpu", event.gpu);
-  in.read("name", event.name);
-  in.read("power_watts", event.power_watts);
-  in.read("energy_joules", event.energy_joules);
-  in.read("clock_hertz", event.clock_hertz);
-  in.read("memory_clock_hertz", event.memory_clock_hertz);
-  in.read("temperature_celsius", event.temperature_celsius);
-  in.read("memory_used_bytes", event.memory_used_bytes);
-  in.for_each("throttled", [&](const Json& reason) {
-    if (reason.is_string()) event.throttled.push_back(reason.get<std::string>());
-  });
-  return event;
-}
-
-RunFinished read_run_finished(const Members& in) {
-  RunFinished event;
-  in.read("outcome", event.outcome);
-  in.read("summary", event.summary);
-  return event;
-}
-
-std::optional<decltype(Event::body)> read_body(std::string_view name, const Members& in) {
-  if (name == "step_done") return read_step(in);
-  if (name == "run_started") return read_run_started(in);
-  if (name == "machine_described") return read_machine(in);
-  if (name == "corpus_described") return read_corpus(in);
-  if (name == "memory_measured") return read_memory(in);
-  if (name == "evaluation_done") return read_evaluation(in);
-  if (name == "checkpoint_saved") return read_checkpoint(in);
-  if (name == "checkpoint_failed") return read_checkpoint_failed(in);
-  if (name == "text_generated") return read_text_generated(in);
-  if (name == "non_finite") return read_non_finite(in);
-  if (name == "budget_exceeded") return read_budget(in);
-  if (name == "gpu_measured") return read_gpu(in);
-  if (name == "message") return read_message(in);
-  if (name == "events_lost") return read_events_lost(in);
-  if (name == "mlperf_line") return read_mlperf_line(in);
-  if (name == "run_finished") return read_run_finished(in);
-  return std::nullopt;
 }
 
 }  // namespace
 
 CorpusSource corpus_source_from_json(const Json& object) {
-  CorpusSource source;
-  const Members in(object);
-  in.read("path", source.path);
-  in.read("bytes", source.bytes);
-  in.read("documents", source.documents);
-  in.read("tokens", source.tokens);
-  in.read("hash", source.hash);
-  in.read("licence", source.licence);
-  in.read("data_class", source.data_class);
-  return source;
+  return MemberReader::read<CorpusSource>(object);
 }
 
 std::optional<Event> event_from_json(const Json& line) {
   if (!line.is_object()) return std::nullopt;
-  const Members in(line);
+  MemberReader in(line);
   std::string name;
-  in.read("event", name);
-  auto body = read_body(name, in);
+  in.value("event", name);
+  auto body = read_body(name, line);
   if (!body) return std::nullopt;
   Event event{0, std::move(*body)};
-  in.read("wall_seconds", event.wall_seconds);
+  in.number("wall_seconds", event.wall_seconds);
   return event;
 }
 
