@@ -1,6 +1,5 @@
-#include "tutti/engine/describe_narrow.h"
-
 #include "tutti/base/check.h"
+#include "tutti/engine/describe.h"
 
 namespace tutti::engine {
 

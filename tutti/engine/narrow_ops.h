@@ -17,6 +17,11 @@
 
 namespace tutti::engine {
 
+// One scale for the whole tensor and none for blocks.
+inline bool per_tensor(NarrowKind kind) {
+  return kind == NarrowKind::e4m3 || kind == NarrowKind::e5m2;
+}
+
 // A matrix [rows, columns] in `kind`, in narrow_layout(kind, rows, columns).bytes at `data`, which
 // is a multiple of 256.
 struct NarrowMatrix {

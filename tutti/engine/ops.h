@@ -267,57 +267,12 @@ struct CopyArgs {
   float scale = 1;   // 1 with plus; another on the CPU only
 };
 
-// The operations of a backend. It may lack those of norm_ops.h (null): recipes that need them are
-// refused there (spec/recipe/executable.cpp).
+// The operations of a backend. It may lack the optional ones of ops.def (null): recipes that need
+// them are refused there (spec/recipe/executable.cpp).
 struct OpTable {
   const char* backend = "";
-  void (*gemm)(Stream&, const GemmArgs&) = nullptr;
-  void (*norm_forward)(Stream&, const NormForwardArgs&) = nullptr;
-  void (*norm_backward_input)(Stream&, const NormBackwardInputArgs&) = nullptr;
-  void (*norm_backward_weight)(Stream&, const NormBackwardWeightArgs&) = nullptr;
-  void (*column_sum)(Stream&, const ColumnSumArgs&) = nullptr;
-  void (*activation_forward)(Stream&, const ActivationForwardArgs&) = nullptr;
-  void (*activation_backward)(Stream&, const ActivationBackwardArgs&) = nullptr;
-  void (*rope)(Stream&, const RopeArgs&) = nullptr;
-  void (*attention_forward)(Stream&, const AttentionForwardArgs&) = nullptr;
-  void (*attention_backward)(Stream&, const AttentionBackwardArgs&) = nullptr;
-  void (*attention_block_forward)(Stream&, const AttentionBlockForwardArgs&) = nullptr;
-  void (*attention_block_backward)(Stream&, const AttentionBlockBackwardArgs&) = nullptr;
-  void (*attention_decode)(Stream&, const AttentionDecodeArgs&) = nullptr;
-  void (*embedding_forward)(Stream&, const EmbeddingForwardArgs&) = nullptr;
-  void (*embedding_backward)(Stream&, const EmbeddingBackwardArgs&) = nullptr;
-  void (*cross_entropy)(Stream&, const CrossEntropyArgs&) = nullptr;
-  void (*distill_cross_entropy)(Stream&, const DistillCrossEntropyArgs&) = nullptr;
-  void (*dropout)(Stream&, const DropoutArgs&) = nullptr;
-  void (*adamw)(Stream&, const AdamwArgs&) = nullptr;
-  void (*squared_norm)(Stream&, const SquaredNormArgs&) = nullptr;
-  void (*sum)(Stream&, const SumArgs&) = nullptr;
-  void (*add_rows)(Stream&, const AddRowsArgs&) = nullptr;
-  void (*prepare_update)(Stream&, const PrepareUpdateArgs&) = nullptr;
-  void (*find_nonfinite)(Stream&, const FindNonfiniteArgs&) = nullptr;
-  void (*convert)(Stream&, const ConvertArgs&) = nullptr;
-  void (*copy)(Stream&, const CopyArgs&) = nullptr;
-  // moe_ops.h
-  void (*route_forward)(Stream&, const RouteForwardArgs&) = nullptr;
-  void (*route_backward)(Stream&, const RouteBackwardArgs&) = nullptr;
-  void (*assign_rows)(Stream&, const AssignRowsArgs&) = nullptr;
-  void (*merge_counts)(Stream&, const MergeCountsArgs&) = nullptr;
-  void (*permute)(Stream&, const PermuteArgs&) = nullptr;
-  void (*unpermute)(Stream&, const UnpermuteArgs&) = nullptr;
-  void (*grouped_gemm)(Stream&, const GroupedGemmArgs&) = nullptr;
-  void (*grouped_gemm_weight)(Stream&, const GroupedGemmWeightArgs&) = nullptr;
-  void (*update_selection_bias)(Stream&, const UpdateSelectionBiasArgs&) = nullptr;
-  // vocabulary_ops.h
-  void (*add_positions)(Stream&, const AddPositionsArgs&) = nullptr;
-  void (*cross_entropy_shard)(Stream&, const CrossEntropyShardArgs&) = nullptr;
-  void (*cross_entropy_merge)(Stream&, const CrossEntropyMergeArgs&) = nullptr;
-  // narrow_ops.h
-  void (*quantize)(Stream&, const QuantizeArgs&) = nullptr;
-  void (*narrow_gemm)(Stream&, const NarrowGemmArgs&) = nullptr;
-  // norm_ops.h
-  void (*rms_norm_forward)(Stream&, const RmsNormForwardArgs&) = nullptr;
-  void (*rms_norm_backward)(Stream&, const RmsNormBackwardArgs&) = nullptr;
-  void (*softcap)(Stream&, const SoftcapArgs&) = nullptr;
+#define TUTTI_OP(name, Args) void (*name)(Stream&, const Args&) = nullptr;
+#include "tutti/engine/ops.def"
 };
 
 }  // namespace tutti::engine

@@ -9,7 +9,7 @@
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/narrow_plain.h"
 #include "tutti/engine/cuda/record.h"
-#include "tutti/engine/describe_narrow.h"
+#include "tutti/engine/describe.h"
 
 namespace tutti::engine {
 namespace {

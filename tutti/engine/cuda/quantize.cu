@@ -8,7 +8,7 @@
 #include "tutti/engine/cuda/launch.h"
 #include "tutti/engine/cuda/narrow_codes.h"
 #include "tutti/engine/cuda/vectors.h"
-#include "tutti/engine/describe_narrow.h"
+#include "tutti/engine/describe.h"
 
 namespace tutti::engine {
 namespace {
