@@ -63,7 +63,10 @@ void make_corpora(FileSystem& files, const spec::Recipe& recipe) {
 
 void require_corpora(FileSystem& files, const spec::Recipe& recipe) {
   for (const spec::CorpusBlend* blend : {&recipe.data.train, &recipe.data.validation}) {
-    for (const spec::CorpusShare& share : blend->corpora) data::require_corpus(files, share.prefix);
+    for (const spec::CorpusShare& share : blend->corpora) {
+      data::require_corpus(files, share.prefix);
+      data::require_tokens(files, share.prefix);
+    }
   }
 }
 

@@ -26,8 +26,9 @@ void check_corpora(FileSystem& files, const spec::Recipe& recipe);
 // Makes them where they are missing, with progress on standard error.
 void make_corpora(FileSystem& files, const spec::Recipe& recipe);
 
-// Throws not_found when a corpus of data.train or data.validation is missing. Reads nothing of
-// them: for runs whose clock starts before their corpora are opened.
+// Throws not_found when a corpus of data.train or data.validation is missing, and corrupt when the
+// sizes of its files say that it is empty. Reads nothing of them: for runs whose clock starts
+// before their corpora are opened, and for launchers, whose folders outlive a start that fails.
 void require_corpora(FileSystem& files, const spec::Recipe& recipe);
 
 // Records the checksums of the corpora that have none (data/corpus/checksums.h), with progress on

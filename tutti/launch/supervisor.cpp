@@ -292,6 +292,8 @@ int train_with_ranks(const TrainArguments& arguments) {
   }
   TrainPlan plan = make_train_plan(posix_file_system(), arguments, arguments.processes, "--nproc");
   make_corpora(posix_file_system(), plan.recipe);
+  // Of other nodes the ranks there say it.
+  if (arguments.ranks_per_node == 0) require_corpora(posix_file_system(), plan.recipe);
   record_checksums(posix_file_system(), plan.recipe.data.train);
   record_checksums(posix_file_system(), plan.recipe.data.validation);
   return Supervisor(arguments, std::move(plan)).run();

@@ -145,8 +145,9 @@ int run_rank(const launch::TrainArguments& arguments, const Place& place) {
         place.alone() || place.environment.store_is_served ? "--nproc"
                                                            : place.environment.launcher);
     launch::make_corpora(files, made.recipe);
-    // Its log begins before its corpora are opened, and a folder with a log is spent.
-    if (made.recipe.mlperf.enabled()) launch::require_corpora(files, made.recipe);
+    // The log of an MLPerf run begins before its corpora are opened, and a folder with a log is
+    // spent.
+    launch::require_corpora(files, made.recipe);
     if (!place.environment.store_is_served) {  // else the launcher has done it
       launch::record_checksums(files, made.recipe.data.train);
       launch::record_checksums(files, made.recipe.data.validation);

@@ -6,6 +6,7 @@
 #include "tutti/base/rng.h"
 #include "tutti/base/testing/memory_file.h"
 #include "tutti/data/corpus/format.h"
+#include "tutti/data/corpus/require_corpus.h"
 #include "tutti/data/corpus/writer.h"
 #include "tutti/data/testing/test_support.h"
 
@@ -251,6 +252,22 @@ TEST(Corpus, EmptyIsAnError) {
   EXPECT_TRUE(contains(error_of(ErrorKind::corrupt, [&] { Corpus(files, "c"); }), "no tokens"));
   write_corpus(files, "d", {{}});
   EXPECT_TRUE(contains(error_of(ErrorKind::corrupt, [&] { Corpus(files, "d"); }), "no tokens"));
+}
+
+// Told before anything is read, and of every corpus that holds a token nothing is said.
+TEST(Corpus, SizesAloneTellThatItIsEmpty) {
+  const auto asking = [](const std::string& idx, const std::string& bin) {
+    MemoryFileSystem files;
+    write_text(files, "c.idx", idx);
+    write_text(files, "c.bin", bin);
+    return error_of(ErrorKind::corrupt, [&] { require_tokens(files, "c"); });
+  };
+  EXPECT_NE(asking("", "").find("'c.idx' has 0 bytes"), std::string::npos);
+  EXPECT_NE(asking(golden_index().substr(0, 61), golden_bin()).find("61 bytes"), std::string::npos);
+  EXPECT_NE(asking(golden_index(), "").find("'c.bin' holds no tokens"), std::string::npos);
+  MemoryFileSystem files;
+  write_corpus(files, "c", {{5}});
+  EXPECT_NO_THROW(require_tokens(files, "c"));
 }
 
 TEST(CorpusDeathTest, ReadsOutsideAbort) {

@@ -39,4 +39,20 @@ void require_corpus(FileSystem& files, const std::string& prefix) {
   if (!corpus_exists(files, prefix)) fail_missing(files, prefix);
 }
 
+void require_tokens(FileSystem& files, const std::string& prefix) {
+  const CorpusPaths paths = corpus_paths(prefix);
+  constexpr int64_t kSmallestIndexBytes = kIndexHeaderBytes + 4 + 8 + 2 * 8;  // of one sequence
+  const int64_t index_bytes = files.size_bytes(paths.idx);
+  if (index_bytes < kSmallestIndexBytes) {
+    fail(ErrorKind::corrupt,
+         "corpus '{}' is empty or damaged: '{}' has {} bytes, and the index of one sequence has "
+         "{}; prepare the corpus again",
+         prefix, paths.idx, index_bytes, kSmallestIndexBytes);
+  }
+  if (files.size_bytes(paths.bin) == 0) {
+    fail(ErrorKind::corrupt, "corpus '{}' is empty: '{}' holds no tokens; prepare the corpus again",
+         prefix, paths.bin);
+  }
+}
+
 }  // namespace tutti::data

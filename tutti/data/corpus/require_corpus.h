@@ -1,5 +1,5 @@
-// A corpus that must be there, asked for by the names of its files alone: no token is read, so an
-// MLPerf run may ask before its clock starts.
+// A corpus that must be there, asked for by the names and sizes of its files alone: nothing of them
+// is read, so an MLPerf run may ask before its clock starts.
 #pragma once
 
 #include <string>
@@ -10,5 +10,8 @@ namespace tutti::data {
 
 // Throws not_found naming the files that are missing and what makes them.
 void require_corpus(FileSystem& files, const std::string& prefix);
+
+// Throws corrupt naming the file whose size leaves no room for a token, or for the smallest index.
+void require_tokens(FileSystem& files, const std::string& prefix);
 
 }  // namespace tutti::data
