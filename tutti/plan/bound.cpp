@@ -26,14 +26,17 @@ LayoutBounds::LayoutBounds(const spec::Recipe& recipe, const spec::Profile& prof
       constants_(constants),
       dense_layers_(recipe.model.moe.experts > 0
                         ? std::min(recipe.model.moe.first_dense_layers, recipe.model.layers)
-                        : recipe.model.layers) {}
+                        : recipe.model.layers),
+      on_device_(profile.executable && recipe.device != "cpu") {}
 
 LayoutBounds::~LayoutBounds() = default;
 
 Bound LayoutBounds::group(const Layout& group) {
   const spec::Mesh& mesh = group.mesh;
   Bound out;
-  const Layers& layer = layers(group);
+  const Layers& layer = layers(group, false);
+  double model_seconds = layer.model_seconds;
+  if (on_device_) model_seconds = std::min(model_seconds, layers(group, true).model_seconds);
   const double at_work =
       std::min(dense_layers_ > 0 ? layer.block_bytes[0] + layer.working_bytes[0]
                                  : std::numeric_limits<double>::infinity(),
@@ -44,7 +47,7 @@ Bound LayoutBounds::group(const Layout& group) {
                (recipe_.recompute.layers > 0 ? 0 : at_work) + layer.common_bytes) *
               constants_[Constant::memory_reserve_ratio];
   const int64_t micro_batches = recipe_.batch.global / (group.micro * mesh.dp);
-  const double work = real(micro_batches) * layer.model_seconds / real(mesh.pp) * (1 - 1e-9);
+  const double work = real(micro_batches) * model_seconds / real(mesh.pp) * (1 - 1e-9);
   out.seconds = work + host_seconds(work, mesh.world(), constants_);
   return out;
 }
@@ -135,13 +138,13 @@ void LayoutBounds::layouts(const Layout& group, const std::vector<ScheduleChoice
                            const std::vector<int64_t>& zero_stages, double most_bytes,
                            double most_seconds,
                            const std::function<void(const Layout&, const Bound&)>& visit) {
-  const Layers& layer = layers(group);
   const double transfer = transfer_seconds(group);
   const double blocked = transfer * (1 - constants_[Constant::pp_overlap_ratio]);
   Layout layout = group;
   for (const ScheduleChoice& choice : schedules) {
     layout.mesh.pipeline = choice.pipeline;
     layout.mesh.vpp = choice.vpp;
+    const Layers& layer = layers(group, choice.pipeline == spec::Pipeline::zero_bubble);
     const double least = schedule_seconds(layout, layer);
     if (least > most_seconds) {
       for (const int64_t zero : zero_stages) {

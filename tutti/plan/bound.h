@@ -18,6 +18,12 @@
 // Bytes of a layout: memory_map's slots times layers in flight, where chunks of different sizes
 // count as the smallest of them; of a group: its share of the parameters' arenas, and one layer at
 // work. Never more than predict_memory says.
+//
+// Tutti's own program on an accelerator depends on the chip's memory (spec::tutti_profile_on), so
+// on the whole layout. Its layers are priced as if weights were quantized once and all logits
+// handled at once, apart for zero-bubble schedules, whose weight gradients run apart; its bytes are
+// counted without those of the weights' codes and with the fewest logits. Layers whose gradients
+// ZeRO 2 and 3 overwrite move the fewest bytes of any stage.
 #pragma once
 
 #include <array>
@@ -65,10 +71,14 @@ class LayoutBounds {
     size_t operator()(const Key& key) const;
   };
 
-  const Layers& layers(const Layout& group);
+  // `early`: of a zero-bubble schedule, where that makes a difference.
+  const Layers& layers(const Layout& group, bool early);
   Ranks& ranks(const Layout& layout);  // with the bytes of its ZeRO stage
   void price(const Layout& layout, Ranks& ranks);
   void apply_without_batch(const Layout& layout);  // nor recomputation and schedule
+  // Of recipe_ as it stands: the one that takes least time of layers, or least bytes.
+  spec::Profile least_time_profile(bool early);
+  const spec::Profile& least_bytes_profile();
   double parameter_bytes(const Layout& group);
   double transfer_seconds(const Layout& group);
   double static_bytes(int64_t stage);  // of recipe_ as it stands
@@ -81,6 +91,8 @@ class LayoutBounds {
   const catalog::System& system_;
   const Constants& constants_;
   int64_t dense_layers_;
+  bool on_device_;          // the profile is Tutti's own on an accelerator
+  spec::Profile smallest_;  // then what least_bytes_profile says
   std::unordered_map<Key, std::unique_ptr<Layers>, KeyHash> layers_;
   std::unordered_map<Key, std::unique_ptr<Ranks>, KeyHash> ranks_;
   std::unordered_map<Key, double, KeyHash> parameter_bytes_;

@@ -45,7 +45,27 @@ int64_t workspace(const spec::MemoryMap& map) {
 
 }  // namespace
 
-const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group) {
+spec::Profile LayoutBounds::least_time_profile(bool early) {
+  if (!on_device_) return profile_;
+  const spec::Pipeline pipeline = recipe_.parallel.pipeline;
+  if (early) recipe_.parallel.pipeline = spec::Pipeline::zero_bubble;
+  const bool quantized =
+      recipe_.precision == spec::Precision::fp8 && recipe_.model.moe.experts == 0;
+  spec::Profile out = spec::tutti_profile_with(recipe_, quantized, 0);
+  recipe_.parallel.pipeline = pipeline;
+  return out;
+}
+
+// Where codes of weights are kept, products need less room at work; static_bytes leaves out the
+// codes.
+const spec::Profile& LayoutBounds::least_bytes_profile() {
+  if (!on_device_) return profile_;
+  smallest_ = least_time_profile(true);
+  smallest_.loss_chunk_rows = spec::kFewestLossRows / 2;
+  return smallest_;
+}
+
+const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group, bool early) {
   const spec::Mesh& mesh = group.mesh;
   const Key key = {mesh.tp,
                    mesh.cp,
@@ -54,7 +74,7 @@ const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group) {
                    static_cast<int64_t>(group.recompute.mode),
                    static_cast<int64_t>(group.precision),
                    mesh.pp == 1 ? 1 : 0,
-                   0};
+                   early && on_device_ ? 1 : 0};
   std::unique_ptr<Layers>& entry = layers_[key];
   if (entry) return *entry;
   entry = std::make_unique<Layers>();
@@ -69,23 +89,30 @@ const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group) {
   const int64_t routed_layers = model.layers - dense_layers_;
   std::vector<spec::LayerOps> kinds;
   std::vector<size_t> indices;
+  const spec::Profile profile = least_time_profile(early);
   const auto add = [&](size_t kind, spec::LayerOps ops) {
+    if (profile.executable) {
+      for (spec::Op& op : ops.backward_weight) op.bytes = std::min(op.bytes, op.first_bytes);
+      if (kind == kHead) {
+        for (spec::Op& op : ops.forward) op.bytes = std::min(op.bytes, op.first_bytes);
+      }
+    }
     kinds.push_back(std::move(ops));
     indices.push_back(kind);
   };
-  add(kEmbedding, spec::embedding_ops(recipe_, profile_));
-  if (mesh.pp > 1) add(kTail, spec::tail_ops(recipe_, profile_));
-  add(kHead, spec::head_ops(recipe_, profile_));
-  if (model.prediction_layers > 0) add(kPrediction, spec::prediction_ops(recipe_, profile_));
+  add(kEmbedding, spec::embedding_ops(recipe_, profile));
+  if (mesh.pp > 1) add(kTail, spec::tail_ops(recipe_, profile));
+  add(kHead, spec::head_ops(recipe_, profile));
+  if (model.prediction_layers > 0) add(kPrediction, spec::prediction_ops(recipe_, profile));
   for (const bool routed : {false, true}) {
     if ((routed ? routed_layers : dense_layers_) == 0) continue;
     const size_t first = kBlocks + (routed ? 3 : 0);
     const auto shape = [&](bool adds_branch, bool sends_branch) {
       return spec::BlockShape{routed, adds_branch, sends_branch, recomputes};
     };
-    add(first, spec::block_ops(recipe_, profile_, shape(false, false)));
-    add(first + 1, spec::block_ops(recipe_, profile_, shape(false, true)));
-    add(first + 2, spec::block_ops(recipe_, profile_, shape(true, true)));
+    add(first, spec::block_ops(recipe_, profile, shape(false, false)));
+    add(first + 1, spec::block_ops(recipe_, profile, shape(false, true)));
+    add(first + 2, spec::block_ops(recipe_, profile, shape(true, true)));
   }
   const std::vector<StageSeconds> prices = price_kinds(kinds, recipe_, system_, constants_);
   std::array<double, kKinds> total{};
@@ -108,7 +135,8 @@ const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group) {
 
   // One pipeline rank has every slot; only their sizes count here.
   recipe_.parallel.pp = 1;
-  const spec::MemoryMap map = spec::memory_map(recipe_, profile_, 0);
+  const spec::Profile& smallest = least_bytes_profile();
+  const spec::MemoryMap map = spec::memory_map(recipe_, smallest, 0);
   for (const spec::SlotPlan& slot : map.arena("activations").slots) {
     const double bytes = real(slot.stride_bytes);
     const bool routed = slot.name.find(".moe") != std::string::npos;
@@ -131,10 +159,10 @@ const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group) {
     // A stage may have layers of one sort only, whose workspace is smaller.
     spec::Recipe sort = recipe_;
     sort.model.moe.first_dense_layers = 0;
-    const int64_t routed = workspace(spec::memory_map(sort, profile_, 0));
+    const int64_t routed = workspace(spec::memory_map(sort, smallest, 0));
     sort.model.moe = {};
     sort.parallel.ep = 1;
-    const int64_t dense = workspace(spec::memory_map(sort, profile_, 0));
+    const int64_t dense = workspace(spec::memory_map(sort, smallest, 0));
     out.common_bytes += real(std::min(routed, dense));
   }
   return out;
@@ -142,7 +170,9 @@ const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group) {
 
 double LayoutBounds::static_bytes(int64_t stage) {
   double bytes = 0;
-  for (const spec::ArenaPlan& arena : spec::memory_map(recipe_, profile_, stage).arenas) {
+  const spec::MemoryMap map = spec::memory_map(recipe_, least_bytes_profile(), stage);
+  for (const spec::ArenaPlan& arena : map.arenas) {
+    if (on_device_ && arena.name == "narrow") continue;  // kept where there is room
     if (!is_dynamic(arena.name)) bytes += real(arena.bytes);
   }
   return bytes;
@@ -189,7 +219,8 @@ void LayoutBounds::price(const Layout& layout, Ranks& out) {
   Ranks::Traffic& traffic = out.traffic[static_cast<size_t>(mesh.zero)];
   if (traffic.priced) return;
   apply_without_batch(layout);
-  const spec::Program program = spec::make_program(recipe_, profile_);
+  const spec::Program program = spec::make_program(
+      recipe_, on_device_ ? spec::tutti_profile_with(recipe_, false, 0) : profile_);
   const Pricing pricing = price_program(program, recipe_, system_, constants_);
   traffic.priced = true;
   const auto count = static_cast<size_t>(mesh.virtual_stages());

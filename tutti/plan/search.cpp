@@ -161,13 +161,14 @@ class Search {
     SearchCounts& counts = result_.counts;
     const double begin = monotonic_seconds();
     apply(layout, recipe_);
-    MemoryPrediction memory = predict_memory(recipe_, profile_, system_, constants_);
+    const spec::Profile& profile = layout_profile();
+    MemoryPrediction memory = predict_memory(recipe_, profile, system_, constants_);
     if (!memory.fits) {
       ++counts.memory;
       if (result_.best.empty()) keep_too_large({layout, {0, memory.bytes}});
     } else {
       ++counts.played;
-      const StepPrediction step = predictor_.step(recipe_, profile_);
+      const StepPrediction step = predictor_.step(recipe_, profile);
       std::vector<Found>& best = result_.best;
       if (best.empty()) too_large_.clear();
       const auto place = std::upper_bound(
@@ -198,7 +199,7 @@ class Search {
                         if (bound.bytes >= least) return;
                         apply(layout, recipe_);
                         MemoryPrediction memory =
-                            predict_memory(recipe_, profile_, system_, constants_);
+                            predict_memory(recipe_, layout_profile(), system_, constants_);
                         if (memory.bytes >= least) return;
                         least = memory.bytes;
                         result_.smallest = {{layout, {}, std::move(memory)}};
@@ -206,12 +207,20 @@ class Search {
     }
     for (Found& found : result_.smallest) {
       apply(found.layout, recipe_);
-      found.step = predictor_.step(recipe_, profile_);
+      found.step = predictor_.step(recipe_, layout_profile());
     }
+  }
+
+  // Of recipe_ as it stands.
+  const spec::Profile& layout_profile() {
+    if (!profile_.executable) return profile_;
+    own_profile_ = profile_on(profile_, recipe_, system_.chip);
+    return own_profile_;
   }
 
   spec::Recipe recipe_;  // scratch: the layout at hand is applied to it
   const spec::Profile& profile_;
+  spec::Profile own_profile_;  // that of the layout at hand, where it depends on it
   const catalog::System& system_;
   const Constants& constants_;
   const SearchOptions& options_;

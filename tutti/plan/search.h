@@ -56,7 +56,8 @@ struct SearchResult {
 // Called now and then with layouts judged and played so far; false stops the search.
 using SearchWatch = std::function<bool(const SearchCounts&)>;
 
-// `recipe` is resolved; its batch, sequence and model are those of every layout.
+// `recipe` is resolved; its batch, sequence and model are those of every layout. Each is priced
+// under profile_on (predict.h) of it.
 SearchResult search_layouts(const spec::Recipe& recipe, const spec::Profile& profile,
                             const catalog::System& system, const Constants& constants,
                             int64_t chips, const SearchOptions& options,

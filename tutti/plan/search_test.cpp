@@ -144,6 +144,15 @@ struct Case {
   const char* system;
   int64_t chips;
   const char* batch;
+  const char* profile = "megatron-te";
+  const char* device = "cpu";  // of Tutti's own program
+  bool narrow = true;          // every precision of the chip, else 16 bits
+
+  spec::Recipe recipe() const { return recipe_of(model, {batch, std::string("device=") + device}); }
+  // As every layout is priced.
+  spec::Profile profile_of(const spec::Recipe& recipe, const catalog::Chip& chip) const {
+    return profile_on(spec::find_profile(profile), recipe, chip);
+  }
 };
 
 // Of random layouts of many models and systems: no bound exceeds what is then predicted.
@@ -154,7 +163,11 @@ TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
                         {"deepseek-v3", "azure-nd-gb200-v6", 576, "batch.global=1152"},
                         {"mixtral-8x7b", "dgx-b200", 64, "batch.global=128"},
                         {"gpt2-1558m", "meta-24k", 48, "batch.global=480"},
-                        {"deepseek-v2", "mi300x-8", 40, "batch.global=80"}};
+                        {"deepseek-v2", "mi300x-8", 40, "batch.global=80"},
+                        {"llama3.1-8b", "dgx-h100", 48, "batch.global=192", "tutti", "cuda"},
+                        {"gpt2-1558m", "dgx-a100", 24, "batch.global=96", "tutti", "cuda"},
+                        {"mixtral-8x7b", "dgx-h100", 32, "batch.global=64", "tutti", "cuda", false},
+                        {"gpt2-1558m", "dgx-a100", 24, "batch.global=96", "tutti"}};
   const auto seed = static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed());
   std::printf("seed %u (--gtest_random_seed=%u repeats it)\n", seed, seed);
   std::mt19937_64 random(seed);
@@ -164,17 +177,17 @@ TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
   double tightness = 0;
   for (const Case& c : cases) {
     SCOPED_TRACE(c.model);
-    const spec::Recipe recipe = recipe_of(c.model, {c.batch});
+    const spec::Recipe recipe = c.recipe();
     const catalog::System& system = shipped().system(c.system);
     const Constants* found = find_constants(sets, system.chip.generation, "");
     const Constants constants = found != nullptr ? *found : assumed_constants();
     LayoutSpace space = space_of(recipe, c.chips);
-    space.precisions = precisions_of(system.chip, recipe.precision);
+    if (c.narrow) space.precisions = precisions_of(system.chip, recipe.precision);
     std::vector<Layout> groups;
     for_each_group(space, [&](const Layout& group) { groups.push_back(group); });
     std::shuffle(groups.begin(), groups.end(), random);
     if (groups.size() > 60) groups.resize(60);
-    LayoutBounds bounds(recipe, profile(), system, constants);
+    LayoutBounds bounds(recipe, spec::find_profile(c.profile), system, constants);
     PipelineSimulator simulator;
     Predictor predictor(system, constants, simulator);
     for (const Layout& group : groups) {
@@ -184,8 +197,9 @@ TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
                        if (random() % 4 != 0) return;
                        spec::Recipe one = recipe;
                        apply(layout, one);
-                       const double seconds = predictor.step(one, profile()).step_seconds;
-                       const double bytes = predict_memory(one, profile(), system, constants).bytes;
+                       const spec::Profile own = c.profile_of(one, system.chip);
+                       const double seconds = predictor.step(one, own).step_seconds;
+                       const double bytes = predict_memory(one, own, system, constants).bytes;
                        EXPECT_LE(bound.seconds, seconds) << layout_text(layout);
                        EXPECT_LE(bound.bytes, bytes) << layout_text(layout);
                        EXPECT_LE(outer.seconds, bound.seconds * (1 + 1e-9)) << layout_text(layout);
@@ -201,7 +215,8 @@ TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
                        spec::Recipe one = recipe;
                        apply(layout, one);
                        EXPECT_LE(outer.seconds, bound.seconds * (1 + 1e-9)) << layout_text(layout);
-                       EXPECT_LE(bound.seconds, predictor.step(one, profile()).step_seconds)
+                       const spec::Profile own = c.profile_of(one, system.chip);
+                       EXPECT_LE(bound.seconds, predictor.step(one, own).step_seconds)
                            << layout_text(layout);
                      });
     }
@@ -239,10 +254,11 @@ TEST(Bound, MemoryStagesHoldTheFullest) {
 TEST(Search, FindsWhatPlayingEveryLayoutFinds) {
   const Case cases[] = {{"llama2-70b", "dgx-h100", 24, "batch.global=24"},
                         {"mixtral-8x7b", "azure-nd-h100-v5", 16, "batch.global=16"},
-                        {"llama3.1-8b", "dgx-b200", 12, "batch.global=24"}};
+                        {"llama3.1-8b", "dgx-b200", 12, "batch.global=24"},
+                        {"llama3.1-8b", "dgx-h100", 12, "batch.global=24", "tutti", "cuda"}};
   for (const Case& c : cases) {
     SCOPED_TRACE(c.model);
-    const spec::Recipe recipe = recipe_of(c.model, {c.batch});
+    const spec::Recipe recipe = c.recipe();
     const catalog::System& system = shipped().system(c.system);
     const Constants constants = assumed_constants();
     PipelineSimulator simulator;
@@ -254,8 +270,9 @@ TEST(Search, FindsWhatPlayingEveryLayoutFinds) {
     for (const Layout& layout : all_layouts(space)) {
       spec::Recipe one = recipe;
       apply(layout, one);
-      if (predict_memory(one, profile(), system, constants).fits) {
-        times.push_back(predictor.step(one, profile()).step_seconds);
+      const spec::Profile own = c.profile_of(one, system.chip);
+      if (predict_memory(one, own, system, constants).fits) {
+        times.push_back(predictor.step(one, own).step_seconds);
       } else {
         ++too_large;
       }
@@ -266,8 +283,8 @@ TEST(Search, FindsWhatPlayingEveryLayoutFinds) {
     for (const bool exhaustive : {false, true}) {
       SearchOptions options;
       options.exhaustive = exhaustive;
-      const SearchResult result =
-          search_layouts(recipe, profile(), system, constants, c.chips, options);
+      const SearchResult result = search_layouts(recipe, spec::find_profile(c.profile), system,
+                                                 constants, c.chips, options);
       ASSERT_EQ(result.best.size(), options.keep);
       for (size_t i = 0; i < options.keep; ++i) {
         EXPECT_EQ(result.best[i].step.step_seconds, times[i]) << i;
@@ -389,6 +406,31 @@ TEST(Search, TriesEveryPrecisionOfTheChip) {
     PipelineSimulator simulator;
     Predictor predictor(system, constants, simulator);
     EXPECT_EQ(predictor.step(recipe, profile()).step_seconds, result.best[0].step.step_seconds);
+  }
+}
+
+// Tutti's own program is that of the recipe's device, and of the layout: which weights are kept as
+// codes depends on what else the rank holds.
+TEST(Search, PricesTuttisProgramOfTheDevice) {
+  spec::Recipe recipe = recipe_of(
+      "llama3.1-8b", {"batch.global=32", "batch.sequence=4096", "precision=fp8", "device=cuda"});
+  const catalog::System& system = shipped().system("dgx-h100");
+  const Constants constants = assumed_constants();
+  SearchOptions options;
+  options.keep = 3;
+  options.precisions = {spec::Precision::fp8};
+  keep_axis(options.kept, "pp");
+  const SearchResult result =
+      search_layouts(recipe, spec::tutti_profile(), system, constants, 8, options);
+  ASSERT_EQ(result.best.size(), 3U);
+  PipelineSimulator simulator;
+  Predictor predictor(system, constants, simulator);
+  for (const Found& found : result.best) {
+    apply(found.layout, recipe);
+    const spec::Profile own = profile_on(spec::tutti_profile(), recipe, system.chip);
+    EXPECT_EQ(found.step.step_seconds, predictor.step(recipe, own).step_seconds);
+    EXPECT_EQ(found.memory.bytes, predict_memory(recipe, own, system, constants).bytes);
+    EXPECT_LT(found.step.step_seconds, predictor.step(recipe, spec::tutti_profile()).step_seconds);
   }
 }
 

@@ -84,7 +84,8 @@ void name_limit(const SearchInputs& inputs, const catalog::System& system,
   plan::apply(found.layout, recipe);
   plan::PipelineSimulator simulator;
   found.step.bottleneck =
-      plan::savings(recipe, *inputs.profile, system, constants, found.step, simulator)
+      plan::savings(recipe, plan::profile_on(*inputs.profile, recipe, system.chip), system,
+                    constants, found.step, simulator)
           .front()
           .resource;
 }

@@ -6,7 +6,6 @@
 namespace tutti::spec {
 namespace {
 
-constexpr int64_t kFewestRows = 1024;  // enough for the speed of the head's products
 constexpr int64_t kRowMultiple = 64;
 
 // The rest is for what no map knows: the device's context, the libraries' code and workspaces.
@@ -22,7 +21,7 @@ int64_t bytes_with(const Recipe& recipe, Profile& profile, int64_t chunk_rows) {
 // functions, so that a line between two sizes never understates it.
 int64_t fitting_rows(const Recipe& recipe, Profile profile, int64_t room) {
   const int64_t all = local_sizes(recipe, profile).tokens;
-  const int64_t fewest = std::min(all, kFewestRows);
+  const int64_t fewest = std::min(all, kFewestLossRows);
   const int64_t most_bytes = bytes_with(recipe, profile, all);
   if (most_bytes <= room) return all;
   const int64_t least_bytes = bytes_with(recipe, profile, fewest);
@@ -45,7 +44,7 @@ bool keeps_quantized_weights(const Recipe& recipe, Profile profile, int64_t devi
   }
   if (device_bytes == 0) return true;
   profile.quantizes_weights_once = true;
-  profile.loss_chunk_rows = kFewestRows;
+  profile.loss_chunk_rows = kFewestLossRows;
   for (int64_t stage = 0; stage < recipe.parallel.pp; ++stage) {
     if (memory_map(recipe, profile, stage).total_bytes() > usable_bytes(device_bytes)) return false;
   }
@@ -70,7 +69,8 @@ void add_magnitudes(Profile& profile, bool gradients) {
 
 }  // namespace
 
-Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes) {
+Profile tutti_profile_with(const Recipe& recipe, bool quantizes_weights_once,
+                           int64_t loss_chunk_rows) {
   Profile profile = tutti_profile();
   if (recipe.device == "cpu") return profile;
   const bool together = recipe.parallel.pipeline != Pipeline::zero_bubble;
@@ -81,6 +81,14 @@ Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes) {
   if (recipe.precision == Precision::fp8) add_magnitudes(profile, together);
   profile.loss_compute_logits = true;
   profile.loss_chunk_bytes = 0;
+  profile.quantizes_weights_once = quantizes_weights_once;
+  profile.loss_chunk_rows = loss_chunk_rows;
+  return profile;
+}
+
+Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes) {
+  Profile profile = tutti_profile_with(recipe, false, 0);
+  if (recipe.device == "cpu") return profile;
   profile.quantizes_weights_once = keeps_quantized_weights(recipe, profile, device_bytes);
   profile.loss_chunk_rows =
       device_bytes == 0 ? 0 : fitting_rows(recipe, profile, usable_bytes(device_bytes));

@@ -182,6 +182,12 @@ const Profile& tutti_profile();
 // step and keeps the codes where every rank has room for them beside 1,024 rows of logits; not with
 // ZeRO 3, whose ranks have a layer's weights only while it is at work.
 Profile tutti_profile_on(const Recipe& recipe, int64_t device_bytes = 0);
+// The same with what depends on the device's memory given: whether weights are quantized once, and
+// the rows of logits at once (0: all of a micro-batch). On the CPU, where nothing does, as executed
+// there. tutti_profile_on takes half of kFewestLossRows or more, where a micro-batch has so many.
+Profile tutti_profile_with(const Recipe& recipe, bool quantizes_weights_once,
+                           int64_t loss_chunk_rows);
+inline constexpr int64_t kFewestLossRows = 1024;  // enough for the speed of the head's products
 
 int64_t padded_vocabulary(const Profile& profile, const ModelConfig& model, const Mesh& mesh);
 
