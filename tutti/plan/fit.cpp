@@ -290,14 +290,20 @@ std::vector<Constants> fit_pooled(const std::vector<const PreparedRow*>& rows,
 std::vector<Constants> fit_groups(const std::vector<PreparedRow>& rows,
                                   const std::vector<bool>& fitted, const FitOptions& options,
                                   std::vector<FitReport>* reports,
-                                  const std::function<void(int64_t, int64_t)>& progress) {
+                                  const std::function<void(int64_t, int64_t)>& progress,
+                                  const std::set<std::string>& wanted) {
   std::map<std::string, Members> groups;
   std::map<std::string, Members> families;
+  std::set<std::string> wanted_families;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].predictable() || !fitted[i] || rows[i].is_memory()) continue;
+    const std::string family = software_family(rows[i].measurement().software);
+    families[family].push_back(&rows[i]);
+    if (!wanted.empty() && wanted.count(rows[i].group()) == 0) continue;
     groups[rows[i].group()].push_back(&rows[i]);
-    families[software_family(rows[i].measurement().software)].push_back(&rows[i]);
+    wanted_families.insert(family);
   }
+  std::erase_if(families, [&](const auto& family) { return !wanted_families.count(family.first); });
   const auto steps = static_cast<int64_t>(families.size() + groups.size());
   int64_t done = 0;
   std::map<std::string, Constants> pooled;

@@ -23,6 +23,7 @@ struct FitOptions {
                         // all; 0: families have none of their own
   double family_apart = 8e-3;  // the same where families are pooled
   double family_pull = 0.05;   // further weight over the rows of a set: of its family's values
+  int threads = 0;             // for groups that are left out (in_parallel.h); 0: all cores
 };
 
 struct FitReport {
@@ -47,11 +48,13 @@ std::vector<Constants> fit_pooled(const std::vector<const PreparedRow*>& rows,
 
 // One set per group of the rows marked in `fitted`. A family, the versions of one software on all
 // chips ("bridge" of bridge-25.11), is fitted first from the assumed values; each of its groups
-// then starts there, and is held there the more the fewer rows it has. `progress` gets steps done
-// and in all, and what it throws ends the fit.
+// then starts there, and is held there the more the fewer rows it has. Only the groups `wanted` by
+// name are fitted; empty: all. `progress` gets steps done and in all, and what it throws ends the
+// fit.
 std::vector<Constants> fit_groups(const std::vector<PreparedRow>& rows,
                                   const std::vector<bool>& fitted, const FitOptions& options,
                                   std::vector<FitReport>* reports,
-                                  const std::function<void(int64_t, int64_t)>& progress);
+                                  const std::function<void(int64_t, int64_t)>& progress,
+                                  const std::set<std::string>& wanted = {});
 
 }  // namespace tutti::plan

@@ -1,7 +1,5 @@
 #include "tutti/plan/left_out.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -9,7 +7,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/real.h"
-#include "tutti/base/text.h"
+#include "tutti/plan/in_parallel.h"
 
 namespace tutti::plan {
 namespace {
@@ -171,6 +169,68 @@ LeftOutSummary summarize_all(const std::vector<LeftOutSummary>& folds,
   return all;
 }
 
+// Of the groups of the rows marked in `fitted`, those whose sets rows of `fold` will take.
+std::set<std::string> groups_taken(const std::vector<PreparedRow>& rows,
+                                   const std::vector<bool>& fitted, const Fold& fold) {
+  std::map<std::string, Constants> by_name;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!fitted[i]) continue;
+    Constants& set = by_name[rows[i].group()];
+    set.name = rows[i].group();
+    set.chip_generation = rows[i].system().chip.generation;
+    set.software = rows[i].measurement().software;
+  }
+  std::vector<Constants> sets;
+  for (auto& [name, set] : by_name) sets.push_back(std::move(set));
+  std::set<std::string> taken;
+  for (const size_t i : fold.rows) {
+    const Constants* set =
+        find_constants(sets, rows[i].system().chip.generation, rows[i].measurement().software);
+    if (set != nullptr) taken.insert(set->name);
+  }
+  return taken;
+}
+
+// Fits on the rows of all other folds (`names`, of each row), predicts those of `fold` into
+// `validation` and notes their errors.
+void predict_fold(const std::vector<PreparedRow>& rows, LeftOutBy by, const FitOptions& options,
+                  const std::vector<std::string>& names, Fold& fold, Validation& validation) {
+  std::vector<const PreparedRow*> others;
+  std::vector<bool> fitted;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const bool other = has_time(rows[i]) && names[i] != fold.name;
+    if (other) others.push_back(&rows[i]);
+    fitted.push_back(other);
+  }
+  std::vector<Constants> sets;
+  if (by != LeftOutBy::family) {
+    const std::set<std::string> taken = groups_taken(rows, fitted, fold);
+    if (!taken.empty()) {
+      sets = fit_groups(
+          rows, fitted, options, nullptr, [](int64_t, int64_t) {}, taken);
+    }
+  }
+  std::set<std::string> generations;  // where only pooled sets are left
+  for (const size_t i : fold.rows) {
+    const std::string& generation = rows[i].system().chip.generation;
+    Nearness nearness = Nearness::assumed;
+    find_constants(sets, generation, rows[i].measurement().software, &nearness);
+    if (nearness > Nearness::family) generations.insert(generation);
+  }
+  if (!generations.empty()) {
+    for (Constants& set : fit_pooled(others, options, generations)) {
+      sets.push_back(std::move(set));
+    }
+  }
+  for (const size_t i : fold.rows) {
+    const Constants constants =
+        constants_for(sets, rows[i].system().chip, rows[i].measurement().software);
+    ValidatedRow& row = validation.rows[i] = validate_row(rows[i], constants, false);
+    fold.errors.push_back({row_kind(rows[i].measurement().recipe, rows[i].system().chip),
+                           -std::log1p(row.error), rows[i].layout()});
+  }
+}
+
 }  // namespace
 
 LeftOutBy parse_left_out(const std::string& text) {
@@ -199,49 +259,16 @@ LeftOut leave_out(const std::vector<PreparedRow>& rows, LeftOutBy by, const FitO
          found.size());
   }
   std::vector<Fold> folds;
-  int64_t done = 0;
   for (auto& [name, fold] : found) {
     fold.name = name;
-    std::vector<const PreparedRow*> others;
-    std::vector<bool> fitted;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const bool other = has_time(rows[i]) && out.folds[i] != name;
-      if (other) others.push_back(&rows[i]);
-      fitted.push_back(other);
-    }
-    std::vector<Constants> sets;
-    if (by != LeftOutBy::family) {
-      // Sets of the families that the fold has; others are never chosen for it.
-      for (size_t i = 0; i < rows.size(); ++i) {
-        fitted[i] = fitted[i] && std::any_of(fold.rows.begin(), fold.rows.end(), [&](size_t row) {
-                      return software_family(rows[row].measurement().software) ==
-                             software_family(rows[i].measurement().software);
-                    });
-      }
-      sets = fit_groups(rows, fitted, options, nullptr, [](int64_t, int64_t) {});
-    }
-    std::set<std::string> generations;  // where only pooled sets are left
-    for (const size_t i : fold.rows) {
-      const std::string& generation = rows[i].system().chip.generation;
-      Nearness nearness = Nearness::assumed;
-      find_constants(sets, generation, rows[i].measurement().software, &nearness);
-      if (nearness > Nearness::family) generations.insert(generation);
-    }
-    if (!generations.empty()) {
-      for (Constants& set : fit_pooled(others, options, generations)) {
-        sets.push_back(std::move(set));
-      }
-    }
-    for (const size_t i : fold.rows) {
-      const Constants constants =
-          constants_for(sets, rows[i].system().chip, rows[i].measurement().software);
-      ValidatedRow& row = out.validation.rows[i] = validate_row(rows[i], constants, false);
-      fold.errors.push_back({row_kind(rows[i].measurement().recipe, rows[i].system().chip),
-                             -std::log1p(row.error), rows[i].layout()});
-    }
     folds.push_back(std::move(fold));
-    progress(++done, static_cast<int64_t>(found.size()));
   }
+  in_parallel(
+      folds.size(), options.threads,
+      [&](size_t f) { predict_fold(rows, by, options, out.folds, folds[f], out.validation); },
+      [&](size_t finished) {
+        progress(static_cast<int64_t>(finished), static_cast<int64_t>(folds.size()));
+      });
   std::vector<std::vector<MeasuredError>> errors;
   errors.reserve(folds.size());
   for (const Fold& fold : folds) errors.push_back(fold.errors);
@@ -321,60 +348,6 @@ std::vector<const PreparedRow*> rows_of_time(const std::vector<PreparedRow>& row
     if (has_time(row)) out.push_back(&row);
   }
   return out;
-}
-
-Json to_json(const ReleaseSpread& spread) {
-  return {{"pairs", spread.pairs}, {"mean", spread.mean}, {"worst", spread.worst}};
-}
-
-std::string format_releases(const ReleaseSpread& spread) {
-  if (spread.pairs == 0) return "no layout was measured with two releases of one software\n";
-  return fmt::format(
-      "{} pairs of releases of one software on one layout differ by {:.1f}% on average, {:.1f}% at "
-      "most: who is not told the release is off by half of that at least\n",
-      spread.pairs, 100 * std::expm1(spread.mean), 100 * std::expm1(spread.worst));
-}
-
-Json to_json(const LeftOut& left_out) {
-  Json folds = Json::array();
-  for (const LeftOutSummary& fold : left_out.summary) {
-    folds.push_back({{"left_out", fold.name},
-                     {"rows", fold.rows},
-                     {"mean_error", fold.mean_error},
-                     {"bias", fold.bias},
-                     {"inside_80", fold.inside},
-                     {"anchored_mean_error", fold.anchored.mean_error},
-                     {"anchored_bias", fold.anchored.bias},
-                     {"anchored_inside_80", fold.anchored.inside},
-                     {"nearest_mean_error", fold.nearest.mean_error},
-                     {"nearest_bias", fold.nearest.bias},
-                     {"nearest_inside_80", fold.nearest.inside}});
-  }
-  return {{"folds", std::move(folds)},
-          {"interval_80", left_out.interval},
-          {"anchored_interval_80", left_out.anchored_interval},
-          {"nearest_interval_80", left_out.nearest_interval},
-          {"spread",
-           {{"family", left_out.spread.family},
-            {"alike", left_out.spread.alike},
-            {"own", left_out.spread.own}}}};
-}
-
-std::string format_left_out(const LeftOut& left_out) {
-  std::vector<std::vector<std::string>> cells = {
-      {"left out", "rows", "mean error", "bias", "in 80%", "any anchor: mean error", "bias",
-       "in 80%", "nearest: mean error", "bias", "in 80%"}};
-  const auto percent = [](double value) { return fmt::format("{:.1f}%", 100 * value); };
-  for (const LeftOutSummary& fold : left_out.summary) {
-    cells.push_back({fold.name, fmt::format("{}", fold.rows), percent(fold.mean_error),
-                     fmt::format("{:+.1f}%", 100 * fold.bias), percent(fold.inside)});
-    for (const AnchoredSummary& anchored : {fold.anchored, fold.nearest}) {
-      cells.back().push_back(percent(anchored.mean_error));
-      cells.back().push_back(fmt::format("{:+.1f}%", 100 * anchored.bias));
-      cells.back().push_back(percent(anchored.inside));
-    }
-  }
-  return format_table(cells);
 }
 
 }  // namespace tutti::plan

@@ -46,6 +46,7 @@ struct LeftOut {
   ErrorSpread spread;
 };
 
+// The groups are fitted on options.threads threads: the results are the same whatever their number.
 // The interval stated for a row is the one that holds 80% of the rows of all other folds, families
 // counting by the square root of their rows.
 LeftOut leave_out(const std::vector<PreparedRow>& rows, LeftOutBy by, const FitOptions& options,

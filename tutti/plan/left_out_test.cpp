@@ -72,6 +72,31 @@ TEST(LeftOut, OneGroupCannotBeLeftOut) {
   EXPECT_EQ(parse_left_out("software"), LeftOutBy::software);
 }
 
+TEST(LeftOut, IsTheSameOnAnyNumberOfThreads) {
+  const std::vector<PreparedRow> rows = rows_of(two_families(1.2, "one-1", "one-2"));
+  const auto left_out = [&](int threads) {
+    FitOptions options = two_rounds();
+    options.threads = threads;
+    const LeftOut out = leave_out(rows, LeftOutBy::software, options, kQuiet);
+    std::string text = to_json(out).dump();
+    for (const ValidatedRow& row : out.validation.rows) text += fmt::format(" {}", row.predicted);
+    return text;
+  };
+  EXPECT_EQ(left_out(1), left_out(4));
+}
+
+// What is not asked for is not fitted, and changes nothing of what is.
+TEST(LeftOut, OnlyGroupsThatAreWantedAreFitted) {
+  const std::vector<PreparedRow> rows = rows_of(two_families(1.2, "one-1", "one-2"));
+  const std::vector<bool> all(rows.size(), true);
+  const auto both = fit_groups(rows, all, two_rounds(), nullptr, kQuiet);
+  const auto one = fit_groups(rows, all, two_rounds(), nullptr, kQuiet, {"ampere/one-2"});
+  ASSERT_EQ(both.size(), 2U);
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_EQ(one[0].name, "ampere/one-2");
+  EXPECT_EQ(one[0].value, both[1].value);
+}
+
 TEST(LeftOut, ReleasesOfOneSoftwareOnOneLayout) {
   const ReleaseSpread spread = release_spread(rows_of(two_families(1.1, "one-1", "one-2")));
   EXPECT_EQ(spread.pairs, 4);

@@ -8,6 +8,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/plan/in_parallel.h"
 
 namespace tutti::plan {
 namespace {
@@ -37,8 +38,10 @@ Validation leave_one_model_out(const std::vector<PreparedRow>& rows, const FitOp
     out.rows.push_back(is_time(rows[i]) ? ValidatedRow{}
                                         : validate_row(rows[i], assumed_constants(), false));
   }
-  int64_t done = 0;
-  for (const auto& [key, left_out] : models) {
+  const std::vector<std::pair<std::pair<std::string, std::string>, std::vector<size_t>>> list(
+      models.begin(), models.end());
+  const auto predict = [&](size_t m) {
+    const auto& [key, left_out] = list[m];
     // The group's other models.
     std::vector<bool> fitted;
     bool others = false;
@@ -51,8 +54,10 @@ Validation leave_one_model_out(const std::vector<PreparedRow>& rows, const FitOp
     if (others)
       constants = fit_groups(rows, fitted, options, nullptr, [](int64_t, int64_t) {}).front();
     for (const size_t i : left_out) out.rows[i] = validate_row(rows[i], constants, false);
-    progress(++done, static_cast<int64_t>(models.size()));
-  }
+  };
+  in_parallel(list.size(), options.threads, predict, [&](size_t finished) {
+    progress(static_cast<int64_t>(finished), static_cast<int64_t>(list.size()));
+  });
   out.summary = summarize(out.rows);
   return out;
 }

@@ -133,7 +133,8 @@ double PreparedRow::predict(const Constants& chosen_constants) const {
   for (const auto& [constant, value] : measurement_.stated) constants[constant] = value;
   cap_products(system_->chip, constants);
   if (is_memory()) return predict_memory_metric(constants);
-  Predictor predictor(*system_, constants, simulator_);
+  thread_local PipelineSimulator simulator;  // scratch
+  Predictor predictor(*system_, constants, simulator);
   StepPrediction best;
   const Candidate* chosen = nullptr;
   for (const Candidate& candidate : candidates_) {

@@ -12,8 +12,8 @@
 
 namespace tutti::plan {
 
-// A row ready to be predicted again and again with other constants: what does not depend on them
-// is computed once.
+// A row ready to be predicted again and again with other constants, by any number of threads: what
+// does not depend on them is computed once.
 class PreparedRow {
  public:
   PreparedRow(Measurement measurement, const catalog::Catalog& catalog);
@@ -42,7 +42,6 @@ class PreparedRow {
   Measurement measurement_;
   const catalog::System* system_ = nullptr;
   std::vector<Candidate> candidates_;
-  mutable PipelineSimulator simulator_;  // scratch, kept from one prediction to the next
 };
 
 struct ValidatedRow {
