@@ -92,7 +92,7 @@ def controllers_die(place, controller):
     return controller
 
 
-def lineage_is_told(place):
+def lineage_is_shown(place):
     """From a checkpoint down to the text and up to who answers for it."""
     told = place.call("checkpoint", "lineage", "low")
     corpus, = [c for c in told["corpora"] if c["role"] == "training"]
@@ -212,7 +212,7 @@ def main():
         try:
             preempted_and_resumed(place)
             controller = controllers_die(place, controller)
-            lineage_is_told(place)
+            lineage_is_shown(place)
             supervisor_dies(place)
             limits_hold(place)
             tenants_are_apart(place)

@@ -62,7 +62,7 @@ def full_size_is_described(folder, name):
     assert any('"key": "opt_base_learning_rate"' in line for line in out["mlperf"]["lines"])
 
 
-def wrong_rate_is_told(folder):
+def wrong_rate_is_reported(folder):
     done = tutti(folder, "train", os.path.join(RECIPES, "gpt3-175b.yaml"), "--dry-run", "--json",
                  "optimizer.learning_rate=2.5e-5", code=1)
     found = result(done)["mlperf"]["findings"]
@@ -133,7 +133,7 @@ def main():
         for name, ruleset, expected in BENCHMARKS:
             full_size_is_described(folder, name)
             tiny_run_reaches_its_end(folder, name, ruleset, expected)
-        wrong_rate_is_told(folder)
+        wrong_rate_is_reported(folder)
         a_run_starts_once(folder)
 
         tutti(folder, "data", "synthesize", "--documents", "6000", "--out", "mini.jsonl")

@@ -150,7 +150,7 @@ def nobody_survives_a_killed_command(folder):
     assert stored["runs"][0]["state"] == "running", stored
 
 
-def a_run_that_cannot_start_is_told(folder):
+def a_run_that_cannot_start_is_reported(folder):
     done = run_set(folder, "broken", "--runs", "2", "data.train=nothing", code=2)
     assert "could not start" in done.stderr and "nothing" in done.stderr, done.stderr
     assert load(folder, "broken", "runs.json")["runs"][0]["state"] == "planned"
@@ -186,7 +186,7 @@ def main():
         a_set_is_fixed(folder)
         an_interrupted_set_goes_on(folder)
         nobody_survives_a_killed_command(folder)
-        a_run_that_cannot_start_is_told(folder)
+        a_run_that_cannot_start_is_reported(folder)
         failed_runs_count(folder)
     print("ok")
 

@@ -81,7 +81,7 @@ struct HttpServer::State final : HttpConnection::Owner {
   };
   std::vector<Held> held;
   size_t wakes = 0;
-  bool told_of_proxy = false;
+  bool warned_about_proxy = false;
   boost::asio::thread_pool workers;
 };
 
@@ -225,8 +225,8 @@ void HttpServer::State::identify(const std::string& peer, HttpRequest& request) 
   if (has(options.proxies, peer)) {
     const std::string protocols = request.header("x-forwarded-proto");
     request.secure = trim(split(protocols, ',').back()) == "https";
-  } else if (!forwarded.empty() && !told_of_proxy) {
-    told_of_proxy = true;
+  } else if (!forwarded.empty() && !warned_about_proxy) {
+    warned_about_proxy = true;
     options.log(fmt::format(
         "requests come through a proxy at {} that is not named as one: its clients share their "
         "limits",

@@ -153,9 +153,9 @@ class PosixFileSystem final : public FileSystem {
   // and write anew what they do not find.
   bool exists(const std::string& path) override {
     if (::access(path.c_str(), F_OK) == 0) return true;
-    const bool is_told =
+    const bool is_absent =
         errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ENAMETOOLONG;
-    if (!is_told) fail_errno("look for", path);
+    if (!is_absent) fail_errno("look for", path);
     return false;
   }
   bool is_directory(const std::string& path) override {

@@ -20,7 +20,7 @@ class Collector {
   void operator()(const telemetry::Event& event) {
     wall_ = event.wall_seconds;
     // A clock that was set back does not take the run back. 0: the line tells no time.
-    if (wall_ > 0) set_back_ += std::max(0.0, std::exchange(last_told_wall_, wall_) - wall_);
+    if (wall_ > 0) set_back_ += std::max(0.0, std::exchange(last_wall_, wall_) - wall_);
     if (!std::holds_alternative<telemetry::RunStarted>(event.body)) open_part(0);
     std::visit([this](const auto& body) { take(body); }, event.body);
     if (!run_.parts.empty())
@@ -123,7 +123,7 @@ class Collector {
   RunData& run_;
   double wall_ = 0;
   double train_before_ = 0;
-  double last_told_wall_ = 0;
+  double last_wall_ = 0;
   double set_back_ = 0;          // seconds that clocks were set back in this part
   std::vector<int64_t> tokens_;  // of the run so far, after each of its steps
 };

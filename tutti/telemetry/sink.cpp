@@ -63,7 +63,7 @@ void Telemetry::flush() {
     if (!output.waiting.empty()) continue;  // that it fails is known
     const bool synced = attempt(output, [](Sink& sink) { sink.flush(); });
     if (std::exchange(output.is_synced, synced) && !synced) {
-      untold_.push_back(
+      pending_warnings_.push_back(
           fmt::format("a log may not survive a power cut: {}; the run goes on", output.cause));
     }
   }
@@ -159,8 +159,8 @@ void Telemetry::keep(Output& output, const Event& event) {
     output.waiting.push_back(event);
   }
   if (std::exchange(output.is_failing, true)) return;
-  untold_.push_back(fmt::format("a log cannot be written: {}; the run goes on, and tries it again",
-                                output.cause));
+  pending_warnings_.push_back(fmt::format(
+      "a log cannot be written: {}; the run goes on, and tries it again", output.cause));
 }
 
 // What was left out stands between what waits and what comes.
@@ -172,16 +172,16 @@ void Telemetry::note_gap(Output& output) {
 
 void Telemetry::recovered(Output& output) {
   if (!std::exchange(output.is_failing, false)) return;
-  untold_.push_back(fmt::format("a log is written again ({}); {}", output.cause,
-                                output.missing == 0
-                                    ? std::string("nothing is missing")
-                                    : fmt::format("{} events are missing", output.missing)));
+  pending_warnings_.push_back(
+      fmt::format("a log is written again ({}); {}", output.cause,
+                  output.missing == 0 ? std::string("nothing is missing")
+                                      : fmt::format("{} events are missing", output.missing)));
 }
 
 // Those that fail get it like any event, and may have more to tell then: each only once.
 void Telemetry::tell_changes() {
-  while (!untold_.empty()) {
-    const std::vector<std::string> texts = std::exchange(untold_, {});
+  while (!pending_warnings_.empty()) {
+    const std::vector<std::string> texts = std::exchange(pending_warnings_, {});
     const bool shown = std::any_of(outputs_.begin(), outputs_.end(), [](const Output& output) {
       return output.sink->shows_messages() && !output.is_failing;
     });

@@ -93,7 +93,7 @@ class Telemetry {
 
   std::mutex sinks_mutex_;  // guards what follows; may be held long
   std::deque<Output> outputs_;
-  std::vector<std::string> untold_;  // what changed about them
+  std::vector<std::string> pending_warnings_;  // what changed about them
 };
 
 }  // namespace tutti::telemetry

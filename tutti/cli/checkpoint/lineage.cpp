@@ -65,8 +65,8 @@ Subject find_subject(const std::string& given) {
           checkpoint::parse_manifest(text, path)};
 }
 
-// What the run told of itself until it had saved that checkpoint.
-struct Told {
+// What the events of the run record up to that checkpoint.
+struct RunEvents {
   std::vector<telemetry::CorpusDescribed> corpora;
   telemetry::MachineDescribed program;
   std::optional<telemetry::EvaluationDone> evaluation;  // the newest
@@ -75,9 +75,9 @@ struct Told {
   bool complete = false;  // the events tell of this checkpoint
 };
 
-Told read_told(const std::string& run, int64_t step) {
-  Told now;
-  Told at_checkpoint;
+RunEvents read_run_events(const std::string& run, int64_t step) {
+  RunEvents now;
+  RunEvents at_checkpoint;
   const auto note = [&](const telemetry::Event& event) {
     if (const auto* started = std::get_if<telemetry::RunStarted>(&event.body)) {
       now.corpora.clear();
@@ -119,23 +119,23 @@ Json corpus_json(const telemetry::CorpusDescribed& corpus) {
   return json;
 }
 
-Json lineage_json(const Subject& subject, const Told& told, const Known& known) {
+Json lineage_json(const Subject& subject, const RunEvents& events, const Known& known) {
   const checkpoint::State& state = subject.manifest.state;
   Json json = {{"checkpoint", subject.path},
                {"step", state.step},
                {"created", subject.manifest.created},
                {"manifest_sha256", subject.manifest_sha256},
                {"program",
-                {{"version", told.program.version.empty() ? subject.manifest.tutti_version
-                                                          : told.program.version},
-                 {"executable_hash", told.program.executable_hash},
-                 {"libraries", told.program.libraries}}},
+                {{"version", events.program.version.empty() ? subject.manifest.tutti_version
+                                                            : events.program.version},
+                 {"executable_hash", events.program.executable_hash},
+                 {"libraries", events.program.libraries}}},
                {"recipe",
                 {{"hash", state.recipe_hash},
-                 {"is_the_recorded_one", hash_hex(hash_text(told.recipe)) == state.recipe_hash},
-                 {"yaml", told.recipe}}},
-               {"events_tell_of_it", told.complete},
-               {"initial_weights", told.initial_weights}};
+                 {"is_the_recorded_one", hash_hex(hash_text(events.recipe)) == state.recipe_hash},
+                 {"yaml", events.recipe}}},
+               {"events_tell_of_it", events.complete},
+               {"initial_weights", events.initial_weights}};
   if (state.base) {
     json["base"] = {{"path", state.base->path}, {"manifest_xxh3", state.base->manifest_xxh3}};
   }
@@ -144,11 +144,11 @@ Json lineage_json(const Subject& subject, const Told& told, const Known& known) 
                        {"manifest_xxh3", state.teacher->checkpoint.manifest_xxh3}};
   }
   json["corpora"] = Json::array();
-  for (const auto& corpus : told.corpora) json["corpora"].push_back(corpus_json(corpus));
-  json["evaluation"] = !told.evaluation ? Json()
-                                        : Json{{"step", told.evaluation->step},
-                                               {"loss", told.evaluation->loss},
-                                               {"tokens", told.evaluation->tokens}};
+  for (const auto& corpus : events.corpora) json["corpora"].push_back(corpus_json(corpus));
+  json["evaluation"] = !events.evaluation ? Json()
+                                          : Json{{"step", events.evaluation->step},
+                                                 {"loss", events.evaluation->loss},
+                                                 {"tokens", events.evaluation->tokens}};
   json["job"] = !known.job ? Json()
                            : Json{{"job", known.job->id},
                                   {"user", known.job->user},
@@ -164,7 +164,7 @@ Json lineage_json(const Subject& subject, const Told& told, const Known& known) 
   return json;
 }
 
-std::string lineage_text(const Subject& subject, const Told& told, const Known& known) {
+std::string lineage_text(const Subject& subject, const RunEvents& events, const Known& known) {
   const checkpoint::State& state = subject.manifest.state;
   const auto or_unknown = [](const std::string& text) {
     return text.empty() ? std::string("not stated") : text;
@@ -173,16 +173,16 @@ std::string lineage_text(const Subject& subject, const Told& told, const Known& 
       {"checkpoint", fmt::format("{}, step {}", subject.path, state.step)},
       {"manifest", "SHA-256 " + subject.manifest_sha256},
       {"program",
-       fmt::format("{} {}", or_unknown(told.program.version), told.program.executable_hash)},
-      {"recipe", state.recipe_hash + (hash_hex(hash_text(told.recipe)) == state.recipe_hash
+       fmt::format("{} {}", or_unknown(events.program.version), events.program.executable_hash)},
+      {"recipe", state.recipe_hash + (hash_hex(hash_text(events.recipe)) == state.recipe_hash
                                           ? ", as recorded"
                                           : ", which the events do not have")}};
   if (state.base) pairs.emplace_back("below its adapters", state.base->path);
   if (state.teacher) pairs.emplace_back("teacher", state.teacher->checkpoint.path);
-  if (!told.initial_weights.is_null()) {
-    pairs.emplace_back("began with", told.initial_weights.value("path", ""));
+  if (!events.initial_weights.is_null()) {
+    pairs.emplace_back("began with", events.initial_weights.value("path", ""));
   }
-  for (const auto& corpus : told.corpora) {
+  for (const auto& corpus : events.corpora) {
     pairs.emplace_back(corpus.role, fmt::format("{}, tokens {}, licence {}, class {}", corpus.path,
                                                 or_unknown(corpus.hash), or_unknown(corpus.licence),
                                                 or_unknown(corpus.data_class)));
@@ -192,10 +192,10 @@ std::string lineage_text(const Subject& subject, const Told& told, const Known& 
                                      or_unknown(source.licence), or_unknown(source.data_class)));
     }
   }
-  pairs.emplace_back("evaluation", !told.evaluation
-                                       ? std::string("none")
-                                       : fmt::format("loss {:.4f} after step {}",
-                                                     told.evaluation->loss, told.evaluation->step));
+  pairs.emplace_back("evaluation", !events.evaluation ? std::string("none")
+                                                      : fmt::format("loss {:.4f} after step {}",
+                                                                    events.evaluation->loss,
+                                                                    events.evaluation->step));
   pairs.emplace_back("job", !known.job ? std::string("none that you may see")
                                        : fmt::format("{} of {} in project {}", known.job->id,
                                                      known.job->user, known.job->request.project));
@@ -210,7 +210,7 @@ std::string lineage_text(const Subject& subject, const Told& told, const Known& 
 
 int run_lineage(const LineageArguments& arguments) {
   const Subject subject = find_subject(arguments.path);
-  const Told told = read_told(subject.run, subject.manifest.state.step);
+  const RunEvents events = read_run_events(subject.run, subject.manifest.state.step);
   Known known;
   if (exists(folder_of(arguments.control))) {
     ControlSession session(arguments.control);
@@ -218,9 +218,9 @@ int run_lineage(const LineageArguments& arguments) {
     known.approvals = control::approvals_of(session.caller(), subject.manifest_sha256);
   }
   if (arguments.control.json) {
-    print_json(lineage_json(subject, told, known));
+    print_json(lineage_json(subject, events, known));
   } else {
-    print_text(lineage_text(subject, told, known));
+    print_text(lineage_text(subject, events, known));
   }
   return exit_ok;
 }

@@ -216,7 +216,7 @@ int run_rank(const launch::TrainArguments& arguments, const Place& place) {
 }
 
 // The launcher hears why a rank ends, so that it can tell causes from echoes.
-int run_told_rank(const launch::TrainArguments& arguments) {
+int run_assigned_rank(const launch::TrainArguments& arguments) {
   Place place;
   place.environment = comm::read_launch_environment();
   if (!place.alone() && arguments.processes > 1) {
@@ -264,7 +264,7 @@ int run_train(const launch::TrainArguments& arguments) {
   if ((arguments.processes > 1 || over_nodes) && comm::read_launch_environment().size == 1) {
     return launch::train_with_ranks(arguments);
   }
-  return run_told_rank(arguments);
+  return run_assigned_rank(arguments);
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Launches run for ever until they are told how they ended.
-class ToldLauncher : public Launcher {
+// Launches run until a test scripts their end.
+class ScriptedLauncher : public Launcher {
  public:
   void start(const LaunchOrder& order) override {
     now_[order.key.job] = {};
@@ -104,7 +104,7 @@ class Restore : public testing::Test {
   FileSystem& files_ = posix_file_system();
   const fs::path path_;
   std::unique_ptr<Database> database_;
-  ToldLauncher launcher_;
+  ScriptedLauncher launcher_;
 };
 
 // Everything that people and ledgers see of jobs.

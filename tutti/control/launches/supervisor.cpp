@@ -58,17 +58,17 @@ void write_alive(LaunchFolder& folder, int64_t generation, int64_t elapsed_ms) {
 // written, the folder is gone, or somebody wants this launch to be gone. What is in the way is said
 // in the job's output, once while it stays the same.
 void write_ended(FileSystem& files, LaunchFolder& folder, int64_t generation, const Ended& ended) {
-  std::string told;
+  std::string reported;
   while (true) {
     try {
       folder.write_ended(generation, ended);
       return;
     } catch (const Error& error) {
       if (!files.is_directory(folder.path()) || folder.is_asked_to_die(generation)) throw;
-      if (told != error.what()) {
-        told = error.what();
+      if (reported != error.what()) {
+        reported = error.what();
         const std::string text =
-            fmt::format("tutti: warning: how it ended cannot be written down yet: {}\n", told);
+            fmt::format("tutti: warning: how it ended cannot be written down yet: {}\n", reported);
         std::fputs(text.c_str(), stderr);  // where there may be no room either
       }
       sleep_seconds(kRoomSeconds);
@@ -100,7 +100,7 @@ Ended run(LaunchFolder& folder, const LaunchOrder& order, const std::string& pro
   try {
     ChildProcess child(program, words, folder.output_path());
     const int64_t generation = order.key.generation;
-    std::optional<double> kill_at;  // once it was told to save and stop
+    std::optional<double> kill_at;  // once it was asked to save and stop
     bool was_over = false;
     double next_alive = 0;
     double next_sample = monotonic_seconds() + kMeterSeconds;
@@ -108,16 +108,16 @@ Ended run(LaunchFolder& folder, const LaunchOrder& order, const std::string& pro
       const bool over =
           order.stop_after_ms > 0 && steady_milliseconds() - begin_ms >= order.stop_after_ms;
       const bool asked = stop_signal() != 0 || folder.is_asked_to_stop(generation);
-      const bool is_told = kill_at.has_value();
+      const bool was_signaled = kill_at.has_value();
       const auto allow = [&](int64_t grace_ms) {
         const double until = monotonic_seconds() + static_cast<double>(grace_ms) / 1000;
         kill_at = std::min(kill_at.value_or(until), until);
       };
-      if (asked && !is_told) allow(kLongestGraceMs);
+      if (asked && !was_signaled) allow(kLongestGraceMs);
       // Whoever asked may be gone by then, and what the launch may take is used up.
       if (over && !was_over) allow(order.grace_ms);
       was_over = over;
-      if (kill_at && !is_told) {
+      if (kill_at && !was_signaled) {
         // A batch system may have sent SIGTERM to all of them itself; a second would be too many.
         child.send(order.command.front() == "train" ? SIGUSR2 : SIGTERM);
       }

@@ -49,7 +49,7 @@ std::string quoted(const std::string& word) {
   return out + "'";
 }
 
-bool is_told(const LaunchFolder& folder, int64_t generation) {
+bool was_asked_to_stop(const LaunchFolder& folder, int64_t generation) {
   return folder.is_asked_to_stop(generation) || folder.is_asked_to_die(generation);
 }
 
@@ -264,7 +264,7 @@ void SlurmLauncher::start(const LaunchOrder& order) {
     folder.write_outside(generation, std::string(trim(said.output)));
     return;
   }
-  // Told once per attempt; whether it will ever work Slurm alone knows.
+  // Logged once per attempt; only Slurm knows whether a later one can succeed.
   if (said.in_time && said.error.find("nable to contact") == std::string::npos) {
     Ended ended;
     ended.detail = fmt::format("sbatch: {}", trim(said.error));
@@ -293,7 +293,7 @@ LaunchStatus SlurmLauncher::status(const LaunchKey& key) {
   status.elapsed_ms = folder.read_alive(key.generation);
   const bool is_over = folder.take_ended(key.generation, status);
   if (is_over && status.exit_code == exit_ok) return status;
-  if (job != nullptr && !headless && !is_told(folder, key.generation)) {
+  if (job != nullptr && !headless && !was_asked_to_stop(folder, key.generation)) {
     // Who ended it Slurm says when its processes are gone, and drains the node after that.
     const bool cancelled = status.stopped_by == Stop::cancel;
     const std::string twice = cancelled ? launched_twice(*job) : std::string();

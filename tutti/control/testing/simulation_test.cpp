@@ -106,7 +106,7 @@ class History {
     return wrong_;
   }
 
-  const std::vector<std::string>& told() const { return told_; }
+  const std::vector<std::string>& log() const { return log_; }
   // How often each transition, and a death of the controller, happened.
   const std::map<std::string, int64_t>& counts() const { return counts_; }
 
@@ -115,7 +115,7 @@ class History {
   int64_t wall_ms() const { return kNoon + world_.now_ms() + clock_error_ms_; }
   Caller as(const std::string& user) { return {place_.database, user, wall_ms()}; }
   void tell(const std::string& text) {
-    if (verbose) told_.push_back(std::to_string(world_.now_ms()) + "  " + text);
+    if (verbose) log_.push_back(std::to_string(world_.now_ms()) + "  " + text);
   }
   void wrong(const std::string& text) {
     if (wrong_.empty()) wrong_ = "seed " + std::to_string(seed_) + ": " + text;
@@ -400,7 +400,7 @@ class History {
   int keys_ = 0;
   std::map<std::string, int64_t> counts_;
   std::string wrong_;
-  std::vector<std::string> told_;
+  std::vector<std::string> log_;
 };
 
 uint64_t number_from(const char* variable, uint64_t fallback) {
@@ -414,7 +414,7 @@ TEST(Simulation, NoHistoryBreaksTheRules) {
     History history(place, number_from("TUTTI_SEED", 0));
     history.verbose = true;
     const std::string wrong = history.play();
-    for (const std::string& line : history.told()) std::printf("%s\n", line.c_str());
+    for (const std::string& line : history.log()) std::printf("%s\n", line.c_str());
     Query lines = place.database.query("SELECT line FROM audit ORDER BY seq");
     while (lines.next()) std::printf("%s\n", lines.text(0).c_str());
     EXPECT_EQ(wrong, "");

@@ -55,8 +55,8 @@ bool attempt(std::string& problem, const Body& body) {
 
 // The host of every rank, counted by their first ranks. Ranks that share memory are on one, unless
 // they are on different nodes of Slurm.
-std::vector<int> hosts_of(const Together& together) {
-  if (together.world() == nullptr) return {0};
+std::vector<int> hosts_of(const RankConsensus& consensus) {
+  if (consensus.world() == nullptr) return {0};
   struct Host {
     int64_t host;
     uint64_t node;
@@ -64,10 +64,10 @@ std::vector<int> hosts_of(const Together& together) {
       return std::tie(host, node) < std::tie(other.host, other.node);
     }
   };
-  const int here = together.world()->hosts()[static_cast<size_t>(together.rank())];
+  const int here = consensus.world()->hosts()[static_cast<size_t>(consensus.rank())];
   std::map<Host, int> numbers;
   std::vector<int> hosts;
-  for (const Host& one : together.exchange(Host{here, hash_text(peer_copies_host())})) {
+  for (const Host& one : consensus.exchange(Host{here, hash_text(peer_copies_host())})) {
     hosts.push_back(numbers.emplace(one, static_cast<int>(numbers.size())).first->second);
   }
   return hosts;
@@ -88,12 +88,12 @@ int64_t peer_on_next_host(const std::vector<int>& hosts, int64_t rank) {
 }
 
 PeerCopies::PeerCopies(FileSystem& files, std::string folder, const std::string& run_folder,
-                       std::string key_file, const Together& together)
+                       std::string key_file, const RankConsensus& consensus)
     : files_(files),
       folder_(std::move(folder)),
       key_file_(std::move(key_file)),
-      together_(together),
-      hosts_(hosts_of(together)) {
+      consensus_(consensus),
+      hosts_(hosts_of(consensus)) {
   if (leads_host()) {
     sweep_peer_copies(files_, parent_path(folder_));
     attempt(unusable_, [&] {
@@ -104,8 +104,8 @@ PeerCopies::PeerCopies(FileSystem& files, std::string folder, const std::string&
       write_file_atomic(files_, join_path(folder_, kCopiesOwner), files_.resolve(run_folder));
     });
   }
-  const uint64_t generation = together.world() == nullptr ? 0 : together.world()->generation();
-  set_ = together_.of_leader(hash_text(fmt::format("{} {}", generation, wall_seconds())));
+  const uint64_t generation = consensus.world() == nullptr ? 0 : consensus.world()->generation();
+  set_ = consensus_.of_leader(hash_text(fmt::format("{} {}", generation, wall_seconds())));
 }
 
 int64_t PeerCopies::leader_of(int host) const {
@@ -119,16 +119,16 @@ void PeerCopies::remove(const std::string& path) {
 }
 
 bool PeerCopies::all_agree(bool mine) {
-  const auto all = together_.exchange(int32_t{mine});
+  const auto all = consensus_.exchange(int32_t{mine});
   return std::all_of(all.begin(), all.end(), [](int32_t one) { return one != 0; });
 }
 
 std::optional<std::string> PeerCopies::first_problem(const std::string& mine) {
-  const std::vector<std::string> told = together_.exchange_text(mine);
+  const std::vector<std::string> all = consensus_.exchange_text(mine);
   const auto first =
-      std::find_if(told.begin(), told.end(), [](const std::string& one) { return !one.empty(); });
-  if (first == told.end()) return std::nullopt;
-  return fmt::format("rank {}: {}", first - told.begin(), *first);
+      std::find_if(all.begin(), all.end(), [](const std::string& one) { return !one.empty(); });
+  if (first == all.end()) return std::nullopt;
+  return fmt::format("rank {}: {}", first - all.begin(), *first);
 }
 
 std::string PeerCopies::pass(const std::optional<Passage>& out, const std::vector<Passage>& in) {
@@ -145,24 +145,24 @@ std::string PeerCopies::pass(const std::optional<Passage>& out, const std::vecto
           std::make_unique<checkpoint::PieceSink>(files_, folder_, one.piece, one.size.part_bytes);
     });
   }
-  comm::Group* const group = together_.ranks().world;
+  comm::Group* const group = consensus_.ranks().world;
   const auto pending = [](const Incoming& one) { return one.left > 0; };
   while ((going && going->left > 0) || std::any_of(coming.begin(), coming.end(), pending)) {
     std::vector<comm::Ticket> tickets;
     if (going && going->left > 0) {
       const int64_t bytes = going->source.read(going->buffer.data(), kMessageBytes);
       going->left -= bytes;
-      tickets.push_back(group->send(together_.stream(), words_of(going->buffer, bytes),
+      tickets.push_back(group->send(consensus_.stream(), words_of(going->buffer, bytes),
                                     static_cast<int>(out->rank)));
     }
     for (Incoming& one : coming) {
       const int64_t bytes = std::min(one.left, kMessageBytes);
       if (bytes > 0) {
-        tickets.push_back(group->receive(together_.stream(), words_of(one.buffer, bytes),
+        tickets.push_back(group->receive(consensus_.stream(), words_of(one.buffer, bytes),
                                          static_cast<int>(one.from)));
       }
     }
-    for (const comm::Ticket& ticket : tickets) ticket.wait(together_.stream());
+    for (const comm::Ticket& ticket : tickets) ticket.wait(consensus_.stream());
     for (Incoming& one : coming) {
       const int64_t bytes = std::min(one.left, kMessageBytes);
       one.left -= bytes;
@@ -189,7 +189,7 @@ std::optional<std::string> PeerCopies::lacks_room(int64_t bytes, int64_t free_by
       }
     });
   }
-  const std::vector<Room> all = together_.exchange(Room{bytes, free_bytes});
+  const std::vector<Room> all = consensus_.exchange(Room{bytes, free_bytes});
   // Its own ranks' parts and those of the host before it; twice, while the next set is made.
   std::vector<int64_t> wanted(static_cast<size_t>(hosts()), 0);
   std::vector<int64_t> free(wanted.size(), INT64_MAX);
@@ -214,7 +214,7 @@ std::optional<std::string> PeerCopies::lacks_room(int64_t bytes, int64_t free_by
 
 std::optional<std::string> PeerCopies::keep(const std::vector<checkpoint::TensorSource>& tensors,
                                             const checkpoint::State& state) {
-  const checkpoint::Piece piece = {state.step, set_, together_.rank(), together_.size()};
+  const checkpoint::Piece piece = {state.step, set_, consensus_.rank(), consensus_.size()};
   std::string problem;
   Size mine;
   attempt(problem, [&] {
@@ -226,16 +226,16 @@ std::optional<std::string> PeerCopies::keep(const std::vector<checkpoint::Tensor
     const checkpoint::PieceSource source(files_, folder_, piece);
     mine = {source.part_bytes(), source.bytes()};
   });
-  const std::vector<Size> sizes = together_.exchange(mine);
+  const std::vector<Size> sizes = consensus_.exchange(mine);
   kept_bytes_ = mine.bytes;
   const bool all_wrote =
       std::all_of(sizes.begin(), sizes.end(), [](const Size& size) { return size.bytes > 0; });
-  if (all_wrote && together_.size() > 1) {
-    const int64_t peer = peer_on_next_host(hosts_, together_.rank());
+  if (all_wrote && consensus_.size() > 1) {
+    const int64_t peer = peer_on_next_host(hosts_, consensus_.rank());
     const auto out = peer < 0 ? std::nullopt : std::optional(Passage{piece, peer, mine});
     std::vector<Passage> in;
-    for (int64_t rank = 0; rank < together_.size(); ++rank) {
-      if (peer_on_next_host(hosts_, rank) != together_.rank()) continue;
+    for (int64_t rank = 0; rank < consensus_.size(); ++rank) {
+      if (peer_on_next_host(hosts_, rank) != consensus_.rank()) continue;
       checkpoint::Piece theirs = piece;
       theirs.rank = rank;
       in.push_back({theirs, rank, sizes[static_cast<size_t>(rank)]});
@@ -243,14 +243,14 @@ std::optional<std::string> PeerCopies::keep(const std::vector<checkpoint::Tensor
     }
     problem = pass(out, in);
   }
-  std::optional<std::string> told = first_problem(problem);
-  if (!told) {
+  std::optional<std::string> first = first_problem(problem);
+  if (!first) {
     if (leads_host()) checkpoint::remove_other_pieces(files_, folder_, piece);
     return std::nullopt;
   }
   if (leads_host()) remove(checkpoint::pieces_path(folder_, piece));
   all_agree(true);  // nobody writes the next set while this one leaves
-  return told;
+  return first;
 }
 
 std::optional<std::string> PeerCopies::find_newer(
@@ -274,12 +274,12 @@ std::optional<std::string> PeerCopies::find_newer(
       }
     });
   }
-  const auto counts = together_.exchange(static_cast<int64_t>(mine.size()));
+  const auto counts = consensus_.exchange(static_cast<int64_t>(mine.size()));
   std::map<checkpoint::Piece, Held> held;
   for (int64_t i = 0; i < *std::max_element(counts.begin(), counts.end()); ++i) {
     const auto index = static_cast<size_t>(i);
     const Offer none = {.piece = {.step = -1}, .size = {}};
-    const auto all = together_.exchange(index < mine.size() ? mine[index] : none);
+    const auto all = consensus_.exchange(index < mine.size() ? mine[index] : none);
     for (size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank].piece.step < 0) continue;
       Held& one = held[all[rank].piece];
@@ -307,8 +307,8 @@ std::optional<std::string> PeerCopies::find_newer(
       if (one.hosts.count(to) > 0) continue;
       std::optional<Passage> out;
       std::vector<Passage> in;
-      if (together_.rank() == from) out = {piece, leader_of(to), one.size};
-      if (together_.rank() == leader_of(to)) in = {{piece, from, one.size}};
+      if (consensus_.rank() == from) out = {piece, leader_of(to), one.size};
+      if (consensus_.rank() == leader_of(to)) in = {{piece, from, one.size}};
       const std::string now = pass(out, in);
       if (problem.empty()) problem = now;
     }
@@ -318,9 +318,9 @@ std::optional<std::string> PeerCopies::find_newer(
       checkpoint::Reader(files_, checkpoint::join_pieces(files_, folder_, *best)).verify_contents();
     });
   }
-  if (const auto told = first_problem(problem)) {
-    if (together_.leads()) {
-      warn(fmt::format("the copies of step {} in memory are not taken: {}", best->step, *told));
+  if (const auto first = first_problem(problem)) {
+    if (consensus_.leads()) {
+      warn(fmt::format("the copies of step {} in memory are not taken: {}", best->step, *first));
     }
     return std::nullopt;
   }

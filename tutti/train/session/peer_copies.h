@@ -25,7 +25,7 @@
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/store/piece.h"
 #include "tutti/train/session/peer_copies_folder.h"
-#include "tutti/train/session/together.h"
+#include "tutti/train/session/rank_consensus.h"
 
 namespace tutti::train {
 
@@ -35,7 +35,7 @@ class PeerCopies {
   // `key_file` (empty: it does not). All functions are collective; nothing else uses the group of
   // all ranks meanwhile.
   PeerCopies(FileSystem& files, std::string folder, const std::string& run_folder,
-             std::string key_file, const Together& together);
+             std::string key_file, const RankConsensus& consensus);
 
   // Which host has too little memory for all that it is to keep, where each rank has `bytes` of a
   // checkpoint and its host room for `free_bytes` more; nullopt: none.
@@ -70,8 +70,8 @@ class PeerCopies {
   // Returns what went wrong here.
   std::string pass(const std::optional<Passage>& out, const std::vector<Passage>& in);
   int64_t leader_of(int host) const;
-  bool leads_host() const { return leader_of(host()) == together_.rank(); }
-  int host() const { return hosts_[static_cast<size_t>(together_.rank())]; }
+  bool leads_host() const { return leader_of(host()) == consensus_.rank(); }
+  int host() const { return hosts_[static_cast<size_t>(consensus_.rank())]; }
   bool all_agree(bool mine);
   // That of the first rank that has one, with its number; heard by all.
   std::optional<std::string> first_problem(const std::string& mine);
@@ -81,7 +81,7 @@ class PeerCopies {
   const std::string folder_;
   const std::string key_file_;
   std::string unusable_;  // why nothing can be kept in the folder
-  const Together& together_;
+  const RankConsensus& consensus_;
   uint64_t set_ = 0;
   std::vector<int> hosts_;  // of every rank
   int64_t kept_bytes_ = 0;

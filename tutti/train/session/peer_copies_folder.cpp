@@ -40,9 +40,9 @@ std::string peer_copies_host() {
 }
 
 uint64_t peer_copies_number(FileSystem& files, const std::string& run_folder,
-                            const Together& together) {
+                            const RankConsensus& consensus) {
   uint64_t number = 0;
-  if (together.leads()) {
+  if (consensus.leads()) {
     const std::string path = join_path(run_folder, kNumberName);
     if (!files.exists(path)) {
       const uint64_t fresh = hash_text(fmt::format("{} {} {}", files.resolve(run_folder),
@@ -51,7 +51,7 @@ uint64_t peer_copies_number(FileSystem& files, const std::string& run_folder,
     }
     number = hash_text(read_file(files, path));
   }
-  return together.of_leader(number);
+  return consensus.of_leader(number);
 }
 
 std::string peer_copies_folder(const std::string& root, uint64_t number) {

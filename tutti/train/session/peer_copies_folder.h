@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tutti/base/file.h"
-#include "tutti/train/session/together.h"
+#include "tutti/train/session/rank_consensus.h"
 
 namespace tutti::train {
 
@@ -16,7 +16,7 @@ inline constexpr const char* kCopiesOwner = "run";
 // A run has a number among its files, made when copies are first asked for, so that another run of
 // the same name starts afresh. Collective: rank 0 reads or makes it.
 uint64_t peer_copies_number(FileSystem& files, const std::string& run_folder,
-                            const Together& together);
+                            const RankConsensus& consensus);
 
 // What this host is called: by Slurm where a job of it runs, else by itself.
 std::string peer_copies_host();

@@ -41,9 +41,9 @@ Kept run(const spec::Recipe& recipe, int64_t per_host, int64_t steps, MemoryFile
   comm::run_threads(
       recipe.parallel,
       [&](comm::World& world, engine::Stream&) {
-        const Together together(&world, recipe.model.kv_heads);
-        PeerCopies copies(files, host_of(together.rank()), "run", key_file, together);
-        Trainer trainer(recipe, together.ranks(), {.enqueue_steps = fetched});
+        const RankConsensus consensus(&world, recipe.model.kv_heads);
+        PeerCopies copies(files, host_of(consensus.rank()), "run", key_file, consensus);
+        Trainer trainer(recipe, consensus.ranks(), {.enqueue_steps = fetched});
         trainer.initialize();
         std::optional<StateFetch> fetch;
         if (fetched) fetch.emplace(trainer, 1000);
@@ -54,17 +54,17 @@ Kept run(const spec::Recipe& recipe, int64_t per_host, int64_t steps, MemoryFile
           load_state(reader, trainer);
           step = reader.manifest().state.step;
         }
-        RankBatches batches(recipe, together.ranks().at.dp);
-        if (together.leads()) out.first_step = step;
+        RankBatches batches(recipe, consensus.ranks().at.dp);
+        if (consensus.leads()) out.first_step = step;
         while (step < steps) {
           const StepResult result =
               trainer.step(batches.step(step), recipe.optimizer.learning_rate, step + 1);
           RunState state;
           state.step = ++step;
-          if (together.leads() && before_keep) before_keep(step);
+          if (consensus.leads() && before_keep) before_keep(step);
           const auto problem = copies.keep(fetch ? fetch->tensors() : checkpoint_tensors(trainer),
                                            to_checkpoint_state(state, recipe));
-          if (!together.leads()) continue;
+          if (!consensus.leads()) continue;
           const std::lock_guard lock(mutex);
           out.losses.push_back(result.loss);
           out.problems.push_back(problem.value_or(""));
@@ -223,12 +223,13 @@ TEST(PeerCopies, NeedRoomOnEveryHost) {
       sharded(3).parallel,
       [&](comm::World& world, engine::Stream&) {
         MemoryFileSystem files;
-        const Together together(&world, 1);
-        PeerCopies copies(files, folder_of(together.rank(), 1), "run", "", together);
+        const RankConsensus consensus(&world, 1);
+        PeerCopies copies(files, folder_of(consensus.rank(), 1), "run", "", consensus);
         // Its own part and one of its neighbour's, twice.
         EXPECT_EQ(copies.lacks_room(100, 400), std::nullopt);
-        const auto told = copies.lacks_room(100, together.rank() == 1 ? 399 : 1000);
-        EXPECT_NE(told.value_or("").find("host of rank 1"), std::string::npos) << told.value_or("");
+        const auto problem = copies.lacks_room(100, consensus.rank() == 1 ? 399 : 1000);
+        EXPECT_NE(problem.value_or("").find("host of rank 1"), std::string::npos)
+            << problem.value_or("");
       },
       {}, 1, [](comm::WorldOptions& own) { own.host = folder_of(own.rank, 1); });
 }

@@ -169,24 +169,24 @@ void load_state(checkpoint::Reader& reader, Trainer& trainer) {
 }
 
 std::optional<Restored> restore_newest(FileSystem& files, const std::string& folder,
-                                       Trainer& trainer, const Together& together,
+                                       Trainer& trainer, const RankConsensus& consensus,
                                        PeerCopies* copies,
                                        const std::function<void(const std::string&)>& warn) {
   std::optional<checkpoint::Reader> reader;
-  if (together.leads()) {
+  if (consensus.leads()) {
     reader = checkpoint::newest_valid(
         files, folder, [&](const std::string& path, const std::string& reason) {
           warn(fmt::format("skipping damaged checkpoint '{}': {}", path, reason));
         });
   }
-  const int64_t found = together.of_leader(reader ? reader->manifest().state.step : int64_t{-1});
+  const int64_t found = consensus.of_leader(reader ? reader->manifest().state.step : int64_t{-1});
   std::optional<std::string> newer;
   if (copies != nullptr) newer = copies->find_newer(found, warn);
   if (found < 0 && !newer) return std::nullopt;
   if (newer || !reader) {
     reader.emplace(files, newer.value_or(join_path(folder, checkpoint::step_folder_name(found))));
   }
-  if (together.leads()) {
+  if (consensus.leads()) {
     const auto key = checkpoint::save_key(files, trainer.recipe().checkpoint.key_file);
     const auto& seal = reader->manifest().seal;
     if (key && (!seal || seal->key_id != key->id())) {

@@ -12,7 +12,7 @@
 #include "tutti/checkpoint/store/reader.h"
 #include "tutti/checkpoint/store/snapshot.h"
 #include "tutti/train/session/peer_copies.h"
-#include "tutti/train/session/together.h"
+#include "tutti/train/session/rank_consensus.h"
 #include "tutti/train/step/trainer.h"
 
 namespace tutti::train {
@@ -46,7 +46,7 @@ Json describe_model(const spec::Recipe& recipe);
 // next_sample = step * global batch.
 checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe& recipe);
 
-// What this rank saves of it: all ranks of a mesh together, everything once.
+// What this rank saves of it: all ranks of a mesh consensus, everything once.
 std::vector<checkpoint::TensorSource> checkpoint_tensors(const Trainer& trainer);
 
 // Parameters and optimizer state of any mesh into those that this rank holds, reading no more than
@@ -65,7 +65,7 @@ struct Restored {
 // With several ranks rank 0 looks for it; all load what they need of the one it found. `copies`,
 // when not null, may have a newer one. Collective.
 std::optional<Restored> restore_newest(FileSystem& files, const std::string& folder,
-                                       Trainer& trainer, const Together& together,
+                                       Trainer& trainer, const RankConsensus& consensus,
                                        PeerCopies* copies,
                                        const std::function<void(const std::string&)>& warn);
 

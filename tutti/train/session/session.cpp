@@ -53,13 +53,13 @@ Session::Session(const spec::Recipe& recipe, const SessionOptions& options, File
       options_(options),
       files_(files),
       telemetry_(telemetry),
-      together_(options.world, recipe.model.kv_heads),
+      consensus_(options.world, recipe.model.kv_heads),
       watchdog_(make_watchdog(options)),
-      fault_(requested_fault(together_.rank(),
+      fault_(requested_fault(consensus_.rank(),
                              options.world == nullptr ? 1 : options.world->generation())),
       mlperf_(recipe_, telemetry),
-      trainer_(recipe_of_rank(recipe, options), together_.ranks(), options.trainer),
-      trace_(together_.leads() ? options.trace_steps : 0,
+      trainer_(recipe_of_rank(recipe, options), consensus_.ranks(), options.trainer),
+      trace_(consensus_.leads() ? options.trace_steps : 0,
              join_path(options.run_folder, "trace.json"), recipe.parallel) {
   trainer_.handle(spec::ActionKind::evaluate, [this] { evaluate(); });
   trainer_.handle(spec::ActionKind::save, [this] { save(checkpoint::IfBusy::skip); });
@@ -160,15 +160,15 @@ void Session::take_step() {
 
   ++state_.step;
   ++session_steps_;
-  words_ = {};
-  words_.useful = step.facts.useful;
-  words_.targets = step.facts.targets;
-  words_.squared_rows = step.facts.squared_rows;
-  words_.waited_seconds =
+  step_report_ = {};
+  step_report_.useful = step.facts.useful;
+  step_report_.targets = step.facts.targets;
+  step_report_.squared_rows = step.facts.squared_rows;
+  step_report_.waited_seconds =
       options_.world == nullptr ? 0 : options_.world->waited_seconds() - step.waited_before;
-  words_.own_seconds = seconds - words_.waited_seconds;
-  use_.own_seconds += words_.own_seconds;
-  use_.waited_seconds += words_.waited_seconds;
+  step_report_.own_seconds = seconds - step_report_.waited_seconds;
+  use_.own_seconds += step_report_.own_seconds;
+  use_.waited_seconds += step_report_.waited_seconds;
   if (watchdog_) watchdog_->step_done(seconds);
   if (energy_ && now - energy_sampled_ > kEnergyEverySeconds) {
     energy_->sample();
@@ -313,7 +313,7 @@ std::optional<Outcome> Session::reason_to_end() {
 std::optional<Outcome> Session::settle_step() {
   if (evaluation_due()) {
     trainer_.run_after({{.kind = spec::ActionKind::evaluate}});
-    words_ = {};
+    step_report_ = {};
     agree();
   }
   if (const auto outcome = reason_to_end()) return outcome;
@@ -328,7 +328,7 @@ std::optional<Outcome> Session::settle_step() {
 
 void Session::train() {
   agree();
-  const auto planned = together_.exchange(int32_t{fault_ ? 1 : 0});
+  const auto planned = consensus_.exchange(int32_t{fault_ ? 1 : 0});
   fault_is_planned_ = std::count(planned.begin(), planned.end(), 1) > 0;
   // Copies in memory are made before what else is due after their step.
   const bool is_settled = state_.step == 0 || saved_step_ == state_.step;
@@ -366,7 +366,7 @@ Summary Session::run() {
   if (options_.world == nullptr || options_.world->local_rank() == 0) {
     energy_ = std::make_unique<RunEnergy>(posix_file_system(), options_.gpus);
   }
-  if (together_.leads()) {
+  if (consensus_.leads()) {
     gpu_watch_ =
         std::make_unique<GpuWatch>(telemetry_, options_.gpus, recipe_.telemetry.gpu_every_seconds);
   }

@@ -15,11 +15,11 @@
 #include "tutti/train/session/fault.h"
 #include "tutti/train/session/gpu_watch.h"
 #include "tutti/train/session/mlperf_run.h"
+#include "tutti/train/session/rank_consensus.h"
 #include "tutti/train/session/run_energy.h"
 #include "tutti/train/session/run_state.h"
 #include "tutti/train/session/session.h"
 #include "tutti/train/session/step_trace.h"
-#include "tutti/train/session/together.h"
 #include "tutti/train/session/watchdog.h"
 #include "tutti/train/step/state_fetch.h"
 #include "tutti/train/step/trainer.h"
@@ -78,7 +78,7 @@ class Session {
 
   // session_ranks.cpp
   void agree();
-  void tell_trouble(const std::vector<StepWords>& words);
+  void report_slow_ranks(const std::vector<StepReport>& reports);
   void check_memory();
   bool replicas_are_due_after(int64_t step) const;
   void check_replicas();
@@ -104,7 +104,7 @@ class Session {
   const SessionOptions options_;
   FileSystem& files_;
   telemetry::Telemetry& telemetry_;
-  const Together together_;
+  const RankConsensus consensus_;
   std::unique_ptr<Watchdog> watchdog_;  // with several ranks
   std::optional<Fault> fault_;
   bool fault_is_planned_ = false;  // on any rank, when training began
@@ -129,7 +129,7 @@ class Session {
   std::unique_ptr<CheckpointSampler> sampler_;  // on the first rank, where asked for
   std::unique_ptr<PeerCopies> copies_;          // where asked for
   std::unique_ptr<StateFetch> fetch_;           // for them, where the state is a device's
-  bool copies_told_ = false;                    // what they cost
+  bool copies_cost_logged_ = false;             // what they cost
   double started_ = 0;                          // monotonic, when training began
   double elapsed_before_ = 0;                   // in earlier sessions of the run
   double step_seconds_ = 0;                     // of all steps of this session
@@ -155,8 +155,8 @@ class Session {
   std::string save_problem_;  // of the last checkpoint that failed, on the rank that commits
   bool new_best_ = false;     // the evaluation after this step was the best so far
 
-  StepWords words_;  // of this rank, about the last step
-  Agreed agreed_;    // after it
+  StepReport step_report_;  // of this rank, about the last step
+  Agreed agreed_;           // after it
   RankUse use_;
   SlowRanks slow_ranks_;
   int64_t checked_step_ = -1;  // after which replicas were last compared

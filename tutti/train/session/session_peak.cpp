@@ -38,7 +38,7 @@ void Session::measure_peaks() {
     // Smaller where cores are few, or several ranks may share them: that fills them too, in less
     // than a second.
     constexpr int64_t kFewThreads = 4;
-    const bool few = together_.size() > 1 || trainer_.stream().threads() <= kFewThreads;
+    const bool few = consensus_.size() > 1 || trainer_.stream().threads() <= kFewThreads;
     const int64_t size = few ? 1024 : 2048;
     // Where others compute, too, the best of several times is nearer to what the machine can do.
     for (int attempt = 0; attempt < kPeakAttempts; ++attempt) {
@@ -50,7 +50,7 @@ void Session::measure_peaks() {
     }
   }
   Peaks all;
-  for (const Peaks& rank : together_.exchange(mine)) {
+  for (const Peaks& rank : consensus_.exchange(mine)) {
     all.nominal += rank.nominal;
     all.measured += rank.measured;
     all.lost = std::max(all.lost, rank.lost);
@@ -68,18 +68,18 @@ void Session::keep_peak(double measured, double lost) {
   PeakMachine mine = {fmt::format("{} ({})", machine.host, what),
                       on_device ? 1 : int64_t{trainer_.stream().threads()}};
   std::vector<PeakMachine> machines;
-  const std::vector<int64_t> threads = together_.exchange(mine.threads);
-  const std::vector<std::string> names = together_.exchange_text(mine.name);
+  const std::vector<int64_t> threads = consensus_.exchange(mine.threads);
+  const std::vector<std::string> names = consensus_.exchange_text(mine.name);
   machines.reserve(names.size());
   for (size_t rank = 0; rank < names.size(); ++rank) {
     machines.push_back({names[rank], threads[rank]});
   }
   peak_key_ = peak_key(spec::compute_type(recipe_.precision), machines);
   double best = measured;
-  if (measured > 0 && together_.leads()) {
+  if (measured > 0 && consensus_.leads()) {
     best = best_peak(files_, options_.run_folder, peak_key_, measured);
   }
-  summary_.gemm_peak_flops = together_.of_leader(best);
+  summary_.gemm_peak_flops = consensus_.of_leader(best);
   if (lost <= kBusyShare) return;
   telemetry_.warn(
       fmt::format("the machine is busy: while the peak was measured, {:.0f}% of the processor time "

@@ -1,4 +1,4 @@
-// What a session's ranks tell each other between steps.
+// What a session's ranks exchange between steps.
 #include <algorithm>
 #include <utility>
 
@@ -11,31 +11,31 @@
 
 namespace tutti::train {
 
-// All ranks hear what each has to say, and so decide alike until the next time.
+// Exchanges the ranks' reports, so that all make the same decisions until the next exchange.
 void Session::agree() {
   const double every = recipe_.checkpoint.every_seconds;
-  words_.stop_signal = stop_signal();
-  words_.asked_to_save = take_checkpoint_request() ? 1 : 0;
-  words_.writer_is_busy = writer_->busy() ? 1 : 0;
-  words_.save_is_due = every > 0 && monotonic_seconds() - last_save_ >= every ? 1 : 0;
-  words_.over_budget = budget_exceeded(recipe_.run.budget, elapsed()) ? 1 : 0;
-  if (watchdog_) words_.frozen_seconds = watchdog_->take_frozen_seconds();
-  const std::vector<StepWords> words = together_.exchange(words_);
+  step_report_.stop_signal = stop_signal();
+  step_report_.asked_to_save = take_checkpoint_request() ? 1 : 0;
+  step_report_.writer_is_busy = writer_->busy() ? 1 : 0;
+  step_report_.save_is_due = every > 0 && monotonic_seconds() - last_save_ >= every ? 1 : 0;
+  step_report_.over_budget = budget_exceeded(recipe_.run.budget, elapsed()) ? 1 : 0;
+  if (watchdog_) step_report_.frozen_seconds = watchdog_->take_frozen_seconds();
+  const std::vector<StepReport> reports = consensus_.exchange(step_report_);
   const bool was_asked_to_save = agreed_.asked_to_save;
-  agreed_ = together_.agree(words);
+  agreed_ = consensus_.agree(reports);
   agreed_.asked_to_save = agreed_.asked_to_save || was_asked_to_save;
-  tell_trouble(words);
+  report_slow_ranks(reports);
 }
 
-void Session::tell_trouble(const std::vector<StepWords>& words) {
-  for (size_t rank = 0; rank < words.size(); ++rank) {
-    if (words[rank].frozen_seconds == 0) continue;
+void Session::report_slow_ranks(const std::vector<StepReport>& reports) {
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (reports[rank].frozen_seconds == 0) continue;
     telemetry_.warn(fmt::format(
         "rank {} was frozen for {:.1f} s up to step {}: it was stopped, or its machine was", rank,
-        words[rank].frozen_seconds, state_.step));
+        reports[rank].frozen_seconds, state_.step));
   }
-  if (words_.own_seconds <= 0) return;
-  for (const auto& [rank, factor] : slow_ranks_.note(words)) {
+  if (step_report_.own_seconds <= 0) return;
+  for (const auto& [rank, factor] : slow_ranks_.note(reports)) {
     telemetry_.warn(
         fmt::format("rank {} is slow: its own part of a step took more than {} times the median of "
                     "all ranks for {} steps, now {:.1f} times",
@@ -43,9 +43,9 @@ void Session::tell_trouble(const std::vector<StepWords>& words) {
   }
 }
 
-// Nobody goes on to save who does not know that nobody has found anything.
+// No rank saves before it knows that no rank has found damage.
 void Session::check_memory() {
-  for (const std::string& damage : together_.exchange_text(trainer_.state_damage())) {
+  for (const std::string& damage : consensus_.exchange_text(trainer_.state_damage())) {
     if (!damage.empty()) fail(ErrorKind::corrupt, "{}", damage);
   }
 }
@@ -63,7 +63,7 @@ void Session::check_replicas() {
   checked_step_ = state_.step;
   if (spec::replicas(mesh) == 1 || mesh.zero >= 3) return;
   const std::vector<int64_t> damaged =
-      damaged_replicas(mesh, together_.exchange(trainer_.weights_hash()));
+      damaged_replicas(mesh, consensus_.exchange(trainer_.weights_hash()));
   if (damaged.empty()) return;
   std::vector<std::string> ranks;
   ranks.reserve(damaged.size());
@@ -78,7 +78,7 @@ void Session::check_replicas() {
 
 // In the middle of something: any rank's signal stops all.
 bool Session::asked_to_stop() {
-  const auto signals = together_.exchange(int32_t{stop_signal()});
+  const auto signals = consensus_.exchange(int32_t{stop_signal()});
   return std::any_of(signals.begin(), signals.end(), [](int32_t signal) { return signal != 0; });
 }
 

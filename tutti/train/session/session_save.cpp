@@ -19,13 +19,13 @@ void Session::open_writer() {
   writer.write.key_file = recipe_.checkpoint.key_file;
   checkpoint::save_key(files_, writer.write.key_file);  // better missing now than at the first save
   writer.retention = {recipe_.checkpoint.keep_last, recipe_.checkpoint.keep_best > 0};
-  if (together_.size() > 1) {
-    writer.joint.rank = static_cast<int>(together_.rank());
-    writer.joint.ranks = static_cast<int>(together_.size());
+  if (consensus_.size() > 1) {
+    writer.joint.rank = static_cast<int>(consensus_.rank());
+    writer.joint.ranks = static_cast<int>(consensus_.size());
     // Other than those of earlier sessions, whose files may still lie there.
     const uint64_t now =
         hash_text(fmt::format("{} {}", options_.world->generation(), wall_seconds()));
-    writer.joint.attempt = hash_hex(together_.of_leader(now));
+    writer.joint.attempt = hash_hex(consensus_.of_leader(now));
   }
   writer_ =
       std::make_unique<checkpoint::Writer>(files_, checkpoints_path(options_.run_folder), writer);
@@ -52,14 +52,14 @@ void Session::save(checkpoint::IfBusy if_busy) {
 // A session without copies ends those of an earlier one, which would be behind it.
 void Session::open_copies() {
   if (options_.copy_every == 0) {
-    if (together_.leads()) forget_peer_copies(files_, options_.run_folder);
+    if (consensus_.leads()) forget_peer_copies(files_, options_.run_folder);
     return;
   }
   copies_ = std::make_unique<PeerCopies>(
       files_,
       peer_copies_folder(options_.memory_root,
-                         peer_copies_number(files_, options_.run_folder, together_)),
-      options_.run_folder, recipe_.checkpoint.key_file, together_);
+                         peer_copies_number(files_, options_.run_folder, consensus_)),
+      options_.run_folder, recipe_.checkpoint.key_file, consensus_);
   const bool on_device = trainer_.stream().memory() == engine::ArenaKind::device;
   if (on_device || options_.trainer.enqueue_steps) {
     fetch_ = std::make_unique<StateFetch>(trainer_);
@@ -86,8 +86,8 @@ void Session::keep_copies() {
                                      to_checkpoint_state(state_, recipe_));
   if (problem) {
     telemetry_.warn(fmt::format("step {} has no copies in memory: {}", state_.step, *problem));
-  } else if (!copies_told_) {
-    copies_told_ = true;
+  } else if (!copies_cost_logged_) {
+    copies_cost_logged_ = true;
     telemetry_.info(fmt::format(
         "copies in memory every {} steps, {:.2f} s each{}: rank 0 holds {}{}", options_.copy_every,
         monotonic_seconds() - begin,
@@ -132,13 +132,13 @@ void Session::sample(const std::string& checkpoint) {
 }
 
 // Rank 0 commits a checkpoint, so that it knows.
-bool Session::is_saved() { return together_.of_leader(int32_t{saved_step_ == state_.step}) != 0; }
+bool Session::is_saved() { return consensus_.of_leader(int32_t{saved_step_ == state_.step}) != 0; }
 
 void Session::finish(Outcome outcome) {
   const double train_seconds = monotonic_seconds() - started_;
   gpu_watch_.reset();  // its last look is of the time of training
   mlperf_.stops(state_.step, outcome == Outcome::target_reached);
-  if (together_.leads()) mlperf_.tell_corpora(files_);
+  if (consensus_.leads()) mlperf_.tell_corpora(files_);
   const bool complete = outcome == Outcome::target_reached || outcome == Outcome::steps_done;
   if (!is_saved()) save(checkpoint::IfBusy::wait);
   enter(comm::RankPhase::finishing, state_.step);
@@ -164,7 +164,7 @@ void Session::finish(Outcome outcome) {
   }
   if (copies_) copies_->forget();
   // What hosts still have that were left out is garbage from now on.
-  if (complete && together_.leads()) forget_peer_copies(files_, options_.run_folder);
+  if (complete && consensus_.leads()) forget_peer_copies(files_, options_.run_folder);
   tell_memory();
   telemetry_.emit(telemetry::RunFinished{outcome_name(outcome), to_json(summary_)});
   telemetry_.flush();
@@ -190,7 +190,7 @@ void Session::summarize(Outcome outcome, double train_seconds) {
   }
   const double achieved = session_steps_ > 0 ? session_flops_ / step_seconds_ : 0;
   raise_peak(achieved);
-  if (peak_raised_ && together_.leads()) {
+  if (peak_raised_ && consensus_.leads()) {
     best_peak(files_, options_.run_folder, peak_key_, s.gemm_peak_flops);
   }
   if (s.gemm_peak_flops > 0) s.mfu_of_gemm_peak = achieved / s.gemm_peak_flops;
@@ -200,14 +200,14 @@ void Session::summarize(Outcome outcome, double train_seconds) {
   s.peak_memory_bytes = peak_resident_bytes();
   s.run_folder = options_.run_folder;
   EnergyUsed energy;
-  for (const EnergyUsed& one : together_.exchange(energy_ ? energy_->used() : EnergyUsed{})) {
+  for (const EnergyUsed& one : consensus_.exchange(energy_ ? energy_->used() : EnergyUsed{})) {
     energy += one;
   }
   s.energy_source = energy_source(energy);
   if (!s.energy_source.empty()) s.energy_joules = energy.joules();
   s.session_tokens = session_facts_.useful;
   use_.peak_memory_bytes = s.peak_memory_bytes;
-  if (together_.size() > 1) s.ranks = together_.exchange(use_);
+  if (consensus_.size() > 1) s.ranks = consensus_.exchange(use_);
 }
 
 }  // namespace tutti::train

@@ -28,12 +28,12 @@ data::DatasetOptions dataset_options(const spec::Recipe& recipe) {
 }  // namespace
 
 void Session::open_run_folder() {
-  if (together_.leads()) files_.create_directories(options_.run_folder);
+  if (consensus_.leads()) files_.create_directories(options_.run_folder);
   open_copies();
   const std::string folder = checkpoints_path(options_.run_folder);
-  const auto restored = restore_newest(files_, folder, trainer_, together_, copies_.get(),
+  const auto restored = restore_newest(files_, folder, trainer_, consensus_, copies_.get(),
                                        [&](const std::string& text) { telemetry_.warn(text); });
-  if (together_.leads()) check_history(restored);
+  if (consensus_.leads()) check_history(restored);
   if (restored) {
     mlperf_.refuse_resume(options_.run_folder);
     check_same_corpora(restored->state.corpora, state_.corpora, *train_set_, options_.run_folder);
@@ -56,7 +56,7 @@ void Session::open_run_folder() {
   }
   if (recipe_.distill.enabled()) take_teacher(restored.has_value());
   name_run();
-  if (together_.leads()) {
+  if (consensus_.leads()) {
     write_file_atomic(files_, recipe_path(options_.run_folder), spec::to_yaml(recipe_));
     remove_leftovers(folder);
   }
@@ -67,7 +67,7 @@ void Session::open_run_folder() {
     state_.time_to_target_seconds.reset();
   }
   open_writer();
-  if (recipe_.checkpoint.sample_tokens > 0 && together_.leads()) {
+  if (recipe_.checkpoint.sample_tokens > 0 && consensus_.leads()) {
     sampler_ = std::make_unique<CheckpointSampler>(files_, recipe_, options_.run_folder);
   }
   if (copies_) check_room_for_copies();
@@ -113,7 +113,7 @@ void Session::remove_leftovers(const std::string& folder) {
 // A run has its name for its checkpoints from its first session on.
 void Session::name_run() {
   std::random_device chance;
-  const uint64_t fresh = together_.of_leader(uint64_t{chance()} << 32 | chance());
+  const uint64_t fresh = consensus_.of_leader(uint64_t{chance()} << 32 | chance());
   if (state_.run_id.empty()) state_.run_id = hash_hex(fresh);
 }
 
@@ -161,7 +161,7 @@ void Session::open_corpora() {
 // Ranks of one place along dp read the same samples.
 void Session::start_loaders() {
   const spec::Mesh& mesh = recipe_.parallel;
-  const int64_t dp = together_.ranks().at.dp;
+  const int64_t dp = consensus_.ranks().at.dp;
   data::TrainLoaderOptions train;
   train.rows = recipe_.batch.micro;
   train.global_batch = recipe_.batch.global;
@@ -226,9 +226,9 @@ void Session::announce() {
                                    {"driver", devices.front().driver},
                                    {"runtime", devices.front().runtime}};
   }
-  if (together_.size() > 1) {
+  if (consensus_.size() > 1) {
     summary_.mesh = spec::mesh_text(recipe_.parallel);
-    event.details["ranks"] = together_.size();
+    event.details["ranks"] = consensus_.size();
     event.details["mesh"] = summary_.mesh;
     event.details["generation"] = options_.world->generation();
   }

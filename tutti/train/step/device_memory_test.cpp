@@ -65,15 +65,15 @@ spec::Recipe tall(const spec::Mesh& mesh) {
   return recipe;
 }
 
-// What devices say that they have while this lives.
-class ToldBytes {
+// Sets the memory that devices report, until it is destroyed.
+class ReportedBytes {
  public:
-  explicit ToldBytes(const std::vector<int64_t>& bytes) {
+  explicit ReportedBytes(const std::vector<int64_t>& bytes) {
     ::setenv("TUTTI_HOST_DEVICE_BYTES", fmt::format("{}", fmt::join(bytes, ",")).c_str(), 1);
   }
-  ~ToldBytes() { ::unsetenv("TUTTI_HOST_DEVICE_BYTES"); }
-  ToldBytes(const ToldBytes&) = delete;
-  ToldBytes& operator=(const ToldBytes&) = delete;
+  ~ReportedBytes() { ::unsetenv("TUTTI_HOST_DEVICE_BYTES"); }
+  ReportedBytes(const ReportedBytes&) = delete;
+  ReportedBytes& operator=(const ReportedBytes&) = delete;
 };
 
 // That all logits fit into, and barely.
@@ -98,12 +98,12 @@ TEST(DeviceMemory, RanksThatShareADevicePlanForTheirShare) {
   const spec::Recipe recipe = tall({.dp = 2});
   const int64_t enough = bytes_for_all_rows(recipe);
   {
-    const ToldBytes told({2 * enough});
+    const ReportedBytes reported({2 * enough});
     const std::vector<engine::DeviceInfo> devices = engine::find_backend("cuda").devices();
     if (devices.front().memory_bytes != 2 * enough) GTEST_SKIP() << "skipped: not the host";
     EXPECT_EQ(rows_of_ranks(recipe), (std::vector<int64_t>{2048, 2048}));
   }
-  const ToldBytes told({2 * enough * 3 / 4});
+  const ReportedBytes reported({2 * enough * 3 / 4});
   const std::vector<int64_t> rows = rows_of_ranks(recipe);
   EXPECT_LT(rows[0], 2048);
   EXPECT_EQ(rows[0], rows[1]);

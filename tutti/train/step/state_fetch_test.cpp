@@ -103,7 +103,7 @@ TEST_F(FetchedCopies, ARunGoesOnFromThemToTheBit) {
     telemetry.add(std::make_unique<testing::Collector>(events_));
     run_session(recipe_, options, files, telemetry);
   };
-  const auto was_told = [&](const std::string& text) {
+  const auto was_logged = [&](const std::string& text) {
     const auto all = events<telemetry::Message>();
     return std::any_of(all.begin(), all.end(), [&](const telemetry::Message& one) {
       return one.text.find(text) != std::string::npos;
@@ -111,7 +111,7 @@ TEST_F(FetchedCopies, ARunGoesOnFromThemToTheBit) {
   };
   run_copied(files_);
   EXPECT_EQ(losses(), std::vector<double>(whole.begin(), whole.begin() + 8));
-  EXPECT_TRUE(was_told("over the link of its device"));
+  EXPECT_TRUE(was_logged("over the link of its device"));
   // The power fails before the checkpoint at the end.
   int64_t saving = 0;
   while (files_.operation(saving).find("run/checkpoints/") == std::string::npos) ++saving;
@@ -119,7 +119,7 @@ TEST_F(FetchedCopies, ARunGoesOnFromThemToTheBit) {
   const auto disk = files_.crash_after(saving, kNothingIsLost);
   options.stop_after_step = 0;
   run_copied(*disk);
-  EXPECT_TRUE(was_told("resuming at step 6 of 11, from the memory of its hosts"));
+  EXPECT_TRUE(was_logged("resuming at step 6 of 11, from the memory of its hosts"));
   EXPECT_EQ(losses(), std::vector<double>(whole.begin() + 6, whole.end()));
 }
 

@@ -8,8 +8,8 @@
 #include "tutti/base/quantile.h"
 #include "tutti/engine/recorder.h"
 #include "tutti/telemetry/trace.h"
+#include "tutti/train/session/rank_consensus.h"
 #include "tutti/train/session/step_trace.h"
-#include "tutti/train/session/together.h"
 #include "tutti/train/tasks/random_steps.h"
 
 namespace tutti::train {
@@ -34,8 +34,8 @@ double operation_seconds(const engine::Recorder& recorder) {
 
 ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64_t steps,
                            bool record) {
-  const Together together(world, recipe.model.kv_heads);
-  RandomSteps random(recipe, together.ranks());
+  const RankConsensus consensus(world, recipe.model.kv_heads);
+  RandomSteps random(recipe, consensus.ranks());
   engine::Stream& stream = random.trainer().stream();
   for (int64_t i = 0; i < kScalingWarmupSteps; ++i) random.step();
   engine::Recorder recorder;
@@ -55,7 +55,7 @@ ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64
                  Json{{"waited_seconds", mine.waited}}});
       add_operations(recorder.records(), trace);
     }
-    const std::vector<RankTimes> all = together.exchange(mine);
+    const std::vector<RankTimes> all = consensus.exchange(mine);
     RankTimes sum;
     double least = all.front().waited;
     for (const RankTimes& rank : all) {
@@ -73,18 +73,18 @@ ScalingBench bench_scaling(const spec::Recipe& recipe, comm::World* world, int64
   stream.set_recorder(nullptr);
   std::vector<double> communication;
   for (int64_t i = 0; i < steps && world != nullptr; ++i) {
-    together.exchange(RankTimes{});  // all begin together
+    consensus.exchange(RankTimes{});  // all begin together
     const double begin = monotonic_seconds();
     random.trainer().exchange_alone();
     stream.synchronize();
     double longest = 0;
-    for (const double seconds : together.exchange(monotonic_seconds() - begin)) {
+    for (const double seconds : consensus.exchange(monotonic_seconds() - begin)) {
       longest = std::max(longest, seconds);
     }
     communication.push_back(longest);
   }
   ScalingBench out;
-  out.ranks = together.size();
+  out.ranks = consensus.size();
   out.threads = stream.threads();
   out.tokens_per_step = recipe.batch.global * recipe.batch.sequence;
   out.step_seconds = quantile(step, 0.5);

@@ -1,4 +1,4 @@
-#include "tutti/train/session/together.h"
+#include "tutti/train/session/rank_consensus.h"
 
 #include <gtest/gtest.h>
 
@@ -16,27 +16,27 @@ namespace {
 
 using testing::SessionTest;
 
-std::vector<StepWords> own_seconds(const std::vector<double>& seconds) {
-  std::vector<StepWords> words(seconds.size());
-  for (size_t i = 0; i < seconds.size(); ++i) words[i].own_seconds = seconds[i];
-  return words;
+std::vector<StepReport> own_seconds(const std::vector<double>& seconds) {
+  std::vector<StepReport> reports(seconds.size());
+  for (size_t i = 0; i < seconds.size(); ++i) reports[i].own_seconds = seconds[i];
+  return reports;
 }
 
-TEST(Together, WhatOneRankSaysAllFollow) {
+TEST(RankConsensus, AllRanksReachTheSameDecision) {
   comm::run_threads({.dp = 2, .cp = 2}, [](comm::World& world, engine::Stream&) {
-    const Together together(&world, 1);
-    StepWords mine;
+    const RankConsensus consensus(&world, 1);
+    StepReport mine;
     mine.useful = 100 + world.rank();
     mine.squared_rows = int64_t{1} << 40;
     mine.stop_signal = world.rank() == 3 ? 15 : 0;
     mine.save_is_due = world.rank() == 1 ? 1 : 0;  // not rank 0, so it does not count
-    const Agreed agreed = together.agree(together.exchange(mine));
+    const Agreed agreed = consensus.agree(consensus.exchange(mine));
     EXPECT_EQ(agreed.stop_signal, 15);
     EXPECT_FALSE(agreed.save_is_due);
-    // Ranks 0 and 2 stand for their place along dp.
+    // Ranks 0 and 2 represent their dp coordinate.
     EXPECT_EQ(agreed.facts.useful, 100 + 102);
     EXPECT_EQ(agreed.facts.squared_rows, int64_t{1} << 41);
-    EXPECT_EQ(together.of_leader(world.rank() + 7), 7);
+    EXPECT_EQ(consensus.of_leader(world.rank() + 7), 7);
   });
 }
 
@@ -69,7 +69,7 @@ TEST(SlowRanks, TheSlowerOfTwoIsNamed) {
 TEST(DamagedReplicas, TheMinorityIsNamed) {
   EXPECT_TRUE(damaged_replicas({.dp = 3}, {5, 5, 5}).empty());
   EXPECT_EQ(damaged_replicas({.dp = 3}, {5, 6, 5}), (std::vector<int64_t>{1}));
-  // Of two nobody knows.
+  // Of two, both are named.
   EXPECT_EQ(damaged_replicas({.dp = 2}, {5, 6}), (std::vector<int64_t>{0, 1}));
   // Tensor parallel ranks hold different parameters: ranks 0, 2, 4 and ranks 1, 3, 5.
   EXPECT_TRUE(damaged_replicas({.dp = 3, .tp = 2}, {1, 2, 1, 2, 1, 2}).empty());

@@ -1,4 +1,4 @@
-#include "tutti/train/session/together.h"
+#include "tutti/train/session/rank_consensus.h"
 
 #include <algorithm>
 #include <map>
@@ -8,12 +8,12 @@
 
 namespace tutti::train {
 
-Together::Together(comm::World* world, int64_t kv_heads)
+RankConsensus::RankConsensus(comm::World* world, int64_t kv_heads)
     : world_(world),
       ranks_(world == nullptr ? parallel::Ranks{} : parallel::ranks_of(*world, kv_heads)),
       stream_(engine::make_cpu_stream(1)) {}
 
-void Together::gather(void* items, int64_t item_bytes) const {
+void RankConsensus::gather(void* items, int64_t item_bytes) const {
   if (ranks_.world == nullptr) return;
   const int64_t count = item_bytes / static_cast<int64_t>(sizeof(int32_t));
   const engine::Vector all = engine::vector(items, DType::i32, count * size());
@@ -22,47 +22,47 @@ void Together::gather(void* items, int64_t item_bytes) const {
   ranks_.world->all_gather(*stream_, mine, all).wait(*stream_);
 }
 
-std::vector<std::string> Together::exchange_text(const std::string& mine) const {
+std::vector<std::string> RankConsensus::exchange_text(const std::string& mine) const {
   std::array<char, 512> text{};
   std::copy_n(mine.data(), std::min(mine.size(), text.size() - 1), text.data());
   std::vector<std::string> all;
-  for (const auto& told : exchange(text)) all.emplace_back(told.data());
+  for (const auto& one : exchange(text)) all.emplace_back(one.data());
   return all;
 }
 
-Agreed Together::agree(const std::vector<StepWords>& words) const {
+Agreed RankConsensus::agree(const std::vector<StepReport>& reports) const {
   Agreed agreed;
-  for (size_t rank = 0; rank < words.size(); ++rank) {
-    const StepWords& word = words[rank];
-    if (agreed.stop_signal == 0) agreed.stop_signal = word.stop_signal;
-    agreed.asked_to_save = agreed.asked_to_save || word.asked_to_save != 0;
-    agreed.writer_is_busy = agreed.writer_is_busy || word.writer_is_busy != 0;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const StepReport& report = reports[rank];
+    if (agreed.stop_signal == 0) agreed.stop_signal = report.stop_signal;
+    agreed.asked_to_save = agreed.asked_to_save || report.asked_to_save != 0;
+    agreed.writer_is_busy = agreed.writer_is_busy || report.writer_is_busy != 0;
     // Of the ranks that read the same samples, one counts.
     const spec::Coordinates at =
         world_ == nullptr ? spec::Coordinates{}
                           : spec::coordinates(world_->mesh(), static_cast<int64_t>(rank));
     if (at.tp == 0 && at.cp == 0 && at.pp == 0) {
-      agreed.facts += {word.useful, word.targets, word.squared_rows};
+      agreed.facts += {report.useful, report.targets, report.squared_rows};
     }
   }
-  agreed.save_is_due = words.front().save_is_due != 0;
-  agreed.over_budget = words.front().over_budget != 0;
+  agreed.save_is_due = reports.front().save_is_due != 0;
+  agreed.over_budget = reports.front().over_budget != 0;
   return agreed;
 }
 
-std::vector<std::pair<int64_t, double>> SlowRanks::note(const std::vector<StepWords>& words) {
+std::vector<std::pair<int64_t, double>> SlowRanks::note(const std::vector<StepReport>& reports) {
   std::vector<std::pair<int64_t, double>> named;
-  if (words.size() < 2) return named;
-  slow_steps_.resize(words.size(), 0);
+  if (reports.size() < 2) return named;
+  slow_steps_.resize(reports.size(), 0);
   std::vector<double> seconds;
-  seconds.reserve(words.size());
-  for (const StepWords& word : words) seconds.push_back(word.own_seconds);
+  seconds.reserve(reports.size());
+  for (const StepReport& report : reports) seconds.push_back(report.own_seconds);
   // The lower median, so that the slower of two ranks can be named.
   const size_t middle = (seconds.size() - 1) / 2;
   std::nth_element(seconds.begin(), seconds.begin() + static_cast<int64_t>(middle), seconds.end());
   const double median = seconds[middle];
-  for (size_t rank = 0; rank < words.size(); ++rank) {
-    const double factor = median > 0 ? words[rank].own_seconds / median : 1;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const double factor = median > 0 ? reports[rank].own_seconds / median : 1;
     slow_steps_[rank] = factor >= kFactor ? slow_steps_[rank] + 1 : 0;
     if (slow_steps_[rank] == kSteps) named.emplace_back(static_cast<int64_t>(rank), factor);
   }

@@ -1,9 +1,9 @@
-// What the ranks of a session tell each other between steps, so that all of them always decide
-// alike: whether to stop, to save, to skip a save, and who of them is slow, frozen or damaged.
+// What the ranks of a session exchange between steps to reach the same decision: whether to stop,
+// save or skip a save, and which rank is slow, frozen or damaged.
 //
-// Every function that says so is collective: all ranks call it in the same order. Alone, all of
-// them answer at once. What is told lies in memory of the host and goes through the group that
-// carries that (comm::World::all), so nobody waits for what a device still computes.
+// Functions marked collective must be called by all ranks in the same order; with one rank they
+// return at once. Data is in host memory and goes through the group for it (comm::World::all), so
+// an exchange never waits for a device.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@
 
 namespace tutti::train {
 
-// What a rank says after a step.
-struct StepWords {
+// What a rank reports after a step.
+struct StepReport {
   int64_t useful = 0, targets = 0, squared_rows = 0;  // of the samples that it read
   double own_seconds = 0;     // of the step, without waiting for others or for data on its way
   double waited_seconds = 0;  // of the step
@@ -35,7 +35,7 @@ struct StepWords {
   int32_t reserved = 0;
 };
 
-// What follows for all.
+// The decision of all ranks.
 struct Agreed {
   data::SampleFacts facts;  // of the whole step
   int stop_signal = 0;      // that reached any rank
@@ -45,11 +45,11 @@ struct Agreed {
   bool over_budget = false;
 };
 
-class Together {
+class RankConsensus {
  public:
-  // Null: alone. The world outlives this object. kv_heads: of the model (parallel::ranks_of).
-  // Collective: makes the groups.
-  Together(comm::World* world, int64_t kv_heads);
+  // world: null for a single rank; it outlives this object. kv_heads: of the model
+  // (parallel::ranks_of). Collective: creates the groups.
+  RankConsensus(comm::World* world, int64_t kv_heads);
 
   comm::World* world() const { return world_; }
   const parallel::Ranks& ranks() const { return ranks_; }
@@ -58,10 +58,10 @@ class Together {
   // This rank writes what a run writes once: its folder, its events, its console.
   bool leads() const { return rank() == 0; }
 
-  // The host's own, for what groups of hosts carry: no device is waited for.
+  // The host's stream, for groups over host memory: waits for no device.
   engine::Stream& stream() const { return *stream_; }
 
-  // Of all ranks in their order, what each gives. Collective.
+  // The values of all ranks, in rank order. Collective.
   template <typename T>
   std::vector<T> exchange(const T& mine) const {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(int32_t) == 0);
@@ -70,19 +70,19 @@ class Together {
     gather(all.data(), static_cast<int64_t>(sizeof(T)));
     return all;
   }
-  // The same of texts, of which the first 511 bytes are told. Collective.
+  // The same for texts, truncated to 511 bytes. Collective.
   std::vector<std::string> exchange_text(const std::string& mine) const;
-  // What rank 0 gives. Collective.
+  // The value of rank 0. Collective.
   template <typename T>
   T of_leader(const T& mine) const {
     return exchange(mine).front();
   }
 
-  // From the words of all ranks in their order.
-  Agreed agree(const std::vector<StepWords>& words) const;
+  // From the reports of all ranks in their order.
+  Agreed agree(const std::vector<StepReport>& reports) const;
 
  private:
-  // In place: `item_bytes` of every rank, its own already in its place.
+  // All-gather in place: `item_bytes` per rank, this rank's already at its offset.
   void gather(void* items, int64_t item_bytes) const;
 
   comm::World* world_;
@@ -98,19 +98,19 @@ class SlowRanks {
 
   // Ranks that have now been kFactor times slower than the median for kSteps steps in a row, with
   // that factor; each is named once until it has been as fast as others again.
-  std::vector<std::pair<int64_t, double>> note(const std::vector<StepWords>& words);
+  std::vector<std::pair<int64_t, double>> note(const std::vector<StepReport>& reports);
 
  private:
   std::vector<int64_t> slow_steps_;
 };
 
 // Ranks whose parameters differ from those of most of the ranks that should have the same, by the
-// hashes of all; of two that differ nobody knows which is right, and both are named. Empty: all is
-// well. This sees errors of computation; flips in memory a rank finds itself, wherever there is
-// only one of something (parallel/state_watch.h). With ZeRO 0 an error in an update is seen for
-// ever after; with 1 and 2 one in what a rank has gathered, until the next update gathers again,
-// and not one in a master or moment, which has one owner, whose weights all others take over; with
-// 3 nothing, since every shard is there once.
+// hashes of all; of two that differ it is unknown which is right, and both are named. Empty:
+// no difference. This sees errors of computation; flips in memory a rank finds itself, wherever
+// there is only one of something (parallel/state_watch.h). With ZeRO 0 an error in an update is
+// seen for ever after; with 1 and 2 one in what a rank has gathered, until the next update gathers
+// again, and not one in a master or moment, which has one owner, whose weights all others take
+// over; with 3 nothing, since every shard is there once.
 std::vector<int64_t> damaged_replicas(const spec::Mesh& mesh, const std::vector<uint64_t>& hashes);
 
 }  // namespace tutti::train
