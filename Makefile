@@ -33,7 +33,8 @@ RETRY ?=
 .NOTPARALLEL:
 .PHONY: help deps deps-build build debug demo test test-all test-changed tests-built test-quick \
 	test-rest test-full test-full-beside-build sanitizers-built asan-built tsan-built test-asan test-tsan bench \
-	cuda bundle bundle-cpu gpu-kit deb wheel gpu-check format format-check layers tidy check hooks install clean
+	cuda bundle bundle-cpu gpu-kit deb wheel gpu-check format format-check layers words tidy check \
+	hooks install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -160,13 +161,16 @@ format-check: ## Fail when a C++ source is not formatted
 layers: ## Fail when a folder includes what its rank forbids, or a source is not built
 	@tools/check_layers
 
+words: ## Fail on words that docs/glossary.md has retired
+	@tools/check_words
+
 tidy: deps ## Run clang-tidy on the files that differ from the main branch
 	@cmake --preset tidy --log-level=WARNING
 	@tools/tidy -j $(JOBS)
 
-check: layers format-check tidy ## Layers, formatting and clang-tidy on changed files
+check: layers words format-check tidy ## Layers, words, formatting and clang-tidy on changed files
 
-hooks: ## Let git check layers and formatting before each commit
+hooks: ## Let git check layers, words and formatting before each commit
 	@git config core.hooksPath .githooks && echo "git hooks: .githooks"
 
 install: build ## Install to PREFIX (default /usr/local)

@@ -227,7 +227,8 @@ void LocalGroup::end_failed() {
       sleep_seconds(1e-4);
     }
   }
-  // Told first: who learns of it by its calls may leave the other groups, without a reason.
+  // Announced first: a rank that learns of it through its calls may leave the other groups, without
+  // a reason.
   report_failure(block_.message());
   queue_.fail(block_.message());
 }

@@ -106,7 +106,7 @@ void Controller::look_after(int64_t id, int64_t now_ms) {
         launch(*job, now_ms);
         return;
       }
-      // Told to stop before it began. From now on it cannot begin; perhaps it just did.
+      // Asked to stop before it began. From now on it cannot begin; perhaps it just did.
       LaunchStatus never;
       const bool answered = attempt(*job, [&] {
         launcher_.kill(key);

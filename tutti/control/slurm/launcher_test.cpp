@@ -224,7 +224,7 @@ TEST(Outside, AJobThatCannotBeLookedAtSaysSoAndIsNotInTheWayOfOthers) {
   controller.tick(now += 1'000);
   EXPECT_EQ(detail(), "");
 
-  // Told to stop: who asked for it is not forgotten.
+  // Asked to stop: the reason is kept.
   cancel(place.as("ada"), broken);
   outside.broken_job = broken;
   outside.now.phase = LaunchPhase::ended;
