@@ -251,7 +251,7 @@ void add_history_options(CLI::App& command, HistoryArguments& arguments) {
 void add_bench_all(CLI::App& bench, Action& action) {
   const auto arguments = std::make_shared<HistoryArguments>();
   CLI::App* all = bench.add_subcommand(
-      "all", "Steps and kernels, compared with this machine's history and added to it");
+      "all", "Steps and kernels, compared with and added to this machine's history");
   all->add_option("--model", arguments->model, "Preset of recipes/models")->capture_default_str();
   all->add_option("--steps", arguments->steps, "Steps of each measurement, after two of warm-up")
       ->capture_default_str()
@@ -260,7 +260,7 @@ void add_bench_all(CLI::App& bench, Action& action) {
       ->type_name("KEY=VALUE");
   add_history_options(*all, *arguments);
   all->footer(
-      "Every figure is a ratio to a ceiling measured in the same run, or a speed; more is better.\n"
+      "Every figure is a ratio to a peak measured in the same run, or a speed; higher is better.\n"
       "A figure is slower when it is below the median of the last 12 rows of the same processor,\n"
       "cores and memory by more than 3 standard deviations of those rows.\n\n"
       "Example:\n  tutti bench all --history bench.jsonl");

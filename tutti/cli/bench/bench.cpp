@@ -224,14 +224,14 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command, bool measures = t
       ->check(at_least(1));
   command
       .add_option("--accumulate", arguments->accumulate,
-                  "Micro-batches per step, whose gradients are added")
+                  "Micro-batches per step (gradient accumulation)")
       ->capture_default_str()
       ->check(at_least(1));
   command.add_option("--seq", arguments->sequence, "Tokens per sequence")
       ->capture_default_str()
       ->check(at_least(1));
   if (measures) {
-    command.add_option("--steps", arguments->steps, "Steps to measure, after those of warm-up")
+    command.add_option("--steps", arguments->steps, "Steps to measure, after warm-up")
         ->capture_default_str()
         ->check(at_least(1));
   }
@@ -247,18 +247,18 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command, bool measures = t
       ->capture_default_str();
   command
       .add_option("--recompute-layers", arguments->recompute_layers,
-                  "Only the first so many layers; 0: all")
+                  "Only the first N layers; 0: all")
       ->capture_default_str()
       ->check(at_least(0));
   command.add_option("--threads", arguments->threads, "Threads; 0: all cores")
       ->capture_default_str()
       ->check(at_least(0));
-  command.add_option("--lora", arguments->lora, "Train adapters of this rank only; 0: everything")
+  command.add_option("--lora", arguments->lora, "LoRA rank; 0: train all parameters")
       ->type_name("RANK")
       ->check(at_least(0));
-  command.add_option("--lora-targets", arguments->lora_targets, "As lora.targets of a recipe")
+  command.add_option("--lora-targets", arguments->lora_targets, "Like lora.targets of a recipe")
       ->capture_default_str();
-  command.add_option("--lora-dropout", arguments->lora_dropout, "Of the adapters' input")
+  command.add_option("--lora-dropout", arguments->lora_dropout, "LoRA dropout")
       ->check(between(0.0, 0.99));
   add_json_option(command, arguments->json);
   return arguments;
@@ -267,7 +267,7 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command, bool measures = t
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  CLI::App* group = app.add_subcommand("bench", "Measure this machine against its own ceilings");
+  CLI::App* group = app.add_subcommand("bench", "Measure this machine against its own peak rates");
   group->require_subcommand(1);
   group->footer("Example:\n  tutti bench step --model gpt2-124m --precision bf16");
 
@@ -288,8 +288,7 @@ void add_bench(CLI::App& app, Action& action) {
     action = [step_arguments] { return run_step(*step_arguments); };
   });
 
-  CLI::App* memory =
-      group->add_subcommand("memory", "What a training step takes of the device's memory");
+  CLI::App* memory = group->add_subcommand("memory", "Device memory of a training step");
   const auto memory_arguments = add_options(*memory, false);
   memory->footer(
       "Example:\n"

@@ -311,7 +311,7 @@ int run_check(const CheckArguments& arguments) {
 void add_check(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<CheckArguments>();
   CLI::App* command =
-      app.add_subcommand("check", "Is this node healthy, and as fast as its kind should be?");
+      app.add_subcommand("check", "Check that this node is healthy and as fast as expected");
   command
       ->add_option("--against", arguments->against,
                    "Node or system of the catalog, or a file that --write-reference wrote")
@@ -319,38 +319,38 @@ void add_check(CLI::App& app, Action& action) {
   add_catalog_option(*command, arguments->catalog);
   command
       ->add_option("--topology", arguments->topology,
-                   "Differences from this file: of --write-topology, or lstopo's XML")
+                   "Compare with this file, written by --write-topology or lstopo (XML)")
       ->type_name("FILE");
-  command->add_option("--folder", arguments->folder, "On the disk to check")
+  command->add_option("--folder", arguments->folder, "Folder on the disk to check")
       ->type_name("FOLDER")
       ->capture_default_str();
-  command->add_flag("--quick", arguments->quick, "Less of each, for before a job");
+  command->add_flag("--quick", arguments->quick, "Shorter measurements, for use before a job");
   command->add_flag("--strict", arguments->strict,
-                    "Exit code 1 where others use the node, so that its speed cannot be judged");
+                    "Exit code 1 if other load on the node prevents a verdict on its speed");
   command
       ->add_option("--only", arguments->only,
                    "Of " + join(node::probe_names(), ",") + "; default all")
       ->type_name("PROBES");
-  command->add_option("--out", arguments->out, "Write what --json prints there too")
+  command->add_option("--out", arguments->out, "Also write the JSON output to this file")
       ->type_name("FILE");
   command
       ->add_option("--write-topology", arguments->write_topology,
-                   "Write what this node is made of, and check nothing")
+                   "Write the topology of this node, and check nothing")
       ->type_name("FILE");
   command
       ->add_option("--write-reference", arguments->write_reference,
-                   "Check five times, and write the figures as a node of the catalog")
+                   "Check five times and write the results as a node of the catalog")
       ->type_name("FILE");
-  command->add_option("--name", arguments->name, "Of the kind of node, with --write-reference")
+  command->add_option("--name", arguments->name, "Name of the node type, with --write-reference")
       ->type_name("NAME");
   add_json_option(*command, arguments->json);
   command->footer(
-      "Under a launcher (srun, mpirun) every node is checked, and what is between them.\n"
-      "Exit code 0: healthy, or busy without --strict; 1: could not be checked; 2: wrong command;\n"
+      "Under a launcher (srun, mpirun) every node and the links between them are checked.\n"
+      "Exit code 0: healthy, or busy without --strict; 1: could not be checked; 2: usage error;\n"
       "3: unhealthy.\n\n"
       "Examples:\n"
-      "  tutti check --write-reference node.yaml --name our-nodes      # on a healthy one\n"
-      "  tutti check --against node.yaml --quick                       # on any of its kind\n"
+      "  tutti check --write-reference node.yaml --name our-nodes      # on a healthy node\n"
+      "  tutti check --against node.yaml --quick                       # on any node of that type\n"
       "  srun -N4 --ntasks-per-node=1 tutti check --against dgx-h100");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_check(*arguments); }; });

@@ -117,12 +117,12 @@ int run_collectives(const CollectivesArguments& arguments) {
 
 void add_bench_collectives(CLI::App& group, Action& action) {
   CLI::App* command = group.add_subcommand(
-      "collectives", "What ranks do together, beside plain copies on the same cores");
+      "collectives", "Collectives of several ranks, next to plain copies on the same cores");
   const auto arguments = std::make_shared<CollectivesArguments>();
   command->add_option("--ranks", arguments->ranks, "Processes to start; not under a launcher")
       ->capture_default_str()
       ->check(between(2, 64));
-  command->add_option("--sizes", arguments->sizes, "Of the full buffer, separated by commas")
+  command->add_option("--sizes", arguments->sizes, "Sizes of the full buffer, separated by commas")
       ->capture_default_str();
   command->add_option("--transport", arguments->transport, "local: shared memory; gloo: TCP")
       ->capture_default_str();

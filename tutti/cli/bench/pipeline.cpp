@@ -131,10 +131,10 @@ int run_pipeline(const PipelineArguments& arguments) {
 }  // namespace
 
 void add_bench_pipeline(CLI::App& group, Action& action) {
-  CLI::App* command = group.add_subcommand(
-      "pipeline", "What a schedule of pipeline stages loses to waiting, drawn");
+  CLI::App* command =
+      group.add_subcommand("pipeline", "Draw a pipeline schedule and measure its bubble");
   const auto arguments = std::make_shared<PipelineArguments>();
-  command->add_option("--pp", arguments->pp, "Stages; each is a thread here")
+  command->add_option("--pp", arguments->pp, "Pipeline stages, one thread each")
       ->capture_default_str()
       ->check(between(2, 64));
   command->add_option("--vpp", arguments->vpp, "Virtual stages per rank")
@@ -142,15 +142,15 @@ void add_bench_pipeline(CLI::App& group, Action& action) {
       ->check(between(1, 16));
   command->add_option("--schedule", arguments->schedule, "1f1b, interleaved, zero-bubble or gpipe")
       ->capture_default_str();
-  command->add_option("--micro-batches", arguments->micro_batches, "Of the step")
+  command->add_option("--micro-batches", arguments->micro_batches, "Micro-batches per step")
       ->capture_default_str()
       ->check(between(1, 1000));
   command
       ->add_option("--pass", arguments->pass_seconds,
-                   "Seconds of each of the three passes of a rank, which are slept")
+                   "Simulated duration of each of a rank's three passes, seconds")
       ->capture_default_str()
       ->check(between(0.001, 10.0));
-  command->add_option("--html", arguments->html, "Write a page with the drawing to this file")
+  command->add_option("--html", arguments->html, "Write the drawing as an HTML page")
       ->type_name("FILE");
   add_json_option(*command, arguments->json);
   command->footer(

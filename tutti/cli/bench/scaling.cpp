@@ -153,20 +153,21 @@ int run_scaling(const ScalingArguments& arguments) {
 
 void add_bench_scaling(CLI::App& group, Action& action) {
   CLI::App* command = group.add_subcommand(
-      "scaling",
-      "A recipe's step on several numbers of ranks: efficiency, and what is lost to what");
+      "scaling", "Scaling of a recipe's step over rank counts: efficiency and losses");
   const auto arguments = std::make_shared<ScalingArguments>();
   command->add_option("RECIPE", arguments->run.recipe, "Recipe file, or name of a recipe")
       ->required();
-  command->add_option("SETTING", arguments->run.overrides, "KEY=VALUE: a key of the recipe to set");
+  command->add_option("SETTING", arguments->run.overrides,
+                      "KEY=VALUE: override a key of the recipe");
   command
       ->add_option("--ranks", arguments->ranks,
-                   "Numbers of ranks, or RANKSxTHREADS; the first is the measure")
+                   "Rank counts, or RANKSxTHREADS; the first is the baseline")
       ->capture_default_str();
-  command->add_option("--steps", arguments->run.steps, "To measure; two more warm up")
+  command->add_option("--steps", arguments->run.steps, "Steps to measure, after two of warm-up")
       ->capture_default_str()
       ->check(at_least(1));
-  command->add_option("--turns", arguments->turns, "The numbers of ranks in turns; medians count")
+  command
+      ->add_option("--turns", arguments->turns, "Repetitions per rank count; medians are reported")
       ->capture_default_str()
       ->check(at_least(1));
   command
@@ -177,14 +178,12 @@ void add_bench_scaling(CLI::App& group, Action& action) {
   command->add_flag("--record", arguments->run.record)->group("");
   add_json_option(*command, arguments->json);
   command->footer(
-      "The step's work is the same for every number of ranks. Where threads are not given, "
-      "every\n"
-      "rank has the recipe's, or the cores divided by the largest number of ranks. Efficiency is "
+      "The step's work is the same for every rank count (strong scaling). Without threads, every\n"
+      "rank has the recipe's, or the cores divided by the largest rank count. Efficiency is "
       "tokens\n"
-      "per second and thread against those of the first; what is missing is given as shares of "
-      "the step.\n"
-      "A single rank runs without the recipe's axes, so that they can be measured against it.\n"
-      "Under mpirun, srun or torchrun: what their ranks do, measured as one number of ranks.\n\n"
+      "per second and thread relative to the baseline; losses are given as shares of the step.\n"
+      "A single rank runs without the recipe's axes, as their baseline.\n"
+      "Under mpirun, srun or torchrun only their rank count is measured.\n\n"
       "Examples:\n  tutti bench scaling recipes/gpt2-124m.yaml --ranks 1,2 parallel.zero=1\n"
       "  tutti bench scaling recipes/gpt2-124m.yaml --ranks 1x2,2x1 parallel.zero=1");
   command->callback(

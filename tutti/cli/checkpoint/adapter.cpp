@@ -110,7 +110,7 @@ CLI::App* add_command(CLI::App& group, const char* name, const char* what,
 void add_checkpoint_adapter(CLI::App& group, Action& action) {
   const auto merge = std::make_shared<AdapterArguments>();
   CLI::App* merge_command =
-      add_command(group, "merge", "Adapters and their base as one plain model", merge);
+      add_command(group, "merge", "Merge adapters into their base model", merge);
   add_json_option(*merge_command, merge->json);
   merge_command->footer(
       "The new folder is a run: generate, eval, export and checkpoint.initialize_from take it.\n\n"
@@ -119,7 +119,7 @@ void add_checkpoint_adapter(CLI::App& group, Action& action) {
 
   const auto out = std::make_shared<AdapterArguments>();
   CLI::App* export_command =
-      add_command(group, "export-adapter", "Adapters as Hugging Face's PEFT loads them", out);
+      add_command(group, "export-adapter", "Export adapters for Hugging Face PEFT", out);
   export_command
       ->add_option("--base", out->base,
                    "Name or folder of the model in transformers; default the base checkpoint")

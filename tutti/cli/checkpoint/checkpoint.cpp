@@ -155,8 +155,7 @@ int run_verify(const CheckpointArguments& arguments) {
 }  // namespace
 
 void add_checkpoint(CLI::App& app, Action& action) {
-  CLI::App* group =
-      app.add_subcommand("checkpoint", "List, verify, import and export what runs save");
+  CLI::App* group = app.add_subcommand("checkpoint", "List, verify, import and export checkpoints");
   group->require_subcommand(1);
   group->footer("Example:\n  tutti checkpoint verify runs/demo-20260131-120000");
 
@@ -175,7 +174,8 @@ void add_checkpoint(CLI::App& app, Action& action) {
       ->required();
   add_json_option(*verify_command, verify->json);
   verify_command->footer(
-      "Exit code 1 when anything is damaged. What an interrupted save left is named, and no damage."
+      "Exit code 1 if anything is damaged. Leftovers of an interrupted save are listed, not an "
+      "error."
       "\n\n"
       "Example:\n  tutti checkpoint verify runs/demo-20260131-120000/checkpoints/step-00000200");
   verify_command->callback(

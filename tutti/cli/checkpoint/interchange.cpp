@@ -163,17 +163,14 @@ int run_export(const ExportArguments& arguments) {
 
 void add_checkpoint_import(CLI::App& group, Action& action) {
   const auto arguments = std::make_shared<ImportArguments>();
-  CLI::App* command = group.add_subcommand("import", "Make a run of a Hugging Face model");
+  CLI::App* command = group.add_subcommand("import", "Import a Hugging Face model as a run");
   command
       ->add_option("DIR", arguments->source,
                    "Folder with config.json and model.safetensors (or shards and their index)")
       ->required();
-  command->add_option("--out", arguments->out, "Run folder to make")
-      ->required()
-      ->type_name("FOLDER");
+  command->add_option("--out", arguments->out, "New run folder")->required()->type_name("FOLDER");
   command
-      ->add_option("--dtype", arguments->dtype,
-                   "Store as f32, bf16 or f16; auto: as in the files, nothing is lost")
+      ->add_option("--dtype", arguments->dtype, "Store as f32, bf16 or f16; auto: as in the files")
       ->capture_default_str();
   command
       ->add_option("--rope-layout", arguments->rope_layout,
@@ -183,7 +180,7 @@ void add_checkpoint_import(CLI::App& group, Action& action) {
   command->footer(
       "Models: gpt2, llama (2, 3, 3.1 and later), mistral, mixtral, qwen2, qwen3, gemma2, "
       "gemma3_text,\n"
-      "phi3, olmo2, smollm3, granite, glm4. What config.json asks for and Tutti cannot compute is "
+      "phi3, olmo2, smollm3, granite, glm4. A setting of config.json that Tutti does not support is "
       "an\n"
       "error that names the key.\n\n"
       "Examples:\n"
@@ -197,10 +194,10 @@ void add_checkpoint_import(CLI::App& group, Action& action) {
 
 void add_checkpoint_export(CLI::App& group, Action& action) {
   const auto arguments = std::make_shared<ExportArguments>();
-  CLI::App* command = group.add_subcommand("export", "Write a run as a Hugging Face model");
+  CLI::App* command = group.add_subcommand("export", "Export a run as a Hugging Face model");
   command->add_option("RUN", arguments->run, "Run folder, or one checkpoint folder in it")
       ->required();
-  command->add_option("--out", arguments->out, "Folder to make")->required()->type_name("DIR");
+  command->add_option("--out", arguments->out, "New folder")->required()->type_name("DIR");
   command
       ->add_option("--dtype", arguments->dtype,
                    "Write f32, bf16 or f16; auto: as stored (f32 for trained runs)")
@@ -208,9 +205,8 @@ void add_checkpoint_export(CLI::App& group, Action& action) {
   command->add_option("--shard-bytes", arguments->shard_bytes, "Largest weight file")
       ->capture_default_str();
   command
-      ->add_option(
-          "--tokenizer", arguments->tokenizer,
-          "Folder whose tokenizer goes with the model; auto: that of the import or run; none")
+      ->add_option("--tokenizer", arguments->tokenizer,
+                   "Folder of the tokenizer to export; auto: that of the import or run; none")
       ->capture_default_str();
   command
       ->add_option("--rope-layout", arguments->rope_layout,

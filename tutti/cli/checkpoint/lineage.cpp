@@ -265,19 +265,20 @@ int run_approve(const LineageArguments& arguments) {
 void add_checkpoint_lineage(CLI::App& checkpoint, Action& action) {
   const auto lineage = std::make_shared<LineageArguments>();
   CLI::App* command = checkpoint.add_subcommand(
-      "lineage", "Where it comes from: corpora, licences, recipe, program, job, approvals");
+      "lineage", "Origin of a checkpoint: corpora, licences, recipe, program, job, approvals");
   command->add_option("RUN", lineage->path, "Run folder (its newest), or a checkpoint")->required();
   add_control_options(*command, lineage->control);
   command->footer("Example:\n  tutti checkpoint lineage runs/demo-20260131-120000");
   command->callback([lineage, &action] { action = [lineage] { return run_lineage(*lineage); }; });
 
   const auto approve = std::make_shared<LineageArguments>();
-  command = checkpoint.add_subcommand("approve", "Verify it, and answer for it in the trail");
+  command =
+      checkpoint.add_subcommand("approve", "Verify a checkpoint and sign it off in the audit log");
   command->add_option("RUN", approve->path, "Run folder (its newest), or a checkpoint")->required();
-  command->add_option("--remark", approve->remark, "Why, for who reads the trail");
+  command->add_option("--remark", approve->remark, "Reason, for readers of the audit log");
   add_control_options(*command, approve->control);
   command->footer(
-      "Needs the role of an operator in the project of its job. The line in the trail names the\n"
+      "Needs the role of an operator in the project of its job. The audit log names the\n"
       "checkpoint by its contents.\n\n"
       "Example:\n  tutti checkpoint approve runs/demo-20260131-120000 --remark 'evaluated by ada'");
   command->callback([approve, &action] { action = [approve] { return run_approve(*approve); }; });

@@ -98,15 +98,15 @@ void add_project(CLI::App& group, Action& action) {
   command->add_option("NAME", arguments->name, "Of the project")->required();
   command
       ->add_option("--regions", arguments->regions,
-                   "Where its internal and restricted data may be: eu,ch; any")
+                   "Regions that may hold its internal and restricted data: eu,ch; any")
       ->type_name("LIST");
   const auto limit = [&](const char* name, std::string& value, const char* what) {
     command->add_option(name, value, what)->type_name("N");
   };
-  limit("--max-nodes", arguments->nodes, "Nodes at once; none takes a limit away");
-  limit("--max-cores", arguments->cores, "Cores at once");
-  limit("--max-jobs", arguments->jobs, "Running jobs at once");
-  limit("--node-hours", arguments->node_hours, "Budget, of all its jobs");
+  limit("--max-nodes", arguments->nodes, "Most nodes at once; none removes the limit");
+  limit("--max-cores", arguments->cores, "Most cores at once");
+  limit("--max-jobs", arguments->jobs, "Most running jobs at once");
+  limit("--node-hours", arguments->node_hours, "Budget of all its jobs");
   limit("--core-hours", arguments->core_hours, "Budget");
   limit("--gpu-hours", arguments->gpu_hours, "Budget");
   limit("--usd", arguments->usd, "Budget");
@@ -204,13 +204,16 @@ Said define_node(ControlSession& session, const NodeArguments& arguments) {
 
 void add_place(CLI::App& group, Action& action) {
   const auto site = std::make_shared<SiteArguments>();
-  CLI::App* command = group.add_subcommand("site", "Where this is, what nodes cost and draw");
-  command->add_option("--name", site->name, "Of the place");
-  command->add_option("--region", site->region, "That rule 2 of the data classes means");
-  command->add_option("--data", site->highest, "Highest class: public, internal or restricted");
+  CLI::App* command =
+      group.add_subcommand("site", "Set name, region, prices and power of this site");
+  command->add_option("--name", site->name, "Name of the site");
+  command->add_option("--region", site->region,
+                      "Region of the site, for rule 2 of the data classes");
+  command->add_option("--data", site->highest,
+                      "Highest data class: public, internal or restricted");
   command
       ->add_option("--unlabelled", site->unlabelled,
-                   "What data without a class count as: a class, or strictest: that of --data")
+                   "Class of unlabelled data: a class, or strictest: that of --data")
       ->type_name("CLASS");
   command
       ->add_option("--allow-keys", site->allowed_keys,
@@ -218,27 +221,26 @@ void add_place(CLI::App& group, Action& action) {
       ->type_name("LIST");
   command->add_option("--usd-per-node-hour", site->usd_per_node_hour, "Price")->type_name("X");
   command->add_option("--watts-per-node", site->watts_per_node, "Under load")->type_name("X");
-  command->add_option("--site", site->site, "PUE, grid and water of this site of the catalog");
+  command->add_option("--site", site->site, "Site of the catalog with PUE, grid and water");
   add_catalog_option(*command, site->catalog);
-  command
-      ->add_option("--scheduler", site->scheduler, "Who starts jobs: local (this machine) or slurm")
+  command->add_option("--scheduler", site->scheduler, "Scheduler: local (this machine) or slurm")
       ->check(CLI::IsMember({"local", "slurm"}));
-  command->add_option("--partition", site->partition, "Of Slurm; default its own default");
-  command->add_option("--account", site->account, "Of Slurm's accounting");
+  command->add_option("--partition", site->partition, "Slurm partition; default Slurm's");
+  command->add_option("--account", site->account, "Slurm account");
   command
       ->add_option("--node-check", site->node_check,
-                   "Command that a node must pass (exit code 0 or 1) before ranks start there")
+                   "Health check that a node must pass (exit code 0 or 1) before ranks start on it")
       ->type_name("COMMAND");
   command->footer(
       "Example:\n  tutti admin site --region eu --usd-per-node-hour 1.20 --site google");
   set_action(*command, action, site, &define_site);
 
   const auto node = std::make_shared<NodeArguments>();
-  command = group.add_subcommand("node", "Take a node out of use for new jobs, or back");
+  command = group.add_subcommand("node", "Drain a node, or return it to service");
   command->add_option("NAME", node->name, "Of the node")->required();
-  command->add_flag("--drain", node->drain, "No new jobs; what runs goes on");
-  command->add_flag("--resume", node->resume, "Jobs again");
-  command->add_option("--reason", node->reason, "For the record");
+  command->add_flag("--drain", node->drain, "Accept no new jobs; running jobs continue");
+  command->add_flag("--resume", node->resume, "Accept jobs again");
+  command->add_option("--reason", node->reason, "Reason, for the audit log");
   command->footer("Example:\n  tutti admin node n1 --drain --reason 'new memory'");
   set_action(*command, action, node, &define_node);
 }
@@ -274,14 +276,16 @@ Said issue_token(ControlSession& session, const TokenArguments& arguments) {
 
 void add_token(CLI::App& group, Action& action) {
   const auto arguments = std::make_shared<TokenArguments>();
-  CLI::App* command = group.add_subcommand("token", "Make a token, or withdraw one");
-  command->add_option("--user", arguments->user, "Whose; default your own");
+  CLI::App* command = group.add_subcommand("token", "Issue or revoke a token");
+  command->add_option("--user", arguments->user, "User; default yourself");
   command->add_option("--lifetime", arguments->lifetime,
-                      "How long it is valid; default 90d, or as long as the token that issues it");
-  command->add_option("--withdraw", arguments->revoke, "Its id, the part between the dashes")
+                      "Lifetime; default 90d, or that of the issuing token");
+  command
+      ->add_option("--withdraw", arguments->revoke,
+                   "Revoke the token with this id, the part between the dashes")
       ->type_name("ID");
   command->footer(
-      "The token is printed once and kept nowhere. Whoever has it in $TUTTI_TOKEN acts as its "
+      "The token is printed once and stored nowhere. A command with it in $TUTTI_TOKEN acts as its "
       "user.\nA token that another token issues expires no later, and is withdrawn with it.\n\n"
       "Example:\n  tutti admin token --lifetime 30d");
   set_action(*command, action, arguments, &issue_token);
@@ -290,7 +294,7 @@ void add_token(CLI::App& group, Action& action) {
 }  // namespace
 
 void add_admin(CLI::App& app, Action& action) {
-  CLI::App* group = app.add_subcommand("admin", "Users, roles, projects, budgets, the place");
+  CLI::App* group = app.add_subcommand("admin", "Users, roles, projects, budgets, the site");
   group->require_subcommand(1);
   group->footer("Example:\n  tutti admin project vision --usd 250");
   add_admin_people(*group, action);

@@ -192,12 +192,13 @@ int run_project_list(const ControlOptions& options, const std::string& name) {
 void add_admin_list(CLI::App& group, Action& action) {
   const auto options = std::make_shared<ControlOptions>();
   const auto project = std::make_shared<std::string>();
-  CLI::App* command =
-      group.add_subcommand("list", "Users with their roles, projects, the place, nodes, tokens");
+  CLI::App* command = group.add_subcommand(
+      "list", "List users with their roles, projects, the site, nodes, tokens");
   add_control_options(*command, *options);
-  command->add_option("--project", *project, "Only its members and limits; needs an admin of it");
+  command->add_option("--project", *project,
+                      "Only this project's members and limits; needs the role of an admin in it");
   command->footer(
-      "Without --project it needs an operator in all projects.\n\n"
+      "Without --project it needs the role of an operator in all projects.\n\n"
       "Examples:\n  tutti admin list\n  tutti admin list --project vision");
   command->callback([options, project, &action] {
     action = [options, project] {

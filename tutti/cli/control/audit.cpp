@@ -89,27 +89,27 @@ int run_show(const AuditArguments& arguments) {
 }  // namespace
 
 void add_audit(CLI::App& app, Action& action) {
-  CLI::App* group = app.add_subcommand("audit", "The trail of the control plane: who did what");
+  CLI::App* group = app.add_subcommand("audit", "Audit log of the control plane: who did what");
   group->require_subcommand(1);
   group->footer("Example:\n  tutti audit verify");
 
   const auto verify = std::make_shared<AuditArguments>();
   CLI::App* command =
-      group->add_subcommand("verify", "Find edited, dropped, reordered or cut-off lines");
+      group->add_subcommand("verify", "Find edited, deleted, reordered or truncated lines");
   command
       ->add_option("--head", verify->head,
-                   "A head that was kept elsewhere must still be in the chain")
+                   "Head recorded elsewhere that must still be in the chain")
       ->type_name("LINE:HASH");
   add_control_options(*command, verify->control);
   command->footer(
-      "Exit code 1 when anything is wrong. Keep the head that it prints elsewhere: with it even a\n"
-      "chain that was rewritten as a whole is found.\n\nExample:\n  tutti audit verify");
+      "Exit code 1 if anything is wrong. Store the head that it prints elsewhere: with it even a\n"
+      "fully rewritten chain is detected.\n\nExample:\n  tutti audit verify");
   command->callback([verify, &action] { action = [verify] { return run_verify(*verify); }; });
 
   const auto show = std::make_shared<AuditArguments>();
-  command = group->add_subcommand("show", "The newest lines");
-  command->add_option("--about", show->about, "Only lines that name it, such as 'job 7' or a user");
-  command->add_option("--most", show->most, "At most so many")
+  command = group->add_subcommand("show", "Show the newest lines");
+  command->add_option("--about", show->about, "Only lines about this, such as 'job 7' or a user");
+  command->add_option("--most", show->most, "Most rows to print")
       ->check(at_least(1))
       ->capture_default_str();
   add_control_options(*command, show->control);

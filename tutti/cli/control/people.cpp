@@ -47,16 +47,16 @@ struct GrantArguments {
 
 void add_admin_people(CLI::App& group, Action& action) {
   const auto user = std::make_shared<UserArguments>();
-  CLI::App* command = group.add_subcommand("user", "Make a user known; it may do nothing yet");
-  command->add_option("NAME", user->name, "As the account or token says")->required();
+  CLI::App* command = group.add_subcommand("user", "Add a user, without any role yet");
+  command->add_option("NAME", user->name, "Name of the account or token")->required();
   CLI::Option* disable =
       command->add_flag("--disable", user->disable,
-                        "It may do nothing any more; its tokens do not work, its jobs go on");
+                        "Disable the user: its tokens stop working, its jobs keep running");
   CLI::Option* enable = command->add_flag("--enable", user->enable, "Undo that")->excludes(disable);
   CLI::Option* demand =
       command
           ->add_flag("--demand-token", user->demand_token,
-                     "The account of that name may do nothing without a token, but run controllers")
+                     "Require a token from the account of that name, except to run controllers")
           ->excludes(disable)
           ->excludes(enable);
   command->add_flag("--trust-account", user->trust_account, "Undo that")
@@ -64,13 +64,10 @@ void add_admin_people(CLI::App& group, Action& action) {
       ->excludes(enable)
       ->excludes(demand);
   command->footer(
-      "Commands act for the account that runs them, unless $TUTTI_TOKEN says for whom: on an "
-      "account\n"
-      "that several people share, roles bind those who show their tokens. --demand-token makes "
-      "them\n"
-      "do so. It guards against slips; whoever can write the folder of the control plane can write "
-      "its\n"
-      "records: to keep people apart, let them have only the page (tutti serve).\n\n"
+      "Commands act as the account that runs them, or as the user of $TUTTI_TOKEN: on an account\n"
+      "that several people share, roles apply to those who use tokens. --demand-token enforces\n"
+      "that. It guards against mistakes only; write access to the folder of the control plane is\n"
+      "write access to its database: to isolate users, give them only the page (tutti serve).\n\n"
       "Examples:\n  tutti admin user ada\n  tutti admin user ada --disable\n"
       "  TUTTI_TOKEN=... tutti admin user shared --demand-token");
   set_action(*command, action, user, [](ControlSession& session, const UserArguments& arguments) {
@@ -95,7 +92,7 @@ void add_admin_people(CLI::App& group, Action& action) {
   command = group.add_subcommand("grant", "Give a user a role in a project");
   command->add_option("USER", grant->user, "Who")->required();
   command->add_option("ROLE", grant->role, "viewer, submitter, operator or admin")->required();
-  command->add_option("--project", grant->project, "Where; '*' is all projects")
+  command->add_option("--project", grant->project, "Project; '*' is all projects")
       ->capture_default_str();
   command->footer("Example:\n  tutti admin grant ada submitter --project vision");
   set_action(*command, action, grant, [](ControlSession& session, const GrantArguments& arguments) {
@@ -107,9 +104,9 @@ void add_admin_people(CLI::App& group, Action& action) {
   });
 
   const auto revoke = std::make_shared<GrantArguments>();
-  command = group.add_subcommand("revoke", "Take a user's role in a project away");
+  command = group.add_subcommand("revoke", "Revoke a user's role in a project");
   command->add_option("USER", revoke->user, "Whose")->required();
-  command->add_option("--project", revoke->project, "Where; '*' is all projects")
+  command->add_option("--project", revoke->project, "Project; '*' is all projects")
       ->capture_default_str();
   command->footer("Example:\n  tutti admin revoke ada --project vision");
   set_action(

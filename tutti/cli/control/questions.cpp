@@ -257,9 +257,9 @@ int run_ledger(const LedgerArguments& arguments) {
 
 void add_job_questions(CLI::App& app, Action& action) {
   const auto why = std::make_shared<JobArguments>();
-  CLI::App* command = app.add_subcommand("why", "Why a job waits, who is ahead, when it starts");
+  CLI::App* command = app.add_subcommand("why", "Explain why a job is pending, and when it starts");
   command->add_option("JOB", why->job, "Its number")->required();
-  command->add_option("--most", why->most, "Name at most so many of the jobs ahead")
+  command->add_option("--most", why->most, "Most jobs ahead to list")
       ->check(at_least(0))
       ->capture_default_str();
   add_control_options(*command, why->control);
@@ -267,18 +267,19 @@ void add_job_questions(CLI::App& app, Action& action) {
   command->callback([why, &action] { action = [why] { return run_why(*why); }; });
 
   const auto cost = std::make_shared<JobArguments>();
-  command = app.add_subcommand("cost", "What a job has cost: hours, money, energy, carbon, water");
+  command = app.add_subcommand("cost", "Cost of a job: hours, money, energy, carbon, water");
   command->add_option("JOB", cost->job, "Its number")->required();
   add_control_options(*command, cost->control);
   command->footer("Example:\n  tutti cost 7");
   command->callback([cost, &action] { action = [cost] { return run_cost(*cost); }; });
 
   const auto ledger = std::make_shared<LedgerArguments>();
-  command = app.add_subcommand("ledger", "What projects spent in a month, job by job");
-  command->add_option("--project", ledger->project, "Only this one; default all that you may see");
+  command = app.add_subcommand("ledger", "Spending of projects in a month, job by job");
+  command->add_option("--project", ledger->project,
+                      "Only this project; default all that you may see");
   command->add_option("--month", ledger->month, "YYYY-MM (UTC) or all; default this month");
-  command->add_option("--csv", ledger->csv, "Write it as a table")->type_name("FILE");
-  command->add_option("--html", ledger->html, "Write it as a page")->type_name("FILE");
+  command->add_option("--csv", ledger->csv, "Write a CSV table")->type_name("FILE");
+  command->add_option("--html", ledger->html, "Write an HTML page")->type_name("FILE");
   add_control_options(*command, ledger->control);
   command->footer("Example:\n  tutti ledger --month 2026-01 --csv january.csv --html january.html");
   command->callback([ledger, &action] { action = [ledger] { return run_ledger(*ledger); }; });

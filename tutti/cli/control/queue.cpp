@@ -303,14 +303,14 @@ void add_job_number(CLI::App& command, int64_t& job) {
 
 void add_job_queries(CLI::App& app, Action& action) {
   const auto queue = std::make_shared<QueueArguments>();
-  CLI::App* command = app.add_subcommand("queue", "Jobs that wait and run");
-  command->add_flag("--all", queue->all, "Those that ended, too; newest first");
+  CLI::App* command = app.add_subcommand("queue", "Pending and running jobs");
+  command->add_flag("--all", queue->all, "Include ended jobs; newest first");
   command->add_option("--project", queue->project, "Only those of this project");
   command->add_option("--user", queue->user, "Only those of this user");
-  command->add_option("--most", queue->most, "At most so many")
+  command->add_option("--most", queue->most, "Most rows to print")
       ->check(at_least(1))
       ->capture_default_str();
-  command->add_option("--skip", queue->skip, "Leave the first so many out")
+  command->add_option("--skip", queue->skip, "Rows to skip")
       ->check(at_least(0))
       ->capture_default_str();
   add_control_options(*command, queue->control);
@@ -318,17 +318,17 @@ void add_job_queries(CLI::App& app, Action& action) {
   command->callback([queue, &action] { action = [queue] { return run_queue(*queue); }; });
 
   const auto show = std::make_shared<ShowArguments>();
-  command = app.add_subcommand("show", "A job: state, launches, incidents, spend");
+  command = app.add_subcommand("show", "Show a job: state, launches, incidents, spend");
   add_job_number(*command, show->job);
   add_control_options(*command, show->control);
   command->footer("Example:\n  tutti show 7");
   command->callback([show, &action] { action = [show] { return run_show(*show); }; });
 
   const auto logs = std::make_shared<LogsArguments>();
-  command = app.add_subcommand("logs", "What a job printed");
+  command = app.add_subcommand("logs", "Print the output of a job");
   add_job_number(*command, logs->job);
-  command->add_flag("-f,--follow", logs->follow, "Go on until the job has ended");
-  command->add_option("--lines", logs->lines, "Only the last; 0: all")
+  command->add_flag("-f,--follow", logs->follow, "Follow until the job ends");
+  command->add_option("--lines", logs->lines, "Only the last N lines; 0: all")
       ->check(at_least(0))
       ->capture_default_str();
   add_control_options(*command, logs->control);

@@ -88,15 +88,14 @@ int run_restore(const RestoreArguments& arguments) {
 
 void add_controller_restore(CLI::App& group, Action& action) {
   const auto restore = std::make_shared<RestoreArguments>();
-  CLI::App* command = group.add_subcommand(
-      "restore", "Put a backup in the place of records that are damaged or gone");
-  command->add_option("FILE", restore->file, "What `controller backup` made")->required();
+  CLI::App* command = group.add_subcommand("restore", "Restore the database from a backup");
+  command->add_option("FILE", restore->file, "Backup to restore")->required();
   add_control_options(*command, restore->control);
   command->footer(
-      "End the controller and `tutti serve` first. FILE is checked and stays as it is; the former\n"
-      "records are kept beside the new ones. What the trail's file tells of since the backup is\n"
-      "made again: jobs that were submitted, have run or were cancelled, what they cost, roles\n"
-      "that were given or taken. Tokens that were issued since are gone: issue new ones.\n\n"
+      "Stop the controller and `tutti serve` first. FILE is checked and not changed; the previous\n"
+      "database is kept next to the new one. Audit log entries newer than the backup are\n"
+      "replayed: jobs that were submitted, ran or were cancelled, what they cost, roles\n"
+      "that were granted or revoked. Tokens issued since the backup are lost: issue new ones.\n\n"
       "Example:\n  tutti controller restore control-backup.db");
   command->callback([restore, &action] { action = [restore] { return run_restore(*restore); }; });
 }

@@ -194,21 +194,22 @@ void add_supervise(CLI::App& app, Action& action) {
 }  // namespace
 
 void add_controller(CLI::App& app, Action& action) {
-  CLI::App* group = app.add_subcommand("controller", "Start what waits, look after what runs");
+  CLI::App* group =
+      app.add_subcommand("controller", "Launch pending jobs and monitor running ones");
   group->require_subcommand(1);
   group->footer("Example:\n  tutti controller run");
 
   const auto run = std::make_shared<RunArguments>();
-  CLI::App* command = group->add_subcommand("run", "Run the controller until it is told to end");
-  command->add_flag("--until-idle", run->until_idle, "End when no job can start and none runs");
+  CLI::App* command = group->add_subcommand("run", "Run the controller until it is stopped");
+  command->add_flag("--until-idle", run->until_idle, "Exit when no job can start and none runs");
   add_control_options(*command, run->control);
   command->footer(
-      "Ctrl-C or SIGTERM ends it; jobs go on, and the next controller looks after them.\n\n"
+      "Ctrl-C or SIGTERM ends it; jobs keep running, and the next controller monitors them.\n\n"
       "Example:\n  tutti controller run");
   command->callback([run, &action] { action = [run] { return run_controller(*run); }; });
 
   const auto backup = std::make_shared<BackupArguments>();
-  command = group->add_subcommand("backup", "Check the records and copy them, while all goes on");
+  command = group->add_subcommand("backup", "Check and back up the database while jobs run");
   command->add_option("FILE", backup->file, "Where to")->required();
   add_control_options(*command, backup->control);
   command->footer(

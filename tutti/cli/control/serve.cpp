@@ -188,27 +188,28 @@ int run_serve(const ServeArguments& arguments) {
 
 void add_serve(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<ServeArguments>();
-  CLI::App* command =
-      app.add_subcommand("serve", "A page of jobs, runs, nodes, budgets; metrics for Prometheus");
-  command->add_option("--address", arguments->address, "To listen on")->capture_default_str();
-  command->add_option("--port", arguments->port, "0: a free one")
+  CLI::App* command = app.add_subcommand(
+      "serve", "Serve a page of jobs, runs, nodes and budgets, and metrics for Prometheus");
+  command->add_option("--address", arguments->address, "Address to listen on")
+      ->capture_default_str();
+  command->add_option("--port", arguments->port, "Port; 0: any free one")
       ->capture_default_str()
       ->check(between(0, 65535));
   command
       ->add_option("--host", arguments->hosts,
-                   "A name under which a proxy asks for it, beside the address and localhost")
+                   "Host name that a proxy uses, besides the address and localhost")
       ->type_name("NAME");
   command
       ->add_option("--proxy", arguments->proxies,
-                   "Address of a proxy, which says whose requests it brings (X-Forwarded-For, "
-                   "X-Forwarded-Proto)")
+                   "Address of a trusted proxy (X-Forwarded-For, X-Forwarded-Proto)")
       ->type_name("ADDRESS");
   command->add_flag("--plain-http", arguments->plain_http,
-                    "Listen on other addresses than loopback without encryption");
+                    "Allow unencrypted HTTP on addresses other than loopback");
   add_control_options(*command, arguments->control);
   command->footer(
-      "People log in with a token (tutti admin token) and see and do there what the commands let\n"
-      "them. GET /metrics with `Authorization: Bearer TOKEN` of an operator is for Prometheus.\n\n"
+      "Users log in with a token (tutti admin token); the page enforces the same roles as the\n"
+      "commands. Prometheus reads GET /metrics with `Authorization: Bearer TOKEN` of an "
+      "operator.\n\n"
       "Example:\n"
       "  tutti serve --port 8787");
   command->callback(

@@ -59,11 +59,11 @@ void add_steer(CLI::App& app, Action& action, const char* name, const char* what
 }  // namespace
 
 void add_job_steering(CLI::App& app, Action& action) {
-  add_steer(app, action, "cancel", "End a job; one that runs saves and stops", &control::cancel);
-  add_steer(app, action, "requeue", "Put a job back into the line; one that runs saves and stops",
+  add_steer(app, action, "cancel", "Cancel a job; a running one saves and stops", &control::cancel);
+  add_steer(app, action, "requeue", "Requeue a job; a running one saves and stops",
             &control::requeue);
-  add_steer(app, action, "hold", "Keep a job that waits from starting", &hold);
-  add_steer(app, action, "release", "Let a held job start", &release);
+  add_steer(app, action, "hold", "Hold a pending job", &hold);
+  add_steer(app, action, "release", "Release a held job", &release);
 }
 
 }  // namespace tutti::cli

@@ -301,17 +301,16 @@ void add_limits(CLI::App& command, SubmitArguments& arguments) {
   command.add_option("--nodes", arguments.nodes, "Nodes")
       ->check(at_least(1))
       ->capture_default_str();
-  command
-      .add_option("--spares", arguments.spares, "Nodes more, of which one takes a dead one's place")
+  command.add_option("--spares", arguments.spares, "Spare nodes, which replace failed ones")
       ->check(at_least(0))
       ->capture_default_str();
   command
       .add_option("--min-nodes", arguments.least_nodes,
-                  "Go on with no fewer when nodes die and no spare is left; default: --nodes")
+                  "Fewest nodes to continue with when no spare is left; default: --nodes")
       ->check(at_least(0));
   command
       .add_option("--ranks-per-node", arguments.ranks_per_node,
-                  "Where nodes are Slurm's; default what makes the recipe's mesh")
+                  "Ranks per node under Slurm; default fits the recipe's mesh")
       ->check(at_least(0));
   command.add_option("--cores", arguments.cores, "Cores of each node; 0: all of them")
       ->check(at_least(0))
@@ -320,31 +319,30 @@ void add_limits(CLI::App& command, SubmitArguments& arguments) {
       ->check(at_least(0))
       ->capture_default_str();
   command
-      .add_option(
-          "--peer-copies", arguments.copy_every,
-          "Steps between copies in the memory of two nodes; 0: none; default: 1 on several, "
-          "on GPUs 0")
+      .add_option("--peer-copies", arguments.copy_every,
+                  "Steps between in-memory checkpoints on two nodes; 0: none; default: 1 on "
+                  "several nodes, on GPUs 0")
       ->check(at_least(0))
       ->type_name("STEPS");
   command
       .add_option("--priority", arguments.priority,
-                  "Order in the line; above 0 needs the role of an operator")
+                  "Priority in the queue; above 0 needs the role of an operator")
       ->capture_default_str();
   command
       .add_option("--deadline", arguments.deadline,
-                  "When it must be done: 2026-02-01T12:00:00Z, or from now, such as 8h")
+                  "Time by which it must end: 2026-02-01T12:00:00Z, or from now, such as 8h")
       ->type_name("TIME");
-  command.add_option("--time-limit", arguments.time_limit, "Of one attempt, such as 90min")
+  command
+      .add_option("--time-limit", arguments.time_limit, "Time limit of one attempt, such as 90min")
       ->type_name("TIME");
-  command.add_option("--attempts", arguments.attempts, "Failures in a row before it is given up")
+  command.add_option("--attempts", arguments.attempts, "Consecutive failures before the job fails")
       ->check(at_least(1))
       ->capture_default_str();
   command.add_option("--usd", arguments.usd, "Budget of the job in USD")->type_name("X");
   command.add_option("--kwh", arguments.kwh, "Budget of the job in kWh")->type_name("X");
   command.add_option("--node-hours", arguments.node_hours, "Budget of the job in node-hours")
       ->type_name("X");
-  command.add_flag("--no-preemption", arguments.no_preemption,
-                   "Jobs of higher priority wait for it");
+  command.add_flag("--no-preemption", arguments.no_preemption, "Never preempt this job");
 }
 
 }  // namespace
@@ -353,14 +351,14 @@ void add_submit(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<SubmitArguments>();
   CLI::App* command = app.add_subcommand("submit", "Queue a recipe as a job");
   command->add_option("RECIPE", arguments->recipe, "Recipe file or name")->required();
-  command->add_option("SETTING", arguments->overrides, "KEY=VALUE: a key of the recipe to set");
+  command->add_option("SETTING", arguments->overrides, "KEY=VALUE: override a key of the recipe");
   command->add_option("--project", arguments->project,
-                      "Who pays; default run.project of the recipe, else 'default'");
-  command->add_option("--name", arguments->name, "Of the job; default that of the recipe");
+                      "Project to charge; default run.project of the recipe, else 'default'");
+  command->add_option("--name", arguments->name, "Name of the job; default the recipe's");
   command->add_option("--run", arguments->run, "Run folder; default runs/NAME-TIME-XXXX")
       ->type_name("FOLDER");
   command->add_option("--key", arguments->key,
-                      "Submitting again with the same key gives the same job");
+                      "Idempotency key: submitting it again returns the same job");
   add_limits(*command, *arguments);
   command->add_option("--system", arguments->system,
                       "System of the catalog to predict for; default this machine, measured");
@@ -368,20 +366,19 @@ void add_submit(CLI::App& app, Action& action) {
       ->type_name("FOLDER");
   command
       ->add_option("--as", arguments->as,
-                   "Print it for another system instead: jobset (Kubernetes) or pytorchjob "
-                   "(Kubeflow), a pod per rank")
+                   "Print a manifest instead: jobset (Kubernetes) or pytorchjob (Kubeflow), one "
+                   "pod per rank")
       ->check(CLI::IsMember({"jobset", "pytorchjob"}));
   command->add_option("--image", arguments->image, "Container for --as")->capture_default_str();
   command->add_option("--claim", arguments->claim, "Volume with recipe and data for --as, at /data")
       ->capture_default_str();
-  command->add_flag("--dry-run", arguments->dry_run, "Check and predict; submit nothing");
+  command->add_flag("--dry-run", arguments->dry_run, "Check and predict without submitting");
   command->add_flag("--yes", arguments->yes, "Do not ask");
   command->add_flag("--no-start", arguments->no_start, "Do not start a controller");
   add_control_options(*command, arguments->control);
   command->footer(
-      "Prints the predicted time, cost and energy and asks, unless --yes. Starts a controller "
-      "that\n"
-      "runs until nothing is left to do, unless one runs.\n\n"
+      "Prints predicted time, cost and energy, and asks for confirmation unless --yes. Starts a\n"
+      "controller that runs until idle, unless one is running.\n\n"
       "Examples:\n"
       "  tutti submit demo --dry-run\n"
       "  tutti submit demo train.steps=500 --yes --time-limit 2h --usd 5");

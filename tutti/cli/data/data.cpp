@@ -140,12 +140,13 @@ void add_prepare(CLI::App& data, Action& action) {
                    "byte, char, a tokenizer.json, a SentencePiece .model, or a folder with one")
       ->capture_default_str();
   command->add_option("--eos", options.tokenizer_options.end,
-                      "Token that ends documents; none; default: the one the tokenizer names");
+                      "Token that ends documents; none; default: the tokenizer's");
   command->add_option("--bos", options.tokenizer_options.begin,
-                      "Token that starts documents; auto: the tokenizer's; model: if transformers "
-                      "puts one; default none");
-  command->add_flag("--special", options.tokenizer_options.special,
-                    "Text may spell control tokens such as <|endoftext|>; only for trusted text");
+                      "Token that starts documents; auto: the tokenizer's; model: where "
+                      "transformers adds one; default none");
+  command->add_flag(
+      "--special", options.tokenizer_options.special,
+      "Parse control tokens such as <|endoftext|> in the text; only for trusted text");
   command->add_option("--holdout", options.holdout_share,
                       "Share held out for validation, into PREFIX-validation; 0.05 is 5%");
   command
@@ -155,22 +156,22 @@ void add_prepare(CLI::App& data, Action& action) {
   command->add_option("--split-seed", options.split_seed, "Selects which documents");
   command
       ->add_option("--include", options.include,
-                   "Suffixes wanted from folders, such as .txt,.md; default all")
+                   "File suffixes to read from folders, such as .txt,.md; default all")
       ->delimiter(',');
   command->add_option("--key", options.json_key, "Key of the text in JSON lines")
       ->capture_default_str();
   command->add_option("--prompt-key", options.exchange.prompt,
-                      "Key of prompts in JSON lines, which are not trained on");
+                      "Key of prompts in JSON lines; prompts are not trained on");
   command->add_option("--completion-key", options.exchange.completion,
                       "Key of what follows the prompt");
   command->add_option("--messages-key", options.exchange.messages,
                       "Key of lists of {role, content}; the last answer is trained on");
-  command->add_option("--template", options.exchange.message_template, "How a message is written")
+  command->add_option("--template", options.exchange.message_template, "Format of a message")
       ->capture_default_str();
   command->add_option("--threads", options.threads, "Threads; 0: one per core")
       ->capture_default_str()
       ->check(at_least(0));
-  command->add_flag("--overwrite", options.overwrite, "Replace a corpus of this name");
+  command->add_flag("--overwrite", options.overwrite, "Replace an existing corpus of this name");
   command->add_option("--licence,--license", options.licence, "Recorded with the corpus");
   command->add_option("--data-class", options.data_class, "Recorded with the corpus");
   add_json_option(*command, arguments->json);

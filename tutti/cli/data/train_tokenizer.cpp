@@ -69,7 +69,7 @@ void add_train_tokenizer(CLI::App& data, Action& action) {
   command->add_option("--kind", options.kind, "bpe, unigram or char")->capture_default_str();
   command
       ->add_option("--include", options.include,
-                   "Suffixes wanted from folders, such as .txt,.md; default all")
+                   "File suffixes to read from folders, such as .txt,.md; default all")
       ->delimiter(',');
   command->add_option("--key", options.json_key, "Key of the text in JSON lines")
       ->capture_default_str();
@@ -82,7 +82,7 @@ void add_train_tokenizer(CLI::App& data, Action& action) {
   command->add_option("--threads", options.threads, "Threads; 0: one per core")
       ->capture_default_str()
       ->check(at_least(0));
-  command->add_flag("--overwrite", options.overwrite, "Replace a file of this name");
+  command->add_flag("--overwrite", options.overwrite, "Replace an existing file of this name");
   add_json_option(*command, arguments->json);
   command->footer(
       "Example:\n  tutti data train-tokenizer books/ --out books.model --vocabulary 8000\n"

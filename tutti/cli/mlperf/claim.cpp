@@ -154,7 +154,7 @@ int run_import(const ClaimImportArguments& arguments) {
 }  // namespace
 
 void add_mlperf_claim(CLI::App& group, Action& action) {
-  CLI::App* claim = group.add_subcommand("claim", "Is a claimed record possible?");
+  CLI::App* claim = group.add_subcommand("claim", "Check whether a claimed record is possible");
   const auto arguments = std::make_shared<ClaimArguments>();
   claim->add_option("TEXT", arguments->text, "The claim, in words");
   claim->add_option("--model", arguments->claim.benchmark, "175B, 405B, 8B, 70B or a benchmark");
@@ -163,9 +163,9 @@ void add_mlperf_claim(CLI::App& group, Action& action) {
   claim->add_option("--chip", arguments->claim.chip, "A chip of the catalog, such as H100");
   claim->add_option("--minutes", arguments->claim.minutes, "Time to target")
       ->check(between(1e-6, 1e9));
-  claim->add_option("--cost", arguments->cost, "What it is said to cost, in USD");
+  claim->add_option("--cost", arguments->cost, "Claimed cost in USD");
   claim->add_option("--speedup", arguments->speedup,
-                    "Instead of a time: times faster than the best published rate");
+                    "Instead of a time: speedup over the best published rate");
   claim->add_option("--published", arguments->published,
                     "Further files of published results (CSV, as import writes them)");
   add_json_option(*claim, arguments->json);
@@ -176,9 +176,10 @@ void add_mlperf_claim(CLI::App& group, Action& action) {
       "Example:\n  tutti mlperf claim \"175B 1024 H100 9.87min\"");
   claim->callback([arguments, &action] { action = [arguments] { return run_claim(*arguments); }; });
 
-  CLI::App* import = group.add_subcommand("import", "Score results into your published ones");
+  CLI::App* import = group.add_subcommand("import", "Add scored results to your published ones");
   const auto imports = std::make_shared<ClaimImportArguments>();
-  import->add_option("PATH", imports->paths, "Folders of result_N.txt, or above some")->required();
+  import->add_option("PATH", imports->paths, "Folders of result_N.txt, or parents of such folders")
+      ->required();
   import->add_option("--ruleset", imports->ruleset, "As in score");
   import->add_option("--out", imports->out,
                      "CSV to add to; default published/imported.csv in your data folder");

@@ -82,13 +82,13 @@ int run_compare(const CompareArguments& arguments) {
 }  // namespace
 
 void add_mlperf_compare(CLI::App& group, Action& action) {
-  CLI::App* compare = group.add_subcommand("compare", "Why do two results differ?");
+  CLI::App* compare = group.add_subcommand("compare", "Explain why two results differ");
   const auto arguments = std::make_shared<CompareArguments>();
   compare->add_option("A", arguments->a, "Folder of result_N.txt, or a published result")
       ->required();
-  compare->add_option("B", arguments->b, "What to compare it with, the same")->required();
+  compare->add_option("B", arguments->b, "Result to compare with, in the same form")->required();
   compare->add_option("--ruleset", arguments->ruleset, "As in score");
-  compare->add_option("--html", arguments->html, "Write a page with the timelines of both")
+  compare->add_option("--html", arguments->html, "Write a page with both timelines")
       ->type_name("FILE");
   add_json_option(*compare, arguments->json);
   compare->footer(
@@ -96,7 +96,7 @@ void add_mlperf_compare(CLI::App& group, Action& action) {
       "accelerator,\n"
       "accelerators, samples to target, evaluation, start-up, scaling. Above 1: A is slower.\n\n"
       "A published result is named ROUND/SUBMITTER/SYSTEM/BENCHMARK. It is a row without runs:\n"
-      "throughput of both is then from start to end.\n\n"
+      "throughput of both is then measured from start to end.\n\n"
       "Example:\n  tutti mlperf compare v4.1/Oracle/512xH100/llama2_70b_lora v4.1/Azure/512xH200/"
       "llama2_70b_lora");
   compare->callback(

@@ -84,9 +84,8 @@ void add_mlperf(CLI::App& app, Action& action) {
   group->require_subcommand(1);
   group->footer("Example:\n  tutti mlperf score training_results_v4.1/*/results/*/llama2_70b_lora");
 
-  CLI::App* check = group->add_subcommand("check", "Do logs and results comply with the rules?");
-  const auto check_arguments =
-      add_options(*check, "Logs, folders of result_N.txt, or whole submissions");
+  CLI::App* check = group->add_subcommand("check", "Check logs and results against the rules");
+  const auto check_arguments = add_options(*check, "Logs, folders of result_N.txt, or submissions");
   check->footer(
       "Exit code 0 when all comply; 4 when the only errors are results that converged faster than\n"
       "the reference allows; else 1. docs/mlperf.md lists the rules.\n\n"
@@ -95,12 +94,14 @@ void add_mlperf(CLI::App& app, Action& action) {
     action = [check_arguments] { return run_check(*check_arguments); };
   });
 
-  CLI::App* score = group->add_subcommand("score", "Minutes to target of results");
-  const auto score_arguments = add_options(*score, "Folders of result_N.txt, or above some");
+  CLI::App* score = group->add_subcommand("score", "Score results: minutes to target");
+  const auto score_arguments =
+      add_options(*score, "Folders of result_N.txt, or parents of such folders");
   score->add_flag("--runs", score_arguments->runs,
-                  "Each run too: minutes, samples, steady step, evaluation, start-up");
+                  "Also list each run: minutes, samples, steady step, evaluation, start-up");
   score->footer(
-      "Minutes are scaled where runs converged faster than the reference; raw ones are as logged.\n"
+      "Minutes are scaled where runs converged faster than the reference; raw minutes are as "
+      "logged.\n"
       "Exit code 1 when a result has no official score; 4 when one converged faster than the\n"
       "reference allows.\n\n"
       "Example:\n  tutti mlperf score results/my-system/llama31_8b --json");

@@ -133,24 +133,24 @@ int run_reproduce(const ReproduceArguments& arguments) {
 
 void add_reproduce(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<ReproduceArguments>();
-  CLI::App* command = app.add_subcommand("reproduce", "Run a run again: are the bits the same?");
+  CLI::App* command = app.add_subcommand("reproduce", "Repeat a run and compare it bit for bit");
   command->add_option("RUN", arguments->options.run, "Run folder")->required();
   command->add_option("SETTING", arguments->options.overrides,
-                      "KEY=VALUE: a key of the recipe to set, such as data.train=COPY");
+                      "KEY=VALUE: override a key of the recipe, such as data.train=COPY");
   command
-      ->add_option("--out", arguments->options.out,
-                   "New run folder; default RUN-reproduced-TIME, of a run in a set beside the set")
+      ->add_option(
+          "--out", arguments->options.out,
+          "New run folder; default RUN-reproduced-TIME, for a run in a set next to the set")
       ->type_name("FOLDER");
-  command->add_option("--steps", arguments->options.steps, "Only the first so many; 0: all")
+  command->add_option("--steps", arguments->options.steps, "Repeat only this many steps; 0: all")
       ->check(at_least(0));
   add_json_option(*command, arguments->json);
   command->footer(
-      "Compared before: recipe, data, initial weights, threads, machine, program. Then to the "
+      "Compared first: recipe, data, initial weights, threads, machine, program. Then bit for "
       "bit:\n"
       "loss, gradient norm and learning rate of every step, validation losses, and the tensors of\n"
-      "checkpoints that both have. Exit code 0 when all is equal, 1 when not. A run of several "
-      "ranks\n"
-      "is run again by as many, as processes of this machine.\n\n"
+      "checkpoints that both have. Exit code 0 if all is equal, 1 if not. A run of several ranks\n"
+      "is repeated with as many, as processes of this machine.\n\n"
       "Example:\n"
       "  tutti reproduce runs/demo-20260131-120000 --steps 100");
   command->callback(

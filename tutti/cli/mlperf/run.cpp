@@ -193,21 +193,22 @@ int run_set(const MlperfRunArguments& arguments) {
 }  // namespace
 
 void add_mlperf_run(CLI::App& group, Action& action) {
-  CLI::App* run = group.add_subcommand("run", "All runs of a result, one seed after the other");
+  CLI::App* run = group.add_subcommand("run", "Run all runs of a result, one seed after the other");
   const auto arguments = std::make_shared<MlperfRunArguments>();
   arguments->facts.division.clear();
   arguments->facts.status.clear();
   run->add_option("RECIPE", arguments->recipe, "Recipe with mlperf.benchmark: a file or a name")
       ->required();
-  run->add_option("SETTING", arguments->overrides, "KEY=VALUE: a key of the recipe to set");
+  run->add_option("SETTING", arguments->overrides, "KEY=VALUE: override a key of the recipe");
   run->add_option("--with", arguments->with,
-                  "YAML of further keys, which replace the recipe's; KEY=VALUE wins")
+                  "YAML of further keys, which override the recipe's; KEY=VALUE overrides both")
       ->type_name("FILE")
       ->allow_extra_args(false);
-  run->add_option("--runs", arguments->runs, "How many; default what the benchmark's rules want")
+  run->add_option("--runs", arguments->runs,
+                  "Number of runs; default as the benchmark's rules require")
       ->check(at_least(1));
   run->add_option("--seed-base", arguments->seed_base,
-                  "Seed of the first run, the next has one more; default train.seed");
+                  "Seed of the first run, incremented for each further one; default train.seed");
   run->add_option("--out", arguments->out, "Folder of the set; default runs/mlperf-RECIPE")
       ->type_name("FOLDER");
   run->add_option("--submitter", arguments->facts.submitter, "Default mlperf.organization");
@@ -221,9 +222,10 @@ void add_mlperf_run(CLI::App& group, Action& action) {
   add_json_option(*run, arguments->json);
   run->footer(
       "The set is fixed before its first run; all runs are kept and recorded in runs.json. After\n"
-      "Ctrl-C (exit code 75) the same command goes on: finished runs stay, the interrupted one is\n"
-      "done again with its seed. When all are done, FOLDER/submission is written, checked and\n"
-      "scored: exit code 0 when it complies and has a score, 1 when not.\n\n"
+      "Ctrl-C (exit code 75) the same command continues: finished runs stay, the interrupted one "
+      "is\n"
+      "repeated with its seed. After the last run FOLDER/submission is written, checked and\n"
+      "scored: exit code 0 if it complies and has a score, 1 if not.\n\n"
       "Example:\n  tutti mlperf run mlperf/llama31-8b --submitter Me --system-name my-box");
   run->callback([arguments, &action] { action = [arguments] { return run_set(*arguments); }; });
 }

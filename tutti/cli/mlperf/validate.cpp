@@ -47,21 +47,22 @@ int run_validate(const MlperfValidateArguments& arguments) {
 }  // namespace
 
 void add_mlperf_validate(CLI::App& group, Action& action) {
-  CLI::App* validate = group.add_subcommand("validate", "Is a machine as fast as a reference?");
+  CLI::App* validate =
+      group.add_subcommand("validate", "Check that a machine is as fast as a reference");
   const auto arguments = std::make_shared<MlperfValidateArguments>();
   validate
-      ->add_option("RESULTS", arguments->results, "Folder of repeated runs, or of MLPerf results")
+      ->add_option("RESULTS", arguments->results, "Folder of repeated runs or of MLPerf results")
       ->required();
-  validate->add_option("--reference", arguments->reference, "The same of the reference machine")
+  validate->add_option("--reference", arguments->reference, "The same for the reference machine")
       ->required()
       ->type_name("FOLDER");
   validate
       ->add_option("--threshold", arguments->options.threshold,
-                   "Share of the reference's performance that is enough")
+                   "Required share of the reference's performance")
       ->check(between(0.01, 1))
       ->capture_default_str();
   validate->add_flag("--strict", arguments->options.strict,
-                     "The 95% intervals as a whole must reach the threshold");
+                     "Require the whole 95% interval to reach the threshold");
   add_json_option(*validate, arguments->json);
   validate->footer(
       "Five repeats or more of each workload, with the same hyperparameters; runs with NaN or\n"

@@ -88,9 +88,9 @@ std::vector<plan::PreparedRow> anchor_rows(const std::string& path, const std::s
 
 void add_catalog_option(CLI::App& command, std::string& folder) {
   command
-      .add_option(
-          "--catalog", folder,
-          "Folder of further entries (chips/, systems/, ...); replaces ours of the same name")
+      .add_option("--catalog", folder,
+                  "Folder of further entries (chips/, systems/, ...), which override those of the "
+                  "same name")
       ->type_name("FOLDER");
 }
 

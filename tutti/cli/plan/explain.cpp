@@ -197,7 +197,7 @@ void add_plan_explain(CLI::App& group, Action& action) {
                    "failures=none, or a key of the recipe; several with commas between")
       ->allow_extra_args(false)  // overrides may follow
       ->type_name("KEY=VALUE");
-  command->add_option("--html", arguments->html, "Write a page with the drawing to this file")
+  command->add_option("--html", arguments->html, "Write the drawing as an HTML page")
       ->type_name("FILE");
   add_profile_option(*command, arguments->profile);
   command->add_option("--software", arguments->software, "Software whose fitted constants to use");

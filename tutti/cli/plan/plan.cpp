@@ -4,7 +4,7 @@
 namespace tutti::cli {
 
 void add_plan(CLI::App& app, Action& action) {
-  CLI::App* group = app.add_subcommand("plan", "Price a training run before it is run");
+  CLI::App* group = app.add_subcommand("plan", "Predict time, memory and cost of a training run");
   group->require_subcommand(1);
   add_plan_predict(*group, action);
   add_plan_explain(*group, action);

@@ -37,7 +37,7 @@ Exit codes:
   1      failed; a retry may help (disk full, damaged file, no permission)
   2      the command, recipe or a path in it is wrong; a retry will not help
   3      checked: the machine is unhealthy (check), or there is no verdict (mlperf validate)
-  75     stopped before the end with everything saved: start the same command again
+  75     stopped early with everything saved: repeat the command to resume
   93     training diverged; do not restart
   128+n  ended by signal n)";
 

@@ -201,7 +201,7 @@ void add_eval(CLI::App& app, Action& action) {
       ->add_option("--sequence", arguments->sequence,
                    "Tokens of a sequence; default the run's batch.sequence")
       ->check(at_least(1));
-  command->add_option("--batch", arguments->batch, "Questions' longest sequences at a time")
+  command->add_option("--batch", arguments->batch, "Sequences of questions per batch")
       ->capture_default_str()
       ->check(at_least(1));
   command->add_flag("--best", arguments->best,

@@ -259,24 +259,22 @@ void add_generate(CLI::App& app, Action& action) {
                        "Continue every line of a file (*.jsonl: text or {\"prompt\": ...})")
           ->type_name("FILE")
           ->excludes(one);
-  command->add_option("--batch", arguments->batch, "Prompts of the file side by side")
+  command->add_option("--batch", arguments->batch, "Prompts per batch")
       ->capture_default_str()
       ->check(at_least(1))
       ->needs(many);
-  command->add_option("--tokens", sampling.tokens, "Generate at most this many")
+  command->add_option("--tokens", sampling.tokens, "Tokens to generate at most")
       ->capture_default_str()
       ->check(at_least(1));
-  command
-      ->add_option("--temperature", sampling.temperature,
-                   "Below 1 sharper, above 1 wilder; 0: always the likeliest token")
+  command->add_option("--temperature", sampling.temperature, "Sampling temperature; 0: greedy")
       ->capture_default_str()
       ->check(between(0.0, 100.0));
-  command->add_option("--top-k", sampling.top_k, "Choose among the k likeliest; 0: all")
+  command->add_option("--top-k", sampling.top_k, "Sample from the k most likely tokens; 0: all")
       ->capture_default_str()
       ->check(at_least(0));
   command
       ->add_option("--top-p", sampling.top_p,
-                   "Choose among the likeliest that make up this probability")
+                   "Sample from the most likely tokens of this total probability")
       ->capture_default_str()
       ->check(between(0.0, 1.0));
   command->add_option("--seed", sampling.seed, "Same seed, same text")->capture_default_str();
@@ -285,8 +283,7 @@ void add_generate(CLI::App& app, Action& action) {
   add_json_option(*command, arguments->json);
   command->footer(
       "With --prompts the output is one JSON object per line, in the order of the file. Model and\n"
-      "sampling are those of --prompt, but sums may round differently beside other prompts, so "
-      "that\n"
+      "sampling are those of --prompt, but sums may round differently within a batch, so that\n"
       "a text may differ where two tokens are almost equally likely.\n\n"
       "Examples:\n"
       "  tutti generate runs/demo-20260131-120000 --prompt '#include <' --temperature 0.7\n"

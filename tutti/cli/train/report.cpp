@@ -93,17 +93,17 @@ std::string write_run_page(FileSystem& files, const std::string& run_folder) {
 
 void add_report(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<ReportArguments>();
-  CLI::App* command = app.add_subcommand("report", "Draw a run, or compare runs, as one HTML page");
-  command->add_option("RUN", arguments->runs, "Run folders; several are laid over each other")
+  CLI::App* command = app.add_subcommand("report", "Plot a run, or compare runs, as one HTML page");
+  command->add_option("RUN", arguments->runs, "Run folders; several are overlaid in one page")
       ->required();
   command
       ->add_option("--out", arguments->out,
-                   "Write the page there; default RUN/report.html, of several comparison.html")
+                   "File to write; default RUN/report.html, for several runs comparison.html")
       ->type_name("FILE");
   add_json_option(*command, arguments->json);
   command->footer(
-      "The page needs no network and no other file. A run that still goes on, or that was killed,\n"
-      "has a page too; 'tutti train' writes it when it ends.\n\n"
+      "The page needs no network and no other file. A run that is still running, or was killed,\n"
+      "can be plotted too; 'tutti train' writes the page when it ends.\n\n"
       "Examples:\n"
       "  tutti report runs/demo-20260131-120000\n"
       "  tutti report runs/a runs/b --out a-and-b.html");

@@ -271,15 +271,15 @@ int run_train(const launch::TrainArguments& arguments) {
 
 void add_train(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<launch::TrainArguments>();
-  CLI::App* command = app.add_subcommand("train", "Train a model, or go on with a run");
+  CLI::App* command = app.add_subcommand("train", "Train a model, or resume a run");
   command
       ->add_option("RECIPE", arguments->target,
                    "Recipe file, name of a recipe, or run folder to resume")
       ->required();
-  command->add_option("SETTING", arguments->overrides, "KEY=VALUE: a key of the recipe to set");
+  command->add_option("SETTING", arguments->overrides, "KEY=VALUE: override a key of the recipe");
   command
       ->add_option("--with", arguments->with,
-                   "YAML of further keys, which replace the recipe's; KEY=VALUE wins")
+                   "YAML of further keys, which override the recipe's; KEY=VALUE overrides both")
       ->type_name("FILE")
       ->allow_extra_args(false);
   command->add_option("--run", arguments->run, "Run folder; default runs/NAME")
@@ -293,53 +293,50 @@ void add_train(CLI::App& app, Action& action) {
                    "Save and stop after this step; exit code 75")
       ->check(at_least(0))
       ->type_name("STEP");
-  command->add_flag(
-      "--force-resume", arguments->force_resume,
-      "Resume although recipe, checkpoints and events of the run folder do not belong "
-      "together");
+  command->add_flag("--force-resume", arguments->force_resume,
+                    "Resume even if recipe, checkpoints and events of the run folder do not match");
   command->add_flag("--verbose", arguments->verbose, "Print the whole recipe, not a summary");
-  command->add_flag(
-      "--dry-run", arguments->dry_run,
-      "Describe the run (sizes, memory per rank, schedule) and do not start it; of an "
-      "MLPerf run also the head of its log, checked");
+  command->add_flag("--dry-run", arguments->dry_run,
+                    "Describe the run (sizes, memory per rank, schedule) without starting it; for "
+                    "an MLPerf run also check the header of its log");
   command
       ->add_option("--nproc", arguments->processes,
-                   "Ranks to start on this machine, and to start again when one dies")
+                   "Ranks to start on this machine; restarted when one dies")
       ->check(between(1, 4096))
       ->type_name("N");
   command
       ->add_option("--min-nproc", arguments->least_processes,
-                   "Go on with no fewer when one is gone for good; default: --nproc")
+                   "Fewest ranks to continue with when one is lost for good; default: --nproc")
       ->check(between(1, 4096))
       ->type_name("N");
   command
       ->add_option("--ranks-per-node", arguments->ranks_per_node,
-                   "Start the ranks on the nodes of this Slurm job; nodes beyond are spares")
+                   "Start the ranks on the nodes of this Slurm job; further nodes are spares")
       ->check(between(1, 4096))
       ->type_name("N");
   command
       ->add_option("--node-check", arguments->node_check,
-                   "Command that a node must pass (exit code 0 or 1) before ranks start there")
+                   "Health check that a node must pass (exit code 0 or 1) before ranks start on it")
       ->type_name("COMMAND");
   command
       ->add_option("--notice", arguments->notice,
-                   "Save and stop when this file appears, such as a spot notice")
+                   "Save and stop when this file appears, such as a spot termination notice")
       ->envname("TUTTI_NOTICE_FILE")
       ->type_name("FILE");
   command
       ->add_option("--watchdog", arguments->watchdog_seconds,
-                   "Limit of a step before it counts as hung; default: 10 s, or 3 long steps")
+                   "Time limit of a step before it counts as hung; default: 10 s, or 3 long steps")
       ->check(between(0, 1e6))
       ->type_name("SECONDS");
   command
       ->add_option("--check-replicas", arguments->check_replicas_every,
-                   "Compare the parameters of ranks that should have the same; 0: never")
+                   "Compare the parameters of replicas this often; 0: never")
       ->check(at_least(0))
       ->capture_default_str()
       ->type_name("STEPS");
   command
       ->add_option("--peer-copies", arguments->copy_every,
-                   "Keep copies of the state in the memory of two hosts; 0: never")
+                   "Keep in-memory checkpoints on two hosts this often; 0: never")
       ->check(at_least(0))
       ->capture_default_str()
       ->type_name("STEPS");
@@ -347,9 +344,9 @@ void add_train(CLI::App& app, Action& action) {
   command->add_option("--end-with-parent", arguments->parent)->group("");
   add_json_option(*command, arguments->json);
   command->footer(
-      "A run that was interrupted goes on by itself: give the same command with its run.name or\n"
-      "--run again, or just the run folder. Ctrl-C or SIGTERM saves and stops (exit code 75),\n"
-      "SIGUSR1 saves and goes on.\n\n"
+      "An interrupted run resumes by itself: repeat the command with its run.name or\n"
+      "--run, or give just the run folder. Ctrl-C or SIGTERM saves and stops (exit code 75),\n"
+      "SIGUSR1 saves and continues.\n\n"
       "Examples:\n"
       "  tutti train demo\n"
       "  tutti train recipes/gpt2-124m.yaml data.train=corpora/books train.steps=1000\n"

@@ -72,8 +72,8 @@ struct AuditVerdict {
 AuditVerdict verify_audit(Database& database, FileSystem& files, const std::string& path,
                           const std::optional<AuditHead>& kept = std::nullopt);
 
-// The newest lines, oldest first, at most `most`; whose `on`, `who` or `what` has `matching` as
-// whole words, unless that is empty.
+// The newest lines, oldest first, at most `most`; whose `on`, `who` or `what` has `matching`
+// as whole words, unless that is empty.
 std::vector<Json> audit_lines(Database& database, int64_t most, const std::string& matching);
 
 }  // namespace tutti::control

@@ -1,4 +1,4 @@
-// What projects spent in a month, job by job: as a table for spreadsheets and as a page.
+// Spending of projects in a month, job by job: as a table for spreadsheets and as a page.
 #pragma once
 
 #include <string>

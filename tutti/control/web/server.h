@@ -32,7 +32,7 @@ namespace tutti::control {
 struct WebOptions {
   ControlFolder folder;
   std::string address = "127.0.0.1";
-  int port = 0;  // 0: a free one
+  int port = 0;  // 0: any free one
   std::vector<std::string>
       hosts;  // names under which it may be asked, beside address and localhost
   std::vector<std::string> proxies;  // their X-Forwarded-For and X-Forwarded-Proto are believed
