@@ -14,8 +14,7 @@ Texts: --corpus, a file or folder of text (default: Tutti's own sources, else th
 machine, else Python's sources), of which at most 8 MiB are read; --shakespeare, the file
 tinyshakespeare.txt.
 
-Exit status: 0 when all parts hold; 1 when one failed; 4 when none failed and one was NOT RUN for want
-of time; 3 when none failed, all were run, and one could not be checked (no PyTorch, no
+Exit status: 0 when all parts hold; 1 when one failed; 4 when none failed and one was NOT RUN for lack of time; 3 when none failed, all were run, and one could not be checked (no PyTorch, no
 compute-sanitizer, a text that is missing); 77 when there is no GPU. What needs two GPUs is left out on a
 machine with one, said, and counts neither way.
 """

@@ -51,7 +51,7 @@ def test(place, copies):
     done = place.submit("--peer-copies", "2", "--run", "done", "parallel.dp=2", "batch.micro=1", "train.steps=100")
     shown = place.wait_for(done, ["COMPLETED"])
     assert shown["peer_copies"] == 2, shown
-    assert any("copies in memory every 2 steps" in e["text"] for e in place.events("done", "message"))
+    assert any("peer copies every 2 steps" in e["text"] for e in place.events("done", "message"))
     copies.none_are_left()
 
     stopped = copies.begin("stopped", "train.steps=1000000")

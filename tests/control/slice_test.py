@@ -117,7 +117,7 @@ def heals_unattended(place, cluster, controller, ada):
     assert "n1, n4" in first["action"] and "1 ranks start again" in second["action"], shown["incidents"]
     for incident in shown["incidents"]:
         assert incident["lost_usd"] > 0 and incident["lost_seconds"] > 0 and incident["lost_steps"] <= 1, incident
-        assert "from the copies in memory" in incident["action"], incident
+        assert "from the peer copies" in incident["action"], incident
         with open(os.path.join(place.control, "incidents", f"{incident['incident']:06}.json")) as file:
             told = json.load(file)
         assert told["job"] == job and told["user"] == "ada" and told["rank"] == 1 and told["time"], told

@@ -75,7 +75,7 @@ def test_topology(folder):
 def test_errors(folder):
     for arguments, message in (
             (["--against", "no-such-node"], "not in the catalog"),
-            (["--only", "cpus"], "is no probe"),
+            (["--only", "cpus"], "unknown probe"),
             (["--topology", os.path.join(folder, "missing")], "missing"),
             (["--write-reference", os.path.join(folder, "x.yaml")], "--name")):
         done = check(*arguments, code=2)

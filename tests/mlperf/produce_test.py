@@ -111,7 +111,7 @@ def a_missing_corpus_costs_nothing(folder):
 def a_run_starts_once(folder):
     done = tutti(folder, "train", os.path.join(RECIPES, "gpt3-175b.yaml"), "--with", TINY, "--run",
                  "gpt3-175b", code=2)
-    assert "starts once" in done.stderr, done.stderr
+    assert "cannot be resumed" in done.stderr, done.stderr
 
 
 def mini(folder, run, seed):

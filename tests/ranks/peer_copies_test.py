@@ -62,7 +62,7 @@ def one_host(at, recipe, expected):
     rank_runs.train(recipe, run, *WITH_COPIES, "--nproc", "2", "parallel.zero=1",
                     fault="rank=1 step=9 at=backward do=kill", TUTTI_MEMORY_ROOT=memory)
     told = rank_runs.messages(run)
-    assert any("start again from the copies in memory after step 8" in text for text in told), told
+    assert any("start again from the peer copies after step 8" in text for text in told), told
     assert any("resuming at step 8 of 20, from the memory" in text for text in told), told
     worst = rank_runs.compare(run, expected, 20)
     print(f"one host, rank 1 killed in step 9: losses differ by at most {worst:.1e}")
@@ -78,7 +78,7 @@ def one_host(at, recipe, expected):
     open(blocked, "w").close()
     run = at("blocked")
     rank_runs.train(recipe, run, *WITH_COPIES, "--nproc", "2", TUTTI_MEMORY_ROOT=blocked)
-    told = [text for text in rank_runs.messages(run) if "has no copies in memory" in text]
+    told = [text for text in rank_runs.messages(run) if "has no peer copies" in text]
     assert len(told) == 20 and blocked in told[0], told
 
 

@@ -91,7 +91,7 @@ void HttpServer::State::listen() {
   const auto found = resolver.resolve(options.address, std::to_string(options.port),
                                       Tcp::resolver::passive, error);
   if (error || found.empty()) {
-    fail(ErrorKind::usage, "address '{}' is none of this machine: {}", options.address,
+    fail(ErrorKind::usage, "address '{}' is not an address of this machine: {}", options.address,
          error.message());
   }
   const Tcp::endpoint endpoint = found.begin()->endpoint();
@@ -102,7 +102,7 @@ void HttpServer::State::listen() {
   if (!error) acceptor.listen(Tcp::acceptor::max_listen_connections, error);
   if (!error) return;
   if (error == boost::system::errc::address_not_available) {
-    fail(ErrorKind::usage, "address '{}' is none of this machine", options.address);
+    fail(ErrorKind::usage, "address '{}' is not an address of this machine", options.address);
   }
   const bool denied = error == boost::system::errc::permission_denied;
   fail(denied ? ErrorKind::permission : ErrorKind::io,

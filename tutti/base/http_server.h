@@ -67,8 +67,8 @@ struct HttpOptions {
 
 class HttpServer {
  public:
-  // Listens. Throws usage for an address that is none of this machine, permission for a privileged
-  // port, io for one that is taken.
+  // Listens. Throws usage for an address that is not an address of this machine, permission for a
+  // privileged port, io for one that is taken.
   explicit HttpServer(HttpOptions options);
   ~HttpServer();  // after run() has returned; waits for handlers that have begun
   HttpServer(const HttpServer&) = delete;

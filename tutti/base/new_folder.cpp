@@ -10,7 +10,7 @@ NewFolder::NewFolder(FileSystem& files, std::string path) : files_(files), path_
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   const bool empty = files_.is_directory(path_) && files_.list(path_).empty();
   if (files_.exists(path_) && !empty) {
-    fail(ErrorKind::usage, "--out: '{}' is there already; give another name or remove it", path_);
+    fail(ErrorKind::usage, "--out: '{}' already exists; give another name or remove it", path_);
   }
   partial_ = path_ + ".partial";
   files_.remove_tree(partial_);  // of an earlier attempt that was killed

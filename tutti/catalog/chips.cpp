@@ -73,8 +73,9 @@ Chip chip_from(const Entry& entry) {
   if (chip.board_watts < usual) {
     chip.power_share = (chip.board_watts - kIdleShare * usual) / (usual * (1 - kIdleShare));
     if (chip.power_share <= 0) {
-      fail(ErrorKind::usage, "{}: quantities.board_power_watts: {} is no more than {} draws idle",
-           entry.origin, chip.board_watts, chip.name);
+      fail(ErrorKind::usage,
+           "{}: quantities.board_power_watts: {} is not above the idle power of {}", entry.origin,
+           chip.board_watts, chip.name);
     }
   }
   chip.best_product_ratio = entry.number_or("best_product_ratio", 0);

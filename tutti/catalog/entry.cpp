@@ -57,7 +57,7 @@ Quantity read_quantity(spec::YamlMap& map, const std::string& key, const Source&
   if (quantity.source.empty()) {
     map.fail_key(key,
                  "has no source; write `source: {text: ..., date: YYYY-MM-DD}` at the top of " +
-                     origin + " or beside the value");
+                     origin + " or next to the value");
   }
   if (!is_date(quantity.date)) {
     map.fail_key(key, "has no date of the form YYYY-MM-DD (found '" + quantity.date + "')");

@@ -22,7 +22,7 @@ void for_each_yaml(
     const std::function<void(const std::string& text, const std::string& path)>& read) {
   if (!files.is_directory(folder)) {
     fail(ErrorKind::not_found,
-         "no folder '{}'; the catalog is installed beside the program, or set TUTTI_HOME to the "
+         "no folder '{}'; the catalog is installed with the program; or set TUTTI_HOME to the "
          "folder that holds catalog/",
          folder);
   }

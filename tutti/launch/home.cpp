@@ -71,7 +71,7 @@ std::string catalog_folder(FileSystem& files) {
     if (files.is_directory(folder)) return folder;
   }
   fail(ErrorKind::not_found,
-       "no catalog/ beside recipes/; it is installed into share/tutti, or set TUTTI_HOME to a "
+       "no catalog/ next to recipes/; it is installed into share/tutti, or set TUTTI_HOME to a "
        "folder "
        "that holds both");
 }

@@ -45,7 +45,7 @@ void check_not_import(FileSystem& files, const std::string& run_folder) {
   const std::string model = train::model_path(run_folder);
   if (!files.exists(model)) return;
   fail(ErrorKind::usage,
-       "'{}' is an imported model, not a run to go on with; start a new run from it: tutti train "
+       "'{}' is an imported model, which cannot be resumed; start a new run from it: tutti train "
        "RECIPE model={} checkpoint.initialize_from={}",
        run_folder, model, run_folder);
 }
@@ -55,7 +55,7 @@ void check_not_started(FileSystem& files, const TrainPlan& plan) {
   const std::string log = train::mlperf_log_path(plan.run_folder);
   if (!plan.recipe.mlperf.enabled() || !files.exists(log)) return;
   fail(ErrorKind::usage,
-       "'{}' is there: an MLPerf run (mlperf.benchmark: {}) starts once and cannot go on; choose "
+       "'{}' exists: an MLPerf run (mlperf.benchmark: {}) cannot be resumed; choose "
        "another folder (--run or run.name)",
        log, plan.recipe.mlperf.benchmark);
 }
@@ -66,7 +66,8 @@ void insist(const TrainArguments& arguments, const std::function<void()>& check)
     check();
   } catch (const Error& error) {
     if (!arguments.force_resume || error.kind() != ErrorKind::usage) throw;
-    print_message(fmt::format("tutti: warning: {}; going on with --force-resume\n", error.what()));
+    print_message(
+        fmt::format("tutti: warning: {}; continuing because of --force-resume\n", error.what()));
   }
 }
 

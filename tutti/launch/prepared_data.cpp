@@ -43,7 +43,7 @@ void check_corpora(FileSystem& files, const spec::Recipe& recipe) {
       data.train.corpora.front().prefix == data::prepared_prefix(files, prepare);
   if (is_made_first) {
     if (files.exists(prepare.source)) return;
-    fail(ErrorKind::not_found, "data.prepare.source: there is no '{}'; give the file of the text",
+    fail(ErrorKind::not_found, "data.prepare.source: no file '{}'; give the text file",
          prepare.source);
   }
   const data::DatasetOptions options = {recipe.batch.sequence, data.packing,
@@ -90,7 +90,7 @@ void record_checksums(FileSystem& files, const spec::CorpusBlend& blend) {
       if (!cannot_write) throw;
       print_message(
           fmt::format("warning: {}: without its checksums, damage of corpus '{}' goes unnoticed; "
-                      "run once as a user who may write there\n",
+                      "run once as a user with write access\n",
                       error.what(), prefix));
     }
   }

@@ -185,7 +185,7 @@ class Supervisor {
     } else if (is_gone && least_ < ranks_) {
       go_on_without(culprit, why);
     } else if (culprit.code == comm::kExitRankGone) {
-      fail(ErrorKind::peer, "{}; to go on with fewer ranks, allow it: --min-nproc", why);
+      fail(ErrorKind::peer, "{}; to continue with fewer ranks, allow it: --min-nproc", why);
     } else if (at_one_step_ >= kFailuresAtOneStep) {
       fail(ErrorKind::peer, "given up after {} failures in a row {}; the last: {}", at_one_step_,
            at_start ? std::string("before the first step") : fmt::format("in step {}", end.steps),
@@ -194,12 +194,12 @@ class Supervisor {
       fail(ErrorKind::peer, "given up after {} failures without a newer checkpoint; the last: {}",
            without_checkpoint_, why);
     }
-    action_ = fmt::format(
-        "{} ranks start again {}{}", ranks_,
-        newest < 0 ? std::string("from the beginning")
-                   : fmt::format("from the {} after step {}",
-                                 newest == copy ? "copies in memory" : "checkpoint", newest),
-        place_note_);
+    action_ =
+        fmt::format("{} ranks start again {}{}", ranks_,
+                    newest < 0 ? std::string("from the beginning")
+                               : fmt::format("from the {} after step {}",
+                                             newest == copy ? "peer copies" : "checkpoint", newest),
+                    place_note_);
     place_note_.clear();
     note_ = fmt::format("{}; {}", why, action_);
     print_message(fmt::format("tutti: {}\n", note_));
@@ -239,8 +239,8 @@ class Supervisor {
       --fewer;
     }
     if (fewer < least_) {
-      fail(ErrorKind::peer, "{}; no layout of {} to {} ranks (--min-nproc) can go on", why, least_,
-           most);
+      fail(ErrorKind::peer, "{}; no layout of {} to {} ranks (--min-nproc) fits the run", why,
+           least_, most);
     }
     ranks_before_ = ranks_;
     ranks_ = fewer;

@@ -339,7 +339,7 @@ void LogChecker::check_count(const State& state) {
   }
   if (rule.test == Test::target && !state.reached) {
     findings_.error(state.last_line, "target.not_reached",
-                    fmt::format("none of {} evaluations is above {} and at most {}", state.count,
+                    fmt::format("no one of {} evaluations is above {} and at most {}", state.count,
                                 rule.above, rule.at_most),
                     "the run did not converge: it cannot be scored");
   }

@@ -252,7 +252,7 @@ ClaimAssessment assess_number(const Claim& claim, const ClaimBasis& basis) {
   if (benchmark == nullptr) {
     std::vector<std::string> names;
     for (const auto& known : basis.benchmarks) names.push_back(known.name);
-    fail(ErrorKind::not_found, "model '{}' is no benchmark of the catalog; known: {}",
+    fail(ErrorKind::not_found, "model '{}' is not a benchmark of the catalog; known: {}",
          claim.benchmark, join(names, ", "));
   }
   const catalog::Chip& chip = chip_of(basis.catalog, claim.chip);

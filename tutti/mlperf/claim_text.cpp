@@ -254,7 +254,7 @@ class Reader {
 
   void set_accelerators(double count) {
     if (count != std::floor(count) || count < 1 || count > 1e9) {
-      fail(ErrorKind::usage, "claim '{}': {} is no number of accelerators", text_, count);
+      fail(ErrorKind::usage, "claim '{}': {} is not a number of accelerators", text_, count);
     }
     if (claim_.accelerators != 0) twice("the number of accelerators");
     claim_.accelerators = std::llround(count);

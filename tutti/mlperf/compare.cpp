@@ -107,7 +107,7 @@ std::vector<std::string> notes_on(const ComparedResult& result) {
   if (hidden) {
     notes.push_back(result.name +
                     " logs no step times, and one stretch of training holds half of its samples or "
-                    "more: start-up cannot be told from steady steps");
+                    "more: start-up cannot be distinguished from steady steps");
   }
   return notes;
 }

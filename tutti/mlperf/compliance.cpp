@@ -152,7 +152,7 @@ void check_scaling(const Score& score, Findings& findings) {
 
 void check_layout(const ResultFolder& folder, const Score& score, Findings& findings) {
   for (const std::string& name : folder.strangers) {
-    findings.warning(0, "layout.stranger", fmt::format("file '{}' is no result", name),
+    findings.warning(0, "layout.stranger", fmt::format("file '{}' is not a result", name),
                      "only result_N.txt, scaling.json and power/ belong here");
   }
   if (required_runs(folder.benchmark) > 0 && !score.benchmark.empty() &&
@@ -167,7 +167,7 @@ void check_layout(const ResultFolder& folder, const Score& score, Findings& find
                    "every folder in results/ needs systems/<same name>.json");
   } else if (folder.system_file.empty()) {
     findings.warning(0, "layout.system", "no system description found: not checked",
-                     "check the whole submission, or put system.json beside the benchmark folder");
+                     "check the whole submission, or put system.json next to the benchmark folder");
   }
 }
 

@@ -34,7 +34,7 @@ catalog::PublishedResult row_of(const Score& score, const std::string& round) {
   if (!accelerators || score.system.accelerator.empty()) {
     fail(ErrorKind::corrupt,
          "{}: no system description with number_of_nodes, accelerators_per_node and "
-         "accelerator_model_name beside the result",
+         "accelerator_model_name next to the result",
          score.path);
   }
   catalog::PublishedResult result;

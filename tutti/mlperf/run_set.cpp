@@ -21,7 +21,7 @@ RunProgress progress_of(const std::string& name, const std::string& origin) {
   for (size_t i = 0; i < kProgressNames.size(); ++i) {
     if (name == kProgressNames[i]) return static_cast<RunProgress>(i);
   }
-  fail(ErrorKind::corrupt, "{}: '{}' is no state of a run", origin, name);
+  fail(ErrorKind::corrupt, "{}: '{}' is not a run state", origin, name);
 }
 
 Json run_json(const SetRun& run) {
@@ -103,7 +103,7 @@ void save_run_set(FileSystem& files, const std::string& path, const RunSet& set)
 
 void check_same_set(const RunSet& stored, const RunSet& wanted, const std::string& path) {
   constexpr const char* kRemedy =
-      "a set is fixed before its first run: go on with the same command, or start another set with "
+      "a set is fixed before its first run: repeat the same command, or start another set with "
       "another --out";
   const auto before = keys_of(stored.recipe_yaml);
   auto now = keys_of(wanted.recipe_yaml);

@@ -148,8 +148,8 @@ Json system_description(const HostSheet& host, const Binary& binary, const Submi
   out["sw_notes"] = "";
   for (const auto& [field, value] : facts.fields) {
     if (!out.contains(field) || !out[field].is_string()) {
-      fail(ErrorKind::usage, "'{}' is no field of a system description; did you mean '{}'?", field,
-           nearest_word(field, system_fields()));
+      fail(ErrorKind::usage, "'{}' is not a field of a system description; did you mean '{}'?",
+           field, nearest_word(field, system_fields()));
     }
     out[field] = value;
   }

@@ -50,7 +50,7 @@ constexpr Part kParts[] = {
      "every step is slow: clocks, power caps, temperature or other load (compare the GEMM rate of "
      "each machine with its ceiling: tutti bench kernels), then links between accelerators"},
     {"step-time tail", &TimeParts::tail,
-     "some steps are slow: a straggling machine, the network, or other jobs beside this one"},
+     "some steps are slow: a straggling machine, the network, or other jobs on the node"},
     {"start-up", &TimeParts::start,
      "the first steps are slow: storage, cold caches, compilation or set-up of connections"},
     {"evaluation", &TimeParts::evaluation,

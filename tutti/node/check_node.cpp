@@ -146,7 +146,7 @@ NodeHealth check_node(FileSystem& files, const HealthRequest& request,
   for (const std::string& probe : request.only) {
     const std::vector<std::string>& names = probe_names();
     if (std::find(names.begin(), names.end(), probe) == names.end()) {
-      fail(ErrorKind::usage, "'{}' is no probe; known: {}", probe, join(names, ", "));
+      fail(ErrorKind::usage, "unknown probe '{}'; known: {}", probe, join(names, ", "));
     }
   }
   const std::unique_ptr<ProcessLock> lock = wait_for_turn();

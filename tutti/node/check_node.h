@@ -35,7 +35,7 @@ NodeHealth check_node(FileSystem& files, const HealthRequest& request,
 catalog::NodeKind make_node_kind(const std::string& name, const std::vector<NodeHealth>& healths,
                                  const std::vector<GpuState>& gpus);
 
-// Of the cores' clocks; empty where the system does not tell.
+// Of the cores' clocks; empty where the system does not report it.
 std::vector<std::string> read_governors();
 
 }  // namespace tutti::node

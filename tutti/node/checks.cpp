@@ -116,7 +116,7 @@ Checks cpu_checks(const CpuShare& share, const CgroupCpu& group, int cores,
 
 HealthCheck governor_check(const std::vector<std::string>& governors,
                            const catalog::NodeKind* kind) {
-  if (governors.empty()) return skipped("governor", "count", "the system does not tell");
+  if (governors.empty()) return skipped("governor", "count", "the system does not report it");
   const std::set<std::string> names(governors.begin(), governors.end());
   const std::string text = join({names.begin(), names.end()}, ", ");
   if (kind == nullptr || kind->governor.empty()) {

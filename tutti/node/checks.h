@@ -40,7 +40,7 @@ using Checks = std::vector<HealthCheck>;
 // `kind` may be null everywhere: figures are then only noted.
 Checks cpu_checks(const CpuShare& share, const CgroupCpu& group, int cores,
                   const catalog::NodeKind* kind);
-// Governors of the cores' clocks; empty: the system does not tell.
+// Governors of the cores' clocks; empty: the system does not report it.
 HealthCheck governor_check(const std::vector<std::string>& governors,
                            const catalog::NodeKind* kind);
 HealthCheck product_check(const std::string& name, const ProductProbe& probe,

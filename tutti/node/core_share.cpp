@@ -27,7 +27,7 @@ class CoreTopology {
  public:
   CoreTopology() {
     if (hwloc_topology_init(&topology_) != 0 || hwloc_topology_load(topology_) != 0) {
-      fail(ErrorKind::unsupported, "hwloc cannot tell the cores of this machine");
+      fail(ErrorKind::unsupported, "hwloc cannot determine the cores of this machine");
     }
   }
   ~CoreTopology() { hwloc_topology_destroy(topology_); }

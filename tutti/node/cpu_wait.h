@@ -12,7 +12,7 @@ inline constexpr double kMostCpuLost = 0.02;
 struct CpuUse {
   double wall_seconds = 0;
   double ran_seconds = 0;     // of all threads
-  double waited_seconds = 0;  // likewise; 0 where the system does not tell
+  double waited_seconds = 0;  // likewise; 0 where the system does not report it
   double stolen_seconds = 0;  // of all cores, by the host of a virtual machine
 };
 

@@ -88,7 +88,7 @@ class GpuReader::Nvml {
   }
   static void check(int code, const std::string& what) {
     if (code != kSuccess) {
-      fail(ErrorKind::unsupported, "the GPU driver does not tell {} (NVML error {})", what, code);
+      fail(ErrorKind::unsupported, "the GPU driver does not report {} (NVML error {})", what, code);
     }
   }
   // A number of one GPU; absent where the driver or the GPU does not have it.

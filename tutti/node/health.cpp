@@ -26,7 +26,7 @@ Enum named(const std::pair<Enum, const char*> (&names)[N], const std::string& na
   for (const auto& [value, text] : names) {
     if (name == text) return value;
   }
-  fail(ErrorKind::corrupt, "{}: '{}' is no word of a health report", origin, name);
+  fail(ErrorKind::corrupt, "{}: '{}' is not a value of a health report", origin, name);
 }
 
 template <typename Enum, size_t N>

@@ -33,7 +33,7 @@ class Topology {
     }
     if (failed != 0 || hwloc_topology_load(topology_) != 0) {
       hwloc_topology_destroy(topology_);
-      if (description.empty()) fail(ErrorKind::unsupported, "hwloc cannot tell this machine");
+      if (description.empty()) fail(ErrorKind::unsupported, "hwloc cannot describe this machine");
       fail(ErrorKind::usage, "topology: neither hwloc's XML nor its text: '{}'",
            printable(description.substr(0, 60)));
     }

@@ -63,7 +63,7 @@ std::string StateWatch::difference(const engine::AdamwSums::Arrays& found, uint3
   if (changed.empty()) return "";
   return fmt::format(
       "in the memory of rank {} a bit has flipped: its {} are not what its last update left; "
-      "nothing of it was saved, and the run can go on from its newest checkpoint",
+      "nothing of it was saved; resume the run from its newest checkpoint",
       rank_, join(changed, " and "));
 }
 

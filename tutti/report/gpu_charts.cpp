@@ -25,7 +25,7 @@ struct GpuChart {
   double unit;  // of the event, in one of the chart
 };
 constexpr GpuChart kCharts[] = {
-    {"chart-gpu-power", "GPU power", "Watts, as the driver tells them.", Quantity::number,
+    {"chart-gpu-power", "GPU power", "Watts, as reported by the driver.", Quantity::number,
      &telemetry::GpuMeasured::power_watts, 1},
     {"chart-gpu-clock", "GPU clock", "MHz of the multiprocessors.", Quantity::number,
      &telemetry::GpuMeasured::clock_hertz, 1e6},

@@ -144,8 +144,8 @@ RunData read_run(FileSystem& files, const std::string& folder,
   const std::string events = join_path(folder, "events.jsonl");
   if (!files.exists(events)) {
     fail(ErrorKind::not_found,
-         "'{}' is not a run folder: there is no '{}'; give the folder that 'tutti train' printed",
-         folder, events);
+         "'{}' is not a run folder: no '{}'; give the folder that 'tutti train' printed", folder,
+         events);
   }
   RunData run;
   run.folder = folder;

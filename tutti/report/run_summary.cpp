@@ -88,7 +88,7 @@ void add_speed(const RunData& run, RunSummary& s) {
 void add_notes(const RunData& run, RunSummary& s) {
   const auto note = [&](std::string text) { s.notes.push_back(std::move(text)); };
   if (s.state == RunState::running) {
-    note(fmt::format("This run was still going on when the page was made, at step {}.",
+    note(fmt::format("This run was still running when the page was made, at step {}.",
                      format_integer(s.steps)));
   }
   if (s.state == RunState::broken) {

@@ -64,7 +64,7 @@ void Telemetry::flush() {
     const bool synced = attempt(output, [](Sink& sink) { sink.flush(); });
     if (std::exchange(output.is_synced, synced) && !synced) {
       pending_warnings_.push_back(
-          fmt::format("a log may not survive a power cut: {}; the run goes on", output.cause));
+          fmt::format("a log may not survive a power cut: {}; the run continues", output.cause));
     }
   }
   tell_changes();
@@ -159,8 +159,8 @@ void Telemetry::keep(Output& output, const Event& event) {
     output.waiting.push_back(event);
   }
   if (std::exchange(output.is_failing, true)) return;
-  pending_warnings_.push_back(fmt::format(
-      "a log cannot be written: {}; the run goes on, and tries it again", output.cause));
+  pending_warnings_.push_back(
+      fmt::format("a log cannot be written: {}; the run continues and retries", output.cause));
 }
 
 // What was left out stands between what waits and what comes.

@@ -198,7 +198,7 @@ TEST(Telemetry, AFailingFlushIsToldOnce) {
   telemetry.flush();
   telemetry.flush();
   const std::string told = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(told, "warning: a log may not survive a power cut: device gone; the run goes on\n");
+  EXPECT_EQ(told, "warning: a log may not survive a power cut: device gone; the run continues\n");
 }
 
 // Blocks in write() until released, as a stuck disk does.

@@ -100,8 +100,7 @@ std::shared_ptr<const SealKey> read_seal_key(FileSystem& files, const std::strin
   sodium_memzero(text.data(), text.size());
   if (!right) {
     fail(ErrorKind::usage,
-         "'{}' is no checkpoint key: 64 hex digits are wanted, as openssl rand -hex 32 makes them",
-         path);
+         "'{}' is not a checkpoint key: write 64 hex digits, as from openssl rand -hex 32", path);
   }
   auto key = std::make_shared<const SealKey>(secret);
   sodium_memzero(secret.data(), secret.size());

@@ -60,7 +60,7 @@ auto with_type(DType type, const Visit& visit) {
     case DType::f32: return visit(F32{});
     case DType::bf16: return visit(Bf16{});
     case DType::f16: return visit(F16{});
-    default: TUTTI_CHECK(false, "{} is no type of parameters", dtype_name(type));
+    default: TUTTI_CHECK(false, "{} is not a parameter type", dtype_name(type));
   }
 }
 

@@ -305,7 +305,7 @@ Manifest parse_manifest(std::string_view text, std::string_view path, Coverage c
     const Json seal = json_get<Json>(json, "seal", path);
     const auto cipher = json_get<std::string>(seal, "cipher", path);
     if (cipher != kCipher) {
-      fail(ErrorKind::unsupported, "{}: sealed with {}; this Tutti knows {}", path,
+      fail(ErrorKind::unsupported, "{}: sealed with {}; this version supports {}", path,
            printable(cipher), kCipher);
     }
     manifest.seal = {json_get<std::string>(seal, "key_id", path),

@@ -225,7 +225,7 @@ SafetensorsHeader parse_safetensors(std::string_view file, std::string_view path
     fail(ErrorKind::corrupt, "{}: the header does not begin with '{{'", path);
   }
   const HeaderJson json = parse_header_json(text, path);
-  TUTTI_CHECK(json.is_object(), "'{{' began a JSON value that is no object");
+  TUTTI_CHECK(json.is_object(), "'{{' began a JSON value that is not an object");
 
   SafetensorsHeader header;
   header.data_begin = kLengthBytes + header_bytes;

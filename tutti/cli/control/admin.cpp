@@ -199,7 +199,7 @@ Said define_node(ControlSession& session, const NodeArguments& arguments) {
         fmt::format("node {} {}\n", node.name, node.drained ? "takes no new jobs" : "takes jobs"),
         {{"node", node.name}, {"drained", node.drained}}};
   }
-  fail(ErrorKind::not_found, "there is no node '{}'", printable(arguments.name));
+  fail(ErrorKind::not_found, "unknown node '{}'", printable(arguments.name));
 }
 
 void add_place(CLI::App& group, Action& action) {

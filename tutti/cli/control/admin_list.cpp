@@ -176,7 +176,7 @@ int run_project_list(const ControlOptions& options, const std::string& name) {
     if (each["project"] == name) project = std::move(each);
   }
   if (project.is_null()) {
-    fail(ErrorKind::not_found, "there is no project '{}'", printable(name));
+    fail(ErrorKind::not_found, "unknown project '{}'", printable(name));
   }
   project["members"] = std::move(members);
   if (options.json) {

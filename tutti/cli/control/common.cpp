@@ -154,7 +154,7 @@ int64_t parse_milliseconds(const std::string& text, const char* key) {
   const double seconds = parse_seconds(text, key);
   // Beside it 0 stands for none.
   if (!(seconds >= 1e-3)) {
-    fail(ErrorKind::usage, "{}: '{}' is no time above 0", key, text);
+    fail(ErrorKind::usage, "{}: '{}' is not a time above 0", key, text);
   }
   if (!(seconds <= kMostSeconds)) {
     fail(ErrorKind::usage, "{}: '{}' is more than a hundred years", key, text);
@@ -170,7 +170,7 @@ int64_t parse_deadline(const std::string& text) {
     // timegm takes the 31st of February for the third of March.
     const std::time_t seconds = ::timegm(&parts);
     if (format_utc(static_cast<double>(seconds)) != text) {
-      fail(ErrorKind::usage, "--deadline: there is no '{}'; write a date of the calendar", text);
+      fail(ErrorKind::usage, "--deadline: '{}' is not a calendar date", text);
     }
     return int64_t{seconds} * 1000;
   }

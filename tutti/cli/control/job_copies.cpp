@@ -50,7 +50,7 @@ void report_failure(const Body& body) noexcept {
   try {
     body();
   } catch (const std::exception& error) {
-    print_message(fmt::format("tutti: copies in memory may be left: {}\n", error.what()));
+    print_message(fmt::format("tutti: peer copies may be left: {}\n", error.what()));
   }
 }
 

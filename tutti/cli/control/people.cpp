@@ -34,7 +34,7 @@ void set_demand(ControlSession& session, const UserArguments& arguments) {
 }
 
 constexpr const char* kVoluntary =
-    "an account acts as its user without a token: whoever can use it has its role\n";
+    "an account acts as its user without a token: anyone with access to it has its role\n";
 
 struct GrantArguments {
   ControlOptions control;
@@ -109,13 +109,12 @@ void add_admin_people(CLI::App& group, Action& action) {
   command->add_option("--project", revoke->project, "Project; '*' is all projects")
       ->capture_default_str();
   command->footer("Example:\n  tutti admin revoke ada --project vision");
-  set_action(
-      *command, action, revoke, [](ControlSession& session, const GrantArguments& arguments) {
-        control::revoke(session.caller(), arguments.user, arguments.project);
-        return Said{
-            fmt::format("{} has no role of its own in {}\n", arguments.user, arguments.project),
-            {{"user", arguments.user}, {"project", arguments.project}}};
-      });
+  set_action(*command, action, revoke,
+             [](ControlSession& session, const GrantArguments& arguments) {
+               control::revoke(session.caller(), arguments.user, arguments.project);
+               return Said{fmt::format("{} has no role in {}\n", arguments.user, arguments.project),
+                           {{"user", arguments.user}, {"project", arguments.project}}};
+             });
 }
 
 }  // namespace tutti::cli

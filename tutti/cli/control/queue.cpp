@@ -214,7 +214,7 @@ int run_show(const ShowArguments& arguments) {
   pairs.emplace_back(
       "spent", fmt::format("{}, {}", money_text(spent.micro_usd), energy_text(spent.micro_kwh)));
   pairs.emplace_back("command", "tutti " + join(job.request.command, " "));
-  pairs.emplace_back("copies in memory", copies_text(copies_of_words(job.request.command)));
+  pairs.emplace_back("peer copies", copies_text(copies_of_words(job.request.command)));
   pairs.emplace_back("output", output);
   print_text(format_pairs(pairs));
   if (!launches.empty()) {
@@ -271,7 +271,7 @@ int run_logs(const LogsArguments& arguments) {
   }
   if (!files.exists(path) && !arguments.follow) {
     print_message(
-        fmt::format("job {} has not begun: it is {}\n", job.id, control::state_name(job.state)));
+        fmt::format("job {} has not started: it is {}\n", job.id, control::state_name(job.state)));
     return exit_ok;
   }
   if (arguments.follow) watch_signals();

@@ -69,12 +69,12 @@ int run_restore(const RestoreArguments& arguments) {
     return exit_ok;
   }
   std::string text = fmt::format(
-      "{}: restored; {} lines of the trail were newer and are made again; {} jobs wait or run\n",
+      "{}: restored; {} newer audit log lines were replayed; {} jobs are pending or running\n",
       backup, restored.lines, live);
   if (!restored.kept.empty()) text += fmt::format("the former records: {}\n", restored.kept);
   if (restored.trail_written_anew) {
     text +=
-        "the trail's file was gone: it is written anew, up to the backup; what came after it is\n"
+        "the audit log was missing: it was rewritten up to the backup; later entries are\n"
         "not known but by the folders of jobs\n";
   }
   for (const auto& [what, count] : restored.not_repeated.items()) {

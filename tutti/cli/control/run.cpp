@@ -162,8 +162,8 @@ int run_backup(const BackupArguments& arguments) {
   if (arguments.control.json) {
     print_json({{"file", arguments.file}, {"audit_seq", head.seq}, {"audit_hash", head.hash}});
   } else {
-    print_text(
-        fmt::format("{}: whole; trail up to line {} {}\n", arguments.file, head.seq, head.hash));
+    print_text(fmt::format("{}: intact; audit log up to line {} {}\n", arguments.file, head.seq,
+                           head.hash));
   }
   return exit_ok;
 }

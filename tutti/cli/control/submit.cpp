@@ -188,7 +188,8 @@ control::JobRequest request_of(const SubmitArguments& arguments, const StoredRec
 
 bool confirmed() {
   if (::isatty(STDIN_FILENO) == 0) {
-    fail(ErrorKind::usage, "--yes: nobody can be asked here; give it to submit without a question");
+    fail(ErrorKind::usage,
+         "--yes: standard input is not a terminal; give --yes to submit without confirmation");
   }
   print_message("Submit? [y/N] ");
   std::string answer;
@@ -207,8 +208,8 @@ constexpr std::array kNotInTemplates = {
 void check_template_options(const CLI::App& command, const std::string& as) {
   for (const char* name : kNotInTemplates) {
     if (command.get_option(name)->count() == 0) continue;
-    fail(ErrorKind::usage,
-         "{}: what --as {} prints has no place for it; drop it, or submit without --as", name, as);
+    fail(ErrorKind::usage, "{}: --as {} cannot express it; drop it, or submit without --as", name,
+         as);
   }
 }
 
@@ -262,7 +263,7 @@ int run_submit(const SubmitArguments& arguments) {
        {"predicted", fmt::format("{}, {}, {} (estimated: {})", duration_text(forecast.milliseconds),
                                  money_text(forecast.micro_usd), energy_text(forecast.micro_kwh),
                                  forecast.basis)},
-       {"copies in memory", copies_text(copies_of_words(request.command))},
+       {"peer copies", copies_text(copies_of_words(request.command))},
        {"run folder", request.run_folder}}));
   // It may be made while the job waits.
   if (missing) submission.warnings.push_back(*missing + "; without it the job will fail");

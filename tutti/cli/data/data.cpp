@@ -247,7 +247,7 @@ std::string to_text(const data::CorpusInspection& corpus) {
         100 * packing.attention_share, count(packing.split_documents));
   }
   text += corpus.tokenizer.empty()
-              ? std::string("tokenizer   unknown: no .tokenizer.json beside the corpus\n")
+              ? std::string("tokenizer unknown: no .tokenizer.json next to the corpus\n")
               : fmt::format("tokenizer   {}, vocabulary {}\n", corpus.tokenizer, corpus.vocabulary);
   if (corpus.meta) {
     text += fmt::format("made        {}\n", corpus.meta->created);

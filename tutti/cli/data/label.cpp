@@ -216,7 +216,7 @@ std::optional<std::string> missing_data(FileSystem& files, const spec::Recipe& g
     }
     if (made) return std::nullopt;
     return fmt::format(
-        "data.prepare.source: there is no file '{}' to make the corpus of, and no earlier run has "
+        "data.prepare.source: no file '{}' to prepare the corpus from, and no earlier run has "
         "made it; put the file there, or name a corpus with data.train",
         prepare.source);
   }
@@ -226,7 +226,7 @@ std::optional<std::string> missing_data(FileSystem& files, const spec::Recipe& g
     for (const spec::CorpusShare& share : blend->corpora) {
       if (is_there(files, share)) continue;
       return fmt::format(
-          "{}: there is no corpus '{}' ({}.bin and {}.idx); make it with `tutti data prepare TEXT "
+          "{}: no corpus '{}' ({}.bin and {}.idx); make it with `tutti data prepare TEXT "
           "--out {}`, or name another",
           key, share.prefix, share.prefix, share.prefix, share.prefix);
     }

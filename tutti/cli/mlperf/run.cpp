@@ -131,8 +131,7 @@ int run_set(const MlperfRunArguments& arguments) {
   const int64_t required = rules != nullptr ? rules->runs_per_result : 0;
   const int64_t runs = arguments.runs > 0 ? arguments.runs : required;
   if (runs == 0) {
-    fail(ErrorKind::usage, "--runs: the catalog does not know how many runs '{}' needs; say so",
-         benchmark);
+    fail(ErrorKind::usage, "--runs: the catalog has no run count for '{}'; set it", benchmark);
   }
   SetPlaces places{arguments.out};
   if (places.out.empty()) {
@@ -160,7 +159,7 @@ int run_set(const MlperfRunArguments& arguments) {
   write_file_atomic(files, places.recipe(), yaml);
 
   if (!execute_set(files, places, set, recipe.train.steps)) {
-    print_message(fmt::format("{} of {} runs are done and kept; the same command goes on\n",
+    print_message(fmt::format("{} of {} runs are done and kept; the same command continues\n",
                               set.ended(), runs));
     if (arguments.json) print_json({{"complete", false}, {"set", mlperf::to_json(set)}});
     return exit_requeue;

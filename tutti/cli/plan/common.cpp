@@ -33,19 +33,19 @@ std::vector<std::string> catalog_folders(const std::string& own) {
   if (!own.empty()) {
     FileSystem& files = posix_file_system();
     if (!files.is_directory(own)) {
-      fail(ErrorKind::not_found, "--catalog: '{}' is no folder", own);
+      fail(ErrorKind::not_found, "--catalog: '{}' is not a folder", own);
     }
     bool any = false;
     for (const char* part : kCatalogFolders) any = any || files.is_directory(join_path(own, part));
     if (!any) {
-      fail(ErrorKind::usage, "--catalog: '{}' has none of the folders of a catalog: {}", own,
+      fail(ErrorKind::usage, "--catalog: '{}' has no catalog folder: {}", own,
            fmt::join(kCatalogFolders, ", "));
     }
     folders.push_back(own);
   }
   if (folders.empty()) {
     fail(ErrorKind::not_found,
-         "no catalog folder beside the program; set TUTTI_HOME to the folder "
+         "no catalog folder next to the program; set TUTTI_HOME to the folder "
          "that holds catalog/ and recipes/, or give --catalog FOLDER");
   }
   return folders;

@@ -150,7 +150,7 @@ void add_run_options(CLI::App& command, PredictArguments& arguments) {
       ->capture_default_str();
   command
       .add_option("--simulate-failures", question.played_runs,
-                  "Play so many whole runs under random failures beside the closed form")
+                  "Also simulate this many whole runs under random failures")
       ->check(CLI::Range(1, 100'000))
       ->type_name("RUNS");
   command.add_option("--seed", question.seed, "Of --simulate-failures")->capture_default_str();

@@ -35,7 +35,7 @@ spec::Recipe scaled_recipe(const spec::Recipe& recipe, int64_t gpus, int64_t fir
   if (!weak) return out;
   if (recipe.batch.global * gpus % first != 0) {
     fail(ErrorKind::usage,
-         "--weak: batch.global {} x {} / {} GPUs is no whole number; choose a "
+         "--weak: batch.global {} x {} / {} GPUs is not a whole number; choose a "
          "batch or GPUs that divide",
          recipe.batch.global, gpus, first);
   }
@@ -182,7 +182,7 @@ int run_scaling(const PlanScalingArguments& arguments) {
   watch_signals();
   SearchInputs inputs = load_search_inputs(arguments.common);
   if (inputs.systems.size() != 1) {
-    fail(ErrorKind::usage, "--system: {} systems; scaling wants one", inputs.systems.size());
+    fail(ErrorKind::usage, "--system: {} systems; scaling needs one", inputs.systems.size());
   }
   inputs.options.keep = 1;
   if (arguments.keep_layout) {
@@ -194,7 +194,7 @@ int run_scaling(const PlanScalingArguments& arguments) {
   if (scaling.rows.empty()) {
     throw_if_interrupted();
     fail(ErrorKind::usage,
-         "--gpus: on none of these numbers does a layout divide and fit into the "
+         "--gpus: no layout divides any of these numbers and fits into the "
          "{} of a {}; see tutti plan search",
          format_bytes(inputs.systems.front()->chip.memory_bytes),
          inputs.systems.front()->chip.name);

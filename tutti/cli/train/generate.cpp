@@ -180,7 +180,7 @@ int run_generate_file(const GenerateArguments& arguments) {
   for (const FilePrompt& prompt : prompts) {
     encoded.push_back(encode_prompt(*tokenizer, prompt.text, prompt.where));
     if (static_cast<int64_t>(encoded.back().size()) >= run.recipe.model.context) {
-      fail(ErrorKind::usage, "{}: {} tokens leave no room in the model's context of {}; shorten it",
+      fail(ErrorKind::usage, "{}: {} tokens exceed the model's context of {}; shorten it",
            prompt.where, encoded.back().size(), run.recipe.model.context);
     }
   }

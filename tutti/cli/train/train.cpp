@@ -244,7 +244,7 @@ int run_train(const launch::TrainArguments& arguments) {
   outlive_readers();  // of its progress
   FileSystem& files = posix_file_system();
   if (arguments.least_processes > std::max<int64_t>(1, arguments.processes)) {
-    fail(ErrorKind::usage, "--min-nproc {}: expected with --nproc, and not more than that",
+    fail(ErrorKind::usage, "--min-nproc {}: needs --nproc, and at most its value",
          arguments.least_processes);
   }
   if (arguments.parent > 0 || comm::read_process_variable("TUTTI_STORE")) {

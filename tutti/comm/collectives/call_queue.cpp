@@ -63,7 +63,7 @@ bool CallQueue::wait_submitted(uint64_t number) {
 void CallQueue::complete(uint64_t number) {
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[number % kCapacity];
-  TUTTI_CHECK(entry.number == number, "call {} completes in the place of {}", number, entry.number);
+  TUTTI_CHECK(entry.number == number, "call {} completes instead of {}", number, entry.number);
   entry.done = true;
   changed_.notify_all();
 }

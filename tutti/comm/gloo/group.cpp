@@ -41,8 +41,8 @@ GlooGroup::~GlooGroup() {
     }
   }
   if (pending) {
-    fail_with(fmt::format("group {}: rank {} leaves while calls of its own are pending", name(),
-                          info().world_rank()));
+    fail_with(
+        fmt::format("group {}: rank {} leaves with pending calls", name(), info().world_rank()));
   }
   for (Lane* lane : lanes) {
     lane->queue.close();

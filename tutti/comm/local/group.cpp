@@ -161,8 +161,8 @@ void LocalGroup::run() {
     if (moved) continue;
     if (closing_.load()) {
       if (is_idle()) return;
-      block_.fail(fmt::format("group {}: rank {} leaves while calls of its own are pending", name(),
-                              info().world_rank()));
+      block_.fail(
+          fmt::format("group {}: rank {} leaves with pending calls", name(), info().world_rank()));
       break;
     }
     if (block_.failed()) break;

@@ -31,7 +31,7 @@ PeerMemory::PeerMemory(std::shared_ptr<Segment> segment, int place, int ranks, b
       tables_(static_cast<Table*>(segment_->data())),
       mappings_(static_cast<size_t>(ranks)) {
   TUTTI_CHECK(place >= 0 && place < ranks && segment_->bytes() == bytes(ranks),
-              "place {} of {} ranks, {} bytes", place, ranks, segment_->bytes());
+              "local rank {} of {}, {} bytes", place, ranks, segment_->bytes());
   for (std::vector<Mapping>& arenas : mappings_) arenas.resize(kMaxArenas);
 }
 

@@ -126,9 +126,8 @@ std::string Segment::path() const { return fmt::format("/proc/{}/fd/{}", getpid(
 void Segment::hold(int rank) const {
   struct flock lock = lock_of(rank, F_WRLCK);
   if (fcntl(file_, F_OFD_SETLK, &lock) == 0) return;
-  fail(ErrorKind::peer,
-       "the rank at place {} of its group is there twice: every rank is to be started once ({})",
-       rank, std::strerror(errno));
+  fail(ErrorKind::peer, "local rank {} of its group joined twice: start every rank once ({})", rank,
+       std::strerror(errno));
 }
 
 bool Segment::is_held(int rank) const {

@@ -50,7 +50,7 @@ ncclDataType_t nccl_type(DType dtype) {
     case DType::bf16: return ncclBfloat16;
     case DType::i32: return ncclInt32;
     case DType::i64: return ncclInt64;
-    default: TUTTI_CHECK(false, "{} is no type of collectives", dtype_name(dtype));
+    default: TUTTI_CHECK(false, "collectives do not support {}", dtype_name(dtype));
   }
 }
 
@@ -71,7 +71,7 @@ ncclResult_t nccl_collective(const Call& call, int size, void* word, ncclComm_t 
       return ncclBroadcast(call.send, call.receive, count, type, shape.peer, comm, stream);
     case CallKind::barrier: return ncclAllReduce(word, word, 1, ncclInt32, ncclSum, comm, stream);
     case CallKind::all_to_all: return all_to_all(call, size, comm, stream);
-    default: TUTTI_CHECK(false, "{} is no collective", call_name(shape.kind));
+    default: TUTTI_CHECK(false, "{} is not a collective", call_name(shape.kind));
   }
 }
 

@@ -195,7 +195,7 @@ std::vector<std::string> slurm_job_nodes() {
   const auto nodes = read_process_variable("SLURM_JOB_NODELIST");
   if (!read_process_variable("SLURM_JOB_ID") || !nodes) {
     fail(ErrorKind::usage,
-         "--ranks-per-node: this is no Slurm job (SLURM_JOB_ID, SLURM_JOB_NODELIST); use it in a "
+         "--ranks-per-node: not a Slurm job (SLURM_JOB_ID, SLURM_JOB_NODELIST); use it in a "
          "script for sbatch");
   }
   return expand_hosts(*nodes);

@@ -143,8 +143,8 @@ bool shake_hands(int socket, const std::string& session, const std::string& secr
                      proof(secret, proven("server", greeting[1], token, session, rank_text)))) {
         return true;
       }
-      fail(ErrorKind::permission,
-           "the store does not know the secret of rank {}: TUTTI_SECRET differs", rank);
+      fail(ErrorKind::permission, "the store rejects the secret of rank {}: TUTTI_SECRET differs",
+           rank);
     }
     why = answer.size() == 2 ? answer[1] : "an answer that makes no sense";
     if (answer.size() == 2 && answer[0] == "secret") {
@@ -252,7 +252,7 @@ void TcpStoreServer::serve(Connection& connection) {
     send_message(socket, {kGreeting, token});
     const std::vector<std::string> hello = receive_message(socket, kMostHelloBytes);
     if (hello.size() != 4) {
-      refuse(socket, "a stranger", "it does not speak the language of the store");
+      refuse(socket, "a stranger", "it does not speak the store's protocol");
     } else if (hello[1] != session_) {
       refuse(
           socket, "rank " + printable(hello[2]),

@@ -38,7 +38,7 @@ TransportChoice choose_transport(const std::vector<RankPlace>& places, bool buil
   if (!build_has_nccl) {
     return {false, "through the hosts' memory, slowly: this build has no NCCL"};
   }
-  return {true, "NCCL: every rank has a GPU of its own"};
+  return {true, "NCCL: one GPU per rank"};
 }
 
 }  // namespace tutti::comm

@@ -10,7 +10,7 @@ TEST(Transport, IsNcclWhereEveryRankHasAGpuOfItsOwn) {
   const TransportChoice choice =
       choose_transport({{"a", "1a"}, {"a", "2b"}, {"b", "1a"}, {"b", "2b"}}, true);
   EXPECT_TRUE(choice.nccl);
-  EXPECT_EQ(choice.why, "NCCL: every rank has a GPU of its own");
+  EXPECT_EQ(choice.why, "NCCL: one GPU per rank");
   EXPECT_FALSE(choose_transport({{"a", "1a"}, {"a", "2b"}}, false).nccl);
 }
 

@@ -43,7 +43,7 @@ class ChainWalk {
   void take(std::string_view line, const std::string& where) {
     const Halves halves = halves_of(line);
     if (halves.body.empty()) {
-      note(where, "is no line of the trail");
+      note(where, "is not an audit log line");
       return;
     }
     if (sha256_hex(halves.body) != halves.hash) note(where, "was edited: its hash is not its own");
@@ -106,7 +106,7 @@ bool is_sound(std::string_view line) {
 
 AuditHead audit_head(Database& database) {
   Query query = database.query("SELECT seq, hash FROM audit_head");
-  if (!query.next()) fail(ErrorKind::corrupt, "'{}': the trail has no head", database.path());
+  if (!query.next()) fail(ErrorKind::corrupt, "'{}': the audit log has no head", database.path());
   return {query.integer(0), query.text(1)};
 }
 
@@ -168,8 +168,7 @@ void export_audit(Database& database, FileSystem& files, const std::string& path
     if (is_new) files.sync_directory(parent_path(path));
   } else {
     if (is_sound(rest.substr(0, rest.find('\n')))) {
-      fail(ErrorKind::corrupt, "'{}' goes on after line {} in another way than the database", path,
-           exported);
+      fail(ErrorKind::corrupt, "'{}' differs from the database after line {}", path, exported);
     }
     // What a loss of power left of an earlier attempt.
     write_file_atomic(files, path, found.substr(0, durable) + text);
@@ -270,7 +269,7 @@ AuditVerdict verify_audit(Database& database, FileSystem& files, const std::stri
   if (!trail.rest.empty()) {
     const size_t next = trail.lines.size();
     if (next >= known.size() || !starts_with(known[next], trail.rest)) {
-      walk.note(path, "ends with bytes that are not of the trail");
+      walk.note(path, "ends with bytes that are not part of the audit log");
     }
   }
   if (kept) {

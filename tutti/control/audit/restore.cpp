@@ -26,7 +26,7 @@ void check_unused(const std::string& path) {
   std::vector<std::string> who;
   who.reserve(holders.size());
   for (const LockHolder& holder : holders) who.push_back(describe(holder));
-  fail(ErrorKind::usage, "'{}' is in use by {}; end it first", path, join(who, ", "));
+  fail(ErrorKind::usage, "'{}' is in use by {}; stop it first", path, join(who, ", "));
 }
 
 std::unique_ptr<Database> open_whole(const std::string& copy, const std::string& backup) {
@@ -38,11 +38,11 @@ std::unique_ptr<Database> open_whole(const std::string& copy, const std::string&
     verify_ledger(*database);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::corrupt) throw;
-    fail(ErrorKind::corrupt, "'{}' is no whole backup ({}); try an older one", backup,
+    fail(ErrorKind::corrupt, "'{}' is not an intact backup ({}); try an older one", backup,
          error.what());
   }
   if (all_users(*database).empty()) {
-    fail(ErrorKind::corrupt, "'{}' has no users: it is no backup of a control plane", backup);
+    fail(ErrorKind::corrupt, "'{}' has no users: it is not a backup of a control plane", backup);
   }
   return database;
 }
@@ -59,7 +59,7 @@ void check_trail(Database& database, FileSystem& files, const std::string& path,
        at = end + 1) {
     if (text.compare(at, end - at, lines.text(1)) == 0) continue;
     fail(ErrorKind::corrupt,
-         "'{}' is a backup of another place than that of '{}', or of before this one was restored: "
+         "'{}' is a backup of another site than '{}', or from before this one was restored: "
          "they part at line {}; restore another one",
          backup, path, lines.integer(0));
   }
@@ -67,7 +67,7 @@ void check_trail(Database& database, FileSystem& files, const std::string& path,
   if (exported.next() && static_cast<int64_t>(text.size()) < exported.integer(0)) {
     fail(ErrorKind::corrupt,
          "'{}' was cut off: {} bytes were written to it, and {} are there; keep it elsewhere and "
-         "take it away: it is then written anew from the backup",
+         "move it away: it is then rewritten from the backup",
          path, exported.integer(0), text.size());
   }
 }

@@ -275,7 +275,7 @@ TEST_F(Restore, DamagedAndForeignBackupsAreRefusedAndChangeNothing) {
   write_file_atomic(files_, backup(), bad);
   EXPECT_TRUE(throws(
       ErrorKind::corrupt, [&] { restore(files_, folder(), backup(), kNoon, [](Database&) {}); },
-      "no whole backup"));
+      "not an intact backup"));
   write_file_atomic(files_, backup(), good);
   EXPECT_TRUE(throws(ErrorKind::permission, [&] {
     restore(files_, folder(), backup(), kNoon,
@@ -286,7 +286,7 @@ TEST_F(Restore, DamagedAndForeignBackupsAreRefusedAndChangeNothing) {
   write_file_atomic(files_, folder().audit(), trail);
   EXPECT_TRUE(throws(
       ErrorKind::corrupt, [&] { restore(files_, folder(), backup(), kNoon, [](Database&) {}); },
-      "another place"));
+      "another site"));
   EXPECT_EQ(read_file(files_, folder().database()), records);
   EXPECT_FALSE(fs::exists(folder().database() + ".restoring"));
 }

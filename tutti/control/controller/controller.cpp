@@ -113,7 +113,7 @@ void Controller::look_after(int64_t id, int64_t now_ms) {
         never = launcher_.status(key);
       });
       if (!answered || never.phase != LaunchPhase::unknown) return;
-      never.detail = "it had not begun";
+      never.detail = "it had not started";
       finish(*job, never, now_ms);
       return;
     }

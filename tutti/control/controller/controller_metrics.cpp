@@ -137,7 +137,7 @@ std::string controller_metrics(Database& database, FileSystem& files, const Cont
   add_jobs(metrics, database, now_ms);
   add_nodes(metrics, database, files, folder);
   add_projects(metrics, database);
-  metrics.counter("tutti_audit_lines_total", "Lines of the trail",
+  metrics.counter("tutti_audit_lines_total", "Lines in the audit log",
                   static_cast<double>(audit_head(database).seq));
   return metrics.text();
 }

@@ -58,7 +58,7 @@ size_t index_of(const std::array<const char*, N>& names, std::string_view name, 
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) {
     const std::vector<std::string> known(names.begin(), names.end());
-    fail(ErrorKind::usage, "'{}' is no {} of a job; known: {}", name, what, join(known, ", "));
+    fail(ErrorKind::usage, "'{}' is not a job {}; known: {}", name, what, join(known, ", "));
   }
   return static_cast<size_t>(found - names.begin());
 }

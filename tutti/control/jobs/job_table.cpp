@@ -44,9 +44,8 @@ Job job_without_request(const Query& row, const std::string& origin) {
   if (state < 0 || state >= kJobStates || reason < 0 ||
       reason > static_cast<int>(Reason::out_of_memory) || stop < 0 ||
       stop > static_cast<int>(Stop::budget)) {
-    fail(ErrorKind::corrupt,
-         "'{}': job {} has state {}, reason {} and stop {}, and there are no such", origin, job.id,
-         state, reason, stop);
+    fail(ErrorKind::corrupt, "'{}': job {} has unknown values: state {}, reason {}, stop {}",
+         origin, job.id, state, reason, stop);
   }
   job.state = static_cast<JobState>(state);
   job.reason = static_cast<Reason>(reason);

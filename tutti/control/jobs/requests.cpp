@@ -28,7 +28,7 @@ Job job_to_steer(const Caller& caller, Transaction& transaction, int64_t id, con
   const std::string on = name_of_job(id);
   if (!job || !may(caller, Action::view, job->request.project)) {
     refuse(caller, transaction, ErrorKind::not_found, what, on,
-           fmt::format("there is no job {} among those you may see", id));
+           fmt::format("no job {} that you may see", id));
   }
   const Action action = job->user == caller.user ? Action::steer_own : Action::steer_any;
   require(caller, transaction, action, job->request.project, what, on);
@@ -92,7 +92,7 @@ std::string unwritable(const JobRequest& request) {
   if (name.empty() || name.size() > kLongestName || printable(name) != name ||
       name.find_first_of("\n\t") != std::string::npos) {
     return fmt::format(
-        "'{}' is no name of a job; write 1 to {} bytes in one line, without control "
+        "'{}' is not a valid job name; write 1 to {} bytes in one line, without control "
         "characters",
         printable(name.substr(0, kLongestName)), kLongestName);
   }
@@ -111,7 +111,7 @@ std::string objection(const Caller& caller, const JobRequest& request, const Pro
   if (request.nodes < 1 || request.cores < 0 || request.gpus < 0 || request.max_attempts < 1) {
     return "nodes and attempts start at 1, cores and GPUs at 0";
   }
-  if (request.command.empty()) return "there is no command to run";
+  if (request.command.empty()) return "the command is empty";
   if (std::string text = unwritable(request); !text.empty()) return text;
   if (request.deadline_ms != 0 && request.deadline_ms <= caller.now_ms) {
     return fmt::format("the deadline {} has passed",
@@ -271,12 +271,12 @@ Job requeue(const Caller& caller, int64_t id) {
   } else if (is_legal(job.state, JobState::requeued) && is_final(job.state)) {
     if (job.request.deadline_ms != 0 && job.request.deadline_ms <= caller.now_ms) {
       refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id),
-             fmt::format("the deadline of job {} has passed; submit it anew", id));
+             fmt::format("the deadline of job {} has passed; submit it again", id));
     }
     const Spend spent = spent_by_job(caller.database, id);
     if (const auto reached = limit_reached(job.request.budget, spent)) {
       refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id),
-             fmt::format("the budget of job {} is used up: {} of {}; submit it anew", id,
+             fmt::format("the budget of job {} is used up: {} of {}; submit it again", id,
                          format_micro(reached->spent), amount(reached->what, reached->limit)));
     }
     if (const std::string text = taken_folder(caller, job.request); !text.empty()) {
@@ -318,7 +318,7 @@ Job set_held(const Caller& caller, int64_t id, bool held) {
 Job visible_job(const Caller& caller, int64_t id) {
   auto job = find_job(caller.database, id);
   if (!job || !may(caller, Action::view, job->request.project)) {
-    fail(ErrorKind::not_found, "there is no job {} among those you may see", id);
+    fail(ErrorKind::not_found, "no job {} that you may see", id);
   }
   return *job;
 }

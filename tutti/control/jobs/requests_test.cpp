@@ -251,8 +251,8 @@ TEST(Steer, TenantsDoNotSeeEachOther) {
     return std::string();
   };
   // A job of others and one that never was look the same.
-  EXPECT_EQ(error_of(id), "there is no job 1 among those you may see");
-  EXPECT_EQ(error_of(99), "there is no job 99 among those you may see");
+  EXPECT_EQ(error_of(id), "no job 1 that you may see");
+  EXPECT_EQ(error_of(99), "no job 99 that you may see");
   EXPECT_TRUE(throws(ErrorKind::not_found, [&] { visible_job(place.as("bob"), id); }));
   EXPECT_TRUE(throws(ErrorKind::not_found, [&] { requeue(place.as("bob"), id); }));
   EXPECT_TRUE(throws(ErrorKind::not_found, [&] { set_held(place.as("bob"), id, true); }));
@@ -296,7 +296,7 @@ TEST(Tokens, AreStoredHashedAndExpire) {
 
 TEST(Place, SomebodyStaysAdmin) {
   SmallPlace place;
-  const std::string why = "somebody must stay admin";
+  const std::string why = "at least one admin";
   EXPECT_TRUE(throws(
       ErrorKind::usage, [&] { revoke(place.as("root"), "root", kAllProjects); }, why));
   EXPECT_TRUE(throws(
@@ -322,7 +322,7 @@ TEST(Submit, WhatRecordsCannotShowAsItIsIsRefused) {
         ErrorKind::usage, [&] { submit(place.as("ada"), request, false); }, why);
   };
   for (const std::string name : {"", "\x1b[31mred", "two\nlines", "a\tb"}) {
-    EXPECT_TRUE(refused("is no name of a job", [&](JobRequest& r) { r.name = name; })) << name;
+    EXPECT_TRUE(refused("is not a valid job name", [&](JobRequest& r) { r.name = name; })) << name;
   }
   EXPECT_TRUE(refused("bytes in one line", [](JobRequest& r) { r.name.assign(201, 'n'); }));
   EXPECT_TRUE(refused("not UTF-8", [](JobRequest& r) { r.name = "\xff"; }));
@@ -339,7 +339,7 @@ TEST(Submit, WhatRecordsCannotShowAsItIsIsRefused) {
 
 TEST(Place, OnlyARoleThatIsThereIsTakenAway) {
   SmallPlace place;
-  const std::string why = "has no role of its own in";
+  const std::string why = "has no role in";
   EXPECT_TRUE(throws(
       ErrorKind::usage, [&] { revoke(place.as("root"), "ada", "visoin"); }, why));
   EXPECT_TRUE(throws(

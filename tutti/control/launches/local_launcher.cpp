@@ -103,7 +103,7 @@ LaunchStatus LocalLauncher::status(const LaunchKey& key) {
   if (!held || begun->boot != boot_id()) {
     status.phase = LaunchPhase::lost;
     status.elapsed_ms = folder.read_alive(key.generation);
-    status.detail = begun->boot != boot_id() ? "the machine was started anew"
+    status.detail = begun->boot != boot_id() ? "the machine was rebooted"
                                              : "its supervisor is gone without a word";
     return status;
   }

@@ -80,7 +80,7 @@ std::vector<LockHolder> lock_holders(const std::string& path) {
   struct statx status {};
   if (::statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_MNT_ID, &status) != 0) return {};
   // The device is that of the mount: st_dev is another one on btrfs, and then nobody would be
-  // found. Where the system does not tell the mount, the number alone must do.
+  // found. Where the system does not report it the mount, the number alone must do.
   std::string device;
   if ((status.stx_mask & STATX_MNT_ID) != 0) {
     device = parse_mount_device(read_proc("/proc/self/mountinfo"), status.stx_mnt_id);

@@ -180,7 +180,7 @@ TEST_F(Supervisor, ALaunchThatVanishedIsLost) {
   EXPECT_EQ(status(1).phase, LaunchPhase::lost);
   const ProcessLock lock(folder_.lock_path());
   EXPECT_EQ(status(1).phase, LaunchPhase::running);
-  // The same after the machine was started anew, whoever holds the lock now.
+  // The same after the machine was rebooted, whoever holds the lock now.
   folder_.write_begun(1, {1, "another boot", 0});
   EXPECT_EQ(status(1).phase, LaunchPhase::lost);
 }

@@ -29,10 +29,11 @@ void check_name(const std::string& name, const char* what) {
                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                          "0123456789._-@") == std::string::npos;
   if (!plain) {
-    fail(ErrorKind::usage,
-         "'{}' is no name for a {}; write 1 to 64 letters, digits, . _ - @, of which - and @ not "
-         "first",
-         printable(name), what);
+    fail(
+        ErrorKind::usage,
+        "'{}' is not a valid {} name; write 1 to 64 letters, digits, . _ - @, of which - and @ not "
+        "first",
+        printable(name), what);
   }
 }
 
@@ -40,7 +41,7 @@ void check_user_name(const std::string& name) {
   check_name(name, "user");
   if (name != kController) return;
   fail(ErrorKind::usage,
-       "'{}' cannot be a user: the trail tells of what the controller itself does under this name; "
+       "'{}' cannot be a user: the audit log uses this name for the controller itself; "
        "choose another name",
        name);
 }
@@ -58,7 +59,7 @@ void keep_ruled(const Caller& caller, Transaction& transaction, const char* what
   if (is_ruled) return;
   undo();
   refuse(caller, transaction, ErrorKind::usage, what, on,
-         "somebody must stay admin of all projects");
+         "at least one admin of all projects must remain");
 }
 
 bool is_known(Database& database, const std::string& user) {
@@ -149,7 +150,7 @@ void revoke(const Caller& caller, const std::string& user, const std::string& pr
     // A slip of the pen must not look as if somebody had lost a right.
     if (!has_role) {
       refuse(caller, transaction, ErrorKind::usage, "revoke", on,
-             fmt::format("'{}' has no role of its own in '{}'; `tutti admin list` tells who has "
+             fmt::format("'{}' has no role in '{}' itself; `tutti admin list` shows who has "
                          "which",
                          printable(user), printable(project)));
     }
@@ -232,7 +233,7 @@ int64_t withdraw_token(const Caller& caller, const std::string& id) {
   }
   if (!token) {
     refuse(caller, transaction, ErrorKind::usage, "withdraw token", on,
-           fmt::format("there is no token '{}'", printable(id)));
+           fmt::format("unknown token '{}'", printable(id)));
   }
   const int64_t withdrawn = revoke_token(caller.database, id);
   note(caller, "withdraw token", on, true, {{"user", token->user}, {"withdrawn", withdrawn}});

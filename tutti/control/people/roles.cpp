@@ -36,7 +36,7 @@ Role parse_role(std::string_view name) {
   const auto found = std::find(kRoleNames.begin(), kRoleNames.end(), name);
   if (found == kRoleNames.end()) {
     const std::vector<std::string> known(kRoleNames.begin(), kRoleNames.end());
-    fail(ErrorKind::usage, "'{}' is no role; known: {}", name, join(known, ", "));
+    fail(ErrorKind::usage, "unknown role '{}'; known: {}", name, join(known, ", "));
   }
   return static_cast<Role>(found - kRoleNames.begin());
 }

@@ -319,7 +319,7 @@ LaunchStatus SlurmLauncher::status(const LaunchKey& key) {
   if (job == nullptr) {
     if (begun || was_submitted) {
       status.phase = begun ? LaunchPhase::lost : LaunchPhase::failed;
-      status.detail = "Slurm does not know its job any more";
+      status.detail = "Slurm no longer knows its job";
     }
     return status;
   }

@@ -102,7 +102,7 @@ Database::~Database() {
 namespace {
 
 constexpr const char* kDamaged =
-    "'{}' is damaged ({}); end the controller and put a backup in its place: `tutti controller "
+    "'{}' is damaged ({}); stop the controller and restore a backup: `tutti controller "
     "restore FILE`";
 constexpr const char* kNoSpace = "'{}': no space left to write; free some and try again";
 
@@ -186,7 +186,7 @@ void Database::check_integrity() {
 
 void Database::copy_to(const std::string& path) {
   if (const std::string folder = parent_path(path); !posix_file_system().is_directory(folder)) {
-    fail(ErrorKind::not_found, "'{}': there is no folder '{}' to write it to", path, folder);
+    fail(ErrorKind::not_found, "'{}': no folder '{}' to write it to", path, folder);
   }
   const std::string temporary = path + ".tmp";
   std::remove(temporary.c_str());

@@ -185,7 +185,7 @@ TEST_F(DatabaseFile, OtherFilesAndOtherVersionsAreRefused) {
     Database database(path("theirs.db"));
     database.execute("CREATE TABLE t (x)");
     EXPECT_TRUE(throws(
-        ErrorKind::corrupt, [&] { prepare_schema(database); }, "no database of"));
+        ErrorKind::corrupt, [&] { prepare_schema(database); }, "not a database of"));
   }
   {
     Database database(path());

@@ -21,7 +21,8 @@ void make_private(FileSystem& files, const ControlFolder& folder) {
       status.st_uid != ::geteuid()) {
     const passwd* entry = ::getpwuid(status.st_uid);  // NOLINT(concurrency-mt-unsafe)
     fail(ErrorKind::permission,
-         "'{}' is the control plane of {}, who alone may open it; ask them for its page (tutti "
+         "'{}' is the control plane of {}, who alone may open it; ask for the address of its page "
+         "(tutti "
          "serve), or name one of your own with --control",
          folder.path, entry == nullptr ? fmt::format("uid {}", status.st_uid) : entry->pw_name);
   }
@@ -38,8 +39,8 @@ std::unique_ptr<Database> open_control(FileSystem& files, const ControlFolder& f
   if (!is_there || files.size_bytes(folder.database()) == 0) {
     if (files.exists(folder.audit()) && files.size_bytes(folder.audit()) > 0) {
       fail(ErrorKind::corrupt,
-           "'{}' is {}, and '{}' tells of what was in it; put a backup in its place: `tutti "
-           "controller restore FILE`, or move the folder away to begin anew",
+           "'{}' is {}, and '{}' records its contents; restore a backup: `tutti "
+           "controller restore FILE`, or move the folder away to start empty",
            folder.database(), is_there ? "empty" : "missing", folder.audit());
     }
   }

@@ -190,10 +190,10 @@ void prepare_schema(Database& database) {
     database.execute("PRAGMA application_id = 1414878275");
     found = 1;
   } else if (application != kApplicationId) {
-    fail(ErrorKind::corrupt, "'{}' is no database of Tutti's control plane", database.path());
+    fail(ErrorKind::corrupt, "'{}' is not a database of Tutti's control plane", database.path());
   }
   if (found < 1 || found > kSchemaVersion) {
-    fail(ErrorKind::unsupported, "'{}' has tables of version {}; this program knows {}",
+    fail(ErrorKind::unsupported, "'{}' has schema version {}; this program supports {}",
          database.path(), found, kSchemaVersion);
   }
   for (; found < kSchemaVersion; ++found) database.execute(kSteps[found - 1]);

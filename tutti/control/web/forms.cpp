@@ -34,7 +34,7 @@ int64_t number(const WebFields& fields, const std::string& name, int64_t least, 
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < least) {
-    fail(ErrorKind::usage, "{}: '{}' is no number of at least {}", name, text, least);
+    fail(ErrorKind::usage, "{}: '{}' is not a number of at least {}", name, text, least);
   }
   return value;
 }
@@ -100,7 +100,7 @@ WebSubmission read_submission(const WebFields& fields) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '/';
   });
   if (!plain || starts_with(out.recipe, "/")) {
-    fail(ErrorKind::usage, "recipe: '{}' is no name of a recipe", out.recipe);
+    fail(ErrorKind::usage, "recipe: invalid recipe name '{}'", out.recipe);
   }
   const std::string overrides = field(fields, "overrides");
   for (const std::string_view line : split(overrides, '\n')) {
@@ -125,7 +125,7 @@ WebSubmission read_submission(const WebFields& fields) {
   const bool is_key = !out.key.empty() && std::all_of(out.key.begin(), out.key.end(), [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0;
   });
-  if (!is_key) fail(ErrorKind::usage, "key: the form is not complete; open the page anew");
+  if (!is_key) fail(ErrorKind::usage, "key: the form is incomplete; reload the page");
   return out;
 }
 

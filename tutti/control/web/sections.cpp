@@ -116,7 +116,7 @@ std::string nodes_html(const WebView& view) {
   }
   for (const NodeReport& report : reports) {
     if (known.count(report.node) == 0) {
-      health_of(report.node, {report.node, "not of this place", "", ""});
+      health_of(report.node, {report.node, "not of this site", "", ""});
     }
   }
   return "<div class=\"card\">" + report::html_table(table) + "</div>\n";
@@ -146,7 +146,7 @@ std::string incidents_html(const WebView& view) {
 
 std::string audit_html(const WebView& view) {
   report::Table table;
-  table.caption = "The trail, newest first";
+  table.caption = "Audit log, newest first";
   table.columns = {{"Line", true}, {"Time", false, true}, {"Who"},
                    {"What"},       {"On what"},           {"Allowed", false, true}};
   std::vector<Json> lines = audit_lines(view.caller.database, kTrailLines, "");

@@ -125,7 +125,7 @@ struct WebServer::State {
                       {opened, session->user, now_ms, request.client, session->token_id},
                       read_pages(parse_form(request.query))};
     if (sends_form && !same_text(field_of(visit.fields, "form_key"), session->form_key)) {
-      fail(ErrorKind::permission, "the form is not of this session; open the page anew");
+      fail(ErrorKind::permission, "the form is not of this session; reload the page");
     }
     return page(visit);
   }
@@ -217,7 +217,7 @@ struct WebServer::State {
       const auto cookie = sessions.login(*database, field_of(parse_form(request.body), "token"),
                                          request.client, wall_milliseconds());
       bring_trail_up_to_date();
-      if (!cookie) return html_of(login_page("This is no valid token."), 401);
+      if (!cookie) return html_of(login_page("Invalid token."), 401);
       HttpResponse response = see("/");
       set_cookie(request, response, *cookie, kSessionMs / 1000);
       return response;
@@ -242,8 +242,7 @@ struct WebServer::State {
       // Before anything is written or computed for him.
       authorize(visit.caller, Action::submit, submission.project, "project " + submission.project);
       if (!submission.recipe.empty() && !offers(submission.recipe)) {
-        fail(ErrorKind::usage, "recipe: '{}' is none of those that the form offers",
-             submission.recipe);
+        fail(ErrorKind::usage, "unknown recipe '{}'", submission.recipe);
       }
       const bool confirmed = field_of(visit.fields, "confirmed") == "yes";
       const WebAnswer answer = options.submit(visit.session.token, submission, !confirmed);
@@ -327,7 +326,7 @@ struct WebServer::State {
       return text_of(403, "forms are taken from this page only");
     }
     const auto found = routes.find(request.method + " " + request.path);
-    if (found == routes.end()) return text_of(404, "there is no such page");
+    if (found == routes.end()) return text_of(404, "page not found");
     return found->second(request);
   }
 

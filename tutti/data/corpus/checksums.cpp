@@ -118,7 +118,7 @@ CorpusChecksums::CorpusChecksums(FileSystem& files, const CorpusPaths& paths, st
   if (hash_of_table(bytes, hashes) != number_at<uint64_t>(bytes, kChecksummedBytes)) {
     fail(ErrorKind::corrupt,
          "'{}' is damaged: its own checksum does not hold; remove it, and the next run records "
-         "the checksums of the corpus anew",
+         "new checksums of the corpus",
          path_);
   }
   const auto piece_bytes = number_at<uint32_t>(bytes, 12);

@@ -73,7 +73,7 @@ void Corpus::read_header() {
   const auto code = load<uint8_t>(idx.data() + 17);
   const auto dtype = index_dtype(code);
   if (!dtype) {
-    fail(ErrorKind::corrupt, "'{}' has element type {}, which the format does not know (1..8)",
+    fail(ErrorKind::corrupt, "'{}' has element type {}, which the format does not define (1..8)",
          path, code);
   }
   if (*dtype == DType::f32 || *dtype == DType::f64) {

@@ -186,13 +186,13 @@ TEST(Corpus, NamesWhatIsMissing) {
   EXPECT_TRUE(contains(none, "a/c.bin") && contains(none, "data prepare")) << none;
   write_text(files, "c.bin", golden_bin());
   const std::string idx = error_of(ErrorKind::not_found, [&] { Corpus(files, "c"); });
-  EXPECT_TRUE(contains(idx, "'c.idx' beside it does not")) << idx;
+  EXPECT_TRUE(contains(idx, "'c.idx' does not")) << idx;
   write_text(files, "c.idx", golden_index());
   const std::string suffix = error_of(ErrorKind::not_found, [&] { Corpus(files, "c.bin"); });
   EXPECT_TRUE(contains(suffix, "write 'c' instead")) << suffix;
   files.remove_file("c.bin");
   const std::string bin = error_of(ErrorKind::not_found, [&] { Corpus(files, "c"); });
-  EXPECT_TRUE(contains(bin, "'c.bin' beside it does not")) << bin;
+  EXPECT_TRUE(contains(bin, "'c.bin' does not")) << bin;
 }
 
 TEST(Corpus, EveryDamageIsAClearError) {

@@ -61,8 +61,8 @@ Dataset::Member Dataset::open(FileSystem& files, const std::string& prefix, uint
     member.windows = member.packed->windows();
     if (member.windows == 0) {
       fail(ErrorKind::usage,
-           "{}: none of the {} documents of '{}' has a second token to predict; use another corpus",
-           key_, corpus.documents(), prefix);
+           "{}: none of the {} documents of '{}' has two or more tokens; use another corpus", key_,
+           corpus.documents(), prefix);
     }
     return member;
   }

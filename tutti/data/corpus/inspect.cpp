@@ -76,10 +76,10 @@ void inspect_meta(FileSystem& files, CorpusInspection& out) {
       out.tokenizer.empty() ||
       (out.meta->tokenizer == out.tokenizer && out.meta->vocabulary_size == out.vocabulary);
   if (!same_tokenizer) {
-    add_check(
-        out, "meta tokenizer", false,
-        fmt::format("'{}' records tokenizer {} with {} ids; the one beside it is {} with {}.", path,
-                    out.meta->tokenizer, out.meta->vocabulary_size, out.tokenizer, out.vocabulary));
+    add_check(out, "meta tokenizer", false,
+              fmt::format(
+                  "'{}' records tokenizer {} with {} ids; the one next to it is {} with {}.", path,
+                  out.meta->tokenizer, out.meta->vocabulary_size, out.tokenizer, out.vocabulary));
   }
 }
 

@@ -30,7 +30,7 @@ void check_source(FileSystem& files, const spec::PrepareConfig& config) {
   }
   if (!files.exists(config.source)) {
     fail(ErrorKind::not_found,
-         "data.prepare.source: there is no '{}'; give the file of the text, or corpora of your own "
+         "data.prepare.source: no file '{}'; give the text file, or your own corpora "
          "in data.train and data.validation",
          config.source);
   }

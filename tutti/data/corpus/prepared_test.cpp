@@ -90,7 +90,7 @@ TEST(Prepared, ErrorsNameKeyValueAndRemedy) {
 
   files.remove_file("recipes/text.jsonl");
   message = error_of(ErrorKind::not_found, [&] { make_prepared_corpora(files, data); });
-  EXPECT_NE(message.find("data.prepare.source: there is no 'recipes/text.jsonl'"),
+  EXPECT_NE(message.find("data.prepare.source: no file 'recipes/text.jsonl'"),
             std::string::npos)
       << message;
 }

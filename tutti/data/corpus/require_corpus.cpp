@@ -16,7 +16,7 @@ namespace {
   const bool idx = files.exists(paths.idx);
   if (bin || idx) {
     fail(ErrorKind::not_found,
-         "corpus '{}' is incomplete: '{}' exists, but '{}' beside it does not; prepare the corpus "
+         "corpus '{}' is incomplete: '{}' exists, but '{}' does not; prepare the corpus "
          "again",
          prefix, bin ? paths.bin : paths.idx, bin ? paths.idx : paths.bin);
   }
@@ -29,8 +29,8 @@ namespace {
     }
   }
   fail(ErrorKind::not_found,
-       "there is no corpus '{}': neither '{}' nor '{}' exists; `tutti data prepare` makes one",
-       prefix, paths.bin, paths.idx);
+       "no corpus '{}': neither '{}' nor '{}' exists; `tutti data prepare` makes one", prefix,
+       paths.bin, paths.idx);
 }
 
 }  // namespace

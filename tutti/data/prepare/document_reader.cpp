@@ -25,7 +25,7 @@ bool looks_binary(std::string_view start) {
 // Passes over `file`, or fails when it was asked for by name.
 void skip_or_fail(const SourceFile& file, size_t index, const char* reason, DocumentSink& sink) {
   if (file.named_directly) {
-    fail(ErrorKind::usage, "'{}' is {}: there is no text to prepare{}", file.path, reason,
+    fail(ErrorKind::usage, "'{}' is {}: no text to prepare{}", file.path, reason,
          std::string_view(reason) == "binary" ? " (a zero byte is among its first 8 KiB)" : "");
   }
   sink.skip(index, reason);

@@ -170,7 +170,7 @@ void check_parts(const std::vector<CorpusPart>& parts, const PrepareOptions& opt
     for (const Skipped& entry : result.skipped) {
       why.push_back(fmt::format("{} {}", entry.count, entry.reason));
     }
-    fail(ErrorKind::usage, "there is no text in {}{}", join(options.sources, ", "),
+    fail(ErrorKind::usage, "no text in {}{}", join(options.sources, ", "),
          why.empty() ? "" : " (passed over: " + join(why, ", ") + ")");
   }
   for (const CorpusPart& part : parts) {
@@ -272,7 +272,7 @@ SplitMethod parse_split_method(const std::string& name) {
   for (const auto method : {SplitMethod::automatic, SplitMethod::documents, SplitMethod::tail}) {
     if (name == split_method_name(method)) return method;
   }
-  fail(ErrorKind::usage, "there is no split '{}'; choose auto, documents or tail", name);
+  fail(ErrorKind::usage, "unknown split '{}'; choose auto, documents or tail", name);
 }
 
 const char* split_method_name(SplitMethod method) {

@@ -52,7 +52,7 @@ class Search {
              "cannot read '{}': it is a pipe or a device, not a file; write its contents to a file",
              path);
       }
-      if (size == 0) fail(ErrorKind::usage, "'{}' is empty: there is no text to prepare", path);
+      if (size == 0) fail(ErrorKind::usage, "'{}' is empty: no text to prepare", path);
       found_.push_back(describe(path, base_name(path), size));
       found_.back().named_directly = true;
     }

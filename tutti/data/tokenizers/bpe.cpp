@@ -38,7 +38,7 @@ BpeModel::BpeModel(const std::vector<std::pair<std::string, int32_t>>& tokens,
     const int32_t ids[3] = {find(left), find(right), find(left + right)};
     for (int i = 0; i < 3; ++i) {
       if (ids[i] >= 0) continue;
-      fail(ErrorKind::corrupt, "'{}': merge {} is of \"{}\" and \"{}\", but \"{}\" is no token",
+      fail(ErrorKind::corrupt, "'{}': merge {} is of \"{}\" and \"{}\", but \"{}\" is not a token",
            origin, rank, printable(left), printable(right),
            printable(i == 0   ? left
                      : i == 1 ? right

@@ -127,7 +127,8 @@ std::unique_ptr<CharTokenizer> char_tokenizer_from_json(const Json& value,
     const char32_t c = text.empty() ? 0 : next_character(text, at);
     if (at == 0 || at != text.size() || (!characters.empty() && c <= characters.back())) {
       fail(ErrorKind::corrupt,
-           "'{}': characters holds \"{}\" at place {}; they are single characters in rising order",
+           "'{}': characters holds \"{}\" at position {}; write single characters in ascending "
+           "order",
            origin, printable(text), characters.size());
     }
     characters.push_back(c);

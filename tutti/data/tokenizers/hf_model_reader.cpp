@@ -63,7 +63,7 @@ std::string HfModelReader::symbol(const std::string& token) const {
 
 // Files of old do not say it.
 std::string HfModelReader::model_type(const HfObject& model) const {
-  if (!model.is_object()) damaged("'model' is no object");
+  if (!model.is_object()) damaged("'model' is not an object");
   if (member(model, "type") != nullptr) return get<std::string>(model, "type");
   const HfObject* vocabulary = member(model, "vocab");
   if (vocabulary != nullptr && vocabulary->is_array()) return "Unigram";

@@ -341,11 +341,11 @@ std::unique_ptr<Tokenizer> open_hf_tokenizer(FileSystem& files, const std::strin
   for (const std::string& token : file.begin) {
     own.begin.push_back(find(token));
     if (own.begin.back() >= 0) continue;
-    fail(
-        ErrorKind::corrupt,
-        "'{}': post_processor puts \"{}\" before a text, which is no token; take the file from its "
-        "source again",
-        path, printable(token));
+    fail(ErrorKind::corrupt,
+         "'{}': post_processor puts \"{}\" before a text, which is not a token; take the file from "
+         "its "
+         "source again",
+         path, printable(token));
   }
   own.puts_begin = !own.begin.empty();
   for (const char* usual : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"}) {

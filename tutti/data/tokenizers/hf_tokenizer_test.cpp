@@ -304,7 +304,7 @@ TEST(HfTokenizer, BrokenFilesAreClearErrors) {
   const auto with_pattern = [&](ErrorKind kind, const char* pattern) {
     return opening(kind, [&](Json& f) { f = byte_level_file({}, pattern); });
   };
-  expect(with_pattern(ErrorKind::corrupt, "(unclosed"), "\"(unclosed\" is wrong at place 9");
+  expect(with_pattern(ErrorKind::corrupt, "(unclosed"), "\"(unclosed\" is invalid at position 9");
   for (const char* other : {"\\h+", "\\bx", "[a-z[0-9]]", "[a-z&&b]", "a{1,3}+", "(?m:.)"}) {
     expect(with_pattern(ErrorKind::unsupported, other), "tokenizer.model");
   }

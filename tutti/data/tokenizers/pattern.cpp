@@ -95,7 +95,7 @@ Pattern::Pattern(const std::string& expression, const std::string& origin)
                                PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_MATCH_INVALID_UTF,
                                &code, &offset, nullptr);
   if (state_->code == nullptr) {
-    fail(ErrorKind::corrupt, "'{}': the pattern \"{}\" is wrong at place {}: {}", origin,
+    fail(ErrorKind::corrupt, "'{}': the pattern \"{}\" is invalid at position {}: {}", origin,
          expression, offset, error_text(code));
   }
   code = pcre2_jit_compile(state_->code, PCRE2_JIT_COMPLETE);

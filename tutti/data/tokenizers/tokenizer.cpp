@@ -126,7 +126,7 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(FileSystem& files, const Json& va
          name, join(tokenizer_names(), ", "));
   }
   if (tokenizer->name() != name) {
-    fail(ErrorKind::corrupt, "'{}': name is '{}', but the tokenizer beside it is '{}'", origin,
+    fail(ErrorKind::corrupt, "'{}': name is '{}', but the tokenizer next to it is '{}'", origin,
          name, tokenizer->name());
   }
   const auto size = json_get<int64_t>(value, "vocabulary_size", origin);

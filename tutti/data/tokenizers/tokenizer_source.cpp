@@ -44,11 +44,10 @@ std::unique_ptr<Tokenizer> open_tokenizer(FileSystem& files, const std::string& 
     }
     fail(ErrorKind::usage, "the folder '{}' has neither tokenizer.json nor tokenizer.model", name);
   }
-  fail(
-      ErrorKind::usage,
-      "there is no tokenizer '{}'; choose byte, char, a tokenizer.json, a SentencePiece .model, or "
-      "a folder with one of them",
-      name);
+  fail(ErrorKind::usage,
+       "unknown tokenizer '{}'; choose byte, char, a tokenizer.json, a SentencePiece .model, or "
+       "a folder with one of them",
+       name);
 }
 
 }  // namespace tutti::data

@@ -141,7 +141,7 @@ void check_options(FileSystem& files, const TrainTokenizerOptions& options) {
   }
   const std::vector<std::string> kinds = {"bpe", "unigram", "char"};
   if (std::find(kinds.begin(), kinds.end(), options.kind) == kinds.end()) {
-    fail(ErrorKind::usage, "there is no kind '{}'; choose {}", options.kind, join(kinds, ", "));
+    fail(ErrorKind::usage, "unknown kind '{}'; choose {}", options.kind, join(kinds, ", "));
   }
   if (options.vocabulary < kLeastVocabulary) {
     fail(ErrorKind::usage,
@@ -186,7 +186,7 @@ TrainTokenizerResult train_tokenizer(FileSystem& files, const TrainTokenizerOpti
   result.lines = static_cast<int64_t>(lines.size());
   result.line_bytes = sample.bytes();
   if (lines.empty()) {
-    fail(ErrorKind::usage, "there is no text in {}", join(options.sources, ", "));
+    fail(ErrorKind::usage, "no text in {}", join(options.sources, ", "));
   }
 
   Lines iterator(lines);

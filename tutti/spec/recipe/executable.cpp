@@ -32,7 +32,7 @@ void check_experts(const Recipe& recipe) {
   const Mesh& mesh = recipe.parallel;
   // Frozen weights are divided among all replicas, who have different experts.
   if (recipe.lora.enabled() && mesh.ep > 1 && mesh.zero == 3) {
-    refuse(fmt::format("lora: adapters beside experts on parallel.ep: {} with parallel.zero: 3",
+    refuse(fmt::format("lora: adapters with experts on parallel.ep: {} with parallel.zero: 3",
                        mesh.ep));
   }
 }
@@ -74,7 +74,7 @@ void check_zero(const Recipe& recipe) {
   const int64_t micro_batches = make_schedule(recipe).micro_batches;
   if (micro_batches > 1) {
     refuse(fmt::format(
-        "parallel.schedule: gpipe with parallel.zero: {}, whose ranks have room for the head's "
+        "parallel.schedule: gpipe with parallel.zero: {}, whose ranks buffer the head's "
         "gradients of one micro-batch, not of {}; write parallel.schedule: 1f1b, or parallel.zero: "
         "1",
         mesh.zero, micro_batches));

@@ -172,7 +172,7 @@ void validate_prepare(const PrepareConfig& prepare) {
   const std::string& hash = prepare.xxh3;
   if (!hash.empty() && (hash.size() != 16 || !std::all_of(hash.begin(), hash.end(), is_digit))) {
     reject(
-        "data.prepare.xxh3: '{}' is no hash; accepted: 16 hexadecimal digits in lower case, or "
+        "data.prepare.xxh3: '{}' is not a hash; accepted: 16 hexadecimal digits in lower case, or "
         "nothing",
         hash);
   }
@@ -200,7 +200,7 @@ void validate_mlperf(const Recipe& recipe) {
   one_of("mlperf.division", mlperf.division, {"closed", "open"});
   one_of("mlperf.status", mlperf.status, {"cloud", "onprem", "preview", "research"});
   if (mlperf.organization.empty()) {
-    reject("mlperf.organization: empty; say who submits, or drop the key");
+    reject("mlperf.organization: empty; name the submitter, or drop the key");
   }
   if (!recipe.train.target_validation_loss) {
     reject(

@@ -48,7 +48,7 @@ void check_can_listen(const std::string& address, int port) {
   addrinfo* found = nullptr;
   if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
     fail(ErrorKind::usage,
-         "telemetry.metrics_address: '{}' is no numeric address; accepted are such as 127.0.0.1, "
+         "telemetry.metrics_address: '{}' is not a numeric address; write one such as 127.0.0.1, "
          "0.0.0.0 (every interface) and ::1",
          address);
   }

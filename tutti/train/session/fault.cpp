@@ -27,7 +27,7 @@ T number_of(std::string_view key, std::string_view text) {
   T value{};
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
   if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
-    fail(ErrorKind::usage, "TUTTI_FAULT: {}={} is no number", key, text);
+    fail(ErrorKind::usage, "TUTTI_FAULT: {}={} is not a number", key, text);
   }
   return value;
 }

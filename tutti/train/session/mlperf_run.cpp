@@ -77,7 +77,7 @@ void MlperfRun::clear_caches() {
 void MlperfRun::refuse_resume(const std::string& run_folder) const {
   if (!enabled()) return;
   fail(ErrorKind::usage,
-       "'{}' holds a run that was interrupted; an MLPerf run (mlperf.benchmark: {}) cannot go on, "
+       "'{}' holds an interrupted run; an MLPerf run (mlperf.benchmark: {}) cannot be resumed, "
        "since its time is one stretch: start it again in another folder (--run or run.name)",
        run_folder, recipe_.mlperf.benchmark);
 }

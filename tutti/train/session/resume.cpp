@@ -31,7 +31,7 @@ constexpr const char* kEdited = "was edited or damaged";
 
 std::string resume_remedy(const std::string& first) {
   return first +
-         ", start a new run (another --run or run.name), or resume with it all the same "
+         ", start a new run (another --run or run.name), or resume anyway "
          "(--force-resume)";
 }
 
@@ -62,7 +62,7 @@ void check_own(FileSystem& files, const SavedRecipe& saved, const std::string& r
   if (history.ids.empty() || history.ids.count(saved.run_id) > 0) return;
   fail(ErrorKind::usage,
        "'{}' is a checkpoint of another run ({}); take it away, start a new run from it "
-       "(checkpoint.initialize_from), or resume from it all the same (--force-resume)",
+       "(checkpoint.initialize_from), or resume from it anyway (--force-resume)",
        parent_path(saved.path), saved.run_id);
 }
 
@@ -106,14 +106,14 @@ void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
       fail(
           ErrorKind::usage,
           "{}: the learning rate of the run in '{}' decays over {} steps, and with train.steps: {} "
-          "it would over {}; go on with {}={}, or start a new run: another --run or run.name",
+          "it would over {}; continue with {}={}, or start a new run: another --run or run.name",
           key, run_folder, was, wanted.train.steps, value, key, was);
     }
     fail(ErrorKind::usage,
-         "{}: the run in '{}' was started with {}, not {}; it can go on with other train.steps, "
+         "{}: the run in '{}' was started with {}, not {}; only these may change: train.steps, "
          "train.target_loss, data.validation, checkpoint.*, evaluate.*, parallel.*, recompute.*, "
-         "offload.*, telemetry.* and run.* only. For "
-         "anything else start a new run: another --run or run.name; or insist: --force-resume",
+         "offload.*, telemetry.* and run.*; for anything else start a new run (another --run or "
+         "run.name), or force it with --force-resume",
          key, run_folder, was, value);
   }
 }

@@ -87,7 +87,7 @@ TEST(CheckResumable, RefusesWhatDoesNamingKeyAndBothValues) {
   // A recipe whose decay ends with its last step decays differently when it has more of them.
   const std::string longer = refusal({"train.steps=200"});
   EXPECT_EQ(longer.rfind("schedule.decay_steps: ", 0), 0U);
-  EXPECT_NE(longer.find("go on with schedule.decay_steps=100"), std::string::npos) << longer;
+  EXPECT_NE(longer.find("continue with schedule.decay_steps=100"), std::string::npos) << longer;
   EXPECT_EQ(refusal({"train.steps=200", "schedule.decay_steps=100"}), "");
 }
 

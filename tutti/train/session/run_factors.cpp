@@ -55,7 +55,7 @@ Findings compare_recipe(const RunPartRecord& was, const RunPartRecord& is) {
   Findings findings;
   if (was.recipe_yaml.empty()) {
     findings.unknown.emplace_back(
-        "the run did not record its recipe beside recipe.yaml: an edit would not show");
+        "the run recorded no second copy of recipe.yaml: an edit cannot be detected");
     return findings;
   }
   std::map<std::string, std::string> before;
@@ -282,7 +282,7 @@ RunPartRecord describe_now(FileSystem& files, const spec::Recipe& recipe,
     if (!data::corpus_exists(files, prefix)) {
       const data::CorpusPaths paths = data::corpus_paths(prefix);
       fail(ErrorKind::not_found,
-           "the {} corpus '{}' of the run is gone: there is no '{}' with '{}'; put it back, start "
+           "the {} corpus '{}' of the run is missing: no '{}' with '{}'; put it back, start "
            "from the folder in which the run was started, or name a copy: data.{}=PREFIX",
            role, prefix, paths.bin, paths.idx,
            std::string_view(role) == "training" ? "train" : "validation");

@@ -47,8 +47,8 @@ spec::Recipe load_recipe(FileSystem& files, const std::string& run) {
   const std::string path = recipe_path(run);
   if (!files.exists(path)) {
     fail(ErrorKind::not_found,
-         "'{}' is not a run folder: there is no '{}'; give the folder that 'tutti train' printed",
-         run, path);
+         "'{}' is not a run folder: no '{}'; give the folder that 'tutti train' printed", run,
+         path);
   }
   return spec::parse_recipe(read_file(files, path), path, {}, "");
 }

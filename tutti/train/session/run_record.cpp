@@ -75,7 +75,7 @@ RunRecord read_run_record(FileSystem& files, const std::string& run_folder) {
   const std::string path = events_path(run_folder);
   if (!files.exists(path)) {
     fail(ErrorKind::not_found,
-         "'{}' holds no record of a run: there is no '{}'; give the folder that 'tutti train' "
+         "'{}' holds no recorded run: no '{}'; give the folder that 'tutti train' "
          "printed",
          run_folder, path);
   }
@@ -88,8 +88,7 @@ RunRecord read_run_record(FileSystem& files, const std::string& run_folder) {
   record.evaluations.erase(record.evaluations.upper_bound(record.last_step),
                            record.evaluations.end());
   if (record.steps.empty()) {
-    fail(ErrorKind::corrupt, "'{}' tells of no training step: there is nothing to compare with",
-         path);
+    fail(ErrorKind::corrupt, "'{}' records no training step to compare with", path);
   }
   return record;
 }

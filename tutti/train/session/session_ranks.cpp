@@ -70,8 +70,8 @@ void Session::check_replicas() {
   for (const int64_t rank : damaged) ranks.push_back(std::to_string(rank));
   fail(ErrorKind::corrupt,
        "after step {} the parameters of rank{} {} are not those of the other{}: a bit has flipped "
-       "in memory or in a computation; nothing of it was saved, and the run can go on from its "
-       "newest checkpoint",
+       "in memory or in a computation; nothing of it was saved; resume the run from its newest "
+       "checkpoint",
        state_.step, ranks.size() == 1 ? "" : "s", join(ranks, " and "),
        ranks.size() == 1 ? " ranks that hold the same" : "");
 }

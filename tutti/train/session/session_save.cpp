@@ -71,7 +71,7 @@ void Session::check_room_for_copies() {
   const auto problem = copies_->lacks_room(checkpoint::tensor_bytes(checkpoint_tensors(trainer_)),
                                            room_for_peer_copies(options_.memory_root));
   if (!problem) return;
-  telemetry_.warn(fmt::format("no copies in memory are kept: {}", *problem));
+  telemetry_.warn(fmt::format("no peer copies are kept: {}", *problem));
   copies_->forget();
   copies_.reset();
   fetch_.reset();
@@ -85,11 +85,11 @@ void Session::keep_copies() {
   const auto problem = copies_->keep(fetch_ ? fetch_->tensors() : checkpoint_tensors(trainer_),
                                      to_checkpoint_state(state_, recipe_));
   if (problem) {
-    telemetry_.warn(fmt::format("step {} has no copies in memory: {}", state_.step, *problem));
+    telemetry_.warn(fmt::format("step {} has no peer copies: {}", state_.step, *problem));
   } else if (!copies_cost_logged_) {
     copies_cost_logged_ = true;
     telemetry_.info(fmt::format(
-        "copies in memory every {} steps, {:.2f} s each{}: rank 0 holds {}{}", options_.copy_every,
+        "peer copies every {} steps, {:.2f} s each{}: rank 0 holds {}{}", options_.copy_every,
         monotonic_seconds() - begin,
         fetch_ ? fmt::format(", {} over the link of its device",
                              format_bytes(static_cast<double>(fetch_->fetched_bytes())))
@@ -157,7 +157,7 @@ void Session::finish(Outcome outcome) {
   if (!saved) {
     fail(ErrorKind::io,
          "{} at step {}, but its checkpoint could not be written{}; start the same command again "
-         "to go on from the newest one in '{}'",
+         "to resume from the newest one in '{}'",
          complete ? "training ended" : "stopped", state_.step,
          save_problem_.empty() ? "" : " (" + save_problem_ + ")",
          checkpoints_path(options_.run_folder));

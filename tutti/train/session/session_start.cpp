@@ -80,7 +80,8 @@ void Session::check_history(const std::optional<Restored>& restored) {
   std::string remedy;
   if (!restored && !history.saved_steps.empty()) {
     problem = fmt::format(
-        "'{}' holds no whole checkpoint, and the events of the run tell that step {} was saved",
+        "'{}' holds no complete checkpoint, but the events of the run record that step {} was "
+        "saved",
         checkpoints_path(options_.run_folder), *history.saved_steps.rbegin());
     remedy =
         "put it back, start a new run (another --run or run.name), or begin this one again at "
@@ -92,11 +93,11 @@ void Session::check_history(const std::optional<Restored>& restored) {
                     restored->state.run_id, restored->state.step, recipe_.train.steps);
     remedy =
         "take it away, start a new run from it (checkpoint.initialize_from), or resume from it "
-        "all the same (--force-resume)";
+        "anyway (--force-resume)";
   }
   if (problem.empty()) return;
   if (!options_.force_resume) fail(ErrorKind::usage, "{}; {}", problem, remedy);
-  telemetry_.warn(problem + "; going on with --force-resume");
+  telemetry_.warn(problem + "; continuing because of --force-resume");
 }
 
 // Of saves that were interrupted. What cannot be removed is no reason for a run to fail.

@@ -96,7 +96,7 @@ LoadedTeacher load_teacher(FileSystem& files, const spec::Recipe& recipe,
   LoadedRun run = of_teacher([&] {
     return load_run(files,
                     recorded ? find_recorded(files, recorded->checkpoint, given, "teacher",
-                                             "the run goes on with exactly the checkpoint that it "
+                                             "the run continues only with the checkpoint that it "
                                              "began to learn from: put it back, or say where it is "
                                              "with distill.teacher")
                              : given,

@@ -94,7 +94,7 @@ bool Trainer::replays() const {
 void Trainer::begin_step(const BatchSource& next, double learning_rate,
                          std::optional<int64_t> update) {
   TUTTI_CHECK(steps_under_way() < (steps_run_ahead() ? kStepsUnderWay : 1),
-              "a step beside {} others", steps_under_way());
+              "a step with {} others in flight", steps_under_way());
   TUTTI_CHECK(update.has_value() == (steps_under_way() == 0), "{} steps are under way",
               steps_under_way());
   TUTTI_CHECK(!teacher_ || teacher_is_set_, "the teacher has no parameters yet");

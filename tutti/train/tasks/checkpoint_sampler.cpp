@@ -42,7 +42,7 @@ CheckpointSampler::CheckpointSampler(FileSystem& files, const spec::Recipe& reci
   }
   if (static_cast<int64_t>(prompt_.size()) >= recipe.model.context) {
     fail(ErrorKind::usage,
-         "checkpoint.sample_prompt: {} tokens leave no room in the model's context of {}; shorten "
+         "checkpoint.sample_prompt: {} tokens exceed the model's context of {}; shorten "
          "it",
          prompt_.size(), recipe.model.context);
   }

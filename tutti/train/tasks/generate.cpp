@@ -51,8 +51,7 @@ int64_t longest_text(const std::vector<std::vector<int32_t>>& prompts, int64_t c
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto length = static_cast<int64_t>(prompts[i].size());
     if (length == 0 || length >= context) {
-      fail(ErrorKind::usage,
-           "prompt{}: {} tokens leave no room in the model's context of {}; {} it",
+      fail(ErrorKind::usage, "prompt{}: {} tokens exceed the model's context of {}; {} it",
            prompts.size() > 1 ? fmt::format(" {}", i + 1) : "", length, context,
            length == 0 ? "lengthen" : "shorten");
     }

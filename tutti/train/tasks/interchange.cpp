@@ -126,9 +126,10 @@ std::vector<data::OriginalFile> side_files(FileSystem& files, const std::string&
     }
   }
   if (!tokenizer && notes.size() == notes_before) {
-    notes.push_back(options.tokenizer
-                        ? fmt::format("no tokenizer: '{}' holds none of transformers' files", from)
-                        : "no tokenizer: the run has none; give --tokenizer DIR, or none");
+    notes.push_back(
+        options.tokenizer
+            ? fmt::format("no tokenizer: '{}' has no tokenizer files of transformers", from)
+            : "no tokenizer: the run has none; give --tokenizer DIR, or none");
   }
   return found;
 }

@@ -81,8 +81,7 @@ void compare_checkpoints(FileSystem& files, Reproduction& out) {
     }
   }
   if (out.checkpoints.empty()) {
-    out.notes.emplace_back(
-        "parameters were not compared: there is no step of which both have a checkpoint");
+    out.notes.emplace_back("parameters were not compared: no step has a checkpoint in both");
   }
 }
 

@@ -271,7 +271,7 @@ TEST_F(ReproduceTest, SaysWhatIsMissing) {
   EXPECT_NE(error_of({.run = "run", .out = "again"}).find("training corpus 'train'"),
             std::string::npos);
   files_.remove_file("run/events.jsonl");
-  EXPECT_NE(error_of({.run = "run", .out = "again"}).find("no record of a run"), std::string::npos);
+  EXPECT_NE(error_of({.run = "run", .out = "again"}).find("no recorded run"), std::string::npos);
 }
 
 TEST(RunRecord, SeesARepeatedStepWithOtherNumbers) {
