@@ -8,13 +8,13 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.environ["TUTTI_SOURCE_DIR"], "tests", "ranks"))
-from place import Place  # noqa: E402
+from control_plane import ControlPlane  # noqa: E402
 from slurm_cluster import wait_until  # noqa: E402
 
 
-def of_job(place, run):
+def of_job(plane, run):
     """The processes of a job: its supervisor, its launcher, its ranks."""
-    words = place.run(run), f"{place.control}/jobs/"
+    words = plane.run(run), f"{plane.control}/jobs/"
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -28,15 +28,15 @@ def of_job(place, run):
 
 
 class Copies:
-    def __init__(self, place, memory):
-        self.place = place
+    def __init__(self, plane, memory):
+        self.plane = plane
         self.memory = memory
 
     def begin(self, run, *words):
         """A job of two ranks that runs and has copies."""
-        job = self.place.submit("--peer-copies", "1", "--run", run, "parallel.dp=2", "batch.micro=1", *words)
-        self.place.wait_for(job, ["RUNNING"])
-        wait_until(lambda: len(self.place.events(run, "step_done")) > 5, "steps of " + run, 120)
+        job = self.plane.submit("--peer-copies", "1", "--run", run, "parallel.dp=2", "batch.micro=1", *words)
+        self.plane.wait_for(job, ["RUNNING"])
+        wait_until(lambda: len(self.plane.events(run, "step_done")) > 5, "steps of " + run, 120)
         kept = os.listdir(self.memory)
         assert len(kept) == 1 and kept[0].startswith("tutti-"), kept
         return job
@@ -45,54 +45,54 @@ class Copies:
         assert os.listdir(self.memory) == [], os.listdir(self.memory)
 
 
-def test(place, copies):
-    told = place.call("submit", "recipe.yaml", "--dry-run", "--no-start", "--peer-copies", "1")
+def test(plane, copies):
+    told = plane.call("submit", "recipe.yaml", "--dry-run", "--no-start", "--peer-copies", "1")
     assert told["dry_run"], told
-    done = place.submit("--peer-copies", "2", "--run", "done", "parallel.dp=2", "batch.micro=1", "train.steps=100")
-    shown = place.wait_for(done, ["COMPLETED"])
+    done = plane.submit("--peer-copies", "2", "--run", "done", "parallel.dp=2", "batch.micro=1", "train.steps=100")
+    shown = plane.wait_for(done, ["COMPLETED"])
     assert shown["peer_copies"] == 2, shown
-    assert any("peer copies every 2 steps" in e["text"] for e in place.events("done", "message"))
+    assert any("peer copies every 2 steps" in e["text"] for e in plane.events("done", "message"))
     copies.none_are_left()
 
     stopped = copies.begin("stopped", "train.steps=1000000")
-    place.call("cancel", str(stopped))
-    place.wait_for(stopped, ["CANCELLED"])
+    plane.call("cancel", str(stopped))
+    plane.wait_for(stopped, ["CANCELLED"])
     copies.none_are_left()
 
     # Nobody is left to save, or to clear what it held, but its supervisor.
     killed = copies.begin("killed", "train.steps=1000000", "--attempts", "1")
-    launcher, = [p for p, line in of_job(place, "killed") if "--end-with-parent" in line]
+    launcher, = [p for p, line in of_job(plane, "killed") if "--end-with-parent" in line]
     os.kill(launcher, signal.SIGKILL)
-    shown = place.wait_for(killed, ["FAILED"])
+    shown = plane.wait_for(killed, ["FAILED"])
     assert shown["exit_code"] == 137, shown
     copies.none_are_left()
 
     # Nobody at all: the next launch would go on from them; there is none.
     lost = copies.begin("lost", "train.steps=1000000")
-    for process, _ in of_job(place, "lost"):
+    for process, _ in of_job(plane, "lost"):
         try:
             os.kill(process, signal.SIGKILL)
         except ProcessLookupError:
             pass
-    place.wait_for(lost, ["PENDING"])
+    plane.wait_for(lost, ["PENDING"])
     assert len(os.listdir(copies.memory)) == 1
-    place.call("cancel", str(lost))
-    place.wait_for(lost, ["CANCELLED"])
+    plane.call("cancel", str(lost))
+    plane.wait_for(lost, ["CANCELLED"])
     copies.none_are_left()
 
-    without = place.submit("--run", "without", "parallel.dp=2", "batch.micro=1", "train.steps=20")
-    assert place.wait_for(without, ["COMPLETED"])["peer_copies"] == 0
+    without = plane.submit("--run", "without", "parallel.dp=2", "batch.micro=1", "train.steps=20")
+    assert plane.wait_for(without, ["COMPLETED"])["peer_copies"] == 0
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
         memory = os.path.join(folder, "memory")
         os.mkdir(memory)
-        place = Place(folder, TUTTI_MEMORY_ROOT=memory)
-        place.call("admin", "site", "--usd-per-node-hour", "3.60")
-        controller = place.controller()
+        plane = ControlPlane(folder, TUTTI_MEMORY_ROOT=memory)
+        plane.call("admin", "site", "--usd-per-node-hour", "3.60")
+        controller = plane.controller()
         try:
-            test(place, Copies(place, memory))
+            test(plane, Copies(plane, memory))
         except AssertionError:
             with open(os.path.join(folder, "controller.log")) as file:
                 print(file.read()[-4000:])

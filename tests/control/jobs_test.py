@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from place import Place, secret_is_nowhere
+from control_plane import ControlPlane, secret_is_nowhere
 
 
 def holders_of(secret):
@@ -26,196 +26,196 @@ def holders_of(secret):
     return found
 
 
-def starts_by_itself(place):
+def starts_by_itself(plane):
     """What `submit` starts for somebody who may only submit is not that somebody: it may look after
     jobs, and neither it nor what it starts knows the token."""
-    place.call("admin", "project", "apart")
-    ada = place.as_user("ada", "submitter", "apart")
+    plane.call("admin", "project", "apart")
+    ada = plane.as_user("ada", "submitter", "apart")
     secret = ada["TUTTI_TOKEN"].split("-")[2]
-    told = place.call("submit", "recipe.yaml", "--yes", "--project", "apart", "--run", "by-itself",
+    told = plane.call("submit", "recipe.yaml", "--yes", "--project", "apart", "--run", "by-itself",
                       "train.steps=15000", environment=ada)
     assert told["controller_started"], told
-    place.wait_for(told["job"], ["RUNNING"])
+    plane.wait_for(told["job"], ["RUNNING"])
     assert not holders_of(secret), holders_of(secret)
-    secret_is_nowhere(secret, place.folder)
-    place.wait_for(told["job"], ["COMPLETED"])
-    place.wait_for_no_controller()
+    secret_is_nowhere(secret, plane.folder)
+    plane.wait_for(told["job"], ["COMPLETED"])
+    plane.wait_for_no_controller()
 
 
-def runs_and_tells(place):
-    job = place.submit("--key", "first")
-    assert place.submit("--key", "first") == job
-    why = place.call("why", str(job))
+def runs_and_tells(plane):
+    job = plane.submit("--key", "first")
+    assert plane.submit("--key", "first") == job
+    why = plane.call("why", str(job))
     assert why["state"] == "PENDING" and not why["controller_runs"], why
-    controller = place.controller()
-    shown = place.wait_for(job, ["COMPLETED"])
+    controller = plane.controller()
+    shown = plane.wait_for(job, ["COMPLETED"])
     assert shown["exit_code"] == 0 and len(shown["launches"]) == 1, shown
-    cost = place.call("cost", str(job))
+    cost = plane.call("cost", str(job))
     assert cost["spent"]["usd"] > 0 and cost["forecast"]["seconds"] > 0, cost
-    assert "loss" in place.call("logs", str(job))["text"]
+    assert "loss" in plane.call("logs", str(job))["text"]
     return controller
 
 
-def resumes_after(place, job, run, before):
+def resumes_after(plane, job, run, before):
     """The job completed, in more than one launch, and trained each step once."""
-    shown = place.wait_for(job, ["COMPLETED"])
+    shown = plane.wait_for(job, ["COMPLETED"])
     assert len(shown["launches"]) > before, shown
-    steps = [event["step"] for event in place.events(run, "step_done")]
+    steps = [event["step"] for event in plane.events(run, "step_done")]
     assert steps == list(range(1, len(steps) + 1)), "a step was repeated or left out"
     return shown
 
 
-def preempted_and_resumed(place):
+def preempted_and_resumed(plane):
     """A job of higher priority takes the machine; the other saves, waits, and goes on."""
-    low = place.submit("train.steps=30000", "--run", "low")
-    place.wait_for(low, ["RUNNING"])
+    low = plane.submit("train.steps=30000", "--run", "low")
+    plane.wait_for(low, ["RUNNING"])
     # Not before it has run for a minute: told so by hand instead, the same way.
-    place.wait_for_steps("low")
-    assert place.call("requeue", str(low))["state"] == "COMPLETING"
-    place.wait_for(low, ["PENDING", "RUNNING"])
-    resumes_after(place, low, "low", 1)
+    plane.wait_for_steps("low")
+    assert plane.call("requeue", str(low))["state"] == "COMPLETING"
+    plane.wait_for(low, ["PENDING", "RUNNING"])
+    resumes_after(plane, low, "low", 1)
 
 
-def controllers_die(place, controller):
+def controllers_die(plane, controller):
     """Killed at random moments, ten times: nothing is lost, nothing runs twice."""
     random.seed(7)
-    jobs = [place.submit("train.steps=400", "--run", f"many-{i}", "--cores", "1") for i in range(6)]
+    jobs = [plane.submit("train.steps=400", "--run", f"many-{i}", "--cores", "1") for i in range(6)]
     for _ in range(10):
         time.sleep(random.random() * 0.6)
         controller.send_signal(signal.SIGKILL)
         controller.wait()
-        controller = place.controller()
+        controller = plane.controller()
     for i, job in enumerate(jobs):
-        shown = place.wait_for(job, ["COMPLETED"])
+        shown = plane.wait_for(job, ["COMPLETED"])
         assert len(shown["launches"]) == 1, shown
-        assert len(place.events(f"many-{i}", "run_started")) == 1, "a job ran twice"
+        assert len(plane.events(f"many-{i}", "run_started")) == 1, "a job ran twice"
     return controller
 
 
-def lineage_is_shown(place):
+def lineage_is_shown(plane):
     """From a checkpoint down to the text and up to who answers for it."""
-    told = place.call("checkpoint", "lineage", "low")
+    told = plane.call("checkpoint", "lineage", "low")
     corpus, = [c for c in told["corpora"] if c["role"] == "training"]
     assert corpus["hash"] and corpus["licence"] == "CC0" and corpus["data_class"] == "public", corpus
     assert corpus["sources"][0]["path"].endswith("text.txt") and corpus["sources"][0]["hash"], corpus
     assert told["recipe"]["is_the_recorded_one"] and told["recipe"]["yaml"], told["recipe"]
     assert told["program"]["version"] and told["program"]["executable_hash"], told["program"]
     assert told["events_tell_of_it"] and told["job"]["project"] == "default" and told["approvals"] == [], told
-    viewer = place.as_user("viv", "viewer", "default")
-    error = place.call("checkpoint", "approve", "low", code=1, environment=viewer)["error"]
+    viewer = plane.as_user("viv", "viewer", "default")
+    error = plane.call("checkpoint", "approve", "low", code=1, environment=viewer)["error"]
     assert error["kind"] == "permission", error
-    place.call("checkpoint", "approve", "low", "--remark", "as evaluated", environment=place.as_user(
+    plane.call("checkpoint", "approve", "low", "--remark", "as evaluated", environment=plane.as_user(
         "olaf", "operator", "default"))
-    approval, = place.call("checkpoint", "lineage", "low", environment=viewer)["approvals"]
+    approval, = plane.call("checkpoint", "lineage", "low", environment=viewer)["approvals"]
     assert approval["who"] == "olaf" and approval["remark"] == "as evaluated", approval
-    stranger = place.as_user("sam", "", "default")
-    seen = place.call("checkpoint", "lineage", "low", environment=stranger)
+    stranger = plane.as_user("sam", "", "default")
+    seen = plane.call("checkpoint", "lineage", "low", environment=stranger)
     assert seen["job"] is None and seen["approvals"] == [], seen
 
 
-def supervisor_dies(place):
+def supervisor_dies(plane):
     """What ran under it saves and stops; the job goes on from there as another launch."""
-    job = place.submit("train.steps=20000", "--run", "orphan")
-    place.wait_for(job, ["RUNNING"])
-    place.wait_for_steps("orphan")
-    folder = os.path.dirname(place.show(job)["output"])
+    job = plane.submit("train.steps=20000", "--run", "orphan")
+    plane.wait_for(job, ["RUNNING"])
+    plane.wait_for_steps("orphan")
+    folder = os.path.dirname(plane.show(job)["output"])
     with open(os.path.join(folder, "begun-1")) as file:
         os.kill(json.load(file)["process"], signal.SIGKILL)
     end = time.monotonic() + 120
-    while time.monotonic() < end and not place.show(job)["incidents"]:
+    while time.monotonic() < end and not plane.show(job)["incidents"]:
         time.sleep(0.1)
-    shown = place.show(job)
+    shown = plane.show(job)
     assert shown["incidents"][0]["cause"] == "NodeLost", shown
-    incident = os.path.join(place.control, "incidents", f"{shown['incidents'][0]['incident']:06}.json")
+    incident = os.path.join(plane.control, "incidents", f"{shown['incidents'][0]['incident']:06}.json")
     with open(incident) as file:
         told = json.load(file)
     assert told["job"] == job and told["action"] and "lost_usd" in told, told
-    resumes_after(place, job, "orphan", 1)
+    resumes_after(plane, job, "orphan", 1)
 
 
-def limits_hold(place):
-    late = place.submit("train.steps=1000000", "--time-limit", "3s", "--run", "late")
-    dear = place.submit("train.steps=1000000", "--usd", "0.003", "--run", "dear")
-    shown = place.wait_for(late, ["TIMEOUT"])
+def limits_hold(plane):
+    late = plane.submit("train.steps=1000000", "--time-limit", "3s", "--run", "late")
+    dear = plane.submit("train.steps=1000000", "--usd", "0.003", "--run", "dear")
+    shown = plane.wait_for(late, ["TIMEOUT"])
     assert 2 <= shown["run_seconds"] <= 30, shown
     # 3.60 USD per hour: 0.003 USD are 3 s.
-    shown = place.wait_for(dear, ["CANCELLED"])
+    shown = plane.wait_for(dear, ["CANCELLED"])
     assert shown["reason"] == "JobBudget", shown
     assert shown["spent"]["usd"] <= 0.003 + 60 * 0.001, shown
-    stopped = place.submit("train.steps=1000000", "--run", "stopped")
-    place.wait_for(stopped, ["RUNNING"])
-    place.call("cancel", str(stopped))
-    place.wait_for(stopped, ["CANCELLED"])
+    stopped = plane.submit("train.steps=1000000", "--run", "stopped")
+    plane.wait_for(stopped, ["RUNNING"])
+    plane.call("cancel", str(stopped))
+    plane.wait_for(stopped, ["CANCELLED"])
     # A fault that would come back is not tried again.
-    hopeless = place.submit("train.steps=1000", "optimizer.learning_rate=1e6", "--run", "hopeless")
-    shown = place.wait_for(hopeless, ["FAILED"])
+    hopeless = plane.submit("train.steps=1000", "optimizer.learning_rate=1e6", "--run", "hopeless")
+    shown = plane.wait_for(hopeless, ["FAILED"])
     assert shown["exit_code"] == 93 and shown["reason"] == "DoNotRestart" and len(shown["launches"]) == 1, shown
     assert len(shown["incidents"]) == 1 and shown["incidents"][0]["action"] == "given up", shown
     assert "diverged" in shown["incidents"][0]["detail"] and "learning_rate" in shown["detail"], shown
-    wrong = place.submit("train.steps=5", "data.train=nowhere", "--run", "wrong")
-    shown = place.wait_for(wrong, ["FAILED"])
+    wrong = plane.submit("train.steps=5", "data.train=nowhere", "--run", "wrong")
+    shown = plane.wait_for(wrong, ["FAILED"])
     assert shown["exit_code"] == 2 and shown["reason"] == "WrongRecipe", shown
 
 
-def tenants_are_apart(place):
-    assert "not first" in place.call("admin", "user", "@eve", code=2)["error"]["message"]
-    place.call("admin", "user", "eve")
-    place.call("admin", "project", "secret")
-    token = place.call("admin", "token", "--user", "eve")["token"]
-    as_eve = dict(place.environment, TUTTI_TOKEN=token)
-    assert place.call("queue", "--all", environment=as_eve)["jobs"] == []
-    assert place.call("queue", "--project", "secret", "--user", "eve")["jobs"] == []
+def tenants_are_apart(plane):
+    assert "not first" in plane.call("admin", "user", "@eve", code=2)["error"]["message"]
+    plane.call("admin", "user", "eve")
+    plane.call("admin", "project", "secret")
+    token = plane.call("admin", "token", "--user", "eve")["token"]
+    as_eve = dict(plane.environment, TUTTI_TOKEN=token)
+    assert plane.call("queue", "--all", environment=as_eve)["jobs"] == []
+    assert plane.call("queue", "--project", "secret", "--user", "eve")["jobs"] == []
     for words, known in ((["--project", "secret"], "none"), (["--user", "ada"], "eve")):
-        error = place.call("queue", *words, code=2, environment=as_eve)["error"]
+        error = plane.call("queue", *words, code=2, environment=as_eve)["error"]
         assert f"'{words[1]}' is not known; known: {known}" in error["message"], error
     for words in (["show", "1"], ["cancel", "1"], ["logs", "1"], ["why", "1"], ["cost", "1"]):
-        error = place.call(*words, code=2, environment=as_eve)["error"]
+        error = plane.call(*words, code=2, environment=as_eve)["error"]
         assert error["kind"] == "not_found" and "no job 1" in error["message"], error
-    error = place.call("submit", "recipe.yaml", "--yes", code=1, environment=as_eve)["error"]
+    error = plane.call("submit", "recipe.yaml", "--yes", code=1, environment=as_eve)["error"]
     assert error["kind"] == "permission", error
     for words in (["requeue", "1"], ["hold", "1"], ["release", "1"]):
-        error = place.call(*words, code=2, environment=as_eve)["error"]
+        error = plane.call(*words, code=2, environment=as_eve)["error"]
         assert error["kind"] == "not_found", error
-    secret_is_nowhere(token.split("-")[2], place.folder)
-    assert place.call("queue", code=1, environment=dict(as_eve, TUTTI_TOKEN="tutti-a-b"))
+    secret_is_nowhere(token.split("-")[2], plane.folder)
+    assert plane.call("queue", code=1, environment=dict(as_eve, TUTTI_TOKEN="tutti-a-b"))
 
 
-def books_are_right(place):
-    verdict = place.call("audit", "verify")
+def books_are_right(plane):
+    verdict = plane.call("audit", "verify")
     assert verdict["intact"] and verdict["lines"] == verdict["lines_in_file"], verdict
-    ledger = place.call("ledger", "--month", "all", "--csv", "ledger.csv", "--html", "ledger.html")
+    ledger = plane.call("ledger", "--month", "all", "--csv", "ledger.csv", "--html", "ledger.html")
     assert len(ledger["jobs"]) >= 10
-    error = place.call("ledger", "--month", "2026-13", code=2)["error"]
+    error = plane.call("ledger", "--month", "2026-13", code=2)["error"]
     assert "--month" in error["message"], error
-    path = os.path.join(place.control, "audit.jsonl")
+    path = os.path.join(plane.control, "audit.jsonl")
     with open(path) as file:
         lines = file.readlines()
     with open(path, "w") as file:
         file.writelines(lines[:5] + lines[6:])
-    assert not place.call("audit", "verify", code=1)["intact"]
+    assert not plane.call("audit", "verify", code=1)["intact"]
     # An entry that was changed by hand: the sums do not fit any more.
-    with sqlite3.connect(os.path.join(place.control, "control.db")) as database:
+    with sqlite3.connect(os.path.join(plane.control, "control.db")) as database:
         database.execute("UPDATE ledger SET micro_usd = micro_usd + 1 WHERE job = 1")
     database.close()
-    findings = place.call("audit", "verify", code=1)["findings"]
+    findings = plane.call("audit", "verify", code=1)["findings"]
     assert "ledger" in [finding["where"] for finding in findings], findings
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(os.path.join(folder, "control"), 0o755)  # made by somebody else
-        place = Place(folder)
-        place.call("admin", "site", "--usd-per-node-hour", "3.60")
-        assert os.stat(place.control).st_mode & 0o777 == 0o700
-        starts_by_itself(place)
-        controller = runs_and_tells(place)
+        plane = ControlPlane(folder)
+        plane.call("admin", "site", "--usd-per-node-hour", "3.60")
+        assert os.stat(plane.control).st_mode & 0o777 == 0o700
+        starts_by_itself(plane)
+        controller = runs_and_tells(plane)
         try:
-            preempted_and_resumed(place)
-            controller = controllers_die(place, controller)
-            lineage_is_shown(place)
-            supervisor_dies(place)
-            limits_hold(place)
-            tenants_are_apart(place)
+            preempted_and_resumed(plane)
+            controller = controllers_die(plane, controller)
+            lineage_is_shown(plane)
+            supervisor_dies(plane)
+            limits_hold(plane)
+            tenants_are_apart(plane)
         except AssertionError:
             with open(os.path.join(folder, "controller.log")) as file:
                 print(file.read()[-4000:])
@@ -224,7 +224,7 @@ def main():
             controller.send_signal(signal.SIGTERM)
             controller.wait()
         assert controller.returncode == 0
-        books_are_right(place)
+        books_are_right(plane)
     print("jobs: run once, resumed, limited, apart, and accounted for")
 
 

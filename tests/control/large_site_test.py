@@ -18,7 +18,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ["TUTTI_SOURCE_DIR"], "tests", "serve"))
-from page_server import TUTTI, Place, Server  # noqa: E402
+from page_server import TUTTI, ControlPlane, Server  # noqa: E402
 
 GOAL_SECONDS = 0.050
 GOAL_BYTES = 64 << 20
@@ -38,9 +38,9 @@ def work():
     return time.process_time() - begin
 
 
-def cpu_of(words, place):
+def cpu_of(words, plane):
     """CPU seconds and peak bytes of a command."""
-    process = subprocess.Popen([TUTTI, *words], env=place.environment, cwd=place.folder, stdout=subprocess.DEVNULL,
+    process = subprocess.Popen([TUTTI, *words], env=plane.environment, cwd=plane.folder, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -76,12 +76,12 @@ class Report:
             self.over.append(f"{what} takes {peak >> 20} MiB")
 
 
-def make_site(place):
+def make_site(plane):
     """As the generator of tutti/control/testing/many_jobs.h makes it; this account is an admin."""
-    control = place.environment["TUTTI_CONTROL"]
+    control = plane.environment["TUTTI_CONTROL"]
     os.makedirs(control)
     subprocess.run([os.environ["TUTTI_MANY_JOBS"], "--gtest_filter=ManyJobs.TenThousand*"], check=True,
-                   stdout=subprocess.DEVNULL, env={**place.environment, "TUTTI_MANY_JOBS_FOLDER": control})
+                   stdout=subprocess.DEVNULL, env={**plane.environment, "TUTTI_MANY_JOBS_FOLDER": control})
     with contextlib.closing(sqlite3.connect(os.path.join(control, "control.db"))) as records, records:
         name = pwd.getpwuid(os.geteuid()).pw_name
         records.execute("INSERT OR IGNORE INTO users (name, created_ms) VALUES (?, 0)", (name,))
@@ -90,13 +90,13 @@ def make_site(place):
 
 
 @contextlib.contextmanager
-def supervised(place, jobs):
+def supervised(plane, jobs):
     """Jobs that run, for the controller: their supervisors' files, and their locks, held here."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     with contextlib.ExitStack() as locks:
         for job, stamp in jobs:
-            folder = os.path.join(place.environment["TUTTI_CONTROL"], "jobs", f"{job}-{stamp}")
+            folder = os.path.join(plane.environment["TUTTI_CONTROL"], "jobs", f"{job}-{stamp}")
             os.makedirs(folder)
             for name, value in (("newest", {"generation": 1}),
                                 ("begun-1", {"process": 2**30, "boot": boot, "steady_ms": int(time.monotonic() * 1e3)})):
@@ -107,17 +107,17 @@ def supervised(place, jobs):
         yield
 
 
-def commands(place, report):
-    print(f"tutti --version: {min(cpu_of(['--version'], place)[0] for _ in range(ATTEMPTS)) * 1e3:.1f} ms of CPU")
+def commands(plane, report):
+    print(f"tutti --version: {min(cpu_of(['--version'], plane)[0] for _ in range(ATTEMPTS)) * 1e3:.1f} ms of CPU")
     for words in (["why", "9999"], ["why", "5000", "--json"], ["queue"], ["queue", "--all"], ["queue", "--skip", "9000"],
                   ["show", "9999"]):
-        used = [cpu_of(words, place) for _ in range(ATTEMPTS)]
+        used = [cpu_of(words, plane) for _ in range(ATTEMPTS)]
         report.tell("tutti " + " ".join(words), min(cpu for cpu, _ in used), max(peak for _, peak in used))
 
 
-def page(place, name, report):
-    token = place.token(name)
-    server = Server(place)
+def page(plane, name, report):
+    token = plane.token(name)
+    server = Server(plane)
     try:
         cookie = server.log_in(token)
         bearer = {"Authorization": "Bearer " + token}
@@ -141,10 +141,10 @@ def page(place, name, report):
         server.close()
 
 
-def rounds(place, report):
+def rounds(plane, report):
     """Of the controller, while a hundred jobs run and the rest waits."""
-    with open(os.path.join(place.folder, "controller.log"), "w") as log:
-        controller = subprocess.Popen([TUTTI, "controller", "run"], env=place.environment, cwd=place.folder,
+    with open(os.path.join(plane.folder, "controller.log"), "w") as log:
+        controller = subprocess.Popen([TUTTI, "controller", "run"], env=plane.environment, cwd=plane.folder,
                                       stdout=log, stderr=log)
     try:
         time.sleep(5)
@@ -159,21 +159,21 @@ def rounds(place, report):
     finally:
         controller.send_signal(signal.SIGTERM)
         controller.wait(timeout=60)
-    with contextlib.closing(sqlite3.connect(os.path.join(place.environment["TUTTI_CONTROL"], "control.db"))) as records:
+    with contextlib.closing(sqlite3.connect(os.path.join(plane.environment["TUTTI_CONTROL"], "control.db"))) as records:
         count = records.execute("SELECT count(*) FROM jobs WHERE state = 2").fetchone()[0]
     assert count == 100, f"{count} jobs run"
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        place = Place(os.path.realpath(folder))
+        plane = ControlPlane(os.path.realpath(folder))
         report = Report()
-        name, running = make_site(place)
+        name, running = make_site(plane)
         assert len(running) == 100, len(running)
-        with supervised(place, running):
-            commands(place, report)
-            page(place, name, report)
-            rounds(place, report)
+        with supervised(plane, running):
+            commands(plane, report)
+            page(plane, name, report)
+            rounds(plane, report)
     assert not report.over, report.over
 
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from place import Place
+from control_plane import ControlPlane
 
 # Takes the lock on the records, says so, and keeps it until its standard input ends.
 LOCKER = """\
@@ -25,8 +25,8 @@ sys.stdin.read()
 class Lock:
     """The records are locked by another process as long as this lives."""
 
-    def __init__(self, place):
-        self.process = subprocess.Popen([sys.executable, "-c", LOCKER, place.records()], stdin=subprocess.PIPE,
+    def __init__(self, plane):
+        self.process = subprocess.Popen([sys.executable, "-c", LOCKER, plane.records()], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "locked\n"
 
@@ -38,72 +38,72 @@ class Lock:
         self.process.wait()
 
 
-def jobs_of(place):
-    return [job["job"] for job in place.call("queue", "--all")["jobs"]]
+def jobs_of(plane):
+    return [job["job"] for job in plane.call("queue", "--all")["jobs"]]
 
 
-def locked(place):
+def locked(plane):
     """Short: waited out. Long: named with who has it. Readers and what runs do not care."""
-    before = jobs_of(place)
-    with Lock(place):  # who only looks would wait in vain
-        assert jobs_of(place) == before
-    with Lock(place) as holder, concurrent.futures.ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(place.submit, "--name", "patient")
+    before = jobs_of(plane)
+    with Lock(plane):  # who only looks would wait in vain
+        assert jobs_of(plane) == before
+    with Lock(plane) as holder, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(plane.submit, "--name", "patient")
         time.sleep(1)
         holder.stdin.close()
         holder.wait()
         job = waits.result()
-    place.call("cancel", str(job))
-    with Lock(place) as holder:
+    plane.call("cancel", str(job))
+    with Lock(plane) as holder:
         begin = time.monotonic()
-        error = place.call("submit", "recipe.yaml", "--yes", "--no-start", code=1)["error"]
+        error = plane.call("submit", "recipe.yaml", "--yes", "--no-start", code=1)["error"]
         assert 5 < time.monotonic() - begin < 60, "did not wait, or for too long"
-        assert error["kind"] == "io" and "locked" in error["message"] and place.records() in error["message"], error
+        assert error["kind"] == "io" and "locked" in error["message"] and plane.records() in error["message"], error
         if os.access("/proc/locks", os.R_OK):
             assert f"process {holder.pid} (" in error["message"], error
-    assert sorted(jobs_of(place)) == sorted([*before, job])
+    assert sorted(jobs_of(plane)) == sorted([*before, job])
 
 
-def killed_writers(place):
+def killed_writers(plane):
     """What was committed is there, what was not is not, though the process died with the log open."""
-    controller = place.controller()
-    job = place.submit("--name", "kept", "--run", "kept")
-    place.wait_for(job, ["RUNNING", "COMPLETED"])
-    with Lock(place) as holder:
+    controller = plane.controller()
+    job = plane.submit("--name", "kept", "--run", "kept")
+    plane.wait_for(job, ["RUNNING", "COMPLETED"])
+    with Lock(plane) as holder:
         holder.kill()
         holder.wait()
     controller.kill()
     controller.wait()
-    assert os.path.getsize(place.records() + "-wal") > 0
-    with open(place.records() + "-wal", "ab") as file:
+    assert os.path.getsize(plane.records() + "-wal") > 0
+    with open(plane.records() + "-wal", "ab") as file:
         file.write(b"\x5a" * 5000)  # torn
-    assert place.show(job)["name"] == "kept"
-    controller = place.controller()
-    place.wait_for(job, ["COMPLETED"])  # which it may have been before
-    wait_for_controller(place)
+    assert plane.show(job)["name"] == "kept"
+    controller = plane.controller()
+    plane.wait_for(job, ["COMPLETED"])  # which it may have been before
+    wait_for_controller(plane)
     stop(controller)
-    assert len(place.events("kept", "run_started")) == 1
+    assert len(plane.events("kept", "run_started")) == 1
 
 
-def twice(place):
+def twice(plane):
     """A retry storm with one key makes one job; a run folder belongs to one job at a time."""
     words = ["submit", "recipe.yaml", "--yes", "--no-start", "--key", "storm"]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        told = list(pool.map(lambda _: place.call(*words), range(8)))
+        told = list(pool.map(lambda _: plane.call(*words), range(8)))
     assert len({each["job"] for each in told}) == 1 and sum(not each["duplicate"] for each in told) == 1, told
-    error = place.call(*words, "train.steps=3", code=2)["error"]
+    error = plane.call(*words, "train.steps=3", code=2)["error"]
     assert "another request" in error["message"], error
-    first = place.submit("--run", "mine")
-    error = place.call("submit", "recipe.yaml", "--yes", "--no-start", "--run", "mine", code=2)["error"]
+    first = plane.submit("--run", "mine")
+    error = plane.call("submit", "recipe.yaml", "--yes", "--no-start", "--run", "mine", code=2)["error"]
     assert f"job {first}" in error["message"] and "--run" in error["message"], error
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        jobs = list(pool.map(lambda _: place.submit("--name", "same"), range(4)))
-    runs = {place.show(job)["run"] for job in jobs}
+        jobs = list(pool.map(lambda _: plane.submit("--name", "same"), range(4)))
+    runs = {plane.show(job)["run"] for job in jobs}
     assert len(runs) == 4, runs
     for job in [*jobs, first, told[0]["job"]]:
-        place.call("cancel", str(job))
-    place.submit("--run", "mine")  # whose job has ended
-    place.call("cancel", str(place.call("queue")["jobs"][0]["job"]))
+        plane.call("cancel", str(job))
+    plane.submit("--run", "mine")  # whose job has ended
+    plane.call("cancel", str(plane.call("queue")["jobs"][0]["job"]))
 
 
 def stop(controller):
@@ -111,20 +111,20 @@ def stop(controller):
     assert controller.wait() == 0
 
 
-def spent(place):
+def spent(plane):
     """What the ledger says, to the last digit."""
-    return place.call("ledger", "--month", "all")["jobs"]
+    return plane.call("ledger", "--month", "all")["jobs"]
 
 
-def damaged(place):
-    """Flipped, cut off and missing records are named with their remedy, and a backup takes their place."""
+def damaged(plane):
+    """Flipped, cut off and missing records are named with their remedy, and a backup takes their plane."""
     for own in ("control.db", "control.db-wal", "audit.jsonl", "controller.lock"):
-        path = os.path.join(place.control, own)
-        assert "control plane's own" in place.call("controller", "backup", path, code=2)["error"]["message"]
-    assert place.call("audit", "verify")["intact"]
-    place.call("controller", "backup", "backup.db")
-    books, jobs = spent(place), jobs_of(place)
-    with open(place.records(), "rb") as file:
+        path = os.path.join(plane.control, own)
+        assert "control plane's own" in plane.call("controller", "backup", path, code=2)["error"]["message"]
+    assert plane.call("audit", "verify")["intact"]
+    plane.call("controller", "backup", "backup.db")
+    books, jobs = spent(plane), jobs_of(plane)
+    with open(plane.records(), "rb") as file:
         good = file.read()
 
     def flip(data):
@@ -133,93 +133,93 @@ def damaged(place):
     for what, damage in (("flipped", flip), ("cut off", lambda data: data[:len(data) // 2]),
                          ("empty", lambda data: b""), ("missing", None)):
         for part in ("-wal", "-shm"):
-            if os.path.exists(place.records() + part):
-                os.remove(place.records() + part)
+            if os.path.exists(plane.records() + part):
+                os.remove(plane.records() + part)
         if damage is None:
-            os.remove(place.records())
+            os.remove(plane.records())
         else:
-            with open(place.records(), "wb") as file:
+            with open(plane.records(), "wb") as file:
                 file.write(damage(good))
         for words in (["queue", "--all"], ["submit", "recipe.yaml", "--yes"], ["controller", "run"]):
-            error = place.call(*words, code=1)["error"]
+            error = plane.call(*words, code=1)["error"]
             assert error["kind"] == "corrupt" and "tutti controller restore FILE" in error["message"], (what, error)
-            assert place.records() in error["message"], error
-        told = place.call("controller", "restore", "backup.db")
+            assert plane.records() in error["message"], error
+        told = plane.call("controller", "restore", "backup.db")
         assert told["kept"] == "" if damage is None else os.path.exists(told["kept"]), told
-        assert spent(place) == books and jobs_of(place) == jobs, what
-    assert place.call("audit", "verify")["intact"]
+        assert spent(plane) == books and jobs_of(plane) == jobs, what
+    assert plane.call("audit", "verify")["intact"]
 
 
-def refused_restores(place):
+def refused_restores(plane):
     """While others use the records, by those who may not, and of what is no backup."""
     words = ["controller", "restore", "backup.db"]
-    place.call("controller", "backup", "backup.db")
-    controller = place.controller()
-    wait_for_controller(place)
-    assert "controller runs" in place.call(*words, code=2)["error"]["message"]
+    plane.call("controller", "backup", "backup.db")
+    controller = plane.controller()
+    wait_for_controller(plane)
+    assert "controller runs" in plane.call(*words, code=2)["error"]["message"]
     stop(controller)
     if os.access("/proc/locks", os.R_OK):
-        database = sqlite3.connect(place.records())
+        database = sqlite3.connect(plane.records())
         database.execute("SELECT count(*) FROM jobs").fetchall()
-        error = place.call(*words, code=2)["error"]
+        error = plane.call(*words, code=2)["error"]
         assert f"process {os.getpid()} (" in error["message"], error
         database.close()
-    vic = place.as_user("vic", "submitter", "default")
-    place.call("controller", "backup", "backup.db")
-    assert place.call(*words, code=1, environment=vic)["error"]["kind"] == "permission"
-    assert place.call("controller", "restore", "nowhere.db", code=2)["error"]["kind"] == "not_found"
-    assert place.call("controller", "restore", "recipe.yaml", code=1)["error"]["kind"] == "corrupt"
-    assert vic["TUTTI_TOKEN"] and place.call("queue", environment=vic) is not None
+    vic = plane.as_user("vic", "submitter", "default")
+    plane.call("controller", "backup", "backup.db")
+    assert plane.call(*words, code=1, environment=vic)["error"]["kind"] == "permission"
+    assert plane.call("controller", "restore", "nowhere.db", code=2)["error"]["kind"] == "not_found"
+    assert plane.call("controller", "restore", "recipe.yaml", code=1)["error"]["kind"] == "corrupt"
+    assert vic["TUTTI_TOKEN"] and plane.call("queue", environment=vic) is not None
 
 
-def wait_for_controller(place):
+def wait_for_controller(plane):
     """Until it has run a job: nobody else does."""
-    place.wait_for(place.submit("--name", "sign", "train.steps=1"), ["COMPLETED"])
+    plane.wait_for(plane.submit("--name", "sign", "train.steps=1"), ["COMPLETED"])
 
 
-def older_backup(place):
+def older_backup(plane):
     """Jobs that ran, were cancelled or submitted after the backup: none runs again, none is lost, the
     ledger is what it was, a withdrawn token stays withdrawn. One goes on while nobody looks after it."""
-    waits = place.submit("--name", "waits", "--run", "waits")
-    unwanted = place.submit("--name", "unwanted", "--run", "unwanted")
-    eve = place.as_user("eve", "submitter", "default")
-    place.call("controller", "backup", "older.db")
-    place.call("cancel", str(unwanted))
-    place.call("admin", "token", "--withdraw", eve["TUTTI_TOKEN"].split("-")[1])
-    later = place.submit("--name", "later", "--run", "later")
-    controller = place.controller()
+    waits = plane.submit("--name", "waits", "--run", "waits")
+    unwanted = plane.submit("--name", "unwanted", "--run", "unwanted")
+    eve = plane.as_user("eve", "submitter", "default")
+    plane.call("controller", "backup", "older.db")
+    plane.call("cancel", str(unwanted))
+    plane.call("admin", "token", "--withdraw", eve["TUTTI_TOKEN"].split("-")[1])
+    later = plane.submit("--name", "later", "--run", "later")
+    controller = plane.controller()
     for job in (waits, later):
-        place.wait_for(job, ["COMPLETED"])
-    long = place.submit("train.steps=15000", "--name", "long", "--run", "long")
-    place.wait_for(long, ["RUNNING"])
+        plane.wait_for(job, ["COMPLETED"])
+    long = plane.submit("train.steps=15000", "--name", "long", "--run", "long")
+    plane.wait_for(long, ["RUNNING"])
     controller.kill()
     controller.wait()
-    books = [entry for entry in spent(place) if entry["job"] != long]
-    place.call("controller", "restore", "older.db")
-    controller = place.controller()
+    books = [entry for entry in spent(plane) if entry["job"] != long]
+    plane.call("controller", "restore", "older.db")
+    controller = plane.controller()
     try:
-        assert [entry for entry in spent(place) if entry["job"] != long] == books
-        assert place.show(unwanted)["state"] == "CANCELLED"
-        assert place.call("queue", code=1, environment=eve)["error"]["kind"] == "permission"
+        assert [entry for entry in spent(plane) if entry["job"] != long] == books
+        assert plane.show(unwanted)["state"] == "CANCELLED"
+        assert plane.call("queue", code=1, environment=eve)["error"]["kind"] == "permission"
         for job, run in ((waits, "waits"), (later, "later"), (long, "long")):
-            shown = place.wait_for(job, ["COMPLETED"])
+            shown = plane.wait_for(job, ["COMPLETED"])
             assert len(shown["launches"]) == 1, shown
-            assert len(place.events(run, "run_started")) == 1, f"{run} ran twice"
-        assert not os.path.exists(place.run("unwanted"))
-        assert place.submit("--name", "next") == long + 1
-        place.call("cancel", str(long + 1))
+            assert len(plane.events(run, "run_started")) == 1, f"{run} ran twice"
+        assert not os.path.exists(plane.run("unwanted"))
+        assert plane.submit("--name", "next") == long + 1
+        plane.call("cancel", str(long + 1))
     finally:
         stop(controller)
-    assert place.call("audit", "verify")["intact"]
+    assert plane.call("audit", "verify")["intact"]
     # Without the trail's file the folders of jobs still tell that they have run.
-    os.rename(os.path.join(place.control, "audit.jsonl"), os.path.join(place.folder, "trail"))
-    assert place.call("controller", "restore", "older.db")["trail_written_anew"]
-    controller = place.controller()
+    os.rename(os.path.join(plane.control, "audit.jsonl"), os.path.join(plane.folder, "trail"))
+    assert plane.call("controller", "restore", "older.db")["trail_written_anew"]
+    controller = plane.controller()
     for job in (waits, unwanted):  # nothing tells any more that it was cancelled
-        place.wait_for(job, ["COMPLETED"])
+        plane.wait_for(job, ["COMPLETED"])
     stop(controller)
-    assert len(place.events("waits", "run_started")) == 1, "a job ran twice"
-    assert [e for e in spent(place) if e["job"] == waits] == [e for e in books if e["job"] == waits]
+    assert len(plane.events("waits", "run_started")) == 1, "a job ran twice"
+    assert [e for e in spent(plane) if e["job"] == waits] == [e for e in books if e["job"] == waits]
 
 
 def full_disk(folder):
@@ -233,12 +233,12 @@ def full_disk(folder):
         return
     controller = None
     try:
-        place = Place(folder, control=os.path.join(disk, "control"))
-        controller = place.controller()
-        job = place.submit("--name", "ends", "--run", "ends", "train.steps=12000")
-        place.wait_for(job, ["RUNNING"])
-        before = jobs_of(place)
-        files = set(os.listdir(os.path.join(place.control, "recipes")))
+        plane = ControlPlane(folder, control=os.path.join(disk, "control"))
+        controller = plane.controller()
+        job = plane.submit("--name", "ends", "--run", "ends", "train.steps=12000")
+        plane.wait_for(job, ["RUNNING"])
+        before = jobs_of(plane)
+        files = set(os.listdir(os.path.join(plane.control, "recipes")))
         filler = os.path.join(disk, "filler")
         with open(filler, "wb", buffering=0) as file:
             size = 1 << 16
@@ -247,24 +247,24 @@ def full_disk(folder):
                     file.write(b"x" * size)
                 except OSError:
                     size //= 2
-        error = place.call("submit", "recipe.yaml", "--yes", "--no-start", "train.seed=9", code=1)["error"]
-        assert error["kind"] == "no_space" and place.control in error["message"], error
+        error = plane.call("submit", "recipe.yaml", "--yes", "--no-start", "train.seed=9", code=1)["error"]
+        assert error["kind"] == "no_space" and plane.control in error["message"], error
         end = time.monotonic() + 240
-        while not place.events("ends", "run_finished"):
+        while not plane.events("ends", "run_finished"):
             assert time.monotonic() < end, "the run did not end"
             time.sleep(0.1)
         time.sleep(1.5)  # its supervisor has nowhere to write that
-        assert place.show(job)["state"] == "RUNNING", place.show(job)
+        assert plane.show(job)["state"] == "RUNNING", plane.show(job)
         os.remove(filler)
-        shown = place.wait_for(job, ["COMPLETED"], 120)
+        shown = plane.wait_for(job, ["COMPLETED"], 120)
         assert len(shown["launches"]) == 1 and shown["exit_code"] == 0 and not shown["incidents"], shown
-        assert len(place.events("ends", "run_started")) == 1
-        assert jobs_of(place) == before
-        assert set(os.listdir(os.path.join(place.control, "recipes"))) == files
-        again = place.submit("train.seed=9", "train.steps=5")
-        place.wait_for(again, ["COMPLETED"])
+        assert len(plane.events("ends", "run_started")) == 1
+        assert jobs_of(plane) == before
+        assert set(os.listdir(os.path.join(plane.control, "recipes"))) == files
+        again = plane.submit("train.seed=9", "train.steps=5")
+        plane.wait_for(again, ["COMPLETED"])
         stop(controller)
-        assert place.call("audit", "verify")["intact"]
+        assert plane.call("audit", "verify")["intact"]
     finally:
         if controller is not None and controller.poll() is None:
             controller.kill()
@@ -274,12 +274,12 @@ def full_disk(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("place", "full"):
+        for name in ("plane", "full"):
             os.mkdir(os.path.join(folder, name))
-        place = Place(os.path.join(folder, "place"))
-        place.call("admin", "site", "--usd-per-node-hour", "3.60")
-        parts = [lambda: twice(place), lambda: killed_writers(place), lambda: locked(place), lambda: damaged(place),
-                 lambda: refused_restores(place), lambda: older_backup(place),
+        plane = ControlPlane(os.path.join(folder, "plane"))
+        plane.call("admin", "site", "--usd-per-node-hour", "3.60")
+        parts = [lambda: twice(plane), lambda: killed_writers(plane), lambda: locked(plane), lambda: damaged(plane),
+                 lambda: refused_restores(plane), lambda: older_backup(plane),
                  lambda: full_disk(os.path.join(folder, "full"))]
         for name, part in zip(("twice", "killed", "locked", "damaged", "refused", "older", "full"), parts):
             begin = time.monotonic()

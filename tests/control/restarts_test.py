@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.environ["TUTTI_SOURCE_DIR"], "tests", "ranks"))
 import rank_runs  # noqa: E402
-from place import Place, tell  # noqa: E402
+from control_plane import ControlPlane, tell  # noqa: E402
 from slurm_cluster import Cluster, apart, wait_until  # noqa: E402
 
 JOBS = 20
@@ -32,8 +32,8 @@ def restart(cluster, nodes):
     cluster.start_controller()
 
 
-def states(place):
-    return collections.Counter(job["state"] for job in place.call("queue", "--all")["jobs"])
+def states(plane):
+    return collections.Counter(job["state"] for job in plane.call("queue", "--all")["jobs"])
 
 
 def resume_drained(cluster):
@@ -48,19 +48,19 @@ def resume_drained(cluster):
             print(f"{node} was not resumed: {error.stderr.strip()}", flush=True)
 
 
-def all_have_ended(place, cluster, jobs):
+def all_have_ended(plane, cluster, jobs):
     resume_drained(cluster)
-    found = states(place)
+    found = states(plane)
     return found["COMPLETED"] + found["FAILED"] + found["NODE_FAIL"] + found["CANCELLED"] == len(jobs)
 
 
-def under_load(place, cluster, jobs):
+def under_load(plane, cluster, jobs):
     done = 0
     for number in range(ROUNDS):
         resume_drained(cluster)
         # Not before some have ended since: it shall happen in the middle.
-        wait_until(lambda: states(place)["COMPLETED"] >= done + 1, "the next end of a job", 120)
-        found = states(place)
+        wait_until(lambda: states(plane)["COMPLETED"] >= done + 1, "the next end of a job", 120)
+        found = states(plane)
         done = found["COMPLETED"]
         assert len(jobs) - done > 0, "all had ended before Slurm was restarted often enough"
         restart(cluster, random.sample(list(cluster.nodes), 2))
@@ -71,29 +71,29 @@ def test():
     random.seed(3)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cluster_folder:
         with Cluster(cluster_folder, SLURM) as cluster:
-            place = Place(folder, SLURM_CONF=cluster.configuration, MASTER_ADDR="127.0.0.1")
-            place.call("admin", "site", "--scheduler", "slurm", "--usd-per-node-hour", "3.60")
-            jobs = [place.submit("--run", f"run-{i}", f"train.steps={STEPS}", "--attempts", "9") for i in range(JOBS)]
-            controller = place.controller()
+            plane = ControlPlane(folder, SLURM_CONF=cluster.configuration, MASTER_ADDR="127.0.0.1")
+            plane.call("admin", "site", "--scheduler", "slurm", "--usd-per-node-hour", "3.60")
+            jobs = [plane.submit("--run", f"run-{i}", f"train.steps={STEPS}", "--attempts", "9") for i in range(JOBS)]
+            controller = plane.controller()
             try:
-                under_load(place, cluster, jobs)
-                wait_until(lambda: all_have_ended(place, cluster, jobs), "the end of all jobs", 240)
-                shown = [place.show(job) for job in jobs]
+                under_load(plane, cluster, jobs)
+                wait_until(lambda: all_have_ended(plane, cluster, jobs), "the end of all jobs", 240)
+                shown = [plane.show(job) for job in jobs]
             except AssertionError:
-                tell(place, cluster)
+                tell(plane, cluster)
                 raise
             finally:
                 controller.terminate()
                 controller.wait()
-            every_job_once(place, shown)
-            books_are_right(place, shown)
+            every_job_once(plane, shown)
+            books_are_right(plane, shown)
 
 
-def every_job_once(place, shown):
+def every_job_once(plane, shown):
     again = 0
     for i, job in enumerate(shown):
         assert job["state"] == "COMPLETED" and job["exit_code"] == 0, job
-        events = [event for event in rank_runs.events(place.run(f"run-{i}"))
+        events = [event for event in rank_runs.events(plane.run(f"run-{i}"))
                   if event["event"] in ("run_started", "step_done", "run_finished")]
         names = [event["event"] for event in events]
         steps = [event["step"] for event in events if event["event"] == "step_done"]
@@ -110,8 +110,8 @@ def every_job_once(place, shown):
     print(f"{len(shown)} jobs, each to its end once; {again} launches were lost with Slurm and made again")
 
 
-def books_are_right(place, shown):
-    ledger = place.call("ledger", "--month", "all")
+def books_are_right(plane, shown):
+    ledger = plane.call("ledger", "--month", "all")
     by_job = {entry["job"]: entry for entry in ledger["jobs"]}
     assert set(by_job) == {job["job"] for job in shown}, by_job
     total = sum(round(job["spent"]["usd"] * 1e6) for job in shown)
@@ -119,7 +119,7 @@ def books_are_right(place, shown):
     for job in shown:
         nodes = sum(launch["seconds"] * len(launch["nodes"]) for launch in job["launches"])
         assert abs(job["spent"]["node_hours"] * 3600 - nodes) < 0.01, job
-    assert place.call("audit", "verify")["intact"]
+    assert plane.call("audit", "verify")["intact"]
 
 
 if __name__ == "__main__":

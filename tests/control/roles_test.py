@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from place import Place, TUTTI
+from control_plane import ControlPlane, TUTTI
 
 ROLES = ["viewer", "submitter", "operator", "admin"]
 
@@ -42,14 +42,14 @@ def actions(job, own):
         ("make a user", ["admin", "user", "USER"], least("admin", "*")),
         ("disable a user", ["admin", "user", "someone", "--disable"], least("admin", "*")),
         ("enable a user", ["admin", "user", "someone", "--enable"], least("admin", "*")),
-        ("change the place", ["admin", "site", "--usd-per-node-hour", "1"], least("admin", "*")),
+        ("change the site", ["admin", "site", "--usd-per-node-hour", "1"], least("admin", "*")),
         ("make another's token", ["admin", "token", "--user", "someone"], least("admin", "*")),
         ("cancel one's own", ["cancel", own], least("submitter")),
     ]
 
 
-def attempt(place, words, environment):
-    done = subprocess.run([TUTTI, *words, "--json"], cwd=place.folder, capture_output=True, text=True,
+def attempt(plane, words, environment):
+    done = subprocess.run([TUTTI, *words, "--json"], cwd=plane.folder, capture_output=True, text=True,
                           env=environment, check=False)
     if done.returncode == 0:
         return None
@@ -58,21 +58,21 @@ def attempt(place, words, environment):
     return error
 
 
-def matrix(place, node):
-    place.call("admin", "node", node, "--drain")  # a controller that a command starts starts nothing
-    job = str(place.submit("--project", "vision"))
+def matrix(plane, node):
+    plane.call("admin", "node", node, "--drain")  # a controller that a command starts starts nothing
+    job = str(plane.submit("--project", "vision"))
     cells = 0
     callers = [("none", "project")] + [(role, scope) for role in ROLES for scope in ("project", "*")]
     for number, (role, scope) in enumerate(callers):
         name = f"caller{number}"
-        environment = place.as_user(name, "" if role == "none" else "admin", "vision")
-        own = str(place.submit("--project", "vision", environment=environment)) if role != "none" else job
+        environment = plane.as_user(name, "" if role == "none" else "admin", "vision")
+        own = str(plane.submit("--project", "vision", environment=environment)) if role != "none" else job
         if role != "none":
-            place.call("admin", "revoke", name, "--project", "vision")
-            place.call("admin", "grant", name, role, "--project", "*" if scope == "*" else "vision")
+            plane.call("admin", "revoke", name, "--project", "vision")
+            plane.call("admin", "grant", name, role, "--project", "*" if scope == "*" else "vision")
         for what, words, who_may in actions(job, own):
             words = [node if word == "NODE" else f"new{number}" if word == "USER" else word for word in words]
-            error = attempt(place, words, environment)
+            error = attempt(plane, words, environment)
             expected = who_may(role, scope)
             assert (error is None) == expected, f"{role} of {scope}: {what}: {error or 'was allowed'}"
             if what == "see a job" and error:
@@ -83,16 +83,16 @@ def matrix(place, node):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        place = Place(folder)
-        place.call("admin", "project", "vision")
-        place.call("admin", "user", "someone")
+        plane = ControlPlane(folder)
+        plane.call("admin", "project", "vision")
+        plane.call("admin", "user", "someone")
         node = os.uname().nodename  # the only one is this machine
-        cells = matrix(place, node)
-        lines = place.call("audit", "show", "--most", "100000")["lines"]
+        cells = matrix(plane, node)
+        lines = plane.call("audit", "show", "--most", "100000")["lines"]
         denied = [line for line in lines if not line["allowed"]]
         assert denied and all(line["who"].startswith("caller") for line in denied), denied[:3]
-        assert place.call("audit", "verify")["intact"]
-        place.wait_for_no_controller()
+        assert plane.call("audit", "verify")["intact"]
+        plane.wait_for_no_controller()
     print(f"{cells} cells, {len(denied)} refusals, each in the trail")
 
 

@@ -10,7 +10,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.environ["TUTTI_SOURCE_DIR"], "tests", "ranks"))
 import rank_runs  # noqa: E402
-from place import Place, tell  # noqa: E402
+from control_plane import ControlPlane, tell  # noqa: E402
 from slurm_cluster import Cluster, apart, wait_until  # noqa: E402
 
 STEPS = 300
@@ -55,9 +55,9 @@ def saved_jobs(cluster):
     return path
 
 
-def forgotten(place, cluster, controller, slow):
+def forgotten(plane, cluster, controller, slow):
     cluster.run("scontrol", "update", "partition=all", "state=down")
-    job = place.submit("--run", "twice", f"train.steps={STEPS}")
+    job = plane.submit("--run", "twice", f"train.steps={STEPS}")
     number = held_job(cluster)
     path = saved_jobs(cluster)
     shutil.copy(path, path + ".forgetful")
@@ -75,7 +75,7 @@ def forgotten(place, cluster, controller, slow):
     shutil.rmtree(path + ".old", ignore_errors=True)
     cluster.start_controller()
     wait_until(cluster.is_ready, "the nodes")  # which knew of no process of the job when they were asked
-    ended = os.path.join(place.control, "jobs", "*", "ended-1")
+    ended = os.path.join(plane.control, "jobs", "*", "ended-1")
     # A step of a job that waits is refused: this is how the first launch ends.
     wait_until(lambda: glob.glob(ended), "the end of its first launch")
     os.remove(slow)
@@ -84,22 +84,22 @@ def forgotten(place, cluster, controller, slow):
     wait_until(lambda: state_of(cluster, number) == "CANCELLED", "Slurm's end of it")
     wait_until(lambda: cluster.reason_of(node) == "Duplicate jobid", "the drained node")
 
-    controller = place.controller()
-    shown = place.wait_for(job, ["COMPLETED", "CANCELLED", "FAILED"])
+    controller = plane.controller()
+    shown = plane.wait_for(job, ["COMPLETED", "CANCELLED", "FAILED"])
     assert shown["state"] == "COMPLETED" and shown["exit_code"] == 0, shown
     first, second = shown["launches"]
     assert first["nodes"] == [node] and second["nodes"] != [node], shown["launches"]
-    steps = [event["step"] for event in place.events("twice", "step_done")]
+    steps = [event["step"] for event in plane.events("twice", "step_done")]
     assert steps == list(range(1, STEPS + 1)), steps
     cluster.resume(node)
     return controller
 
 
-def cancelled_in_slurm(place, cluster):
-    job = place.submit("--run", "unwanted", f"train.steps={STEPS}")
-    place.wait_for_steps("unwanted")
+def cancelled_in_slurm(plane, cluster):
+    job = plane.submit("--run", "unwanted", f"train.steps={STEPS}")
+    plane.wait_for_steps("unwanted")
     cluster.run("scancel", said(cluster, "squeue", "--noheader", "--states=RUNNING", "--format=%A"))
-    shown = place.wait_for(job, ["COMPLETED", "CANCELLED", "FAILED"])
+    shown = plane.wait_for(job, ["COMPLETED", "CANCELLED", "FAILED"])
     assert shown["state"] == "CANCELLED" and len(shown["launches"]) == 1, shown
 
 
@@ -110,14 +110,14 @@ def test():
             file.write(PROLOG.format(slow=slow, seconds=PROLOG_SECONDS))
         os.chmod(prolog, 0o755)
         with Cluster(cluster_folder, SLURM.format(prolog=prolog)) as cluster:
-            place = Place(folder, SLURM_CONF=cluster.configuration, MASTER_ADDR="127.0.0.1", TUTTI_FAULT=SLOW)
-            place.call("admin", "site", "--scheduler", "slurm")
-            controller = place.controller()
+            plane = ControlPlane(folder, SLURM_CONF=cluster.configuration, MASTER_ADDR="127.0.0.1", TUTTI_FAULT=SLOW)
+            plane.call("admin", "site", "--scheduler", "slurm")
+            controller = plane.controller()
             try:
-                controller = forgotten(place, cluster, controller, slow)
-                cancelled_in_slurm(place, cluster)
+                controller = forgotten(plane, cluster, controller, slow)
+                cancelled_in_slurm(plane, cluster)
             except AssertionError:
-                tell(place, cluster)
+                tell(plane, cluster)
                 raise
             finally:
                 controller.terminate()

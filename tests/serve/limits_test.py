@@ -14,7 +14,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from page_server import TUTTI, Place, Server  # noqa: E402
+from page_server import TUTTI, ControlPlane, Server  # noqa: E402
 
 LIMIT_SECONDS = 0.2
 FORM_BYTES = 256 << 10
@@ -120,20 +120,20 @@ def headers_and_cookie(server, token):
     assert "'unsafe-inline'" not in re.search("script-src[^;]*", policy).group(0), policy
 
 
-def tokens(place, token):
+def tokens(plane, token):
     """A token that a token issues lives no longer, and goes with it."""
-    ask = lambda *words, **more: place.call("admin", "token", *words, **more)  # noqa: E731
+    ask = lambda *words, **more: plane.call("admin", "token", *words, **more)  # noqa: E731
     first = ask("--lifetime", "1h")["token"]
     child = ask(token=first)
-    state = {each["token"]: each for each in place.call("admin", "list")["tokens"]}
+    state = {each["token"]: each for each in plane.call("admin", "list")["tokens"]}
     ids = [word.split("-")[1] for word in (first, child["token"])]
     assert state[ids[1]]["expires"] == state[ids[0]]["expires"], state
     assert state[ids[1]]["issued_by"] == ids[0] and state[ids[0]]["issued_by"] == "", state
     longer = subprocess.run([TUTTI, "admin", "token", "--lifetime", "2h"], capture_output=True,
-                            env={**place.environment, "TUTTI_TOKEN": first}, text=True)
+                            env={**plane.environment, "TUTTI_TOKEN": first}, text=True)
     assert longer.returncode == 2 and "outlive" in longer.stderr, longer
     assert ask("--withdraw", ids[0])["tokens"] == 2
-    state = {each["token"]: each["state"] for each in place.call("admin", "list")["tokens"]}
+    state = {each["token"]: each["state"] for each in plane.call("admin", "list")["tokens"]}
     assert state[ids[0]] == state[ids[1]] == "withdrawn", state
     assert state[token.split("-")[1]] == "valid", state
 
@@ -144,27 +144,27 @@ def secret_stays(server, token):
     assert b"TUTTI_CONTROL=" in environment and token.encode() not in environment
 
 
-def addresses(place, server):
+def addresses(plane, server):
     """Of logins and of what is done on the page."""
-    with open(os.path.join(place.folder, "control", "audit.jsonl")) as file:
+    with open(os.path.join(plane.folder, "control", "audit.jsonl")) as file:
         lines = [json.loads(line) for line in file]
     logins = {(line["client"], line["allowed"]) for line in lines if line["what"] == "login"}
     assert {("192.0.2.7", True), ("127.0.0.1", True), ("127.0.0.3", False)} <= logins, logins
     guessed = {line["client"] for line in lines if line["what"] == "metrics" and not line["allowed"]}
     assert guessed == {"127.0.0.2", "127.0.0.4"}, guessed
     assert any("client" not in line for line in lines), "commands have none"
-    assert place.call("audit", "verify")["intact"]
+    assert plane.call("audit", "verify")["intact"]
 
 
 def main():
     kind = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
-        place = Place(os.path.realpath(folder))
-        place.call("queue")  # the first use makes this account the admin
-        user = place.call("admin", "list")["users"][0]["user"]
-        token = place.token(user)
+        plane = ControlPlane(os.path.realpath(folder))
+        plane.call("queue")  # the first use makes this account the admin
+        user = plane.call("admin", "list")["users"][0]["user"]
+        token = plane.token(user)
         proxy = [] if kind == "full" else ["--proxy", "127.0.0.1"]
-        server = Server(place, *proxy, TUTTI_TOKEN=token)
+        server = Server(plane, *proxy, TUTTI_TOKEN=token)
         try:
             if kind == "full":
                 a_thousand(server, token)
@@ -174,8 +174,8 @@ def main():
                 guesses(server, token)
                 forms(server, server.log_in(token))
                 headers_and_cookie(server, token)
-                tokens(place, token)
-                addresses(place, server)
+                tokens(plane, token)
+                addresses(plane, server)
         finally:
             code, log = server.close()
         assert code in (0, 143) and token not in log, (code, log)

@@ -10,7 +10,7 @@ import urllib.parse
 TUTTI = os.environ["TUTTI_BINARY"]
 
 
-class Place:
+class ControlPlane:
     def __init__(self, folder):
         self.folder = folder
         self.environment = {**os.environ, "TUTTI_CONTROL": os.path.join(folder, "control"),
@@ -31,11 +31,11 @@ class Place:
 class Server:
     """`tutti serve`, and plain requests to it."""
 
-    def __init__(self, place, *options, **variables):
-        self.log = open(os.path.join(place.folder, "serve.log"), "w+")
+    def __init__(self, plane, *options, **variables):
+        self.log = open(os.path.join(plane.folder, "serve.log"), "w+")
         self.process = subprocess.Popen([TUTTI, "serve", "--port", "0", "--json", *options],
-                                        text=True, env={**place.environment, **variables},
-                                        cwd=place.folder, stdout=subprocess.PIPE, stderr=self.log)
+                                        text=True, env={**plane.environment, **variables},
+                                        cwd=plane.folder, stdout=subprocess.PIPE, stderr=self.log)
         self.url = json.loads(self.process.stdout.readline())["url"]
         self.port = int(re.search(r":(\d+)/", self.url).group(1))
 

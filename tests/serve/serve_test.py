@@ -21,7 +21,7 @@ except ImportError:
     print("skipped: NumPy is not installed")
     sys.exit(77)
 import small_run  # noqa: E402
-from page_server import TUTTI, Place, Server  # noqa: E402
+from page_server import TUTTI, ControlPlane, Server  # noqa: E402
 
 if not browser.CHROMIUM:
     print("skipped: Chromium is not installed")
@@ -31,23 +31,23 @@ EVIL = "<script>document.title='owned'</script>"
 DESK, PHONE = (1440, 900), (390, 844)
 
 
-def set_up(place):
+def set_up(plane):
     """Two projects with a user each; alpha has a budget. Their tokens, and an operator's."""
-    place.call("queue")  # the first use makes this account the admin
+    plane.call("queue")  # the first use makes this account the admin
     for user, project, role in (("ada", "alpha", "submitter"), ("bob", "beta", "submitter"),
                                 ("vic", "alpha", "viewer"), ("olga", "*", "operator")):
-        place.call("admin", "user", user)
+        plane.call("admin", "user", user)
         if project != "*":
-            place.call("admin", "project", project, "--usd", "10", "--kwh", "5")
-        place.call("admin", "grant", user, role, "--project", project)
-    place.call("admin", "site", "--usd-per-node-hour", "30")
-    return {user: place.token(user) for user in ("ada", "bob", "vic", "olga")}
+            plane.call("admin", "project", project, "--usd", "10", "--kwh", "5")
+        plane.call("admin", "grant", user, role, "--project", project)
+    plane.call("admin", "site", "--usd-per-node-hour", "30")
+    return {user: plane.token(user) for user in ("ada", "bob", "vic", "olga")}
 
 
-def submit(place, recipe, token, project, name, *settings):
-    return place.call("submit", recipe, "train.steps=30000", *settings, "--project", project,
+def submit(plane, recipe, token, project, name, *settings):
+    return plane.call("submit", recipe, "train.steps=30000", *settings, "--project", project,
                       "--name", name, "--yes", "--no-start",
-                      "--run", os.path.join(place.folder, "run-" + project), token=token)["job"]
+                      "--run", os.path.join(plane.folder, "run-" + project), token=token)["job"]
 
 
 def wait_for(condition, what, seconds=120):
@@ -165,7 +165,7 @@ def tenants(server, tokens, jobs, recipes):
     return cookies
 
 
-def pushed(place, server, cookie):
+def pushed(plane, server, cookie):
     """A request that may wait is answered once something changes, not at the next round of questions."""
     dollars = iter(range(20, 1000))
 
@@ -176,7 +176,7 @@ def pushed(place, server, cookie):
                                  {"If-None-Match": tag, "Prefer": "wait=20"})
             time.sleep(1)
             was_held = not answer.done()  # curves of the job may have grown meanwhile
-            place.call("admin", "project", "beta", "--usd", str(next(dollars)))
+            plane.call("admin", "project", "beta", "--usd", str(next(dollars)))
             changed = time.monotonic()
             status, text, _ = answer.result()
         soon = time.monotonic() - changed < 3
@@ -217,7 +217,7 @@ def submitting(page, url):
     return click
 
 
-def in_the_browser(place, server, tokens, jobs, recipe, pictures):
+def in_the_browser(plane, server, tokens, jobs, recipe, pictures):
     with browser.Browser() as page:
         open_page(page, server.url, DESK)
         assert "Log in" in page.value("document.querySelector('h1').textContent")
@@ -281,21 +281,21 @@ def in_the_browser(place, server, tokens, jobs, recipe, pictures):
         queue = page.value("document.querySelector('#live-queue').textContent")
         assert "from-the-page" in queue, page.value("document.querySelector('header').textContent")
         check_quiet(page)
-    recipes = os.listdir(os.path.join(place.folder, "control", "recipes"))
+    recipes = os.listdir(os.path.join(plane.folder, "control", "recipes"))
     assert not [name for name in recipes if name.startswith("page-")], recipes
-    made = [j for j in place.call("queue", "--all")["jobs"] if j["name"] == "from-the-page"]
+    made = [j for j in plane.call("queue", "--all")["jobs"] if j["name"] == "from-the-page"]
     assert len(made) == 1 and made[0]["user"] == "ada" and made[0]["project"] == "alpha", made
-    place.call("cancel", str(jobs["ada"]))  # on two cores it would have to wait
-    wait_for(lambda: place.call("show", str(made[0]["job"]))["state"] == "COMPLETED", "the job")
+    plane.call("cancel", str(jobs["ada"]))  # on two cores it would have to wait
+    wait_for(lambda: plane.call("show", str(made[0]["job"]))["state"] == "COMPLETED", "the job")
 
 
 def main():
     pictures = sys.argv[1] if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory() as folder:
         folder = os.path.realpath(folder)
-        place = Place(folder)
+        plane = ControlPlane(folder)
         recipe = small_run.prepare(folder)
-        tokens = set_up(place)
+        tokens = set_up(plane)
         health = os.path.join(folder, "control", "health")
         os.mkdir(health)
         with open(os.path.join(health, "sick.json"), "w") as file:
@@ -304,31 +304,31 @@ def main():
         with open(os.path.join(folder, "secret"), "w") as file:
             file.write("sesame\n")
         controller = subprocess.Popen([TUTTI, "controller", "run"], cwd=folder,
-                                      env=place.environment, stdout=subprocess.DEVNULL,
+                                      env=plane.environment, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL)
-        server = Server(place)
+        server = Server(plane)
         try:
             strangers(server, tokens["ada"])
-            jobs = {"ada": submit(place, recipe, tokens["ada"], "alpha", EVIL, "--cores", "1"),
-                    "bob": submit(place, recipe, tokens["bob"], "beta", "bobs-job", "--cores", "1")}
+            jobs = {"ada": submit(plane, recipe, tokens["ada"], "alpha", EVIL, "--cores", "1"),
+                    "bob": submit(plane, recipe, tokens["bob"], "beta", "bobs-job", "--cores", "1")}
             for project in ("alpha", "beta"):
                 run = os.path.join(folder, "run-" + project)
                 wait_for(lambda: len(small_run.losses(run)) > 20, "steps of " + project)
             cookies = tenants(server, tokens, jobs,
                               os.path.join(folder, "control", "recipes"))
-            pushed(place, server, cookies["bob"])
-            in_the_browser(place, server, tokens, jobs, recipe, pictures)
-            place.call("admin", "token", "--withdraw", tokens["bob"].split("-")[1])
+            pushed(plane, server, cookies["bob"])
+            in_the_browser(plane, server, tokens, jobs, recipe, pictures)
+            plane.call("admin", "token", "--withdraw", tokens["bob"].split("-")[1])
             assert server.ask("GET", "/", cookie=cookies["bob"])[0] == 401, "a withdrawn token"
         finally:
-            for job in place.call("queue")["jobs"]:
-                place.call("cancel", str(job["job"]))
-            wait_for(lambda: not place.call("queue")["jobs"], "the end of all jobs")
+            for job in plane.call("queue")["jobs"]:
+                plane.call("cancel", str(job["job"]))
+            wait_for(lambda: not plane.call("queue")["jobs"], "the end of all jobs")
             code, log = server.close()
             controller.terminate()
             controller.wait(timeout=120)
         assert code in (0, 143), code
-        trail = place.call("audit", "verify")
+        trail = plane.call("audit", "verify")
         assert trail["intact"], trail
         with open(os.path.join(folder, "control", "audit.jsonl")) as file:
             denied = {(line["who"], line["what"]) for line in map(json.loads, file)

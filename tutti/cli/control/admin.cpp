@@ -1,4 +1,4 @@
-// `tutti admin`: users, roles, projects with their limits, the place, nodes, tokens.
+// `tutti admin`: users, roles, projects with their limits, the site, nodes, tokens.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -124,16 +124,16 @@ struct SiteArguments {
 
 Said define_site(ControlSession& session, const SiteArguments& arguments) {
   control::Site site = session.site();
-  if (!arguments.name.empty()) site.place.name = arguments.name;
-  if (!arguments.region.empty()) site.place.region = arguments.region;
+  if (!arguments.name.empty()) site.policy.name = arguments.name;
+  if (!arguments.region.empty()) site.policy.region = arguments.region;
   if (!arguments.highest.empty()) {
-    site.place.highest = control::parse_data_class(arguments.highest);
-    site.place.declares_classes = true;
+    site.policy.highest = control::parse_data_class(arguments.highest);
+    site.policy.declares_classes = true;
   }
   if (arguments.unlabelled == "strictest") {
-    site.place.unlabelled.reset();
+    site.policy.unlabelled.reset();
   } else if (!arguments.unlabelled.empty()) {
-    site.place.unlabelled = control::parse_data_class(arguments.unlabelled);
+    site.policy.unlabelled = control::parse_data_class(arguments.unlabelled);
   }
   if (!arguments.allowed_keys.empty()) {
     site.allowed_keys = control::parse_guarded_keys(arguments.allowed_keys);
@@ -164,16 +164,16 @@ Said define_site(ControlSession& session, const SiteArguments& arguments) {
   }
   return {
       site_text(site),
-      {{"name", site.place.name},
-       {"region", site.place.region},
-       {"highest_data_class", control::data_class_name(site.place.highest)},
+      {{"name", site.policy.name},
+       {"region", site.policy.region},
+       {"highest_data_class", control::data_class_name(site.policy.highest)},
        {"usd_per_node_hour", static_cast<double>(site.micro_usd_per_node_hour) / 1e6},
        {"watts_per_node", static_cast<double>(site.milliwatts_per_node) / 1000},
        {"scheduler", site.slurm ? "slurm" : "local"},
        {"node_check", site.node_check},
-       {"declares_classes", site.place.declares_classes},
+       {"declares_classes", site.policy.declares_classes},
        {"unlabelled_data_class",
-        site.place.unlabelled ? Json(control::data_class_name(*site.place.unlabelled)) : Json()},
+        site.policy.unlabelled ? Json(control::data_class_name(*site.policy.unlabelled)) : Json()},
        {"allowed_keys", site.allowed_keys},
        {"pue", site.pue}}};
 }
@@ -202,7 +202,7 @@ Said define_node(ControlSession& session, const NodeArguments& arguments) {
   fail(ErrorKind::not_found, "unknown node '{}'", printable(arguments.name));
 }
 
-void add_place(CLI::App& group, Action& action) {
+void add_site(CLI::App& group, Action& action) {
   const auto site = std::make_shared<SiteArguments>();
   CLI::App* command =
       group.add_subcommand("site", "Set name, region, prices and power of this site");
@@ -299,7 +299,7 @@ void add_admin(CLI::App& app, Action& action) {
   group->footer("Example:\n  tutti admin project vision --usd 250");
   add_admin_people(*group, action);
   add_project(*group, action);
-  add_place(*group, action);
+  add_site(*group, action);
   add_token(*group, action);
   add_admin_list(*group, action);
 }

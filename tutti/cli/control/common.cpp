@@ -112,7 +112,7 @@ ControlSession::ControlSession(const ControlOptions& options, bool serves_jobs)
     const Machine machine = describe_machine();
     const control::Node node{
         machine.host.empty() ? "localhost" : machine.host, machine.cores, 0, true, false, ""};
-    control::found_place(caller(), node, first_site(machine));
+    control::create_control_plane(caller(), node, first_site(machine));
   }
 }
 
@@ -210,17 +210,17 @@ std::string site_text(const control::Site& site) {
   if (!site.slurm_partition.empty()) scheduler += ", partition " + site.slurm_partition;
   if (!site.slurm_account.empty()) scheduler += ", account " + site.slurm_account;
   const double watts = static_cast<double>(site.milliwatts_per_node) / 1000;
-  const control::Place& place = site.place;
+  const control::SitePolicy& policy = site.policy;
   const std::string unlabelled =
-      place.unlabelled ? control::data_class_name(*place.unlabelled)
-      : place.declares_classes
-          ? std::string(control::data_class_name(place.highest)) + ", the strictest"
+      policy.unlabelled ? control::data_class_name(*policy.unlabelled)
+      : policy.declares_classes
+          ? std::string(control::data_class_name(policy.highest)) + ", the strictest"
           : "what the recipe says";
   return format_pairs(
-      {{"place", fmt::format("{} in region {}", site.place.name, site.place.region)},
+      {{"site", fmt::format("{} in region {}", site.policy.name, site.policy.region)},
        {"jobs go to", scheduler},
        {"node check", site.node_check.empty() ? "none" : site.node_check},
-       {"data up to", control::data_class_name(site.place.highest)},
+       {"data up to", control::data_class_name(site.policy.highest)},
        {"data without class", unlabelled},
        {"recipe keys", site.allowed_keys.empty()
                            ? "guarded ones for operators only"

@@ -69,7 +69,7 @@ int64_t parse_deadline(const std::string& text);
 // Where jobs go to Slurm: brings the records of its nodes up to date. False: it does not answer.
 bool follow_slurm(ControlSession& session);
 
-std::string site_text(const control::Site& site);  // a line for each thing it says of the place
+std::string site_text(const control::Site& site);  // one line per property of the site
 std::string time_text(int64_t wall_ms);            // "-" for 0
 std::string duration_text(int64_t milliseconds);   // "-" for 0
 std::string money_text(int64_t micro_usd);         // "3.60 USD"
@@ -78,7 +78,7 @@ Json job_json(const control::Job& job);
 Json forecast_json(const control::Forecast& forecast);
 
 // What the planner expects `recipe` to take on the system of that name in the catalog (empty: this
-// machine, measured when the folder's catalog does not have it yet), priced by the place's rates.
+// machine, measured when the folder's catalog does not have it yet), priced by the site's rates.
 control::Forecast forecast_job(ControlSession& session, const std::string& recipe_yaml,
                                const control::JobRequest& request, const std::string& system,
                                const std::string& catalog);

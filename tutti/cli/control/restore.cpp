@@ -1,4 +1,4 @@
-// `tutti controller restore`: a backup in the place of the records.
+// `tutti controller restore`: replaces the records by a backup.
 #include "tutti/control/audit/restore.h"
 
 #include <fmt/format.h>

@@ -138,7 +138,7 @@ struct BackupArguments {
   std::string file;
 };
 
-// A backup in the place of what it is a backup of would be the end of both.
+// Writing a backup over its own source would destroy both.
 void check_is_elsewhere(const control::ControlFolder& folder, const std::string& file) {
   namespace fs = std::filesystem;
   const std::string database = folder.database();

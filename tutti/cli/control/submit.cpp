@@ -197,8 +197,8 @@ bool confirmed() {
   return answer == "y" || answer == "Y" || answer == "yes";
 }
 
-// What a template has no place for. --yes and --no-start it follows: nobody is asked, nothing
-// starts.
+// Options that a template cannot express. --yes and --no-start hold anyway: nothing is asked,
+// nothing starts.
 constexpr std::array kNotInTemplates = {
     "SETTING",         "--project",  "--key",      "--spares",
     "--min-nodes",     "--priority", "--deadline", "--ranks-per-node",

@@ -1,4 +1,4 @@
-// The trail: what was edited, dropped, reordered, cut off or forged is found; crashes harm nothing.
+// The log: what was edited, dropped, reordered, cut off or forged is found; crashes harm nothing.
 
 #include "tutti/control/audit/audit.h"
 
@@ -19,14 +19,14 @@ namespace {
 
 constexpr const char* kPath = "audit.jsonl";
 
-struct Trail {
-  SmallPlace place;
+struct AuditFixture {
+  SmallControlPlane plane;
   MemoryFileSystem files;
-  Trail() {
-    submit(place.as("ada"), SmallPlace::request(), false);
-    submit(place.as("bob"), SmallPlace::request("speech"), false);
-    cancel(place.as("ada"), 1);
-    export_audit(place.database, files, kPath);
+  AuditFixture() {
+    submit(plane.as("ada"), SmallControlPlane::request(), false);
+    submit(plane.as("bob"), SmallControlPlane::request("speech"), false);
+    cancel(plane.as("ada"), 1);
+    export_audit(plane.database, files, kPath);
   }
   std::vector<std::string> lines() {
     std::vector<std::string> lines;
@@ -38,29 +38,29 @@ struct Trail {
   void write(const std::vector<std::string>& lines) {
     write_file_atomic(files, kPath, lines.empty() ? "" : join(lines, "\n") + "\n");
   }
-  AuditVerdict verdict() { return verify_audit(place.database, files, kPath); }
+  AuditVerdict verdict() { return verify_audit(plane.database, files, kPath); }
 };
 
 TEST(Audit, AnUntouchedTrailIsIntact) {
-  Trail trail;
-  const AuditVerdict verdict = trail.verdict();
+  AuditFixture log;
+  const AuditVerdict verdict = log.verdict();
   EXPECT_TRUE(verdict.intact());
   EXPECT_EQ(verdict.lines_in_file, verdict.head.seq);
   EXPECT_GT(verdict.head.seq, 10);
-  const Json last = audit_lines(trail.place.database, 1, "").front();
+  const Json last = audit_lines(log.plane.database, 1, "").front();
   EXPECT_EQ(last["who"], "ada");
   EXPECT_EQ(last["what"], "PENDING -> CANCELLED");
   EXPECT_EQ(last["on"], "job 1");
   EXPECT_EQ(last["time"], "2026-01-31T12:00:00Z");
-  EXPECT_EQ(audit_lines(trail.place.database, 100, "job 2").size(), 1U);
+  EXPECT_EQ(audit_lines(log.plane.database, 100, "job 2").size(), 1U);
 }
 
 TEST(Audit, LinesAboutSomethingAreNotThoseAboutWhatHasALongerName) {
-  Trail trail;
-  Database& database = trail.place.database;
+  AuditFixture log;
+  Database& database = log.plane.database;
   {
     Transaction transaction(database);
-    note(trail.place.as("ad"), "submit", "job 20", true);
+    note(log.plane.as("ad"), "submit", "job 20", true);
     transaction.commit();
   }
   EXPECT_EQ(audit_lines(database, 100, "job 2").size(), 1U);
@@ -70,75 +70,74 @@ TEST(Audit, LinesAboutSomethingAreNotThoseAboutWhatHasALongerName) {
 }
 
 TEST(Audit, RequestsFromTheNetworkCarryTheirAddress) {
-  SmallPlace place;
-  Caller ada = place.as("ada");
+  SmallControlPlane plane;
+  Caller ada = plane.as("ada");
   ada.client = "192.0.2.1";
-  const int64_t id = submit(ada, SmallPlace::request(), false).job.id;
+  const int64_t id = submit(ada, SmallControlPlane::request(), false).job.id;
   cancel(ada, id);
   EXPECT_THROW(cancel(ada, 99), Error);
-  for (const Json& line : audit_lines(place.database, 3, "")) {
+  for (const Json& line : audit_lines(plane.database, 3, "")) {
     EXPECT_EQ(line.value("client", ""), "192.0.2.1") << line.dump();
   }
-  requeue(place.as("ada"), id);
-  EXPECT_FALSE(audit_lines(place.database, 1, "").front().contains("client"));
+  requeue(plane.as("ada"), id);
+  EXPECT_FALSE(audit_lines(plane.database, 1, "").front().contains("client"));
 }
 
 TEST(Audit, EveryEditedByteIsFound) {
-  Trail trail;
-  const std::vector<std::string> lines = trail.lines();
+  AuditFixture log;
+  const std::vector<std::string> lines = log.lines();
   const std::string& victim = lines[4];
   for (size_t at = 0; at < victim.size(); at += 3) {
     std::vector<std::string> edited = lines;
     edited[4][at] = edited[4][at] == 'x' ? 'y' : 'x';
-    trail.write(edited);
-    const AuditVerdict verdict = trail.verdict();
+    log.write(edited);
+    const AuditVerdict verdict = log.verdict();
     ASSERT_FALSE(verdict.intact()) << at;
     EXPECT_EQ(verdict.findings.front().where, "audit.jsonl:5");
   }
 }
 
 TEST(Audit, EveryDroppedLineIsFound) {
-  Trail trail;
-  const std::vector<std::string> lines = trail.lines();
+  AuditFixture log;
+  const std::vector<std::string> lines = log.lines();
   for (size_t i = 0; i < lines.size(); ++i) {
     std::vector<std::string> dropped = lines;
     dropped.erase(dropped.begin() + static_cast<std::ptrdiff_t>(i));
-    trail.write(dropped);
-    EXPECT_FALSE(trail.verdict().intact()) << i;
+    log.write(dropped);
+    EXPECT_FALSE(log.verdict().intact()) << i;
   }
 }
 
 TEST(Audit, EveryPairOfSwappedLinesIsFound) {
-  Trail trail;
-  const std::vector<std::string> lines = trail.lines();
+  AuditFixture log;
+  const std::vector<std::string> lines = log.lines();
   for (size_t i = 0; i < lines.size(); ++i) {
     for (size_t j = i + 1; j < lines.size(); ++j) {
       std::vector<std::string> swapped = lines;
       std::swap(swapped[i], swapped[j]);
-      trail.write(swapped);
-      EXPECT_FALSE(trail.verdict().intact()) << i << " " << j;
+      log.write(swapped);
+      EXPECT_FALSE(log.verdict().intact()) << i << " " << j;
     }
   }
 }
 
 TEST(Audit, ACutEndIsFoundAndNotGrownOver) {
-  Trail trail;
-  std::vector<std::string> lines = trail.lines();
+  AuditFixture log;
+  std::vector<std::string> lines = log.lines();
   lines.resize(lines.size() - 2);
-  trail.write(lines);
-  EXPECT_FALSE(trail.verdict().intact());
-  submit(trail.place.as("ada"), SmallPlace::request(), false);
+  log.write(lines);
+  EXPECT_FALSE(log.verdict().intact());
+  submit(log.plane.as("ada"), SmallControlPlane::request(), false);
   EXPECT_TRUE(throws(
-      ErrorKind::corrupt, [&] { export_audit(trail.place.database, trail.files, kPath); },
-      "cut off"));
+      ErrorKind::corrupt, [&] { export_audit(log.plane.database, log.files, kPath); }, "cut off"));
 }
 
 // Whoever rewrites a line and all hashes after it makes a consistent chain: it is not the one in
 // the database. If that is rewritten too, a head that was kept elsewhere tells.
 TEST(Audit, AForgedChainIsFound) {
-  Trail trail;
-  const AuditHead kept = audit_head(trail.place.database);
-  std::vector<std::string> lines = trail.lines();
+  AuditFixture log;
+  const AuditHead kept = audit_head(log.plane.database);
+  std::vector<std::string> lines = log.lines();
   std::string previous = parse_json(lines[3], kPath)["hash"];
   for (size_t i = 4; i < lines.size(); ++i) {
     Json json = parse_json(lines[i], kPath);
@@ -150,23 +149,23 @@ TEST(Audit, AForgedChainIsFound) {
     previous = sha256_hex(body);
     lines[i] = fmt::format(R"({},"hash":"{}"}})", body, previous);
   }
-  trail.write(lines);
-  EXPECT_FALSE(trail.verdict().intact());
-  Database& database = trail.place.database;
+  log.write(lines);
+  EXPECT_FALSE(log.verdict().intact());
+  Database& database = log.plane.database;
   for (size_t i = 4; i < lines.size(); ++i) {
     const std::string hash = parse_json(lines[i], kPath)["hash"];
     database.run("UPDATE audit SET line = ?, hash = ? WHERE seq = ?", lines[i], hash,
                  static_cast<int64_t>(i + 1));
     database.run("UPDATE audit_head SET hash = ?", hash);
   }
-  EXPECT_TRUE(trail.verdict().intact());
-  EXPECT_FALSE(verify_audit(database, trail.files, kPath, kept).intact());
+  EXPECT_TRUE(log.verdict().intact());
+  EXPECT_FALSE(verify_audit(database, log.files, kPath, kept).intact());
 }
 
 // In file and database alike, with a hash that is its own: the next line does not continue it.
 TEST(Audit, AnEditedLineWithAFittingHashBreaksTheChain) {
-  Trail trail;
-  std::vector<std::string> lines = trail.lines();
+  AuditFixture log;
+  std::vector<std::string> lines = log.lines();
   Json json = parse_json(lines[3], kPath);
   json["who"] = "mallory";
   json.erase("hash");
@@ -174,9 +173,9 @@ TEST(Audit, AnEditedLineWithAFittingHashBreaksTheChain) {
   body.pop_back();
   const std::string hash = sha256_hex(body);
   lines[3] = fmt::format(R"({},"hash":"{}"}})", body, hash);
-  trail.write(lines);
-  trail.place.database.run("UPDATE audit SET line = ?, hash = ? WHERE seq = 4", lines[3], hash);
-  EXPECT_FALSE(trail.verdict().intact());
+  log.write(lines);
+  log.plane.database.run("UPDATE audit SET line = ?, hash = ? WHERE seq = 4", lines[3], hash);
+  EXPECT_FALSE(log.verdict().intact());
 }
 
 TEST(Audit, ChangesInTheDatabaseAreFound) {
@@ -185,26 +184,26 @@ TEST(Audit, ChangesInTheDatabaseAreFound) {
         "UPDATE audit_head SET seq = seq - 1",
         "DELETE FROM audit WHERE seq = (SELECT max(seq) FROM audit)",
         "UPDATE audit SET hash = 'x' WHERE seq = 3"}) {
-    Trail trail;
-    trail.place.database.run(sql);
-    EXPECT_FALSE(trail.verdict().intact()) << sql;
+    AuditFixture log;
+    log.plane.database.run(sql);
+    EXPECT_FALSE(log.verdict().intact()) << sql;
   }
 }
 
-// Power lost at any operation of an export: afterwards the trail is whole again.
+// Power lost at any operation of an export: afterwards the log is whole again.
 TEST(Audit, ACrashWhileExportingLosesNothing) {
-  Trail trail;
-  Database& database = trail.place.database;
-  trail.files.start_record();
+  AuditFixture log;
+  Database& database = log.plane.database;
+  log.files.start_record();
   const AuditHead before = audit_head(database);
-  const int64_t bytes_before = trail.files.size_bytes(kPath);
-  submit(trail.place.as("ada"), SmallPlace::request(), false);
-  submit(trail.place.as("ada"), SmallPlace::request(), false);
-  export_audit(database, trail.files, kPath);
+  const int64_t bytes_before = log.files.size_bytes(kPath);
+  submit(log.plane.as("ada"), SmallControlPlane::request(), false);
+  submit(log.plane.as("ada"), SmallControlPlane::request(), false);
+  export_audit(database, log.files, kPath);
   int64_t torn = 0;
-  for (int64_t operations = 0; operations <= trail.files.operation_count(); ++operations) {
+  for (int64_t operations = 0; operations <= log.files.operation_count(); ++operations) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
-      const auto files = trail.files.crash_after(operations, seed);
+      const auto files = log.files.crash_after(operations, seed);
       torn += read_file(*files, kPath).find('\0') != std::string::npos ? 1 : 0;
       // The transaction of the export did not commit.
       database.run("UPDATE audit_head SET exported = ?, exported_bytes = ?", before.seq,
@@ -216,20 +215,20 @@ TEST(Audit, ACrashWhileExportingLosesNothing) {
   EXPECT_GT(torn, 0);
 }
 
-// A backup is put in the place of the database: the file knows more, and is believed.
+// A backup replaces the database: the log file has newer entries, which are replayed.
 TEST(Audit, ARestoredDatabaseTakesOverWhatItsFileKnows) {
   const std::string path =
       testing::TempDir() + "/tutti_audit_restore_" + std::to_string(::getpid()) + ".db";
   MemoryFileSystem files;
-  SmallPlace place;
-  submit(place.as("ada"), SmallPlace::request(), false);
-  export_audit(place.database, files, kPath);
-  place.database.copy_to(path);
-  submit(place.as("ada"), SmallPlace::request(), false);
-  submit(place.as("ada"), SmallPlace::request(), false);
-  export_audit(place.database, files, kPath);
-  const AuditHead head = audit_head(place.database);
-  EXPECT_EQ(adopt_trail(place.database, files, kPath, kNoon), 0);
+  SmallControlPlane plane;
+  submit(plane.as("ada"), SmallControlPlane::request(), false);
+  export_audit(plane.database, files, kPath);
+  plane.database.copy_to(path);
+  submit(plane.as("ada"), SmallControlPlane::request(), false);
+  submit(plane.as("ada"), SmallControlPlane::request(), false);
+  export_audit(plane.database, files, kPath);
+  const AuditHead head = audit_head(plane.database);
+  EXPECT_EQ(adopt_trail(plane.database, files, kPath, kNoon), 0);
 
   Database restored(path);
   EXPECT_FALSE(verify_audit(restored, files, kPath).intact());
@@ -237,7 +236,7 @@ TEST(Audit, ARestoredDatabaseTakesOverWhatItsFileKnows) {
   EXPECT_EQ(audit_head(restored).seq, head.seq + 1);
   EXPECT_EQ(adopt_trail(restored, files, kPath, kNoon), 0);
   // Numbers that were given out are not given out again.
-  EXPECT_EQ(submit({restored, "ada", kNoon}, SmallPlace::request(), false).job.id, 4);
+  EXPECT_EQ(submit({restored, "ada", kNoon}, SmallControlPlane::request(), false).job.id, 4);
   export_audit(restored, files, kPath);
   EXPECT_TRUE(verify_audit(restored, files, kPath, head).intact());
 }

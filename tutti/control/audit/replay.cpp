@@ -224,7 +224,7 @@ bool of_project(Database& database, const Line& line, const std::string& name) {
   return true;
 }
 
-bool of_place(Database& database, const Line& line) {
+bool of_site(Database& database, const Line& line) {
   if (const std::string user = name_after(line.on, "user"); !user.empty()) {
     if (line.what == "disable user" || line.what == "enable user") {
       set_disabled(database, user, line.what == "disable user");
@@ -278,7 +278,7 @@ bool replay_line(Database& database, const Json& json) {
   if (const std::string name = name_after(line.on, "project"); !name.empty()) {
     return of_project(database, line, name);
   }
-  return of_place(database, line);
+  return of_site(database, line);
 }
 
 }  // namespace tutti::control

@@ -1,4 +1,4 @@
-// A backup in the place of the records, when they are damaged, gone or wrong.
+// Replaces records that are damaged, missing or wrong by a backup.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct Restored {
 
 // The caller holds the lock of the controller. Reads `backup`, which stays as it is, checks that it
 // is whole, asks `allowed` (which throws) with it, moves the former records aside and opens it in
-// their place; what the trail knows beyond it is made again (audit.h). Throws usage while others
+// their place, and replays newer entries of the audit log (audit.h). Throws usage while others
 // have the records open, corrupt where the backup is not whole, where the trail goes on in another
 // way than it did when the backup was made, or was cut off.
 Restored restore(FileSystem& files, const ControlFolder& folder, const std::string& backup,

@@ -1,4 +1,4 @@
-// A backup in the place of the records: what happened since comes back by the trail.
+// A backup replaces the records: later changes are replayed from the audit log.
 
 #include "tutti/control/audit/restore.h"
 
@@ -70,7 +70,7 @@ class Restore : public testing::Test {
     database_ = open_control(files_, folder());
     Site site;
     site.micro_usd_per_node_hour = 3'600'000;
-    found_place({*database_, "root", kNoon}, {"n1", 4, 0, true, false, ""}, site);
+    create_control_plane({*database_, "root", kNoon}, {"n1", 4, 0, true, false, ""}, site);
     Project project;
     project.name = "vision";
     define_project(root(), project);
@@ -90,7 +90,7 @@ class Restore : public testing::Test {
     controller.tick(kNoon + seconds * 1000);
   }
   int64_t submit_one(int64_t cores = 1) {
-    JobRequest request = SmallPlace::request();
+    JobRequest request = SmallControlPlane::request();
     request.cores = cores;
     return submit(ada(), request, false).job.id;
   }
@@ -291,7 +291,7 @@ TEST_F(Restore, DamagedAndForeignBackupsAreRefusedAndChangeNothing) {
   EXPECT_FALSE(fs::exists(folder().database() + ".restoring"));
 }
 
-// After a restore without the trail's file the place goes on in another way than before.
+// After a restore without the audit log the history of the site diverges from the former one.
 TEST_F(Restore, ABackupOfAPastThatWasGivenUpIsRefusedAndChangesNothing) {
   back_up();
   submit_one();

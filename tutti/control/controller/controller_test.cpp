@@ -64,14 +64,14 @@ class StuckLauncher : public Launcher {
 class ControllerTest : public testing::Test {
  protected:
   int64_t submit_one() {
-    JobRequest request = SmallPlace::request();
+    JobRequest request = SmallControlPlane::request();
     request.cores = 1;
-    return submit(place_.as("ada"), request, false).job.id;
+    return submit(plane_.as("ada"), request, false).job.id;
   }
-  Job job(int64_t id) { return *find_job(place_.database, id); }
-  void tick() { Controller(place_.database, launcher_).tick(kNoon); }
+  Job job(int64_t id) { return *find_job(plane_.database, id); }
+  void tick() { Controller(plane_.database, launcher_).tick(kNoon); }
 
-  SmallPlace place_;
+  SmallControlPlane plane_;
   StuckLauncher launcher_;
 };
 
@@ -97,7 +97,7 @@ TEST_F(ControllerTest, OneThatCannotBeEndedIsNotInTheWayOfOthers) {
   const int64_t first = submit_one();
   launcher_.stuck = first;
   tick();
-  cancel(place_.as("ada"), first);
+  cancel(plane_.as("ada"), first);
   const std::string detail = job(first).detail;
   const int64_t second = submit_one();
   tick();
@@ -111,15 +111,15 @@ TEST_F(ControllerTest, OneThatCannotBeEndedIsNotInTheWayOfOthers) {
 
 // One that does not hear that it should stop, and is cancelled meanwhile.
 TEST_F(ControllerTest, CancellingAJobBuysItNoTimeThatItsBudgetDoesNotHave) {
-  JobRequest request = SmallPlace::request();
+  JobRequest request = SmallControlPlane::request();
   request.budget.node_microhours = 100 * kMicro / 3600;  // 100 s
-  const int64_t id = submit(place_.as("ada"), request, false).job.id;
+  const int64_t id = submit(plane_.as("ada"), request, false).job.id;
   for (const int64_t second : {0, 0, 60, 101}) {
     launcher_.elapsed_ms = second * 1000;
     tick();
   }
   ASSERT_EQ(job(id).stop, Stop::job_budget);
-  cancel(place_.as("ada"), id);
+  cancel(plane_.as("ada"), id);
   for (int64_t second = 101; second < 160; ++second) {
     launcher_.elapsed_ms = second * 1000;
     tick();
@@ -128,12 +128,12 @@ TEST_F(ControllerTest, CancellingAJobBuysItNoTimeThatItsBudgetDoesNotHave) {
 }
 
 TEST_F(ControllerTest, AJobWithoutBudgetIsNotLaunchedAgain) {
-  JobRequest request = SmallPlace::request();
+  JobRequest request = SmallControlPlane::request();
   request.budget.node_microhours = 100 * kMicro / 3600;  // 100 s
-  const int64_t id = submit(place_.as("ada"), request, false).job.id;
+  const int64_t id = submit(plane_.as("ada"), request, false).job.id;
   tick();
   tick();
-  requeue(place_.as("ada"), id);
+  requeue(plane_.as("ada"), id);
   launcher_.saves = true;
   launcher_.elapsed_ms = 90'000;
   tick();  // told, with a little left
@@ -142,19 +142,19 @@ TEST_F(ControllerTest, AJobWithoutBudgetIsNotLaunchedAgain) {
   EXPECT_EQ(job(id).state, JobState::cancelled);
   EXPECT_EQ(job(id).reason, Reason::job_budget);
   EXPECT_TRUE(throws(
-      ErrorKind::usage, [&] { requeue(place_.as("ada"), id); },
+      ErrorKind::usage, [&] { requeue(plane_.as("ada"), id); },
       "is used up: 0.028055 of 0.027777"));
 }
 
 // Its nodes are another system's to give, and its deadline comes first.
 TEST_F(ControllerTest, OneThatIsStillBeingStartedAtItsDeadlineIsEnded) {
   for (const bool known : {true, false}) {
-    JobRequest request = SmallPlace::request();
+    JobRequest request = SmallControlPlane::request();
     request.deadline_ms = kNoon + 60'000;
-    const int64_t id = submit(place_.as("ada"), request, false).job.id;
+    const int64_t id = submit(plane_.as("ada"), request, false).job.id;
     launcher_.queued = true;
     launcher_.stuck = known ? 0 : id;  // never told: it cannot begin
-    Controller controller(place_.database, launcher_);
+    Controller controller(plane_.database, launcher_);
     controller.tick(kNoon);
     controller.tick(kNoon + 59'000);
     EXPECT_EQ(job(id).state, JobState::configuring);
@@ -171,33 +171,33 @@ TEST_F(ControllerTest, OneThatIsStillBeingStartedAtItsDeadlineIsEnded) {
 
 // Without a controller it ends by itself.
 TEST_F(ControllerTest, ALaunchCarriesItsDeadline) {
-  JobRequest request = SmallPlace::request();
+  JobRequest request = SmallControlPlane::request();
   request.deadline_ms = kNoon + 60'000;
-  submit(place_.as("ada"), request, false);
+  submit(plane_.as("ada"), request, false);
   tick();
   EXPECT_EQ(launcher_.last.stop_after_ms, 60'000);
 }
 
 // Its corpus was prepared anew, with another class, while it waited.
 TEST_F(ControllerTest, TheClassOfItsDataIsLookedAtBeforeEachLaunch) {
-  JobRequest request = SmallPlace::request();
+  JobRequest request = SmallControlPlane::request();
   request.cores = 1;
   request.data_class = "public";
-  const int64_t id = submit(place_.as("ada"), request, false).job.id;
+  const int64_t id = submit(plane_.as("ada"), request, false).job.id;
   DataLabel label{"restricted", "corpus 'c' of data.train", ""};
-  Controller controller(place_.database, launcher_, {}, [&](const Job&) { return label; });
+  Controller controller(plane_.database, launcher_, {}, [&](const Job&) { return label; });
   controller.tick(kNoon);
   controller.tick(kNoon);
   EXPECT_TRUE(launcher_.running.empty());
   EXPECT_EQ(job(id).state, JobState::pending);
   EXPECT_EQ(job(id).reason, Reason::site_rule);
   EXPECT_EQ(job(id).request.data_class, "restricted");
-  EXPECT_EQ(audit_lines(place_.database, 1, kRelabel).size(), 1U);
+  EXPECT_EQ(audit_lines(plane_.database, 1, kRelabel).size(), 1U);
   label.data_class = "public";  // what was stated stays stated
   controller.tick(kNoon);
   EXPECT_TRUE(launcher_.running.empty());
   request.run_folder = "other";
-  const int64_t other = submit(place_.as("ada"), request, false).job.id;
+  const int64_t other = submit(plane_.as("ada"), request, false).job.id;
   controller.tick(kNoon);
   EXPECT_EQ(launcher_.running, std::set<int64_t>{other});
 }
@@ -209,31 +209,31 @@ TEST_F(ControllerTest, UnhealthyNodesTakeNoJobs) {
   NodeReport unread;
   unread.node = "n2";
   unread.problem = "cannot be read";
-  EXPECT_EQ(follow_health(place_.database, {sick, unread}, kNoon), 1);
-  EXPECT_EQ(follow_health(place_.database, {sick, unread}, kNoon), 0);
+  EXPECT_EQ(follow_health(plane_.database, {sick, unread}, kNoon), 1);
+  EXPECT_EQ(follow_health(plane_.database, {sick, unread}, kNoon), 0);
   submit_one();
   tick();
   ASSERT_EQ(launcher_.last.claims.size(), 1U);
   EXPECT_EQ(launcher_.last.claims.front().node, "n2");
-  EXPECT_EQ(all_nodes(place_.database).front().reason, "unhealthy: memory: slow");
+  EXPECT_EQ(all_nodes(plane_.database).front().reason, "unhealthy: memory: slow");
   NodeReport well = sick;
   well.healthy = true;
-  EXPECT_EQ(follow_health(place_.database, {well}, kNoon), 1);
-  EXPECT_TRUE(all_nodes(place_.database).front().up);
-  EXPECT_EQ(all_nodes(place_.database).front().reason, "");
+  EXPECT_EQ(follow_health(plane_.database, {well}, kNoon), 1);
+  EXPECT_TRUE(all_nodes(plane_.database).front().up);
+  EXPECT_EQ(all_nodes(plane_.database).front().reason, "");
 }
 
 // They are in nobody's way, and what they ask for is not forgotten between two rounds.
 TEST_F(ControllerTest, RoundsReadOnlyWhatIsNew) {
-  Controller controller(place_.database, launcher_);
+  Controller controller(plane_.database, launcher_);
   const int64_t first = submit_one();
-  JobRequest large = SmallPlace::request();
+  JobRequest large = SmallControlPlane::request();
   large.nodes = 2;
-  const int64_t second = submit(place_.as("ada"), large, false).job.id;
+  const int64_t second = submit(plane_.as("ada"), large, false).job.id;
   controller.tick(kNoon);
   controller.tick(kNoon);
   EXPECT_EQ(job(second).reason, Reason::resources);
-  cancel(place_.as("ada"), first);
+  cancel(plane_.as("ada"), first);
   launcher_.saves = true;
   for (int round = 0; round < 3; ++round) controller.tick(kNoon);
   EXPECT_EQ(launcher_.last.key.job, second);

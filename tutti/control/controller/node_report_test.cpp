@@ -52,12 +52,12 @@ TEST(ControllerMetrics, TellStatesNodesAndHealth) {
 }
 
 TEST(ControllerMetrics, HeldJobsDoNotWait) {
-  SmallPlace place;
-  const int64_t held = submit(place.as("ada"), SmallPlace::request(), false).job.id;
-  submit(place.as("ada", kNoon + 5000), SmallPlace::request(), false);
-  set_held(place.as("ada"), held, true);
+  SmallControlPlane plane;
+  const int64_t held = submit(plane.as("ada"), SmallControlPlane::request(), false).job.id;
+  submit(plane.as("ada", kNoon + 5000), SmallControlPlane::request(), false);
+  set_held(plane.as("ada"), held, true);
   MemoryFileSystem files;
-  const std::string text = controller_metrics(place.database, files, {"/c"}, true, kNoon + 9000);
+  const std::string text = controller_metrics(plane.database, files, {"/c"}, true, kNoon + 9000);
   EXPECT_NE(text.find("tutti_oldest_wait_seconds 4\n"), std::string::npos) << text;
   EXPECT_NE(text.find("tutti_jobs{state=\"PENDING\"} 2"), std::string::npos) << text;
 }

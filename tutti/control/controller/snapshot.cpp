@@ -16,7 +16,7 @@ Snapshot read_snapshot(Database& database, int64_t now_ms) {
   snapshot.jobs = jobs_to_schedule(database);
   snapshot.claims = all_claims(database);
   snapshot.nodes = all_nodes(database);
-  snapshot.place = read_site(database).place;
+  snapshot.policy = read_site(database).policy;
   std::map<std::string, Spend> spent = spent_by_projects(database);
   for (Project& project : all_projects(database)) {
     const std::string name = project.name;

@@ -17,27 +17,27 @@ Approval of(const std::string& sha256) {
 }
 
 TEST(Approval, IsOfTheseBytesByWhoMay) {
-  SmallPlace place;
-  approve(place.as("olaf"), of("aa11"));
-  const auto found = approvals_of(place.as("viv"), "aa11");
+  SmallControlPlane plane;
+  approve(plane.as("olaf"), of("aa11"));
+  const auto found = approvals_of(plane.as("viv"), "aa11");
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].who, "olaf");
   EXPECT_EQ(found[0].time_ms, kNoon);
   EXPECT_EQ(found[0].step, 7);
   EXPECT_EQ(found[0].remark, "evaluated");
-  EXPECT_TRUE(approvals_of(place.as("viv"), "aa12").empty());
-  EXPECT_TRUE(approvals_of(place.as("viv"), "aa1").empty());  // only a part of its hash
+  EXPECT_TRUE(approvals_of(plane.as("viv"), "aa12").empty());
+  EXPECT_TRUE(approvals_of(plane.as("viv"), "aa1").empty());  // only a part of its hash
 }
 
 TEST(Approval, OthersNeitherGiveNorSeeIt) {
-  SmallPlace place;
+  SmallControlPlane plane;
   for (const char* user : {"ada", "viv", "bob"}) {
-    EXPECT_TRUE(throws(ErrorKind::permission, [&] { approve(place.as(user), of("bb22")); }));
+    EXPECT_TRUE(throws(ErrorKind::permission, [&] { approve(plane.as(user), of("bb22")); }));
   }
-  EXPECT_TRUE(approvals_of(place.as("root"), "bb22").empty());
-  EXPECT_EQ(audit_lines(place.database, 100, "bb22").size(), 3u);  // the refusals
-  approve(place.as("olaf"), of("bb22"));
-  EXPECT_TRUE(approvals_of(place.as("bob"), "bb22").empty());
+  EXPECT_TRUE(approvals_of(plane.as("root"), "bb22").empty());
+  EXPECT_EQ(audit_lines(plane.database, 100, "bb22").size(), 3u);  // the refusals
+  approve(plane.as("olaf"), of("bb22"));
+  EXPECT_TRUE(approvals_of(plane.as("bob"), "bb22").empty());
 }
 
 }  // namespace

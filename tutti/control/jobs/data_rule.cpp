@@ -28,36 +28,35 @@ DataClass parse_data_class(std::string_view name) {
 }
 
 std::optional<std::string> refusal(DataClass data, const std::vector<std::string>& regions,
-                                   const Place& place) {
-  if (data > place.highest) {
-    return fmt::format("rule 1: '{}' holds data up to class {}, and this is {}", place.name,
-                       data_class_name(place.highest), data_class_name(data));
+                                   const SitePolicy& site) {
+  if (data > site.highest) {
+    return fmt::format("rule 1: '{}' holds data up to class {}, and this is {}", site.name,
+                       data_class_name(site.highest), data_class_name(data));
   }
   if (data == DataClass::public_) return std::nullopt;
   if (data == DataClass::restricted && regions.empty()) {
     return std::string("rule 3: restricted data run only for projects that name their regions");
   }
-  if (!regions.empty() &&
-      std::find(regions.begin(), regions.end(), place.region) == regions.end()) {
+  if (!regions.empty() && std::find(regions.begin(), regions.end(), site.region) == regions.end()) {
     return fmt::format("rule 2: {} data of this project stay in {}, and '{}' is in '{}'",
-                       data_class_name(data), join(regions, ", "), place.name, place.region);
+                       data_class_name(data), join(regions, ", "), site.name, site.region);
   }
   return std::nullopt;
 }
 
 std::optional<DataClass> class_of_unlabelled(const std::vector<std::string>& regions,
-                                             const Place& place) {
-  if (place.unlabelled) return place.unlabelled;
-  if (place.declares_classes || !regions.empty()) return place.highest;
+                                             const SitePolicy& site) {
+  if (site.unlabelled) return site.unlabelled;
+  if (site.declares_classes || !regions.empty()) return site.highest;
   return std::nullopt;
 }
 
 std::optional<std::string> refusal(const DataLabel& label, const std::vector<std::string>& regions,
-                                   const Place& place) {
+                                   const SitePolicy& site) {
   DataClass counted = parse_data_class(label.data_class);
   std::string because = label.source;
   if (!label.unlabelled.empty()) {
-    const auto least = class_of_unlabelled(regions, place);
+    const auto least = class_of_unlabelled(regions, site);
     if (least && *least > counted) {
       counted = *least;
       because = fmt::format(
@@ -66,7 +65,7 @@ std::optional<std::string> refusal(const DataLabel& label, const std::vector<std
           label.unlabelled, data_class_name(counted));
     }
   }
-  auto rule = refusal(counted, regions, place);
+  auto rule = refusal(counted, regions, site);
   if (rule && !because.empty()) *rule += fmt::format(" ({})", because);
   return rule;
 }

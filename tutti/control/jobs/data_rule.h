@@ -1,15 +1,15 @@
 // Which data may be worked on where. Data is public, internal or restricted (a recipe that does not
-// say is internal); a place names the most confidential class it may hold; and a project may name
+// say is internal); a site names the most confidential class it may hold; and a project may name
 // the only regions that its internal and restricted data may be in.
 //
-//   1. The class of the data is at most the class of the place.
+//   1. The class of the data is at most the class of the site.
 //   2. Internal and restricted data of a project with regions stay in these regions.
 //   3. Restricted data run only for projects that name their regions.
 //
 // The class of a job's data is the strictest that its recipe, its corpora, and the checkpoints it
 // begins with or learns from state. What states none is taken at the recipe's word, unless the
-// place declares classes or the project names regions: then it counts as the strictest class that
-// the place may hold, or as what an admin has said.
+// site declares classes or the project names regions: then it counts as the strictest class that
+// the site may hold, or as an admin has set.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,7 @@ const char* data_class_name(DataClass data_class);
 // "" is internal. Throws usage listing the classes.
 DataClass parse_data_class(std::string_view name);
 
-struct Place {
+struct SitePolicy {
   std::string name;
   std::string region;
   DataClass highest = DataClass::internal;
@@ -38,7 +38,7 @@ struct Place {
 // What data of a project with these regions count as where they state no class; absent: as what the
 // recipe says.
 std::optional<DataClass> class_of_unlabelled(const std::vector<std::string>& regions,
-                                             const Place& place);
+                                             const SitePolicy& site);
 
 // What is known of all the data that a job reads.
 struct DataLabel {
@@ -50,9 +50,9 @@ struct DataLabel {
 
 // The text of the first rule that forbids it; absent: allowed.
 std::optional<std::string> refusal(DataClass data, const std::vector<std::string>& regions,
-                                   const Place& place);
+                                   const SitePolicy& site);
 // Of data with this label, and with what the label came from.
 std::optional<std::string> refusal(const DataLabel& label, const std::vector<std::string>& regions,
-                                   const Place& place);
+                                   const SitePolicy& site);
 
 }  // namespace tutti::control

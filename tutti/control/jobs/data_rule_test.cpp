@@ -7,16 +7,16 @@
 namespace tutti::control {
 namespace {
 
-TEST(DataRule, EveryClassAgainstEveryPlace) {
+TEST(DataRule, EveryClassAgainstEverySite) {
   const DataClass classes[] = {DataClass::public_, DataClass::internal, DataClass::restricted};
   for (const DataClass data : classes) {
     for (const DataClass highest : classes) {
       for (const char* region : {"eu", "us"}) {
-        const Place place{"site", region, highest};
+        const SitePolicy site{"site", region, highest};
         const bool below = static_cast<int>(data) <= static_cast<int>(highest);
         const bool here = data == DataClass::public_ || std::string(region) == "eu";
-        EXPECT_EQ(!refusal(data, {"eu", "ch"}, place), below && here);
-        EXPECT_EQ(!refusal(data, {}, place), below && data != DataClass::restricted);
+        EXPECT_EQ(!refusal(data, {"eu", "ch"}, site), below && here);
+        EXPECT_EQ(!refusal(data, {}, site), below && data != DataClass::restricted);
       }
     }
   }
@@ -35,18 +35,18 @@ TEST(DataRule, TheRuleIsNamed) {
 // Who names a class for data that state none, and who does not.
 TEST(DataRule, DataWithoutAClassCountAsTheStrictestWhereClassesAreDeclared) {
   const DataLabel label{"public", "", "corpus 'c' of data.train"};
-  Place place{"lab", "us", DataClass::internal};
-  EXPECT_FALSE(refusal(label, {}, place)) << "the place declares no classes";
-  place.highest = DataClass::restricted;
-  place.declares_classes = true;
-  const std::string why = *refusal(label, {}, place);
+  SitePolicy site{"lab", "us", DataClass::internal};
+  EXPECT_FALSE(refusal(label, {}, site)) << "the site declares no classes";
+  site.highest = DataClass::restricted;
+  site.declares_classes = true;
+  const std::string why = *refusal(label, {}, site);
   EXPECT_NE(why.find("rule 3"), std::string::npos) << why;
   EXPECT_NE(why.find("corpus 'c' of data.train states no class"), std::string::npos) << why;
-  place.unlabelled = DataClass::public_;
-  EXPECT_FALSE(refusal(label, {}, place)) << "an admin said otherwise";
-  place = {"lab", "us", DataClass::internal};
-  EXPECT_TRUE(refusal(label, {"eu"}, place)) << "a project with regions declares classes";
-  EXPECT_FALSE(refusal(DataLabel{"public", "", ""}, {"eu"}, place));
+  site.unlabelled = DataClass::public_;
+  EXPECT_FALSE(refusal(label, {}, site)) << "an admin said otherwise";
+  site = {"lab", "us", DataClass::internal};
+  EXPECT_TRUE(refusal(label, {"eu"}, site)) << "a project with regions declares classes";
+  EXPECT_FALSE(refusal(DataLabel{"public", "", ""}, {"eu"}, site));
 }
 
 TEST(DataRule, WhatStatesTheClassIsNamed) {

@@ -12,23 +12,23 @@ namespace tutti::control {
 namespace {
 
 TEST(Submit, KeysThatReachBeyondTheRunAreForOperators) {
-  SmallPlace place;
-  JobRequest request = SmallPlace::request();
+  SmallControlPlane plane;
+  JobRequest request = SmallControlPlane::request();
   request.guarded_keys = {"telemetry.metrics_address"};
   for (const char* who : {"ada", "olaf"}) {  // an operator of one project has no say over the node
     EXPECT_TRUE(throws(
-        ErrorKind::permission, [&] { submit(place.as(who), request, false); },
+        ErrorKind::permission, [&] { submit(plane.as(who), request, false); },
         "telemetry.metrics_address: it opens a port of the node"));
   }
-  EXPECT_FALSE(audit_lines(place.database, 1, "").front()["allowed"]);
-  submit(place.as("root"), request, false);
-  Site site = read_site(place.database);
+  EXPECT_FALSE(audit_lines(plane.database, 1, "").front()["allowed"]);
+  submit(plane.as("root"), request, false);
+  Site site = read_site(plane.database);
   site.allowed_keys = parse_guarded_keys("telemetry.metrics_address");
-  define_site(place.as("root"), site);
-  submit(place.as("ada"), request, false);
+  define_site(plane.as("root"), site);
+  submit(plane.as("ada"), request, false);
   request.guarded_keys.emplace_back("data.prepare.source");
   EXPECT_TRUE(throws(
-      ErrorKind::permission, [&] { submit(place.as("ada"), request, false); },
+      ErrorKind::permission, [&] { submit(plane.as("ada"), request, false); },
       "--allow-keys data.prepare.source"));
   EXPECT_TRUE(throws(
       ErrorKind::usage, [] { parse_guarded_keys("train.steps"); }, "is not a guarded key"));
@@ -44,13 +44,13 @@ TEST(GuardedKeys, AreThoseThatDifferFromATrustedRecipe) {
 
 TEST(Site, SaysAgainWhatAnAdminHasSaid) {
   Site site;
-  EXPECT_FALSE(site_from_json(to_json(site), "test").place.declares_classes);
-  site.place.declares_classes = true;
-  site.place.unlabelled = DataClass::public_;
+  EXPECT_FALSE(site_from_json(to_json(site), "test").policy.declares_classes);
+  site.policy.declares_classes = true;
+  site.policy.unlabelled = DataClass::public_;
   site.allowed_keys = {"telemetry.metrics_port"};
   const Site read = site_from_json(to_json(site), "test");
-  EXPECT_TRUE(read.place.declares_classes);
-  EXPECT_EQ(read.place.unlabelled, DataClass::public_);
+  EXPECT_TRUE(read.policy.declares_classes);
+  EXPECT_EQ(read.policy.unlabelled, DataClass::public_);
   EXPECT_EQ(read.allowed_keys, site.allowed_keys);
 }
 

@@ -41,7 +41,7 @@ enum class Reason {
   quota_cores,  // ... cores
   quota_jobs,   // ... running jobs
   budget,       // the project has used up its budget
-  never_fits,   // more than all nodes of this place have
+  never_fits,   // more than all nodes of this site have
   site_rule,    // its data may not be here (any more)
   // of ends and requeues
   user_request,     // a person asked

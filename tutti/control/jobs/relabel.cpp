@@ -30,7 +30,7 @@ bool relabel(Database& database, Job& job, DataLabel now, int64_t now_ms) {
 
 bool data_may_be_here(Database& database, const Job& job) {
   const auto project = find_project(database, job.request.project);
-  return project && !refusal(label_of(job.request), project->regions, read_site(database).place);
+  return project && !refusal(label_of(job.request), project->regions, read_site(database).policy);
 }
 
 }  // namespace tutti::control

@@ -12,7 +12,7 @@ namespace tutti::control {
 // that was stated stays stated. Returns whether anything has changed.
 bool relabel(Database& database, Job& job, DataLabel now, int64_t now_ms);
 
-// Whether the rules of the place and of its project allow them (data_rule.h).
+// Whether the rules of the site and of its project allow them (data_rule.h).
 bool data_may_be_here(Database& database, const Job& job);
 
 }  // namespace tutti::control

@@ -35,7 +35,7 @@ Job job_to_steer(const Caller& caller, Transaction& transaction, int64_t id, con
   return *job;
 }
 
-// Why no machine of this place could ever run it; empty: one could.
+// Why no machine of this site could ever run it; empty: one could.
 std::string misfit(const JobRequest& request, const std::vector<Node>& nodes) {
   const auto fitting = std::count_if(nodes.begin(), nodes.end(), [&](const Node& node) {
     return node.cores >= request.cores && node.gpus >= request.gpus;
@@ -121,7 +121,7 @@ std::string objection(const Caller& caller, const JobRequest& request, const Pro
     return text + "; give --run";
   }
   const Site site = read_site(caller.database);
-  if (const auto rule = refusal(label_of(request), project.regions, site.place)) return *rule;
+  if (const auto rule = refusal(label_of(request), project.regions, site.policy)) return *rule;
   const std::vector<Node> nodes = all_nodes(caller.database);
   if (std::string text = misfit(request, nodes); !text.empty()) return text;
   if (beyond(project.max_nodes, request.nodes)) {

@@ -1,4 +1,4 @@
-// Supervisors with a shell in the place of the program, and what a launcher sees of them.
+// Supervisors that run a shell instead of the program, and what a launcher sees of them.
 
 #include "tutti/control/launches/supervisor.h"
 

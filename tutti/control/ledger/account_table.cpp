@@ -199,9 +199,9 @@ Site read_site(Database& database) {
 
 Site site_from_json(const Json& json, const std::string& origin) {
   Site site;
-  site.place.name = json_get<std::string>(json, "name", origin);
-  site.place.region = json_get<std::string>(json, "region", origin);
-  site.place.highest = parse_data_class(json_get<std::string>(json, "highest", origin));
+  site.policy.name = json_get<std::string>(json, "name", origin);
+  site.policy.region = json_get<std::string>(json, "region", origin);
+  site.policy.highest = parse_data_class(json_get<std::string>(json, "highest", origin));
   site.micro_usd_per_node_hour = json_get<int64_t>(json, "micro_usd_per_node_hour", origin);
   site.milliwatts_per_node = json_get<int64_t>(json, "milliwatts_per_node", origin);
   site.pue = json_get<double>(json, "pue", origin);
@@ -213,18 +213,18 @@ Site site_from_json(const Json& json, const std::string& origin) {
   site.node_check = json.value("node_check", std::string());
   site.allowed_keys = json.value("allowed_keys", std::vector<std::string>());
   // Earlier versions did not note whether the class was said or is the default.
-  site.place.declares_classes =
-      json.value("declares_classes", site.place.highest != DataClass::internal);
+  site.policy.declares_classes =
+      json.value("declares_classes", site.policy.highest != DataClass::internal);
   if (json.contains("unlabelled")) {
-    site.place.unlabelled = parse_data_class(json_get<std::string>(json, "unlabelled", origin));
+    site.policy.unlabelled = parse_data_class(json_get<std::string>(json, "unlabelled", origin));
   }
   return site;
 }
 
 Json to_json(const Site& site) {
-  Json json = {{"name", site.place.name},
-               {"region", site.place.region},
-               {"highest", data_class_name(site.place.highest)},
+  Json json = {{"name", site.policy.name},
+               {"region", site.policy.region},
+               {"highest", data_class_name(site.policy.highest)},
                {"micro_usd_per_node_hour", site.micro_usd_per_node_hour},
                {"milliwatts_per_node", site.milliwatts_per_node},
                {"pue", site.pue},
@@ -235,8 +235,8 @@ Json to_json(const Site& site) {
                {"slurm_account", site.slurm_account},
                {"node_check", site.node_check},
                {"allowed_keys", site.allowed_keys},
-               {"declares_classes", site.place.declares_classes}};
-  if (site.place.unlabelled) json["unlabelled"] = data_class_name(*site.place.unlabelled);
+               {"declares_classes", site.policy.declares_classes}};
+  if (site.policy.unlabelled) json["unlabelled"] = data_class_name(*site.policy.unlabelled);
   return json;
 }
 

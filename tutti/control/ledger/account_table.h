@@ -1,4 +1,4 @@
-// Users, projects with their limits, who is what where, tokens, the place and its nodes in the
+// Users, projects with their limits, roles, tokens, the site and its nodes in the
 // database. Functions that write are called within a transaction.
 #pragma once
 
@@ -33,9 +33,9 @@ struct Member {
   Role role = Role::viewer;
 };
 
-// The place that jobs run at, what its nodes cost and draw.
+// The site that jobs run at, what its nodes cost and draw.
 struct Site {
-  Place place{"local", "local", DataClass::internal};
+  SitePolicy policy{"local", "local", DataClass::internal};
   int64_t micro_usd_per_node_hour = 0;
   int64_t milliwatts_per_node = 0;  // estimate, under load
   double pue = 1;                   // facility energy over the machine's

@@ -18,9 +18,9 @@ Launch launch_at(const Job& job, const Rate& rate, int64_t generation = 1) {
 }
 
 TEST(Ledger, RatesAreSharesOfNodes) {
-  SmallPlace place;
-  const auto nodes = all_nodes(place.database);
-  const Site site = read_site(place.database);
+  SmallControlPlane plane;
+  const auto nodes = all_nodes(plane.database);
+  const Site site = read_site(plane.database);
   const Rate whole = rate_of(site, nodes, {{1, 1, "n1", 4, 0}, {1, 1, "n2", 4, 0}});
   EXPECT_EQ(whole, (Rate{2, 8, 0, 7'200'000, 2'000'000, 600'000, 2'000'000}));
   EXPECT_EQ(rate_of(site, nodes, {{1, 1, "n1", 1, 0}}).micro_usd_per_hour, 900'000);
@@ -33,97 +33,97 @@ TEST(Ledger, RatesAreSharesOfNodes) {
 // Many launches of several jobs, charged at random moments, over months: totals equal the sum of
 // the entries, and the entries the price of the time, to the last millionth.
 TEST(Ledger, TotalsAreTheSumOfEntriesExactly) {
-  SmallPlace place;
+  SmallControlPlane plane;
   const uint64_t key = stream_key(5, "ledger");
   uint64_t draw = 0;
   Spend all;
   for (int i = 0; i < 6; ++i) {
     const bool first = i % 2 == 0;
-    const Job job = submit(place.as(first ? "ada" : "bob"),
-                           SmallPlace::request(first ? "vision" : "speech"), false)
+    const Job job = submit(plane.as(first ? "ada" : "bob"),
+                           SmallControlPlane::request(first ? "vision" : "speech"), false)
                         .job;
     for (int64_t generation = 1; generation <= 3; ++generation) {
       const Rate rate{1, 3, 0, 3'333'333, 777'777, 123'457, 1'000'003};
       int64_t elapsed = 0;
-      Transaction transaction(place.database);
+      Transaction transaction(plane.database);
       for (int charges = 0; charges < 20; ++charges) {
         elapsed += static_cast<int64_t>(random_u64(key, draw++) % 100'000'007);
-        charge(place.database, job, launch_at(job, rate, generation), elapsed, std::nullopt,
+        charge(plane.database, job, launch_at(job, rate, generation), elapsed, std::nullopt,
                kNoon + elapsed);
       }
       // A clock that goes back books into an earlier month, and changes no sum.
-      charge(place.database, job, launch_at(job, rate, generation), elapsed + 1, std::nullopt,
+      charge(plane.database, job, launch_at(job, rate, generation), elapsed + 1, std::nullopt,
              kNoon);
       transaction.commit();
       all += spend_of(rate, elapsed + 1);
     }
   }
-  verify_ledger(place.database);
-  EXPECT_EQ(spent_by_project(place.database, "vision") + spent_by_project(place.database, "speech"),
+  verify_ledger(plane.database);
+  EXPECT_EQ(spent_by_project(plane.database, "vision") + spent_by_project(plane.database, "speech"),
             all);
-  EXPECT_GT(ledger_entries(place.database, "", "").size(), 18U);
+  EXPECT_GT(ledger_entries(plane.database, "", "").size(), 18U);
   Spend january;
-  for (const LedgerEntry& entry : ledger_entries(place.database, "vision", "2026-01")) {
+  for (const LedgerEntry& entry : ledger_entries(plane.database, "vision", "2026-01")) {
     EXPECT_EQ(entry.user, "ada");
     january += entry.spend;
   }
-  EXPECT_LT(january.micro_usd, spent_by_project(place.database, "vision").micro_usd);
+  EXPECT_LT(january.micro_usd, spent_by_project(plane.database, "vision").micro_usd);
 }
 
 // As after a restore: nothing was booked until its end was told.
 TEST(Ledger, ALaunchOverTheEndOfMonthsIsBookedInEachOfThem) {
-  SmallPlace place;
-  const Job job = submit(place.as("ada"), SmallPlace::request(), false).job;
+  SmallControlPlane plane;
+  const Job job = submit(plane.as("ada"), SmallControlPlane::request(), false).job;
   const Launch launch = launch_at(job, {1, 4, 0, 3'600'000, 1'000'000, 500'000, 0});
-  Transaction transaction(place.database);
+  Transaction transaction(plane.database);
   const int64_t day_ms = 24 * kHourMilliseconds;
   // From the 31st of January, noon, to the 2nd of March, noon.
-  charge(place.database, job, launch, 30 * day_ms, 7'200'000, kNoon + 30 * day_ms);
+  charge(plane.database, job, launch, 30 * day_ms, 7'200'000, kNoon + 30 * day_ms);
   const auto hours_of = [&](const std::string& month) {
-    const auto entries = ledger_entries(place.database, "vision", month);
+    const auto entries = ledger_entries(plane.database, "vision", month);
     return entries.size() == 1 ? entries[0].spend.node_microhours / kMicro : -1;
   };
   EXPECT_EQ(hours_of("2026-01"), 12);
   EXPECT_EQ(hours_of("2026-02"), 28 * 24);
   EXPECT_EQ(hours_of("2026-03"), 36);
-  EXPECT_EQ(ledger_entries(place.database, "vision", "2026-01")[0].spend.micro_kwh, 120'000);
-  EXPECT_EQ(spent_by_job(place.database, job.id).micro_kwh, 7'200'000);
+  EXPECT_EQ(ledger_entries(plane.database, "vision", "2026-01")[0].spend.micro_kwh, 120'000);
+  EXPECT_EQ(spent_by_job(plane.database, job.id).micro_kwh, 7'200'000);
   // What is booked stays where it is.
-  charge(place.database, job, launch, 31 * day_ms, std::nullopt, kNoon + 60 * day_ms);
+  charge(plane.database, job, launch, 31 * day_ms, std::nullopt, kNoon + 60 * day_ms);
   EXPECT_EQ(hours_of("2026-01"), 12);
   EXPECT_EQ(hours_of("2026-02"), 28 * 24);
   transaction.commit();
-  verify_ledger(place.database);
+  verify_ledger(plane.database);
 }
 
 TEST(Ledger, MeasuredEnergyReplacesTheEstimate) {
-  SmallPlace place;
-  const Job job = submit(place.as("ada"), SmallPlace::request(), false).job;
+  SmallControlPlane plane;
+  const Job job = submit(plane.as("ada"), SmallControlPlane::request(), false).job;
   const Launch launch = launch_at(job, {1, 4, 0, 3'600'000, 1'000'000, 500'000, 0});
-  Transaction transaction(place.database);
-  charge(place.database, job, launch, kHourMilliseconds, std::nullopt, kNoon);
-  EXPECT_EQ(spent_by_job(place.database, job.id).micro_kwh, 1'000'000);
-  charge(place.database, job, launch, kHourMilliseconds, 400'000, kNoon);
+  Transaction transaction(plane.database);
+  charge(plane.database, job, launch, kHourMilliseconds, std::nullopt, kNoon);
+  EXPECT_EQ(spent_by_job(plane.database, job.id).micro_kwh, 1'000'000);
+  charge(plane.database, job, launch, kHourMilliseconds, 400'000, kNoon);
   transaction.commit();
-  EXPECT_EQ(spent_by_job(place.database, job.id).micro_kwh, 400'000);
-  EXPECT_EQ(spent_by_job(place.database, job.id).micro_kg, 200'000);
-  EXPECT_EQ(ledger_entries_of(place.database, job.id).front().energy, "measured");
-  verify_ledger(place.database);
+  EXPECT_EQ(spent_by_job(plane.database, job.id).micro_kwh, 400'000);
+  EXPECT_EQ(spent_by_job(plane.database, job.id).micro_kg, 200'000);
+  EXPECT_EQ(ledger_entries_of(plane.database, job.id).front().energy, "measured");
+  verify_ledger(plane.database);
 }
 
 TEST(Ledger, ATotalThatWasChangedIsFound) {
-  SmallPlace place;
-  const Job job = submit(place.as("ada"), SmallPlace::request(), false).job;
+  SmallControlPlane plane;
+  const Job job = submit(plane.as("ada"), SmallControlPlane::request(), false).job;
   {
-    Transaction transaction(place.database);
-    charge(place.database, job, launch_at(job, {1, 4, 0, 3'600'000, 0, 0, 0}), 1000, std::nullopt,
+    Transaction transaction(plane.database);
+    charge(plane.database, job, launch_at(job, {1, 4, 0, 3'600'000, 0, 0, 0}), 1000, std::nullopt,
            kNoon);
     transaction.commit();
   }
-  verify_ledger(place.database);
-  place.database.run("UPDATE totals SET micro_usd = micro_usd + 1 WHERE scope = 'project'");
+  verify_ledger(plane.database);
+  plane.database.run("UPDATE totals SET micro_usd = micro_usd + 1 WHERE scope = 'project'");
   EXPECT_TRUE(throws(
-      ErrorKind::corrupt, [&] { verify_ledger(place.database); }, "vision"));
+      ErrorKind::corrupt, [&] { verify_ledger(plane.database); }, "vision"));
 }
 
 }  // namespace

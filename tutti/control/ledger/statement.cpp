@@ -75,7 +75,7 @@ std::string statement_html(const Statement& statement, const Site& site, double 
   page.kind = "Ledger";
   page.title = "Spend, " + month_text(statement);
   page.lead = fmt::format("{} jobs of {} projects at {}.", statement.jobs.size(),
-                          statement.projects.size(), site.place.name);
+                          statement.projects.size(), site.policy.name);
   page.status = "exact sums";
   page.tiles = {{"Price", fmt::format("{:.2f}", from_micro(all.micro_usd)), "USD"},
                 {"Node-hours", fmt::format("{:.3f}", from_micro(all.node_microhours)), ""},

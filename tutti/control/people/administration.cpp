@@ -12,7 +12,7 @@
 namespace tutti::control {
 namespace {
 
-// A change of the place or of who may do what.
+// A change of the site or of permissions.
 template <typename Change>
 void change(const Caller& caller, Action action, const std::string& project, const char* what,
             const std::string& on, Json detail, Change apply) {
@@ -74,7 +74,7 @@ std::string disabled_text(const std::string& user) {
 
 }  // namespace
 
-void found_place(const Caller& caller, const Node& node, const Site& site) {
+void create_control_plane(const Caller& caller, const Node& node, const Site& site) {
   Transaction transaction(caller.database);
   if (!all_users(caller.database).empty()) return;
   check_user_name(caller.user);
@@ -85,7 +85,7 @@ void found_place(const Caller& caller, const Node& node, const Site& site) {
   write_project(caller.database, project, caller.now_ms);
   write_node(caller.database, node);
   write_site(caller.database, site);
-  note(caller, "found", "place " + site.place.name, true,
+  note(caller, "found", "place " + site.policy.name, true,
        {{"node", node.name}, {"cores", node.cores}, {"admin", caller.user}});
   transaction.commit();
 }
@@ -175,9 +175,9 @@ void define_project(const Caller& caller, const Project& project) {
 }
 
 void define_site(const Caller& caller, const Site& site) {
-  change(caller, Action::manage_users, "", "define site", "place " + site.place.name,
-         {{"region", site.place.region},
-          {"highest", data_class_name(site.place.highest)},
+  change(caller, Action::manage_users, "", "define site", "place " + site.policy.name,
+         {{"region", site.policy.region},
+          {"highest", data_class_name(site.policy.highest)},
           {"usd_per_node_hour", format_micro(site.micro_usd_per_node_hour)},
           {"milliwatts_per_node", site.milliwatts_per_node},
           {"site", to_json(site)}},

@@ -1,4 +1,4 @@
-// Who and what there is: users, roles, projects, the place, its nodes, tokens. As in
+// Administration: users, roles, projects, the site, its nodes, tokens. As in
 // control/jobs/requests.h each function is one transaction with one line in the trail. Needs
 // manage_users, or manage_projects in the project concerned.
 #pragma once
@@ -16,7 +16,7 @@ inline constexpr const char* kDefaultProject = "default";
 
 // The first use of a new database: `user` becomes admin of everything and gets the project
 // "default"; `node` is the machine. Does nothing in a database that has users.
-void found_place(const Caller& caller, const Node& node, const Site& site);
+void create_control_plane(const Caller& caller, const Node& node, const Site& site);
 
 void create_user(const Caller& caller, const std::string& user);
 // It may do nothing any more, its tokens do not work; its jobs go on.

@@ -35,7 +35,7 @@ const char* action_name(Action action);
 Role parse_role(std::string_view name);  // throws usage listing the roles
 
 // The table; no role, no permission. view_audit, run_controller and manage_users are about the
-// whole place: only a role in all projects ("*") counts for them.
+// whole site: only a role in all projects ("*") counts for them.
 bool allows(std::optional<Role> role, Action action);
 bool is_about_everything(Action action);
 

@@ -34,90 +34,96 @@ struct Attempt {
   const char* name;
   Role least;       // in the project
   bool everywhere;  // only a role in all projects counts
-  std::function<void(SmallPlace&, const Caller&, int64_t own, int64_t others)> act;
+  std::function<void(SmallControlPlane&, const Caller&, int64_t own, int64_t others)> act;
 };
 
 const std::vector<Attempt>& attempts() {
   static const std::vector<Attempt> all = {
       {"view", Role::viewer, false,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t others) { visible_job(c, others); }},
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t others) {
+         visible_job(c, others);
+       }},
       {"view ledger", Role::viewer, false,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) {
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) {
          authorize(c, Action::view_ledger, "vision", "project vision");
        }},
       {"submit", Role::submitter, false,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) {
-         submit(c, SmallPlace::request(), false);
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) {
+         submit(c, SmallControlPlane::request(), false);
        }},
       {"submit with priority", Role::operator_, false,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) {
-         JobRequest request = SmallPlace::request();
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) {
+         JobRequest request = SmallControlPlane::request();
          request.priority = 1;
          submit(c, request, false);
        }},
       {"hold own", Role::submitter, false,
-       [](SmallPlace&, const Caller& c, int64_t own, int64_t) { set_held(c, own, true); }},
+       [](SmallControlPlane&, const Caller& c, int64_t own, int64_t) { set_held(c, own, true); }},
       {"cancel own", Role::submitter, false,
-       [](SmallPlace&, const Caller& c, int64_t own, int64_t) { cancel(c, own); }},
+       [](SmallControlPlane&, const Caller& c, int64_t own, int64_t) { cancel(c, own); }},
       {"cancel others'", Role::operator_, false,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t others) { cancel(c, others); }},
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t others) { cancel(c, others); }},
       {"requeue others'", Role::operator_, false,
-       [](SmallPlace& place, const Caller& c, int64_t, int64_t others) {
-         cancel(place.as("root"), others);
+       [](SmallControlPlane& plane, const Caller& c, int64_t, int64_t others) {
+         cancel(plane.as("root"), others);
          requeue(c, others);
        }},
       {"hold others'", Role::operator_, false,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t others) { set_held(c, others, true); }},
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t others) {
+         set_held(c, others, true);
+       }},
       {"change the project", Role::admin, false,
-       [](SmallPlace& place, const Caller& c, int64_t, int64_t) {
-         define_project(c, *find_project(place.database, "vision"));
+       [](SmallControlPlane& plane, const Caller& c, int64_t, int64_t) {
+         define_project(c, *find_project(plane.database, "vision"));
        }},
       {"grant in the project", Role::admin, false,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) {
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) {
          grant(c, {"bob", "vision", Role::viewer});
        }},
       {"revoke in the project", Role::admin, false,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) { revoke(c, "viv", "vision"); }},
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) { revoke(c, "viv", "vision"); }},
       {"read the trail", Role::operator_, true,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) {
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) {
          authorize(c, Action::view_audit, kAllProjects, "trail");
        }},
       {"drain a node", Role::operator_, true,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) {
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) {
          define_node(c, {"n1", 4, 0, true, true, "repair"});
        }},
       {"create a user", Role::admin, true,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) { create_user(c, "new"); }},
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) { create_user(c, "new"); }},
       {"grant in all projects", Role::admin, true,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) {
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) {
          grant(c, {"bob", kAllProjects, Role::viewer});
        }},
       {"create a project", Role::admin, true,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) {
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) {
          Project project;
          project.name = "new";
          define_project(c, project);
        }},
-      {"change the place", Role::admin, true,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) { define_site(c, Site{}); }},
+      {"change the site", Role::admin, true,
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) { define_site(c, Site{}); }},
       {"token for another", Role::admin, true,
-       [](SmallPlace&, const Caller& c, int64_t, int64_t) { issue_token(c, "ada", kNoon + 1); }},
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) {
+         issue_token(c, "ada", kNoon + 1);
+       }},
   };
   return all;
 }
 
 bool allowed(const Attempt& attempt, const std::optional<Role>& role, const char* project) {
-  SmallPlace place;
-  create_user(place.as("root"), "eve");
+  SmallControlPlane plane;
+  create_user(plane.as("root"), "eve");
   // The caller's own job dates from when he could submit.
-  grant(place.as("root"), {"eve", "vision", Role::submitter});
-  const int64_t own = submit(place.as("eve"), SmallPlace::request(), false).job.id;
-  const int64_t others = submit(place.as("ada"), SmallPlace::request(), false).job.id;
-  revoke(place.as("root"), "eve", "vision");
-  if (role) grant(place.as("root"), {"eve", project, *role});
-  const AuditHead before = audit_head(place.database);
+  grant(plane.as("root"), {"eve", "vision", Role::submitter});
+  const int64_t own = submit(plane.as("eve"), SmallControlPlane::request(), false).job.id;
+  const int64_t others = submit(plane.as("ada"), SmallControlPlane::request(), false).job.id;
+  revoke(plane.as("root"), "eve", "vision");
+  if (role) grant(plane.as("root"), {"eve", project, *role});
+  const AuditHead before = audit_head(plane.database);
   try {
-    attempt.act(place, place.as("eve"), own, others);
+    attempt.act(plane, plane.as("eve"), own, others);
     return true;
   } catch (const Error& error) {
     EXPECT_TRUE(error.kind() == ErrorKind::permission || error.kind() == ErrorKind::not_found)
@@ -126,7 +132,7 @@ bool allowed(const Attempt& attempt, const std::optional<Role>& role, const char
     if (error.kind() == ErrorKind::not_found) {
       EXPECT_TRUE(!role || std::string(project) == "speech");
     }
-    EXPECT_TRUE(std::string(attempt.name) == "view" || audit_head(place.database).seq > before.seq)
+    EXPECT_TRUE(std::string(attempt.name) == "view" || audit_head(plane.database).seq > before.seq)
         << attempt.name << ": a refusal leaves its line";
     return false;
   }
@@ -149,12 +155,12 @@ TEST(Roles, EveryRoleAndEveryRequest) {
 }
 
 TEST(Roles, WhoIsUnknownOrDisabledMayNothing) {
-  SmallPlace place;
-  EXPECT_FALSE(role_of(place.database, "nobody", "vision"));
-  place.database.run("UPDATE users SET disabled = 1 WHERE name = 'ada'");
-  EXPECT_FALSE(role_of(place.database, "ada", "vision"));
+  SmallControlPlane plane;
+  EXPECT_FALSE(role_of(plane.database, "nobody", "vision"));
+  plane.database.run("UPDATE users SET disabled = 1 WHERE name = 'ada'");
+  EXPECT_FALSE(role_of(plane.database, "ada", "vision"));
   EXPECT_TRUE(throws(ErrorKind::permission,
-                     [&] { submit(place.as("ada"), SmallPlace::request(), false); }));
+                     [&] { submit(plane.as("ada"), SmallControlPlane::request(), false); }));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ using Path = std::vector<JobState>;
 Job running_job() {
   Job job;
   job.id = 1;
-  job.request = SmallPlace::request();
+  job.request = SmallControlPlane::request();
   job.state = JobState::running;
   return job;
 }

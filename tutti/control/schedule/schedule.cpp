@@ -120,7 +120,7 @@ class Scheduler {
     if (last == nullptr || last->data_class != request.data_class ||
         last->data_source != request.data_source ||
         last->unlabelled_data != request.unlabelled_data) {
-      project.rule = refusal(label_of(request), project.state->project.regions, snapshot_.place);
+      project.rule = refusal(label_of(request), project.state->project.regions, snapshot_.policy);
       project.judged = &request;
     }
     return project.rule;

@@ -32,7 +32,7 @@ struct Snapshot {
   std::vector<Claim> claims;
   std::vector<Node> nodes;
   std::map<std::string, ProjectState> projects;
-  Place place;
+  SitePolicy policy;
 };
 
 struct Start {

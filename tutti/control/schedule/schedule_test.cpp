@@ -25,7 +25,7 @@ struct Line {
   Job& add(int64_t nodes, int64_t cores, int64_t seconds) {
     Job job;
     job.id = static_cast<int64_t>(snapshot.jobs.size()) + 1;
-    job.request = SmallPlace::request();
+    job.request = SmallControlPlane::request();
     job.request.nodes = nodes;
     job.request.cores = cores;
     job.request.time_limit_ms = seconds * 1000;

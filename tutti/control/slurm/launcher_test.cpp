@@ -81,13 +81,13 @@ TEST(Sbatch, AGangWithItsLimitAndWithoutTheEnvironment) {
 }
 
 TEST(Cluster, NodesComeGoAndStayDrained) {
-  SmallPlace place;
+  SmallControlPlane plane;
   Node n2{"n2", 4, 0, true, true, "new memory"};
-  define_node(place.as("root"), n2);
+  define_node(plane.as("root"), n2);
   const std::vector<Node> seen = {{"n2", 4, 0, true, false, ""}, {"n3", 8, 0, true, false, ""}};
-  EXPECT_EQ(follow_cluster(place.database, seen, kNoon), 2);  // n1 is gone, n3 is new
-  EXPECT_EQ(follow_cluster(place.database, seen, kNoon), 0);
-  const std::vector<Node> nodes = all_nodes(place.database);
+  EXPECT_EQ(follow_cluster(plane.database, seen, kNoon), 2);  // n1 is gone, n3 is new
+  EXPECT_EQ(follow_cluster(plane.database, seen, kNoon), 0);
+  const std::vector<Node> nodes = all_nodes(plane.database);
   ASSERT_EQ(nodes.size(), 3U);
   EXPECT_FALSE(nodes[0].up);
   EXPECT_TRUE(nodes[1].up && nodes[1].drained);
@@ -118,18 +118,18 @@ class Outside final : public Launcher {
 };
 
 TEST(Outside, ItsNodesFaultsAndPreemptionsBecomeTheRecords) {
-  SmallPlace place;
-  define_node(place.as("root"), {"n3", 4, 0, true, false, ""});
-  const int64_t id = submit(place.as("ada"), place.request(), false).job.id;
+  SmallControlPlane plane;
+  define_node(plane.as("root"), {"n3", 4, 0, true, false, ""});
+  const int64_t id = submit(plane.as("ada"), plane.request(), false).job.id;
   Outside outside;
-  Controller controller(place.database, outside);
+  Controller controller(plane.database, outside);
   int64_t now = kNoon;
   controller.tick(now);
   outside.now.nodes = {"n3"};
   outside.now.elapsed_ms = 100'000;
   controller.tick(now += 100'000);
-  EXPECT_EQ(claims_of(place.database, id).front().node, "n3");
-  EXPECT_EQ(launches_of(place.database, id).front().nodes, std::vector<std::string>{"n3"});
+  EXPECT_EQ(claims_of(plane.database, id).front().node, "n3");
+  EXPECT_EQ(launches_of(plane.database, id).front().nodes, std::vector<std::string>{"n3"});
 
   Fault fault;
   fault.name = "fault-1.json";
@@ -142,7 +142,7 @@ TEST(Outside, ItsNodesFaultsAndPreemptionsBecomeTheRecords) {
   outside.reported = {fault};
   controller.tick(now += 1'000);
   controller.tick(now += 1'000);
-  auto incidents = incidents_of(place.database, id);
+  auto incidents = incidents_of(plane.database, id);
   ASSERT_EQ(incidents.size(), 1U);
   EXPECT_EQ(incidents[0].rank, 2);
   EXPECT_EQ(incidents[0].micro_usd, 36'000);  // a hundredth of an hour at 3.60 USD
@@ -152,12 +152,12 @@ TEST(Outside, ItsNodesFaultsAndPreemptionsBecomeTheRecords) {
   outside.now.exit_code = exit_requeue;
   outside.now.stopped_by = Stop::preempt;
   controller.tick(now += 1'000);
-  EXPECT_EQ(find_job(place.database, id)->requeues, 1);
-  EXPECT_EQ(find_job(place.database, id)->attempts, 0);
+  EXPECT_EQ(find_job(plane.database, id)->requeues, 1);
+  EXPECT_EQ(find_job(plane.database, id)->attempts, 0);
   ASSERT_EQ(outside.orders.size(), 2U);
   EXPECT_EQ(outside.orders[1].key.generation, 2);
   EXPECT_EQ(outside.orders[1].avoid, std::vector<std::string>{"n3"});
-  verify_ledger(place.database);
+  verify_ledger(plane.database);
 }
 
 TEST(SlurmStates, SayMoreThanThePhase) {
@@ -180,14 +180,14 @@ TEST(SlurmStates, ANodeDrainedForASecondLaunchIsKnownByItsReason) {
 }
 
 TEST(Outside, SuspendedAndWithoutMemoryIsSaidInTheRecords) {
-  SmallPlace place;
-  const int64_t id = submit(place.as("ada"), place.request(), false).job.id;
+  SmallControlPlane plane;
+  const int64_t id = submit(plane.as("ada"), plane.request(), false).job.id;
   Outside outside;
-  Controller controller(place.database, outside);
+  Controller controller(plane.database, outside);
   int64_t now = kNoon;
   const auto state_after_tick = [&] {
     controller.tick(now += 1'000);
-    return find_job(place.database, id)->state;
+    return find_job(plane.database, id)->state;
   };
   controller.tick(now);
   EXPECT_EQ(state_after_tick(), JobState::running);
@@ -202,21 +202,21 @@ TEST(Outside, SuspendedAndWithoutMemoryIsSaidInTheRecords) {
   outside.now.suspended = false;
   outside.now.out_of_memory = true;
   EXPECT_EQ(state_after_tick(), JobState::pending);  // it is tried again
-  EXPECT_EQ(incidents_of(place.database, id).front().cause, "OutOfMemory");
-  EXPECT_EQ(launches_of(place.database, id).front().outcome, "OutOfMemory");
+  EXPECT_EQ(incidents_of(plane.database, id).front().cause, "OutOfMemory");
+  EXPECT_EQ(launches_of(plane.database, id).front().outcome, "OutOfMemory");
 }
 
 TEST(Outside, AJobThatCannotBeLookedAtSaysSoAndIsNotInTheWayOfOthers) {
-  SmallPlace place;
-  const int64_t broken = submit(place.as("ada"), place.request(), false).job.id;
-  const int64_t other = submit(place.as("ada"), place.request(), false).job.id;
-  const auto detail = [&] { return find_job(place.database, broken)->detail; };
+  SmallControlPlane plane;
+  const int64_t broken = submit(plane.as("ada"), plane.request(), false).job.id;
+  const int64_t other = submit(plane.as("ada"), plane.request(), false).job.id;
+  const auto detail = [&] { return find_job(plane.database, broken)->detail; };
   Outside outside;
-  Controller controller(place.database, outside);
+  Controller controller(plane.database, outside);
   int64_t now = kNoon;
   controller.tick(now);
   controller.tick(now += 1'000);
-  ASSERT_EQ(find_job(place.database, broken)->state, JobState::running);
+  ASSERT_EQ(find_job(plane.database, broken)->state, JobState::running);
   outside.broken_job = broken;
   controller.tick(now += 1'000);
   EXPECT_EQ(detail(), "'begun-1' is broken");
@@ -225,37 +225,37 @@ TEST(Outside, AJobThatCannotBeLookedAtSaysSoAndIsNotInTheWayOfOthers) {
   EXPECT_EQ(detail(), "");
 
   // Asked to stop: the reason is kept.
-  cancel(place.as("ada"), broken);
+  cancel(plane.as("ada"), broken);
   outside.broken_job = broken;
   outside.now.phase = LaunchPhase::ended;
   outside.now.exit_code = exit_requeue;
   controller.tick(now += 1'000);
-  EXPECT_EQ(find_job(place.database, other)->state, JobState::pending);  // saved, and goes on
+  EXPECT_EQ(find_job(plane.database, other)->state, JobState::pending);  // saved, and goes on
   EXPECT_EQ(detail(), "cancel asked by ada");
   outside.broken_job = 0;
   controller.tick(now += 1'000);
-  EXPECT_EQ(find_job(place.database, broken)->state, JobState::cancelled);
+  EXPECT_EQ(find_job(plane.database, broken)->state, JobState::cancelled);
   EXPECT_EQ(detail(), "cancel asked by ada");
 }
 
 TEST(IncidentFiles, OnePerIncidentWrittenOnce) {
-  SmallPlace place;
-  const int64_t id = submit(place.as("ada"), place.request(), false).job.id;
+  SmallControlPlane plane;
+  const int64_t id = submit(plane.as("ada"), plane.request(), false).job.id;
   Incident incident;
   incident.job = id;
   incident.node = "n1";
   incident.name = "fault-1.json";
-  add_incident(place.database, incident);
-  add_incident(place.database, incident);  // the same report again
+  add_incident(plane.database, incident);
+  add_incident(plane.database, incident);  // the same report again
   incident.name.clear();
-  add_incident(place.database, incident);
-  add_incident(place.database, incident);  // ends of two launches
+  add_incident(plane.database, incident);
+  add_incident(plane.database, incident);  // ends of two launches
   MemoryFileSystem files;
-  const int64_t last = write_incident_files(place.database, files, "incidents", 0);
+  const int64_t last = write_incident_files(plane.database, files, "incidents", 0);
   EXPECT_EQ(files.list("incidents").size(), 3U);
   const Json json = parse_json(read_file(files, "incidents/000001.json"), "it");
   EXPECT_EQ(json["user"], "ada");
-  EXPECT_EQ(write_incident_files(place.database, files, "incidents", last), last);
+  EXPECT_EQ(write_incident_files(plane.database, files, "incidents", last), last);
 }
 
 }  // namespace

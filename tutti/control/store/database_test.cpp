@@ -38,10 +38,10 @@ class DatabaseFile : public testing::Test {
 
 void found(Database& database) {
   prepare_schema(database);
-  found_place({database, "root", kNoon}, {"n1", 4, 0, true, false, ""}, Site{});
+  create_control_plane({database, "root", kNoon}, {"n1", 4, 0, true, false, ""}, Site{});
 }
 
-JobRequest request() { return SmallPlace::request(kDefaultProject); }
+JobRequest request() { return SmallControlPlane::request(kDefaultProject); }
 
 // No field that the scheduler looks at is as by default.
 JobRequest unusual_request() {

@@ -76,7 +76,7 @@ void fill_site(Database& database, const ManyJobs& size, int64_t now_ms) {
   const Caller root{database, "root", now_ms};
   Site site;
   site.micro_usd_per_node_hour = 3'600'000;
-  found_place(root, {"n0", 8, 0, true, false, ""}, site);
+  create_control_plane(root, {"n0", 8, 0, true, false, ""}, site);
   create_user(root, "ada");
   Transaction transaction(database);
   for (int64_t i = 0; i < size.projects; ++i) {

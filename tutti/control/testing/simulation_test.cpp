@@ -35,16 +35,16 @@ constexpr const char* kUsers[] = {"ada", "bob", "cyd"};
 struct Killed {};  // the controller, at this very instruction
 
 // The database of all histories of a thread: what a history wrote is removed before the next.
-struct Place {
+struct SimulatedCluster {
   Database database{":memory:"};
-  Place() {
+  SimulatedCluster() {
     database.execute("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY;");
     prepare_schema(database);
     Site site;
     site.micro_usd_per_node_hour = 3'600'000;
     site.milliwatts_per_node = 1'000'000;
     site.micro_kg_per_kwh = 400'000;
-    found_place({database, "root", kNoon}, {"n1", 4, 0, true, false, ""}, site);
+    create_control_plane({database, "root", kNoon}, {"n1", 4, 0, true, false, ""}, site);
     for (const char* name : {"n2", "n3"}) {
       define_node({database, "root", kNoon}, {name, 4, 0, true, false, ""});
     }
@@ -69,8 +69,8 @@ struct Place {
 
 class History {
  public:
-  History(Place& place, uint64_t seed) : place_(place), world_(seed), seed_(seed) {
-    place.clear();
+  History(SimulatedCluster& plane, uint64_t seed) : plane_(plane), world_(seed), seed_(seed) {
+    plane.clear();
     for (int i = 0; i < 3; ++i) {
       Project project;
       project.name = kProjects[i];
@@ -82,12 +82,12 @@ class History {
         project.budget.micro_usd = static_cast<int64_t>(20'000 + draw(400'000));
       }
       projects_[project.name] = project;
-      Transaction transaction(place.database);
-      write_project(place.database, project, kNoon);
+      Transaction transaction(plane.database);
+      write_project(plane.database, project, kNoon);
       transaction.commit();
     }
-    controller_ = std::make_unique<Controller>(place.database, world_);
-    place.database.commit_probe = [this](Database::CommitPhase) { maybe_killed(); };
+    controller_ = std::make_unique<Controller>(plane.database, world_);
+    plane.database.commit_probe = [this](Database::CommitPhase) { maybe_killed(); };
   }
 
   // "" or what is wrong.
@@ -113,7 +113,7 @@ class History {
  private:
   uint64_t draw(uint64_t below) { return world_.draw(below); }
   int64_t wall_ms() const { return kNoon + world_.now_ms() + clock_error_ms_; }
-  Caller as(const std::string& user) { return {place_.database, user, wall_ms()}; }
+  Caller as(const std::string& user) { return {plane_.database, user, wall_ms()}; }
   void tell(const std::string& text) {
     if (verbose) log_.push_back(std::to_string(world_.now_ms()) + "  " + text);
   }
@@ -134,7 +134,7 @@ class History {
     } catch (const Killed&) {
       tell("controller killed");
       ++counts_["controller killed"];
-      controller_ = std::make_unique<Controller>(place_.database, world_);
+      controller_ = std::make_unique<Controller>(plane_.database, world_);
     }
     in_controller_ = false;
     check_now();
@@ -164,7 +164,7 @@ class History {
       }
       case 10: kill_one_in_ = draw(2) == 0 ? 0 : 3 + draw(30); break;
       default: {
-        Node node = all_nodes(place_.database)[draw(3)];
+        Node node = all_nodes(plane_.database)[draw(3)];
         node.drained = !node.drained;
         define_node(as("root"), node);
         tell("drain " + node.name);
@@ -205,7 +205,7 @@ class History {
   void steer(Call call, const char* what) {
     if (submitted_.empty()) return;
     const int64_t id = 1 + static_cast<int64_t>(draw(submitted_.size()));
-    const auto job = find_job(place_.database, id);
+    const auto job = find_job(plane_.database, id);
     if (!job) return;
     try {
       call(as(job->user), id);
@@ -220,10 +220,10 @@ class History {
     world_.calm = true;
     kill_one_in_ = 0;
     clock_error_ms_ = 0;
-    place_.database.execute("UPDATE nodes SET drained = 0");
+    plane_.database.execute("UPDATE nodes SET drained = 0");
     for (int round = 0; round < 4000 && wrong_.empty(); ++round) {
       tick();
-      const std::vector<Job> live = live_jobs(place_.database);
+      const std::vector<Job> live = live_jobs(plane_.database);
       const bool waits_for_ever =
           std::all_of(live.begin(), live.end(), [](const Job& job) { return stuck(job); });
       if (waits_for_ever && !world_.next_event_ms()) return;
@@ -249,8 +249,8 @@ class History {
     std::map<std::string, int64_t> nodes_used;
     std::map<std::string, int64_t> cores_used;
     std::map<int64_t, Job> live;
-    for (Job& job : live_jobs(place_.database)) live.emplace(job.id, job);
-    for (const Claim& claim : all_claims(place_.database)) {
+    for (Job& job : live_jobs(plane_.database)) live.emplace(job.id, job);
+    for (const Claim& claim : all_claims(plane_.database)) {
       cores[claim.node] += claim.cores;
       const auto job = live.find(claim.job);
       if (job == live.end() || !owns_nodes(job->second.state)) {
@@ -297,17 +297,17 @@ class History {
   }
 
   void check_submissions() {
-    Query count = place_.database.query("SELECT count(*) FROM jobs");
+    Query count = plane_.database.query("SELECT count(*) FROM jobs");
     count.next();
     if (count.integer(0) != static_cast<int64_t>(submitted_.size())) {
       wrong("a job was lost or made up");
     }
-    for (const Job& job : live_jobs(place_.database)) {
+    for (const Job& job : live_jobs(plane_.database)) {
       if (!stuck(job)) wrong("job " + std::to_string(job.id) + " was forgotten");
     }
     // A job completes by one launch that ended with 0, and nothing of it begins afterwards.
     for (const int64_t id : submitted_) {
-      const auto job = find_job(place_.database, id);
+      const auto job = find_job(plane_.database, id);
       int64_t good = 0;
       int64_t last = 0;
       for (const auto& ran : world_.history()) {
@@ -327,7 +327,7 @@ class History {
   // The trail tells every transition; each is legal and begins where the one before ended.
   void check_transitions() {
     std::map<int64_t, JobState> states;
-    Query lines = place_.database.query("SELECT line FROM audit ORDER BY seq");
+    Query lines = plane_.database.query("SELECT line FROM audit ORDER BY seq");
     while (lines.next()) {
       const std::string line = lines.text(0);
       const size_t arrow = line.find(" -> ");
@@ -344,34 +344,34 @@ class History {
       ++counts_[line.substr(begin, line.find('"', arrow) - begin)];
     }
     for (const auto& [job, state] : states) {
-      if (find_job(place_.database, job)->state != state) wrong("the trail tells another state");
+      if (find_job(plane_.database, job)->state != state) wrong("the trail tells another state");
     }
   }
 
   // The ledger is the sum of its jobs, each launch was charged for exactly the time it ran, and no
   // budget was exceeded by more than a minute of all that a project had running.
   void check_books() {
-    verify_ledger(place_.database);
+    verify_ledger(plane_.database);
     std::map<std::string, Spend> sums;
     std::map<std::pair<int64_t, int64_t>, Spend> booked;
-    for (const LedgerEntry& entry : ledger_entries(place_.database, "", "")) {
+    for (const LedgerEntry& entry : ledger_entries(plane_.database, "", "")) {
       booked[{entry.job, entry.generation}] += entry.spend;
       sums[entry.project] += entry.spend;
     }
     std::map<std::string, Spend> minute;  // of all launches of a project: more than ran at once
     for (const auto& ran : world_.history()) {
-      const auto launch = find_launch(place_.database, ran.job, ran.generation);
+      const auto launch = find_launch(plane_.database, ran.job, ran.generation);
       if (!launch) return wrong("a launch without a record");
       if (ran.exit_code && (booked[{ran.job, ran.generation}] !=
                             spend_of(launch->rate, ran.ended_ms - ran.began_ms))) {
         wrong("job " + std::to_string(ran.job) + " was not charged for the time it ran");
       }
-      const auto job = find_job(place_.database, ran.job);
+      const auto job = find_job(plane_.database, ran.job);
       Spend& most = minute[job->request.project];
       const Spend one = spend_of(launch->rate, 60'000);
       most.micro_usd = std::max(most.micro_usd, one.micro_usd);
       const auto& limit = job->request.budget.micro_usd;
-      if (limit && spent_by_job(place_.database, ran.job).micro_usd > *limit + one.micro_usd) {
+      if (limit && spent_by_job(plane_.database, ran.job).micro_usd > *limit + one.micro_usd) {
         wrong("job " + std::to_string(ran.job) + " is more than a minute over its budget");
       }
     }
@@ -388,7 +388,7 @@ class History {
   bool verbose = false;
 
  private:
-  Place& place_;
+  SimulatedCluster& plane_;
   SimulatedWorld world_;
   uint64_t seed_;
   std::unique_ptr<Controller> controller_;
@@ -410,12 +410,12 @@ uint64_t number_from(const char* variable, uint64_t fallback) {
 
 TEST(Simulation, NoHistoryBreaksTheRules) {
   if (std::getenv("TUTTI_SEED") != nullptr) {
-    Place place;
-    History history(place, number_from("TUTTI_SEED", 0));
+    SimulatedCluster plane;
+    History history(plane, number_from("TUTTI_SEED", 0));
     history.verbose = true;
     const std::string wrong = history.play();
     for (const std::string& line : history.log()) std::printf("%s\n", line.c_str());
-    Query lines = place.database.query("SELECT line FROM audit ORDER BY seq");
+    Query lines = plane.database.query("SELECT line FROM audit ORDER BY seq");
     while (lines.next()) std::printf("%s\n", lines.text(0).c_str());
     EXPECT_EQ(wrong, "");
     return;
@@ -428,9 +428,9 @@ TEST(Simulation, NoHistoryBreaksTheRules) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 2; ++t) {
     threads.emplace_back([&] {
-      Place place;
+      SimulatedCluster plane;
       for (uint64_t seed = next++; seed < seeds; seed = next++) {
-        History history(place, seed);
+        History history(plane, seed);
         const std::string found = history.play();
         const std::lock_guard lock(mutex);
         for (const auto& [what, count] : history.counts()) counts[what] += count;

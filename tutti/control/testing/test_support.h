@@ -1,4 +1,4 @@
-// A small place for tests: a database in memory with an admin, two projects and people in them.
+// A small plane for tests: a database in memory with an admin, two projects and people in them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,9 +33,9 @@ testing::AssertionResult throws(ErrorKind kind, Call call, const std::string& te
 
 // root is admin; ada submits to vision, viv views it, olaf operates it; bob submits to speech.
 // Two nodes of 4 cores at 3.60 USD per hour and 1 kW.
-struct SmallPlace {
+struct SmallControlPlane {
   Database database{":memory:"};
-  SmallPlace() {
+  SmallControlPlane() {
     prepare_schema(database);
     Site site;
     site.micro_usd_per_node_hour = 3'600'000;
@@ -43,7 +43,7 @@ struct SmallPlace {
     site.pue = 1.5;
     site.micro_kg_per_kwh = 400'000;
     site.micro_liters_per_kwh = 2'000'000;
-    found_place(as("root"), {"n1", 4, 0, true, false, ""}, site);
+    create_control_plane(as("root"), {"n1", 4, 0, true, false, ""}, site);
     define_node(as("root"), {"n2", 4, 0, true, false, ""});
     for (const char* user : {"ada", "bob", "viv", "olaf"}) create_user(as("root"), user);
     for (const char* name : {"vision", "speech"}) {

@@ -28,12 +28,12 @@ class PageTest : public testing::Test {
     return {caller, files_, folder_, drawings_, true, "f0", pages};
   }
   int64_t submit_as(const std::string& user, const std::string& project) {
-    JobRequest request = SmallPlace::request(project);
+    JobRequest request = SmallControlPlane::request(project);
     request.name = user + "s-job";
-    return submit(place_.as(user), request, false).job.id;
+    return submit(plane_.as(user), request, false).job.id;
   }
 
-  SmallPlace place_;
+  SmallControlPlane plane_;
   MemoryFileSystem files_;
   ControlFolder folder_{"/c"};
   RunDrawings drawings_;
@@ -43,24 +43,24 @@ TEST_F(PageTest, EachJobHasItsButtonsForWhoMaySteerIt) {
   const int64_t id = submit_as("ada", "vision");
   submit_as("olaf", "vision");
   const std::string field = "name=\"job\" value=\"" + std::to_string(id) + "\"";
-  const Caller ada = place_.as("ada");
+  const Caller ada = plane_.as("ada");
   const std::string own = queue_html(view(ada));
   EXPECT_NE(own.find(field), std::string::npos);
   EXPECT_NE(own.find("value=\"cancel\""), std::string::npos);
   EXPECT_NE(own.find("name=\"form_key\" value=\"f0\""), std::string::npos);
   EXPECT_EQ(times(own, "<form"), 1U) << "olaf's is not ada's to steer";
   EXPECT_NE(own.find("class=\"state quiet\">PENDING"), std::string::npos);
-  const Caller olaf = place_.as("olaf");
+  const Caller olaf = plane_.as("olaf");
   EXPECT_EQ(times(queue_html(view(olaf)), "<form"), 2U);
-  const Caller viv = place_.as("viv");
+  const Caller viv = plane_.as("viv");
   EXPECT_EQ(queue_html(view(viv)).find("<form"), std::string::npos);
-  const Caller bob = place_.as("bob");
+  const Caller bob = plane_.as("bob");
   EXPECT_EQ(queue_html(view(bob)).find("adas-job"), std::string::npos);
 }
 
 TEST_F(PageTest, LongTablesAreTurned) {
   for (int i = 0; i < 120; ++i) submit_as("ada", "vision");
-  const Caller ada = place_.as("ada");
+  const Caller ada = plane_.as("ada");
   const std::string first = queue_html(view(ada));
   EXPECT_EQ(times(first, "name=\"job\""), 50U);
   EXPECT_NE(first.find("1 to 50 of 120"), std::string::npos);
@@ -76,16 +76,16 @@ TEST_F(PageTest, WhoSeesWhatIsCountedByTheirRoles) {
   submit_as("bob", "speech");
   JobFilter filter;
   filter.most = 10;
-  EXPECT_EQ(visible_jobs(place_.as("viv"), filter).size(), 1U);
-  EXPECT_EQ(count_visible(place_.as("root"), filter), 2);
-  EXPECT_EQ(count_visible(place_.as("nobody"), filter), 0);
-  EXPECT_EQ(tally_visible(place_.as("bob")).waiting, 1);
+  EXPECT_EQ(visible_jobs(plane_.as("viv"), filter).size(), 1U);
+  EXPECT_EQ(count_visible(plane_.as("root"), filter), 2);
+  EXPECT_EQ(count_visible(plane_.as("nobody"), filter), 0);
+  EXPECT_EQ(tally_visible(plane_.as("bob")).waiting, 1);
   filter.user = "bob";
-  EXPECT_EQ(count_visible(place_.as("root"), filter), 1);
-  EXPECT_EQ(visible_ids(place_.as("bob"), {1, 2}), std::vector<int64_t>{2});
-  disable_user(place_.as("root"), "viv", true);
+  EXPECT_EQ(count_visible(plane_.as("root"), filter), 1);
+  EXPECT_EQ(visible_ids(plane_.as("bob"), {1, 2}), std::vector<int64_t>{2});
+  disable_user(plane_.as("root"), "viv", true);
   filter.user.clear();
-  EXPECT_TRUE(visible_jobs(place_.as("viv"), filter).empty());
+  EXPECT_TRUE(visible_jobs(plane_.as("viv"), filter).empty());
 }
 
 // In a file, since a connection learns of what others have written.
@@ -97,7 +97,7 @@ TEST(LivePartsTest, WhatHasNotChangedIsNotSentAgain) {
     const auto database = open();
     prepare_schema(*database);
     const Caller root{*database, "root", kNoon};
-    found_place(root, {"n1", 4, 0, true, false, ""}, {});
+    create_control_plane(root, {"n1", 4, 0, true, false, ""}, {});
     MemoryFileSystem files;
     const ControlFolder control{"/c"};
     RunDrawings drawings;
@@ -108,7 +108,7 @@ TEST(LivePartsTest, WhatHasNotChangedIsNotSentAgain) {
     const Json all = parse_json(first.body, "body")["sections"];
     EXPECT_TRUE(all.contains("queue") && all.contains("nodes")) << first.body;
     EXPECT_TRUE(live.answer(view, first.tag).unchanged);
-    submit(root, SmallPlace::request("default"), false);
+    submit(root, SmallControlPlane::request("default"), false);
     const LiveAnswer second = live.answer(view, first.tag);
     EXPECT_FALSE(second.unchanged);
     EXPECT_NE(second.tag, first.tag);

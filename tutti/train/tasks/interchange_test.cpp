@@ -158,9 +158,9 @@ TEST_F(Interchange, ATokenizerThatCannotBeTheRunsIsANote) {
 TEST_F(Interchange, NothingIsOverwritten) {
   import_run(files_, "hf", "base", {});
   EXPECT_TRUE(says(error_of([&] { import_run(files_, "hf", "base", {}); }), ErrorKind::usage,
-                   "--out: 'base' is there already"));
+                   "--out: 'base' already exists"));
   EXPECT_TRUE(says(error_of([&] { export_run(files_, "base", "hf", {}); }), ErrorKind::usage,
-                   "--out: 'hf' is there already"));
+                   "--out: 'hf' already exists"));
   files_.create_directories("empty");
   EXPECT_NO_THROW(export_run(files_, "base", "empty", {}));
 }

@@ -32,7 +32,7 @@ checkpoint: {every_steps: 0, every_seconds: 0, keep_last: 1}
 """
 
 
-class Place:
+class ControlPlane:
     """A control plane in a folder of its own."""
 
     def __init__(self, folder, control=None, **variables):
@@ -116,11 +116,11 @@ def secret_is_nowhere(secret, *folders):
                 pass  # one that was written and renamed meanwhile
 
 
-def tell(place, cluster):
+def tell(plane, cluster):
     """What is needed to see why, on a Slurm."""
     print(subprocess.run("squeue --all --states=all; sinfo --Node --long", shell=True, check=False, capture_output=True,
                          text=True, env=cluster.environment).stdout)
-    for path in [os.path.join(place.folder, "controller.log"), *glob.glob(place.control + "/jobs/*/output.log"),
+    for path in [os.path.join(plane.folder, "controller.log"), *glob.glob(plane.control + "/jobs/*/output.log"),
                  *glob.glob(cluster.folder + "/slurm*.log")]:
         with open(path, errors="replace") as file:
             print(f"== {path}\n{file.read()[-3000:]}")
