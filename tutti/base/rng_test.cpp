@@ -156,7 +156,7 @@ TEST(PermuteIndex, LooksLikeAShuffle) {
   }
   EXPECT_LE(fixed, 8);
   EXPECT_LE(equal, 8);
-  // Two independent uniform places are n / 3 apart on average.
+  // Two independent uniform indices are n / 3 apart on average.
   EXPECT_NEAR(distance / (kCount - 1), kCount / 3.0, kCount * 0.01);
 }
 

@@ -74,10 +74,10 @@ int spawn(const std::string& program, const std::vector<std::string>& words, Spa
   posix_spawnattr_setsigmask(&options.attributes, &none);
   posix_spawnattr_setsigdefault(&options.attributes, &defaults);
   if (!options.in_own_session) posix_spawnattr_setpgroup(&options.attributes, 0);
-  const int place = options.in_own_session ? POSIX_SPAWN_SETSID : POSIX_SPAWN_SETPGROUP;
+  const int session_flag = options.in_own_session ? POSIX_SPAWN_SETSID : POSIX_SPAWN_SETPGROUP;
   posix_spawnattr_setflags(
       &options.attributes,
-      static_cast<int16_t>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | place));
+      static_cast<int16_t>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | session_flag));
   std::vector<std::string> entries;
   if (environment != nullptr) {
     entries.reserve(environment->size());

@@ -23,14 +23,16 @@ bool overlap(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes) {
   return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
-// Buffers of one type that are either apart, or in place: `inner` at `place` bytes into `outer`.
+// Buffers of one type that are either apart, or in place: `inner` at `inner_offset` bytes into
+// `outer`.
 void check_buffers(const Group& group, const char* what, const Vector& outer, const Vector& inner,
-                   int64_t place) {
+                   int64_t inner_offset) {
   TUTTI_CHECK(outer.dtype == inner.dtype && is_supported(outer.dtype), "{} {}: types {} and {}",
               group.name(), what, dtype_name(outer.dtype), dtype_name(inner.dtype));
   TUTTI_CHECK(outer.count >= 0 && inner.count >= 0, "{} {}: counts {} and {}", group.name(), what,
               outer.count, inner.count);
-  const bool in_place = place >= 0 && static_cast<char*>(outer.data) + place == inner.data;
+  const bool in_place =
+      inner_offset >= 0 && static_cast<char*>(outer.data) + inner_offset == inner.data;
   TUTTI_CHECK(in_place || !overlap(outer.data, outer.bytes(), inner.data, inner.bytes()),
               "{} {}: buffers overlap, but not as in place", group.name(), what);
 }

@@ -81,7 +81,7 @@ struct RankActivity {
 // "rank 3: in all_reduce(sum, 1024 f32), call 17, for 12.3 s".
 std::string activity_text(const RankActivity& activity, double now_seconds);
 
-// From one place in a group to another.
+// From one rank of a group to another.
 struct GroupLink {
   int from = 0, to = 0;
 };
@@ -89,7 +89,7 @@ struct GroupLink {
 // Who is in a group: for construction and messages.
 struct GroupInfo {
   std::string name = "world";          // "dp", "dp x cp", ...
-  int rank = 0;                        // this rank's place in the group
+  int rank = 0;                        // this rank's index in the group
   std::vector<int64_t> members = {0};  // ranks of the world, ascending in the group's order
   uint64_t generation = 1;
   // Along which there will be send() and receive(), in one order on all ranks. A transport that
@@ -145,8 +145,8 @@ class Group {
   Ticket send(engine::Stream& stream, engine::Vector buffer, int peer);
   Ticket receive(engine::Stream& stream, engine::Vector buffer, int peer);
 
-  // A step of a ring, of all ranks at the same place among their collectives: `send` to the next
-  // one and `receive` from the one before, of the same type and count on all of them.
+  // A step of a ring, which all ranks call at the same index among their collectives: `send` to the
+  // next one and `receive` from the one before, of the same type and count on all of them.
   struct Shifted {
     Ticket sent, received;
     void wait(engine::Stream& stream) const;

@@ -23,12 +23,12 @@ std::vector<node::GpuState> what_the_driver_says() {
   }
 }
 
-// Where every rank is: each tells rank 0, which tells all.
+// Gathers the device bindings of all ranks at rank 0, which publishes them to all.
 struct DeviceReport {
-  std::vector<node::DevicePlace> places;
+  std::vector<node::DeviceBinding> bindings;
   std::vector<std::string> hosts;
 };
-DeviceReport exchange(const node::DevicePlace& mine, const comm::LaunchEnvironment& environment,
+DeviceReport exchange(const node::DeviceBinding& mine, const comm::LaunchEnvironment& environment,
                       comm::Store& store) {
   const char* const origin = "the ranks' devices";
   const auto key = [&](const std::string& name) {
@@ -45,37 +45,37 @@ DeviceReport exchange(const node::DevicePlace& mine, const comm::LaunchEnvironme
     }
     store.set(key("all"), dump_json(all));
   }
-  DeviceReport told;
+  DeviceReport reports;
   for (const Json& one : parse_json(store.get(key("all"), kDevicesPatienceSeconds), origin)) {
-    told.places.push_back(node::parse_device_place(one));
-    told.hosts.push_back(json_get<std::string>(one, "host", origin));
+    reports.bindings.push_back(node::parse_device_binding(one));
+    reports.hosts.push_back(json_get<std::string>(one, "host", origin));
   }
-  return told;
+  return reports;
 }
 
 }  // namespace
 
-std::optional<node::DevicePlace> choose_device(const spec::Recipe& recipe,
-                                               const comm::LaunchEnvironment& environment,
-                                               bool alone) {
+std::optional<node::DeviceBinding> choose_device(const spec::Recipe& recipe,
+                                                 const comm::LaunchEnvironment& environment,
+                                                 bool alone) {
   const std::vector<engine::DeviceInfo> visible = engine::find_backend(recipe.device).devices();
   if (visible.empty()) return std::nullopt;
   if (alone) {
-    node::DevicePlace first;
+    node::DeviceBinding first;
     first.gpu = node::gpu_address(visible.front().pci);
     return first;
   }
-  return node::place_devices(visible, node::read_topology(), what_the_driver_says(),
-                             std::max<int64_t>(1, environment.local_size))
+  return node::bind_devices(visible, node::read_topology(), what_the_driver_says(),
+                            std::max<int64_t>(1, environment.local_size))
       .at(static_cast<size_t>(environment.local_rank));
 }
 
-RankDevice take_device(const std::optional<node::DevicePlace>& chosen,
+RankDevice take_device(const std::optional<node::DeviceBinding>& chosen,
                        const comm::LaunchEnvironment& environment, comm::Store* store, bool bind,
                        bool tell) {
   RankDevice out;
   if (!chosen) return out;
-  const node::DevicePlace& mine = *chosen;
+  const node::DeviceBinding& mine = *chosen;
   out.device = mine.device;
   out.gpu = mine.gpu;
   if (store == nullptr) {
@@ -86,16 +86,16 @@ RankDevice take_device(const std::optional<node::DevicePlace>& chosen,
     node::bind_to({mine.cores, 1});
     out.threads = static_cast<int>(mine.cores.size());
   }
-  const DeviceReport told = exchange(mine, environment, *store);
-  for (size_t rank = 0; rank < told.places.size(); ++rank) {
-    const std::string& gpu = told.places[rank].gpu;
-    if (told.hosts[rank] != comm::host_identity()) continue;
+  const DeviceReport reports = exchange(mine, environment, *store);
+  for (size_t rank = 0; rank < reports.bindings.size(); ++rank) {
+    const std::string& gpu = reports.bindings[rank].gpu;
+    if (reports.hosts[rank] != comm::host_identity()) continue;
     if (std::find(out.gpus_here.begin(), out.gpus_here.end(), gpu) == out.gpus_here.end()) {
       out.gpus_here.push_back(gpu);
     }
   }
   if (tell && environment.rank == 0) {
-    print_message(node::device_places_text(told.places, told.hosts));
+    print_message(node::device_bindings_text(reports.bindings, reports.hosts));
   }
   return out;
 }

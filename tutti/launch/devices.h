@@ -8,7 +8,7 @@
 #include "tutti/comm/rendezvous/launch_environment.h"
 #include "tutti/comm/rendezvous/store.h"
 #include "tutti/comm/world/world.h"
-#include "tutti/node/device_places.h"
+#include "tutti/node/device_binding.h"
 #include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::launch {
@@ -20,15 +20,15 @@ struct RankDevice {
   std::vector<std::string> gpus_here;  // of all ranks of this host
 };
 
-// Chooses it with all ranks' in mind (node/device_places.h); `alone`: the first. Absent: the
+// Chooses it with all ranks' in mind (node/device_binding.h); `alone`: the first. Absent: the
 // recipe computes on the processor, or there is none.
-std::optional<node::DevicePlace> choose_device(const spec::Recipe& recipe,
-                                               const comm::LaunchEnvironment& environment,
-                                               bool alone);
+std::optional<node::DeviceBinding> choose_device(const spec::Recipe& recipe,
+                                                 const comm::LaunchEnvironment& environment,
+                                                 bool alone);
 
 // Tells the others what was chosen, and moves this rank to the cores near it where `bind`. Rank 0
 // tells all of them on standard error when `tell`. Collective; store null: alone.
-RankDevice take_device(const std::optional<node::DevicePlace>& chosen,
+RankDevice take_device(const std::optional<node::DeviceBinding>& chosen,
                        const comm::LaunchEnvironment& environment, comm::Store* store, bool bind,
                        bool tell);
 

@@ -44,7 +44,7 @@ Generation::Generation(std::unique_ptr<comm::StartedRanks> ranks, int64_t count,
   end_.killed.resize(static_cast<size_t>(ranks_));
   end_.stopped.resize(static_cast<size_t>(ranks_));
   end_.failures.resize(static_cast<size_t>(ranks_));
-  end_.places.resize(static_cast<size_t>(ranks_));
+  end_.last_activity.resize(static_cast<size_t>(ranks_));
 }
 
 GenerationEnd Generation::run() {
@@ -121,7 +121,7 @@ void Generation::note_exit(const comm::RankExit& exit) {
     }
     end_.steps = std::max(end_.steps, state.step);
   }
-  end_.places[static_cast<size_t>(exit.rank)] =
+  end_.last_activity[static_cast<size_t>(exit.rank)] =
       comm::state_text(board_->state(static_cast<int>(exit.rank)), monotonic_seconds());
 }
 
@@ -205,7 +205,7 @@ std::string culprit_text(const GenerationEnd& end, const comm::RankExit& exit) {
   } else {
     text += fmt::format("ended with exit code {}", exit.code);
   }
-  if (!end.places[rank].empty()) text += fmt::format(" in {}", end.places[rank]);
+  if (!end.last_activity[rank].empty()) text += fmt::format(" in {}", end.last_activity[rank]);
   const std::string& words = end.failures[rank];
   if (!words.empty()) text += ": " + words.substr(words.find('\n') + 1);
   return text;

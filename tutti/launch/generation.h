@@ -16,12 +16,12 @@ namespace tutti::launch {
 
 // How one generation of ranks ended.
 struct GenerationEnd {
-  std::vector<comm::RankExit> exits;  // in the order in which the ranks ended
-  std::vector<bool> killed;           // per rank: by us, for it did not end
-  std::vector<bool> stopped;          // of these: it did not run at all
-  std::vector<std::string> failures;  // per rank: its own words, "kind\nmessage"
-  std::vector<std::string> places;    // per rank: where it was when it ended
-  std::vector<std::string> nodes;     // per rank, where known
+  std::vector<comm::RankExit> exits;       // in the order in which the ranks ended
+  std::vector<bool> killed;                // per rank: by us, for it did not end
+  std::vector<bool> stopped;               // of these: it did not run at all
+  std::vector<std::string> failures;       // per rank: its own words, "kind\nmessage"
+  std::vector<std::string> last_activity;  // per rank: what it was doing when it ended
+  std::vector<std::string> nodes;          // per rank, where known
   std::vector<std::string> dead_nodes;
   int64_t steps = 0;     // the step that the furthest rank was in; 0: none yet
   bool is_well = false;  // every rank ended with 0, or every one with 75

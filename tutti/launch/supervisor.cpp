@@ -18,9 +18,9 @@
 #include "tutti/launch/fault_report.h"
 #include "tutti/launch/generation.h"
 #include "tutti/launch/notice.h"
-#include "tutti/launch/places.h"
 #include "tutti/launch/prepared_data.h"
 #include "tutti/launch/progress.h"
+#include "tutti/launch/rank_placement.h"
 #include "tutti/spec/mesh/fit_mesh.h"
 #include "tutti/train/session/peer_copies.h"
 #include "tutti/train/session/run_folder.h"
@@ -39,7 +39,7 @@ class Supervisor {
   Supervisor(const TrainArguments& arguments, TrainPlan plan)
       : files_(posix_file_system()),
         plan_(std::move(plan)),
-        places_(arguments),
+        placement_(arguments),
         ranks_(arguments.processes),
         least_(arguments.least_processes > 0 ? arguments.least_processes : arguments.processes),
         stopped_seconds_(arguments.watchdog_seconds > 0 ? arguments.watchdog_seconds
@@ -48,9 +48,9 @@ class Supervisor {
 
   int run() {
     newest_ = newest_checkpoint();
-    if (places_.placed(ranks_) < ranks_) {
-      go_on_with(places_.placed(ranks_),
-                 fmt::format("{} nodes can be used", places_.nodes().size()));
+    if (placement_.placed(ranks_) < ranks_) {
+      continue_with(placement_.placed(ranks_),
+                    fmt::format("{} nodes can be used", placement_.nodes().size()));
     }
     for (uint64_t generation = 1;; ++generation) {
       comm::RankProcesses::Variables variables;
@@ -58,13 +58,13 @@ class Supervisor {
       std::vector<std::string> nodes;
       began_wall_ = wall_seconds();
       began_ = monotonic_seconds();
-      GenerationEnd end = Generation(places_.start(words_, ranks_, generation, variables, nodes),
+      GenerationEnd end = Generation(placement_.start(words_, ranks_, generation, variables, nodes),
                                      ranks_, generation, stopped_seconds_)
                               .run();
       if (end.is_well) return end.code;
-      if (places_.over_nodes()) {
+      if (placement_.over_nodes()) {
         end.nodes = nodes;
-        end.dead_nodes = places_.drop_dead();
+        end.dead_nodes = placement_.drop_dead();
         end.steps = step_since(files_, plan_.run_folder, began_wall_);
       }
       if (stop_signal() != 0) {
@@ -180,8 +180,8 @@ class Supervisor {
 
     const bool is_gone = culprit.code == comm::kExitRankGone ||
                          deaths_at_start_ >= kDeathsAtStart || !end.dead_nodes.empty();
-    if (is_gone && places_.over_nodes()) {
-      find_other_places(end, culprit, why);
+    if (is_gone && placement_.over_nodes()) {
+      reassign_ranks(end, culprit, why);
     } else if (is_gone && least_ < ranks_) {
       go_on_without(culprit, why);
     } else if (culprit.code == comm::kExitRankGone) {
@@ -199,43 +199,43 @@ class Supervisor {
                     newest < 0 ? std::string("from the beginning")
                                : fmt::format("from the {} after step {}",
                                              newest == copy ? "peer copies" : "checkpoint", newest),
-                    place_note_);
-    place_note_.clear();
+                    placement_note_);
+    placement_note_.clear();
     note_ = fmt::format("{}; {}", why, action_);
     print_message(fmt::format("tutti: {}\n", note_));
   }
 
   void go_on_without(const comm::RankExit& culprit, const std::string& why) {
-    go_on_with(ranks_ - 1, why);
+    continue_with(ranks_ - 1, why);
     print_message(fmt::format("tutti: rank {} is gone for good: {} ranks instead of {}\n",
                               culprit.rank, ranks_, ranks_before_));
   }
 
-  // A spare takes the place of a node that is gone, or that a rank cannot live on; without one,
+  // A spare replaces a node that is gone, or that a rank cannot live on; without one,
   // fewer ranks.
-  void find_other_places(const GenerationEnd& end, const comm::RankExit& culprit,
-                         const std::string& why) {
-    if (end.dead_nodes.empty()) places_.drop(end.nodes[static_cast<size_t>(culprit.rank)]);
-    if (places_.placed(ranks_) == ranks_) {
-      place_note_ = fmt::format(" on {}", join(used_nodes(), ", "));
+  void reassign_ranks(const GenerationEnd& end, const comm::RankExit& culprit,
+                      const std::string& why) {
+    if (end.dead_nodes.empty()) placement_.drop(end.nodes[static_cast<size_t>(culprit.rank)]);
+    if (placement_.placed(ranks_) == ranks_) {
+      placement_note_ = fmt::format(" on {}", join(used_nodes(), ", "));
       at_one_step_ = deaths_at_start_ = 0;
       return;
     }
-    go_on_with(places_.placed(ranks_), why);
-    place_note_ = fmt::format(" instead of {}, on {}", ranks_before_, join(used_nodes(), ", "));
+    continue_with(placement_.placed(ranks_), why);
+    placement_note_ = fmt::format(" instead of {}, on {}", ranks_before_, join(used_nodes(), ", "));
   }
 
   std::vector<std::string> used_nodes() const {
-    const std::vector<std::string>& nodes = places_.nodes();
-    return {nodes.begin(), nodes.begin() + places_.nodes_for(ranks_)};
+    const std::vector<std::string>& nodes = placement_.nodes();
+    return {nodes.begin(), nodes.begin() + placement_.nodes_for(ranks_)};
   }
 
-  // The most ranks up to `most` that a layout fits and that have places; throws when they would be
-  // fewer than allowed.
-  void go_on_with(int64_t most, const std::string& why) {
+  // The most ranks up to `most` that a layout fits and that can be placed; throws when they would
+  // be fewer than allowed.
+  void continue_with(int64_t most, const std::string& why) {
     int64_t fewer = most;
     while (fewer >= least_ &&
-           (!spec::fits(plan_.recipe, fewer) || places_.placed(fewer) != fewer)) {
+           (!spec::fits(plan_.recipe, fewer) || placement_.placed(fewer) != fewer)) {
       --fewer;
     }
     if (fewer < least_) {
@@ -249,7 +249,7 @@ class Supervisor {
 
   FileSystem& files_;
   const TrainPlan plan_;
-  RankPlaces places_;
+  RankPlacement placement_;
   int64_t ranks_;
   int64_t ranks_before_ = 0;
   const int64_t least_;
@@ -257,7 +257,7 @@ class Supervisor {
   const std::vector<std::string> words_;
   std::string note_;
   std::string action_;
-  std::string place_note_;
+  std::string placement_note_;
   double began_wall_ = 0;  // of this generation of ranks
   double began_ = 0;       // the same on the clock that never jumps
   int64_t newest_ = -1;    // step of the newest checkpoint when the ranks were started; -1: none

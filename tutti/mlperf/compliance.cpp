@@ -54,15 +54,15 @@ void check_seeds(const Score& score, std::vector<Finding>& all) {
                        "log the seed as an integer");
         continue;
       }
-      if (seed.place.empty()) {
+      if (seed.location.empty()) {
         findings.error(seed.line, "seed.place", "the seed's metadata lack file or lineno",
                        "log the seed with metadata file and lineno, as every record");
         continue;
       }
-      const auto [earlier, fresh] = used.try_emplace({seed.place, *seed.value}, run.file);
+      const auto [earlier, fresh] = used.try_emplace({seed.location, *seed.value}, run.file);
       if (!fresh) {
         findings.error(seed.line, "seed.reused",
-                       fmt::format("seed {} from {} is also that of {}", *seed.value, seed.place,
+                       fmt::format("seed {} from {} is also that of {}", *seed.value, seed.location,
                                    earlier->second),
                        "every run needs its own seed");
       }

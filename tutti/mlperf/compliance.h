@@ -2,7 +2,7 @@
 //
 // A log is checked by its rules (check_log.h). A result, further: the number of runs; at most one
 // run that fails, which is then the dropped one and its findings are warnings; a seed in each run,
-// never the same from the same place twice; convergence against the reference (closed division);
+// never the same from the same location twice; convergence against the reference (closed division);
 // the system description; the names of files and folders. Rules: mlcommons/logging,
 // package_checker.
 #pragma once

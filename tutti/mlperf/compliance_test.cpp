@@ -293,7 +293,7 @@ TEST(Compliance, FinePrintIsAWarning) {
   EXPECT_NE(score.notes[0].find("below the smallest"), std::string::npos);
 }
 
-TEST(Findings, EqualOnesAreOneWithTheirPlaces) {
+TEST(Findings, EqualFindingsAreMerged) {
   std::vector<Finding> findings;
   for (int i = 0; i < 6; ++i) {
     findings.push_back({fmt::format("result_{}.txt", i), 7, "key.placeholder", "a", "b", true});
@@ -301,7 +301,7 @@ TEST(Findings, EqualOnesAreOneWithTheirPlaces) {
   findings.push_back({"result_0.txt", 9, "key.value", "c", "d", false});
   const std::string text = format_findings(findings);
   EXPECT_EQ(text.find("result_0.txt:9: key.value: c"), 0U) << text;  // errors first
-  EXPECT_NE(text.find("6 places: result_0.txt:7, result_1.txt:7"), std::string::npos) << text;
+  EXPECT_NE(text.find("6 locations: result_0.txt:7, result_1.txt:7"), std::string::npos) << text;
   EXPECT_NE(text.find("and 2 more"), std::string::npos) << text;
   EXPECT_EQ(text.find("result_5"), std::string::npos);
 }

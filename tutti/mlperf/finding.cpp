@@ -13,7 +13,7 @@ namespace tutti::mlperf {
 namespace {
 
 constexpr int64_t kMostOfOneRule = 20;
-constexpr size_t kMostPlaces = 4;
+constexpr size_t kMostLocations = 4;
 
 std::string place_of(const Finding& finding) {
   return finding.line > 0 ? fmt::format("{}:{}", finding.file, finding.line) : finding.file;
@@ -50,17 +50,18 @@ std::string format_findings(const std::vector<Finding>& findings) {
   std::stable_partition(groups.begin(), groups.end(),
                         [](const auto& group) { return !group.first->warning; });
   std::string text;
-  for (auto& [first, places] : groups) {
-    const size_t all = places.size();
+  for (auto& [first, locations] : groups) {
+    const size_t all = locations.size();
     if (all == 1) {
       text += format_finding(*first) + "\n";
       continue;
     }
-    places.resize(std::min(all, kMostPlaces));
-    text += fmt::format(
-        "{}{}: {}\n    {}\n    {} places: {}{}\n", first->warning ? "warning: " : "", first->rule,
-        printable(first->message), printable(first->remedy), all, printable(join(places, ", ")),
-        all > places.size() ? fmt::format(" and {} more", all - places.size()) : std::string());
+    locations.resize(std::min(all, kMostLocations));
+    text += fmt::format("{}{}: {}\n    {}\n    {} locations: {}{}\n",
+                        first->warning ? "warning: " : "", first->rule, printable(first->message),
+                        printable(first->remedy), all, printable(join(locations, ", ")),
+                        all > locations.size() ? fmt::format(" and {} more", all - locations.size())
+                                               : std::string());
   }
   return text;
 }

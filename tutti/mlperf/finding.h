@@ -1,4 +1,4 @@
-// What a compliance check has to say about one place in one file.
+// A finding of a compliance check at one location in one file.
 //
 // Rules, by the first part of their name: log (the file itself), key (records of one key), order,
 // target, benchmark, seed, runs (the set of result files), rcp (convergence against the reference),
@@ -27,7 +27,7 @@ bool compliant(const std::vector<Finding>& findings);  // no finding but warning
 Json to_json(const Finding& finding);
 std::string format_finding(const Finding& finding);  // "file:line: rule: message; remedy"
 
-// Findings that say the same of several places are one: a line for each message, with the files and
+// Equal findings at several locations are merged: a line for each message, with the files and
 // lines it is about, the first few of them named. Errors before warnings, else in order.
 std::string format_findings(const std::vector<Finding>& findings);
 

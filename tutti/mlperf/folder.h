@@ -20,7 +20,7 @@ struct ResultFolder {
   std::vector<std::string> strangers;  // names of other files
   std::string benchmark;               // name of the folder
   std::string system_file;             // system description; "" when none was found
-  std::string system_wanted;           // where it should be; "" when the layout has no place
+  std::string system_wanted;           // where it should be; "" when the layout does not define one
   std::string scaling_file;            // scaling.json; "" when there is none
 };
 

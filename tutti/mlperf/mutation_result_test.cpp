@@ -24,7 +24,7 @@ std::vector<ResultMutation> result_mutations() {
       {"seed_reused", [](Logs& l) { l[7].at("seed").value = l[2].at("seed").value; },
        "seed.reused"},
       {"no_seed", [](Logs& l) { l[4].erase("seed"); }, "seed.missing"},
-      {"seed_without_a_place", [](Logs& l) { l[4].at("seed").metadata.erase("lineno"); },
+      {"seed_without_a_location", [](Logs& l) { l[4].at("seed").metadata.erase("lineno"); },
        "seed.place"},
       {"seed_no_integer", [](Logs& l) { l[4].at("seed").value = "lucky"; }, "seed.value"},
       {"two_seeds",

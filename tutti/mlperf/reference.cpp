@@ -35,7 +35,7 @@ void prune(std::vector<ReferenceMean>& points) {
     const ReferenceMean& high = *kept[i + 1];
     if (kept[i]->mean > interpolate(kept[i]->batch, low.batch, low.mean, high.batch, high.mean)) {
       kept[i]->pruned = true;
-      // The same place again: it now holds the next point.
+      // The same index again: it now holds the next point.
       kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
       ++i;

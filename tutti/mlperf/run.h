@@ -31,7 +31,7 @@ struct StepTime {
 
 struct Seed {
   int64_t line = 0;
-  std::string place;  // "file:lineno" of the metadata; "" when they do not say
+  std::string location;  // "file:lineno" of the metadata; "" when they do not say
   std::optional<int64_t> value;
 };
 

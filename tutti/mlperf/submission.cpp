@@ -163,10 +163,10 @@ void write_submission(FileSystem& files, const Submission& s) {
       join_path(join_path(join_path(s.folder, "results"), system), s.benchmark);
   const std::string benchmark = join_path(join_path(s.folder, "benchmarks"), s.benchmark);
   const std::string code = join_path(join_path(benchmark, "implementations"), implementation);
-  const std::string place = join_path(benchmark, system);
+  const std::string description_folder = join_path(benchmark, system);
   const std::string systems = join_path(s.folder, "systems");
   files.remove_tree(s.folder);
-  for (const std::string& folder : {results, code, place, systems}) {
+  for (const std::string& folder : {results, code, description_folder, systems}) {
     files.create_directories(folder);
   }
   write_text(files, systems, system + ".json", pretty_json(s.system));
@@ -183,18 +183,18 @@ void write_submission(FileSystem& files, const Submission& s) {
   write_text(files, code, "recipe.yaml", s.recipe_yaml);
   write_text(files, code, "source.json", pretty_json(source));
   const std::string recipe = "../implementations/" + implementation + "/recipe.yaml";
-  write_text(files, place, system + "_" + implementation + ".json",
+  write_text(files, description_folder, system + "_" + implementation + ".json",
              pretty_json({{"implementation", implementation},
                           {"framework", "Tutti " + s.facts.version},
                           {"configuration", recipe}}));
-  write_text(files, place, "README.md", readme_of_system(s, implementation));
+  write_text(files, description_folder, "README.md", readme_of_system(s, implementation));
   write_text(
-      files, place, "setup.sh",
+      files, description_folder, "setup.sh",
       fmt::format("#!/bin/sh\n# In the sources of Tutti {}:\nset -e\nmake deps\nmake build\n",
                   s.facts.version));
-  write_text(files, place, "init_datasets.sh", dataset_script(s));
+  write_text(files, description_folder, "init_datasets.sh", dataset_script(s));
   write_text(
-      files, place, "run_and_time.sh",
+      files, description_folder, "run_and_time.sh",
       fmt::format("#!/bin/sh\n# Paths of corpora are relative to the current folder.\nset -e\n"
                   "exec tutti train \"$(dirname \"$0\")/{}\" --run \"${{RUN:?}}\" "
                   "train.seed=\"${{SEED:?}}\"\n",

@@ -44,7 +44,7 @@ Effort effort_of(bool quick) {
 
 // Two checks at once would find each other instead of faults.
 std::unique_ptr<ProcessLock> wait_for_turn() {
-  // Where nobody else can make it first, if there is such a place.
+  // Where no other user can create it first, if there is such a folder.
   const char* own = std::getenv("XDG_RUNTIME_DIR");  // NOLINT(concurrency-mt-unsafe)
   std::string folder = std::filesystem::temp_directory_path();
   if (::geteuid() == 0) {

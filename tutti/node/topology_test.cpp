@@ -83,7 +83,7 @@ TEST(NodeTopology, DevicesAreComparedByNamePlaceAndSpeed) {
   EXPECT_EQ(differences[1].expected, "100 Gb/s");
   EXPECT_EQ(differences[1].found, "10 Gb/s");
   EXPECT_EQ(differences[2].found, "missing");
-  EXPECT_EQ(names(compare(found, two_sockets())).size(), 2U);  // a NIC's place, a GPU too many
+  EXPECT_EQ(names(compare(found, two_sockets())).size(), 2U);  // a NIC's location, an extra GPU
 }
 
 TEST(NodeTopology, LostMemoryAndCachesAreFoundAFewPagesAreNot) {

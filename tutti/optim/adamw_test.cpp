@@ -72,7 +72,7 @@ TEST(NumberedSegments, NameElementsOfTheWholeTensor) {
         at.tp = rank;
         const spec::ParamLayout layout = spec::param_layout(table, mesh, at);
         const auto whole = numbered_segments(layout, 0.1F, 5);
-        std::map<int64_t, std::pair<uint64_t, int64_t>> expected;  // by place in the arena
+        std::map<int64_t, std::pair<uint64_t, int64_t>> expected;  // by offset in the arena
         for (const spec::PlacedParam& placed : layout.params) {
           spec::visit_runs(placed.param, placed.shard, [&](const spec::ShardRun& run) {
             for (int64_t i = 0; i < run.count; ++i) {

@@ -15,10 +15,10 @@ CommonGradients::CommonGradients(const spec::ParamLayout& layout, const Ranks& r
   };
   const auto add = [&](comm::Group* group, int64_t first, int64_t end) {
     for (const OwnedSlice& slice : owned) {
-      const int64_t from = std::max(first, slice.place.first);
-      const int64_t until = std::min(end, slice.place.first + slice.place.count);
+      const int64_t from = std::max(first, slice.shard.first);
+      const int64_t until = std::min(end, slice.shard.first + slice.shard.count);
       if (from >= until) continue;
-      float* data = slice.state.gradient.as<float>() + (from - slice.place.first);
+      float* data = slice.state.gradient.as<float>() + (from - slice.shard.first);
       if (!parts_.empty() && parts_.back().group == group &&
           parts_.back().gradients.as<float>() + parts_.back().gradients.count == data) {
         parts_.back().gradients.count += until - from;

@@ -91,7 +91,7 @@ spec::Recipe recipe_of(const Mesh& mesh, int64_t micro_batches) {
   return recipe;
 }
 
-// The last action of each chunk's pass over a micro-batch, by its place in the list.
+// The last action of each chunk's pass over a micro-batch, by its index in the list.
 std::set<size_t> ends_of(const std::vector<spec::Action>& actions, spec::ActionKind kind) {
   std::map<std::pair<int64_t, int64_t>, size_t> last;
   for (size_t i = 0; i < actions.size(); ++i) {

@@ -39,12 +39,12 @@ LayerGradients::LayerGradients(const spec::ParamLayout& layout, const spec::Mesh
       tied_.push_back(range(shard, bucket.shard_first, bucket.slice()));
     }
   }
-  for (spec::ZeroLayer& place : spec::zero_layers(layout, mesh)) {
-    if (place.gradients == 0) continue;
-    const engine::Vector buffer = model::gradient_buffer(memory, place);
+  for (spec::ZeroLayer& zero_layer : spec::zero_layers(layout, mesh)) {
+    if (zero_layer.gradients == 0) continue;
+    const engine::Vector buffer = model::gradient_buffer(memory, zero_layer);
     Layer layer;
     for (const spec::Bucket& bucket : buckets) {
-      const spec::LayerPart* part = place.part_of(bucket.first);
+      const spec::LayerPart* part = zero_layer.part_of(bucket.first);
       if (part == nullptr) continue;
       Piece piece;
       piece.group = bucket.expert ? ranks.expert_replicas : ranks.replicas;
@@ -54,7 +54,7 @@ LayerGradients::LayerGradients(const spec::ParamLayout& layout, const spec::Mesh
       piece.shard = range(shard, bucket.shard_first, bucket.slice());
       layer.pieces.push_back(piece);
     }
-    for (const spec::LayerPart& part : place.parts) {
+    for (const spec::LayerPart& part : zero_layer.parts) {
       if (!part.trainable) continue;
       int64_t next = part.first;
       const auto gap_until = [&](int64_t end) {
@@ -74,14 +74,14 @@ LayerGradients::LayerGradients(const spec::ParamLayout& layout, const spec::Mesh
       }
       gap_until(part.first + part.count);
     }
-    layer.place = std::move(place);
+    layer.zero_layer = std::move(zero_layer);
     layers_.push_back(std::move(layer));
   }
 }
 
 LayerGradients::Layer* LayerGradients::find(int64_t layer) {
   const auto found = std::find_if(layers_.begin(), layers_.end(),
-                                  [&](const Layer& one) { return one.place.is(layer); });
+                                  [&](const Layer& one) { return one.zero_layer.is(layer); });
   return found == layers_.end() ? nullptr : &*found;
 }
 
@@ -89,12 +89,12 @@ void LayerGradients::open(engine::Stream& stream, int64_t number) {
   Layer* layer = find(number);
   if (layer == nullptr || layer->state == State::open) return;
   for (Layer& other : layers_) {
-    if (std::string_view(other.place.slot) != layer->place.slot ||
-        other.place.repeat != layer->place.repeat) {
+    if (std::string_view(other.zero_layer.slot) != layer->zero_layer.slot ||
+        other.zero_layer.repeat != layer->zero_layer.repeat) {
       continue;
     }
     TUTTI_CHECK(other.state != State::open, "layer {} needs the buffer that layer {} works in",
-                number, other.place.layer);
+                number, other.zero_layer.layer);
     settle(stream, other);
   }
   for (const Range& gap : layer->gaps) {
@@ -132,7 +132,7 @@ void LayerGradients::settle(engine::Stream& stream, Layer& layer) {
 
 void LayerGradients::finish(engine::Stream& stream) {
   for (Layer& layer : layers_) {
-    TUTTI_CHECK(layer.state != State::open, "layer {} was never done", layer.place.layer);
+    TUTTI_CHECK(layer.state != State::open, "layer {} was never done", layer.zero_layer.layer);
     settle(stream, layer);
     layer.first = true;
   }

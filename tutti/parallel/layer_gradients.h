@@ -47,7 +47,7 @@ class LayerGradients : public GradientReduction {
     int64_t count = 0;
   };
   struct Layer {
-    spec::ZeroLayer place;
+    spec::ZeroLayer zero_layer;
     std::vector<Piece> pieces;
     std::vector<Range> gaps;  // of the buffer, that no gradient is written to
     State state = State::free;

@@ -8,7 +8,7 @@ namespace tutti::parallel {
 
 // Owned elements that lie together in the flat arenas and in the shard.
 struct OwnedSlice {
-  spec::ShardSlice place;
+  spec::ShardSlice shard;
   optim::AdamwState state;  // views of them; state.weights is empty without masters
 };
 

@@ -58,19 +58,19 @@ ShardedAdamw::ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& 
       recipe.optimizer.stochastic_rounding
           ? optim::numbered_segments(layout, decay, recipe.train.seed)
           : optim::decay_segments(layout, decay);
-  for (const spec::ShardSlice& place :
+  for (const spec::ShardSlice& owned :
        spec::owned_slices(layout, mesh, ranks.at, bucket_elements)) {
     const auto part = [&](const char* arena, bool shard) {
-      return range(memory, arena, shard ? place.shard_first : place.first, place.count);
+      return range(memory, arena, shard ? owned.shard_first : owned.first, owned.count);
     };
     OwnedSlice slice;
-    slice.place = place;
+    slice.shard = owned;
     slice.state.gradient = part("gradients", gradient_shards);
     slice.state.master = masters ? part("master", true) : part("weights", weight_shards);
     slice.state.moment1 = part("moment1", true);
     slice.state.moment2 = part("moment2", true);
     if (masters) slice.state.weights = part("weights", weight_shards);
-    slice.state.segments = optim::cut_segments(segments, place.first, place.count);
+    slice.state.segments = optim::cut_segments(segments, owned.first, owned.count);
     slices_.push_back(std::move(slice));
   }
   if (recipe.offload.optimizer) {
@@ -78,7 +78,7 @@ ShardedAdamw::ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& 
     streamed_.emplace(slices_, memory, *queues);
   }
   int64_t trainable = weight_shards ? 0 : layout.trainable_elements;
-  for (const OwnedSlice& slice : slices_) trainable += weight_shards ? slice.place.count : 0;
+  for (const OwnedSlice& slice : slices_) trainable += weight_shards ? slice.shard.count : 0;
   const int64_t weights = memory.vector("weights", "flat", 0, "flat").count;
   frozen_ = range(memory, "weights", trainable, weights - trainable);
   // On one rank the whole arena, whose padding holds zeros, is one sum.
@@ -88,10 +88,10 @@ ShardedAdamw::ShardedAdamw(const spec::Recipe& recipe, const spec::ParamLayout& 
           : counted_ranges(layout, recipe.parallel, ranks.at, spec::tied_copy(recipe, ranks.at));
   for (const OwnedSlice& slice : slices_) {
     for (const Range& one : counted) {
-      const int64_t first = std::max(one.first, slice.place.first);
-      const int64_t end = std::min(one.end, slice.place.first + slice.place.count);
+      const int64_t first = std::max(one.first, slice.shard.first);
+      const int64_t end = std::min(one.end, slice.shard.first + slice.shard.count);
       if (first >= end) continue;
-      float* gradient = slice.state.gradient.as<float>() + (first - slice.place.first);
+      float* gradient = slice.state.gradient.as<float>() + (first - slice.shard.first);
       counted_.push_back(engine::vector(gradient, DType::f32, end - first));
     }
   }

@@ -24,11 +24,11 @@ ShardedWeights::ShardedWeights(const spec::Recipe& recipe, const spec::ParamLayo
   };
   const std::vector<spec::Bucket> buckets = spec::weight_buckets(layout, mesh, bucket_elements);
   if (gathers_layers_) {
-    for (spec::ZeroLayer& place : spec::zero_layers(layout, mesh)) {
-      const engine::Vector buffer = model::gathered_buffer(memory, place);
+    for (spec::ZeroLayer& zero_layer : spec::zero_layers(layout, mesh)) {
+      const engine::Vector buffer = model::gathered_buffer(memory, zero_layer);
       Layer layer;
       for (const spec::Bucket& bucket : buckets) {
-        const spec::LayerPart* part = place.part_of(bucket.first);
+        const spec::LayerPart* part = zero_layer.part_of(bucket.first);
         if (part == nullptr || part->in_gathered < 0) continue;
         layer.pieces.push_back(pieces_.size());
         pieces_.push_back(
@@ -38,7 +38,7 @@ ShardedWeights::ShardedWeights(const spec::Recipe& recipe, const spec::ParamLayo
              0,
              {}});
       }
-      layer.place = std::move(place);
+      layer.zero_layer = std::move(zero_layer);
       layers_.push_back(std::move(layer));
     }
     return;
@@ -46,10 +46,10 @@ ShardedWeights::ShardedWeights(const spec::Recipe& recipe, const spec::ParamLayo
   const bool tied = spec::holds_tied_head(layout);
   const auto add_piece = [&](int64_t number) {
     auto layer = std::find_if(layers_.begin(), layers_.end(),
-                              [&](const Layer& one) { return one.place.is(number); });
+                              [&](const Layer& one) { return one.zero_layer.is(number); });
     if (layer == layers_.end()) {
       layer = layers_.insert(layers_.end(), Layer{});
-      layer->place.layer = number;
+      layer->zero_layer.layer = number;
     }
     if (layer->pieces.empty() || layer->pieces.back() != pieces_.size()) {
       layer->pieces.push_back(pieces_.size());
@@ -109,7 +109,7 @@ void ShardedWeights::start(engine::Stream& stream, Piece& piece) {
 
 ShardedWeights::Layer* ShardedWeights::find(int64_t layer) {
   const auto found = std::find_if(layers_.begin(), layers_.end(),
-                                  [&](const Layer& one) { return one.place.is(layer); });
+                                  [&](const Layer& one) { return one.zero_layer.is(layer); });
   return found == layers_.end() ? nullptr : &*found;
 }
 
@@ -123,8 +123,8 @@ void ShardedWeights::gather(engine::Stream& stream, int64_t part) {
   Layer* layer = find(part);
   TUTTI_CHECK(layer != nullptr, "layer {} is not of this rank", part);
   for (Layer& other : layers_) {
-    if (std::string_view(other.place.slot) == layer->place.slot &&
-        other.place.repeat == layer->place.repeat) {
+    if (std::string_view(other.zero_layer.slot) == layer->zero_layer.slot &&
+        other.zero_layer.repeat == layer->zero_layer.repeat) {
       other.here = false;
     }
   }

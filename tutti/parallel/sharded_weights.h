@@ -49,7 +49,7 @@ class ShardedWeights {
     comm::Ticket ticket;
   };
   struct Layer {
-    spec::ZeroLayer place;       // without ZeRO 3 only the number
+    spec::ZeroLayer zero_layer;  // without ZeRO 3 only the number
     std::vector<size_t> pieces;  // of pieces_
     bool here = false;           // with ZeRO 3: its buffer holds it, or is being filled with it
   };

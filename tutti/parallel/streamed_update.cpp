@@ -46,8 +46,8 @@ StreamedUpdate::StreamedUpdate(const std::vector<OwnedSlice>& slices, const mode
     filled = 0;
   };
   for (auto slice = slices.rbegin(); slice != slices.rend(); ++slice) {
-    for (int64_t end = slice->place.count; end > 0;) {
-      if (filled == room || slice->place.shard_first + end != next_end) close();
+    for (int64_t end = slice->shard.count; end > 0;) {
+      if (filled == room || slice->shard.shard_first + end != next_end) close();
       const int64_t count = std::min(end, room - filled);
       const int64_t first = end - count;
       filled += count;
@@ -66,7 +66,7 @@ StreamedUpdate::StreamedUpdate(const std::vector<OwnedSlice>& slices, const mode
         piece.copies[i].bytes += host.bytes();
       }
       piece.parts.push_back(std::move(part));
-      next_end = slice->place.shard_first + first;
+      next_end = slice->shard.shard_first + first;
       end = first;
     }
   }

@@ -100,7 +100,7 @@ TEST(StreamedUpdate, TakesEveryPartOfAShardOnce) {
   for (const int64_t count : {room / 3, 2 * room + 7, room, int64_t{5}}) {
     if (slices.size() == 3) in_shard += 64;
     OwnedSlice slice;
-    slice.place = {.first = 10 * in_shard, .shard_first = in_shard, .count = count};
+    slice.shard = {.first = 10 * in_shard, .shard_first = in_shard, .count = count};
     for (engine::Vector* vector :
          {&slice.state.gradient, &slice.state.master, &slice.state.moment1, &slice.state.moment2}) {
       *vector = engine::vector(moments.data() + in_shard, DType::f32, count);
@@ -119,7 +119,7 @@ TEST(StreamedUpdate, TakesEveryPartOfAShardOnce) {
       for (int64_t i = 0; i < state.moment2.count; ++i) state.moment2.as<float>()[i] += 1;
       seen += state.moment1.count;
     });
-    EXPECT_EQ(seen, slice->place.count);
+    EXPECT_EQ(seen, slice->shard.count);
   }
   EXPECT_EQ(std::accumulate(moments.begin(), moments.end(), 0.0), static_cast<double>(total));
 }

@@ -100,7 +100,7 @@ Page run_page(const RunData& run, const RunSummary& s, double made_wall_seconds)
        "<div class=\"grid2\">" + html_card("Evaluations", evaluation_table(run, s)) +
            html_card("Checkpoints", checkpoint_table(run, s)) + "</div>\n" +
            incidents_section(run)},
-      {"place", "Run and machine", place_section(run, s)},
+      {"place", "Run and machine", machine_section(run, s)},
       {"data", "Data", data_section(run)},
       {"recipe", "Recipe", recipe_section(run)},
   };

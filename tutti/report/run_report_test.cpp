@@ -160,7 +160,7 @@ TEST_F(RunReportTest, NoEventsAreAnError) {
   EXPECT_EQ(kind(), ErrorKind::corrupt);
 }
 
-TEST_F(RunReportTest, EveryPartHasItsPlace) {
+TEST_F(RunReportTest, EveryPartIsOnThePage) {
   start(0, 0);
   emit(0, telemetry::MachineDescribed{"box", "EPYC <9>", 2, 2, 2e9, 1 << 30, "avx2", "bf16", 1e12,
                                       2e12, "0.1.0+gabc"});

@@ -22,7 +22,7 @@ std::string slowest_steps_table(const RunData& run);
 std::string samples_section(const RunData& run);  // empty where the model wrote none
 std::string incidents_section(const RunData& run);
 std::string data_section(const RunData& run);
-std::string place_section(const RunData& run, const RunSummary& summary);
+std::string machine_section(const RunData& run, const RunSummary& summary);
 std::string recipe_section(const RunData& run);
 
 }  // namespace tutti::report

@@ -297,7 +297,7 @@ std::string data_section(const RunData& run) {
   return "<div class=\"grid2\">" + out + "</div>\n";
 }
 
-std::string place_section(const RunData& run, const RunSummary& summary) {
+std::string machine_section(const RunData& run, const RunSummary& summary) {
   Facts owner = {{"Run", summary.name},
                  {"Folder", run.folder},
                  {"Owner", note_of(run, "owner")},

@@ -55,7 +55,7 @@ void MemoryDisk::apply(const DiskOperation& operation) {
   const std::string& path = operation.path;
   switch (operation.action) {
     case DiskAction::create: create(path); break;
-    case DiskAction::make_folder: add_node(place_of(path), path, {.directory = true}); break;
+    case DiskAction::make_folder: add_node(entry_of(path), path, {.directory = true}); break;
     case DiskAction::append: nodes_[index(operation.node)].data += operation.data; break;
     case DiskAction::sync: {
       Node& file = nodes_[index(operation.node)];
@@ -68,11 +68,11 @@ void MemoryDisk::apply(const DiskOperation& operation) {
       if (node(path, "remove").directory) {
         fail(ErrorKind::io, "cannot remove '{}': Is a directory", path);
       }
-      change({{place_of(path), kNone}});
+      change({{entry_of(path), kNone}});
       break;
     case DiskAction::remove_folder:
       TUTTI_CHECK(node(path, "remove").entries.empty(), "'{}' is not empty", path);
-      change({{place_of(path), kNone}});
+      change({{entry_of(path), kNone}});
       break;
     case DiskAction::sync_folder: sync_folder(path); break;
   }
@@ -123,15 +123,15 @@ void MemoryDisk::lose_power(uint64_t seed) {
   Chance chance(seed);
   for (Node& node : nodes_) node.data = surviving_bytes(node, seed, chance);
   const double likely = chance.uniform();
-  std::set<Place> blocked;  // a change that was lost takes later ones of the same name with it
+  std::set<Entry> blocked;  // a change that was lost takes later ones of the same name with it
   for (const Change& change : pending_) {
     bool survives = seed == 1 || (seed > 1 && chance.yes(likely));
-    for (const Touch& touch : change) survives = survives && blocked.count(touch.place) == 0;
+    for (const Touch& touch : change) survives = survives && blocked.count(touch.entry) == 0;
     for (const Touch& touch : change) {
       if (survives) {
         set_entry(&Node::durable_entries, touch);
       } else {
-        blocked.insert(touch.place);
+        blocked.insert(touch.entry);
       }
     }
   }
@@ -152,7 +152,7 @@ const MemoryDisk::Node& MemoryDisk::node(const std::string& path, const char* ac
   return nodes_[index(at)];
 }
 
-MemoryDisk::Place MemoryDisk::place_of(const std::string& path) const {
+MemoryDisk::Entry MemoryDisk::entry_of(const std::string& path) const {
   std::vector<std::string> parts = disk_path_parts(path);
   TUTTI_CHECK(!parts.empty(), "'{}' names the root", path);
   const std::string name = std::move(parts.back());
@@ -166,11 +166,11 @@ MemoryDisk::Place MemoryDisk::place_of(const std::string& path) const {
 }
 
 void MemoryDisk::set_entry(std::map<std::string, int64_t> Node::*entries, const Touch& touch) {
-  auto& names = nodes_[index(touch.place.first)].*entries;
+  auto& names = nodes_[index(touch.entry.first)].*entries;
   if (touch.node == kNone) {
-    names.erase(touch.place.second);
+    names.erase(touch.entry.second);
   } else {
-    names[touch.place.second] = touch.node;
+    names[touch.entry.second] = touch.node;
   }
 }
 
@@ -179,18 +179,18 @@ void MemoryDisk::change(Change change) {
   pending_.push_back(std::move(change));
 }
 
-void MemoryDisk::add_node(const Place& place, const std::string& path, Node node) {
-  if (nodes_[index(place.first)].entries.count(place.second) > 0) {
+void MemoryDisk::add_node(const Entry& entry, const std::string& path, Node node) {
+  if (nodes_[index(entry.first)].entries.count(entry.second) > 0) {
     fail(ErrorKind::io, "cannot create '{}': File exists", path);
   }
   nodes_.push_back(std::move(node));
-  change({{place, static_cast<int64_t>(nodes_.size()) - 1}});
+  change({{entry, static_cast<int64_t>(nodes_.size()) - 1}});
 }
 
 void MemoryDisk::create(const std::string& path) {
   const int64_t at = find(path);
   if (at == kNone) {
-    add_node(place_of(path), path, {});
+    add_node(entry_of(path), path, {});
     return;
   }
   Node& file = nodes_[index(at)];
@@ -215,7 +215,7 @@ void MemoryDisk::rename(const std::string& from, const std::string& to) {
            "cannot rename to '{}': it is in the way", to);
     }
   }
-  change({{place_of(from), kNone}, {place_of(to), source}});
+  change({{entry_of(from), kNone}, {entry_of(to), source}});
 }
 
 void MemoryDisk::sync_folder(const std::string& path) {
@@ -224,14 +224,14 @@ void MemoryDisk::sync_folder(const std::string& path) {
     fail(ErrorKind::not_found, "cannot sync folder '{}': Not a directory", path);
   }
   const int64_t folder = find(path);
-  std::set<Place> wanted;
+  std::set<Entry> wanted;
   std::vector<bool> commit(pending_.size(), false);
   for (size_t i = pending_.size(); i-- > 0;) {
     for (const Touch& touch : pending_[i]) {
-      if (touch.place.first == folder || wanted.count(touch.place) > 0) commit[i] = true;
+      if (touch.entry.first == folder || wanted.count(touch.entry) > 0) commit[i] = true;
     }
     if (!commit[i]) continue;
-    for (const Touch& touch : pending_[i]) wanted.insert(touch.place);
+    for (const Touch& touch : pending_[i]) wanted.insert(touch.entry);
   }
   std::vector<Change> rest;
   for (size_t i = 0; i < pending_.size(); ++i) {

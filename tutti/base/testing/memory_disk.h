@@ -63,9 +63,9 @@ class MemoryDisk {
   void lose_power(uint64_t seed);
 
  private:
-  using Place = std::pair<int64_t, std::string>;  // folder and name in it
+  using Entry = std::pair<int64_t, std::string>;  // folder and name in it
   struct Touch {
-    Place place;
+    Entry entry;
     int64_t node;  // what the name refers to afterwards, or kNone
   };
   using Change = std::vector<Touch>;  // happens whole or not at all
@@ -83,10 +83,10 @@ class MemoryDisk {
   const Node& node(const std::string& path, const char* action) const;
 
   // Where the name `path` is or would be.
-  Place place_of(const std::string& path) const;
+  Entry entry_of(const std::string& path) const;
   void set_entry(std::map<std::string, int64_t> Node::*entries, const Touch& touch);
   void change(Change change);
-  void add_node(const Place& place, const std::string& path, Node node);
+  void add_node(const Entry& entry, const std::string& path, Node node);
   void create(const std::string& path);
   void rename(const std::string& from, const std::string& to);
 

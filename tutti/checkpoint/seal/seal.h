@@ -4,7 +4,7 @@
 // each stored as one chunk of the file: the piece under XChaCha20-Poly1305 (libsodium), then its
 // tag. The cipher's key is BLAKE2b-256 of the shard's salt, keyed with the key of the checkpoint;
 // salts are random, and the nonce is the number of the chunk: no pair is used twice. A chunk is
-// opened on its own, so that ranges can be read; it opens only as it was written, at its place, in
+// opened on its own, so that ranges can be read; it opens only as it was written, at its offset, in
 // its shard. What ties shards to their checkpoint is the manifest, signed with the same key.
 #pragma once
 

@@ -202,7 +202,7 @@ TEST_F(SealTest, AForgedCheckpointIsRefused) {
 
   EXPECT_TRUE(says(error_of([&] { signed_part("{}", "m"); }), ErrorKind::corrupt, "not signed"));
 
-  // Two chunks change places.
+  // Two chunks are swapped.
   other = good;
   FileRecord& file = other.files.front();
   const std::string path = join_path(kStep, file.name);

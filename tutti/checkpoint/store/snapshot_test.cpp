@@ -23,7 +23,7 @@ TEST(Snapshot, HoldsTheMomentOfTheCopy) {
   }
 }
 
-// Neighbours, gaps and a backward jump between sources, split between threads at odd places.
+// Neighbours, gaps and a backward jump between sources, split between threads at odd offsets.
 TEST(Snapshot, AdjacentAndScatteredSources) {
   std::string arena(5'000'003, '\0');
   for (size_t i = 0; i < arena.size(); ++i) arena[i] = static_cast<char>(i * 31 >> 3);

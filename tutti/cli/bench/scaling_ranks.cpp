@@ -60,7 +60,8 @@ train::ScalingBench measure_as_rank(const ScalingRun& run,
   launch::take_cores(environment, false);
   const spec::Recipe recipe = recipe_of_ranks(run, environment.size);
   const bool alone = environment.size == 1;
-  const std::optional<node::DevicePlace> chosen = launch::choose_device(recipe, environment, alone);
+  const std::optional<node::DeviceBinding> chosen =
+      launch::choose_device(recipe, environment, alone);
   check_memory(recipe, environment.local_size, chosen ? chosen->device : 0);
   const std::shared_ptr<comm::Store> store = comm::meet_at_store(environment, kMeetSeconds);
   const launch::RankDevice device =

@@ -85,8 +85,8 @@ RunEvents read_run_events(const std::string& run, int64_t step) {
       if (started->details.contains("initial_weights")) {
         now.initial_weights = started->details["initial_weights"];
       }
-    } else if (const auto* place = std::get_if<telemetry::MachineDescribed>(&event.body)) {
-      now.program = *place;
+    } else if (const auto* machine = std::get_if<telemetry::MachineDescribed>(&event.body)) {
+      now.program = *machine;
     } else if (const auto* corpus = std::get_if<telemetry::CorpusDescribed>(&event.body)) {
       now.corpora.push_back(*corpus);
     } else if (const auto* done = std::get_if<telemetry::EvaluationDone>(&event.body)) {

@@ -46,16 +46,16 @@ std::string corpus_fact(FileSystem& files, const std::string& prefix) {
                      meta.value("bin_xxh3", Json()).dump());
 }
 
-mlperf::Submission describe_submission(FileSystem& files, const SetPlaces& places,
+mlperf::Submission describe_submission(FileSystem& files, const SetPaths& paths,
                                        const mlperf::RunSet& set, const spec::Recipe& recipe,
                                        const mlperf::SubmissionFacts& facts,
                                        const std::string& benchmark) {
   mlperf::Submission out;
-  out.folder = places.submission();
+  out.folder = paths.submission();
   out.benchmark = benchmark;
   out.facts = facts;
   out.binary = describe_binary();
-  out.system = mlperf::system_description(describe_host(places.out), out.binary, facts);
+  out.system = mlperf::system_description(describe_host(paths.out), out.binary, facts);
   out.recipe_yaml = set.recipe_yaml;
   for (const spec::CorpusBlend* blend : {&recipe.data.train, &recipe.data.validation}) {
     for (const spec::CorpusShare& corpus : blend->corpora) {
@@ -65,7 +65,7 @@ mlperf::Submission describe_submission(FileSystem& files, const SetPlaces& place
   }
   for (size_t i = 0; i < set.runs.size(); ++i) {
     if (set.runs[i].progress == mlperf::RunProgress::planned) continue;
-    out.runs.emplace_back(set.runs[i].seed, places.log(i));
+    out.runs.emplace_back(set.runs[i].seed, paths.log(i));
   }
   return out;
 }
@@ -133,44 +133,43 @@ int run_set(const MlperfRunArguments& arguments) {
   if (runs == 0) {
     fail(ErrorKind::usage, "--runs: the catalog has no run count for '{}'; set it", benchmark);
   }
-  SetPlaces places{arguments.out};
-  if (places.out.empty()) {
+  SetPaths paths{arguments.out};
+  if (paths.out.empty()) {
     std::string stem(base_name(path));
     if (const size_t dot = stem.find_last_of('.'); dot != std::string::npos) stem.resize(dot);
-    places.out = join_path("runs", "mlperf-" + stem);
+    paths.out = join_path("runs", "mlperf-" + stem);
   }
-  const mlperf::Ruleset& ruleset = ruleset_for(arguments.ruleset, places.submission(), rules);
+  const mlperf::Ruleset& ruleset = ruleset_for(arguments.ruleset, paths.submission(), rules);
 
   watch_signals();
-  files.create_directories(places.out);
-  const ProcessLock lock(join_path(places.out, "lock"));
+  files.create_directories(paths.out);
+  const ProcessLock lock(join_path(paths.out, "lock"));
   if (!lock.held()) {
     fail(ErrorKind::usage,
-         "'{}' is in use: a set of runs works there, or its last run is still ending", places.out);
+         "'{}' is in use: a set of runs works there, or its last run is still ending", paths.out);
   }
   mlperf::RunSet set = mlperf::plan_runs(yaml, runs, recipe.train.seed);
   set.version = TUTTI_VERSION;
   set.executable_hash = describe_binary().executable_hash;
-  if (const auto stored = mlperf::load_run_set(files, places.set())) {
-    mlperf::check_same_set(*stored, set, places.set());
+  if (const auto stored = mlperf::load_run_set(files, paths.set())) {
+    mlperf::check_same_set(*stored, set, paths.set());
     set = *stored;
   }
-  mlperf::save_run_set(files, places.set(), set);
-  write_file_atomic(files, places.recipe(), yaml);
+  mlperf::save_run_set(files, paths.set(), set);
+  write_file_atomic(files, paths.recipe(), yaml);
 
-  if (!execute_set(files, places, set, recipe.train.steps)) {
+  if (!execute_set(files, paths, set, recipe.train.steps)) {
     print_message(fmt::format("{} of {} runs are done and kept; the same command continues\n",
                               set.ended(), runs));
     if (arguments.json) print_json({{"complete", false}, {"set", mlperf::to_json(set)}});
     return exit_requeue;
   }
-  mlperf::write_submission(files,
-                           describe_submission(files, places, set, recipe, facts, benchmark));
+  mlperf::write_submission(files, describe_submission(files, paths, set, recipe, facts, benchmark));
   mlperf::ComplianceCheck check;
-  mlperf::check_path(files, places.submission(), ruleset, known, check);
-  const auto scores = mlperf_scores({places.submission()}, ruleset.version);
+  mlperf::check_path(files, paths.submission(), ruleset, known, check);
+  const auto scores = mlperf_scores({paths.submission()}, ruleset.version);
   const std::string text = format_check(check, {ruleset.version}) + format_scores(scores) +
-                           fmt::format("The submission is in {}\n", places.submission());
+                           fmt::format("The submission is in {}\n", paths.submission());
   const bool scored = std::all_of(scores.begin(), scores.end(), [](const mlperf::Score& score) {
     return score.minutes.has_value();
   });
@@ -179,7 +178,7 @@ int run_set(const MlperfRunArguments& arguments) {
     Json score = Json::array();
     for (const mlperf::Score& s : scores) score.push_back(mlperf::to_json(s));
     print_json({{"complete", true},
-                {"submission", places.submission()},
+                {"submission", paths.submission()},
                 {"check", check_json(check, {ruleset.version})},
                 {"scores", std::move(score)},
                 {"set", mlperf::to_json(set)}});

@@ -74,9 +74,9 @@ std::string tail_of(FileSystem& files, const std::string& path) {
 // Runs what is missing of a set, one run after the other.
 class SetRunner {
  public:
-  SetRunner(FileSystem& files, const SetPlaces& places, mlperf::RunSet& set, int64_t steps)
+  SetRunner(FileSystem& files, const SetPaths& paths, mlperf::RunSet& set, int64_t steps)
       : files_(files),
-        places_(places),
+        paths_(paths),
         set_(set),
         display_(static_cast<int64_t>(set.runs.size()), steps) {}
 
@@ -99,7 +99,7 @@ class SetRunner {
   }
 
  private:
-  void save() { mlperf::save_run_set(files_, places_.set(), set_); }
+  void save() { mlperf::save_run_set(files_, paths_.set(), set_); }
 
   // The command ended in the middle of a run; nobody is left of it (the lock says so).
   void put_aside_what_was_cut() {
@@ -112,10 +112,10 @@ class SetRunner {
 
   void put_aside(size_t index, const std::string& reason) {
     mlperf::SetRun& run = set_.runs[index];
-    const std::string folder = join_path(join_path(places_.out, "interrupted"),
+    const std::string folder = join_path(join_path(paths_.out, "interrupted"),
                                          fmt::format("run_{}-{}", index, set_.attempts.size() + 1));
     files_.create_directories(parent_path(folder));
-    if (files_.exists(places_.run(index))) files_.rename(places_.run(index), folder);
+    if (files_.exists(paths_.run(index))) files_.rename(paths_.run(index), folder);
     set_.attempts.push_back({static_cast<int64_t>(index), folder, run.started, reason});
     const uint64_t seed = run.seed;
     run = {};
@@ -125,19 +125,19 @@ class SetRunner {
 
   bool run_one(size_t index) {
     mlperf::SetRun& run = set_.runs[index];
-    files_.create_directories(parent_path(places_.run(index)));
+    files_.create_directories(parent_path(paths_.run(index)));
     run.progress = mlperf::RunProgress::running;
     run.started = format_utc(wall_seconds());
     save();
     const double begin = monotonic_seconds();
     ChildProcess child(
         kThisExecutable,
-        {"tutti", "train", places_.recipe(), fmt::format("train.seed={}", run.seed), "--run",
-         places_.run(index), "--end-with-parent", std::to_string(::getpid())},
-        places_.output(index));
+        {"tutti", "train", paths_.recipe(), fmt::format("train.seed={}", run.seed), "--run",
+         paths_.run(index), "--end-with-parent", std::to_string(::getpid())},
+        paths_.output(index));
     int passed_on = 0;
     while (!child.exit_code()) {
-      display_.update(index, run.seed, train::events_path(places_.run(index)), begin);
+      display_.update(index, run.seed, train::events_path(paths_.run(index)), begin);
       if (passed_on == 0 && stop_signal() != 0) {
         passed_on = stop_signal();
         child.send(passed_on);
@@ -154,7 +154,7 @@ class SetRunner {
       put_aside(index, "it could not start");
       display_.clear();
       fail(ErrorKind::usage, "run {} (seed {}) could not start; its last words:\n{}", index,
-           run.seed, tail_of(files_, places_.output(index)));
+           run.seed, tail_of(files_, paths_.output(index)));
     }
     note_end(index, code);
     return passed_on == 0;
@@ -162,7 +162,7 @@ class SetRunner {
 
   void note_end(size_t index, int code) {
     mlperf::SetRun& run = set_.runs[index];
-    const auto outcome = mlperf::read_outcome(files_, places_.log(index));
+    const auto outcome = mlperf::read_outcome(files_, paths_.log(index));
     run.exit_code = code;
     run.ended = format_utc(wall_seconds());
     run.minutes = outcome.minutes;
@@ -181,9 +181,9 @@ class SetRunner {
                     telemetry::Tint::warning);
     } else {
       display_.tell(fmt::format("{}failed ({}); it counts as the slowest. The end of {}:", who,
-                                run.reason, places_.output(index)),
+                                run.reason, paths_.output(index)),
                     telemetry::Tint::warning);
-      const std::string tail = tail_of(files_, places_.output(index));
+      const std::string tail = tail_of(files_, paths_.output(index));
       for (const std::string_view line : split(trim(tail), '\n')) {
         display_.tell("  " + std::string(line));
       }
@@ -191,21 +191,21 @@ class SetRunner {
   }
 
   FileSystem& files_;
-  const SetPlaces& places_;
+  const SetPaths& paths_;
   mlperf::RunSet& set_;
   Display display_;
 };
 
 }  // namespace
 
-std::string SetPlaces::run(size_t index) const {
+std::string SetPaths::run(size_t index) const {
   return join_path(join_path(out, "runs"), fmt::format("run_{}", index));
 }
 
-std::string SetPlaces::log(size_t index) const { return train::mlperf_log_path(run(index)); }
+std::string SetPaths::log(size_t index) const { return train::mlperf_log_path(run(index)); }
 
-bool execute_set(FileSystem& files, const SetPlaces& places, mlperf::RunSet& set, int64_t steps) {
-  return SetRunner(files, places, set, steps).run_all();
+bool execute_set(FileSystem& files, const SetPaths& paths, mlperf::RunSet& set, int64_t steps) {
+  return SetRunner(files, paths, set, steps).run_all();
 }
 
 }  // namespace tutti::cli

@@ -9,7 +9,7 @@
 namespace tutti::cli {
 
 // Where everything of a set lies.
-struct SetPlaces {
+struct SetPaths {
   std::string out;
 
   std::string set() const { return join_path(out, "runs.json"); }
@@ -22,9 +22,9 @@ struct SetPlaces {
 
 // Runs what is missing of `set`, one run after the other, shows how far they are, and stores the
 // set after every change. The first signal to stop is passed on to the run; that run is put aside
-// and its place is planned again. False when asked to stop; what is done is saved. Ends early when
-// there can be no score any more (two runs without the target). Throws usage with the last words of
-// a run that could not start. The caller holds the set's ProcessLock and watches signals.
-bool execute_set(FileSystem& files, const SetPlaces& places, mlperf::RunSet& set, int64_t steps);
+// and its index is scheduled again. False when asked to stop; what is done is saved. Ends early
+// when there can be no score any more (two runs without the target). Throws usage with the last
+// words of a run that could not start. The caller holds the set's ProcessLock and watches signals.
+bool execute_set(FileSystem& files, const SetPaths& paths, mlperf::RunSet& set, int64_t steps);
 
 }  // namespace tutti::cli

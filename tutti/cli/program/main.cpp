@@ -1,4 +1,4 @@
-// The program: parses the command line, runs one command, and is the only place that turns what
+// The program: parses the command line, runs one command, and the only one that turns what
 // went wrong into a message and an exit code.
 
 #include <CLI/CLI.hpp>

@@ -88,7 +88,7 @@ launch::TrainPlan share_plan(comm::Store& store, const comm::LaunchEnvironment& 
 }
 
 // What this process is: alone, or a rank among others.
-struct Place {
+struct RankContext {
   comm::LaunchEnvironment environment;
   std::shared_ptr<comm::Store> store;  // null: alone
   int threads = 0;                     // 0: as the recipe says
@@ -135,53 +135,54 @@ void print_result(const launch::TrainPlan& plan, const train::Summary& summary,
 }
 
 // One rank, which may be the only one.
-int run_rank(const launch::TrainArguments& arguments, const Place& place) {
+int run_rank(const launch::TrainArguments& arguments, const RankContext& context) {
   FileSystem& files = posix_file_system();
-  const int64_t ranks =
-      place.alone() && arguments.processes == 0 ? 0 : std::max<int64_t>(1, place.environment.size);
+  const int64_t ranks = context.alone() && arguments.processes == 0
+                            ? 0
+                            : std::max<int64_t>(1, context.environment.size);
   const auto make = [&] {
     launch::TrainPlan made = launch::make_train_plan(
         files, arguments, ranks,
-        place.alone() || place.environment.store_is_served ? "--nproc"
-                                                           : place.environment.launcher);
+        context.alone() || context.environment.store_is_served ? "--nproc"
+                                                               : context.environment.launcher);
     launch::make_corpora(files, made.recipe);
     // The log of an MLPerf run begins before its corpora are opened, and a folder with a log is
     // spent.
     launch::require_corpora(files, made.recipe);
-    if (!place.environment.store_is_served) {  // else the launcher has done it
+    if (!context.environment.store_is_served) {  // else the launcher has done it
       launch::record_checksums(files, made.recipe.data.train);
       launch::record_checksums(files, made.recipe.data.validation);
     }
     return made;
   };
   const launch::TrainPlan plan =
-      place.alone() ? make() : share_plan(*place.store, place.environment, make);
-  spec::check_executable(plan.recipe, place.environment.size);
-  const std::optional<node::DevicePlace> chosen =
-      launch::choose_device(plan.recipe, place.environment, place.store == nullptr);
+      context.alone() ? make() : share_plan(*context.store, context.environment, make);
+  spec::check_executable(plan.recipe, context.environment.size);
+  const std::optional<node::DeviceBinding> chosen =
+      launch::choose_device(plan.recipe, context.environment, context.store == nullptr);
   const int number = chosen ? chosen->device : 0;
-  const int64_t ranks_here = std::max<int64_t>(1, place.environment.local_size);
+  const int64_t ranks_here = std::max<int64_t>(1, context.environment.local_size);
   check_memory(plan.recipe, ranks_here, number);
   const spec::Profile profile = spec::tutti_profile_on(
       plan.recipe, train::device_memory_bytes(plan.recipe, number, ranks_here));
   const int64_t memory_bytes = spec::memory_map(plan.recipe, profile).total_bytes();
-  const bool tell = place.environment.generation == 1;
+  const bool tell = context.environment.generation == 1;
   // The log of an MLPerf run stays: what began its time is not taken back. Other ranks write
   // nothing.
-  NewRunFolder folder(files, plan.run_folder, plan.recipe.mlperf.enabled() || !place.leads());
-  if (place.leads()) {
+  NewRunFolder folder(files, plan.run_folder, plan.recipe.mlperf.enabled() || !context.leads());
+  if (context.leads()) {
     if (tell) launch::print_train_plan(plan, memory_bytes, arguments.verbose);
     keep_tokenizer(files, plan.recipe, plan.run_folder);
     train::keep_huggingface(files, plan.recipe, plan.run_folder);
   }
-  const launch::RankDevice device =
-      launch::take_device(chosen, place.environment, place.store.get(), place.threads > 0, tell);
+  const launch::RankDevice device = launch::take_device(
+      chosen, context.environment, context.store.get(), context.threads > 0, tell);
   train::SessionOptions options;
   if (plan.recipe.threads == 0) {
-    options.threads = device.threads > 0 ? device.threads : place.threads;
+    options.threads = device.threads > 0 ? device.threads : context.threads;
   }
   options.gpus = device.gpus_here;
-  if (place.alone()) {
+  if (context.alone()) {
     watch_signals();
     launch::watch_notice(arguments.notice);
   }
@@ -189,13 +190,14 @@ int run_rank(const launch::TrainArguments& arguments, const Place& place) {
     fail(ErrorKind::io, "--end-with-parent: process {} is gone", arguments.parent);
   }
   std::unique_ptr<comm::World> world;
-  if (!place.alone()) {
-    world = comm::join_world(place.environment, plan.recipe.parallel, place.store, kArrivalSeconds,
-                             comm::Transport::automatic, device.gpu, device.device);
-    launch::use_transport(*world, tell && place.leads());
+  if (!context.alone()) {
+    world =
+        comm::join_world(context.environment, plan.recipe.parallel, context.store, kArrivalSeconds,
+                         comm::Transport::automatic, device.gpu, device.device);
+    launch::use_transport(*world, tell && context.leads());
   }
   telemetry::Telemetry telemetry;
-  if (place.leads()) add_sinks(telemetry, plan, files, folder);
+  if (context.leads()) add_sinks(telemetry, plan, files, folder);
   options.run_folder = plan.run_folder;
   options.trace_steps = arguments.trace_steps;
   options.stop_after_step = arguments.stop_after_step;
@@ -207,7 +209,7 @@ int run_rank(const launch::TrainArguments& arguments, const Place& place) {
   options.force_resume = arguments.force_resume;
   options.memory_root = launch::memory_root();
   options.note = comm::read_process_variable(launch::kNoteVariable).value_or("");
-  if (!place.leads()) {
+  if (!context.leads()) {
     return train::run_session(plan.recipe, options, files, telemetry).exit_code;
   }
   const train::Summary summary = train_and_draw(plan, options, files, telemetry);
@@ -217,25 +219,25 @@ int run_rank(const launch::TrainArguments& arguments, const Place& place) {
 
 // The launcher hears why a rank ends, so that it can tell causes from echoes.
 int run_assigned_rank(const launch::TrainArguments& arguments) {
-  Place place;
-  place.environment = comm::read_launch_environment();
-  if (!place.alone() && arguments.processes > 1) {
+  RankContext context;
+  context.environment = comm::read_launch_environment();
+  if (!context.alone() && arguments.processes > 1) {
     fail(ErrorKind::usage,
          "--nproc {}: this process was started as one of {} ranks already (by {}); leave it out",
-         arguments.processes, place.environment.size, place.environment.launcher);
+         arguments.processes, context.environment.size, context.environment.launcher);
   }
-  place.threads = launch::take_cores(place.environment, place.environment.generation == 1);
-  if (!place.alone()) {
+  context.threads = launch::take_cores(context.environment, context.environment.generation == 1);
+  if (!context.alone()) {
     watch_signals();  // before the store has threads
     // Of ranks that a launcher of ours started it sees the notice and tells them.
-    if (!place.environment.store_is_served) launch::watch_notice(arguments.notice);
+    if (!context.environment.store_is_served) launch::watch_notice(arguments.notice);
   }
-  place.store = comm::meet_at_store(place.environment, kArrivalSeconds);
-  if (!place.environment.store_is_served) return run_rank(arguments, place);
+  context.store = comm::meet_at_store(context.environment, kArrivalSeconds);
+  if (!context.environment.store_is_served) return run_rank(arguments, context);
   try {
-    return run_rank(arguments, place);
+    return run_rank(arguments, context);
   } catch (const Error& error) {
-    launch::tell_launcher(*place.store, place.environment, error);
+    launch::tell_launcher(*context.store, context.environment, error);
     throw;
   }
 }

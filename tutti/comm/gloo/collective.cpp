@@ -16,12 +16,12 @@ namespace {
 uint64_t tag_of(uint64_t number) { return number << 2; }
 uint64_t tag_of(uint64_t number, size_t phase) { return tag_of(number) + 1 + phase; }
 
-int place_of(int rank, const std::vector<int>& ranks) {
+int position_of(int rank, const std::vector<int>& ranks) {
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
-// How many of the others than `place` are before `other`.
-int64_t before(int other, int place) { return other < place ? other : other - 1; }
+// How many of the others than `self` are before `other`.
+int64_t before(int other, int self) { return other < self ? other : other - 1; }
 
 // What a call of `size` ranks reads and writes, as far as its shape tells.
 struct Bytes {
@@ -196,15 +196,15 @@ void GlooGroup::receive_all_reduce(const std::vector<int>& ranks, const Call& ca
   const CallShape& shape = call.shape;
   const int64_t item = dtype_bytes(shape.dtype);
   const int parts = static_cast<int>(ranks.size());
-  const int place = place_of(rank(), ranks);
-  const Part mine = part_of(shape.count, item, place, parts);
+  const int self = position_of(rank(), ranks);
+  const Part mine = part_of(shape.count, item, self, parts);
   std::vector<char>& scratch = begun(number).scratch;
   scratch.resize(static_cast<size_t>((parts - 1) * mine.count * item));
   for (int other = 0; other < parts; ++other) {
-    if (other == place) continue;
+    if (other == self) continue;
     const int peer = ranks[static_cast<size_t>(other)];
     const Part theirs = part_of(shape.count, item, other, parts);
-    char* from_other = scratch.data() + before(other, place) * mine.count * item;
+    char* from_other = scratch.data() + before(other, self) * mine.count * item;
     receive_from(peer, from_other, mine.count * item, number, 0);
     receive_from(peer, static_cast<char*>(call.receive) + theirs.begin * item, theirs.count * item,
                  number, 1);
@@ -215,17 +215,17 @@ void GlooGroup::all_reduce_among(const std::vector<int>& ranks, const Call& call
   const CallShape& shape = call.shape;
   const int64_t item = dtype_bytes(shape.dtype);
   const int parts = static_cast<int>(ranks.size());
-  const int place = place_of(rank(), ranks);
-  const Part mine = part_of(shape.count, item, place, parts);
+  const int self = position_of(rank(), ranks);
+  const Part mine = part_of(shape.count, item, self, parts);
   const auto* send = static_cast<const char*>(call.send);
   sources_.resize(ranks.size());
   for (int other = 0; other < parts; ++other) {
     const auto index = static_cast<size_t>(other);
-    if (other == place) {
+    if (other == self) {
       sources_[index] = send + mine.begin * item;
       continue;
     }
-    sources_[index] = begun(number).scratch.data() + before(other, place) * mine.count * item;
+    sources_[index] = begun(number).scratch.data() + before(other, self) * mine.count * item;
     const Part theirs = part_of(shape.count, item, other, parts);
     send_to(ranks[index], send + theirs.begin * item, theirs.count * item, number, 0);
   }
@@ -233,7 +233,7 @@ void GlooGroup::all_reduce_among(const std::vector<int>& ranks, const Call& call
   void* const result = static_cast<char*>(call.receive) + mine.begin * item;
   engine::reduce_elements(shape.reduce, shape.dtype, sources_, {&result, 1}, mine.count);
   for (int other = 0; other < parts; ++other) {
-    if (other == place) continue;
+    if (other == self) continue;
     send_to(ranks[static_cast<size_t>(other)], result, mine.count * item, number, 1);
   }
   exchange(number, 1);

@@ -229,7 +229,7 @@ void LocalGroup::work_direct(const Call& call) {
   const int64_t item = dtype_bytes(shape.dtype);
   auto* receive = static_cast<char*>(call.receive);
   const auto send_of = [&](int other) {
-    return memory_->reach(places_[static_cast<size_t>(other)], published(other).send);
+    return memory_->reach(local_ranks_[static_cast<size_t>(other)], published(other).send);
   };
   switch (shape.kind) {
     case CallKind::all_reduce: {
@@ -238,7 +238,7 @@ void LocalGroup::work_direct(const Call& call) {
         const auto index = static_cast<size_t>(other);
         sources_[index] = send_of(other) + part.begin * item;
         destinations_[index] =
-            memory_->reach(places_[index], published(other).receive) + part.begin * item;
+            memory_->reach(local_ranks_[index], published(other).receive) + part.begin * item;
       }
       engine::reduce_elements(shape.reduce, shape.dtype, sources_, destinations_, part.count);
       break;

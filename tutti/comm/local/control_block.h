@@ -4,7 +4,7 @@
 //
 // Meeting. Collectives consist of phases. A rank publishes what the others need, then arrives; a
 // phase has begun when all have arrived. Nobody is more than one phase ahead, so what a rank
-// publishes alternates between two places and needs no further lock.
+// publishes alternates between two slots and needs no further lock.
 //
 // Waiting. Every rank has a doorbell (base/doorbell.h); whoever changes what others may wait for
 // rings. The last to arrive rings for all.

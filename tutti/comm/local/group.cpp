@@ -33,7 +33,7 @@ LocalGroup::LocalGroup(LocalGroupOptions options)
       block_(std::move(options.segment), rank(), size(), info().generation, options.create,
              options.timeout_seconds),
       memory_(std::move(options.memory)),
-      places_(std::move(options.places)),
+      local_ranks_(std::move(options.local_ranks)),
       threads_(options.threads),
       // Who spins on a core that another rank needs only delays what it waits for. Threads share
       // their cores with the ranks of other groups, too; processes are bound to cores of their own.
@@ -42,8 +42,8 @@ LocalGroup::LocalGroup(LocalGroupOptions options)
       receives_(static_cast<size_t>(size())),
       sources_(static_cast<size_t>(size())),
       destinations_(static_cast<size_t>(size())) {
-  TUTTI_CHECK(places_.size() == info().members.size(), "{} places of {} members", places_.size(),
-              size());
+  TUTTI_CHECK(local_ranks_.size() == info().members.size(), "{} local_ranks of {} members",
+              local_ranks_.size(), size());
   block_.enter(threads_);
   await_members(options.timeout_seconds);
   thread_ = std::thread([this] { run(); });

@@ -32,7 +32,7 @@ struct LocalGroupOptions {
   bool threads = false;              // all ranks are threads of this process
   int host_ranks = 0;                // ranks of the world on this host
   std::shared_ptr<PeerMemory> memory;
-  std::vector<int> places;  // of the members in `memory`
+  std::vector<int> local_ranks;  // of the members in `memory`
   double timeout_seconds = 60;
 };
 
@@ -134,7 +134,7 @@ class LocalGroup : public Group {
 
   ControlBlock block_;
   std::shared_ptr<PeerMemory> memory_;
-  std::vector<int> places_;
+  std::vector<int> local_ranks_;
   bool threads_ = false;
   bool spins_ = false;
   CallQueue queue_;

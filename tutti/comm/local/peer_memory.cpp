@@ -24,14 +24,14 @@ struct PeerMemory::Table {
 int64_t PeerMemory::bytes(int ranks) { return ranks * static_cast<int64_t>(sizeof(Table)); }
 
 // The memory is zero at first: tables without entries.
-PeerMemory::PeerMemory(std::shared_ptr<Segment> segment, int place, int ranks, bool threads)
+PeerMemory::PeerMemory(std::shared_ptr<Segment> segment, int local_rank, int ranks, bool threads)
     : segment_(std::move(segment)),
-      place_(place),
+      local_rank_(local_rank),
       threads_(threads),
       tables_(static_cast<Table*>(segment_->data())),
       mappings_(static_cast<size_t>(ranks)) {
-  TUTTI_CHECK(place >= 0 && place < ranks && segment_->bytes() == bytes(ranks),
-              "local rank {} of {}, {} bytes", place, ranks, segment_->bytes());
+  TUTTI_CHECK(local_rank >= 0 && local_rank < ranks && segment_->bytes() == bytes(ranks),
+              "local rank {} of {}, {} bytes", local_rank, ranks, segment_->bytes());
   for (std::vector<Mapping>& arenas : mappings_) arenas.resize(kMaxArenas);
 }
 
@@ -47,7 +47,7 @@ void PeerMemory::share(const engine::Arena& arena) {
   if (arena.bytes() == 0) return;
   TUTTI_CHECK(arena.file_descriptor() >= 0, "arena {} is not shared", arena.name());
   const std::lock_guard lock(mutex_);
-  Table& table = tables_[place_];
+  Table& table = tables_[local_rank_];
   const int32_t index = table.count.load();
   if (index == kMaxArenas) {
     fail(ErrorKind::unsupported, "arena {}: {} arenas are shared already", arena.name(), index);
@@ -84,18 +84,19 @@ Location PeerMemory::locate(const void* data, int64_t bytes) const {
   return location;
 }
 
-char* PeerMemory::reach(int place, const Location& location) {
+char* PeerMemory::reach(int local_rank, const Location& location) {
   // Of an empty buffer in another process this is no address; nobody reads it.
   if (location.arena == Location::kSameProcess) {
     return reinterpret_cast<char*>(location.address);  // NOLINT(performance-no-int-to-ptr)
   }
   const std::lock_guard lock(mutex_);
-  if (place == place_) {
+  if (local_rank == local_rank_) {
     return const_cast<char*>(own_[static_cast<size_t>(location.arena)].data) + location.address;
   }
-  Mapping& mapping = mappings_[static_cast<size_t>(place)][static_cast<size_t>(location.arena)];
+  Mapping& mapping =
+      mappings_[static_cast<size_t>(local_rank)][static_cast<size_t>(location.arena)];
   if (mapping.data == nullptr) {
-    const Table& table = tables_[place];
+    const Table& table = tables_[local_rank];
     TUTTI_CHECK(location.arena >= 0 && location.arena < table.count.load(), "arena {} of {}",
                 location.arena, table.count.load());
     const Entry entry = table.entries[location.arena];

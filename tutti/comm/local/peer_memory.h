@@ -20,9 +20,9 @@ class PeerMemory {
   static constexpr int kMaxArenas = 64;  // per rank
 
   static int64_t bytes(int ranks);
-  // `place`: of this rank among the `ranks` ranks of the host. `threads`: they are all threads of
-  // this process, so every buffer is reachable by its pointer.
-  PeerMemory(std::shared_ptr<Segment> segment, int place, int ranks, bool threads);
+  // `local_rank`: of this rank among the `ranks` ranks of the host. `threads`: they are all threads
+  // of this process, so every buffer is reachable by its pointer.
+  PeerMemory(std::shared_ptr<Segment> segment, int local_rank, int ranks, bool threads);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
@@ -35,8 +35,8 @@ class PeerMemory {
 
   // Of a buffer of this rank; unreachable unless it lies within a shared arena (or is empty).
   Location locate(const void* data, int64_t bytes) const;
-  // The buffer of the rank at `place`, in this process. Maps its arena at the first use.
-  char* reach(int place, const Location& location);
+  // The buffer of the rank at `local_rank`, in this process. Maps its arena at the first use.
+  char* reach(int local_rank, const Location& location);
 
  private:
   struct Entry;
@@ -51,12 +51,12 @@ class PeerMemory {
   };
 
   std::shared_ptr<Segment> segment_;
-  int place_ = 0;
+  int local_rank_ = 0;
   bool threads_ = false;
   Table* tables_ = nullptr;
   mutable std::mutex mutex_;
   std::vector<Own> own_;
-  std::vector<std::vector<Mapping>> mappings_;  // [place][arena]
+  std::vector<std::vector<Mapping>> mappings_;  // [local_rank][arena]
 };
 
 }  // namespace tutti::comm

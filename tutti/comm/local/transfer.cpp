@@ -75,7 +75,8 @@ bool LocalGroup::step_receive(int peer) {
     const auto bytes = static_cast<size_t>(piece.count * item);
     if (piece.source.arena != Location::kUnreachable) {
       const auto fetch = [&] {
-        std::memcpy(to, memory_->reach(places_[static_cast<size_t>(peer)], piece.source), bytes);
+        std::memcpy(to, memory_->reach(local_ranks_[static_cast<size_t>(peer)], piece.source),
+                    bytes);
       };
       if (!with_peer_buffers(fetch)) return moved;
     } else if (bytes > 0) {

@@ -184,7 +184,7 @@ class NcclGroup : public Group {
     return ticket;
   }
 
-  // One kernel: on the communicator of the collectives, among which it has its place.
+  // One kernel: on the communicator of the collectives, in their order.
   Shifted enqueue_shift(engine::Stream& stream, const Call& send, const Call& receive) override {
     Ticket ticket;
     guarded([&] {
@@ -211,11 +211,11 @@ class NcclGroup : public Group {
   // In the order of the links, which all ranks have alike: two that share one make it when both
   // have made those before it, so nobody waits for one who waits for him.
   void make_lanes() {
-    const auto lane = [&](const std::string& what, int place, int ranks, int most_blocks) {
-      return std::make_unique<NcclLane>(NcclLane::Place{
+    const auto lane = [&](const std::string& what, int lane_rank, int ranks, int most_blocks) {
+      return std::make_unique<NcclLane>(NcclLane::Options{
           .name = fmt::format("group {}, {}", name(), what),
           .key = fmt::format("{}/nccl/{}", prefix_, what),
-          .rank = place,
+          .rank = lane_rank,
           .size = ranks,
           .device = device_,
           .most_blocks = most_blocks,

@@ -17,7 +17,7 @@
 // and is done when all its ranks have started theirs. So no ranks wait for each other in a circle
 // if there is one order of all calls that each rank's own order agrees with, a receive being where
 // its message is needed: take the first call of that order which never starts; those before it are
-// done, or have started and need nothing but one of the same place or earlier. Who calls keeps to
+// done, or have started and need nothing but one of the same index or earlier. Callers keep to
 // it so:
 //   - Ranks of a stage make the same calls. For these a collective among them, a shift of a ring,
 //     a reduction beside the backward pass or a gather ahead of its layer, is a step that all take

@@ -56,7 +56,7 @@ bool run_within(double seconds, int device, std::function<void()> body) {
   return true;
 }
 
-NcclLane::NcclLane(Place place) : place_(std::move(place)) {
+NcclLane::NcclLane(Options options) : options_(std::move(options)) {
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   for (cudaEvent_t& event : events_) {
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
@@ -73,29 +73,29 @@ NcclLane::~NcclLane() {
 void NcclLane::connect(Store& store, double deadline_seconds) {
   const auto left = [&] { return std::max(0.0, deadline_seconds - monotonic_seconds()); };
   ncclUniqueId id = {};
-  if (place_.rank == 0) {
-    for (int other = 1; other < place_.size; ++other) {
-      store.get(fmt::format("{}/here/{}", place_.key, other), left());
+  if (options_.rank == 0) {
+    for (int other = 1; other < options_.size; ++other) {
+      store.get(fmt::format("{}/here/{}", options_.key, other), left());
     }
     check(ncclGetUniqueId(&id));
-    store.set(place_.key + "/id", std::string(id.internal, sizeof id.internal));
+    store.set(options_.key + "/id", std::string(id.internal, sizeof id.internal));
   } else {
-    store.set(fmt::format("{}/here/{}", place_.key, place_.rank), "1");
-    const std::string text = store.get(place_.key + "/id", left());
+    store.set(fmt::format("{}/here/{}", options_.key, options_.rank), "1");
+    const std::string text = store.get(options_.key + "/id", left());
     TUTTI_CHECK(text.size() == sizeof id.internal, "NCCL id of {} bytes", text.size());
     std::memcpy(id.internal, text.data(), text.size());
   }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
-  if (place_.most_blocks > 0) config.maxCTAs = place_.most_blocks;
+  if (options_.most_blocks > 0) config.maxCTAs = options_.most_blocks;
 #endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-  config.commName = place_.name.c_str();
+  config.commName = options_.name.c_str();
 #endif
   // Not in the device's turn: it launches nothing, and may wait for who has come and vanished.
   ncclComm_t communicator = nullptr;
-  check(ncclCommInitRankConfig(&communicator, place_.size, id, place_.rank, &config));
+  check(ncclCommInitRankConfig(&communicator, options_.size, id, options_.rank, &config));
   communicator_.store(communicator);
 }
 
@@ -110,21 +110,21 @@ double NcclLane::launching_seconds() const {
 // The communicator may be gone: NCCL does not look at it for its last words.
 void NcclLane::check(ncclResult_t result) const {
   if (result == ncclSuccess) return;
-  fail(ErrorKind::peer, "{}: NCCL: {} ({})", place_.name, ncclGetErrorString(result),
+  fail(ErrorKind::peer, "{}: NCCL: {} ({})", options_.name, ncclGetErrorString(result),
        ncclGetLastError(nullptr));
 }
 
-void NcclLane::fail_aborted() const { fail(ErrorKind::peer, "{}: it was aborted", place_.name); }
+void NcclLane::fail_aborted() const { fail(ErrorKind::peer, "{}: it was aborted", options_.name); }
 
 std::string NcclLane::failure() const {
-  const std::unique_lock turn(nccl_turn(place_.device), std::try_to_lock);
+  const std::unique_lock turn(nccl_turn(options_.device), std::try_to_lock);
   const ncclComm_t communicator = communicator_.load();
   if (!turn.owns_lock() || communicator == nullptr) return "";
   ncclResult_t now = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(communicator, &now);
   if (asked != ncclSuccess) now = asked;
   if (now == ncclSuccess) return "";
-  return fmt::format("{}: NCCL: {} ({})", place_.name, ncclGetErrorString(now),
+  return fmt::format("{}: NCCL: {} ({})", options_.name, ncclGetErrorString(now),
                      ncclGetLastError(nullptr));
 }
 
@@ -145,7 +145,7 @@ void NcclLane::end(double deadline_seconds) {
     if (monotonic_seconds() > deadline_seconds) return abort();
     sleep_seconds(kLookSeconds);
   }
-  const std::lock_guard turn(nccl_turn(place_.device));
+  const std::lock_guard turn(nccl_turn(options_.device));
   const ncclComm_t communicator = communicator_.load();
   if (communicator == nullptr) return;
   begin_launch();
@@ -156,7 +156,7 @@ void NcclLane::end(double deadline_seconds) {
 }
 
 void NcclLane::abort() {
-  const std::unique_lock turn(nccl_turn(place_.device), kTurnPatience);
+  const std::unique_lock turn(nccl_turn(options_.device), kTurnPatience);
   const ncclComm_t communicator = communicator_.exchange(nullptr);
   if (communicator != nullptr) ncclCommAbort(communicator);
 }

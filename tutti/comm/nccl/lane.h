@@ -34,14 +34,14 @@ bool run_within(double seconds, int device, std::function<void()> body);
 
 class NcclLane {
  public:
-  struct Place {
+  struct Options {
     std::string name;
     std::string key;  // under which its ranks meet in the store
     int rank = 0, size = 0;
     int device = 0;       // which is current in every call
     int most_blocks = 0;  // of the device that a call takes; 0: as NCCL likes
   };
-  explicit NcclLane(Place place);
+  explicit NcclLane(Options options);
   ~NcclLane();
   NcclLane(const NcclLane&) = delete;
   NcclLane& operator=(const NcclLane&) = delete;
@@ -53,7 +53,7 @@ class NcclLane {
   // peer when that is an error or the lane was aborted.
   template <typename Body>
   void issue(const Body& body) {
-    const std::lock_guard turn(nccl_turn(place_.device));
+    const std::lock_guard turn(nccl_turn(options_.device));
     const ncclComm_t communicator = communicator_.load();
     if (communicator == nullptr) fail_aborted();
     begin_launch();
@@ -77,7 +77,7 @@ class NcclLane {
   // does not return then is one that NCCL itself has to give up.
   void abort();
 
-  const std::string& name() const { return place_.name; }
+  const std::string& name() const { return options_.name; }
   // What is wrong with it, in NCCL's words; empty: nothing, or a call is under way.
   std::string failure() const;
 
@@ -88,7 +88,7 @@ class NcclLane {
   void begin_launch();
   void end_launch();
 
-  Place place_;
+  Options options_;
   std::atomic<ncclComm_t> communicator_{nullptr};
   std::atomic<double> launching_since_{0};
   cudaStream_t stream_ = nullptr;

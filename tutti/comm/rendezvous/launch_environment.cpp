@@ -67,7 +67,8 @@ Launchers find_launchers(const ReadVariable& read) {
   return found;
 }
 
-void read_place(const ReadVariable& read, const Launchers& launchers, LaunchEnvironment& out) {
+void read_rank_variables(const ReadVariable& read, const Launchers& launchers,
+                         LaunchEnvironment& out) {
   std::vector<std::string> rank = {"RANK"};
   std::vector<std::string> size = {"WORLD_SIZE"};
   std::vector<std::string> local_rank = {"LOCAL_RANK"};
@@ -179,7 +180,7 @@ std::optional<std::string> read_process_variable(const std::string& name) {
 LaunchEnvironment read_launch_environment(const ReadVariable& read) {
   LaunchEnvironment out;
   const Launchers launchers = find_launchers(read);
-  read_place(read, launchers, out);
+  read_rank_variables(read, launchers, out);
   out.launcher = launchers.torchrun              ? "torchrun"
                  : launchers.slurm               ? "slurm"
                  : launchers.mpirun              ? "mpirun"

@@ -18,7 +18,7 @@ std::string output_path(int64_t rank) {
 // Every collective on `memory`, of which all ranks have the same amount: 0 when all are right.
 int check_collectives(Group& group, Stream& stream, char* memory, DType dtype, int64_t count) {
   const int size = group.size();
-  const auto place = [&](Buffer& buffer, int64_t offset) -> Vector {
+  const auto view = [&](Buffer& buffer, int64_t offset) -> Vector {
     char* at = memory + offset;
     std::memcpy(at, buffer.view().data, static_cast<size_t>(buffer.view().bytes()));
     return {at, dtype, buffer.count()};
@@ -30,11 +30,11 @@ int check_collectives(Group& group, Stream& stream, char* memory, DType dtype, i
   std::vector<Buffer> sends = buffers_of_ranks(size, dtype, count, 5);
   Buffer sum = reduced(sends, dtype, Reduce::sum);
 
-  Vector mine = place(sends[static_cast<size_t>(group.rank())], 0);
+  Vector mine = view(sends[static_cast<size_t>(group.rank())], 0);
   group.all_reduce(stream, mine, mine).wait(stream);
   if (!is_same(mine, sum)) return 1;
 
-  mine = place(sends[static_cast<size_t>(group.rank())], 0);
+  mine = view(sends[static_cast<size_t>(group.rank())], 0);
   const Vector all = {memory + half, dtype, size * count};
   group.all_gather(stream, mine, all).wait(stream);
   const int64_t item = dtype_bytes(dtype);
@@ -50,11 +50,11 @@ int check_collectives(Group& group, Stream& stream, char* memory, DType dtype, i
   expected = reduced(same, dtype, Reduce::sum);
   if (!is_same(mine, expected)) return 3;
 
-  mine = place(sends[static_cast<size_t>(group.rank())], 0);
+  mine = view(sends[static_cast<size_t>(group.rank())], 0);
   group.broadcast(stream, mine, size - 1).wait(stream);
   if (!is_same(mine, sends[static_cast<size_t>(size - 1)])) return 4;
 
-  mine = place(sends[static_cast<size_t>(group.rank())], 0);
+  mine = view(sends[static_cast<size_t>(group.rank())], 0);
   const Vector got = {memory + half, dtype, count};
   const int previous = (group.rank() + size - 1) % size;
   const Ticket sent = group.send(stream, mine, (group.rank() + 1) % size);

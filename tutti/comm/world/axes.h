@@ -1,6 +1,6 @@
 // Which ranks of a mesh form a group: those that differ in the named axes only.
 //
-// Expert parallel ranks are taken from dp x cp: with d = dp_index * cp + cp_index, the place among
+// Expert parallel ranks are taken from dp x cp: with d = dp_index * cp + cp_index, the index among
 // them is d % ep, and ranks of equal d % ep hold the same experts. So ep may be combined with tp
 // and pp, but not with dp or cp, of which it is a part.
 #pragma once

@@ -8,32 +8,33 @@
 
 namespace tutti::comm {
 
-std::string to_text(const RankPlace& place) { return place.host + "\t" + place.gpu; }
+std::string to_text(const RankLocation& location) { return location.host + "\t" + location.gpu; }
 
-RankPlace parse_rank_place(std::string_view text) {
+RankLocation parse_rank_location(std::string_view text) {
   const size_t tab = text.find('\t');
   if (tab == std::string_view::npos) return {std::string(text), ""};
   return {std::string(text.substr(0, tab)), std::string(text.substr(tab + 1))};
 }
 
-TransportChoice choose_transport(const std::vector<RankPlace>& places, bool build_has_nccl) {
-  const auto without = std::find_if(places.begin(), places.end(),
-                                    [](const RankPlace& place) { return place.gpu.empty(); });
-  const auto any = std::any_of(places.begin(), places.end(),
-                               [](const auto& place) { return !place.gpu.empty(); });
+TransportChoice choose_transport(const std::vector<RankLocation>& locations, bool build_has_nccl) {
+  const auto without =
+      std::find_if(locations.begin(), locations.end(),
+                   [](const RankLocation& location) { return location.gpu.empty(); });
+  const auto any = std::any_of(locations.begin(), locations.end(),
+                               [](const auto& location) { return !location.gpu.empty(); });
   if (!any) return {};
-  if (without != places.end()) {
-    return {false,
-            fmt::format("through the hosts' memory: rank {} has no GPU", without - places.begin())};
+  if (without != locations.end()) {
+    return {false, fmt::format("through the hosts' memory: rank {} has no GPU",
+                               without - locations.begin())};
   }
   std::map<std::pair<std::string, std::string>, size_t> first;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
+  for (size_t rank = 0; rank < locations.size(); ++rank) {
     const auto [other, is_new] =
-        first.emplace(std::pair(places[rank].host, places[rank].gpu), rank);
+        first.emplace(std::pair(locations[rank].host, locations[rank].gpu), rank);
     if (is_new) continue;
     return {false,
             fmt::format("through the hosts' memory, slowly: ranks {} and {} share the GPU {}",
-                        other->second, rank, places[rank].gpu)};
+                        other->second, rank, locations[rank].gpu)};
   }
   if (!build_has_nccl) {
     return {false, "through the hosts' memory, slowly: this build has no NCCL"};

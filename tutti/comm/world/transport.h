@@ -16,22 +16,22 @@ namespace tutti::comm {
 enum class Transport { automatic, local, gloo, nccl };
 
 // Where a rank is.
-struct RankPlace {
+struct RankLocation {
   std::string host;
   std::string gpu;  // what is its own there, such as "0000:1a:00.0"; empty: it computes on the host
 
-  bool operator==(const RankPlace&) const = default;
+  bool operator==(const RankLocation&) const = default;
 };
 // As text without a line break, and back.
-std::string to_text(const RankPlace& place);
-RankPlace parse_rank_place(std::string_view text);
+std::string to_text(const RankLocation& location);
+RankLocation parse_rank_location(std::string_view text);
 
 struct TransportChoice {
   bool nccl = false;
   std::string why;  // for people; empty where no rank has a GPU
 };
 
-// From the places of all ranks in their order: alike on all of them.
-TransportChoice choose_transport(const std::vector<RankPlace>& places, bool build_has_nccl);
+// From the locations of all ranks, in rank order; the same on all of them.
+TransportChoice choose_transport(const std::vector<RankLocation>& locations, bool build_has_nccl);
 
 }  // namespace tutti::comm

@@ -30,8 +30,9 @@ TEST(Transport, IsTheHostsMemoryWithoutGpus) {
 }
 
 TEST(Transport, PlacesTravelAsText) {
-  for (const RankPlace& place : {RankPlace{"host", "0000:1a:00.0"}, RankPlace{"host", ""}}) {
-    EXPECT_EQ(parse_rank_place(to_text(place)), place);
+  for (const RankLocation& location :
+       {RankLocation{"host", "0000:1a:00.0"}, RankLocation{"host", ""}}) {
+    EXPECT_EQ(parse_rank_location(to_text(location)), location);
   }
 }
 

@@ -155,10 +155,10 @@ void World::meet() {
   const std::string answer = store.get(key("hosts"), 2 * options_.timeout_seconds + 5);
   if (answer[0] == '-') fail(ErrorKind::peer, "{}", answer.substr(1));
   std::map<std::string, int> numbers;
-  std::vector<RankPlace> places;
+  std::vector<RankLocation> locations;
   for (const std::string_view text : split(std::string_view(answer).substr(1), '\n')) {
-    places.push_back(parse_rank_place(text));
-    const auto number = numbers.emplace(places.back().host, static_cast<int>(numbers.size()));
+    locations.push_back(parse_rank_location(text));
+    const auto number = numbers.emplace(locations.back().host, static_cast<int>(numbers.size()));
     hosts_.push_back(number.first->second);
   }
   TUTTI_CHECK(static_cast<int64_t>(hosts_.size()) == size(), "{} hosts of {} ranks", hosts_.size(),
@@ -168,13 +168,13 @@ void World::meet() {
     if (other == rank()) local_rank_ = local_size();
     local_ranks_.push_back(other);
   }
-  choose(places);
+  choose(locations);
 }
 
-void World::choose(const std::vector<RankPlace>& places) {
+void World::choose(const std::vector<RankLocation>& locations) {
   const Transport asked = options_.transport;
   if (asked == Transport::local || asked == Transport::gloo) return;
-  transport_ = choose_transport(places, has_nccl());
+  transport_ = choose_transport(locations, has_nccl());
   if (asked == Transport::nccl && !transport_.nccl) {
     fail(ErrorKind::unsupported, "no collectives by NCCL: {}",
          transport_.why.empty() ? "no rank has a GPU" : transport_.why);
@@ -273,7 +273,7 @@ std::unique_ptr<Group> World::build_local(GroupInfo info) {
   LocalGroupOptions options;
   for (const int64_t member : info.members) {
     const auto at = std::find(local_ranks_.begin(), local_ranks_.end(), member);
-    options.places.push_back(static_cast<int>(at - local_ranks_.begin()));
+    options.local_ranks.push_back(static_cast<int>(at - local_ranks_.begin()));
   }
   options.create = info.rank == 0;
   options.segment = options_.segments->open(
@@ -295,23 +295,23 @@ std::unique_ptr<Group> World::build_gloo(GroupInfo info) {
   options.timeout_seconds = options_.timeout_seconds;
   if (options_.transport == Transport::automatic) {
     // The members host by host, for what they do among themselves first.
-    std::map<int, std::vector<int>> places;
-    for (int place = 0; place < info.size(); ++place) {
-      const int64_t member = info.members[static_cast<size_t>(place)];
-      places[hosts_[static_cast<size_t>(member)]].push_back(place);
+    std::map<int, std::vector<int>> by_host;
+    for (int index = 0; index < info.size(); ++index) {
+      const int64_t member = info.members[static_cast<size_t>(index)];
+      by_host[hosts_[static_cast<size_t>(member)]].push_back(index);
     }
-    const std::vector<int>& here = places[hosts_[static_cast<size_t>(rank())]];
-    if (static_cast<int>(places.size()) < info.size()) {
-      for (const auto& [host, members] : places) options.leaders.push_back(members.front());
+    const std::vector<int>& here = by_host[hosts_[static_cast<size_t>(rank())]];
+    if (static_cast<int>(by_host.size()) < info.size()) {
+      for (const auto& [host, members] : by_host) options.leaders.push_back(members.front());
       std::sort(options.leaders.begin(), options.leaders.end());
     }
     if (here.size() > 1) {
       GroupInfo local;
       local.name = info.name + " of one host";
       local.members.clear();
-      for (const int place : here) {
-        if (place == info.rank) local.rank = static_cast<int>(local.members.size());
-        local.members.push_back(info.members[static_cast<size_t>(place)]);
+      for (const int index : here) {
+        if (index == info.rank) local.rank = static_cast<int>(local.members.size());
+        local.members.push_back(info.members[static_cast<size_t>(index)]);
       }
       local.generation = info.generation;
       local.on_failure = info.on_failure;

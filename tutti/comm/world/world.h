@@ -38,7 +38,7 @@ struct WorldOptions {
   Transport transport = Transport::automatic;
   std::string address = "127.0.0.1";  // of this host, for ranks of others
   std::string host;                   // ranks of equal text share memory; empty: host_identity()
-  std::string gpu;                    // what this rank computes on (RankPlace)
+  std::string gpu;                    // what this rank computes on (RankLocation)
   int device = -1;                    // the same as the device's backend numbers it; -1: none
 };
 
@@ -116,7 +116,7 @@ class World {
   std::string key(const std::string& name) const;
   void check_generation();
   void meet();
-  void choose(const std::vector<RankPlace>& places);
+  void choose(const std::vector<RankLocation>& locations);
   std::vector<int64_t> all_ranks() const;
   Group& make_group(const std::string& name, std::vector<int64_t> members,
                     std::vector<GroupLink> links = {});

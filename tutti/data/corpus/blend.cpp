@@ -124,7 +124,7 @@ int64_t Blend::count(int64_t corpus, int64_t samples) const {
          std::count(begin, order_.begin() + within, wanted);
 }
 
-BlendPlace Blend::place(int64_t sample) const {
+BlendPosition Blend::position(int64_t sample) const {
   TUTTI_CHECK(sample >= 0, "sample {}", sample);
   const int64_t corpus = order_[static_cast<size_t>(sample % cycle())];
   return {corpus, count(corpus, sample)};

@@ -29,7 +29,7 @@
 
 namespace tutti::data {
 
-struct BlendPlace {
+struct BlendPosition {
   int64_t corpus = 0;
   int64_t index = 0;  // its sample number within the corpus
 };
@@ -43,7 +43,7 @@ class Blend {
   // of a cycle.
   explicit Blend(const std::vector<double>& weights);
 
-  BlendPlace place(int64_t sample) const;
+  BlendPosition position(int64_t sample) const;
   // Samples of `corpus` among the first `samples`.
   int64_t count(int64_t corpus, int64_t samples) const;
 

@@ -23,9 +23,9 @@ std::vector<Deviation> deviations(const Blend& blend, int64_t samples) {
   std::vector<Deviation> out(corpora);
   std::vector<int64_t> counts(corpora, 0);
   for (int64_t i = 0; i < samples; ++i) {
-    const BlendPlace place = blend.place(i);
-    const auto at = static_cast<size_t>(place.corpus);
-    EXPECT_EQ(place.index, counts[at]) << i;
+    const BlendPosition position = blend.position(i);
+    const auto at = static_cast<size_t>(position.corpus);
+    EXPECT_EQ(position.index, counts[at]) << i;
     ++counts[at];
     for (size_t c = 0; c < corpora; ++c) {
       const double share = static_cast<double>(blend.share(static_cast<int64_t>(c))) *
@@ -88,8 +88,8 @@ TEST(Blend, IrrationalAndTinyWeights) {
 TEST(Blend, OneCorpusIsItself) {
   const Blend blend({0.3});
   for (const int64_t i : {int64_t{0}, int64_t{1}, int64_t{123456789012}}) {
-    EXPECT_EQ(blend.place(i).corpus, 0);
-    EXPECT_EQ(blend.place(i).index, i);
+    EXPECT_EQ(blend.position(i).corpus, 0);
+    EXPECT_EQ(blend.position(i).index, i);
   }
 }
 
@@ -102,7 +102,7 @@ TEST(Blend, IsMadeAndReadQuickly) {
   const std::clock_t start = std::clock();  // processor time: other programs share the machine
   const Blend blend({std::sqrt(2.0), 1, 2, 3, 4, 5, 6});
   int64_t sum = 0;
-  for (int64_t i = 0; i < 100000; ++i) sum += blend.place(i * 12345678).index;
+  for (int64_t i = 0; i < 100000; ++i) sum += blend.position(i * 12345678).index;
   EXPECT_GT(sum, 0);
   EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 5);
 }

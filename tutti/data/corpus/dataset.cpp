@@ -115,18 +115,18 @@ void Dataset::check_trainable() const {
 }
 
 SampleFacts Dataset::training_sample(int64_t sample, const SampleRows& rows) const {
-  const BlendPlace place = blend_.place(sample);
-  const Member& member = members_[static_cast<size_t>(place.corpus)];
+  const BlendPosition position = blend_.position(sample);
+  const Member& member = members_[static_cast<size_t>(position.corpus)];
   if (packed()) {
-    return read_packed(member, shuffled_window(member.seed, place.index, member.windows), rows);
+    return read_packed(member, shuffled_window(member.seed, position.index, member.windows), rows);
   }
-  return read_stream(member, member.plan.window_of(place.index).first, options_.sequence, rows);
+  return read_stream(member, member.plan.window_of(position.index).first, options_.sequence, rows);
 }
 
 int64_t Dataset::epoch(int64_t sample) const {
-  const BlendPlace place = blend_.place(sample);
-  const Member& member = members_[static_cast<size_t>(place.corpus)];
-  return place.index / (packed() ? member.windows : member.plan.windows_per_epoch());
+  const BlendPosition position = blend_.position(sample);
+  const Member& member = members_[static_cast<size_t>(position.corpus)];
+  return position.index / (packed() ? member.windows : member.plan.windows_per_epoch());
 }
 
 int64_t Dataset::evaluation_samples(int64_t limit) const {
@@ -155,17 +155,17 @@ SampleFacts Dataset::evaluation_sample(int64_t sample, int64_t limit,
     pad(0, rows);
     return {};
   }
-  BlendPlace place{0, sample};
+  BlendPosition position{0, sample};
   if (limit > 0) {
-    place = blend_.place(sample);
+    position = blend_.position(sample);
   } else {
-    while (place.index >= members_[static_cast<size_t>(place.corpus)].windows) {
-      place.index -= members_[static_cast<size_t>(place.corpus++)].windows;
+    while (position.index >= members_[static_cast<size_t>(position.corpus)].windows) {
+      position.index -= members_[static_cast<size_t>(position.corpus++)].windows;
     }
   }
-  const Member& member = members_[static_cast<size_t>(place.corpus)];
-  if (packed()) return read_packed(member, place.index, rows);
-  const int64_t first = place.index * options_.sequence;
+  const Member& member = members_[static_cast<size_t>(position.corpus)];
+  if (packed()) return read_packed(member, position.index, rows);
+  const int64_t first = position.index * options_.sequence;
   return read_stream(member, first,
                      std::min(options_.sequence, member.corpus->tokens() - 1 - first), rows);
 }

@@ -31,7 +31,7 @@ TEST(Prepare, HoldsOutWholeDocuments) {
   EXPECT_EQ(load_corpus_meta(files, "out/c-validation").part, "validation");
   EXPECT_EQ(load_corpus_meta(files, "out/c").part, "training");
 
-  // More documents move none, another place neither; another seed does.
+  // Neither more documents nor another path moves any; another seed does.
   write_text(files, "in/more", "more");
   files.rename("in", "moved");
   options.sources = {"moved"};

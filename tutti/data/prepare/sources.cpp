@@ -136,11 +136,11 @@ class Search {
 
 void count_skipped(std::vector<Skipped>& skipped, const std::string& reason,
                    const std::string& path) {
-  auto place = std::find_if(skipped.begin(), skipped.end(),
+  auto found = std::find_if(skipped.begin(), skipped.end(),
                             [&](const Skipped& entry) { return entry.reason == reason; });
-  if (place == skipped.end()) place = skipped.insert(place, {reason, 0, {}});
-  ++place->count;
-  if (place->examples.size() < kExamples) place->examples.push_back(path);
+  if (found == skipped.end()) found = skipped.insert(found, {reason, 0, {}});
+  ++found->count;
+  if (found->examples.size() < kExamples) found->examples.push_back(path);
 }
 
 std::vector<SourceFile> list_sources(FileSystem& files, const std::vector<std::string>& sources,

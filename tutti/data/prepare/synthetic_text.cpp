@@ -37,8 +37,8 @@ constexpr std::array<std::string_view, 14> kOnsets = {"b", "d", "f", "g", "k", "
                                                       "n", "p", "r", "s", "t", "v", "st"};
 constexpr std::array<std::string_view, 5> kVowels = {"a", "e", "i", "o", "u"};
 constexpr std::array<std::string_view, 6> kCodas = {"", "", "", "n", "r", "l"};
-constexpr std::array<std::string_view, 6> kPlaces = {"in",     "near",  "under",
-                                                     "behind", "above", "by"};
+constexpr std::array<std::string_view, 6> kPrepositions = {"in",     "near",  "under",
+                                                           "behind", "above", "by"};
 // What a topic multiplies ranks by: coprime with the length of every list, so that all words occur.
 constexpr std::array<uint64_t, 12> kTopics = {1, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43};
 
@@ -143,7 +143,7 @@ class Writer {
   std::string noun(bool plural = false) { return frequent(words_.nouns) + (plural ? "n" : ""); }
   std::string verb(bool plural) { return frequent(words_.verbs) + (plural ? "" : "s"); }
   const Person& person() { return people_[dice_.roll(people_.size())]; }
-  std::string place() { return std::string(kPlaces[dice_.roll(kPlaces.size())]); }
+  std::string preposition() { return std::string(kPrepositions[dice_.roll(kPrepositions.size())]); }
 
   std::string described(bool plural) {
     if (!dice_.chance(35)) return join(Words{"the", noun(plural)}, " ");
@@ -172,7 +172,7 @@ class Writer {
     const bool plural = dice_.chance(40);
     Words parts = {capital(subject(plural, 0)), verb(plural)};
     if (dice_.chance(60)) {
-      parts.push_back(place());
+      parts.push_back(preposition());
       parts.push_back(described(dice_.chance(30)));
     }
     say(parts);
@@ -191,7 +191,7 @@ class Writer {
     const uint64_t form = dice_.roll(3);
     if (form == 0) say({"In", who.town, who.name, verb(false), noun(true)});
     else if (form == 1) say({"The", who.trade, "of", who.town, "is", who.name});
-    else say({who.name + ", a", who.trade + ",", verb(false), place(), who.town});
+    else say({who.name + ", a", who.trade + ",", verb(false), preposition(), who.town});
   }
   void add() {
     const uint64_t a = dice_.roll(10);

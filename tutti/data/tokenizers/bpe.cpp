@@ -49,8 +49,8 @@ BpeModel::BpeModel(const std::vector<std::pair<std::string, int32_t>>& tokens,
 }
 
 int32_t BpeModel::find(std::string_view token) const {
-  const auto place = ids_.find(token);
-  return place == ids_.end() ? -1 : place->second;
+  const auto found = ids_.find(token);
+  return found == ids_.end() ? -1 : found->second;
 }
 
 void BpeModel::insert_pair(int32_t left, int32_t right, BpeScratch::Pair pair) {
@@ -156,13 +156,13 @@ void BpeModel::merge_long(BpeScratch& scratch) const {
   auto& symbols = scratch.symbols_;
   auto& heap = scratch.heap_;
   heap.clear();
-  const auto offer = [&](int32_t place) {
-    const int32_t next = symbols[static_cast<size_t>(place)].next;
+  const auto offer = [&](int32_t position) {
+    const int32_t next = symbols[static_cast<size_t>(position)].next;
     if (next < 0) return;
     const BpeScratch::Pair found =
-        pair(symbols[static_cast<size_t>(place)].id, symbols[static_cast<size_t>(next)].id);
+        pair(symbols[static_cast<size_t>(position)].id, symbols[static_cast<size_t>(next)].id);
     if (found.rank == kNoRank) return;
-    heap.push_back({found.rank, place, found.id});
+    heap.push_back({found.rank, position, found.id});
     std::push_heap(heap.begin(), heap.end());
   };
   const auto count = static_cast<int32_t>(symbols.size());
@@ -175,7 +175,7 @@ void BpeModel::merge_long(BpeScratch& scratch) const {
     std::pop_heap(heap.begin(), heap.end());
     const BpeScratch::Candidate top = heap.back();
     heap.pop_back();
-    BpeScratch::Symbol& left = symbols[static_cast<size_t>(top.place)];
+    BpeScratch::Symbol& left = symbols[static_cast<size_t>(top.position)];
     if (left.id < 0 || left.next < 0) continue;  // merged away, or now the last
     BpeScratch::Symbol& right = symbols[static_cast<size_t>(left.next)];
     const BpeScratch::Pair now = pair(left.id, right.id);
@@ -183,9 +183,9 @@ void BpeModel::merge_long(BpeScratch& scratch) const {
     left.id = now.id;
     right.id = -1;
     left.next = right.next;
-    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = top.place;
+    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = top.position;
     if (left.previous >= 0) offer(left.previous);
-    offer(top.place);
+    offer(top.position);
   }
   std::erase_if(symbols, [](const BpeScratch::Symbol& symbol) { return symbol.id < 0; });
 }

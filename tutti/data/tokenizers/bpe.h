@@ -37,10 +37,10 @@ class BpeScratch {
   std::vector<Pair> pairs_;
   struct Candidate {
     uint32_t rank;
-    int32_t place;
+    int32_t position;
     int32_t id;
     bool operator<(const Candidate& other) const {  // the heap's top is the least
-      return rank != other.rank ? rank > other.rank : place > other.place;
+      return rank != other.rank ? rank > other.rank : position > other.position;
     }
   };
   std::vector<Candidate> heap_;

@@ -27,11 +27,11 @@ Charsmap::Charsmap(std::string_view compiled, const std::string& origin) {
   replacements_ = compiled.substr(4 + bytes);
   check(origin);
   for (unsigned first = 0; first < 128; ++first) {
-    uint32_t place = offset_of(units_[0]);
+    uint32_t node = offset_of(units_[0]);
     bool ends = false;
-    if (!child(place, static_cast<unsigned char>(first), ends)) continue;
+    if (!child(node, static_cast<unsigned char>(first), ends)) continue;
     for (unsigned second = 0; second < 128; ++second) {
-      uint32_t next = place;
+      uint32_t next = node;
       bool unused = false;
       if (ends || child(next, static_cast<unsigned char>(second), unused)) {
         pairs_[first][second >> 6] |= uint64_t{1} << (second & 63);
@@ -44,15 +44,15 @@ Charsmap::Charsmap(std::string_view compiled, const std::string& origin) {
 // are no children.
 void Charsmap::check(const std::string& origin) const {
   std::vector<bool> seen(units_.size());
-  std::vector<uint32_t> places = {offset_of(units_[0])};
-  while (!places.empty()) {
-    const uint32_t place = places.back();
-    places.pop_back();
+  std::vector<uint32_t> nodes = {offset_of(units_[0])};
+  while (!nodes.empty()) {
+    const uint32_t node = nodes.back();
+    nodes.pop_back();
     for (unsigned label = 1; label < 256; ++label) {
-      uint32_t next = place;
+      uint32_t next = node;
       bool has_value = false;
       if (!child(next, static_cast<unsigned char>(label), has_value)) continue;
-      const uint32_t unit = place ^ label;
+      const uint32_t unit = node ^ label;
       if (seen[unit]) continue;
       seen[unit] = true;
       const uint32_t value = has_value && next < units_.size() ? units_[next] & 0x7FFFFFFFU : 0;
@@ -64,28 +64,28 @@ void Charsmap::check(const std::string& origin) const {
              "bytes; take the tokenizer's file from its source again",
              origin, value, replacements_.size());
       }
-      places.push_back(next);
+      nodes.push_back(next);
     }
   }
 }
 
-bool Charsmap::child(uint32_t& place, unsigned char label, bool& has_value) const {
-  const uint32_t unit = place ^ label;
+bool Charsmap::child(uint32_t& node, unsigned char label, bool& has_value) const {
+  const uint32_t unit = node ^ label;
   if (label == 0 || unit >= units_.size() || label_of(units_[unit]) != label) return false;
   has_value = (units_[unit] >> 8 & 1) != 0;
-  place = unit ^ offset_of(units_[unit]);
+  node = unit ^ offset_of(units_[unit]);
   return true;
 }
 
 CharsmapMatch Charsmap::match(std::string_view text, bool shortest) const {
   CharsmapMatch found;
   if (units_.empty()) return found;
-  uint32_t place = offset_of(units_[0]);
+  uint32_t node = offset_of(units_[0]);
   for (size_t at = 0; at < text.size(); ++at) {
     bool has_value = false;
-    if (!child(place, static_cast<unsigned char>(text[at]), has_value)) break;
+    if (!child(node, static_cast<unsigned char>(text[at]), has_value)) break;
     if (!has_value) continue;
-    const uint32_t value = units_[place] & 0x7FFFFFFFU;
+    const uint32_t value = units_[node] & 0x7FFFFFFFU;
     found = {at + 1, std::string_view(replacements_).substr(value)};
     found.replacement = found.replacement.substr(0, found.replacement.find('\0'));
     if (shortest) break;

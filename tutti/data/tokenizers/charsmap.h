@@ -35,7 +35,7 @@ class Charsmap {
 
  private:
   CharsmapMatch match(std::string_view text, bool shortest) const;
-  bool child(uint32_t& place, unsigned char label, bool& has_value) const;
+  bool child(uint32_t& node, unsigned char label, bool& has_value) const;
   void check(const std::string& origin) const;
 
   std::vector<uint32_t> units_;

@@ -17,7 +17,7 @@ std::unique_ptr<Tokenizer> open(MemoryFileSystem& files, const std::string& file
   return open_tokenizer(files, "t/tokenizer.json", options);
 }
 
-// A vocabulary of words, each with its place as id.
+// A vocabulary of words whose ids are their indices.
 std::string word_level(const std::string& words, const std::string& rest) {
   std::string vocabulary;
   int id = 0;

@@ -179,7 +179,7 @@ void HfTokenizer::encode_part(std::string_view text, bool first, bool rest, Scra
   }
 }
 
-void HfTokenizer::encode_words(std::string_view text, TextPlace place, Scratch& scratch,
+void HfTokenizer::encode_words(std::string_view text, TextPosition position, Scratch& scratch,
                                std::vector<int32_t>& out) const {
   class Encoder final : public WordSink {
    public:
@@ -207,7 +207,7 @@ void HfTokenizer::encode_words(std::string_view text, TextPlace place, Scratch& 
     std::vector<int32_t>& out_;
   };
   Encoder encoder(model_, scratch, out);
-  split_text(file_.splits, classes_, text, place, encoder);
+  split_text(file_.splits, classes_, text, position, encoder);
 }
 
 HfTokenizer::CutRule HfTokenizer::choose_cut_rule() const {

@@ -56,7 +56,7 @@ class HfTokenizer final : public Tokenizer {
   void encode_text(std::string_view text, bool rest, std::vector<int32_t>& out) const;
   void encode_part(std::string_view text, bool first, bool rest, Scratch& scratch,
                    std::vector<int32_t>& out) const;
-  void encode_words(std::string_view text, TextPlace place, Scratch& scratch,
+  void encode_words(std::string_view text, TextPosition position, Scratch& scratch,
                     std::vector<int32_t>& out) const;
   static Model make_model(const HfModelFile& file, const std::string& origin);
   void divide_at_marks();

@@ -118,9 +118,9 @@ TEST(HfTokenizerDamage, ValuesOfOtherTypes) {
   for (const char* file : kFiles) {
     int refused = 0;
     for (const Json& other : others) {
-      for (int place = 0; place < 200; ++place) {
+      for (int position = 0; position < 200; ++position) {
         Json changed = parse_json(file, "test");
-        int at = place;
+        int at = position;
         if (!replace_value(changed, at, other)) break;
         try_file(changed.dump(), refused);
       }

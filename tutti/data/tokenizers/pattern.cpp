@@ -110,7 +110,7 @@ Pattern::Pattern(Pattern&&) noexcept = default;
 Pattern& Pattern::operator=(Pattern&&) noexcept = default;
 
 bool Pattern::find(std::string_view text, size_t from, Match& match) const {
-  // One pair of places: what groups match is not asked.
+  // One pair of offsets: groups are not captured.
   thread_local const std::unique_ptr<pcre2_match_data, FreeMatchData> data(
       pcre2_match_data_create(1, nullptr));
   TUTTI_CHECK(data != nullptr, "no memory for a match");
@@ -121,8 +121,8 @@ bool Pattern::find(std::string_view text, size_t from, Match& match) const {
     fail(ErrorKind::usage, "the pattern \"{}\" cannot be searched in this text: {}",
          state_->expression, error_text(found));
   }
-  const PCRE2_SIZE* place = pcre2_get_ovector_pointer(data.get());
-  match = {place[0], place[1]};
+  const PCRE2_SIZE* span = pcre2_get_ovector_pointer(data.get());
+  match = {span[0], span[1]};
   return true;
 }
 

@@ -17,7 +17,7 @@ struct Match {
 
 class Pattern {
  public:
-  // Throws corrupt naming `origin`, the pattern, the place and the cause.
+  // Throws corrupt naming `origin`, the pattern, the position and the cause.
   Pattern(const std::string& expression, const std::string& origin);
   ~Pattern();
   Pattern(Pattern&&) noexcept;

@@ -112,7 +112,7 @@ bool find_word_run(std::string_view text, size_t from, Match& match) {
 }
 
 void divide(const std::vector<SplitStep>& steps, size_t index, const UnicodeClasses& classes,
-            std::string_view text, TextPlace place, WordSink& sink) {
+            std::string_view text, TextPosition position, WordSink& sink) {
   if (index == steps.size()) {
     if (!text.empty()) sink.word(text);
     return;
@@ -121,7 +121,7 @@ void divide(const std::vector<SplitStep>& steps, size_t index, const UnicodeClas
   const auto give = [&](size_t begin, size_t end) {
     if (begin == end) return;
     divide(steps, index + 1, classes, text.substr(begin, end - begin),
-           {place.first && begin == 0, false}, sink);
+           {position.first && begin == 0, false}, sink);
   };
   using Kind = SplitStep::Kind;
   switch (step.kind) {
@@ -174,19 +174,19 @@ void divide(const std::vector<SplitStep>& steps, size_t index, const UnicodeClas
       }
       break;
     case Kind::prefix_space:
-      if (place.rest || text.starts_with(' ')) {
+      if (position.rest || text.starts_with(' ')) {
         give(0, text.size());
       } else {
         const std::string prefixed = " " + std::string(text);
-        divide(steps, index + 1, classes, prefixed, {place.first, false}, sink);
+        divide(steps, index + 1, classes, prefixed, {position.first, false}, sink);
       }
       break;
     case Kind::mark_spaces: {
       std::string marked = replace_all(text, " ", kSpaceMark);
       const bool wanted = step.prefix == SplitStep::Prefix::always ||
-                          (step.prefix == SplitStep::Prefix::first && place.first);
-      if (wanted && !place.rest && !marked.starts_with(kSpaceMark)) marked.insert(0, kSpaceMark);
-      divide(steps, index + 1, classes, marked, {place.first, false}, sink);
+                          (step.prefix == SplitStep::Prefix::first && position.first);
+      if (wanted && !position.rest && !marked.starts_with(kSpaceMark)) marked.insert(0, kSpaceMark);
+      divide(steps, index + 1, classes, marked, {position.first, false}, sink);
       break;
     }
     case Kind::marked_words:
@@ -212,8 +212,8 @@ void divide(const std::vector<SplitStep>& steps, size_t index, const UnicodeClas
 }  // namespace
 
 void split_text(const std::vector<SplitStep>& steps, const UnicodeClasses& classes,
-                std::string_view text, TextPlace place, WordSink& sink) {
-  divide(steps, 0, classes, text, place, sink);
+                std::string_view text, TextPosition position, WordSink& sink) {
+  divide(steps, 0, classes, text, position, sink);
 }
 
 }  // namespace tutti::data

@@ -55,13 +55,13 @@ class WordSink {
 };
 
 // Where a piece of text is in its document.
-struct TextPlace {
+struct TextPosition {
   bool first = false;  // it is the start of the document
   bool rest = false;   // it continues a document that was cut
 };
 
 // Gives the words of `text` in order: each step divides what the step before left.
 void split_text(const std::vector<SplitStep>& steps, const UnicodeClasses& classes,
-                std::string_view text, TextPlace place, WordSink& sink);
+                std::string_view text, TextPosition position, WordSink& sink);
 
 }  // namespace tutti::data

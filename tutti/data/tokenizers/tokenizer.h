@@ -59,7 +59,8 @@ class Tokenizer {
 
   // A p <= position, the largest that the kind can prove from the text around it, at which `text`
   // may be cut: encode(text[0, p)) followed by encode_rest(text[p, ...)) equals encode(text), and
-  // likewise where `text` is itself a rest. Monotonic in position; 0 when there is no such place.
+  // likewise where `text` is itself a rest. Monotonic in position; 0 when there is no such
+  // position.
   virtual size_t cut(std::string_view text, size_t position) const = 0;
 
   // Members that the kind adds to the stored form.

@@ -20,7 +20,7 @@ struct TrainTokenizerOptions {
   std::string kind = "bpe";  // or unigram, char
   int64_t vocabulary = 32000;
   // Trains on this much text at most, which is held in memory several times: lines chosen by a hash
-  // of their place and `seed`, evenly over all sources.
+  // of their position and `seed`, evenly over all sources.
   int64_t sample_bytes = int64_t{256} << 20;
   uint64_t seed = 0;
   int threads = 0;  // that read; 0: one per core. Training uses 16, whatever the machine, because

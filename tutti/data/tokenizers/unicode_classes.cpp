@@ -42,9 +42,9 @@ UnicodeClasses::UnicodeClasses() {
   for (size_t block = 0; block < block_of_.size(); ++block) {
     const auto first = classes.begin() + static_cast<std::ptrdiff_t>(block << 8);
     std::vector<CharClass> content(first, first + 256);
-    const auto [place, fresh] = seen.emplace(content, static_cast<uint16_t>(seen.size()));
+    const auto [found, fresh] = seen.emplace(content, static_cast<uint16_t>(seen.size()));
     if (fresh) blocks_.insert(blocks_.end(), content.begin(), content.end());
-    block_of_[block] = place->second;
+    block_of_[block] = found->second;
   }
 }
 

@@ -37,7 +37,7 @@ class SyntheticLog {
   void erase(const std::string& key, int occurrence = 0) {
     lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(index(key, occurrence)));
   }
-  void repeat(const std::string& key) { lines.insert(lines.begin() + place(key) + 1, at(key)); }
+  void repeat(const std::string& key) { lines.insert(lines.begin() + index_of(key) + 1, at(key)); }
   void swap(const std::string& a, const std::string& b) {
     std::swap(lines[index(a)], lines[index(b)]);
   }
@@ -57,7 +57,7 @@ class SyntheticLog {
   }
 
  private:
-  std::ptrdiff_t place(const std::string& key) const {
+  std::ptrdiff_t index_of(const std::string& key) const {
     return static_cast<std::ptrdiff_t>(index(key));
   }
 };

@@ -37,7 +37,7 @@ struct Mesh {
 // dp * cp; of expert parameters dp * cp / ep.
 int64_t replicas(const Mesh& mesh, bool expert = false);
 
-// Place of a rank: tp varies fastest, then cp, then dp, then pp.
+// Coordinates of a rank: tp varies fastest, then cp, then dp, then pp.
 struct Coordinates {
   int64_t tp = 0, cp = 0, dp = 0, pp = 0;
   bool operator==(const Coordinates&) const = default;

@@ -56,7 +56,7 @@ std::vector<ShardSlice> weight_slices(const ParamLayout& layout, const Mesh& mes
                                       const Coordinates& at,
                                       int64_t bucket_elements = kBucketElements);
 
-// Place of rank `at` among the ranks that hold the same (expert) parameters.
+// Index of rank `at` among the ranks that hold the same (expert) parameters.
 int64_t replica_rank(const Mesh& mesh, const Coordinates& at, bool expert = false);
 
 }  // namespace tutti::spec

@@ -4,9 +4,9 @@
 // optimizer    moments, and with bf16 weights the f32 masters. The update has them brought over a
 //              bucket at a time, in two buffers that take turns.
 // activations  what the first so many layers of each virtual stage keep for the way back. They
-//              share two places or three on the device for each kind of layer (offload_plan.h):
+//              share two or three slots on the device per kind of layer (offload_plan.h):
 //              what a layer keeps goes out after its forward pass, and comes back while the layer
-//              after it goes backward, unless its place has not been taken until then.
+//              after its backward pass, unless its slot has not been reused.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Offload {
   bool covers(int64_t index) const { return activations == kEveryLayer || index < activations; }
 };
 
-// Places on the device that layers of one kind take turns in, of one micro-batch at a time.
+// Device slots that layers of one kind share in turn, for one micro-batch at a time.
 inline constexpr int64_t kOffloadPlaces = 2;
 // And the buffers of the update.
 inline constexpr int64_t kOffloadBuffers = 2;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kOverrideTag = "!override";
 
-std::string place(const std::string& origin, const YAML::Node& node) {
+std::string location(const std::string& origin, const YAML::Node& node) {
   if (node.Tag() == kOverrideTag) return "override";
   const YAML::Mark mark = node.Mark();
   return mark.line >= 0 ? fmt::format("{}:{}", origin, mark.line + 1) : origin;
@@ -149,18 +149,18 @@ YamlMap::YamlMap(const YAML::Node& node, std::string path, std::string origin)
   if (!node.IsDefined() || node.IsNull()) return;
   if (!node.IsMap()) {
     fail(ErrorKind::usage, "{}: {}: expected a mapping (key: value lines), found {}",
-         place(origin_, node), path_.empty() ? "the document" : path_,
+         location(origin_, node), path_.empty() ? "the document" : path_,
          node.IsScalar() ? "'" + node.Scalar() + "'" : "a list");
   }
   for (const auto& entry : node) {
     if (!entry.first.IsScalar()) {
-      fail(ErrorKind::usage, "{}: {}: a key must be plain text", place(origin_, entry.first),
+      fail(ErrorKind::usage, "{}: {}: a key must be plain text", location(origin_, entry.first),
            path_);
     }
     const std::string& key = entry.first.Scalar();
     for (const auto& earlier : entries_) {
       if (earlier.first == key) {
-        fail(ErrorKind::usage, "{}: {}: given twice", place(origin_, entry.first), path_of(key));
+        fail(ErrorKind::usage, "{}: {}: given twice", location(origin_, entry.first), path_of(key));
       }
     }
     entries_.emplace_back(key, entry.second);
@@ -174,7 +174,7 @@ std::string YamlMap::path_of(const std::string& key) const {
 std::string YamlMap::where(const std::string& key) const {
   const std::string full = path_of(key);
   for (const auto& [name, node] : entries_) {
-    if (name == key) return fmt::format("{}: {}", place(origin_, node), full);
+    if (name == key) return fmt::format("{}: {}", location(origin_, node), full);
   }
   return fmt::format("{}: {}", origin_, full);
 }

@@ -213,7 +213,7 @@ class ListBuilder {
     actions_.push_back({ActionKind::fetch, use.micro, use.chunk, range.first + use.layer});
   }
   // Around a pass over a layer: what arrives right before it; what leaves after it, and what then
-  // has a place to arrive in.
+  // has a slot to arrive in.
   void begin_use(int64_t layer) {
     Offloads* of = offloads_of(layer);
     if (of == nullptr) return;

@@ -29,7 +29,7 @@ class TerminalSink final : public Sink {
 
  private:
   void show(const RunStarted& event);
-  // These have their place in the log and the report.
+  // These appear in the log and the report instead.
   void show(const MachineDescribed& /*event*/) {}
   void show(const CorpusDescribed& /*event*/) {}
   void show(const MemoryMeasured& /*event*/) {}

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tutti/base/error.h"
-#include "tutti/node/device_places.h"
+#include "tutti/node/device_binding.h"
 
 namespace tutti::train {
 namespace {

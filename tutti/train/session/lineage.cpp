@@ -135,23 +135,23 @@ void check_same_corpora(const Json& saved, const Json& now, const data::Dataset&
   }
 }
 
-telemetry::MachineDescribed describe_place(const spec::Recipe& recipe,
-                                           const engine::Stream& stream) {
+telemetry::MachineDescribed machine_described(const spec::Recipe& recipe,
+                                              const engine::Stream& stream) {
   const Machine machine = describe_machine();
   const Binary binary = describe_binary();
-  telemetry::MachineDescribed place;
-  place.host = machine.host;
-  place.cpu = machine.cpu;
-  place.cores = machine.cores;
-  place.threads = stream.threads();
-  place.clock_hz = machine.clock_hz;
-  place.memory_bytes = machine.memory_bytes;
-  place.instruction_set = engine::cpu_isa();
-  place.precision = spec::name_of(spec::kPrecisionNames, recipe.precision);
-  place.version = TUTTI_VERSION;
-  place.executable_hash = binary.executable_hash;
-  place.libraries = binary.libraries;
-  return place;
+  telemetry::MachineDescribed machine_event;
+  machine_event.host = machine.host;
+  machine_event.cpu = machine.cpu;
+  machine_event.cores = machine.cores;
+  machine_event.threads = stream.threads();
+  machine_event.clock_hz = machine.clock_hz;
+  machine_event.memory_bytes = machine.memory_bytes;
+  machine_event.instruction_set = engine::cpu_isa();
+  machine_event.precision = spec::name_of(spec::kPrecisionNames, recipe.precision);
+  machine_event.version = TUTTI_VERSION;
+  machine_event.executable_hash = binary.executable_hash;
+  machine_event.libraries = binary.libraries;
+  return machine_event;
 }
 
 telemetry::TeacherDescribed describe_teacher(const spec::Recipe& recipe,

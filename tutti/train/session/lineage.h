@@ -31,8 +31,8 @@ void check_same_corpora(const Json& saved, const Json& now, const data::Dataset&
                         const std::string& run_folder);
 
 // The machine, this program and the threads that `stream` uses. Peaks are left at zero.
-telemetry::MachineDescribed describe_place(const spec::Recipe& recipe,
-                                           const engine::Stream& stream);
+telemetry::MachineDescribed machine_described(const spec::Recipe& recipe,
+                                              const engine::Stream& stream);
 
 // The teacher of a run, for its events.
 telemetry::TeacherDescribed describe_teacher(const spec::Recipe& recipe,

@@ -37,7 +37,7 @@ class MlperfRunTest : public testing::SessionTest {
     }
     return out;
   }
-  int64_t place(const std::string& key) const {
+  int64_t index_of(const std::string& key) const {
     const auto all = keys();
     return std::find(all.begin(), all.end(), key) - all.begin();
   }
@@ -47,7 +47,7 @@ TEST_F(MlperfRunTest, LinesComeInTheOrderOfTheRules) {
   recipe_.train.steps = 9;
   run("run");
   const auto all = keys();
-  const auto tail = std::vector<std::string>(all.begin() + place("init_stop"), all.end());
+  const auto tail = std::vector<std::string>(all.begin() + index_of("init_stop"), all.end());
   EXPECT_EQ(tail,
             (std::vector<std::string>{
                 "init_stop",     "run_start",     "epoch_start",       "block_start",
@@ -64,7 +64,7 @@ TEST_F(MlperfRunTest, LinesComeInTheOrderOfTheRules) {
                 "epoch_stop",    "run_stop",      "train_corpus_xxh3", "validation_corpus_xxh3"}));
   EXPECT_EQ(all[0], "cache_clear");
   EXPECT_EQ(all[1], "init_start");
-  EXPECT_LT(place("seed"), place("init_stop"));
+  EXPECT_LT(index_of("seed"), index_of("init_stop"));
   const int64_t global = recipe_.batch.global;
   std::vector<Json> samples;
   for (const MlperfLine& line : lines("eval_accuracy")) {

@@ -79,12 +79,12 @@ int64_t peer_on_next_host(const std::vector<int>& hosts, int64_t rank) {
   const int here = hosts[static_cast<size_t>(rank)];
   const int count = 1 + *std::max_element(hosts.begin(), hosts.end());
   if (count == 1) return -1;
-  const int64_t place = std::count(hosts.begin(), hosts.begin() + rank, here);
+  const int64_t index_on_host = std::count(hosts.begin(), hosts.begin() + rank, here);
   std::vector<int64_t> next;
   for (size_t other = 0; other < hosts.size(); ++other) {
     if (hosts[other] == (here + 1) % count) next.push_back(static_cast<int64_t>(other));
   }
-  return next[static_cast<size_t>(place) % next.size()];
+  return next[static_cast<size_t>(index_on_host) % next.size()];
 }
 
 PeerCopies::PeerCopies(FileSystem& files, std::string folder, const std::string& run_folder,

@@ -2,7 +2,7 @@
 // host is lost goes on from there instead of from the newest durable checkpoint.
 //
 // Each rank keeps its own part in its host's memory (a folder on tmpfs, checkpoint/store/piece.h),
-// where it outlives the process, and gives another to the rank of its place on the next host.
+// where it outlives the process, and another to its peer on the next host.
 // Whoever starts the run again, on these hosts, some of them or others beside them, finds the
 // newest step of which every part is somewhere, whatever the mesh is now.
 //
@@ -87,7 +87,7 @@ class PeerCopies {
   int64_t kept_bytes_ = 0;
 };
 
-// The rank of `rank`'s place on the host after its own; -1 when there is one host.
+// The peer of `rank` on the next host; -1 when there is one host.
 int64_t peer_on_next_host(const std::vector<int>& hosts, int64_t rank);
 
 }  // namespace tutti::train

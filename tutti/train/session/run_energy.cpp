@@ -7,7 +7,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "tutti/node/device_places.h"
+#include "tutti/node/device_binding.h"
 
 namespace tutti::train {
 

@@ -306,7 +306,7 @@ RunPartRecord describe_now(FileSystem& files, const spec::Recipe& recipe,
   const int64_t ranks = recipe.parallel.world();
   const int share = static_cast<int>(node::share_cores(0, ranks).cores.size());
   const int threads = recipe.threads > 0 || ranks == 1 ? recipe.threads : share;
-  now.machine = describe_place(recipe, *engine::make_cpu_stream(threads));
+  now.machine = machine_described(recipe, *engine::make_cpu_stream(threads));
   if (ranks > 1 && node::may_use_all_cores()) now.machine->cores = share;
   return now;
 }

@@ -1,6 +1,6 @@
-// What decides the numbers of a run, and in which of it two places differ: recipe, data, initial
-// weights, teacher, threads, machine, program. With all of them the same, a run gives the same bits
-// again.
+// The factors that decide the results of a run, and which of them differ between two machines:
+// recipe, data, initial weights, teacher, threads, machine, program. With all of them the same, a
+// run gives the same bits again.
 #pragma once
 
 #include <cstdint>

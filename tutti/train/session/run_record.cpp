@@ -40,13 +40,13 @@ class Collector {
   void take(const telemetry::CorpusDescribed& event) { part().corpora.push_back(event); }
   void take(const telemetry::StepDone& event) {
     const StepNumbers now{event.loss, event.gradient_norm, event.learning_rate, event.skipped};
-    const auto [place, fresh] = record_.steps.try_emplace(event.step, now);
+    const auto [found, fresh] = record_.steps.try_emplace(event.step, now);
     if (!fresh) {
       ++record_.repeated_steps;
-      const bool same = same_bits(place->second.loss, now.loss) &&
-                        same_bits(place->second.gradient_norm, now.gradient_norm);
+      const bool same = same_bits(found->second.loss, now.loss) &&
+                        same_bits(found->second.gradient_norm, now.gradient_norm);
       if (!same && !record_.unequal_repeat) record_.unequal_repeat = event.step;
-      place->second = now;
+      found->second = now;
     }
     record_.last_step = event.step;
   }

@@ -78,7 +78,7 @@ void Session::meet_fault(const std::string& where, int64_t step) {
   strike(fault, fault.kind == FaultKind::flip ? byte_to_flip(fault.in) : nullptr);
 }
 
-// A pass over a chunk is one place, however many layers it has.
+// A pass over a chunk counts once, however many layers it has.
 void Session::meet_fault(const spec::Action& action) {
   std::optional<spec::Action>& last = last_of_kind_.at(static_cast<size_t>(action.kind));
   const bool same = last && last->micro == action.micro && last->chunk == action.chunk &&

@@ -159,7 +159,7 @@ void Session::open_corpora() {
   }
 }
 
-// Ranks of one place along dp read the same samples.
+// Ranks of one dp coordinate read the same samples.
 void Session::start_loaders() {
   const spec::Mesh& mesh = recipe_.parallel;
   const int64_t dp = consensus_.ranks().at.dp;
@@ -239,10 +239,10 @@ void Session::announce() {
   }
   telemetry_.emit(event);
 
-  telemetry::MachineDescribed place = describe_place(recipe_, trainer_.stream());
-  place.gemm_peak_flops = summary_.gemm_peak_flops;
-  place.nominal_peak_flops = summary_.nominal_peak_flops;
-  telemetry_.emit(place);
+  telemetry::MachineDescribed machine = machine_described(recipe_, trainer_.stream());
+  machine.gemm_peak_flops = summary_.gemm_peak_flops;
+  machine.nominal_peak_flops = summary_.nominal_peak_flops;
+  telemetry_.emit(machine);
 
   const auto describe = [&](const char* role, const data::Dataset& set) {
     for (size_t i = 0; i < set.corpora(); ++i) {

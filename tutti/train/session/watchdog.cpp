@@ -76,9 +76,9 @@ double Watchdog::limit_of(comm::RankPhase phase) const {
     return std::max(kLongLimitSeconds, options_.limit_seconds);
   }
   std::vector<double> sorted(steps_.begin(), steps_.end());
-  const size_t place = (sorted.size() - 1) * 99 / 100;
-  std::nth_element(sorted.begin(), sorted.begin() + static_cast<int64_t>(place), sorted.end());
-  return std::max(kLeastLimitSeconds, 3 * sorted[place]);
+  const size_t p99 = (sorted.size() - 1) * 99 / 100;
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<int64_t>(p99), sorted.end());
+  return std::max(kLeastLimitSeconds, 3 * sorted[p99]);
 }
 
 double Watchdog::limit_seconds() const {
@@ -119,11 +119,11 @@ std::string Watchdog::hang_text(bool& somebody_waits) const {
   const double now = monotonic_seconds();
   std::vector<std::string> missing, silent;
   std::string waiting;
-  for (size_t place = 0; place < silence_.size(); ++place) {
-    const comm::RankState state = board_.state(static_cast<int>(place));
-    if (silence_[place].awake_seconds < kStoppedSeconds) continue;
-    if (!silence_[place].stopped && !is_at_work(state.phase)) continue;  // it has ended
-    silent.push_back(fmt::format("rank {} hangs in {}", world_.local_ranks()[place],
+  for (size_t local_rank = 0; local_rank < silence_.size(); ++local_rank) {
+    const comm::RankState state = board_.state(static_cast<int>(local_rank));
+    if (silence_[local_rank].awake_seconds < kStoppedSeconds) continue;
+    if (!silence_[local_rank].stopped && !is_at_work(state.phase)) continue;  // it has ended
+    silent.push_back(fmt::format("rank {} hangs in {}", world_.local_ranks()[local_rank],
                                  comm::state_text(state, now)));
   }
   for (const comm::RankActivity& activity : world_.activity()) {
@@ -153,9 +153,9 @@ std::string Watchdog::hang_text(bool& somebody_waits) const {
 // Counted while this rank runs, so that ranks which were all stopped together, and continued
 // together, are not taken for each other's hangs.
 void Watchdog::note_silence(double awake_seconds) {
-  for (int place = 0; place < world_.local_size(); ++place) {
-    Silence& silence = silence_[static_cast<size_t>(place)];
-    const comm::RankState state = board_.state(place);
+  for (int local_rank = 0; local_rank < world_.local_size(); ++local_rank) {
+    Silence& silence = silence_[static_cast<size_t>(local_rank)];
+    const comm::RankState state = board_.state(local_rank);
     if (state.seen_seconds == 0 || state.seen_seconds != silence.seen_seconds) {
       silence = {state.seen_seconds, 0, false};
       continue;
@@ -166,9 +166,9 @@ void Watchdog::note_silence(double awake_seconds) {
 }
 
 bool Watchdog::somebody_silent(double seconds, bool stopped) const {
-  for (int place = 0; place < world_.local_size(); ++place) {
-    const Silence& silence = silence_[static_cast<size_t>(place)];
-    const bool counts = stopped ? silence.stopped : is_at_work(board_.state(place).phase);
+  for (int local_rank = 0; local_rank < world_.local_size(); ++local_rank) {
+    const Silence& silence = silence_[static_cast<size_t>(local_rank)];
+    const bool counts = stopped ? silence.stopped : is_at_work(board_.state(local_rank).phase);
     if (counts && silence.awake_seconds >= seconds) return true;
   }
   return false;

@@ -23,34 +23,34 @@ BatchStaging::BatchStaging(const spec::Recipe& recipe, const spec::Coordinates& 
   first_rows_.resize(static_cast<size_t>(count));
 }
 
-size_t BatchStaging::host_index(int64_t micro, int64_t place) const {
+size_t BatchStaging::host_index(int64_t micro, int64_t step_slot) const {
   const auto held = static_cast<int64_t>(first_rows_.size());
-  return static_cast<size_t>((place * (held / kStepsUnderWay) + micro) % held);
+  return static_cast<size_t>((step_slot * (held / kStepsUnderWay) + micro) % held);
 }
 
-char* BatchStaging::on_host(int64_t micro, int64_t place) const {
+char* BatchStaging::on_host(int64_t micro, int64_t step_slot) const {
   if (!host_) return nullptr;
   const int64_t bytes = memory_.slot("batch", "batch", 0).bytes;
   return static_cast<char*>(
-      host_->at(static_cast<int64_t>(host_index(micro, place)) * bytes, bytes));
+      host_->at(static_cast<int64_t>(host_index(micro, step_slot)) * bytes, bytes));
 }
 
-int64_t BatchStaging::put(const BatchView& view, int64_t micro, int64_t place) {
+int64_t BatchStaging::put(const BatchView& view, int64_t micro, int64_t step_slot) {
   const size_t slot = slot_of(micro);
   const LoadedMicroBatch loaded = load_micro_batch(memory_, static_cast<int64_t>(slot), shape_,
-                                                   view, part_, on_host(micro, place));
+                                                   view, part_, on_host(micro, step_slot));
   batches_[slot] = loaded.batch;
   batches_[slot].row_scale = row_scale_;
-  if (host_) first_rows_[host_index(micro, place)] = view.first_row;
+  if (host_) first_rows_[host_index(micro, step_slot)] = view.first_row;
   return loaded.targets;
 }
 
-void BatchStaging::send(int64_t micro, int64_t place) {
+void BatchStaging::send(int64_t micro, int64_t step_slot) {
   if (!host_) return;
   const size_t index = slot_of(micro);
-  batches_[index].first_row = first_rows_[host_index(micro, place)];
+  batches_[index].first_row = first_rows_[host_index(micro, step_slot)];
   const auto slot = memory_.slot("batch", "batch", static_cast<int64_t>(index));
-  stream_.transfer(slot.data, on_host(micro, place), slot.bytes);
+  stream_.transfer(slot.data, on_host(micro, step_slot), slot.bytes);
 }
 
 int64_t BatchStaging::put_and_send(const BatchView& view, int64_t micro) {

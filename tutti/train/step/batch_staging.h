@@ -1,6 +1,6 @@
 // The micro-batches of a step on their way to the slots of the memory map's arena "batch", in which
 // they take turns. Where the stream works on memory of the host they are written there at once.
-// Else, or where steps run ahead, all of a step are written to the host first, in a place of its
+// Else, or where steps run ahead, all of a step are written to the host first, in a slot of its
 // own for each step that may be under way, and each is copied into its slot when its turn comes.
 #pragma once
 
@@ -26,11 +26,11 @@ class BatchStaging {
   // Whether a step's micro-batches are all put before the first one is sent.
   bool ahead() const { return host_ != nullptr; }
 
-  // Writes micro-batch `micro` of the step at `place`. Returns its targets, without those that are
-  // ignored.
-  int64_t put(const BatchView& view, int64_t micro, int64_t place);
+  // Writes micro-batch `micro` of the step in `step_slot`. Returns its targets, without those that
+  // are ignored.
+  int64_t put(const BatchView& view, int64_t micro, int64_t step_slot);
   // Enqueues what brings it into its slot, if it is not there.
-  void send(int64_t micro, int64_t place);
+  void send(int64_t micro, int64_t step_slot);
   // Both, of passes that are no step (evaluation) and may have more micro-batches than one: waits
   // for the stream before it writes over what that may still read.
   int64_t put_and_send(const BatchView& view, int64_t micro);
@@ -40,13 +40,13 @@ class BatchStaging {
 
  private:
   size_t slot_of(int64_t micro) const { return static_cast<size_t>(micro) % batches_.size(); }
-  size_t host_index(int64_t micro, int64_t place) const;
-  char* on_host(int64_t micro, int64_t place) const;  // null: not ahead
+  size_t host_index(int64_t micro, int64_t step_slot) const;
+  char* on_host(int64_t micro, int64_t step_slot) const;  // null: not ahead
 
   const model::Memory& memory_;
   engine::Stream& stream_;
   model::BatchShape shape_;
-  int64_t part_;                            // of each sequence: this rank's place along cp
+  int64_t part_;                            // of each sequence: this rank's index along cp
   float row_scale_;                         // model::MicroBatch
   std::vector<model::MicroBatch> batches_;  // per slot
   std::unique_ptr<engine::Arena> host_;

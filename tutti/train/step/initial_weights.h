@@ -34,7 +34,7 @@ void load_weights(FileSystem& files, const std::string& checkpoint, const spec::
 checkpoint::Base base_of(FileSystem& files, const std::string& checkpoint);
 
 // Where that checkpoint is now: at its path, or in `given`, where the recipe says (empty: nothing).
-// Throws not_found when it is at neither place, and corrupt when what is there is another one.
+// Throws not_found when it is at neither path, and corrupt when another one is there.
 std::string find_base(FileSystem& files, const checkpoint::Base& base, const std::string& given);
 
 // The same of any checkpoint that a run refers to: `what` it is ("base checkpoint") and what to do

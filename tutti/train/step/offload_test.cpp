@@ -112,7 +112,7 @@ TEST(Offload, GivesTheSameBitsWithExperts) {
   expect_same(train_on_host_copies(recipe, 4), plain);
 }
 
-// Layers that take turns in a place have their own sizes of exchanges.
+// Layers that share a slot have their own sizes of exchanges.
 TEST(Offload, GivesTheSameBitsWithExpertsOnSeveralRanks) {
   spec::Recipe recipe = mixtral_recipe();
   recipe.model.layers = 5;

@@ -84,17 +84,17 @@ FetchedRouting::FetchedRouting(const engine::Stream& stream, const model::Memory
   here_ = engine::matrix(arena_->data(), DType::f32, kStepsUnderWay * there_.rows, there_.cols);
 }
 
-engine::Matrix FetchedRouting::at(int64_t place) const {
-  return here_.slice_rows(place * there_.rows, there_.rows);
+engine::Matrix FetchedRouting::at(int64_t step_slot) const {
+  return here_.slice_rows(step_slot * there_.rows, there_.rows);
 }
 
-void FetchedRouting::fetch(engine::Stream& stream, int64_t place) const {
-  if (there_) stream.transfer(at(place).data, there_.data, there_.bytes());
+void FetchedRouting::fetch(engine::Stream& stream, int64_t step_slot) const {
+  if (there_) stream.transfer(at(step_slot).data, there_.data, there_.bytes());
 }
 
 telemetry::Routing FetchedRouting::result(const spec::Recipe& recipe, const parallel::Ranks& ranks,
-                                          int64_t place) const {
-  telemetry::Routing routing = routing_of(recipe, there_ ? at(place) : engine::Matrix{});
+                                          int64_t step_slot) const {
+  telemetry::Routing routing = routing_of(recipe, there_ ? at(step_slot) : engine::Matrix{});
   join_stages(*stream_, ranks, routing);
   return routing;
 }
@@ -130,13 +130,13 @@ std::vector<SelectionBias> bind_selection_biases(const spec::Recipe& recipe,
     const engine::Vector load = engine::vector(counters(memory).row<float>(static_cast<int64_t>(i)),
                                                DType::f32, model.moe.experts);
     for (const parallel::OwnedSlice& slice : slices) {
-      const int64_t first = std::max(placed.element_offset, slice.place.first);
+      const int64_t first = std::max(placed.element_offset, slice.shard.first);
       const int64_t end = std::min(placed.element_offset + model.moe.experts,
-                                   slice.place.first + slice.place.count);
+                                   slice.shard.first + slice.shard.count);
       if (first >= end) continue;
       out.push_back({load, first - placed.element_offset,
-                     parallel::range(slice.state.master, first - slice.place.first, end - first),
-                     parallel::range(slice.state.weights, first - slice.place.first, end - first)});
+                     parallel::range(slice.state.master, first - slice.shard.first, end - first),
+                     parallel::range(slice.state.weights, first - slice.shard.first, end - first)});
     }
   }
   return out;

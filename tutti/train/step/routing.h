@@ -27,24 +27,24 @@ void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks, const mod
 telemetry::Routing routing_of_step(engine::Stream& stream, const spec::Recipe& recipe,
                                    const model::Memory& memory);
 
-// The same of steps that are enqueued: what each has counted lies on the host, in a place of its
+// The same of steps that are enqueued: what each has counted lies on the host, in a slot of its
 // own for each of those that may be under way. What hosts then tell each other goes through the
 // group that carries that (comm::World::all), so none waits for what a device still computes.
 class FetchedRouting {
  public:
   FetchedRouting(const engine::Stream& stream, const model::Memory& memory);
   // Enqueued, behind all that counts.
-  void fetch(engine::Stream& stream, int64_t place) const;
+  void fetch(engine::Stream& stream, int64_t step_slot) const;
   // Of all pipeline stages. The stream must have come past fetch(). Collective.
   telemetry::Routing result(const spec::Recipe& recipe, const parallel::Ranks& ranks,
-                            int64_t place) const;
+                            int64_t step_slot) const;
 
  private:
-  engine::Matrix at(int64_t place) const;
+  engine::Matrix at(int64_t step_slot) const;
 
   engine::Matrix there_;  // where the passes count; empty without a routed layer
   std::optional<engine::Arena> arena_;
-  engine::Matrix here_;                     // on the host: one place below the other
+  engine::Matrix here_;                     // on the host: one slot per step, one below the other
   std::unique_ptr<engine::Stream> stream_;  // of the host
 };
 

@@ -38,7 +38,7 @@ struct Rest {
 };
 
 template <typename T>
-T* place(const engine::Arena& arena, int64_t part) {
+T* pointer_to(const engine::Arena& arena, int64_t part) {
   return static_cast<T*>(arena.at(part * kArenaAlignment, sizeof(T)));
 }
 
@@ -57,26 +57,26 @@ StepScalars::StepScalars(engine::Stream& stream, int64_t squared_parts,
              Rest(ranks_of(ranks), squared_parts, static_cast<int64_t>(segment_ends.size())).bytes,
              stream.memory()),
       here_("step scalars of the host", kRest * kArenaAlignment, host_side(stream)),
-      inputs_(place<engine::StepInputs>(there_, kInputs)),
-      update_(place<engine::UpdateScalars>(there_, kUpdate)),
-      outputs_(place<engine::StepOutputs>(there_, kOutputs)),
-      updates_(place<double>(there_, kUpdates)),
-      host_total_(place<StepSums>(here_, kTotal)),
-      host_updates_(place<double>(here_, kUpdates)) {
+      inputs_(pointer_to<engine::StepInputs>(there_, kInputs)),
+      update_(pointer_to<engine::UpdateScalars>(there_, kUpdate)),
+      outputs_(pointer_to<engine::StepOutputs>(there_, kOutputs)),
+      updates_(pointer_to<double>(there_, kUpdates)),
+      host_total_(pointer_to<StepSums>(here_, kTotal)),
+      host_updates_(pointer_to<double>(here_, kUpdates)) {
   const int64_t count = ranks_of(ranks);
   const auto segments = static_cast<int64_t>(segment_ends.size());
   const Rest rest(count, squared_parts, segments);
   of_ranks_ = static_cast<StepSums*>(
       there_.at(rest.of_ranks, count * static_cast<int64_t>(sizeof(StepSums))));
   mine_ = of_ranks_ + (ranks.all == nullptr ? 0 : ranks.all->rank());
-  total_ = count == 1 ? mine_ : place<StepSums>(there_, kTotal);
+  total_ = count == 1 ? mine_ : pointer_to<StepSums>(there_, kTotal);
   parts_ = squared_parts == 1 ? &mine_->squared_norm
                               : static_cast<double*>(there_.at(rest.parts, squared_parts * kWord));
   segment_ends_ = engine::vector(there_.at(rest.ends, segments * kWord), DType::i64, segments);
   for (int64_t i = 0; i < kStepsUnderWay; ++i) {
     const auto step = static_cast<size_t>(i);
-    host_inputs_[step] = place<engine::StepInputs>(here_, kInputs + i);
-    host_outputs_[step] = place<engine::StepOutputs>(here_, kOutputs + i);
+    host_inputs_[step] = pointer_to<engine::StepInputs>(here_, kInputs + i);
+    host_outputs_[step] = pointer_to<engine::StepOutputs>(here_, kOutputs + i);
   }
   stream.transfer(segment_ends_.data, segment_ends.data(), segment_ends_.bytes());
   stream.synchronize();
@@ -107,12 +107,13 @@ void StepScalars::sum_over_ranks(engine::Stream& stream) const {
       stream, {.x = &of_ranks_->loss, .rows = count, .width = kSumWords, .total = &total_->loss});
 }
 
-void StepScalars::send_inputs(engine::Stream& stream, int64_t place) const {
-  stream.transfer(inputs_, host_inputs_.at(static_cast<size_t>(place)), sizeof(engine::StepInputs));
+void StepScalars::send_inputs(engine::Stream& stream, int64_t step_slot) const {
+  stream.transfer(inputs_, host_inputs_.at(static_cast<size_t>(step_slot)),
+                  sizeof(engine::StepInputs));
 }
 
-void StepScalars::fetch_outputs(engine::Stream& stream, int64_t place) const {
-  stream.transfer(host_outputs_.at(static_cast<size_t>(place)), outputs_,
+void StepScalars::fetch_outputs(engine::Stream& stream, int64_t step_slot) const {
+  stream.transfer(host_outputs_.at(static_cast<size_t>(step_slot)), outputs_,
                   sizeof(engine::StepOutputs));
 }
 
@@ -121,12 +122,12 @@ void StepScalars::send_updates(engine::Stream& stream, int64_t updates) const {
   stream.transfer(updates_, host_updates_, sizeof(double));
 }
 
-void StepScalars::set_inputs(const engine::StepInputs& inputs, int64_t place) const {
-  *host_inputs_.at(static_cast<size_t>(place)) = inputs;
+void StepScalars::set_inputs(const engine::StepInputs& inputs, int64_t step_slot) const {
+  *host_inputs_.at(static_cast<size_t>(step_slot)) = inputs;
 }
 
-engine::StepOutputs StepScalars::fetched(int64_t place) const {
-  return *host_outputs_.at(static_cast<size_t>(place));
+engine::StepOutputs StepScalars::fetched(int64_t step_slot) const {
+  return *host_outputs_.at(static_cast<size_t>(step_slot));
 }
 
 StepSums StepScalars::read(engine::Stream& stream) const {

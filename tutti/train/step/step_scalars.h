@@ -54,15 +54,16 @@ class StepScalars {
   // Enqueued: the sums of this rank, its targets as in inputs(), travel to all ranks, each of which
   // adds them in the ranks' order: all get the same bits.
   void sum_over_ranks(engine::Stream& stream) const;
-  // Enqueued, of step `place` (below kStepsUnderWay): what the host set with set_inputs() before.
-  void send_inputs(engine::Stream& stream, int64_t place) const;
-  void fetch_outputs(engine::Stream& stream, int64_t place) const;
+  // Enqueued, of the step in `step_slot` (below kStepsUnderWay): what the host set with
+  // set_inputs() before.
+  void send_inputs(engine::Stream& stream, int64_t step_slot) const;
+  void fetch_outputs(engine::Stream& stream, int64_t step_slot) const;
   // Enqueued: updates applied so far. No step is under way.
   void send_updates(engine::Stream& stream, int64_t updates) const;
 
   // On the host; the stream must have come past the last send_inputs(), and past fetch_outputs().
-  void set_inputs(const engine::StepInputs& inputs, int64_t place) const;
-  engine::StepOutputs fetched(int64_t place) const;
+  void set_inputs(const engine::StepInputs& inputs, int64_t step_slot) const;
+  engine::StepOutputs fetched(int64_t step_slot) const;
 
   // total(); waits for the stream.
   StepSums read(engine::Stream& stream) const;

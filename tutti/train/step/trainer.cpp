@@ -97,9 +97,9 @@ void Trainer::make_scalars() {
     for (size_t i = 0; i < layout_.params.size(); ++i) {
       const spec::PlacedParam& placed = layout_.params[i];
       if (!placed.param.trainable) break;
-      const int64_t from = std::max<int64_t>(placed.element_offset - slice.place.first, 0);
+      const int64_t from = std::max<int64_t>(placed.element_offset - slice.shard.first, 0);
       const int64_t until = std::min(
-          placed.element_offset + placed.shard.count() - slice.place.first, slice.place.count);
+          placed.element_offset + placed.shard.count() - slice.shard.first, slice.shard.count);
       if (from >= until) continue;
       const auto number = static_cast<int64_t>(i);
       if (end < 0 || from < end || number != owned_gradients_.back().next()) {

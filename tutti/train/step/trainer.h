@@ -94,8 +94,8 @@ class Trainer {
   // To be called after parameters or state tensors were written from outside (resume, import).
   void state_changed();
 
-  // A BatchSource gives whole micro-batches: the same to every rank of one place along dp. Each
-  // takes of it what its places along the other axes need.
+  // A BatchSource gives whole micro-batches: the same to every rank of one dp coordinate. Each
+  // takes the part of its other coordinates.
   //
   // One optimizer step over the recipe's accumulation of micro-batches. Loss and gradient are means
   // over the targets of the whole step that are not ignored, each counting the same whichever
@@ -251,7 +251,7 @@ class Trainer {
   std::unique_ptr<FetchedRouting> routing_;  // of a model with experts
   std::unique_ptr<StepScalars> scalars_;
   std::vector<OwnedGradients> owned_gradients_;  // scalars_->segment_ends() in this order
-  int64_t place_ = 0;               // of the step that began last, among those under way
+  int64_t step_slot_ = 0;           // of the step that began last, among those under way
   engine::StepInputs inputs_ = {};  // of it, or of an evaluation
   int64_t begun_steps_ = 0;
   int64_t finished_steps_ = 0;

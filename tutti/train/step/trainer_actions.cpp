@@ -140,8 +140,8 @@ void Trainer::reduce(engine::Stream& stream, const spec::Action& action) {
 void Trainer::norm(engine::Stream& stream, const spec::Action& /*action*/) {
   reduction_->finish(stream);
   optimizer_->squared_norm(stream, scalars_->squared_parts());
-  if (!batches_->ahead()) scalars_->set_inputs(inputs_, place_);
-  scalars_->send_inputs(stream, place_);
+  if (!batches_->ahead()) scalars_->set_inputs(inputs_, step_slot_);
+  scalars_->send_inputs(stream, step_slot_);
   scalars_->sum_over_ranks(stream);
   const engine::OpTable& ops = stream.ops();
   ops.prepare_update(stream, {.loss_sum = &scalars_->total()->loss,
@@ -166,8 +166,8 @@ void Trainer::norm(engine::Stream& stream, const spec::Action& /*action*/) {
                         .found = &scalars_->outputs()->nonfinite});
     tensors += owned.tensors;
   }
-  scalars_->fetch_outputs(stream, place_);
-  if (routing_) routing_->fetch(stream, place_);
+  scalars_->fetch_outputs(stream, step_slot_);
+  if (routing_) routing_->fetch(stream, step_slot_);
 }
 
 void Trainer::update(engine::Stream& stream, const spec::Action& action) {

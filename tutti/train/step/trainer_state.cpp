@@ -51,12 +51,12 @@ void Trainer::initialize_trainable() {
 void Trainer::write_master(const spec::PlacedParam& placed, const float* local) {
   const int64_t end = placed.element_offset + placed.shard.count();
   for (const parallel::OwnedSlice& slice : optimizer_->slices()) {
-    const int64_t from = std::max(placed.element_offset, slice.place.first);
-    const int64_t until = std::min(end, slice.place.first + slice.place.count);
+    const int64_t from = std::max(placed.element_offset, slice.shard.first);
+    const int64_t until = std::min(end, slice.shard.first + slice.shard.count);
     if (from >= until) continue;
     const engine::Vector& master = slice.state.master;
     char* to =
-        static_cast<char*>(master.data) + (from - slice.place.first) * dtype_bytes(master.dtype);
+        static_cast<char*>(master.data) + (from - slice.shard.first) * dtype_bytes(master.dtype);
     const int64_t bytes = (until - from) * dtype_bytes(master.dtype);
     const float* values = local + (from - placed.element_offset);
     if (master.dtype == DType::f32) {
@@ -136,12 +136,12 @@ void Trainer::add_boxes(
     const std::function<engine::Vector(const parallel::OwnedSlice&)>& part) const {
   const int64_t end = placed.element_offset + placed.shard.count();
   for (const parallel::OwnedSlice& slice : optimizer_->slices()) {
-    const int64_t from = std::max(placed.element_offset, slice.place.first);
-    const int64_t until = std::min(end, slice.place.first + slice.place.count);
+    const int64_t from = std::max(placed.element_offset, slice.shard.first);
+    const int64_t until = std::min(end, slice.shard.first + slice.shard.count);
     if (from >= until) continue;
     const engine::Vector array = part(slice);
     char* data = static_cast<char*>(array.data) +
-                 (placed.element_offset - slice.place.first) * dtype_bytes(array.dtype);
+                 (placed.element_offset - slice.shard.first) * dtype_bytes(array.dtype);
     spec::visit_boxes(
         placed.param, placed.shard, from - placed.element_offset, until - from,
         [&](const spec::ShardBox& box) {

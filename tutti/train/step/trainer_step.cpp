@@ -14,7 +14,7 @@ namespace {
 
 // Algorithms are chosen and workspaces grow before a step is recorded.
 constexpr int64_t kEagerSteps = 2;
-// A step under way has a point of the stream's queue and a graph of its own, by its place.
+// A step under way has a point of the stream's queue and a graph of its own, by its slot.
 static_assert(kStepsUnderWay <= engine::Stream::kPoints);
 
 }  // namespace
@@ -98,18 +98,18 @@ void Trainer::begin_step(const BatchSource& next, double learning_rate,
   TUTTI_CHECK(update.has_value() == (steps_under_way() == 0), "{} steps are under way",
               steps_under_way());
   TUTTI_CHECK(!teacher_ || teacher_is_set_, "the teacher has no parameters yet");
-  place_ = begun_steps_ % kStepsUnderWay;
+  step_slot_ = begun_steps_ % kStepsUnderWay;
   inputs_ = {.learning_rate = learning_rate,
              .rows = static_cast<double>(recipe_.batch.global * recipe_.batch.sequence),
              .targets = 0};
   const auto load_next = [this, &next](int64_t micro) {
-    inputs_.targets += static_cast<double>(batches_->put(next(), micro, place_));
+    inputs_.targets += static_cast<double>(batches_->put(next(), micro, step_slot_));
   };
   if (batches_->ahead()) {
     for (const spec::Action& action : actions_) {
       if (action.kind == spec::ActionKind::load) load_next(action.micro);
     }
-    scalars_->set_inputs(inputs_, place_);
+    scalars_->set_inputs(inputs_, step_slot_);
   }
   if (update && updates_ != *update - 1) {
     updates_ = *update - 1;
@@ -118,33 +118,33 @@ void Trainer::begin_step(const BatchSource& next, double learning_rate,
   const auto enqueue = [&] {
     scalars_->clear(*stream_);
     if (batches_->ahead()) {
-      run(actions_, [this](int64_t micro) { batches_->send(micro, place_); });
+      run(actions_, [this](int64_t micro) { batches_->send(micro, step_slot_); });
     } else {
       run(actions_, load_next);
     }
     optimizer_->check_state(*stream_, scalars_->update());
   };
   if (replays()) {
-    stream_->replay(static_cast<int>(place_), enqueue);
+    stream_->replay(static_cast<int>(step_slot_), enqueue);
   } else {
     enqueue();
   }
-  stream_->mark(static_cast<int>(place_));
+  stream_->mark(static_cast<int>(step_slot_));
   ++begun_steps_;
 }
 
 StepResult Trainer::finish_step() {
   TUTTI_CHECK(steps_under_way() > 0, "no step is under way");
-  const int64_t place = finished_steps_++ % kStepsUnderWay;
-  stream_->reach(static_cast<int>(place));
+  const int64_t step_slot = finished_steps_++ % kStepsUnderWay;
+  stream_->reach(static_cast<int>(step_slot));
   check_peers();
-  const engine::StepOutputs outputs = scalars_->fetched(place);
+  const engine::StepOutputs outputs = scalars_->fetched(step_slot);
   count_targets(outputs.targets);
   StepResult result;
   result.loss = outputs.loss;
   result.targets = step_targets_;
   result.gradient_norm = outputs.gradient_norm;
-  if (routing_) result.routing = routing_->result(recipe_, ranks_, place);
+  if (routing_) result.routing = routing_->result(recipe_, ranks_, step_slot);
   if (teacher_) result.parts = {outputs.cross_entropy, outputs.divergence};
   result.applied = outputs.applied != 0;
   if (result.applied) {

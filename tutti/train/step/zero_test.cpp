@@ -197,7 +197,7 @@ TEST(Zero, EvaluatesBetweenSteps) {
   }
 }
 
-// No rank ever has a place for the whole model: its arenas are those of the map, and hold a shard
+// No rank ever has memory for the whole model: its arenas are those of the map, and hold a shard
 // and a few layers.
 TEST(Zero, ArenasAreThoseOfTheMap) {
   const spec::Recipe recipe = recipe_on(deep(llama_recipe(), 12), {.dp = 6, .zero = 3});

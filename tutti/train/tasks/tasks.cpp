@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kShortest = 32;  // tokens of the shortest sequences that are batched apart
 
-std::string place(const std::string& path, int64_t line) {
+std::string location(const std::string& path, int64_t line) {
   return fmt::format("{}:{}", path, line);
 }
 
@@ -38,7 +38,7 @@ int64_t read_label(const Json& object, const std::string& where, int64_t endings
 }
 
 Question read_question(std::string_view text, const std::string& path, int64_t line) {
-  const std::string where = place(path, line);
+  const std::string where = location(path, line);
   const Json object = parse_json(text, where);
   Question question;
   question.line = line;
@@ -83,7 +83,7 @@ class Encoder {
   // Appends a sequence per ending; returns how many lost the beginning of their context.
   int64_t encode_question(const Question& question, size_t index,
                           std::vector<Sequence>& out) const {
-    const std::string where = place(path_, question.line);
+    const std::string where = location(path_, question.line);
     const std::vector<int32_t> prefix = encode(tokenizer_, question.context, true, where);
     if (prefix.empty()) {
       fail(ErrorKind::usage, "{}: 'ctx' has no token, and the tokenizer none that starts a text",

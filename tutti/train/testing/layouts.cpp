@@ -20,12 +20,12 @@ spec::Recipe one_by_one(spec::Recipe recipe) {
 
 void train_rank(const spec::Recipe& recipe, parallel::Ranks ranks, int64_t steps, std::mutex& mutex,
                 Training& out, const Sabotage& sabotage, const Prepare& prepare) {
-  const int64_t place = sabotage.samples_of ? sabotage.samples_of(ranks) : ranks.at.dp;
+  const int64_t samples_of = sabotage.samples_of ? sabotage.samples_of(ranks) : ranks.at.dp;
   if (sabotage.ranks) sabotage.ranks(ranks);
   Trainer trainer(recipe, ranks);
   if (prepare) prepare(trainer);
   trainer.initialize();
-  RankBatches batches(recipe, place);
+  RankBatches batches(recipe, samples_of);
   const double first = trainer.gradients(batches.step(0));
   {
     const std::lock_guard lock(mutex);
@@ -126,10 +126,10 @@ int64_t gather(Trainer& trainer, const std::vector<StateTensor>& boxes, Tensors&
         index = index * box.global_shape[d] + box.offset[d] + rest / stride;
         rest %= stride;
       }
-      float& place = values.at(static_cast<size_t>(index));
+      float& known = values.at(static_cast<size_t>(index));
       const float value = mine[static_cast<size_t>(i)];
-      if (!std::isnan(place) && place != value) ++disagreements;
-      place = value;
+      if (!std::isnan(known) && known != value) ++disagreements;
+      known = value;
     }
   }
   return disagreements;

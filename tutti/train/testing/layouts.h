@@ -25,7 +25,7 @@ spec::Recipe recipe_on(spec::Recipe recipe, const spec::Mesh& mesh);
 std::string text_of(const spec::Mesh& mesh);
 
 // The micro-batches of a data parallel rank, of the same samples whatever the mesh: every rank with
-// this place along dp reads the same whole sequences.
+// this dp coordinate reads the same whole sequences.
 class RankBatches {
  public:
   RankBatches(const spec::Recipe& recipe, int64_t dp_rank);
@@ -59,7 +59,8 @@ struct Training {
 // What goes wrong on purpose: changes the groups or the source of a rank before it trains.
 struct Sabotage {
   std::function<void(parallel::Ranks&)> ranks;
-  std::function<int64_t(const parallel::Ranks&)> samples_of;  // dp place whose samples it reads
+  std::function<int64_t(const parallel::Ranks&)>
+      samples_of;  // dp coordinate whose samples it reads
 };
 
 // Gradients of the first step, then `steps` steps. The recipe as recipe_on makes it. `prepare` is

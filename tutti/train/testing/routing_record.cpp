@@ -12,8 +12,7 @@ model::RoutingTape& RoutingRecord::new_tape() {
   return tapes_.emplace_back();
 }
 
-RoutingRecord::Place RoutingRecord::place_of(int64_t layer, const model::OwnRows& rows,
-                                             int64_t row) {
+RoutingRecord::Key RoutingRecord::key_of(int64_t layer, const model::OwnRows& rows, int64_t row) {
   const int64_t number = rows.numbers ? rows.numbers.as<int32_t>()[row] : row;
   return {layer, rows.first + number};
 }
@@ -34,7 +33,7 @@ std::function<void(Trainer&)> RoutingRecord::recorder() {
           if (std::find(chosen, chosen + experts.cols, e) != chosen + experts.cols) continue;
           choice.margin = std::min(choice.margin, p[choice.experts.back()] - p[e]);
         }
-        choices_[place_of(layer, rows, row)] = std::move(choice);
+        choices_[key_of(layer, rows, row)] = std::move(choice);
       }
     };
     trainer.set_routing_tape(&tape);
@@ -46,7 +45,7 @@ std::function<void(Trainer&)> RoutingRecord::player() {
     model::RoutingTape& tape = new_tape();
     tape.give = [this](int64_t layer, const model::OwnRows& rows, engine::Matrix experts) {
       for (int64_t row = 0; row < experts.rows; ++row) {
-        const Choice& choice = choices_.at(place_of(layer, rows, row));
+        const Choice& choice = choices_.at(key_of(layer, rows, row));
         std::copy(choice.experts.begin(), choice.experts.end(), experts.row<int32_t>(row));
       }
       return true;
@@ -57,8 +56,8 @@ std::function<void(Trainer&)> RoutingRecord::player() {
 
 RoutingRecord::Difference RoutingRecord::compare(const RoutingRecord& other) const {
   Difference out;
-  for (const auto& [place, choice] : other.choices_) {
-    const Choice& mine = choices_.at(place);
+  for (const auto& [key, choice] : other.choices_) {
+    const Choice& mine = choices_.at(key);
     if (mine.experts == choice.experts) continue;
     ++out.rows;
     auto sorted = mine.experts, others = choice.experts;
@@ -67,8 +66,8 @@ RoutingRecord::Difference RoutingRecord::compare(const RoutingRecord& other) con
     // The same experts in another order: two of the chosen are nearly equal.
     const bool tie = sorted == others || mine.margin < 1e-5F;
     if (!tie) ++out.no_ties;
-    fmt::print("layer {}, row {}: experts {} or {}, {} apart{}\n", std::get<0>(place),
-               std::get<1>(place), fmt::join(mine.experts, ","), fmt::join(choice.experts, ","),
+    fmt::print("layer {}, row {}: experts {} or {}, {} apart{}\n", std::get<0>(key),
+               std::get<1>(key), fmt::join(mine.experts, ","), fmt::join(choice.experts, ","),
                mine.margin, tie ? "" : ": no tie");
   }
   return out;

@@ -21,14 +21,14 @@ class RoutingRecord {
     std::vector<int32_t> experts;
     float margin = 0;  // by how much the last of them is more probable than the next
   };
-  using Place = std::tuple<int64_t, int64_t>;  // layer, row of the run
+  using Key = std::tuple<int64_t, int64_t>;  // layer, row of the run
 
   // For train_on: every rank's trainer tells what it chooses, or is told. The record must outlive
   // the trainers.
   std::function<void(Trainer&)> recorder();
   std::function<void(Trainer&)> player();
 
-  const std::map<Place, Choice>& choices() const { return choices_; }
+  const std::map<Key, Choice>& choices() const { return choices_; }
 
   // Rows where another record chose otherwise, and of these those where it was no tie: more than
   // 1e-5 between the probabilities. Prints the ties.
@@ -40,10 +40,10 @@ class RoutingRecord {
 
  private:
   model::RoutingTape& new_tape();
-  static Place place_of(int64_t layer, const model::OwnRows& rows, int64_t row);
+  static Key key_of(int64_t layer, const model::OwnRows& rows, int64_t row);
 
   std::mutex mutex_;
-  std::map<Place, Choice> choices_;
+  std::map<Key, Choice> choices_;
   std::deque<model::RoutingTape> tapes_;  // one per rank
 };
 

@@ -23,10 +23,10 @@ struct Shape {
 
 // Of a rank in an exchange.
 struct Part {
-  bool is_given = false;  // as work number `place` of `stream`
+  bool is_given = false;  // as work number `position` of `stream`
   bool has_come = false;  // the stream has
   cudaStream_t stream = nullptr;
-  uint64_t place = 0;
+  uint64_t position = 0;
   const void* send = nullptr;
   void* receive = nullptr;
 };

@@ -18,7 +18,7 @@ namespace tutti::comm::on_host {
 
 struct Launch {
   cudaStream_t stream = nullptr;
-  uint64_t place = 0;  // among the stream's work
+  uint64_t position = 0;  // among the stream's work
   bool has_started = false;
   std::shared_ptr<Launch> before;  // on the same device; null when it has started
 };

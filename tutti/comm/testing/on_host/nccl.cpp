@@ -69,7 +69,7 @@ struct ncclComm {
   size_t collectives = 0;                 // calls so far
   std::set<Kind> connected;               // of these
   std::map<int, size_t> sent, received;   // messages, by peer
-  std::map<cudaStream_t, uint64_t> last;  // place of the last call on a stream
+  std::map<cudaStream_t, uint64_t> last;  // position of the last call on a stream
   size_t unfinished = 0;                  // calls that its streams have not done
   bool is_finalizing = false, is_aborted = false;
 };
@@ -86,7 +86,7 @@ bool attempt(ncclComm& comm, Launch& launch, const std::vector<Side>& sides) {
     if (!comm.is_aborted) before = launch.before;
   }
   if (before != nullptr) {
-    on_host::try_advance(before->stream, before->place);
+    on_host::try_advance(before->stream, before->position);
     const std::lock_guard lock(all);
     if (!before->has_started && !comm.is_aborted) return false;
   }
@@ -99,7 +99,7 @@ bool attempt(ncclComm& comm, Launch& launch, const std::vector<Side>& sides) {
       if (comm.is_aborted || is_complete(*side.exchange)) continue;
       all_done = false;
       for (const Part& part : side.exchange->parts) {
-        if (part.is_given && !part.has_come) missing.emplace_back(part.stream, part.place);
+        if (part.is_given && !part.has_come) missing.emplace_back(part.stream, part.position);
       }
     }
     if (all_done) --comm.unfinished;
@@ -108,7 +108,7 @@ bool attempt(ncclComm& comm, Launch& launch, const std::vector<Side>& sides) {
   std::vector<std::pair<cudaStream_t, uint64_t>> missing;
   if (look(missing)) return true;
   if (missing.empty()) return false;
-  for (const auto& [stream, place] : missing) on_host::try_advance(stream, place);
+  for (const auto& [stream, position] : missing) on_host::try_advance(stream, position);
   missing.clear();
   return look(missing);
 }
@@ -190,15 +190,15 @@ Exchange& exchange_of(std::deque<Exchange>& row, size_t number, const Shape& sha
 void give(ncclComm_t comm, cudaStream_t stream, const std::vector<Side>& sides) {
   ++comm->unfinished;
   const std::shared_ptr<Launch> launch = launches.add(comm->device);
-  const uint64_t place = on_host::enqueue_attempts(
+  const uint64_t position = on_host::enqueue_attempts(
       stream, [comm, launch, sides] { return attempt(*comm, *launch, sides); });
   launch->stream = stream;
-  launch->place = place;
-  comm->last[stream] = place;
+  launch->position = position;
+  comm->last[stream] = position;
   for (const Side& side : sides) {
     Part& part = side.exchange->parts[side.part];
     part.stream = stream;
-    part.place = place;
+    part.position = position;
     part.is_given = true;
   }
   changed.notify_all();
@@ -330,7 +330,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
       changed.wait_for(lock, std::chrono::milliseconds(1));
     }
     const on_host::DeviceMemoryAccess access;
-    for (const auto& [stream, place] : last) on_host::try_advance(stream, place);
+    for (const auto& [stream, position] : last) on_host::try_advance(stream, position);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "tutti/node/device_places.h"
+#include "tutti/node/device_binding.h"
 
 #include <algorithm>
 #include <cctype>
@@ -16,7 +16,7 @@ namespace {
 
 // What is known of a visible GPU, and what it is near to.
 struct Candidate {
-  DevicePlace place;
+  DeviceBinding binding;
   std::vector<uint64_t> above;
 };
 
@@ -45,7 +45,7 @@ std::vector<const NodeTopology::Device*> adapters(const NodeTopology& node) {
 }
 
 bool is_near(const Candidate& gpu, const NodeTopology::Device& nic) {
-  return gpu.place.numa_node >= 0 && gpu.place.numa_node == nic.numa_node;
+  return gpu.binding.numa_node >= 0 && gpu.binding.numa_node == nic.numa_node;
 }
 
 // The nearest adapter; of equally near ones the one that fewest have. `users` counts.
@@ -60,9 +60,9 @@ void give_adapter(const std::vector<const NodeTopology::Device*>& nics,
   if (best == nics.end()) return;
   const NodeTopology::Device& nic = **best;
   ++users[nic.name];
-  gpu.place.nic = nic.name;
-  gpu.place.nic_is_near = is_near(gpu, nic);
-  gpu.place.nic_bytes_per_second = nic.bytes_per_second;
+  gpu.binding.nic = nic.name;
+  gpu.binding.nic_is_near = is_near(gpu, nic);
+  gpu.binding.nic_bytes_per_second = nic.bytes_per_second;
 }
 
 std::vector<Candidate> candidates(const std::vector<engine::DeviceInfo>& visible,
@@ -72,16 +72,16 @@ std::vector<Candidate> candidates(const std::vector<engine::DeviceInfo>& visible
   std::vector<Candidate> out;
   for (size_t device = 0; device < visible.size(); ++device) {
     Candidate gpu;
-    gpu.place.device = static_cast<int>(device);
-    gpu.place.gpu = gpu_address(visible[device].pci);
-    gpu.place.model = visible[device].name;
-    if (const NodeTopology::Device* known = find_gpu(node, gpu.place.gpu)) {
-      gpu.place.numa_node = known->numa_node;
+    gpu.binding.device = static_cast<int>(device);
+    gpu.binding.gpu = gpu_address(visible[device].pci);
+    gpu.binding.model = visible[device].name;
+    if (const NodeTopology::Device* known = find_gpu(node, gpu.binding.gpu)) {
+      gpu.binding.numa_node = known->numa_node;
       gpu.above = known->above;
     }
     for (const GpuState& state : driver) {
-      if (gpu_address(state.bus) != gpu.place.gpu || gpu.place.numa_node >= 0) continue;
-      gpu.place.numa_node = state.numa_node.value_or(-1);
+      if (gpu_address(state.bus) != gpu.binding.gpu || gpu.binding.numa_node >= 0) continue;
+      gpu.binding.numa_node = state.numa_node.value_or(-1);
     }
     give_adapter(nics, users, gpu);
     out.push_back(std::move(gpu));
@@ -96,12 +96,13 @@ std::vector<Candidate> choose(std::vector<Candidate> all, size_t count) {
   std::map<int, int> on_node;
   while (out.size() < count) {
     const auto load = [&](const Candidate& gpu) {
-      return std::tuple(on_nic[gpu.place.nic], on_node[gpu.place.numa_node], gpu.place.device);
+      return std::tuple(on_nic[gpu.binding.nic], on_node[gpu.binding.numa_node],
+                        gpu.binding.device);
     };
     const auto best = std::min_element(
         all.begin(), all.end(), [&](const auto& a, const auto& b) { return load(a) < load(b); });
-    ++on_nic[best->place.nic];
-    ++on_node[best->place.numa_node];
+    ++on_nic[best->binding.nic];
+    ++on_node[best->binding.numa_node];
     out.push_back(*best);
     all.erase(best);
   }
@@ -124,12 +125,12 @@ std::vector<int> parse_cores(const std::string& text) {
 }
 
 // The cores of each NUMA node, divided among the ranks whose GPU is near it.
-void give_cores(const NodeTopology& node, std::vector<DevicePlace>& places) {
+void give_cores(const NodeTopology& node, std::vector<DeviceBinding>& bindings) {
   for (const NodeTopology::NumaNode& numa : node.numa_nodes) {
     const std::vector<int> cores = parse_cores(numa.cores);
-    std::vector<DevicePlace*> here;
-    for (DevicePlace& place : places) {
-      if (place.numa_node == numa.index) here.push_back(&place);
+    std::vector<DeviceBinding*> here;
+    for (DeviceBinding& binding : bindings) {
+      if (binding.numa_node == numa.index) here.push_back(&binding);
     }
     if (here.empty() || cores.size() < here.size()) continue;
     const size_t each = cores.size() / here.size();
@@ -155,58 +156,58 @@ std::string gpu_address(const std::string& bus) {
   return out;
 }
 
-std::vector<DevicePlace> place_devices(const std::vector<engine::DeviceInfo>& visible,
-                                       const NodeTopology& node,
-                                       const std::vector<GpuState>& driver, int64_t ranks) {
+std::vector<DeviceBinding> bind_devices(const std::vector<engine::DeviceInfo>& visible,
+                                        const NodeTopology& node,
+                                        const std::vector<GpuState>& driver, int64_t ranks) {
   TUTTI_CHECK(!visible.empty() && ranks > 0, "{} ranks on {} devices", ranks, visible.size());
   const auto count = std::min(static_cast<size_t>(ranks), visible.size());
   std::vector<Candidate> chosen = choose(candidates(visible, node, driver), count);
   std::sort(chosen.begin(), chosen.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tie(a.place.numa_node, a.above, a.place.device) <
-           std::tie(b.place.numa_node, b.above, b.place.device);
+    return std::tie(a.binding.numa_node, a.above, a.binding.device) <
+           std::tie(b.binding.numa_node, b.above, b.binding.device);
   });
-  std::vector<DevicePlace> out;
+  std::vector<DeviceBinding> out;
   for (size_t rank = 0; rank < static_cast<size_t>(ranks); ++rank) {
-    out.push_back(chosen[rank % count].place);
+    out.push_back(chosen[rank % count].binding);
   }
   give_cores(node, out);
   return out;
 }
 
-std::string device_places_text(const std::vector<DevicePlace>& places,
-                               const std::vector<std::string>& hosts) {
+std::string device_bindings_text(const std::vector<DeviceBinding>& bindings,
+                                 const std::vector<std::string>& hosts) {
   const bool several =
       std::any_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host != hosts[0]; });
   std::vector<std::vector<std::string>> rows = {{"rank", "GPU", "model", "NUMA", "NIC", "cores"}};
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    const DevicePlace& place = places[rank];
-    std::string nic = place.nic.empty() ? "none" : place.nic;
-    if (place.nic_bytes_per_second > 0) {
-      nic += fmt::format(" {:.0f} Gb/s", place.nic_bytes_per_second * 8e-9);
+  for (size_t rank = 0; rank < bindings.size(); ++rank) {
+    const DeviceBinding& binding = bindings[rank];
+    std::string nic = binding.nic.empty() ? "none" : binding.nic;
+    if (binding.nic_bytes_per_second > 0) {
+      nic += fmt::format(" {:.0f} Gb/s", binding.nic_bytes_per_second * 8e-9);
     }
-    if (!place.nic.empty() && !place.nic_is_near) nic += " (far)";
+    if (!binding.nic.empty() && !binding.nic_is_near) nic += " (far)";
     rows.push_back({several ? fmt::format("{} on {}", rank, hosts.at(rank)) : std::to_string(rank),
-                    fmt::format("{} {}", place.device, place.gpu), place.model,
-                    place.numa_node < 0 ? "?" : std::to_string(place.numa_node), nic,
-                    place.cores.empty() ? "any" : cores_text(place.cores)});
+                    fmt::format("{} {}", binding.device, binding.gpu), binding.model,
+                    binding.numa_node < 0 ? "?" : std::to_string(binding.numa_node), nic,
+                    binding.cores.empty() ? "any" : cores_text(binding.cores)});
   }
   return format_table(rows);
 }
 
-Json to_json(const DevicePlace& place) {
-  return Json{{"device", place.device},
-              {"gpu", place.gpu},
-              {"model", place.model},
-              {"numa_node", place.numa_node},
-              {"nic", place.nic},
-              {"nic_is_near", place.nic_is_near},
-              {"nic_bytes_per_second", place.nic_bytes_per_second},
-              {"cores", place.cores}};
+Json to_json(const DeviceBinding& binding) {
+  return Json{{"device", binding.device},
+              {"gpu", binding.gpu},
+              {"model", binding.model},
+              {"numa_node", binding.numa_node},
+              {"nic", binding.nic},
+              {"nic_is_near", binding.nic_is_near},
+              {"nic_bytes_per_second", binding.nic_bytes_per_second},
+              {"cores", binding.cores}};
 }
 
-DevicePlace parse_device_place(const Json& json) {
+DeviceBinding parse_device_binding(const Json& json) {
   const std::string origin = "a rank's device";
-  DevicePlace out;
+  DeviceBinding out;
   out.device = json_get<int>(json, "device", origin);
   out.gpu = json_get<std::string>(json, "gpu", origin);
   out.model = json_get<std::string>(json, "model", origin);

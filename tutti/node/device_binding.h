@@ -2,7 +2,7 @@
 // are nearest to it: chosen together, from what hwloc and the driver say.
 //
 // Of more GPUs than ranks those are taken that have an adapter and a part of the memory for
-// themselves; the ranks then follow the GPUs' places in the machine, so that neighbouring ranks,
+// themselves; the ranks then follow the GPUs' bindings in the machine, so that neighbouring ranks,
 // which talk most, are near each other. More ranks than GPUs take them in turn. Which adapter
 // carries a message NCCL decides itself, by the same distances.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace tutti::node {
 
-struct DevicePlace {
+struct DeviceBinding {
   int device = 0;   // as the backend numbers those that this process sees
   std::string gpu;  // its address, as gpu_address() writes it
   std::string model;
@@ -28,7 +28,7 @@ struct DevicePlace {
   double nic_bytes_per_second = 0;
   std::vector<int> cores;  // of that NUMA node, shared among its ranks; empty: not known
 
-  bool operator==(const DevicePlace&) const = default;
+  bool operator==(const DeviceBinding&) const = default;
 };
 
 // "0000:1a:00.0" of what CUDA, NVML and hwloc call by different names.
@@ -36,15 +36,15 @@ std::string gpu_address(const std::string& bus);
 
 // Of the ranks 0 .. ranks-1 of this host. `visible`: what the backend lists, at least one; `driver`
 // may lack any of them.
-std::vector<DevicePlace> place_devices(const std::vector<engine::DeviceInfo>& visible,
-                                       const NodeTopology& node,
-                                       const std::vector<GpuState>& driver, int64_t ranks);
+std::vector<DeviceBinding> bind_devices(const std::vector<engine::DeviceInfo>& visible,
+                                        const NodeTopology& node,
+                                        const std::vector<GpuState>& driver, int64_t ranks);
 
 // For people: a row per rank. `hosts` names the host of each.
-std::string device_places_text(const std::vector<DevicePlace>& places,
-                               const std::vector<std::string>& hosts);
+std::string device_bindings_text(const std::vector<DeviceBinding>& bindings,
+                                 const std::vector<std::string>& hosts);
 
-Json to_json(const DevicePlace& place);
-DevicePlace parse_device_place(const Json& json);
+Json to_json(const DeviceBinding& binding);
+DeviceBinding parse_device_binding(const Json& json);
 
 }  // namespace tutti::node

@@ -15,13 +15,13 @@
 
 namespace tutti::launch {
 
-class RankPlaces {
+class RankPlacement {
  public:
   // Reads the nodes of the job and leaves out those that do not pass.
-  explicit RankPlaces(const TrainArguments& arguments);
+  explicit RankPlacement(const TrainArguments& arguments);
 
   bool over_nodes() const { return per_node_ > 0; }
-  // The most ranks there are places for now; without nodes: no limit.
+  // The most ranks that can be placed now; without nodes: no limit.
   int64_t most_ranks() const;
   // A number of ranks that can be placed, at most `ranks`.
   int64_t placed(int64_t ranks) const;

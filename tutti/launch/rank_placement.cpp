@@ -1,4 +1,4 @@
-#include "tutti/launch/places.h"
+#include "tutti/launch/rank_placement.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -16,21 +16,24 @@ constexpr int kMostWarning = 1;  // exit codes of a check up to this one let a n
 
 }  // namespace
 
-RankPlaces::RankPlaces(const TrainArguments& arguments) : per_node_(arguments.ranks_per_node) {
+RankPlacement::RankPlacement(const TrainArguments& arguments)
+    : per_node_(arguments.ranks_per_node) {
   if (!over_nodes()) return;
   nodes_ = comm::slurm_job_nodes();
   drop_dead();
   if (!arguments.node_check.empty()) leave_out_unhealthy(arguments.node_check);
 }
 
-int64_t RankPlaces::most_ranks() const { return static_cast<int64_t>(nodes_.size()) * per_node_; }
+int64_t RankPlacement::most_ranks() const {
+  return static_cast<int64_t>(nodes_.size()) * per_node_;
+}
 
-int64_t RankPlaces::placed(int64_t ranks) const {
+int64_t RankPlacement::placed(int64_t ranks) const {
   if (!over_nodes()) return ranks;
   return std::min(ranks / per_node_ * per_node_, most_ranks());
 }
 
-std::unique_ptr<comm::StartedRanks> RankPlaces::start(
+std::unique_ptr<comm::StartedRanks> RankPlacement::start(
     const std::vector<std::string>& words, int64_t ranks, uint64_t generation,
     const comm::RankProcesses::Variables& variables, std::vector<std::string>& rank_nodes) const {
   rank_nodes.clear();
@@ -51,16 +54,16 @@ std::unique_ptr<comm::StartedRanks> RankPlaces::start(
   return std::make_unique<comm::SlurmStep>(options);
 }
 
-std::vector<std::string> RankPlaces::drop_dead() {
+std::vector<std::string> RankPlacement::drop_dead() {
   if (!over_nodes()) return {};
   std::vector<std::string> dead = comm::dead_slurm_nodes(nodes_);
   for (const std::string& node : dead) drop(node);
   return dead;
 }
 
-void RankPlaces::drop(const std::string& node) { std::erase(nodes_, node); }
+void RankPlacement::drop(const std::string& node) { std::erase(nodes_, node); }
 
-void RankPlaces::leave_out_unhealthy(const std::string& check) {
+void RankPlacement::leave_out_unhealthy(const std::string& check) {
   const std::vector<int> codes = comm::run_on_slurm_nodes(nodes_, check, kCheckSeconds);
   std::vector<std::string> well;
   for (size_t i = 0; i < nodes_.size(); ++i) {
