@@ -9,7 +9,7 @@ release_options = -DTUTTI_WERROR=$(if $(WERROR),ON,OFF)
 TUTTI := $(RELEASE)/tutti
 
 # The folders whose tests also run under sanitizers (their test program is <folder>_test).
-# Address and undefined: whoever reads foreign bytes or computes addresses. Thread: whoever starts
+# Address and undefined: those that parse external bytes or compute addresses. Thread: those that start
 # threads (the engine's are OpenMP's, which the sanitizer does not understand).
 ASAN_FOLDERS := base spec data checkpoint engine model parallel train report mlperf comm control
 TSAN_FOLDERS := telemetry data checkpoint comm parallel

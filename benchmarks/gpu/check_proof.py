@@ -115,8 +115,8 @@ def yardstick(machine, report, title, words):
 
 
 def resume(machine, report):
-    """A run that was stopped and went on has the bits of one that was not."""
-    title, steps = "A stopped run goes on with the same bits", sizes(report).demo_steps
+    """A run that was stopped and resumed has the bits of one that was not."""
+    title, steps = "A stopped run resumes with the same bits", sizes(report).demo_steps
     words = [*small(report, "resume"), "device=cuda", "precision=bf16"]
     whole, summary = yardstick(machine, report, title, words)
     if whole is None:
@@ -183,7 +183,7 @@ def gpt2_curve(machine, report):
     size = sizes(report)
     title = f"{size.gpt2_steps} losses of gpt2-124m on CPU and GPU"
     if not all(gpt2_folder(machine, device).exists() for device in ("cuda", "cpu")):
-        report.add(title, "The part gpt2 has left no runs to go on with.", FAILED, "no part gpt2")
+        report.add(title, "The part gpt2 has left no runs to resume.", FAILED, "no part gpt2")
         return
 
     def run(device):

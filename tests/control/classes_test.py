@@ -67,7 +67,7 @@ def data_without_a_class(plane):
     prepare(plane, "plain")
     words = ["data.train=plain", "run.data_class=public", "--project", "far"]
     plane.call("admin", "project", "far")
-    accepted(plane, *words)  # nobody here speaks of classes
+    accepted(plane, *words)  # no class is declared here
     plane.call("admin", "project", "far", "--regions", "mars")
     why = refused(plane, *words)
     assert "rule 2: internal data" in why and "'plain' of data.train states no class" in why, why

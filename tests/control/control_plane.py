@@ -54,7 +54,7 @@ class ControlPlane:
         return self.call("submit", "recipe.yaml", "--yes", "--no-start", *words, environment=environment)["job"]
 
     def as_user(self, name, role, project):
-        """The environment of somebody with that role; the account is made."""
+        """The environment of a user with that role; creates the account."""
         self.call("admin", "user", name)
         if role:
             self.call("admin", "grant", name, role, "--project", project)

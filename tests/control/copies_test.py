@@ -59,7 +59,7 @@ def test(plane, copies):
     plane.wait_for(stopped, ["CANCELLED"])
     copies.none_are_left()
 
-    # Nobody is left to save, or to clear what it held, but its supervisor.
+    # Only its supervisor is left to save, or to clear what it held.
     killed = copies.begin("killed", "train.steps=1000000", "--attempts", "1")
     launcher, = [p for p, line in of_job(plane, "killed") if "--end-with-parent" in line]
     os.kill(launcher, signal.SIGKILL)
@@ -67,7 +67,7 @@ def test(plane, copies):
     assert shown["exit_code"] == 137, shown
     copies.none_are_left()
 
-    # Nobody at all: the next launch would go on from them; there is none.
+    # No process is left: the next launch would resume from them; there is none.
     lost = copies.begin("lost", "train.steps=1000000")
     for process, _ in of_job(plane, "lost"):
         try:

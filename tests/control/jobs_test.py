@@ -1,5 +1,5 @@
 """Jobs through the real program: submitted, run, preempted, stopped at a budget and at a time limit,
-with the controller killed at random and a supervisor killed once; then ledger and trail are verified."""
+with the controller killed at random and a supervisor killed once; then ledger and audit log are verified."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def holders_of(secret):
 
 
 def starts_by_itself(plane):
-    """What `submit` starts for somebody who may only submit is not that somebody: it may look after
+    """What `submit` starts for a mere submitter does not act as that user: it may look after
     jobs, and neither it nor what it starts knows the token."""
     plane.call("admin", "project", "apart")
     ada = plane.as_user("ada", "submitter", "apart")
@@ -66,7 +66,7 @@ def resumes_after(plane, job, run, before):
 
 
 def preempted_and_resumed(plane):
-    """A job of higher priority takes the machine; the other saves, waits, and goes on."""
+    """A job of higher priority takes the machine; the other saves, waits, and continues."""
     low = plane.submit("train.steps=30000", "--run", "low")
     plane.wait_for(low, ["RUNNING"])
     # Not before it has run for a minute: told so by hand instead, the same way.
@@ -114,7 +114,7 @@ def lineage_is_shown(plane):
 
 
 def supervisor_dies(plane):
-    """What ran under it saves and stops; the job goes on from there as another launch."""
+    """What ran under it saves and stops; the job resumes from there as another launch."""
     job = plane.submit("train.steps=20000", "--run", "orphan")
     plane.wait_for(job, ["RUNNING"])
     plane.wait_for_steps("orphan")
@@ -203,7 +203,7 @@ def books_are_right(plane):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        os.mkdir(os.path.join(folder, "control"), 0o755)  # made by somebody else
+        os.mkdir(os.path.join(folder, "control"), 0o755)  # made by another user
         plane = ControlPlane(folder)
         plane.call("admin", "site", "--usd-per-node-hour", "3.60")
         assert os.stat(plane.control).st_mode & 0o777 == 0o700

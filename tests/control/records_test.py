@@ -173,13 +173,13 @@ def refused_restores(plane):
 
 
 def wait_for_controller(plane):
-    """Until it has run a job: nobody else does."""
+    """Until it has run a job: no other controller does."""
     plane.wait_for(plane.submit("--name", "sign", "train.steps=1"), ["COMPLETED"])
 
 
 def older_backup(plane):
     """Jobs that ran, were cancelled or submitted after the backup: none runs again, none is lost, the
-    ledger is what it was, a withdrawn token stays withdrawn. One goes on while nobody looks after it."""
+    ledger is what it was, a withdrawn token stays withdrawn. One keeps running without a controller."""
     waits = plane.submit("--name", "waits", "--run", "waits")
     unwanted = plane.submit("--name", "unwanted", "--run", "unwanted")
     eve = plane.as_user("eve", "submitter", "default")
@@ -211,8 +211,8 @@ def older_backup(plane):
     finally:
         stop(controller)
     assert plane.call("audit", "verify")["intact"]
-    # Without the trail's file the folders of jobs still tell that they have run.
-    os.rename(os.path.join(plane.control, "audit.jsonl"), os.path.join(plane.folder, "trail"))
+    # Without the audit log file the folders of jobs still tell that they have run.
+    os.rename(os.path.join(plane.control, "audit.jsonl"), os.path.join(plane.folder, "audit"))
     assert plane.call("controller", "restore", "older.db")["trail_written_anew"]
     controller = plane.controller()
     for job in (waits, unwanted):  # nothing tells any more that it was cancelled

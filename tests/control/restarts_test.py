@@ -22,7 +22,7 @@ SLURM = "SlurmdTimeout=20\nKillWait=15\nMinJobAge=300\n"
 
 
 def restart(cluster, nodes):
-    """Without a word, all at once; what runs on the nodes goes on."""
+    """Without warning, all at once; what runs on the nodes continues."""
     cluster.kill_controller()
     for node in nodes:
         cluster.kill_daemon(node)
@@ -100,7 +100,7 @@ def every_job_once(plane, shown):
         assert set(steps) == set(range(1, STEPS + 1)), (i, steps)
         # A launch that is lost when its run has finished is made again, and finds nothing to do.
         assert "step_done" not in names[names.index("run_finished"):], (job, names)
-        # One that is lost before goes on from the newest checkpoint: with none, from the start.
+        # One that is lost before resumes from the newest checkpoint: with none, from the start.
         assert names.count("step_done") <= STEPS * names.count("run_started"), (job, names)
         ended = [launch for launch in job["launches"] if launch["exit_code"] == 0]
         assert len(ended) == 1, job["launches"]

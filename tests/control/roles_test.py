@@ -1,5 +1,5 @@
 """Every role, in one project and in all, against every action, through the commands: what the table in
-docs/control.md allows is done, all else is refused and in the trail; tenants see nothing of each other."""
+docs/control.md allows is done, all else is refused and in the audit log; tenants see nothing of each other."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def actions(job, own):
         ("hold one's own", ["hold", own], least("submitter")),
         ("hold another's", ["hold", job], least("operator")),
         ("release another's", ["release", job], least("operator")),
-        ("read the trail", ["audit", "show"], least("operator", "*")),
+        ("read the audit log", ["audit", "show"], least("operator", "*")),
         ("drain a node", ["admin", "node", "NODE", "--drain"], least("operator", "*")),
         ("back up", ["controller", "backup", "backup.db"], least("operator", "*")),
         ("list who there is", ["admin", "list"], least("operator", "*")),
@@ -93,7 +93,7 @@ def main():
         assert denied and all(line["who"].startswith("caller") for line in denied), denied[:3]
         assert plane.call("audit", "verify")["intact"]
         plane.wait_for_no_controller()
-    print(f"{cells} cells, {len(denied)} refusals, each in the trail")
+    print(f"{cells} cells, {len(denied)} refusals, each in the audit log")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A slurmctld that is killed forgets that it has just launched a job, and launches it again on the same node:
-slurmd refuses, cancels the job and has the node drained. Nobody asked for that: the job gets another launch,
-where one that somebody cancels in Slurm does not. Needs root."""
+slurmd refuses, cancels the job and has the node drained. No user asked for that: the job gets another launch,
+where one that a user cancels in Slurm does not. Needs root."""
 
 import glob
 import os

@@ -1,9 +1,9 @@
 """The whole of it on a real Slurm with four virtual nodes: a user submits, role, quota and budget are
 checked, Slurm planes, an unhealthy node is left out, ranks train, a node is killed and a spare takes
-its place, a second is killed and fewer ranks go on, both from copies in the memory of other nodes,
+it, a second is killed and fewer ranks continue, both from peer copies on other nodes,
 the controller and slurmctld are killed
 meanwhile, the coordinator's node is killed, the job is preempted; the run reaches its target each
-time; ledger, trail, incident files and the report tell what happened and what it cost. Needs root."""
+time; ledger, audit log, incident files and the report tell what happened and what it cost. Needs root."""
 
 import glob
 import json
@@ -84,7 +84,7 @@ def nodes_with_ranks(cluster):
 
 
 def heals_unattended(plane, cluster, controller, ada):
-    """n2 is unhealthy; n1 and n3 train; n3 dies: n4 takes its place; n4 dies: n1 goes on alone."""
+    """n2 is unhealthy; n1 and n3 train; n3 dies: n4 replaces it; n4 dies: n1 continues alone."""
     open(os.path.join(plane.folder, "bad-n2"), "w").close()
     job = plane.submit("--project", "vision", "--nodes", "2", "--spares", "2", "--min-nodes", "1",
                        "--run", "healed", "train.steps=900", "checkpoint.every_steps=100", environment=ada)
@@ -131,7 +131,7 @@ def heals_unattended(plane, cluster, controller, ada):
 
 
 def coordinator_dies(plane, cluster, ada):
-    """With its node go supervisor and store: Slurm ends the job, another launch goes on elsewhere.
+    """Supervisor and store are lost with its node: Slurm ends the job, another launch continues elsewhere.
     slurmctld is killed and started again meanwhile; nothing notices."""
     job = plane.submit("--project", "vision", "--nodes", "2", "--run", "moved",
                        "train.steps=600", "checkpoint.every_steps=100", environment=ada)

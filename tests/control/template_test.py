@@ -85,7 +85,7 @@ def variables(container):
 
 
 def copies(kind, document):
-    """Steps between copies in memory that the ranks are told of."""
+    """Steps between peer copies as passed to the ranks."""
     spec = document["spec"]
     pods = [spec["replicatedJobs"][0]["template"]["spec"]["template"]] if kind == "jobset" else \
         [each["template"] for each in spec["pytorchReplicaSpecs"].values()]

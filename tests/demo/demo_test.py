@@ -1,4 +1,4 @@
-"""The demo's recipe as an installed package has it: recipes in a folder that nobody writes, text
+"""The demo's recipe as an installed package has it: recipes in a read-only folder, text
 prepared by the first run, by two first runs at once, and not at all when it is another text.
 Sampling shows text and changes no loss."""
 

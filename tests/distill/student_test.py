@@ -5,11 +5,11 @@ The language is a random chain: the next of 16 letters depends on the two before
 that from a corpus of 8,000, which shows each pair of letters some thirty times. What the plain
 student learns of the language are those few cases; the taught one, from the same letters and the
 same seed, sees at each of them what the teacher expects there. Judged is the cross-entropy of
-letters that nobody has read: of the plain student the lowest of its evaluations, so that it is not
+held-out letters: of the plain student the lowest of its evaluations, so that it is not
 judged after it began to learn by heart; of the taught one the last, which any user would get.
 
 Also through the program: a student of the teacher's import from Hugging Face's format takes the
-same steps as one of the teacher itself; a run that was stopped goes on to the bit; the report names
+same steps as one of the teacher itself; a run that was stopped resumes to the bit; the report names
 the teacher; and what does not fit is refused.
 """
 

@@ -1,5 +1,5 @@
-"""Every file of a run folder flipped, cut, emptied and removed: the run then goes on with the losses of
-the undisturbed one, or is refused; never does it go on with others."""
+"""Every file of a run folder flipped, cut, emptied and removed: the run then resumes with the losses of
+the undisturbed one, or is refused; it never resumes with others."""
 
 import os
 import random
@@ -26,7 +26,7 @@ def files_of(run):
 
 
 def last_session(run, code):
-    """Its losses, of a run that went on."""
+    """Its losses, of a resumed run."""
     if code != 0:
         return []
     events = small_run.events(run)
@@ -99,8 +99,8 @@ def main():
                     wrong.append((what, "no step was taken", told))
                 shutil.rmtree(run)
     assert not wrong, wrong
-    print(f"{trials} damages: {trials - refused} runs went on with the same losses, {refused} were "
-          "refused, none went on with others")
+    print(f"{trials} damages: {trials - refused} runs resumed with the same losses, {refused} were "
+          "refused, none resumed with others")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """What a failing disk, a kill at any write, and flipped bits leave behind: the same command, given again,
-ends with the bytes of an undisturbed one, or says what is wrong; it never goes on with something else in
+ends with the bytes of an undisturbed one, or reports what is wrong; it never resumes with something else in
 silence.
 
 A trial is one fault, drawn from TUTTI_TEST_SEED: the n-th write, rename or fsync of a command kills it,
@@ -202,7 +202,7 @@ class Submit:
                                             capture_output=True, text=True)
         verified = ask("audit", "verify")
         if verified.returncode != 0:
-            return f"the trail: {verified.stdout} {verified.stderr}"
+            return f"the audit log: {verified.stdout} {verified.stderr}"
         jobs = json.loads(ask("queue", "--all").stdout)["jobs"]
         if len(jobs) != 1:
             return f"{len(jobs)} jobs"
@@ -324,7 +324,7 @@ def main():
         print(f"{name:50} {sum(found.values()):6} " + " ".join(f"{found[one]:{len(one)}}" for one in OUTCOMES))
     del tally["all"]
     bad = [name for name, found in tally.items() if found["hung"] or (found["silent"] and name not in UNNOTICED)]
-    assert not bad, f"gone on in silence, or not at all: {bad}"
+    assert not bad, f"resumed silently, or not at all: {bad}"
 
 
 if __name__ == "__main__":

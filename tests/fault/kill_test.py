@@ -27,7 +27,7 @@ def main():
             process = small_run.start(recipe if kill == 0 else run, run)
             # From the first new step on, any moment may be the last.
             small_run.wait_for(lambda: len(small_run.losses(run)) > before, process)
-            if kill == 0:  # however slow the disk is, the others have something to go on from
+            if kill == 0:  # however slow the disk is, the others have a checkpoint to resume from
                 small_run.wait_for(lambda: glob.glob(os.path.join(run, "checkpoints", "*", "manifest.json")), process)
             first_step = small_run.losses(run)[before][0]
             resumed += first_step > 1

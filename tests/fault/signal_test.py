@@ -1,5 +1,5 @@
 """SIGTERM, Ctrl-C and a terminal that closes checkpoint and exit with 75; SIGUSR1 checkpoints and
-goes on; a second SIGTERM ends at once; a run outlives the reader of its output."""
+continues; a second SIGTERM ends at once; a run outlives the reader of its output."""
 
 import os
 import signal
@@ -105,7 +105,7 @@ def main():
         outlives_its_reader(recipe, os.path.join(folder, "reader"))
         user_signal_checkpoints_and_goes_on(recipe, os.path.join(folder, "usr1"))
         second_signal_ends_at_once(recipe, os.path.join(folder, "twice"))
-    print("signals: checkpoint and stop, checkpoint and go on, resume, stop now, outlive readers")
+    print("signals: checkpoint and stop, checkpoint and continue, resume, stop now, outlive readers")
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def busy_share(seconds=0.5):
 
 
 def test_trials():
-    """A tenth withheld, a few times. Whether a healthy node passes shows only where nobody else
+    """A tenth withheld, a few times. Whether a healthy node passes shows only where no one else
     uses it, which may begin and end within a trial: one that passes shows it."""
     for throttle in ("cgroup", "stop"):
         for attempt in range(5):
@@ -159,7 +159,7 @@ def test_trials():
             if not quiet or result["false_alarms"] < result["healthy_trials"]:
                 break
         else:
-            raise AssertionError(f"a node that nobody uses never passes: {trials}")
+            raise AssertionError(f"an idle node never passes: {trials}")
 
 
 def main():

@@ -1,4 +1,4 @@
-"""`tutti mlperf run`: a set of runs fixed before its first, kept whole, interrupted and gone on with,
+"""`tutti mlperf run`: a set of runs fixed before its first, kept whole, interrupted and resumed,
 and the submission that comes of it."""
 
 import glob
@@ -140,7 +140,7 @@ def an_interrupted_set_goes_on(folder):
     assert steps_recorded(os.path.join(folder, "cut", "runs", "run_0", "events.jsonl")) == 1000
 
 
-def nobody_survives_a_killed_command(folder):
+def no_process_survives_a_killed_command(folder):
     process = start_long(folder, "killed")
     process.kill()
     process.wait()
@@ -185,7 +185,7 @@ def main():
         a_set_becomes_a_submission(folder)
         a_set_is_fixed(folder)
         an_interrupted_set_goes_on(folder)
-        nobody_survives_a_killed_command(folder)
+        no_process_survives_a_killed_command(folder)
         a_run_that_cannot_start_is_reported(folder)
         failed_runs_count(folder)
     print("ok")

@@ -1,4 +1,4 @@
-"""Ranks that die, hang, freeze, lag or compute wrongly: the run goes on and ends with the losses of
+"""Ranks that die, hang, freeze, lag or compute wrongly: the run continues and ends with the losses of
 the undisturbed one, or stops and says why; and no process is ever left over.
 
 A model of 119 thousand parameters. At most four minutes on two cores, half of it for the matrix of
@@ -247,7 +247,7 @@ def stopped_ranks(recipe, at, expected):
             some.submit(stopped_rank, recipe, at("stop-start"), expected, "rank=1 step=1 at=start do=stop"),
             some.submit(stopped_rank, recipe, at("stop-first"), expected, "rank=0 step=2 at=forward do=stop"),
             some.submit(stopped_rank, recipe, at("stop-save"), expected, "rank=2 step=5 at=save do=stop"),
-            # Nobody is left to watch but the command; or nobody has begun to.
+            # Only the command is left to watch, or no rank has started to.
             some.submit(stopped_from_outside, recipe, at("stop-all"), range(RANKS), True, whole),
             some.submit(stopped_from_outside, recipe, at("stop-early"), [1], False, whole)]
         for one in done:
@@ -261,7 +261,7 @@ def slow_rank(recipe, run):
     assert len(said) == 1, rank_runs.messages(run)
 
 
-def nobody_is_left(recipe, at):
+def no_rank_is_left(recipe, at):
     """kill -9 of the command ends every rank, also one that is stopped."""
     for number in (signal.SIGKILL, signal.SIGTERM):
         run = at(f"left-{number}")
@@ -289,7 +289,7 @@ def nobody_is_left(recipe, at):
 
 
 def random_kills(recipe, run, kills):
-    """One of four is killed at a random moment, again and again; nobody helps."""
+    """One of four is killed at a random moment, again and again, without intervention."""
     seed = int(os.environ.get("TUTTI_TEST_SEED", time.time_ns() % 2**32))
     print(f"seed {seed} (set TUTTI_TEST_SEED to repeat)")
     chance = random.Random(seed)
@@ -333,7 +333,7 @@ def test():
         frozen_rank(recipe, at("frozen"))
         stopped_ranks(recipe, at, expected)
         slow_rank(recipe, at("slow"))
-        nobody_is_left(recipe, at)
+        no_rank_is_left(recipe, at)
         random_kills(recipe, at("kills"), kills)
 
 

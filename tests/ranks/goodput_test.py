@@ -63,7 +63,7 @@ def best_interval(recipe, folder, mean_time):
 
 
 def moments_of_failures(seconds, every, bound):
-    """Of a Poisson process of which so many fall into the undisturbed time as do on average; it goes on after."""
+    """Of a Poisson process of which so many fall into the undisturbed time as do on average; it continues after."""
     moments = sorted(random.uniform(2, seconds) for _ in range(round(seconds / every)))
     at = seconds + random.expovariate(1 / every)
     while at < seconds * bound:

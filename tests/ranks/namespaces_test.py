@@ -59,7 +59,7 @@ def cut_link(pair, recipe, at):
     assert after <= before + 1, f"{after - before} steps without a link between the ranks"
     more(run, ranks, after, 10)
     stop(ranks)
-    # For longer: both ranks end, whether the link comes back or not, and go on when started again.
+    # For longer: both ranks end, whether the link comes back or not, and resume when restarted.
     ranks = begin(pair, run, run, "5", 10)
     pair.connect(False)
     errors = []

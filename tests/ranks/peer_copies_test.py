@@ -1,5 +1,5 @@
 """The state of the last step lies in the memory of two hosts (name spaces of networks and processes,
-each with a folder that stands for its memory). Either host is lost with all it holds: the run goes on
+each with a folder that stands for its memory). Either host is lost with all its memory: the run resumes
 where it was, without a durable checkpoint. And on one host, where --nproc starts the ranks again.
 About 20 s. Needs CAP_NET_ADMIN."""
 
@@ -51,7 +51,7 @@ def two_hosts(at, recipe, expected):
             assert steps == list(range(1, 21)), steps
             left = [os.listdir(memory) for memory in memories]
             assert left == [[], []], left
-            print(f"host {lost} lost in step 8: went on after step 7, losses differ by at most "
+            print(f"host {lost} lost in step 8: resumed after step 7, losses differ by at most "
                   f"{worst:.1e}")
 
 
@@ -66,14 +66,14 @@ def one_host(at, recipe, expected):
     assert any("resuming at step 8 of 20, from the memory" in text for text in told), told
     worst = rank_runs.compare(run, expected, 20)
     print(f"one host, rank 1 killed in step 9: losses differ by at most {worst:.1e}")
-    # Who goes on without copies is not thrown back to them later.
+    # A run that resumes without copies is not reset to them later.
     run = at("left")
     rank_runs.train(recipe, run, *WITH_COPIES, "--nproc", "1", "--stop-after", "6", code=75,
                     TUTTI_MEMORY_ROOT=memory)
     assert os.path.exists(os.path.join(run, "peer-copies"))
     rank_runs.train(recipe, run, *NEVER, TUTTI_MEMORY_ROOT=memory)
     assert not os.path.exists(os.path.join(run, "peer-copies"))
-    # A memory that cannot be written: told, and training goes on.
+    # Memory that cannot be written: a warning, and training continues.
     blocked = at("file")
     open(blocked, "w").close()
     run = at("blocked")

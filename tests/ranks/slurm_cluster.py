@@ -50,7 +50,7 @@ def apart():
     words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if os.geteuid() != 0 or subprocess.run([*words, "true"], check=False, capture_output=True).returncode != 0:
         return
-    # The shell is the first process there, and collects those that nobody waits for.
+    # The shell is the first process there, and reaps orphaned processes.
     os.execvpe("unshare", [*words, "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv],
                dict(os.environ, TUTTI_TEST_APART="1"))
 
@@ -153,7 +153,7 @@ class Cluster:
                     pass
 
     def kill_daemon(self, node):
-        """The daemon alone; what it runs goes on."""
+        """The daemon alone; what it runs continues."""
         self.nodes[node].kill()
         self.nodes[node].wait()
 

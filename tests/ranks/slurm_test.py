@@ -16,7 +16,7 @@ def test():
         at = lambda name: os.path.join(folder, name)
         rank_runs.train(recipe, at("one"))
         expected = rank_runs.losses(at("one"))
-        # The virtual nodes have names that nobody resolves, hence the address.
+        # The names of the virtual nodes do not resolve, hence the address.
         variables = {"MASTER_ADDR": "127.0.0.1", "TUTTI_SECRET": "of this test"}
         with Cluster(cluster_folder) as cluster:
             variables["SLURM_CONF"] = cluster.configuration

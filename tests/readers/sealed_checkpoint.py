@@ -1,4 +1,4 @@
-"""Sealed checkpoints from outside: what docs/formats.md says opens them, a run goes on from them to the
+"""Sealed checkpoints from outside: docs/formats.md suffices to open them, a run resumes from them to the
 same bits as without a key, every command that reads checkpoints reads them, also the copies in the
 memory of hosts are sealed, and without the right key nothing opens."""
 
@@ -132,7 +132,7 @@ def ranks_seal(at, recipe, key_file, secret):
         salts = {file["salt"] for file in manifest["files"]}
         assert len(salts) == len(manifest["files"]) >= 2
         assert os.listdir(memory) == [], os.listdir(memory)
-        # What lies in memory while it trains: sealed, and nobody else's to read.
+        # What is in memory while it trains: sealed, and readable by no other user.
         os.environ["TUTTI_FAULT"] = "rank=0 step=3 at=update do=exit"
         tutti("train", recipe, "train.steps=6", "checkpoint.every_steps=0", f"checkpoint.key_file={key_file}",
               "--peer-copies", "1", "--run", at("kept"), ok=False)
@@ -168,7 +168,7 @@ def main():
         assert not any(expected[0][at:at + 16] in stored for at in range(0, len(expected[0]), 4096))
         is_nowhere(secret, sealed)
 
-        # Without its key it is not read, not gone on with, and nothing else is taken for it.
+        # Without its key it is not read, not resumed, and nothing else replaces it.
         for command in (("eval", sealed), ("checkpoint", "verify", sealed),
                         ("train", sealed, "train.steps=10"),
                         ("checkpoint", "export", sealed, "--out", os.path.join(folder, "export"))):

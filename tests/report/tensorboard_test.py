@@ -43,7 +43,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         recipe = small_run.prepare(folder)
         run = os.path.join(folder, "run")
-        for steps in (25, 40):  # the second goes on with the first
+        for steps in (25, 40):  # the second resumes the first
             train(recipe, run, steps, os.path.join(folder, "corpus"))
         files = [name for name in os.listdir(run) if name.startswith("events.out.tfevents.")]
         assert len(files) == 2, files

@@ -80,7 +80,7 @@ def a_thousand(server, token):
 
 
 def guesses(server, token):
-    """Wrong tokens are slowed down where they come from, and for nobody else."""
+    """Wrong tokens are rate-limited per client only."""
     ask = lambda word, source: server.ask(  # noqa: E731
         "GET", "/metrics", headers={"Authorization": "Bearer " + word}, source=source)
     answers = [ask(f"tutti-000000000000-{number}", "127.0.0.2") for number in range(30)]

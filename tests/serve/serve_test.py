@@ -69,7 +69,7 @@ def strangers(server, valid):
         assert headers["X-Frame-Options"] == "DENY" and headers["Cache-Control"] == "no-store"
     assert server.ask("POST", "/login", {"token": "tutti-0-guess"})[0] == 401
     assert server.ask("GET", "/", headers={"Host": "evil.example"})[0] == 421
-    for site in ("cross-site", "same-site"):  # a page elsewhere logs nobody in
+    for site in ("cross-site", "same-site"):  # a page of another site cannot log in
         status, _, headers = server.ask("POST", "/login", {"token": valid},
                                         headers={"Sec-Fetch-Site": site})
         assert status == 403 and "Set-Cookie" not in headers, (site, status)
@@ -224,12 +224,12 @@ def in_the_browser(plane, server, tokens, jobs, recipe, pictures):
         page.value(f"document.getElementById('token').value = {json.dumps(tokens['olga'])}")
         submitting(page, server.url)("form button")
         titles = page.value("[...document.querySelectorAll('h2')].map(h => h.textContent)")
-        assert titles[:6] == ["Queue", "Runs", "Nodes", "Budgets", "Incidents", "Trail"], titles
+        assert titles[:6] == ["Queue", "Runs", "Nodes", "Budgets", "Incidents", "Audit log"], titles
         assert page.value("document.cookie") == "", "scripts can read the cookie"
         body = "document.body.textContent"
         assert "disk_fsync: slow" in page.value(body), "what is wrong with a node"
 
-        # The curves move while the run goes on, without loading the page again.
+        # The curves move during the run, without a reload.
         curve = "document.querySelector('#live-runs figcaption p')?.textContent ?? ''"
         wait_for(lambda: "Step" in page.value(curve), "a curve")
         before = page.value(curve)
@@ -328,8 +328,8 @@ def main():
             controller.terminate()
             controller.wait(timeout=120)
         assert code in (0, 143), code
-        trail = plane.call("audit", "verify")
-        assert trail["intact"], trail
+        verified = plane.call("audit", "verify")
+        assert verified["intact"], verified
         with open(os.path.join(folder, "control", "audit.jsonl")) as file:
             denied = {(line["who"], line["what"]) for line in map(json.loads, file)
                       if not line["allowed"]}

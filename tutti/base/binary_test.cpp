@@ -31,7 +31,7 @@ TEST(Binary, IsThisExecutableWithItsLibraries) {
 
 TEST(Binary, LibrariesOpenedLaterAreNotCounted) {
   const std::string before = describe_binary().libraries;
-  const char* library = "libBrokenLocale.so.1";  // of the C library, and nobody's dependency
+  const char* library = "libBrokenLocale.so.1";  // of the C library, and no dependency of Tutti
   if (dlopen(library, RTLD_NOLOAD | RTLD_NOW) != nullptr || dlopen(library, RTLD_NOW) == nullptr) {
     GTEST_SKIP() << library << " cannot be opened here";
   }

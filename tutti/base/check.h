@@ -1,5 +1,5 @@
 // Invariants of the program. A failed check prints where, what and the values, then aborts:
-// going on would compute garbage. Errors of the outside world are not checks: see error.h.
+// continuing would compute garbage. Errors of the outside world are not checks: see error.h.
 #pragma once
 
 #include <fmt/format.h>

@@ -36,7 +36,7 @@ class ChildProcess {
 
 // Starts a process in a session of its own that lives on when this one ends. It inherits no open
 // files; standard input is empty, standard output and error are added to the end of `output`.
-// Whoever lives long should collect it when it has ended (waitpid). Throws io. Returns its process
+// A long-lived caller should reap it when it has ended (waitpid). Throws io. Returns its process
 // id.
 int start_detached(const std::string& executable, const std::vector<std::string>& arguments,
                    const std::string& output);

@@ -60,7 +60,7 @@ TEST_F(ChildProcessTest, BlockedSignalsReachTheChild) {
   EXPECT_EQ(wait(child), 128 + SIGINT);
 }
 
-TEST_F(ChildProcessTest, NobodyIsLeftBehind) {
+TEST_F(ChildProcessTest, LeavesNoProcessBehind) {
   int id = 0;
   {
     ChildProcess child("/bin/sh", shell("sleep 60 & sleep 60"), output_);

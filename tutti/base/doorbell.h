@@ -5,7 +5,8 @@
 // that wait look every few milliseconds at how long the system kept them from running; if that was
 // more than a few percent of the time, no thread of the process spins for a while.
 //
-// OMP_WAIT_POLICY=passive: no thread spins. active: threads spin for long, whoever needs the core.
+// OMP_WAIT_POLICY=passive: no thread spins. active: threads spin for long, even if another process
+// needs the core.
 #pragma once
 
 #include <atomic>

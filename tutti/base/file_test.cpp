@@ -161,7 +161,7 @@ TEST_P(AnyFileSystem, ErrorsHaveKindAndPath) {
 INSTANTIATE_TEST_SUITE_P(Both, AnyFileSystem, testing::Bool(),
                          [](const auto& which) { return which.param ? "posix" : "memory"; });
 
-// A device stays a device, whoever writes to it.
+// A device stays a device after a write.
 TEST(Streams, GetTheBytesThemselves) {
   FileSystem& files = posix_file_system();
   const std::string pipe =

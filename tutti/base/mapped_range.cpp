@@ -24,7 +24,7 @@ std::array<Slot, kSlots> slots;
 
 void write_text(const char* text) {
   const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
-  (void)written;  // there is nobody to tell
+  (void)written;  // no one to report it to
 }
 
 // Within a signal: only what is safe there. The default action comes when the read is tried again.

@@ -39,7 +39,7 @@ TEST(MappedRangeDeathTest, AFileThatCannotBeReadAnyMoreIsNamed) {
   files.remove_file(other);
 }
 
-// More than there is room for.
+// More than fits.
 TEST(MappedRange, AnyNumberMayBeThere) {
   FileSystem& files = posix_file_system();
   const std::string path =

@@ -8,7 +8,7 @@ namespace tutti {
 void adopt_orphans();
 
 // Asks all children of this process to end (SIGTERM) and, who is still there after
-// `patience_seconds`, ends them (SIGKILL). Collects them, so that nobody else may wait for one.
+// `patience_seconds`, ends them (SIGKILL). Reaps them, so that no other code may wait for one.
 // Returns how many have ended; who cannot be ended (it waits for a disk) is left after twice as
 // long.
 int end_orphans(double patience_seconds);

@@ -39,8 +39,8 @@ namespace {
   fail(kind, "cannot {} '{}': {}{}", action, path, std::strerror(error), remedy);
 }
 
-// Throws usage for what bytes only go through: opening a pipe to read waits until somebody writes,
-// opening a device may do anything, and neither has a size.
+// Throws usage for what bytes only go through: opening a pipe to read blocks until there is a
+// writer, opening a device may do anything, and neither has a size.
 void check_keeps_bytes(mode_t mode, const std::string& path) {
   const char* what = S_ISFIFO(mode)                   ? "a pipe"
                      : S_ISSOCK(mode)                 ? "a socket"

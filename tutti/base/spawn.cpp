@@ -20,7 +20,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 }
 
 // Who was started with SIGCHLD ignored would never hear of the end of a child: the system collects
-// them then, and nobody can wait for one.
+// them then, and no caller can wait for one.
 void keep_ended_children() {
   struct sigaction action {};
   if (::sigaction(SIGCHLD, nullptr, &action) != 0 || action.sa_handler != SIG_IGN) return;

@@ -118,7 +118,7 @@ Ticket Group::submit(Stream& stream, const Call& call, int64_t record_count) {
 Ticket Group::submit_staged(Stream& stream, const Call& call) {
   const bool transfer = is_transfer(call.shape.kind);
   if (!transfer) {
-    // A collective may take what the one before it gave, whose ticket nobody has waited for.
+    // A collective may take what the one before it gave, whose ticket has not been waited for.
     const auto last = std::find_if(staged_.rbegin(), staged_.rend(),
                                    [](const Staged& one) { return !one.transfer; });
     if (last != staged_.rend()) Ticket(this, last->lane, last->number).wait(stream);

@@ -26,7 +26,7 @@
 // naming both ranks and both calls, on every rank. When a rank calls abort(), vanishes (its process
 // ends), or leaves (destroys its group), every pending and later call on every other rank throws
 // peer naming that rank, what it was doing, and the number of the call. Throwing happens in
-// Ticket::wait or in the next call. A group that failed stays so; ranks that go on build a new
+// Ticket::wait or in the next call. A group that failed stays so; surviving ranks build a new
 // World under a higher generation (comm/world/world.h).
 //
 // One thread of a rank uses a group at a time; abort(), activity() and Ticket::done() may be called

@@ -28,7 +28,7 @@ struct FaultReport {
   double lost_seconds = 0;
 };
 
-// Never throws: a report that cannot be written is no reason not to go on, and is told.
+// Never throws: a report that cannot be written is logged and does not stop the run.
 void write_fault(FileSystem& files, const std::string& run_folder, const FaultReport& report);
 
 }  // namespace tutti::launch

@@ -136,7 +136,7 @@ void Generation::kill_the_rest(bool only_stopped) {
   }
 }
 
-// A stopped process is not slow: it does nothing until somebody continues it.
+// A stopped process is not slow: it does nothing until it gets SIGCONT.
 void Generation::kill_if_stopped_for_long(double awake_seconds) {
   if (!processes_->are_here()) return;
   for (int64_t rank = 0; rank < ranks_; ++rank) {

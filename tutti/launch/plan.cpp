@@ -40,7 +40,7 @@ std::string default_run_folder(const spec::Recipe& recipe, const std::string& pa
   return join_path("runs", stem + "-" + format_utc_compact(wall_seconds()));
 }
 
-// An import has no optimizer state to go on from.
+// An import has no optimizer state to resume from.
 void check_not_import(FileSystem& files, const std::string& run_folder) {
   const std::string model = train::model_path(run_folder);
   if (!files.exists(model)) return;

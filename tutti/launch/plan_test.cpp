@@ -40,7 +40,7 @@ TEST(TrainPlan, CopiesInMemoryAreOfTheRecipeThatMadeThem) {
     }
   };
   const std::string other = "optimizer.learning_rate=0.01";
-  EXPECT_EQ(refusal(other), "");  // nobody was asked for copies
+  EXPECT_EQ(refusal(other), "");  // no copies were requested
   write_file_atomic(files, "run/peer-copies", "0123456789abcdef\n");
   EXPECT_NE(refusal(other).find("was started with 0.001, not 0.01"), std::string::npos);
   EXPECT_EQ(refusal("train.steps=7 "), "");

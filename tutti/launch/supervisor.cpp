@@ -162,7 +162,7 @@ class Supervisor {
     return std::clamp(wall_seconds() - saved, 0.0, since_start);
   }
 
-  // Whether and how to go on; throws when not.
+  // Whether and how to continue; throws when not.
   void decide(const GenerationEnd& end, const comm::RankExit& culprit, const std::string& why) {
     if (plan_.recipe.mlperf.enabled()) {
       fail(ErrorKind::peer, "{}; an MLPerf run is not started again", why);

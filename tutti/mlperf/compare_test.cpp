@@ -151,7 +151,7 @@ TEST(Timeline, ALongFirstStretchThatStartsUpIsLeftOut) {
   EXPECT_EQ(line.stretches[0].samples, 3 * 12'288);
   EXPECT_FALSE(line.startup_hidden);
   EXPECT_NEAR(line.steady_samples_per_second, 100, 0.1);
-  EXPECT_NEAR(line.startup_seconds, 30, 0.1);  // 20 s, and two evaluations that nobody logged
+  EXPECT_NEAR(line.startup_seconds, 30, 0.1);  // 20 s, and two evaluations that were not logged
 }
 
 TEST(Compare, OneChipAtTwoSizesIsSaidToBeOne) {

@@ -4,7 +4,7 @@
 // ("  0: :::MLLOG {...}"); carriage returns end a line too, as progress bars leave them. The file
 // is read once, front to back, through a window: memory stays bounded for files and lines of any
 // length. Nothing in a log is an error of the reader: what cannot be read becomes a problem with
-// its line, and reading goes on.
+// its line, and reading continues.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 //   start       what the slow stretches at its beginning took beyond that
 //   tail        what all others took beyond it: stragglers; may be slightly negative by jitter
 //   evaluation  as logged
-//   stalls      between stretches: checkpoints, and what nobody logged
+//   stalls      between stretches: checkpoints, and unlogged time
 //
 // A stretch is a step of a run, and what lies between two evaluations of a log.
 #pragma once

@@ -1,6 +1,6 @@
 // A set of runs of one recipe, fixed before the first of them starts: how many, with which seeds,
-// in which order, by which program. It is a file, so that a set that was interrupted goes on, and
-// so that nobody can choose among runs: what was started stays recorded.
+// in which order, by which program. It is a file, so that an interrupted set resumes, and
+// so that runs cannot be cherry-picked: every started run stays recorded.
 //
 // Rules behind it (mlcommons/training_policies, training_rules.adoc): runs are taken in order; a
 // run that misses the target or fails counts as such, one of them may be the dropped slowest; the
@@ -57,8 +57,8 @@ RunSet plan_runs(const std::string& recipe_yaml, int64_t runs, uint64_t seed_bas
 std::optional<RunSet> load_run_set(FileSystem& files, const std::string& path);
 void save_run_set(FileSystem& files, const std::string& path, const RunSet& set);
 
-// Throws usage naming what differs when `stored`, of `path`, cannot go on as `wanted`: the recipe's
-// keys (not the seed), the seeds, the program.
+// Throws usage naming what differs when `stored`, of `path`, cannot continue as `wanted`: the
+// recipe's keys (not the seed), the seeds, the program.
 void check_same_set(const RunSet& stored, const RunSet& wanted, const std::string& path);
 
 // What the log of a run says: its minutes, and whether it reached the target.

@@ -7,7 +7,7 @@
 // unless it is faster than the others: then those are slow by something that is no step, and the
 // first says more. Start-up is the time that neither steady training nor evaluation explains: first
 // steps, one-off delays, jitter. Where it comes out negative the steady rate is too low by that
-// much, and whoever reports it has to say so.
+// much, and reports must say so.
 #pragma once
 
 #include <vector>

@@ -227,7 +227,7 @@ TEST(RatioInterval, IsWelchsOfLogarithms) {
 }
 
 TEST(SplitTime, AddsUpAndSeparatesTheStartFromTheTail) {
-  // Rates: 5 (start), 10, 10, 10, 5 (tail); an evaluation of 3 s, and 2 s that nobody logged.
+  // Rates: 5 (start), 10, 10, 10, 5 (tail); an evaluation of 3 s, and 2 s that were not logged.
   const std::vector<Stretch> stretches = {{false, 0, 2, 10}, {false, 2, 3, 10}, {true, 3, 6, 0},
                                           {false, 6, 7, 10}, {false, 7, 8, 10}, {false, 8, 10, 10}};
   const TimeParts parts = split_time(stretches, 12);

@@ -90,7 +90,7 @@ Checks check_cpu(const HealthRequest& request, const Effort& effort) {
   for (int i = 0; i < kAttempts; ++i) {
     const CpuShare share = judge_cpu(sample_cpu(cores, effort.cpu_seconds), cores);
     checks = cpu_checks(share, group, static_cast<int>(cores.size()), request.kind);
-    // What is withheld is no disturbance: nobody else did it.
+    // Withheld time is not interference from others.
     if (state_of(checks) == HealthState::healthy || 1 - share.withheld < kLeastCpuAvailable) break;
   }
   return checks;

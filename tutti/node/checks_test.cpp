@@ -50,7 +50,7 @@ TEST(NodeChecks, WhatOthersTakeMakesANodeBusy) {
     EXPECT_EQ(named(checks, name).status, HealthStatus::busy) << name;
   }
   EXPECT_EQ(state_of(checks), HealthState::busy);
-  // A slow core of a node that nobody else uses is a slow core.
+  // A slow core of an otherwise idle node is a slow core.
   share.available = 1;
   share.others = share.disturbed = 0;
   checks = cpu_checks(share, {}, 2, &kind);

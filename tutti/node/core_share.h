@@ -17,7 +17,7 @@ struct CoreShare {
 // use. With more ranks than cores each has one core, which others have too.
 CoreShare share_cores(int64_t local_rank, int64_t local_size);
 
-// Whether this process may use all cores that there are for it: nobody has bound it yet.
+// Whether this process may use all its cores: it has not been bound yet.
 bool may_use_all_cores();
 
 // Runs this thread, and those that it starts from now on, on these cores only. Throws unsupported.

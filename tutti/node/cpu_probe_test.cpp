@@ -88,7 +88,7 @@ TEST(CpuProbe, InterferenceInHalfOfTheWindowsIsNoFault) {
   EXPECT_LE(alarms, 100);  // where seven of ten were disturbed; the check then measures again
 }
 
-TEST(CpuProbe, SomebodyElseOnTheNodeAllTheTimeIsAFaultOfItsOwnName) {
+TEST(CpuProbe, SteadyLoadOfOthersIsReportedAsSuch) {
   Node node;
   node.others = 0.2;
   node.disturbed = 1;

@@ -38,7 +38,7 @@ TEST(DiskProbe, AFullDiskIsAnErrorAndIsLeftAsItWas) {
   files.set_capacity(3 << 20);
   try {
     probe_disk(files, "/disk", small());
-    FAIL() << "wrote more than there is room for";
+    FAIL() << "wrote more than fits";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::no_space);
   }

@@ -37,7 +37,7 @@ struct GpuState {
 // change of the driver without its module.
 std::optional<std::vector<GpuState>> read_gpus(const std::string& library = kNvmlLibrary);
 
-// The library, opened once, for whoever asks again and again. One thread uses it at a time.
+// The library, opened once for repeated queries. One thread uses it at a time.
 class GpuReader {
  public:
   // Throws unsupported as read_gpus does.

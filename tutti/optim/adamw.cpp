@@ -27,7 +27,7 @@ std::vector<engine::AdamwSegment> decay_segments(const spec::ParamLayout& layout
 
 namespace {
 
-// Whether `run` goes on as the runs of `segment` do: as long as these and as far from the last.
+// Whether `run` continues as the runs of `segment` do: as long as these and as far from the last.
 bool continues(const engine::AdamwSegment& segment, const spec::ShardRun& run, int64_t last) {
   const engine::AdamwSegment::Numbers& numbers = segment.numbers;
   if (run.count != numbers.width) return false;

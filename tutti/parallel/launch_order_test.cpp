@@ -32,7 +32,7 @@ struct Step {
       0;  // among the sends to a peer, or receives from it; of a wait: which step it is for
 };
 
-// Writes down calls, all of which count as done: nobody waits while it is asked.
+// Records calls, all of which count as done, so that queries never wait.
 class NotedGroup : public comm::Group {
  public:
   NotedGroup(comm::GroupInfo info, int number, bool in_order, std::vector<Step>& steps)

@@ -28,7 +28,7 @@
 
 namespace tutti::parallel {
 
-// Where the micro-batches of one virtual stage are, while they are in flight.
+// Buffers of the in-flight micro-batches of one virtual stage.
 class Inbox {
  public:
   virtual ~Inbox() = default;

@@ -34,7 +34,7 @@ class ShardedAdamw {
   int64_t squared_parts() const { return static_cast<int64_t>(counted_.size()); }
   void squared_norm(engine::Stream& stream, double* parts) const;
 
-  // Where state lies on the host: its first pieces set out for the next update. Only where nobody
+  // Where state lies on the host: its first pieces set out for the next update. Only where no one
   // writes to the state before that.
   void fetch_ahead();
   void forget_fetched();  // no update follows

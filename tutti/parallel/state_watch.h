@@ -2,7 +2,7 @@
 // the masters and moments that it owns and, in bf16 runs, the weights made of them; also frozen
 // weights. An update tells the sums of the words that it read and wrote (engine::AdamwSums), and
 // what one has read must be what the one before had written. That takes no second rank: whose
-// memory it is is known with any number of replicas, and of shards that nobody else has.
+// memory it is is known with any number of replicas, and of shards without a replica.
 //
 // One changed bit is always seen; changes of several words cancel with a chance of 2^-32. Only of
 // memory that the host reads.
@@ -29,8 +29,8 @@ class StateWatch {
   // All of an update: throws corrupt, naming the rank and what it found changed.
   void updated(const engine::AdamwSums& sums);
 
-  // Somebody else changes words of an owned master, and of the weights made of it: before that, and
-  // afterwards.
+  // Another writer changes words of an owned master, and of the weights made of it: before that,
+  // and afterwards.
   void lend(const engine::Vector& master, const engine::Vector& weights);
   void take_back(const engine::Vector& master, const engine::Vector& weights);
 

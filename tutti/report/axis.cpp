@@ -9,7 +9,7 @@ namespace tutti::report {
 namespace {
 
 constexpr double kMargin = 0.04;      // of the axis, beyond the values
-constexpr double kLargest = 1e307;    // that an axis spans: there is room for margins
+constexpr double kLargest = 1e307;    // that an axis spans: leaves margins
 constexpr double kSmallest = 1e-307;  // above zero: smaller ones lie at the end of the axis
 
 // log(high / low), where the ratio itself may be beyond all numbers.

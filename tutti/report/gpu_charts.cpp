@@ -1,4 +1,4 @@
-// What the driver told of GPUs while the run went on, drawn over the run's own clock.
+// What the driver reported about GPUs during the run, over the run's own clock.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -19,7 +19,7 @@ const char* tone_name(Page::Tone tone) {
 }
 
 // 'none' for everything that could fetch, embed, submit or rebase; styles are inline, and of
-// scripts only the one with this hash runs. A page with a server may ask it, and nobody else.
+// scripts only the one with this hash runs. A page with a server may fetch from it only.
 std::string policy(bool served) {
   return fmt::format(
       "default-src 'none'; style-src 'unsafe-inline'; script-src '{}'{}; base-uri 'none'; "

@@ -57,7 +57,7 @@ class Collector {
   }
 
   void take(const telemetry::RunStarted& event) {
-    // The run's clock stands still between its parts. It goes on from the last step that counts.
+    // The run's clock stands still between its parts. It continues from the last step that counts.
     go_back_to(event.first_step);
     train_before_ = run_.steps.size() > 0 ? run_.steps.train_seconds.back() : 0;
     set_back_ = 0;

@@ -97,7 +97,7 @@ TEST_F(RunReportTest, AResumeTakesBackWhatWasNotSaved) {
   const RunData run = read();
   EXPECT_EQ(run.steps.step, (std::vector<double>{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(run.steps.loss, (std::vector<double>{3, 3, 3, 2, 2, 2}));
-  // The run's clock stands still in the pause, and goes on from the step that was saved.
+  // The run's clock stands still in the pause, and continues from the saved step.
   EXPECT_EQ(run.steps.train_seconds, (std::vector<double>{1, 2, 3, 4, 5, 6}));
   EXPECT_TRUE(run.evaluations.empty());
   const RunSummary s = summarize(run, kStart + 1e6);

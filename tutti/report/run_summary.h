@@ -57,7 +57,7 @@ struct RunSummary {
   std::vector<std::string> notes;
 };
 
-// `now_wall_seconds` tells a run that still goes on from one that ended without a word.
+// `now_wall_seconds` distinguishes a running run from one that ended silently.
 RunSummary summarize(const RunData& run, double now_wall_seconds);
 
 Json to_json(const RunSummary& summary);

@@ -1,5 +1,5 @@
-// Reads back what JsonLinesSink wrote, whoever wrote it when: events of killed runs, of runs that
-// still go on and of older versions.
+// Reads back what JsonLinesSink wrote, from any process and version: events of killed runs, of runs
+// that are still running, and of older versions.
 #pragma once
 
 #include <cstdint>

@@ -96,7 +96,7 @@ struct MemoryMeasured {
   std::vector<MemoryByKind> kinds;  // as described and allocated
 };
 
-// What the driver of a GPU told of it while the run went on. What it does not tell is absent.
+// What the driver of a GPU reported during the run. Unreported values are absent.
 struct GpuMeasured {
   std::string gpu;   // its address on the bus, "0000:1a:00.0"
   std::string name;  // as its maker calls it
@@ -105,7 +105,7 @@ struct GpuMeasured {
   std::optional<double> clock_hertz;    // of its multiprocessors
   std::optional<double> memory_clock_hertz;
   std::optional<double> temperature_celsius;
-  std::optional<double> memory_used_bytes;  // of whoever uses it
+  std::optional<double> memory_used_bytes;  // of all processes
   std::vector<std::string> throttled;       // why its clocks are lower than they could be
 };
 

@@ -64,7 +64,7 @@ TEST(Telemetry, DestructionWritesWhatIsQueued) {
 TEST(Telemetry, WithoutSinksOrEventsFlushReturns) {
   Telemetry telemetry;
   telemetry.flush();
-  telemetry.info("to nobody");
+  telemetry.info("without sinks");
   telemetry.flush();
 }
 
@@ -101,7 +101,7 @@ TEST(Telemetry, OneFailedWriteLosesNothing) {
 }
 
 // A disk that is full for a while under the log: told once on standard error, and when it is over;
-// the run goes on, and what could not be written follows.
+// the run continues, and what could not be written follows.
 TEST(Telemetry, AFullDiskDelaysTheLogAndNothingElse) {
   MemoryFileSystem files;
   Telemetry telemetry;

@@ -58,7 +58,7 @@ Nonce nonce_of(int64_t chunk) {
   return nonce;
 }
 
-// Of the machine's own files: those of tests, in memory, belong to nobody.
+// Of the machine's own files: those of tests, in memory, have no owner.
 void refuse_where_others_read(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || (info.st_mode & (S_IRWXG | S_IRWXO)) == 0) return;
@@ -92,7 +92,7 @@ std::shared_ptr<const SealKey> read_seal_key(FileSystem& files, const std::strin
     fail(ErrorKind::permission, "the checkpoint key '{}' is not there", path);
   }
   refuse_where_others_read(path);
-  // A manifest that nobody has checked yet may have named it: not everything is read.
+  // An unchecked manifest may have named it: not everything is read.
   const bool is_small = !files.is_stream(path) && files.size_bytes(path) <= kMostKeyFileBytes;
   std::string text = is_small ? read_file(files, path) : std::string();
   SealKey::Secret secret{};

@@ -1,4 +1,4 @@
-// Shards that nobody reads without the key (docs/formats.md, "Sealed checkpoints").
+// Shards that cannot be read without the key (docs/formats.md, "Sealed checkpoints").
 //
 // A sealed shard is the shard cut into pieces of chunk_bytes - 16 bytes (the last may be shorter),
 // each stored as one chunk of the file: the piece under XChaCha20-Poly1305 (libsodium), then its

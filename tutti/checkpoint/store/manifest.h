@@ -36,7 +36,7 @@ struct Teacher {
   int64_t step = 0;  // of the teacher's own run
 };
 
-// What a run needs beside its tensors to go on exactly.
+// What a run needs besides its tensors to resume exactly.
 struct State {
   int64_t step = 0;         // optimizer steps done
   uint64_t seed = 0;        // random numbers are a function of (seed, step, index)

@@ -13,7 +13,7 @@
 namespace tutti::checkpoint {
 
 // Makes `path` and what is missing above it, so that the whole path survives a crash, also where
-// somebody else made a folder on it a moment ago.
+// another process made a folder on it a moment ago.
 void create_durable_directories(FileSystem& files, const std::string& path);
 
 // The shards with these tensors, under names that begin with `prefix`, and their folder: all

@@ -125,7 +125,7 @@ class Writer {
   std::optional<Job> job_;  // present while busy
   bool stop_ = false;
   std::deque<SaveResult> results_;
-  int64_t saves_ = 0;  // written by whoever writes
+  int64_t saves_ = 0;  // written by the writing thread
   std::atomic<double> give_up_at_{std::numeric_limits<double>::infinity()};
   std::thread thread_;  // last: starts when everything else is there
 };

@@ -199,7 +199,7 @@ std::string lineage_text(const Subject& subject, const RunEvents& events, const 
   pairs.emplace_back("job", !known.job ? std::string("none that you may see")
                                        : fmt::format("{} of {} in project {}", known.job->id,
                                                      known.job->user, known.job->request.project));
-  if (known.approvals.empty()) pairs.emplace_back("approved by", "nobody");
+  if (known.approvals.empty()) pairs.emplace_back("approved by", "none");
   for (const control::Approval& approval : known.approvals) {
     pairs.emplace_back("approved by",
                        fmt::format("{} on {}{}{}", approval.who, time_text(approval.time_ms),

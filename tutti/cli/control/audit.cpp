@@ -1,4 +1,4 @@
-// `tutti audit`: the trail, and whether it is whole.
+// `tutti audit`: the audit log, and whether it is whole.
 #include "tutti/control/audit/audit.h"
 
 #include <fmt/format.h>
@@ -75,7 +75,7 @@ int run_show(const AuditArguments& arguments) {
       {"line", "time", "who", "what", "on", "", "detail"}};
   for (const Json& line : lines) {
     Json detail = line.value("detail", Json::object());
-    // What records are made of again (trail_replay.h): --json has it.
+    // What records are made of again (replay.h): --json has it.
     for (const char* key : {"request", "claims", "rate", "site"}) detail.erase(key);
     if (line.contains("client")) detail["client"] = line["client"];
     rows.push_back({std::to_string(line.value("seq", int64_t{0})), line.value("time", ""),

@@ -30,7 +30,7 @@
 namespace tutti::cli {
 namespace {
 
-// Processor, its share of memory, board and power supply under load, where nobody has measured.
+// Processor, its share of memory, board and power supply under load, where not measured.
 constexpr int64_t kAssumedMilliwattsPerCore = 10'000;
 
 std::string account() {

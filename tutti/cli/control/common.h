@@ -1,4 +1,5 @@
-// What the commands of the control plane share: which folder, who asks, and the trail afterwards.
+// What the commands of the control plane share: which folder, who asks, and the audit log
+// afterwards.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -31,7 +32,7 @@ class ControlSession {
   // `serves_jobs`: it looks after jobs and does nothing else for its caller, so that an account
   // which demands tokens needs none.
   explicit ControlSession(const ControlOptions& options, bool serves_jobs = false);
-  ~ControlSession();  // brings the trail's file up to date
+  ~ControlSession();  // brings the audit log file up to date
   ControlSession(const ControlSession&) = delete;
   ControlSession& operator=(const ControlSession&) = delete;
 

@@ -86,7 +86,7 @@ void clear_job_copies(const std::vector<std::string>& words,
   report_failure([&] {
     if (copies_of_words(words) == 0) return;
     train::forget_peer_copies(posix_file_system(), value_of(words, "--run"));
-    if (exit_code == exit_requeue) return;  // and whoever told them to stop is waiting
+    if (exit_code == exit_requeue) return;  // and their supervisor is waiting
     if (comm::read_process_variable("SLURM_JOB_ID")) {
       sweep_nodes();
     } else {

@@ -136,7 +136,7 @@ int run_why(const JobArguments& arguments) {
   std::vector<std::pair<std::string, std::string>> pairs = {
       {"job", fmt::format("{} {}", job.id, job.request.name)},
       {"waits because", explain(wait.reason, wait.detail)},
-      {"ahead of it", before.empty() ? "nobody" : before},
+      {"ahead of it", before.empty() ? "none" : before},
       {"should start", !runs   ? "when a controller runs: tutti controller run"
                        : start ? time_text(*start) + ", if all goes as expected"
                                : "not before that changes"}};

@@ -53,7 +53,7 @@ int run_restore(const RestoreArguments& arguments) {
     control::note({database, user, wall_milliseconds()}, "restore", "place", true,
                   {{"file", backup},
                    {"kept", restored.kept},
-                   {"trail_written_anew", restored.trail_written_anew}});
+                   {"trail_written_anew", restored.log_rewritten}});
     transaction.commit();
   }
   control::export_audit(database, files, folder.audit());
@@ -63,7 +63,7 @@ int run_restore(const RestoreArguments& arguments) {
     print_json({{"file", backup},
                 {"kept", restored.kept},
                 {"lines_taken_over", restored.lines},
-                {"trail_written_anew", restored.trail_written_anew},
+                {"trail_written_anew", restored.log_rewritten},
                 {"not_repeated", restored.not_repeated},
                 {"live_jobs", live}});
     return exit_ok;
@@ -72,7 +72,7 @@ int run_restore(const RestoreArguments& arguments) {
       "{}: restored; {} newer audit log lines were replayed; {} jobs are pending or running\n",
       backup, restored.lines, live);
   if (!restored.kept.empty()) text += fmt::format("the former records: {}\n", restored.kept);
-  if (restored.trail_written_anew) {
+  if (restored.log_rewritten) {
     text +=
         "the audit log was missing: it was rewritten up to the backup; later entries are\n"
         "not known but by the folders of jobs\n";

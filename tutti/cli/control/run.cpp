@@ -104,7 +104,7 @@ int64_t look_after_jobs(ControlSession& session, bool until_idle) {
       if (!idle) idle_since = monotonic_seconds();
       if (until_idle && monotonic_seconds() - idle_since > kIdleSeconds) break;
     } catch (const Error& error) {
-      // A lock, a full disk: what runs goes on, and the next round tries again. Damage does not
+      // A lock, a full disk: running jobs continue, and the next round retries. Damage does not
       // heal.
       print_message(fmt::format("{} {}\n", format_utc(wall_seconds()), error.what()));
       if (error.kind() == ErrorKind::corrupt) throw;

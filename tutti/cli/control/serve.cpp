@@ -67,7 +67,7 @@ std::vector<std::string> submit_words(const control::ControlFolder& folder,
 }
 
 // As a process of its own, as if its user had typed it: with his token and his client's address, in
-// the environment, which nobody else can read.
+// the environment, which no other user can read.
 Json run_submit(const std::string& token, const std::string& client,
                 const std::vector<std::string>& words) {
   const std::string output =

@@ -31,7 +31,7 @@ int run_steer(const SteerArguments& arguments, Steer steer) {
   ControlSession session(arguments.control);
   const control::Job job = steer(session.caller(), arguments.job);
   if (control::is_final(job.state)) forget_job_copies(job.request.run_folder);
-  // Somebody must carry out what was asked for.
+  // A controller must carry out the request.
   const bool to_do = !control::is_final(job.state) && !job.held;
   const bool started = to_do && ensure_controller(session.folder());
   if (arguments.control.json) {

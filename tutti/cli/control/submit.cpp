@@ -56,7 +56,7 @@ struct SubmitArguments {
   int64_t ranks_per_node = 0;  // 0: what the recipe's mesh means, else 1
   int64_t cores = 0;
   int64_t gpus = 0;
-  int64_t copy_every = -1;  // steps between copies in memory; -1: as copies_of_job says
+  int64_t copy_every = -1;  // steps between peer copies; -1: as copies_of_job says
   int64_t priority = 0;
   int64_t attempts = 4;
   bool no_preemption = false;

@@ -33,7 +33,7 @@ std::optional<DataClass> known_class(const std::string& name) {
   try {
     return control::parse_data_class(name);
   } catch (const Error&) {
-    return std::nullopt;  // a word of somebody's own
+    return std::nullopt;  // not one of the known classes
   }
 }
 

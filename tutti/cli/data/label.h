@@ -1,5 +1,5 @@
 // The class of the data that a job reads (control/jobs/data_rule.h), found in what it reads: its
-// corpora, the checkpoints that it begins with, learns from or goes on from, and its recipe.
+// corpora, the checkpoints that it begins with, learns from or resumes, and its recipe.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace tutti::cli {
 
-// The strictest class of all of them. `run_folder` may hold a run that is gone on with; relative
+// The strictest class of all of them. `run_folder` may hold a run that is resumed; relative
 // paths start in `folder` (empty: the current one). What cannot be read states no class.
 control::DataLabel find_label(FileSystem& files, const spec::Recipe& recipe,
                               const std::string& run_folder, const std::string& folder);

@@ -101,7 +101,7 @@ class SetRunner {
  private:
   void save() { mlperf::save_run_set(files_, paths_.set(), set_); }
 
-  // The command ended in the middle of a run; nobody is left of it (the lock says so).
+  // The command ended in the middle of a run; none of its processes is left (the lock is free).
   void put_aside_what_was_cut() {
     for (size_t i = 0; i < set_.runs.size(); ++i) {
       if (set_.runs[i].progress == mlperf::RunProgress::running) {

@@ -1,4 +1,4 @@
-// Where machines stand when nobody says: of the catalog's sites.
+// The default site of machines, from the catalog.
 #pragma once
 
 namespace tutti::cli {

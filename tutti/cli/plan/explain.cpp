@@ -89,7 +89,7 @@ std::string explain_page(const std::string& title, const std::string& lead,
 }
 
 // Of every pipeline stage, as this program executes them; null for another software's profile, and
-// where they are more than somebody would read.
+// where they are too many to read.
 Json listed_actions(const spec::Recipe& recipe, const plan::Situation& situation,
                     const plan::Constants& constants) {
   constexpr int64_t kMostPasses = 100'000;

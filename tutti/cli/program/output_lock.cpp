@@ -16,7 +16,7 @@ OutputLock::OutputLock(FileSystem& files, const std::string& prefix)
            "--out: '{}' is being prepared by another process; wait for it, or give another name",
            prefix);
     }
-  } while (!files_.exists(path_));  // whoever had it has just removed it
+  } while (!files_.exists(path_));  // its last holder has just removed it
 }
 
 OutputLock::~OutputLock() {

@@ -11,7 +11,7 @@
 namespace tutti::cli {
 
 // Held for as long as it lives, by a file beside PREFIX.bin that goes with it; a process that is
-// killed leaves the file, which is in nobody's way. Throws usage where another process has it.
+// killed leaves the file, which does no harm. Throws usage where another process has it.
 class OutputLock {
  public:
   OutputLock(FileSystem& files, const std::string& prefix);

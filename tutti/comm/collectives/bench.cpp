@@ -122,7 +122,7 @@ std::vector<CollectiveBench> bench_collectives(
       progress(++done, total);
     }
   }
-  // The arenas end here, and nobody may still be in them.
+  // The arenas end here, and no rank may still use them.
   group.barrier(stream).wait(stream);
   return out;
 }

@@ -66,7 +66,7 @@ TEST(Abort, ReachesRanksThatWaitInOtherGroups) {
   });
 }
 
-TEST(Abort, OfLargeCallsInFullSwingLeavesNobodyInForeignMemory) {
+TEST(Abort, OfLargeCallsLeavesNoRankInForeignMemory) {
   // The buffers die right after the error: a rank that still worked in them would crash here, or
   // show under a sanitizer.
   for (int round = 0; round < 30; ++round) {
@@ -184,7 +184,7 @@ TEST(Activity, ShowsWhoIsInWhatSinceWhen) {
     Group& group = world.all();
     Buffer data(DType::bf16, 30000);
     data.fill(1);
-    const double begin = monotonic_seconds();  // nobody leaves the barrier before
+    const double begin = monotonic_seconds();  // no rank leaves the barrier before
     group.barrier(stream).wait(stream);
     if (world.rank() != 1) {
       group.all_reduce(stream, data.view(), data.view()).wait(stream);

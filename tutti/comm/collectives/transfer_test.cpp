@@ -29,7 +29,7 @@ TEST(Transfer, RingsInBothDirectionsAtOnce) {
                 Buffer down = Buffer(dtype, count).fill(static_cast<uint64_t>(group.rank() + 50));
                 Buffer from_previous(dtype, count);
                 Buffer from_next(dtype, count);
-                // All send first: nobody waits for a receiver to be ready.
+                // All send first: no rank waits for a receiver to be ready.
                 const Ticket tickets[] = {group.send(stream, up.view(), next),
                                           group.send(stream, down.view(), previous),
                                           group.receive(stream, from_previous.view(), previous),

@@ -75,7 +75,7 @@ void GlooGroup::fail_with(const std::string& message) {
   }
 }
 
-// A connection was lost, or the local group has failed: for the reason that somebody gave, or else
+// A connection was lost, or the local group has failed: for the reason that a rank gave, or else
 // for `why`.
 void GlooGroup::collect_failure(const std::string& why) {
   std::string message;

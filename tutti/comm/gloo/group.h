@@ -65,7 +65,7 @@ class GlooGroup : public Group {
     int64_t send_count;  // of all_to_all, to the rank that is told
   };
   // A collective from when the others are told of it on; before its turn only its receives are
-  // posted, since nobody sends data before all have been compared.
+  // posted, since no rank sends data before all have been compared.
   struct Begun {
     uint64_t number = 0;
     std::vector<Header> mine, theirs;

@@ -12,7 +12,7 @@ namespace tutti::comm {
 class GlooLink {
  public:
   // Connects every rank with every other. `prefix` is of this group alone; `address` is where this
-  // rank listens: a name or number of one of its host's interfaces. Throws peer when somebody does
+  // rank listens: a name or number of one of its host's interfaces. Throws peer when a rank does
   // not come.
   GlooLink(Store& store, const std::string& prefix, const std::string& address, int rank, int size,
            double timeout_seconds);

@@ -141,7 +141,7 @@ void LocalGroup::complete_collective() {
   queue_.complete(number);
 }
 
-// Everybody sees the same calls, so whoever finds a difference says the same.
+// All ranks see the same calls, so all report a difference alike.
 void LocalGroup::check_calls(const Call& call) {
   const auto differs = [&](int other, const std::string& mine, const std::string& theirs) {
     block_.fail(fmt::format(

@@ -3,11 +3,11 @@
 // counted for all.
 //
 // Meeting. Collectives consist of phases. A rank publishes what the others need, then arrives; a
-// phase has begun when all have arrived. Nobody is more than one phase ahead, so what a rank
+// phase has begun when all have arrived. No rank is more than one phase ahead, so what a rank
 // publishes alternates between two slots and needs no further lock.
 //
-// Waiting. Every rank has a doorbell (base/doorbell.h); whoever changes what others may wait for
-// rings. The last to arrive rings for all.
+// Waiting. Every rank has a doorbell (base/doorbell.h); a rank that changes what others may wait
+// for rings. The last to arrive rings for all.
 #pragma once
 
 #include <atomic>

@@ -166,7 +166,7 @@ void LocalGroup::run() {
       break;
     }
     if (block_.failed()) break;
-    // With nothing to do only the bell can bring work. Otherwise somebody may have vanished.
+    // When idle only the doorbell brings work. Otherwise a rank may have died.
     const bool rung = block_.wait(bell, spins_, is_idle() ? 3600.0 : kCheckSeconds);
     if (!is_idle()) check_members(!rung);
   }
@@ -220,7 +220,7 @@ std::string LocalGroup::gone_text(int rank) const {
   return fmt::format("group {}: rank {} {}, {}", name(), activity.rank, how, what);
 }
 
-// The buffers of pending calls go back to their owner, so nobody may be using them any more.
+// The buffers of pending calls go back to their owner, so no rank may be using them any more.
 void LocalGroup::end_failed() {
   for (int other = 0; other < size(); ++other) {
     while (other != rank() && block_.slot(other).working.load() != 0 && block_.is_alive(other)) {

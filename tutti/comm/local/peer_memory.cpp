@@ -85,7 +85,7 @@ Location PeerMemory::locate(const void* data, int64_t bytes) const {
 }
 
 char* PeerMemory::reach(int local_rank, const Location& location) {
-  // Of an empty buffer in another process this is no address; nobody reads it.
+  // For an empty buffer in another process this is not an address; it is never read.
   if (location.arena == Location::kSameProcess) {
     return reinterpret_cast<char*>(location.address);  // NOLINT(performance-no-int-to-ptr)
   }

@@ -29,8 +29,8 @@ class Segment {
   int64_t bytes() const { return bytes_; }
   std::string path() const;  // for attach(), while this process lives
 
-  void hold(int rank) const;     // throws peer when somebody else does
-  bool is_held(int rank) const;  // by somebody else
+  void hold(int rank) const;     // throws peer when another process does
+  bool is_held(int rank) const;  // by another process
 
  private:
   Segment(int file, int64_t bytes);

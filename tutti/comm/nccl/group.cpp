@@ -209,7 +209,7 @@ class NcclGroup : public Group {
 
  private:
   // In the order of the links, which all ranks have alike: two that share one make it when both
-  // have made those before it, so nobody waits for one who waits for him.
+  // have made those before it, so there is no circular wait.
   void make_lanes() {
     const auto lane = [&](const std::string& what, int lane_rank, int ranks, int most_blocks) {
       return std::make_unique<NcclLane>(NcclLane::Options{

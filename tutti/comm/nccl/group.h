@@ -21,7 +21,7 @@
 // it so:
 //   - Ranks of a stage make the same calls. For these a collective among them, a shift of a ring,
 //     a reduction beside the backward pass or a gather ahead of its layer, is a step that all take
-//     at once, whatever of it is still going on.
+//     at once, whatever of it is still running.
 //   - Between stages the order is the schedule's, for every receive is asked for when its action
 //     comes (parallel/pipeline_messages.h), and a send when its pass is done. That no schedule
 //     comes to a halt under these three rules is tested by playing them

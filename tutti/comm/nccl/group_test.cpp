@@ -352,7 +352,7 @@ TEST(NcclGroup, AnAbortReachesWhoWaitsForAMessage) {
       mine.group().receive(mine.stream, in.view(), 1).wait(mine.stream);
       mine.stream.synchronize();
       mine.group().barrier(mine.stream);
-      FAIL() << "nobody has failed";
+      FAIL() << "no rank has failed";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::peer);
       EXPECT_NE(std::string(error.what()).find("no more"), std::string::npos) << error.what();

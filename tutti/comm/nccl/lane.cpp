@@ -69,7 +69,7 @@ NcclLane::~NcclLane() {
   cudaStreamDestroy(stream_);
 }
 
-// Rank 0 gives the id when all have come, so that nobody waits in NCCL for one who never does.
+// Rank 0 gives the id when all have arrived, so that no rank waits in NCCL for one that never does.
 void NcclLane::connect(Store& store, double deadline_seconds) {
   const auto left = [&] { return std::max(0.0, deadline_seconds - monotonic_seconds()); };
   ncclUniqueId id = {};

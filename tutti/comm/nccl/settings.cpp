@@ -14,7 +14,7 @@
 namespace tutti::comm {
 namespace {
 
-// What NCCL does where nobody says otherwise.
+// The defaults of NCCL.
 constexpr std::array<std::pair<const char*, const char*>, 10> kDefaults = {{
     {"NCCL_ALGO", "chosen per call"},
     {"NCCL_PROTO", "chosen per call"},

@@ -64,7 +64,7 @@ TEST_F(Processes, EveryCollectiveInSharedAndPrivateMemory) {
 
 TEST_F(Processes, OthersLearnOfAKilledRankAndNameIt) {
   for (const int64_t victim : {0, 2}) {
-    // Only names of our own: other programs, and runs with copies in memory (tutti-*), come and go.
+    // Only names of our own: other programs, and runs with peer copies (tutti-*), come and go.
     const auto entries = [] {
       std::set<std::string> names;
       for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {

@@ -1,5 +1,5 @@
 // What every rank of a host is doing, in memory that they share with each other and with their
-// launcher: for watchdogs, and for whoever finds a rank dead or silent and has to say where it was.
+// launcher: for watchdogs, and for reports of where a dead or silent rank was.
 //
 // A rank writes its own slot only; everybody reads without stopping anybody, so a state that is
 // just changing may show half of each. Thread-safe.

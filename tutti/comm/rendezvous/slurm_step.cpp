@@ -87,7 +87,7 @@ std::map<std::string, std::string> fields_of(std::string_view line) {
   return fields;
 }
 
-// Whether somebody accepts a connection there.
+// Whether a server accepts connections there.
 bool answers(const std::string& address, const std::string& port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -113,7 +113,7 @@ bool answers(const std::string& address, const std::string& port) {
   return answered;
 }
 
-// "DOWN*+DRAIN" and the like: nothing can run there any more. One that is being drained goes on
+// "DOWN*+DRAIN" and the like: nothing can run there any more. One that is being drained continues
 // with the job that it has.
 bool gave_up(const std::string& state) {
   for (const char* bad : {"DOWN", "FAIL", "POWERED_DOWN", "POWERING_DOWN"}) {

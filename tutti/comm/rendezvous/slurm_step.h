@@ -39,7 +39,7 @@ class SlurmStep final : public StartedRanks {
   std::optional<RankExit> poll() override;
   int64_t running() const override { return ranks_ - given_; }
   bool is_running(int64_t rank) const override { return rank >= given_; }
-  bool is_stopped(int64_t /*rank*/) const override { return false; }  // nobody here can see it
+  bool is_stopped(int64_t /*rank*/) const override { return false; }  // not visible from here
   void kill_all() override;
   std::shared_ptr<Store> store() const override { return store_; }
   bool are_here() const override { return false; }

@@ -28,7 +28,7 @@ constexpr double kLookSeconds = 0.2;  // between looks at whether the server clo
 constexpr double kReplySeconds = 10;  // that an answer may be late
 constexpr double kTurnSeconds = 0.2;  // for which one thread may keep the connection
 constexpr double kPauseSeconds = 1e-3;
-constexpr uint32_t kMostHelloBytes = 64 << 10;  // of somebody who has proven nothing yet
+constexpr uint32_t kMostHelloBytes = 64 << 10;  // of an unauthenticated client
 
 std::string ports_text(const std::vector<int>& ports) {
   std::vector<std::string> numbers;

@@ -104,7 +104,7 @@ TEST(TcpStore, WorldsMeetThere) {
   for (std::thread& rank : ranks) rank.join();
 }
 
-// One that says anything to whoever connects.
+// One that answers any client.
 class Stranger {
  public:
   Stranger() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -1,6 +1,6 @@
 // All ranks of a run, the hosts they are on, and the groups they form along the axes of the mesh.
 //
-// Ranks meet in a store under a generation. When a run goes on after a failure, or with other
+// Ranks meet in a store under a generation. When a run continues after a failure, or with other
 // ranks, its ranks make a new World under a higher generation: groups, addresses and shared memory
 // are new, so nothing of the old one can reach it, and who comes with an old generation is refused.
 //

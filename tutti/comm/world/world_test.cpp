@@ -33,7 +33,7 @@ TEST(World, OfOneRankNeedsNothing) {
   world.group(spec::Axis::dp).all_reduce(*stream, send.view(), receive.view()).wait(*stream);
   EXPECT_TRUE(receive.same(send));
   world.group({spec::Axis::tp, spec::Axis::cp}).barrier(*stream).wait(*stream);
-  world.abort("nobody hears it");
+  world.abort("without listeners");
 }
 
 // What lies between two networks of one machine is a link, which can be cut: memory would hide it.
@@ -88,7 +88,7 @@ TEST(World, AGroupWhoseMemoryIsNeverFormattedIsNotWaitedForWithoutEnd) {
             "the rank that made the shared memory of a group is gone");
 }
 
-// In a world of more threads than cores nobody waits on a core that another rank needs, not in a
+// In a world of more threads than cores no thread spins on a core that another rank needs, not in a
 // pair of them either.
 TEST(World, ThreadsSpinWhereAllOfThemHaveACore) {
   const int64_t cores = describe_machine().cores;

@@ -80,20 +80,20 @@ class ChainWalk {
 };
 
 // Complete lines of the file, and what follows the last of them.
-struct TrailFile {
+struct AuditFile {
   std::vector<std::string> lines;
   std::string rest;
 };
-TrailFile read_trail(FileSystem& files, const std::string& path) {
-  TrailFile trail;
-  if (!files.exists(path)) return trail;
+AuditFile read_audit_file(FileSystem& files, const std::string& path) {
+  AuditFile log;
+  if (!files.exists(path)) return log;
   const std::string text = read_file(files, path);
   size_t at = 0;
   for (size_t end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-    trail.lines.push_back(text.substr(at, end - at));
+    log.lines.push_back(text.substr(at, end - at));
   }
-  trail.rest = text.substr(at);
-  return trail;
+  log.rest = text.substr(at);
+  return log;
 }
 
 // Whether a line is whole and by the rules, whatever it says.
@@ -178,9 +178,10 @@ void export_audit(Database& database, FileSystem& files, const std::string& path
   transaction.commit();
 }
 
-int64_t adopt_trail(Database& database, FileSystem& files, const std::string& path,
-                    int64_t now_ms) {
-  // Whether the file has more than the database knows of; asked again once nobody else writes.
+int64_t adopt_audit_log(Database& database, FileSystem& files, const std::string& path,
+                        int64_t now_ms) {
+  // Whether the file has more than the database knows of; checked again once there is no other
+  // writer.
   const auto goes_on = [&] {
     Query state = database.query("SELECT exported_bytes FROM audit_head");
     state.next();
@@ -190,13 +191,13 @@ int64_t adopt_trail(Database& database, FileSystem& files, const std::string& pa
   Transaction transaction(database);
   if (!goes_on()) return 0;
   AuditHead head = audit_head(database);
-  const TrailFile trail = read_trail(files, path);
+  const AuditFile log = read_audit_file(files, path);
   int64_t adopted = 0;
   int64_t last_job = 0;
   Json not_repeated = Json::object();
   size_t bytes = 0;
-  for (size_t i = 0; i < trail.lines.size(); ++i) {
-    const std::string& line = trail.lines[i];
+  for (size_t i = 0; i < log.lines.size(); ++i) {
+    const std::string& line = log.lines[i];
     bytes += line.size() + 1;
     if (static_cast<int64_t>(i) < head.seq) continue;  // known; verify compares them
     const Json json = is_sound(line) ? parse_json(line, path) : Json();
@@ -220,7 +221,7 @@ int64_t adopt_trail(Database& database, FileSystem& files, const std::string& pa
   reserve_ids(database, "jobs", last_job);
   Json detail = {{"lines", adopted}, {"last_job", last_job}};
   if (!not_repeated.empty()) detail["not_repeated"] = not_repeated;
-  append_audit(database, {now_ms, kController, kAdoptTrail, "place", true, std::move(detail)});
+  append_audit(database, {now_ms, kController, kAdoptAuditLog, "place", true, std::move(detail)});
   transaction.commit();
   return adopted;
 }
@@ -249,14 +250,14 @@ AuditVerdict verify_audit(Database& database, FileSystem& files, const std::stri
     }
   }
   ChainWalk walk(verdict);
-  const TrailFile trail = read_trail(files, path);
-  verdict.lines_in_file = static_cast<int64_t>(trail.lines.size());
-  for (size_t i = 0; i < trail.lines.size(); ++i) {
+  const AuditFile log = read_audit_file(files, path);
+  verdict.lines_in_file = static_cast<int64_t>(log.lines.size());
+  for (size_t i = 0; i < log.lines.size(); ++i) {
     const std::string where = fmt::format("{}:{}", path, i + 1);
     const size_t before = verdict.findings.size();
-    walk.take(trail.lines[i], where);
+    walk.take(log.lines[i], where);
     // A chain that was forged as a whole is consistent, but not the database's.
-    if (before == verdict.findings.size() && (i >= known.size() || known[i] != trail.lines[i])) {
+    if (before == verdict.findings.size() && (i >= known.size() || known[i] != log.lines[i])) {
       walk.note(where, "is not the line of that number in the database");
     }
   }
@@ -266,9 +267,9 @@ AuditVerdict verify_audit(Database& database, FileSystem& files, const std::stri
     walk.note(path, fmt::format("ends after {} lines, and {} were written to it",
                                 verdict.lines_in_file, exported.integer(0)));
   }
-  if (!trail.rest.empty()) {
-    const size_t next = trail.lines.size();
-    if (next >= known.size() || !starts_with(known[next], trail.rest)) {
+  if (!log.rest.empty()) {
+    const size_t next = log.lines.size();
+    if (next >= known.size() || !starts_with(known[next], log.rest)) {
       walk.note(path, "ends with bytes that are not part of the audit log");
     }
   }

@@ -1,6 +1,7 @@
-// The trail: who did what, when, on what, allowed or denied. A line is written in the transaction
-// of the change that it tells of, so there is no change without its line and no line without its
-// change. Lines form a chain: each holds the SHA-256 of the one before, and ends with its own.
+// The audit log: who did what, when, on what, allowed or denied. A line is written in the
+// transaction of the change that it tells of, so there is no change without its line and no line
+// without its change. Lines form a chain: each holds the SHA-256 of the one before, and ends with
+// its own.
 //
 //   {"seq":7,"time":"2026-01-31T12:00:00Z","who":"ada","what":"cancel","on":"job 3",
 //    "allowed":true,"detail":{...},"previous":"5f..","hash":"a1.."}        (one line)
@@ -47,9 +48,10 @@ void export_audit(Database& database, FileSystem& files, const std::string& path
 // For a database that was restored from a backup: takes over the lines that its file has beyond its
 // own and that continue its chain, makes the changes that they tell of (replay.h), and never
 // gives out the numbers of their jobs again. Returns how many. To be called before anything is
-// appended; adds a line kAdoptTrail, whose `not_repeated` counts by name what could not be made.
-inline constexpr const char* kAdoptTrail = "adopt trail";
-int64_t adopt_trail(Database& database, FileSystem& files, const std::string& path, int64_t now_ms);
+// appended; adds a line kAdoptAuditLog, whose `not_repeated` counts by name what could not be made.
+inline constexpr const char* kAdoptAuditLog = "adopt trail";
+int64_t adopt_audit_log(Database& database, FileSystem& files, const std::string& path,
+                        int64_t now_ms);
 
 struct AuditHead {
   int64_t seq = 0;

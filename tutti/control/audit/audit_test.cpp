@@ -41,7 +41,7 @@ struct AuditFixture {
   AuditVerdict verdict() { return verify_audit(plane.database, files, kPath); }
 };
 
-TEST(Audit, AnUntouchedTrailIsIntact) {
+TEST(Audit, AnUnmodifiedLogIsIntact) {
   AuditFixture log;
   const AuditVerdict verdict = log.verdict();
   EXPECT_TRUE(verdict.intact());
@@ -132,7 +132,7 @@ TEST(Audit, ACutEndIsFoundAndNotGrownOver) {
       ErrorKind::corrupt, [&] { export_audit(log.plane.database, log.files, kPath); }, "cut off"));
 }
 
-// Whoever rewrites a line and all hashes after it makes a consistent chain: it is not the one in
+// Rewriting a line and all hashes after it makes a consistent chain: it is not the one in
 // the database. If that is rewritten too, a head that was kept elsewhere tells.
 TEST(Audit, AForgedChainIsFound) {
   AuditFixture log;
@@ -228,13 +228,13 @@ TEST(Audit, ARestoredDatabaseTakesOverWhatItsFileKnows) {
   submit(plane.as("ada"), SmallControlPlane::request(), false);
   export_audit(plane.database, files, kPath);
   const AuditHead head = audit_head(plane.database);
-  EXPECT_EQ(adopt_trail(plane.database, files, kPath, kNoon), 0);
+  EXPECT_EQ(adopt_audit_log(plane.database, files, kPath, kNoon), 0);
 
   Database restored(path);
   EXPECT_FALSE(verify_audit(restored, files, kPath).intact());
-  EXPECT_EQ(adopt_trail(restored, files, kPath, kNoon), 2);
+  EXPECT_EQ(adopt_audit_log(restored, files, kPath, kNoon), 2);
   EXPECT_EQ(audit_head(restored).seq, head.seq + 1);
-  EXPECT_EQ(adopt_trail(restored, files, kPath, kNoon), 0);
+  EXPECT_EQ(adopt_audit_log(restored, files, kPath, kNoon), 0);
   // Numbers that were given out are not given out again.
   EXPECT_EQ(submit({restored, "ada", kNoon}, SmallControlPlane::request(), false).job.id, 4);
   export_audit(restored, files, kPath);

@@ -256,9 +256,9 @@ bool of_site(Database& database, const Line& line) {
   return false;
 }
 
-// What changes nothing that the records know of: an approval is in the trail alone.
+// What changes nothing that the records know of: an approval is in the audit log alone.
 bool is_no_change(const Line& line) {
-  return line.what == "restore" || line.what == kAdoptTrail || line.on == "page" ||
+  return line.what == "restore" || line.what == kAdoptAuditLog || line.on == "page" ||
          !name_after(line.on, "checkpoint").empty();
 }
 

@@ -1,6 +1,7 @@
-// What lines of the trail tell, done again to records that are older than they: for a database that
-// was restored from a backup. So no job runs again that has run, none is lost that was submitted
-// since, what was spent since is in the ledger, and no right comes back that was taken away.
+// What lines of the audit log tell, done again to records that are older than they: for a database
+// that was restored from a backup. So no job runs again that has run, none is lost that was
+// submitted since, what was spent since is in the ledger, and no right comes back that was taken
+// away.
 #pragma once
 
 #include "tutti/base/json.h"

@@ -47,10 +47,10 @@ std::unique_ptr<Database> open_whole(const std::string& copy, const std::string&
   return database;
 }
 
-// That the file of the trail is this backup's, line by line as far as both go, and has all that was
-// in it at the time. Where it is gone it is written anew.
-void check_trail(Database& database, FileSystem& files, const std::string& path,
-                 const std::string& backup) {
+// That the file of the audit log is this backup's, line by line as far as both go, and has all that
+// was in it at the time. Where it is gone it is written anew.
+void check_audit_log(Database& database, FileSystem& files, const std::string& path,
+                     const std::string& backup) {
   if (!files.exists(path)) return;
   const std::string text = read_file(files, path);
   Query lines = database.query("SELECT seq, line FROM audit ORDER BY seq");
@@ -97,7 +97,7 @@ Restored restore(FileSystem& files, const ControlFolder& folder, const std::stri
   Restored restored;
   try {
     const auto database = open_whole(copy, backup);
-    check_trail(*database, files, folder.audit(), backup);
+    check_audit_log(*database, files, folder.audit(), backup);
     allowed(*database);
   } catch (...) {
     for (const char* part : kParts) {
@@ -120,8 +120,8 @@ Restored restore(FileSystem& files, const ControlFolder& folder, const std::stri
     head_before = audit_head(database).seq;
     // Files of incidents since stay: the next ones need others.
     reserve_ids(database, "incidents", last_incident_file(files, folder.incidents()));
-    restored.trail_written_anew = !files.exists(folder.audit());
-    if (restored.trail_written_anew) {
+    restored.log_rewritten = !files.exists(folder.audit());
+    if (restored.log_rewritten) {
       database.run("UPDATE audit_head SET exported = 0, exported_bytes = 0");
     }
   }
@@ -130,7 +130,7 @@ Restored restore(FileSystem& files, const ControlFolder& folder, const std::stri
   restored.not_repeated = Json::object();
   if (head.seq > head_before) {
     restored.lines = head.seq - head_before - 1;  // one tells of the others
-    const Json line = audit_lines(*restored.database, 1, kAdoptTrail).front();
+    const Json line = audit_lines(*restored.database, 1, kAdoptAuditLog).front();
     restored.not_repeated = line["detail"].value("not_repeated", Json::object());
   }
   return restored;

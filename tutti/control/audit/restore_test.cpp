@@ -163,7 +163,7 @@ TEST_F(Restore, WhatHappenedSinceTheBackupComesBack) {
   export_audit(*restored.database, files_, folder().audit());
   EXPECT_TRUE(verify_audit(*restored.database, files_, folder().audit()).intact());
 
-  // And life goes on: nothing starts twice, what runs ends.
+  // Operation continues: nothing starts twice, what runs ends.
   database_ = std::move(restored.database);
   launcher_.end(runs, 0, 50'000);
   tick(60);
@@ -173,7 +173,7 @@ TEST_F(Restore, WhatHappenedSinceTheBackupComesBack) {
   verify_ledger(*database_);
 }
 
-// Of launches that only their folders tell of, and then the trail of who found them there.
+// Of launches that only their folders tell of, and then the audit log of who found them there.
 TEST_F(Restore, WhatAdoptedLaunchesCostIsKeptByASecondRestore) {
   const int64_t job = submit_one();
   tick(0);
@@ -281,9 +281,9 @@ TEST_F(Restore, DamagedAndForeignBackupsAreRefusedAndChangeNothing) {
     restore(files_, folder(), backup(), kNoon,
             [](Database&) { fail(ErrorKind::permission, "no"); });
   }));
-  std::string trail = read_file(files_, folder().audit());
-  trail[10] = 'x';
-  write_file_atomic(files_, folder().audit(), trail);
+  std::string log = read_file(files_, folder().audit());
+  log[10] = 'x';
+  write_file_atomic(files_, folder().audit(), log);
   EXPECT_TRUE(throws(
       ErrorKind::corrupt, [&] { restore(files_, folder(), backup(), kNoon, [](Database&) {}); },
       "another site"));

@@ -176,7 +176,7 @@ void Controller::tell(const Job& job, const std::string& detail) {
                 static_cast<int>(job.state));
 }
 
-// The records are older than what they tell of: books what that launch took, and goes on with the
+// The records are older than that launch: books what it took, and continues with the
 // next one.
 void Controller::pass_over(const LaunchKey& key, const LaunchStatus& status, int64_t now_ms) {
   Transaction transaction(database_);
@@ -325,7 +325,7 @@ void Controller::begin(const Start& start, int64_t now_ms) {
   {
     Transaction transaction(database_);
     const auto found = find_job(database_, start.job);
-    // Somebody may have cancelled or held it since the snapshot.
+    // A user may have cancelled or held it since the snapshot.
     if (!found || found->state != JobState::pending || found->held) return;
     job = *found;
     if (job.generation + 1 != start.claims.front().generation) return;

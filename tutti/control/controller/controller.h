@@ -1,7 +1,7 @@
 // The controller: carries out what control/schedule/schedule.h and control/schedule/policy.h
 // decide. It keeps nothing in memory that matters: every step begins with what the database says,
-// and ends with a transaction. It may be killed between any two of them; the next one goes on from
-// there, because
+// and ends with a transaction. It may be killed between any two of them; the next one continues
+// from there, because
 //
 //   - a job gets its nodes and a new generation in one transaction, before anything is started;
 //   - starting, stopping and killing a launch may be repeated (control/launches/launcher.h);
@@ -32,7 +32,7 @@ struct TickResult {
 
 class Controller {
  public:
-  // What the data of a job state now, right before a launch; absent: nobody can say.
+  // What the data of a job state now, right before a launch; absent: unknown.
   using Label = std::function<std::optional<DataLabel>(const Job&)>;
   // `ended` hears of jobs that will never run again, at least once where nothing is killed.
   Controller(Database& database, Launcher& launcher, std::function<void(const Job&)> ended = {},

@@ -56,7 +56,7 @@ void add_jobs(Metrics& metrics, Database& database, int64_t now_ms) {
     Query query = database.query("SELECT cause, count(*) FROM incidents GROUP BY cause");
     while (query.next()) causes[query.text(0)] = query.integer(1);
   }
-  // Of those that are held nobody expects that they start.
+  // Held ones are not expected to start.
   Query oldest = database.query(
       "SELECT min(submitted_ms) FROM jobs WHERE state = ? AND held = 0 AND (state < 5 OR state = "
       "13)",

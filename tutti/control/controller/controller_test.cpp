@@ -223,7 +223,7 @@ TEST_F(ControllerTest, UnhealthyNodesTakeNoJobs) {
   EXPECT_EQ(all_nodes(plane_.database).front().reason, "");
 }
 
-// They are in nobody's way, and what they ask for is not forgotten between two rounds.
+// They block no other job, and keep their request between two rounds.
 TEST_F(ControllerTest, RoundsReadOnlyWhatIsNew) {
   Controller controller(plane_.database, launcher_);
   const int64_t first = submit_one();

@@ -11,8 +11,8 @@ namespace tutti::control {
 
 // Takes nodes out of use whose report says that they are unhealthy, with what is wrong as the
 // reason, and puts those back that it took out and that are healthy now, or have no report any
-// more. A report that cannot be read changes nothing. What runs goes on. Returns the number of
-// nodes that changed; each leaves a line in the trail.
+// more. An unreadable report changes nothing. Running jobs continue. Returns the number of
+// nodes that changed; each leaves a line in the audit log.
 int64_t follow_health(Database& database, const std::vector<NodeReport>& reports, int64_t now_ms);
 
 }  // namespace tutti::control

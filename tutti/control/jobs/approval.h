@@ -1,6 +1,6 @@
-// Who answers for a checkpoint: a line in the trail that names it by the SHA-256 of its manifest,
-// which holds the checksums of all the rest. So an approval is of these bytes, wherever they lie,
-// and is as hard to forge as the trail.
+// Who answers for a checkpoint: a line in the audit log that names it by the SHA-256 of its
+// manifest, which holds the checksums of all the rest. So an approval is of these bytes, wherever
+// they lie, and is as hard to forge as the audit log.
 #pragma once
 
 #include <cstdint>

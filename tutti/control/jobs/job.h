@@ -47,7 +47,8 @@ struct JobRequest {
 
 DataLabel label_of(const JobRequest& request);
 void set_label(JobRequest& request, const DataLabel& label);
-inline constexpr const char* kRelabel = "relabel";  // in the trail: the class of its data has risen
+inline constexpr const char* kRelabel =
+    "relabel";  // in the audit log: the class of its data has risen
 
 // Why a job that runs was told to stop.
 enum class Stop { none, cancel, requeue, preempt, time_limit, deadline, job_budget, budget };
@@ -116,7 +117,7 @@ struct Incident {
   int64_t generation = 0;
   int64_t time_ms = 0;
   std::string node;
-  std::string cause;   // reason_name, or "Fault": of a part of the launch, which went on by itself
+  std::string cause;  // reason_name, or "Fault": of a part of the launch, which recovered by itself
   std::string action;  // "requeued", "given up"
   std::string detail;
   int64_t lost_ms = 0;  // work since the last known save, at most

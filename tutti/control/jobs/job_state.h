@@ -23,10 +23,10 @@ enum class JobState {
   failed,         // ended with another exit code, and is not started again
   timeout,        // its time limit ended it
   node_fail,      // its node or its supervision was lost
-  preempted,      // made room for another job
+  preempted,      // preempted by another job
   out_of_memory,  // the system took its memory
   deadline,       // its deadline passed
-  requeued,       // on its way back to PENDING
+  requeued,       // returning to PENDING
 };
 inline constexpr int kJobStates = 14;
 
@@ -48,14 +48,14 @@ enum class Reason {
   time_limit,       // its time limit
   deadline_passed,  // its deadline
   job_budget,       // its own budget is used up
-  checkpointed,     // exit code 75: saved, wants to go on
+  checkpointed,     // exit code 75: saved, to be resumed
   preempted_by,     // by a job of higher priority
   exit_code,        // another exit code; tried again while attempts are left
   attempts_used,    // and none was left
   do_not_restart,   // exit code 93: it would fail the same way
   wrong_recipe,     // exit code 2: the command or recipe is wrong
   launch_failed,    // it could not be started
-  node_lost,        // nothing is left of its processes and nobody said how they ended
+  node_lost,        // its processes are gone without an exit code
   fenced,           // what ran was of an older generation
   out_of_memory,    // the system took its memory
 };

@@ -24,7 +24,7 @@ void write_request(Database& database, const Job& job);  // of a job that is the
 // The newest `most`, newest first; of one project unless it is empty.
 std::vector<Job> newest_jobs(Database& database, const std::string& project, int64_t most);
 
-// Moves a job to another state with its line in the trail, and takes its claims away when that
+// Moves a job to another state with its line in the audit log, and takes its claims away when that
 // state owns no nodes. The caller has set the other fields of `job`; all are written. A move that
 // the table of states does not have aborts. `more` goes into the line as well, and the address that
 // asked for it over the network.

@@ -8,8 +8,8 @@
 
 namespace tutti::control {
 
-// Within a transaction: notes on the job what its data state now, with a line in the trail. A class
-// that was stated stays stated. Returns whether anything has changed.
+// Within a transaction: notes on the job what its data state now, with a line in the audit log. A
+// class that was stated stays stated. Returns whether anything has changed.
 bool relabel(Database& database, Job& job, DataLabel now, int64_t now_ms);
 
 // Whether the rules of the site and of its project allow them (data_rule.h).

@@ -87,7 +87,7 @@ std::string unwritable(const JobRequest& request) {
       return fmt::format("'{}' is not UTF-8: the records cannot hold it", printable(*text));
     }
   }
-  // Whoever lists jobs has it on the terminal.
+  // It is printed on the terminals of those who list jobs.
   const std::string& name = request.name;
   if (name.empty() || name.size() > kLongestName || printable(name) != name ||
       name.find_first_of("\n\t") != std::string::npos) {
@@ -103,7 +103,7 @@ std::string unwritable(const JobRequest& request) {
   return {};
 }
 
-// Why the request cannot be taken, whoever asks; empty: it can.
+// Why the request is invalid for any user; empty: it is valid.
 std::string objection(const Caller& caller, const JobRequest& request, const Project& project) {
   const auto beyond = [](const std::optional<int64_t>& limit, int64_t wanted) {
     return limit && wanted > *limit;
@@ -142,7 +142,7 @@ std::string objection(const Caller& caller, const JobRequest& request, const Pro
                        request.forecast, fmt::format("project '{}'", project.name));
 }
 
-// Refuses keys that the caller may not set: whoever may only submit has no say over the ports and
+// Refuses keys that the caller may not set: a mere submitter does not choose the ports and
 // files of the account that runs the jobs.
 void require_keys(const Caller& caller, Transaction& transaction, const JobRequest& request,
                   const std::string& on) {

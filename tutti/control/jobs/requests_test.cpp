@@ -19,7 +19,7 @@ namespace {
 
 Project limited(SmallControlPlane& plane) { return *find_project(plane.database, "vision"); }
 
-TEST(Submit, AJobWaitsWithItsLineInTheTrail) {
+TEST(Submit, ASubmittedJobIsPendingAndLogged) {
   SmallControlPlane plane;
   const Job job = submit(plane.as("ada"), SmallControlPlane::request(), false).job;
   EXPECT_EQ(job.state, JobState::pending);
@@ -296,7 +296,7 @@ TEST(Tokens, AreStoredHashedAndExpire) {
   EXPECT_FALSE(user_of_token(plane.database, token, kNoon));
 }
 
-TEST(Administration, SomebodyStaysAdmin) {
+TEST(Administration, OneAdminRemains) {
   SmallControlPlane plane;
   const std::string why = "at least one admin";
   EXPECT_TRUE(throws(
@@ -339,7 +339,7 @@ TEST(Submit, WhatRecordsCannotShowAsItIsIsRefused) {
   EXPECT_EQ(submit(plane.as("ada"), request, false).job.request.name, request.name);
 }
 
-TEST(Administration, OnlyARoleThatIsThereIsTakenAway) {
+TEST(Administration, RevokesExistingRolesOnly) {
   SmallControlPlane plane;
   const std::string why = "has no role in";
   EXPECT_TRUE(throws(
@@ -352,7 +352,7 @@ TEST(Administration, OnlyARoleThatIsThereIsTakenAway) {
   EXPECT_FALSE(role_of(plane.database, "ada", "vision"));
 }
 
-TEST(Administration, NobodySpeaksAsTheController) {
+TEST(Administration, NoUserIsNamedController) {
   SmallControlPlane plane;
   EXPECT_TRUE(throws(
       ErrorKind::usage, [&] { create_user(plane.as("root"), "controller"); },
@@ -364,7 +364,7 @@ TEST(Administration, NobodySpeaksAsTheController) {
   }));
 }
 
-TEST(Administration, WhoIsDisabledIsSaidToBe) {
+TEST(Administration, DisabledUsersAreReported) {
   SmallControlPlane plane;
   disable_user(plane.as("root"), "ada", true);
   const std::string why = "`tutti admin user ada --enable`";

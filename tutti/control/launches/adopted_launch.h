@@ -16,7 +16,7 @@ struct AdoptedLaunch {
   std::optional<int64_t> exit_code;
 };
 
-// Within a transaction: books what the newest launch of `job`, which has nodes, took, and goes on
+// Within a transaction: books what the newest launch of `job`, which has nodes, took, and continues
 // with the next one on the same nodes.
 void adopt_launch(Database& database, Job& job, const AdoptedLaunch& adopted, int64_t now_ms);
 

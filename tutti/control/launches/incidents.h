@@ -18,7 +18,7 @@ void price(Incident& incident, const Rate& rate);
 std::vector<std::string> nodes_to_avoid(Database& database, const Job& job, int64_t now_ms);
 
 // What the newest launch reports about faults within it becomes incidents of the job, each once,
-// with a line in the trail. Returns how many are new.
+// with a line in the audit log. Returns how many are new.
 int64_t take_over_faults(Database& database, Launcher& launcher, const Job& job, int64_t now_ms);
 
 // Within a transaction: the job has the nodes that a system outside gave it.

@@ -54,7 +54,7 @@ struct LaunchStatus {
   bool out_of_memory = false;      // that system took its memory
 };
 
-// What a launch reports about itself: something failed, and it went on or gave up.
+// What a launch reports about itself: something failed, and it continued or gave up.
 struct Fault {
   std::string name;  // unique
   int64_t time_ms = 0;

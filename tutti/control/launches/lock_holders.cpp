@@ -79,7 +79,7 @@ std::string parse_mount_device(std::string_view text, unsigned long mount_number
 std::vector<LockHolder> lock_holders(const std::string& path) {
   struct statx status {};
   if (::statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_MNT_ID, &status) != 0) return {};
-  // The device is that of the mount: st_dev is another one on btrfs, and then nobody would be
+  // The device is that of the mount: st_dev is another one on btrfs, and then no holder would be
   // found. Where the system does not report it the mount, the number alone must do.
   std::string device;
   if ((status.stx_mask & STATX_MNT_ID) != 0) {

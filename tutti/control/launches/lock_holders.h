@@ -1,5 +1,5 @@
 // Which other processes of this machine have locks on a file, for messages that say whom to ask and
-// for commands that may only work while nobody else does.
+// for commands that need exclusive access.
 #pragma once
 
 #include <string>

@@ -55,7 +55,7 @@ void write_alive(LaunchFolder& folder, int64_t generation, int64_t elapsed_ms) {
 }
 
 // How a launch ended must not be lost: without it the work would be done again. Tried until it is
-// written, the folder is gone, or somebody wants this launch to be gone. What is in the way is said
+// written, the folder is gone, or this launch is to be killed. What is in the way is said
 // in the job's output, once while it stays the same.
 void write_ended(FileSystem& files, LaunchFolder& folder, int64_t generation, const Ended& ended) {
   std::string reported;
@@ -114,7 +114,7 @@ Ended run(LaunchFolder& folder, const LaunchOrder& order, const std::string& pro
         kill_at = std::min(kill_at.value_or(until), until);
       };
       if (asked && !was_signaled) allow(kLongestGraceMs);
-      // Whoever asked may be gone by then, and what the launch may take is used up.
+      // The controller may be gone by then, and the limits of the launch are used up.
       if (over && !was_over) allow(order.grace_ms);
       was_over = over;
       if (kill_at && !was_signaled) {

@@ -159,7 +159,7 @@ TEST_F(Supervisor, KillsByItselfWhoDoesNotListenWhenItsTimeIsUp) {
   EXPECT_EQ(ended.exit_code, 137);
 }
 
-// Whoever asked it to stop may have died since: then nobody else would kill it in time.
+// The controller may have died after asking it to stop: then nothing else would kill it in time.
 TEST_F(Supervisor, ARequestToStopBuysNoTimeBeyondItsLimit) {
   LaunchOrder limited = order(1, "trap '' TERM; echo ready; while true; do sleep 0.02; done");
   limited.stop_after_ms = 1000;
@@ -180,7 +180,7 @@ TEST_F(Supervisor, ALaunchThatVanishedIsLost) {
   EXPECT_EQ(status(1).phase, LaunchPhase::lost);
   const ProcessLock lock(folder_.lock_path());
   EXPECT_EQ(status(1).phase, LaunchPhase::running);
-  // The same after the machine was rebooted, whoever holds the lock now.
+  // The same after a reboot, even if another process holds the lock now.
   folder_.write_begun(1, {1, "another boot", 0});
   EXPECT_EQ(status(1).phase, LaunchPhase::lost);
 }
@@ -188,7 +188,7 @@ TEST_F(Supervisor, ALaunchThatVanishedIsLost) {
 TEST_F(Supervisor, OneThatCannotBeginSaysSo) {
   launcher_.start(order(1, "true"));  // its supervisor is /bin/true
   for (int i = 0; i < 500 && status(1).phase == LaunchPhase::starting; ++i) sleep_seconds(0.01);
-  // Seen once: whoever asks again may start it again.
+  // Reported once: a second request may restart it.
   LocalLauncher missing(posix_file_system(), jobs_.string(), {"/no/such/program", "x"});
   EXPECT_THROW(missing.start(order(2, "true")), Error);
 }

@@ -12,7 +12,7 @@
 
 namespace tutti::control {
 
-// In the trail.
+// In the audit log.
 inline constexpr const char* kDemandToken = "demand token";
 inline constexpr const char* kTrustAccount = "trust account";
 

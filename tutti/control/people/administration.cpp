@@ -46,8 +46,8 @@ void check_user_name(const std::string& name) {
        name);
 }
 
-// Refuses what has left nobody who may do everything. `undo` comes before the refusal is written:
-// the transaction carries only its line.
+// Refuses a change that leaves no admin of all projects. `undo` comes before the refusal is
+// written: the transaction carries only its line.
 template <typename Undo>
 void keep_ruled(const Caller& caller, Transaction& transaction, const char* what,
                 const std::string& on, Undo undo) {
@@ -147,7 +147,7 @@ void revoke(const Caller& caller, const std::string& user, const std::string& pr
     const bool has_role = std::any_of(members.begin(), members.end(), [&](const Member& member) {
       return member.user == user && member.project == project;
     });
-    // A slip of the pen must not look as if somebody had lost a right.
+    // A typo must not look as if a user had lost a right.
     if (!has_role) {
       refuse(caller, transaction, ErrorKind::usage, "revoke", on,
              fmt::format("'{}' has no role in '{}' itself; `tutti admin list` shows who has "

@@ -1,5 +1,5 @@
 // Administration: users, roles, projects, the site, its nodes, tokens. As in
-// control/jobs/requests.h each function is one transaction with one line in the trail. Needs
+// control/jobs/requests.h each function is one transaction with one line in the audit log. Needs
 // manage_users, or manage_projects in the project concerned.
 #pragma once
 
@@ -19,7 +19,7 @@ inline constexpr const char* kDefaultProject = "default";
 void create_control_plane(const Caller& caller, const Node& node, const Site& site);
 
 void create_user(const Caller& caller, const std::string& user);
-// It may do nothing any more, its tokens do not work; its jobs go on.
+// Disables a user: tokens stop working; jobs keep running.
 void disable_user(const Caller& caller, const std::string& user, bool disabled);
 void grant(const Caller& caller, const Member& member);
 void revoke(const Caller& caller, const std::string& user, const std::string& project);

@@ -1,5 +1,5 @@
 // Slows down the guessing of tokens. Failures count per account and network of the client, so that
-// nobody's guesses keep anybody else out.
+// no client's guesses lock out another.
 #pragma once
 
 #include <cstdint>

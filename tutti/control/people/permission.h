@@ -1,4 +1,4 @@
-// Whether a caller may do something, and the line in the trail where not.
+// Whether a caller may do something, and the line in the audit log where not.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ struct Caller {
 
 bool may(const Caller& caller, Action action, const std::string& project);
 
-// Throws permission, with a line in the trail, unless the caller's role in `project` allows it.
+// Throws permission, with a line in the audit log, unless the caller's role in `project` allows it.
 void authorize(const Caller& caller, Action action, const std::string& project,
                const std::string& on);
 
@@ -33,7 +33,7 @@ void require(const Caller& caller, Transaction& transaction, Action action,
 [[noreturn]] void refuse(const Caller& caller, Transaction& transaction, ErrorKind kind,
                          const char* what, const std::string& on, const std::string& why);
 
-// A line in the trail, within a transaction.
+// A line in the audit log, within a transaction.
 void note(const Caller& caller, const char* what, const std::string& on, bool allowed,
           Json detail = Json::object());
 

@@ -23,7 +23,7 @@ enum class Action {
   steer_any,        // the same with others' jobs of the project
   raise_priority,   // above 0
   view_ledger,      // of a project: budgets, spend, reports
-  view_audit,       // the trail
+  view_audit,       // the audit log
   run_controller,   // start and stop it, drain nodes, back up and restore
   manage_projects,  // quotas, budgets, members of a project
   manage_users,     // users, tokens of others, projects, the site

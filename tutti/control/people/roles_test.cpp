@@ -82,7 +82,7 @@ const std::vector<Attempt>& attempts() {
        }},
       {"revoke in the project", Role::admin, false,
        [](SmallControlPlane&, const Caller& c, int64_t, int64_t) { revoke(c, "viv", "vision"); }},
-      {"read the trail", Role::operator_, true,
+      {"read the audit log", Role::operator_, true,
        [](SmallControlPlane&, const Caller& c, int64_t, int64_t) {
          authorize(c, Action::view_audit, kAllProjects, "trail");
        }},
@@ -128,7 +128,7 @@ bool allowed(const Attempt& attempt, const std::optional<Role>& role, const char
   } catch (const Error& error) {
     EXPECT_TRUE(error.kind() == ErrorKind::permission || error.kind() == ErrorKind::not_found)
         << attempt.name << ": " << error.what();
-    // Whoever cannot see the job learns nothing from the error.
+    // The error reveals nothing to users who cannot see the job.
     if (error.kind() == ErrorKind::not_found) {
       EXPECT_TRUE(!role || std::string(project) == "speech");
     }

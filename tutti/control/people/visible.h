@@ -32,7 +32,7 @@ std::vector<int64_t> visible_ids(const Caller& caller, const std::vector<int64_t
 
 struct JobTally {
   int64_t active = 0;   // own nodes
-  int64_t waiting = 0;  // will go on by themselves, without nodes now
+  int64_t waiting = 0;  // will continue by themselves, without nodes now
   int64_t nodes = 0;    // that the active ones have
 };
 JobTally tally_visible(const Caller& caller);

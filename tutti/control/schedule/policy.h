@@ -12,7 +12,7 @@ namespace tutti::control {
 
 // How the processes of a launch ended.
 struct End {
-  std::optional<int> exit_code;  // absent: nobody knows; they are gone
+  std::optional<int> exit_code;  // absent: unknown; the processes are gone
   bool started = true;           // false: they never were
   bool out_of_memory = false;    // the system took their memory
   std::string detail;
@@ -30,7 +30,7 @@ struct Verdict {
 
 //   exit code 0   COMPLETED, also where it was told to stop
 //   told to stop  what that stop says: CANCELLED, TIMEOUT, DEADLINE, or back into the line
-//   75            back into the line: it saved and wants to go on
+//   75            back into the queue: it saved, to be resumed
 //   93, 2         FAILED: it would fail the same way
 //   other, lost   (FAILED, NODE_FAIL, OUT_OF_MEMORY where the system says so) back into the line
 //   after a pause that doubles, until its attempts are used up; an

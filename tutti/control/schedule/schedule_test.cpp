@@ -142,7 +142,7 @@ TEST(Schedule, TheLowestAndYoungestMakeRoom) {
 
 // Only what helps is preempted: one of the two small ones is in the way, both would have to go for
 // nothing.
-TEST(Schedule, NobodyIsPreemptedInVain) {
+TEST(Schedule, PreemptsOnlyWhereItHelps) {
   Line line(2);
   line.add_running({"n1"}, 1, 600);
   line.add_running({"n2"}, 4, 600).request.preemptible = false;

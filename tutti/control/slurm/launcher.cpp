@@ -324,7 +324,7 @@ LaunchStatus SlurmLauncher::status(const LaunchKey& key) {
     return status;
   }
   if (is_live(job->state) && headless) {
-    // What is left of it holds nodes, and nobody is there to use them.
+    // The rest of it holds nodes that nothing uses.
     run_command({"scancel", std::to_string(job->id)}, kToolSeconds);
   } else if (is_live(job->state)) {
     status.phase = begun ? LaunchPhase::running : LaunchPhase::starting;

@@ -3,20 +3,20 @@
 // The folder of all jobs is on a file system that every node sees, with locks that hold between
 // them.
 //
-// One Slurm job per launch, never requeued by Slurm: who goes on, when and with what is decided in
-// one place (control/schedule/policy.h), which also books what the attempt cost. Its name carries
-// the launch, so a launcher that was killed right after sbatch finds it again; of two by one name
-// only one gets the job's lock and runs. What matters of 22.05:
+// One Slurm job per launch, never requeued by Slurm: which job continues, when and with what is
+// decided in one place (control/schedule/policy.h), which also books what the attempt cost. Its
+// name carries the launch, so a launcher that was killed right after sbatch finds it again; of two
+// by one name only one gets the job's lock and runs. What matters of 22.05:
 //
 //   - SIGUSR2 comes before Slurm's own limit (--signal=B:), to the supervisor alone; SIGTERM when
 //     the job is preempted. GraceTime is kept only where PreemptMode is CANCEL, which for a job
 //     that is not requeued it always is.
 //   - --no-kill: the death of a node ends the ranks on it and not the job (the first node's does).
 //   - --export=NIL: nothing of this process's environment reaches Slurm's state or accounting.
-//   - slurmctld away: what runs goes on, what waits waits; nothing is decided by silence.
+//   - slurmctld down: running jobs continue, pending ones wait; nothing is inferred from silence.
 //   - A slurmctld that is killed may forget that it has just launched a job, and launches it again:
 //     elsewhere, where the job's lock refuses it, or on the same node, where slurmd refuses it,
-//     cancels the job and has the node drained for "Duplicate jobid". Nobody asked for that: the
+//     cancels the job and has the node drained for "Duplicate jobid". No user asked for that: the
 //     launch is lost, the job is not.
 #pragma once
 

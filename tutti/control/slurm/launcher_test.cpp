@@ -230,7 +230,7 @@ TEST(Outside, AJobThatCannotBeLookedAtSaysSoAndIsNotInTheWayOfOthers) {
   outside.now.phase = LaunchPhase::ended;
   outside.now.exit_code = exit_requeue;
   controller.tick(now += 1'000);
-  EXPECT_EQ(find_job(plane.database, other)->state, JobState::pending);  // saved, and goes on
+  EXPECT_EQ(find_job(plane.database, other)->state, JobState::pending);  // saved, to be resumed
   EXPECT_EQ(detail(), "cancel asked by ada");
   outside.broken_job = 0;
   controller.tick(now += 1'000);

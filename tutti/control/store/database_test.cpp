@@ -230,7 +230,7 @@ TEST_F(DatabaseFile, OlderTablesAreBroughtUpToDate) {
   expect_scheduled_as_asked(database, unusual_request());
 }
 
-// The scheduler reads copies of what was asked for, whoever writes the request.
+// The scheduler reads copies of the request, which later writes do not change.
 TEST_F(DatabaseFile, TheSchedulerSeesWhatWasAskedFor) {
   Database database(path());
   found(database);

@@ -27,7 +27,7 @@ void make_private(FileSystem& files, const ControlFolder& folder) {
          folder.path, entry == nullptr ? fmt::format("uid {}", status.st_uid) : entry->pw_name);
   }
   files.create_directories(folder.path);
-  // Nobody else reads tokens' hashes and others' jobs, wherever the folder came from.
+  // No other account may read token hashes and jobs, wherever the folder came from.
   if (::chmod(folder.path.c_str(), 0700) != 0) {
     fail(ErrorKind::io, "'{}' cannot be made readable by its owner alone: {}", folder.path,
          std::strerror(errno));
@@ -48,7 +48,7 @@ std::unique_ptr<Database> open_control(FileSystem& files, const ControlFolder& f
   for (const std::string& path : {folder.jobs(), folder.recipes()}) files.create_directories(path);
   auto database = std::make_unique<Database>(folder.database());
   prepare_schema(*database);
-  adopt_trail(*database, files, folder.audit(), wall_milliseconds());
+  adopt_audit_log(*database, files, folder.audit(), wall_milliseconds());
   return database;
 }
 

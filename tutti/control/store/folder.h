@@ -1,6 +1,6 @@
 // Where a control plane keeps its things:
 //
-//   FOLDER/control.db        records        FOLDER/audit.jsonl    trail
+//   FOLDER/control.db        records        FOLDER/audit.jsonl    audit log
 //   FOLDER/jobs/ID-STAMP/    a job's folder (control/launches/launch_folder.h)
 //   FOLDER/recipes/HASH.yaml recipes of jobs, resolved
 //   FOLDER/incidents/NUMBER.json  what went wrong, what was done, what it cost
@@ -33,7 +33,7 @@ struct ControlFolder {
 void make_private(FileSystem& files, const ControlFolder& folder);
 
 // Opens the database, creating folder and tables where they are not. Throws corrupt where the
-// records are gone and the trail tells that there were some: they are to be restored
+// records are gone and the audit log tells that there were some: they are to be restored
 // (control/audit/restore.h), not begun anew.
 std::unique_ptr<Database> open_control(FileSystem& files, const ControlFolder& folder);
 

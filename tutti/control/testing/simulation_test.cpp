@@ -324,7 +324,7 @@ class History {
     }
   }
 
-  // The trail tells every transition; each is legal and begins where the one before ended.
+  // The audit log tells every transition; each is legal and begins where the one before ended.
   void check_transitions() {
     std::map<int64_t, JobState> states;
     Query lines = plane_.database.query("SELECT line FROM audit ORDER BY seq");
@@ -344,7 +344,8 @@ class History {
       ++counts_[line.substr(begin, line.find('"', arrow) - begin)];
     }
     for (const auto& [job, state] : states) {
-      if (find_job(plane_.database, job)->state != state) wrong("the trail tells another state");
+      if (find_job(plane_.database, job)->state != state)
+        wrong("the audit log tells another state");
     }
   }
 

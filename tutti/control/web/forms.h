@@ -26,7 +26,7 @@ struct WebSubmission {
   int64_t nodes = 1;
   int64_t cores = 0;
   std::string key;     // the same for all attempts to send one form
-  std::string client;  // address that it came from, for the trail; of no field
+  std::string client;  // address that it came from, for the audit log; of no field
 };
 
 // What `tutti submit` said.

@@ -29,7 +29,7 @@ namespace {
 constexpr size_t kRuns = 4;             // curves
 constexpr int64_t kRunCandidates = 50;  // jobs whose run may have one
 constexpr int64_t kIncidents = 50;
-constexpr int64_t kTrailLines = 40;
+constexpr int64_t kAuditLines = 40;
 constexpr int64_t kMostRunBytes = int64_t{64} << 20;  // of a record that is drawn live
 constexpr double kStaleSeconds = 86400;               // of a node's report
 
@@ -149,10 +149,10 @@ std::string audit_html(const WebView& view) {
   table.caption = "Audit log, newest first";
   table.columns = {{"Line", true}, {"Time", false, true}, {"Who"},
                    {"What"},       {"On what"},           {"Allowed", false, true}};
-  std::vector<Json> lines = audit_lines(view.caller.database, kTrailLines, "");
+  std::vector<Json> lines = audit_lines(view.caller.database, kAuditLines, "");
   std::reverse(lines.begin(), lines.end());
   for (const Json& line : lines) {
-    const char* origin = "the trail";
+    const char* origin = "the audit log";
     table.rows.push_back(
         {std::to_string(json_get<int64_t>(line, "seq", origin)),
          json_get<std::string>(line, "time", origin), json_get<std::string>(line, "who", origin),
@@ -224,7 +224,7 @@ std::vector<report::Section> live_sections(const WebView& view) {
   out.push_back({"budgets", "Budgets", budgets_html(view)});
   out.push_back({"incidents", "Incidents", incidents_html(view)});
   if (may(view.caller, Action::view_audit, kAllProjects)) {
-    out.push_back({"audit", "Trail", audit_html(view)});
+    out.push_back({"audit", "Audit log", audit_html(view)});
   }
   return out;
 }

@@ -50,7 +50,7 @@ struct WebView {
   WebPages pages = {};
 };
 
-// Queue, runs, nodes, budgets, incidents, trail: those that the reader may see.
+// Queue, runs, nodes, budgets, incidents, audit log: those that the reader may see.
 std::vector<report::Section> live_sections(const WebView& view);
 std::vector<report::Tile> live_tiles(const WebView& view);
 

@@ -47,7 +47,7 @@ struct WebServer::State {
   explicit State(WebOptions given) : options(std::move(given)), server(server_options()) {}
 
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
-  // A request of somebody who is logged in, with a connection to the database of its own.
+  // A request of a logged-in user, with its own database connection.
   struct Visit {
     const HttpRequest& request;
     WebFields fields;  // of the form; empty for GET
@@ -107,7 +107,7 @@ struct WebServer::State {
       } catch (const Error& error) {
         response = answer_error(request, error);
       }
-      if (sends_form) bring_trail_up_to_date();
+      if (sends_form) export_audit_log();
       return response;
     };
   }
@@ -130,7 +130,7 @@ struct WebServer::State {
     return page(visit);
   }
 
-  void bring_trail_up_to_date() {
+  void export_audit_log() {
     try {
       export_audit(*open(), posix_file_system(), options.folder.audit());
     } catch (const Error& error) {
@@ -216,7 +216,7 @@ struct WebServer::State {
       const auto database = open();
       const auto cookie = sessions.login(*database, field_of(parse_form(request.body), "token"),
                                          request.client, wall_milliseconds());
-      bring_trail_up_to_date();
+      export_audit_log();
       if (!cookie) return html_of(login_page("Invalid token."), 401);
       HttpResponse response = see("/");
       set_cookie(request, response, *cookie, kSessionMs / 1000);
@@ -280,7 +280,7 @@ struct WebServer::State {
       if (starts_with(header, kBearer)) {
         user = sessions.user_of(*database, header.substr(std::string_view(kBearer).size()),
                                 request.client, now_ms, "metrics");
-        if (!user) bring_trail_up_to_date();
+        if (!user) export_audit_log();
       } else if (const auto session = sessions.find(*database, cookie_of(request), now_ms)) {
         user = session->user;
       }

@@ -36,11 +36,11 @@ class WebSessions {
     std::string form_key;  // what a form must bring, so that no other page can send it
   };
 
-  // The cookie of a new session; absent: no valid token. Every attempt leaves a line in the trail,
-  // without the token, with the client's address. Throws TooManyGuesses, which leaves none.
+  // The cookie of a new session; absent: no valid token. Every attempt leaves a line in the audit
+  // log, without the token, with the client's address. Throws TooManyGuesses, which leaves none.
   std::optional<std::string> login(Database& database, const std::string& token,
                                    const std::string& client, int64_t now_ms);
-  // Whose token it is; absent: no valid one, which leaves a line in the trail, too, as `what`.
+  // Whose token it is; absent: no valid one, which leaves a line in the audit log, too, as `what`.
   // Throws TooManyGuesses.
   std::optional<std::string> user_of(Database& database, const std::string& token,
                                      const std::string& client, int64_t now_ms, const char* what);

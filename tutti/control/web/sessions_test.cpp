@@ -63,7 +63,7 @@ TEST_F(WebSessionsTest, SessionsEndWhenIdleOldOrWithTheirToken) {
   EXPECT_FALSE(sessions_.find(database_, other, kNow));
 }
 
-TEST_F(WebSessionsTest, EveryLoginIsInTheTrailAndNoTokenIs) {
+TEST_F(WebSessionsTest, LoginsAreLoggedWithoutTokens) {
   sessions_.login(database_, token_, kHere, kNow);
   EXPECT_FALSE(sessions_.login(database_, "tutti-wrong-token", "2001:db8::1", kNow));
   EXPECT_FALSE(sessions_.user_of(database_, "tutti-wrong-token", "192.0.2.9", kNow, "metrics"));
@@ -96,7 +96,7 @@ TEST_F(WebSessionsTest, GuessingIsSlowedDown) {
   EXPECT_EQ(audit_lines(database_, 100, "").size(), static_cast<size_t>(kMostGuesses) + 1);
 }
 
-TEST_F(WebSessionsTest, NobodyIsLockedOutByOthersGuesses) {
+TEST_F(WebSessionsTest, GuessesOfOneClientDoNotLockOutOthers) {
   const std::string of_ada = token_.substr(0, token_.rfind('-') + 1) + "guess";
   for (int i = 0; i < kMostGuesses; ++i) {
     EXPECT_FALSE(sessions_.login(database_, "guess", kHere, kNow));

@@ -132,7 +132,7 @@ TEST(CorpusChecksums, WhatThePreparationRecordedMustHold) {
   files.damage("c.bin", 99, 1);
   record_checksums(files, "c");
   files.remove_file("c.checksums");
-  write_text(files, "c.meta.json", "{");  // keeps nobody from the data
+  write_text(files, "c.meta.json", "{");  // does not block the data
   record_checksums(files, "c");
   read_whole(Corpus(files, "c"));
 }

@@ -8,7 +8,7 @@
 //                      k div n): each window once per epoch, every epoch in another order
 //
 // In a blend each corpus has a seed of its own; a single corpus has the run's. So the order is a
-// pure function of (recipe, i): it knows no ranks, and nothing but i is needed to go on.
+// pure function of (recipe, i): it knows no ranks, and nothing but i is needed to resume.
 //
 // Evaluation reads windows in order. Without a limit: every window of every corpus once, whatever
 // the weights. With one: the first samples of the blend, as many as the limit says, fewer where a

@@ -77,7 +77,7 @@ TEST_F(DatasetTest, PackedRowsAreWholeDocumentsAndNeverCrossThem) {
     for (int64_t t = 0; t < kT; ++t) {
       const auto at = static_cast<size_t>(t);
       EXPECT_EQ(sample.positions[at], t - sample.starts[at]);
-      if (t > 0 && sample.starts[at] != t) {  // goes on with the row before it
+      if (t > 0 && sample.starts[at] != t) {  // continues the row before it
         EXPECT_EQ(sample.starts[at], sample.starts[at - 1]);
         EXPECT_EQ(sample.tokens[at], sample.targets[at - 1]);
       }

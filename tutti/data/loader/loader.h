@@ -39,7 +39,7 @@ struct TrainLoaderOptions {
   int64_t slice_first = 0;   // this rank's samples of a step
   int64_t slice_count = 0;   // 0: global_batch; a multiple of `rows`
   int64_t start_step = 0;    // the step whose slice comes first
-  int slots = 3;             // micro-batches in flight, at least 2
+  int slots = 3;             // in-flight micro-batches, at least 2
 };
 
 struct EvalLoaderOptions {

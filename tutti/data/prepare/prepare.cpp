@@ -219,7 +219,7 @@ CorpusMeta describe(const PrepareOptions& options, const PrepareResult& result,
   return meta;
 }
 
-// Makes room for the new corpus: from here on, until commit, there is none of this name.
+// Removes the old corpus: from here on, until commit, there is none of this name.
 void remove_old(FileSystem& files, const PrepareOptions& options) {
   std::vector<std::string> paths;
   const CorpusPaths validation = corpus_paths(validation_prefix(options.prefix));

@@ -10,7 +10,7 @@ namespace tutti::data {
 namespace {
 
 // Patterns of which SplitStep::divides_at_spaces holds: those of o200k (gpt-oss), Tekken (Mistral)
-// and DeepSeek-V2 and V3, of whose alternatives none goes on after a sign or letter with a space
+// and DeepSeek-V2 and V3, none of whose alternatives continues after a sign or letter with a space
 // and a letter, and none looks ahead so far.
 bool known_to_divide(const std::string& expression) {
   const std::string upper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";

@@ -1,4 +1,4 @@
-// Files that somebody damaged: each is refused with an error that names it, or is a tokenizer that
+// Damaged files: each is refused with an error that names it, or is a tokenizer that
 // encodes and decodes. What a crash would be, the sanitizers' build of this test sees.
 #include <string>
 

@@ -23,7 +23,7 @@ struct DecodeStep {
     byte_fallback,  // runs of tokens <0x00> .. <0xFF> become one token of their bytes
     strip,          // up to `start` and `stop` times the character `from`
     marks,          // `from` becomes a space, with `first` nothing in the first token
-    word_piece,     // a token that starts with `from` goes on a word, before others goes a space
+    word_piece,     // a token that starts with `from` continues a word, before others goes a space
     clean_up,       // English as it is written: no space before a full stop, "n't", ...
     space_between,  // joins the tokens, with a space between
   };
@@ -41,7 +41,7 @@ class TextDecoder {
   // `tokens` by id.
   TextDecoder(std::vector<DecodeStep> steps, std::vector<std::string> tokens);
 
-  // The text of ids of the vocabulary; `rest`: they go on where others ended.
+  // The text of ids of the vocabulary; `rest`: they continue where others ended.
   std::string decode(std::span<const int32_t> ids, bool rest) const;
 
  private:

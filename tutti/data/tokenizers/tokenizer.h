@@ -45,7 +45,7 @@ class Tokenizer {
   // is among them. Throws usage for text that the tokenizer cannot represent.
   virtual void encode(std::string_view text, std::vector<int32_t>& out) const = 0;
   std::vector<int32_t> encode(std::string_view text) const;
-  // The same for text that goes on at a cut of its document.
+  // The same for text that continues at a cut of its document.
   virtual void encode_rest(std::string_view text, std::vector<int32_t>& out) const {
     encode(text, out);
   }
@@ -54,7 +54,7 @@ class Tokenizer {
   // vocabulary. decode(encode(text)) == text, up to what the kind says.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
 
-  // The same for ids that go on where others ended.
+  // The same for ids that continue where others ended.
   virtual std::string decode_rest(std::span<const int32_t> ids) const { return decode(ids); }
 
   // A p <= position, the largest that the kind can prove from the text around it, at which `text`

@@ -22,7 +22,7 @@ struct Mesh {
   int64_t cp = 1;    // context parallel
   int64_t ep = 1;    // expert parallel
   int64_t zero = 0;  // ZeRO stage 0..3, over dp * cp ranks
-  // With ep > 1: rows of token copies that a rank has room for, of the balanced load; 0: room for
+  // With ep > 1: a rank's capacity of token copies, relative to the balanced load; 0: capacity for
   // any routing.
   int32_t expert_room_percent = 0;
   Pipeline pipeline = Pipeline::one_f_one_b;

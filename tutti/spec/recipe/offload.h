@@ -3,7 +3,7 @@
 //
 // optimizer    moments, and with bf16 weights the f32 masters. The update has them brought over a
 //              bucket at a time, in two buffers that take turns.
-// activations  what the first so many layers of each virtual stage keep for the way back. They
+// activations  what the first N layers of each virtual stage keep for the backward pass. They
 //              share two or three slots on the device per kind of layer (offload_plan.h):
 //              what a layer keeps goes out after its forward pass, and comes back while the layer
 //              after its backward pass, unless its slot has not been reused.

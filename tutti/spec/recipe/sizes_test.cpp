@@ -30,7 +30,7 @@ std::string refusal(const std::vector<std::string>& overrides) {
 }
 
 // Neither sums nor products of them leave 64 bits, and none is counted up to one by one.
-TEST(RecipeSizes, WhatNobodyTrainsIsRefusedByItsKey) {
+TEST(RecipeSizes, ImplausibleSizesAreRefusedByKey) {
   const std::string most = fmt::format("{}", INT64_MAX);
   struct Case {
     const char* key;

@@ -2,8 +2,8 @@
 //
 // Every error is usage and starts with "ORIGIN:LINE: key.path:", or "override: key.path:" where the
 // value was given beside the file, then tells the value and what
-// would be accepted. Each read names a key; finish() rejects the keys that nobody read, suggesting
-// the nearest one that somebody did. A key that is absent leaves the destination alone.
+// would be accepted. Each read names a key; finish() rejects unread keys, suggesting
+// the nearest known one. A key that is absent leaves the destination alone.
 #pragma once
 
 #include <yaml-cpp/yaml.h>

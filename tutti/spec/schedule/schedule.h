@@ -8,7 +8,7 @@
 //                 2 (p - s - 1) + (v - 1) p forwards first, micro-batches in groups of p per chunk
 //                 (Narayanan et al. 2021); idle over ideal time (p - 1) / (v m)
 //   zero-bubble   ZB-H1 (Qi et al. 2024): as 1f1b, but the weight gradient runs s micro-batches
-//                 after its input gradient, so every rank has p activations in flight and, with
+//                 after its input gradient, so every rank has p in-flight activations and, with
 //                 equal pass times, idle over ideal is (p - 1) / (3 m)
 // A gradient is sent on when the weight gradient is done too (1f1b, gpipe), or at once
 // (zero-bubble).
@@ -91,7 +91,7 @@ int64_t peak_in_flight(const Mesh& mesh, int64_t micro_batches, int64_t stage);
 // rank `stage`; 0 where each weight gradient follows its input gradient, layer by layer.
 int64_t peak_delayed(const Mesh& mesh, int64_t micro_batches, int64_t stage);
 
-// The most of sum over chunks c of weight[c] * (micro-batches in flight of chunk c), over the step:
+// The most of sum over chunks c of weight[c] * (in-flight micro-batches of chunk c), over the step:
 // layers, for weight[c] = layers of chunk c.
 int64_t peak_in_flight_weighted(const Mesh& mesh, int64_t micro_batches, int64_t stage,
                                 const std::vector<int64_t>& weight);

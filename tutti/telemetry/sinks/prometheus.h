@@ -16,7 +16,7 @@
 //   tutti_gpu_energy_joules_total{gpu}                     counter, since the run began to look
 //   tutti_gpu_throttled{gpu, reason}                       gauge, 1 while it is
 //
-// A gauge appears with its first value. tutti_tokens_total of a resumed run goes on where it was.
+// A gauge appears with its first value. tutti_tokens_total of a resumed run continues where it was.
 #pragma once
 
 #include <memory>

@@ -133,7 +133,7 @@ TEST(TensorBoard, AFullDiskCostsOneFile) {
   EXPECT_EQ(records(read_file(files, second)).size(), 2U);
 }
 
-// A killed run had gone on beyond its last checkpoint: what it said of those steps is taken back.
+// A killed run had continued beyond its last checkpoint: its records of those steps are retracted.
 TEST(TensorBoard, AResumedRunTakesBackStepsThatItRepeats) {
   MemoryFileSystem files;
   files.create_directories("run");

@@ -1,4 +1,4 @@
-// Whole runs on an accelerator: steps, evaluation, checkpoints, going on. Where the machine has
+// Whole runs on an accelerator: steps, evaluation, checkpoints, resuming. Where the machine has
 // none, each test says so.
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TEST_F(DeviceSession, ResumesToTheBit) {
   }
 }
 
-// What one device saved the other goes on with.
+// A checkpoint of one device resumes on the other.
 TEST_F(DeviceSession, RunsMoveBetweenDevices) {
   run("cpu");
   const std::vector<double> expected = losses();

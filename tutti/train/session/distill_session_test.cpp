@@ -118,7 +118,7 @@ TEST_F(DistillSessionTest, AResumedRunKeepsTheTeacherThatItBeganWith) {
   const std::vector<double> whole = losses();
   events_.clear();
   run("parts", 10);
-  // The teacher's own run goes on; its checkpoints of before stay.
+  // The teacher's own run continues; its earlier checkpoints stay.
   const spec::Recipe student = recipe_;
   recipe_ = load_recipe(files_, "teacher");
   recipe_.train.steps = 60;

@@ -1,4 +1,4 @@
-// What GPUs of this host tell while a run goes on: a thread asks the driver at an interval and
+// Metrics of this host's GPUs during a run: a thread polls the driver at an interval and
 // emits an event per GPU (telemetry::GpuMeasured). Training never waits for it.
 #pragma once
 

@@ -69,7 +69,7 @@ TEST_F(LineageTest, ACorpusMadeElsewhereIsKnownByItsTokens) {
   EXPECT_THROW(check_same_corpora(before, identify_corpora(files_, set), set, "run"), Error);
 }
 
-TEST_F(LineageTest, ADamagedMetaFileKeepsNobodyFromTraining) {
+TEST_F(LineageTest, ADamagedMetaFileDoesNotPreventTraining) {
   write_file_atomic(files_, "corpus.meta.json", "{\"tokenizer\": ");
   EXPECT_EQ(described().tokenizer, "");
 }

@@ -98,7 +98,7 @@ PeerCopies::PeerCopies(FileSystem& files, std::string folder, const std::string&
     sweep_peer_copies(files_, parent_path(folder_));
     attempt(unusable_, [&] {
       files_.create_directories(folder_);
-      // Of the machine's own files: those of tests, in memory, belong to nobody.
+      // Of the machine's own files: those of tests, in memory, have no owner.
       std::error_code ignored;
       std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, ignored);
       write_file_atomic(files_, join_path(folder_, kCopiesOwner), files_.resolve(run_folder));
@@ -249,7 +249,7 @@ std::optional<std::string> PeerCopies::keep(const std::vector<checkpoint::Tensor
     return std::nullopt;
   }
   if (leads_host()) remove(checkpoint::pieces_path(folder_, piece));
-  all_agree(true);  // nobody writes the next set while this one leaves
+  all_agree(true);  // no rank writes the next set while this one leaves
   return first;
 }
 

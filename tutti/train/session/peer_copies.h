@@ -1,18 +1,18 @@
 // Two copies of the state of a recent step in the memory of different hosts, so that a run whose
-// host is lost goes on from there instead of from the newest durable checkpoint.
+// host is lost resumes from there instead of from the newest durable checkpoint.
 //
 // Each rank keeps its own part in its host's memory (a folder on tmpfs, checkpoint/store/piece.h),
 // where it outlives the process, and another to its peer on the next host.
-// Whoever starts the run again, on these hosts, some of them or others beside them, finds the
+// A restart of the run, on these hosts, some of them or others as well, finds the
 // newest step of which every part is somewhere, whatever the mesh is now.
 //
 // Takes twice a rank's part of a checkpoint on each host, four times while the next set is made,
-// and once the whole checkpoint when a run goes on. With one host there is one copy: it outlives
+// and once the whole checkpoint when a run resumes. With one host there is one copy: it outlives
 // processes, not the host. A node of Slurm counts as a host, also where several are one machine.
 //
-// Copies belong to who runs the ranks, and nobody else may read them; where checkpoints are sealed,
-// they are, too. They are taken as long as their number stands in the run folder, and are garbage
-// once it does not.
+// Copies belong to the user who runs the ranks, and no other user may read them; where checkpoints
+// are sealed, they are, too. They are taken as long as their number stands in the run folder, and
+// are garbage once it does not.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class PeerCopies {
              std::string key_file, const RankConsensus& consensus);
 
   // Which host has too little memory for all that it is to keep, where each rank has `bytes` of a
-  // checkpoint and its host room for `free_bytes` more; nullopt: none.
+  // checkpoint and its host memory for `free_bytes` more; nullopt: none.
   std::optional<std::string> lacks_room(int64_t bytes, int64_t free_bytes);
 
   // Keeps the state of `state.step`; sets of other steps then leave. Where any rank cannot (no

@@ -110,7 +110,7 @@ int64_t sweep_peer_copies(FileSystem& files, const std::string& root) {
       if (!is_forgotten(files, root, folder)) continue;
       files.remove_tree(folder);
       ++removed;
-    } catch (const Error&) {  // somebody else's, or gone
+    } catch (const Error&) {  // another user's, or gone
     }
   }
   return removed;

@@ -24,7 +24,7 @@ std::string folder_of(int64_t rank, int64_t per_host) {
 }
 
 // Trains `recipe` on its mesh, `per_host` ranks on each host, up to `steps`; keeps copies of every
-// step, goes on where they are newer than nothing. Losses of its own steps.
+// step, resumes from them if there are any. Losses of its own steps.
 struct Kept {
   std::vector<double> losses;
   std::vector<std::string> problems;  // of keeping, by step
@@ -110,7 +110,7 @@ TEST(PeerCopies, OfStateThatIsFetchedAreTheSame) {
   EXPECT_EQ(again.losses, tail(undisturbed.losses, 3));
 }
 
-// Three hosts, one lost: the two others go on alone, as fewer ranks on another mesh.
+// Three hosts, one lost: the two others continue alone, as fewer ranks on another mesh.
 TEST(PeerCopies, TheRestGoesOnWithFewerRanks) {
   for (const char* lost : {"host-0", "host-1", "host-2"}) {
     MemoryFileSystem whole, files;

@@ -21,7 +21,7 @@ bool may_change(const std::string& key, const spec::Recipe& recipe, const spec::
   if (key == "distill.teacher") return recipe.distill.enabled() && wanted.distill.enabled();
   // Where the run began; adapters know their base by its checksum, wherever it lies.
   if (key == "checkpoint.initialize_from") return recipe.lora.enabled();
-  // Any number of ranks goes on from any other's checkpoints.
+  // Checkpoints of any number of ranks resume on any other.
   if (starts_with(key, "parallel.")) return true;
   if (key == "batch.micro") return !(recipe.parallel == wanted.parallel);
   return free_of_arithmetic(key);

@@ -1,4 +1,4 @@
-// What may change when a run goes on, and what must not.
+// What may change when a run resumes, and what must not.
 #pragma once
 
 #include <optional>

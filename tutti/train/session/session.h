@@ -36,7 +36,7 @@ struct SessionOptions {
   int64_t copy_every = 0;
   std::string memory_root = kMemoryRoot;
   std::string note;  // why this session was started, to be told
-  // Go on although the folder's checkpoints are gone or are another run's: warn instead of
+  // Continue although the folder's checkpoints are missing or another run's: warn instead of
   // throwing.
   bool force_resume = false;
 

@@ -153,7 +153,7 @@ void Session::finish(Outcome outcome) {
   const bool saved = is_saved();
   summarize(outcome, train_seconds);
   summary_.exit_code = complete ? exit_ok : exit_requeue;
-  // Nobody may take a run for done whose result is lost.
+  // A run whose result is lost must not count as done.
   if (!saved) {
     fail(ErrorKind::io,
          "{} at step {}, but its checkpoint could not be written{}; start the same command again "

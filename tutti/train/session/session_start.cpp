@@ -73,7 +73,7 @@ void Session::open_run_folder() {
   if (copies_) check_room_for_copies();
 }
 
-// Work that is lost, or another run's, is not gone on from in silence.
+// Lost work, or another run's, is never resumed silently.
 void Session::check_history(const std::optional<Restored>& restored) {
   const RunHistory history = read_history(files_, options_.run_folder);
   std::string problem;

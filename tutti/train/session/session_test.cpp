@@ -38,7 +38,7 @@ TEST_F(SessionTest, ReportsWhatItDid) {
   EXPECT_EQ(events<telemetry::RunFinished>().size(), 1U);
 }
 
-// Stop at step 10, go on in a new session: the same losses and parameters, to the last bit.
+// Stop at step 10, resume in a new session: the same losses and parameters, to the last bit.
 TEST_F(SessionTest, ResumeEqualsTheUninterruptedRun) {
   for (const auto precision :
        {spec::Precision::f32, spec::Precision::bf16, spec::Precision::fp8, spec::Precision::fp4}) {
@@ -108,7 +108,7 @@ TEST_F(SessionTest, PackedBlendsResumeToTheBit) {
 }
 
 // Its first loss is that of the parameters it starts from, its steps and optimizer are its own; it
-// goes on without the run it came from.
+// continues without the run it came from.
 TEST_F(SessionTest, StartsFromTheParametersOfAnotherRun) {
   recipe_.optimizer.learning_rate = 1e-2;
   recipe_.train.steps = 100;

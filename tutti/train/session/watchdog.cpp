@@ -24,7 +24,7 @@ constexpr double kLeastLimitSeconds = 10;
 constexpr double kLongLimitSeconds = 600;
 constexpr size_t kKnownSteps = 500;
 constexpr size_t kEnoughSteps = 3;
-// Nobody waits for anybody: a step in which all are slow alike is given more time.
+// No rank waits for another: a step in which all are equally slow gets more time.
 constexpr double kAllComputeFactor = 10;
 
 // Else it is not there yet, or may have ended, and is silent for that.
@@ -112,10 +112,10 @@ std::string Watchdog::scene() const {
   return join(keep_waiting.empty() ? gone : keep_waiting, "; ");
 }
 
-// A rank of this host that does not even show that it runs is the cause, whoever waits for whom;
-// else whoever is in no collective, by its own account where it is on this host: in a group that
-// this rank is not in, it only looks idle from here.
-std::string Watchdog::hang_text(bool& somebody_waits) const {
+// A rank of this host that does not show any sign of life is the cause;
+// otherwise one that is in no collective, by its own report where it is on this host: in a group
+// that this rank is not in, it only looks idle from here.
+std::string Watchdog::hang_text(bool& a_rank_waits) const {
   const double now = monotonic_seconds();
   std::vector<std::string> missing, silent;
   std::string waiting;
@@ -139,7 +139,7 @@ std::string Watchdog::hang_text(bool& somebody_waits) const {
     if (activity.inside && waiting.empty()) waiting = comm::activity_text(activity, now);
     if (!waits) missing.push_back(text);
   }
-  somebody_waits = !waiting.empty() || !silent.empty();
+  a_rank_waits = !waiting.empty() || !silent.empty();
   if (!silent.empty()) missing = silent;
   if (missing.empty()) {
     const bool one_host = world_.local_size() == world_.size();
@@ -165,7 +165,7 @@ void Watchdog::note_silence(double awake_seconds) {
   }
 }
 
-bool Watchdog::somebody_silent(double seconds, bool stopped) const {
+bool Watchdog::a_rank_is_silent(double seconds, bool stopped) const {
   for (int local_rank = 0; local_rank < world_.local_size(); ++local_rank) {
     const Silence& silence = silence_[static_cast<size_t>(local_rank)];
     const bool counts = stopped ? silence.stopped : is_at_work(board_.state(local_rank).phase);
@@ -188,11 +188,11 @@ void Watchdog::look(double awake_seconds) {
     std::fflush(nullptr);
     ::_exit(exit_failed);
   }
-  bool somebody_waits = false;
+  bool a_rank_waits = false;
   const double stopped_limit =
       options_.limit_seconds > 0 ? options_.limit_seconds : kStoppedLimitSeconds;
-  if (somebody_silent(stopped_limit, true)) {
-    world_.abort(fmt::format("{}; stopped for longer than {}", hang_text(somebody_waits),
+  if (a_rank_is_silent(stopped_limit, true)) {
+    world_.abort(fmt::format("{}; stopped for longer than {}", hang_text(a_rank_waits),
                              format_seconds(stopped_limit)));
     return;
   }
@@ -200,10 +200,10 @@ void Watchdog::look(double awake_seconds) {
   double limit = limit_of(phase_);
   // Who does not run at all needs no more patience while it saves than while it trains.
   const double least = limit_of(comm::RankPhase::training);
-  if (awake_seconds_ >= least && somebody_silent(least, false)) limit = std::min(limit, least);
+  if (awake_seconds_ >= least && a_rank_is_silent(least, false)) limit = std::min(limit, least);
   if (awake_seconds_ < limit) return;
-  const std::string text = hang_text(somebody_waits);
-  if (!somebody_waits && awake_seconds_ < kAllComputeFactor * limit) return;
+  const std::string text = hang_text(a_rank_waits);
+  if (!a_rank_waits && awake_seconds_ < kAllComputeFactor * limit) return;
   world_.abort(fmt::format("{}; over the limit of {}", text, format_seconds(limit)));
 }
 

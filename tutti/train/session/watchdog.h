@@ -4,7 +4,7 @@
 // Hangs. What a rank does has a limit: a step max(10 s, 3 times the 99th percentile of the steps so
 // far), anything else and the first steps ten minutes; the caller may say another for steps and for
 // pieces of an evaluation. Time counts only while this rank runs, so that a machine that was paused
-// as a whole is no hang. When the limit is over while somebody waits for somebody, the world is
+// as a whole is no hang. When the limit is over while a rank waits for another, the world is
 // aborted, for a reason that names the rank that keeps the others waiting, what it is doing, and
 // the collective they wait in. A rank of this host whose watchdog does not tick is named alone, in
 // whatever group others wait for it.
@@ -71,10 +71,10 @@ class Watchdog {
   void watch();
   void look(double awake_seconds);
   double limit_of(comm::RankPhase phase) const;
-  std::string hang_text(bool& somebody_waits) const;
+  std::string hang_text(bool& a_rank_waits) const;
   void note_silence(double awake_seconds);
   // A rank of this host that does not tick, for as long; `stopped`: of which the system says so.
-  bool somebody_silent(double seconds, bool stopped) const;
+  bool a_rank_is_silent(double seconds, bool stopped) const;
 
   comm::World& world_;
   const WatchdogOptions options_;

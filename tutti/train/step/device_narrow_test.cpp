@@ -1,7 +1,7 @@
 // Training in 8 bits on an accelerator that keeps weights as products read them (arena "narrow"):
-// against one without room for that, which quantizes them for each product. Every bit is the same.
-// And the magnitudes that kernels leave for quantization. Where the machine has no accelerator,
-// each test says so.
+// against one without memory for that, which quantizes them for each product. Every bit is the
+// same. And the magnitudes that kernels leave for quantization. Where the machine has no
+// accelerator, each test says so.
 #include <gtest/gtest.h>
 
 #include <algorithm>

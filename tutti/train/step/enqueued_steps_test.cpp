@@ -99,7 +99,7 @@ EnqueuedTraining expect_same_steps(const spec::Recipe& recipe, int64_t steps) {
   return expected;
 }
 
-// With a selection bias and shared experts; with room for fewer copies than there are; with
+// With a selection bias and shared experts; with capacity for fewer copies than there are; with
 // everything but adapters frozen.
 TEST(EnqueuedSteps, OfExpertsAreThoseOfTheHostToTheBit) {
   for (spec::Recipe recipe :

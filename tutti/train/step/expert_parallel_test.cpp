@@ -129,7 +129,7 @@ TEST(ExpertParallel, InTheComputeType) {
   }
 }
 
-// With a capacity copies travel in pieces of fixed size, of which nobody counts what is in them; to
+// With a capacity copies travel in pieces of fixed size, whose contents are not counted; to
 // the bit as if the hosts had counted.
 TEST(ExpertParallel, PiecesChangeNoBit) {
   spec::Recipe base = six_experts(capacity_recipe());
@@ -153,7 +153,7 @@ TEST(ExpertParallel, PiecesChangeNoBit) {
   }
 }
 
-// All tokens to the first expert: with room for any routing that is fine, with room for the
+// All tokens to the first expert: with capacity for any routing that is fine, with capacity for the
 // balanced load an error that says what to do.
 TEST(ExpertParallel, MoreCopiesThanThereIsRoomForAreAnError) {
   spec::Recipe recipe = recipe_on(six_experts(mixtral_recipe()), {.dp = 3, .ep = 3});

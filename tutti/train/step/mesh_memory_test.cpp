@@ -4,7 +4,7 @@
 //   (Rajbhandari et al. 2020, section 3.1, with f32 instead of f16 gradients), over D replicas:
 //     ZeRO 0: 18   1: 6 + 12/D   2: 2 + 16/D, and buffers of layers   3: 18/D, and buffers
 //   Activations of a layer: divided by tp with sequence parallelism (Korthikanti et al. 2022, table
-//   2) and by cp. Layers in flight on stage i of p: L/p * min(m, p - i) with m micro-batches, and
+//   2) and by cp. In-flight layers on stage i of p: L/p * min(m, p - i) with m micro-batches, and
 //   on the first with v virtual stages L (1 + (p-1)/(p v)) (Narayanan et al. 2021, section 2.2);
 //   with a zero bubble L/p * min(m, p) on every stage (ZB-H1, Qi et al. 2024).
 #include <gtest/gtest.h>

@@ -80,7 +80,7 @@ TEST(Moe, AccumulationEqualsOneLargeBatch) {
   }
 }
 
-// Rows of no expert are poisoned too: nobody reads them.
+// Rows of no expert are poisoned too: they are never read.
 TEST(Moe, NothingIsReadFromThePreviousStep) {
   for (spec::Recipe recipe : {mixtral_recipe(), mixed_moe_recipe(), capacity_recipe()}) {
     recipe.precision = spec::Precision::bf16;

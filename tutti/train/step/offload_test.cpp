@@ -285,7 +285,7 @@ TEST(Offload, IsRefusedWhereTheHostComputes) {
 
 class OffloadSession : public testing::SessionTest {};
 
-// Checkpoints are those of the copies on the host, and a run goes on with or without them.
+// Checkpoints are those of the copies on the host, and a run resumes with or without them.
 TEST_F(OffloadSession, ResumesToTheBit) {
   recipe_.model.layers = 4;
   recipe_.precision = spec::Precision::bf16;

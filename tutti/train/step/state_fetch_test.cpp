@@ -82,7 +82,7 @@ TEST(StateFetch, BeginsAgainAfterAReaderThatFails) {
 
 class FetchedCopies : public testing::SessionTest {};
 
-// A run that ends without a checkpoint goes on from what was fetched; between copies its steps run
+// A run that ends without a checkpoint resumes from what was fetched; between copies its steps run
 // ahead.
 TEST_F(FetchedCopies, ARunGoesOnFromThemToTheBit) {
   recipe_.checkpoint.every_steps = 0;

@@ -20,7 +20,7 @@
 namespace tutti::train {
 namespace {
 
-// Where nobody has chosen, ranks of a host take its devices in turn; more ranks than devices share
+// By default ranks of a host take its devices in turn; more ranks than devices share
 // them. 0 where there are none to choose from.
 int device_of(const engine::Backend& backend, const parallel::Ranks& ranks) {
   const auto devices = static_cast<int>(backend.devices().size());

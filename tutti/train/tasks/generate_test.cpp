@@ -81,7 +81,7 @@ TEST(Generate, CacheMatchesForwardWithAdapters) {
   expect_cache_matches_forward(adapted(llama_recipe()));
 }
 
-// Side by side with others a text goes on as it does alone, whatever the batch.
+// In a batch a text continues as it does alone, whatever the batch.
 void expect_batch_equals_one_by_one(spec::Recipe recipe) {
   recipe.threads = 1;
   Trainer trainer(recipe);

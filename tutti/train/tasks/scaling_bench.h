@@ -1,7 +1,7 @@
 // Where the time of a step goes when several ranks take it, and what is lost against fewer of them.
 //
 // Of every rank and step: compute (in operations), communication and waiting (Ticket::wait), host
-// (the rest). The last to come waits for nobody, so the least that any rank waits is communication
+// (the rest). The last to arrive does not wait, so the least that any rank waits is communication
 // that computing did not hide, and what others wait longer is waiting for ranks:
 //
 //   exposed = least waited of all ranks,  waiting = mean waited - exposed

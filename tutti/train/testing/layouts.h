@@ -79,7 +79,7 @@ Tensors train_and_save(const spec::Recipe& recipe, int64_t steps, FileSystem& fi
                        const Prepare& prepare = {});
 
 // Loads that checkpoint, after `steps` steps, on another mesh: every element is that of `saved`, to
-// the bit. Then goes on: losses are within 1e-5 of the rest of `losses`.
+// the bit. Then continues: losses are within 1e-5 of the rest of `losses`.
 void load_and_go_on(const spec::Recipe& recipe, int64_t steps, FileSystem& files,
                     const Tensors& saved, const std::vector<double>& losses,
                     const Prepare& prepare = {});

@@ -142,7 +142,7 @@ inline spec::Recipe mixed_moe_recipe() {
   return recipe;
 }
 
-// Experts with gelu in a GPT, and room for fewer copies than there are.
+// Experts with gelu in a GPT, and capacity for fewer copies than there are.
 inline spec::Recipe capacity_recipe() {
   spec::Recipe recipe = gpt_recipe();
   recipe.model.name = "test-capacity";
@@ -169,7 +169,7 @@ class RandomBatches {
     }
     return {data_.data(), data_.data() + 1, count_++ * rows_};
   }
-  // Goes on with micro-batch `number`.
+  // Continues with micro-batch `number`.
   void seek(int64_t number) { count_ = number; }
   BatchSource source() {
     return [this] { return next(); };

@@ -315,7 +315,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   return ncclSuccess;
 }
 
-// Waits for its calls, whose streams go on meanwhile.
+// Waits for its calls, whose streams advance meanwhile.
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const LaunchingThread thread(comm->device);
   if (!thread.is_alone()) return not_alone();

@@ -153,7 +153,7 @@ TEST_F(NcclOnHost, TwoThreadsThatLaunchOnADeviceAreRefused) {
     EXPECT_EQ(made, ncclSuccess);
   });
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-  float on_stack = 0;  // for which it is refused when nobody else is in a call
+  float on_stack = 0;  // for which it is refused when no other thread is in a call
   ncclResult_t found = ncclInvalidArgument;
   while (found == ncclInvalidArgument) found = sum(first(), &on_stack, first().streams[0]);
   expect_refused(found, ncclInvalidUsage, "two threads");
