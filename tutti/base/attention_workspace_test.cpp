@@ -57,7 +57,7 @@ TEST(AttentionWorkspace, NoPieceButTheLeastExceedsTheLimit) {
 }
 
 // Whatever documents a sequence holds, those of a class begin in windows of their own.
-TEST(AttentionWorkspace, EveryLongDocumentHasASlotOfItsOwn) {
+TEST(AttentionWorkspace, EveryLongDocumentHasItsSlot) {
   EXPECT_TRUE(document_classes(64).empty());
   for (const int64_t sequence : {65, 128, 129, 1000, 8192}) {
     const auto classes = document_classes(sequence);

@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-TEST(Binary, IsThisExecutableWithItsLibraries) {
+TEST(Binary, HashesTheExecutableAndItsLibraries) {
   const Binary binary = describe_binary();
   const std::string bytes = read_file(posix_file_system(), "/proc/self/exe");
   EXPECT_EQ(binary.executable_hash, hash_hex(hash_text(bytes)));

@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-TEST(Command, ItsOutputsAndExitCodeComeBack) {
+TEST(Command, ReturnsOutputsAndExitCode) {
   const CommandResult said = run_command({"sh", "-c", "echo out; echo err >&2; exit 7"}, 10);
   EXPECT_EQ(said.output, "out\n");
   EXPECT_EQ(said.error, "err\n");
@@ -35,13 +35,13 @@ TEST(Command, OneThatTakesTooLongIsKilled) {
   EXPECT_LT(monotonic_seconds() - begin, 300);
 }
 
-TEST(Command, WhatItLeavesRunningIsNotWaitedFor) {
+TEST(Command, DoesNotWaitForOrphans) {
   const double begin = monotonic_seconds();
   EXPECT_TRUE(run_command({"sh", "-c", "sleep 60 & echo done"}, 50).ok());
   EXPECT_LT(monotonic_seconds() - begin, 40);
 }
 
-TEST(Command, ItsEndIsSeenWhereEndedChildrenWereIgnored) {
+TEST(Command, ReapsItWhereChildrenWereIgnored) {
   std::signal(SIGCHLD, SIG_IGN);  // as inherited from some launchers
   const CommandResult said = run_command({"sh", "-c", "exit 3"}, 10);
   EXPECT_TRUE(said.in_time);

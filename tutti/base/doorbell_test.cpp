@@ -62,7 +62,7 @@ TEST(Doorbell, WakesAllThatWait) {
   EXPECT_EQ(woken, 4);
 }
 
-TEST(Doorbell, ZeroMemoryOfTwoProcessesIsOne) {
+TEST(Doorbell, SharedMemoryIsSharedByTwoProcesses) {
   void* memory =
       mmap(nullptr, sizeof(Doorbell), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(EnergyMeter, AddsPackagesAndKnowsThatCountersWrap) {
+TEST(EnergyMeter, AddsPackagesAndHandlesCounterWrap) {
   const fs::path folder =
       fs::path(testing::TempDir()) / ("tutti_energy_" + std::to_string(::getpid()));
   const auto write = [&](const char* counter, uint64_t energy) {

@@ -33,7 +33,7 @@ TEST(Error, EveryKindHasItsOwnName) {
 
 // A scheduler restarts after 1 and 75 only: what the user must correct, and what would happen
 // again, must not be 1.
-TEST(Error, ExitCodesTellWhetherARestartCanHelp) {
+TEST(Error, ExitCodesShowWhetherToRestart) {
   EXPECT_EQ(exit_code(ErrorKind::usage), 2);
   EXPECT_EQ(exit_code(ErrorKind::not_found), 2);
   EXPECT_EQ(exit_code(ErrorKind::unsupported), 2);

@@ -179,7 +179,7 @@ TEST(Streams, GetTheBytesThemselves) {
   files.remove_file(pipe);
 }
 
-TEST(Streams, AreNotReadAsFilesAndNotWaitedFor) {
+TEST(Streams, PipesAreNeitherReadNorWaitedFor) {
   FileSystem& files = posix_file_system();
   const std::string pipe =
       join_path(testing::TempDir(), "tutti_file_test_pipe_" + std::to_string(::getpid()));
@@ -304,7 +304,7 @@ TEST(PowerCut, ChangesOfDifferentNamesReorder) {
   EXPECT_EQ(seen.size(), 4U);
 }
 
-TEST(PowerCut, AFolderIsLostWithItsUnsyncedName) {
+TEST(PowerCut, UnsyncedNameLosesItsFolder) {
   MemoryFileSystem files;
   files.create_directories("/d/e");
   write_durably(files, "/d/e/f", "deep");

@@ -19,9 +19,7 @@ TEST(Form, WhatIsNoCodeStandsForItself) {
             (Fields{{"a", "%"}, {"b", "%4"}, {"c", "%zz"}, {"d", "A"}}));
 }
 
-TEST(Form, TheFirstOfARepeatedNameCounts) {
-  EXPECT_EQ(parse_form("a=1&a=2"), (Fields{{"a", "1"}}));
-}
+TEST(Form, FirstOfRepeatedNamesWins) { EXPECT_EQ(parse_form("a=1&a=2"), (Fields{{"a", "1"}})); }
 
 }  // namespace
 }  // namespace tutti

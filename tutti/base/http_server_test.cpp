@@ -131,7 +131,7 @@ TEST(HttpServer, AConnectionServesSeveralRequests) {
   EXPECT_TRUE(holds(both, "GET /2") && holds(both, "GET /3")) << both;
 }
 
-TEST(HttpServer, AClientThatAsksFirstIsToldToContinue) {
+TEST(HttpServer, SendsContinueToClientsThatExpectIt) {
   const RunningServer server;
   const HttpClient client(server.port());
   client.send("POST / HTTP/1.1\r\n" + kClose + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n");
@@ -163,7 +163,7 @@ TEST(HttpServer, WhatIsTooLargeIsToldSo) {
   EXPECT_TRUE(holds(server.ask("what is this\r\n\r\n"), " 400 "));
 }
 
-TEST(HttpServer, HeadersAndBodiesHaveDeadlinesAsAWhole) {
+TEST(HttpServer, WholeHeadersAndBodiesHaveDeadlines) {
   HttpOptions options;
   options.limits.header_seconds = 0.2;
   options.limits.body_seconds = 0.2;
@@ -211,7 +211,7 @@ TEST(HttpServer, AClientHasABoundOfItsOwn) {
   EXPECT_TRUE(slow.front()->is_cut_off("x"));
 }
 
-TEST(HttpServer, BeyondItsQueueItSaysThatItIsBusy) {
+TEST(HttpServer, AFullQueueAnswersBusy) {
   std::promise<void> entered;
   std::promise<void> go;
   HttpOptions options;
@@ -252,7 +252,7 @@ struct Gate {
   }
 };
 
-TEST(HttpServer, HeldRequestsAreHandledAnewWhenItIsWoken) {
+TEST(HttpServer, WakingRetriesHeldRequests) {
   Gate gate;
   HttpOptions options;
   options.limits.workers = 1;
@@ -273,7 +273,7 @@ TEST(HttpServer, HeldRequestsAreHandledAnewWhenItIsWoken) {
   EXPECT_TRUE(holds(second.read(), "held"));
 }
 
-TEST(HttpServer, AWakeWhileARequestIsHandledIsNotMissed) {
+TEST(HttpServer, WakingDuringARequestIsNotLost) {
   std::promise<void> entered;
   std::promise<void> go;
   std::atomic<int> asked = 0;
@@ -317,7 +317,7 @@ TEST(HttpServer, HeldRequestsMakeWay) {
   EXPECT_TRUE(holds(held.back()->read("held\n"), "held"));
 }
 
-TEST(HttpServer, WhatAHandlerThrowsIsForTheLog) {
+TEST(HttpServer, HandlerExceptionsAreLogged) {
   std::promise<std::string> told;
   HttpOptions options;
   options.log = [&](const std::string& text) { told.set_value(text); };
@@ -337,7 +337,7 @@ TEST(HttpServer, AProxySaysForWhomItAsks) {
   EXPECT_TRUE(holds(RunningServer().ask(request), "|127.0.0.1\n"));
 }
 
-TEST(HttpServer, AddressesAndPortsThatCannotBeHadAreNamed) {
+TEST(HttpServer, UnavailableAddressesAndPortsAreNamed) {
   const RunningServer server;
   HttpOptions taken;
   taken.port = server.port();

@@ -61,7 +61,7 @@ TEST(Json, MissingAndMistypedMembersAreNamed) {
   corrupt_message([&] { json_get<int64_t>(Json::array(), "steps", "meta.json"); });
 }
 
-TEST(Json, BytesThatAreNotUtf8AreReplacedNotFatal) {
+TEST(Json, InvalidUtf8IsReplaced) {
   const std::string text = dump_json(Json{{"path",
                                            "a\xff"
                                            "b"}});

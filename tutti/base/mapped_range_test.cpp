@@ -15,7 +15,7 @@ namespace tutti {
 namespace {
 
 // As a medium that fails: what is behind the end of a mapped file cannot be read either.
-TEST(MappedRangeDeathTest, AFileThatCannotBeReadAnyMoreIsNamed) {
+TEST(MappedRangeDeathTest, UnreadableFilesAreNamed) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer handles SIGBUS";
 #endif

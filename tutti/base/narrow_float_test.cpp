@@ -31,7 +31,7 @@ using Formats = ::testing::Types<Tag<4, 3, Specials::nan_only>, Tag<5, 2, Specia
                                  Tag<2, 1, Specials::none>>;
 TYPED_TEST_SUITE(NarrowFloats, Formats);
 
-TYPED_TEST(NarrowFloats, EveryCodeHasItsDefinedValueAndComesBack) {
+TYPED_TEST(NarrowFloats, EveryCodeRoundTripsToItsValue) {
   constexpr NarrowFloat f = TypeParam::kFormat;
   for (uint32_t code = 0; code < 2 * f.sign_bit(); ++code) {
     const double expected = defined_value(f, code);
@@ -54,7 +54,7 @@ TYPED_TEST(NarrowFloats, EveryCodeHasItsDefinedValueAndComesBack) {
   }
 }
 
-TYPED_TEST(NarrowFloats, HalfwayGoesToTheEvenCodeAndItsNeighboursApart) {
+TYPED_TEST(NarrowFloats, TiesRoundToEven) {
   constexpr NarrowFloat f = TypeParam::kFormat;
   for (uint32_t code = 0; code < f.largest_code(); ++code) {
     const double low = defined_value(f, code);
@@ -112,7 +112,7 @@ TYPED_TEST(NarrowFloats, AnyF32GoesToTheNearest) {
   }
 }
 
-TYPED_TEST(NarrowFloats, StochasticRoundingGoesToNeighboursWithTheRightMean) {
+TYPED_TEST(NarrowFloats, StochasticRoundingIsUnbiasedBetweenNeighbours) {
   constexpr NarrowFloat f = TypeParam::kFormat;
   for (uint32_t code = 0; code < f.largest_code(); code += 1 + f.largest_code() / 16) {
     const double low = defined_value(f, code);

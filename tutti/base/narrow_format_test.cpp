@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-TEST(NarrowFormat, LayoutHasAlignedRowsAndRoomForScales) {
+TEST(NarrowFormat, LayoutAlignsRowsAndIncludesScales) {
   const NarrowLayout eight = narrow_layout(NarrowKind::e4m3, 3, 17);
   EXPECT_EQ(eight.row_bytes, 32);
   EXPECT_EQ(eight.blocks, 0);
@@ -28,7 +28,7 @@ TEST(NarrowFormat, LayoutHasAlignedRowsAndRoomForScales) {
   EXPECT_EQ(four.payload_bytes, 2 * (17 + 3) + 4);
 }
 
-TEST(NarrowFormat, TensorScaleTakesTheLargestToTheEnd) {
+TEST(NarrowFormat, TensorScaleMapsTheLargestToTheMaximum) {
   for (const float amax : {1e-30F, 3e-5F, 1.0F, 7.25F, 448.0F, 6e4F, 1e30F}) {
     EXPECT_FLOAT_EQ(amax * tensor_scale(NarrowKind::e4m3, amax), 448);
     EXPECT_FLOAT_EQ(amax * tensor_scale(NarrowKind::e5m2, amax), 57344);

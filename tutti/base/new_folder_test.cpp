@@ -19,7 +19,7 @@ void make_folder(FileSystem& files, const std::string& path) {
 }
 
 // At every moment the folder is absent, empty as it was, or whole; and the same work succeeds then.
-TEST(NewFolder, APowerCutLeavesItWholeOrAbsent) {
+TEST(NewFolder, PowerLossLeavesItCompleteOrAbsent) {
   for (const bool is_there : {false, true}) {
     MemoryFileSystem files;
     files.create_directories("work");

@@ -16,7 +16,7 @@ TEST(ProcessOutput, IsGivenWhole) {
   EXPECT_EQ(output_of("/bin/sh", shell("wc -c"), {{"A", "b"}}), "0\n");  // standard input is empty
 }
 
-TEST(ProcessOutput, TheVariableTakesThePlaceOfAnother) {
+TEST(ProcessOutput, VariableReplacesAnEarlierOne) {
   EXPECT_EQ(output_of("/bin/sh", shell("env | grep -c ^PATH="), {{"PATH", "/usr/bin:/bin"}}),
             "1\n");
   EXPECT_NE(output_of("/bin/sh", shell("echo $PATH"), {{"A", "b"}}), "\n");

@@ -160,7 +160,7 @@ TEST(PermuteIndex, LooksLikeAShuffle) {
   EXPECT_NEAR(distance / (kCount - 1), kCount / 3.0, kCount * 0.01);
 }
 
-TEST(FillUniform, IsAFunctionOfTheIndexWithinBoundsAndEven) {
+TEST(FillUniform, IsABoundedUniformFunctionOfTheIndex) {
   std::vector<float> all(4001), part(1000);
   const uint64_t key = stream_key(3, "test");
   fill_uniform(all.data(), 4001, key, 0, 0.25F);

@@ -67,7 +67,7 @@ TEST(Text, TableCountsCharactersNotBytes) {
             "abc  2\n");
 }
 
-TEST(Text, PrintableKeepsTextAndShowsTheRest) {
+TEST(Text, PrintableEscapesControlBytes) {
   EXPECT_EQ(printable("tab\tline\n"), "tab\tline\n");
   EXPECT_EQ(printable("\x1b[31m"), "\\x1b[31m");  // no terminal escape survives
   EXPECT_EQ(printable(std::string_view("a\0b\x7f", 4)), "a\\x00b\\x7f");

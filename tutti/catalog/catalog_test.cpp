@@ -20,7 +20,7 @@ const Catalog& shipped() {
   return catalog;
 }
 
-TEST(Catalog, ShippedEntriesAreWholeAndPlausible) {
+TEST(Catalog, ShippedEntriesAreCompleteAndPlausible) {
   EXPECT_GE(shipped().chips.size(), 13U);
   for (const Chip& chip : shipped().chips) {
     SCOPED_TRACE(chip.name);
@@ -64,7 +64,7 @@ TEST(Catalog, RackOfGb300MatchesItsPublishedSums) {
 }
 
 // What is not published stays absent, and is said where it would be needed.
-TEST(Catalog, ChipWithoutARateOf16BitsIsKnownAndNotPriced) {
+TEST(Catalog, ChipWithoutA16BitRateIsNotPriced) {
   const Chip& chip = shipped().chip("Maia 200");
   EXPECT_EQ(chip.bf16_flops, 0);
   EXPECT_EQ(chip.memory_bytes, 216e9);
@@ -118,7 +118,7 @@ TEST(Catalog, FindsByAliasAndSuggests) {
   }
 }
 
-TEST(Catalog, PricesAreDatedAndSayWhatTheyLack) {
+TEST(Catalog, PricesHaveDatesAndGaps) {
   const Price* price = shipped().price_of("azure-nd-h100-v5");
   ASSERT_NE(price, nullptr);
   EXPECT_EQ(price->usd_per_hour(PriceKind::on_demand), 12.29);

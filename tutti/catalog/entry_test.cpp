@@ -46,13 +46,13 @@ TEST(Entry, ReadsNamesNumbersAndTheirSources) {
   EXPECT_THROW(entry.number("absent_watts"), Error);
 }
 
-TEST(Entry, UnitsAreTheLongestKnownSuffix) {
+TEST(Entry, LongestUnitSuffixWins) {
   EXPECT_EQ(unit_of("memory_terabytes_per_second"), "terabytes_per_second");
   EXPECT_EQ(unit_of("latency_microseconds"), "microseconds");
   EXPECT_EQ(unit_of("board_power"), std::nullopt);
 }
 
-TEST(Entry, EveryMistakeNamesFileKeyAndRemedy) {
+TEST(Entry, ErrorsNameFileKeyAndRemedy) {
   const std::string no_unit = message_of(with("board_power_watts", "board_power"));
   EXPECT_NE(no_unit.find("f.yaml:8: quantities.board_power: has no unit"), std::string::npos)
       << no_unit;

@@ -41,7 +41,7 @@ TEST(NodeKinds, EveryFigureHasAUnit) {
   for (const std::string& figure : node_figures()) EXPECT_TRUE(unit_of(figure)) << figure;
 }
 
-TEST(NodeKinds, UnknownQuantitiesAndSenselessTolerancesAreErrors) {
+TEST(NodeKinds, UnknownQuantitiesAndInvalidTolerancesAreErrors) {
   const std::string head =
       "kind: node\nname: n\nsource: {text: t, date: 2026-11-20}\nquantities:\n";
   EXPECT_THROW(node_kind_from(parse_entry(head + "  f32_produkt_tflops: 1\n", "x")), Error);

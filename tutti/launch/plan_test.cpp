@@ -22,7 +22,7 @@ schedule: {kind: constant}
 )";
 
 // A run that has begun and saved nothing; copies of it may be in the memory of its hosts.
-TEST(TrainPlan, CopiesInMemoryAreOfTheRecipeThatMadeThem) {
+TEST(TrainPlan, PeerCopiesMatchTheirRecipe) {
   MemoryFileSystem files;
   files.create_directories("run");
   write_file_atomic(files, train::recipe_path("run"), kPlanRecipe);
@@ -49,7 +49,7 @@ TEST(TrainPlan, CopiesInMemoryAreOfTheRecipeThatMadeThem) {
 }
 
 // A run with a checkpoint, whose recipe.yaml is then changed.
-TEST(TrainPlan, TheRecipeOfARunFolderIsThatOfItsCheckpoints) {
+TEST(TrainPlan, RunFolderRecipesMatchTheirCheckpoints) {
   MemoryFileSystem files;
   const std::string whole =
       spec::to_yaml(spec::parse_recipe(kPlanRecipe, "test", {"run.name=run"}, ""));

@@ -67,7 +67,7 @@ TEST(ClaimText, Forms) {
   EXPECT_EQ(read_claim("90 seconds").minutes, 1.5);
 }
 
-TEST(ClaimText, CountsClocksAndNamesOfSeveralWords) {
+TEST(ClaimText, ReadsCountsTimesAndMultiwordNames) {
   EXPECT_EQ(read_claim("175B 1k H100 10 min").accelerators, 1000);
   EXPECT_EQ(read_claim("8B on one H100").accelerators, 1);
   EXPECT_EQ(read_claim("a single L40S").accelerators, 1);
@@ -143,7 +143,7 @@ TEST(ClaimText, Contradictions) {
   EXPECT_NE(error_of("1.5x H100").find("not a number of accelerators"), std::string::npos);
 }
 
-TEST(ClaimTest, TooFastForThePeakIsImpossible) {
+TEST(ClaimTest, FasterThanPeakIsImpossible) {
   const ClaimAssessment a = assess("175B 1024 H100 9.87min");
   EXPECT_EQ(a.verdict, Verdict::impossible);
   // 6 x 175e9 x 589,824 x 2048 tokens over 1,024 x 592.2 s.
@@ -173,7 +173,7 @@ TEST(ClaimTest, PublishedResultsArePossible) {
 }
 
 // Press releases round: 3.444 is said as 3.44, 3.4 and, in seconds, 3:27.
-TEST(ClaimTest, RoundedFiguresArePublishedOnes) {
+TEST(ClaimTest, RoundedFiguresMatchPublishedOnes) {
   for (const char* text :
        {"175B 11616 H100 3.444 min", "175B 11616 H100 3.44 min", "175B 11616 H100 3.4 min",
         "175B 11616 H100 3:27", "405B 5120 GB200 10 min", "405B 8192 GB200 7.07 min",

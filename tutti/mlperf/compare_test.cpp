@@ -67,7 +67,7 @@ TEST(Timeline, PartsOfARun) {
   EXPECT_TRUE(line.stretches[1].evaluation);
 }
 
-TEST(Timeline, TheEvaluationThatReachedTheTargetCountsWhereItEndsAfterTheRun) {
+TEST(Timeline, TheFinalEvaluationCountsEvenIfItEndsAfterTheRun) {
   SyntheticLog log = good_log({.samples_to_target = 3 * 12'288});
   std::swap(log.lines[log.lines.size() - 2], log.lines.back());
   log.lines.back().time_ms += 9e3;
@@ -115,7 +115,7 @@ SyntheticLog large_log(double step_seconds, double block_overhead_seconds, int l
   return log;
 }
 
-TEST(Timeline, StepsThatAreLoggedDecideTheSteadyRate) {
+TEST(Timeline, LoggedStepsDefineTheSteadyRate) {
   for (const int every : {1, 7}) {
     const Timeline line = timeline_of(run_of(large_log(2.0, 5, every)), 1);
     EXPECT_TRUE(line.steps_timed);
@@ -127,7 +127,7 @@ TEST(Timeline, StepsThatAreLoggedDecideTheSteadyRate) {
 }
 
 // The short stretches hold 5 s that are no steps; they are 54 of 324 steps.
-TEST(Timeline, StretchesWeighByWhatWasTrained) {
+TEST(Timeline, StretchesAreWeightedBySamples) {
   const Timeline line = timeline_of(run_of(large_log(2.0, 5, 0)), 1);
   EXPECT_FALSE(line.steps_timed);
   EXPECT_TRUE(line.startup_hidden);
@@ -138,7 +138,7 @@ TEST(Timeline, StretchesWeighByWhatWasTrained) {
 
 // As in fine-tuning, whose first evaluations are skipped: half of the samples come in a stretch
 // that starts up.
-TEST(Timeline, ALongFirstStretchThatStartsUpIsLeftOut) {
+TEST(Timeline, LongFirstStretchesAreExcluded) {
   SyntheticLog log = good_log({.samples_to_target = 6 * 12'288});
   for (const char* key : {"eval_start", "eval_accuracy", "eval_stop", "block_stop"}) {
     log.erase(key);
@@ -154,7 +154,7 @@ TEST(Timeline, ALongFirstStretchThatStartsUpIsLeftOut) {
   EXPECT_NEAR(line.startup_seconds, 30, 0.1);  // 20 s, and two evaluations that were not logged
 }
 
-TEST(Compare, OneChipAtTwoSizesIsSaidToBeOne) {
+TEST(Compare, SameChipAtTwoScalesIsRecognized) {
   MemoryFileSystem files;
   const Score small = score_of(files, "v5.1/a", {.eval_seconds = 0});
   const Score large =
@@ -298,7 +298,7 @@ TEST(Compare, EqualResultsAndOtherBenchmarks) {
 }
 
 // Half the rate on twice the accelerators is no slower and no faster, and not the same either.
-TEST(Compare, EqualTimesNameWhatWorksAgainstEachOther) {
+TEST(Compare, EqualTimesNameOpposingFactors) {
   const Comparison c = compare({.nodes = 2}, {.nodes = 1});
   expect_exact(c);
   EXPECT_DOUBLE_EQ(c.ratio, 1);
@@ -331,7 +331,7 @@ TEST(Compare, AResultWithoutRoundSaysSo) {
 }
 
 // Stretches between evaluations with fewer steps than the log says: more than the run took.
-TEST(Compare, NegativeStartUpIsNotedByTheScore) {
+TEST(Compare, NegativeStartUpIsReported) {
   MemoryFileSystem files;
   score_of(files, "a", {});
   for (int i = 0; i < 10; ++i) {

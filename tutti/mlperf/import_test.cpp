@@ -58,7 +58,7 @@ TEST(Import, ACompliantResultIsARow) {
 }
 
 // What `check` refuses is nothing that a claim may lean on.
-TEST(Import, WhatDoesNotComplyIsRefusedWithTheReason) {
+TEST(Import, NonCompliantResultsAreRefused) {
   const ImportedResult few = import_of({.runs = 1});
   EXPECT_FALSE(few.row);
   EXPECT_FALSE(few.too_fast);

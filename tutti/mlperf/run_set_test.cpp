@@ -49,7 +49,7 @@ TEST(RunSet, SurvivesItsFile) {
 }
 
 // Of an error message that was cut within a letter.
-TEST(RunSet, BytesThatAreNoTextAreReplacedInItsFile) {
+TEST(RunSet, InvalidBytesAreReplaced) {
   MemoryFileSystem files;
   RunSet set = plan_runs(kRecipe, 1, 7);
   set.runs[0].reason = "no space on 'caf\xc3";

@@ -92,7 +92,7 @@ TEST(Validate, ThreePerCentSlowerPasses) {
             Judgement::noisy);
 }
 
-TEST(Validate, SevenPerCentSlowerFallsShortByItsSteps) {
+TEST(Validate, SevenPercentSlowerFailsOnSteps) {
   const WorkloadValidation w = one({.slowdown = 1 / 0.93}, {});
   EXPECT_EQ(w.judgement, Judgement::short_of);
   EXPECT_NEAR(w.measures[0].ratio.ratio, 0.93, 1e-3);
@@ -114,7 +114,7 @@ TEST(Validate, FactorsMultiplyToTheRatioOfTimes) {
   EXPECT_NEAR(product, 1 / w.measures[1].ratio.ratio, 1e-3);  // arithmetic and geometric means
 }
 
-TEST(Validate, ASlowStartFallsShortInTimeAlone) {
+TEST(Validate, SlowStartUpFailsOnTimeOnly) {
   const WorkloadValidation w = one({.slow_first_seconds = 200}, {});
   EXPECT_EQ(w.judgement, Judgement::short_of) << w.reason;
   EXPECT_NEAR(w.measures[0].ratio.ratio, 1, 1e-6);
@@ -185,7 +185,7 @@ TEST(Validate, SaysItAsTextAndAsJson) {
 }
 
 // The interval of the ratio holds the true ratio as often as it says: few repeats, unequal noise.
-TEST(RatioInterval, CoversTheTruthAsOftenAsItSays) {
+TEST(RatioInterval, IntervalsHaveNominalCoverage) {
   constexpr int kDraws = 1000;
   int covered = 0;
   for (int draw = 0; draw < kDraws; ++draw) {
@@ -226,7 +226,7 @@ TEST(RatioInterval, IsWelchsOfLogarithms) {
   EXPECT_NEAR(std::log(interval.low), 0.75 - width, 1e-9);
 }
 
-TEST(SplitTime, AddsUpAndSeparatesTheStartFromTheTail) {
+TEST(SplitTime, PartsAddUp) {
   // Rates: 5 (start), 10, 10, 10, 5 (tail); an evaluation of 3 s, and 2 s that were not logged.
   const std::vector<Stretch> stretches = {{false, 0, 2, 10}, {false, 2, 3, 10}, {true, 3, 6, 0},
                                           {false, 6, 7, 10}, {false, 7, 8, 10}, {false, 8, 10, 10}};
@@ -343,7 +343,7 @@ TEST(ValidateRuns, AnotherBatchIsIncomparableButNotAnotherSeed) {
   EXPECT_EQ(all.workloads.at(0).unequal.at(0), "batch.global: 16, in the reference 8");
 }
 
-TEST(ValidateRuns, OfASetTheInterruptedAttemptsAreNoRepeats) {
+TEST(ValidateRuns, InterruptedAttemptsAreNotCounted) {
   MemoryFileSystem files;
   for (int i = 0; i < 5; ++i) write_run(files, fmt::format("set/runs/run_{}", i), {});
   write_run(files, "set/interrupted/run_2-1", {.finished = false});

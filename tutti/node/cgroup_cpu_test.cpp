@@ -32,7 +32,7 @@ class CgroupTree : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(CgroupTree, VersionTwoTakesTheLeastQuotaOnTheWayUp) {
+TEST_F(CgroupTree, Version2UsesTheSmallestQuotaOfItsAncestors) {
   write("proc/self/mountinfo", "30 23 0:26 / /cg rw,relatime shared:9 - cgroup2 cgroup2 rw\n");
   write("proc/self/cgroup", "0::/slurm/job_7/step_0\n");
   write("cg/slurm/job_7/step_0/cpu.max", "max 100000\n");
@@ -47,7 +47,7 @@ TEST_F(CgroupTree, VersionTwoTakesTheLeastQuotaOnTheWayUp) {
   EXPECT_DOUBLE_EQ(cpu.throttled_seconds, 1.75);
 }
 
-TEST_F(CgroupTree, VersionOneIsTheHierarchyOfCpu) {
+TEST_F(CgroupTree, Version1UsesTheCpuHierarchy) {
   write("proc/self/mountinfo",
         "31 23 0:27 / /cg/memory rw - cgroup cgroup rw,memory\n"
         "32 23 0:28 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n");
@@ -60,7 +60,7 @@ TEST_F(CgroupTree, VersionOneIsTheHierarchyOfCpu) {
   EXPECT_DOUBLE_EQ(cpu.throttled_seconds, 2);
 }
 
-TEST_F(CgroupTree, AContainerSeesItsGroupAsTheTop) {
+TEST_F(CgroupTree, ContainersSeeTheirGroupAsRoot) {
   write("proc/self/mountinfo", "32 23 0:28 /docker/ab /cg ro - cgroup2 cgroup rw\n");
   write("proc/self/cgroup", "0::/docker/ab/child\n");
   write("cg/child/cpu.max", "300000 100000\n");

@@ -20,7 +20,7 @@ NodeHealth checked(double f32_tflops, double gigahertz) {
   return health;
 }
 
-TEST(NodeHealth, AKindAllowsWhatWasSeenOfAHealthyNode) {
+TEST(NodeHealth, ReferencesAllowTheSpreadOfHealthyNodes) {
   const catalog::NodeKind kind =
       make_node_kind("mine", {checked(1.0, 4.0), checked(0.9, 4.0), checked(1.1, 4.01)}, {});
   EXPECT_EQ(kind.cores, 8);

@@ -62,7 +62,7 @@ TEST(CpuProbe, AHealthyNodeGivesEverything) {
   }
 }
 
-TEST(CpuProbe, FivePercentWithheldIsFoundWithAndWithoutTheGroupsHelp) {
+TEST(CpuProbe, FivePercentThrottlingIsFoundWithAndWithoutCgroups) {
   for (const bool known : {true, false}) {
     int found = 0;
     for (uint64_t seed = 0; seed < 1000; ++seed) {
@@ -75,7 +75,7 @@ TEST(CpuProbe, FivePercentWithheldIsFoundWithAndWithoutTheGroupsHelp) {
   }
 }
 
-TEST(CpuProbe, InterferenceInHalfOfTheWindowsIsNoFault) {
+TEST(CpuProbe, InterferenceInHalfTheWindowsIsNotAFault) {
   int alarms = 0;
   for (uint64_t seed = 0; seed < 1000; ++seed) {
     Node node;
@@ -98,7 +98,7 @@ TEST(CpuProbe, SteadyLoadOfOthersIsReportedAsSuch) {
   EXPECT_EQ(share.withheld, 0);
 }
 
-TEST(CpuProbe, FivePercentWithheldShowsUnderInterference) {
+TEST(CpuProbe, FivePercentThrottlingIsFoundUnderInterference) {
   int found = 0;
   for (uint64_t seed = 0; seed < 1000; ++seed) {
     Node node;
@@ -110,7 +110,7 @@ TEST(CpuProbe, FivePercentWithheldShowsUnderInterference) {
   EXPECT_GE(found, 995);
 }
 
-TEST(CpuProbe, StolenTimeCountsWhetherTheSystemSeesItOrNot) {
+TEST(CpuProbe, StolenTimeCounts) {
   CpuSample sample = make_sample({}, 1);
   sample.stolen_seconds = 0.08;  // of two seconds
   for (std::vector<CpuWindow>& core : sample.cores) core[0].cpu_seconds -= 0.04;

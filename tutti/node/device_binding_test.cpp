@@ -45,7 +45,7 @@ TEST(DeviceBindings, AddressesAreWrittenInOneWay) {
   EXPECT_EQ(gpu_address(""), "");
 }
 
-TEST(DeviceBindings, RanksFollowTheMachineWithTheirNearestAdapterAndCores) {
+TEST(DeviceBindings, RanksGetTheNearestNicAndCores) {
   const auto bindings = bind_devices(visible(), large_node(), {}, 8);
   ASSERT_EQ(bindings.size(), 8U);
   for (int rank = 0; rank < 8; ++rank) {
@@ -60,7 +60,7 @@ TEST(DeviceBindings, RanksFollowTheMachineWithTheirNearestAdapterAndCores) {
   }
 }
 
-TEST(DeviceBindings, FewRanksShareNeitherAdapterNorSocket) {
+TEST(DeviceBindings, FewRanksShareNeitherNicNorSocket) {
   const auto two = bind_devices(visible(), large_node(), {}, 2);
   EXPECT_NE(two[0].nic, two[1].nic);
   EXPECT_EQ(two[0].numa_node, 0);
@@ -73,7 +73,7 @@ TEST(DeviceBindings, FewRanksShareNeitherAdapterNorSocket) {
   EXPECT_EQ(adapters.size(), 4U);
 }
 
-TEST(DeviceBindings, MoreRanksThanGpusTakeTheGpusInTurn) {
+TEST(DeviceBindings, MoreRanksThanGpusShareThemInTurn) {
   const auto bindings = bind_devices(visible(2), large_node(), {}, 5);
   ASSERT_EQ(bindings.size(), 5U);
   EXPECT_EQ(bindings[0].device, bindings[2].device);
@@ -86,7 +86,7 @@ TEST(DeviceBindings, MoreRanksThanGpusTakeTheGpusInTurn) {
   EXPECT_EQ(cores.size(), 15U);  // five times three of a socket's sixteen
 }
 
-TEST(DeviceBindings, TheDriverSaysWhereTheSystemDoesNot) {
+TEST(DeviceBindings, TheDriverSuppliesMissingTopology) {
   NodeTopology node = large_node();
   for (auto& gpu : node.gpus) gpu.numa_node = -1;
   std::vector<GpuState> driver(1);
@@ -112,7 +112,7 @@ TEST(DeviceBindings, ABareMachineIsNoError) {
   EXPECT_NE(text.find("any"), std::string::npos);
 }
 
-TEST(DeviceBindings, TheTableHasARowPerRankAndNamesHostsWhereThereAreSeveral) {
+TEST(DeviceBindings, TheTableHasARowPerRankAndNamesSeveralHosts) {
   const auto bindings = bind_devices(visible(), large_node(), {}, 2);
   const std::string text = device_bindings_text(bindings, {"a", "b"});
   EXPECT_NE(text.find("1 on b"), std::string::npos);

@@ -32,7 +32,7 @@ TEST(DiskProbe, MeasuresAndLeavesNothing) {
   files.remove_tree(folder);
 }
 
-TEST(DiskProbe, AFullDiskIsAnErrorAndIsLeftAsItWas) {
+TEST(DiskProbe, FullDisksAreErrorsAndStayUnchanged) {
   MemoryFileSystem files;
   files.create_directories("/disk");
   files.set_capacity(3 << 20);

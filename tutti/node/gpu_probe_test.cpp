@@ -47,7 +47,7 @@ TEST(GpuProbe, ReadsWhatTheLibraryTells) {
   EXPECT_FALSE(ill.energy_joules);
 }
 
-TEST(GpuProbe, ADriverThatDoesNotAnswerIsAnError) {
+TEST(GpuProbe, UnresponsiveDriversAreErrors) {
   setenv("FAKE_NVML_INIT", "18", 1);
   try {
     read_gpus(TUTTI_FAKE_NVML);
@@ -59,7 +59,7 @@ TEST(GpuProbe, ADriverThatDoesNotAnswerIsAnError) {
   unsetenv("FAKE_NVML_INIT");
 }
 
-TEST(GpuProbe, IdleAndCappedClocksAreNoFaults) {
+TEST(GpuProbe, IdleAndCappedClocksAreNotFaults) {
   EXPECT_TRUE(throttle_faults(0x01 | 0x02 | 0x04 | 0x10 | 0x100).empty());
   EXPECT_EQ(throttle_faults(0xE8).size(), 4U);
   EXPECT_TRUE(throttle_reasons(0x01).empty());

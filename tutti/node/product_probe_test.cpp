@@ -42,7 +42,7 @@ class ProductProbeTest : public testing::Test {
   engine::OpTable ops_;
 };
 
-TEST_F(ProductProbeTest, ProductsOfThisMachineAreRightAndTheSame) {
+TEST_F(ProductProbeTest, ProductsOfThisMachineAreCorrectAndReproducible) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const ProductProbe probe = probe_product(*stream_, dtype, 0);
     EXPECT_EQ(probe.seconds.size(), 10U);
@@ -67,7 +67,7 @@ TEST_F(ProductProbeTest, SteadilyWrongProductsAreSeen) {
   EXPECT_GT(probe.wrong, 0);
 }
 
-TEST_F(ProductProbeTest, ADisturbedProductDoesNotCount) {
+TEST_F(ProductProbeTest, DisturbedProductsDoNotCount) {
   ProductProbe probe;
   probe.size = 100;
   probe.seconds.assign(20, 1e-3);

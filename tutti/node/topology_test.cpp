@@ -73,7 +73,7 @@ TEST(NodeTopology, SwappedCoresOfNumaNodesAreFound) {
             (Names{"NUMA node 0 cores", "NUMA node 1 cores"}));
 }
 
-TEST(NodeTopology, DevicesAreComparedByNamePlaceAndSpeed) {
+TEST(NodeTopology, DevicesAreComparedByNameLocationAndSpeed) {
   NodeTopology found = two_sockets();
   found.nics[1].bytes_per_second = 1.25e9;
   found.nics[0].numa_node = 1;
@@ -86,7 +86,7 @@ TEST(NodeTopology, DevicesAreComparedByNamePlaceAndSpeed) {
   EXPECT_EQ(names(compare(found, two_sockets())).size(), 2U);  // a NIC's location, an extra GPU
 }
 
-TEST(NodeTopology, LostMemoryAndCachesAreFoundAFewPagesAreNot) {
+TEST(NodeTopology, LostMemoryAndCachesAreFound) {
   NodeTopology found = two_sockets();
   found.numa_nodes[0].memory_bytes -= 16 << 20;
   EXPECT_TRUE(compare(two_sockets(), found).empty());

@@ -103,7 +103,7 @@ std::pair<Table, Table> summed_tables(int zero) {
 }
 
 // NCCL's rings add up in an order of their own on every stage.
-TEST(GradientSync, CopiesOfATiedTableAreAlikeInWhateverOrderGroupsAddUp) {
+TEST(GradientSync, TiedTablesAreEqualForAnyOrderOfGroups) {
   Table without;
   for (const int zero : {0, 1}) {
     const auto [first, last] = summed_tables(zero);

@@ -78,14 +78,14 @@ class StateWatchTest : public ::testing::Test {
   StateWatch watch_{3, owned(), engine::vector(words_.data() + 6 * kCount, DType::f32, 1)};
 };
 
-TEST_F(StateWatchTest, WhatOnlyUpdatesWroteIsTrusted) {
+TEST_F(StateWatchTest, UpdatedStateIsTrusted) {
   for (int step = 0; step < 3; ++step) {
     EXPECT_EQ(error_of([&] { update(); }), "");
     EXPECT_EQ(watch_.damage(), "");
   }
 }
 
-TEST_F(StateWatchTest, EveryBitThatFlipsIsFoundAndItsRankNamed) {
+TEST_F(StateWatchTest, EveryFlippedBitIsFoundWithItsRank) {
   const char* names[] = {"parameters", "first moments", "second moments"};
   for (size_t word = 0; word < words_.size(); ++word) {
     for (int bit = 0; bit < 32; ++bit) {
@@ -104,7 +104,7 @@ TEST_F(StateWatchTest, EveryBitThatFlipsIsFoundAndItsRankNamed) {
   EXPECT_NE(error_of([&] { update(); }).find("weights in the compute type"), std::string::npos);
 }
 
-TEST_F(StateWatchTest, AnUpdateTellsWhatChangedBeforeIt) {
+TEST_F(StateWatchTest, UpdatesDetectEarlierChanges) {
   update();
   words_[2 * kCount] += 1e-3F;
   EXPECT_NE(error_of([&] { update(); }).find("second moments"), std::string::npos);
@@ -122,7 +122,7 @@ TEST_F(StateWatchTest, WhatIsLentMayChange) {
   EXPECT_NE(error_of([&] { update(); }), "");
 }
 
-TEST_F(StateWatchTest, WhatIsWrittenFromOutsideIsTrustedWhenToldSo) {
+TEST_F(StateWatchTest, AnnouncedWritesAreTrusted) {
   words_[0] = 42;
   watch_.trust();
   EXPECT_EQ(error_of([&] { update(); }), "");

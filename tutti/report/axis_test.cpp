@@ -31,7 +31,7 @@ TEST(Axis, LogarithmsTakePositiveValuesOnly) {
   EXPECT_NEAR(axis.position(10), 0.5, 1e-12);
 }
 
-TEST(Axis, DegenerateValuesStillGiveAnAxis) {
+TEST(Axis, DegenerateValuesGiveAnAxis) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const std::vector<double>& values : {std::vector<double>{},
                                             {5},

@@ -80,7 +80,7 @@ TEST_F(RunReportTest, AWholeRun) {
   EXPECT_NE(html.find("Ada &lt;ada&gt;"), std::string::npos);
 }
 
-TEST_F(RunReportTest, ARunThatGoesOnAndOneThatWasKilled) {
+TEST_F(RunReportTest, RunningAndKilledRuns) {
   start(0, 0);
   step(1, 1, 3);
   EXPECT_EQ(summary(kStart + 20).state, RunState::running);
@@ -88,7 +88,7 @@ TEST_F(RunReportTest, ARunThatGoesOnAndOneThatWasKilled) {
   EXPECT_NE(page().find("ended without a word after step 1"), std::string::npos);
 }
 
-TEST_F(RunReportTest, AResumeTakesBackWhatWasNotSaved) {
+TEST_F(RunReportTest, ResumingRetractsUnsavedSteps) {
   start(0, 0);
   for (int i = 1; i <= 5; ++i) step(i, i, 3);
   emit(5, telemetry::EvaluationDone{5, 1.4, 64, 0.1});  // of a step that is done again
@@ -106,7 +106,7 @@ TEST_F(RunReportTest, AResumeTakesBackWhatWasNotSaved) {
   EXPECT_FALSE(s.time_to_target_seconds);
 }
 
-TEST_F(RunReportTest, TokensOfStepsThatAreTakenBackAreToo) {
+TEST_F(RunReportTest, ResumingRetractsTokens) {
   start(0, 0);
   for (int i = 1; i <= 5; ++i) step(i, i, 3);
   start(100, 3);  // and killed before a step
@@ -114,7 +114,7 @@ TEST_F(RunReportTest, TokensOfStepsThatAreTakenBackAreToo) {
   EXPECT_EQ(summary().tokens, 30);
 }
 
-TEST_F(RunReportTest, AClockThatIsSetBackTakesNoTimeFromTheRun) {
+TEST_F(RunReportTest, ClockJumpsDoNotShortenTheRun) {
   start(0, 0);
   for (int i = 1; i <= 3; ++i) step(i, i, 3);
   for (int i = 4; i <= 6; ++i) step(i - 3600, i, 3);
@@ -220,7 +220,7 @@ TEST_F(RunReportTest, EveryPartIsOnThePage) {
   }
 }
 
-TEST_F(RunReportTest, ATeacherIsNamedAndItsPartOfTheLossDrawn) {
+TEST_F(RunReportTest, TeachersAndTheirLossAreShown) {
   telemetry::RunStarted begun;
   begun.name = "trial";
   begun.steps = 2;

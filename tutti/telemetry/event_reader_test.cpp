@@ -144,7 +144,7 @@ TEST(EventReader, OldAndForeignLinesDoNoHarm) {
   EXPECT_EQ(std::get<RunStarted>(events[2].body).steps, 0);
 }
 
-TEST(EventReader, NumbersOutsideInt64AreNotTaken) {
+TEST(EventReader, NumbersOutsideInt64AreRejected) {
   MemoryFileSystem files;
   write_file_atomic(files, "events.jsonl",
                     "{\"event\":\"step_done\",\"step\":18446744073709551610}\n"

@@ -62,7 +62,7 @@ TEST(Events, StepDoneKeepsItsValues) {
   EXPECT_EQ(line["routing"]["dropped_share"], 0.0625);
 }
 
-TEST(Events, WhatJsonCannotHoldBecomesNull) {
+TEST(Events, NonFiniteNumbersBecomeNull) {
   StepDone step;
   step.loss = std::numeric_limits<double>::quiet_NaN();
   step.gradient_norm = std::numeric_limits<double>::infinity();

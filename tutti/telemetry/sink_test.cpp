@@ -36,7 +36,7 @@ StepDone step(int64_t number) {
   return out;
 }
 
-TEST(Telemetry, FansOutInOrderWithTheTimeOfEmission) {
+TEST(Telemetry, FansOutInOrderWithEmissionTime) {
   Telemetry telemetry;
   const auto first = keep_events(telemetry);
   const auto second = keep_events(telemetry);
@@ -61,7 +61,7 @@ TEST(Telemetry, DestructionWritesWhatIsQueued) {
   EXPECT_EQ(std::get<Message>(events->front().body).text, "last words");
 }
 
-TEST(Telemetry, WithoutSinksOrEventsFlushReturns) {
+TEST(Telemetry, FlushReturnsWithoutSinksOrEvents) {
   Telemetry telemetry;
   telemetry.flush();
   telemetry.info("without sinks");
@@ -102,7 +102,7 @@ TEST(Telemetry, OneFailedWriteLosesNothing) {
 
 // A disk that is full for a while under the log: told once on standard error, and when it is over;
 // the run continues, and what could not be written follows.
-TEST(Telemetry, AFullDiskDelaysTheLogAndNothingElse) {
+TEST(Telemetry, FullDisksDelayOnlyTheLog) {
   MemoryFileSystem files;
   Telemetry telemetry;
   telemetry.add(std::make_unique<JsonLinesSink>(files, "events.jsonl"));
@@ -172,7 +172,7 @@ TEST(Telemetry, AGapIsRecordedWhereItIs) {
   EXPECT_EQ(telemetry.missing_events(), gaps[0].events);
 }
 
-TEST(Telemetry, AFailingLogIsToldThroughTheTerminalWhereThereIsOne) {
+TEST(Telemetry, FailingLogsAreReportedOnTheTerminal) {
   MemoryFileSystem files;
   Telemetry telemetry;
   const Screen screen;
@@ -187,7 +187,7 @@ TEST(Telemetry, AFailingLogIsToldThroughTheTerminalWhereThereIsOne) {
       << *screen.text;
 }
 
-TEST(Telemetry, AFailingFlushIsToldOnce) {
+TEST(Telemetry, FailingFlushesAreReportedOnce) {
   class Failing final : public Sink {
     void write(const Event& /*event*/) override {}
     void flush() override { fail(ErrorKind::io, "device gone"); }
@@ -241,7 +241,7 @@ TEST(Telemetry, AStuckSinkDoesNotBlockEmit) {
   EXPECT_NE(note.find(std::to_string(kSteps - steps)), std::string::npos) << note;
 }
 
-TEST(Telemetry, ThreadsEmitTogether) {
+TEST(Telemetry, ThreadsEmitConcurrently) {
   MemoryFileSystem files;
   constexpr int kThreads = 4;
   constexpr int kEach = 500;

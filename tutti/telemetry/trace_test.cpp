@@ -50,7 +50,7 @@ TEST(Trace, WritesWhatPerfettoReads) {
 }
 
 // Children that touch their parent's ends, at times that do not round evenly.
-TEST(Trace, WhatNestsStillNestsAfterRounding) {
+TEST(Trace, NestingSurvivesRounding) {
   Trace trace("tutti");
   const double begin = 123456.7890123456;
   const double third = 0.0010000007 / 3;
@@ -71,7 +71,7 @@ TEST(Trace, WhatNestsStillNestsAfterRounding) {
 
 TEST(Trace, AnEmptyTraceIsValid) { EXPECT_EQ(Trace("tutti").to_json()["traceEvents"].size(), 1U); }
 
-TEST(Trace, ThreadsAddTogether) {
+TEST(Trace, ThreadsAddConcurrently) {
   Trace trace("tutti");
   std::vector<std::thread> threads;
   threads.reserve(4);

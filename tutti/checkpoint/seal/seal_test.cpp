@@ -57,7 +57,7 @@ class SealTest : public ::testing::Test {
   MemoryFileSystem files_;
 };
 
-TEST_F(SealTest, EveryPlaceOfAChunkHasItsOwnSeal) {
+TEST_F(SealTest, SealDependsOnTheChunkOffset) {
   const SealKey key(SealKey::Secret{1, 2, 3});
   const ShardSeal first(key, digits('1'));
   const ShardSeal second(key, digits('2'));
@@ -217,7 +217,7 @@ TEST_F(SealTest, AForgedCheckpointIsRefused) {
   EXPECT_TRUE(says(error_of(open), ErrorKind::corrupt, "were sealed there"));
 }
 
-TEST_F(SealTest, ACheckpointInThePlaceOfAnotherIsRefused) {
+TEST_F(SealTest, SwappedCheckpointsAreRefused) {
   save(7);
   save(8);
   files_.remove_tree("run/step-00000008");
@@ -241,7 +241,7 @@ TEST_F(SealTest, NotEverythingIsReadAsAKey) {
                    ErrorKind::permission, "chmod 600"));
 }
 
-TEST_F(SealTest, AKeyThatOthersMayReadIsRefused) {
+TEST_F(SealTest, KeysReadableByOthersAreRefused) {
   FileSystem& files = posix_file_system();
   const std::string path = join_path(testing::TempDir(), fmt::format("tutti_key_{}", ::getpid()));
   write_file_atomic(files, path, digits('c'));

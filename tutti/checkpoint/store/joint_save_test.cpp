@@ -91,7 +91,7 @@ TEST(JointSave, ReplacesACheckpointOfTheSameStepAtItsCommit) {
   expect_saved(files, 100);
 }
 
-TEST(JointSave, FilesOfAnEarlierAttemptAreNotLookedAt) {
+TEST(JointSave, FilesOfEarlierAttemptsAreIgnored) {
   MemoryFileSystem files;
   // Rank 0 is missing at first: the others leave nothing that a later attempt would take.
   JointSave impatient = joint_of(1, "a.0");
@@ -120,7 +120,7 @@ TEST(JointSave, AMissingRankIsNamed) {
   EXPECT_FALSE(files.exists("run/step-00000004/manifest.json"));
 }
 
-TEST(JointSave, AWriterInAHurryDoesNotWaitForARankThatNeverComes) {
+TEST(JointSave, UrgentSavesDoNotWaitForMissingRanks) {
   MemoryFileSystem files;
   const auto errors = on_ranks([&](int rank) {
     if (rank == 1) return;
@@ -143,7 +143,7 @@ TEST(JointSave, AWriterInAHurryDoesNotWaitForARankThatNeverComes) {
 }
 
 // Such as a replica of what another rank saves: rank 0 may take its time.
-TEST(JointSave, AWriterWithNothingToSaveDoesNotKeepItsRank) {
+TEST(JointSave, IdleWritersDoNotBlockTheirRank) {
   MemoryFileSystem files;
   WriterOptions options;
   options.joint = joint_of(1, "a");
@@ -191,7 +191,7 @@ std::string save_alone(MemoryFileSystem& files, int rank, const std::function<vo
   return "";
 }
 
-TEST(JointSave, WhoComesAfterRankZeroHasFailedHearsOfIt) {
+TEST(JointSave, LateRanksLearnThatRankZeroFailed) {
   MemoryFileSystem files;
   const auto fault = [] { fail(ErrorKind::io, "the disk of rank 0 is full"); };
   EXPECT_EQ(save_alone(files, 0, fault), "the disk of rank 0 is full");
@@ -199,7 +199,7 @@ TEST(JointSave, WhoComesAfterRankZeroHasFailedHearsOfIt) {
             "run/step-00000004: rank 0 could not save its part: the disk of rank 0 is full");
 }
 
-TEST(JointSave, ADiskThatStaysFullStillTellsThatItsRankFailed) {
+TEST(JointSave, FullDisksStillReportTheFailedRank) {
   MemoryFileSystem files;
   const auto fault = [&] {
     files.set_capacity(0);
@@ -211,7 +211,7 @@ TEST(JointSave, ADiskThatStaysFullStillTellsThatItsRankFailed) {
 }
 
 // The others hear at once what rank 0 found where the checkpoint is to be.
-TEST(JointSave, WhatRankZeroCannotReplaceIsToldAndStays) {
+TEST(JointSave, UnreplaceableFilesAreReportedAndKept) {
   MemoryFileSystem files;
   files.create_directories("run/step-00000004/manifest.json");  // instead of a file
   const auto errors = on_ranks([&](int rank) { save(files, rank, "a.0", 0); });
@@ -223,7 +223,7 @@ TEST(JointSave, WhatRankZeroCannotReplaceIsToldAndStays) {
 }
 
 // Once its part has its name, rank 0 may commit what it names. Rank 1 alone, failing everywhere.
-TEST(JointSave, AFailureNeverTakesAwayWhatAPartNames) {
+TEST(JointSave, FailuresNeverRemoveFilesOfAPart) {
   const std::string folder = "run/step-00000004";
   const std::string part = join_path(folder, "part-a.0-00001.json");
   int64_t failures = 0;
@@ -251,7 +251,7 @@ TEST(JointSave, AFailureNeverTakesAwayWhatAPartNames) {
   EXPECT_EQ(parts, 1);  // the last operation, which makes its name durable
 }
 
-TEST(JointSave, SlicesThatLeaveAHoleAreNotCommitted) {
+TEST(JointSave, SlicesWithGapsAreNotCommitted) {
   MemoryFileSystem files;
   const auto errors = on_ranks([&](int rank) {
     RankTensors tensors(rank, 0);

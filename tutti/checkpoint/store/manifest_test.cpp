@@ -123,7 +123,7 @@ TEST(Manifest, ImpossibleContentIsRefused) {
 }
 
 // docs/formats.md shows the manifest of the checkpoint that is written here.
-TEST(Manifest, TheWorkedExampleIsWhatIsWritten) {
+TEST(Manifest, WritesTheDocumentedExample) {
   const std::string page = read_file(posix_file_system(), TUTTI_SOURCE_DIR "/docs/formats.md");
   const size_t begin = page.find("{\n  \"format\": \"tutti-checkpoint\"");
   const size_t end = page.find("```", begin);

@@ -86,7 +86,7 @@ TEST(Piece, PiecesOfASealedRunAreSealed) {
   }
 }
 
-TEST(Piece, PiecesOfAllRanksAreACheckpoint) {
+TEST(Piece, PiecesOfAllRanksFormACheckpoint) {
   for (const int64_t most : {1, 100, 1 << 20}) {
     MemoryFileSystem files;
     write(files, "a", kFirst);

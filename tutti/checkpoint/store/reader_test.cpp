@@ -119,7 +119,7 @@ TEST(Reader, WrongRequestsAreClearErrors) {
                    "'run/step-00000002' is not a checkpoint"));
 }
 
-TEST(Reader, LoadChecksWhatItReadsAndOnlyThat) {
+TEST(Reader, LoadVerifiesExactlyWhatItReads) {
   MemoryFileSystem files;
   const FakeRun run(1);
   const std::string path =
@@ -197,7 +197,7 @@ TEST_F(NewestValid, SkipsDamagedOnesWithTheReason) {
   EXPECT_FALSE(list_checkpoints(files_, "run")[0].valid);
 }
 
-TEST_F(NewestValid, ACopyUnderAnotherStepIsNotBelieved) {
+TEST_F(NewestValid, CopiesUnderAnotherStepAreRejected) {
   files_.rename("run/step-00000001", "run/step-00000007");
   EXPECT_EQ(newest(), 3);
   ASSERT_EQ(skipped_.size(), 1U);

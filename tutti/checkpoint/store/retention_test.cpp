@@ -61,7 +61,7 @@ TEST_F(RetentionTest, DamagedOnesDontCountAndStay) {
   EXPECT_EQ(steps(), (Steps{2, 3, 4}));
 }
 
-TEST_F(RetentionTest, LaterStepsDontPushOutTheNewest) {
+TEST_F(RetentionTest, LaterStepsDoNotEvictTheNewest) {
   for (const int64_t step : {10, 20, 100}) save(step, 1.0);  // the run went back from 100 to 20
   apply_retention(files_, "run", {.keep_last = 1, .keep_best = false}, 20);
   EXPECT_EQ(steps(), (Steps{20, 100}));
@@ -78,7 +78,7 @@ TEST_F(RetentionTest, LeftoversOfCrashedSavesGo) {
   EXPECT_TRUE(files_.exists("run/notes"));
 }
 
-TEST_F(RetentionTest, UnfinishedOnesGoAndDamagedOnesStay) {
+TEST_F(RetentionTest, RemovesUnfinishedAndKeepsDamagedOnes) {
   save(5, 1.0);
   save(6, 1.0);
   files_.damage("run/step-00000006/manifest.json", 10, 1);

@@ -59,7 +59,7 @@ TEST(SnapshotDeathTest, TooLargeIsABug) {
   EXPECT_DEATH(snapshot.copy(run.tensors, serially), "snapshot of .* bytes into 10 bytes");
 }
 
-TEST(Parallel, EveryIndexOnceAndTheFirstErrorOut) {
+TEST(Parallel, VisitsEveryIndexOnceAndRethrowsTheFirstError) {
   std::vector<int> seen(1000, 0);
   parallel_threads(1000, [&](int64_t i) { ++seen[static_cast<size_t>(i)]; });
   EXPECT_EQ(seen, std::vector<int>(1000, 1));

@@ -143,7 +143,7 @@ TEST(Writer, TheDestructorFinishesTheSave) {
   EXPECT_EQ(newest_step(files, "run"), 1);
 }
 
-TEST(Writer, AFailingDiskIsAResultNotAnException) {
+TEST(Writer, DiskFailuresAreResultsNotExceptions) {
   MemoryFileSystem files;
   for (const bool in_background : {true, false}) {
     WriterOptions options = asynchronous();

@@ -7,7 +7,7 @@
 namespace tutti::cli {
 namespace {
 
-TEST(Milliseconds, OfATimeThatIsToComeAndNothingElse) {
+TEST(Milliseconds, AcceptsOnlyFutureTimes) {
   EXPECT_EQ(parse_milliseconds("90min", "--time-limit"), 5'400'000);
   EXPECT_EQ(parse_milliseconds("1ms", "--time-limit"), 1);
   // 0 would be no limit at all, and a limit below it none either.

@@ -34,7 +34,7 @@ TEST(Tokenizer, IsKeptWithTheRunAndOutlivesTheCorpus) {
   EXPECT_EQ(find_tokenizer(files, recipe_of(257), "runs/r")->name(), "byte");
 }
 
-TEST(Tokenizer, OfARunWithCheckpointsIsNotReplaced) {
+TEST(Tokenizer, RecipesOfRunsWithCheckpointsAreKept) {
   MemoryFileSystem files;
   const auto put = [&](const data::Tokenizer& tokenizer) {
     files.create_directories("corpora");
@@ -134,7 +134,7 @@ TEST(Tokenizer, ACorpusWithoutOneTrainsButDoesNotGenerate) {
   }
 }
 
-TEST(Tokenizer, TooSmallAVocabularyIsRefusedWithTheRightOne) {
+TEST(Tokenizer, TooSmallVocabulariesAreRefused) {
   MemoryFileSystem files;
   write_tokenizer(files, "corpora/c.tokenizer.json");
   try {

@@ -7,7 +7,7 @@ namespace {
 
 int devices_taken = 0;
 
-TEST(MemoryCheck, WhoDoesNotComputeTakesNoDeviceIntoUse) {
+TEST(MemoryCheck, LaunchersDoNotCreateADeviceContext) {
   engine::Backend backend;
   backend.devices = [] {
     engine::DeviceInfo device;

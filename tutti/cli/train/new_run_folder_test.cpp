@@ -30,7 +30,7 @@ TEST(NewRunFolder, AFailedStartLeavesNothing) {
   EXPECT_EQ(files.list("runs").size(), 1U);
 }
 
-TEST(NewRunFolder, StaysWhenTheRunHasStartedOrWasThere) {
+TEST(NewRunFolder, RunFoldersStayOnceStarted) {
   for (const bool keep : {false, true}) {
     MemoryFileSystem files;
     start(files, keep, !keep);

@@ -13,7 +13,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST(Abort, EveryWaitingRankLearnsWhoAndWhyAtOnce) {
+TEST(Abort, AllWaitingRanksLearnTheCulpritAndReason) {
   for (int culprit = 0; culprit < 4; ++culprit) {
     std::atomic<int> in_time = 0;  // ranks that have left the first call
     run_threads(mesh_of(4), [&](World& world, Stream& stream) {
@@ -166,7 +166,7 @@ TEST(Mismatch, OfMessages) {
   });
 }
 
-TEST(Leaving, IsAnErrorForThoseWhoStillWait) {
+TEST(Leaving, IsAnErrorForWaitingRanks) {
   run_threads(mesh_of(3), [](World& world, Stream& stream) {
     const auto meet = [&] { world.all().barrier(stream).wait(stream); };
     if (world.rank() == 1) return meet();

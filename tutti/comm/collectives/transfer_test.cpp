@@ -47,7 +47,7 @@ TEST(Transfer, RingsInBothDirectionsAtOnce) {
   }
 }
 
-TEST(Transfer, MessagesKeepTheirOrderAndDoNotWaitForOtherRanks) {
+TEST(Transfer, MessagesKeepTheirOrderIndependentOfOtherRanks) {
   run_threads(mesh_of(3), [](World& world, Stream& stream) {
     Group& group = world.all();
     constexpr int kMessages = 100;

@@ -30,7 +30,7 @@ TEST(PeerMemory, ReachesSharedArenasUntilTheyAreWithdrawn) {
   EXPECT_FALSE(reachable(memory.locate(data, 16)));
 }
 
-TEST(PeerMemory, AWithdrawnArenaDoesNotStandForAnother) {
+TEST(PeerMemory, WithdrawnArenasAreNotReused) {
   const auto segments = make_thread_segments();
   PeerMemory memory(segments->open("memory", PeerMemory::bytes(1), true, 1), 0, 1, false);
   const auto first = std::make_unique<engine::Arena>("a", 4096, engine::ArenaKind::shared);

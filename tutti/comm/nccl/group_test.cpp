@@ -233,7 +233,7 @@ TEST(NcclGroup, PeersDoNotWaitForEachOther) {
 }
 
 // As a pipeline does: rank 0 never asks for its ticket, and waits in another group.
-TEST(NcclGroup, AMessageStartsWithoutBeingWaitedFor) {
+TEST(NcclGroup, MessagesStartWithoutAWait) {
   run_ranks(2, [](Rank& mine) {
     Numbers out(3, 4), in(3);
     if (mine.rank == 0) {
@@ -327,7 +327,7 @@ TEST(NcclGroup, WhoDoesNotComeIsMissed) {
   }
 }
 
-TEST(NcclGroupDeathTest, AMessageAlongNoLinkEndsTheProcess) {
+TEST(NcclGroupDeathTest, MessagesWithoutALinkAbort) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto receive_without_link = [] {
     run_ranks(2, [](Rank& mine) {
@@ -344,7 +344,7 @@ TEST(NcclGroupDeathTest, AMessageAlongNoLinkEndsTheProcess) {
   EXPECT_DEATH(receive_without_link(), "receive.* is along no link");
 }
 
-TEST(NcclGroup, AnAbortReachesWhoWaitsForAMessage) {
+TEST(NcclGroup, AbortReachesRanksThatWaitForMessages) {
   run_ranks(2, [](Rank& mine) {
     Numbers in(1);
     if (mine.rank == 1) return mine.group().abort("no more");

@@ -33,14 +33,14 @@ TEST(NcclSettings, TheFirstWhoSaysSoCounts) {
   EXPECT_EQ(setting(all, "NCCL_NVLS_ENABLE").origin, "NCCL's default");
 }
 
-TEST(NcclSettings, NetworkSharpIsAskedForBetweenHostsOnly) {
+TEST(NcclSettings, SharpIsRequestedBetweenHostsOnly) {
   EXPECT_EQ(setting(nccl_settings({}, 1), "NCCL_COLLNET_ENABLE").origin, "NCCL's default");
   const NcclSetting asked = setting(nccl_settings({}, 2), "NCCL_COLLNET_ENABLE");
   EXPECT_EQ(asked.origin, "tutti");
   EXPECT_EQ(asked.value, "1");
 }
 
-TEST(NcclSettings, OnlyTuttisChoicesGoIntoTheEnvironment) {
+TEST(NcclSettings, OnlyTuttisChoicesAreExported) {
   unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
   unsetenv("NCCL_ALGO");
   NcclSources sources;

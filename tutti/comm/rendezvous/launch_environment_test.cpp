@@ -54,7 +54,7 @@ TEST(LaunchEnvironment, TheCommonVariables) {
   EXPECT_EQ(out.launcher, "environment");
 }
 
-TEST(LaunchEnvironment, UnderTorchrunThePortIsItsAgents) {
+TEST(LaunchEnvironment, TorchrunUsesTheAgentsPort) {
   const LaunchEnvironment out = read({{"RANK", "1"},
                                       {"WORLD_SIZE", "2"},
                                       {"LOCAL_RANK", "1"},

@@ -62,7 +62,7 @@ TEST_F(Processes, EveryCollectiveInSharedAndPrivateMemory) {
   }
 }
 
-TEST_F(Processes, OthersLearnOfAKilledRankAndNameIt) {
+TEST_F(Processes, KilledRanksAreReportedByTheOthers) {
   for (const int64_t victim : {0, 2}) {
     // Only names of our own: other programs, and runs with peer copies (tutti-*), come and go.
     const auto entries = [] {

@@ -61,7 +61,7 @@ TEST(TcpStore, RefusesAWrongSecretOnBothSides) {
             "rank 3: it does not know the secret of rank 0: TUTTI_SECRET differs");
 }
 
-TEST(TcpStore, LooksForItsOwnRunBehindOtherPorts) {
+TEST(TcpStore, FindsItsRunOnOtherPorts) {
   TcpStoreServer other("127.0.0.1", {0}, "another run", "secret");
   TcpStoreServer server("127.0.0.1", {0}, "run", "secret");
   const auto client =
@@ -124,7 +124,7 @@ class Stranger {
   sockaddr_in at_ = {};
 };
 
-TEST(TcpStore, OneThatEchoesTheProofIsNotBelieved) {
+TEST(TcpStore, ReflectedProofsAreRejected) {
   const Stranger stranger;
   std::thread echo([&] {
     const int socket = stranger.accept_one();
@@ -150,7 +150,7 @@ struct Connected {
   std::array<int, 2> ends = {};
 };
 
-TEST(Message, PartsThatDoNotAddUpAreAnError) {
+TEST(Message, InconsistentPartsAreAnError) {
   using namespace std::string_literals;
   for (const std::string& bytes : {"\1\0\0\0x"s, "\3\0\0\0xyz"s, "\5\0\0\0\2\0\0\0x"s,
                                    "\6\0\0\0\1\0\0\0xy"s, "\xff\xff\xff\xff"s}) {
@@ -164,7 +164,7 @@ TEST(Message, PartsThatDoNotAddUpAreAnError) {
   EXPECT_THROW(send_message(pair.ends[0], {std::string(kMostMessageBytes, 'x')}), Error);
 }
 
-TEST(Message, ConnectionsAreAskedWhetherTheyLive) {
+TEST(Message, ConnectionsAreProbed) {
   const int one = socket(AF_INET, SOCK_STREAM, 0);
   tune_connection(one);
   int seconds = 0;
@@ -177,7 +177,7 @@ TEST(Message, ConnectionsAreAskedWhetherTheyLive) {
 }
 
 // An answer that comes late must not be taken for that to the next question.
-TEST(TcpStore, AConnectionThatWasLostAsksNothingMore) {
+TEST(TcpStore, LostConnectionsSendNothing) {
   const Stranger stranger;
   std::thread server([&] {
     const int socket = stranger.accept_one();
@@ -214,7 +214,7 @@ TEST(TcpStore, ThreadsShareAConnectionWithoutWaitingForEachOther) {
 }
 
 // Parts are delimited, so that ("ab", "c") and ("a", "bc") have different proofs.
-TEST(Proof, DependsOnSecretAndOnHowTheTextIsCut) {
+TEST(Proof, DependsOnSecretAndFieldBoundaries) {
   EXPECT_EQ(proof("secret", {"ab", "c"}), proof("secret", {"ab", "c"}));
   EXPECT_NE(proof("secret", {"ab", "c"}), proof("secret", {"a", "bc"}));
   EXPECT_NE(proof("secret", {"ab", "c"}), proof("guess", {"ab", "c"}));

@@ -73,7 +73,7 @@ TEST(World, GroupsAreThoseOfTheMesh) {
   });
 }
 
-TEST(World, AbortedBeforeItsFirstGroupItFailsInThatGroup) {
+TEST(World, AbortBeforeTheFirstGroupFailsThatGroup) {
   run_threads(mesh_of(2), [](World& world, Stream& stream) {
     if (world.rank() == 1) world.abort("out of patience");
     const std::string message = peer_error([&] { world.all().barrier(stream).wait(stream); });
@@ -82,7 +82,7 @@ TEST(World, AbortedBeforeItsFirstGroupItFailsInThatGroup) {
 }
 
 // Formatting is the first touch of the memory: who has too little of it is killed there.
-TEST(World, AGroupWhoseMemoryIsNeverFormattedIsNotWaitedForWithoutEnd) {
+TEST(World, UnformattedGroupMemoryTimesOut) {
   const auto segment = Segment::create(ControlBlock::bytes(2));
   EXPECT_EQ(peer_error([&] { ControlBlock(segment, 1, 2, 1, false, 0.05); }),
             "the rank that made the shared memory of a group is gone");
@@ -144,7 +144,7 @@ TEST(World, RefusesAnOldGeneration) {
 
 // After a failure the ranks meet again; what was on its way in the old world is not seen in the
 // new.
-TEST(World, IsBuiltAgainUnderAHigherGeneration) {
+TEST(World, RebuildsUnderAHigherGeneration) {
   const std::shared_ptr<Store> store = make_memory_store();
   const std::shared_ptr<SegmentSource> segments = make_thread_segments();
   const auto live = [&](int64_t rank) {

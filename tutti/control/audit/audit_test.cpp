@@ -55,7 +55,7 @@ TEST(Audit, AnUnmodifiedLogIsIntact) {
   EXPECT_EQ(audit_lines(log.plane.database, 100, "job 2").size(), 1U);
 }
 
-TEST(Audit, LinesAboutSomethingAreNotThoseAboutWhatHasALongerName) {
+TEST(Audit, FiltersMatchWholeNames) {
   AuditFixture log;
   Database& database = log.plane.database;
   {
@@ -121,7 +121,7 @@ TEST(Audit, EveryPairOfSwappedLinesIsFound) {
   }
 }
 
-TEST(Audit, ACutEndIsFoundAndNotGrownOver) {
+TEST(Audit, TruncationIsFoundAndNotOverwritten) {
   AuditFixture log;
   std::vector<std::string> lines = log.lines();
   lines.resize(lines.size() - 2);
@@ -163,7 +163,7 @@ TEST(Audit, AForgedChainIsFound) {
 }
 
 // In file and database alike, with a hash that is its own: the next line does not continue it.
-TEST(Audit, AnEditedLineWithAFittingHashBreaksTheChain) {
+TEST(Audit, EditedLinesWithFreshHashesBreakTheChain) {
   AuditFixture log;
   std::vector<std::string> lines = log.lines();
   Json json = parse_json(lines[3], kPath);
@@ -216,7 +216,7 @@ TEST(Audit, ACrashWhileExportingLosesNothing) {
 }
 
 // A backup replaces the database: the log file has newer entries, which are replayed.
-TEST(Audit, ARestoredDatabaseTakesOverWhatItsFileKnows) {
+TEST(Audit, RestoredDatabasesAdoptNewerLogEntries) {
   const std::string path =
       testing::TempDir() + "/tutti_audit_restore_" + std::to_string(::getpid()) + ".db";
   MemoryFileSystem files;

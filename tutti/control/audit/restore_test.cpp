@@ -128,7 +128,7 @@ std::string told(Database& database) {
   return text;
 }
 
-TEST_F(Restore, WhatHappenedSinceTheBackupComesBack) {
+TEST_F(Restore, ChangesSinceTheBackupAreReplayed) {
   const int64_t waits = submit_one();      // 1 ends after the backup
   const int64_t cancelled = submit_one();  // 2 is cancelled after it, waiting
   const int64_t held = submit_one();       // 3 is held after it
@@ -174,7 +174,7 @@ TEST_F(Restore, WhatHappenedSinceTheBackupComesBack) {
 }
 
 // Of launches that only their folders tell of, and then the audit log of who found them there.
-TEST_F(Restore, WhatAdoptedLaunchesCostIsKeptByASecondRestore) {
+TEST_F(Restore, CostsOfAdoptedLaunchesSurviveASecondRestore) {
   const int64_t job = submit_one();
   tick(0);
   tick(1);
@@ -202,7 +202,7 @@ TEST_F(Restore, WhatAdoptedLaunchesCostIsKeptByASecondRestore) {
   verify_ledger(*restored.database);
 }
 
-TEST_F(Restore, AJobThatWasRequeuedByHandHasAllItsAttempts) {
+TEST_F(Restore, ManuallyRequeuedJobsKeepTheirAttempts) {
   const int64_t job = submit_one();
   tick(0);
   launcher_.end(job, exit_do_not_restart, 5'000);
@@ -217,7 +217,7 @@ TEST_F(Restore, AJobThatWasRequeuedByHandHasAllItsAttempts) {
   EXPECT_EQ(find_job(*restored.database, job)->attempts, 0);
 }
 
-TEST_F(Restore, NewIncidentsDoNotGetTheFilesOfThoseThatAreForgotten) {
+TEST_F(Restore, NewIncidentsDoNotReuseFilesOfForgottenOnes) {
   Incident incident;
   incident.job = submit_one();
   back_up();
@@ -231,7 +231,7 @@ TEST_F(Restore, NewIncidentsDoNotGetTheFilesOfThoseThatAreForgotten) {
   EXPECT_TRUE(fs::exists(folder().incidents() + "/000004.json"));
 }
 
-TEST_F(Restore, RightsThatWereTakenAwayStayAway) {
+TEST_F(Restore, RevokedRolesStayRevoked) {
   const std::string token = issue_token(root(), "ada", kNoon + 1'000'000);
   create_user(root(), "eve");
   grant(root(), {"eve", "vision", Role::operator_});
@@ -292,7 +292,7 @@ TEST_F(Restore, DamagedAndForeignBackupsAreRefusedAndChangeNothing) {
 }
 
 // After a restore without the audit log the history of the site diverges from the former one.
-TEST_F(Restore, ABackupOfAPastThatWasGivenUpIsRefusedAndChangesNothing) {
+TEST_F(Restore, BackupsOfAbandonedHistoriesAreRefused) {
   back_up();
   submit_one();
   export_audit(*database_, files_, folder().audit());
@@ -311,7 +311,7 @@ TEST_F(Restore, ABackupOfAPastThatWasGivenUpIsRefusedAndChangesNothing) {
   EXPECT_EQ(read_file(files_, folder().database()), records);
 }
 
-TEST_F(Restore, RecordsThatAreGoneAreNotBegunAnew) {
+TEST_F(Restore, MissingRecordsAreNotRecreated) {
   back_up();
   export_audit(*database_, files_, folder().audit());
   database_.reset();

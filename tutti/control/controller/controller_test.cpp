@@ -75,7 +75,7 @@ class ControllerTest : public testing::Test {
   StuckLauncher launcher_;
 };
 
-TEST_F(ControllerTest, OneThatCannotBeStartedIsNotInTheWayOfOthers) {
+TEST_F(ControllerTest, JobsThatCannotStartDoNotBlockOthers) {
   const int64_t first = submit_one();
   const int64_t second = submit_one();
   launcher_.stuck = first;
@@ -93,7 +93,7 @@ TEST_F(ControllerTest, OneThatCannotBeStartedIsNotInTheWayOfOthers) {
   EXPECT_EQ(job(first).detail, "");
 }
 
-TEST_F(ControllerTest, OneThatCannotBeEndedIsNotInTheWayOfOthers) {
+TEST_F(ControllerTest, JobsThatCannotEndDoNotBlockOthers) {
   const int64_t first = submit_one();
   launcher_.stuck = first;
   tick();
@@ -110,7 +110,7 @@ TEST_F(ControllerTest, OneThatCannotBeEndedIsNotInTheWayOfOthers) {
 }
 
 // One that does not hear that it should stop, and is cancelled meanwhile.
-TEST_F(ControllerTest, CancellingAJobBuysItNoTimeThatItsBudgetDoesNotHave) {
+TEST_F(ControllerTest, CancellingDoesNotExtendTheBudget) {
   JobRequest request = SmallControlPlane::request();
   request.budget.node_microhours = 100 * kMicro / 3600;  // 100 s
   const int64_t id = submit(plane_.as("ada"), request, false).job.id;
@@ -147,7 +147,7 @@ TEST_F(ControllerTest, AJobWithoutBudgetIsNotLaunchedAgain) {
 }
 
 // Its nodes are another system's to give, and its deadline comes first.
-TEST_F(ControllerTest, OneThatIsStillBeingStartedAtItsDeadlineIsEnded) {
+TEST_F(ControllerTest, JobsStartingAtTheirDeadlineAreEnded) {
   for (const bool known : {true, false}) {
     JobRequest request = SmallControlPlane::request();
     request.deadline_ms = kNoon + 60'000;
@@ -179,7 +179,7 @@ TEST_F(ControllerTest, ALaunchCarriesItsDeadline) {
 }
 
 // Its corpus was prepared anew, with another class, while it waited.
-TEST_F(ControllerTest, TheClassOfItsDataIsLookedAtBeforeEachLaunch) {
+TEST_F(ControllerTest, DataClassIsCheckedBeforeEachLaunch) {
   JobRequest request = SmallControlPlane::request();
   request.cores = 1;
   request.data_class = "public";

@@ -14,7 +14,7 @@ constexpr const char* kSick = R"({"healthy":false,"wall_seconds":1.8e9,"kind":"k
                               R"({"name":"clock","status":"pass","detail":""},)"
                               R"({"name":"disk_fsync","status":"fail","detail":"slow"}]})";
 
-TEST(NodeReport, ReadsWhatFailedAndSaysWhatItCannotRead) {
+TEST(NodeReport, ReadsReportsAndNamesUnreadableOnes) {
   MemoryFileSystem files;
   EXPECT_TRUE(read_node_reports(files, "/c/health").empty());
   files.create_directories("/c/health");

@@ -33,7 +33,7 @@ TEST(DataRule, TheRuleIsNamed) {
 }
 
 // Who names a class for data that state none, and who does not.
-TEST(DataRule, DataWithoutAClassCountAsTheStrictestWhereClassesAreDeclared) {
+TEST(DataRule, UnlabelledDataCountAsTheStrictestDeclaredClass) {
   const DataLabel label{"public", "", "corpus 'c' of data.train"};
   SitePolicy site{"lab", "us", DataClass::internal};
   EXPECT_FALSE(refusal(label, {}, site)) << "the site declares no classes";

@@ -11,7 +11,7 @@
 namespace tutti::control {
 namespace {
 
-TEST(Submit, KeysThatReachBeyondTheRunAreForOperators) {
+TEST(Submit, KeysWithEffectsOutsideTheRunNeedOperators) {
   SmallControlPlane plane;
   JobRequest request = SmallControlPlane::request();
   request.guarded_keys = {"telemetry.metrics_address"};

@@ -42,7 +42,7 @@ TEST(JobState, EveryStateCanBeReachedAndLeftExceptTheLast) {
 }
 
 // A job gets nodes only by CONFIGURING, and leaves a final state only by REQUEUED and PENDING.
-TEST(JobState, NodesAreOwnedByWayOfConfiguringOnly) {
+TEST(JobState, NodesAreOwnedByConfigurationOnly) {
   for (int from = 0; from < kJobStates; ++from) {
     for (int to = 0; to < kJobStates; ++to) {
       if (!is_legal(state(from), state(to))) continue;

@@ -172,7 +172,7 @@ TEST(Submit, ABudgetIsCheckedAgainstTheForecast) {
                                       "left: it will be stopped before its end"}));
 }
 
-TEST(Submit, DataStayWhereTheirRuleWantsThem) {
+TEST(Submit, DataRulesRestrictSites) {
   SmallControlPlane plane;
   JobRequest request = SmallControlPlane::request();
   request.data_class = "restricted";
@@ -188,7 +188,7 @@ TEST(Submit, DataStayWhereTheirRuleWantsThem) {
   submit(plane.as("ada"), request, false);
 }
 
-TEST(Jobs, WithNumbersThatMeanNothingAreDamage) {
+TEST(Jobs, RowsWithInvalidNumbersAreDamage) {
   for (const char* column : {"state", "reason", "stop"}) {
     SmallControlPlane plane;
     const int64_t id = submit(plane.as("ada"), SmallControlPlane::request(), false).job.id;
@@ -228,7 +228,7 @@ TEST(Steer, ARunFolderBelongsToOneJobAtATime) {
   EXPECT_EQ(requeue(plane.as("ada"), first).state, JobState::pending);
 }
 
-TEST(Steer, NothingIsLeftToDoWhereNothingCouldStart) {
+TEST(Steer, IsIdleWhenNothingCanStart) {
   SmallControlPlane plane;
   EXPECT_TRUE(is_idle(plane.database, kNoon));
   const int64_t id = submit(plane.as("ada"), SmallControlPlane::request(), false).job.id;
@@ -315,7 +315,7 @@ TEST(Administration, OneAdminRemains) {
   EXPECT_FALSE(role_of(plane.database, "root", "vision"));
 }
 
-TEST(Submit, WhatRecordsCannotShowAsItIsIsRefused) {
+TEST(Submit, UnprintableNamesAreRefused) {
   SmallControlPlane plane;
   const auto refused = [&](const char* why, auto&& change) {
     JobRequest request = SmallControlPlane::request();

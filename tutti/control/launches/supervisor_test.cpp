@@ -70,7 +70,7 @@ TEST_F(Supervisor, WritesDownHowItEnded) {
   EXPECT_EQ(output(), "hello\n");
 }
 
-TEST_F(Supervisor, CleansUpBeforeOthersLearnThatItHasEnded) {
+TEST_F(Supervisor, CleansUpBeforeReportingTheEnd) {
   prepare(order(1, "exit 3"));
   int cleaned = 0;
   const auto clean_up = [&](const LaunchOrder& of, std::optional<int> exit_code) {
@@ -96,7 +96,7 @@ TEST_F(Supervisor, OlderGenerationsDoNotBegin) {
   EXPECT_EQ(output(), "two\n");
 }
 
-TEST_F(Supervisor, WhoWasAskedToEndBeforehandDoesNotBegin) {
+TEST_F(Supervisor, ASupervisorAskedToStopDoesNotStart) {
   prepare(order(1, "echo one"));
   launcher_.kill({7, 100, 1});
   run(1);
@@ -131,7 +131,7 @@ TEST_F(Supervisor, KillsWhoDoesNotListen) {
   EXPECT_EQ(status(1).exit_code, 137);
 }
 
-TEST_F(Supervisor, EndsAJobByItselfWhenItsTimeIsUp) {
+TEST_F(Supervisor, EndsAJobAtItsTimeLimit) {
   LaunchOrder limited = order(1, "exec sleep 60");
   limited.stop_after_ms = 300;
   limited.grace_ms = 30'000;
@@ -141,7 +141,7 @@ TEST_F(Supervisor, EndsAJobByItselfWhenItsTimeIsUp) {
   EXPECT_LT(status(1).elapsed_ms, 30'000);
 }
 
-TEST_F(Supervisor, KillsByItselfWhoDoesNotListenWhenItsTimeIsUp) {
+TEST_F(Supervisor, KillsUnresponsiveJobsAtTheirTimeLimit) {
   constexpr int kNoTrapYet = 128 + SIGTERM;  // of a shell that came late, on a busy machine
   LaunchStatus ended;
   ended.exit_code = kNoTrapYet;
@@ -160,7 +160,7 @@ TEST_F(Supervisor, KillsByItselfWhoDoesNotListenWhenItsTimeIsUp) {
 }
 
 // The controller may have died after asking it to stop: then nothing else would kill it in time.
-TEST_F(Supervisor, ARequestToStopBuysNoTimeBeyondItsLimit) {
+TEST_F(Supervisor, StopRequestsDoNotExtendTheTimeLimit) {
   LaunchOrder limited = order(1, "trap '' TERM; echo ready; while true; do sleep 0.02; done");
   limited.stop_after_ms = 1000;
   limited.grace_ms = 200;
@@ -193,7 +193,7 @@ TEST_F(Supervisor, OneThatCannotBeginSaysSo) {
   EXPECT_THROW(missing.start(order(2, "true")), Error);
 }
 
-TEST_F(Supervisor, SaysOnceWhatKeepsItFromWritingHowItEnded) {
+TEST_F(Supervisor, ReportsOnceWhyTheEndCannotBeRecorded) {
   const fs::path in_the_way = fs::path(folder_.path()) / "ended-1";
   prepare(order(1, "mkdir " + in_the_way.string()));
   testing::internal::CaptureStderr();

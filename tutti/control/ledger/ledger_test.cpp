@@ -71,7 +71,7 @@ TEST(Ledger, TotalsAreTheSumOfEntriesExactly) {
 }
 
 // As after a restore: nothing was booked until its end was told.
-TEST(Ledger, ALaunchOverTheEndOfMonthsIsBookedInEachOfThem) {
+TEST(Ledger, LaunchesAreBookedInEachMonth) {
   SmallControlPlane plane;
   const Job job = submit(plane.as("ada"), SmallControlPlane::request(), false).job;
   const Launch launch = launch_at(job, {1, 4, 0, 3'600'000, 1'000'000, 500'000, 0});

@@ -16,7 +16,7 @@
 namespace tutti::control {
 namespace {
 
-TEST(Roles, AHigherRoleMayAllThatALowerMay) {
+TEST(Roles, HigherRolesIncludeLowerOnes) {
   for (int action = 0; action < kActions; ++action) {
     const auto what = static_cast<Action>(action);
     EXPECT_FALSE(allows(std::nullopt, what)) << action_name(what);
@@ -154,7 +154,7 @@ TEST(Roles, EveryRoleAndEveryRequest) {
   }
 }
 
-TEST(Roles, WhoIsUnknownOrDisabledMayNothing) {
+TEST(Roles, UnknownAndDisabledUsersHaveNoRights) {
   SmallControlPlane plane;
   EXPECT_FALSE(role_of(plane.database, "nobody", "vision"));
   plane.database.run("UPDATE users SET disabled = 1 WHERE name = 'ada'");

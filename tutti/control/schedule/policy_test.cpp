@@ -47,7 +47,7 @@ TEST(Judge, ExitCodesWithoutARequestToStop) {
   EXPECT_EQ(judge(running_job(), lost).reason, Reason::node_lost);
 }
 
-TEST(Judge, AttemptsAreUsedUpByFailuresInARowOnly) {
+TEST(Judge, OnlyConsecutiveFailuresUseUpAttempts) {
   Job job = running_job();
   job.attempts = 3;
   EXPECT_EQ(judge(job, exited(1)).path, Path{failed});
@@ -59,7 +59,7 @@ TEST(Judge, AttemptsAreUsedUpByFailuresInARowOnly) {
   EXPECT_EQ(judge(job, exited(75)).attempts, 0);
 }
 
-TEST(Judge, PausesDoubleUpToAQuarterOfAnHour) {
+TEST(Judge, BackoffDoublesUpTo15Minutes) {
   EXPECT_EQ(pause_after(1), 15'000);
   EXPECT_EQ(pause_after(2), 30'000);
   EXPECT_EQ(pause_after(6), 480'000);
@@ -67,7 +67,7 @@ TEST(Judge, PausesDoubleUpToAQuarterOfAnHour) {
   EXPECT_EQ(pause_after(1'000'000), kLongestPauseMs);
 }
 
-TEST(Judge, WhoWasToldToStopEndsAsThatSays) {
+TEST(Judge, RequestedStopsDecideTheFinalState) {
   const std::vector<std::pair<Stop, Path>> ends = {{Stop::cancel, {cancelled}},
                                                    {Stop::time_limit, {timeout}},
                                                    {Stop::deadline, {deadline}},

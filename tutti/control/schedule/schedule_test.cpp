@@ -86,7 +86,7 @@ TEST(Schedule, AllNodesOrNone) {
 }
 
 // The first in line waits for n1 until it is free; what ends before that goes first, the rest not.
-TEST(Schedule, SmallJobsGoFirstOnlyWhereTheyDoNoHarm) {
+TEST(Schedule, BackfillsOnlyWithoutDelay) {
   Line line(2);
   line.add_running({"n1"}, 4, 600);
   line.add(2, 4, 60);
@@ -169,7 +169,7 @@ TEST(Schedule, QuotasHoldOneProjectAndNotTheOthers) {
   EXPECT_EQ(line.wait(2).reason, Reason::quota_cores);
 }
 
-TEST(Schedule, BudgetsHoldsPausesAndRulesAreNamed) {
+TEST(Schedule, NamesBudgetsHoldsBackoffAndRules) {
   Line line(4);
   line.add(1, 4, 60).held = true;
   line.add(1, 4, 60).eligible_ms = kNoon + 10'000;
@@ -205,7 +205,7 @@ TEST(ExpectedStart, IsTheSchedulePlayedOn) {
 }
 
 // The time limit says when it is stopped, not when it is done.
-TEST(ExpectedStart, GoesByForecastsRatherThanTimeLimits) {
+TEST(ExpectedStart, PrefersForecastsToTimeLimits) {
   Line line(1);
   line.add_running({"n1"}, 4, 86'400).request.forecast.milliseconds = 600'000;
   line.add(1, 4, 300);

@@ -18,7 +18,7 @@
 namespace tutti::control {
 namespace {
 
-TEST(Squeue, OfTwoJobsByOneNameTheLivingCounts) {
+TEST(Squeue, RunningJobWinsAmongDuplicateNames) {
   const auto jobs = parse_squeue(
       "7|tutti-1-100-1|FAILED|NonZeroExitCode|n1|n1\n"
       "9|tutti-1-100-1|COMPLETED|None|n2|n2\n"
@@ -172,14 +172,14 @@ TEST(SlurmStates, SayMoreThanThePhase) {
   EXPECT_EQ(said("PREEMPTED").stopped_by, Stop::preempt);
 }
 
-TEST(SlurmStates, ANodeDrainedForASecondLaunchIsKnownByItsReason) {
+TEST(SlurmStates, NodesDrainedForDuplicateJobidAreRecognized) {
   EXPECT_TRUE(is_duplicate_launch("Duplicate jobid\n"));
   for (const char* other : {"", "none\n", "bad memory\n", "Not responding\n"}) {
     EXPECT_FALSE(is_duplicate_launch(other)) << other;
   }
 }
 
-TEST(Outside, SuspendedAndWithoutMemoryIsSaidInTheRecords) {
+TEST(Outside, SuspensionAndOutOfMemoryAreRecorded) {
   SmallControlPlane plane;
   const int64_t id = submit(plane.as("ada"), plane.request(), false).job.id;
   Outside outside;
@@ -206,7 +206,7 @@ TEST(Outside, SuspendedAndWithoutMemoryIsSaidInTheRecords) {
   EXPECT_EQ(launches_of(plane.database, id).front().outcome, "OutOfMemory");
 }
 
-TEST(Outside, AJobThatCannotBeLookedAtSaysSoAndIsNotInTheWayOfOthers) {
+TEST(Outside, UnreadableJobsAreReportedAndDoNotBlockOthers) {
   SmallControlPlane plane;
   const int64_t broken = submit(plane.as("ada"), plane.request(), false).job.id;
   const int64_t other = submit(plane.as("ada"), plane.request(), false).job.id;

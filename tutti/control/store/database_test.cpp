@@ -114,7 +114,7 @@ TEST_F(DatabaseFile, ManyMayMakeItAtTheSameTime) {
   }
 }
 
-TEST_F(DatabaseFile, ALockOfAnotherIsWaitedForAndThenNamed) {
+TEST_F(DatabaseFile, LocksAreWaitedForThenNamed) {
   Database database(path());
   found(database);
   Database other(path(), 0.05);
@@ -128,7 +128,7 @@ TEST_F(DatabaseFile, ALockOfAnotherIsWaitedForAndThenNamed) {
   EXPECT_EQ(submit({other, "root", kNoon}, request(), false).job.id, 1);
 }
 
-TEST_F(DatabaseFile, AFullDiskChangesNothingAndPasses) {
+TEST_F(DatabaseFile, FullDisksChangeNothingAndAreTransient) {
   Database database(path());
   found(database);
   const Caller root{database, "root", kNoon};
@@ -149,7 +149,7 @@ TEST_F(DatabaseFile, AFullDiskChangesNothingAndPasses) {
   database.check_integrity();
 }
 
-TEST_F(DatabaseFile, DamageIsFoundAndABackupTakesItsPlace) {
+TEST_F(DatabaseFile, DamageIsFoundAndABackupReplacesIt) {
   {
     Database database(path());
     found(database);
@@ -198,7 +198,7 @@ TEST_F(DatabaseFile, OtherFilesAndOtherVersionsAreRefused) {
   EXPECT_TRUE(throws(ErrorKind::corrupt, [&] { Database database(path("text.db")); }));
 }
 
-TEST_F(DatabaseFile, OlderTablesAreBroughtUpToDate) {
+TEST_F(DatabaseFile, OlderSchemasAreMigrated) {
   {
     Database database(path());
     found(database);
@@ -231,7 +231,7 @@ TEST_F(DatabaseFile, OlderTablesAreBroughtUpToDate) {
 }
 
 // The scheduler reads copies of the request, which later writes do not change.
-TEST_F(DatabaseFile, TheSchedulerSeesWhatWasAskedFor) {
+TEST_F(DatabaseFile, TheSchedulerSeesTheRequest) {
   Database database(path());
   found(database);
   Job job;
@@ -261,7 +261,7 @@ TEST_F(DatabaseFile, TheSchedulerReadsNoRequests) {
   EXPECT_FALSE(plan.next());  // nor sorted
 }
 
-TEST_F(DatabaseFile, AStatementMayRunInTheMiddleOfItself) {
+TEST_F(DatabaseFile, StatementsAreReentrant) {
   Database database(path());
   found(database);
   const char* sql = "SELECT name FROM users UNION SELECT name FROM projects ORDER BY name";

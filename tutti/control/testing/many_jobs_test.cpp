@@ -108,7 +108,7 @@ TEST(ManyJobs, AViewShowsAPageOfThem) {
 
 // The goals are 50 ms and 64 MiB on the machine of docs/performance.md; the bounds allow for
 // slow ones.
-TEST(ManyJobs, TenThousandAreLookedAtInMilliseconds) {
+TEST(ManyJobs, TenThousandJobsAreScheduledInMilliseconds) {
   const char* kept = std::getenv("TUTTI_MANY_JOBS_FOLDER");
   const std::string path = kept == nullptr ? ":memory:" : join_path(kept, "control.db");
   Database database(path);

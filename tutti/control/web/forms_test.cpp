@@ -71,7 +71,7 @@ TEST(WebForms, LinesOfARecipeStayLines) {
   EXPECT_NE(html.find("value=\"model:&#10;  layers: 2\""), std::string::npos) << html;
 }
 
-TEST(WebForms, WhatMayNotBeDoneToAJobIsAnError) {
+TEST(WebForms, ForbiddenJobActionsAreErrors) {
   Database database(":memory:");
   prepare_schema(database);
   const Caller caller{database, "ada", 1};

@@ -39,7 +39,7 @@ class PageTest : public testing::Test {
   RunDrawings drawings_;
 };
 
-TEST_F(PageTest, EachJobHasItsButtonsForWhoMaySteerIt) {
+TEST_F(PageTest, JobsHaveButtonsForAuthorizedUsers) {
   const int64_t id = submit_as("ada", "vision");
   submit_as("olaf", "vision");
   const std::string field = "name=\"job\" value=\"" + std::to_string(id) + "\"";
@@ -71,7 +71,7 @@ TEST_F(PageTest, LongTablesAreTurned) {
   EXPECT_EQ(last.find(">Next<"), std::string::npos);
 }
 
-TEST_F(PageTest, WhoSeesWhatIsCountedByTheirRoles) {
+TEST_F(PageTest, VisibleJobsDependOnRoles) {
   submit_as("ada", "vision");
   submit_as("bob", "speech");
   JobFilter filter;
@@ -89,7 +89,7 @@ TEST_F(PageTest, WhoSeesWhatIsCountedByTheirRoles) {
 }
 
 // In a file, since a connection learns of what others have written.
-TEST(LivePartsTest, WhatHasNotChangedIsNotSentAgain) {
+TEST(LivePartsTest, UnchangedSectionsAreNotResent) {
   std::string folder = testing::TempDir() + "/live-parts-XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   {

@@ -28,7 +28,7 @@ class WebSessionsTest : public testing::Test {
   std::string token_;
 };
 
-TEST_F(WebSessionsTest, ATokenBecomesACookieWithAFormKeyOfItsOwn) {
+TEST_F(WebSessionsTest, TokensBecomeSessionsWithTheirOwnFormKey) {
   const auto first = sessions_.login(database_, token_, kHere, kNow);
   const auto second = sessions_.login(database_, token_, kHere, kNow);
   ASSERT_TRUE(first && second);
@@ -45,7 +45,7 @@ TEST_F(WebSessionsTest, ATokenBecomesACookieWithAFormKeyOfItsOwn) {
   EXPECT_FALSE(sessions_.find(database_, "", kNow));
 }
 
-TEST_F(WebSessionsTest, SessionsEndWhenIdleOldOrWithTheirToken) {
+TEST_F(WebSessionsTest, SessionsExpire) {
   const std::string cookie = *sessions_.login(database_, token_, kHere, kNow);
   EXPECT_TRUE(sessions_.find(database_, cookie, kNow + kSessionIdleMs - 1));
   EXPECT_FALSE(sessions_.find(database_, cookie, kNow + 2 * kSessionIdleMs));

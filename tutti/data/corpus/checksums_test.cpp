@@ -119,7 +119,7 @@ TEST(CorpusChecksums, AreRecordedAtFirstUse) {
   EXPECT_TRUE(contains(reading(files, "c"), "bytes 0 to 65535"));
 }
 
-TEST(CorpusChecksums, WhatThePreparationRecordedMustHold) {
+TEST(CorpusChecksums, RecordedPropertiesAreVerified) {
   MemoryFileSystem files;
   write_counting_corpus(files, "c", kTokens);
   files.remove_file("c.checksums");
@@ -137,7 +137,7 @@ TEST(CorpusChecksums, WhatThePreparationRecordedMustHold) {
   read_whole(Corpus(files, "c"));
 }
 
-TEST(CorpusChecksums, WhatCannotBeWrittenLeavesNothing) {
+TEST(CorpusChecksums, FailedWritesLeaveNothing) {
   MemoryFileSystem files;
   write_counting_corpus(files, "c", 10);
   files.remove_file("c.checksums");
@@ -152,7 +152,7 @@ TEST(CorpusChecksums, WhatCannotBeWrittenLeavesNothing) {
   }
 }
 
-TEST(CorpusChecksums, ThoseOfAnotherCorpusSayWhatToDo) {
+TEST(CorpusChecksums, ChecksumsOfAnotherCorpusNameTheRemedy) {
   MemoryFileSystem files;
   write_counting_corpus(files, "c", 10);
   write_counting_corpus(files, "d", 11);

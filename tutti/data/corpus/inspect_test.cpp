@@ -59,7 +59,7 @@ TEST_F(InspectTest, FindsAChangedByte) {
   EXPECT_FALSE(check(seen, "sample"));
 }
 
-TEST_F(InspectTest, FindsFilesThatDoNotBelongTogether) {
+TEST_F(InspectTest, FindsMismatchedFiles) {
   write_corpus(files_, "c", {{1, 2, 3}});
   EXPECT_FALSE(check(inspect_corpus(files_, "c"), "meta"));
   write_text(files_, "c.tokenizer.json", "{\"format\": \"tutti-tokenizer\"}");

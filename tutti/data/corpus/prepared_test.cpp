@@ -65,7 +65,7 @@ TEST(Prepared, AnotherSourceOrShareIsAnotherCorpus) {
             60U);
 }
 
-TEST(Prepared, CorporaOfTheRecipesOwnAreLeftAlone) {
+TEST(Prepared, UsersOwnCorporaAreKept) {
   MemoryFileSystem files;
   spec::DataConfig data = data_of(files, lines_of(50));
   data.train = "mine";
@@ -90,8 +90,7 @@ TEST(Prepared, ErrorsNameKeyValueAndRemedy) {
 
   files.remove_file("recipes/text.jsonl");
   message = error_of(ErrorKind::not_found, [&] { make_prepared_corpora(files, data); });
-  EXPECT_NE(message.find("data.prepare.source: no file 'recipes/text.jsonl'"),
-            std::string::npos)
+  EXPECT_NE(message.find("data.prepare.source: no file 'recipes/text.jsonl'"), std::string::npos)
       << message;
 }
 

@@ -121,7 +121,7 @@ TEST_F(LoaderTest, EvaluationOfTheFirstSamples) {
   EXPECT_EQ(first + loader.next().facts.targets, 24);
 }
 
-TEST_F(LoaderTest, PartsOfAnEvaluationAreTheWholeOnceAndEquallyLong) {
+TEST_F(LoaderTest, EvaluationPartsAreEqualAndCoverTheWhole) {
   for (const int32_t tokens : {2, 9, 57, 64, 129}) {
     for (const int64_t parts : {1, 2, 3, 7}) {
       std::vector<int32_t> targets;
@@ -146,7 +146,7 @@ TEST_F(LoaderTest, PartsOfAnEvaluationAreTheWholeOnceAndEquallyLong) {
   }
 }
 
-TEST_F(LoaderTest, HandsErrorsOfItsThreadToTheCaller) {
+TEST_F(LoaderTest, RethrowsErrorsOfItsThread) {
   Loader loader(counting(100, {.sequence = 10, .vocabulary = 35}), EvalLoaderOptions{.rows = 1});
   for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(loader.next().tokens[0], i * 10);
   for (int again = 0; again < 2; ++again) {

@@ -52,7 +52,7 @@ TEST(Exchange, WhatIsNoConversationIsNamed) {
                        "role 'user'"));
 }
 
-TEST(Exchange, KeysThatDoNotGoTogetherAreRefused) {
+TEST(Exchange, ConflictingKeysAreRefused) {
   const auto usage = [](const ExchangeKeys& keys) {
     return error_of(ErrorKind::usage, [&] { check_exchange_keys(keys); });
   };
@@ -116,7 +116,7 @@ TEST_F(PrepareExchanges, HeldOutDocumentsKeepTheirMasks) {
   EXPECT_EQ(documents, 200);
 }
 
-TEST_F(PrepareExchanges, AnOldMaskDoesNotOutliveItsCorpus) {
+TEST_F(PrepareExchanges, MasksAreRemovedWithTheirCorpus) {
   write_text(files_, "in.jsonl",
              "{\"prompt\": \"ab\", \"completion\": \"cde\", \"text\": \"t\"}\n");
   prepare(files_, options_);

@@ -9,7 +9,7 @@
 namespace tutti::data {
 namespace {
 
-TEST(Prepare, TroubleNamedDirectlyIsAnError) {
+TEST(Prepare, UnreadableNamedSourcesAreErrors) {
   MemoryFileSystem files;
   write_text(files, "binary", std::string("MZ\0", 3));
   write_text(files, "empty.gz", gzip(""));

@@ -108,7 +108,7 @@ TEST(Prepare, RecordsWhatEachSourceGave) {
   EXPECT_EQ(result.sources[1].tokens, 13);
 }
 
-TEST(Prepare, CompressedFilesThatArePassedOverAreNotAmongThoseRead) {
+TEST(Prepare, SkippedCompressedFilesAreNotCounted) {
   MemoryFileSystem files;
   write_text(files, "in/a", "text");
   write_text(files, "in/b.gz", gzip(std::string("\0binary", 7)));

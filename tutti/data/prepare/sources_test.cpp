@@ -74,7 +74,7 @@ TEST(Sources, OwnOutputIsNotASource) {
             (std::vector<std::string>{"c.txt"}));
 }
 
-TEST(Sources, TroubleNamedDirectlyIsAnError) {
+TEST(Sources, UnreadableNamedSourcesAreErrors) {
   MemoryFileSystem files;
   write_text(files, "empty", "");
   files.create_directories("folder");

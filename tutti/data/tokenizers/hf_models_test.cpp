@@ -104,7 +104,7 @@ TEST(HfModels, UnigramWithCompiledRules) {
   EXPECT_TRUE(contains(error_of(ErrorKind::corrupt, [&] { open(files, file("A*")); }), "base 64"));
 }
 
-TEST(HfModels, DelimitersBehaveAsTheyAreTold) {
+TEST(HfModels, SplitBehaviorsAreApplied) {
   MemoryFileSystem files;
   const auto split = [&](const char* behavior, bool invert, std::string_view text) {
     const auto t = open(files, word_level("? a - -- b a- -a -b b- a-- --b",

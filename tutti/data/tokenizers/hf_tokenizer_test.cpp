@@ -155,7 +155,7 @@ TEST(HfTokenizer, LongWordsAreMergedLikeShortOnes) {
   EXPECT_EQ(t->decode(t->encode(std::string(1 << 20, 'a'))).size(), size_t{1} << 20);
 }
 
-TEST(HfTokenizer, ControlTokensInTextAreTextUnlessAskedFor) {
+TEST(HfTokenizer, ControlTokensInTextAreTextByDefault) {
   MemoryFileSystem files;
   const Json file = byte_level_file({{"a", "b"}});
   const auto safe = open(files, file);

@@ -17,7 +17,7 @@ std::string error_of(Recipe recipe, int64_t ranks) {
   return "no error";
 }
 
-TEST(FitMesh, TheRestIsDataParallelAndTold) {
+TEST(FitMesh, RemainingRanksAreDataParallel) {
   Recipe recipe = recipe_of("gpt2-124m", {"batch.global=8"});
   EXPECT_EQ(recipe.batch.micro, 8);
   const auto changes = fit_mesh(recipe, 4, "--nproc");
@@ -44,7 +44,7 @@ TEST(FitMesh, AShardedRunGoesOnAlone) {
 }
 
 // parallel.ep alone says how many ranks there are at least, and any multiple of it that there is.
-TEST(FitMesh, ExpertParallelRanksAreTakenFromThoseThatThereAre) {
+TEST(FitMesh, ExpertParallelRanksReuseOtherAxes) {
   const std::vector<std::string> experts = {"batch.global=16", "model.moe.experts=4",
                                             "model.moe.top_k=2", "model.moe.expert_ffn=64"};
   const auto with = [&](std::vector<std::string> more, bool dp_is_open = false) {

@@ -63,7 +63,7 @@ int64_t elements(const MemoryMap& map, const std::string& arena, const std::stri
   return 0;
 }
 
-TEST(ZeroLayers, EveryElementIsOfOneLayerAndEveryPartIsDividedEqually) {
+TEST(ZeroLayers, EveryElementHasOneLayerAndPartsDivideEqually) {
   for (const Recipe& recipe : recipes()) {
     const Mesh& mesh = recipe.parallel;
     for (int64_t rank = 0; rank < mesh.world(); ++rank) {

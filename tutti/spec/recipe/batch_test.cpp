@@ -9,7 +9,7 @@ namespace tutti::spec {
 namespace {
 
 // Whatever the mesh and micro-batch, the ranks together take the samples of the step, each once.
-TEST(BatchPlan, StepsTakeTheSameSamplesOnEveryMesh) {
+TEST(BatchPlan, StepsUseTheSameSamplesOnEveryMesh) {
   for (const int64_t dp : {1, 2, 3, 6}) {
     for (const int64_t micro : {1, 2, 4}) {
       const BatchPlan plan = {24, micro, dp, 16};

@@ -32,7 +32,7 @@ TEST(Recipe, DefaultsAreResolved) {
   EXPECT_EQ(recipe.precision, Precision::bf16);
 }
 
-TEST(Recipe, AFileOfKeysIsAsGoodAsTheCommandLine) {
+TEST(Recipe, KeyFilesEqualTheCommandLine) {
   const auto overrides = read_overrides(
       "model: {layers: 3, name: \"a b\"}\nlora:\n  rank: 4\n  targets: [query, mlp.up]\nparallel: "
       "{dp: 2}\n",
@@ -47,7 +47,7 @@ TEST(Recipe, AFileOfKeysIsAsGoodAsTheCommandLine) {
   EXPECT_THROW(read_overrides("[1, 2]", "keys.yaml"), Error);
 }
 
-TEST(Recipe, HyperparametersFollowTheBatchWhereTheySayOf) {
+TEST(Recipe, HyperparametersScaleWithTheBatch) {
   const std::vector<std::string> rules = {
       "optimizer.learning_rate=8e-5",  "optimizer.reference_batch=1152",
       "schedule.reference_batch=1536", "schedule.warmup_steps=265",
@@ -326,7 +326,7 @@ TEST(Recipe, BadOverridesAreNamed) {
 }
 
 // No line of the file has them.
-TEST(Recipe, WhatIsWrongWithAnOverrideIsNotBlamedOnTheFile) {
+TEST(Recipe, ErrorsOfOverridesNameTheOverride) {
   for (const char* assignment : {"train.steps=many", "train={steps: many}", "train.stesp=5",
                                  "tarin.steps=5", "data.train=[{prefix: a, wieght: 1}]"}) {
     try {
@@ -344,7 +344,7 @@ TEST(Recipe, NotADocumentOfKeys) {
   }
 }
 
-TEST(Recipe, PrecisionBelowSixteenBitsSaysWhatStaysWide) {
+TEST(Recipe, NarrowPrecisionsListWhatStaysWide) {
   const Recipe plain = recipe_of("gpt2-124m", {"precision=fp8"});
   EXPECT_EQ(plain.narrow, NarrowConfig{});
   const Recipe recipe =
@@ -371,7 +371,7 @@ TEST(Recipe, PrecisionBelowSixteenBitsSaysWhatStaysWide) {
   EXPECT_NE(message({"precision.narrow=1"}).find("precision.narrow"), std::string::npos);
 }
 
-TEST(Recipe, WhatCannotBeExecutedIsRefusedByName) {
+TEST(Recipe, UnsupportedRecipesAreRefusedByKey) {
   EXPECT_NO_THROW(check_executable(recipe_of("gpt2-124m")));
   EXPECT_NO_THROW(check_executable(recipe_of("llama3.1-8b", {"precision=f32"})));
   const auto refused = [](const std::string& name, const std::string& assignment,

@@ -87,7 +87,7 @@ bool is_pass(ActionKind kind) {
 }
 
 // Each pass over a chunk goes once over its layers, and passes come in the order of pass_order.
-TEST(StepList, TakesThePassesApartIntoLayers) {
+TEST(StepList, SplitsPassesIntoLayers) {
   for_each_rank([](const Rank& rank) {
     const Mesh& mesh = rank.recipe.parallel;
     using Pass = std::tuple<ActionKind, int64_t, int64_t>;

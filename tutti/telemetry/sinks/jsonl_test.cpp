@@ -38,7 +38,7 @@ TEST(JsonLines, AResumedRunContinuesTheFile) {
   EXPECT_EQ(texts(files, "events.jsonl"), (std::vector<std::string>{"a\nb", "c", "d"}));
 }
 
-TEST(JsonLines, ALineThatACrashCutDoesNotSpoilTheNext) {
+TEST(JsonLines, LinesTruncatedByACrashDoNotCorruptTheNext) {
   MemoryFileSystem files;
   JsonLinesSink(files, "events.jsonl").write(message("whole"));
   JsonLinesSink(files, "events.jsonl").write(message("cut"));
@@ -48,7 +48,7 @@ TEST(JsonLines, ALineThatACrashCutDoesNotSpoilTheNext) {
 }
 
 // What fits on a full disk is half a line: the same event can be given again.
-TEST(JsonLines, ALineThatAnErrorCutDoesNotSpoilTheNext) {
+TEST(JsonLines, LinesTruncatedByAnErrorDoNotCorruptTheNext) {
   MemoryFileSystem files;
   JsonLinesSink sink(files, "events.jsonl");
   sink.write(message("whole"));
@@ -60,7 +60,7 @@ TEST(JsonLines, ALineThatAnErrorCutDoesNotSpoilTheNext) {
   EXPECT_EQ(texts(files, "events.jsonl"), (std::vector<std::string>{"whole", "?", "cut"}));
 }
 
-TEST(JsonLines, AnEventIsInTheFileWhenWritten) {
+TEST(JsonLines, EventsAreWrittenThrough) {
   MemoryFileSystem files;
   JsonLinesSink sink(files, "events.jsonl");
   files.start_record();

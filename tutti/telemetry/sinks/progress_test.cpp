@@ -91,7 +91,7 @@ TEST(Progress, AnUnfinishedBarIsRemoved) {
   EXPECT_EQ(fixture.screen.take(), "\r\x1b[K");
 }
 
-TEST(Progress, ThreadsAdvanceTogether) {
+TEST(Progress, ThreadsAdvanceConcurrently) {
   const Screen screen;
   ProgressOptions options;
   options.console = screen.console(false);

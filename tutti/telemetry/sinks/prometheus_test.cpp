@@ -126,7 +126,7 @@ TEST(Prometheus, CanBeScrapedWhileEventsCome) {
   writer.join();
 }
 
-TEST(Prometheus, SlowClientsDoNotKeepItFromScrapes) {
+TEST(Prometheus, SlowClientsDoNotBlockScrapes) {
   const PrometheusSink sink("127.0.0.1", 0);
   std::vector<int> slow(8);
   for (int& fd : slow) {

@@ -134,7 +134,7 @@ TEST(TensorBoard, AFullDiskCostsOneFile) {
 }
 
 // A killed run had continued beyond its last checkpoint: its records of those steps are retracted.
-TEST(TensorBoard, AResumedRunTakesBackStepsThatItRepeats) {
+TEST(TensorBoard, ResumedRunsRetractRepeatedSteps) {
   MemoryFileSystem files;
   files.create_directories("run");
   TensorBoardSink sink(files, "run");

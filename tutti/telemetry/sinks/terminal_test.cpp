@@ -111,7 +111,7 @@ TEST(Terminal, EveryWidthHoldsTheLine) {
   }
 }
 
-TEST(Terminal, ARunWithoutPlannedStepsHasNoBarAndNoTimeLeft) {
+TEST(Terminal, RunsWithoutPlannedStepsHaveNoBar) {
   const Screen screen;
   TerminalSink sink({screen.console(true, 100)});
   StepDone only = step(5, 2);

@@ -64,18 +64,18 @@ TEST(GpuWatch, LooksAgainAtItsInterval) {
             std::vector<std::string>{"too hot (hardware)"});
 }
 
-TEST(GpuWatch, AnIntervalBeyondTheClocksOwnIsALongOne) {
+TEST(GpuWatch, IntervalsBeyondTheClockAreLong) {
   EXPECT_EQ(watched({kFirst}, 1e30, 0.05).size(), 2U);
 }
 
-TEST(GpuWatch, IsSilentWhereThereIsNothingToWatch) {
+TEST(GpuWatch, IsSilentWithoutGpus) {
   EXPECT_TRUE(watched({}, 0.01, 0.05).empty());
   EXPECT_TRUE(watched({kFirst}, 0, 0.05).empty());
   EXPECT_TRUE(watched({"0000:ff:00.0"}, 0.01, 0.05).empty());
   EXPECT_TRUE(watched({kFirst}, 0.01, 0.05, "libno-such-library.so.1").empty());
 }
 
-TEST(GpuWatch, ADriverThatDoesNotAnswerIsToldOnce) {
+TEST(GpuWatch, UnresponsiveDriversAreReportedOnce) {
   setenv("FAKE_NVML_INIT", "18", 1);
   const auto events = watched({kFirst}, 0.01, 0.05);
   unsetenv("FAKE_NVML_INIT");

@@ -25,7 +25,7 @@ class LineageTest : public ::testing::Test {
   MemoryFileSystem files_;
 };
 
-TEST_F(LineageTest, ACorpusMadeElsewhereHasCountsOnly) {
+TEST_F(LineageTest, ForeignCorporaHaveCountsOnly) {
   const telemetry::CorpusDescribed corpus = described();
   EXPECT_EQ(corpus.role, "training");
   EXPECT_EQ(corpus.path, "corpus");
@@ -59,7 +59,7 @@ TEST_F(LineageTest, TellsWhatTheMetaFileSays) {
   EXPECT_EQ(corpus.sources[1].licence, "MIT");
 }
 
-TEST_F(LineageTest, ACorpusMadeElsewhereIsKnownByItsTokens) {
+TEST_F(LineageTest, ForeignCorporaAreIdentifiedByTokens) {
   const data::Dataset set(files_, "corpus", {2, spec::Packing::none, 16, 1});
   const Json before = identify_corpora(files_, set);
   EXPECT_NO_THROW(check_same_corpora(before, identify_corpora(files_, set), set, "run"));

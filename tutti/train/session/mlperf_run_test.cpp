@@ -88,7 +88,7 @@ TEST_F(MlperfRunTest, TheTargetEndsItWithSuccess) {
             hash_hex(hash_text(read_file(files_, "train.bin"))));
 }
 
-TEST_F(MlperfRunTest, FirstEvaluationsAreSkippedWhereTheRulesSkipThem) {
+TEST_F(MlperfRunTest, FirstEvaluationsAreSkippedAsTheRulesSay) {
   recipe_.evaluate.skip_first = 2;
   recipe_.train.steps = 16;
   run("run");
@@ -114,7 +114,7 @@ TEST_F(MlperfRunTest, AnInterruptedRunCannotGoOn) {
   EXPECT_EQ(lines("run_start").size(), 1U);
 }
 
-TEST_F(MlperfRunTest, AnErrorOnTheClockIsAnAbortedRun) {
+TEST_F(MlperfRunTest, ErrorsDuringTheRunAbortIt) {
   recipe_.data.train = "missing";
   EXPECT_THROW(run("run"), Error);
   ASSERT_EQ(lines("run_stop").size(), 1U);
@@ -122,7 +122,7 @@ TEST_F(MlperfRunTest, AnErrorOnTheClockIsAnAbortedRun) {
 }
 
 // Their corpora are in memory only; drop_page_cache() is not for tests.
-TEST_F(MlperfRunTest, CachesThatCouldNotBeClearedAreNotCalledCleared) {
+TEST_F(MlperfRunTest, UnclearedCachesAreNotReportedCleared) {
   run("run");
   EXPECT_EQ(lines("cache_clear")[0].value, false);
   bool warned = false;

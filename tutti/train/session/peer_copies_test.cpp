@@ -97,7 +97,7 @@ TEST(PeerCopies, AnyHostMayBeLost) {
 }
 
 // As from a device, whose memory the host does not reach.
-TEST(PeerCopies, OfStateThatIsFetchedAreTheSame) {
+TEST(PeerCopies, FetchedStateGivesTheSameCopies) {
   spec::Recipe recipe = sharded(2);
   recipe.precision = spec::Precision::bf16;
   MemoryFileSystem whole, files;
@@ -137,7 +137,7 @@ TEST(PeerCopies, TwoNeighboursLostIsTooMuch) {
 }
 
 // What is there of a newer step, but not whole, does not count; the set before it is still there.
-TEST(PeerCopies, ADiskThatIsFullCostsTheNewSetOnly) {
+TEST(PeerCopies, FullDisksLoseOnlyTheNewSet) {
   MemoryFileSystem files;
   const Kept full = run(sharded(2), 1, 4, files, [&](int64_t step) {
     if (step == 3) files.set_capacity(0);

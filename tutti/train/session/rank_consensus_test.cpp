@@ -76,7 +76,7 @@ TEST(DamagedReplicas, TheMinorityIsNamed) {
   EXPECT_EQ(damaged_replicas({.dp = 3, .tp = 2}, {1, 2, 1, 2, 1, 7}), (std::vector<int64_t>{5}));
 }
 
-TEST(Fault, TextSaysWhoWhenAndWhat) {
+TEST(Fault, ParsesRankStepAndAction) {
   const std::vector<Fault> faults =
       parse_faults("rank=2 step=7 at=reduce do=stop generation=0;rank=1 do=kill generation=2");
   ASSERT_EQ(faults.size(), 2U);
@@ -182,7 +182,7 @@ TEST_F(RanksSessionTest, OneRunOnAnyRanksAndFromOneToAnother) {
 
 // Steps begin before the results of those before them are known: the same run, which evaluates,
 // saves, stops and resumes where it would.
-TEST_F(RanksSessionTest, AheadOfItsResultsIsTheSessionThatWaits) {
+TEST_F(RanksSessionTest, EnqueuedSessionsEqualWaitingOnes) {
   recipe_.batch.global = 4;
   recipe_.train.steps = 14;
   recipe_.checkpoint.every_steps = 6;
@@ -203,7 +203,7 @@ TEST_F(RanksSessionTest, AheadOfItsResultsIsTheSessionThatWaits) {
 }
 
 // One rank says when, while each has a step under way whose result it does not know.
-TEST_F(RanksSessionTest, AheadOfItsResultsAllStopAtOneStep) {
+TEST_F(RanksSessionTest, EnqueuedSessionsStopAtOneStep) {
   recipe_.batch.global = 4;
   recipe_.train.steps = 1000000;
   recipe_.evaluate.every_steps = 1000000;
@@ -220,7 +220,7 @@ TEST_F(RanksSessionTest, AheadOfItsResultsAllStopAtOneStep) {
 }
 
 // With two replicas, with shards that no other rank has, and without any replica.
-TEST_F(RanksSessionTest, AFlippedBitIsFoundByTheRankWhoseMemoryItIs) {
+TEST_F(RanksSessionTest, FlippedBitsAreFoundByTheirRank) {
   recipe_.model = testing::divided_gpt().model;
   recipe_.batch.global = 4;
   const spec::Mesh meshes[] = {{.dp = 2},
@@ -257,7 +257,7 @@ TEST_F(RanksSessionTest, AFlippedBitIsFoundByTheRankWhoseMemoryItIs) {
 }
 
 // Weights beside masters, selection biases that move by themselves: all of it is accounted for.
-TEST_F(RanksSessionTest, NothingIsFoundWhereNothingHasFlipped) {
+TEST_F(RanksSessionTest, NoFalseAlarmsWithoutFlips) {
   recipe_.model = testing::divided_gpt().model;
   recipe_.model.moe = testing::mixed_moe_recipe().model.moe;
   recipe_.model.moe.experts = 6;
@@ -274,7 +274,7 @@ TEST_F(RanksSessionTest, NothingIsFoundWhereNothingHasFlipped) {
   }
 }
 
-TEST_F(RanksSessionTest, AnErrorOfOneRankEndsAllAndIsNamed) {
+TEST_F(RanksSessionTest, ErrorsOfOneRankEndAllRanks) {
   ::setenv("TUTTI_FAULT", "rank=1 step=3 at=backward do=throw", 1);
   const std::vector<std::string> errors = errors_on({.dp = 2}, "run");
   ::unsetenv("TUTTI_FAULT");

@@ -62,7 +62,7 @@ TEST(Flatten, PairsAreOverrides) {
 
 TEST(CheckResumable, AcceptsTheSameRecipe) { EXPECT_EQ(refusal({}), ""); }
 
-TEST(CheckResumable, AcceptsWhatDoesNotChangeTheArithmetic) {
+TEST(CheckResumable, AcceptsKeysWithoutEffectOnTheArithmetic) {
   for (const char* change :
        {"train.target_loss=null", "train.target_loss=1.2", "checkpoint.every_steps=10",
         "checkpoint.keep_last=7", "evaluate.every_steps=5", "evaluate.samples=3", "run.name=other",
@@ -74,7 +74,7 @@ TEST(CheckResumable, AcceptsWhatDoesNotChangeTheArithmetic) {
   EXPECT_EQ(refusal({"train.steps=200", "schedule.decay_steps=100"}), "");
 }
 
-TEST(CheckResumable, RefusesWhatDoesNamingKeyAndBothValues) {
+TEST(CheckResumable, RefusesKeysThatChangeTheArithmetic) {
   for (const char* change : {"model.layers=3", "model.dropout=0.1", "precision=f32",
                              "data.train=other", "batch.global=16", "optimizer.learning_rate=1e-3",
                              "schedule.warmup_steps=10", "train.seed=2", "threads=7"}) {

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kNone = "libno-such-library.so.1";
 
-TEST(RunEnergy, SaysWhatWasCountedAndWhatWasNot) {
+TEST(RunEnergy, ReportsWhatWasCounted) {
   EXPECT_EQ(energy_source({}), "");
   EXPECT_EQ(energy_source({.hosts = 1}), "");
   EXPECT_EQ(energy_source({.hosts = 1, .hosts_with_processor = 1}), "counter: processors (RAPL)");

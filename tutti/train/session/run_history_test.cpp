@@ -93,7 +93,7 @@ TEST_F(HistoryTest, CheckpointsThatAreGoneAreMissed) {
   EXPECT_EQ(events<telemetry::StepDone>().front().step, 4);
 }
 
-TEST_F(HistoryTest, ARunThatHadNoneYetBeginsAgain) {
+TEST_F(HistoryTest, RunsWithoutCheckpointsRestart) {
   record("run", 2);
   files_.remove_tree(checkpoints_path("run"));
   const std::string path = events_path("run");
@@ -121,7 +121,7 @@ TEST_F(HistoryTest, ACheckpointOfAnotherRunIsRefused) {
 }
 
 // Of a save, of any step; the run's own stay.
-TEST_F(HistoryTest, LeftoversOfInterruptedSavesGoWhenTheRunResumes) {
+TEST_F(HistoryTest, ResumingRemovesLeftoversOfInterruptedSaves) {
   record("run", 7);
   for (const char* name : {"step-00000003", "step-00000099"}) {
     files_.create_directories(join_path(checkpoints_path("run"), name));

@@ -149,7 +149,7 @@ TEST_F(SessionTest, DamagedNewestCheckpointIsSkippedWithAMessage) {
 }
 
 // A session that starts while others compute measures less; what the run has seen before counts.
-TEST_F(SessionTest, ThePeakIsTheBestThatTheRunHasSeen) {
+TEST_F(SessionTest, PeakIsTheBestOfTheRun) {
   SessionOptions options;
   options.run_folder = "run";
   options.stop_after_step = 2;
@@ -169,7 +169,7 @@ TEST_F(SessionTest, ThePeakIsTheBestThatTheRunHasSeen) {
 }
 
 // The power fails after the copies of a step were made and before what else was due after it.
-TEST_F(SessionTest, WhatWasDueAfterTheStepOfCopiesIsDone) {
+TEST_F(SessionTest, ActionsDueAfterThePeerCopyAreDone) {
   recipe_.checkpoint.every_steps = 10;
   SessionOptions options;
   options.run_folder = "run";
@@ -318,7 +318,7 @@ TEST_F(SessionTest, KeepsTheBestAndTheLastCheckpoints) {
   EXPECT_EQ(load_run(files_, "run", true).step, best_step);
 }
 
-TEST_F(SessionTest, ARunDoesNotGoOnWithAnotherCorpusOfTheSameName) {
+TEST_F(SessionTest, ReplacedCorporaAreRefusedOnResume) {
   const auto error_of_run = [&] {
     try {
       run("run");
@@ -346,7 +346,7 @@ TEST_F(SessionTest, ARunDoesNotGoOnWithAnotherCorpusOfTheSameName) {
   EXPECT_EQ(error_of_run(), "no error");
 }
 
-TEST_F(SessionTest, CorpusShorterThanOneSequenceIsAClearError) {
+TEST_F(SessionTest, CorpusShorterThanOneSequenceIsAnError) {
   write_corpus(files_, "short", 7);
   recipe_.data.train = "short";
   try {

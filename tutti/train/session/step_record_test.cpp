@@ -247,7 +247,7 @@ TEST(StepRecord, ProductsBelowSixteenBitsAndTheirOperands) {
 }
 
 // Teachers of other architectures and sizes; students of every kind.
-TEST(StepRecord, ATeachersForwardPassIsDescribed) {
+TEST(StepRecord, TeacherForwardPassIsDescribed) {
   spec::ModelConfig large = llama_recipe().model;
   large.layers = 3;
   large.hidden = 32;

@@ -31,7 +31,7 @@ class TuningFolder : public ::testing::Test {
   std::optional<std::string> before_[3];
 };
 
-TEST_F(TuningFolder, IsTheSameForAllRanksOfAUserWhateverTheirEnvironment) {
+TEST_F(TuningFolder, IsTheSameForAllRanksOfAUser) {
   const std::string known = tuning_folder();  // of the user's entry in the system
   EXPECT_TRUE(known.empty() || known.ends_with("/.cache/tutti")) << known;
   setenv("HOME", "/home/somebody", 1);

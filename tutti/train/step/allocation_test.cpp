@@ -129,7 +129,7 @@ TEST(Allocation, StepsAllocateNothingAfterWarmUp) {
   }
 }
 
-TEST(Allocation, NeitherDoStepsThatAreEnqueued) {
+TEST(Allocation, EnqueuedStepsAllocateNothing) {
   for (spec::Recipe recipe :
        {testing::gpt_recipe(),
         testing::distilled(testing::mixed_moe_recipe(), testing::llama_recipe().model)}) {

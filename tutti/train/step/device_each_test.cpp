@@ -53,7 +53,7 @@ class DeviceEach : public ::testing::Test {
 };
 
 // Of two addends a sum is the same in any order: no more meet in any of these groups.
-TEST_F(DeviceEach, TakesTheStepsOfRanksThatShareOne) {
+TEST_F(DeviceEach, SharedDevicesGiveTheSameSteps) {
   int64_t compared = 0;
   const auto compare = [&](spec::Recipe recipe) {
     if (!missing(recipe.parallel).empty()) return;
@@ -106,7 +106,7 @@ TEST_F(DeviceEach, BeginsWithoutTheHostsWaiting) {
 }
 
 // Tensor parallel ranks meet in every chunk of the loss, so they make as many.
-TEST_F(DeviceEach, UnequalDevicesHaveChunksOfTheLossAlike) {
+TEST_F(DeviceEach, UnequalDevicesUseEqualLossChunks) {
   if (const std::string why = missing({.tp = 2}); !why.empty()) GTEST_SKIP() << "skipped: " << why;
   spec::Recipe recipe = divided(divided_llama(), {.tp = 2});
   recipe.device = "cuda";

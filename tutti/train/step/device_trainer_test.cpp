@@ -298,7 +298,7 @@ TEST_F(DeviceTrainer, ExpertsOnSeveralRanksEqualOneRank) {
 }
 
 // Replayed steps, and steps that are enqueued one by one; the backend notes every call it makes.
-TEST_F(DeviceTrainer, AStepBeginsWithoutTheHostWaiting) {
+TEST_F(DeviceTrainer, StepsStartWithoutAHostWait) {
   std::vector<spec::Recipe> recipes = with_experts_or_teacher();
   recipes.push_back(wide(gpt_recipe()));
   recipes.push_back(wide(gpt_recipe()));

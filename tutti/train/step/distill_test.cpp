@@ -65,7 +65,7 @@ TEST(Distill, GradientsMatchFiniteDifferences) {
   }
 }
 
-TEST(Distill, WithoutWeightEveryBitIsThatOfPlainTraining) {
+TEST(Distill, ZeroWeightEqualsPlainTraining) {
   for (spec::Recipe recipe : {gpt_recipe(), llama_recipe(), adapted(gpt_recipe())}) {
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
       recipe.precision = precision;

@@ -26,7 +26,7 @@ namespace {
 using namespace testing;
 using spec::Mesh;
 
-TEST(EnqueuedRanks, AreTheStepsOfTheHostsToTheBit) {
+TEST(EnqueuedRanks, EnqueuedStepsEqualHostStepsBitwise) {
   spec::Recipe pieces = divided_llama();
   pieces.model.layers = 4;
   for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 3, .zero = 1}, Mesh{.dp = 2, .zero = 2},
@@ -121,7 +121,7 @@ engine::OpTable with_a_rank_mistake() {
 }
 
 // What one rank finds lets all skip the step; the one that has begun after it takes its number.
-TEST(EnqueuedRanks, SkipAStepTogether) {
+TEST(EnqueuedRanks, AllRanksSkipTheSameStep) {
   const engine::OpTable table = with_a_rank_mistake();
   const spec::Recipe recipe = divided(divided_gpt(), {.dp = 2, .zero = 1});
   std::atomic<int> prepared{0};

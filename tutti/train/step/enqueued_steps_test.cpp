@@ -164,7 +164,7 @@ std::map<std::string, std::vector<float>> selection_biases(const Trainer& traine
   return out;
 }
 
-TEST(EnqueuedSteps, OneThatIsSkippedLeavesSelectionBiasesAlone) {
+TEST(EnqueuedSteps, SkippedStepsKeepSelectionBiases) {
   const engine::OpTable table = with_a_mistake();
   spec::Recipe recipe = mixed_moe_recipe();
   recipe.precision = spec::Precision::bf16;
@@ -188,7 +188,7 @@ TEST(EnqueuedSteps, OneThatIsSkippedLeavesSelectionBiasesAlone) {
 }
 
 // The step after it has begun before anybody knows that it will not count as an update.
-TEST(EnqueuedSteps, OneThatIsSkippedTakesNoNumber) {
+TEST(EnqueuedSteps, SkippedStepsAreNotCounted) {
   const engine::OpTable table = with_a_mistake();
   std::vector<EnqueuedTraining> all;
   for (const bool ahead : {false, true}) {
@@ -273,7 +273,7 @@ TEST_F(AheadSession, ResumesToTheBit) {
   expect_resume_to_the_bit("ahead", 8);
 }
 
-TEST_F(AheadSession, StopsAtTheStepItIsTold) {
+TEST_F(AheadSession, StopsAfterTheRequestedStep) {
   trainer_ = kEnqueued;
   recipe_.train.steps = 30;
   EXPECT_EQ(run("ahead", 7).steps, 7);

@@ -155,7 +155,7 @@ TEST(ExpertParallel, PiecesChangeNoBit) {
 
 // All tokens to the first expert: with capacity for any routing that is fine, with capacity for the
 // balanced load an error that says what to do.
-TEST(ExpertParallel, MoreCopiesThanThereIsRoomForAreAnError) {
+TEST(ExpertParallel, ExceedingTheCapacityIsAnError) {
   spec::Recipe recipe = recipe_on(six_experts(mixtral_recipe()), {.dp = 3, .ep = 3});
   const auto prepare = [](Trainer& trainer) {
     static thread_local model::RoutingTape tape;

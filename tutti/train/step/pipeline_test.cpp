@@ -270,7 +270,7 @@ std::string difference(const StageWork& actual, const StageWork& expected) {
   return text;
 }
 
-TEST(Pipeline, EveryStageDoesWhatIsDescribed) {
+TEST(Pipeline, StagesExecuteTheDescription) {
   spec::Recipe full = dropped_gpt();
   full.recompute = {spec::RecomputeMode::full, 0, 1};
   for (spec::Recipe base :

@@ -70,7 +70,7 @@ TEST(StateFetch, BringsEveryByteOnce) {
 }
 
 // Who cannot keep what it reads stops in the middle of a tensor.
-TEST(StateFetch, BeginsAgainAfterAReaderThatFails) {
+TEST(StateFetch, RestartsAfterAFailedReader) {
   const spec::Recipe recipe = testing::gpt_recipe();
   Trainer trainer(recipe, {}, kAsOnDevice);
   trainer.initialize();

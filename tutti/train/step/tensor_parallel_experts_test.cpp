@@ -127,7 +127,7 @@ TEST(TensorParallelExperts, MistakesAreFound) {
 
 // The rows of experts are known only when they are there: without a capacity all copies are used,
 // so that every operation is the described one; with several expert parallel ranks, sums are.
-TEST(TensorParallelExperts, TheRecordedStepIsTheDescribedOne) {
+TEST(TensorParallelExperts, RecordedStepEqualsTheDescription) {
   struct Sums {
     int64_t count = 0;
     double flops = 0, bytes = 0;

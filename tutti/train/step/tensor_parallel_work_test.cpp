@@ -113,7 +113,7 @@ void expect_equal(const std::map<Key, int64_t>& actual, const std::map<Key, int6
   }
 }
 
-TEST(TensorParallel, TheRecordedStepIsTheDescribedOne) {
+TEST(TensorParallel, RecordedStepEqualsTheDescription) {
   for (const spec::Recipe& base :
        {divided_gpt(), divided_gpt(0.1), divided_llama(), divided_gemma(),
         with_adapters(divided_gpt(), 0.1), with_adapters(divided_llama(), 0)}) {

@@ -70,13 +70,13 @@ TEST(BenchHistory, OneOutlierAmongTheRowsChangesNothing) {
   EXPECT_EQ(verdict_of(before, bench_row(990)), BenchVerdict::same);
 }
 
-TEST(BenchHistory, ARowWhoseRepetitionsScatterIsNotTrusted) {
+TEST(BenchHistory, NoisyRowsAreIgnored) {
   const std::vector<BenchRow> before(6, bench_row(1000));
   EXPECT_EQ(verdict_of(before, bench_row(900, 0.05)), BenchVerdict::same);
   EXPECT_EQ(verdict_of(before, bench_row(900, 0.01)), BenchVerdict::slower);
 }
 
-TEST(BenchHistory, OnlyTheLastRowsOfTheSameKindOfMachineCount) {
+TEST(BenchHistory, OnlyRecentRowsOfTheSameMachineTypeCount) {
   std::vector<BenchRow> before(5, bench_row(2000));  // long ago
   before.insert(before.end(), kBenchRows, bench_row(1000));
   before.insert(before.end(), 5, bench_row(3000, 0.005, 4));

@@ -41,7 +41,7 @@ TEST(Evaluator, LossesEqualTrainingToTheBit) {
   }
 }
 
-TEST(Evaluator, LooksAtWhatSeveralRanksHaveTrained) {
+TEST(Evaluator, EvaluatesCheckpointsOfSeveralRanks) {
   spec::Recipe recipe = llama_recipe();
   recipe.threads = 1;
   Trainer trainer(recipe);

@@ -122,7 +122,7 @@ TEST_F(Interchange, TheTokenizerIsTheRunsAsWell) {
   EXPECT_EQ(error_of([&] { export_run(files_, "base", "out2", {}); }).kind(), ErrorKind::corrupt);
 }
 
-TEST_F(Interchange, ATokenizerThatCannotBeTheRunsIsANote) {
+TEST_F(Interchange, MismatchedTokenizersAreNoted) {
   const auto note_of = [&](const std::string& tokenizer) {
     if (tokenizer.empty()) {
       files_.remove_tree("hf/tokenizer.json");
@@ -212,7 +212,7 @@ TEST_F(Interchange, ACrashLeavesAllOrNothing) {
   EXPECT_TRUE(is_imported(*files_.crash_after(files_.operation_count(), 0), "base"));
 }
 
-TEST_F(Interchange, AFolderOfF16SaysThatItIsComputedInBf16) {
+TEST_F(Interchange, F16FoldersNoteBf16Computation) {
   EXPECT_TRUE(import_run(files_, "hf", "base", {}).notes.empty());
   FakeHfModel(llama_json(), DType::f16).write(files_, "half");
   FakeHfModel::put(files_, "half/tokenizer.json", kTokenizer);
@@ -248,7 +248,7 @@ TEST_F(Interchange, AWrongConfigIsAnErrorOfUsage) {
 }
 
 // What is made of a run, such as a merged one, is used and exported as the run is.
-TEST_F(Interchange, WhatGoesWithTheParametersIsCopiedWithThem) {
+TEST_F(Interchange, FilesBesidesTheParametersAreCopied) {
   FakeHfModel::put(files_, "hf/generation_config.json", "{}");
   import_run(files_, "hf", "base", {});
   spec::Recipe recipe;
@@ -272,7 +272,7 @@ TEST_F(Interchange, WhatGoesWithTheParametersIsCopiedWithThem) {
             ErrorKind::corrupt);
 }
 
-TEST_F(Interchange, ATunedRunKeepsWhatTheImportKept) {
+TEST_F(Interchange, TunedRunsKeepTheImportedFiles) {
   import_run(files_, "hf", "base", {});
   spec::Recipe recipe;
   keep_huggingface(files_, recipe, "none");

@@ -108,7 +108,7 @@ TEST_F(ReproduceTest, NamesATeacherThatLearnedOn) {
 }
 
 // What a set of runs holds was fixed before its first run.
-TEST_F(ReproduceTest, NeverWritesIntoTheSetOfTheRun) {
+TEST_F(ReproduceTest, NeverWritesIntoTheRunsSet) {
   record("set/runs/run_0");
   EXPECT_EQ(set_of_run(files_, "set/runs/run_0"), "");
   write_file_atomic(files_, "set/runs.json", "{}");
@@ -154,7 +154,7 @@ TEST_F(ReproduceTest, NamesAnEditedRecipe) {
   EXPECT_EQ(result.suspects[0], "recipe");
 }
 
-TEST_F(ReproduceTest, WhatDoesNotTouchTheArithmeticIsNoDifference) {
+TEST_F(ReproduceTest, KeysWithoutEffectAreNotDifferences) {
   record("run");
   edit("run/recipe.yaml", "keep_last: 2", "keep_last: 3");
   const Reproduction result = reproduce({.run = "run", .out = "again"});

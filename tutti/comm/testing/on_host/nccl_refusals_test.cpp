@@ -111,7 +111,7 @@ class NcclOnHost : public ::testing::Test {
   std::array<Rank, 2> ranks_;
 };
 
-TEST_F(NcclOnHost, IsDoneWhenItsStreamIsWaitedForAndNotBefore) {
+TEST_F(NcclOnHost, CompletesWhenItsStreamIsSynchronized) {
   meet(1);
   start_both();
   EXPECT_EQ(*first().data[0], 1);
@@ -175,7 +175,7 @@ TEST_F(NcclOnHost, AnAbortEndsACallThatConnects) {
 }
 
 // A receive whose message comes late keeps back what was launched after it, on any communicator.
-TEST_F(NcclOnHost, ACallStartsWhenTheOneBeforeItHas) {
+TEST_F(NcclOnHost, CallsStartInOrder) {
   meet(1);
   on_both([](const Rank& rank) {  // connect
     EXPECT_EQ(rank.number == 0 ? receive(rank, 0) : send(rank, 0), ncclSuccess);
@@ -227,7 +227,7 @@ TEST_F(NcclOnHost, ACapturedStreamIsRefused) {
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
-TEST_F(NcclOnHost, OneThatIsNotFinalizedIsNotDestroyed) {
+TEST_F(NcclOnHost, UnfinalizedCommunicatorsAreNotDestroyed) {
   meet(1);
   start_both();
   expect_refused(ncclCommDestroy(first().comms[0]), ncclInvalidUsage, "finalized");
@@ -239,7 +239,7 @@ TEST_F(NcclOnHost, OneThatIsNotFinalizedIsNotDestroyed) {
 
 using NcclOnHostDeathTest = NcclOnHost;
 
-TEST_F(NcclOnHostDeathTest, RanksThatCallDifferentThingsEndTheProcess) {
+TEST_F(NcclOnHostDeathTest, MismatchedCallsAbort) {
   meet(1);
   start_both();
   EXPECT_EQ(sum(first()), ncclSuccess);
@@ -248,7 +248,7 @@ TEST_F(NcclOnHostDeathTest, RanksThatCallDifferentThingsEndTheProcess) {
                "ranks call different things");
 }
 
-TEST_F(NcclOnHostDeathTest, DevicesThatLaunchInDifferentOrdersEndTheProcess) {
+TEST_F(NcclOnHostDeathTest, MismatchedLaunchOrdersAbort) {
   meet(1);
   start_both(0);
   start_both(1);
