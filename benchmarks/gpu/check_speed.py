@@ -51,7 +51,7 @@ SHAKESPEARE_LOSS, SHAKESPEARE_SECONDS, SEEDS = 1.48, 25, (1, 2, 3, 4, 5)
 
 
 def measure(machine, report, work, precision="bf16", layers=None):
-    """Of `tutti bench step --json`; None, told, where it failed."""
+    """Of `tutti bench step --json`; None, shown, where it failed."""
     result, text, _ = machine.json([machine.tutti, "bench", "step", "--device", "cuda", "--json",
                                     "--precision", precision, "--steps", str(work.steps),
                                     *work.arguments(layers)], 300)

@@ -112,9 +112,9 @@ def keys_are_guarded(plane, ada):
 def missing_data_are_named(plane):
     why = refused(plane, "data.train=nowhere", kind="not_found")
     assert "data.train: there is no corpus 'nowhere'" in why and "tutti data prepare" in why, why
-    told = plane.call("submit", "recipe.yaml", "--yes", "--no-start", "data.train=nowhere")  # it may still be made
-    assert any("no corpus 'nowhere'" in warning for warning in told["warnings"]), told
-    plane.call("cancel", str(told["job"]))
+    printed = plane.call("submit", "recipe.yaml", "--yes", "--no-start", "data.train=nowhere")  # it may still be made
+    assert any("no corpus 'nowhere'" in warning for warning in printed["warnings"]), printed
+    plane.call("cancel", str(printed["job"]))
     with open(os.path.join(plane.folder, "recipe.yaml")) as file:
         recipe = file.read()
     with open(os.path.join(plane.folder, "gone.yaml"), "w") as file:
@@ -130,8 +130,8 @@ def failures_are_shown(plane, controller):
     assert progress["step"] == 40 and progress["planned_steps"] == 40 and progress["loss"] > 0, progress
     assert progress["tokens_per_second"] > 0 and progress["end"] == shown["ended"], (progress, shown)
     assert "40 of 40, loss" in text(plane, "show", str(done))
-    told = text(plane, "queue")
-    assert f"{done} " in told and "COMPLETED" in told and "queue --all" in told, told
+    printed = text(plane, "queue")
+    assert f"{done} " in printed and "COMPLETED" in printed and "queue --all" in printed, printed
     listed = plane.call("queue", "--all", "--most", "1")
     assert [job["job"] for job in listed["jobs"]] == [done] and listed["total"] > 1, listed
     second, = plane.call("queue", "--all", "--most", "1", "--skip", "1")["jobs"]

@@ -46,8 +46,8 @@ class Copies:
 
 
 def test(plane, copies):
-    told = plane.call("submit", "recipe.yaml", "--dry-run", "--no-start", "--peer-copies", "1")
-    assert told["dry_run"], told
+    printed = plane.call("submit", "recipe.yaml", "--dry-run", "--no-start", "--peer-copies", "1")
+    assert printed["dry_run"], printed
     done = plane.submit("--peer-copies", "2", "--run", "done", "parallel.dp=2", "batch.micro=1", "train.steps=100")
     shown = plane.wait_for(done, ["COMPLETED"])
     assert shown["peer_copies"] == 2, shown

@@ -32,13 +32,13 @@ def starts_by_itself(plane):
     plane.call("admin", "project", "apart")
     ada = plane.as_user("ada", "submitter", "apart")
     secret = ada["TUTTI_TOKEN"].split("-")[2]
-    told = plane.call("submit", "recipe.yaml", "--yes", "--project", "apart", "--run", "by-itself",
+    printed = plane.call("submit", "recipe.yaml", "--yes", "--project", "apart", "--run", "by-itself",
                       "train.steps=15000", environment=ada)
-    assert told["controller_started"], told
-    plane.wait_for(told["job"], ["RUNNING"])
+    assert printed["controller_started"], printed
+    plane.wait_for(printed["job"], ["RUNNING"])
     assert not holders_of(secret), holders_of(secret)
     secret_is_nowhere(secret, plane.folder)
-    plane.wait_for(told["job"], ["COMPLETED"])
+    plane.wait_for(printed["job"], ["COMPLETED"])
     plane.wait_for_no_controller()
 
 
@@ -69,7 +69,7 @@ def preempted_and_resumed(plane):
     """A job of higher priority takes the machine; the other saves, waits, and continues."""
     low = plane.submit("train.steps=30000", "--run", "low")
     plane.wait_for(low, ["RUNNING"])
-    # Not before it has run for a minute: told so by hand instead, the same way.
+    # Not before it has run for a minute: requested by hand instead, the same way.
     plane.wait_for_steps("low")
     assert plane.call("requeue", str(low))["state"] == "COMPLETING"
     plane.wait_for(low, ["PENDING", "RUNNING"])
@@ -94,13 +94,13 @@ def controllers_die(plane, controller):
 
 def lineage_is_shown(plane):
     """From a checkpoint down to the text and up to who answers for it."""
-    told = plane.call("checkpoint", "lineage", "low")
-    corpus, = [c for c in told["corpora"] if c["role"] == "training"]
+    printed = plane.call("checkpoint", "lineage", "low")
+    corpus, = [c for c in printed["corpora"] if c["role"] == "training"]
     assert corpus["hash"] and corpus["licence"] == "CC0" and corpus["data_class"] == "public", corpus
     assert corpus["sources"][0]["path"].endswith("text.txt") and corpus["sources"][0]["hash"], corpus
-    assert told["recipe"]["is_the_recorded_one"] and told["recipe"]["yaml"], told["recipe"]
-    assert told["program"]["version"] and told["program"]["executable_hash"], told["program"]
-    assert told["events_tell_of_it"] and told["job"]["project"] == "default" and told["approvals"] == [], told
+    assert printed["recipe"]["is_the_recorded_one"] and printed["recipe"]["yaml"], printed["recipe"]
+    assert printed["program"]["version"] and printed["program"]["executable_hash"], printed["program"]
+    assert printed["events_tell_of_it"] and printed["job"]["project"] == "default" and printed["approvals"] == [], printed
     viewer = plane.as_user("viv", "viewer", "default")
     error = plane.call("checkpoint", "approve", "low", code=1, environment=viewer)["error"]
     assert error["kind"] == "permission", error
@@ -128,8 +128,8 @@ def supervisor_dies(plane):
     assert shown["incidents"][0]["cause"] == "NodeLost", shown
     incident = os.path.join(plane.control, "incidents", f"{shown['incidents'][0]['incident']:06}.json")
     with open(incident) as file:
-        told = json.load(file)
-    assert told["job"] == job and told["action"] and "lost_usd" in told, told
+        printed = json.load(file)
+    assert printed["job"] == job and printed["action"] and "lost_usd" in printed, printed
     resumes_after(plane, job, "orphan", 1)
 
 

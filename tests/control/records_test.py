@@ -89,8 +89,8 @@ def twice(plane):
     """A retry storm with one key makes one job; a run folder belongs to one job at a time."""
     words = ["submit", "recipe.yaml", "--yes", "--no-start", "--key", "storm"]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        told = list(pool.map(lambda _: plane.call(*words), range(8)))
-    assert len({each["job"] for each in told}) == 1 and sum(not each["duplicate"] for each in told) == 1, told
+        printed = list(pool.map(lambda _: plane.call(*words), range(8)))
+    assert len({each["job"] for each in printed}) == 1 and sum(not each["duplicate"] for each in printed) == 1, printed
     error = plane.call(*words, "train.steps=3", code=2)["error"]
     assert "another request" in error["message"], error
     first = plane.submit("--run", "mine")
@@ -100,7 +100,7 @@ def twice(plane):
         jobs = list(pool.map(lambda _: plane.submit("--name", "same"), range(4)))
     runs = {plane.show(job)["run"] for job in jobs}
     assert len(runs) == 4, runs
-    for job in [*jobs, first, told[0]["job"]]:
+    for job in [*jobs, first, printed[0]["job"]]:
         plane.call("cancel", str(job))
     plane.submit("--run", "mine")  # whose job has ended
     plane.call("cancel", str(plane.call("queue")["jobs"][0]["job"]))
@@ -144,8 +144,8 @@ def damaged(plane):
             error = plane.call(*words, code=1)["error"]
             assert error["kind"] == "corrupt" and "tutti controller restore FILE" in error["message"], (what, error)
             assert plane.records() in error["message"], error
-        told = plane.call("controller", "restore", "backup.db")
-        assert told["kept"] == "" if damage is None else os.path.exists(told["kept"]), told
+        printed = plane.call("controller", "restore", "backup.db")
+        assert printed["kept"] == "" if damage is None else os.path.exists(printed["kept"]), printed
         assert spent(plane) == books and jobs_of(plane) == jobs, what
     assert plane.call("audit", "verify")["intact"]
 

@@ -105,8 +105,8 @@ def heals_unattended(plane, cluster, controller, ada):
     shown = plane.wait_for(job, ["COMPLETED"], 400)
     assert len(shown["launches"]) == 1 and shown["exit_code"] == 0, shown
     assert shown["peer_copies"] == 1 and "--peer-copies" in shown["command"], shown
-    told = [event["text"] for event in plane.events("healed", "message")]
-    assert len([text for text in told if "from the memory of its hosts" in text]) == 2, told
+    printed = [event["text"] for event in plane.events("healed", "message")]
+    assert len([text for text in printed if "from the memory of its hosts" in text]) == 2, printed
     checked = [path for path in os.listdir(plane.folder) if path.startswith("health-")]
     assert sorted(checked) == ["health-n1.json", "health-n3.json", "health-n4.json"], checked
     steps = [event["step"] for event in plane.events("healed", "step_done")]
@@ -119,9 +119,9 @@ def heals_unattended(plane, cluster, controller, ada):
         assert incident["lost_usd"] > 0 and incident["lost_seconds"] > 0 and incident["lost_steps"] <= 1, incident
         assert "from the peer copies" in incident["action"], incident
         with open(os.path.join(plane.control, "incidents", f"{incident['incident']:06}.json")) as file:
-            told = json.load(file)
-        assert told["job"] == job and told["user"] == "ada" and told["rank"] == 1 and told["time"], told
-        assert told["lost_steps"] <= 1, told
+            printed = json.load(file)
+        assert printed["job"] == job and printed["user"] == "ada" and printed["rank"] == 1 and printed["time"], printed
+        assert printed["lost_steps"] <= 1, printed
     assert copies_in_memory(plane) == [], copies_in_memory(plane)
     assert os.path.exists(plane.run("healed/report.html"))
     for node in ("n3", "n4"):
@@ -189,7 +189,7 @@ def controllers_die(plane, cluster, controller, ada):
 
 
 def memory_is_free_again(plane, ada):
-    """However a job ends, its nodes keep nothing of it: told to stop, or failed for good."""
+    """However a job ends, its nodes keep nothing of it: stopped on request, or failed for good."""
     words = ("--project", "vision", "--nodes", "2", "train.steps=100000")
     stopped = plane.submit(*words, "--run", "stopped", environment=ada)
     wait_for_steps(plane, "stopped", 20)

@@ -68,12 +68,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         recipe = small_run.prepare(folder)
         at = lambda name: os.path.join(folder, name)
-        code, told = train(recipe, at("whole"), *SETTINGS)
-        assert code == 0, told
+        code, shown = train(recipe, at("whole"), *SETTINGS)
+        assert code == 0, shown
         whole = dict(small_run.losses(at("whole")))
         assert len(whole) == 16
-        code, told = train(recipe, at("stopped"), *SETTINGS, "--stop-after", "10")
-        assert code == 75, told
+        code, shown = train(recipe, at("stopped"), *SETTINGS, "--stop-after", "10")
+        assert code == 75, shown
         before = len(small_run.losses(at("stopped")))
 
         trials, refused, wrong = 0, 0, []
@@ -86,17 +86,17 @@ def main():
                 trials += 1
                 shutil.copytree(at("stopped"), run)
                 what = f"{name} {damage(os.path.join(run, name), chance)}"
-                code, told = train(run, run)
-                assert code in (0, 1, 2), (what, code, told)
+                code, shown = train(run, run)
+                assert code in (0, 1, 2), (what, code, shown)
                 if code != 0:
-                    assert "tutti: error: " in told, (what, told)
+                    assert "tutti: error: " in shown, (what, shown)
                     refused += 1
-                # What the record told before may be the damage.
+                # The earlier record may be the damage.
                 new = last_session(run, code) if name == "events.jsonl" else small_run.losses(run)[before:]
                 wrong += [(what, step, loss) for step, loss in new
                           if step in whole and loss != whole[step]]
                 if code == 0 and name != "recipe.yaml" and not new:
-                    wrong.append((what, "no step was taken", told))
+                    wrong.append((what, "no step was taken", shown))
                 shutil.rmtree(run)
     assert not wrong, wrong
     print(f"{trials} damages: {trials - refused} runs resumed with the same losses, {refused} were "

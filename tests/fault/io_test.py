@@ -293,7 +293,7 @@ def main():
     print(f"seed {seed}, {seconds:g} s (set TUTTI_TEST_SEED and TUTTI_TEST_SECONDS for others)")
     chance = random.Random(seed)
     tally = collections.defaultdict(collections.Counter)
-    told = []
+    shown = []
     with tempfile.TemporaryDirectory() as folder:
         folder = os.path.realpath(folder)
         recipe = small_run.prepare(folder)
@@ -316,8 +316,8 @@ def main():
             outcome, text = trial()
             tally[name][outcome] += 1
             if outcome != "survived":
-                told.append(f"{outcome}: {text}")
-    print("\n".join(told))
+                shown.append(f"{outcome}: {text}")
+    print("\n".join(shown))
     print(f"{'':50} trials " + " ".join(OUTCOMES))
     tally["all"] = sum(tally.values(), collections.Counter())
     for name, found in tally.items():

@@ -45,11 +45,11 @@ def check_bench_memory(tutti):
         [tutti, "bench", "memory", "--device", "cuda", "--model", "gpt2-124m", "--precision", "bf16",
          "--batch", "80", "--seq", "1024", "--recompute", "full", "--json"],
         stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "TUTTI_HOME": str(SOURCE)})
-    told = json.loads(done.stdout)
+    shown = json.loads(done.stdout)
     logits_bytes = 80 * 1024 * 50304 * 2
-    loss_bytes = next(use["bytes"] for use in told["uses"] if use["name"] == "loss")
-    assert loss_bytes < logits_bytes, told
-    assert told["memory_map_bytes"] <= told["devices"][0]["memory_bytes"] / 16 * 15, told
+    loss_bytes = next(use["bytes"] for use in shown["uses"] if use["name"] == "loss")
+    assert loss_bytes < logits_bytes, shown
+    assert shown["memory_map_bytes"] <= shown["devices"][0]["memory_bytes"] / 16 * 15, shown
 
 
 def main():

@@ -1,5 +1,5 @@
 """benchmarks/gpu/gpu_check.py over programs that stand in for those of a machine with a GPU: what
-holds passes, every demand can fail, what is missing is told and is no pass, and the time is kept.
+holds passes, every demand can fail, what is missing is reported and not a pass, and the time limit holds.
 """
 
 import json

@@ -57,7 +57,7 @@ TEST(Mistakes, ADoubledExpertGradientIsFound) {
             1e-2);
 }
 
-// Means over ranks instead of sums: of the gradients, or of what is told.
+// Means over ranks instead of sums: of the gradients, or of the reported loss.
 TEST(Mistakes, AHalvedLossIsFound) {
   FaultyGroups faulty;
   for (const Layout& layout :
@@ -68,10 +68,10 @@ TEST(Mistakes, AHalvedLossIsFound) {
     EXPECT_GT(gradients.gradients, 1e-2);
     EXPECT_LT(gradients.loss, 1e-5);
     // The first of the numbers that each rank tells all others, who add them up.
-    const Errors told =
+    const Errors reported =
         errors_of(layout, faulty.make(sums, {CallKind::all_gather, Mistake::halve, 1}));
-    EXPECT_LT(told.gradients, 1e-5);
-    EXPECT_GT(told.loss, 1e-2);
+    EXPECT_LT(reported.gradients, 1e-5);
+    EXPECT_GT(reported.loss, 1e-2);
   }
 }
 

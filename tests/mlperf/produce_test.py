@@ -93,7 +93,7 @@ def tiny_run_reaches_its_end(folder, name, ruleset, expected):
 
 
 def a_missing_corpus_costs_nothing(folder):
-    """The log of a run spends its folder: a corpus that is missing is told before."""
+    """A log makes its folder unusable for another run: a missing corpus is reported before."""
     recipe = os.path.join(RECIPES, "llama31-8b.yaml")
     gone = [os.path.join(folder, "invented" + suffix) for suffix in (".bin", ".idx")]
     for path in gone:

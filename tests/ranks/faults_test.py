@@ -49,7 +49,7 @@ def goes_on(recipe, run, expected, fault, said, *arguments, ranks=RANKS):
     """The fault happens once; the run ends by itself, with the same losses."""
     begin = time.monotonic()
     error = rank_runs.train(recipe, run, "--nproc", str(ranks), *arguments, fault=fault)
-    assert re.search(said, error), f"{fault}: not told '{said}':\n{error[-3000:]}"
+    assert re.search(said, error), f"{fault}: '{said}' is not reported:\n{error[-3000:]}"
     assert "start again" in error, f"{fault}: no restart:\n{error[-3000:]}"
     rank_runs.compare(run, expected, 20)
     print(f"{fault}: {time.monotonic() - begin:.1f} s")
@@ -63,11 +63,11 @@ ENDED = {
     "stop": r"rank {rank} did not end and was killed in {place}",
 }
 ENDED["hang"] = r"rank {rank} (ended with exit code 1|did not end and was killed) in {place}"
-TOLD = {
+REPORTED = {
     "throw": r"aborted by rank {rank} .*TUTTI_FAULT asked for \(in {place}",
     "stop": r"rank {rank} hangs in {place}.*, for .*; others wait: rank \d: in {call}\(.*call \d+",
 }
-TOLD["hang"] = TOLD["stop"]
+REPORTED["hang"] = REPORTED["stop"]
 LIMIT = "3"  # of the watchdog, seconds
 STEPS_BETWEEN = 15
 
@@ -106,18 +106,18 @@ def struck(recipe, run, faults, *settings, call="all_(reduce|gather)"):
                      for i, ((what, rank, where), step) in enumerate(zip(faults, at_step)))
     error = rank_runs.train(recipe, run, *settings, "--nproc", str(RANKS), "--watchdog", LIMIT,
                             fault=asked, steps=steps)
-    told = re.split(rf"^tutti: (.*); {RANKS} ranks start again ", error, flags=re.MULTILINE)
+    shown = re.split(rf"^tutti: (.*); {RANKS} ranks start again ", error, flags=re.MULTILINE)
     # Before each restart what the ranks said, then what the command says.
-    words, ends = told[0::2], told[1::2]
+    words, ends = shown[0::2], shown[1::2]
     assert len(ends) == len(faults), f"{len(faults)} faults, {len(ends)} restarts:\n{error[-3000:]}"
     for (what, rank, where), step, word, end in zip(faults, at_step, words, ends):
         names = {"rank": rank, "place": place(where, step), "call": call}
         assert re.match(ENDED[what].format(**names), end), f"{what} of rank {rank} in {where}: {end}"
-        if what in TOLD:
-            said = TOLD[what].format(**names)
+        if what in REPORTED:
+            said = REPORTED[what].format(**names)
             if where == "save":  # the others may wait for files, in no collective
                 said = said.split("; others wait")[0]
-            assert re.search(said, word + end), f"{what}: not told '{said}':\n{word[-3000:]}"
+            assert re.search(said, word + end), f"{what}: '{said}' is not reported:\n{word[-3000:]}"
     assert rank_runs.losses(run) == expected, "losses are not those of the undisturbed run"
     return f"{len(faults)} faults, {time.monotonic() - begin:.0f} s"
 
@@ -206,7 +206,7 @@ def frozen_rank(recipe, run):
     said = [text for text in rank_runs.messages(run) if re.match(r"rank 1 was frozen for ([4-9]|[1-5][0-9])\.", text)]
     assert len(said) == 1, rank_runs.messages(run)
     assert "start again" not in open(run + ".log").read()
-    print(f"a freeze of 5 s cost {cost:.1f} s; told: {said[0]}")
+    print(f"a freeze of 5 s cost {cost:.1f} s; shown: {said[0]}")
 
 
 RECOVERED = 90  # seconds, on a machine as busy as can be; ten of them are the limit

@@ -119,7 +119,7 @@ class Hosts:
             ip("netns", "del", name, check=False)
 
     def start(self, host, command, processes=True, **variables):
-        """In a name space of networks, and of processes unless told otherwise."""
+        """In a network namespace, and a PID namespace unless disabled."""
         apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if processes else []
         return subprocess.Popen(
             ["ip", "netns", "exec", self.names[host], *apart, *command],

@@ -70,9 +70,9 @@ def cut_link(pair, recipe, at):
     pair.connect(True)
     stop(begin(pair, run, run, "60", 10))
     # All of it as if nothing had happened, also what was computed twice.
-    told = rank_runs.small_run.losses(run)
-    losses = dict(told)
-    assert all(losses[step] == loss for step, loss in told), "a step has another loss the second time"
+    shown = rank_runs.small_run.losses(run)
+    losses = dict(shown)
+    assert all(losses[step] == loss for step, loss in shown), "a step has another loss the second time"
     whole = at("cut-whole")
     rank_runs.train(recipe, whole, "--stop-after", str(max(losses)), code=75, steps=100000)
     worst = rank_runs.compare(run, rank_runs.losses(whole), max(losses))

@@ -44,8 +44,8 @@ def two_hosts(at, recipe, expected):
             os.mkdir(memories[lost])
             codes, errors = both(pair, recipe, run, memories, *WITH_COPIES)
             assert codes == [0, 0], errors[0][-3000:] + errors[1][-3000:]
-            told = [text for text in rank_runs.messages(run) if "resuming" in text]
-            assert told == ["resuming at step 7 of 20, from the memory of its hosts"], told
+            shown = [text for text in rank_runs.messages(run) if "resuming" in text]
+            assert shown == ["resuming at step 7 of 20, from the memory of its hosts"], shown
             worst = rank_runs.compare(run, expected, 20)
             steps = [e["step"] for e in rank_runs.events(run) if e["event"] == "step_done"]
             assert steps == list(range(1, 21)), steps
@@ -61,9 +61,9 @@ def one_host(at, recipe, expected):
     run = at("one-host")
     rank_runs.train(recipe, run, *WITH_COPIES, "--nproc", "2", "parallel.zero=1",
                     fault="rank=1 step=9 at=backward do=kill", TUTTI_MEMORY_ROOT=memory)
-    told = rank_runs.messages(run)
-    assert any("start again from the peer copies after step 8" in text for text in told), told
-    assert any("resuming at step 8 of 20, from the memory" in text for text in told), told
+    shown = rank_runs.messages(run)
+    assert any("start again from the peer copies after step 8" in text for text in shown), shown
+    assert any("resuming at step 8 of 20, from the memory" in text for text in shown), shown
     worst = rank_runs.compare(run, expected, 20)
     print(f"one host, rank 1 killed in step 9: losses differ by at most {worst:.1e}")
     # A run that resumes without copies is not reset to them later.
@@ -78,8 +78,8 @@ def one_host(at, recipe, expected):
     open(blocked, "w").close()
     run = at("blocked")
     rank_runs.train(recipe, run, *WITH_COPIES, "--nproc", "2", TUTTI_MEMORY_ROOT=blocked)
-    told = [text for text in rank_runs.messages(run) if "has no peer copies" in text]
-    assert len(told) == 20 and blocked in told[0], told
+    shown = [text for text in rank_runs.messages(run) if "has no peer copies" in text]
+    assert len(shown) == 20 and blocked in shown[0], shown
 
 
 def test():

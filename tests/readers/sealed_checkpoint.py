@@ -126,8 +126,8 @@ def ranks_seal(at, recipe, key_file, secret):
     try:
         tutti("train", recipe, "train.steps=6", "parallel.zero=1", "checkpoint.every_steps=0",
               f"checkpoint.key_file={key_file}", "--nproc", "2", "--peer-copies", "1", "--run", run)
-        told = [e["text"] for e in small_run.events(run) if e["event"] == "message"]
-        assert any("resuming at step 4 of 6, from the memory" in text for text in told), told
+        shown = [e["text"] for e in small_run.events(run) if e["event"] == "message"]
+        assert any("resuming at step 4 of 6, from the memory" in text for text in shown), shown
         _, manifest = contents(os.path.join(run, "checkpoints", "step-00000006"), secret)
         salts = {file["salt"] for file in manifest["files"]}
         assert len(salts) == len(manifest["files"]) >= 2
@@ -198,7 +198,7 @@ def main():
         every_reader_opens(at, recipe, key_file, sealed, plain)
         ranks_seal(at, recipe, key_file, secret)
 
-        # One that was put there without the key is told from the run's own.
+        # One that was put there without the key is distinguished from the run's own.
         moved = at("moved")
         shutil.copytree(sealed, moved)
         shutil.rmtree(os.path.join(moved, "checkpoints"))

@@ -97,7 +97,7 @@ def guesses(server, token):
 
 
 def forms(server, cookie):
-    """A long recipe is taken; what is too long is told so, with both figures."""
+    """A long recipe is accepted; one that is too long is an error with both sizes."""
     page = server.ask("GET", "/", cookie=cookie)[1]
     key = re.search(r'name="form_key" value="([0-9a-f]+)"', page).group(1)
     form = {"form_key": key, "key": "abc", "project": "default", "text": "x" * 200_000}

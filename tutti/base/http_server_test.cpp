@@ -318,13 +318,13 @@ TEST(HttpServer, HeldRequestsMakeWay) {
 }
 
 TEST(HttpServer, HandlerExceptionsAreLogged) {
-  std::promise<std::string> told;
+  std::promise<std::string> logged;
   HttpOptions options;
-  options.log = [&](const std::string& text) { told.set_value(text); };
+  options.log = [&](const std::string& text) { logged.set_value(text); };
   const RunningServer server(std::move(options));
   const std::string answer = server.ask("GET /throw HTTP/1.1\r\n" + kClose + "\r\n");
   EXPECT_TRUE(holds(answer, " 500 ") && !holds(answer, "secret")) << answer;
-  EXPECT_EQ(told.get_future().get(), "GET /throw: secret");
+  EXPECT_EQ(logged.get_future().get(), "GET /throw: secret");
 }
 
 TEST(HttpServer, AProxySaysForWhomItAsks) {

@@ -22,7 +22,7 @@ NewFolder::~NewFolder() {
   try {
     files_.remove_tree(partial_);
   } catch (const Error&) {
-    return;  // what made the folder fail is told; this is not worth more
+    return;  // the original failure is reported; this one is ignored
   }
 }
 

@@ -32,8 +32,8 @@ RankDevice take_device(const std::optional<node::DeviceBinding>& chosen,
                        const comm::LaunchEnvironment& environment, comm::Store* store, bool bind,
                        bool tell);
 
-// How the ranks of a recipe with accelerators exchange data, and what NCCL is told, which is put
-// into its environment. Nothing where they compute on the processor.
+// How the ranks of a recipe with accelerators exchange data, and the settings of NCCL, which are
+// put into its environment. Nothing where they compute on the processor.
 void use_transport(const comm::World& world, bool tell);
 
 }  // namespace tutti::launch

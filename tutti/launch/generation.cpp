@@ -95,7 +95,7 @@ void Generation::find_board() {
                        ->open(key, comm::RankBoard::bytes(count), false, 0),
                    count);
   } catch (const Error&) {
-    return;  // rank 0 has ended meanwhile, which is told without the board
+    return;  // rank 0 has ended meanwhile, which is reported without the board
   }
 }
 

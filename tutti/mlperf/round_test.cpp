@@ -15,7 +15,7 @@ TEST(Round, FromThePath) {
   EXPECT_EQ(ruleset_of_round("v6.1"), "6.1.0");
 }
 
-// A round that came later is told, not taken for one that is known.
+// A later round is reported, not treated as a known one.
 TEST(Round, WithoutRulesStaysWhatItIs) {
   for (const char* round : {"v4.10", "v7.0", "v2.1", "v10.0"}) {
     EXPECT_EQ(round_of(std::string("/data/") + round + "/x"), round);

@@ -106,23 +106,23 @@ std::string availability(const std::string& status) {
 }
 
 Json system_description(const HostSheet& host, const Binary& binary, const SubmissionFacts& facts) {
-  const auto told = [](const std::string& text) { return text.empty() ? kNone : text; };
+  const auto or_none = [](const std::string& text) { return text.empty() ? kNone : text; };
   Json out = {{"submitter", facts.submitter},
               {"division", facts.division},
               {"status", availability(facts.status)},
               {"system_name", facts.system_name},
               {"number_of_nodes", "1"},
               {"host_processors_per_node", std::to_string(host.sockets)},
-              {"host_processor_model_name", told(host.processor)},
+              {"host_processor_model_name", or_none(host.processor)},
               {"host_processor_core_count", std::to_string(host.cores_per_socket)},
               {"host_processor_vcpu_count", std::to_string(host.threads)},
-              {"host_processor_frequency", told(host.frequency)},
-              {"host_processor_caches", told(host.caches)},
+              {"host_processor_frequency", or_none(host.frequency)},
+              {"host_processor_caches", or_none(host.caches)},
               {"host_processor_interconnect", kNone},
-              {"host_memory_capacity", told(host.memory)},
-              {"host_storage_type", told(host.storage_type)},
-              {"host_storage_capacity", told(host.storage)},
-              {"host_networking", told(host.network)},
+              {"host_memory_capacity", or_none(host.memory)},
+              {"host_storage_type", or_none(host.storage_type)},
+              {"host_storage_capacity", or_none(host.storage)},
+              {"host_networking", or_none(host.network)},
               {"host_networking_topology", kNone},
               {"host_memory_configuration", fmt::format("{} NUMA nodes", host.numa_nodes)}};
   // The processors of the host do all the work.
@@ -137,14 +137,14 @@ Json system_description(const HostSheet& host, const Binary& binary, const Submi
   out["hw_notes"] = "";
   out["framework"] = "Tutti " + facts.version;
   Json stack = Json::object();
-  stack["kernel"] = told(host.kernel);
-  stack["executable_xxh3"] = told(binary.executable_hash);
+  stack["kernel"] = or_none(host.kernel);
+  stack["executable_xxh3"] = or_none(binary.executable_hash);
   for (const std::string_view entry : split(binary.libraries, ',')) {
     const auto words = split(trim(entry), ' ');
     if (words.size() == 2) stack[std::string(words[0])] = "build id " + std::string(words[1]);
   }
   out["other_software_stack"] = std::move(stack);
-  out["operating_system"] = told(host.operating_system);
+  out["operating_system"] = or_none(host.operating_system);
   out["sw_notes"] = "";
   for (const auto& [field, value] : facts.fields) {
     if (!out.contains(field) || !out[field].is_string()) {

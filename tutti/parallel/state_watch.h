@@ -20,7 +20,7 @@ namespace tutti::parallel {
 
 class StateWatch {
  public:
-  // `rank` is told where something is wrong. What the vectors hold counts from trust() on.
+  // `rank` is named in errors. What the vectors hold counts from trust() on.
   StateWatch(int64_t rank, std::vector<optim::AdamwState> owned, engine::Vector frozen);
 
   // What is there now is right: it was written from outside. Reads all of it.

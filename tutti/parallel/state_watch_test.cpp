@@ -54,13 +54,13 @@ class StateWatchTest : public ::testing::Test {
     return out;
   }
   void update() {
-    engine::AdamwSums told;
-    told.before = sums();
+    engine::AdamwSums sums_of_update;
+    sums_of_update.before = sums();
     for (float& word : words_) word = word * 0.9F + 0.01F;
     for (bf16& half : halves_) half.bits += 3;
     words_[6 * kCount] = frozen_;  // which no update writes
-    told.after = sums();
-    watch_.updated(told);
+    sums_of_update.after = sums();
+    watch_.updated(sums_of_update);
   }
   static std::string error_of(const std::function<void()>& body) {
     try {

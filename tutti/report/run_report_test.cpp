@@ -69,7 +69,7 @@ TEST_F(RunReportTest, AWholeRun) {
   EXPECT_EQ(s.tokens, 40);
   EXPECT_DOUBLE_EQ(s.final_loss.value(), 2);
   EXPECT_DOUBLE_EQ(s.validation_loss.value(), 1.5);
-  EXPECT_DOUBLE_EQ(s.time_to_target_seconds.value(), 4.25);  // as the run told it
+  EXPECT_DOUBLE_EQ(s.time_to_target_seconds.value(), 4.25);  // as the run recorded it
   EXPECT_DOUBLE_EQ(s.train_seconds, 4.5);
   EXPECT_DOUBLE_EQ(s.tokens_per_second, 10);
   EXPECT_DOUBLE_EQ(s.mfu, 10 * 1000 / 1e6);

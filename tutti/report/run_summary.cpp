@@ -21,7 +21,7 @@ double sum(const std::vector<double>& values) {
 }
 
 // A member of the summary that the run wrote at its end; 0 when absent.
-double told(const RunData& run, const char* key) {
+double summary_value(const RunData& run, const char* key) {
   if (!run.finished) return 0;
   const auto found = run.finished->summary.find(key);
   return found != run.finished->summary.end() && found->is_number() ? found->get<double>() : 0;
@@ -54,7 +54,7 @@ void add_losses(const RunData& run, RunSummary& s) {
     }
   }
   // The run's own clock is the better one: it starts with training, not with its announcement.
-  const double own = told(run, "time_to_target_seconds");
+  const double own = summary_value(run, "time_to_target_seconds");
   if (own > 0) s.time_to_target_seconds = own;
 }
 
@@ -75,7 +75,8 @@ void add_speed(const RunData& run, RunSummary& s) {
   if (run.started) {
     s.flops_per_token = run.started->flops_per_token;
     // A step may have shown more than was measured at the start.
-    s.gemm_peak_flops = std::max(run.started->gemm_peak_flops, told(run, "gemm_peak_flops"));
+    s.gemm_peak_flops =
+        std::max(run.started->gemm_peak_flops, summary_value(run, "gemm_peak_flops"));
     s.mfu_formula = run.started->mfu_formula;
   }
   if (s.mfu_formula.empty() && run.finished) {
@@ -160,7 +161,7 @@ RunSummary summarize(const RunData& run, double now_wall_seconds) {
   s.data_wait_seconds = sum(run.steps.data_wait_seconds);
   s.peak_memory_bytes = run.peak_resident_bytes > 0
                             ? run.peak_resident_bytes
-                            : static_cast<int64_t>(told(run, "peak_memory_bytes"));
+                            : static_cast<int64_t>(summary_value(run, "peak_memory_bytes"));
   add_notes(run, s);
   return s;
 }

@@ -157,14 +157,14 @@ ReadCount read_events(FileSystem& files, const std::string& path,
   ReadCount count;
   const auto file = files.map(path);
   const std::string_view bytes = file->bytes();
-  size_t told = 0;
+  size_t reported_bytes = 0;
   for (size_t at = 0; at < bytes.size();) {
     const size_t end = std::min(bytes.find('\n', at), bytes.size());
     const std::string_view line = bytes.substr(at, end - at);
     const bool last = end == bytes.size();
     at = end + 1;
-    if (on_progress && at - told >= kBytesBetweenProgress) {
-      told = at;
+    if (on_progress && at - reported_bytes >= kBytesBetweenProgress) {
+      reported_bytes = at;
       on_progress(static_cast<int64_t>(at), static_cast<int64_t>(bytes.size()));
     }
     if (line.empty()) continue;

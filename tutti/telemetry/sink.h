@@ -27,14 +27,14 @@ class Sink {
 
 // Thread-safe, and never in training's way: emit() only queues, and a thread of its own writes to
 // the sinks, so a slow disk delays no step. When sinks fall kQueueLimit events behind, StepDone
-// events are left out and their number is told in a warning.
+// events are dropped and their number is logged in a warning.
 //
 // A sink that throws is tried again, at once, then with later events and at each flush; until it
-// works, its events wait. That it fails, and that it works again, is told to the other sinks (on
-// standard error when none of them shows it to a person), once each. Beyond kWaitingLimit waiting
-// events StepDone events are left out for that sink, beyond twice as many all are, and it gets an
-// EventsLost where they would have been. So a full disk under a log never stops training, and what
-// the log lacks it says.
+// works, its events wait. That it fails, and that it works again, is reported to the other sinks
+// (on standard error when none of them shows it to a person), once each. Beyond kWaitingLimit
+// waiting events StepDone events are left out for that sink, beyond twice as many all are, and it
+// gets an EventsLost where they would have been. So a full disk under a log never stops training,
+// and what the log lacks it says.
 class Telemetry {
  public:
   static constexpr size_t kQueueLimit = 65536;
@@ -66,7 +66,7 @@ class Telemetry {
     int64_t missing = 0;        // left out since the start
     double tried_at = 0;        // monotonic, when a write last failed
     std::string cause;          // of the last failure
-    bool is_failing = false;    // and that was told
+    bool is_failing = false;    // and that was reported
     bool is_synced = true;      // likewise, its last flush
   };
 

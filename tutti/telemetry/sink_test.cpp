@@ -82,7 +82,7 @@ std::vector<int64_t> numbers(int64_t first, int64_t last) {
   return out;
 }
 
-// Whichever operation of the disk fails once: nothing is missing and nothing is told.
+// Whichever operation of the disk fails once: nothing is missing and nothing is logged.
 TEST(Telemetry, OneFailedWriteLosesNothing) {
   for (int64_t operation = 0; operation < 12; ++operation) {
     MemoryFileSystem files;
@@ -95,13 +95,13 @@ TEST(Telemetry, OneFailedWriteLosesNothing) {
     telemetry.flush();
     EXPECT_EQ(steps_in(files, "events.jsonl"), numbers(1, 10)) << operation;
     EXPECT_EQ(telemetry.missing_events(), 0);
-    const std::string told = ::testing::internal::GetCapturedStderr();
-    EXPECT_EQ(told.empty(), operation != 10) << told;  // that one is the sync
+    const std::string logged = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(logged.empty(), operation != 10) << logged;  // that one is the sync
   }
 }
 
-// A disk that is full for a while under the log: told once on standard error, and when it is over;
-// the run continues, and what could not be written follows.
+// A disk that is full for a while under the log: reported once on standard error, and when it is
+// over; the run continues, and what could not be written follows.
 TEST(Telemetry, FullDisksDelayOnlyTheLog) {
   MemoryFileSystem files;
   Telemetry telemetry;
@@ -114,9 +114,9 @@ TEST(Telemetry, FullDisksDelayOnlyTheLog) {
   ::testing::internal::CaptureStderr();
   for (int64_t i = 2; i <= 10; ++i) telemetry.emit(step(i));
   telemetry.flush();
-  const std::string told = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(split(told, '\n').size(), 2U) << told;  // one line
-  EXPECT_NE(told.find("events.jsonl"), std::string::npos) << told;
+  const std::string logged = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(split(logged, '\n').size(), 2U) << logged;  // one line
+  EXPECT_NE(logged.find("events.jsonl"), std::string::npos) << logged;
   EXPECT_EQ(steps_in(files, "events.jsonl"), numbers(1, 1));
   EXPECT_EQ(telemetry.missing_events(), 10);  // with the warning
 
@@ -197,8 +197,8 @@ TEST(Telemetry, FailingFlushesAreReportedOnce) {
   ::testing::internal::CaptureStderr();
   telemetry.flush();
   telemetry.flush();
-  const std::string told = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(told, "warning: a log may not survive a power cut: device gone; the run continues\n");
+  const std::string logged = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(logged, "warning: a log may not survive a power cut: device gone; the run continues\n");
 }
 
 // Blocks in write() until released, as a stuck disk does.

@@ -145,7 +145,7 @@ class LabelSearch {
     if (recipe.distill.enabled()) add_run(recipe.distill.teacher, "distill.teacher");
   }
 
-  // Whether the run has told of its corpora.
+  // Whether the run has recorded its corpora.
   bool add_events(const std::string& run, const std::string& what) {
     const std::string path = train::events_path(run);
     if (!files_.exists(path) || files_.size_bytes(path) == 0) return false;

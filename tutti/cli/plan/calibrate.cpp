@@ -112,7 +112,7 @@ spec::Precision other_precision(spec::Precision precision) {
 }
 
 // Measures the other precision, which `alone` then knows, and ranks that share the machine. What
-// cannot be measured, such as more ranks than there is memory for, is told.
+// cannot be measured, such as more ranks than fit into memory, is reported.
 std::vector<plan::MeasuredRanks> measure_others(const CalibrateArguments& arguments,
                                                 const spec::Recipe& recipe, int64_t threads,
                                                 plan::Calibration& alone, Json& json) {

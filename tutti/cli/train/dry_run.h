@@ -8,9 +8,9 @@
 namespace tutti::cli {
 
 // Prints the description, or with `json` one object. Returns the exit code: that of the error with
-// which a start would end for its corpora, told on standard error; exit_failed when the log would
-// not be compliant even if the run reached its target. An MLPerf recipe may be described where its
-// corpora are not: then it is a warning.
+// which a start would end for its corpora, reported on standard error; exit_failed when the log
+// would not be compliant even if the run reached its target. An MLPerf recipe may be described
+// where its corpora are not: then it is a warning.
 int dry_run(FileSystem& files, const spec::Recipe& recipe, bool json);
 
 }  // namespace tutti::cli

@@ -35,7 +35,7 @@ NewRunFolder::~NewRunFolder() {
       files_.remove_tree(parent);
     }
   } catch (const Error&) {
-    return;  // why the start failed is told; this is not worth more
+    return;  // the failure of the start is reported; this one is ignored
   }
 }
 

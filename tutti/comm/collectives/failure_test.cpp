@@ -53,7 +53,7 @@ TEST(Abort, ReachesRanksThatWaitInOtherGroups) {
     if (world.rank() == 0) {
       tp.abort("power cut");
       message = peer_error([&] { tp.barrier(stream).wait(stream); });
-    } else if (world.rank() == 1) {  // waits for rank 3 in dp, and is told in tp
+    } else if (world.rank() == 1) {  // waits for rank 3 in dp, and learns of it in tp
       message = peer_error([&] { dp.barrier(stream).wait(stream); });
     } else {  // 2 waits for rank 0 in dp; 3 for a message of rank 2
       message = peer_error([&] {
@@ -94,7 +94,7 @@ TEST(Mismatch, NamesBothRanksAndBothCallsOnEveryRank) {
                           const std::string& first, const std::string& second) {
     run_threads(mesh_of(3), [&](World& world, Stream& stream) {
       Group& group = world.all();
-      // Who is late to see the end of the barrier may be told of the failure there.
+      // A rank that leaves the barrier late may learn of the failure there.
       const std::string message = peer_error([&] {
         group.barrier(stream).wait(stream);
         call(group, stream, group.rank() == 2);
@@ -170,7 +170,7 @@ TEST(Leaving, IsAnErrorForWaitingRanks) {
   run_threads(mesh_of(3), [](World& world, Stream& stream) {
     const auto meet = [&] { world.all().barrier(stream).wait(stream); };
     if (world.rank() == 1) return meet();
-    // Who is late to see the end of the first barrier may be told of the failure there.
+    // A rank that leaves the first barrier late may learn of the failure there.
     const std::string message = peer_error([&] {
       meet();
       meet();
@@ -205,7 +205,7 @@ TEST(Activity, ShowsWhoIsInWhatSinceWhen) {
       EXPECT_TRUE(seen[rank].inside);
       EXPECT_EQ(seen[rank].calls, 2U);
       EXPECT_EQ(call_text(seen[rank].last), "all_reduce(sum, 30000 bf16)");
-      EXPECT_GE(seen[rank].since_seconds, begin - 1e-6) << "told in whole nanoseconds";
+      EXPECT_GE(seen[rank].since_seconds, begin - 1e-6) << "reported in whole nanoseconds";
       EXPECT_TRUE(seen[rank].alive);
     }
     EXPECT_TRUE(contains(activity_text(seen[2], seen[2].since_seconds + 2),

@@ -62,9 +62,9 @@ class GlooGroup : public Group {
     CallShape shape;
     uint64_t number;
     uint64_t generation;
-    int64_t send_count;  // of all_to_all, to the rank that is told
+    int64_t send_count;  // of all_to_all, to the receiving rank
   };
-  // A collective from when the others are told of it on; before its turn only its receives are
+  // A collective from its announcement to the others on; before its turn only its receives are
   // posted, since no rank sends data before all have been compared.
   struct Begun {
     uint64_t number = 0;

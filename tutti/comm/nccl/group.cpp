@@ -28,7 +28,7 @@ constexpr double kStoreSeconds = 1;  // between looks into the store
 // must fit on the device (group.h).
 constexpr int kMessageBlocks = 8;
 
-// The first that starts calls in the order in which they are launched, if told to.
+// The first version that can start calls in launch order.
 constexpr int kLeastVersion = NCCL_VERSION(2, 26, 0);
 
 void check_version() {

@@ -33,8 +33,9 @@
 //     multiprocessors, and CUDA 12.3 is demanded, before which NCCL has a call end where here it
 //     has to start.
 // Watchers launch nothing; aborting does not keep to the order. It takes the device's turn if it
-// can. A call that never returns is the last resort: then NCCL is told to give up under it, which
-// its guide does not promise to work with communicators that block (docs/gpu-library-calls.md).
+// can. A call that never returns is the last resort: then the communicator is aborted under it,
+// which its guide does not promise to work with communicators that block
+// (docs/gpu-library-calls.md).
 //
 // Operands are the device's: what hosts tell each other goes through another group
 // (comm/world/transport.h).

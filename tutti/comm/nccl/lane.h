@@ -82,7 +82,7 @@ class NcclLane {
   std::string failure() const;
 
  private:
-  static constexpr uint64_t kEvents = 256;  // calls whose tickets are told apart
+  static constexpr uint64_t kEvents = 256;  // calls whose tickets are distinguished
   void check(ncclResult_t result) const;
   [[noreturn]] void fail_aborted() const;
   void begin_launch();

@@ -1,5 +1,5 @@
-// What NCCL is told, and by whom: its environment variables, its configuration files, Tutti's own
-// choices, or none, which leaves NCCL's default.
+// The settings of NCCL and their origin: its environment variables, its configuration files,
+// Tutti's own choices, or none, which leaves NCCL's default.
 //
 // NCCL reads the file that NCCL_CONF_FILE names, or ~/.nccl.conf, and /etc/nccl.conf, lines
 // NAME=VALUE; the environment comes before either (NVIDIA, NCCL user guide, "Environment

@@ -45,7 +45,7 @@ class StartedRanks {
   virtual ~StartedRanks() = default;
   virtual void send_signal(int64_t rank, int signal) = 0;  // ranks that have ended: nothing
   virtual std::optional<RankExit> poll() = 0;              // the next rank to end, if one has
-  virtual int64_t running() const = 0;                     // ranks that poll() has not told of
+  virtual int64_t running() const = 0;                     // ranks that poll() has not reported
   virtual bool is_running(int64_t rank) const = 0;
   virtual bool is_stopped(int64_t rank) const = 0;  // by SIGSTOP, and not continued since
   virtual void kill_all() = 0;                      // those that run; poll() is yet to tell of them

@@ -4,7 +4,7 @@
 //
 // The store is served here, at MASTER_ADDR or this host's name. The secret goes to the ranks in
 // their environment, which srun hands over itself: it is in no file and on no command line. Slurm
-// 22.05: what sbatch was told about the environment and the number of tasks would reach srun
+// 22.05: sbatch's settings of the environment and the number of tasks would reach srun
 // through its variables, and it ignores SLURM_CPUS_PER_TASK; hence everything is said anew.
 //
 // Slurm gives one exit code for all ranks, the highest. SIGUSR1 and SIGUSR2 reach every rank,
@@ -47,7 +47,7 @@ class SlurmStep final : public StartedRanks {
  private:
   std::shared_ptr<TcpStoreServer> store_;
   int64_t ranks_ = 0;
-  int64_t given_ = 0;  // ranks whose end was told
+  int64_t given_ = 0;  // ranks whose end was reported
   int process_ = 0;    // of srun; 0: collected
   int status_ = 0;
   double killed_at_ = 0;

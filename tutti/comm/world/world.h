@@ -43,8 +43,9 @@ struct WorldOptions {
 };
 
 // The machine and the name spaces in which this process can reach others: of processes and users,
-// whose memory it may open; of networks, since hosts are told apart by the links between them, also
-// where one machine plays several; of time, which ranks of a host compare. Hashed, safe to print.
+// whose memory it may open; of networks, since hosts are distinguished by the links between them,
+// also where one machine plays several; of time, which ranks of a host compare. Hashed, safe to
+// print.
 std::string host_identity();
 
 class World {

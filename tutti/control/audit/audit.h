@@ -24,7 +24,7 @@
 
 namespace tutti::control {
 
-// What the controller does on its own is told under this name, which no user may have.
+// The controller's own actions are logged under this name, which no user may have.
 inline constexpr const char* kController = "controller";
 
 struct AuditLine {

@@ -108,7 +108,7 @@ class Restore : public testing::Test {
 };
 
 // Everything that people and ledgers see of jobs.
-std::string told(Database& database) {
+std::string snapshot_of(Database& database) {
   std::string text;
   for (const Job& job : newest_jobs(database, "", 100)) {
     text += std::to_string(job.id) + " " + job.user + " " + state_name(job.state) + " " +
@@ -151,14 +151,14 @@ TEST_F(Restore, ChangesSinceTheBackupAreReplayed) {
   launcher_.end(later, 0, 7'000);
   launcher_.runs_for(runs, 0);
   tick(40);
-  const std::string before = told(*database_);
+  const std::string before = snapshot_of(*database_);
   ASSERT_NE(before.find("COMPLETED"), std::string::npos) << before;
 
   Restored restored = bring_back();
   EXPECT_GT(restored.lines, 10);
   EXPECT_TRUE(restored.not_repeated.empty()) << restored.not_repeated;
   EXPECT_TRUE(fs::exists(restored.kept));
-  EXPECT_EQ(told(*restored.database), before);
+  EXPECT_EQ(snapshot_of(*restored.database), before);
   verify_ledger(*restored.database);
   export_audit(*restored.database, files_, folder().audit());
   EXPECT_TRUE(verify_audit(*restored.database, files_, folder().audit()).intact());
@@ -194,10 +194,10 @@ TEST_F(Restore, CostsOfAdoptedLaunchesSurviveASecondRestore) {
   tick(60);
   ASSERT_EQ(find_job(*database_, job)->state, JobState::completed);
   ASSERT_EQ(spent_by_job(*database_, job).micro_usd, 3'600'000 / 4 * 100 / 3600);
-  const std::string before = told(*database_);
+  const std::string before = snapshot_of(*database_);
   const Restored restored = bring_back();
   EXPECT_TRUE(restored.not_repeated.empty()) << restored.not_repeated;
-  EXPECT_EQ(told(*restored.database), before);
+  EXPECT_EQ(snapshot_of(*restored.database), before);
   EXPECT_EQ(launches_of(*restored.database, job).at(1).exit_code, 75);
   verify_ledger(*restored.database);
 }
@@ -211,9 +211,9 @@ TEST_F(Restore, ManuallyRequeuedJobsKeepTheirAttempts) {
   ASSERT_EQ(find_job(*database_, job)->attempts, 1);
   back_up();
   requeue(ada(), job);
-  const std::string before = told(*database_);
+  const std::string before = snapshot_of(*database_);
   const Restored restored = bring_back();
-  EXPECT_EQ(told(*restored.database), before);
+  EXPECT_EQ(snapshot_of(*restored.database), before);
   EXPECT_EQ(find_job(*restored.database, job)->attempts, 0);
 }
 

@@ -151,8 +151,8 @@ void Controller::give_up_waiting(Job& seen, int64_t now_ms) {
   seen = job;
 }
 
-// What is wrong with the folder of one job is not in the way of the others. Of one that was told to
-// stop the detail says by whom, and stays to its end.
+// What is wrong with the folder of one job is not in the way of the others. Of one that was asked
+// to stop the detail says by whom, and stays to its end.
 bool Controller::attempt(const Job& job, const std::function<void()>& call) {
   try {
     call();
@@ -187,11 +187,11 @@ void Controller::pass_over(const LaunchKey& key, const LaunchStatus& status, int
   if (status.exit_code) adopted.exit_code = *status.exit_code;
   adopt_launch(database_, *job, adopted, now_ms);
   // With all that it takes to do it again (control/audit/replay.h).
-  Json told = {{"generation", job->generation}, {"elapsed_ms", job->run_ms - ran_before_ms}};
-  if (adopted.exit_code) told["exit_code"] = *adopted.exit_code;
-  if (adopted.measured_micro_kwh) told["measured_micro_kwh"] = *adopted.measured_micro_kwh;
+  Json detail_json = {{"generation", job->generation}, {"elapsed_ms", job->run_ms - ran_before_ms}};
+  if (adopted.exit_code) detail_json["exit_code"] = *adopted.exit_code;
+  if (adopted.measured_micro_kwh) detail_json["measured_micro_kwh"] = *adopted.measured_micro_kwh;
   append_audit(database_, {now_ms, kController, "adopt", fmt::format("job {}", job->id), true,
-                           std::move(told)});
+                           std::move(detail_json)});
   transaction.commit();
 }
 

@@ -1,4 +1,4 @@
-// Rounds of the controller where its launcher cannot do what it is told to.
+// Rounds of the controller where its launcher cannot carry out requests.
 
 #include "tutti/control/controller/controller.h"
 
@@ -48,8 +48,8 @@ class StuckLauncher : public Launcher {
 
   int64_t stuck = 0;  // a job; 0: none
   int64_t elapsed_ms = 0;
-  bool queued = false;  // it waits outside, and leaves when it is told to stop
-  bool saves = false;   // and ends when it is told to stop
+  bool queued = false;  // it waits outside, and leaves when asked to stop
+  bool saves = false;   // and ends when asked to stop
   std::set<int64_t> stopped;
   std::set<int64_t> killed;
   std::set<int64_t> running;
@@ -136,7 +136,7 @@ TEST_F(ControllerTest, AJobWithoutBudgetIsNotLaunchedAgain) {
   requeue(plane_.as("ada"), id);
   launcher_.saves = true;
   launcher_.elapsed_ms = 90'000;
-  tick();  // told, with a little left
+  tick();  // asked to stop, with a little left
   launcher_.elapsed_ms = 101'000;
   tick();
   EXPECT_EQ(job(id).state, JobState::cancelled);
@@ -153,7 +153,7 @@ TEST_F(ControllerTest, JobsStartingAtTheirDeadlineAreEnded) {
     request.deadline_ms = kNoon + 60'000;
     const int64_t id = submit(plane_.as("ada"), request, false).job.id;
     launcher_.queued = true;
-    launcher_.stuck = known ? 0 : id;  // never told: it cannot begin
+    launcher_.stuck = known ? 0 : id;  // never asked: it cannot begin
     Controller controller(plane_.database, launcher_);
     controller.tick(kNoon);
     controller.tick(kNoon + 59'000);

@@ -50,7 +50,7 @@ void set_label(JobRequest& request, const DataLabel& label);
 inline constexpr const char* kRelabel =
     "relabel";  // in the audit log: the class of its data has risen
 
-// Why a job that runs was told to stop.
+// Why a running job was asked to stop.
 enum class Stop { none, cancel, requeue, preempt, time_limit, deadline, job_budget, budget };
 Reason reason_of(Stop stop);
 
@@ -72,7 +72,7 @@ struct Job {
   int64_t started_ms = 0;   // of the newest launch
   int64_t ended_ms = 0;
   int64_t elapsed_ms = 0;  // of the newest launch, on a clock that never jumps
-  int64_t told_ms = -1;    // `elapsed_ms` when it was told to stop; -1: not yet
+  int64_t told_ms = -1;    // `elapsed_ms` when it was asked to stop; -1: not yet
   int64_t run_ms = 0;      // of all launches that ended
   std::optional<int> exit_code;
 };

@@ -31,7 +31,7 @@ constexpr unsigned bits(std::initializer_list<JobState> states) {
 
 constexpr unsigned followers(JobState from) {
   using enum JobState;
-  // How whatever ran can end. A job that was told to stop may still end by itself.
+  // How a running job can end. A job that was asked to stop may still end by itself.
   constexpr unsigned ends = bits({completed, cancelled, failed, timeout, node_fail, preempted,
                                   out_of_memory, deadline, requeued});
   switch (from) {

@@ -2,7 +2,7 @@
 // word that scripts can rely on, and which state may follow which.
 //
 //   PENDING -> CONFIGURING -> RUNNING -> COMPLETED, FAILED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY
-//                                |-> COMPLETING (told to stop) -> CANCELLED, PREEMPTED, ...
+//                                |-> COMPLETING (asked to stop) -> CANCELLED, PREEMPTED, ...
 //   PREEMPTED, NODE_FAIL, FAILED, ... -> REQUEUED -> PENDING
 #pragma once
 
@@ -16,7 +16,7 @@ enum class JobState {
   pending,        // waits; `Reason` says for what
   configuring,    // owns its nodes, is being started
   running,        // its program runs
-  completing,     // told to stop; owns its nodes until it has ended
+  completing,     // asked to stop; owns its nodes until it has ended
   suspended,      // stopped by the system that runs it, keeps its nodes
   completed,      // ended with exit code 0
   cancelled,      // by a person or a limit

@@ -278,11 +278,11 @@ void move_job(Database& database, Job& job, JobState to, Reason reason, const st
   if (owns_nodes(from) && !owns_nodes(to)) {
     database.run("DELETE FROM claims WHERE job = ?", job.id);
   }
-  Json told = {{"reason", reason_name(reason)}, {"generation", job.generation}};
-  if (!detail.empty()) told["detail"] = detail;
-  told.update(more);
+  Json line = {{"reason", reason_name(reason)}, {"generation", job.generation}};
+  if (!detail.empty()) line["detail"] = detail;
+  line.update(more);
   append_audit(database, {now_ms, who, fmt::format("{} -> {}", state_name(from), state_name(to)),
-                          fmt::format("job {}", job.id), true, std::move(told), client});
+                          fmt::format("job {}", job.id), true, std::move(line), client});
 }
 
 std::vector<Claim> all_claims(Database& database) {

@@ -22,9 +22,9 @@ struct Submission {
 // `dry_run`: everything is checked, nothing is written but the line of a refusal.
 Submission submit(const Caller& caller, const JobRequest& request, bool dry_run);
 
-// A job that waits ends at once; one that runs is told to save and stop.
+// A pending job ends at once; a running one is asked to save and stop.
 Job cancel(const Caller& caller, int64_t id);
-// A job that ended badly waits again; one that runs is told to save, stop and wait again.
+// A failed job becomes pending again; a running one is asked to save, stop and become pending.
 Job requeue(const Caller& caller, int64_t id);
 Job set_held(const Caller& caller, int64_t id, bool held);
 

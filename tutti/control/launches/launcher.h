@@ -27,7 +27,7 @@ struct LaunchOrder {
   std::string folder;                // working directory
   std::vector<Claim> claims;
   std::vector<std::string> avoid;  // nodes that failed this job lately
-  int64_t stop_after_ms = 0;       // told to save and stop after so long even without a controller
+  int64_t stop_after_ms = 0;       // asked to save and stop after so long even without a controller
   int64_t grace_ms = 0;            // and killed so long after that
 };
 

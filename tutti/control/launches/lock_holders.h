@@ -23,7 +23,7 @@ std::vector<LockHolder> parse_locks(std::string_view text, std::string_view devi
 // it is not among them.
 std::string parse_mount_device(std::string_view text, unsigned long mount_number);
 
-// Of the file at `path` by others than this process; none where it is not or cannot be told.
+// Of the file at `path` by others than this process; none where there is none or it is unknown.
 std::vector<LockHolder> lock_holders(const std::string& path);
 
 // "process 4711 (tutti controller run, of ada)"

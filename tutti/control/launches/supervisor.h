@@ -1,6 +1,6 @@
 // The process between the controller and what a job runs: it holds the job's lock, runs the
 // command, passes on requests to stop, kills what does not listen, and writes down how it ended. It
-// needs no controller: one that was told to end after a while (its time limit, its budget) ends
+// needs no controller: one with a limit (its time limit, its budget) ends
 // even without a controller.
 #pragma once
 

@@ -108,7 +108,8 @@ TEST_F(Supervisor, ASupervisorAskedToStopDoesNotStart) {
 }
 
 TEST_F(Supervisor, PassesOnTheRequestToStopOnce) {
-  prepare(order(1, "trap 'echo told; exit 75' TERM; echo ready; while true; do sleep 0.02; done"));
+  prepare(
+      order(1, "trap 'echo stopped; exit 75' TERM; echo ready; while true; do sleep 0.02; done"));
   std::thread supervisor([&] { run(1); });
   await_ready(1);
   EXPECT_GE(status(1).elapsed_ms, 0);
@@ -116,7 +117,7 @@ TEST_F(Supervisor, PassesOnTheRequestToStopOnce) {
   launcher_.stop({7, 100, 1});
   launcher_.stop({7, 100, 1});
   supervisor.join();
-  EXPECT_EQ(output(), "ready\ntold\n");
+  EXPECT_EQ(output(), "ready\nstopped\n");
   EXPECT_EQ(status(1).exit_code, 75);
   EXPECT_GE(status(1).elapsed_ms, 200);
 }

@@ -70,7 +70,7 @@ TEST(Ledger, TotalsAreTheSumOfEntriesExactly) {
   EXPECT_LT(january.micro_usd, spent_by_project(plane.database, "vision").micro_usd);
 }
 
-// As after a restore: nothing was booked until its end was told.
+// As after a restore: nothing was booked until its end was reported.
 TEST(Ledger, LaunchesAreBookedInEachMonth) {
   SmallControlPlane plane;
   const Job job = submit(plane.as("ada"), SmallControlPlane::request(), false).job;

@@ -23,7 +23,7 @@ std::string exit_text(const End& end) {
                      end.detail);
 }
 
-// Of a job that was told to stop, and did.
+// Of a job that stopped on request.
 Verdict stopped(const Job& job, const End& end) {
   using enum JobState;
   Verdict verdict;

@@ -28,8 +28,8 @@ struct Verdict {
   bool is_incident = false;
 };
 
-//   exit code 0   COMPLETED, also where it was told to stop
-//   told to stop  what that stop says: CANCELLED, TIMEOUT, DEADLINE, or back into the line
+//   exit code 0   COMPLETED, also where it was asked to stop
+//   asked to stop what that stop says: CANCELLED, TIMEOUT, DEADLINE, or back into the queue
 //   75            back into the queue: it saved, to be resumed
 //   93, 2         FAILED: it would fail the same way
 //   other, lost   (FAILED, NODE_FAIL, OUT_OF_MEMORY where the system says so) back into the line
@@ -40,14 +40,14 @@ Verdict judge(const Job& job, const End& end);
 // 15 s, doubled with every attempt in a row, at most 15 min.
 int64_t pause_after(int64_t attempts);
 
-// Why a running job must be told to stop, now that it has run `job.elapsed_ms`; none: it need not.
-// A job with a time limit is told a tenth of it, at most a minute, before it is over.
+// Why a running job must be asked to stop, now that it has run `job.elapsed_ms`; none: it need not.
+// A job with a time limit is asked a tenth of it, at most a minute, before the limit.
 Stop stop_due(const Job& job, const Spend& job_spent, const Budget& project_budget,
               const Spend& project_spent, int64_t now_ms);
 
-// How long after it was told a job may take before it is killed. Together with the interval of the
+// How long after the request a job may take before it is killed. Together with the interval of the
 // checks (kChargeIntervalMs and a tick) less than a minute where a budget is used up, also by a job
-// that was told to stop for another reason.
+// that was asked to stop for another reason.
 int64_t grace_ms(const Job& job, const Spend& job_spent, const Budget& project_budget,
                  const Spend& project_spent);
 inline constexpr int64_t kBudgetGraceMs = 45'000;

@@ -126,7 +126,7 @@ TEST(StopDue, LimitsInTheOrderOfHurry) {
   EXPECT_EQ(stop_due(job, none, budget, spent, kNoon), Stop::budget);
   job.request.budget = budget;
   EXPECT_EQ(stop_due(job, spent, budget, spent, kNoon), Stop::job_budget);
-  // Whatever it was told to stop for.
+  // For any reason to stop.
   for (const Stop stop : {Stop::budget, Stop::job_budget, Stop::cancel, Stop::preempt}) {
     job.stop = stop;
     EXPECT_LT(grace_ms(job, spent, budget, spent) + kChargeIntervalMs + 5'000, 60'000);

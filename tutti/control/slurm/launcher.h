@@ -102,7 +102,7 @@ class SlurmLauncher final : public Launcher {
   bool has_settled(const SlurmJob& job);
   void cancel(const LaunchKey& key);
   // A slurmctld that was restarted may believe for minutes that jobs run which have ended, and
-  // keeps their nodes: it is told so.
+  // keeps their nodes: it is asked to release them.
   void end_ghosts();
   std::vector<std::string> names_of(const std::string& hosts);
 

@@ -1,4 +1,4 @@
-// What Slurm says and is told, without a Slurm; tests/control/slice_test.py has a real one.
+// Exchanges with Slurm, without a Slurm; tests/control/slice_test.py has a real one.
 
 #include "tutti/control/slurm/launcher.h"
 

@@ -97,7 +97,7 @@ LaunchStatus SimulatedWorld::status(const LaunchKey& key) {
   const One* one = find(key);
   if (one == nullptr) return status;
   if (!one->begun) {
-    // Until it begins a launch that was killed cannot be told from one that never was.
+    // Until it begins, a killed launch cannot be distinguished from one that never existed.
     if (!one->gone && !one->killed) status.phase = LaunchPhase::starting;
     return status;
   }
@@ -112,8 +112,8 @@ LaunchStatus SimulatedWorld::status(const LaunchKey& key) {
 
 void SimulatedWorld::stop(const LaunchKey& key) {
   One* one = find(key);
-  if (one == nullptr || one->gone || one->told) return;
-  one->told = true;
+  if (one == nullptr || one->gone || one->logged) return;
+  one->logged = true;
   if (!one->begun) {
     one->killed = true;
   } else if (!one->hangs) {

@@ -52,7 +52,7 @@ class SimulatedWorld final : public Launcher {
     bool begun = false;
     bool gone = false;  // ended or lost
     bool killed = false;
-    bool told = false;
+    bool logged = false;
     bool hangs = false;  // does not hear that it should stop
     int64_t ends_at_ms = 0;
     int code = 0;

@@ -187,17 +187,17 @@ struct WebServer::State {
   // Until stop(): wakes readers that wait for a change.
   void watch() {
     std::string seen;
-    bool told = false;  // of what went wrong
+    bool logged = false;  // the current error
     std::unique_lock lock(mutex);
     while (!stopped.wait_for(lock, kWatchPause, [this] { return is_stopped; })) {
       try {
         std::string version = live.version(wall_milliseconds(), options.controller_runs());
         if (version == seen) continue;
         seen = std::move(version);
-        told = false;
+        logged = false;
         server.wake();
       } catch (const Error& error) {
-        if (!std::exchange(told, true)) options.log(error.what());
+        if (!std::exchange(logged, true)) options.log(error.what());
       }
     }
   }

@@ -179,7 +179,8 @@ void verify_content(const Corpus& corpus, CorpusInspection& out) {
 
 CorpusInspection inspect_corpus(FileSystem& files, const std::string& prefix,
                                 const InspectOptions& options) {
-  const Corpus corpus(files, prefix, {.checksums = false});  // all damage is told, not the first
+  const Corpus corpus(files, prefix,
+                      {.checksums = false});  // all damage is reported, not only the first
   CorpusInspection out;
   out.prefix = prefix;
   out.dtype = corpus.dtype();

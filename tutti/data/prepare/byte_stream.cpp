@@ -74,7 +74,7 @@ class ZstdStream final : public ByteStream {
         input_{data.data(), data.size(), 0},
         state_(ZSTD_createDStream(), ZSTD_freeDStream) {
     TUTTI_CHECK(state_ != nullptr, "libzstd cannot start");
-    // Large archives are often made with --long=31, which the library refuses unless told.
+    // Large archives are often made with --long=31, which the library refuses by default.
     const int longest = ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound;
     const size_t set = ZSTD_DCtx_setParameter(state_.get(), ZSTD_d_windowLogMax, longest);
     TUTTI_CHECK(ZSTD_isError(set) == 0U, "libzstd has no windows of 2^{} bytes", longest);

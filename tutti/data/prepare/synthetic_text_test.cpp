@@ -41,12 +41,12 @@ TEST(SyntheticText, IsPlainTextOfUsefulLength) {
 
 TEST(SyntheticText, TheFileHoldsTheDocuments) {
   MemoryFileSystem files;
-  int64_t told = 0;
+  int64_t stories = 0;
   const auto summary = write_synthetic_text(files, "t.jsonl", 7, 30, [&](int64_t done, int64_t of) {
     EXPECT_EQ(of, 30);
-    told = done;
+    stories = done;
   });
-  EXPECT_EQ(told, 30);
+  EXPECT_EQ(stories, 30);
   EXPECT_EQ(summary.documents, 30);
   const std::string text = read_file(files, "t.jsonl");
   EXPECT_EQ(summary.file_hash, hash_hex(hash_text(text)));

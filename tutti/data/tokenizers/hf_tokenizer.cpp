@@ -211,7 +211,7 @@ void HfTokenizer::encode_words(std::string_view text, TextPosition position, Scr
 }
 
 HfTokenizer::CutRule HfTokenizer::choose_cut_rule() const {
-  // Tokens found in text that was changed before cannot be told from the text as it was.
+  // Tokens found in normalized text cannot be distinguished from the original text.
   const bool hidden = std::any_of(file_.added.begin(), file_.added.end(), [&](const auto& token) {
     return token.normalized && (!token.special || controls_.special) && !file_.normalizer.empty();
   });

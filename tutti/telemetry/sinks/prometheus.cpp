@@ -145,7 +145,7 @@ struct PrometheusSink::Metrics {
       histogram("tutti_checkpoint_stall_seconds", "Time that training waited for a checkpoint.");
   Histogram& write_seconds =
       histogram("tutti_checkpoint_write_seconds", "Time until a checkpoint was durable.");
-  std::map<std::string, double> gpu_joules;                 // as last told
+  std::map<std::string, double> gpu_joules;                 // as last reported
   std::set<std::pair<std::string, std::string>> throttled;  // GPUs and reasons that ever were
   RunStarted run;
   std::unique_ptr<HttpServer> server;  // last: they serve what is above
@@ -212,19 +212,19 @@ void PrometheusSink::Metrics::take(const StepDone& event) {
 }
 
 void PrometheusSink::Metrics::take(const GpuMeasured& event) {
-  const auto told = [&](const char* name, const char* help, const std::optional<double>& value,
-                        prometheus::Labels labels = {}) {
+  const auto gauge = [&](const char* name, const char* help, const std::optional<double>& value,
+                         prometheus::Labels labels = {}) {
     if (!value) return;
     labels["gpu"] = event.gpu;
     set(name, help, *value, labels);
   };
-  told("tutti_gpu_power_watts", "Power that the GPU draws.", event.power_watts);
-  told("tutti_gpu_temperature_celsius", "Temperature of the GPU.", event.temperature_celsius);
-  told("tutti_gpu_memory_used_bytes", "Memory of the GPU that any process uses.",
-       event.memory_used_bytes);
+  gauge("tutti_gpu_power_watts", "Power that the GPU draws.", event.power_watts);
+  gauge("tutti_gpu_temperature_celsius", "Temperature of the GPU.", event.temperature_celsius);
+  gauge("tutti_gpu_memory_used_bytes", "Memory of the GPU that any process uses.",
+        event.memory_used_bytes);
   const char* clocks = "Clocks of the GPU.";
-  told("tutti_gpu_clock_hertz", clocks, event.clock_hertz, {{"clock", "sm"}});
-  told("tutti_gpu_clock_hertz", clocks, event.memory_clock_hertz, {{"clock", "memory"}});
+  gauge("tutti_gpu_clock_hertz", clocks, event.clock_hertz, {{"clock", "sm"}});
+  gauge("tutti_gpu_clock_hertz", clocks, event.memory_clock_hertz, {{"clock", "memory"}});
   if (event.energy_joules) {
     Counter& counter = prometheus::BuildCounter()
                            .Name("tutti_gpu_energy_joules_total")

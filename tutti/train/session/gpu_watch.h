@@ -19,8 +19,8 @@ telemetry::GpuMeasured gpu_event(const node::GpuState& state);
 class GpuWatch {
  public:
   // gpus: addresses of those to look at (gpu_address()); with none, with every_seconds 0 or without
-  // the driver's library it does nothing. A driver that does not answer is told once, as a warning,
-  // and not asked again. `telemetry` outlives this.
+  // the driver's library it does nothing. A driver that does not answer is reported once, as a
+  // warning, and not asked again. `telemetry` outlives this.
   GpuWatch(telemetry::Telemetry& telemetry, std::vector<std::string> gpus, double every_seconds,
            std::string nvml = node::kNvmlLibrary);
   ~GpuWatch();  // looks once more

@@ -1,4 +1,4 @@
-// Where a run's data comes from, told from the files beside its corpora; its teacher; and where and
+// Where a run's data comes from, by the files next to its corpora; its teacher; and where and
 // with which program it runs.
 #pragma once
 

@@ -60,7 +60,7 @@ class MlperfRun {
   const spec::Recipe& recipe_;
   telemetry::Telemetry& telemetry_;
   bool running_ = false;      // between run_start and run_stop
-  int64_t last_step_ = 0;     // that a line told of
+  int64_t last_step_ = 0;     // that a line reported
   int64_t block_step_ = -1;   // at which the open block started; -1: none is open
   double block_started_ = 0;  // monotonic
 };

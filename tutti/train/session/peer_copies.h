@@ -50,7 +50,7 @@ class PeerCopies {
 
   // The newest step above `step` of which the hosts together hold everything, as a checkpoint on
   // every host: returns its path. Nullopt when there is none, or where it cannot be had (damage, no
-  // key for it): `warn` is then told why, on rank 0.
+  // key for it): `warn` then gets the reason, on rank 0.
   std::optional<std::string> find_newer(int64_t step,
                                         const std::function<void(const std::string&)>& warn);
 

@@ -103,10 +103,11 @@ TEST(CheckResumable, AnEditOfTheRunsOwnRecipeIsNamed) {
     }
     return {};
   };
-  const std::string told = message(edited);
-  EXPECT_EQ(told.rfind("runs/test/recipe.yaml: optimizer.learning_rate is 0.001", 0), 0U) << told;
-  EXPECT_NE(told.find("edited or damaged"), std::string::npos) << told;
-  EXPECT_NE(told.find("--force-resume"), std::string::npos) << told;
+  const std::string logged = message(edited);
+  EXPECT_EQ(logged.rfind("runs/test/recipe.yaml: optimizer.learning_rate is 0.001", 0), 0U)
+      << logged;
+  EXPECT_NE(logged.find("edited or damaged"), std::string::npos) << logged;
+  EXPECT_NE(logged.find("--force-resume"), std::string::npos) << logged;
   EXPECT_EQ(message(recipe()), "");  // set back on the command line
   const std::string wish = message(recipe({"optimizer.learning_rate=1e-2"}));
   EXPECT_EQ(wish.rfind("optimizer.learning_rate: the run in", 0), 0U) << wish;

@@ -350,7 +350,7 @@ Summary Session::run() {
   if (!options_.note.empty()) telemetry_.warn(options_.note);
   if (options_.world != nullptr && options_.check_replicas_every > 0) trainer_.watch_state();
   if (fault_) meet_fault("start", fault_->step);
-  // A missing corpus is told before anything else, but where a clock runs for it.
+  // A missing corpus is reported before anything else, unless a clock runs for it.
   if (!mlperf_.enabled()) open_corpora();
   open_run_folder();
   measure_peaks();

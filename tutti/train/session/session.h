@@ -35,7 +35,7 @@ struct SessionOptions {
   // lie under `memory_root`, on tmpfs.
   int64_t copy_every = 0;
   std::string memory_root = kMemoryRoot;
-  std::string note;  // why this session was started, to be told
+  std::string note;  // why this session was started, for the log
   // Continue although the folder's checkpoints are missing or another run's: warn instead of
   // throwing.
   bool force_resume = false;

@@ -118,7 +118,7 @@ TEST_F(DeviceEach, UnequalDevicesUseEqualLossChunks) {
   const int64_t whole = spec::memory_map(recipe).total_bytes();
   const int64_t least = whole / 15 * 16 * 3 / 4;
   ::setenv("TUTTI_HOST_DEVICE_BYTES", fmt::format("{},{}", 2 * whole, least).c_str(), 1);
-  const bool told = engine::find_backend("cuda").devices().at(1).memory_bytes == least;
+  const bool is_reported = engine::find_backend("cuda").devices().at(1).memory_bytes == least;
   std::vector<int64_t> rows(2);
   std::mutex mutex;
   Ran ran;
@@ -134,7 +134,7 @@ TEST_F(DeviceEach, UnequalDevicesUseEqualLossChunks) {
   EXPECT_EQ(rows[0], rows[1]);
   EXPECT_EQ(ran.ranks.at(0), ran.ranks.at(1));
   EXPECT_NEAR(ran.ranks.at(0).back().loss, alike.back().loss, 1e-5);
-  if (!told) GTEST_SKIP() << "skipped: devices are alike here";
+  if (!is_reported) GTEST_SKIP() << "skipped: devices are alike here";
   EXPECT_LT(rows[0], 2048);
 }
 

@@ -150,7 +150,7 @@ TEST(Pipeline, EvaluationIsThatOfOneRank) {
         EXPECT_NE(before.loss, after.loss);
         const std::lock_guard lock(mutex);
         if (result.tokens > 0) {
-          EXPECT_EQ(result.loss, after.loss);  // every rank is told the same
+          EXPECT_EQ(result.loss, after.loss);  // every rank gets the same
         }
         result = after;
       };

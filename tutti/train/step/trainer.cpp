@@ -168,7 +168,7 @@ Trainer::~Trainer() {
   try {
     weights_->wait(*stream_);
   } catch (const Error&) {
-    return;  // another rank failed, which its own calls have told or will tell
+    return;  // another rank failed, which its own calls report
   }
 }
 

@@ -15,7 +15,7 @@ struct Mistake {
     none,
     skip,   // the call is left out
     twice,  // done again on its own result, where it is in place
-    halve,  // what comes out is halved, a mean instead of a sum of two: f32, or f64 told as words
+    halve,  // what comes out is halved, a mean instead of a sum of two: f32, or f64 sent as words
   };
   comm::CallKind kind = comm::CallKind::all_reduce;  // in calls of this kind
   What what = none;

@@ -23,8 +23,8 @@ class RoutingRecord {
   };
   using Key = std::tuple<int64_t, int64_t>;  // layer, row of the run
 
-  // For train_on: every rank's trainer tells what it chooses, or is told. The record must outlive
-  // the trainers.
+  // For train_on: every rank's trainer records its choices, or replays them. The record must
+  // outlive the trainers.
   std::function<void(Trainer&)> recorder();
   std::function<void(Trainer&)> player();
 
