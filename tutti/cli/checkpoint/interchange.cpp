@@ -180,7 +180,8 @@ void add_checkpoint_import(CLI::App& group, Action& action) {
   command->footer(
       "Models: gpt2, llama (2, 3, 3.1 and later), mistral, mixtral, qwen2, qwen3, gemma2, "
       "gemma3_text,\n"
-      "phi3, olmo2, smollm3, granite, glm4. A setting of config.json that Tutti does not support is "
+      "phi3, olmo2, smollm3, granite, glm4. A setting of config.json that Tutti does not support "
+      "is "
       "an\n"
       "error that names the key.\n\n"
       "Examples:\n"

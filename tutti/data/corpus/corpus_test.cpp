@@ -254,7 +254,7 @@ TEST(Corpus, EmptyIsAnError) {
   EXPECT_TRUE(contains(error_of(ErrorKind::corrupt, [&] { Corpus(files, "d"); }), "no tokens"));
 }
 
-// Told before anything is read, and of every corpus that holds a token nothing is said.
+// Found before anything is read, and a corpus that holds a token passes.
 TEST(Corpus, SizesAloneTellThatItIsEmpty) {
   const auto asking = [](const std::string& idx, const std::string& bin) {
     MemoryFileSystem files;

@@ -27,7 +27,7 @@ spec::Recipe seeing_all(spec::Recipe recipe) {
   return recipe;
 }
 
-TEST(StepRecord, ContextParallelRanksExecuteWhatIsDescribed) {
+TEST(StepRecord, ContextParallelRanksExecuteTheDescription) {
   for (const spec::Recipe& base : {gpt_recipe(), llama_recipe(), seeing_all(testing::qwen_recipe()),
                                    seeing_all(testing::gemma_recipe()), testing::olmo_recipe()}) {
     for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {
@@ -49,7 +49,7 @@ TEST(StepRecord, ContextParallelRanksExecuteWhatIsDescribed) {
 
 // The rows of experts on several ranks are known only when they are there: equality holds for the
 // sums over the ranks, of each operation with its other sizes.
-TEST(StepRecord, ExpertParallelRanksTogetherExecuteWhatIsDescribed) {
+TEST(StepRecord, ExpertParallelRanksExecuteTheDescription) {
   struct Sums {
     int64_t count = 0;
     double flops = 0, bytes = 0;
@@ -95,7 +95,7 @@ TEST(StepRecord, ExpertParallelRanksTogetherExecuteWhatIsDescribed) {
 
 // Gradients of the norms that a block has besides: added to by all micro-batches but the first, or
 // overwritten where layers take turns in the memory of gradients.
-TEST(StepRecord, RanksOfZeroExecuteWhatIsDescribedOfNorms) {
+TEST(StepRecord, ZeroRanksExecuteTheDescribedNorms) {
   const auto of_norms = [](Multiset all) {
     std::erase_if(all, [](const auto& one) {
       return std::get<0>(one.first).find("rms_norm") == std::string::npos;

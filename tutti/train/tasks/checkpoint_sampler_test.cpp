@@ -56,8 +56,7 @@ TEST_F(CheckpointSamplerTest, LeavesTheLossesAsTheyAre) {
 TEST_F(CheckpointSamplerTest, RefusesWhatItCannotContinue) {
   recipe_.checkpoint.sample_tokens = 4;
   recipe_.checkpoint.sample_prompt = std::string(100, 'x');
-  EXPECT_NE(refusal().find("checkpoint.sample_prompt: 100 tokens exceed"),
-            std::string::npos);
+  EXPECT_NE(refusal().find("checkpoint.sample_prompt: 100 tokens exceed"), std::string::npos);
   files_.remove_file(data::corpus_paths("train").tokenizer);
   EXPECT_NE(refusal().find("checkpoint.sample_tokens: 4 needs a tokenizer, but 'train'"),
             std::string::npos);
