@@ -5,8 +5,10 @@
 // the same targets: AVX3 (AVX-512 F/BW/CD/DQ/VL), AVX2 with FMA, and the compiler's baseline.
 #pragma once
 
+// Newer x86 targets of newer releases of Highway, whose bits are below AVX3_DL's, would only take
+// time to compile: dispatch chooses among those three.
 #ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | (HWY_AVX3_DL - 1))
 #endif
 
 #include <string>
