@@ -8,7 +8,7 @@ if(TARGET tutti)
   set_target_properties(tutti PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
   install(TARGETS tutti RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT program)
 
-  # What the program tells of itself is written when it is installed, by the program.
+  # The program writes its completions and manual pages at installation.
   install(CODE "
     set(share \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")
     function(written_by_tutti output)

@@ -34,7 +34,7 @@
 #       Makes one GoogleTest program, <build>/bin/<folder>_test, and one CTest entry of that name,
 #       labelled "quick": `make test` runs it. Cases of FULL run in a second entry, <name>_full, which
 #       `make test-all` adds; FULL "*" leaves none for the quick tier. docs/testing.md has the tiers.
-#       "tutti_test_paths.h" tells TUTTI_SOURCE_DIR (repository root) and TUTTI_BINARY (path of the
+#       "tutti_test_paths.h" defines TUTTI_SOURCE_DIR (repository root) and TUTTI_BINARY (path of the
 #       tutti program; link order does not build it, add_dependencies(<test> tutti) does).
 #
 #   tutti_device_test(<folder>_test <device>)

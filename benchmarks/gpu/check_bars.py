@@ -1,6 +1,6 @@
 """What the check of a GPU demands, as plain values and functions: figures in, verdicts out.
 
-Every demand is a Bar. A figure that a run should have given and did not is no value, and its bar
+Every demand is a Bar. A figure that a run should have given and did not is not a value, and its bar
 has failed: nothing passes for lack of a figure. NOT CHECKED are only parts that lack something from
 outside, such as PyTorch; NOT RUN those that did not fit into the time.
 """

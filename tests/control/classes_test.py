@@ -1,4 +1,4 @@
-"""Who decides about data and keys of a job: the files that it reads, not its recipe's word; who may set which
+"""Data class and keys of a job: decided by the files that it reads, not by its recipe; who may set which
 key; accounts that demand tokens; nodes that a check found unhealthy; and what is said after a failure."""
 
 import json

@@ -116,7 +116,7 @@ def secret_is_nowhere(secret, *folders):
                 pass  # one that was written and renamed meanwhile
 
 
-def tell(plane, cluster):
+def report_state(plane, cluster):
     """What is needed to see why, on a Slurm."""
     print(subprocess.run("squeue --all --states=all; sinfo --Node --long", shell=True, check=False, capture_output=True,
                          text=True, env=cluster.environment).stdout)

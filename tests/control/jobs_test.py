@@ -42,7 +42,7 @@ def starts_by_itself(plane):
     plane.wait_for_no_controller()
 
 
-def runs_and_tells(plane):
+def runs_and_reports(plane):
     job = plane.submit("--key", "first")
     assert plane.submit("--key", "first") == job
     why = plane.call("why", str(job))
@@ -93,7 +93,7 @@ def controllers_die(plane, controller):
 
 
 def lineage_is_shown(plane):
-    """From a checkpoint down to the text and up to who answers for it."""
+    """From a checkpoint down to the text and up to its approvals."""
     printed = plane.call("checkpoint", "lineage", "low")
     corpus, = [c for c in printed["corpora"] if c["role"] == "training"]
     assert corpus["hash"] and corpus["licence"] == "CC0" and corpus["data_class"] == "public", corpus
@@ -208,7 +208,7 @@ def main():
         plane.call("admin", "site", "--usd-per-node-hour", "3.60")
         assert os.stat(plane.control).st_mode & 0o777 == 0o700
         starts_by_itself(plane)
-        controller = runs_and_tells(plane)
+        controller = runs_and_reports(plane)
         try:
             preempted_and_resumed(plane)
             controller = controllers_die(plane, controller)

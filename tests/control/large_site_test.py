@@ -68,7 +68,7 @@ class Report:
         print(f"a fixed piece of work takes {self.slowness:.2f} times what it should")
         self.over = []
 
-    def tell(self, what, seconds, peak):
+    def add(self, what, seconds, peak):
         print(f"{what}: {seconds * 1e3:.1f} ms of CPU, {peak / 2**20:.1f} MiB")
         if seconds > ROOM * GOAL_SECONDS * self.slowness:
             self.over.append(f"{what} takes {seconds:.3f} s")
@@ -112,7 +112,7 @@ def commands(plane, report):
     for words in (["why", "9999"], ["why", "5000", "--json"], ["queue"], ["queue", "--all"], ["queue", "--skip", "9000"],
                   ["show", "9999"]):
         used = [cpu_of(words, plane) for _ in range(ATTEMPTS)]
-        report.tell("tutti " + " ".join(words), min(cpu for cpu, _ in used), max(peak for _, peak in used))
+        report.add("tutti " + " ".join(words), min(cpu for cpu, _ in used), max(peak for _, peak in used))
 
 
 def page(plane, name, report):
@@ -136,7 +136,7 @@ def page(plane, name, report):
                  "an update of it": lambda i: server.ask("GET", f"/sections?live={50 * i}", cookie=cookie),
                  "/metrics": lambda i: server.ask("GET", "/metrics", headers=bearer)}
         for what, ask in views.items():
-            report.tell(what, cost(ask), peak_of(process))
+            report.add(what, cost(ask), peak_of(process))
     finally:
         server.close()
 
@@ -155,7 +155,7 @@ def rounds(plane, report):
             used = (cpu_so_far(controller.pid) - before) / ((time.monotonic() - begin) * ROUNDS_PER_SECOND)
             least = min(used, least or used)
         assert controller.poll() is None, "the controller ended"
-        report.tell("a round of the controller", least, peak_of(controller.pid))
+        report.add("a round of the controller", least, peak_of(controller.pid))
     finally:
         controller.send_signal(signal.SIGTERM)
         controller.wait(timeout=60)

@@ -43,9 +43,9 @@ def jobs_of(plane):
 
 
 def locked(plane):
-    """Short: waited out. Long: named with who has it. Readers and what runs do not care."""
+    """Short: waited for. Long: named with its holder. Readers and running jobs are not affected."""
     before = jobs_of(plane)
-    with Lock(plane):  # who only looks would wait in vain
+    with Lock(plane):  # a reader would wait in vain
         assert jobs_of(plane) == before
     with Lock(plane) as holder, concurrent.futures.ThreadPoolExecutor(1) as pool:
         waits = pool.submit(plane.submit, "--name", "patient")
@@ -151,7 +151,7 @@ def damaged(plane):
 
 
 def refused_restores(plane):
-    """While others use the records, by those who may not, and of what is no backup."""
+    """While others use the records, by those who may not, and of what is not a backup."""
     words = ["controller", "restore", "backup.db"]
     plane.call("controller", "backup", "backup.db")
     controller = plane.controller()
@@ -211,11 +211,11 @@ def older_backup(plane):
     finally:
         stop(controller)
     assert plane.call("audit", "verify")["intact"]
-    # Without the audit log file the folders of jobs still tell that they have run.
+    # Without the audit log file the folders of jobs still show that they have run.
     os.rename(os.path.join(plane.control, "audit.jsonl"), os.path.join(plane.folder, "audit"))
     assert plane.call("controller", "restore", "older.db")["trail_written_anew"]
     controller = plane.controller()
-    for job in (waits, unwanted):  # nothing tells any more that it was cancelled
+    for job in (waits, unwanted):  # no record is left that it was cancelled
         plane.wait_for(job, ["COMPLETED"])
     stop(controller)
     assert len(plane.events("waits", "run_started")) == 1, "a job ran twice"

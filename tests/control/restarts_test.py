@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.environ["TUTTI_SOURCE_DIR"], "tests", "ranks"))
 import rank_runs  # noqa: E402
-from control_plane import ControlPlane, tell  # noqa: E402
+from control_plane import ControlPlane, report_state  # noqa: E402
 from slurm_cluster import Cluster, apart, wait_until  # noqa: E402
 
 JOBS = 20
@@ -80,7 +80,7 @@ def test():
                 wait_until(lambda: all_have_ended(plane, cluster, jobs), "the end of all jobs", 240)
                 shown = [plane.show(job) for job in jobs]
             except AssertionError:
-                tell(plane, cluster)
+                report_state(plane, cluster)
                 raise
             finally:
                 controller.terminate()

@@ -35,7 +35,7 @@ def actions(job, own):
         ("read the audit log", ["audit", "show"], least("operator", "*")),
         ("drain a node", ["admin", "node", "NODE", "--drain"], least("operator", "*")),
         ("back up", ["controller", "backup", "backup.db"], least("operator", "*")),
-        ("list who there is", ["admin", "list"], least("operator", "*")),
+        ("list users", ["admin", "list"], least("operator", "*")),
         ("set limits", ["admin", "project", "vision", "--max-jobs", "5"], least("admin")),
         ("give a role", ["admin", "grant", "someone", "viewer", "--project", "vision"], least("admin")),
         ("take a role", ["admin", "revoke", "someone", "--project", "vision"], least("admin")),

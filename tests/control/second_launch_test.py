@@ -10,7 +10,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.environ["TUTTI_SOURCE_DIR"], "tests", "ranks"))
 import rank_runs  # noqa: E402
-from control_plane import ControlPlane, tell  # noqa: E402
+from control_plane import ControlPlane, report_state  # noqa: E402
 from slurm_cluster import Cluster, apart, wait_until  # noqa: E402
 
 STEPS = 300
@@ -117,7 +117,7 @@ def test():
                 controller = forgotten(plane, cluster, controller, slow)
                 cancelled_in_slurm(plane, cluster)
             except AssertionError:
-                tell(plane, cluster)
+                report_state(plane, cluster)
                 raise
             finally:
                 controller.terminate()

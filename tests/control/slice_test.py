@@ -3,7 +3,7 @@ checked, Slurm planes, an unhealthy node is left out, ranks train, a node is kil
 it, a second is killed and fewer ranks continue, both from peer copies on other nodes,
 the controller and slurmctld are killed
 meanwhile, the coordinator's node is killed, the job is preempted; the run reaches its target each
-time; ledger, audit log, incident files and the report tell what happened and what it cost. Needs root."""
+time; ledger, audit log, incident files and the report record what happened and what it cost. Needs root."""
 
 import glob
 import json
@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.environ["TUTTI_SOURCE_DIR"], "tests", "ranks"))
 import rank_runs  # noqa: E402
-from control_plane import ControlPlane, secret_is_nowhere, tell  # noqa: E402
+from control_plane import ControlPlane, secret_is_nowhere, report_state  # noqa: E402
 from slurm_cluster import Cluster, apart, variables_of, wait_until  # noqa: E402
 
 # Silence of a node counts as its end after ten seconds. Jobs of `urgent` preempt others.
@@ -270,7 +270,7 @@ def test():
                     controller = part() or controller
                     print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
             except AssertionError:
-                tell(plane, cluster)
+                report_state(plane, cluster)
                 raise
             finally:
                 controller.terminate()

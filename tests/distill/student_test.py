@@ -115,7 +115,7 @@ def write(path, weights, count, generator):
 
 
 def entropy(path, weights):
-    """The loss of one who knows the chain: the floor of every model's."""
+    """The loss of an oracle of the chain: the floor of every model's."""
     text = path.read_text()
     total = 0
     for a, b, c in zip(text, text[1:], text[2:]):

@@ -5,7 +5,7 @@ silence.
 A trial is one fault, drawn from TUTTI_TEST_SEED: the n-th write, rename or fsync of a command kills it,
 is torn, or fails (faulty_io.cpp); or one bit of one file flips between two commands. SUBJECTS are the
 commands, FAULTS what happens to them, TEMPLATES what bits flip in: each is a list to add to. All kinds are
-tried in turn until TUTTI_TEST_SECONDS (40) are over; a table tells
+tried in turn until TUTTI_TEST_SECONDS (40) are over; a table shows
 
   survived   the result is that of the undisturbed command
   refused    given again, it ends with an error

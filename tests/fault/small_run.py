@@ -66,7 +66,7 @@ READ = {}  # of each record: its inode, how many bytes of it have been read, its
 
 
 def events(run):
-    """The events written so far; a line that is still being written is left out. Who waits asks
+    """The events written so far; a line that is still being written is left out. A waiter asks
     a hundred times a second, so that what has been read is kept."""
     path = os.path.join(run, "events.jsonl")
     try:

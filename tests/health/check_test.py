@@ -114,7 +114,7 @@ def test_busy():
     try:
         done = check("--quick", "--only", "cpu", "--json")
         health = json.loads(done.stdout)
-        if health["state"] == "unhealthy":  # such as by a quota, which is no matter of others
+        if health["state"] == "unhealthy":  # such as by a quota, which does not concern others
             failed = {c["name"] for c in health["checks"] if c["status"] == "fail"}
             assert failed <= {"cpu_quota", "cpu_available"} and "cpu_quota" in failed, health
             print("not tried: this node has a quota")

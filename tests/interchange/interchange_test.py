@@ -203,7 +203,7 @@ def corpus_loss(model, tokens, length):
 
 
 def user_path(folder, _):
-    """Import, evaluate, train on, export: what someone does who tunes a model."""
+    """Import, evaluate, train on, export: the workflow of fine-tuning."""
     case = "user path"
     kind, keys = hf_models.CONFIGS["llama3.1"]
     hf_models.CONFIGS["bytes"] = (kind, {**keys, "vocab_size": 257, "max_position_embeddings": 64})

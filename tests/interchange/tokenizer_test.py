@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A model of transformers with its tokenizer: what someone does who imports it and uses it.
+"""A model of transformers with its tokenizer: imported and used.
 
     tokenizer_test.py
 
@@ -87,7 +87,7 @@ def generates(case, run, model, tokenizer):
         check(case, f"prompt tokens of {prompt!r}", made["prompt_tokens"],
               made["prompt_tokens"] == len(ids))
         expected, tokens = continuation(model, tokenizer, ids)
-        # Bytes that are no text may be one U+FFFD or several.
+        # Bytes that are not text may be one U+FFFD or several.
         check(case, f"continuation of {prompt!r}", f"{len(expected)} chars",
               made["text"].replace("\ufffd", "") == expected.replace("\ufffd", "")
               and made["tokens"] >= tokens > 0)

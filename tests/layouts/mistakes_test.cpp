@@ -67,7 +67,7 @@ TEST(Mistakes, AHalvedLossIsFound) {
         errors_of(layout, faulty.make(replicas, {CallKind::all_reduce, Mistake::halve}));
     EXPECT_GT(gradients.gradients, 1e-2);
     EXPECT_LT(gradients.loss, 1e-5);
-    // The first of the numbers that each rank tells all others, who add them up.
+    // The first of the numbers that all ranks gather and sum.
     const Errors reported =
         errors_of(layout, faulty.make(sums, {CallKind::all_gather, Mistake::halve, 1}));
     EXPECT_LT(reported.gradients, 1e-5);

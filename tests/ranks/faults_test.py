@@ -213,7 +213,7 @@ RECOVERED = 90  # seconds, on a machine as busy as can be; ten of them are the l
 
 
 def stopped_rank(recipe, run, expected, fault, said=r"hangs in .*; stopped for longer than 10"):
-    """No limit is asked for, nor is any known yet: who is stopped is not waited for like who is slow."""
+    """No limit is asked for, nor is any known yet: a stopped rank gets less time than a slow one."""
     begin = time.monotonic()
     goes_on(recipe, run, expected, fault, said)
     assert time.monotonic() - begin < RECOVERED

@@ -209,7 +209,7 @@ def variables_of(process):
 
 
 def with_descendants(processes):
-    """And what they started, such as an srun, whose environment does not tell of the node."""
+    """And what they started, such as an srun, whose environment does not name the node."""
     children = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -122,7 +122,7 @@ def tenants(server, tokens, jobs, recipes):
     assert status == 400 and "root:x:" not in text, status
 
     # Not even a forecast for another's project or for a viewer, and nothing is written for them; a
-    # file where the server was started is no recipe.
+    # file where the server was started is not a recipe.
     form = {"text": "model: x", "form_key": key["bob"], "key": "abc"}
     for project in ("alpha", "nowhere"):
         status, text, _ = server.ask("POST", "/submit", {**form, "project": project}, cookies["bob"])
@@ -186,7 +186,7 @@ def pushed(plane, server, cookie):
     tag = server.ask("GET", "/sections", cookie=cookie)[2]["ETag"]
     begun = time.monotonic()
     server.ask("GET", "/sections", cookie=cookie, headers={"If-None-Match": tag, "Prefer": "wait=x"})
-    assert time.monotonic() - begun < 20, "what cannot be read is no preference"
+    assert time.monotonic() - begun < 20, "what cannot be read is not a preference"
 
 
 def open_page(page, url, size, dark=False, scripts=True):

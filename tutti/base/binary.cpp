@@ -43,7 +43,7 @@ std::string build_id(std::string_view notes) {
 
 int add_library(dl_phdr_info* info, size_t /*size*/, void* out) {
   const std::string name(base_name(info->dlpi_name));
-  // The executable has no name here; the kernel's page of functions is no file.
+  // The executable has no name here; the kernel's page of functions is not a file.
   if (info->dlpi_name[0] == '\0' || starts_with(name, "linux-vdso")) return 0;
   std::string id;
   for (int i = 0; i < info->dlpi_phnum && id.empty(); ++i) {

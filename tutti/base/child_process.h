@@ -46,7 +46,7 @@ int start_detached(const std::string& executable, const std::vector<std::string>
 bool end_with_parent(int parent);
 
 // Holds a lock on the file `path` (created) for as long as the object or any child process that was
-// started meanwhile lives: who gets it knows that no process of an earlier holder is left. Throws
+// started meanwhile lives: its holder knows that no process of an earlier holder is left. Throws
 // io when the file cannot be opened.
 class ProcessLock {
  public:

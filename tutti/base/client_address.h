@@ -1,4 +1,4 @@
-// Who asks an HTTP server: the peer of the connection, or whom a proxy speaks for.
+// The client of an HTTP request: the peer of the connection, or the address that a proxy forwards.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace tutti {
 
 // The last address in `forwarded` (an X-Forwarded-For, to which each proxy adds whom it heard from)
-// that is none of `proxies`; `peer` where that is no proxy, or where no address is named.
+// that is none of `proxies`; `peer` where that is not a proxy, or where no address is named.
 std::string client_of(const std::string& peer, const std::vector<std::string>& proxies,
                       std::string_view forwarded);
 

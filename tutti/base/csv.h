@@ -19,7 +19,7 @@ struct CsvTable {
   int column(std::string_view name) const;
   // The field, or "" when there is no such column.
   const std::string& field(size_t row, std::string_view name) const;
-  // The field as a number; `fallback` when it is empty. Throws corrupt when it is no number.
+  // The field as a number; `fallback` when it is empty. Throws corrupt when it is not a number.
   double number(size_t row, std::string_view name, double fallback) const;
 };
 

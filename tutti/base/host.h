@@ -1,5 +1,5 @@
-// The machine in the words of a data sheet, as far as the system tells; what it does not tell is
-// empty or 0. For reports: nothing is computed from it.
+// The machine in the words of a data sheet, as far as the system reports it; what it does not
+// report is empty or 0. For reports: nothing is computed from it.
 #pragma once
 
 #include <cstdint>

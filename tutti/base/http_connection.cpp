@@ -54,7 +54,7 @@ HttpRequest request_of(const http::request<http::string_body>& message) {
   return request;
 }
 
-// The status that tells a client what is wrong with its request; 0: it is gone, or was too slow.
+// The HTTP status of an invalid request; 0: the client is gone, or was too slow.
 int status_of_failure(const boost::system::error_code& error) {
   if (error == http::error::header_limit) return 431;
   if (error == http::error::body_limit) return 413;

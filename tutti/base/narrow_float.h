@@ -55,7 +55,7 @@ constexpr float exact_power_of_two(int exponent) {  // -126 to 127
 enum class Overflow : uint8_t { saturate, special };
 
 // To nearest, ties to even, subnormal values included. NaN stays NaN; of E2M1, which has none, it
-// is the largest value: formats that use it tell by their scale (narrow_format.h).
+// is the largest value: formats that use it say so in their scale (narrow_format.h).
 template <NarrowFloat F>
 constexpr uint8_t encode(float x, Overflow overflow) {
   constexpr int kDropped = 23 - F.mantissa_bits;

@@ -7,10 +7,10 @@ namespace tutti {
 // This process is theirs from now on.
 void adopt_orphans();
 
-// Asks all children of this process to end (SIGTERM) and, who is still there after
+// Asks all children of this process to end (SIGTERM) and, those left after
 // `patience_seconds`, ends them (SIGKILL). Reaps them, so that no other code may wait for one.
-// Returns how many have ended; who cannot be ended (it waits for a disk) is left after twice as
-// long.
+// Returns how many have ended; one that cannot be killed (it waits for a disk) is left after twice
+// as long.
 int end_orphans(double patience_seconds);
 
 }  // namespace tutti

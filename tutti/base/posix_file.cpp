@@ -178,7 +178,8 @@ class PosixFileSystem final : public FileSystem {
     std::vector<DirectoryEntry> entries;
     int error = 0;
     while (true) {
-      errno = 0;  // tells the end from a failure: half a list would hide the newest checkpoint
+      errno =
+          0;  // distinguishes the end from a failure: half a list would hide the newest checkpoint
       const dirent* entry = ::readdir(directory);
       if (entry == nullptr) {
         error = errno;

@@ -13,7 +13,7 @@ TEST(RepeatedKey, IsFoundAtAnyDepth) {
   EXPECT_EQ(repeated, "a");
   parse_json(R"([{"x": {"c": 1, "": 2, "": 3}}])", repeated);
   EXPECT_EQ(repeated, "");
-  // Colons and quotes in strings are no members.
+  // Colons and quotes in strings are not members.
   parse_json(R"({"a:\":": ":\\", "b\\": "\"c\": 1", "": [":", {"d": "::"}]})", repeated);
   EXPECT_FALSE(repeated);
   parse_json(R"({"a\"": "\\", "x": {"a\"": 1, "a\u0022": 2}})", repeated);

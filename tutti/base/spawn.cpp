@@ -19,7 +19,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
-// Who was started with SIGCHLD ignored would never hear of the end of a child: the system collects
+// With SIGCHLD ignored a parent never learns of the end of a child: the system reaps
 // them then, and no caller can wait for one.
 void keep_ended_children() {
   struct sigaction action {};

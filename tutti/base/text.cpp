@@ -89,7 +89,7 @@ bool ends_with(std::string_view text, std::string_view suffix) {
 
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
-  // Two slips, in long words more; a word of which nothing is left is no suggestion.
+  // Two slips, in long words more; a word of which nothing is left is not a suggestion.
   size_t best_distance = std::min(word.size(), std::max<size_t>(2, word.size() / 3) + 1);
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(word, candidate);

@@ -44,7 +44,7 @@ const std::vector<std::string>& node_figures();
 NodeKind load_node_kind(FileSystem& files, const std::vector<std::string>& folders,
                         const std::string& name);
 
-// A node of a system: its GPUs and memory; data sheets tell no figures of nodes.
+// A node of a system: its GPUs and memory; data sheets have no figures of nodes.
 NodeKind node_kind_of(const System& system);
 
 // An entry of kind node with these figures, to be read by node_kind_from.

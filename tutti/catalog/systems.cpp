@@ -39,7 +39,7 @@ void check_keys(const Tier& tier, const std::string& where) {
   for (const auto& [key, text] : tier.texts) check(key);
 }
 
-// As many as the planner's collectives tell apart (plan/collectives.cpp).
+// As many as the planner's collectives distinguish (plan/collectives.cpp).
 constexpr size_t kMostTiers = 4;
 
 }  // namespace

@@ -10,8 +10,8 @@
 // Order. The collectives of a group run one after the other in the order of calls, which must be
 // the same on all its ranks; so do the sends to one rank, and the receives from one rank, each in
 // their own order. Nothing else is ordered: different groups, directions and peers progress
-// independently, so exchanges in both directions do not deadlock, and who passes a result on to
-// another group, a transfer or a kernel waits for its ticket first.
+// independently, so exchanges in both directions do not deadlock, and a rank that passes a result
+// on to another group, a transfer or a kernel waits for its ticket first.
 //
 // Memory. In each call the relation is stated that makes it work in place; other overlaps of the
 // buffers are not allowed. Types: f32, bf16, i32, i64; reductions of bf16 are accumulated in f32 in
@@ -86,7 +86,7 @@ struct GroupLink {
   int from = 0, to = 0;
 };
 
-// Who is in a group: for construction and messages.
+// The members of a group: for construction and messages.
 struct GroupInfo {
   std::string name = "world";          // "dp", "dp x cp", ...
   int rank = 0;                        // this rank's index in the group
@@ -125,8 +125,8 @@ class Group {
                         Reduce reduce = Reduce::sum);
 
   // receive = the sends of rank 0, 1, ...; receive.count = size * send.count.
-  // In place: send.data = receive.data + rank * send.count, which is then not written: who watches
-  // that memory still sees a bit that flips there meanwhile. Traffic (n-1)/n of receive.
+  // In place: send.data = receive.data + rank * send.count, which is then not written: code that
+  // watches that memory still sees a bit that flips there meanwhile. Traffic (n-1)/n of receive.
   Ticket all_gather(engine::Stream& stream, engine::Vector send, engine::Vector receive);
 
   // send holds send_counts[r] elements for each rank r, one after the other; receive gets

@@ -11,9 +11,9 @@
 
 namespace tutti::launch {
 
-int take_cores(const comm::LaunchEnvironment& environment, bool tell) {
+int take_cores(const comm::LaunchEnvironment& environment, bool verbose) {
   if (environment.size == 1 || environment.local_size < 1 || !node::may_use_all_cores()) return 0;
-  if (tell && environment.rank == 0) {
+  if (verbose && environment.rank == 0) {
     std::vector<std::string> shares;
     for (int64_t rank = 0; rank < environment.local_size; ++rank) {
       const node::CoreShare share = node::share_cores(rank, environment.local_size);

@@ -72,7 +72,7 @@ std::optional<node::DeviceBinding> choose_device(const spec::Recipe& recipe,
 
 RankDevice take_device(const std::optional<node::DeviceBinding>& chosen,
                        const comm::LaunchEnvironment& environment, comm::Store* store, bool bind,
-                       bool tell) {
+                       bool verbose) {
   RankDevice out;
   if (!chosen) return out;
   const node::DeviceBinding& mine = *chosen;
@@ -94,20 +94,20 @@ RankDevice take_device(const std::optional<node::DeviceBinding>& chosen,
       out.gpus_here.push_back(gpu);
     }
   }
-  if (tell && environment.rank == 0) {
+  if (verbose && environment.rank == 0) {
     print_message(node::device_bindings_text(reports.bindings, reports.hosts));
   }
   return out;
 }
 
-void use_transport(const comm::World& world, bool tell) {
+void use_transport(const comm::World& world, bool verbose) {
   const comm::TransportChoice& choice = world.transport();
   if (choice.why.empty()) return;
-  if (tell) print_message(fmt::format("collectives: {}\n", choice.why));
+  if (verbose) print_message(fmt::format("collectives: {}\n", choice.why));
   if (!choice.nccl) return;
   const int64_t hosts = 1 + *std::max_element(world.hosts().begin(), world.hosts().end());
   const auto settings = comm::nccl_settings(comm::read_nccl_sources(), hosts);
-  if (tell) print_message(comm::nccl_settings_text(settings));
+  if (verbose) print_message(comm::nccl_settings_text(settings));
   comm::apply_nccl_settings(settings);
 }
 

@@ -26,14 +26,14 @@ std::optional<node::DeviceBinding> choose_device(const spec::Recipe& recipe,
                                                  const comm::LaunchEnvironment& environment,
                                                  bool alone);
 
-// Tells the others what was chosen, and moves this rank to the cores near it where `bind`. Rank 0
-// tells all of them on standard error when `tell`. Collective; store null: alone.
+// Announces the choice to the others, and moves this rank to the cores near it where `bind`. Rank 0
+// prints all of them on standard error when `verbose`. Collective; store null: alone.
 RankDevice take_device(const std::optional<node::DeviceBinding>& chosen,
                        const comm::LaunchEnvironment& environment, comm::Store* store, bool bind,
-                       bool tell);
+                       bool verbose);
 
 // How the ranks of a recipe with accelerators exchange data, and the settings of NCCL, which are
 // put into its environment. Nothing where they compute on the processor.
-void use_transport(const comm::World& world, bool tell);
+void use_transport(const comm::World& world, bool verbose);
 
 }  // namespace tutti::launch

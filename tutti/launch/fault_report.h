@@ -5,7 +5,7 @@
 //    "ranks_before":4,"ranks_after":3,"lost_steps":7,"lost_seconds":3.2}
 //
 // lost_seconds: of all ranks, from the newest durable checkpoint (or the start) to the failure.
-// `launch` is $TUTTI_LAUNCH, by which who pays finds the faults of its launch; absent without.
+// `launch` is $TUTTI_LAUNCH, by which the faults are charged to their launch; absent without.
 #pragma once
 
 #include <cstdint>

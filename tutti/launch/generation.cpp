@@ -52,7 +52,7 @@ GenerationEnd Generation::run() {
   double last = monotonic_seconds();
   while (processes_->running() > 0) {
     const double now = monotonic_seconds();
-    // Who was itself stopped has not watched meanwhile.
+    // A watcher that was itself stopped has not watched meanwhile.
     kill_if_stopped_for_long(std::min(now - std::exchange(last, now), 10 * kLookEverySeconds));
     find_board();
     pass_on_signals();

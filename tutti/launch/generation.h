@@ -1,5 +1,5 @@
 // One start of the ranks of a run, from their first to their last: what they publish while they
-// run, and who of them ended it.
+// run, and which of them ended it.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class Generation {
   GenerationEnd end_;
 };
 
-// Who began it: a rank whose node is gone, or that a signal ended, or that ended with words of its
+// The culprit: a rank whose node is gone, or that a signal ended, or that ended with words of its
 // own, or that was stopped, or ended without a word, or had to be killed; what others said is an
 // echo of it.
 comm::RankExit find_culprit(const GenerationEnd& end);

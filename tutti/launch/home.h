@@ -19,7 +19,7 @@ std::vector<std::string> home_folders(FileSystem& files);
 std::string models_folder(FileSystem& files);
 
 // catalog/ of the first home that has one: chips, prices, benchmarks, published results. Throws
-// not_found telling where it was looked for.
+// not_found naming the searched paths.
 std::string catalog_folder(FileSystem& files);
 
 // The user's own data: $XDG_DATA_HOME/tutti, else $HOME/.local/share/tutti. Throws not_found when

@@ -1,4 +1,4 @@
-// A file that tells that this machine will be taken away soon, such as the agent of a cloud writes.
+// A file that announces the termination of this machine, such as a cloud's agent writes.
 #pragma once
 
 #include <string>

@@ -140,7 +140,7 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
   check_not_import(files, plan.run_folder);
   check_not_started(files, plan);
   // Until its first checkpoint a run has nothing that another recipe could spoil, unless hosts may
-  // have copies of it in their memory: whether they do only its ranks can tell.
+  // have copies of it in their memory: only its ranks know whether they do.
   const bool is_saved =
       (arguments.copy_every > 0 && train::may_have_peer_copies(files, plan.run_folder)) ||
       !checkpoint::list_checkpoints(files, train::checkpoints_path(plan.run_folder)).empty();

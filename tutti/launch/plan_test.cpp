@@ -95,7 +95,7 @@ TEST(TrainPlan, RunFolderRecipesMatchTheirCheckpoints) {
   EXPECT_EQ(refusal(rate), "");
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("warning: run/recipe.yaml"),
             std::string::npos);
-  // Of another run's checkpoint the recipe is no reason to call this run's damaged.
+  // Of another run's checkpoint the recipe does not make this run's damaged.
   arguments.force_resume = false;
   telemetry::RunStarted started;
   started.details["run_id"] = "0a";

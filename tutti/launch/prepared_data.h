@@ -33,7 +33,7 @@ void require_corpora(FileSystem& files, const spec::Recipe& recipe);
 
 // Records the checksums of the corpora that have none (data/corpus/checksums.h), with progress on
 // standard error. Where they cannot be written it says so, and their damage stays unnoticed. A
-// corpus that is not there is left to who opens it.
+// missing corpus is reported when it is opened.
 void record_checksums(FileSystem& files, const spec::CorpusBlend& blend);
 
 }  // namespace tutti::launch

@@ -270,8 +270,8 @@ class Supervisor {
 
 }  // namespace
 
-void tell_launcher(comm::Store& store, const comm::LaunchEnvironment& environment,
-                   const Error& error) noexcept {
+void report_to_launcher(comm::Store& store, const comm::LaunchEnvironment& environment,
+                        const Error& error) noexcept {
   try {
     store.set(failure_key(environment.generation, environment.rank),
               std::string(error_kind_name(error.kind())) + "\n" + error.what());

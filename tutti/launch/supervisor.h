@@ -14,7 +14,7 @@
 
 namespace tutti::launch {
 
-// Tells a rank why the ranks were started again.
+// Passes to a rank why the ranks were restarted.
 inline constexpr const char* kNoteVariable = "TUTTI_NOTE";
 
 // Where this host keeps copies of the state (train/session/peer_copies.h): TUTTI_MEMORY_ROOT, or
@@ -26,7 +26,7 @@ std::string memory_root();
 int train_with_ranks(const TrainArguments& arguments);
 
 // For a rank: why it ends, for its launcher. Never throws.
-void tell_launcher(comm::Store& store, const comm::LaunchEnvironment& environment,
-                   const Error& error) noexcept;
+void report_to_launcher(comm::Store& store, const comm::LaunchEnvironment& environment,
+                        const Error& error) noexcept;
 
 }  // namespace tutti::launch

@@ -186,7 +186,7 @@ Comparison compare_sides(ComparedSide a, ComparedSide b) {
   c.settings = differing_settings(a, b);
   const bool rows = a.result.from_start_to_end || b.result.from_start_to_end;
   if (rows) {
-    // What only logs state is no difference between the results.
+    // What only logs state does not count as a difference between the results.
     c.settings.erase(
         std::remove_if(c.settings.begin(), c.settings.end(),
                        [](const SettingDifference& s) { return s.a.is_null() || s.b.is_null(); }),

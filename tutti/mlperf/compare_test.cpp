@@ -126,7 +126,7 @@ TEST(Timeline, LoggedStepsDefineTheSteadyRate) {
   }
 }
 
-// The short stretches hold 5 s that are no steps; they are 54 of 324 steps.
+// The short stretches hold 5 s that are not steps; they are 54 of 324 steps.
 TEST(Timeline, StretchesAreWeightedBySamples) {
   const Timeline line = timeline_of(run_of(large_log(2.0, 5, 0)), 1);
   EXPECT_FALSE(line.steps_timed);
@@ -166,7 +166,7 @@ TEST(Compare, SameChipAtTwoScalesIsRecognized) {
             std::string::npos)
       << c.verdict;
   EXPECT_EQ(c.verdict.find("faster accelerators"), std::string::npos) << c.verdict;
-  // What works the other way is no secret.
+  // Opposing factors are reported.
   EXPECT_NE(c.verdict.find("against that work throughput per accelerator (10.0%)"),
             std::string::npos)
       << c.verdict;

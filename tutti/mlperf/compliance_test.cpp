@@ -192,7 +192,7 @@ TEST(Score, RawAndScaledMinutesAreKeptApart) {
   EXPECT_EQ(reviewed.raw_minutes, computed.raw_minutes);
   EXPECT_EQ(*reviewed.minutes, *reviewed.raw_minutes * 1.25);
   EXPECT_EQ(reviewed.notes.size(), 1U);
-  // No factor makes a result faster, and what is no factor is no 1.
+  // No factor makes a result faster, and what is not a factor does not count as 1.
   for (const char* bad :
        {R"({"scaling_factor": "much"})", R"({"scaling_factor": 0.9})", "[1.1]", "garbage", "{}",
         R"({"scaling_factor": null})", R"({"scaling_factor": 50})", R"({"scaling_factor": 1e300})",

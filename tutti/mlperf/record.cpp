@@ -146,7 +146,7 @@ bool read_time(const Json& value, double& time_ms) {
     const std::string text(trim(value.get_ref<const std::string&>()));
     char* end = nullptr;
     time_ms = std::strtod(text.c_str(), &end);
-    // strtod reads hexadecimal too, which is no decimal number.
+    // strtod reads hexadecimal too, which is not a decimal number.
     const bool decimal = text.find_first_of("xX") == std::string::npos;
     if (text.empty() || *end != '\0' || !decimal) return false;
   } else {

@@ -26,7 +26,7 @@ struct Record {
   std::string key;
   Json value;                // numbers may be NaN or infinite
   Json metadata;             // an object
-  bool no_metadata = false;  // what was logged as metadata is no object: read as an empty one
+  bool no_metadata = false;  // what was logged as metadata is not an object: read as an empty one
   bool latin1 = false;       // had bytes that are not UTF-8
 };
 

@@ -76,7 +76,7 @@ TEST(Record, BoundsOnSizeAndDepth) {
   EXPECT_NE(wrong(std::string(500'000, '[')).find("nested"), std::string::npos);
   EXPECT_NE(wrong(with_value("\"" + std::string(kLongestRecordBytes, 'a') + "\"")).find("bytes"),
             std::string::npos);
-  // Brackets in text are no nesting.
+  // Brackets in text are not nesting.
   EXPECT_EQ(wrong(with_value("\"" + std::string(1000, '[') + "\"")), "");
 }
 

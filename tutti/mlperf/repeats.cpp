@@ -79,8 +79,8 @@ void add_repeat(std::vector<Workload>& workloads, Workload found, Repeat repeat)
 
 // --- MLPerf logs ---
 
-// Who ran where. Results of one machine in several folders are repeats of one workload; without a
-// description a folder is a system of its own.
+// Machines of runs. Results of one machine in several folders are repeats of one workload; without
+// a description a folder is a system of its own.
 std::string system_name(const SystemDescription& system, const Run& run, const std::string& log) {
   if (!system.system_name.empty()) {
     return system.submitter.empty() ? system.system_name
@@ -141,7 +141,7 @@ void find_runs(FileSystem& files, const std::string& path, int depth,
     return;
   }
   if (depth == kDeepest) return;
-  // A set of runs (run_set.h) also keeps what was interrupted; that is no repeat.
+  // A set of runs (run_set.h) also keeps what was interrupted; that is not a repeat.
   const bool set = files.exists(join_path(path, "runs.json"));
   for (const DirectoryEntry& entry : files.list(path)) {
     if (set && entry.name != "runs") continue;
@@ -174,7 +174,7 @@ std::string why_invalid(const report::RunData& run) {
 }
 
 // The machine as the run describes it: "node1 (AMD EPYC 9654, 96 cores, 8 x NVIDIA H100)". Repeats
-// on two machines are no repeats of each other.
+// on two machines are not repeats of each other.
 std::string machine_name(const report::RunData& run) {
   std::map<std::string, std::string> names;  // by address
   for (const auto& gpu : run.gpus) names[gpu.body.gpu] = gpu.body.name;
@@ -280,12 +280,12 @@ std::vector<Workload> read_workloads(FileSystem& files, const std::string& path,
   std::vector<std::string> runs;
   find_runs(files, path, 0, runs);
   int64_t done = 0;
-  const auto tell = [&](size_t total) {
+  const auto report_progress = [&](size_t total) {
     if (on_progress) on_progress(++done, static_cast<int64_t>(total));
   };
   for (const std::string& run : runs) {
     read_run_repeat(files, run, workloads);
-    tell(runs.size());
+    report_progress(runs.size());
   }
   if (!runs.empty()) return workloads;
   const auto folders = find_results(files, path);
@@ -304,7 +304,7 @@ std::vector<Workload> read_workloads(FileSystem& files, const std::string& path,
     for (const std::string& log : folder.logs) {
       read_log_repeat(files, log, system, benchmarks, workloads);
     }
-    tell(folders.size());
+    report_progress(folders.size());
   }
   return workloads;
 }

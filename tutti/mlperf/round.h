@@ -14,7 +14,7 @@ namespace tutti::mlperf {
 // as training_results_, any of these; of rounds later than all rulesets also v7. They are returned
 // as "v4.1". A name that says that the round was not out yet ("v7.0-draft", "v6.0 rc1") is returned
 // whole: the rules of a draft are none that anybody published. Other names with numbers (v2, 12.4,
-// v100, tutti-v0.2.0) are no rounds.
+// v100, tutti-v0.2.0) are not rounds.
 std::string round_of(std::string_view path);
 
 // The ruleset of a round, "v4.1" or "v4.1.0"; "" when there is none.

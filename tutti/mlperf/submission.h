@@ -22,7 +22,7 @@
 
 namespace tutti::mlperf {
 
-// What no machine can tell about itself.
+// What no machine can report about itself.
 struct SubmissionFacts {
   std::string submitter;
   std::string system_name;

@@ -4,7 +4,7 @@
 // of the median step where the log times its steps; else the median over the training stretches.
 // Both weigh by what was trained: a stretch of 270 steps counts 270 times, and a step in a log that
 // keeps every tenth counts ten times. The first stretch holds what happens once and is left out,
-// unless it is faster than the others: then those are slow by something that is no step, and the
+// unless it is faster than the others: then those are slow by something that is not a step, and the
 // first says more. Start-up is the time that neither steady training nor evaluation explains: first
 // steps, one-off delays, jitter. Where it comes out negative the steady rate is too low by that
 // much, and reports must say so.

@@ -12,7 +12,7 @@
 namespace tutti::mlperf {
 namespace {
 
-// Differences below this are no cause to look for.
+// Differences below this are not investigated.
 constexpr double kWorthNaming = 0.005;
 constexpr double kNoisyVariation = 0.02;
 

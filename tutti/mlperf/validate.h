@@ -14,7 +14,7 @@
 // hold that of the results, or there is nothing to compare with. The rule: the ratio must reach the
 // threshold, and the interval must not reach further below it than half of the shortfall the
 // threshold allows (0.95: 0.925); strictly, not below it at all. A ratio that does not is too slow;
-// an interval that does not is no verdict: more repeats, or less noise. Five repeats or more on
+// an interval that does not is not a verdict: more repeats, or less noise. Five repeats or more on
 // both sides; one invalid repeat of the results (NaN, skipped steps, not finished) and there is no
 // verdict.
 #pragma once

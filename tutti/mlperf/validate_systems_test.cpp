@@ -9,7 +9,7 @@
 namespace tutti::mlperf {
 namespace {
 
-// Two systems of one size in one tree: two machines, whose repeats are no repeats of each other.
+// Two systems of one size in one tree: two machines, whose repeats are not repeats of each other.
 std::vector<Workload> two_systems(double slowdown_of_b) {
   MemoryFileSystem files;
   for (const char* system : {"a", "b"}) {

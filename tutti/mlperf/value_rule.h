@@ -33,7 +33,8 @@ std::string wanted_instead(const KeyRule& rule, const Json& value, const RuleCon
 // batch.
 std::optional<double> first_samples_count(const KeyRule& rule, const RuleContext& context);
 
-// Whether a text is what a script was meant to replace: it says nothing about who or what ran.
+// Whether a text is what a script was meant to replace: it says nothing about the submitter or
+// system.
 bool is_placeholder(const Json& value);
 
 // Whether one evaluation is enough for a rule of Test::target.

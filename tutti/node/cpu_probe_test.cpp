@@ -17,7 +17,7 @@ struct Node {
   double others = 0;        // share that others take in a disturbed window
   double disturbed = 0;     // share of the windows that they disturb
   double slow_clock = 1;    // of core 1
-  bool group_known = true;  // the control group tells what it withholds
+  bool group_known = true;  // the control group reports what it withholds
 };
 
 // Ten windows of two cores, with small noise.

@@ -1,5 +1,5 @@
 // How long this process's threads were ready to run and did not: because other programs ran, or a
-// quota held them back. What tells a busy machine from a slow one.
+// quota held them back. Distinguishes a busy machine from a slow one.
 #pragma once
 
 #include <string>

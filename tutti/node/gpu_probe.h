@@ -12,7 +12,7 @@ namespace tutti::node {
 
 inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
 
-// What a GPU does not tell is absent.
+// What a GPU does not report is absent.
 struct GpuState {
   std::string name;
   std::string bus;  // "00000000:1A:00.0"

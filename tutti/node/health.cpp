@@ -37,7 +37,7 @@ const char* name_of(const std::pair<Enum, const char*> (&names)[N], Enum value) 
   return "?";
 }
 
-// Written so that a value that is no number fails.
+// Written so that a value that is not a number fails.
 bool holds(double value, Bound bound, double threshold) {
   if (bound == Bound::at_least) return value >= threshold;
   return bound == Bound::none || value <= threshold;

@@ -61,7 +61,7 @@ struct TopologyDifference {
 // off.
 std::vector<TopologyDifference> compare(const NodeTopology& expected, const NodeTopology& found);
 // Counts and memory against a kind of the catalog: memory may be 10% less than a data sheet says.
-// GPUs are judged where the driver tells of them (gpu_probe.h).
+// GPUs are judged where the driver reports them (gpu_probe.h).
 std::vector<TopologyDifference> compare(const catalog::NodeKind& expected,
                                         const NodeTopology& found);
 

@@ -57,7 +57,7 @@ data: {train: corpus}
 )";
 constexpr int64_t kBucket = 1024;  // elements: the table has several
 
-// Element of the table -> its gradient, of a stage; who owns it tells.
+// Element of the table -> its gradient, of a stage; reported by its owner.
 using Table = std::map<int64_t, float>;
 
 // What each end of a pipeline of two gets, when the replicas of the last stage add up backwards.

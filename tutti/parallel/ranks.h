@@ -14,14 +14,14 @@ struct Ranks {
   int local_rank = 0;               // on its host
   int device = -1;                  // of its host, which is to be this rank's; -1: not chosen
   comm::World* home = nullptr;      // that the groups are of
-  comm::Group* world = nullptr;     // for what the hosts tell each other
+  comm::Group* world = nullptr;     // for exchanges between hosts
   comm::Group* sums = nullptr;      // the same ranks, for what their streams sum
   comm::Group* replicas = nullptr;  // dp x cp: the same parameters
   comm::Group* expert_replicas = nullptr;     // of those, the same experts
   comm::Group* pipeline = nullptr;            // the stages, in their order
   comm::Group* pipeline_gradients = nullptr;  // the same, for what goes backward
   comm::Group* pipeline_ends = nullptr;       // first and last stage, on these two
-  model::Groups layers;                       // who shares its layers
+  model::Groups layers;                       // ranks that share its layers
   comm::Group* tensor_copies = nullptr;       // of layers.tp, the same key/value heads
 };
 

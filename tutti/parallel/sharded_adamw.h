@@ -1,5 +1,5 @@
 // AdamW over what a rank owns of the flat arenas (ZeRO, spec/mesh/zero.h). Alone, or without ZeRO,
-// it owns everything. Who changes weights here tells ShardedWeights (sharded_weights.h).
+// it owns everything. Code that changes weights here notifies ShardedWeights (sharded_weights.h).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Finds bits that have changed in the memory of what this rank alone keeps of the training state:
 // the masters and moments that it owns and, in bf16 runs, the weights made of them; also frozen
-// weights. An update tells the sums of the words that it read and wrote (engine::AdamwSums), and
+// weights. An update reports the sums of the words that it read and wrote (engine::AdamwSums), and
 // what one has read must be what the one before had written. That takes no second rank: whose
 // memory it is is known with any number of replicas, and of shards without a replica.
 //

@@ -11,7 +11,7 @@
 namespace tutti::report {
 namespace {
 
-// Decimals that tell multiples of `step` apart: 0 for 5, 1 for 0.5, 2 for 0.25.
+// Decimals that distinguish multiples of `step`: 0 for 5, 1 for 0.5, 2 for 0.25.
 int decimals_of(double step) {
   int decimals = 0;
   for (double x = std::abs(step); decimals < 9 && x > 0; x *= 10, ++decimals) {

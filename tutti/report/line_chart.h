@@ -32,7 +32,7 @@ struct LineChart {
   bool from_zero = false;
   bool offers_log = false;
   bool wide = false;           // over the whole width of the page
-  double tokens_per_step = 0;  // > 0: the readout tells tokens beside the step
+  double tokens_per_step = 0;  // > 0: the readout shows tokens next to the step
   size_t points = 1000;        // per curve at most
 };
 

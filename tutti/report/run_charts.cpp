@@ -87,7 +87,7 @@ Bars memory_bars(const RunData& run, const RunSummary& summary) {
     bars.bars.push_back({part.kind, static_cast<double>(part.bytes), 0});
     total += static_cast<double>(part.bytes);
   }
-  // Older runs tell it in their summary only.
+  // Older runs record it in their summary only.
   if (run.memory.empty() && run.finished) {
     const auto memory = run.finished->summary.find("memory");
     if (memory != run.finished->summary.end() && memory->is_object()) {

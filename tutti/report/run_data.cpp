@@ -19,7 +19,7 @@ class Collector {
 
   void operator()(const telemetry::Event& event) {
     wall_ = event.wall_seconds;
-    // A clock that was set back does not take the run back. 0: the line tells no time.
+    // A clock that was set back does not rewind the run. 0: the line has no time.
     if (wall_ > 0) set_back_ += std::max(0.0, std::exchange(last_wall_, wall_) - wall_);
     if (!std::holds_alternative<telemetry::RunStarted>(event.body)) open_part(0);
     std::visit([this](const auto& body) { take(body); }, event.body);

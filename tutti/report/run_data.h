@@ -1,4 +1,4 @@
-// Everything a run folder tells about its run, in the form in which it is drawn.
+// Everything a run folder records about its run, in the form in which it is plotted.
 #pragma once
 
 #include <cstdint>

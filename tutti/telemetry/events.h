@@ -1,4 +1,4 @@
-// What a run tells about itself: typed events. Each becomes one JSON line (docs/formats.md), and
+// What a run records about itself: typed events. Each becomes one JSON line (docs/formats.md), and
 // sinks draw, log or plot from the same values.
 #pragma once
 
@@ -66,7 +66,7 @@ struct CorpusSource {
   std::string hash, licence, data_class;
 };
 
-// Data lineage: a corpus that the run reads, as its PREFIX.meta.json tells it.
+// Data lineage: a corpus that the run reads, as its PREFIX.meta.json describes it.
 struct CorpusDescribed {
   std::string role;  // "training" or "validation"
   std::string path;  // prefix

@@ -58,7 +58,7 @@ void Telemetry::flush() {
       sleep_seconds(kRetrySeconds);
     }
   }
-  tell_changes();
+  log_output_changes();
   for (Output& output : outputs_) {
     if (!output.waiting.empty()) continue;  // that it fails is known
     const bool synced = attempt(output, [](Sink& sink) { sink.flush(); });
@@ -67,7 +67,7 @@ void Telemetry::flush() {
           fmt::format("a log may not survive a power cut: {}; the run continues", output.cause));
     }
   }
-  tell_changes();
+  log_output_changes();
 }
 
 int64_t Telemetry::missing_events() {
@@ -106,7 +106,7 @@ void Telemetry::work() {
 void Telemetry::deliver(const Event& event) {
   const std::lock_guard lock(sinks_mutex_);
   for (Output& output : outputs_) write(output, event);
-  tell_changes();
+  log_output_changes();
 }
 
 void Telemetry::write(Output& output, const Event& event) {
@@ -178,8 +178,8 @@ void Telemetry::recovered(Output& output) {
                                       : fmt::format("{} events are missing", output.missing)));
 }
 
-// Those that fail get it like any event, and may have more to tell then: each only once.
-void Telemetry::tell_changes() {
+// Those that fail get it like any event, and may then report more: each only once.
+void Telemetry::log_output_changes() {
   while (!pending_warnings_.empty()) {
     const std::vector<std::string> texts = std::exchange(pending_warnings_, {});
     const bool shown = std::any_of(outputs_.begin(), outputs_.end(), [](const Output& output) {

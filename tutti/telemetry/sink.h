@@ -79,7 +79,7 @@ class Telemetry {
   void keep(Output& output, const Event& event);
   void note_gap(Output& output);
   void recovered(Output& output);
-  void tell_changes();
+  void log_output_changes();
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;

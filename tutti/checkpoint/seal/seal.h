@@ -32,7 +32,7 @@ class SealKey {
   SealKey(const SealKey&) = delete;
   SealKey& operator=(const SealKey&) = delete;
 
-  // 16 hex digits, from which nothing of the key can be found out: tells a wrong key from damage.
+  // 16 hex digits, which reveal nothing of the key: distinguish a wrong key from damage.
   std::string id() const;
   // 64 hex digits that only the key's owner can make for this text.
   std::string signature(std::string_view text) const;

@@ -127,7 +127,7 @@ TEST_F(SealTest, ARangeOpensOnlyItsChunks) {
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   files_.create(path)->append(bytes.data(), bytes.size());
   Reader reader(files_, kStep, serially);
-  std::vector<char> row(24 * 4);  // bytes: some of the values are no numbers
+  std::vector<char> row(24 * 4);  // bytes: some of the values are not numbers
   reader.load({{"matrix", DType::f32, {1, 24}, row.data(), {7, 24}, {2, 0}}});
   const FakeRun run(7);
   EXPECT_EQ(std::memcmp(row.data(), run.data(0).data() + 2 * 24 * 4, row.size()), 0);

@@ -34,7 +34,7 @@ struct Patience {
   const std::atomic<double>* give_up_at;
 };
 
-// Returns when `path` is there. Gives up when `rank`, who is to make it, says that it failed, or
+// Returns when `path` is there. Gives up when `rank`, which is to make it, reports a failure, or
 // when this rank's run did.
 void wait_for(FileSystem& files, const Names& names, const std::string& path, int rank,
               const Patience& patience, double timeout_seconds) {
@@ -61,7 +61,7 @@ void wait_for(FileSystem& files, const Names& names, const std::string& path, in
 // Best effort: without it the others wait until their time is up. After the cleaning up, which may
 // have removed the folder: some may come later, and disks be full. Such a disk takes no bytes, but
 // a name.
-void tell_failure(FileSystem& files, const Names& names, int rank, const char* reason) noexcept {
+void report_failure(FileSystem& files, const Names& names, int rank, const char* reason) noexcept {
   const std::string path = names.failed(rank);
   try {
     if (rank == 0) files.create_directories(names.folder);
@@ -105,7 +105,7 @@ Written write_first(FileSystem& files, const Names& names, const std::vector<Ten
     return {path, manifest.total_bytes() + manifest_bytes};
   } catch (const std::exception& error) {
     if (!committed) clean_up(files, path, !replace, written);
-    tell_failure(files, names, joint.rank, error.what());
+    report_failure(files, names, joint.rank, error.what());
     throw;
   }
 }
@@ -128,7 +128,7 @@ Written write_other(FileSystem& files, const Names& names, const std::vector<Ten
     return {names.folder, manifest.total_bytes()};
   } catch (const std::exception& error) {
     clean_up(files, names.folder, false, written);
-    tell_failure(files, names, joint.rank, error.what());
+    report_failure(files, names, joint.rank, error.what());
     throw;
   }
 }

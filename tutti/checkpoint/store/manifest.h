@@ -86,7 +86,7 @@ struct Manifest {
   std::string created;  // UTC, "2026-01-31T12:00:00Z"
   int64_t chunk_bytes = kChunkBytes;
   std::optional<SealRecord> seal;  // absent: anybody can read the shards
-  std::string signature;           // of signed_part, by who has the key
+  std::string signature;           // of signed_part, by a holder of the key
   std::vector<FileRecord> files;
   std::vector<TensorRecord> tensors;
 

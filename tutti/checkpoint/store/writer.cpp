@@ -39,7 +39,7 @@ Writer::Writer(FileSystem& files, std::string folder, WriterOptions options)
       folder_(std::move(folder)),
       options_(std::move(options)),
       snapshot_(options_.snapshot_bytes, options_.stream) {
-  // Who has nothing to save waits for the other ranks all the same.
+  // A rank without anything to save waits for the others as well.
   const bool beside_training = options_.snapshot_bytes > 0 || options_.joint.ranks > 1;
   if (beside_training) thread_ = std::thread([this] { run(); });
 }

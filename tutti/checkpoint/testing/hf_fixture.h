@@ -16,7 +16,7 @@
 
 namespace tutti::checkpoint {
 
-// Heads of an odd count and of 6 elements, key-value groups, sizes that are no powers of two.
+// Heads of an odd count and of 6 elements, key-value groups, sizes that are not powers of two.
 inline Json llama_json() {
   return {{"architectures", {"LlamaForCausalLM"}},
           {"model_type", "llama"},

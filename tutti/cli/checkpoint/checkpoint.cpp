@@ -95,7 +95,7 @@ struct Verifiable {
 };
 
 // A folder without a manifest is what an interrupted save left, or an interrupted removal of an old
-// checkpoint. Of the newest, which the run's events tell was saved, the manifest is lost.
+// checkpoint. Of the newest, which the run's events record, the manifest is lost.
 Verifiable find_verifiable(FileSystem& files, const std::string& path) {
   if (checkpoint::parse_step_folder_name(base_name(path))) return {{path}, {}};
   const std::string folder = checkpoints_folder(files, path);

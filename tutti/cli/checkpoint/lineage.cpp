@@ -72,7 +72,7 @@ struct RunEvents {
   std::optional<telemetry::EvaluationDone> evaluation;  // the newest
   std::string recipe;
   Json initial_weights;
-  bool complete = false;  // the events tell of this checkpoint
+  bool complete = false;  // the events record this checkpoint
 };
 
 RunEvents read_run_events(const std::string& run, int64_t step) {

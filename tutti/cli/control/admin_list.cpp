@@ -1,4 +1,4 @@
-// `tutti admin list`: who and what there is, as the records have it.
+// `tutti admin list`: users, projects, site, nodes and tokens in the database.
 #include <fmt/format.h>
 
 #include <algorithm>

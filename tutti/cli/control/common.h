@@ -1,4 +1,4 @@
-// What the commands of the control plane share: which folder, who asks, and the audit log
+// What the commands of the control plane share: folder, caller, and the audit log
 // afterwards.
 #pragma once
 
@@ -49,7 +49,7 @@ class ControlSession {
   std::optional<control::Caller> caller_;
 };
 
-// Who asks, by the users of that database, now: the owner of the token in $TUTTI_TOKEN, for the
+// The caller, by the users of that database, now: the owner of the token in $TUTTI_TOKEN, for the
 // client at $TUTTI_CLIENT, else the account. Takes both out of the environment.
 control::Caller caller_in(control::Database& database);
 

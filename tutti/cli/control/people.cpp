@@ -23,7 +23,7 @@ struct UserArguments {
   bool trust_account = false;
 };
 
-// Who demands it shows that he has one: he would be locked out otherwise.
+// The caller must show a token to demand one, or would be locked out.
 void set_demand(ControlSession& session, const UserArguments& arguments) {
   if (arguments.demand_token && !session.has_token()) {
     fail(ErrorKind::usage,

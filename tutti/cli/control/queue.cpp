@@ -129,7 +129,7 @@ std::optional<RunSoFar> run_so_far(const control::Caller& caller, const Job& job
     }
     return run;
   } catch (const Error&) {
-    return std::nullopt;  // it has not begun to tell anything
+    return std::nullopt;  // it has not recorded anything yet
   }
 }
 

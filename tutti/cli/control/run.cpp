@@ -43,7 +43,7 @@ struct RunArguments {
   bool until_idle = false;
 };
 
-// Who starts jobs here.
+// What starts jobs here.
 std::unique_ptr<control::Launcher> make_launcher(const control::Site& site,
                                                  const control::ControlFolder& folder) {
   FileSystem& files = posix_file_system();
@@ -127,7 +127,7 @@ int run_controller(const RunArguments& arguments) {
       fail(ErrorKind::usage, "a controller runs in '{}' already", session.folder().path);
     }
     ticks += look_after_jobs(session, arguments.until_idle);
-    // Who submitted while the lock was still held counts on this controller.
+    // A submitter during that lock relies on this controller.
   } while (stop_signal() == 0 && !control::is_idle(session.database(), wall_milliseconds()));
   if (arguments.control.json) print_json({{"ticks", ticks}, {"signal", stop_signal()}});
   return exit_ok;

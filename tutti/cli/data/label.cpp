@@ -72,7 +72,7 @@ class LabelSearch {
       add_class(*stated, name);
       says = true;
     }
-    // The events tell of the corpora as they were when the run learned from them.
+    // The events record the corpora as the run learned from them.
     if (!add_events(run, name) && !recipe.data.train.empty()) {
       add_corpora(recipe);
     } else if (!says && recipe.data.train.empty()) {

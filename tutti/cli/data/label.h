@@ -16,8 +16,8 @@ namespace tutti::cli {
 control::DataLabel find_label(FileSystem& files, const spec::Recipe& recipe,
                               const std::string& run_folder, const std::string& folder);
 
-// Of a job that is there, as its files are now; absent where it is no training, or its recipe is
-// gone.
+// Of a job that is there, as its files are now; absent where it is not a training job, or its
+// recipe is gone.
 std::optional<control::DataLabel> label_of_job(FileSystem& files,
                                                const control::JobRequest& request);
 

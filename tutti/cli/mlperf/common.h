@@ -48,7 +48,7 @@ Json check_json(const mlperf::ComplianceCheck& check, const std::vector<std::str
 std::string format_scores(const std::vector<mlperf::Score>& scores);  // a table and its notes
 std::string format_runs(const std::vector<mlperf::Score>& scores);    // a table of their runs
 
-// Exit codes beside those of all commands (base/error.h): they let scripts tell verdicts apart
+// Exit codes besides those of all commands (base/error.h): scripts distinguish verdicts by them
 // (docs/mlperf.md).
 inline constexpr int kNoVerdict = 3;   // validate: no verdict; claim: never seen
 inline constexpr int kTooFast = 4;     // check, score: faster convergence than the reference allows

@@ -26,7 +26,7 @@ class Display {
       : status_(telemetry::stderr_console()), runs_(runs), steps_(steps) {}
   ~Display() { status_.clear(); }
 
-  void tell(const std::string& line, telemetry::Tint tint = telemetry::Tint::plain) {
+  void print(const std::string& line, telemetry::Tint tint = telemetry::Tint::plain) {
     status_.print(line, tint);
   }
   // At most as often as makes sense; `begin` is when the run started.
@@ -86,10 +86,11 @@ class SetRunner {
     for (size_t i = 0; i < set_.runs.size(); ++i) {
       if (set_.runs[i].progress != mlperf::RunProgress::planned) continue;
       if (set_.missed() > 1) {
-        display_.tell(fmt::format("two runs missed the target: there can be no score any more, and "
-                                  "{} runs were not started",
-                                  static_cast<int64_t>(set_.runs.size()) - set_.ended()),
-                      telemetry::Tint::warning);
+        display_.print(
+            fmt::format("two runs missed the target: there can be no score any more, and "
+                        "{} runs were not started",
+                        static_cast<int64_t>(set_.runs.size()) - set_.ended()),
+            telemetry::Tint::warning);
         break;
       }
       if (stop_signal() != 0 || !run_one(i)) return false;
@@ -141,7 +142,7 @@ class SetRunner {
       if (passed_on == 0 && stop_signal() != 0) {
         passed_on = stop_signal();
         child.send(passed_on);
-        display_.tell(fmt::format("stopping run {} (seed {})", index, run.seed));
+        display_.print(fmt::format("stopping run {} (seed {})", index, run.seed));
       }
       sleep_seconds(0.05);
     }
@@ -175,17 +176,17 @@ class SetRunner {
     const std::string minutes =
         run.minutes ? fmt::format("{:.3f} min", *run.minutes) : std::string("no time");
     if (run.reached_target) {
-      display_.tell(who + "target reached, " + minutes, telemetry::Tint::good);
+      display_.print(who + "target reached, " + minutes, telemetry::Tint::good);
     } else if (code == exit_ok) {
-      display_.tell(who + "ended without the target, " + minutes + "; it counts as the slowest",
-                    telemetry::Tint::warning);
+      display_.print(who + "ended without the target, " + minutes + "; it counts as the slowest",
+                     telemetry::Tint::warning);
     } else {
-      display_.tell(fmt::format("{}failed ({}); it counts as the slowest. The end of {}:", who,
-                                run.reason, paths_.output(index)),
-                    telemetry::Tint::warning);
+      display_.print(fmt::format("{}failed ({}); it counts as the slowest. The end of {}:", who,
+                                 run.reason, paths_.output(index)),
+                     telemetry::Tint::warning);
       const std::string tail = tail_of(files_, paths_.output(index));
       for (const std::string_view line : split(trim(tail), '\n')) {
-        display_.tell("  " + std::string(line));
+        display_.print("  " + std::string(line));
       }
     }
   }

@@ -70,8 +70,8 @@ std::string command_path(const CLI::App& app) {
   return path;
 }
 
-// "tutti trian": the first word that is no command, and what it may have meant. Groups of commands
-// have no options of their own but flags, so that words before it are commands or flags.
+// "tutti trian": the first word that is not a command, and what it may have meant. Groups of
+// commands have no options of their own but flags, so that words before it are commands or flags.
 std::string unknown_command(const CLI::App& app, int argc, char** argv) {
   const CLI::App* at = &app;
   for (int i = 1; i < argc; ++i) {

@@ -12,7 +12,7 @@ namespace tutti::cli {
 // memory, or a rank more than its device has free (`device`, as the backend numbers them), with
 // what takes how much of it and the settings that would make it fit; otherwise the kernel would
 // kill the process some time later without a word. Also when the recipe's device is missing.
-// Who starts ranks and does not compute itself asks for kNoDevice.
+// A launcher, which does not compute, passes kNoDevice.
 void check_memory(const spec::Recipe& recipe, int64_t ranks_here = 1, int device = 0);
 
 // What the first device has in all: asking what is free takes a device into use, which costs memory

@@ -43,7 +43,7 @@ namespace {
 
 constexpr double kArrivalSeconds = 60;
 
-// A page that cannot be written is no reason for a run to fail.
+// A page that cannot be written does not cause a run to fail.
 void leave_page(FileSystem& files, const std::string& run_folder, telemetry::Telemetry& telemetry) {
   telemetry.flush();
   try {
@@ -166,17 +166,17 @@ int run_rank(const launch::TrainArguments& arguments, const RankContext& context
   const spec::Profile profile = spec::tutti_profile_on(
       plan.recipe, train::device_memory_bytes(plan.recipe, number, ranks_here));
   const int64_t memory_bytes = spec::memory_map(plan.recipe, profile).total_bytes();
-  const bool tell = context.environment.generation == 1;
+  const bool verbose = context.environment.generation == 1;
   // The log of an MLPerf run stays: what began its time is not taken back. Other ranks write
   // nothing.
   NewRunFolder folder(files, plan.run_folder, plan.recipe.mlperf.enabled() || !context.leads());
   if (context.leads()) {
-    if (tell) launch::print_train_plan(plan, memory_bytes, arguments.verbose);
+    if (verbose) launch::print_train_plan(plan, memory_bytes, arguments.verbose);
     keep_tokenizer(files, plan.recipe, plan.run_folder);
     train::keep_huggingface(files, plan.recipe, plan.run_folder);
   }
   const launch::RankDevice device = launch::take_device(
-      chosen, context.environment, context.store.get(), context.threads > 0, tell);
+      chosen, context.environment, context.store.get(), context.threads > 0, verbose);
   train::SessionOptions options;
   if (plan.recipe.threads == 0) {
     options.threads = device.threads > 0 ? device.threads : context.threads;
@@ -194,7 +194,7 @@ int run_rank(const launch::TrainArguments& arguments, const RankContext& context
     world =
         comm::join_world(context.environment, plan.recipe.parallel, context.store, kArrivalSeconds,
                          comm::Transport::automatic, device.gpu, device.device);
-    launch::use_transport(*world, tell && context.leads());
+    launch::use_transport(*world, verbose && context.leads());
   }
   telemetry::Telemetry telemetry;
   if (context.leads()) add_sinks(telemetry, plan, files, folder);
@@ -217,7 +217,7 @@ int run_rank(const launch::TrainArguments& arguments, const RankContext& context
   return summary.exit_code;
 }
 
-// The launcher hears why a rank ends, so that it can tell causes from echoes.
+// Reports to the launcher why a rank ends, so that it can distinguish causes from consequences.
 int run_assigned_rank(const launch::TrainArguments& arguments) {
   RankContext context;
   context.environment = comm::read_launch_environment();
@@ -229,7 +229,7 @@ int run_assigned_rank(const launch::TrainArguments& arguments) {
   context.threads = launch::take_cores(context.environment, context.environment.generation == 1);
   if (!context.alone()) {
     watch_signals();  // before the store has threads
-    // Of ranks that a launcher of ours started it sees the notice and tells them.
+    // For ranks that our launcher started, the launcher watches the notice and signals them.
     if (!context.environment.store_is_served) launch::watch_notice(arguments.notice);
   }
   context.store = comm::meet_at_store(context.environment, kArrivalSeconds);
@@ -237,7 +237,7 @@ int run_assigned_rank(const launch::TrainArguments& arguments) {
   try {
     return run_rank(arguments, context);
   } catch (const Error& error) {
-    launch::tell_launcher(*context.store, context.environment, error);
+    launch::report_to_launcher(*context.store, context.environment, error);
     throw;
   }
 }

@@ -23,7 +23,7 @@ int position_of(int rank, const std::vector<int>& ranks) {
 // How many of the others than `self` are before `other`.
 int64_t before(int other, int self) { return other < self ? other : other - 1; }
 
-// What a call of `size` ranks reads and writes, as far as its shape tells.
+// What a call of `size` ranks reads and writes, as far as its shape determines it.
 struct Bytes {
   const char* first = nullptr;
   const char* end = nullptr;
@@ -189,7 +189,7 @@ void GlooGroup::all_reduce_by_hosts(const Call& call, uint64_t number) {
   }
 }
 
-// Both phases at once: who sends the sum of a part has got all of that part before, so it may
+// Both phases at once: the sender of a part's sum has received all of that part before, so it may
 // arrive where the part itself was sent from.
 void GlooGroup::receive_all_reduce(const std::vector<int>& ranks, const Call& call,
                                    uint64_t number) {

@@ -156,7 +156,7 @@ TEST(GlooFailure, AbortReachesEveryRankWithItsReason) {
   }
 }
 
-// How long connections may take to be made is no limit of the work between calls.
+// How long connections may take to be made is not a limit of the work between calls.
 TEST(GlooWait, LastsAsLongAsAnotherRankComputes) {
   constexpr double kStartSeconds = 5;
   const Arrange hosts = [](WorldOptions& own) {

@@ -1,7 +1,7 @@
 // The group of ranks on several hosts, over TCP (link.h).
 //
 // A communication thread carries out collectives, and one for each rank and direction messages.
-// Every collective begins with all ranks telling each other what they were asked for, and that they
+// Every collective begins with an exchange of what each rank was asked for, and that they
 // are ready to receive it; where it can be before the data of the one before are sent, so that the
 // network is not idle between two. Reductions are our own (gloo of Debian 12 has neither bf16 nor a
 // fixed order): rank r gets part r of all, reduces it in rank order, and gives it to the others.
@@ -10,7 +10,7 @@
 // travel as f32 meanwhile, so that they are rounded once.
 //
 // A rank that fails leaves the reason in the store and closes its connections; the others find it
-// there. Who vanishes is known by its connections.
+// there. A lost rank is recognized by its connections.
 #pragma once
 
 #include <array>
@@ -57,7 +57,7 @@ class GlooGroup : public Group {
     uint64_t number = 0;  // of collectives or of messages
     std::thread thread;
   };
-  // What ranks tell each other before a collective.
+  // What ranks exchange before a collective.
   struct Header {
     CallShape shape;
     uint64_t number;

@@ -80,7 +80,7 @@ ControlBlock::ControlBlock(std::shared_ptr<Segment> segment, int rank, int size,
   header_ = std::launder(reinterpret_cast<Header*>(base));
   slots_ = std::launder(reinterpret_cast<RankSlot*>(base + layout.slots));
   channels_ = std::launder(reinterpret_cast<Channel*>(base + layout.channels));
-  // The creator tells of the memory before it has formatted it, and may be killed in between.
+  // The creator announces the memory before it has formatted it, and may be killed in between.
   const double end = monotonic_seconds() + timeout_seconds;
   while (std::atomic_ref(header_->magic).load(std::memory_order_acquire) == 0) {
     if (monotonic_seconds() > end) {

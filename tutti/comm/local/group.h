@@ -124,7 +124,8 @@ class LocalGroup : public Group {
       explicit Working(std::atomic<uint32_t>& working) : flag(working) { flag.store(1); }
       ~Working() { flag.store(0); }
     };
-    const Working working(block_.slot(rank()).working);  // who fails and takes buffers back waits
+    const Working working(
+        block_.slot(rank()).working);  // a failing rank that takes buffers back waits
     const bool usable = !block_.failed();
     if (usable) body();
     return usable;

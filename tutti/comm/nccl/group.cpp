@@ -238,7 +238,7 @@ class NcclGroup : public Group {
     return failure_;
   }
 
-  // Throws what made the group fail, before body() or in it, and tells the world.
+  // Throws what made the group fail, before body() or in it, and aborts the world.
   template <typename Body>
   void guarded(const Body& body) {
     std::string message = failure();

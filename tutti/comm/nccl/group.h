@@ -37,7 +37,7 @@
 // which its guide does not promise to work with communicators that block
 // (docs/gpu-library-calls.md).
 //
-// Operands are the device's: what hosts tell each other goes through another group
+// Operands are the device's: what hosts exchange goes through another group
 // (comm/world/transport.h).
 //
 // Different from shared memory and gloo: NCCL does not compare calls, so different ones are not an

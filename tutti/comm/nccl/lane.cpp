@@ -93,7 +93,7 @@ void NcclLane::connect(Store& store, double deadline_seconds) {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   config.commName = options_.name.c_str();
 #endif
-  // Not in the device's turn: it launches nothing, and may wait for who has come and vanished.
+  // Not in the device's turn: it launches nothing, and may wait for a rank that was lost.
   ncclComm_t communicator = nullptr;
   check(ncclCommInitRankConfig(&communicator, options_.size, id, options_.rank, &config));
   communicator_.store(communicator);

@@ -1,7 +1,7 @@
 // A communicator of NCCL with a stream of its own: what is given to it is done in order, beside
 // everything else. Only for sources that are built where NCCL is.
 //
-// Communicators block: a call has launched its kernel when it returns, so who makes a call decides
+// Communicators block: a call has launched its kernel when it returns, so the caller decides
 // when it is launched, and no thread is started for it. What makes a call wait for other ranks is
 // NCCL's connecting to them; connect() has that done for the first collective and the first
 // message.
@@ -46,8 +46,8 @@ class NcclLane {
   NcclLane(const NcclLane&) = delete;
   NcclLane& operator=(const NcclLane&) = delete;
 
-  // Waits for the other ranks and makes the communicator with them. Throws peer, naming who is
-  // missing, when not all have come by then, and when NCCL fails.
+  // Waits for the other ranks and makes the communicator with them. Throws peer, naming the one
+  // that is missing, when not all have come by then, and when NCCL fails.
   void connect(Store& store, double deadline_seconds);
   // Makes a call: body(communicator, stream) returns its result. It is on the stream then. Throws
   // peer when that is an error or the lane was aborted.

@@ -1,4 +1,5 @@
-// Who this process is among the ranks of a run, as its launcher says through the environment.
+// The identity of this process among the ranks of a run, as its launcher sets it in the
+// environment.
 //
 // Read in this order: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (torchrun's and everybody's
 // convention), SLURM_PROCID ... (srun), OMPI_COMM_WORLD_RANK ... (mpirun), PMIX_RANK. Two that
@@ -9,7 +10,7 @@
 //
 // Ranks meet at a store (tcp_store.h) that rank 0 serves at MASTER_ADDR:MASTER_PORT. Under torchrun
 // that port belongs to its agent: the store takes the first free of the kStorePorts ports behind
-// it, and ranks look for it there; it tells by the session whether it is theirs. Slurm gives
+// it, and ranks look for it there; the session identifies it as theirs. Slurm gives
 // address (first host of the step) and port (from the job's number) where MASTER_* are not set;
 // mpirun on one host a port from its name space. A launcher of our own serves the store itself and
 // says where, how the session is called, and which start of its ranks this is:

@@ -48,7 +48,7 @@ class StartedRanks {
   virtual int64_t running() const = 0;                     // ranks that poll() has not reported
   virtual bool is_running(int64_t rank) const = 0;
   virtual bool is_stopped(int64_t rank) const = 0;  // by SIGSTOP, and not continued since
-  virtual void kill_all() = 0;                      // those that run; poll() is yet to tell of them
+  virtual void kill_all() = 0;                      // running ones; poll() still reports them
   virtual std::shared_ptr<Store> store() const = 0;
   virtual bool are_here() const = 0;  // processes of this host
 };

@@ -204,7 +204,7 @@ std::vector<std::string> slurm_job_nodes() {
 std::vector<std::string> dead_slurm_nodes(const std::vector<std::string>& nodes) {
   const CommandResult shown =
       run_command({"scontrol", "show", "node", "--oneliner", join(nodes, ",")}, kToolSeconds);
-  if (!shown.ok()) return {};  // slurmctld is away; srun will tell
+  if (!shown.ok()) return {};  // slurmctld is down; srun will report it
   std::vector<std::string> dead;
   for (const std::string_view line : split(shown.output, '\n')) {
     auto fields = fields_of(line);

@@ -1,4 +1,4 @@
-// A small key-value store through which ranks meet: who is where, addresses, the generation. Rank
+// A small key-value store through which ranks meet: locations, addresses, the generation. Rank
 // 0 or the launcher serves it (tcp_store.h); ranks that are threads of one process share one in
 // memory.
 #pragma once

@@ -36,7 +36,7 @@ std::string ports_text(const std::vector<int>& ports) {
   return join(numbers, ", ");
 }
 
-// What a client proves, and what the server does: who sends which, so neither can be reflected.
+// The proofs of client and server differ, so neither can be reflected.
 std::vector<std::string> proven(const char* who, const std::string& server_token,
                                 const std::string& client_token, const std::string& session,
                                 const std::string& rank) {
@@ -51,7 +51,7 @@ class Client : public Store {
   void set(const std::string& key, const std::string& value) override {
     ask({"set", key, value}, 0);
   }
-  // In turns: another thread of this rank may have to tell a failure meanwhile.
+  // In turns: another thread of this rank may have to report a failure meanwhile.
   std::string get(const std::string& key, double timeout_seconds) override {
     const double end = monotonic_seconds() + timeout_seconds;
     while (true) {
@@ -270,7 +270,7 @@ void TcpStoreServer::serve(Connection& connection) {
       serve_requests(socket);
     }
   } catch (const Error&) {
-    // The client has gone, or is none: nothing to tell it.
+    // The client has gone, or is not a rank: no reply.
   }
   if (is_client) clients_.fetch_sub(1);
   connection.ended.store(true);

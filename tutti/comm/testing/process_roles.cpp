@@ -98,7 +98,8 @@ int reduce_forever(World& world, Stream& stream) {
   world.share(arena);
   const Vector data = {arena.data(), DType::f32, arena.bytes() / 4};
   Group& group = world.all();
-  group.all_reduce(stream, data, data).wait(stream);  // who dies later dies in or after a call
+  group.all_reduce(stream, data, data)
+      .wait(stream);  // a rank that dies later dies in or after a call
   std::ofstream(output_path(world.rank()) + ".ready") << "ready";
   while (true) group.all_reduce(stream, data, data).wait(stream);
 }

@@ -11,7 +11,7 @@ namespace tutti::comm {
 // among ranks of one host and gloo between hosts. local, gloo: nothing else. nccl: an error where
 // automatic would not choose it.
 //
-// With NCCL the group of all ranks still goes through the hosts' memory: it carries what ranks tell
+// With NCCL the group of all ranks still goes through the hosts' memory: it carries what ranks send
 // each other, which is the hosts' own, and so it also works when a GPU does not.
 enum class Transport { automatic, local, gloo, nccl };
 

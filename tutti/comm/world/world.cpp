@@ -118,7 +118,7 @@ void World::check_generation() {
   }
 }
 
-// Rank 0 collects where everybody is, and tells.
+// Rank 0 collects the locations of all ranks and publishes them.
 void World::meet() {
   Store& store = *options_.store;
   store.set(key(fmt::format("host/{}", rank())), to_text({options_.host, options_.gpu}));

@@ -2,7 +2,7 @@
 //
 // Ranks meet in a store under a generation. When a run continues after a failure, or with other
 // ranks, its ranks make a new World under a higher generation: groups, addresses and shared memory
-// are new, so nothing of the old one can reach it, and who comes with an old generation is refused.
+// are new, so nothing of the old one can reach it, and a rank of an old generation is refused.
 //
 // When one of its groups fails, a rank fails all its others with the same message, so that a
 // failure reaches every rank of the world, whatever it waits for.
@@ -96,7 +96,7 @@ class World {
   void withdraw(const engine::Arena& arena);
 
   // Memory that all ranks of this host share, zero at first: every one of them asks, with the same
-  // name and size. Others who know the store find it under host_segment_key.
+  // name and size. Others with the store find it under host_segment_key.
   std::shared_ptr<Segment> host_segment(const std::string& name, int64_t bytes);
   static std::string host_segment_key(const std::string& name, uint64_t generation, int host);
 

@@ -81,7 +81,7 @@ TEST(World, AbortBeforeTheFirstGroupFailsThatGroup) {
   });
 }
 
-// Formatting is the first touch of the memory: who has too little of it is killed there.
+// Formatting is the first touch of the memory: with too little of it a process is killed there.
 TEST(World, UnformattedGroupMemoryTimesOut) {
   const auto segment = Segment::create(ControlBlock::bytes(2));
   EXPECT_EQ(peer_error([&] { ControlBlock(segment, 1, 2, 1, false, 0.05); }),

@@ -134,7 +134,7 @@ int64_t append_audit(Database& database, const AuditLine& line) {
 
 void export_audit(Database& database, FileSystem& files, const std::string& path) {
   {
-    // Who only looked does not wait for those that write.
+    // Readers do not wait for writers.
     Query behind = database.query("SELECT 1 FROM audit_head WHERE exported < seq");
     if (!behind.next()) return;
   }
@@ -156,7 +156,7 @@ void export_audit(Database& database, FileSystem& files, const std::string& path
   if (found.size() < durable || (durable > 0 && found[durable - 1] != '\n')) {
     fail(ErrorKind::corrupt,
          "'{}': {} lines in {} bytes were written to it, and its end was cut off; `tutti audit "
-         "verify` tells more",
+         "verify` shows more",
          path, exported, durable);
   }
   const std::string_view rest = std::string_view(found).substr(durable);

@@ -1,5 +1,5 @@
 // The audit log: who did what, when, on what, allowed or denied. A line is written in the
-// transaction of the change that it tells of, so there is no change without its line and no line
+// transaction of the change that it records, so there is no change without its line and no line
 // without its change. Lines form a chain: each holds the SHA-256 of the one before, and ends with
 // its own.
 //
@@ -9,8 +9,8 @@
 // hash is that of the line's text before `,"hash"`. The lines are kept twice: in the database, with
 // the head of the chain, and in a file that is only ever appended to (FOLDER/audit.jsonl). The
 // database knows how many lines it has seen durable in the file, so that a cut at its end shows.
-// Who can rewrite both can forge both: `verify` prints the head, to be kept elsewhere, and checks
-// one that was kept.
+// Write access to both allows forging both: `verify` prints the head, to be kept elsewhere, and
+// checks one that was kept.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ int64_t append_audit(Database& database, const AuditLine& line);
 void export_audit(Database& database, FileSystem& files, const std::string& path);
 
 // For a database that was restored from a backup: takes over the lines that its file has beyond its
-// own and that continue its chain, makes the changes that they tell of (replay.h), and never
+// own and that continue its chain, makes the changes that they record (replay.h), and never
 // gives out the numbers of their jobs again. Returns how many. To be called before anything is
 // appended; adds a line kAdoptAuditLog, whose `not_repeated` counts by name what could not be made.
 inline constexpr const char* kAdoptAuditLog = "adopt trail";

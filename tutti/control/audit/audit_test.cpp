@@ -133,7 +133,7 @@ TEST(Audit, TruncationIsFoundAndNotOverwritten) {
 }
 
 // Rewriting a line and all hashes after it makes a consistent chain: it is not the one in
-// the database. If that is rewritten too, a head that was kept elsewhere tells.
+// the database. If that is rewritten too, a head that was kept elsewhere shows it.
 TEST(Audit, AForgedChainIsFound) {
   AuditFixture log;
   const AuditHead kept = audit_head(log.plane.database);

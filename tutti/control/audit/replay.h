@@ -1,4 +1,4 @@
-// What lines of the audit log tell, done again to records that are older than they: for a database
+// Replays lines of the audit log on records that are older than they: for a database
 // that was restored from a backup. So no job runs again that has run, none is lost that was
 // submitted since, what was spent since is in the ledger, and no right comes back that was taken
 // away.
@@ -9,7 +9,7 @@
 
 namespace tutti::control {
 
-// Within a transaction; lines in their order. False where the line tells of a change but not enough
+// Within a transaction; lines in their order. False where the line records a change but not enough
 // to make it again: a token that was issued (its secret was never written down), an incident (its
 // file has it), a change by an older version of this program.
 bool replay_line(Database& database, const Json& line);

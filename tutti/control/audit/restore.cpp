@@ -129,7 +129,7 @@ Restored restore(FileSystem& files, const ControlFolder& folder, const std::stri
   const AuditHead head = audit_head(*restored.database);
   restored.not_repeated = Json::object();
   if (head.seq > head_before) {
-    restored.lines = head.seq - head_before - 1;  // one tells of the others
+    restored.lines = head.seq - head_before - 1;  // one records the others
     const Json line = audit_lines(*restored.database, 1, kAdoptAuditLog).front();
     restored.not_repeated = line["detail"].value("not_repeated", Json::object());
   }

@@ -17,7 +17,7 @@ struct Restored {
   std::string kept;            // where the former records are now; empty: there were none
   int64_t lines = 0;           // of the audit log file that the backup did not have
   bool log_rewritten = false;  // its file was gone; what came after the backup is not known
-  Json not_repeated;           // what they tell of and could not be made again: {"issue token": 2}
+  Json not_repeated;           // what they record and could not be replayed: {"issue token": 2}
 };
 
 // The caller holds the lock of the controller. Reads `backup`, which stays as it is, checks that it

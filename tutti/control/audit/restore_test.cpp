@@ -173,7 +173,7 @@ TEST_F(Restore, ChangesSinceTheBackupAreReplayed) {
   verify_ledger(*database_);
 }
 
-// Of launches that only their folders tell of, and then the audit log of who found them there.
+// Of launches recorded only by their folders, and then by the audit log of their adoption.
 TEST_F(Restore, CostsOfAdoptedLaunchesSurviveASecondRestore) {
   const int64_t job = submit_one();
   tick(0);

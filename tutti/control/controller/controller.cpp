@@ -120,11 +120,11 @@ void Controller::look_after(int64_t id, int64_t now_ms) {
     case LaunchPhase::superseded: pass_over(key, status, now_ms); return;
     case LaunchPhase::starting:
       if (job->state == JobState::completing) attempt(*job, [&] { launcher_.stop(key); });
-      if (job->state == JobState::configuring) tell(*job, status.detail);
+      if (job->state == JobState::configuring) record_detail(*job, status.detail);
       return;
     case LaunchPhase::running:
       if (job->state == JobState::running || job->state == JobState::suspended) {
-        tell(*job, "");  // what was wrong has passed
+        record_detail(*job, "");  // what was wrong has passed
       }
       result_.changes += take_over_faults(database_, launcher_, *job, now_ms);
       observe_running(*job, status, now_ms);
@@ -158,7 +158,7 @@ bool Controller::attempt(const Job& job, const std::function<void()>& call) {
     call();
     return true;
   } catch (const Error& error) {
-    if (job.state != JobState::completing) tell(job, error.what());
+    if (job.state != JobState::completing) record_detail(job, error.what());
     return false;
   }
 }
@@ -170,7 +170,7 @@ void Controller::launch(const Job& job, int64_t now_ms) {
 }
 
 // What people see beside its state.
-void Controller::tell(const Job& job, const std::string& detail) {
+void Controller::record_detail(const Job& job, const std::string& detail) {
   if (job.detail == detail) return;
   database_.run("UPDATE jobs SET detail = ? WHERE id = ? AND state = ?", detail, job.id,
                 static_cast<int>(job.state));
@@ -306,7 +306,7 @@ void Controller::finish(Job& seen, const LaunchStatus& status, int64_t now_ms) {
       job.started_ms = 0;
       job.eligible_ms = now_ms + verdict.pause_ms;
     }
-    // The first of them leaves the nodes, and tells what the launch took.
+    // The first of them leaves the nodes, and reports what the launch took.
     move(job, state, verdict.reason, verdict.detail, now_ms,
          state == verdict.path.front() ? more : Json::object());
   }

@@ -8,7 +8,7 @@
 //   - a launch of an older generation than the newest one never starts.
 //
 // People write to the same database through control/jobs/requests.h while it runs. One controller
-// at a time: who runs it holds a lock (ProcessLock) for as long as it lives.
+// at a time: its process holds a lock (ProcessLock) while it lives.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class Controller {
   void launch(const Job& job, int64_t now_ms);
   // Whether the launcher did it; else what was wrong is noted on the job.
   bool attempt(const Job& job, const std::function<void()>& call);
-  void tell(const Job& job, const std::string& detail);
+  void record_detail(const Job& job, const std::string& detail);
   void pass_over(const LaunchKey& key, const LaunchStatus& status, int64_t now_ms);
   void move(Job& job, JobState to, Reason reason, const std::string& detail, int64_t now_ms,
             const Json& more = Json::object());

@@ -32,7 +32,7 @@ TEST(DataRule, TheRuleIsNamed) {
       ErrorKind::usage, [] { parse_data_class("secret"); }, "restricted"));
 }
 
-// Who names a class for data that state none, and who does not.
+// Sites with and without a class for unlabelled data.
 TEST(DataRule, UnlabelledDataCountAsTheStrictestDeclaredClass) {
   const DataLabel label{"public", "", "corpus 'c' of data.train"};
   SitePolicy site{"lab", "us", DataClass::internal};

@@ -21,7 +21,7 @@ const GuardedKey* find_guarded_key(std::string_view key);  // null: it is none
 // or that of all defaults. In the order of guarded_keys().
 std::vector<std::string> guarded_changes(std::string_view yaml, std::string_view trusted);
 
-// "a,b", "all" or "none"; throws usage naming the first that is no guarded key.
+// "a,b", "all" or "none"; throws usage naming the first that is not a guarded key.
 std::vector<std::string> parse_guarded_keys(const std::string& text);
 
 }  // namespace tutti::control

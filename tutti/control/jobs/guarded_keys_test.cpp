@@ -15,7 +15,8 @@ TEST(Submit, KeysWithEffectsOutsideTheRunNeedOperators) {
   SmallControlPlane plane;
   JobRequest request = SmallControlPlane::request();
   request.guarded_keys = {"telemetry.metrics_address"};
-  for (const char* who : {"ada", "olaf"}) {  // an operator of one project has no say over the node
+  for (const char* who :
+       {"ada", "olaf"}) {  // an operator of one project has no rights over the node
     EXPECT_TRUE(throws(
         ErrorKind::permission, [&] { submit(plane.as(who), request, false); },
         "telemetry.metrics_address: it opens a port of the node"));

@@ -193,7 +193,7 @@ void move_for(const Caller& caller, Job& job, JobState to, Reason reason,
            caller.client);
 }
 
-void tell_to_stop(const Caller& caller, Job& job, Stop stop, const char* what) {
+void request_stop(const Caller& caller, Job& job, Stop stop, const char* what) {
   job.stop = stop;
   job.told_ms = -1;
   move_for(caller, job, JobState::completing, reason_of(stop),
@@ -254,7 +254,7 @@ Job cancel(const Caller& caller, int64_t id) {
     update_job(caller.database, job);
     note(caller, "cancel", name_of_job(id), true);
   } else if (owns_nodes(job.state)) {
-    tell_to_stop(caller, job, Stop::cancel, "cancel");
+    request_stop(caller, job, Stop::cancel, "cancel");
   } else {
     refuse(caller, transaction, ErrorKind::usage, "cancel", name_of_job(id),
            fmt::format("job {} has ended: {}", id, state_name(job.state)));
@@ -267,7 +267,7 @@ Job requeue(const Caller& caller, int64_t id) {
   Transaction transaction(caller.database);
   Job job = job_to_steer(caller, transaction, id, "requeue");
   if (job.state == JobState::running || job.state == JobState::configuring) {
-    tell_to_stop(caller, job, Stop::requeue, "requeue");
+    request_stop(caller, job, Stop::requeue, "requeue");
   } else if (is_legal(job.state, JobState::requeued) && is_final(job.state)) {
     if (job.request.deadline_ms != 0 && job.request.deadline_ms <= caller.now_ms) {
       refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id),

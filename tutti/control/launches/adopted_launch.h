@@ -1,4 +1,4 @@
-// A launch of which the records know nothing but that it was: they are older than what it tells.
+// A launch that is newer than the records, which know only its number.
 #pragma once
 
 #include <cstdint>

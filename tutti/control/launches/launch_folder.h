@@ -1,5 +1,5 @@
 // The folder of a job on the machine where it runs: what the controller and the supervisors of its
-// launches tell each other. Files are written whole and renamed, so that each is there or not.
+// launches exchange. Files are written completely and renamed, so that each exists or not.
 //
 //   newest      generation of the newest launch that was ordered; older ones do not begin
 //   order-G     what launch G runs (JSON)

@@ -11,8 +11,8 @@
 
 namespace tutti::control {
 
-// Which launch of which job. The stamp tells jobs apart that had the same number in two lives of a
-// database (before and after a backup was restored).
+// Which launch of which job. The stamp distinguishes jobs that had the same number in two lives of
+// a database (before and after a backup was restored).
 struct LaunchKey {
   int64_t job = 0;
   int64_t stamp = 0;  // Job::submitted_ms

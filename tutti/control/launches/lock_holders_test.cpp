@@ -1,4 +1,4 @@
-// Who holds a lock, by what the system writes down and by a real one.
+// Holders of a lock, by the system's list and by a real one.
 
 #include "tutti/control/launches/lock_holders.h"
 

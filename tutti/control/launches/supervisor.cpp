@@ -45,7 +45,7 @@ std::string last_error(FileSystem& files, const std::string& output, int64_t bef
   return text.substr(begin, std::min(kMost, text.find('\n', begin) - begin));
 }
 
-// A full disk is no reason to end what trains well.
+// A full disk must not end a training run.
 void write_alive(LaunchFolder& folder, int64_t generation, int64_t elapsed_ms) {
   try {
     folder.write_alive(generation, elapsed_ms);

@@ -41,7 +41,7 @@ struct Site {
   double pue = 1;                   // facility energy over the machine's
   int64_t micro_kg_per_kwh = 0;     // of facility energy
   int64_t micro_liters_per_kwh = 0;
-  // Who starts jobs: this machine, or Slurm.
+  // The scheduler: this machine, or Slurm.
   bool slurm = false;
   std::string slurm_partition;  // empty: Slurm's default
   std::string slurm_account;    // empty: none

@@ -1,4 +1,4 @@
-// Who may do what: a role in a project, a table of roles and actions, and nothing beyond it.
+// Permissions: a role in a project, a table of roles and actions, and nothing else.
 //
 // A user has at most one role in a project, and at most one in all of them (project "*"); the
 // higher counts. Without a role nothing is allowed, not even to see that a job exists.

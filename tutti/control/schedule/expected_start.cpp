@@ -34,7 +34,7 @@ class Playing {
       if (is_limited(wait.reason)) limited.insert(wait.job);
     }
     is_stuck_ = stuck.count(job) > 0;
-    // Who is behind it and not among the next can hardly be in its way.
+    // Jobs behind it that are not among the next hardly affect it.
     std::vector<Job> played;
     all_ = std::move(snapshot_.jobs);
     const std::vector<const Job*> line = line_of(all_, begin_ms_);

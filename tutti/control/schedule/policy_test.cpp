@@ -52,7 +52,7 @@ TEST(Judge, OnlyConsecutiveFailuresUseUpAttempts) {
   job.attempts = 3;
   EXPECT_EQ(judge(job, exited(1)).path, Path{failed});
   EXPECT_EQ(judge(job, exited(1)).reason, Reason::attempts_used);
-  // Saved and stopped at once, again and again, is no progress either.
+  // Saved and stopped at once, again and again, is not progress either.
   EXPECT_EQ(judge(job, exited(75, 1'000)).path, Path{failed});
   // Ten good minutes set the count back.
   EXPECT_EQ(judge(job, exited(1, 600'000)).attempts, 1);

@@ -241,7 +241,7 @@ class Scheduler {
     });
   }
 
-  // Reserves for the first in line what it waits for, and looks who could make room.
+  // Reserves for the first job in the queue, and looks for jobs to preempt.
   void promise(const Job& job) {
     FreeNodes free = free_;
     for (const Claim& claim : snapshot_.claims) {

@@ -1,4 +1,4 @@
-// Who starts next, on what, and who makes room: a pure function of what is there. It reads no
+// Which job starts next, where, and which is preempted: a pure function of a snapshot. It reads no
 // clock, no file and no database, so that it can be tried on any history, and asked "when would
 // this job start?" by playing on.
 //

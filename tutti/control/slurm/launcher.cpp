@@ -294,7 +294,7 @@ LaunchStatus SlurmLauncher::status(const LaunchKey& key) {
   const bool is_over = folder.take_ended(key.generation, status);
   if (is_over && status.exit_code == exit_ok) return status;
   if (job != nullptr && !headless && !was_asked_to_stop(folder, key.generation)) {
-    // Who ended it Slurm says when its processes are gone, and drains the node after that.
+    // Slurm names who ended it when its processes are gone, and drains the node after that.
     const bool cancelled = status.stopped_by == Stop::cancel;
     const std::string twice = cancelled ? launched_twice(*job) : std::string();
     const bool more_to_come = cancelled ? twice.empty() : is_over && is_live(job->state);

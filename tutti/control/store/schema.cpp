@@ -9,7 +9,7 @@
 namespace tutti::control {
 namespace {
 
-// "TUTC": tells our files from others' (PRAGMA application_id).
+// "TUTC": marks our files (PRAGMA application_id).
 constexpr int64_t kApplicationId = 0x54555443;
 
 // Times are milliseconds since 1970-01-01 UTC; amounts whole millionths (control/ledger/spend.h).

@@ -83,7 +83,7 @@ Costs look_at(Database& database, const std::string& user, int64_t job) {
   return costs;
 }
 
-void tell(const char* who, const Costs& costs) {
+void print_costs(const char* who, const Costs& costs) {
   fmt::print(
       "{}: page {:.1f} ms ({} bytes), why {:.1f} ms, round {:.1f} ms (the first {:.1f} ms), "
       "metrics "
@@ -97,11 +97,11 @@ TEST(ManyJobs, AViewShowsAPageOfThem) {
   Database database(":memory:");
   fill_site(database, {1000, 100, 10}, kNow);
   const Costs all = look_at(database, "root", 900);
-  tell("1,000 jobs", all);
+  print_costs("1,000 jobs", all);
   Database large(":memory:");
   fill_site(large, {3000, 300, 10}, kNow);
   const Costs more = look_at(large, "root", 900);
-  tell("3,000 jobs", more);
+  print_costs("3,000 jobs", more);
   EXPECT_LT(more.page_bytes, all.page_bytes + all.page_bytes / 4);
   EXPECT_LT(more.page_bytes, size_t{600'000});
 }
@@ -115,8 +115,8 @@ TEST(ManyJobs, TenThousandJobsAreScheduledInMilliseconds) {
   fill_site(database, {}, kNow);
   const int64_t filled = resident_bytes();
   const Costs all = look_at(database, "root", 9'999);
-  tell("10,000 jobs, an admin", all);
-  tell("10,000 jobs, a submitter", look_at(database, "ada", 9'999));
+  print_costs("10,000 jobs, an admin", all);
+  print_costs("10,000 jobs, a submitter", look_at(database, "ada", 9'999));
   EXPECT_LT(all.page, 1.0);
   EXPECT_LT(all.why, 1.0);
   EXPECT_LT(all.round, 1.0);

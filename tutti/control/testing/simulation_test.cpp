@@ -114,7 +114,7 @@ class History {
   uint64_t draw(uint64_t below) { return world_.draw(below); }
   int64_t wall_ms() const { return kNoon + world_.now_ms() + clock_error_ms_; }
   Caller as(const std::string& user) { return {plane_.database, user, wall_ms()}; }
-  void tell(const std::string& text) {
+  void log_action(const std::string& text) {
     if (verbose) log_.push_back(std::to_string(world_.now_ms()) + "  " + text);
   }
   void wrong(const std::string& text) {
@@ -132,7 +132,7 @@ class History {
     try {
       controller_->tick(wall_ms());
     } catch (const Killed&) {
-      tell("controller killed");
+      log_action("controller killed");
       ++counts_["controller killed"];
       controller_ = std::make_unique<Controller>(plane_.database, world_);
     }
@@ -153,13 +153,13 @@ class History {
         steer([&](const Caller& c, int64_t id) { set_held(c, id, draw(2) == 0); }, "hold");
         break;
       case 8:
-        tell("a launch vanishes");
+        log_action("a launch vanishes");
         world_.lose_one();
         break;
       case 9: {
         // Hours forth, days back.
         clock_error_ms_ += static_cast<int64_t>(draw(200'000'000)) - 150'000'000;
-        tell("the clock jumps");
+        log_action("the clock jumps");
         break;
       }
       case 10: kill_one_in_ = draw(2) == 0 ? 0 : 3 + draw(30); break;
@@ -167,7 +167,7 @@ class History {
         Node node = all_nodes(plane_.database)[draw(3)];
         node.drained = !node.drained;
         define_node(as("root"), node);
-        tell("drain " + node.name);
+        log_action("drain " + node.name);
       }
     }
   }
@@ -191,7 +191,7 @@ class History {
     try {
       const int64_t id = submit(as(kUsers[who]), request, false).job.id;
       submitted_.insert(id);
-      tell("submit " + std::to_string(id));
+      log_action("submit " + std::to_string(id));
       if (draw(3) == 0 && submit(as(kUsers[who]), request, false).job.id != id) {
         wrong("submitting twice made two jobs");
       }
@@ -209,7 +209,7 @@ class History {
     if (!job) return;
     try {
       call(as(job->user), id);
-      tell(std::string(what) + " " + std::to_string(id));
+      log_action(std::string(what) + " " + std::to_string(id));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) wrong(error.what());
     }
@@ -324,7 +324,7 @@ class History {
     }
   }
 
-  // The audit log tells every transition; each is legal and begins where the one before ended.
+  // The audit log has every transition; each is legal and begins where the one before ended.
   void check_transitions() {
     std::map<int64_t, JobState> states;
     Query lines = plane_.database.query("SELECT line FROM audit ORDER BY seq");
@@ -344,8 +344,7 @@ class History {
       ++counts_[line.substr(begin, line.find('"', arrow) - begin)];
     }
     for (const auto& [job, state] : states) {
-      if (find_job(plane_.database, job)->state != state)
-        wrong("the audit log tells another state");
+      if (find_job(plane_.database, job)->state != state) wrong("the audit log has another state");
     }
   }
 

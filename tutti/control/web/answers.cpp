@@ -69,7 +69,7 @@ double wanted_wait(const HttpRequest& request) {
   const std::string prefer = request.header("prefer");
   const std::string wait = "wait=";
   if (!starts_with(prefer, wait)) return 0;
-  int seconds = 0;  // what cannot be read is no preference
+  int seconds = 0;  // what cannot be read is not a preference
   std::from_chars(prefer.data() + wait.size(), prefer.data() + prefer.size(), seconds);
   return std::clamp<double>(seconds, 0, kMostHeldSeconds);
 }

@@ -13,7 +13,7 @@ namespace tutti::control {
 int status_of(ErrorKind kind);  // of HTTP
 
 std::string cookie_of(const HttpRequest& request);  // that of a session; empty: none
-// As browsers tell it where they trust the connection. It covers logging in, which has no session
+// As browsers send it where they trust the connection. It covers logging in, which has no session
 // and so no form key yet: another site must not log a user in as someone else.
 bool is_from_elsewhere(const HttpRequest& request);
 // Seconds of `Prefer: wait=SECONDS` (RFC 7240, 4.3), as far as it is granted: at most 20.

@@ -65,7 +65,7 @@ LiveAnswer LiveParts::answer(const WebView& view, const std::string& known) {
     kept_[key] = {std::move(version), tag};
   }
   if (tag == known) return {true, tag, ""};
-  // Which sections there are depends on who looks: with another number all are sent.
+  // The sections depend on the reader: with another number all are sent.
   const std::vector<std::string> had = hashes_of(known);
   Json changed = Json::object();
   for (size_t i = 0; i < sections.size(); ++i) {

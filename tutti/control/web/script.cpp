@@ -27,7 +27,7 @@ const replace = (box, html) => {
   }
 };
 let tag = null;  // of what is shown
-const tell = time => {
+const show = time => {
   state.textContent = "Up to date at " + time;
   state.classList.remove("stale");
 };
@@ -40,7 +40,7 @@ const ask = async () => {
                                {credentials: "same-origin", cache: "no-store", headers});
     if (answer.status === 401) { location.assign("/"); return 3000; }
     if (answer.status === 304) {
-      tell(new Date().toISOString().slice(0, 19) + "Z");
+      show(new Date().toISOString().slice(0, 19) + "Z");
       return document.hidden ? 10000 : 500;
     }
     if (!answer.ok) throw new Error(answer.status);
@@ -53,7 +53,7 @@ const ask = async () => {
     document.querySelectorAll(".tiles>div").forEach((tile, i) => {
       tile.querySelectorAll("dd").forEach((part, j) => { part.textContent = data.tiles[i][j]; });
     });
-    tell(data.time);
+    show(data.time);
     return document.hidden ? 10000 : 500;
   } catch (error) {
     if (leaving) return 3000;

@@ -209,7 +209,7 @@ std::string RunDrawings::draw(FileSystem& files, const std::string& run_folder,
     }
     kept.html = report::draw(chart);
   } catch (const Error&) {
-    kept.html.clear();  // it has not begun to tell anything
+    kept.html.clear();  // it has not recorded anything yet
   }
   kept.not_before = begin + 20 * (monotonic_seconds() - begin);
   return kept.html;

@@ -37,7 +37,7 @@ struct WebPages {
   int64_t ended = 0;    // likewise
   int64_t budgets = 0;  // projects
 };
-// Of the query of an address: "live=50&ended=15". What is no number is taken for 0.
+// Of the query of an address: "live=50&ended=15". What is not a number is taken for 0.
 WebPages read_pages(const std::map<std::string, std::string>& query);
 
 struct WebView {

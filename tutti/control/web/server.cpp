@@ -98,7 +98,7 @@ struct WebServer::State {
                    status);
   }
 
-  // Runs `page` for who is logged in; everybody else is sent to log in, or away.
+  // Runs `page` for logged-in users; others are sent to log in, or refused.
   Handler visit(bool sends_form, const Page& page) {
     return [this, sends_form, page](const HttpRequest& request) {
       HttpResponse response;

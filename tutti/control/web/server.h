@@ -9,7 +9,7 @@
 //   GET  /metrics     for Prometheus; needs the role of an operator in all projects, by cookie or
 //                     as `Authorization: Bearer TOKEN`
 //
-// Who is not logged in sees nothing; what a user may see and do is what the commands let him
+// Without a login nothing is shown; users may see and do what the commands allow them
 // (control/people/roles.h). Requests for another host's name are refused (a page elsewhere whose
 // name was made to point here), as are forms that a browser says come from another site; forms need
 // the key of their session, cookies are not readable by scripts, not sent from other sites, and

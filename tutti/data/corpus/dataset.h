@@ -78,7 +78,7 @@ class Dataset {
   size_t corpora() const { return members_.size(); }
   const Corpus& corpus(size_t index) const { return *members_[index].corpus; }
   // For people, one line per corpus: its share of the samples where there are several, windows,
-  // useful rows when packed, masked tokens. Empty when there is nothing to tell.
+  // useful rows when packed, masked tokens. Empty when there is nothing to report.
   std::vector<std::string> describe() const;
 
   // Training needs a whole window of every corpus. Throws usage, naming the corpus.

@@ -61,7 +61,7 @@ class Search {
 
  private:
   void enter(const std::string& folder, const std::string& below, bool named_directly) {
-    // Symbolic links can lead back to a folder above; its real name tells. Names that the
+    // Symbolic links can lead back to a folder above; its real name shows it. Names that the
     // machine does not know (file systems in memory) stay as they are.
     std::error_code ignored;
     const auto real = std::filesystem::weakly_canonical(folder, ignored);

@@ -160,7 +160,7 @@ class Writer {
 
   void sentence() {
     const uint64_t kind = dice_.roll(100);
-    if (kind < 30) tell();
+    if (kind < 30) narrate();
     else if (kind < 55) act();
     else if (kind < 70) remember();
     else if (kind < 80) add();
@@ -168,7 +168,7 @@ class Writer {
     else wonder();
   }
 
-  void tell() {
+  void narrate() {
     const bool plural = dice_.chance(40);
     Words parts = {capital(subject(plural, 0)), verb(plural)};
     if (dice_.chance(60)) {

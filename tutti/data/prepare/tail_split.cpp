@@ -24,7 +24,7 @@ int64_t decoded_bytes(const Corpus& corpus, const Tokenizer& tokenizer, int64_t 
 }
 
 // Copies tokens [first, first + count) of `whole`, ending documents where they end there.
-// `sources` tells how many documents each source gave, one source after the other.
+// `sources`: how many documents each source gave, one source after the other.
 void copy_tokens(const Corpus& whole, const std::vector<SourceCount>& sources, int64_t first,
                  int64_t count, CorpusPart& part) {
   const int64_t width = dtype_bytes(whole.dtype());

@@ -25,7 +25,7 @@ struct CorpusPart {
 };
 
 // Divides the whole corpus at `whole_prefix` into two parts, the second of `share` of its tokens.
-// `sources` tells how many documents each source gave, one source after the other.
+// `sources`: how many documents each source gave, one source after the other.
 void write_tail_split(FileSystem& files, const std::string& whole_prefix,
                       const std::vector<SourceCount>& sources, const Tokenizer& tokenizer,
                       double share, std::vector<CorpusPart>& parts);

@@ -57,7 +57,7 @@ class BpeModel {
   // Appends the ids of `word`, which is not empty. Throws usage for what has no token.
   void encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
 
-  // -1 when these bytes are no token.
+  // -1 when these bytes are not a token.
   int32_t find(std::string_view token) const;
 
  private:

@@ -41,7 +41,7 @@ Charsmap::Charsmap(std::string_view compiled, const std::string& origin) {
 }
 
 // Of all units that can be reached: values are replacements that end. Children outside the array
-// are no children.
+// are not children.
 void Charsmap::check(const std::string& origin) const {
   std::vector<bool> seen(units_.size());
   std::vector<uint32_t> nodes = {offset_of(units_[0])};

@@ -1,8 +1,8 @@
 // Reads Hugging Face's tokenizer.json into plain values: models BPE, Unigram, WordPiece and
 // WordLevel; normalizers, pre-tokenizers, post-processors and decoders as hf_steps_reader.cpp lists
-// them; added tokens. A post-processor only tells which tokens start a text; truncation and padding
-// are for batches of requests and mean nothing here. Everything else throws unsupported naming
-// path, key and value; what is not sound throws corrupt.
+// them; added tokens. A post-processor only defines which tokens start a text; truncation and
+// padding are for batches of requests and mean nothing here. Everything else throws unsupported
+// naming path, key and value; what is not sound throws corrupt.
 #pragma once
 
 #include <cstdint>

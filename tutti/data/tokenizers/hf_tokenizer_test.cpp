@@ -277,9 +277,9 @@ TEST(HfTokenizer, BrokenFilesAreClearErrors) {
   write_text(files, "t/tokenizer.json", good.dump().substr(0, 900));
   expect(error_of(ErrorKind::corrupt, [&] { open_tokenizer(files, "t"); }), "not valid JSON");
   expect(opening(ErrorKind::corrupt, [](Json& f) { f["model"]["merges"].push_back("a zz"); }),
-         "\"zz\" is no token");
+         "\"zz\" is not a token");
   expect(opening(ErrorKind::corrupt, [](Json& f) { f["model"]["merges"].push_back("a c"); }),
-         "\"ac\" is no token");
+         "\"ac\" is not a token");
   expect(opening(ErrorKind::corrupt, [](Json& f) { f["model"]["merges"].push_back("abc"); }),
          "two tokens");
   expect(opening(ErrorKind::corrupt, [](Json& f) { f["model"]["vocab"]["new"] = 7; }), "same id 7");

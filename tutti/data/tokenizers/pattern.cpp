@@ -19,7 +19,7 @@ std::string error_text(int code) {
 }
 
 // Oniguruma's meaning of \s, \S, \w and \W spelled out for PCRE2, whose own sets differ (U+180E is
-// a blank there and marks are no part of words), and what cannot be spelled refused.
+// a blank there and marks are not part of words), and what cannot be spelled refused.
 std::string bridge(const std::string& expression, const std::string& origin) {
   constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
   std::string out;

@@ -1,5 +1,5 @@
-// What a SentencePiece model (`.model`, sentencepiece_model.proto) says that its library does not
-// tell, and the text it makes of a text before the pieces are chosen.
+// What a SentencePiece model (`.model`, sentencepiece_model.proto) says beyond its library, and the
+// text it makes of a text before the pieces are chosen.
 #pragma once
 
 #include <string>

@@ -26,7 +26,7 @@ struct TrainTokenizerOptions {
   int threads = 0;  // that read; 0: one per core. Training uses 16, whatever the machine, because
                     // the number is part of the model
   bool overwrite = false;
-  // Of reading; training itself does not tell. Called on this thread, may throw to cancel.
+  // Of reading; training itself reports none. Called on this thread, may throw to cancel.
   std::function<void(int64_t done, int64_t total)> progress;
 };
 

@@ -1,6 +1,6 @@
 // Unigram language models over pieces (Kudo 2018, arXiv:1804.10959): of all ways to divide a text
 // into pieces the one with the greatest sum of scores (log-probabilities); of equals the one whose
-// last piece is longest, and so on from the end. A character that is no piece counts as
+// last piece is longest, and so on from the end. A character that is not a piece counts as
 // `unknown_score`; neighbours of that kind become one unknown token, or with `byte_fallback` the
 // tokens <0x00> .. <0xFF> of their bytes. Sums are in f64.
 #pragma once
@@ -45,7 +45,7 @@ class UnigramModel {
 
   // Appends the ids of `text`, of less than 2 GiB. Throws usage for what has no token.
   void encode(std::string_view text, UnigramScratch& scratch, std::vector<int32_t>& out) const;
-  // -1 when these bytes are no piece.
+  // -1 when these bytes are not a piece.
   int32_t find(std::string_view piece) const;
 
  private:

@@ -1,6 +1,6 @@
 // Models that look whole words up. WordPiece (Schuster and Nakajima 2012, as in BERT): the longest
 // token that a word starts with, then the longest continuation, which is written with a prefix such
-// as "##"; a word of which a part is no token is one unknown token as a whole, as is one of too
+// as "##"; a word of which a part is not a token is one unknown token as a whole, as is one of too
 // many characters. WordLevel: a word is a token or unknown.
 #pragma once
 

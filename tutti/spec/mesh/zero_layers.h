@@ -17,7 +17,7 @@
 
 namespace tutti::spec {
 
-// Numbers of layers that are no blocks.
+// Numbers of layers that are not blocks.
 inline constexpr int64_t kEmbeddingLayer = -1;
 inline constexpr int64_t kHeadLayer = -2;  // with the final norm
 

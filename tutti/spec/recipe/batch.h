@@ -1,4 +1,4 @@
-// Which samples a step trains on, and who takes them. A sample number counts the windows of all
+// Which samples a step trains on, and on which ranks. A sample number counts the windows of all
 // epochs in training order; which window it is, is the sampler's matter (data/). The samples of a
 // step do not depend on the mesh or on the micro-batch.
 #pragma once

@@ -31,7 +31,7 @@ void validate_distill(const Recipe& recipe);
 
 // The teacher as a recipe of its own: its model over the micro-batches and on the mesh of `recipe`,
 // everything recomputed so that one layer at work holds all activations. There must be a teacher;
-// throws usage when nothing tells its model.
+// throws usage when its model is unknown.
 Recipe teacher_recipe(const Recipe& recipe);
 
 // "teacher.": what names of the teacher's arenas and kinds of layers begin with.

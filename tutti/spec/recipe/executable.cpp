@@ -30,7 +30,7 @@ void check_pipeline(const Recipe& recipe) {
 
 void check_experts(const Recipe& recipe) {
   const Mesh& mesh = recipe.parallel;
-  // Frozen weights are divided among all replicas, who have different experts.
+  // Frozen weights are divided among all replicas, which have different experts.
   if (recipe.lora.enabled() && mesh.ep > 1 && mesh.zero == 3) {
     refuse(fmt::format("lora: adapters with experts on parallel.ep: {} with parallel.zero: 3",
                        mesh.ep));

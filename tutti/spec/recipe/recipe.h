@@ -218,7 +218,7 @@ struct TelemetryConfig {
   bool operator==(const TelemetryConfig&) const = default;
   int metrics_port = 0;                       // /metrics for Prometheus while the run lasts; 0: off
   std::string metrics_address = "127.0.0.1";  // to listen on; numeric, IPv4 or IPv6
-  double gpu_every_seconds = 10;              // between looks at what GPUs tell; 0: never
+  double gpu_every_seconds = 10;              // between polls of GPU metrics; 0: never
 };
 
 struct Recipe {

@@ -1,7 +1,7 @@
 // Typed reading of YAML mappings whose keys are all known.
 //
 // Every error is usage and starts with "ORIGIN:LINE: key.path:", or "override: key.path:" where the
-// value was given beside the file, then tells the value and what
+// value was given beside the file, then gives the value and what
 // would be accepted. Each read names a key; finish() rejects unread keys, suggesting
 // the nearest known one. A key that is absent leaves the destination alone.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace tutti::spec {
 
-// The YAML value of `text`. Throws usage naming `origin` and the line when it is no YAML, holds a
+// The YAML value of `text`. Throws usage naming `origin` and the line when it is not YAML, holds a
 // second document, or a tag other than those of YAML's own types.
 YAML::Node parse_yaml(const std::string& text, const std::string& origin);
 

@@ -32,7 +32,7 @@ struct Bad {
   std::vector<std::string> message;  // parts of the error
 };
 
-// Reading the recipe `text` throws usage, and the error tells every one of `parts`.
+// Reading the recipe `text` throws usage, and the error has every one of `parts`.
 inline void expect_refused(const std::string& text, const std::vector<std::string>& parts) {
   try {
     parse(text);

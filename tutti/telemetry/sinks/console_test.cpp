@@ -52,7 +52,7 @@ TEST(Console, ColorOnlyWhereAllowed) {
   EXPECT_EQ(screen.take(), "careful\n");
 }
 
-// A file name cannot move the cursor of who reads the log.
+// A file name cannot move the cursor of a terminal.
 TEST(Console, ControlBytesAreShownNotSent) {
   const Screen screen;
   StatusLine status(screen.console(false));

@@ -22,7 +22,7 @@ std::string format_mlperf_line(const MlperfLine& line, double wall_seconds);
 // Each line is one write to the operating system; flush() makes the file durable.
 class MlperfLogSink final : public Sink {
  public:
-  // `path` is created, and replaced where it exists: a log tells of one run.
+  // `path` is created, and replaced where it exists: a log records one run.
   MlperfLogSink(FileSystem& files, const std::string& path);
   void write(const Event& event) override;
   void flush() override { file_.sync(); }

@@ -112,7 +112,7 @@ TEST(Prometheus, ServesWhatGpusTell) {
        }) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
   }
-  EXPECT_EQ(text.find("tutti_gpu_memory_used_bytes"), std::string::npos);  // it did not tell
+  EXPECT_EQ(text.find("tutti_gpu_memory_used_bytes"), std::string::npos);  // not reported
 }
 
 TEST(Prometheus, CanBeScrapedWhileEventsCome) {

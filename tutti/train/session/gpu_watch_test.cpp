@@ -43,7 +43,7 @@ TEST(GpuWatch, TellsWhatTheDriverTells) {
   const auto& event = std::get<telemetry::GpuMeasured>(events[0].body);
   EXPECT_EQ(event.gpu, kFirst);
   EXPECT_EQ(event.name, "NVIDIA H100 80GB HBM3");
-  EXPECT_FALSE(event.power_watts);  // this one does not tell
+  EXPECT_FALSE(event.power_watts);  // this one does not report it
   EXPECT_EQ(event.energy_joules, 1234.5);
   EXPECT_EQ(event.clock_hertz, 1980e6);
   EXPECT_EQ(event.memory_clock_hertz, 2619e6);

@@ -84,7 +84,7 @@ telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string&
   event.created = text(meta, "created");
   event.licence = text(meta, "licence");
   event.data_class = text(meta, "data_class");
-  // A source is a path, or an object that tells more about it.
+  // A source is a path, or an object with more about it.
   const auto sources = meta.find("sources");
   if (sources != meta.end() && sources->is_array()) {
     for (const Json& source : *sources) {

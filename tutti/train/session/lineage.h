@@ -20,7 +20,7 @@ namespace tutti::train {
 telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string& role,
                                            const std::string& prefix, const data::Corpus& corpus);
 
-// What tells the corpora of a training set from others of their names: of each, {"tokens",
+// Identifies the corpora of a training set beyond their names: of each, {"tokens",
 // "documents", "bin_xxh3"}; of one that was made elsewhere the last is empty, and "pieces_xxh3" is
 // of 64 pieces of its tokens. Kept in checkpoints.
 Json identify_corpora(FileSystem& files, const data::Dataset& set);

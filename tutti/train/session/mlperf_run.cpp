@@ -155,18 +155,18 @@ void MlperfRun::stops(int64_t step, bool reached_target) {
   line(Type::end, "run_stop", nullptr, metadata);
 }
 
-void MlperfRun::tell_corpora(FileSystem& files) {
+void MlperfRun::log_corpora(FileSystem& files) {
   if (!enabled()) return;
   constexpr int64_t kMostBytes = int64_t{1} << 30U;
-  const auto tell = [&](const char* key, const spec::CorpusBlend& blend) {
+  const auto log_hash = [&](const char* key, const spec::CorpusBlend& blend) {
     for (const spec::CorpusShare& share : blend.corpora) {
       const std::string path = data::corpus_paths(share.prefix).bin;
       if (files.size_bytes(path) > kMostBytes) continue;
       line(Type::point, key, hash_hex(hash_text(files.map(path)->bytes())));
     }
   };
-  tell("train_corpus_xxh3", recipe_.data.train);
-  tell("validation_corpus_xxh3", recipe_.data.validation);
+  log_hash("train_corpus_xxh3", recipe_.data.train);
+  log_hash("validation_corpus_xxh3", recipe_.data.validation);
 }
 
 }  // namespace tutti::train

@@ -1,4 +1,4 @@
-// What a run by the rules of MLPerf Training tells its log, and when.
+// What a run by the rules of MLPerf Training logs, and when.
 //
 //   MlperfRun log(...)     caches cleared, who submits, init_start, hyperparameters
 //   starts()               init_stop, run_start: what follows may touch data
@@ -6,7 +6,7 @@
 //   evaluation_starts()    block_stop, eval_start
 //   evaluated()            eval_accuracy, eval_stop, and block_start of what follows
 //   stops()                run_stop
-//   tell_corpora()         what was trained on
+//   log_corpora()         what was trained on
 //
 // Rules: mlcommons/training_policies, training_rules.adoc (timing, caches), mlcommons/logging. The
 // times are those at which the calls are made. Without a benchmark in the recipe every call does
@@ -44,7 +44,7 @@ class MlperfRun {
 
   // train_corpus_xxh3, validation_corpus_xxh3: of the tokens that were read, up to 1 GiB of them.
   // After the clock has stopped, since it reads them all.
-  void tell_corpora(FileSystem& files);
+  void log_corpora(FileSystem& files);
 
  private:
   using Type = telemetry::MlperfLine::Type;

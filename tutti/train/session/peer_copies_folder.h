@@ -25,7 +25,7 @@ std::string peer_copies_host();
 // that share `root` have different names.
 std::string peer_copies_folder(const std::string& root, uint64_t number);
 
-// The newest set that was made whole, as far as this host can tell from its pieces, for who starts
+// The newest complete set, as far as this host's pieces show, for a command that starts
 // ranks again.
 struct KeptCopy {
   int64_t step = -1;  // -1: none

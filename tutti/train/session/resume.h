@@ -25,7 +25,7 @@ struct SavedRecipe {
 // or it is of a version that did not record it.
 std::optional<SavedRecipe> saved_recipe(FileSystem& files, const std::string& run_folder);
 
-// Throws usage where the events of the run tell that what was saved is another run's: then its
+// Throws usage where the events of the run show that what was saved is another run's: then its
 // recipe is nothing that this run's could be compared with.
 void check_own(FileSystem& files, const SavedRecipe& saved, const std::string& run_folder);
 

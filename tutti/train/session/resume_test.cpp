@@ -91,7 +91,7 @@ TEST(CheckResumable, RefusesKeysThatChangeTheArithmetic) {
   EXPECT_EQ(refusal({"train.steps=200", "schedule.decay_steps=100"}), "");
 }
 
-// What the file of the run folder says by itself is no wish of the user's.
+// What the file of the run folder says by itself is not a request of the user.
 TEST(CheckResumable, AnEditOfTheRunsOwnRecipeIsNamed) {
   const spec::Recipe edited = recipe({"optimizer.learning_rate=1e-3", "train.seed=2"});
   const auto message = [&](const spec::Recipe& wanted) -> std::string {

@@ -60,7 +60,7 @@ TEST(RunEnergy, CountsTheGpusThatHaveACounter) {
                    TUTTI_FAKE_NVML);
   const EnergyUsed used = energy.used();
   EXPECT_EQ(used.gpus, 2);
-  EXPECT_EQ(used.gpus_with_counter, 1);  // the other one does not tell
+  EXPECT_EQ(used.gpus_with_counter, 1);  // the other one does not report it
   EXPECT_EQ(used.gpu_joules, 0);         // its counter stands still
   EXPECT_EQ(energy_source(used), "counter: 1 GPU (NVML); not processors, 1 GPU");
 }

@@ -20,9 +20,9 @@ RunHistory read_history(FileSystem& files, const std::string& run_folder) {
     const size_t end = std::min(bytes.find('\n', at), bytes.size());
     const std::string_view line = bytes.substr(at, end - at);
     at = end + 1;
-    const bool tells = starts_with(line, R"({"event":"run_started")") ||
-                       starts_with(line, R"({"event":"checkpoint_saved")");
-    if (!tells) continue;
+    const bool is_relevant = starts_with(line, R"({"event":"run_started")") ||
+                             starts_with(line, R"({"event":"checkpoint_saved")");
+    if (!is_relevant) continue;
     const auto event = telemetry::event_from_json(Json::parse(line, nullptr, false));
     if (!event) continue;
     if (const auto* started = std::get_if<telemetry::RunStarted>(&event->body)) {

@@ -1,4 +1,4 @@
-// What the events of a run tell those who resume it: which run it is, and which checkpoints it has
+// What the events of a run record for resuming it: which run it is, and which checkpoints it has
 // had.
 #pragma once
 

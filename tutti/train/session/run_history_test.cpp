@@ -113,7 +113,7 @@ TEST_F(HistoryTest, ACheckpointOfAnotherRunIsRefused) {
   EXPECT_EQ(record("run", 14, true).steps, 14);
   EXPECT_TRUE(warned("another run"));
   EXPECT_EQ(events<telemetry::StepDone>().front().step, 13);
-  EXPECT_EQ(record("run").steps, 20);  // its events tell of it now
+  EXPECT_EQ(record("run").steps, 20);  // its events record it now
   // A run folder is copied with its events.
   copy_checkpoints("other", "copy");
   write_file_atomic(files_, events_path("copy"), read_file(files_, events_path("other")));

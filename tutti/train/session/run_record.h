@@ -1,4 +1,4 @@
-// What a run's events tell about how its numbers came to be, and the numbers themselves.
+// What a run's events record about the origin of its numbers, and the numbers themselves.
 //
 // Numbers are exact: events.jsonl holds the shortest text that reads back as the same double. What
 // was not finite is NaN here.

@@ -31,8 +31,8 @@ struct RunState {
   std::optional<double> time_to_target_seconds;  // set when the target was reached
   std::optional<checkpoint::Base> base;          // of the adapters
   std::optional<checkpoint::Teacher> teacher;
-  // Of the run, from its first step on: tells its checkpoints from those of another run. Empty in
-  // checkpoints of earlier versions, and of what is no run.
+  // Of the run, from its first step on: distinguishes its checkpoints from those of another run.
+  // Empty in checkpoints of earlier versions, and of what is not a run.
   std::string run_id;
   Json corpora;  // which corpora it learns from: identify_corpora (lineage.h); null: not known
 };

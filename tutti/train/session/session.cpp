@@ -206,7 +206,7 @@ void Session::count_step(const StepResult& result, double rate, double seconds,
   event.routing = result.routing;
   event.parts = result.parts;
   telemetry_.emit(event);
-  if (session_steps_ == 1) tell_memory();
+  if (session_steps_ == 1) report_memory();
 }
 
 void Session::count_nonfinite(const StepResult& result) {
@@ -361,7 +361,7 @@ Summary Session::run() {
   start_loaders();
   if (mlperf_.enabled()) mlperf_.counts(*train_set_, *validation_set_);
   announce();
-  // Which run this is, its events tell before the first of its checkpoints does.
+  // The events record the run's identity before its first checkpoint does.
   if (!mlperf_.enabled()) telemetry_.flush();
   if (options_.world == nullptr || options_.world->local_rank() == 0) {
     energy_ = std::make_unique<RunEnergy>(posix_file_system(), options_.gpus);

@@ -95,7 +95,7 @@ struct Summary {
 };
 
 // Trains until the target, the last step, a signal or the budget. Throws diverged after
-// stop_after_nonfinite steps in a row; usage where the run's events tell of checkpoints that are
+// stop_after_nonfinite steps in a row; usage where the run's events record checkpoints that are
 // not there, or the newest checkpoint is of another run; everything else that goes wrong outside
 // throws Error.
 //

@@ -47,7 +47,7 @@ class Session {
   void open_corpora();
   void start_loaders();
   void announce();
-  void tell_memory();
+  void report_memory();
 
   // session.cpp
   void watch_actions();

@@ -120,7 +120,7 @@ void Session::report_saves(const std::vector<checkpoint::SaveResult>& results) {
   }
 }
 
-// A text that cannot be written is no reason for a run to fail.
+// A text that cannot be written does not cause a run to fail.
 void Session::sample(const std::string& checkpoint) {
   if (!sampler_) return;
   enter(comm::RankPhase::saving, state_.step);
@@ -138,7 +138,7 @@ void Session::finish(Outcome outcome) {
   const double train_seconds = monotonic_seconds() - started_;
   gpu_watch_.reset();  // its last look is of the time of training
   mlperf_.stops(state_.step, outcome == Outcome::target_reached);
-  if (consensus_.leads()) mlperf_.tell_corpora(files_);
+  if (consensus_.leads()) mlperf_.log_corpora(files_);
   const bool complete = outcome == Outcome::target_reached || outcome == Outcome::steps_done;
   if (!is_saved()) save(checkpoint::IfBusy::wait);
   enter(comm::RankPhase::finishing, state_.step);
@@ -165,7 +165,7 @@ void Session::finish(Outcome outcome) {
   if (copies_) copies_->forget();
   // What hosts still have that were left out is garbage from now on.
   if (complete && consensus_.leads()) forget_peer_copies(files_, options_.run_folder);
-  tell_memory();
+  report_memory();
   telemetry_.emit(telemetry::RunFinished{outcome_name(outcome), to_json(summary_)});
   telemetry_.flush();
 }

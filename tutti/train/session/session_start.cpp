@@ -100,7 +100,7 @@ void Session::check_history(const std::optional<Restored>& restored) {
   telemetry_.warn(problem + "; continuing because of --force-resume");
 }
 
-// Of saves that were interrupted. What cannot be removed is no reason for a run to fail.
+// Of saves that were interrupted. What cannot be removed does not cause a run to fail.
 void Session::remove_leftovers(const std::string& folder) {
   try {
     for (const std::string& path : checkpoint::remove_unfinished(files_, folder)) {
@@ -252,10 +252,10 @@ void Session::announce() {
   };
   describe("training", *train_set_);
   if (validation_set_) describe("validation", *validation_set_);
-  tell_memory();
+  report_memory();
 }
 
-void Session::tell_memory() {
+void Session::report_memory() {
   telemetry_.emit(telemetry::MemoryMeasured{state_.step, resident_bytes(), peak_resident_bytes(),
                                             summary_.memory});
 }

@@ -198,7 +198,7 @@ void Watchdog::look(double awake_seconds) {
   }
   if (!is_at_work(phase_)) return;
   double limit = limit_of(phase_);
-  // Who does not run at all needs no more patience while it saves than while it trains.
+  // A rank that does not run at all gets no longer limit while it saves than while it trains.
   const double least = limit_of(comm::RankPhase::training);
   if (awake_seconds_ >= least && a_rank_is_silent(least, false)) limit = std::min(limit, least);
   if (awake_seconds_ < limit) return;

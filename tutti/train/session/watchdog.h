@@ -4,7 +4,7 @@
 // Hangs. What a rank does has a limit: a step max(10 s, 3 times the 99th percentile of the steps so
 // far), anything else and the first steps ten minutes; the caller may say another for steps and for
 // pieces of an evaluation. Time counts only while this rank runs, so that a machine that was paused
-// as a whole is no hang. When the limit is over while a rank waits for another, the world is
+// as a whole is not a hang. When the limit is over while a rank waits for another, the world is
 // aborted, for a reason that names the rank that keeps the others waiting, what it is doing, and
 // the collective they wait in. A rank of this host whose watchdog does not tick is named alone, in
 // whatever group others wait for it.
@@ -19,7 +19,7 @@
 // process.
 //
 // Pauses. A rank that did not run for over two seconds although it wanted to (stopped, migrated,
-// starved) counts that time, for the session to tell.
+// starved) counts that time, for the session to report.
 #pragma once
 
 #include <atomic>

@@ -31,7 +31,7 @@ class BatchStaging {
   int64_t put(const BatchView& view, int64_t micro, int64_t step_slot);
   // Enqueues what brings it into its slot, if it is not there.
   void send(int64_t micro, int64_t step_slot);
-  // Both, of passes that are no step (evaluation) and may have more micro-batches than one: waits
+  // Both, of passes that are not steps (evaluation) and may have more micro-batches than one: waits
   // for the stream before it writes over what that may still read.
   int64_t put_and_send(const BatchView& view, int64_t micro);
 

@@ -147,7 +147,7 @@ void expect_magnitude(Trainer& trainer, const engine::Matrix& x, const engine::V
 }
 
 // Words that kernels leave beside what they make, of a step's last micro-batch and, of gradients,
-// the lowest layers. Dropout changes gradients after who made them.
+// the lowest layers. Dropout changes gradients after the kernel that made them.
 TEST_F(DeviceNarrow, MagnitudesAreThoseOfTheTensors) {
   for (const double dropout : {0.0, 0.2}) {
     for (const auto mode : {spec::RecomputeMode::none, spec::RecomputeMode::full}) {

@@ -148,7 +148,7 @@ TEST(EnqueuedRanks, AllRanksSkipTheSameStep) {
   }
 }
 
-// A parameter that one rank owns is no number: all name the same first tensor that it spoils.
+// A parameter that one rank owns is not a number: all name the same first tensor that it spoils.
 TEST(EnqueuedRanks, NameTheTensorThatIsNotFinite) {
   for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 2, .zero = 1}, Mesh{.dp = 2, .zero = 3},
                            Mesh{.tp = 2}, Mesh{.pp = 2}}) {

@@ -1,5 +1,5 @@
 // Experts on several ranks, and models with experts on several ranks: gradients, losses and what
-// routers tell do not depend on the mesh. The ranks are threads of this process.
+// routers report do not depend on the mesh. The ranks are threads of this process.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -71,8 +71,8 @@ void check_shapes(const checkpoint::Reader& reader, const spec::ParamLayout& lay
   }
 }
 
-// Fields that no shape shows, such as the number of heads. A longer context is no other model where
-// positions are not learned.
+// Fields that no shape shows, such as the number of heads. A longer context is not another model
+// where positions are not learned.
 void check_model(const checkpoint::Reader& reader, const spec::ModelConfig& model) {
   const Json& saved = reader.manifest().state.model;
   const Json described = describe_model(model);

@@ -151,7 +151,7 @@ TEST(Moe, GenerationWithACacheEqualsTheWholeSequence) {
   }
 }
 
-// The bias is no parameter of the loss: only its own rule moves it, once per step and layer.
+// The bias is not a parameter of the loss: only its own rule moves it, once per step and layer.
 TEST(Moe, SelectionBiasMovesByItsRateOnly) {
   spec::Recipe recipe = mixed_moe_recipe();
   recipe.model.moe.router_bias_rate = 0.25;  // exact in bf16

@@ -217,7 +217,7 @@ TEST(Offload, SkipsAStepAndRunsAhead) {
     RandomBatches batches(recipe, 5);
     const BatchSource source = batches.source();
     trainer.step(source, 1e-2, 1);
-    trainer.begin_step(source, std::nan(""), 2);  // weights that are no numbers, for the next
+    trainer.begin_step(source, std::nan(""), 2);  // weights that are not numbers, for the next
     {
       const engine::DeviceCalls calls;
       trainer.begin_step(source, 1e-2, {});

@@ -28,7 +28,7 @@ telemetry::Routing routing_of_step(engine::Stream& stream, const spec::Recipe& r
                                    const model::Memory& memory);
 
 // The same of steps that are enqueued: what each has counted lies on the host, in a slot of its
-// own for each of those that may be under way. What hosts then tell each other goes through the
+// own for each of those that may be under way. What hosts then exchange goes through the
 // group that carries that (comm::World::all), so none waits for what a device still computes.
 class FetchedRouting {
  public:

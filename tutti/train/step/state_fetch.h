@@ -1,4 +1,4 @@
-// The state of a trainer whose memory is a device's, for who reads it in order and keeps it: two
+// The state of a trainer in device memory, read in order for a copy: two
 // pinned buffers take turns, so that while the bytes of one are read the next are on their way over
 // a queue beside the stream. What lies in memory of the host already (spec/recipe/offload.h) is
 // read there.

@@ -69,7 +69,7 @@ TEST(StateFetch, BringsEveryByteOnce) {
   }
 }
 
-// Who cannot keep what it reads stops in the middle of a tensor.
+// A reader that cannot keep the data stops in the middle of a tensor.
 TEST(StateFetch, RestartsAfterAFailedReader) {
   const spec::Recipe recipe = testing::gpt_recipe();
   Trainer trainer(recipe, {}, kAsOnDevice);

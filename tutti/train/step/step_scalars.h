@@ -24,7 +24,7 @@ struct StepSums {
   double squared_norm = 0;
 };
 
-// Who sums together.
+// The groups of the sums.
 struct SumRanks {
   comm::Group* all = nullptr;  // null: alone
   bool counts_rows = true;     // of several ranks that work on the same rows, one does

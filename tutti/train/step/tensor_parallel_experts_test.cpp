@@ -1,4 +1,4 @@
-// Mixtures of experts on tensor parallel ranks: gradients, losses and what routers tell are those
+// Mixtures of experts on tensor parallel ranks: gradients, losses and what routers report are those
 // of one rank; what is allocated and done is what spec describes. The ranks are threads of this
 // process.
 #include <gtest/gtest.h>

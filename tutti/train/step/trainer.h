@@ -156,7 +156,7 @@ class Trainer {
   std::vector<float> logits(const BatchView& batch);
 
   // What this rank owns of the trainable parameters: alone, each of them whole and once. Frozen
-  // ones are no state: they come from where the run started.
+  // ones are not state: they come from where the run started.
   std::vector<StateTensor> state() const;
   // The same of the gradient of the last step, by parameter name (without "param.").
   std::vector<StateTensor> gradient_tensors() const;
@@ -214,7 +214,7 @@ class Trainer {
   model::Stage& last_stage() const { return *stages_.back(); }
   spec::ParamLayout whole_layout() const;  // of the whole model
   std::string first_of_ranks(const spec::ParamLayout& all, int64_t found);
-  bool counts_rows() const;  // it is this rank that tells the losses of its rows
+  bool counts_rows() const;  // this rank reports the losses of its rows
   bool saves(const spec::PlacedParam& placed) const;
   void write_master(const spec::PlacedParam& placed, const float* local);
   void add_boxes(std::vector<StateTensor>& out, const std::string& prefix,

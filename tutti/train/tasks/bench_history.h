@@ -65,7 +65,7 @@ struct BenchJudgement {
 // The noise of one row is the greater of two: the spread of those rows (from their median absolute
 // deviation, which single outliers do not move), and the row's own noise. Few rows say little about
 // their spread, so it is pooled with an assumed one of 2% that weighs as much as 3 rows. A change
-// beyond 3 standard deviations of (row minus median of n rows) is no noise:
+// beyond 3 standard deviations of (row minus median of n rows) is not noise:
 //
 //   limit = 3 s sqrt(1 + pi / (2 n)),  s^2 = max(noise^2, (3 0.02^2 + (n - 1) mad^2) / (n + 2))
 inline constexpr int64_t kBenchRows = 12;

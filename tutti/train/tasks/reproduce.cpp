@@ -179,10 +179,10 @@ ReproductionPlan plan_reproduction(FileSystem& files, const ReproduceOptions& op
                                    const std::function<void(int64_t, int64_t)>& on_progress) {
   ReproductionPlan plan;
   plan.run = options.run;
-  load_recipe(files, options.run);  // names a folder that is no run
+  load_recipe(files, options.run);  // names a folder that is not a run
   const std::string path = recipe_path(options.run);
   plan.recipe = spec::parse_recipe(read_file(files, path), path, options.overrides, "");
-  // What is run again is no result: it clears no caches and writes no log.
+  // What is run again is not a result: it clears no caches and writes no log.
   plan.recipe.mlperf.benchmark.clear();
   plan.record = read_run_record(files, options.run);
   plan.steps = plan.record.last_step;

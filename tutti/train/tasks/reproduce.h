@@ -1,4 +1,4 @@
-// Running a recorded run again, and telling whether the result is the same to the bit: losses,
+// Repeats a recorded run, and compares the results bit for bit: losses,
 // gradient norms and learning rates of every step, validation losses, and every tensor of the
 // checkpoints that both have. When it is not, the factors that differ are the suspects.
 //

@@ -46,7 +46,7 @@ inline void expect_gradients_match_finite_differences(const spec::Recipe& recipe
   const double global_norm = std::sqrt(total);
   const std::vector<StateTensor> state = trainer.state();
   for (size_t i = 0; i < gradients.size(); ++i) {
-    if (state[i].name.ends_with("moe.router.bias")) {  // decides who is chosen: a step, no slope
+    if (state[i].name.ends_with("moe.router.bias")) {  // decides the choice: a step, no slope
       for (const float x : gradients[i]) EXPECT_EQ(x, 0.0F) << state[i].name;
       continue;
     }

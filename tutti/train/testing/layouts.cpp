@@ -216,7 +216,7 @@ double gradient_error(const Tensors& actual, const Tensors& expected) {
     std::vector<float> difference(values.size());
     for (size_t i = 0; i < values.size(); ++i) difference[i] = found[i] - values[i];
     const double error = norm_of(difference) / std::max(norm_of(values), floor);
-    if (!(error <= worst)) worst = error;  // also when it is no number
+    if (!(error <= worst)) worst = error;  // also when it is not a number
   }
   return worst;
 }

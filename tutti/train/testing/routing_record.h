@@ -30,7 +30,7 @@ class RoutingRecord {
 
   const std::map<Key, Choice>& choices() const { return choices_; }
 
-  // Rows where another record chose otherwise, and of these those where it was no tie: more than
+  // Rows where another record chose otherwise, and of these those where it was not a tie: more than
   // 1e-5 between the probabilities. Prints the ties.
   struct Difference {
     int64_t rows = 0;

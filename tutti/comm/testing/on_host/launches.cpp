@@ -9,7 +9,7 @@ namespace tutti::comm::on_host {
 namespace {
 
 std::mutex taken_mutex;
-// Of each device: who launches, how often he has begun to.
+// Of each device: the launching thread, and how many launches it has begun.
 std::map<int, std::pair<std::thread::id, int>>& taken() {
   static auto& out = *new std::map<int, std::pair<std::thread::id, int>>;
   return out;
