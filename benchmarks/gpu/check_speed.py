@@ -166,9 +166,9 @@ def race(machine, report, work, layers=None):
     if theirs:
         report.facts[f"{name}, PyTorch"] = theirs
     ratio = ours["tokens_per_second"] / theirs["tokens_per_second"] if ours and theirs else None
-    lines = [f"{who}: " + (f"{result['tokens_per_second']:,.0f} tokens/s" if result
+    lines = [f"{program}: " + (f"{result['tokens_per_second']:,.0f} tokens/s" if result
                            else f"`{said.strip()[-400:]}`")
-             for who, result, said in (("Tutti", ours, our_text), ("PyTorch", theirs, text))]
+             for program, result, said in (("Tutti", ours, our_text), ("PyTorch", theirs, text))]
     report.add_bars(title, [Bar("tokens/s against PyTorch's", ratio, RACE_RATIO,
                                 reason="one of the two failed")], "\n".join(lines))
 

@@ -56,14 +56,14 @@ PARTS = {
 }
 
 
-def machine(place, report):
+def machine(host, report):
     """What the program itself sees; it asks without computing anything."""
     lines = []
     for command in (["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm,"
-                     "power.limit,temperature.gpu", "--format=csv"], [place.tutti, "--version"]):
+                     "power.limit,temperature.gpu", "--format=csv"], [host.tutti, "--version"]):
         if shutil.which(str(command[0])):
-            lines.append(place.run(command, 60)[1])
-    result, text, _ = place.json([place.tutti, "bench", "memory", "--device", "cuda", "--batch", "1",
+            lines.append(host.run(command, 60)[1])
+    result, text, _ = host.json([host.tutti, "bench", "memory", "--device", "cuda", "--batch", "1",
                                   "--json"], 120)
     if result is None:
         absent = "no GPU" in text or "no CUDA" in text
@@ -78,14 +78,14 @@ def machine(place, report):
     report.add("Machine", "```\n" + "\n".join(lines) + "\n```", PASSED, lines[-1])
 
 
-def run_part(name, part, place, report):
+def run_part(name, part, host, report):
     report.begin_part()
-    if place.left() < part.seconds:
-        report.add(name, f"{place.left():.0f} s are left, and it takes {part.seconds} s at least.",
+    if host.left() < part.seconds:
+        report.add(name, f"{host.left():.0f} s are left, and it takes {part.seconds} s at least.",
                    NOT_RUN, f"takes {part.seconds} s at least")
         return
     try:
-        part.run(place, report)
+        part.run(host, report)
     except OutOfTime:
         report.add(name, "The time was over before it was.", NOT_RUN, "cut off")
     except Exception as error:  # a part that breaks must not end the others
@@ -140,17 +140,17 @@ def main():
     out = (arguments.out or Path(f"gpu-{arguments.profile}.md")).resolve()
     if unwritable(out):
         parser.error(f"--out {out}: {unwritable(out)}")
-    place, report = Machine(arguments), Report(out, arguments.profile, arguments.budget)
+    host, report = Machine(arguments), Report(out, arguments.profile, arguments.budget)
     try:
         try:
-            machine(place, report)
+            machine(host, report)
         except OutOfTime:
             sys.exit(f"gpu_check: --budget {arguments.budget:.0f}: too short for anything")
         for name, part in parts.items():
             if name in wanted:
-                run_part(name, part, place, report)
+                run_part(name, part, host, report)
     finally:
-        shutil.rmtree(place.work, ignore_errors=True)
+        shutil.rmtree(host.work, ignore_errors=True)
     report.write()
     print(report.table())
     return report.status()

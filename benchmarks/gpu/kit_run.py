@@ -76,8 +76,8 @@ def run_python(text, library_path):
 
 def package_folders():
     """Where this Python's packages keep shared libraries."""
-    return [folder for place in dict.fromkeys(sys.path) if place
-            for folder in sorted(Path(place).glob("nvidia/*/lib"))]
+    return [folder for entry in dict.fromkeys(sys.path) if entry
+            for folder in sorted(Path(entry).glob("nvidia/*/lib"))]
 
 
 def search_folders():
@@ -176,8 +176,8 @@ def check_machine():
 
 
 def remedy():
-    places = ", ".join(map(str, package_folders())) or "none"
-    return [f"Looked in the packages of {sys.executable} (folders nvidia/*/lib: {places}), LD_LIBRARY_PATH, "
+    folders = ", ".join(map(str, package_folders())) or "none"
+    return [f"Looked in the packages of {sys.executable} (folders nvidia/*/lib: {folders}), LD_LIBRARY_PATH, "
             "the loader's folders.",
             "Install PyTorch for CUDA 13 into that Python, or set PYTHON to one that has it, or "
             "LD_LIBRARY_PATH."]

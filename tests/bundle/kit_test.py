@@ -32,8 +32,8 @@ def skip(why):
 
 
 def find_nvcc():
-    place = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    return place if os.path.exists(place) else None
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    return nvcc if os.path.exists(nvcc) else None
 
 
 def run(*command, **options):
@@ -75,9 +75,9 @@ class Wheels:
         for library in toolkit.glob("*.so.*"):
             name = re.match(r"lib(cudart|cublasLt|nvrtc|cudnn|nccl)", library.name)
             if name:
-                place = folder / "nvidia" / self.FOLDERS[name[0]] / "lib"
-                place.mkdir(parents=True, exist_ok=True)
-                (place / library.name).symlink_to(library.resolve())
+                target = folder / "nvidia" / self.FOLDERS[name[0]] / "lib"
+                target.mkdir(parents=True, exist_ok=True)
+                (target / library.name).symlink_to(library.resolve())
 
 
 def check_libraries(kit):
@@ -106,13 +106,13 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
 
 def driver(folder, version=13000, count=1):
     """A value of LD_LIBRARY_PATH with a driver that knows that CUDA and has so many GPUs."""
-    place = folder / f"driver-{version}-{count}"
-    place.mkdir()
-    (place / "driver.c").write_text(DRIVER)
+    target = folder / f"driver-{version}-{count}"
+    target.mkdir()
+    (target / "driver.c").write_text(DRIVER)
     done = run("cc", "-shared", "-fPIC", f"-DVERSION={version}", f"-DCOUNT={count}",
-               "-Wl,-soname,libcuda.so.1", "-o", place / "libcuda.so.1", place / "driver.c")
+               "-Wl,-soname,libcuda.so.1", "-o", target / "libcuda.so.1", target / "driver.c")
     assert done.returncode == 0, done.stdout
-    return {"LD_LIBRARY_PATH": str(place)}
+    return {"LD_LIBRARY_PATH": str(target)}
 
 
 def check_driver(kit, environment, work):
@@ -209,10 +209,10 @@ def check_on_host(kit, work):
     if not tutti.exists():
         print("skipped: no programs of the host device in this build")
         return
-    place = work / "on_host"
-    place.mkdir()
-    (place / "tutti").symlink_to(tutti)
-    done = run(sys.executable, kit / "benchmarks/gpu/gpu_check.py", "--profile", "proof", "--bin", place,
+    target = work / "on_host"
+    target.mkdir()
+    (target / "tutti").symlink_to(tutti)
+    done = run(sys.executable, kit / "benchmarks/gpu/gpu_check.py", "--profile", "proof", "--bin", target,
                "--parts", "resume,learn", "--out", work / "report.md", cwd=work,
                env={**os.environ, "TUTTI_HOME": str(SOURCE)})
     assert done.returncode == 0 and "3 PASSED: exit status 0" in done.stdout, done.stdout

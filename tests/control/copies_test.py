@@ -1,4 +1,4 @@
-"""Copies in memory of jobs of the local queue: there while a job runs, and none when it has ended for
+"""Peer copies of jobs of the local queue: there while a job runs, and none when it has ended for
 good: completed, cancelled, failed, its launcher killed, or everything of it killed and then cancelled
 while it waits to be tried again. About 30 s."""
 

@@ -22,13 +22,13 @@ PLANTED_PARTS = "operations,learn"
 
 def check(folder, programs, parts):
     """(exit status, {title: verdict}, what it printed)"""
-    place = folder / "bin"
-    place.mkdir(parents=True)
+    bin_folder = folder / "bin"
+    bin_folder.mkdir(parents=True)
     for name, program in programs.items():
-        (place / name).symlink_to(program)
+        (bin_folder / name).symlink_to(program)
     report = folder / "report.md"
     done = subprocess.run(
-        [sys.executable, SOURCE / "benchmarks/gpu/gpu_check.py", "--profile", "proof", "--bin", place,
+        [sys.executable, SOURCE / "benchmarks/gpu/gpu_check.py", "--profile", "proof", "--bin", bin_folder,
          "--out", report, "--parts", parts, "--budget", "1000", "--jobs", "2"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "TUTTI_HOME": str(SOURCE)})

@@ -24,7 +24,7 @@ SPEED = "gpt2-124m,kernels,llama,fp8-speed,gpt2-1558m,shakespeare"
 VERDICTS = (check_bars.PASSED, check_bars.FAILED, check_bars.UNCHECKED, check_bars.NOT_RUN)
 
 
-class Place:
+class StandInBundle:
     """A folder like a bundle's bin/, and the check run over it."""
 
     def __init__(self, folder):
@@ -61,29 +61,29 @@ class Place:
         return json.loads((self.folder / "report.json").read_text())["facts"]
 
 
-def check_good(place):
-    status, verdicts, report, printed = place.check("proof", PROOF)
+def check_good(bundle):
+    status, verdicts, report, printed = bundle.check("proof", PROOF)
     assert status == 0 and set(verdicts.values()) == {"PASSED"}, (status, verdicts, report)
     assert len(verdicts) == 11, verdicts  # of 9 parts, the machine, and one more of the sanitizer
     # One GPU: what needs two is left out, and said.
     assert "left out: DeviceEach" in printed and "NVIDIA H200" in printed, printed
-    curves = place.facts()["200 losses of gpt2-124m on CPU and GPU"]
+    curves = bundle.facts()["200 losses of gpt2-124m on CPU and GPU"]
     assert len(curves["cuda"]) == len(curves["cpu"]) == 200, curves
-    status, verdicts, report, _ = place.check("speed", SPEED, "--shakespeare",
-                                              str(place.folder / "text.txt"))
+    status, verdicts, report, _ = bundle.check("speed", SPEED, "--shakespeare",
+                                              str(bundle.folder / "text.txt"))
     assert status == 0 and set(verdicts.values()) == {"PASSED"}, (status, verdicts, report)
     assert len(verdicts) == 7, verdicts
-    steps = place.facts()["gpt2-124m T1024 32x16 bf16"]
+    steps = bundle.facts()["gpt2-124m T1024 32x16 bf16"]
     assert steps["setting"]["accumulate"] == 16, steps
 
 
-def check_two_gpus(place):
-    status, _, report, printed = place.check("proof", "trainer", gpus=2, says="collectives: NCCL")
+def check_two_gpus(bundle):
+    status, _, report, printed = bundle.check("proof", "trainer", gpus=2, says="collectives: NCCL")
     assert status == 0 and "left out" not in printed and "DeviceEach" in report, report
 
 
-def check_every_demand_can_fail(place):
-    status, verdicts, report, printed = place.check(
+def check_every_demand_can_fail(bundle):
+    status, verdicts, report, printed = bundle.check(
         "proof", PROOF, tests="  FAILED ", resumed=1e-12,
         loss_shift={"learn-cuda": 2e-4, "gpt2-cuda": 3e-3, "ranks-tp=2": 2e-3, "gpt2-fp8": 0.1},
         sanitizer=9)
@@ -91,77 +91,77 @@ def check_every_demand_can_fail(place):
     assert set(verdicts.values()) == {"FAILED"} and len(verdicts) == 10, (verdicts, report)
     assert "tp=2: largest difference of 30 losses: 0.002 (<= 0.001)" in printed, printed
     # The first 20 steps are held to more than all 200.
-    verdicts = place.check("proof", "gpt2,gpt2-curve", loss_shift={"gpt2-cuda": 1e-3})[1]
+    verdicts = bundle.check("proof", "gpt2,gpt2-curve", loss_shift={"gpt2-cuda": 1e-3})[1]
     assert list(verdicts.values()) == ["PASSED", "FAILED", "PASSED"], verdicts
     # A test of the trainer must not be skipped where there is a GPU.
-    assert place.check("proof", "trainer", tests=" SKIPPED ")[0] == 1
+    assert bundle.check("proof", "trainer", tests=" SKIPPED ")[0] == 1
 
-    status, verdicts, report, printed = place.check(
-        "speed", SPEED, "--shakespeare", str(place.folder / "text.txt"), mfu=0.39, fp8_gain=1.2,
+    status, verdicts, report, printed = bundle.check(
+        "speed", SPEED, "--shakespeare", str(bundle.folder / "text.txt"), mfu=0.39, fp8_gain=1.2,
         host_seconds=1e-3, kernel_share=0.8, shakespeare=1.5)
     assert status == 1 and verdicts.pop("Machine") == "PASSED", (status, verdicts)
     assert set(verdicts.values()) == {"FAILED"} and len(verdicts) == 6, (verdicts, report)
     for row in ("MFU", "fp8 / bf16", "host's share"):
         assert any(row in line and "FAILED" in line for line in report.splitlines()), (row, report)
     # Each model has a bar of its own.
-    verdicts = place.check("speed", "gpt2-124m,llama,gpt2-1558m", mfu=0.53)[1]
+    verdicts = bundle.check("speed", "gpt2-124m,llama,gpt2-1558m", mfu=0.53)[1]
     failed = [title for title, verdict in verdicts.items() if verdict == "FAILED"]
     assert len(failed) == 1 and "llama" in failed[0], verdicts
 
 
-def check_missing_is_no_pass(place):
-    status, verdicts, report, _ = place.check("proof", "learn,ranks,parity,fp8",
+def check_missing_is_no_pass(bundle):
+    status, verdicts, report, _ = bundle.check("proof", "learn,ranks,parity,fp8",
                                               fails=["gpt2-fp8", "learn-cuda", "ranks-pp=2"])
     assert status == 1 and list(verdicts.values()).count("FAILED") == 3, (verdicts, report)
     assert list(verdicts.values()).count("NOT CHECKED") == 1, verdicts
-    status, verdicts, report, _ = place.check("speed", "gpt2-124m,race,shakespeare",
+    status, verdicts, report, _ = bundle.check("speed", "gpt2-124m,race,shakespeare",
                                               gpu="NVIDIA H200 of another kind")
     assert status == 1 and "peaks.py" in report, report
     unchecked = [title for title, verdict in verdicts.items() if verdict == "NOT CHECKED"]
     assert len(unchecked) == 2, verdicts
-    assert place.check("speed", "shakespeare")[0] == 3
-    status, _, _, printed = place.check("proof", "operations", fails=["bench"])
+    assert bundle.check("speed", "shakespeare")[0] == 3
+    status, _, _, printed = bundle.check("proof", "operations", fails=["bench"])
     assert status == 77 and "no GPU" in printed, printed
 
 
-def check_time_is_kept(place):
+def check_time_is_kept(bundle):
     """What does not fit is not begun; what is begun and too long is cut off; neither is a pass."""
-    status, verdicts, _, printed = place.check("proof", "operations,sanitizer", "--budget", "100")
+    status, verdicts, _, printed = bundle.check("proof", "operations,sanitizer", "--budget", "100")
     assert status == 4, printed
     assert verdicts == {"Machine": "PASSED", "Operations against the CPU's references": "PASSED",
                         "sanitizer": "NOT RUN"}, verdicts
     begin = time.monotonic()
-    status, verdicts, report, printed = place.check("proof", "operations,trainer", "--budget", "26",
+    status, verdicts, report, printed = bundle.check("proof", "operations,trainer", "--budget", "26",
                                                     "--jobs", "3", seconds={"engine_test": 60})
     assert status == 4 and time.monotonic() - begin < 26, (printed, time.monotonic() - begin)
     assert set(verdicts.values()) == {"PASSED", "NOT RUN"} and len(verdicts) == 3, verdicts
     # What failed before the end is no less a failure.
-    status, verdicts, _, _ = place.check("proof", "operations,sanitizer", "--budget", "100",
+    status, verdicts, _, _ = bundle.check("proof", "operations,sanitizer", "--budget", "100",
                                          tests="  FAILED ")
     assert status == 1 and "NOT RUN" in verdicts.values(), verdicts
 
 
-def check_layers(place):
+def check_layers(bundle):
     """As many as the program's own memory map says fit, beside the reserve."""
-    place.check("speed", "llama", free_bytes=85e9)  # (85e9 - 6 GiB - 20e9) / 5e9
-    assert place.facts()["layers of llama3.1-8b"] == 11, place.facts()
-    place.check("speed", "llama", free_bytes=150e9)
-    assert place.facts()["layers of llama3.1-8b"] == 24, place.facts()
-    place.check("speed", "llama", free_bytes=1e12)
-    assert place.facts()["layers of llama3.1-8b"] == check_speed.LLAMA_LAYERS
-    status, _, _, printed = place.check("speed", "llama", free_bytes=20e9)
+    bundle.check("speed", "llama", free_bytes=85e9)  # (85e9 - 6 GiB - 20e9) / 5e9
+    assert bundle.facts()["layers of llama3.1-8b"] == 11, bundle.facts()
+    bundle.check("speed", "llama", free_bytes=150e9)
+    assert bundle.facts()["layers of llama3.1-8b"] == 24, bundle.facts()
+    bundle.check("speed", "llama", free_bytes=1e12)
+    assert bundle.facts()["layers of llama3.1-8b"] == check_speed.LLAMA_LAYERS
+    status, _, _, printed = bundle.check("speed", "llama", free_bytes=20e9)
     assert status == 0 and "not one layer fits" in printed, printed
 
 
-def check_options(place):
+def check_options(bundle):
     """What cannot work is refused at once, with what to write instead, and not after minutes."""
     for words, said in ((("--out", "/no/such/folder/report.md"), "/no/such/folder/report.md: No such file"),
-                        (("--out", str(place.bin)), "it is a folder"),
+                        (("--out", str(bundle.bin)), "it is a folder"),
                         (("--parts", "gpt3"), "there are operations, gpt2,"),
                         (("--jobs", "0"), "at least 1"),
                         (("--corpus", "/no/such/text"), "--corpus /no/such/text: no such file")):
-        done = subprocess.run([sys.executable, CHECK / "gpu_check.py", "--bin", place.bin, *words],
-                              capture_output=True, text=True, cwd=place.folder)
+        done = subprocess.run([sys.executable, CHECK / "gpu_check.py", "--bin", bundle.bin, *words],
+                              capture_output=True, text=True, cwd=bundle.folder)
         assert done.returncode == 2 and said in done.stderr, (words, done.returncode, done.stderr)
         assert "Traceback" not in done.stderr and not done.stdout, (done.stdout, done.stderr)
 
@@ -201,14 +201,14 @@ def main():
     check_figures()
     check_the_table_is_short()
     with tempfile.TemporaryDirectory() as folder:
-        place = Place(Path(folder))
-        check_good(place)
-        check_two_gpus(place)
-        check_every_demand_can_fail(place)
-        check_missing_is_no_pass(place)
-        check_time_is_kept(place)
-        check_layers(place)
-        check_options(place)
+        bundle = StandInBundle(Path(folder))
+        check_good(bundle)
+        check_two_gpus(bundle)
+        check_every_demand_can_fail(bundle)
+        check_missing_is_no_pass(bundle)
+        check_time_is_kept(bundle)
+        check_layers(bundle)
+        check_options(bundle)
 
 
 main()

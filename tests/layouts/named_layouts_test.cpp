@@ -108,7 +108,7 @@ std::vector<Layout> layouts() {
   routed({.cp = 2, .ep = 2});
   routed({.dp = 2, .cp = 2, .ep = 4});
   routed({.dp = 2, .tp = 2, .pp = 2, .ep = 2, .zero = 1});
-  // What repeats itself by place, and what is trained in part.
+  // What repeats by layer, and what is trained in part.
   all.push_back({Kind::gpt, {.dp = 2, .zero = 2}, 2, 0.1, true});
   all.push_back({Kind::llama, {.dp = 3, .zero = 3}, 1, 0.1, true});
   all.push_back({Kind::gpt, {.tp = 2, .pp = 2}, 1, 0.1, true});

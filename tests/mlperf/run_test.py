@@ -84,8 +84,8 @@ def a_set_becomes_a_submission(folder):
             assert text == file.read()
         assert f'"key": "seed", "value": {7 + i},' in text
         assert '"key": "submission_org", "value": "Me & Co"' in text
-    places = glob.glob(os.path.join(submission, "benchmarks", "llama31_405b", "*"))
-    assert sorted(map(os.path.basename, places)) == ["implementations", "my-box"]
+    folders = glob.glob(os.path.join(submission, "benchmarks", "llama31_405b", "*"))
+    assert sorted(map(os.path.basename, folders)) == ["implementations", "my-box"]
     # Again: nothing is missing, nothing runs, the same submission.
     started = [run["started"] for run in result["set"]["runs"]]
     again = json.loads(run_set(folder, "set", "--runs", "3", "--seed-base", "7", "--submitter",
@@ -162,10 +162,10 @@ def failed_runs_count(folder):
                                 "--runs", "3", "--json"],
                                cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for i in range(2):
-        place = os.path.join("failed", "runs", f"run_{i}")
-        events = os.path.join(folder, place, "events.jsonl")
+        run_folder = os.path.join("failed", "runs", f"run_{i}")
+        events = os.path.join(folder, run_folder, "events.jsonl")
         wait_until("a step", lambda: steps_recorded(events) > 3 or process.poll() is not None)
-        (run,) = processes_of("--run " + place)
+        (run,) = processes_of("--run " + run_folder)
         os.kill(run, signal.SIGKILL)
     output, messages = process.communicate(timeout=150)
     assert process.returncode == 1, (output, messages)

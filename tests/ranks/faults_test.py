@@ -55,24 +55,24 @@ def goes_on(recipe, run, expected, fault, said, *arguments, ranks=RANKS):
     print(f"{fault}: {time.monotonic() - begin:.1f} s")
 
 
-# What the command says of each, of rank {rank} in {place}; and what the other ranks have said.
+# What the command says of each, of rank {rank} in {activity}; and what the other ranks have said.
 ENDED = {
-    "kill": r"rank {rank} was ended by signal 9 \(Killed\) in {place}",
-    "exit": r"rank {rank} ended with exit code 1 in {place}",
-    "throw": r"rank {rank} ended with exit code 1 in {place}.*a fault that TUTTI_FAULT asked for",
-    "stop": r"rank {rank} did not end and was killed in {place}",
+    "kill": r"rank {rank} was ended by signal 9 \(Killed\) in {activity}",
+    "exit": r"rank {rank} ended with exit code 1 in {activity}",
+    "throw": r"rank {rank} ended with exit code 1 in {activity}.*a fault that TUTTI_FAULT asked for",
+    "stop": r"rank {rank} did not end and was killed in {activity}",
 }
-ENDED["hang"] = r"rank {rank} (ended with exit code 1|did not end and was killed) in {place}"
+ENDED["hang"] = r"rank {rank} (ended with exit code 1|did not end and was killed) in {activity}"
 REPORTED = {
-    "throw": r"aborted by rank {rank} .*TUTTI_FAULT asked for \(in {place}",
-    "stop": r"rank {rank} hangs in {place}.*, for .*; others wait: rank \d: in {call}\(.*call \d+",
+    "throw": r"aborted by rank {rank} .*TUTTI_FAULT asked for \(in {activity}",
+    "stop": r"rank {rank} hangs in {activity}.*, for .*; others wait: rank \d: in {call}\(.*call \d+",
 }
 REPORTED["hang"] = REPORTED["stop"]
 LIMIT = "3"  # of the watchdog, seconds
 STEPS_BETWEEN = 15
 
 
-def place(where, step):
+def activity(where, step):
     if where == "save":
         return f"the checkpoint after step {step}"
     return f"step {step}, {where}"
@@ -111,7 +111,7 @@ def struck(recipe, run, faults, *settings, call="all_(reduce|gather)"):
     words, ends = shown[0::2], shown[1::2]
     assert len(ends) == len(faults), f"{len(faults)} faults, {len(ends)} restarts:\n{error[-3000:]}"
     for (what, rank, where), step, word, end in zip(faults, at_step, words, ends):
-        names = {"rank": rank, "place": place(where, step), "call": call}
+        names = {"rank": rank, "activity": activity(where, step), "call": call}
         assert re.match(ENDED[what].format(**names), end), f"{what} of rank {rank} in {where}: {end}"
         if what in REPORTED:
             said = REPORTED[what].format(**names)

@@ -127,7 +127,7 @@ class Hosts:
             text=True)
 
 
-def place(rank, ranks, on_host):
+def rank_variables(rank, ranks, on_host):
     """The launch environment of a rank of `ranks`, `on_host` to a host."""
     return {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank % on_host),
             "LOCAL_WORLD_SIZE": str(on_host), "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": PORT}

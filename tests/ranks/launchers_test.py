@@ -53,12 +53,12 @@ def wrong_secret(recipe, run):
     ranks = [start_by_hand(recipe, run, 0, port, "right"), start_by_hand(recipe, run, 1, port, "wrong")]
     error = ranks[1].communicate(timeout=150)[1]
     assert ranks[1].returncode == 1 and "secret" in error, (ranks[1].returncode, error)
-    # Another with the right one still finds its place.
+    # Another with the right one still joins.
     ranks[1] = start_by_hand(recipe, run, 1, port, "right")
     for rank in ranks:
         error = rank.communicate(timeout=150)[1]
         assert rank.returncode == 0, error[-2000:]
-    print("a rank with the wrong secret was refused, and the right one took its place")
+    print("a rank with the wrong secret was refused, and the right one joined instead")
 
 
 def conflict(recipe, run):

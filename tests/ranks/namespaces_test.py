@@ -15,7 +15,7 @@ import rank_runs
 def both(pair, recipe, run, secrets, *arguments, steps=20, processes=True, **more):
     ranks = []
     for rank in range(2):
-        variables = {**hosts.place(rank, 2, 1), **more}
+        variables = {**hosts.rank_variables(rank, 2, 1), **more}
         if secrets[rank]:
             variables["TUTTI_SECRET"] = secrets[rank]
         ranks.append(pair.start(rank, rank_runs.command(recipe, run, *arguments, steps=steps), processes,

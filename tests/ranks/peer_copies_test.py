@@ -19,7 +19,7 @@ def both(pair, target, run, memories, *arguments, fault=""):
     """Two hosts of one rank; their exit codes and what they wrote."""
     ranks = []
     for rank in range(2):
-        variables = hosts.place(rank, 2, 1)
+        variables = hosts.rank_variables(rank, 2, 1)
         variables.update(TUTTI_SECRET="s", TUTTI_MEMORY_ROOT=memories[rank])
         if fault:
             variables["TUTTI_FAULT"] = fault

@@ -89,7 +89,7 @@ def check_curve(page, steps, values, colour, log=False, every=24):
         y = (1 - share) * height
         assert near(image, colour, x, y, 3), f"no curve at step {step}, pixel {x:.0f} {y:.0f}"
         away = y + height / 3 if y < height / 2 else y - height / 3
-        assert not near(image, colour, x, away, 2), f"a curve far from its place at step {step}"
+        assert not near(image, colour, x, away, 2), f"a curve far from its position at step {step}"
         seen += 1
     return seen
 

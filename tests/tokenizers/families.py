@@ -160,8 +160,8 @@ def charsmap(rules):
     for state in states:
         if not state:
             continue
-        place = base[state[:-1]] ^ state[-1]
-        units[place] = state[-1] | (place ^ base[state]) << 10 | (state in values) << 8
+        unit = base[state[:-1]] ^ state[-1]
+        units[unit] = state[-1] | (unit ^ base[state]) << 10 | (state in values) << 8
         if state in values:
             units[base[state]] = 1 << 31 | values[state]
     blob = struct.pack(f"<{len(units)}I", *units)

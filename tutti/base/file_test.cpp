@@ -198,7 +198,7 @@ TEST(Streams, AFullDeviceIsAnError) {
 }
 
 // Links that go round in a circle stand for a disk that does not answer.
-TEST(Existence, ThatCannotBeToldIsAnError) {
+TEST(Existence, UnknownExistenceIsAnError) {
   FileSystem& files = posix_file_system();
   const std::string link =
       join_path(testing::TempDir(), "tutti_file_test_circle_" + std::to_string(::getpid()));

@@ -140,7 +140,7 @@ TEST(HttpServer, SendsContinueToClientsThatExpectIt) {
   EXPECT_TRUE(holds(client.read(), "|ab|"));
 }
 
-TEST(HttpServer, WhatIsTooLargeIsToldSo) {
+TEST(HttpServer, OversizedRequestsAreReported) {
   HttpOptions options;
   options.limits.body_bytes = 100'000;
   options.limits.header_bytes = 2000;

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMostOfOneRule = 20;
 constexpr size_t kMostLocations = 4;
 
-std::string place_of(const Finding& finding) {
+std::string location_of(const Finding& finding) {
   return finding.line > 0 ? fmt::format("{}:{}", finding.file, finding.line) : finding.file;
 }
 
@@ -32,7 +32,7 @@ Json to_json(const Finding& finding) {
 }
 
 std::string format_finding(const Finding& finding) {
-  return fmt::format("{}: {}{}: {}\n    {}", printable(place_of(finding)),
+  return fmt::format("{}: {}{}: {}\n    {}", printable(location_of(finding)),
                      finding.warning ? "warning: " : "", finding.rule, printable(finding.message),
                      printable(finding.remedy));
 }
@@ -45,7 +45,7 @@ std::string format_findings(const std::vector<Finding>& findings) {
     const auto [known, fresh] = index.try_emplace(
         Message(finding.warning, finding.rule, finding.message, finding.remedy), groups.size());
     if (fresh) groups.emplace_back(&finding, std::vector<std::string>());
-    groups[known->second].second.push_back(place_of(finding));
+    groups[known->second].second.push_back(location_of(finding));
   }
   std::stable_partition(groups.begin(), groups.end(),
                         [](const auto& group) { return !group.first->warning; });

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kWidth = 16;  // elements of a boundary tensor
 
-// Room for as many micro-batches as a rank's memory map has, over all its virtual stages.
+// Capacity for as many micro-batches as a rank's memory map has, over all its virtual stages.
 struct Room {
   int64_t free = 0;
 };

@@ -110,7 +110,7 @@ struct RunSoFar {
   std::optional<double> end_wall_seconds;  // when it will be done, or was
 };
 
-// Absent: there is no run yet, or it is that of a project which the caller may not see.
+// Absent: no run yet, or it is that of a project which the caller may not see.
 std::optional<RunSoFar> run_so_far(const control::Caller& caller, const Job& job) {
   const std::string& folder = job.request.run_folder;
   FileSystem& files = posix_file_system();

@@ -29,7 +29,7 @@ TEST(Transport, IsTheHostsMemoryWithoutGpus) {
   EXPECT_EQ(mixed.why, "through the hosts' memory: rank 1 has no GPU");
 }
 
-TEST(Transport, PlacesTravelAsText) {
+TEST(Transport, LocationsRoundTripAsText) {
   for (const RankLocation& location :
        {RankLocation{"host", "0000:1a:00.0"}, RankLocation{"host", ""}}) {
     EXPECT_EQ(parse_rank_location(to_text(location)), location);

@@ -90,7 +90,7 @@ std::optional<int64_t> milliseconds_left(const Budget& budget, const Spend& spen
                                          const Rate& rate);
 
 std::string format_micro(int64_t micro);  // "12.345678"
-// A decimal number of at least 0 and at most six places; throws usage naming `key`.
+// A decimal number of at least 0 and at most six decimals; throws usage naming `key`.
 int64_t parse_micro(const std::string& text, const std::string& key);
 
 Json to_json(const Spend& spend);    // numbers in whole units: node_hours, usd, kwh, co2e_kg, ...

@@ -4,7 +4,7 @@
 // them.
 //
 // One Slurm job per launch, never requeued by Slurm: which job continues, when and with what is
-// decided in one place (control/schedule/policy.h), which also books what the attempt cost. Its
+// decided in one file (control/schedule/policy.h), which also books what the attempt cost. Its
 // name carries the launch, so a launcher that was killed right after sbatch finds it again; of two
 // by one name only one gets the job's lock and runs. What matters of 22.05:
 //

@@ -243,7 +243,7 @@ class History {
   }
 
   void check_now() {
-    // The records: no node owned beyond what it has, nothing owned by who should not.
+    // The records: no node owned beyond what it has, nothing owned by ended jobs.
     std::map<std::string, int64_t> cores;
     std::map<std::string, std::set<int64_t>> jobs;
     std::map<std::string, int64_t> nodes_used;

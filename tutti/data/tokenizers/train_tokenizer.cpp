@@ -73,7 +73,7 @@ class LineSample {
       : key_(key), most_bytes_(most_bytes), share_(share) {}
 
   void add(std::string line) {
-    const double draw = random_uniform(key_, place_++);
+    const double draw = random_uniform(key_, sample_++);
     if (draw >= share_) return;
     bytes_ += static_cast<int64_t>(line.size());
     lines_.push_back(std::move(line));
@@ -102,7 +102,7 @@ class LineSample {
   uint64_t key_;
   int64_t most_bytes_;
   double share_;
-  uint64_t place_ = 0;
+  uint64_t sample_ = 0;
   int64_t bytes_ = 0;
   std::vector<std::string> lines_;
   std::vector<double> draws_;

@@ -139,8 +139,8 @@ TEST(ZeroLayers, SumsWithoutNamesAreTheSame) {
   }
 }
 
-// What a step gathers with ZeRO 3: every layer of a chunk on the way forward, its blocks on the way
-// back.
+// What a step gathers with ZeRO 3: every layer of a chunk in the forward pass, its blocks in the
+// backward pass.
 TEST(ZeroLayers, TheProgramGathersEveryLayer) {
   for (const Recipe& recipe : recipes()) {
     const Mesh& mesh = recipe.parallel;

@@ -32,7 +32,7 @@ T number_of(std::string_view key, std::string_view text) {
   return value;
 }
 
-const char* const kPlaces[] = {"weights", "gradient", "param", "adamw.m", "adamw.v"};
+const char* const kTargets[] = {"weights", "gradient", "param", "adamw.m", "adamw.v"};
 
 std::string one_of(std::string_view key, std::string_view text,
                    std::span<const char* const> names) {
@@ -62,7 +62,7 @@ Fault parse_fault(std::string_view text) {
     else if (key == "step") fault.step = number_of<int64_t>(key, value);
     else if (key == "at") fault.at = value;
     else if (key == "do") fault.kind = kind_of(value);
-    else if (key == "in") fault.in = one_of(key, value, kPlaces);
+    else if (key == "in") fault.in = one_of(key, value, kTargets);
     else if (key == "seconds") fault.seconds = number_of<double>(key, value);
     else if (key == "generation") fault.generation = number_of<uint64_t>(key, value);
     else fail(ErrorKind::usage, "TUTTI_FAULT: '{}' is not known", word);

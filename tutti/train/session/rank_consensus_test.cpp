@@ -230,11 +230,11 @@ TEST_F(RanksSessionTest, FlippedBitsAreFoundByTheirRank) {
                                {.tp = 2},
                                {.pp = 2},
                                {.dp = 2, .tp = 2, .zero = 1}};
-  const std::pair<const char*, const char*> places[] = {
+  const std::pair<const char*, const char*> states[] = {
       {"param", "parameters"}, {"adamw.m", "first moments"}, {"adamw.v", "second moments"}};
   int64_t run = 0;
   for (const spec::Mesh& mesh : meshes) {
-    for (const auto& [in, name] : places) {
+    for (const auto& [in, name] : states) {
       // Between two updates, and between the last update and a checkpoint.
       for (const char* at : {"forward", "save"}) {
         const int64_t rank = run % mesh.world();

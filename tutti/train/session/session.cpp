@@ -330,7 +330,7 @@ void Session::train() {
   agree();
   const auto planned = consensus_.exchange(int32_t{fault_ ? 1 : 0});
   fault_is_planned_ = std::count(planned.begin(), planned.end(), 1) > 0;
-  // Copies in memory are made before what else is due after their step.
+  // Peer copies are made before other actions due after their step.
   const bool is_settled = state_.step == 0 || saved_step_ == state_.step;
   std::optional<Outcome> outcome = is_settled ? reason_to_end() : settle_step();
   while (!outcome) {

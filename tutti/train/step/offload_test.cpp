@@ -29,7 +29,7 @@ struct Trained {
 };
 
 // What layers and updates take turns in holds nothing from one step to the next.
-void poison_places(const model::Memory& memory) {
+void poison_slots(const model::Memory& memory) {
   for (const char* name : {"activations", "offloaded_activations", "optimizer_buffers"}) {
     if (memory.map().has(name)) memory.arena(name).poison(0, memory.arena(name).bytes());
   }
@@ -51,7 +51,7 @@ Trained train_on_host_copies(const spec::Recipe& recipe, int64_t steps) {
     trainer.initialize();
     RankBatches batches(recipe, ranks.at.dp);
     for (int64_t step = 0; step < steps; ++step) {
-      poison_places(trainer.memory());
+      poison_slots(trainer.memory());
       if (step == 2) trainer.evaluate(batches.step(7), 2);
       const StepResult result = trainer.step(batches.step(step), 1e-2, step + 1);
       if (ranks.world != nullptr && ranks.world->rank() > 0) continue;

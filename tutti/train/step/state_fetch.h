@@ -24,8 +24,8 @@ class StateFetch {
   // The trainer outlives it.
   explicit StateFetch(Trainer& trainer, int64_t chunk_bytes = int64_t{8} << 20);
 
-  // What checkpoint_tensors() of the trainer names, to be read one after the other until it goes
-  // on. The host waits for each chunk as it is read.
+  // What checkpoint_tensors() of the trainer names, to be read one after the other before the next
+  // step. The host waits for each chunk as it is read.
   std::vector<checkpoint::TensorSource> tensors();
 
   int64_t fetched_bytes() const { return fetched_bytes_; }  // over the link so far
