@@ -178,11 +178,11 @@ def crash_loop(recipe, run):
 def fewer_ranks(recipe, at, expected):
     error = rank_runs.train(recipe, at("fewer"), "--nproc", "4", "--min-nproc", "2",
                             fault="rank=3 step=8 at=forward do=gone generation=0")
-    assert "rank 3 is gone for good: 3 ranks instead of 4" in error, error[-2000:]
+    assert "rank 3 is lost for good: 3 ranks instead of 4" in error, error[-2000:]
     rank_runs.compare(at("fewer"), expected, 20)
     error = rank_runs.train(recipe, at("dead"), "--nproc", "4", "--min-nproc", "3",
                             fault="rank=3 step=1 at=start do=exit generation=0")
-    assert "rank 3 is gone for good: 3 ranks instead of 4" in error, error[-2000:]
+    assert "rank 3 is lost for good: 3 ranks instead of 4" in error, error[-2000:]
     rank_runs.compare(at("dead"), expected, 20)
     error = rank_runs.train(recipe, at("none"), "--nproc", "4", code=1,
                             fault="rank=3 step=8 at=forward do=gone generation=0")

@@ -1,7 +1,7 @@
 // What happened to a run and what was done about it: a file per fault in RUN/faults, as JSON.
 //
 //   {"time":"2026-01-31T12:00:00Z","wall_seconds":..., "launch":"3-1769860800000-2","generation":1,
-//    "rank":3,"node":"n4","step":120,"cause":"rank 3 is gone with its node n4","action":"...",
+//    "rank":3,"node":"n4","step":120,"cause":"rank 3 was lost with its node n4","action":"...",
 //    "ranks_before":4,"ranks_after":3,"lost_steps":7,"lost_seconds":3.2}
 //
 // lost_seconds: of all ranks, from the newest durable checkpoint (or the start) to the failure.

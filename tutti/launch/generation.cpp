@@ -195,13 +195,13 @@ std::string culprit_text(const GenerationEnd& end, const comm::RankExit& exit) {
   const auto rank = static_cast<size_t>(exit.rank);
   std::string text = fmt::format("rank {} ", exit.rank);
   if (is_dead_node(end, rank)) {
-    text += fmt::format("is gone with its node {}", end.nodes[rank]);
+    text += fmt::format("was lost with its node {}", end.nodes[rank]);
   } else if (end.killed[rank]) {
     text += "did not end and was killed";
   } else if (exit.signal != 0) {
     text += fmt::format("was ended by signal {} ({})", exit.signal, strsignal(exit.signal));
   } else if (exit.code == comm::kExitRankGone) {
-    text += "said that it is gone for good";
+    text += "reported a permanent failure";
   } else {
     text += fmt::format("ended with exit code {}", exit.code);
   }

@@ -207,7 +207,7 @@ class Supervisor {
 
   void go_on_without(const comm::RankExit& culprit, const std::string& why) {
     continue_with(ranks_ - 1, why);
-    print_message(fmt::format("tutti: rank {} is gone for good: {} ranks instead of {}\n",
+    print_message(fmt::format("tutti: rank {} is lost for good: {} ranks instead of {}\n",
                               culprit.rank, ranks_, ranks_before_));
   }
 
@@ -288,7 +288,7 @@ int train_with_ranks(const TrainArguments& arguments) {
   watch_signals();
   watch_notice(arguments.notice);
   if (arguments.parent > 0 && !end_with_parent(arguments.parent)) {
-    fail(ErrorKind::io, "--end-with-parent: process {} is gone", arguments.parent);
+    fail(ErrorKind::io, "--end-with-parent: process {} does not exist", arguments.parent);
   }
   TrainPlan plan = make_train_plan(posix_file_system(), arguments, arguments.processes, "--nproc");
   make_corpora(posix_file_system(), plan.recipe);

@@ -89,7 +89,7 @@ Checks cpu_checks(const CpuShare& share, const CgroupCpu& group, int cores,
   // What others took says nothing about the node; what was withheld is its own.
   const bool others = share.disturbed + share.stolen > 1 - kLeastCpuAvailable;
   const auto unless_busy = [&](HealthCheck check) {
-    return others ? excused(std::move(check), "others used the cores meanwhile") : check;
+    return others ? excused(std::move(check), "other processes used the cores") : check;
   };
   HealthCheck available = limited("cpu_available", share.available, "ratio", Bound::at_least,
                                   kLeastCpuAvailable, missing_cpu_text(share, group));

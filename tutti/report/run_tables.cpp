@@ -232,8 +232,7 @@ std::string incidents_section(const RunData& run) {
   for (const auto& e : run.warnings) incidents.push_back({e.wall, "Warning", e.body.text});
   std::stable_sort(incidents.begin(), incidents.end(),
                    [](const Incident& a, const Incident& b) { return a.wall < b.wall; });
-  Table table{
-      "What happened", false, {{"Time", false, true}, {"What", false, true}, {"Details"}}, {}};
+  Table table{"Fault", false, {{"Time", false, true}, {"What", false, true}, {"Details"}}, {}};
   for (const Incident& incident : incidents) {
     table.rows.push_back({format_utc(incident.wall), incident.what, incident.text});
   }
@@ -246,7 +245,7 @@ std::string incidents_section(const RunData& run) {
   }
   const std::string summary_line =
       fmt::format("All {} entries", format_integer(static_cast<int64_t>(table.rows.size())));
-  return html_card("What happened", out + long_table(summary_line, std::move(table)));
+  return html_card("Fault", out + long_table(summary_line, std::move(table)));
 }
 
 std::string data_section(const RunData& run) {

@@ -211,9 +211,9 @@ void Reader::load(const std::vector<TensorTarget>& targets) {
         target.global_shape.empty() ? target.shape : target.global_shape;
     const bool widen = target.dtype == DType::f32 && is_parameter_type(record.dtype);
     if ((record.dtype != target.dtype && !widen) || record.shape != shape) {
-      fail(ErrorKind::usage, "{}: tensor '{}' is {} {} there; {} {} is wanted", path_, target.name,
-           dtype_name(record.dtype), format_shape(record.shape), dtype_name(target.dtype),
-           format_shape(shape));
+      fail(ErrorKind::usage, "{}: tensor '{}' is {} {} in the checkpoint; expected {} {}", path_,
+           target.name, dtype_name(record.dtype), format_shape(record.shape),
+           dtype_name(target.dtype), format_shape(shape));
     }
     Job job = {&target, &record, {target.offset, target.shape}, {}};
     job.box.offset.resize(shape.size(), 0);

@@ -34,7 +34,7 @@ struct ProjectArguments {
   std::string node_hours, core_hours, gpu_hours, usd, kwh;
 };
 
-// "" leaves a limit as it is, "none" takes it away.
+// "" keeps a limit, "none" takes it away.
 template <typename Parse>
 void set_limit(std::optional<int64_t>& limit, const std::string& text, const char* key,
                Parse parse) {

@@ -287,7 +287,7 @@ void add_inspect(CLI::App& data, Action& action) {
       ->check(at_least(0));
   command
       ->add_option("--sequence", arguments->options.sequence,
-                   "Show how documents pack into windows of so many tokens")
+                   "Show how documents pack into windows of N tokens")
       ->check(at_least(1));
   command->add_flag("--quick", arguments->quick, "Do not read all of PREFIX.bin");
   add_json_option(*command, arguments->json);

@@ -185,10 +185,9 @@ void add_mlperf_claim(CLI::App& group, Action& action) {
                      "CSV to add to; default published/imported.csv in your data folder");
   add_json_option(*import, imports->json);
   import->footer(
-      "`tutti mlperf claim` reads your data folder (~/.local/share/tutti) beside the catalog. "
-      "Only\n"
+      "`tutti mlperf claim` reads your data folder (~/.local/share/tutti) and the catalog. Only\n"
       "results of the closed division that comply are imported; the others are named. Exit code 1\n"
-      "when there are any; 4 when all that speaks against them is that they converged too fast.\n\n"
+      "if there are any; 4 if their only errors are that they converged too fast.\n\n"
       "Example:\n  tutti mlperf import training_results_v5.1/");
   import->callback([imports, &action] {
     action = [imports] { return run_import(*imports);

@@ -87,7 +87,7 @@ class SetRunner {
       if (set_.runs[i].progress != mlperf::RunProgress::planned) continue;
       if (set_.missed() > 1) {
         display_.print(
-            fmt::format("two runs missed the target: there can be no score any more, and "
+            fmt::format("two runs missed the target: the set can no longer get a score, and "
                         "{} runs were not started",
                         static_cast<int64_t>(set_.runs.size()) - set_.ended()),
             telemetry::Tint::warning);

@@ -138,7 +138,7 @@ std::vector<plan::MeasuredRanks> measure_others(const CalibrateArguments& argume
     }
   } catch (const Error& error) {
     print_message(fmt::format(
-        "warning: not measured: {} rank{} and more, which have the constants of one rank: {}\n",
+        "warning: not measured: {} rank{} and more, which use the constants of one rank: {}\n",
         ranks, ranks > 1 ? "s" : "", error.what()));
   }
   return out;
@@ -197,7 +197,7 @@ int run_calibrate(const CalibrateArguments& arguments) {
   if (calibration.spread > plan::kQuietSpread) {
     print_message(fmt::format(
         "warning: the {} recorded steps took {} to {}, {:.0f}% of their median apart: other work "
-        "ran beside them, or memory was short; record again on a quiet machine\n",
+        "ran at the same time, or memory was short; record again on a quiet machine\n",
         trace.step_seconds.size(), format_seconds(calibration.least_step_seconds),
         format_seconds(calibration.most_step_seconds), 100 * calibration.spread));
   }

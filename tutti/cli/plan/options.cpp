@@ -141,7 +141,7 @@ void add_search_options(CLI::App& command, SearchArguments& arguments) {
       ->allow_extra_args(false);
   command
       .add_option("--max-gpus", arguments.max_gpus,
-                  "No more than so many; without --gpus: all doublings of a node up to it")
+                  "Most GPUs; without --gpus: all doublings of a node up to it")
       ->check(at_least(1));
   command
       .add_option("--keep", arguments.keep,

@@ -187,7 +187,7 @@ int run_rank(const launch::TrainArguments& arguments, const RankContext& context
     launch::watch_notice(arguments.notice);
   }
   if (arguments.parent > 0 && !end_with_parent(arguments.parent)) {
-    fail(ErrorKind::io, "--end-with-parent: process {} is gone", arguments.parent);
+    fail(ErrorKind::io, "--end-with-parent: process {} does not exist", arguments.parent);
   }
   std::unique_ptr<comm::World> world;
   if (!context.alone()) {

@@ -84,7 +84,7 @@ ControlBlock::ControlBlock(std::shared_ptr<Segment> segment, int rank, int size,
   const double end = monotonic_seconds() + timeout_seconds;
   while (std::atomic_ref(header_->magic).load(std::memory_order_acquire) == 0) {
     if (monotonic_seconds() > end) {
-      tutti::fail(ErrorKind::peer, "the rank that made the shared memory of a group is gone");
+      tutti::fail(ErrorKind::peer, "the rank that created the shared memory of a group has exited");
     }
     sleep_seconds(kCreatorLookSeconds);
   }

@@ -212,7 +212,7 @@ std::string LocalGroup::gone_text(int rank) const {
   const bool left = slot.presence.load() == static_cast<uint32_t>(Presence::left);
   const std::string how =
       left ? "has left the group"
-           : fmt::format("vanished: its process {} has ended", slot.process.load());
+           : fmt::format("was lost: its process {} has ended", slot.process.load());
   const std::string what = activity.calls == 0
                                ? "before its first collective"
                                : fmt::format("{} {}, call {}", activity.inside ? "in" : "after",

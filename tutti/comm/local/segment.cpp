@@ -92,7 +92,7 @@ std::shared_ptr<Segment> Segment::attach(const std::string& path, int64_t bytes)
            "user, in one container",
            path, std::strerror(error));
     }
-    fail(ErrorKind::peer, "{}: the rank that created this memory is gone ({})", path,
+    fail(ErrorKind::peer, "{}: the rank that created this memory has exited ({})", path,
          std::strerror(error));
   }
   struct stat status = {};

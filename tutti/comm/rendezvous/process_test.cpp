@@ -87,7 +87,7 @@ TEST_F(Processes, KilledRanksAreReportedByTheOthers) {
           continue;
         }
         EXPECT_EQ(exit.code, role_peer_error);
-        EXPECT_NE(message(exit.rank).find(fmt::format("rank {} vanished: its process", victim)),
+        EXPECT_NE(message(exit.rank).find(fmt::format("rank {} was lost: its process", victim)),
                   std::string::npos)
             << message(exit.rank);
         EXPECT_NE(message(exit.rank).find("all_reduce(sum, 262144 f32), call "), std::string::npos);

@@ -85,7 +85,7 @@ TEST(World, AbortBeforeTheFirstGroupFailsThatGroup) {
 TEST(World, UnformattedGroupMemoryTimesOut) {
   const auto segment = Segment::create(ControlBlock::bytes(2));
   EXPECT_EQ(peer_error([&] { ControlBlock(segment, 1, 2, 1, false, 0.05); }),
-            "the rank that made the shared memory of a group is gone");
+            "the rank that created the shared memory of a group has exited");
 }
 
 // In a world of more threads than cores no thread spins on a core that another rank needs, not in a

@@ -54,7 +54,7 @@ class ChainWalk {
       if (seq != next_) {
         note(where, seq > next_
                         ? fmt::format("lines {} to {} are missing before it", next_, seq - 1)
-                        : fmt::format("line {} stands out of order", seq));
+                        : fmt::format("line {} is out of order", seq));
       }
       if (seq >= next_) next_ = seq + 1;
       const bool follows = seq == expected;

@@ -104,7 +104,7 @@ LaunchStatus LocalLauncher::status(const LaunchKey& key) {
     status.phase = LaunchPhase::lost;
     status.elapsed_ms = folder.read_alive(key.generation);
     status.detail = begun->boot != boot_id() ? "the machine was rebooted"
-                                             : "its supervisor is gone without a word";
+                                             : "its supervisor died without a report";
     return status;
   }
   status.phase = LaunchPhase::running;

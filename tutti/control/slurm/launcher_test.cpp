@@ -136,7 +136,7 @@ TEST(Outside, ItsNodesFaultsAndPreemptionsBecomeTheRecords) {
   fault.time_ms = now;
   fault.node = "n3";
   fault.rank = 2;
-  fault.cause = "rank 2 is gone with its node n3";
+  fault.cause = "rank 2 was lost with its node n3";
   fault.action = "3 ranks start again";
   fault.lost_ms = 36'000;
   outside.reported = {fault};

@@ -125,7 +125,7 @@ void Database::fail_with(int code, const char* doing) const {
   switch (code & 0xFF) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      fail(ErrorKind::io, "'{}' was locked{} for {} s; try again when it has ended", path_,
+      fail(ErrorKind::io, "'{}' was locked{} for {} s; retry after it has ended", path_,
            who_locks(path_), patience_seconds_);
     case SQLITE_FULL: fail(ErrorKind::no_space, kNoSpace, path_);
     case SQLITE_CORRUPT:

@@ -82,7 +82,7 @@ std::string burn_down(const Project& project, const std::vector<Launch>& launche
   if (first >= now_ms) return {};
   report::LineChart chart;
   chart.id = id;
-  chart.title = "Left of the budget";
+  chart.title = "Remaining budget";
   chart.subtitle = "From the project's first launch until now.";
   chart.x_name = "time";
   chart.x_quantity = report::Quantity::seconds;
@@ -121,9 +121,9 @@ std::string project_html(const Caller& caller, const Project& project, int index
   if (rate.nodes > 0) {
     const auto left = milliseconds_left(project.budget, spent, rate);
     html += fmt::format("<p class=\"note\">{}</p>\n",
-                        left ? fmt::format("At the present rate it lasts for {}.",
+                        left ? fmt::format("At the current rate it lasts for {}.",
                                            format_seconds(static_cast<double>(*left) / 1000))
-                             : std::string("What runs now does not draw on it."));
+                             : std::string("Running jobs do not use it."));
   }
   return report::html_card(project.name, html) +
          burn_down(project, launches, fmt::format("budget-{}", index), caller.now_ms);

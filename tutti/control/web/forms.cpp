@@ -112,7 +112,7 @@ WebSubmission read_submission(const WebFields& fields) {
     out.overrides.emplace_back(assignment);
   }
   out.project = field(fields, "project");
-  if (out.project.empty()) fail(ErrorKind::usage, "project: choose the one that pays");
+  if (out.project.empty()) fail(ErrorKind::usage, "project: choose the one to charge");
   out.name = field(fields, "name");
   if (out.name.find('/') != std::string::npos || out.name.find("..") != std::string::npos) {
     fail(ErrorKind::usage, "name: '{}' must not lead to other folders", out.name);
@@ -192,7 +192,7 @@ std::string confirm_html(const WebFields& fields, const WebAnswer& answer,
            {"Time", format_seconds(static_cast<double>(forecast.milliseconds) / 1000)},
            {"Cost", format_usd(forecast.micro_usd)},
            {"Energy", format_energy(forecast.micro_kwh)},
-           {"How this was found", forecast.basis}}) +
+           {"How this was predicted", forecast.basis}}) +
       "</div>\n";
   for (const std::string& warning : answer.warnings) {
     html += fmt::format("<p class=\"notice\">{}</p>\n", escape_html(warning));
@@ -209,8 +209,7 @@ Job steer(const Caller& caller, const std::string& what, const std::string& job)
   if (what == "requeue") return requeue(caller, id);
   if (what == "hold") return set_held(caller, id, true);
   if (what == "release") return set_held(caller, id, false);
-  fail(ErrorKind::usage, "'{}' cannot be done to a job; known: cancel, requeue, hold, release",
-       what);
+  fail(ErrorKind::usage, "unknown job action '{}'; known: cancel, requeue, hold, release", what);
 }
 
 }  // namespace tutti::control

@@ -179,7 +179,7 @@ std::string queue_html(const WebView& view) {
   const Buttons buttons(view);
   std::string out;
   if (tally.waiting > 0 && !view.controller_runs) {
-    out += "<p class=\"notice\">No controller runs: what waits does not start.</p>\n";
+    out += "<p class=\"notice\">No controller is running: pending jobs do not start.</p>\n";
   }
   const auto table = [&](const std::vector<Job>& jobs, const char* caption,
                          int64_t WebPages::*turned, int64_t most, int64_t count) {
@@ -187,9 +187,9 @@ std::string queue_html(const WebView& view) {
            pages_html(view.pages, turned, most, count, "queue") + "</div>\n";
   };
   if (live_count == 0) {
-    out += "<p class=\"empty\">Nothing waits and nothing runs.</p>\n";
+    out += "<p class=\"empty\">The queue is empty.</p>\n";
   } else {
-    table(live, "Waiting and running", &WebPages::live, kLiveJobs, live_count);
+    table(live, "Pending and running", &WebPages::live, kLiveJobs, live_count);
   }
   if (ended_count > 0) {
     table(ended, "Ended, newest first", &WebPages::ended, kEndedJobs, ended_count);

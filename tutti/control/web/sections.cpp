@@ -78,7 +78,7 @@ std::string nodes_html(const WebView& view) {
                    {"GPUs in use", true},
                    {"Health", false, true},
                    {"Checked (UTC)", false, true},
-                   {"What is wrong"}};
+                   {"Problem"}};
   std::set<std::string> known;
   const auto health_of = [&](const std::string& name, std::vector<std::string> row) {
     known.insert(name);
@@ -124,17 +124,12 @@ std::string nodes_html(const WebView& view) {
 
 std::string incidents_html(const WebView& view) {
   const std::vector<VisibleIncident> incidents = visible_incidents(view.caller, kIncidents);
-  if (incidents.empty()) return empty_note("Nothing has gone wrong.");
+  if (incidents.empty()) return empty_note("No incidents.");
   report::Table table;
   table.caption = "Incidents, newest first";
-  table.columns = {{"Time (UTC)", false, true},
-                   {"Job", true},
-                   {"Name"},
-                   {"Node"},
-                   {"Cause", false, true},
-                   {"What happened"},
-                   {"What was done"},
-                   {"Work lost, at most", true}};
+  table.columns = {
+      {"Time (UTC)", false, true}, {"Job", true}, {"Name"},   {"Node"},
+      {"Cause", false, true},      {"Fault"},     {"Action"}, {"Work lost (at most)", true}};
   table.rows.reserve(incidents.size());
   for (const auto& [incident, name] : incidents) {
     table.rows.push_back({format_day_time(incident.time_ms), std::to_string(incident.job), name,
@@ -176,8 +171,7 @@ std::string RunDrawings::draw(FileSystem& files, const std::string& run_folder,
   if (kept.bytes == bytes || begin < kept.not_before) return kept.html;
   kept.bytes = bytes;
   if (bytes > kMostRunBytes) {
-    return kept.html =
-               empty_note("Its record is too long to be drawn here: tutti report draws it.");
+    return kept.html = empty_note("Its record is too long to plot here; use tutti report.");
   }
   try {
     const report::RunData run = report::read_run(files, run_folder);

@@ -130,8 +130,8 @@ int64_t Corpus::check_sequences() const {
   }
   if (expected != bin_bytes) {
     fail(ErrorKind::corrupt,
-         "'{}' has {} bytes, but its index '{}' describes only {}: they do not belong together",
-         paths.bin, bin_bytes, paths.idx, expected);
+         "'{}' has {} bytes, but its index '{}' describes only {}: they do not match", paths.bin,
+         bin_bytes, paths.idx, expected);
   }
   return expected / dtype_bytes(dtype_);
 }

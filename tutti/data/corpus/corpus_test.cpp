@@ -223,7 +223,7 @@ TEST(Corpus, EveryDamageIsAClearError) {
   corrupt(with(66, int64_t{3}), bin, "document entry 1 is 3");
   corrupt(with(74, int64_t{0}), bin, "document entry 2 is 0");
   corrupt(with(74, int64_t{1}), bin, "documents end at sequence 1 of 2");
-  corrupt(idx, bin + "xx", "do not belong together");
+  corrupt(idx, bin + "xx", "do not match");
   corrupt("", bin, "truncated");
 
   const std::string version = opening(ErrorKind::unsupported, with(9, uint64_t{2}), bin);

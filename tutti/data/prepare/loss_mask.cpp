@@ -63,8 +63,8 @@ LossMask::LossMask(FileSystem& files, const Corpus& corpus) : documents_(corpus.
   if (documents != static_cast<uint64_t>(documents_) ||
       tokens != static_cast<uint64_t>(corpus.tokens())) {
     fail(ErrorKind::corrupt,
-         "'{}' masks {} documents of {} tokens, but corpus '{}' has {} of {}: they do not belong "
-         "together; prepare the corpus again",
+         "'{}' masks {} documents of {} tokens, but corpus '{}' has {} of {}: they do not match; "
+         "prepare the corpus again",
          path, documents, tokens, corpus.prefix(), documents_, corpus.tokens());
   }
   if (size != kHeaderBytes + 4 * documents_) {

@@ -49,9 +49,9 @@ TEST_F(LossMaskTest, DamageIsNamed) {
 
 TEST_F(LossMaskTest, MasksOfAnotherCorpusAreRefused) {
   bytes_ = loss_mask_bytes({2, 3, 0}, 8);
-  EXPECT_TRUE(contains(refusal(ErrorKind::corrupt), "do not belong together"));
+  EXPECT_TRUE(contains(refusal(ErrorKind::corrupt), "do not match"));
   bytes_ = loss_mask_bytes({2, 3}, 9);
-  EXPECT_TRUE(contains(refusal(ErrorKind::corrupt), "do not belong together"));
+  EXPECT_TRUE(contains(refusal(ErrorKind::corrupt), "do not match"));
   bytes_ = loss_mask_bytes({2, 4}, 8);
   EXPECT_TRUE(contains(refusal(ErrorKind::corrupt), "masks 4 tokens of document 1, which has 3"));
 }

@@ -83,7 +83,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::vector<OriginalFile> origina
     : originals_(std::move(originals)), controls_(controls), library_(std::make_unique<Library>()) {
   if (controls.special) {
     fail(ErrorKind::unsupported,
-         "'{}': SentencePiece models do not look for control tokens in text; leave out --special",
+         "'{}': SentencePiece models do not parse control tokens in text; leave out --special",
          origin);
   }
   auto& processor = library_->processor;

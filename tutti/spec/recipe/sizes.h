@@ -1,5 +1,5 @@
-// The sizes of a recipe that numbers of 64 bits and lists of a step's passes hold: far above what
-// anybody trains, below what a digit too many makes of it.
+// Upper bounds of recipe sizes: far above any real recipe, and low enough to catch an extra digit
+// before int64 overflow.
 #pragma once
 
 #include <cstdint>

@@ -65,7 +65,7 @@ void GpuWatch::work() {
                                [this] { return stop_; });
     }
   } catch (const Error& error) {
-    telemetry_.warn(fmt::format("GPUs are not watched any more: {}", error.what()));
+    telemetry_.warn(fmt::format("GPUs are no longer monitored: {}", error.what()));
   }
 }
 

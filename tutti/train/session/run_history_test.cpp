@@ -1,4 +1,4 @@
-// Run folders whose checkpoints, recipe and events do not belong together.
+// Run folders whose checkpoints, recipe and events do not match.
 #include "tutti/train/session/run_history.h"
 
 #include <gtest/gtest.h>

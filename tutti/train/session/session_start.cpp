@@ -107,7 +107,7 @@ void Session::remove_leftovers(const std::string& folder) {
       telemetry_.info(fmt::format("removed '{}', which an interrupted save left", path));
     }
   } catch (const Error& error) {
-    telemetry_.warn(fmt::format("what an interrupted save left stays: {}", error.what()));
+    telemetry_.warn(fmt::format("leftovers of an interrupted save remain: {}", error.what()));
   }
 }
 

@@ -26,7 +26,7 @@ std::string stored_name(const spec::PlacedParam& placed) {
 std::string remedy(const std::string& name, const std::vector<int64_t>& there) {
   if (name == "embedding.token.weight" || name == "head.weight") {
     return fmt::format(
-        "the vocabularies differ, and a row means a token of its own tokenizer: set "
+        "the vocabularies differ, and a row belongs to a token of its own tokenizer: set "
         "model.vocabulary={} and train on a corpus prepared with that run's tokenizer",
         there.empty() ? 0 : there.front());
   }
@@ -153,7 +153,7 @@ std::string find_recorded(FileSystem& files, const checkpoint::Base& base, const
   if (changed.empty()) {
     fail(ErrorKind::not_found, "the {} '{}' is missing; {}", what, base.path, remedy);
   }
-  fail(ErrorKind::corrupt, "'{}' is not the {} any more: its manifest has checksum {}, not {}; {}",
+  fail(ErrorKind::corrupt, "'{}' is no longer the {}: its manifest has checksum {}, not {}; {}",
        changed, what, base_of(files, changed).manifest_xxh3, base.manifest_xxh3, remedy);
 }
 
