@@ -35,9 +35,8 @@ class ChildProcess {
 };
 
 // Starts a process in a session of its own that lives on when this one ends. It inherits no open
-// files; standard input is empty, standard output and error are added to the end of `output`.
-// A long-lived caller should reap it when it has ended (waitpid). Throws io. Returns its process
-// id.
+// files; standard input is empty, standard output and error are added to the end of `output`. A
+// long-lived caller should reap it when it has ended (waitpid). Throws io. Returns its process id.
 int start_detached(const std::string& executable, const std::vector<std::string>& arguments,
                    const std::string& output);
 
@@ -46,8 +45,8 @@ int start_detached(const std::string& executable, const std::vector<std::string>
 bool end_with_parent(int parent);
 
 // Holds a lock on the file `path` (created) for as long as the object or any child process that was
-// started meanwhile lives: its holder knows that no process of an earlier holder is left. Throws
-// io when the file cannot be opened.
+// started meanwhile lives: its holder knows that no process of an earlier holder is left. Throws io
+// when the file cannot be opened.
 class ProcessLock {
  public:
   explicit ProcessLock(const std::string& path);

@@ -28,8 +28,8 @@ struct Interrupted {
 };
 void throw_if_interrupted();
 
-// From now on, writing to a pipe without a reader (a log's reader has ended) is an error
-// of that write, and no signal that ends the process. Children get the signal as usual (spawn.h).
+// From now on, writing to a pipe without a reader (a log's reader has ended) is an error of that
+// write, and no signal that ends the process. Children get the signal as usual (spawn.h).
 void outlive_readers();
 
 bool take_checkpoint_request();  // true once per SIGUSR1 (several may merge into one)

@@ -19,8 +19,8 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
-// With SIGCHLD ignored a parent never learns of the end of a child: the system reaps
-// them then, and no caller can wait for one.
+// With SIGCHLD ignored a parent never learns of the end of a child: the system reaps them then, and
+// no caller can wait for one.
 void keep_ended_children() {
   struct sigaction action {};
   if (::sigaction(SIGCHLD, nullptr, &action) != 0 || action.sa_handler != SIG_IGN) return;

@@ -1,11 +1,11 @@
-// Ranks that compute together, and what they can do together: one interface, whatever carries the
-// bytes (shared memory, gloo, NCCL).
+// A process group and its collectives: one interface over all transports (shared memory, gloo,
+// NCCL).
 //
 // A call only enqueues. It starts after everything that was enqueued on `stream` before it, and
 // returns a Ticket; the buffers belong to the group until the ticket is done. Ticket::wait(stream)
-// lets what is enqueued on the stream from then on see the result. On the CPU the work is done by a
-// communication thread of the rank, beside whatever the rank computes meanwhile; waiting blocks the
-// calling thread. In shared memory nothing is allocated after the first call of a kind.
+// makes later work on the stream see the result. On the CPU a communication thread of the rank does
+// the work, concurrently with the rank's own computation; waiting blocks the calling thread. In
+// shared memory nothing is allocated after the first call of a kind.
 //
 // Order. The collectives of a group run one after the other in the order of calls, which must be
 // the same on all its ranks; so do the sends to one rank, and the receives from one rank, each in
@@ -13,21 +13,21 @@
 // independently, so exchanges in both directions do not deadlock, and a rank that passes a result
 // on to another group, a transfer or a kernel waits for its ticket first.
 //
-// Memory. In each call the relation is stated that makes it work in place; other overlaps of the
-// buffers are not allowed. Types: f32, bf16, i32, i64; reductions of bf16 are accumulated in f32 in
-// rank order and rounded once. Every rank gets the same bits, and the same operands give the same
-// bits in every run. Empty buffers are legal.
+// Memory. Each call states which overlap of its buffers works in place; other overlaps are not
+// allowed. Types: f32, bf16, i32, i64; reductions of bf16 are accumulated in f32 in rank order and
+// rounded once. Every rank gets the same bits, and the same operands give the same bits in every
+// run. Empty buffers are legal.
 //
-// Devices. A stream whose operands are in a device's memory (engine/stream.h) may call any group:
-// one whose transport knows only the host's memory copies operands there and results back, and the
-// caller waits for the device at every call. That is slow and always right.
+// Devices. A stream whose operands are in a device's memory (engine/stream.h) may call any group: a
+// transport over host memory copies operands there and results back, and the caller waits for the
+// device at every call: slow, but correct.
 //
 // Errors. Ranks compare their calls: another operation, type, reduction, root or count throws peer
-// naming both ranks and both calls, on every rank. When a rank calls abort(), vanishes (its process
+// naming both ranks and both calls, on every rank. When a rank calls abort(), is lost (its process
 // ends), or leaves (destroys its group), every pending and later call on every other rank throws
-// peer naming that rank, what it was doing, and the number of the call. Throwing happens in
-// Ticket::wait or in the next call. A group that failed stays so; surviving ranks build a new
-// World under a higher generation (comm/world/world.h).
+// peer naming that rank, what it was doing, and the number of the call. Ticket::wait or the next
+// call throws. A failed group stays failed; surviving ranks build a new World under a higher
+// generation (comm/world/world.h).
 //
 // One thread of a rank uses a group at a time; abort(), activity() and Ticket::done() may be called
 // from any thread.
@@ -124,9 +124,9 @@ class Group {
   Ticket reduce_scatter(engine::Stream& stream, engine::Vector send, engine::Vector receive,
                         Reduce reduce = Reduce::sum);
 
-  // receive = the sends of rank 0, 1, ...; receive.count = size * send.count.
-  // In place: send.data = receive.data + rank * send.count, which is then not written: code that
-  // watches that memory still sees a bit that flips there meanwhile. Traffic (n-1)/n of receive.
+  // receive = the sends of rank 0, 1, ...; receive.count = size * send.count. In place: send.data =
+  // receive.data + rank * send.count, which is then not written: code that watches that memory
+  // still sees a bit that flips there meanwhile. Traffic (n-1)/n of receive.
   Ticket all_gather(engine::Stream& stream, engine::Vector send, engine::Vector receive);
 
   // send holds send_counts[r] elements for each rank r, one after the other; receive gets

@@ -39,8 +39,8 @@ struct TrainPlan {
   std::vector<std::string> mesh_changes;  // what the number of ranks changed in the recipe
 };
 
-// ranks 0: not given, the mesh is the recipe's. `origin`: where it was given.
-// Throws what is wrong with the recipe, its files, the run folder or the number of ranks.
+// ranks 0: not given, the mesh is the recipe's. `origin`: where it was given. Throws what is wrong
+// with the recipe, its files, the run folder or the number of ranks.
 TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, int64_t ranks,
                           const std::string& origin);
 

@@ -211,8 +211,7 @@ class Supervisor {
                               culprit.rank, ranks_, ranks_before_));
   }
 
-  // A spare replaces a node that is gone, or that a rank cannot live on; without one,
-  // fewer ranks.
+  // A spare replaces a node that is gone, or that a rank cannot live on; without one, fewer ranks.
   void reassign_ranks(const GenerationEnd& end, const comm::RankExit& culprit,
                       const std::string& why) {
     if (end.dead_nodes.empty()) placement_.drop(end.nodes[static_cast<size_t>(culprit.rank)]);

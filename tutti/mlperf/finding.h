@@ -27,8 +27,8 @@ bool compliant(const std::vector<Finding>& findings);  // no finding but warning
 Json to_json(const Finding& finding);
 std::string format_finding(const Finding& finding);  // "file:line: rule: message; remedy"
 
-// Equal findings at several locations are merged: a line for each message, with the files and
-// lines it is about, the first few of them named. Errors before warnings, else in order.
+// Equal findings at several locations are merged: a line for each message, with the files and lines
+// it is about, the first few of them named. Errors before warnings, else in order.
 std::string format_findings(const std::vector<Finding>& findings);
 
 // Collects the findings of one file; of one rule only the first few are kept, and counted.

@@ -1,6 +1,6 @@
 // A set of runs of one recipe, fixed before the first of them starts: how many, with which seeds,
-// in which order, by which program. It is a file, so that an interrupted set resumes, and
-// so that runs cannot be cherry-picked: every started run stays recorded.
+// in which order, by which program. It is a file, so that an interrupted set resumes, and so that
+// runs cannot be cherry-picked: every started run stays recorded.
 //
 // Rules behind it (mlcommons/training_policies, training_rules.adoc): runs are taken in order; a
 // run that misses the target or fails counts as such, one of them may be the dropped slowest; the

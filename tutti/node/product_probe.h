@@ -18,8 +18,7 @@ struct ProductProbe {
   int64_t changed = 0;
   int64_t wrong = 0;
 
-  // Of the product that a tenth of all are faster than: what the node does without interference
-  // it.
+  // Of the product that a tenth of all are faster than: what the node does without interference it.
   double flops_per_second() const;
 };
 

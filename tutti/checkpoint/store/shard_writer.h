@@ -27,8 +27,8 @@ Manifest write_shards(FileSystem& files, const std::string& path,
 // A small file and its contents, durable but for its name.
 void write_durably(FileSystem& files, const std::string& path, const std::string& text);
 
-// The manifest of the folder, which makes what it names the checkpoint: `committed` says whether
-// it has its name, also after an error. Signs it with `key`, if any. Returns its size in bytes.
+// The manifest of the folder, which makes what it names the checkpoint: `committed` says whether it
+// has its name, also after an error. Signs it with `key`, if any. Returns its size in bytes.
 int64_t commit_manifest(FileSystem& files, const std::string& path, Manifest& manifest,
                         const SealKey* key, bool& committed);
 

@@ -1,5 +1,4 @@
-// What the commands of the control plane share: folder, caller, and the audit log
-// afterwards.
+// What the commands of the control plane share: folder, caller, and the audit log afterwards.
 #pragma once
 
 #include <CLI/CLI.hpp>

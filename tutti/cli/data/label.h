@@ -11,8 +11,8 @@
 
 namespace tutti::cli {
 
-// The strictest class of all of them. `run_folder` may hold a run that is resumed; relative
-// paths start in `folder` (empty: the current one). What cannot be read states no class.
+// The strictest class of all of them. `run_folder` may hold a run that is resumed; relative paths
+// start in `folder` (empty: the current one). What cannot be read states no class.
 control::DataLabel find_label(FileSystem& files, const spec::Recipe& recipe,
                               const std::string& run_folder, const std::string& folder);
 

@@ -1,5 +1,4 @@
-// The program: parses the command line, runs one command, and the only one that turns what
-// went wrong into a message and an exit code.
+// The program: parses the command line, runs one command, and turns exceptions into a message and an exit code.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

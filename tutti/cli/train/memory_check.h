@@ -11,8 +11,8 @@ namespace tutti::cli {
 // Throws unsupported when `ranks_here` ranks of the recipe need more arenas than this machine has
 // memory, or a rank more than its device has free (`device`, as the backend numbers them), with
 // what takes how much of it and the settings that would make it fit; otherwise the kernel would
-// kill the process some time later without a word. Also when the recipe's device is missing.
-// A launcher, which does not compute, passes kNoDevice.
+// kill the process some time later without a word. Also when the recipe's device is missing. A
+// launcher, which does not compute, passes kNoDevice.
 void check_memory(const spec::Recipe& recipe, int64_t ranks_here = 1, int device = 0);
 
 // What the first device has in all: asking what is free takes a device into use, which costs memory

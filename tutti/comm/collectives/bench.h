@@ -1,4 +1,4 @@
-// How fast a group's collectives are, beside the speed of plain copies on the same cores.
+// Bandwidth of a group's collectives, compared with plain copies on the same cores.
 #pragma once
 
 #include <cstdint>

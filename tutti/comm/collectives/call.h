@@ -1,5 +1,5 @@
-// One call of a collective or transfer as plain values, so that ranks can compare what they were
-// asked for, and people read it.
+// One call of a collective or transfer as plain values, for comparison between ranks and for
+// messages.
 #pragma once
 
 #include <cstdint>

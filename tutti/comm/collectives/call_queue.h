@@ -1,5 +1,5 @@
-// Calls on their way from the thread that makes them to the thread that carries them out: a ring of
-// fixed size, numbered from 1. Calls end in any order; when the queue fails, all that are left end.
+// Queue of calls from the calling thread to the communication thread: a ring of fixed size,
+// numbered from 1. Calls complete in any order; when the queue fails, all pending calls complete.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// How a buffer is split over the ranks that reduce it.
+// Partition of a buffer over the ranks that reduce it.
 #pragma once
 
 #include <algorithm>

@@ -1,13 +1,13 @@
 // The group of ranks on several hosts, over TCP (link.h).
 //
-// A communication thread carries out collectives, and one for each rank and direction messages.
-// Every collective begins with an exchange of what each rank was asked for, and that they
-// are ready to receive it; where it can be before the data of the one before are sent, so that the
-// network is not idle between two. Reductions are our own (gloo of Debian 12 has neither bf16 nor a
-// fixed order): rank r gets part r of all, reduces it in rank order, and gives it to the others.
-// Where a host has several of the ranks, large all_reduce calls go through its local group first,
-// then between the first ranks of the hosts, then through the local groups again; sums of bf16
-// travel as f32 meanwhile, so that they are rounded once.
+// A communication thread executes collectives; one thread per peer and direction executes messages.
+// Every collective begins with an exchange of what each rank was asked for, and that they are ready
+// to receive it; where it can be before the data of the one before are sent, so that the network is
+// not idle between two. Reductions are our own (gloo of Debian 12 has neither bf16 nor a fixed
+// order): rank r gets part r of all, reduces it in rank order, and gives it to the others. Where a
+// host has several of the ranks, large all_reduce calls go through its local group first, then
+// between the first ranks of the hosts, then through the local groups again; sums of bf16 travel as
+// f32 meanwhile, so that they are rounded once.
 //
 // A rank that fails leaves the reason in the store and closes its connections; the others find it
 // there. A lost rank is recognized by its connections.

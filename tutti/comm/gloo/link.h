@@ -1,4 +1,4 @@
-// Messages between the ranks of a group over TCP, through gloo. The only file that knows gloo.
+// Messages between the ranks of a group over TCP, through gloo. The only file that uses gloo.
 #pragma once
 
 #include <cstdint>

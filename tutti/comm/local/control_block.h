@@ -1,6 +1,6 @@
-// What the ranks of a local group share: one block of memory with the same layout for threads and
-// processes. A rank writes its own slot, its staging memory, and its side of channels; arrivals are
-// counted for all.
+// Shared memory of the ranks of a local group, with the same layout for threads and processes. A
+// rank writes its own slot, its staging memory, and its side of channels; arrivals are counted for
+// all.
 //
 // Meeting. Collectives consist of phases. A rank publishes what the others need, then arrives; a
 // phase has begun when all have arrived. No rank is more than one phase ahead, so what a rank

@@ -35,8 +35,8 @@ LocalGroup::LocalGroup(LocalGroupOptions options)
       memory_(std::move(options.memory)),
       local_ranks_(std::move(options.local_ranks)),
       threads_(options.threads),
-      // Spinning on a core that another rank needs only delays it. Threads share
-      // their cores with the ranks of other groups, too; processes are bound to cores of their own.
+      // Spinning on a core that another rank needs only delays it. Threads share their cores with
+      // the ranks of other groups, too; processes are bound to cores of their own.
       spins_((threads_ ? options.host_ranks : size()) <= describe_machine().cores),
       sends_(static_cast<size_t>(size())),
       receives_(static_cast<size_t>(size())),

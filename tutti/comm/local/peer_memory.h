@@ -1,5 +1,5 @@
-// Memory of other ranks of this host that lies in shared arenas: what lets a collective read and
-// write the buffers of all ranks directly, without copies through staging memory.
+// Memory of other ranks of this host in shared arenas: lets a collective read and write the buffers
+// of all ranks directly, without copies through staging memory.
 //
 // Thread-safe.
 #pragma once

@@ -1,7 +1,7 @@
-// Memory that the ranks of one host share, without a name that could be left over: an anonymous
-// file, opened by other processes through /proc/<pid>/fd, gone with its last user however that
-// ends. A rank holds a lock on its byte of the file while it lives; the kernel releases it when the
-// process ends, even by SIGKILL, so others can ask.
+// Shared memory of the ranks of one host, without a name that could leak: an anonymous file, opened
+// by other processes through /proc/<pid>/fd and freed with its last user. A rank holds a lock on
+// its byte of the file while it lives; the kernel releases it when the process ends, even by
+// SIGKILL, so others can ask.
 #pragma once
 
 #include <cstdint>

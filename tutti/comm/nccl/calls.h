@@ -1,6 +1,5 @@
-// Calls of a group as NCCL's. Each is given to a communicator and a stream, on which it is when the
-// function returns. The first error of several counts. Only for sources that are built where NCCL
-// is.
+// Maps calls of a group to NCCL. Each is enqueued on a communicator and a stream when the function
+// returns. Of several errors the first counts. Only for sources built with NCCL.
 #pragma once
 
 #include <cuda_runtime_api.h>

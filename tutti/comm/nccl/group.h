@@ -1,5 +1,4 @@
-// The group of ranks that have a GPU each, through NCCL. Where the build found no CUDA toolkit with
-// NCCL, stub.cpp stands in.
+// The group of ranks that have a GPU each, through NCCL. Builds without NCCL use stub.cpp.
 //
 // Calls are enqueued on streams of the group's own, which wait for the caller's stream by event,
 // and the caller's stream for theirs. Collectives have one communicator; messages have one for each
@@ -17,8 +16,8 @@
 // and is done when all its ranks have started theirs. So no ranks wait for each other in a circle
 // if there is one order of all calls that each rank's own order agrees with, a receive being where
 // its message is needed: take the first call of that order which never starts; those before it are
-// done, or have started and need nothing but one of the same index or earlier. Callers keep to
-// it so:
+// done, or have started and need nothing but one of the same index or earlier. Callers keep to it
+// so:
 //   - Ranks of a stage make the same calls. For these a collective among them, a shift of a ring,
 //     a reduction beside the backward pass or a gather ahead of its layer, is a step that all take
 //     at once, whatever of it is still running.

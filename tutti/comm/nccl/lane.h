@@ -1,10 +1,9 @@
-// A communicator of NCCL with a stream of its own: what is given to it is done in order, beside
-// everything else. Only for sources that are built where NCCL is.
+// An NCCL communicator with its own stream: its calls run in order, independent of all others. Only
+// for sources built with NCCL.
 //
-// Communicators block: a call has launched its kernel when it returns, so the caller decides
-// when it is launched, and no thread is started for it. What makes a call wait for other ranks is
-// NCCL's connecting to them; connect() has that done for the first collective and the first
-// message.
+// Communicators block: a call has launched its kernel when it returns, so the caller decides when
+// it is launched, and no thread is started for it. What makes a call wait for other ranks is NCCL's
+// connecting to them; connect() has that done for the first collective and the first message.
 //
 // NCCL wants one thread at a time to launch on a device, on whatever communicator, and calls a
 // second one an error (NCCL user guide, "Thread Safety" and NCCL_LAUNCH_RACE_FATAL). So each call

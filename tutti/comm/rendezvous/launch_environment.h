@@ -10,11 +10,11 @@
 //
 // Ranks meet at a store (tcp_store.h) that rank 0 serves at MASTER_ADDR:MASTER_PORT. Under torchrun
 // that port belongs to its agent: the store takes the first free of the kStorePorts ports behind
-// it, and ranks look for it there; the session identifies it as theirs. Slurm gives
-// address (first host of the step) and port (from the job's number) where MASTER_* are not set;
-// mpirun on one host a port from its name space. A launcher of our own serves the store itself and
-// says where, how the session is called, and which start of its ranks this is:
-// TUTTI_STORE=host:port, TUTTI_SESSION, TUTTI_GENERATION.
+// it, and ranks look for it there; the session identifies it as theirs. Slurm gives address (first
+// host of the step) and port (from the job's number) where MASTER_* are not set; mpirun on one host
+// a port from its name space. A launcher of our own serves the store itself and says where, how the
+// session is called, and which start of its ranks this is: TUTTI_STORE=host:port, TUTTI_SESSION,
+// TUTTI_GENERATION.
 //
 // TUTTI_SECRET, or the file that TUTTI_SECRET_FILE names, must be the same on all ranks; worlds of
 // more than one host do not start without.

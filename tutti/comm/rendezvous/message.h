@@ -18,8 +18,8 @@ void set_timeout(int socket, double seconds);  // of every send and receive; 0: 
 // For which a connection may be without any answer before it counts as lost. What is sent again
 // after an interruption of a minute arrives within that.
 inline constexpr int kLinkLostSeconds = 120;
-// A TCP connection on which a host that lost its power, or a cut link, is found out even where
-// no rank sends anything.
+// A TCP connection on which a host that lost its power, or a cut link, is found out even where no
+// rank sends anything.
 void end_when_lost(int socket);
 // The same for all TCP connections that this process has now: for those of libraries, which have no
 // option for it.

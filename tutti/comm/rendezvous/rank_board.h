@@ -1,8 +1,8 @@
 // What every rank of a host is doing, in memory that they share with each other and with their
 // launcher: for watchdogs, and for reports of where a dead or silent rank was.
 //
-// A rank writes its own slot only; everybody reads without stopping anybody, so a state that is
-// just changing may show half of each. Thread-safe.
+// A rank writes its own slot only; readers take no lock, so a state that is just changing may be
+// torn. Thread-safe.
 #pragma once
 
 #include <atomic>

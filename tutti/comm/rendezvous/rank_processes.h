@@ -1,10 +1,10 @@
-// Starts the ranks of a world as processes of this host and waits for them: what a launcher does.
-// The store is served here, so it outlives every rank; ranks find it, and each other, through the
-// environment (launch_environment.h), which hides from them what an outer launcher said.
+// The launcher: starts the ranks of a world as processes of this host and waits for them. It serves
+// the store, which therefore outlives every rank; ranks find it, and each other, through the
+// environment (launch_environment.h), which hides the variables of an outer launcher.
 //
-// No rank outlives its launcher, however that ends: a rank's program calls end_with_launcher()
-// first of all, and the system then kills the rank when the thread that started it is gone. Each
-// has a process group of its own, so that Ctrl-C on the terminal reaches the launcher alone.
+// No rank outlives its launcher: a rank's program calls end_with_launcher() first, and the kernel
+// then kills the rank when the thread that started it ends. Each has a process group of its own, so
+// that Ctrl-C on the terminal reaches the launcher alone.
 #pragma once
 
 #include <sys/types.h>

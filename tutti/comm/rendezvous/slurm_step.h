@@ -4,11 +4,11 @@
 //
 // The store is served here, at MASTER_ADDR or this host's name. The secret goes to the ranks in
 // their environment, which srun hands over itself: it is in no file and on no command line. Slurm
-// 22.05: sbatch's settings of the environment and the number of tasks would reach srun
-// through its variables, and it ignores SLURM_CPUS_PER_TASK; hence everything is said anew.
+// 22.05: sbatch's settings of the environment and the number of tasks would reach srun through its
+// variables, and it ignores SLURM_CPUS_PER_TASK; hence all settings are passed again.
 //
 // Slurm gives one exit code for all ranks, the highest. SIGUSR1 and SIGUSR2 reach every rank,
-// whatever rank they are sent to; others srun would take for itself. Ranks may get SIGTERM from
+// whatever rank they are sent to; srun handles other signals itself. Ranks may get SIGTERM from
 // Slurm as well (base/launched.h).
 #pragma once
 

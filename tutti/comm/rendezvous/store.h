@@ -1,6 +1,5 @@
-// A small key-value store through which ranks meet: locations, addresses, the generation. Rank
-// 0 or the launcher serves it (tcp_store.h); ranks that are threads of one process share one in
-// memory.
+// A small key-value store through which ranks meet: locations, addresses, the generation. Rank 0 or
+// the launcher serves it (tcp_store.h); ranks that are threads of one process share one in memory.
 #pragma once
 
 #include <memory>

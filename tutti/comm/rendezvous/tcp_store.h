@@ -3,8 +3,8 @@
 // Client and server prove to each other that they know the secret, by an HMAC-SHA256 over random
 // numbers of both; the secret itself is not sent. What follows is neither encrypted nor
 // authenticated byte by byte: the store is for networks whose hosts are trusted not to forge
-// packets. A client that fails is refused with a reason, which the server also keeps under the
-// keys "refused/N", so that rank 0 can report why a rank did not arrive.
+// packets. A client that fails is refused with a reason, which the server also keeps under the keys
+// "refused/N", so that rank 0 can report why a rank did not arrive.
 //
 // Messages: u32 length (little-endian), then one byte for the kind and its texts, each with its
 // own u32 length.

@@ -1,4 +1,4 @@
-// What carries the bytes of a world's collectives, and how it is chosen.
+// The transport of a world's collectives, and its choice.
 #pragma once
 
 #include <string>

@@ -46,9 +46,9 @@ int64_t append_audit(Database& database, const AuditLine& line);
 void export_audit(Database& database, FileSystem& files, const std::string& path);
 
 // For a database that was restored from a backup: takes over the lines that its file has beyond its
-// own and that continue its chain, makes the changes that they record (replay.h), and never
-// gives out the numbers of their jobs again. Returns how many. To be called before anything is
-// appended; adds a line kAdoptAuditLog, whose `not_repeated` counts by name what could not be made.
+// own and that continue its chain, makes the changes that they record (replay.h), and never gives
+// out the numbers of their jobs again. Returns how many. To be called before anything is appended;
+// adds a line kAdoptAuditLog, whose `not_repeated` counts by name what could not be made.
 inline constexpr const char* kAdoptAuditLog = "adopt trail";
 int64_t adopt_audit_log(Database& database, FileSystem& files, const std::string& path,
                         int64_t now_ms);
@@ -74,8 +74,8 @@ struct AuditVerdict {
 AuditVerdict verify_audit(Database& database, FileSystem& files, const std::string& path,
                           const std::optional<AuditHead>& kept = std::nullopt);
 
-// The newest lines, oldest first, at most `most`; whose `on`, `who` or `what` has `matching`
-// as whole words, unless that is empty.
+// The newest lines, oldest first, at most `most`; whose `on`, `who` or `what` has `matching` as
+// whole words, unless that is empty.
 std::vector<Json> audit_lines(Database& database, int64_t most, const std::string& matching);
 
 }  // namespace tutti::control

@@ -132,8 +132,8 @@ TEST(Audit, TruncationIsFoundAndNotOverwritten) {
       ErrorKind::corrupt, [&] { export_audit(log.plane.database, log.files, kPath); }, "cut off"));
 }
 
-// Rewriting a line and all hashes after it makes a consistent chain: it is not the one in
-// the database. If that is rewritten too, a head that was kept elsewhere shows it.
+// Rewriting a line and all hashes after it makes a consistent chain: it is not the one in the
+// database. If that is rewritten too, a head that was kept elsewhere shows it.
 TEST(Audit, AForgedChainIsFound) {
   AuditFixture log;
   const AuditHead kept = audit_head(log.plane.database);

@@ -1,7 +1,6 @@
-// Replays lines of the audit log on records that are older than they: for a database
-// that was restored from a backup. So no job runs again that has run, none is lost that was
-// submitted since, what was spent since is in the ledger, and no right comes back that was taken
-// away.
+// Replays lines of the audit log on records that are older than they: for a database that was
+// restored from a backup. Completed jobs do not run again, newer submissions are not lost, newer
+// costs are in the ledger, and revoked roles stay revoked.
 #pragma once
 
 #include "tutti/base/json.h"

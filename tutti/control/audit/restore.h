@@ -1,4 +1,4 @@
-// Replaces records that are damaged, missing or wrong by a backup.
+// Restores the database from a backup.
 #pragma once
 
 #include <functional>
@@ -22,9 +22,9 @@ struct Restored {
 
 // The caller holds the lock of the controller. Reads `backup`, which stays as it is, checks that it
 // is whole, asks `allowed` (which throws) with it, moves the former records aside and opens it in
-// their place, and replays newer entries of the audit log (audit.h). Throws usage while others
-// have the records open, corrupt where the backup is not whole, where the audit log differs
-// from the one at the time of the backup, or was truncated.
+// their place, and replays newer entries of the audit log (audit.h). Throws usage while others have
+// the records open, corrupt where the backup is not whole, where the audit log differs from the one
+// at the time of the backup, or was truncated.
 Restored restore(FileSystem& files, const ControlFolder& folder, const std::string& backup,
                  int64_t now_ms, const std::function<void(Database&)>& allowed);
 

@@ -1,4 +1,4 @@
-// The nodes of a system outside, such as Slurm, as the records have them.
+// The nodes of an external scheduler, such as Slurm, in the database.
 #pragma once
 
 #include <cstdint>

@@ -176,8 +176,7 @@ void Controller::record_detail(const Job& job, const std::string& detail) {
                 static_cast<int>(job.state));
 }
 
-// The records are older than that launch: books what it took, and continues with the
-// next one.
+// The records are older than that launch: books what it took, and continues with the next one.
 void Controller::pass_over(const LaunchKey& key, const LaunchStatus& status, int64_t now_ms) {
   Transaction transaction(database_);
   auto job = find_job(database_, key.job);

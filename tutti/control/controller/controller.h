@@ -1,14 +1,14 @@
-// The controller: carries out what control/schedule/schedule.h and control/schedule/policy.h
-// decide. It keeps nothing in memory that matters: every step begins with what the database says,
-// and ends with a transaction. It may be killed between any two of them; the next one continues
-// from there, because
+// The controller: executes the decisions of control/schedule/schedule.h and
+// control/schedule/policy.h. It keeps no state in memory: every step begins with the database's
+// state and ends with a transaction. It may be killed between any two of them; the next one
+// continues from there, because
 //
 //   - a job gets its nodes and a new generation in one transaction, before anything is started;
 //   - starting, stopping and killing a launch may be repeated (control/launches/launcher.h);
 //   - a launch of an older generation than the newest one never starts.
 //
-// People write to the same database through control/jobs/requests.h while it runs. One controller
-// at a time: its process holds a lock (ProcessLock) while it lives.
+// Users write to the same database through control/jobs/requests.h while it runs. One controller at
+// a time: its process holds a lock (ProcessLock) while it lives.
 #pragma once
 
 #include <cstdint>

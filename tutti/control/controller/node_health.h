@@ -1,4 +1,4 @@
-// Nodes of this machine's own scheduler whose last check failed take no jobs.
+// Local nodes whose last health check failed take no jobs.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace tutti::control {
 
 // Takes nodes out of use whose report says that they are unhealthy, with what is wrong as the
 // reason, and puts those back that it took out and that are healthy now, or have no report any
-// more. An unreadable report changes nothing. Running jobs continue. Returns the number of
-// nodes that changed; each leaves a line in the audit log.
+// more. An unreadable report changes nothing. Running jobs continue. Returns the number of nodes
+// that changed; each leaves a line in the audit log.
 int64_t follow_health(Database& database, const std::vector<NodeReport>& reports, int64_t now_ms);
 
 }  // namespace tutti::control

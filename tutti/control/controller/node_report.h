@@ -1,4 +1,4 @@
-// What `tutti check --out FOLDER/health/NODE.json` left about nodes.
+// Health reports that `tutti check --out FOLDER/health/NODE.json` wrote.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Amounts of the ledger as people read them, whatever their size: "54 mWh", "1.25 kWh".
+// Human-readable amounts of the ledger: "54 mWh", "1.25 kWh".
 #pragma once
 
 #include <cstdint>

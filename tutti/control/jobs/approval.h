@@ -1,6 +1,6 @@
-// Approval of a checkpoint: a line in the audit log that names it by the SHA-256 of its
-// manifest, which holds the checksums of all the rest. So an approval is of these bytes, wherever
-// they lie, and is as hard to forge as the audit log.
+// Approval of a checkpoint: a line in the audit log that names it by the SHA-256 of its manifest,
+// which holds the checksums of all the rest. So an approval identifies these bytes in any location,
+// and is as hard to forge as the audit log.
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,15 @@
-// Which data may be worked on where. Data is public, internal or restricted (a recipe that does not
-// say is internal); a site names the most confidential class it may hold; and a project may name
-// the only regions that its internal and restricted data may be in.
+// Which sites may process which data. Data is public, internal or restricted (internal by default);
+// a site names the most confidential class it may hold; and a project may name the only regions
+// that its internal and restricted data may be in.
 //
 //   1. The class of the data is at most the class of the site.
 //   2. Internal and restricted data of a project with regions stay in these regions.
 //   3. Restricted data run only for projects that name their regions.
 //
 // The class of a job's data is the strictest that its recipe, its corpora, and the checkpoints it
-// begins with or learns from state. What states none is taken at the recipe's word, unless the
-// site declares classes or the project names regions: then it counts as the strictest class that
-// the site may hold, or as an admin has set.
+// begins with or learns from state. Unlabelled data have the recipe's class, unless the site
+// declares classes or the project names regions: then it counts as the strictest class that the
+// site may hold, or as an admin has set.
 #pragma once
 
 #include <optional>

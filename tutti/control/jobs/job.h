@@ -1,4 +1,4 @@
-// A job: what was asked for, and where it is in its life.
+// A job: its request and its state.
 #pragma once
 
 #include <cstdint>

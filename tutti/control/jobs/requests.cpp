@@ -142,8 +142,8 @@ std::string objection(const Caller& caller, const JobRequest& request, const Pro
                        request.forecast, fmt::format("project '{}'", project.name));
 }
 
-// Refuses keys that the caller may not set: a mere submitter does not choose the ports and
-// files of the account that runs the jobs.
+// Refuses keys that the caller may not set: a mere submitter does not choose the ports and files of
+// the account that runs the jobs.
 void require_keys(const Caller& caller, Transaction& transaction, const JobRequest& request,
                   const std::string& on) {
   if (request.guarded_keys.empty() || may(caller, Action::run_controller, kAllProjects)) return;

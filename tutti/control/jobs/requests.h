@@ -1,7 +1,7 @@
-// What people may ask for. Each function is one transaction: it checks the role, decides, writes,
-// and leaves one line in the audit log, also where it refuses. Refusals throw permission (no role
-// for it) or usage (a quota, budget or rule, with its text). Jobs of projects in which the caller
-// may see nothing do not exist for them: not_found, as for a job that never was.
+// Requests of users. Each function is one transaction: it checks the role, decides, writes, and
+// leaves one line in the audit log, also where it refuses. Refusals throw permission (no role for
+// it) or usage (a quota, budget or rule, with its text). Jobs of projects in which the caller may
+// see nothing do not exist for them: not_found, as for a job that never existed.
 #pragma once
 
 #include <cstdint>

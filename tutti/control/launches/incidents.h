@@ -1,4 +1,4 @@
-// What goes wrong with a launch, and what the records make of it.
+// Faults of launches, and their records.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// How the controller starts and ends what jobs run: the one way out of its records. Every call may
-// be repeated after a crash of the controller, at any moment, and has its effect once.
+// How the controller starts and stops launches. Every call may be repeated at any time, also after
+// a crash of the controller, and takes effect once (idempotent).
 #pragma once
 
 #include <cstdint>

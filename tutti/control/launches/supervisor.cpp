@@ -55,8 +55,8 @@ void write_alive(LaunchFolder& folder, int64_t generation, int64_t elapsed_ms) {
 }
 
 // How a launch ended must not be lost: without it the work would be done again. Tried until it is
-// written, the folder is gone, or this launch is to be killed. What is in the way is said
-// in the job's output, once while it stays the same.
+// written, the folder is gone, or this launch is to be killed. What is in the way is said in the
+// job's output, once while it stays the same.
 void write_ended(FileSystem& files, LaunchFolder& folder, int64_t generation, const Ended& ended) {
   std::string reported;
   while (true) {

@@ -1,7 +1,6 @@
-// The process between the controller and what a job runs: it holds the job's lock, runs the
-// command, passes on requests to stop, kills what does not listen, and writes down how it ended. It
-// needs no controller: one with a limit (its time limit, its budget) ends
-// even without a controller.
+// The process between the controller and the job's command: it holds the job's lock, runs the
+// command, forwards requests to stop, kills unresponsive processes, and records the exit. It
+// enforces time limit and budget even without a controller.
 #pragma once
 
 #include <cstdint>

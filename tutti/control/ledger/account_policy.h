@@ -1,4 +1,4 @@
-// Accounts that act for their users only with a token.
+// Accounts that must show a token to act for their users.
 //
 // A command without a token acts for the account that runs it. Where several people share an
 // account their roles then bind only those who show tokens; an admin can have the account demand

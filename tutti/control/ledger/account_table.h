@@ -1,5 +1,5 @@
-// Users, projects with their limits, roles, tokens, the site and its nodes in the
-// database. Functions that write are called within a transaction.
+// Users, projects with their limits, roles, tokens, the site and its nodes in the database.
+// Functions that write are called within a transaction.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // What every launch has cost, month by month (UTC). Per launch and month there is one entry, which
 // grows while the launch runs and never changes afterwards; totals per job, project and user are
-// kept beside it and always equal the sums of the entries.
+// stored as well and always equal the sums of the entries.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// What jobs use up and what they may: hours of nodes, cores and GPUs, money, energy, carbon, water.
+// Spending and budgets: hours of nodes, cores and GPUs, money, energy, carbon, water.
 //
 // All amounts are whole millionths (micro-hours, micro-USD, micro-kWh, ...), so that sums are exact
 // in any order. A launch is charged the difference between what its whole time so far costs and

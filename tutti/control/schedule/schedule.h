@@ -2,12 +2,12 @@
 // clock, no file and no database, so that it can be tried on any history, and asked "when would
 // this job start?" by playing on.
 //
-// Order: priority (a point is added per hour of waiting, so that no job starves), then the
-// nearest deadline, then the order of submission. A job gets all its nodes at once or none. The
-// first that does not fit is promised the earliest moment at which it will, by the expected ends of
-// what runs; others may go before it only where that does not move this moment (backfill).
-// A job of higher priority than running preemptible ones, which would fit in their place, has them
-// preempted, the lowest and youngest first.
+// Order: priority (a point is added per hour of waiting, so that no job starves), then the nearest
+// deadline, then the order of submission. A job gets all its nodes at once or none. The first that
+// does not fit is promised the earliest moment at which it will, by the expected ends of what runs;
+// others may go before it only where that does not move this moment (backfill). A job of higher
+// priority than running preemptible ones, which would fit in their place, has them preempted, the
+// lowest and youngest first.
 #pragma once
 
 #include <cstdint>

@@ -4,9 +4,9 @@
 // them.
 //
 // One Slurm job per launch, never requeued by Slurm: which job continues, when and with what is
-// decided in one file (control/schedule/policy.h), which also books what the attempt cost. Its
-// name carries the launch, so a launcher that was killed right after sbatch finds it again; of two
-// by one name only one gets the job's lock and runs. What matters of 22.05:
+// decided in one file (control/schedule/policy.h), which also books what the attempt cost. Its name
+// carries the launch, so a launcher that was killed right after sbatch finds it again; of two by
+// one name only one gets the job's lock and runs. What matters of 22.05:
 //
 //   - SIGUSR2 comes before Slurm's own limit (--signal=B:), to the supervisor alone; SIGTERM when
 //     the job is preempted. GraceTime is kept only where PreemptMode is CANCEL, which for a job

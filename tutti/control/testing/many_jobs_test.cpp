@@ -106,8 +106,8 @@ TEST(ManyJobs, AViewShowsAPageOfThem) {
   EXPECT_LT(more.page_bytes, size_t{600'000});
 }
 
-// The goals are 50 ms and 64 MiB on the machine of docs/performance.md; the bounds allow for
-// slow ones.
+// The goals are 50 ms and 64 MiB on the machine of docs/performance.md; the bounds allow for slow
+// ones.
 TEST(ManyJobs, TenThousandJobsAreScheduledInMilliseconds) {
   const char* kept = std::getenv("TUTTI_MANY_JOBS_FOLDER");
   const std::string path = kept == nullptr ? ":memory:" : join_path(kept, "control.db");

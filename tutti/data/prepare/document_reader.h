@@ -1,9 +1,9 @@
 // Reads the documents of source files, in pieces small enough to share among threads.
 //
 // A task is a list of byte ranges of files, about kTaskBytes together; a compressed file is one
-// range. Reading the tasks in order gives all documents in order; how they are cut into tasks
-// never shows in the result. A range of a text file is moved to positions where the text may be
-// cut; a range of JSON lines holds the lines that start in it.
+// range. Reading the tasks in order gives all documents in order; how they are cut into tasks never
+// shows in the result. A range of a text file is moved to positions where the text may be cut; a
+// range of JSON lines holds the lines that start in it.
 #pragma once
 
 #include <cstdint>

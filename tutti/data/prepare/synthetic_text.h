@@ -4,8 +4,8 @@
 // same bytes on every machine. The language has what makes real text take long to learn, at every
 // distance: words made of syllables, with a few frequent and many rare ones (Zipf); suffixes that
 // agree with a subject further back; clauses nested in clauses; a topic per document, which decides
-// the words that are frequent in it; people who keep their home and trade through a document;
-// sums that are right; lists repeated backwards.
+// the words that are frequent in it; people who keep their home and trade through a document; sums
+// that are right; lists repeated backwards.
 //
 //   Vomi lives in Ketu. Vomi is a tapon. The dorans that the kile sees sut near the fat bima. ...
 //

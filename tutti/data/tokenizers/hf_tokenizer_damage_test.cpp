@@ -1,5 +1,5 @@
-// Damaged files: each is refused with an error that names it, or is a tokenizer that
-// encodes and decodes. What a crash would be, the sanitizers' build of this test sees.
+// Damaged files: each is refused with an error that names it, or is a tokenizer that encodes and
+// decodes. What a crash would be, the sanitizers' build of this test sees.
 #include <string>
 
 #include "tutti/base/rng.h"

@@ -1,9 +1,9 @@
 // Typed reading of YAML mappings whose keys are all known.
 //
 // Every error is usage and starts with "ORIGIN:LINE: key.path:", or "override: key.path:" where the
-// value was given beside the file, then gives the value and what
-// would be accepted. Each read names a key; finish() rejects unread keys, suggesting
-// the nearest known one. A key that is absent leaves the destination alone.
+// value was given beside the file, then gives the value and what would be accepted. Each read names
+// a key; finish() rejects unread keys, suggesting the nearest known one. A key that is absent
+// leaves the destination alone.
 #pragma once
 
 #include <yaml-cpp/yaml.h>

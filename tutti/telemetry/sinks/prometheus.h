@@ -28,8 +28,8 @@ namespace tutti::telemetry {
 
 class PrometheusSink final : public Sink {
  public:
-  // Listens on `address` (numeric, such as "127.0.0.1", "0.0.0.0" or "::1") until destroyed. Port
-  // 0 takes a free one. Throws usage for an address that is not an address of this machine, io when
+  // Listens on `address` (numeric, such as "127.0.0.1", "0.0.0.0" or "::1") until destroyed. Port 0
+  // takes a free one. Throws usage for an address that is not an address of this machine, io when
   // the port is taken, permission when it is privileged.
   PrometheusSink(const std::string& address, int port);
   ~PrometheusSink() override;

@@ -1,5 +1,5 @@
-// Metrics of this host's GPUs during a run: a thread polls the driver at an interval and
-// emits an event per GPU (telemetry::GpuMeasured). Training never waits for it.
+// Metrics of this host's GPUs during a run: a thread polls the driver at an interval and emits an
+// event per GPU (telemetry::GpuMeasured). Training never waits for it.
 #pragma once
 
 #include <condition_variable>

@@ -1,5 +1,5 @@
-// Where a run's data comes from, by the files next to its corpora; its teacher; and where and
-// with which program it runs.
+// Where a run's data comes from, by the files next to its corpora; its teacher; and where and with
+// which program it runs.
 #pragma once
 
 #include <string>
@@ -20,9 +20,9 @@ namespace tutti::train {
 telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string& role,
                                            const std::string& prefix, const data::Corpus& corpus);
 
-// Identifies the corpora of a training set beyond their names: of each, {"tokens",
-// "documents", "bin_xxh3"}; of one that was made elsewhere the last is empty, and "pieces_xxh3" is
-// of 64 pieces of its tokens. Kept in checkpoints.
+// Identifies the corpora of a training set beyond their names: of each, {"tokens", "documents",
+// "bin_xxh3"}; of one that was made elsewhere the last is empty, and "pieces_xxh3" is of 64 pieces
+// of its tokens. Kept in checkpoints.
 Json identify_corpora(FileSystem& files, const data::Dataset& set);
 
 // Throws usage naming the first corpus of `set`, which are `now`, that is not the one which the run

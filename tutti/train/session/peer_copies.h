@@ -2,9 +2,9 @@
 // host is lost resumes from there instead of from the newest durable checkpoint.
 //
 // Each rank keeps its own part in its host's memory (a folder on tmpfs, checkpoint/store/piece.h),
-// where it outlives the process, and another to its peer on the next host.
-// A restart of the run, on these hosts, some of them or others as well, finds the
-// newest step of which every part is somewhere, whatever the mesh is now.
+// where it outlives the process, and another to its peer on the next host. A restart of the run, on
+// these hosts, some of them or others as well, finds the newest step of which every part is
+// somewhere, whatever the mesh is now.
 //
 // Takes twice a rank's part of a checkpoint on each host, four times while the next set is made,
 // and once the whole checkpoint when a run resumes. With one host there is one copy: it outlives

@@ -25,8 +25,8 @@ std::string peer_copies_host();
 // that share `root` have different names.
 std::string peer_copies_folder(const std::string& root, uint64_t number);
 
-// The newest complete set, as far as this host's pieces show, for a command that starts
-// ranks again.
+// The newest complete set, as far as this host's pieces show, for a command that starts ranks
+// again.
 struct KeptCopy {
   int64_t step = -1;  // -1: none
   std::string path;   // of a folder that changed last when it was whole

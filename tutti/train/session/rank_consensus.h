@@ -105,12 +105,12 @@ class SlowRanks {
 };
 
 // Ranks whose parameters differ from those of most of the ranks that should have the same, by the
-// hashes of all; of two that differ it is unknown which is right, and both are named. Empty:
-// no difference. This sees errors of computation; flips in memory a rank finds itself, wherever
-// there is only one of something (parallel/state_watch.h). With ZeRO 0 an error in an update is
-// seen for ever after; with 1 and 2 one in what a rank has gathered, until the next update gathers
-// again, and not one in a master or moment, which has one owner, whose weights all others take
-// over; with 3 nothing, since every shard is there once.
+// hashes of all; of two that differ it is unknown which is right, and both are named. Empty: no
+// difference. This sees errors of computation; flips in memory a rank finds itself, wherever there
+// is only one of something (parallel/state_watch.h). With ZeRO 0 an error in an update is seen for
+// ever after; with 1 and 2 one in what a rank has gathered, until the next update gathers again,
+// and not one in a master or moment, which has one owner, whose weights all others take over; with
+// 3 nothing, since every shard is there once.
 std::vector<int64_t> damaged_replicas(const spec::Mesh& mesh, const std::vector<uint64_t>& hashes);
 
 }  // namespace tutti::train

@@ -34,11 +34,11 @@ void check_own(FileSystem& files, const SavedRecipe& saved, const std::string& r
 void check_whole(const std::string& text, const SavedRecipe& saved, const std::string& run_folder);
 
 // Throws usage naming the first key in which `wanted` differs from what the run was started with
-// although it decides the run's arithmetic. Free to change: train.steps and train.target_loss
-// (when to stop), checkpoint.* (initialize_from with adapters only), evaluate.*, run.*, parallel.*
-// (with another mesh also batch.micro), data.validation, and distill.teacher from one path to
-// another. `file`, when not null, is what RUN/recipe.yaml says by itself: what it has otherwise
-// than the run was started with is said to be edited.
+// although it decides the run's arithmetic. Free to change: train.steps and train.target_loss (when
+// to stop), checkpoint.* (initialize_from with adapters only), evaluate.*, run.*, parallel.* (with
+// another mesh also batch.micro), data.validation, and distill.teacher from one path to another.
+// `file`, when not null, is what RUN/recipe.yaml says by itself: what it has otherwise than the run
+// was started with is said to be edited.
 void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
                      const std::string& run_folder, const spec::Recipe* file = nullptr);
 

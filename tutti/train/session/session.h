@@ -95,9 +95,9 @@ struct Summary {
 };
 
 // Trains until the target, the last step, a signal or the budget. Throws diverged after
-// stop_after_nonfinite steps in a row; usage where the run's events record checkpoints that are
-// not there, or the newest checkpoint is of another run; everything else that goes wrong outside
-// throws Error.
+// stop_after_nonfinite steps in a row; usage where the run's events record checkpoints that are not
+// there, or the newest checkpoint is of another run; everything else that goes wrong outside throws
+// Error.
 //
 // With several ranks all return the same summary, but for what only rank 0 sees: checkpoints and
 // waiting for data. Rank 0 writes the run folder and emits events; the others save and evaluate

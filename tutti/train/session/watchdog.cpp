@@ -112,9 +112,9 @@ std::string Watchdog::scene() const {
   return join(keep_waiting.empty() ? gone : keep_waiting, "; ");
 }
 
-// A rank of this host that does not show any sign of life is the cause;
-// otherwise one that is in no collective, by its own report where it is on this host: in a group
-// that this rank is not in, it only looks idle from here.
+// A rank of this host that does not show any sign of life is the cause; otherwise one that is in no
+// collective, by its own report where it is on this host: in a group that this rank is not in, it
+// only looks idle from here.
 std::string Watchdog::hang_text(bool& a_rank_waits) const {
   const double now = monotonic_seconds();
   std::vector<std::string> missing, silent;

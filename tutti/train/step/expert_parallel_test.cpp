@@ -129,8 +129,8 @@ TEST(ExpertParallel, InTheComputeType) {
   }
 }
 
-// With a capacity copies travel in pieces of fixed size, whose contents are not counted; to
-// the bit as if the hosts had counted.
+// With a capacity copies travel in pieces of fixed size, whose contents are not counted; to the bit
+// as if the hosts had counted.
 TEST(ExpertParallel, PiecesChangeNoBit) {
   spec::Recipe base = six_experts(capacity_recipe());
   for (const double capacity : {0.7, 1.5}) {

@@ -27,9 +27,9 @@ void sum_routing(engine::Stream& stream, const parallel::Ranks& ranks, const mod
 telemetry::Routing routing_of_step(engine::Stream& stream, const spec::Recipe& recipe,
                                    const model::Memory& memory);
 
-// The same of steps that are enqueued: what each has counted lies on the host, in a slot of its
-// own for each of those that may be under way. What hosts then exchange goes through the
-// group that carries that (comm::World::all), so none waits for what a device still computes.
+// The same of steps that are enqueued: what each has counted lies on the host, in a slot of its own
+// for each of those that may be under way. What hosts then exchange goes through the group that
+// carries that (comm::World::all), so none waits for what a device still computes.
 class FetchedRouting {
  public:
   FetchedRouting(const engine::Stream& stream, const model::Memory& memory);

@@ -21,12 +21,12 @@ struct LoadedTeacher {
   std::vector<float> master;  // flat f32, in the layout of recipe.distill.model
 };
 
-// Reads the teacher of a resolved recipe: when resuming, the checkpoint in `recorded`, at its
-// path or where distill.teacher says; otherwise the one that distill.teacher names, of a run its
-// newest valid. Adapters are merged into what is below them. Throws as load_run, corrupt
-// when what is there is not the recorded checkpoint, and usage when its model is not distill.model
-// or its tokenizer not that of the training corpora. (Where either side has no tokenizer, the size
-// of the vocabulary is all that can be compared.)
+// Reads the teacher of a resolved recipe: when resuming, the checkpoint in `recorded`, at its path
+// or where distill.teacher says; otherwise the one that distill.teacher names, of a run its newest
+// valid. Adapters are merged into what is below them. Throws as load_run, corrupt when what is
+// there is not the recorded checkpoint, and usage when its model is not distill.model or its
+// tokenizer not that of the training corpora. (Where either side has no tokenizer, the size of the
+// vocabulary is all that can be compared.)
 LoadedTeacher load_teacher(FileSystem& files, const spec::Recipe& recipe,
                            const std::optional<checkpoint::Teacher>& recorded);
 

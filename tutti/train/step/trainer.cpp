@@ -20,8 +20,8 @@
 namespace tutti::train {
 namespace {
 
-// By default ranks of a host take its devices in turn; more ranks than devices share
-// them. 0 where there are none to choose from.
+// By default ranks of a host take its devices in turn; more ranks than devices share them. 0 where
+// there are none to choose from.
 int device_of(const engine::Backend& backend, const parallel::Ranks& ranks) {
   const auto devices = static_cast<int>(backend.devices().size());
   if (devices == 0) return 0;

@@ -42,8 +42,8 @@ StepSums Trainer::sums_of_ranks(double targets) {
   return sums;
 }
 
-// What a group that has failed leaves in memory of a device is undefined. (Elsewhere who
-// waited for its calls knows already.)
+// What a group that has failed leaves in memory of a device is undefined. (Elsewhere who waited for
+// its calls knows already.)
 void Trainer::check_peers() const {
   if (ranks_.home == nullptr || stream_->memory() != engine::ArenaKind::device) return;
   const std::string failure = ranks_.home->failure();

@@ -1,6 +1,6 @@
-// Repeats a recorded run, and compares the results bit for bit: losses,
-// gradient norms and learning rates of every step, validation losses, and every tensor of the
-// checkpoints that both have. When it is not, the factors that differ are the suspects.
+// Repeats a recorded run, and compares the results bit for bit: losses, gradient norms and learning
+// rates of every step, validation losses, and every tensor of the checkpoints that both have. When
+// it is not, the factors that differ are the suspects.
 //
 // plan_reproduction -> run_session with plan.recipe and plan.options, on as many ranks as the
 // recipe has -> compare_reproduction.

@@ -2,12 +2,12 @@
 // (engine/testing/on_host/grid.h says what for).
 //
 // A call is work of its stream that is done when the streams of all its ranks have come to theirs;
-// a wait advances them (queue.h). Calls of one group end together. As in NCCL, ranks of
-// a communicator have a device each; creating one waits for all its ranks; the first call of a
-// kind connects, for which it waits until the other ranks make theirs; and a call starts on its
-// device when the one launched before it has started (launches.h). What NCCL leaves undefined is an
-// error here: memory that no device reaches, two threads that launch on a device at a time; and
-// ranks that call different things, or in different orders, end the process.
+// a wait advances them (queue.h). Calls of one group end together. As in NCCL, ranks of a
+// communicator have a device each; creating one waits for all its ranks; the first call of a kind
+// connects, for which it waits until the other ranks make theirs; and a call starts on its device
+// when the one launched before it has started (launches.h). What NCCL leaves undefined is an error
+// here: memory that no device reaches, two threads that launch on a device at a time; and ranks
+// that call different things, or in different orders, end the process.
 #include <nccl.h>
 
 #include <algorithm>
