@@ -1,5 +1,5 @@
-// One start of the ranks of a run, from their first to their last: what they publish while they
-// run, and which of them ended it.
+// One start of all ranks of a run (a generation): what they publish while they run, and which of
+// them ended it.
 #pragma once
 
 #include <cstdint>

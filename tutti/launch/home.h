@@ -1,4 +1,4 @@
-// Where the recipes and model presets are that a user may call by name, and the catalog.
+// Locations of the recipes and model presets with names, and of the catalog.
 //
 // Searched in this order: $TUTTI_HOME; share/tutti beside the folder of the program (an
 // installation); the folder of the program and those above it (a source tree); the current folder.

@@ -1,4 +1,4 @@
-// How several ranks of one command share its output and its exit code.
+// Output and exit code of a command with several ranks.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What `tutti train` is asked for, and what it will do: recipe, mesh and run folder, decided once
-// and for all ranks.
+// The arguments and the plan of `tutti train`: recipe, mesh and run folder, decided once for all
+// ranks.
 #pragma once
 
 #include <cstdint>

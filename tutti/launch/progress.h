@@ -1,4 +1,4 @@
-// How far a run has come, by the events that it wrote: for launchers of ranks on other machines.
+// Progress of a run, from its events: for launchers of ranks on other machines.
 #pragma once
 
 #include <cstdint>

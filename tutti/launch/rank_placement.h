@@ -1,5 +1,5 @@
 // Where the ranks of `tutti train --nproc` run: as processes of this machine, or, with
-// --ranks-per-node, on nodes of the Slurm job that it is in. Nodes that are not needed are spares.
+// --ranks-per-node, on nodes of the Slurm job that it is in. Unused nodes are spares.
 //
 // Before a node is used it must answer and pass the check that --node-check names (a command of the
 // shell; exit codes as those of `tutti check`: 0 well, 1 a warning, anything else: not to be used).

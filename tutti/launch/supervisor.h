@@ -1,11 +1,12 @@
-// `tutti train --nproc N`: starts the ranks, watches over them, and starts them again from the
-// newest checkpoint when one of them has died or hangs.
+// `tutti train --nproc N`: starts the ranks, monitors them, and restarts them from the newest
+// checkpoint when one of them dies or hangs.
 //
 // A restart has a new generation (comm/world/world.h) and the same number of ranks, or fewer, down
 // to
-// --min-nproc, when a rank is gone for good: it says so by its exit code (comm::kExitRankGone), or
-// ends twice in a row before its first step. Three times in a row at the same step, or ten without
-// a newer checkpoint, and the run is given up: a fault that comes back is not repaired by trying.
+// --min-nproc, when a rank is lost for good: it reports that by its exit code
+// (comm::kExitRankGone), or ends twice in a row before its first step. After three failures in a
+// row at the same step, or ten without a newer checkpoint, the run fails: restarts do not repair a
+// persistent fault.
 #pragma once
 
 #include "tutti/base/error.h"

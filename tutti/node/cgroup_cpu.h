@@ -1,5 +1,5 @@
-// How much of the cores the control groups of this process let it have (versions 1 and 2), and for
-// how long they have held its threads back.
+// CPU quota of this process's control groups (versions 1 and 2), and the time for which they
+// throttled its threads.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// From what probes measured to checks against limits. The limits that hold everywhere stand here;
-// those of a kind of node in its entry of the catalog.
+// Compares measurements of probes with limits. General limits are defined here, those of a node
+// type in its entry of the catalog.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// How fast memory is copied: on the cores of this machine, or on a device.
+// Copy bandwidth of memory: on the cores of this machine, or on a device.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How much of its cores a node really gives, and how fast they run.
+// The share of its cores that a node delivers, and their clock.
 //
 // A thread bound to each core computes without pause, in windows of 0.1 s. In each window is known
 // how long it ran (its processor time). What it did not get was

@@ -1,5 +1,5 @@
-// How long this process's threads were ready to run and did not: because other programs ran, or a
-// quota held them back. Distinguishes a busy machine from a slow one.
+// How long this process's threads were runnable but did not run: because of other programs or a
+// quota. Distinguishes a busy machine from a slow one.
 #pragma once
 
 #include <string>

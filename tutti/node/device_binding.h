@@ -1,10 +1,10 @@
-// Which GPU each rank of a host computes on, with the network adapter and the processor cores that
-// are nearest to it: chosen together, from what hwloc and the driver say.
+// Device binding: the GPU of each rank of a host, with the nearest network adapter and processor
+// cores, chosen together from hwloc and the driver.
 //
-// Of more GPUs than ranks those are taken that have an adapter and a part of the memory for
-// themselves; the ranks then follow the GPUs' bindings in the machine, so that neighbouring ranks,
-// which talk most, are near each other. More ranks than GPUs take them in turn. Which adapter
-// carries a message NCCL decides itself, by the same distances.
+// With more GPUs than ranks those with their own adapter and NUMA node are preferred; ranks then
+// follow the GPUs' positions in the machine, so that neighbouring ranks, which communicate most,
+// are near each other. More ranks than GPUs share them in turn. NCCL itself selects the adapter of
+// each message, by the same distances.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the driver says of the GPUs of this node: NVIDIA's management library (NVML), opened when
-// asked for, so that the program runs where there is none.
+// Queries the driver about the GPUs of this node: NVML, opened on demand, so that the program runs
+// without it.
 #pragma once
 
 #include <cstdint>

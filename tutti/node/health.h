@@ -1,4 +1,4 @@
-// What the checks of a node find, each against a threshold.
+// Results of a node's health checks, each against a threshold.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// What ranks on several nodes reach together: each link between neighbours by itself, and a
-// collective of all.
+// Bandwidth between ranks on several nodes: each link between neighbours, and a collective of all.
 #pragma once
 
 #include <vector>

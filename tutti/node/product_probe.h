@@ -1,5 +1,5 @@
-// Matrix products of the engine as a test of a node: how fast, and whether they are right every
-// time.
+// Matrix products of the engine as a test of a node: their speed, and whether every result is
+// correct.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a node is made of and how it hangs together, as hwloc sees it, and how that differs from
-// what it should be. Also a file (JSON), to be compared with other nodes of the same kind.
+// Topology of a node, from hwloc, and its differences from the expected one. Also as a file (JSON),
+// for comparison with other nodes of the same type.
 #pragma once
 
 #include <cstdint>

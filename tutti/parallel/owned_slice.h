@@ -1,4 +1,4 @@
-// What a rank owns of the flat arenas (ZeRO, spec/mesh/zero.h).
+// A rank's owned slices of the flat arenas (ZeRO, spec/mesh/zero.h).
 #pragma once
 
 #include "tutti/optim/adamw.h"

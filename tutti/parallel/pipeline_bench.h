@@ -1,6 +1,6 @@
-// What a pipeline schedule loses to waiting, measured: the executor that trains runs a step over
-// ranks that are threads of this process, with real messages between them; only the passes
-// themselves are sleeps, so that stages are exactly equal and need no cores.
+// Measures the bubble of a pipeline schedule: the executor of training runs a step over ranks that
+// are threads of this process, with real messages between them; only the passes themselves are
+// sleeps, so that stages are exactly equal and need no cores.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// Where a rank stands in the mesh, and whom it computes with. Groups are null where they would be
-// of one rank; alone, all of them are.
+// Coordinates of a rank in the mesh, and its groups. Groups of a single rank are null.
 #pragma once
 
 #include "tutti/comm/group.h"

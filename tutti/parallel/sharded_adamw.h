@@ -1,5 +1,6 @@
-// AdamW over what a rank owns of the flat arenas (ZeRO, spec/mesh/zero.h). Alone, or without ZeRO,
-// it owns everything. Code that changes weights here notifies ShardedWeights (sharded_weights.h).
+// AdamW over a rank's owned slices of the flat arenas (ZeRO, spec/mesh/zero.h). A single rank, or
+// any without ZeRO, owns everything. Code that changes weights here notifies ShardedWeights
+// (sharded_weights.h).
 #pragma once
 
 #include <cstdint>

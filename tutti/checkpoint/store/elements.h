@@ -1,4 +1,4 @@
-// Element types of parameters in files: f32, bf16 and f16, and how one becomes another.
+// Element types of parameters in files: f32, bf16 and f16, and their conversion.
 #pragma once
 
 #include <cstdint>

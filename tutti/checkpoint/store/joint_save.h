@@ -1,14 +1,14 @@
 // One checkpoint that several ranks write together, each its own slices into the same folder. They
-// meet through files alone, so that a writer thread needs no communication of its own:
+// synchronize through files alone, so that writer threads need no communication:
 //
 //   rank 0   prepares the folder, then makes `saving-ATTEMPT`
 //   others   wait for it; write their shards; make `part-ATTEMPT-RRRRR.json`, a manifest of these
 //   rank 0   writes its shards, waits for all parts, joins them into manifest.json and commits
 //
-// Everything a part names is durable before the part is there, and the parts before the commit. A
-// rank that fails leaves `failed-ATTEMPT-RRRRR` with the reason, and rank 0 gives up; so do the
-// others when rank 0 fails, also those who come later. Files of an earlier attempt are not looked
-// at (every save has an ATTEMPT of its own), and the next save of the same step removes them.
+// Everything a part names is durable before the part exists, and the parts before the commit. A
+// rank that fails leaves `failed-ATTEMPT-RRRRR` with the reason, and rank 0 aborts the save; so do
+// the others when rank 0 fails, including late ones. Files of an earlier attempt are ignored (every
+// save has its own ATTEMPT), and the next save of the same step removes them.
 #pragma once
 
 #include <string>

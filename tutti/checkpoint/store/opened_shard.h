@@ -1,4 +1,4 @@
-// The contents of a sealed shard, opened chunk by chunk as they are needed.
+// The contents of a sealed shard, opened chunk by chunk on demand.
 #pragma once
 
 #include <cstdint>

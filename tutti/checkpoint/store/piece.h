@@ -1,8 +1,7 @@
-// What one rank would save of one step, kept where it can be had quickly: in the memory of hosts
-// (a folder on tmpfs) instead of the run folder. A piece is shards and a part of a manifest that
-// names them, both as in a joint save; the pieces of all ranks together are a checkpoint. They are
-// sealed and signed where the run's checkpoints are: others may read that memory, and it may be
-// paged out.
+// One rank's part of a checkpoint of one step, in the memory of a host (a folder on tmpfs) instead
+// of the run folder. A piece is shards and a part of a manifest that names them, both as in a joint
+// save; the pieces of all ranks together are a checkpoint. They are sealed and signed where the
+// run's checkpoints are: others may read that memory, and it may be paged out.
 //
 //   FOLDER/step-00000012-SET/rank-00003-shard-00000-of-00001.safetensors
 //   FOLDER/step-00000012-SET/part-00003-of-00004.json      (last: then the piece is whole)

@@ -1,4 +1,4 @@
-// Finding and loading checkpoints. Nothing is handed out whose checksum was not compared.
+// Finding and loading checkpoints. All returned data has verified checksums.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which checkpoints of a run stay.
+// Retention of a run's checkpoints.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Rows of a weight matrix in another order than the file that holds it.
+// Reordering of the rows of a weight matrix read from a file.
 //
 // Rotary positions turn pairs of elements of a head (D elements). Which two make a pair is a matter
 // of layout: `half` pairs i with i + D/2 (Hugging Face, and Tutti), `interleaved` 2i with 2i + 1

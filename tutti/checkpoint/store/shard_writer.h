@@ -1,4 +1,4 @@
-// The steps of writing a checkpoint's folder, in the order in which they make it durable.
+// The steps of writing a checkpoint folder, in the order that makes it durable.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Tensors to save, and a copy of them at one moment of training.
+// Tensors to save, and a snapshot of them at one point of training.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Saving: one checkpoint (write_checkpoint), and many of them beside training (Writer).
+// Saving: one checkpoint (write_checkpoint), and many of them asynchronously (Writer).
 //
 // Commit order: shards written and synced, folder synced, manifest written under a temporary name
 // and synced, renamed, folder synced. A crash at any moment leaves the old state or the new one.

@@ -12,7 +12,7 @@
 //
 // Copies belong to the user who runs the ranks, and no other user may read them; where checkpoints
 // are sealed, they are, too. They are taken as long as their number stands in the run folder, and
-// are garbage once it does not.
+// are garbage otherwise.
 #pragma once
 
 #include <algorithm>

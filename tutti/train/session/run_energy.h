@@ -1,6 +1,6 @@
 // Energy of a host during a session, from counters: of its processors (base/energy_meter.h) and of
-// GPUs (node/gpu_probe.h). Whatever else runs on them is in it; memory, network, fans and losses
-// are not.
+// GPUs (node/gpu_probe.h). Includes everything else that runs on them; excludes memory, network,
+// fans and losses.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// What a finished or interrupted run left behind: its recipe and its parameters.
+// The recipe and the parameters of a finished or interrupted run.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What a run remembers beside its tensors, and both to and from checkpoints.
+// State of a run besides its tensors; saving and restoring both.
 #pragma once
 
 #include <cstdint>

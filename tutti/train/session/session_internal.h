@@ -1,5 +1,5 @@
-// One run on one rank, for the sources of the session alone: session.cpp is the story of a run,
-// session_start.cpp what happens before its first step, session_save.cpp what it leaves behind.
+// One run on one rank, for the sources of the session alone: session.cpp has the loop of a run,
+// session_start.cpp what happens before its first step, session_save.cpp what it saves.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where measured choices of algorithms are kept between runs (engine/backend.h).
+// Folder of measured algorithm choices, kept between runs (engine/backend.h).
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Watches over one rank and, through what ranks publish, over the others: a thread that looks every
-// tenth of a second.
+// Monitors one rank and, through what ranks publish, the others: a thread that polls every tenth of
+// a second.
 //
 // Hangs. What a rank does has a limit: a step max(10 s, 3 times the 99th percentile of the steps so
 // far), anything else and the first steps ten minutes; the caller may say another for steps and for

@@ -1,7 +1,7 @@
-// The micro-batches of a step on their way to the slots of the memory map's arena "batch", in which
-// they take turns. Where the stream works on memory of the host they are written there at once.
-// Else, or where steps run ahead, all of a step are written to the host first, in a slot of its own
-// for each step that may be under way, and each is copied into its slot when its turn comes.
+// Stages the micro-batches of a step into the slots of the memory map's arena "batch", which they
+// share in turn. Where the stream works on memory of the host they are written there at once. Else,
+// or where steps run ahead, all of a step are written to the host first, in a slot of its own for
+// each step that may be under way, and each is copied into its slot when its turn comes.
 #pragma once
 
 #include <cstdint>

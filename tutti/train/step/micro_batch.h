@@ -1,4 +1,4 @@
-// From the rows that a loader delivers to a micro-batch in the arenas.
+// Copies rows of the loader into a micro-batch in the arenas.
 #pragma once
 
 #include <cstdint>

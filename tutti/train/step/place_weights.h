@@ -1,4 +1,4 @@
-// Parameters on their way into a model that only reads them.
+// Copies parameters into a model that only reads them.
 #pragma once
 
 #include "tutti/engine/stream.h"

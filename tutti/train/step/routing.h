@@ -1,5 +1,5 @@
-// What the routers of a step did, and the update of their selection biases. Both read the memory
-// map's arena "routing", which the backward passes of a step fill.
+// Routing statistics of a step, and the update of the selection biases. Both read the memory map's
+// arena "routing", which the backward passes of a step fill.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The state of a trainer in device memory, read in order for a copy: two pinned buffers take turns,
-// so that while the bytes of one are read the next are on their way over a queue beside the stream.
-// What lies in memory of the host already (spec/recipe/offload.h) is read there.
+// The state of a trainer in device memory, read in order for a copy: two pinned buffers alternate,
+// so that one is read while the next is copied over a queue beside the stream. What lies in memory
+// of the host already (spec/recipe/offload.h) is read there.
 //
 // Takes 2 * chunk_bytes of pinned memory, whatever the state takes, and brings each byte over the
 // link once: of a trainable parameter 12 (master, moments), 10 where there are no masters, none of

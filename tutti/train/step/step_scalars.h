@@ -1,7 +1,7 @@
-// The few numbers of a step that lie in the memory of the trainer's stream, so that no operation of
-// a step waits for the host: sums, what the update reads, and what the host reads of it later. All
-// pointers to operands stay the same for the life of the object. What the host writes and reads is
-// there once for each of the steps that may be under way at a time.
+// Scalars of a step in the memory of the trainer's stream, so that no operation of a step waits for
+// the host: sums, what the update reads, and what the host reads of it later. All pointers to
+// operands stay the same for the life of the object. What the host writes and reads is there once
+// for each of the steps that may be under way at a time.
 #pragma once
 
 #include <array>

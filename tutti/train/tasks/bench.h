@@ -1,5 +1,5 @@
 // Measurements of this machine: the GEMM peak that MFU divides by, a model's training step, single
-// kernels. Every figure stands beside its ceiling, measured in the same run.
+// kernels. Every figure is compared with its peak, measured in the same run.
 #pragma once
 
 #include <cstdint>

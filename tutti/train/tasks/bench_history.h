@@ -1,12 +1,12 @@
-// The memory of a machine's speed: one row per measurement in a file of JSON lines, and the
-// judgement of a new row against the last rows of the same kind of machine.
+// History of a machine's speed: one row per measurement in a file of JSON lines, and the comparison
+// of a new row with the last rows of the same machine type.
 //
 //   {"time": "2026-01-31T12:00:00Z", "version": "0.2.0+g1a2b3c4",
 //    "machine": {"cpu": "...", "cores": 2, "memory_gib": 24, "kernel": "...", ...},
 //    "figures": {"gpt2-124m bf16 4x64, share of GEMM peak": {"value": 0.63, "noise": 0.004}, ...}}
 //
-// Of every figure more is better. `noise` is the relative standard error of the value, from the
-// spread of its repetitions.
+// Higher figures are better. `noise` is the relative standard error of the value, from the spread
+// of its repetitions.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// What the model of a run writes after each checkpoint, for people who watch it learn
-// (checkpoint.sample_tokens, checkpoint.sample_prompt).
+// Text samples of a run's model after each checkpoint (checkpoint.sample_tokens,
+// checkpoint.sample_prompt).
 //
 // It reads the saved checkpoint and computes on the CPU: any mesh and any device can be sampled,
 // and the state of training is neither read nor touched. The sampling is that of `tutti generate`

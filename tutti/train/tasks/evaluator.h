@@ -1,4 +1,4 @@
-// A model that only looks: forward passes of fixed parameters over micro-batches, in the memory of
+// A forward-only model: forward passes of fixed parameters over micro-batches, in the memory of
 // spec::inference_memory_map. Losses equal those that training computes in evaluation, to the bit.
 #pragma once
 

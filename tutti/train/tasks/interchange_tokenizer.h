@@ -1,5 +1,4 @@
-// The tokenizer of a Hugging Face model, in the run that was made of it and in what the run is
-// exported to.
+// The tokenizer of a Hugging Face model, in imported runs and in exports.
 #pragma once
 
 #include <cstdint>

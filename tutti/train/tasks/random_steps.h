@@ -1,4 +1,4 @@
-// Training steps on the same random tokens again and again: for measurements.
+// Training steps on the same random tokens, for measurements.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where the time of a step goes when several ranks take it, and what is lost against fewer of them.
+// Breakdown of a step's time on several ranks, and the loss against fewer ranks.
 //
 // Of every rank and step: compute (in operations), communication and waiting (Ticket::wait), host
 // (the rest). The last to arrive does not wait, so the least that any rank waits is communication
