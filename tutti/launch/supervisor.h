@@ -1,9 +1,8 @@
 // `tutti train --nproc N`: starts the ranks, monitors them, and restarts them from the newest
 // checkpoint when one of them dies or hangs.
 //
-// A restart has a new generation (comm/world/world.h) and the same number of ranks, or fewer, down
-// to
-// --min-nproc, when a rank is lost for good: it reports that by its exit code
+// A restart has a new generation (comm/world/world.h) and the same number of ranks, or fewer (at
+// least --min-nproc) when a rank is lost for good: it reports that by its exit code
 // (comm::kExitRankGone), or ends twice in a row before its first step. After three failures in a
 // row at the same step, or ten without a newer checkpoint, the run fails: restarts do not repair a
 // persistent fault.
