@@ -22,7 +22,14 @@ using testing::test_stream;
 using testing::TestMatrix;
 using Values = std::vector<double>;
 
-constexpr Activation kKinds[] = {Activation::gelu, Activation::swiglu};
+// geglu is the CPU's.
+const std::vector<Activation>& kinds_of_activation() {
+  static const std::vector<Activation> all =
+      testing::on_cpu()
+          ? std::vector<Activation>{Activation::gelu, Activation::swiglu, Activation::geglu}
+          : std::vector<Activation>{Activation::gelu, Activation::swiglu};
+  return all;
+}
 constexpr int64_t kRows[] = {1, 3, 21};
 constexpr int64_t kColumns[] = {1, 24, 101, 768};
 
@@ -60,7 +67,8 @@ Values forward(Activation kind, const Values& x, int64_t n, int64_t f) {
   for (int64_t r = 0; r < n; ++r) {
     const double* row = x.data() + r * input_columns(kind, f);
     for (int64_t j = 0; j < f; ++j) {
-      y.push_back(kind == Activation::gelu ? gelu(row[j]) : silu(row[j]) * row[f + j]);
+      const double gate = kind == Activation::swiglu ? silu(row[j]) : gelu(row[j]);
+      y.push_back(kind == Activation::gelu ? gate : gate * row[f + j]);
     }
   }
   return y;
@@ -76,8 +84,9 @@ Values backward(Activation kind, const Values& x, const Values& dy, int64_t n, i
       if (kind == Activation::gelu) {
         out[j] = d[j] * gelu_slope(row[j]);
       } else {
-        out[j] = d[j] * row[f + j] * silu_slope(row[j]);
-        out[f + j] = d[j] * silu(row[j]);
+        const bool swiglu = kind == Activation::swiglu;
+        out[j] = d[j] * row[f + j] * (swiglu ? silu_slope(row[j]) : gelu_slope(row[j]));
+        out[f + j] = d[j] * (swiglu ? silu(row[j]) : gelu(row[j]));
       }
     }
   }
@@ -86,7 +95,7 @@ Values backward(Activation kind, const Values& x, const Values& dy, int64_t n, i
 
 TEST(Activation, ReferenceGradientsEqualFiniteDifferences) {
   constexpr double kStep = 1e-5;
-  for (const Activation kind : kKinds) {
+  for (const Activation kind : kinds_of_activation()) {
     Values x = random_matrix(3, input_columns(kind, 5), DType::f32, 1, 2.0).values();
     const Values dy = random_matrix(3, 5, DType::f32, 2).values();
     const Values dx = backward(kind, x, dy, 3, 5);
@@ -110,7 +119,7 @@ TEST(Activation, ReferenceGradientsEqualFiniteDifferences) {
 
 TEST(Activation, EqualsReference) {
   for_each_isa_and_dtype([&](DType dtype) {
-    for (const Activation kind : kKinds) {
+    for (const Activation kind : kinds_of_activation()) {
       for (const int64_t n : kRows) {
         for (const int64_t f : kColumns) {
           for (const bool with_bias : {false, true}) {
@@ -131,7 +140,7 @@ TEST(Activation, EqualsReference) {
             test_stream().ops().activation_backward(test_stream(), {kind, x, bias_view, dy, dx});
             EXPECT_TRUE(close(dx, backward(kind, inputs, dy.values(), n, f)));
 
-            // In place: over dy (gelu), over x (swiglu).
+            // In place: over dy (gelu), over x (with a gate).
             TestMatrix reused = kind == Activation::gelu ? dy : x;
             ActivationBackwardArgs args{kind, x, bias_view, dy, reused};
             (kind == Activation::gelu ? args.dy : args.x) = reused;
@@ -184,7 +193,7 @@ TEST(Activation, SaturatesAndPropagatesNaN) {
   Values gate_up = inputs;
   gate_up.insert(gate_up.end(), inputs.size(), 1.0);
   for_each_isa_and_dtype([&](DType dtype) {
-    for (const Activation kind : kKinds) {
+    for (const Activation kind : kinds_of_activation()) {
       const TestMatrix x = kind == Activation::gelu
                                ? TestMatrix(1, count, dtype).assign(inputs)
                                : TestMatrix(1, 2 * count, dtype).assign(gate_up);
@@ -228,7 +237,7 @@ TEST(Activation, StoresBf16AsBaseRoundsIt) {
 
 TEST(Activation, EmptyShapesDoNothing) {
   for (const auto& [n, f] : {std::pair<int64_t, int64_t>{0, 24}, {3, 0}, {0, 0}}) {
-    for (const Activation kind : kKinds) {
+    for (const Activation kind : kinds_of_activation()) {
       TestMatrix x = poisoned_matrix(n, input_columns(kind, f));
       TestMatrix y = poisoned_matrix(n, f);
       test_stream().ops().activation_forward(test_stream(), {kind, x, {}, y});

@@ -86,6 +86,7 @@ struct Ring {
                                                     .heads = s.a,
                                                     .kv_heads = s.k,
                                                     .head_dim = s.d,
+                                                    .softcap = softcap,
                                                     .blocks = blocks,
                                                     .query_block = rank,
                                                     .key_block = block,
@@ -112,6 +113,7 @@ struct Ring {
                    .heads = s.a,
                    .kv_heads = s.k,
                    .head_dim = s.d,
+                   .softcap = softcap,
                    .blocks = blocks,
                    .query_block = rank,
                    .key_block = block,
@@ -139,6 +141,7 @@ struct Ring {
   int64_t blocks;
   DType dtype;
   Starts first_seen;  // none: rows see all before them
+  float softcap = 0;
   TestMatrix qkv, d_out;
   std::vector<TestMatrix> totals, lses, d_queries;  // of every rank
 };
@@ -147,11 +150,12 @@ struct Ring {
 constexpr double kRingRoundings = 6;
 
 void expect_ring_is_whole(const Shape& shape, int64_t blocks, DType dtype,
-                          const Starts& starts = nullptr) {
+                          const Starts& starts = nullptr, float softcap = 0) {
   Ring ring(shape, blocks, dtype, starts);
-  const Reference want = reference(shape, ring.qkv.values(), ring.d_out.values(),
-                                   1 / std::sqrt(static_cast<double>(shape.d)),
-                                   starts ? starts : Starts(from_the_first));
+  ring.softcap = softcap;
+  const Reference want = reference(
+      shape, ring.qkv.values(), ring.d_out.values(), 1 / std::sqrt(static_cast<double>(shape.d)),
+      starts ? starts : Starts(from_the_first), static_cast<double>(softcap));
   const int64_t width = shape.a * shape.d;
   const int64_t kv_width = 2 * shape.k * shape.d;
   std::vector<TestMatrix> d_kv(static_cast<size_t>(blocks),
@@ -214,6 +218,24 @@ TEST(AttentionBlock, TheRingOfPackedDocumentsIsTheWholeSequence) {
       expect_ring_is_whole({2, 396, 4, 2, 16}, 3, dtype, first);
       expect_ring_is_whole({1, 520, 2, 1, 13}, 4, dtype, first);
       expect_ring_is_whole({2, 130, 2, 1, 8}, 1, dtype, first);
+    }
+  });
+}
+
+// Windows that end within chunks, at their edges, and before whole blocks; with capped scores.
+TEST(AttentionBlock, TheRingLooksThroughAWindow) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: windows and caps are the CPU's";
+  for_each_isa_and_dtype([](DType dtype) {
+    for (const int64_t window : {1, 2, 6, 65, 130, 1000}) {
+      const Starts first = [window](int64_t, int64_t t) {
+        return std::max<int64_t>(0, t - window + 1);
+      };
+      for (const float cap : {0.0F, 1.5F}) {
+        SCOPED_TRACE(fmt::format("window {} cap {}", window, cap));
+        expect_ring_is_whole({3, 12, 3, 3, 8}, 2, dtype, first, cap);
+        expect_ring_is_whole({1, 396, 4, 2, 16}, 3, dtype, first, cap);
+        expect_ring_is_whole({1, 260, 2, 1, 13}, 2, dtype, first, cap);
+      }
     }
   });
 }

@@ -60,5 +60,46 @@ TEST(AttentionDecode, IsTheEndOfForward) {
   });
 }
 
+// The same of capped scores seen through a window, that reaches over tiles or not, by queries that
+// begin anywhere in it.
+TEST(AttentionDecode, LooksThroughAWindowAndCaps) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: windows and caps are the CPU's";
+  for_each_isa_and_dtype([](DType dtype) {
+    const Shape shape = {1, 200, 6, 2, 24};
+    for (const int64_t window : {1, 7, 64, 130, 300}) {
+      AttentionCase c(shape, dtype);
+      c.look_through(window);
+      c.softcap = 1.5F;
+      c.forward();
+      for (const int64_t queries : {int64_t{1}, int64_t{70}, shape.t}) {
+        SCOPED_TRACE(fmt::format("window {}, {} queries", window, queries));
+        const int64_t past = shape.t - queries;
+        const Matrix all = c.qkv;
+        const int64_t kv_cols = shape.k * shape.d;
+        const TestMatrix starts =
+            TestMatrix(1, queries, DType::i32).assign({c.starts.begin() + past, c.starts.end()});
+        TestMatrix out(queries, shape.a * shape.d, dtype, 3);
+        test_stream().ops().attention_decode(
+            test_stream(), {.batch = 1,
+                            .queries = queries,
+                            .past = past,
+                            .heads = shape.a,
+                            .kv_heads = shape.k,
+                            .head_dim = shape.d,
+                            .capacity = shape.t,
+                            .softcap = c.softcap,
+                            .q = all.slice_rows(past, queries).slice_cols(0, shape.a * shape.d),
+                            .keys = all.slice_cols(shape.a * shape.d, kv_cols),
+                            .values = all.slice_cols((shape.a + shape.k) * shape.d, kv_cols),
+                            .out = out,
+                            .starts = starts.vec()});
+        const std::vector<double> whole = c.out.values();
+        EXPECT_EQ(out.values(),
+                  std::vector<double>(whole.begin() + past * shape.a * shape.d, whole.end()));
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace tutti::engine::testing

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "tutti/engine/testing/test_support.h"
 
 namespace tutti::engine::testing {
@@ -32,6 +34,29 @@ TEST(Copy, ConvertsAndAddsRowByRow) {
       }
     }
   });
+}
+
+TEST(Copy, Multiplies) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: factors are the CPU's";
+  for (const DType from : {DType::f32, DType::bf16}) {
+    for (const DType to : {DType::f32, DType::bf16}) {
+      for (const auto& [n, m] : {std::pair<int64_t, int64_t>{0, 5}, {1, 1}, {3, 24}, {65, 101}}) {
+        TestMatrix x = random_matrix(n, m, from, 1, 1, 3);
+        TestMatrix expected(n, m, to, 5);
+        for (int64_t r = 0; r < n; ++r) {
+          for (int64_t c = 0; c < m; ++c) {
+            expected.set(r, c, static_cast<double>(0.22F * static_cast<float>(x.at(r, c))));
+          }
+        }
+        TestMatrix out = poisoned_matrix(n, m, to, 5);
+        test_stream().ops().copy(test_stream(), {.x = x, .out = out, .scale = 0.22F});
+        EXPECT_TRUE(out.same_bytes(expected)) << n << " x " << m;
+        if (from != to) continue;
+        test_stream().ops().copy(test_stream(), {.x = x, .out = x, .scale = 0.22F});
+        EXPECT_EQ(x.values(), expected.values());
+      }
+    }
+  }
 }
 
 TEST(Copy, InPlaceAddsTheOther) {

@@ -59,7 +59,7 @@ TestMatrix statistics_of(const std::vector<Part>& parts, const TestMatrix& targe
 }
 
 void merge(const Part& part, const TestMatrix& targets, const TestMatrix& statistics,
-           TestMatrix& loss, const Matrix& d_logits) {
+           TestMatrix& loss, const Matrix& d_logits, float softcap = 0) {
   test_stream().ops().cross_entropy_merge(test_stream(), {.logits = part.logits,
                                                           .vocabulary = part.real,
                                                           .first_column = part.first,
@@ -67,7 +67,40 @@ void merge(const Part& part, const TestMatrix& targets, const TestMatrix& statis
                                                           .statistics = statistics,
                                                           .gradient_scale = kShardScale,
                                                           .loss = loss,
-                                                          .d_logits = d_logits});
+                                                          .d_logits = d_logits,
+                                                          .softcap = softcap});
+}
+
+TEST(CrossEntropyShard, GradientsOfPartsGoThroughTheCap) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: capped logits are the CPU's";
+  constexpr float kCap = 3.5F;
+  for_each_isa_and_dtype([&](DType dtype) {
+    for (const int64_t ways : {1, 2, 3}) {
+      SCOPED_TRACE(ways);
+      const int64_t rows = 5, vocabulary = 101;
+      const TestMatrix whole = random_matrix(rows, vocabulary, dtype, 1, 3);
+      const TestMatrix targets = shard_targets_of(rows, vocabulary);
+      const auto expected = reference::cross_entropy(whole.values(), vocabulary, vocabulary,
+                                                     targets.values(), kShardScale, vocabulary);
+      const std::vector<Part> parts =
+          split(whole, vocabulary, ways, (vocabulary + ways - 1) / ways, dtype);
+      const TestMatrix statistics = statistics_of(parts, targets, vocabulary);
+      for (const Part& part : parts) {
+        TestMatrix loss = poisoned_vector(rows);
+        TestMatrix d = poisoned_matrix(rows, part.logits.cols(), DType::f32, 1);
+        merge(part, targets, statistics, loss, d, kCap);
+        EXPECT_TRUE(close(loss, expected.loss, 4e-6));
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t j = 0; j < part.real; ++j) {
+            const double t = whole.at(r, part.first + j) / static_cast<double>(kCap);
+            const double want =
+                expected.gradient[static_cast<size_t>(r * vocabulary + part.first + j)];
+            ASSERT_NEAR(d.at(r, j), want * (1 - t * t), 2e-6) << r << ", " << j;
+          }
+        }
+      }
+    }
+  });
 }
 
 TEST(CrossEntropyShard, PartsEqualTheReferenceOfTheWhole) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "tutti/engine/testing/reference.h"
 #include "tutti/engine/testing/test_support.h"
@@ -17,13 +18,14 @@ TestMatrix targets_of(int64_t rows, int64_t vocabulary) {
 }
 
 void run(const Matrix& logits, int64_t vocabulary, const TestMatrix& targets, TestMatrix& loss,
-         const Matrix& d_logits) {
+         const Matrix& d_logits, float softcap = 0) {
   test_stream().ops().cross_entropy(test_stream(), {.logits = logits,
                                                     .vocabulary = vocabulary,
                                                     .targets = targets,
                                                     .gradient_scale = static_cast<float>(kScale),
                                                     .loss = loss,
-                                                    .d_logits = d_logits});
+                                                    .d_logits = d_logits,
+                                                    .softcap = softcap});
 }
 
 TEST(CrossEntropy, EqualsTheReference) {
@@ -105,6 +107,37 @@ TEST(CrossEntropy, GradientIsTheDerivativeOfTheLoss) {
       EXPECT_NEAR(d.at(r, j), kScale * slope, 2e-5) << r << ", " << j;
     }
   }
+}
+
+// The gradient of what was capped: that of the capped logits times the cap's slope there.
+TEST(CrossEntropy, GradientGoesThroughTheCap) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: capped logits are the CPU's";
+  for_each_isa_and_dtype([](DType dtype) {
+    for (const int64_t rows : {0, 1, 21}) {
+      for (const int64_t vocabulary : {1, 24, 101, 5001}) {
+        for (const float cap : {3.5F, 30.0F}) {
+          SCOPED_TRACE(fmt::format("{} rows, vocabulary {}, cap {}", rows, vocabulary, cap));
+          const int64_t padded = vocabulary + 27;
+          const TestMatrix logits = random_matrix(rows, padded, dtype, 1, 3, 2);
+          const TestMatrix targets = targets_of(rows, vocabulary);
+          auto expected = reference::cross_entropy(logits.values(), padded, vocabulary,
+                                                   targets.values(), kScale, padded);
+          const std::vector<double> capped = logits.values();
+          for (size_t i = 0; i < capped.size(); ++i) {
+            const double t = capped[i] / static_cast<double>(cap);
+            expected.gradient[i] *= 1 - t * t;
+          }
+          for (const DType d_dtype : {DType::f32, DType::bf16}) {
+            TestMatrix loss = poisoned_vector(rows);
+            TestMatrix d = poisoned_matrix(rows, padded, d_dtype, 1);
+            run(logits, vocabulary, targets, loss, d, cap);
+            EXPECT_TRUE(close(loss, expected.loss, 3e-6));
+            EXPECT_TRUE(close(d, expected.gradient, d_dtype == DType::bf16 ? 4e-3 : 1e-5));
+          }
+        }
+      }
+    }
+  });
 }
 
 TEST(CrossEntropy, RowsOfGradientsSumToZeroAndIgnoredRowsAreZero) {

@@ -140,5 +140,39 @@ TEST(NormBackward, EmptyShapesAndTheRecord) {
   EXPECT_EQ(record.bytes, 3 * 24 * 10 + 24 * 2 + 3 * 8 + 24 * 8);
 }
 
+// An offset adds to the weights what they lack.
+TEST(NormBackward, OffsetIsAddedToTheWeights) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: offsets are the CPU's";
+  for_each_isa_and_dtype([](DType dtype) {
+    for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
+      for (const auto& [n, h] : {std::pair<int64_t, int64_t>{1, 24}, {3, 101}, {21, 7}}) {
+        SCOPED_TRACE(fmt::format("kind {} N {} H {}", static_cast<int>(kind), n, h));
+        const NormOperands of(kind, dtype, n, h);
+        Values added = of.weight.values();
+        for (double& w : added) w += 1;
+
+        TestMatrix y = poisoned_matrix(n, h, dtype, 1);
+        NormForwardArgs forward;
+        forward.kind = kind;
+        forward.residual_in = of.x;
+        forward.weight = of.weight;
+        forward.y = y;
+        forward.offset = 1;
+        test_stream().ops().norm_forward(test_stream(), forward);
+        EXPECT_TRUE(close(y, norm_reference(kind, of.x.values(), added, {})));
+
+        TestMatrix d_residual = poisoned_matrix(n, h, DType::f32, 1);
+        NormBackwardInputArgs backward = of.args(kind);
+        backward.accumulate = false;
+        backward.d_residual = d_residual;
+        backward.offset = 1;
+        test_stream().ops().norm_backward_input(test_stream(), backward);
+        EXPECT_TRUE(
+            close(d_residual, norm_gradients(kind, of.x.values(), added, of.dy.values()).x, 2e-5));
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace tutti::engine::testing
