@@ -7,8 +7,9 @@ namespace tutti {
 // This process is theirs from now on.
 void adopt_orphans();
 
-// Sends SIGTERM to all children of this process and, after `patience_seconds`, SIGKILL to the rest. Reaps them, so that no other code may wait for one. Returns how many have ended;
-// one that cannot be killed (it waits for a disk) is left after twice as long.
+// Sends SIGTERM to all children of this process and, after `patience_seconds`, SIGKILL to the rest.
+// Reaps them, so that no other code may wait for one. Returns how many have ended; one that cannot
+// be killed (it waits for a disk) is left after twice as long.
 int end_orphans(double patience_seconds);
 
 }  // namespace tutti

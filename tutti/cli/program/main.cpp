@@ -1,4 +1,5 @@
-// The program: parses the command line, runs one command, and turns exceptions into a message and an exit code.
+// The program: parses the command line, runs one command, and turns exceptions into a message and
+// an exit code.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

@@ -11,7 +11,7 @@ namespace tutti::data {
 // Throws not_found naming the files that are missing and what makes them.
 void require_corpus(FileSystem& files, const std::string& prefix);
 
-// Throws corrupt naming the file whose size leaves no room for a token, or for the smallest index.
+// Throws corrupt naming the file whose size cannot hold a token, or for the smallest index.
 void require_tokens(FileSystem& files, const std::string& prefix);
 
 }  // namespace tutti::data

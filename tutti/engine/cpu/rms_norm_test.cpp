@@ -48,7 +48,7 @@ void visit_groups(const Shape& s, const Visit& visit) {
   }
 }
 
-double tolerance(DType dtype) { return dtype == DType::bf16 ? 2e-2 : 2e-6; }
+double rms_norm_tolerance(DType dtype) { return dtype == DType::bf16 ? 2e-2 : 2e-6; }
 
 class RmsNorm : public ::testing::Test {
  protected:
@@ -82,7 +82,7 @@ TEST_F(RmsNorm, NormsEveryGroup) {
                                                              .epsilon = kEpsilon,
                                                              .y = y,
                                                              .rstd = rstd});
-        EXPECT_TRUE(close(y, want, tolerance(dtype)));
+        EXPECT_TRUE(close(y, want, rms_norm_tolerance(dtype)));
         visit_groups(s, [&](int64_t r, int64_t g, int64_t first) {
           EXPECT_NEAR(rstd.at(r, g), rstd_of(x, r, first, s.width), 1e-5 * rstd.at(r, g));
         });
@@ -134,7 +134,7 @@ TEST_F(RmsNorm, BackwardMatchesTheFormula) {
                                                               .dx = dx,
                                                               .beta = beta,
                                                               .d_weight = as_vector(dw)});
-        EXPECT_TRUE(close(dx, want, tolerance(dtype)));
+        EXPECT_TRUE(close(dx, want, rms_norm_tolerance(dtype)));
         EXPECT_TRUE(close(dw, want_dw, 2e-5));
       }
     }

@@ -46,7 +46,7 @@ TEST(RecipeKeys, SayWhatIsAccepted) {
   EXPECT_EQ(key_at(keys, "model.head_dim").usual, "hidden / heads");
 }
 
-TEST(RecipeKeys, ASchemaHasEveryKeyAtItsPlace) {
+TEST(RecipeKeys, SchemaNestsKeysAsRecipesDo) {
   const Json schema = recipe_schema();
   EXPECT_FALSE(schema["additionalProperties"].get<bool>());
   const Json& properties = schema["properties"];

@@ -1,6 +1,6 @@
 // Every key of a recipe, once: its name, its values, and what it is for. The reader, the writer,
 // the JSON schema for editors and the table of the documentation (docs/recipe.md) are visitors of
-// this list; a new key is one line here, its member and whoever uses that.
+// this list; a new key is one line here and its member.
 //
 // A visitor has a function per kind of value:
 //   count(key, x, {least, most}, help)   a whole number; "10k" is one too
@@ -213,7 +213,7 @@ void recipe_keys(Visitor& v, R& recipe) {
         inner.text("teacher", recipe.distill.teacher, "a run, import or checkpoint");
         inner.real("temperature", recipe.distill.temperature, "of both softmaxes");
         inner.real("weight", recipe.distill.weight, "of the divergence from the teacher");
-        inner.model("model", recipe.distill.model, "of the teacher, where nothing else tells");
+        inner.model("model", recipe.distill.model, "of the teacher, where its run does not say");
       },
       "a teacher's predictions to learn from too");
   v.choice_or_section(

@@ -1,4 +1,4 @@
-// Runs of today's families that stop and go on are those that never stopped, to the bit.
+// Interrupted and resumed runs of today's families equal uninterrupted ones to the bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -154,7 +154,8 @@ TEST(StepRecord, PartsOfNewerModels) {
       if (adapters) recipe = testing::adapted(recipe);
       for (const RecomputeMode mode :
            {RecomputeMode::none, RecomputeMode::selective, RecomputeMode::full}) {
-        for (const spec::Precision precision : {spec::Precision::f32, spec::Precision::bf16}) {
+        for (const spec::Precision precision :
+             {spec::Precision::f32, spec::Precision::bf16, spec::Precision::fp8}) {
           recipe.precision = precision;
           recipe.batch = {6, 2, 7};
           recipe.recompute.mode = mode;
