@@ -29,7 +29,7 @@ ModelConfig small_model(const char* name) {
   return model;
 }
 
-Recipe recipe_of(const ModelConfig& model, const Mesh& mesh) {
+Recipe recipe_over(const ModelConfig& model, const Mesh& mesh) {
   Recipe recipe;
   recipe.model = model;
   recipe.batch = {8, 1, 16};
@@ -98,7 +98,7 @@ TEST(ParamShard, LayoutsAreAsLargeAsTheMapSays) {
     for (const Mesh mesh : {Mesh{}, Mesh{.tp = 4}, Mesh{.tp = 8, .pp = 2}, Mesh{.pp = 4},
                             Mesh{.dp = 2, .tp = 2, .pp = 2, .vpp = 2, .ep = 2}}) {
       if (mesh.ep > 1 && model.moe.experts == 0) continue;
-      const Recipe recipe = recipe_of(model, mesh);
+      const Recipe recipe = recipe_over(model, mesh);
       const ParamTable table = param_table(model, kVocabularyMultiple);
       for (int64_t rank = 0; rank < mesh.world(); ++rank) {
         const Coordinates at = coordinates(mesh, rank);
