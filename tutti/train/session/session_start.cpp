@@ -239,10 +239,10 @@ void Session::announce() {
   }
   telemetry_.emit(event);
 
-  telemetry::MachineDescribed machine = machine_described(recipe_, trainer_.stream());
-  machine.gemm_peak_flops = summary_.gemm_peak_flops;
-  machine.nominal_peak_flops = summary_.nominal_peak_flops;
-  telemetry_.emit(machine);
+  telemetry::MachineDescribed described = machine_described(recipe_, trainer_.stream());
+  described.gemm_peak_flops = summary_.gemm_peak_flops;
+  described.nominal_peak_flops = summary_.nominal_peak_flops;
+  telemetry_.emit(described);
 
   const auto describe = [&](const char* role, const data::Dataset& set) {
     for (size_t i = 0; i < set.corpora(); ++i) {
