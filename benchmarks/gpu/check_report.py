@@ -12,7 +12,7 @@ STATUS = {FAILED: 1, NOT_RUN: 4, UNCHECKED: 3}  # the first that occurs
 
 
 class Report:
-    """Written anew after each part, so that what is done is kept whatever comes after."""
+    """Rewritten after each part, so that finished parts are kept."""
 
     def __init__(self, path, profile, budget_seconds):
         self.path, self.profile, self.budget_seconds = path, profile, budget_seconds

@@ -7,7 +7,7 @@ a source tree (build/cuda). No network, no packages; what compares with PyTorch 
 
 --profile proof: that it computes what it should. --profile speed: how fast. The parts run in the order
 of their worth until --budget is spent; a part for which the time is too short, or that it cuts off, is
-NOT RUN and named. The report (--out) and the same as JSON beside it are written anew after each part;
+NOT RUN and named. The report (--out) and the same as JSON next to it are rewritten after each part;
 the last thing printed is a table of at most 60 lines.
 
 Texts: --corpus, a file or folder of text (default: Tutti's own sources, else the headers of this

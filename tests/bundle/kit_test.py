@@ -49,7 +49,7 @@ def cached(name):
 
 
 def build():
-    """The archive. A tree that is there keeps its options: others would compile everything anew."""
+    """The archive. A tree that is there keeps its options: others would recompile everything."""
     architecture = (cached("CMAKE_CUDA_ARCHITECTURES") or "90a-real").split("-")[0]
     words = [f"JOBS={os.cpu_count()}", f"ARCH={architecture}"]
     if cached("TUTTI_WERROR"):

@@ -27,7 +27,7 @@ def holders_of(secret):
 
 
 def starts_by_itself(plane):
-    """What `submit` starts for a mere submitter does not act as that user: it may look after
+    """What `submit` starts for a mere submitter does not act as that user: it may monitor
     jobs, and neither it nor what it starts knows the token."""
     plane.call("admin", "project", "apart")
     ada = plane.as_user("ada", "submitter", "apart")

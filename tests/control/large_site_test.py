@@ -1,4 +1,4 @@
-"""What a site of 10,000 jobs, 1,000 projects and 100 nodes costs those who look at it and look after it:
+"""What a site of 10,000 jobs, 1,000 projects and 100 nodes costs its users and its controller:
 CPU seconds and resident memory of the real processes, `tutti why`, `queue`, `serve` and the controller.
 
 The goals are 50 ms and 64 MiB each. CPU times are the least of several; they may be half as much again, since

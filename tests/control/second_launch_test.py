@@ -47,7 +47,7 @@ def held_job(cluster):
 
 
 def saved_jobs(cluster):
-    """slurmctld's file of jobs, once it was written anew: it is every five seconds where something changed."""
+    """slurmctld's file of jobs, once it was rewritten, which happens every five seconds after changes."""
     path = os.path.join(cluster.folder, "state", "job_state")
     mark = lambda: os.stat(path).st_mtime_ns if os.path.exists(path) else 0
     before = mark()

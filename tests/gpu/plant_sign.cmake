@@ -1,5 +1,5 @@
 # Writes TO: the source FROM with the sign of one gradient of SwiGLU turned, as a mistake for the check of a
-# GPU to find. The line stands there exactly once; when it changes, choose it anew here.
+# GPU to find. The line stands there exactly once; when it changes, adapt it here.
 set(line "up[i] = d[i] * silu;")
 file(READ "${FROM}" text)
 string(REPLACE "${line}" "up[i] = -d[i] * silu;" planted "${text}")

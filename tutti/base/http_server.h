@@ -47,7 +47,7 @@ struct HttpResponse {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;
-  // No answer yet: the request is handled anew after the next wake(), and nothing is sent. Its
+  // No answer yet: the request is handled again after the next wake(), and nothing is sent. Its
   // connection counts as one that waits for its client.
   bool hold = false;
 };
@@ -77,7 +77,7 @@ class HttpServer {
   int port() const;
   void run();   // returns after stop()
   void stop();  // from any thread
-  void wake();  // from any thread: requests that are held are handled anew
+  void wake();  // from any thread: held requests are handled again
 
  private:
   struct State;

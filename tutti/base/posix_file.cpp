@@ -150,7 +150,7 @@ class PosixFileSystem final : public FileSystem {
     return std::make_unique<PosixMappedFile>(path);
   }
   // A disk or server that does not answer is not taken for a file that is not there: callers remove
-  // and write anew what they do not find.
+  // and recreate what they do not find.
   bool exists(const std::string& path) override {
     if (::access(path.c_str(), F_OK) == 0) return true;
     const bool is_absent =

@@ -37,8 +37,8 @@ using RulesFor = std::function<const Ruleset&(const std::string& path)>;
 void check_path(FileSystem& files, const std::string& path, const RulesFor& rules_for,
                 const std::vector<catalog::Benchmark>& benchmarks, ComplianceCheck& check);
 
-// All that speaks about one result: the findings of its logs (warnings where the run is the one
-// that may be dropped), check_result's, and those of its system description.
+// All findings about one result: the findings of its logs (warnings where the run is the one that
+// may be dropped), check_result's, and those of its system description.
 std::vector<Finding> findings_of(FileSystem& files, const ResultFolder& folder,
                                  const Ruleset& ruleset, const Score& score);
 

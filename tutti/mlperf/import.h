@@ -20,7 +20,7 @@ namespace tutti::mlperf {
 struct ImportedResult {
   std::optional<catalog::PublishedResult> row;  // none: refused
   std::string reason;                           // why it was refused
-  bool too_fast = false;                        // and nothing else speaks against it
+  bool too_fast = false;                        // and it has no other error
 };
 
 // `score` is that of `folder` by `ruleset`. The round of the row is that of the path, or, where the

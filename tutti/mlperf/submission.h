@@ -54,8 +54,8 @@ struct Submission {
   std::vector<std::pair<uint64_t, std::string>> runs;  // seed and log, in the order of the runs
 };
 
-// Writes the folder anew. A log that does not exist becomes an empty result: such a run failed
-// before it could log, and counts.
+// Rewrites the folder. A log that does not exist becomes an empty result: such a run failed before
+// it could log, and counts.
 void write_submission(FileSystem& files, const Submission& submission);
 
 }  // namespace tutti::mlperf

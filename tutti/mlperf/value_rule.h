@@ -1,4 +1,4 @@
-// Whether the value of a record is what its rule wants.
+// Whether the value of a record complies with its rule.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@
 namespace tutti::parallel {
 namespace {
 
-// Two slices of some elements, and frozen weights; an update that writes everything anew.
+// Two slices of some elements, and frozen weights; an update that rewrites everything.
 class StateWatchTest : public ::testing::Test {
  protected:
   static constexpr int64_t kCount = 5;

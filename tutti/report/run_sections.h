@@ -13,7 +13,7 @@ std::string loss_section(const RunData& run, const RunSummary& summary);
 std::string speed_section(const RunData& run, const RunSummary& summary);
 std::string optimizer_section(const RunData& run, const RunSummary& summary);
 std::string timeline_section(const RunData& run);
-std::string gpu_section(const RunData& run);  // empty where none was looked at (gpu_charts.cpp)
+std::string gpu_section(const RunData& run);  // empty where none was monitored (gpu_charts.cpp)
 
 // Tables and facts (run_tables.cpp).
 std::string evaluation_table(const RunData& run, const RunSummary& summary);

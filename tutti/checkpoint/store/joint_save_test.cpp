@@ -210,7 +210,7 @@ TEST(JointSave, FullDisksStillReportTheFailedRank) {
             "run/step-00000004: rank 0 could not save its part: its disk did not take the reason");
 }
 
-// The others hear at once what rank 0 found where the checkpoint is to be.
+// The others learn at once what rank 0 found in the checkpoint folder.
 TEST(JointSave, UnreplaceableFilesAreReportedAndKept) {
   MemoryFileSystem files;
   files.create_directories("run/step-00000004/manifest.json");  // instead of a file

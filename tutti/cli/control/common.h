@@ -28,8 +28,8 @@ bool exists(const control::ControlFolder& folder);
 // that runs this process. In a new folder the caller becomes its admin.
 class ControlSession {
  public:
-  // `serves_jobs`: it looks after jobs and does nothing else for its caller, so that an account
-  // which demands tokens needs none.
+  // `serves_jobs`: it monitors jobs and does nothing else for its caller, so that an account which
+  // demands tokens needs none.
   explicit ControlSession(const ControlOptions& options, bool serves_jobs = false);
   ~ControlSession();  // brings the audit log file up to date
   ControlSession(const ControlSession&) = delete;

@@ -17,8 +17,8 @@ inline constexpr const char* kSweepVerb = "sweep-copies";  // not for people
 // nodes or more where the recipe's device is the CPU, and none elsewhere.
 int64_t copies_of_job(int64_t asked, int64_t nodes, const spec::Recipe& recipe);
 
-// Of a Kubernetes JobSet: none, since it begins anew with new pods, and the memory of the former
-// ones is gone with them. Throws usage where some are asked for.
+// Of a Kubernetes JobSet: none, since it restarts with new pods, and the memory of the former ones
+// is gone with them. Throws usage where some are asked for.
 int64_t copies_of_job_set(int64_t asked);
 
 // What a command's words say about them: steps, and 0 where there are none.

@@ -1,4 +1,4 @@
-// `tutti controller`: the process that starts what waits and looks after what runs; backups.
+// `tutti controller`: the process that launches pending jobs and monitors running ones; backups.
 #include <fmt/format.h>
 
 #include <filesystem>

@@ -93,7 +93,7 @@ LogPreview preview_log(const spec::Recipe& recipe) {
   log.add(Type::point, "eval_accuracy", *recipe.train.target_validation_loss, stop);
   log.add(Type::end, "eval_stop", nullptr, stop);
   log.add(Type::end, "run_stop", nullptr, Json{{"status", "success"}, {"samples_count", 1}});
-  // Corpora are not looked at.
+  // Corpora are not read.
   log.add(Type::point, "train_corpus_xxh3", benchmark->train_corpus_xxh3);
   log.add(Type::point, "validation_corpus_xxh3", benchmark->validation_corpus_xxh3);
 

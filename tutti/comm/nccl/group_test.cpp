@@ -208,7 +208,7 @@ TEST(NcclGroup, DirectionsDoNotWaitForEachOther) {
   });
 }
 
-// Rank 0 hears from rank 2 only after rank 1 has heard from rank 0.
+// Rank 0 receives from rank 2 only after rank 1 has received from rank 0.
 TEST(NcclGroup, PeersDoNotWaitForEachOther) {
   run_ranks(3, [](Rank& mine) {
     Numbers buffer(7, 3), other(7);

@@ -5,9 +5,9 @@
 // it is launched, and no thread is started for it. What makes a call wait for other ranks is NCCL's
 // connecting to them; connect() has that done for the first collective and the first message.
 //
-// NCCL wants one thread at a time to launch on a device, on whatever communicator, and calls a
-// second one an error (NCCL user guide, "Thread Safety" and NCCL_LAUNCH_RACE_FATAL). So each call
-// is made in the device's nccl_turn(), which is held until the call returns.
+// NCCL allows one thread at a time to launch on a device, on any communicator, and calls a second
+// one an error (NCCL user guide, "Thread Safety" and NCCL_LAUNCH_RACE_FATAL). So each call is made
+// in the device's nccl_turn(), which is held until the call returns.
 #pragma once
 
 #include <cuda_runtime_api.h>

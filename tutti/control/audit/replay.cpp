@@ -122,7 +122,7 @@ bool moved(Database& database, const Line& line, Job& job, JobState from, JobSta
   if (owns_nodes(from) && !owns_nodes(to)) leave(database, line, job);
   if (is_final(to)) job.ended_ms = line.time_ms;
   if (to == JobState::requeued) {
-    if (is_final(from) && job.reason == Reason::user_request) {  // by hand: it begins anew
+    if (is_final(from) && job.reason == Reason::user_request) {  // by hand: it starts over
       job.attempts = 0;
       job.exit_code.reset();
     } else {

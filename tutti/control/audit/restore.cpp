@@ -48,7 +48,7 @@ std::unique_ptr<Database> open_whole(const std::string& copy, const std::string&
 }
 
 // That the file of the audit log is this backup's, line by line as far as both go, and has all that
-// was in it at the time. Where it is gone it is written anew.
+// was in it at the time. Where it is missing it is rewritten.
 void check_audit_log(Database& database, FileSystem& files, const std::string& path,
                      const std::string& backup) {
   if (!files.exists(path)) return;

@@ -34,7 +34,7 @@ class Controller {
  public:
   // What the data of a job state now, right before a launch; absent: unknown.
   using Label = std::function<std::optional<DataLabel>(const Job&)>;
-  // `ended` hears of jobs that will never run again, at least once where nothing is killed.
+  // `ended` is called for jobs that will never run again, at least once where nothing is killed.
   Controller(Database& database, Launcher& launcher, std::function<void(const Job&)> ended = {},
              Label label = {})
       : database_(database),
@@ -42,9 +42,9 @@ class Controller {
         ended_(std::move(ended)),
         label_(std::move(label)) {}
 
-  // One round: looks after what runs, books what it cost, ends what must end, starts what may
-  // start. `now_ms` is the wall clock, used for dates, deadlines and pauses only: how long things
-  // ran is the launcher's to say.
+  // One round: polls running jobs, books their cost, ends what must end, starts what may start.
+  // `now_ms` is the wall clock, used for dates, deadlines and pauses only: how long things ran is
+  // the launcher's to say.
   TickResult tick(int64_t now_ms);
 
  private:

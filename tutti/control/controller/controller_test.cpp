@@ -109,7 +109,7 @@ TEST_F(ControllerTest, JobsThatCannotEndDoNotBlockOthers) {
   EXPECT_EQ(job(first).state, JobState::cancelled);
 }
 
-// One that does not hear that it should stop, and is cancelled meanwhile.
+// One that ignores its stop request, and is cancelled meanwhile.
 TEST_F(ControllerTest, CancellingDoesNotExtendTheBudget) {
   JobRequest request = SmallControlPlane::request();
   request.budget.node_microhours = 100 * kMicro / 3600;  // 100 s
@@ -178,7 +178,7 @@ TEST_F(ControllerTest, ALaunchCarriesItsDeadline) {
   EXPECT_EQ(launcher_.last.stop_after_ms, 60'000);
 }
 
-// Its corpus was prepared anew, with another class, while it waited.
+// Its corpus was prepared again, with another class, while it was pending.
 TEST_F(ControllerTest, DataClassIsCheckedBeforeEachLaunch) {
   JobRequest request = SmallControlPlane::request();
   request.cores = 1;

@@ -30,7 +30,7 @@ constexpr double kLookSeconds = 0.05;
 constexpr double kLockPatienceSeconds = 10;  // others look at the lock for an instant
 constexpr double kMeterSeconds = 10;
 constexpr double kAliveSeconds = 2;
-constexpr double kOrphanSeconds = 10;  // srun ends its ranks and hears of the last of them
+constexpr double kOrphanSeconds = 10;  // srun ends its ranks and reaps the last of them
 constexpr double kRoomSeconds = 1;     // between two attempts to write on a full disk
 
 // The last error that a command of ours has printed after the first `before` bytes of its output.

@@ -36,7 +36,7 @@ std::vector<LedgerEntry> ledger_entries(Database& database, const std::string& p
                                         const std::string& month);
 std::vector<LedgerEntry> ledger_entries_of(Database& database, int64_t job);
 
-// Adds up every entry anew and throws corrupt naming the first total that differs.
+// Recomputes all sums of entries and throws corrupt naming the first total that differs.
 void verify_ledger(Database& database);
 
 std::string month_of(int64_t time_ms);

@@ -16,8 +16,8 @@ inline constexpr int64_t kGuessWindowMs = 60'000;
 // For any thread.
 class GuessLimit {
  public:
-  // Until when no token of that account is looked at from there; 0: it is now. `account`: empty for
-  // tokens that are none of ours.
+  // Until when tokens of that account are rejected unread from there; 0: accepted now. `account`:
+  // empty for tokens that are none of ours.
   int64_t blocked_until_ms(const std::string& account, const std::string& client, int64_t now_ms);
   void add_failure(const std::string& account, const std::string& client, int64_t now_ms);
 

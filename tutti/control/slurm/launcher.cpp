@@ -349,7 +349,7 @@ void SlurmLauncher::stop(const LaunchKey& key) {
   LaunchFolder folder = folder_of(key);
   folder.ask_to_stop(key.generation);
   const SlurmJob* job = ask(kAgeSeconds) ? find(key) : nullptr;
-  // It waits, and need not; or it is suspended, and hears of nothing: Slurm wakes whom it ends.
+  // It waits, and need not; or it is suspended, and gets no signal: Slurm wakes a job that it ends.
   const bool cannot_hear = job != nullptr && is_suspended(job->state);
   if (!folder.read_begun(key.generation) || cannot_hear) cancel(key);
 }

@@ -90,7 +90,7 @@ class SlurmLauncher final : public Launcher {
 
  private:
   LaunchFolder folder_of(const LaunchKey& key) const;
-  // Asked anew when the last answer is older than `age_seconds`. False: no answer.
+  // Asked again when the last answer is older than `age_seconds`. False: no answer.
   bool ask(double age_seconds);
   const SlurmJob* find(const LaunchKey& key) const;
   // Whether the node of the supervisor died under it: with --no-kill Slurm keeps the others.

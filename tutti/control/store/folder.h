@@ -34,7 +34,7 @@ void make_private(FileSystem& files, const ControlFolder& folder);
 
 // Opens the database, creating folder and tables where they are not. Throws corrupt where the
 // records are gone and the audit log shows that there were some: they are to be restored
-// (control/audit/restore.h), not begun anew.
+// (control/audit/restore.h), not recreated.
 std::unique_ptr<Database> open_control(FileSystem& files, const ControlFolder& folder);
 
 }  // namespace tutti::control

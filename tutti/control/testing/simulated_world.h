@@ -53,7 +53,7 @@ class SimulatedWorld final : public Launcher {
     bool gone = false;  // ended or lost
     bool killed = false;
     bool logged = false;
-    bool hangs = false;  // does not hear that it should stop
+    bool hangs = false;  // ignores its stop request
     int64_t ends_at_ms = 0;
     int code = 0;
     size_t ran = 0;

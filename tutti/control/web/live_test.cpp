@@ -118,7 +118,7 @@ TEST(LivePartsTest, UnchangedSectionsAreNotResent) {
     EXPECT_EQ(parse_json(live.answer(view, "").body, "body")["sections"].size(), all.size());
     EXPECT_EQ(parse_json(live.answer(view, "\"of.another.page\"").body, "body")["sections"].size(),
               all.size());
-    // Later it is looked at again, and is the same.
+    // Later it is rendered again, and is the same.
     const Caller later{*database, "root", kNoon + 60'000};
     EXPECT_TRUE(
         live.answer({later, files, control, drawings, true, "f0", {}}, second.tag).unchanged);

@@ -23,7 +23,7 @@
 namespace tutti::data {
 
 struct CorpusOptions {
-  bool checksums = true;  // false: PREFIX.checksums is not looked at
+  bool checksums = true;  // false: PREFIX.checksums is ignored
 };
 
 class Corpus {

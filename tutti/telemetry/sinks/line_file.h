@@ -8,8 +8,8 @@
 
 namespace tutti::telemetry {
 
-// Appends to `path`. After an error the file is opened anew by the next call, and what the failed
-// one may have left of its line is ended first, so that the same line can be given again.
+// Appends to `path`. After an error the file is reopened by the next call, and what the failed one
+// may have left of its line is ended first, so that the same line can be given again.
 class LineFile {
  public:
   // A line that a crash left unfinished is ended.

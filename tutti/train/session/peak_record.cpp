@@ -32,7 +32,7 @@ Json read_peaks(FileSystem& files, const std::string& path) {
                        json_get<std::string>(json, "xxh3", path) == sum_of(peaks);
     if (holds && peaks.is_object()) return peaks;
   } catch (const Error&) {
-    // Measured anew: nothing else depends on it.
+    // Measured again: nothing else depends on it.
   }
   return Json::object();
 }

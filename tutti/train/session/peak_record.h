@@ -24,7 +24,7 @@ struct PeakMachine {
 std::string peak_key(DType compute, const std::vector<PeakMachine>& ranks);
 
 // The better of the recorded rate and `flops_per_second`, which is recorded if it is that. A
-// damaged record is begun anew; one that cannot be written is left as it is.
+// damaged record is restarted; one that cannot be written is left unchanged.
 double best_peak(FileSystem& files, const std::string& run_folder, const std::string& key,
                  double flops_per_second);
 

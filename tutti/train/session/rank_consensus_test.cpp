@@ -50,7 +50,7 @@ TEST(SlowRanks, AreNamedOnceAfterEnoughSteps) {
       EXPECT_NEAR(named[0].second, 1.8, 1e-12);
     }
   }
-  // One step like the others, and it counts anew.
+  // One step like the others resets the count.
   slow.note(own_seconds({1, 1, 1, 1}));
   for (int64_t step = 1; step < SlowRanks::kSteps; ++step) {
     EXPECT_TRUE(slow.note(own_seconds({1, 1, 2, 1})).empty());

@@ -1,5 +1,5 @@
-// Steps of several ranks that are enqueued and of which the hosts hear a step later, as on devices:
-// on the CPU, where they must be the steps that the hosts do themselves. Ranks are threads.
+// Enqueued steps of several ranks, whose results reach the hosts a step later, as on devices: on
+// the CPU, where they must be the steps that the hosts do themselves. Ranks are threads.
 #include "tutti/train/testing/enqueued_ranks.h"
 
 #include <gtest/gtest.h>

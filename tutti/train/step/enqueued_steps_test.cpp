@@ -1,5 +1,5 @@
-// Steps that are enqueued and of which the host hears a step later, as on a device: on the CPU,
-// where they must be the steps that it does itself.
+// Enqueued steps, whose results reach the host a step later, as on a device: on the CPU, where they
+// must be the steps that it does itself.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -141,7 +141,7 @@ engine::OpTable with_a_mistake() {
   return table;
 }
 
-// Its updates are looked at by the host, also where selection biases move.
+// Its updates are checked by the host, also where selection biases move.
 TEST(EnqueuedSteps, AWatchedStateIsUpdatedByTheHost) {
   const spec::Recipe recipe = mixed_moe_recipe();
   Trainer trainer(recipe, {}, kEnqueued);

@@ -1,5 +1,5 @@
-// Steps of a rank, what it hears of them and what it has in the end, for tests of ranks whose steps
-// are enqueued ahead of their results.
+// Steps of a rank, their results and its final state, for tests of ranks whose steps are enqueued
+// ahead of their results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace tutti::train::testing {
 
 inline constexpr TrainerOptions kEnqueued{.enqueue_steps = true};
 
-// What a rank hears of a step.
+// The result of a step on a rank.
 struct Heard {
   double loss = 0, norm = 0;
   int64_t targets = 0;
