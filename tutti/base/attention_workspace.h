@@ -1,6 +1,6 @@
-// The memory that fused attention kernels take beside their operands, and the pieces that keep it
-// small. The memory map counts it (spec/memory/memory.h), the CUDA backend asks for it
-// (engine/cuda/cudnn_attention.cpp), so both read it here. Sizes are those of one rank.
+// Workspace of fused attention kernels, and the chunking that keeps it small. The memory map counts
+// it (spec/memory/memory.h), the CUDA backend asks for it (engine/cuda/cudnn_attention.cpp), so
+// both read it here. Sizes are those of one rank.
 //
 // cuDNN's backward in a fixed order stores dS whole, in 16 bits, with both sides rounded up to
 // multiples of 64 (its frontend, scaled_dot_product_flash_attention.h: a deterministic algorithm

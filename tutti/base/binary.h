@@ -1,5 +1,5 @@
-// Which program this process runs, so that two runs can be distinguished by it: the bits of a
-// result depend on the executable and on the libraries that it was started with.
+// Identity of the running program: the bits of a result depend on the executable and on the
+// libraries loaded at its start.
 #pragma once
 
 #include <string>

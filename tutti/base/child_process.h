@@ -1,6 +1,6 @@
-// A child process with its output in a file. It is started with posix_spawn, never fork, so that
-// threads of this process do no harm, and in a process group of its own, so that Ctrl-C on the
-// terminal reaches only this process, which passes it on.
+// A child process with its output in a file. It is started with posix_spawn, never fork, which is
+// safe with threads, and in its own process group, so that Ctrl-C on the terminal reaches only this
+// process, which forwards it.
 #pragma once
 
 #include <memory>

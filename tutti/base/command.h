@@ -1,4 +1,4 @@
-// Runs another program to its end and reads what it says: for tools such as those of a batch
+// Runs another program to completion and captures its output: for tools such as those of a batch
 // system.
 #pragma once
 

@@ -1,6 +1,6 @@
-// The room that kernels of a device have beside their operands, one for each stream. The memory map
-// counts it (spec/memory/memory.h), the CUDA backend allocates it (engine/cuda/stream.h), so both
-// read its size here.
+// Size of the workspace of device kernels, one per stream. The memory map counts it
+// (spec/memory/memory.h), the CUDA backend allocates it (engine/cuda/stream.h), so both read its
+// size here.
 #pragma once
 
 #include <algorithm>

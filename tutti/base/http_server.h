@@ -1,9 +1,9 @@
-// An HTTP/1.1 server that slow clients cannot stop: one thread reads and writes every connection,
+// An HTTP/1.1 server that slow clients cannot block: one thread reads and writes every connection,
 // and handlers, which run on a few others, get whole requests only. The header and the body of a
 // request each have one deadline, however often bytes arrive. Connections are bounded per client
-// and in total; beyond the bound the connection that has waited longest for its client is closed
-// in favour of the new one. A handler may hold a request that it has nothing to say to yet; that
-// costs a connection and no thread. There is no TLS: put a proxy before it.
+// and in total; beyond the bound the connection that has waited longest for its client is closed in
+// favour of the new one. A handler may hold a request that it has nothing to say to yet; that costs
+// a connection and no thread. There is no TLS: put a proxy before it.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What this machine and process are, as the system says.
+// Properties of this machine and process, as the system reports them.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // A mapped file may stop being readable while it is read: its medium fails, or another process
-// truncates it off. The kernel then ends the process with SIGBUS, without a word. While a range is
-// registered here, the word is said on standard error, naming the file; the process ends all the
-// same. Where another handler takes SIGBUS, nothing is reported here.
+// truncates it. The kernel then kills the process silently with SIGBUS. While a range is registered
+// here, a message on standard error names the file first; the process still ends. Where another
+// handler takes SIGBUS, nothing is reported here.
 #pragma once
 
 #include <cstddef>

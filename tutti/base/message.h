@@ -1,4 +1,4 @@
-// Messages for people, on standard error; standard output holds results.
+// Messages for users, on standard error; standard output holds results.
 #pragma once
 
 #include <string_view>

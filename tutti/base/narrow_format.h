@@ -1,5 +1,4 @@
-// How matrices are held in formats below 16 bits: codes of narrow_float.h and the scales that they
-// are multiplied with.
+// Storage of matrices in formats below 16 bits: codes of narrow_float.h and their scales.
 //
 // e4m3, e5m2: one scale per tensor, f32. Codes are x * scale with scale = largest / amax
 // (per-tensor current scaling: amax is the largest magnitude of this very tensor).

@@ -1,4 +1,4 @@
-// A folder of results that appears under its name whole or not at all.
+// A folder of results that appears under its name complete or not at all.
 //
 //   NewFolder out(files, "tuned");
 //   write_file_atomic(files, join_path(out.partial(), "config.json"), text); ...

@@ -1,5 +1,5 @@
-// What the system keeps of files in memory: for measurements that must start without it. Not part
-// of FileSystem, since it changes nothing that a file holds.
+// Drops the page cache, for measurements that must start cold. Not part of FileSystem, since it
+// changes nothing that a file holds.
 #pragma once
 
 #include <string>

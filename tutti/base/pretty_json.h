@@ -1,4 +1,4 @@
-// JSON for files that people read too.
+// Human-readable JSON for files.
 #pragma once
 
 #include <string>

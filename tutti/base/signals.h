@@ -1,8 +1,8 @@
-// Requests from outside, noted by one thread that waits for signals and polled between steps:
-// SIGTERM and SIGINT ask to checkpoint and stop, SIGUSR1 to checkpoint and continue. A second
-// SIGTERM or SIGINT ends the process at once with exit code 128 + signal. SIGUSR2 asks for the same
-// as the first SIGTERM, however often it comes; so does SIGHUP, which a terminal that closes sends,
-// itself and through its shell, unless it was ignored at the start (nohup).
+// Signals, received by one thread and polled between steps: SIGTERM and SIGINT ask to checkpoint
+// and stop, SIGUSR1 to checkpoint and continue. A second SIGTERM or SIGINT ends the process at once
+// with exit code 128 + signal. SIGUSR2 asks for the same as the first SIGTERM, however often it
+// comes; so does SIGHUP, which a terminal that closes sends, itself and through its shell, unless
+// it was ignored at the start (nohup).
 //
 // A thread and not handlers, because a handler's frame is written below the stack pointer of
 // whatever thread it interrupts, and oneDNN 2.6's generated f32 kernels keep theirs in a heap

@@ -1,5 +1,5 @@
-// What every way of starting another program shares: signals unblocked and at their defaults, empty
-// standard input. Used by child_process.h, command.h and launchers of ranks.
+// Common setup of started programs: signals unblocked and at their defaults, empty standard input.
+// Used by child_process.h, command.h and launchers of ranks.
 #pragma once
 
 #include <spawn.h>

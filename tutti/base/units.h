@@ -1,4 +1,4 @@
-// Quantities with units, read from recipes and written for people.
+// Quantities with units: parsing from recipes and formatting for users.
 #pragma once
 
 #include <cstdint>

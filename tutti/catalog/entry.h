@@ -1,6 +1,5 @@
-// One file of the catalog, which holds everything the planner believes about the outside world:
-// chips, systems, fabrics, sites, prices. All kinds share one form, so a user adds a system with
-// one file.
+// One file of the catalog, which holds the planner's data about hardware and prices: chips,
+// systems, fabrics, sites, prices. All kinds share one form, so a user adds a system with one file.
 //
 //   kind: chip                       # chip, system, fabric, site, price, node
 //   name: H100

@@ -1,5 +1,4 @@
-// What a node of a kind should be like: what it is made of, and the figures that a healthy one
-// reached. `tutti check` compares with it.
+// Reference of a node type for `tutti check`: its topology, and the results of a healthy node.
 #pragma once
 
 #include <cstdint>

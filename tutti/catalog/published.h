@@ -1,5 +1,4 @@
-// Published benchmark results: what machines were seen to do, read from catalog/published/*.csv and
-// from files that users import.
+// Published benchmark results, read from catalog/published/*.csv and from files that users import.
 //
 // A file is CSV with a header; lines that start with '#' are comments. Needed columns: benchmark,
 // accelerator, num_accelerators, minutes, samples_to_target, source; known ones beside them: round,

@@ -1,4 +1,4 @@
-// Where machines stand and what they cost: power, water, carbon, money.
+// Sites of machines and their costs: power, water, carbon, money.
 #pragma once
 
 #include <string>

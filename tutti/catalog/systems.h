@@ -1,4 +1,4 @@
-// Systems one can buy or rent: nodes of chips, joined by a fabric of tiers.
+// Systems to buy or rent: nodes of chips, connected by a fabric of tiers.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the loaders of the catalog share: folders of YAML files, lists in them, names.
+// Helpers of the catalog's loaders: folders of YAML files, lists in them, names.
 #pragma once
 
 #include <functional>

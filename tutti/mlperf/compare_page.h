@@ -1,4 +1,4 @@
-// The page of a comparison: the sentence, the factors, and where the time of a typical run went.
+// The page of a comparison: summary, factors, and the timeline of a typical run.
 #pragma once
 
 #include "tutti/mlperf/compare.h"

@@ -1,4 +1,4 @@
-// Results that are scored into the user's file of published results.
+// Adds scored results to the user's file of published results.
 //
 // A row says that a machine did it, and `claim` takes it as proof. So only results of the closed
 // division that comply are rows (compliance.h: too few runs or faster convergence than the

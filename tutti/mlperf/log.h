@@ -1,4 +1,4 @@
-// Reading of MLPerf logs: whatever a training job printed, with records in it.
+// Reads MLPerf logs: the output of a training job with records in it.
 //
 // A record starts at the last ":::MLLOG " of a line, so that launchers may put text in front
 // ("  0: :::MLLOG {...}"); carriage returns end a line too, as progress bars leave them. The file

@@ -1,4 +1,4 @@
-// Where the time of a run went, from the marks in its log.
+// Timeline of a run, from the intervals in its log.
 //
 // Between run_start and run_stop a log alternates training and evaluation. The steady rate is that
 // of the median step where the log times its steps; else the median over the training stretches.

@@ -1,4 +1,4 @@
-// An axis: which numbers it spans, where they lie on it, and its ticks.
+// An axis: range, scale and ticks.
 #pragma once
 
 #include <string>

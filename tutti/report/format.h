@@ -1,4 +1,4 @@
-// Numbers as people read them, in text and along axes.
+// Human-readable numbers, in text and on axes.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The shell of every page: one file that holds its style and script, asks nothing of the network
-// (its content security policy forbids it), follows the reader's light or dark setting with a
-// button to change it, and reads on a phone, on a desk, on paper and with scripts switched off.
+// The frame of every page: one file with its style and script, without network access (its content
+// security policy forbids it), follows the reader's light or dark setting with a button to change
+// it, and reads on a phone, on a desk, on paper and with scripts switched off.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What all plots share. A plot is an SVG that stretches with its box (strokes keep their width)
+// Common parts of plots. A plot is an SVG that stretches with its box (strokes keep their width)
 // with labels as HTML around it, so that one drawing reads well on a phone and on a desk. Colours
 // are classes c0 to c5 of the page's style (page_style.cpp), so they follow the theme. Everything
 // is drawn here; the page's script only adds what moves.

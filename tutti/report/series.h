@@ -1,4 +1,4 @@
-// What is done to long rows of numbers before they are drawn.
+// Downsampling and smoothing of long series before plotting.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,4 @@
-// A page that a server of ours gives out: it has one more script, may ask that server, and send its
-// forms there.
+// A page of our server: it has one more script, and may fetch from and post forms to that server.
 #pragma once
 
 #include <string>

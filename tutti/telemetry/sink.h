@@ -1,4 +1,4 @@
-// Where events go. A Telemetry fans each event out to its sinks.
+// Event sinks. A Telemetry fans each event out to its sinks.
 #pragma once
 
 #include <condition_variable>

@@ -1,6 +1,6 @@
-// A trace of what ran when, in the Trace Event Format that Perfetto (ui.perfetto.dev) and Chrome
-// open: a JSON object whose "traceEvents" are complete events ("ph": "X") with begin ("ts") and
-// duration ("dur") in microseconds, here written to the nanosecond.
+// A timeline trace in the Trace Event Format that Perfetto (ui.perfetto.dev) and Chrome open: a
+// JSON object whose "traceEvents" are complete events ("ph": "X") with begin ("ts") and duration
+// ("dur") in microseconds, here written to the nanosecond.
 #pragma once
 
 #include <cstdint>

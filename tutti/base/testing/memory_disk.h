@@ -1,5 +1,5 @@
-// What is on the disk of MemoryFileSystem, and what of it would survive a loss of power
-// (memory_file.h states the model).
+// The disk of MemoryFileSystem, and what of it survives a loss of power (memory_file.h states the
+// model).
 #pragma once
 
 #include <cstdint>

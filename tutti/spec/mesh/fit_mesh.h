@@ -1,5 +1,5 @@
-// The mesh of a recipe on the number of ranks there are: tp, pp and cp as the recipe says, the rest
-// is data parallel.
+// Fits the mesh of a recipe to a number of ranks: tp, pp and cp from the recipe, the rest is data
+// parallel.
 #pragma once
 
 #include <cstdint>

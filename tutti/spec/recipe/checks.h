@@ -1,4 +1,4 @@
-// How values of a recipe are refused: usage that names the key, the value and what is accepted.
+// Errors for invalid values of a recipe: usage that names the key, the value and what is accepted.
 #pragma once
 
 #include <fmt/format.h>

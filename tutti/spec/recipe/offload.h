@@ -1,5 +1,5 @@
-// What an accelerator keeps in memory of the host and has brought over when it is needed: less of
-// its own memory, the same work and the same bits, and traffic over its link (offload_traffic).
+// Offloading of device data to host memory until it is needed: less device memory, the same work
+// and bits, and traffic over its link (offload_traffic).
 //
 // optimizer    moments, and with bf16 weights the f32 masters. The update has them brought over a
 //              bucket at a time, in two buffers that take turns.

@@ -1,6 +1,6 @@
-// A recipe is the whole truth of a run: YAML in, plain values out. Unknown keys, wrong types or
-// units and impossible combinations throw usage naming the key, the value and what is accepted
-// (with the nearest known key). Counts may carry suffixes ("10k", "1.5M"), times units ("1.5h").
+// A recipe fully describes a run: YAML in, plain values out. Unknown keys, wrong types or units and
+// impossible combinations throw usage naming the key, the value and what is accepted (with the
+// nearest known key). Counts may carry suffixes ("10k", "1.5M"), times units ("1.5h").
 //
 // Sections are the members of Recipe: model, lora, distill, precision, device, deterministic,
 // threads, recompute, offload, data, batch, optimizer, schedule, train, evaluate, checkpoint,

@@ -1,4 +1,4 @@
-// The ordered actions of a training step, per pipeline rank, generated when asked: here with whole
+// The ordered actions of a training step, per pipeline rank, generated on demand: here with whole
 // chunks of layers as passes, in step_list.h layer by layer, as they are executed.
 //
 // Orders of the passes on rank s of p (m micro-batches, v chunks of layers per rank):

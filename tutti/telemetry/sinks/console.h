@@ -1,4 +1,4 @@
-// Text for people: permanent lines, and on a terminal one status line below them that is redrawn in
+// Text output: permanent lines, and on a terminal one status line below them that is redrawn in
 // place. All of it goes to standard error; standard output belongs to --json and to results.
 #pragma once
 

@@ -1,4 +1,4 @@
-// A log of lines that can be written again after a failure.
+// A line-based log file that recovers after a write failure.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// A running training as metrics that Prometheus scrapes: an HTTP server in this process answers
-// GET /metrics in the text format 0.0.4. Names have base units:
+// Metrics of a training run for Prometheus: an HTTP server in this process answers GET /metrics in
+// the text format 0.0.4. Names have base units:
 //
 //   tutti_info{run, name, version, precision, cpu, host} 1
 //   tutti_step, tutti_planned_steps                        gauges

@@ -1,4 +1,4 @@
-// What lets a log file be written again after a failure.
+// Reopens a log file after a write failure.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A run as a person sees it, on standard error: on a terminal a status line with a bar, step, loss,
+// Progress of a run on standard error: on a terminal a status line with a bar, step, loss,
 // validation loss, tokens/s, MFU and time left, and above it one line per evaluation, checkpoint
 // and warning; elsewhere the same as plain lines every few seconds. The summary is the command's to
 // print.
