@@ -1,4 +1,4 @@
-// Downsampling and smoothing of long series before plotting.
+// Downsampling and other reductions of long series before plotting.
 #pragma once
 
 #include <cstddef>
