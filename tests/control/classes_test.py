@@ -111,7 +111,7 @@ def keys_are_guarded(plane, ada):
 
 def missing_data_are_named(plane):
     why = refused(plane, "data.train=nowhere", kind="not_found")
-    assert "data.train: there is no corpus 'nowhere'" in why and "tutti data prepare" in why, why
+    assert "data.train: no corpus 'nowhere'" in why and "tutti data prepare" in why, why
     printed = plane.call("submit", "recipe.yaml", "--yes", "--no-start", "data.train=nowhere")  # it may still be made
     assert any("no corpus 'nowhere'" in warning for warning in printed["warnings"]), printed
     plane.call("cancel", str(printed["job"]))

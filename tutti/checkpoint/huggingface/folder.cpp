@@ -97,7 +97,7 @@ HfFolder::HfFolder(FileSystem& files, std::string path) : files_(files), path_(s
          path_);
   }
   if (!files.exists(config_path())) {
-    fail(ErrorKind::not_found, "'{}' has no config.json: it is no model of transformers", path_);
+    fail(ErrorKind::not_found, "'{}' has no config.json: it is not a transformers model", path_);
   }
   config_ = read_config(files, checked_path(kHfConfig, path_));
   // The order of transformers: one file before an index.

@@ -329,7 +329,7 @@ void add_check(CLI::App& app, Action& action) {
                     "Exit code 1 if other load on the node prevents a verdict on its speed");
   command
       ->add_option("--only", arguments->only,
-                   "Of " + join(node::probe_names(), ",") + "; default all")
+                   "Run only these: " + join(node::probe_names(), ",") + "; default all")
       ->type_name("PROBES");
   command->add_option("--out", arguments->out, "Also write the JSON output to this file")
       ->type_name("FILE");

@@ -286,7 +286,7 @@ void add_token(CLI::App& group, Action& action) {
       ->type_name("ID");
   command->footer(
       "The token is printed once and stored nowhere. A command with it in $TUTTI_TOKEN acts as its "
-      "user.\nA token that another token issues expires no later, and is withdrawn with it.\n\n"
+      "user.\nA token issued with another token expires no later, and is revoked with it.\n\n"
       "Example:\n  tutti admin token --lifetime 30d");
   set_action(*command, action, arguments, &issue_token);
 }

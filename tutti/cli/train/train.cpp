@@ -145,6 +145,7 @@ int run_rank(const launch::TrainArguments& arguments, const RankContext& context
         files, arguments, ranks,
         context.alone() || context.environment.store_is_served ? "--nproc"
                                                                : context.environment.launcher);
+    spec::check_executable(made.recipe, context.environment.size);
     launch::make_corpora(files, made.recipe);
     // The log of an MLPerf run begins before its corpora are opened, and a folder with a log is
     // spent.
@@ -157,7 +158,6 @@ int run_rank(const launch::TrainArguments& arguments, const RankContext& context
   };
   const launch::TrainPlan plan =
       context.alone() ? make() : share_plan(*context.store, context.environment, make);
-  spec::check_executable(plan.recipe, context.environment.size);
   const std::optional<node::DeviceBinding> chosen =
       launch::choose_device(plan.recipe, context.environment, context.store == nullptr);
   const int number = chosen ? chosen->device : 0;

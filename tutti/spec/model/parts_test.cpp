@@ -39,7 +39,7 @@ std::string refusal(const std::string& keys) {
 }
 
 TEST(ModelParts, TextWithoutThemIsWhatItWas) {
-  const std::string text = to_yaml(recipe_with(""));
+  const std::string text = to_yaml(recipe_with("").model);
   for (const char* key : {"biases", "norm_placement", "norm_offset", "query_key_norm",
                           "attention_scale", "softcap", "multiplier", "logit_divisor", "window",
                           "global_layers", "rotated", "kind:", "amplitude"}) {
@@ -78,7 +78,8 @@ TEST(ModelParts, AreRefusedByName) {
   EXPECT_NE(refusal("window: 4, global_layers: [4], ").find("global_layers: 4"), std::string::npos);
   EXPECT_NE(refusal("global_layers: [1], ").find("needs model.window"), std::string::npos);
   EXPECT_NE(refusal("rotated_dims: 3, ").find("model.rotated_dims: 3"), std::string::npos);
-  EXPECT_NE(refusal("biases: [gate], ").find("'gate' is no projection"), std::string::npos);
+  EXPECT_NE(refusal("biases: [gate], ").find("'gate' is unknown; accepted: a list of qkv"),
+            std::string::npos);
 }
 
 std::string unexecutable(const Recipe& recipe) {

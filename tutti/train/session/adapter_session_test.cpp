@@ -113,7 +113,7 @@ TEST_F(AdapterSessionTest, MissingChangedOrMovedBase) {
   recipe_.train.steps = 40;
   recipe_.train.seed = 77;
   run("base");
-  EXPECT_NE(error_of_load("tuned").find("not the base checkpoint any more"), std::string::npos)
+  EXPECT_NE(error_of_load("tuned").find("no longer the base checkpoint"), std::string::npos)
       << error_of_load("tuned");
 }
 

@@ -85,7 +85,7 @@ TEST_F(HistoryTest, CheckpointsThatAreGoneAreMissed) {
   files_.remove_tree(checkpoints_path("run"));
   EXPECT_NE(refusal("run").find("step 7 was saved"), std::string::npos);
   files_.create_directories(checkpoints_path("run"));
-  EXPECT_NE(refusal("run").find("no whole checkpoint"), std::string::npos);
+  EXPECT_NE(refusal("run").find("no complete checkpoint"), std::string::npos);
   EXPECT_EQ(record("run", 3, true).steps, 3);
   EXPECT_TRUE(warned("step 7 was saved"));
   EXPECT_EQ(events<telemetry::StepDone>().front().step, 1);
