@@ -110,11 +110,11 @@ TEST(Reader, WrongRequestsAreClearErrors) {
   EXPECT_TRUE(says(error_of([&] {
                      reader.load("matrix", DType::bf16, {7, 24}, out);
                    }),
-                   ErrorKind::usage, "is f32 [7, 24] there; bf16 [7, 24] is wanted"));
+                   ErrorKind::usage, "is f32 [7, 24] in the checkpoint; expected bf16 [7, 24]"));
   EXPECT_TRUE(says(error_of([&] {
                      reader.load("matrix", DType::f32, {24, 7}, out);
                    }),
-                   ErrorKind::usage, "f32 [24, 7] is wanted"));
+                   ErrorKind::usage, "expected f32 [24, 7]"));
   EXPECT_TRUE(says(error_of([&] { Reader(files, "run/step-00000002"); }), ErrorKind::not_found,
                    "'run/step-00000002' is not a checkpoint"));
 }

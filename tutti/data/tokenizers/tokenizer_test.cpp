@@ -107,7 +107,7 @@ TEST(Tokenizer, StoredDamageIsAnError) {
   EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "format", "x"), "'x'"));
   EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "vocabulary_size", 9), "is 9"));
   EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "end_of_document", 1), "end_of_document"));
-  EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "characters", {"b", "a"}), "rising"));
+  EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "characters", {"b", "a"}), "ascending"));
   EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "characters", {"ab"}), "single"));
   EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "characters", Json::array()), "empty"));
   EXPECT_TRUE(contains(loading(ErrorKind::corrupt, "characters", 3), "characters"));
