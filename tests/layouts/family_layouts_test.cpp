@@ -47,6 +47,7 @@ spec::Recipe on_mesh(const std::string& family, const Mesh& mesh, int64_t micro)
   recipe.parallel = mesh;
   recipe.threads = 1;
   recipe.batch = {12, micro, 16};
+  recipe.model.ffn += recipe.model.ffn % 2;  // tp 2 divides it
   return recipe;
 }
 

@@ -226,7 +226,8 @@ TEST(AttentionBlock, TheRingOfPackedDocumentsIsTheWholeSequence) {
 TEST(AttentionBlock, TheRingLooksThroughAWindow) {
   if (!on_cpu()) GTEST_SKIP() << "skipped: windows and caps are the CPU's";
   for_each_isa_and_dtype([](DType dtype) {
-    for (const int64_t window : {1, 2, 6, 65, 130, 1000}) {
+    // Not 1: gradients of queries and keys are then 0 but for roundings.
+    for (const int64_t window : {2, 3, 6, 65, 130, 1000}) {
       const Starts first = [window](int64_t, int64_t t) {
         return std::max<int64_t>(0, t - window + 1);
       };

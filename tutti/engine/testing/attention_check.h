@@ -108,12 +108,13 @@ inline double relative_error(const TestMatrix& actual, const std::vector<double>
 // `roundings` is how many roundings to bf16, each off by at most 2^-8 and 2^-8 / sqrt(3) in the
 // root mean square, lie between the operands and the result: as a norm they add like squares.
 // Single elements, small next to their neighbours by cancellation, may be off by more. f32: some
-// roundings of sums.
+// roundings of sums. `slack` multiplies all bounds.
 inline void expect_close(const TestMatrix& actual, const std::vector<double>& expected,
-                         double roundings, DType operands) {
+                         double roundings, DType operands, double slack = 1) {
   const bool rounded = operands == DType::bf16;
-  EXPECT_TRUE(close(actual, expected, rounded ? 6e-2 : 4e-5));
-  EXPECT_LE(relative_error(actual, expected), rounded ? 0x1p-8 * std::sqrt(roundings / 3) : 1e-6);
+  EXPECT_TRUE(close(actual, expected, slack * (rounded ? 6e-2 : 4e-5)));
+  EXPECT_LE(relative_error(actual, expected),
+            slack * (rounded ? 0x1p-8 * std::sqrt(roundings / 3) : 1e-6));
 }
 inline void expect_close(const TestMatrix& actual, const std::vector<double>& expected,
                          double roundings) {
