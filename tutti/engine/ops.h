@@ -271,6 +271,7 @@ struct CopyArgs {
 // them are refused there (spec/recipe/executable.cpp).
 struct OpTable {
   const char* backend = "";
+// NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define TUTTI_OP(name, Args) void (*name)(Stream&, const Args&) = nullptr;
 #include "tutti/engine/ops.def"
 };

@@ -21,6 +21,8 @@ struct NamedFlag {
   const char* name;
   Bool* value;
 };
+template <typename Bool>
+NamedFlag(const char*, Bool*) -> NamedFlag<Bool>;
 
 // `Model` is ModelConfig or const ModelConfig.
 template <typename Visitor, typename Model>
