@@ -1,4 +1,4 @@
-// Downsampling and other reductions of long series before plotting.
+// Downsampling, smoothing and statistics of long series before plotting.
 #pragma once
 
 #include <cstddef>
