@@ -181,6 +181,7 @@ std::set<std::string> groups_taken(const std::vector<PreparedRow>& rows,
     set.software = rows[i].measurement().software;
   }
   std::vector<Constants> sets;
+  sets.reserve(by_name.size());
   for (auto& [name, set] : by_name) sets.push_back(std::move(set));
   std::set<std::string> taken;
   for (const size_t i : fold.rows) {

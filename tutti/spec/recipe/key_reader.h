@@ -43,6 +43,7 @@ class KeyReader {
   template <typename Flags>
   void flags(const char* key, const Flags& flags, const char* /*help*/) {
     std::vector<std::string> known;
+    known.reserve(flags.size());
     for (const auto& flag : flags) known.emplace_back(flag.name);
     for (const size_t i : read_names(key, known)) *flags[i].value = true;
   }
