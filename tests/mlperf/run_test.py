@@ -173,7 +173,7 @@ def failed_runs_count(folder):
     runs = result["set"]["runs"]
     assert [run["state"] for run in runs] == ["failed", "failed", "planned"], runs
     assert runs[0]["exit_code"] == 128 + signal.SIGKILL, runs
-    assert "failed (exit code 137)" in messages and "no score any more" in messages, messages
+    assert "failed (exit code 137)" in messages and "can no longer get a score" in messages, messages
     assert [score["minutes"] for score in result["scores"]] == [None], result
 
 
