@@ -18,16 +18,19 @@ constexpr const char* kKindNames[kKinds] = {
     "embedding",      "tail",  "head",      "prediction",   "block.first",
     "block.received", "block", "moe.first", "moe.received", "moe"};
 
+// Whatever else a block's kind tells (".wide", ".window", ".recomputed") is left out.
 size_t kind_index(std::string_view name) {
-  constexpr std::string_view suffix = ".recomputed";
-  if (name.size() > suffix.size() && name.substr(name.size() - suffix.size()) == suffix) {
-    name.remove_suffix(suffix.size());
-  }
+  size_t best = kKinds;
   for (size_t i = 0; i < kKinds; ++i) {
-    if (name == kKindNames[i]) return i;
+    const std::string_view prefix = kKindNames[i];
+    const bool starts = name.substr(0, prefix.size()) == prefix &&
+                        (name.size() == prefix.size() || name[prefix.size()] == '.');
+    if (starts && (best == kKinds || prefix.size() > std::string_view(kKindNames[best]).size())) {
+      best = i;
+    }
   }
-  TUTTI_CHECK(false, "no layer kind is named {}", name);
-  return kKinds;
+  TUTTI_CHECK(best < kKinds, "no layer kind is named {}", name);
+  return best;
 }
 
 // Arenas whose size the micro-batch decides.
@@ -92,10 +95,7 @@ const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group, bool early
   const spec::Profile profile = least_time_profile(early);
   const auto add = [&](size_t kind, spec::LayerOps ops) {
     if (profile.executable) {
-      for (spec::Op& op : ops.backward_weight) op.bytes = std::min(op.bytes, op.first_bytes);
-      if (kind == kHead) {
-        for (spec::Op& op : ops.forward) op.bytes = std::min(op.bytes, op.first_bytes);
-      }
+      for (spec::Op* op : spec::gradient_ops(ops)) op->bytes = std::min(op->bytes, op->first_bytes);
     }
     kinds.push_back(std::move(ops));
     indices.push_back(kind);
@@ -108,7 +108,13 @@ const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group, bool early
     if ((routed ? routed_layers : dense_layers_) == 0) continue;
     const size_t first = kBlocks + (routed ? 3 : 0);
     const auto shape = [&](bool adds_branch, bool sends_branch) {
-      return spec::BlockShape{routed, adds_branch, sends_branch, recomputes};
+      spec::BlockShape block = {routed, adds_branch, sends_branch, recomputes};
+      // As short a window, and as little rotation, as any layer has.
+      for (int64_t i = 0; i < model.layers; ++i) {
+        block.window = std::max(block.window, spec::window_of(model, i, recipe_.batch.sequence));
+        block.rotated = block.rotated && spec::is_rotated(model, i);
+      }
+      return block;
     };
     add(first, spec::block_ops(recipe_, profile, shape(false, false)));
     add(first + 1, spec::block_ops(recipe_, profile, shape(false, true)));

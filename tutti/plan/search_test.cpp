@@ -147,8 +147,13 @@ struct Case {
   const char* profile = "megatron-te";
   const char* device = "cpu";  // of Tutti's own program
   bool narrow = true;          // every precision of the chip, else 16 bits
+  std::vector<std::string> overrides = {};
 
-  spec::Recipe recipe() const { return recipe_of(model, {batch, std::string("device=") + device}); }
+  spec::Recipe recipe() const {
+    std::vector<std::string> all = overrides;
+    all.insert(all.end(), {batch, std::string("device=") + device});
+    return recipe_of(model, all);
+  }
   // As every layout is priced.
   spec::Profile profile_of(const spec::Recipe& recipe, const catalog::Chip& chip) const {
     return profile_on(spec::find_profile(profile), recipe, chip);
@@ -167,7 +172,16 @@ TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
                         {"llama3.1-8b", "dgx-h100", 48, "batch.global=192", "tutti", "cuda"},
                         {"gpt2-1558m", "dgx-a100", 24, "batch.global=96", "tutti", "cuda"},
                         {"mixtral-8x7b", "dgx-h100", 32, "batch.global=64", "tutti", "cuda", false},
-                        {"gpt2-1558m", "dgx-a100", 24, "batch.global=96", "tutti"}};
+                        {"gpt2-1558m", "dgx-a100", 24, "batch.global=96", "tutti"},
+                        {"llama3.1-8b",
+                         "dgx-h100",
+                         16,
+                         "batch.global=64",
+                         "tutti",
+                         "cpu",
+                         false,
+                         {"model.window=1024", "model.global_layers=[5, 11, 17, 23, 29]",
+                          "model.unrotated_layers=[5, 11]", "model.query_key_norm=head"}}};
   const auto seed = static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed());
   std::printf("seed %u (--gtest_random_seed=%u repeats it)\n", seed, seed);
   std::mt19937_64 random(seed);

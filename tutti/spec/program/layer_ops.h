@@ -51,4 +51,8 @@ LayerOps as_teacher(const LayerOps& layer);
 // A multi-token-prediction module (DeepSeek-V3): two norms, projection, block, norm, head, loss.
 LayerOps prediction_ops(const Recipe& recipe, const Profile& profile);
 
+// The operations of `layer` that write gradients of weights. Where layers take turns in the memory
+// of gradients (ZeRO 2 and 3), every micro-batch overwrites them: Op::first_bytes always hold.
+std::vector<Op*> gradient_ops(LayerOps& layer);
+
 }  // namespace tutti::spec

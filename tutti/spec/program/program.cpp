@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -126,16 +125,9 @@ class ProgramBuilder {
     return out;
   }
 
-  // Where layers take turns in the memory of gradients, every micro-batch overwrites them.
   void overwrite_gradients() {
     for (LayerOps& kind : program_.kinds) {
-      for (Op& op : kind.backward_weight) op.bytes = op.first_bytes;
-      for (Op& op : kind.backward_input) {  // what norms leave for their weights there
-        const std::string_view name = op.name;
-        if (name == "rms_norm_backward" || name == "norm_backward_input") op.bytes = op.first_bytes;
-      }
-      if (kind.kind != "head") continue;  // its pass goes forward and back
-      for (Op& op : kind.forward) op.bytes = op.first_bytes;
+      for (Op* op : gradient_ops(kind)) op->bytes = op->first_bytes;
     }
   }
 
