@@ -4,6 +4,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/text.h"
+#include "tutti/spec/memory/arenas.h"
 
 namespace tutti::model {
 namespace {
@@ -23,11 +24,6 @@ const spec::TensorPlace* find_tensor(const spec::SlotPlan& slot, std::string_vie
   return nullptr;
 }
 
-// Of arenas that no collective uses.
-bool is_private(const std::string& name) {
-  return name == "narrow" || name == "master" || name == "moment1" || name == "moment2";
-}
-
 }  // namespace
 
 Memory::Memory(const spec::MemoryMap& map, engine::ArenaKind kind, comm::World* world) : map_(map) {
@@ -37,7 +33,7 @@ Memory::Memory(const spec::MemoryMap& map, engine::ArenaKind kind, comm::World* 
       arenas_.push_back(std::make_shared<const engine::Arena>(plan.name, 0, kind));
       continue;
     }
-    if (!shares || plan.on_host || is_private(plan.name)) {
+    if (!shares || plan.on_host || spec::arena_kind(plan.name).own) {
       const bool pinned = plan.on_host && kind == engine::ArenaKind::device;
       arenas_.push_back(std::make_shared<const engine::Arena>(
           plan.name, plan.bytes, pinned ? engine::ArenaKind::pinned : kind));
@@ -124,10 +120,8 @@ Memory Memory::part(std::string_view prefix) const {
 
 void Memory::poison_transients() const {
   for (size_t i = 0; i < arenas_.size(); ++i) {
-    for (const char* name :
-         {"activations", "workspace", "loss", "gathered", "layer_gradients", "optimizer_buffers"}) {
-      if (ends_with(map_.arenas[i].name, name)) arenas_[i]->poison(0, arenas_[i]->bytes());
-    }
+    if (!spec::arena_kind(map_.arenas[i].name).transient) continue;
+    arenas_[i]->poison(0, arenas_[i]->bytes());
   }
 }
 

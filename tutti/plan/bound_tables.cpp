@@ -8,6 +8,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/real.h"
+#include "tutti/spec/memory/arenas.h"
 #include "tutti/spec/memory/memory.h"
 #include "tutti/spec/program/layer_ops.h"
 
@@ -31,12 +32,6 @@ size_t kind_index(std::string_view name) {
   }
   TUTTI_CHECK(best < kKinds, "no layer kind is named {}", name);
   return best;
-}
-
-// Arenas whose size the micro-batch decides.
-bool is_dynamic(std::string_view arena) {
-  return arena == "activations" || arena == "workspace" || arena == "loss" || arena == "batch" ||
-         arena == "kernels";
 }
 
 constexpr size_t kMostRanks = 40000;  // entries of the cache before it starts again
@@ -179,7 +174,7 @@ double LayoutBounds::static_bytes(int64_t stage) {
   const spec::MemoryMap map = spec::memory_map(recipe_, least_bytes_profile(), stage);
   for (const spec::ArenaPlan& arena : map.arenas) {
     if (on_device_ && arena.name == "narrow") continue;  // kept where there is room
-    if (!is_dynamic(arena.name)) bytes += real(arena.bytes);
+    if (!spec::arena_kind(arena.name).by_micro_batch) bytes += real(arena.bytes);
   }
   return bytes;
 }

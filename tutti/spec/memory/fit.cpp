@@ -1,10 +1,10 @@
 #include "tutti/spec/memory/fit.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "tutti/base/error.h"
+#include "tutti/spec/memory/arenas.h"
 #include "tutti/spec/recipe/distill.h"
 #include "tutti/spec/recipe/names.h"
 
@@ -12,26 +12,7 @@ namespace tutti::spec {
 namespace {
 
 const char* meaning(const std::string& arena) {
-  static const std::map<std::string, const char*> meanings = {
-      {"weights", "parameters as they are computed with"},
-      {"gathered", "weights of the layers at work"},
-      {"narrow", "weights as products in 8 bits read them"},
-      {"master", "parameters in f32"},
-      {"gradients", "gradients"},
-      {"layer_gradients", "gradients of the layers at work"},
-      {"moment1", "the optimizer's first moments"},
-      {"moment2", "the optimizer's second moments"},
-      {"activations", "what layers keep for the way back"},
-      {"offloaded_activations", "what layers that are not at work keep"},
-      {"optimizer_buffers", "what of masters and moments is being updated"},
-      {"workspace", "what the layer at work needs"},
-      {"loss", "logits of some rows"},
-      {"kernels", "what kernels need beside their operands"},
-      {"batch", "tokens"},
-      {"routing", "counters of routers"}};
-  const auto found = meanings.find(arena);
-  if (found != meanings.end()) return found->second;
-  return arena.starts_with(kTeacherPrefix) ? "the teacher" : "";
+  return arena.starts_with(kTeacherPrefix) ? "the teacher" : arena_kind(arena).what;
 }
 
 struct Candidate {

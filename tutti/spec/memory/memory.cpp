@@ -9,6 +9,7 @@
 #include "tutti/base/attention_workspace.h"
 #include "tutti/base/check.h"
 #include "tutti/base/device_workspace.h"
+#include "tutti/spec/memory/arenas.h"
 #include "tutti/spec/memory/internal.h"
 #include "tutti/spec/program/narrow.h"
 #include "tutti/spec/schedule/schedule.h"
@@ -164,8 +165,6 @@ ArenaPlan kernel_arena(const Recipe& recipe, const LocalSizes& sizes) {
   return arena;
 }
 
-constexpr const char* kForwardArenas[] = {"weights", "activations", "workspace", "loss"};
-
 // The map of `recipe` with what forward passes alone need.
 MemoryMap forward_map(const Recipe& recipe, Profile profile) {
   Recipe forward = recipe;
@@ -184,9 +183,10 @@ MemoryMap forward_map(const Recipe& recipe, Profile profile) {
 
 void add_teacher_arenas(MemoryMap& map, const Recipe& recipe, const Profile& profile) {
   const MemoryMap teacher = forward_map(teacher_recipe(recipe), profile);
-  for (const char* name : kForwardArenas) {
-    map.arenas.push_back(teacher.arena(name));
-    map.arenas.back().name = kTeacherPrefix + map.arenas.back().name;
+  for (const ArenaPlan& arena : teacher.arenas) {
+    if (!arena_kind(arena.name).forward) continue;
+    map.arenas.push_back(arena);
+    map.arenas.back().name = kTeacherPrefix + arena.name;
   }
 }
 
@@ -237,7 +237,7 @@ SlotPlan SlotBuilder::take() { return std::move(slot_); }
 
 ArenaPlan make_arena(std::string name, std::vector<SlotPlan> slots) {
   ArenaPlan arena;
-  arena.name = std::move(name);
+  arena.name = arena_kind(name).name;
   for (SlotPlan& slot : slots) {
     slot.offset_bytes = arena.bytes;
     arena.bytes += slot.repeats * slot.stride_bytes;
@@ -317,8 +317,9 @@ MemoryMap memory_map(const Recipe& recipe) { return memory_map(recipe, tutti_pro
 MemoryMap inference_memory_map(const Recipe& recipe) {
   const MemoryMap whole = forward_map(recipe, tutti_profile());
   MemoryMap map;
-  for (const char* name : kForwardArenas) map.arenas.push_back(whole.arena(name));
-  map.arenas.push_back(whole.arena("batch"));
+  for (const ArenaPlan& arena : whole.arenas) {
+    if (arena_kind(arena.name).forward || arena.name == "batch") map.arenas.push_back(arena);
+  }
   return map;
 }
 
