@@ -138,7 +138,7 @@ void load_weights(train::Trainer& trainer, const TensorFile& weights) {
   for (const spec::PlacedParam& placed : trainer.layout().params) {
     const std::vector<float> values =
         weights.read<float>(placed.name, DType::f32, placed.param.shape);
-    trainer.set_parameter(placed, values.data());
+    trainer.state().set_parameter(placed, values.data());
     ++loaded;
   }
   if (loaded != weights.size()) {
@@ -241,7 +241,7 @@ void run(const std::string& recipe_path, const std::string& weights_path,
     out.add("balance_loss", DType::f64, {1}, &routing.balance_loss);
     out.add("z_loss", DType::f64, {1}, &routing.z_loss);
   }
-  for (const train::StateTensor& tensor : trainer.gradient_tensors()) {
+  for (const train::StateTensor& tensor : trainer.state().gradients()) {
     std::vector<char> bytes(
         static_cast<size_t>(checkpoint::checked_bytes(tensor.dtype, tensor.shape)));
     trainer.fetch(tensor, bytes.data());  // from a device too

@@ -134,7 +134,7 @@ checkpoint::State to_checkpoint_state(const RunState& state, const spec::Recipe&
 
 std::vector<checkpoint::TensorSource> checkpoint_tensors(const Trainer& trainer) {
   std::vector<checkpoint::TensorSource> out;
-  for (const StateTensor& tensor : trainer.state()) {
+  for (const StateTensor& tensor : trainer.state().tensors()) {
     if (!tensor.saved) continue;
     checkpoint::TensorSource source{tensor.name, tensor.dtype, tensor.shape, tensor.data, {}, {}};
     if (tensor.shape != tensor.global_shape) {
@@ -152,7 +152,7 @@ void load_state(checkpoint::Reader& reader, Trainer& trainer) {
   const bool on_device = trainer.stream().memory() == engine::ArenaKind::device;
   std::vector<checkpoint::TensorTarget> targets;
   std::vector<char> here;
-  for (const StateTensor& tensor : trainer.state()) {
+  for (const StateTensor& tensor : trainer.state().tensors()) {
     checkpoint::TensorTarget target = {tensor.name, tensor.dtype,        tensor.shape,
                                        tensor.data, tensor.global_shape, tensor.offset};
     if (!on_device) {
@@ -162,7 +162,7 @@ void load_state(checkpoint::Reader& reader, Trainer& trainer) {
     here.resize(static_cast<size_t>(checkpoint::checked_bytes(tensor.dtype, tensor.shape)));
     target.data = here.data();
     reader.load({target});
-    trainer.store(tensor, here.data());
+    trainer.state().store(tensor, here.data());
   }
   if (!on_device) reader.load(targets);
   trainer.state_changed();

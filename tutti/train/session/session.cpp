@@ -90,11 +90,11 @@ void Session::meet_fault(const spec::Action& action) {
 }
 
 void* Session::byte_to_flip(const std::string& where) {
-  for (const StateTensor& tensor : trainer_.state()) {
+  for (const StateTensor& tensor : trainer_.state().tensors()) {
     if (tensor.name.starts_with(where + ".")) return tensor.data;
   }
   if (where == "gradient") {
-    return static_cast<char*>(trainer_.gradient_tensors().front().data) + 2;
+    return static_cast<char*>(trainer_.state().gradients().front().data) + 2;
   }
   return static_cast<char*>(trainer_.memory().arena("weights").data()) + 64;
 }
@@ -348,7 +348,7 @@ void Session::train() {
 
 Summary Session::run() {
   if (!options_.note.empty()) telemetry_.warn(options_.note);
-  if (options_.world != nullptr && options_.check_replicas_every > 0) trainer_.watch_state();
+  if (options_.world != nullptr && options_.check_replicas_every > 0) trainer_.state().watch();
   if (fault_) meet_fault("start", fault_->step);
   // A missing corpus is reported before anything else, unless a clock runs for it.
   if (!mlperf_.enabled()) open_corpora();

@@ -45,7 +45,7 @@ void Session::report_slow_ranks(const std::vector<StepReport>& reports) {
 
 // No rank saves before it knows that no rank has found damage.
 void Session::check_memory() {
-  for (const std::string& damage : consensus_.exchange_text(trainer_.state_damage())) {
+  for (const std::string& damage : consensus_.exchange_text(trainer_.state().damage())) {
     if (!damage.empty()) fail(ErrorKind::corrupt, "{}", damage);
   }
 }
@@ -63,7 +63,7 @@ void Session::check_replicas() {
   checked_step_ = state_.step;
   if (spec::replicas(mesh) == 1 || mesh.zero >= 3) return;
   const std::vector<int64_t> damaged =
-      damaged_replicas(mesh, consensus_.exchange(trainer_.weights_hash()));
+      damaged_replicas(mesh, consensus_.exchange(trainer_.state().weights_hash()));
   if (damaged.empty()) return;
   std::vector<std::string> ranks;
   ranks.reserve(damaged.size());

@@ -119,7 +119,7 @@ void Session::name_run() {
 }
 
 void Session::start_from_weights(const std::string& path) {
-  trainer_.initialize_trainable();
+  trainer_.state().initialize_trainable();
   load_frozen(path);
   initial_weights_ = base_of(files_, path);
   if (recipe_.lora.enabled()) state_.base = initial_weights_;
@@ -130,7 +130,7 @@ void Session::start_from_weights(const std::string& path) {
 void Session::load_frozen(const std::string& path) {
   load_weights(files_, path, recipe_,
                [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
-                 trainer_.set_parameter(placed, values.data());
+                 trainer_.state().set_parameter(placed, values.data());
                });
   trainer_.state_changed();
 }

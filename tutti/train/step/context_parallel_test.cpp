@@ -103,7 +103,7 @@ TEST(ContextParallel, PackedDocuments) {
           return view;
         });
         const std::lock_guard lock(mutex);
-        EXPECT_EQ(gather(trainer, trainer.gradient_tensors(), gradients), 0);
+        EXPECT_EQ(gather(trainer, trainer.state().gradients(), gradients), 0);
       });
       if (mesh.world() == 1) alone = gradients;
       EXPECT_LT(gradient_error(gradients, alone), 1e-5);

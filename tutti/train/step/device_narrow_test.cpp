@@ -56,7 +56,7 @@ Course course(Trainer& trainer, int64_t first, int64_t steps) {
   }
   held_out.seek(0);
   out.logits = trainer.logits(held_out.next());
-  testing::gather(trainer, trainer.state(), out.state);
+  testing::gather(trainer, trainer.state().tensors(), out.state);
   return out;
 }
 

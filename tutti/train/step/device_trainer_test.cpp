@@ -45,13 +45,13 @@ std::vector<float> values(Trainer& trainer, const StateTensor& tensor) {
   int64_t count = 1;
   for (const int64_t dim : tensor.shape) count *= dim;
   std::vector<float> out(static_cast<size_t>(count));
-  trainer.fetch(tensor, out.data());
+  trainer.state().fetch(tensor, out.data());
   return out;
 }
 
 std::vector<float> all_state(Trainer& trainer) {
   std::vector<float> out;
-  for (const StateTensor& tensor : trainer.state()) {
+  for (const StateTensor& tensor : trainer.state().tensors()) {
     const std::vector<float> part = values(trainer, tensor);
     out.insert(out.end(), part.begin(), part.end());
   }
@@ -117,7 +117,7 @@ TEST_F(DeviceTrainer, GradientsEqualThoseOfTheCpu) {
       RandomBatches a(recipe, 3), b(recipe, 3);
       const double tolerance = precision == spec::Precision::f32 ? 1e-5 : 3e-2;
       EXPECT_NEAR(device.gradients(b.source()), cpu.gradients(a.source()), tolerance * 5);
-      const auto expected = cpu.gradient_tensors(), found = device.gradient_tensors();
+      const auto expected = cpu.state().gradients(), found = device.state().gradients();
       ASSERT_EQ(expected.size(), found.size());
       double whole = 0;
       for (const StateTensor& tensor : expected) whole += std::pow(norm(values(cpu, tensor)), 2);
@@ -165,7 +165,7 @@ TEST_F(DeviceTrainer, GradientsBelowSixteenBitsAreThoseOfTheCpu) {
       device.initialize();
       RandomBatches a(recipe, 3), b(recipe, 3);
       EXPECT_NEAR(device.gradients(b.source()), cpu.gradients(a.source()), 0.1);
-      const auto expected = cpu.gradient_tensors(), found = device.gradient_tensors();
+      const auto expected = cpu.state().gradients(), found = device.state().gradients();
       double whole = 0;
       double apart = 0;
       for (size_t i = 0; i < expected.size(); ++i) {
@@ -231,7 +231,7 @@ TEST_F(DeviceTrainer, ReplayedStepsHaveTheBitsOfThoseEnqueued) {
       enqueued.initialize();
       enqueued.on_action([](const spec::Action&) {});
       EXPECT_EQ(losses(replayed, 8), losses(enqueued, 8));
-      EXPECT_EQ(replayed.weights_hash(), enqueued.weights_hash());
+      EXPECT_EQ(replayed.state().weights_hash(), enqueued.state().weights_hash());
       if (masters) {
         EXPECT_EQ(all_state(replayed), all_state(enqueued));
       }
@@ -245,13 +245,14 @@ TEST_F(DeviceTrainer, SameRecipeSameBitsAlsoFromStoredState) {
   Trainer whole(recipe), again(recipe), resumed(recipe);
   for (Trainer* trainer : {&whole, &again, &resumed}) trainer->initialize();
   EXPECT_EQ(losses(whole, 10), losses(again, 10));
-  EXPECT_EQ(whole.weights_hash(), again.weights_hash());
+  EXPECT_EQ(whole.state().weights_hash(), again.state().weights_hash());
 
   Trainer first(recipe);
   first.initialize();
   losses(first, 5);
-  const auto from = first.state(), to = resumed.state();
-  for (size_t i = 0; i < from.size(); ++i) resumed.store(to[i], values(first, from[i]).data());
+  const auto from = first.state().tensors(), to = resumed.state().tensors();
+  for (size_t i = 0; i < from.size(); ++i)
+    resumed.state().store(to[i], values(first, from[i]).data());
   resumed.state_changed();
   losses(resumed, 5, 3, 5);
   EXPECT_EQ(all_state(resumed), all_state(whole));
@@ -339,11 +340,11 @@ TEST_F(DeviceTrainer, NonFiniteGradientsAreNamedAndNotApplied) {
   Trainer trainer(recipe);
   trainer.initialize();
   losses(trainer, 4);
-  const std::vector<StateTensor> state = trainer.state();
+  const std::vector<StateTensor> state = trainer.state().tensors();
   std::vector<float> broken = values(trainer, state.front());
   const std::vector<float> good = broken;
   broken[0] = std::nanf("");
-  trainer.store(state.front(), broken.data());
+  trainer.state().store(state.front(), broken.data());
   trainer.state_changed();
   const std::vector<float> moments = values(trainer, state.back());
   RandomBatches tokens(recipe, 3);
@@ -351,7 +352,7 @@ TEST_F(DeviceTrainer, NonFiniteGradientsAreNamedAndNotApplied) {
   EXPECT_FALSE(result.applied);
   EXPECT_FALSE(result.nonfinite_tensor.empty());
   EXPECT_EQ(values(trainer, state.back()), moments);
-  trainer.store(state.front(), good.data());
+  trainer.state().store(state.front(), good.data());
   trainer.state_changed();
   EXPECT_TRUE(trainer.step(tokens.source(), 1e-3, 5).applied);
 }
@@ -369,7 +370,7 @@ TEST_F(DeviceTrainer, OffloadedStateAndActivationsGiveTheSameBits) {
     offloaded.initialize();
     EXPECT_EQ(losses(offloaded, 8), losses(plain, 8));
     EXPECT_EQ(all_state(offloaded), all_state(plain));
-    EXPECT_EQ(offloaded.weights_hash(), plain.weights_hash());
+    EXPECT_EQ(offloaded.state().weights_hash(), plain.state().weights_hash());
   }
 }
 

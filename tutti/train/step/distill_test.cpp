@@ -24,7 +24,7 @@ using testing::randomize_teacher;
 
 std::vector<float> all_gradients(const Trainer& trainer) {
   std::vector<float> out;
-  for (const StateTensor& tensor : trainer.gradient_tensors()) {
+  for (const StateTensor& tensor : trainer.state().gradients()) {
     const float* g = static_cast<const float*>(tensor.data);
     out.insert(out.end(), g, g + count_of(tensor));
   }
@@ -111,7 +111,7 @@ TEST(Distill, LossIsTheMixtureOfItsParts) {
     std::vector<float> values(static_cast<size_t>(placed.param.count()));
     fill_normal(values.data(), placed.param.count(), stream_key(23, "teacher." + placed.name), 0,
                 placed.param.shape.size() == 1 ? 0.5F : 0.0F, 0.4F);
-    teacher.set_parameter(placed, values.data());
+    teacher.state().set_parameter(placed, values.data());
   }
   teacher.state_changed();
   RandomBatches batches(recipe, 3);

@@ -156,7 +156,7 @@ TEST(EnqueuedRanks, NameTheTensorThatIsNotFinite) {
     SCOPED_TRACE(text_of(mesh));
     const auto spoil = [&](Trainer& trainer, int64_t step) {
       if (step != 1) return;
-      for (const StateTensor& tensor : trainer.state()) {
+      for (const StateTensor& tensor : trainer.state().tensors()) {
         if (tensor.name != "param.blocks.1.mlp.down.weight") continue;
         static_cast<float*>(tensor.data)[0] = std::nanf("");
       }

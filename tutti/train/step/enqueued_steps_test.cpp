@@ -64,7 +64,7 @@ EnqueuedTraining train_enqueued(Trainer& trainer, int64_t steps, bool ahead) {
     }
     if (const auto& p = result.parts) out.parts.push_back({p->cross_entropy, p->divergence});
   }
-  out.weights = trainer.weights_hash();
+  out.weights = trainer.state().weights_hash();
   return out;
 }
 
@@ -146,17 +146,17 @@ TEST(EnqueuedSteps, AWatchedStateIsUpdatedByTheHost) {
   const spec::Recipe recipe = mixed_moe_recipe();
   Trainer trainer(recipe, {}, kEnqueued);
   trainer.initialize();
-  trainer.watch_state();
+  trainer.state().watch();
   trainer.state_changed();
   EXPECT_FALSE(trainer.steps_run_ahead());
   RandomBatches batches(recipe, 3);
   for (int64_t update = 1; update <= 3; ++update) trainer.step(batches.source(), 1e-3, update);
-  EXPECT_EQ(trainer.state_damage(), "");
+  EXPECT_EQ(trainer.state().damage(), "");
 }
 
 std::map<std::string, std::vector<float>> selection_biases(const Trainer& trainer) {
   std::map<std::string, std::vector<float>> out;
-  for (const StateTensor& tensor : trainer.state()) {
+  for (const StateTensor& tensor : trainer.state().tensors()) {
     if (!tensor.name.starts_with("param.") || !tensor.name.ends_with("router.bias")) continue;
     const float* bias = static_cast<const float*>(tensor.data);
     out[tensor.name].assign(bias, bias + tensor.shape.front());
@@ -176,11 +176,11 @@ TEST(EnqueuedSteps, SkippedStepsKeepSelectionBiases) {
     all.push_back(train_enqueued(trainer, 2, false));
     const auto before = selection_biases(trainer);
     ASSERT_EQ(before.size(), 2U);
-    const uint64_t weights = trainer.weights_hash();
+    const uint64_t weights = trainer.state().weights_hash();
     RandomBatches batches(recipe, 6);
     EXPECT_FALSE(trainer.step(batches.source(), 1e-3, 3).applied);
     EXPECT_EQ(selection_biases(trainer), before);
-    EXPECT_EQ(trainer.weights_hash(), weights);
+    EXPECT_EQ(trainer.state().weights_hash(), weights);
     EXPECT_TRUE(trainer.step(batches.source(), 1e-3, 3).applied);
     EXPECT_NE(selection_biases(trainer), before);
   }
@@ -214,7 +214,7 @@ TEST(EnqueuedSteps, NameTheTensorThatIsNotFinite) {
     trainer.initialize();
     RandomBatches batches(recipe, 3);
     trainer.step(batches.source(), 1e-3, 1);
-    const StateTensor tensor = trainer.state().front();
+    const StateTensor tensor = trainer.state().tensors().front();
     static_cast<float*>(tensor.data)[0] = std::nanf("");
     trainer.state_changed();
     const StepResult result = trainer.step(batches.source(), 1e-3, 2);

@@ -102,11 +102,11 @@ TEST(WithoutMasters, ResumesWithTheSameBits) {
   for (Trainer* trainer : {&whole, &first, &second}) trainer->initialize();
   steps(whole, 0, 6);
   steps(first, 0, 3);
-  const auto from = first.state(), to = second.state();
-  for (size_t i = 0; i < from.size(); ++i) second.store(to[i], from[i].data);
+  const auto from = first.state().tensors(), to = second.state().tensors();
+  for (size_t i = 0; i < from.size(); ++i) second.state().store(to[i], from[i].data);
   second.state_changed();
   steps(second, 3, 6);
-  EXPECT_EQ(second.weights_hash(), whole.weights_hash());
+  EXPECT_EQ(second.state().weights_hash(), whole.state().weights_hash());
 }
 
 }  // namespace

@@ -88,10 +88,10 @@ TEST(Moe, NothingIsReadFromThePreviousStep) {
     Trainer trainer(recipe);
     trainer.initialize();
     const double clean = loss_of(trainer, recipe);
-    const std::vector<float> before = all_of(trainer.gradient_tensors());
+    const std::vector<float> before = all_of(trainer.state().gradients());
     trainer.memory().poison_transients();
     EXPECT_EQ(loss_of(trainer, recipe), clean);
-    EXPECT_EQ(before, all_of(trainer.gradient_tensors()));
+    EXPECT_EQ(before, all_of(trainer.state().gradients()));
   }
 }
 
@@ -114,13 +114,13 @@ TEST(Moe, SameRecipeGivesBitwiseTheSameStateAlsoAfterResuming) {
       steps(whole, batches, 1, 12);
       first.initialize();
       steps(first, again, 1, 5);
-      const auto from = first.state(), to = second.state();
+      const auto from = first.state().tensors(), to = second.state().tensors();
       for (size_t i = 0; i < from.size(); ++i) {
         std::memcpy(to[i].data, from[i].data, static_cast<size_t>(count_of(from[i])) * 4);
       }
       second.state_changed();
       steps(second, again, 6, 12);
-      EXPECT_EQ(all_of(whole.state()), all_of(second.state()));
+      EXPECT_EQ(all_of(whole.state().tensors()), all_of(second.state().tensors()));
     }
   }
 }
@@ -162,7 +162,7 @@ TEST(Moe, SelectionBiasMovesByItsRateOnly) {
     RandomBatches batches(recipe, 3);
     trainer.step(batches.source(), 1e-3, 1);
     int64_t found = 0;
-    for (const StateTensor& tensor : trainer.state()) {
+    for (const StateTensor& tensor : trainer.state().tensors()) {
       if (!tensor.name.ends_with("moe.router.bias")) continue;
       ++found;
       double moved = 0;
@@ -184,7 +184,7 @@ struct Learned {
 Learned learn(const spec::Recipe& recipe) {
   Trainer trainer(recipe);
   trainer.initialize();
-  for (const StateTensor& tensor : trainer.state()) {
+  for (const StateTensor& tensor : trainer.state().tensors()) {
     float* x = static_cast<float*>(tensor.data);
     if (tensor.name == "param.embedding.token.weight") {
       for (int64_t i = 0; i < count_of(tensor); ++i) x[i] += 0.03F;  // what all tokens share

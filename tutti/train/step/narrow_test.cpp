@@ -143,7 +143,7 @@ TEST(NarrowTraining, OverflowIsSeen) {
       if (placed.name != "blocks.1.mlp.down.weight") continue;
       std::vector<float> values(static_cast<size_t>(placed.param.count()), 0.01F);
       values[5] = std::numeric_limits<float>::infinity();
-      trainer.set_parameter(placed, values.data());
+      trainer.state().set_parameter(placed, values.data());
     }
     trainer.state_changed();
     RandomBatches batches(recipe, 3);

@@ -112,7 +112,7 @@ Gradients gradients_of(spec::Recipe recipe, Batches& batches, int64_t micro) {
   randomize_teacher(trainer);
   Gradients out;
   out.loss = trainer.gradients(batches.source());
-  for (const StateTensor& tensor : trainer.gradient_tensors()) {
+  for (const StateTensor& tensor : trainer.state().gradients()) {
     int64_t count = 1;
     for (const int64_t dim : tensor.shape) count *= dim;
     const auto* values = static_cast<const float*>(tensor.data);

@@ -177,7 +177,7 @@ TEST(Pipeline, ANonFiniteGradientIsNamedOnEveryRank) {
       const parallel::Ranks ranks = parallel::ranks_of(world, recipe.model.kv_heads);
       Trainer trainer(recipe, ranks);
       trainer.initialize();
-      for (const StateTensor& tensor : trainer.state()) {
+      for (const StateTensor& tensor : trainer.state().tensors()) {
         if (tensor.name != std::string("param.") + name) continue;
         const int64_t count = tensor.shape[0] * tensor.shape[1];
         std::fill_n(static_cast<float*>(tensor.data), count, std::nanf(""));

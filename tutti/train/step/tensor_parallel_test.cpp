@@ -147,7 +147,7 @@ TEST(TensorParallel, PackedDocuments) {
           return view;
         });
         const std::lock_guard lock(mutex);
-        EXPECT_EQ(gather(trainer, trainer.gradient_tensors(), gradients[mesh.tp > 1 ? 1 : 0]), 0);
+        EXPECT_EQ(gather(trainer, trainer.state().gradients(), gradients[mesh.tp > 1 ? 1 : 0]), 0);
       });
     }
     EXPECT_LT(gradient_error(gradients[1], gradients[0]), 1e-5) << base.model.name;

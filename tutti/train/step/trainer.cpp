@@ -72,6 +72,8 @@ Trainer::Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks,
   weights_ = std::make_unique<parallel::ShardedWeights>(recipe_, layout_, ranks_, *memory_);
   optimizer_ =
       std::make_unique<parallel::ShardedAdamw>(recipe_, layout_, ranks_, *memory_, &copy_queues_);
+  state_ = std::make_unique<RankState>(recipe_, ranks_.at, layout_, *stream_, *memory_, *weights_,
+                                       *optimizer_);
   common_gradients_ =
       std::make_unique<parallel::CommonGradients>(layout_, ranks_, optimizer_->slices());
   selection_biases_ =
@@ -186,6 +188,11 @@ void Trainer::set_teacher(const float* master) {
   TUTTI_CHECK(teacher_ != nullptr, "the recipe has no teacher");
   place_weights(*stream_, *teacher_memory_, master);
   teacher_is_set_ = true;
+}
+
+void Trainer::initialize() {
+  state_->initialize();
+  state_changed();
 }
 
 void Trainer::state_changed() {

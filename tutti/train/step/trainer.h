@@ -29,6 +29,7 @@
 #include "tutti/telemetry/events.h"
 #include "tutti/train/step/batch_staging.h"
 #include "tutti/train/step/micro_batch.h"
+#include "tutti/train/step/rank_state.h"
 #include "tutti/train/step/routing.h"
 #include "tutti/train/step/step_scalars.h"
 
@@ -51,17 +52,6 @@ struct EvaluationResult {
   int64_t tokens = 0;  // how many those are
 };
 
-// A named part of the state, for checkpoints: the whole tensor or a box of it, contiguous.
-struct StateTensor {
-  std::string name;  // "param.<name>", "adamw.m.<name>", "adamw.v.<name>"
-  DType dtype = DType::f32;
-  std::vector<int64_t> shape;         // of the data
-  void* data = nullptr;               // in memory of the trainer's stream
-  std::vector<int64_t> global_shape;  // of the whole tensor, without padding
-  std::vector<int64_t> offset;        // where the data begins in it
-  bool saved = true;                  // by this rank: without ZeRO several hold the same
-};
-
 struct TrainerOptions {
   // Steps are enqueued and memory is offloaded as on a device, also where the host could read and
   // write what they work on: for tests on machines without one.
@@ -73,25 +63,22 @@ struct TrainerOptions {
 class Trainer {
  public:
   // Allocates everything. The recipe must be executable here (spec::check_executable), `ranks` of
-  // its mesh. With several ranks all functions but state() and gradient_tensors() are collective:
-  // every rank calls them in the same order.
+  // its mesh. With several ranks all functions but state() are collective: every rank calls them in
+  // the same order.
   explicit Trainer(const spec::Recipe& recipe, const parallel::Ranks& ranks = {},
                    const TrainerOptions& options = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Parameters from the seed: a pure function of (seed, name, element), moments zero.
+  // Parameters from the seed, moments zero: state().initialize() and state_changed().
   void initialize();
-  // The same of the trainable ones only: the frozen must then be set.
-  void initialize_trainable();
-  // Copies `values` [logical shape] f32 into a parameter of layout(); a frozen one is rounded to
-  // the compute type.
-  void set_parameter(const spec::PlacedParam& placed, const float* values);
+  RankState& state() { return *state_; }
+  const RankState& state() const { return *state_; }
   // The parameters of the teacher, flat f32 in the layout of its model; before the first step of a
   // recipe with one.
   void set_teacher(const float* master);
-  // To be called after parameters or state tensors were written from outside (resume, import).
+  // To be called after parameters or state tensors were written through state() (resume, import).
   void state_changed();
 
   // A BatchSource gives whole micro-batches: the same to every rank of one dp coordinate. Each
@@ -133,16 +120,6 @@ class Trainer {
     action_listener_ = std::move(listener);
   }
 
-  // XXH3 of the parameters that forward reads: equal on all ranks that hold the same.
-  uint64_t weights_hash();
-
-  // From the next state_changed() on step() also finds bits that have flipped since the step before
-  // in what this rank keeps of the state (parallel::StateWatch), and throws corrupt naming the
-  // rank; state_damage() looks at once and says what it would throw, or nothing. Not where the host
-  // does not reach that memory.
-  void watch_state();
-  std::string state_damage();
-
   // What replicas send each other in a step, without a step: the sum of gradients and the gathering
   // of weights, for measurements. With ZeRO 0 and 1; with more, layers exchange as they compute,
   // and this does nothing. Gradients are lost.
@@ -155,21 +132,11 @@ class Trainer {
   // has all of them; of one pipeline stage.
   std::vector<float> logits(const BatchView& batch);
 
-  // What this rank owns of the trainable parameters: alone, each of them whole and once. Frozen
-  // ones are not state: they come from where the run started.
-  std::vector<StateTensor> state() const;
-  // The same of the gradient of the last step, by parameter name (without "param.").
-  std::vector<StateTensor> gradient_tensors() const;
-
   // For tests: what routers choose is given to the tape, or taken from it.
   void set_routing_tape(model::RoutingTape* tape) {
     routing_is_taped_ = tape != nullptr;
     for (const auto& stage : stages_) stage->set_routing_tape(tape);
   }
-
-  // Bytes of its tensors to and from memory of the host.
-  void fetch(const StateTensor& tensor, void* to);
-  void store(const StateTensor& tensor, const void* from);
 
   const spec::Recipe& recipe() const { return recipe_; }
   const spec::ParamLayout& layout() const { return layout_; }
@@ -212,15 +179,8 @@ class Trainer {
     return *stages_[static_cast<size_t>(action.chunk)];
   }
   model::Stage& last_stage() const { return *stages_.back(); }
-  spec::ParamLayout whole_layout() const;  // of the whole model
-  std::string first_of_ranks(const spec::ParamLayout& all, int64_t found);
+  std::string first_nonfinite(int64_t here);
   bool counts_rows() const;  // this rank reports the losses of its rows
-  bool saves(const spec::PlacedParam& placed) const;
-  void write_master(const spec::PlacedParam& placed, const float* local);
-  void add_boxes(std::vector<StateTensor>& out, const std::string& prefix,
-                 const spec::PlacedParam& placed,
-                 const std::function<engine::Vector(const parallel::OwnedSlice&)>& part) const;
-
   spec::Recipe recipe_;
   TrainerOptions options_;
   parallel::Ranks ranks_;
@@ -246,6 +206,7 @@ class Trainer {
   std::unique_ptr<parallel::GradientReduction> reduction_;
   std::unique_ptr<parallel::ShardedWeights> weights_;
   std::unique_ptr<parallel::ShardedAdamw> optimizer_;
+  std::unique_ptr<RankState> state_;
   std::unique_ptr<parallel::CommonGradients> common_gradients_;
   std::vector<SelectionBias> selection_biases_;
   std::unique_ptr<FetchedRouting> routing_;  // of a model with experts

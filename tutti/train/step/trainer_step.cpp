@@ -91,6 +91,22 @@ bool Trainer::replays() const {
          !recipe_.narrow.stochastic_gradients && begun_steps_ >= kEagerSteps;
 }
 
+// The first parameter in forward order on any rank, all of which come here together; `here`: in
+// this rank's layout, -1 for none.
+std::string Trainer::first_nonfinite(int64_t here) {
+  const spec::ParamLayout all = spec::param_layout(spec::param_table(recipe_.model, recipe_.lora));
+  int64_t found = -1;
+  if (here >= 0) {
+    found = &all.find(layout_.params.at(static_cast<size_t>(here)).name) - all.params.data();
+  }
+  if (ranks_.world != nullptr) {
+    const engine::Vector furthest = engine::vector(&found, DType::i64, 1);
+    ranks_.world->all_reduce(*stream_, furthest, furthest, comm::Reduce::max).wait(*stream_);
+    stream_->synchronize();
+  }
+  return found < 0 ? "loss" : all.params[static_cast<size_t>(found)].name;
+}
+
 void Trainer::begin_step(const BatchSource& next, double learning_rate,
                          std::optional<int64_t> update) {
   TUTTI_CHECK(steps_under_way() < (steps_run_ahead() ? kStepsUnderWay : 1),
@@ -150,13 +166,7 @@ StepResult Trainer::finish_step() {
   if (result.applied) {
     ++updates_;
   } else {
-    const spec::ParamLayout all = whole_layout();
-    const int64_t found =
-        outputs.nonfinite < 0
-            ? -1
-            : &all.find(layout_.params.at(static_cast<size_t>(outputs.nonfinite)).name) -
-                  all.params.data();
-    result.nonfinite_tensor = first_of_ranks(all, found);
+    result.nonfinite_tensor = first_nonfinite(outputs.nonfinite);
   }
   return result;
 }

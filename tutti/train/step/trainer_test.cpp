@@ -174,14 +174,14 @@ TEST(Trainer, NothingIsReadFromThePreviousStep) {
   trainer.initialize();
   const double clean = loss_of(trainer, recipe);
   std::vector<float> before;
-  for (const StateTensor& tensor : trainer.gradient_tensors()) {
+  for (const StateTensor& tensor : trainer.state().gradients()) {
     const float* g = static_cast<const float*>(tensor.data);
     before.insert(before.end(), g, g + count_of(tensor));
   }
   trainer.memory().poison_transients();
   EXPECT_EQ(loss_of(trainer, recipe), clean);
   std::vector<float> after;
-  for (const StateTensor& tensor : trainer.gradient_tensors()) {
+  for (const StateTensor& tensor : trainer.state().gradients()) {
     const float* g = static_cast<const float*>(tensor.data);
     after.insert(after.end(), g, g + count_of(tensor));
   }
@@ -193,14 +193,14 @@ TEST(Trainer, NonFiniteStepIsSkippedAndNamesItsTensor) {
   Trainer trainer(recipe);
   trainer.initialize();
   float* embedding = nullptr;
-  for (const StateTensor& tensor : trainer.state()) {
+  for (const StateTensor& tensor : trainer.state().tensors()) {
     if (tensor.name == "param.blocks.1.mlp.down.weight")
       embedding = static_cast<float*>(tensor.data);
   }
   ASSERT_NE(embedding, nullptr);
   embedding[5] = std::numeric_limits<float>::infinity();
   std::vector<float> before;
-  for (const StateTensor& tensor : trainer.state()) {
+  for (const StateTensor& tensor : trainer.state().tensors()) {
     const float* x = static_cast<const float*>(tensor.data);
     before.insert(before.end(), x, x + count_of(tensor));
   }
@@ -209,7 +209,7 @@ TEST(Trainer, NonFiniteStepIsSkippedAndNamesItsTensor) {
   EXPECT_FALSE(result.applied);
   EXPECT_FALSE(result.nonfinite_tensor.empty());
   std::vector<float> after;
-  for (const StateTensor& tensor : trainer.state()) {
+  for (const StateTensor& tensor : trainer.state().tensors()) {
     const float* x = static_cast<const float*>(tensor.data);
     after.insert(after.end(), x, x + count_of(tensor));
   }

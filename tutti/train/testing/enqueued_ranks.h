@@ -90,7 +90,7 @@ inline void train_rank(const spec::Recipe& recipe, const parallel::Ranks& ranks,
   out.evaluations.resize(out.ranks.size());
   out.ranks[rank] = heard;
   out.evaluations[rank] = {evaluated.loss, static_cast<double>(evaluated.tokens)};
-  EXPECT_EQ(gather(trainer, trainer.state(), out.state), 0);
+  EXPECT_EQ(gather(trainer, trainer.state().tensors(), out.state), 0);
 }
 
 inline Ran run(const spec::Recipe& recipe, int64_t steps, bool enqueued, bool ahead,

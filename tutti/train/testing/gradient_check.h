@@ -38,13 +38,13 @@ inline void expect_gradients_match_finite_differences(const spec::Recipe& recipe
   loss_of(trainer, recipe);
   std::vector<std::vector<float>> gradients;
   double total = 0;
-  for (const StateTensor& tensor : trainer.gradient_tensors()) {
+  for (const StateTensor& tensor : trainer.state().gradients()) {
     const float* g = static_cast<const float*>(tensor.data);
     gradients.emplace_back(g, g + count_of(tensor));
     for (const float x : gradients.back()) total += static_cast<double>(x) * static_cast<double>(x);
   }
   const double global_norm = std::sqrt(total);
-  const std::vector<StateTensor> state = trainer.state();
+  const std::vector<StateTensor> state = trainer.state().tensors();
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (state[i].name.ends_with("moe.router.bias")) {  // decides the choice: a step, no slope
       for (const float x : gradients[i]) EXPECT_EQ(x, 0.0F) << state[i].name;
@@ -80,8 +80,8 @@ inline void expect_gradients_match_finite_differences(const spec::Recipe& recipe
 
 // Each gradient of `b` within 1e-5 of that of `a`, in norm.
 inline void expect_equal_gradients(const Trainer& a, const Trainer& b, double floor) {
-  const std::vector<StateTensor> ga = a.gradient_tensors();
-  const std::vector<StateTensor> gb = b.gradient_tensors();
+  const std::vector<StateTensor> ga = a.state().gradients();
+  const std::vector<StateTensor> gb = b.state().gradients();
   ASSERT_EQ(ga.size(), gb.size());
   for (size_t i = 0; i < ga.size(); ++i) {
     double difference = 0, norm = 0;

@@ -29,7 +29,7 @@ void train_rank(const spec::Recipe& recipe, parallel::Ranks ranks, int64_t steps
   const double first = trainer.gradients(batches.step(0));
   {
     const std::lock_guard lock(mutex);
-    out.disagreements += gather(trainer, trainer.gradient_tensors(), out.gradients);
+    out.disagreements += gather(trainer, trainer.state().gradients(), out.gradients);
   }
   EXPECT_TRUE(std::isfinite(first));
   for (int64_t step = 0; step < steps; ++step) {
@@ -42,7 +42,7 @@ void train_rank(const spec::Recipe& recipe, parallel::Ranks ranks, int64_t steps
     if (result.routing) out.routing.push_back(*result.routing);
   }
   const std::lock_guard lock(mutex);
-  out.disagreements += gather(trainer, trainer.state(), out.state);
+  out.disagreements += gather(trainer, trainer.state().tensors(), out.state);
 }
 
 double norm_of(const std::vector<float>& values) {
@@ -112,10 +112,10 @@ int64_t gather(Trainer& trainer, const std::vector<StateTensor>& boxes, Tensors&
     std::vector<float> mine(static_cast<size_t>(elements));
     if (box.dtype == DType::bf16) {
       std::vector<bf16> bits(mine.size());
-      trainer.fetch(box, bits.data());
+      trainer.state().fetch(box, bits.data());
       std::transform(bits.begin(), bits.end(), mine.begin(), to_f32);
     } else {
-      trainer.fetch(box, mine.data());
+      trainer.state().fetch(box, mine.data());
     }
     for (int64_t i = 0; i < elements; ++i) {
       int64_t index = 0;
@@ -176,7 +176,7 @@ Tensors train_and_save(const spec::Recipe& recipe, int64_t steps, FileSystem& fi
                                        to_checkpoint_state(state, recipe), {},
                                        {rank, static_cast<int>(recipe.parallel.world()), "a", 60});
     const std::lock_guard lock(mutex);
-    EXPECT_EQ(gather(trainer, trainer.state(), saved), 0);
+    EXPECT_EQ(gather(trainer, trainer.state().tensors(), saved), 0);
   });
   return saved;
 }
@@ -194,7 +194,7 @@ void load_and_go_on(const spec::Recipe& recipe, int64_t steps, FileSystem& files
     load_state(reader, trainer);
     {
       const std::lock_guard lock(mutex);
-      EXPECT_EQ(gather(trainer, trainer.state(), loaded), 0);
+      EXPECT_EQ(gather(trainer, trainer.state().tensors(), loaded), 0);
     }
     RankBatches batches(recipe, ranks.at.dp);
     for (int64_t step = steps; step < static_cast<int64_t>(losses.size()); ++step) {

@@ -190,7 +190,7 @@ inline void randomize(Trainer& trainer, uint64_t seed, float scale) {
     std::vector<float> values(static_cast<size_t>(placed.param.count()));
     fill_normal(values.data(), placed.param.count(), stream_key(seed, "param." + placed.name), 0,
                 placed.param.shape.size() == 1 ? 0.5F : 0.0F, scale);
-    trainer.set_parameter(placed, values.data());
+    trainer.state().set_parameter(placed, values.data());
   }
   trainer.state_changed();
 }
@@ -212,7 +212,7 @@ inline void randomize_teacher(Trainer& trainer, uint64_t seed = 17) {
 // The parameters as LoadedRun::master holds them, frozen ones as they are computed with.
 inline std::vector<float> flat_parameters(const Trainer& trainer) {
   std::vector<float> master(static_cast<size_t>(trainer.layout().elements), 0.0F);
-  const std::vector<StateTensor> state = trainer.state();
+  const std::vector<StateTensor> state = trainer.state().tensors();
   for (size_t i = 0; i < trainer.layout().params.size(); ++i) {
     const spec::PlacedParam& placed = trainer.layout().params[i];
     if (!placed.param.trainable) {

@@ -1,13 +1,12 @@
-// The trainer's parameters, moments and gradients: set, named, read and written.
+#include "tutti/train/step/rank_state.h"
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
 #include <utility>
 
 #include "tutti/base/hash.h"
-#include "tutti/spec/schedule/schedule.h"
 #include "tutti/train/session/initialize.h"
-#include "tutti/train/step/trainer.h"
 
 namespace tutti::train {
 namespace {
@@ -19,7 +18,19 @@ int64_t bytes_of(const StateTensor& tensor) {
 
 }  // namespace
 
-void Trainer::initialize() {
+RankState::RankState(const spec::Recipe& recipe, const spec::Coordinates& at,
+                     const spec::ParamLayout& layout, engine::Stream& stream,
+                     const model::Memory& memory, parallel::ShardedWeights& weights,
+                     parallel::ShardedAdamw& optimizer)
+    : recipe_(recipe),
+      at_(at),
+      layout_(layout),
+      stream_(stream),
+      memory_(memory),
+      weights_(weights),
+      optimizer_(optimizer) {}
+
+void RankState::initialize() {
   std::vector<float> values;
   for (const spec::PlacedParam& placed : layout_.params) {
     if (placed.param.trainable) continue;
@@ -31,11 +42,11 @@ void Trainer::initialize() {
   initialize_trainable();
 }
 
-void Trainer::initialize_trainable() {
-  for (const parallel::OwnedSlice& slice : optimizer_->slices()) {
+void RankState::initialize_trainable() {
+  for (const parallel::OwnedSlice& slice : optimizer_.slices()) {
     for (const engine::Vector* array :
          {&slice.state.master, &slice.state.moment1, &slice.state.moment2}) {
-      stream_->zero(array->data, array->bytes());
+      stream_.zero(array->data, array->bytes());
     }
   }
   std::vector<float> local;
@@ -45,12 +56,11 @@ void Trainer::initialize_trainable() {
     initialize_parameter(placed, recipe_.train.seed, local.data());
     write_master(placed, local.data());
   }
-  state_changed();
 }
 
-void Trainer::write_master(const spec::PlacedParam& placed, const float* local) {
+void RankState::write_master(const spec::PlacedParam& placed, const float* local) {
   const int64_t end = placed.element_offset + placed.shard.count();
-  for (const parallel::OwnedSlice& slice : optimizer_->slices()) {
+  for (const parallel::OwnedSlice& slice : optimizer_.slices()) {
     const int64_t from = std::max(placed.element_offset, slice.shard.first);
     const int64_t until = std::min(end, slice.shard.first + slice.shard.count);
     if (from >= until) continue;
@@ -60,16 +70,16 @@ void Trainer::write_master(const spec::PlacedParam& placed, const float* local) 
     const int64_t bytes = (until - from) * dtype_bytes(master.dtype);
     const float* values = local + (from - placed.element_offset);
     if (master.dtype == DType::f32) {
-      stream_->transfer(to, values, bytes);
+      stream_.transfer(to, values, bytes);
       continue;
     }
     std::vector<bf16> rounded(static_cast<size_t>(until - from));
     std::transform(values, values + (until - from), rounded.begin(), to_bf16);
-    stream_->transfer(to, rounded.data(), bytes);
+    stream_.transfer(to, rounded.data(), bytes);
   }
 }
 
-void Trainer::set_parameter(const spec::PlacedParam& placed, const float* values) {
+void RankState::set_parameter(const spec::PlacedParam& placed, const float* values) {
   std::vector<float> local(static_cast<size_t>(placed.shard.count()), 0.0F);
   spec::visit_runs(placed.param, placed.shard, [&](const spec::ShardRun& run) {
     std::copy_n(values + run.global_first, run.count, local.data() + run.local_first);
@@ -78,64 +88,47 @@ void Trainer::set_parameter(const spec::PlacedParam& placed, const float* values
     write_master(placed, local.data());
     return;
   }
-  weights_->write(*stream_, placed.element_offset, local.data(),
-                  static_cast<int64_t>(local.size()));
+  weights_.write(stream_, placed.element_offset, local.data(), static_cast<int64_t>(local.size()));
 }
 
-spec::ParamLayout Trainer::whole_layout() const {
-  return spec::param_layout(spec::param_table(recipe_.model, recipe_.lora));
-}
-
-// The first one in forward order on any rank, all of which come here together; `found`: by this
-// rank in the layout of the whole model, -1 for nothing.
-std::string Trainer::first_of_ranks(const spec::ParamLayout& all, int64_t found) {
-  if (ranks_.world != nullptr) {
-    const engine::Vector furthest = engine::vector(&found, DType::i64, 1);
-    ranks_.world->all_reduce(*stream_, furthest, furthest, comm::Reduce::max).wait(*stream_);
-    stream_->synchronize();
-  }
-  return found < 0 ? "loss" : all.params[static_cast<size_t>(found)].name;
-}
-
-uint64_t Trainer::weights_hash() {
-  weights_->wait(*stream_);
-  const engine::Arena& weights = memory_->arena("weights");
+uint64_t RankState::weights_hash() {
+  weights_.wait(stream_);
+  const engine::Arena& weights = memory_.arena("weights");
   if (weights.kind() != engine::ArenaKind::device) {
-    stream_->synchronize();
+    stream_.synchronize();
     return hash_bytes(weights.data(), static_cast<size_t>(weights.bytes()));
   }
   std::vector<char> here(static_cast<size_t>(weights.bytes()));
-  stream_->transfer(here.data(), weights.data(), weights.bytes());
-  stream_->synchronize();
+  stream_.transfer(here.data(), weights.data(), weights.bytes());
+  stream_.synchronize();
   return hash_bytes(here.data(), here.size());
 }
 
-void Trainer::watch_state() {
-  if (stream_->memory() != engine::ArenaKind::device) optimizer_->watch_state();
+void RankState::watch() {
+  if (stream_.memory() != engine::ArenaKind::device) optimizer_.watch_state();
 }
 
-std::string Trainer::state_damage() {
-  if (optimizer_->watch() == nullptr) return "";
-  weights_->wait(*stream_);
-  stream_->synchronize();
-  return optimizer_->watch()->damage();
+std::string RankState::damage() {
+  if (optimizer_.watch() == nullptr) return "";
+  weights_.wait(stream_);
+  stream_.synchronize();
+  return optimizer_.watch()->damage();
 }
 
-void Trainer::fetch(const StateTensor& tensor, void* to) {
-  stream_->transfer(to, tensor.data, bytes_of(tensor));
-  stream_->synchronize();
+void RankState::fetch(const StateTensor& tensor, void* to) {
+  stream_.transfer(to, tensor.data, bytes_of(tensor));
+  stream_.synchronize();
 }
 
-void Trainer::store(const StateTensor& tensor, const void* from) {
-  stream_->transfer(tensor.data, from, bytes_of(tensor));
-  stream_->synchronize();
+void RankState::store(const StateTensor& tensor, const void* from) {
+  stream_.transfer(tensor.data, from, bytes_of(tensor));
+  stream_.synchronize();
 }
 
-void Trainer::add_boxes(
-    std::vector<StateTensor>& out, const std::string& prefix, const spec::PlacedParam& placed,
-    const std::function<engine::Vector(const parallel::OwnedSlice&)>& part) const {
+void RankState::add_boxes(std::vector<StateTensor>& out, const std::string& prefix,
+                          const spec::PlacedParam& placed, const PartOf& part) const {
   const int64_t end = placed.element_offset + placed.shard.count();
-  for (const parallel::OwnedSlice& slice : optimizer_->slices()) {
+  for (const parallel::OwnedSlice& slice : optimizer_.slices()) {
     const int64_t from = std::max(placed.element_offset, slice.shard.first);
     const int64_t until = std::min(end, slice.shard.first + slice.shard.count);
     if (from >= until) continue;
@@ -152,7 +145,7 @@ void Trainer::add_boxes(
   }
 }
 
-std::vector<StateTensor> Trainer::state() const {
+std::vector<StateTensor> RankState::tensors() const {
   using Part = engine::Vector optim::AdamwState::*;
   const std::pair<const char*, Part> parts[] = {{"param.", &optim::AdamwState::master},
                                                 {"adamw.m.", &optim::AdamwState::moment1},
@@ -168,14 +161,14 @@ std::vector<StateTensor> Trainer::state() const {
   return tensors;
 }
 
-bool Trainer::saves(const spec::PlacedParam& placed) const {
+bool RankState::saves(const spec::PlacedParam& placed) const {
   const spec::Mesh& mesh = recipe_.parallel;
   const bool expert = placed.param.expert && mesh.ep > 1;
-  if (placed.name == spec::tied_copy(recipe_, ranks_.at)) return false;  // the first stage does
-  return mesh.zero >= 1 || spec::replica_rank(mesh, ranks_.at, expert) == 0;
+  if (placed.name == spec::tied_copy(recipe_, at_)) return false;  // the first stage does
+  return mesh.zero >= 1 || spec::replica_rank(mesh, at_, expert) == 0;
 }
 
-std::vector<StateTensor> Trainer::gradient_tensors() const {
+std::vector<StateTensor> RankState::gradients() const {
   std::vector<StateTensor> tensors;
   for (const spec::PlacedParam& placed : layout_.params) {
     if (!placed.param.trainable) break;
