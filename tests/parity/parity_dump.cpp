@@ -244,7 +244,7 @@ void run(const std::string& recipe_path, const std::string& weights_path,
   for (const train::StateTensor& tensor : trainer.state().gradients()) {
     std::vector<char> bytes(
         static_cast<size_t>(checkpoint::checked_bytes(tensor.dtype, tensor.shape)));
-    trainer.fetch(tensor, bytes.data());  // from a device too
+    trainer.state().fetch(tensor, bytes.data());  // from a device too
     out.add("grad." + tensor.name, tensor.dtype, tensor.shape, bytes.data());
   }
 
