@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "tutti/engine/attention_ops.h"
+#include "tutti/engine/decode_ops.h"
 #include "tutti/engine/moe_ops.h"
 #include "tutti/engine/narrow_ops.h"
 #include "tutti/engine/norm_ops.h"

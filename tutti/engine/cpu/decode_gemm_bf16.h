@@ -1,0 +1,16 @@
+// Products for few rows (decode_ops.h) with dot products of bf16 pairs (VDPBF16PS): codes of
+// packed weights are bf16 numbers, so that 32 columns take one instruction for each row of A.
+#pragma once
+
+#include "tutti/engine/cpu/stream.h"
+#include "tutti/engine/ops.h"
+
+namespace tutti::engine {
+
+// True when the current instruction set and the types allow decode_gemm_bf16.
+bool decode_gemm_bf16_possible(const DecodeGemmArgs& args);
+
+// As OpTable::decode_gemm for at most kFewRows rows, without recording. C is not empty.
+void decode_gemm_bf16(CpuStream& stream, const DecodeGemmArgs& args);
+
+}  // namespace tutti::engine
