@@ -20,11 +20,11 @@ struct PackedMatrix {
   PackedLayout layout() const { return packed_layout(kind, rows, columns); }
 };
 
-// C[m,n] = A B^T + bias, summed in f32, rounded once. B is `packed`, or `weight` as it is stored;
-// it is read once from memory for up to kFewRows rows of A. Then an element of C has the same bits
-// whatever the number of rows and threads. With more rows B is unpacked to bf16, block by block,
-// and multiplied as gemm does. record "decode_gemm": dims (m, n, k); flops 2*m*n*k; bytes: A, B, C,
-// bias.
+// C[m,n] = alpha A B^T + bias, summed in f32, rounded once. B is `packed`, or `weight` as it is
+// stored; it is read once from memory for up to kFewRows rows of A. Then an element of C has the
+// same bits whatever the number of rows and threads. With more rows B is unpacked to bf16, block by
+// block, and multiplied as gemm does. record "decode_gemm": dims (m, n, k); flops 2*m*n*k; bytes:
+// A, B, C, bias.
 inline constexpr int64_t kFewRows = 24;
 struct DecodeGemmArgs {
   Matrix a;                  // [m, k] f32 or bf16
@@ -32,6 +32,7 @@ struct DecodeGemmArgs {
   Matrix weight = {};        // [n, k] bf16 or f32, where packed is empty
   Matrix c;                  // [m, n] f32 or bf16
   Vector bias = {};          // [n] f32 or bf16
+  float alpha = 1;           // 1 with a bias
 };
 
 }  // namespace tutti::engine

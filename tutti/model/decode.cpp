@@ -85,6 +85,7 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
   }
   final_norm_ = bind_final_norm(model, parameters);
   head_ = bind_loss(model, parameters);
+  head_.head.decodes = true;
 
   const int64_t kv_width = model.kv_heads * model.head_dim;
   const int64_t query_width = model.heads * model.head_dim;
@@ -125,6 +126,7 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
     for (Linear* linear :
          {&block.attention.qkv, &block.attention.output, &block.mlp.up, &block.mlp.down}) {
       linear->adapters.low_rank = low_rank_;
+      linear->decodes = true;
     }
   }
 }

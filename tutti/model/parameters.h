@@ -63,6 +63,8 @@ struct Linear {
   Adapters adapters;
   NarrowProducts narrow;
   float alpha = 1;  // y = alpha x W^T, without a bias, adapters or `narrow`
+  // For inference: few rows at a time are multiplied as fast as the weight is read (decode_ops.h).
+  bool decodes = false;
   // Row-parallel: this rank has a part of the inputs, and y is to be added up over these ranks. The
   // first adds the bias; of its gradient, each has what its own rows give (tensor_parallel.h).
   comm::Group* summed_over = nullptr;

@@ -114,6 +114,7 @@ HWY_INLINE void add_groups(const float* a, int64_t stride, const Row* rows, int6
 
 template <typename C>
 HWY_INLINE void put(const DecodeGemmArgs& args, int64_t i, int64_t j, float sum) {
+  sum *= args.alpha;
   if (args.bias) {
     sum +=
         args.bias.dtype == DType::bf16 ? to_f32(args.bias.as<bf16>()[j]) : args.bias.as<float>()[j];
@@ -271,8 +272,12 @@ void multiply_few(CpuStream& stream, const DecodeGemmArgs& args) {
 
 void multiply_many(CpuStream& stream, const DecodeGemmArgs& args) {
   if (!args.packed) {
-    multiply(stream,
-             {.a = args.a, .b = args.weight, .c = args.c, .transpose_b = true, .bias = args.bias});
+    multiply(stream, {.a = args.a,
+                      .b = args.weight,
+                      .c = args.c,
+                      .transpose_b = true,
+                      .bias = args.bias,
+                      .alpha = args.alpha});
     return;
   }
   const int64_t n = args.packed.rows;
@@ -294,7 +299,8 @@ void multiply_many(CpuStream& stream, const DecodeGemmArgs& args) {
                       .b = panel,
                       .c = args.c.slice_cols(first, panel.rows),
                       .transpose_b = true,
-                      .bias = bias});
+                      .bias = bias,
+                      .alpha = args.alpha});
   }
 }
 

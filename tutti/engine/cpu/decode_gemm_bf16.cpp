@@ -112,6 +112,7 @@ TUTTI_AVX512_INLINE void add_group(const FewRows& few, const bf16* a, int64_t g,
 }
 
 TUTTI_AVX512_INLINE void put(const DecodeGemmArgs& args, int64_t i, int64_t j, float sum) {
+  sum *= args.alpha;
   if (args.bias) {
     sum +=
         args.bias.dtype == DType::bf16 ? to_f32(args.bias.as<bf16>()[j]) : args.bias.as<float>()[j];

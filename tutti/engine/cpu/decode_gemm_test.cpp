@@ -108,6 +108,16 @@ TEST_F(DecodeGemm, IsTheProductOfWhatTheWeightsStandFor) {
   });
 }
 
+TEST_F(DecodeGemm, AlphaMultipliesTheSum) {
+  const TestMatrix a = random_matrix(2, 40, DType::bf16, 1);
+  const TestMatrix w = random_matrix(5, 40, DType::bf16, 2);
+  TestMatrix one = poisoned_matrix(2, 5);
+  TestMatrix half = poisoned_matrix(2, 5);
+  test_stream().ops().decode_gemm(test_stream(), {.a = a, .weight = w, .c = one});
+  test_stream().ops().decode_gemm(test_stream(), {.a = a, .weight = w, .c = half, .alpha = 0.5F});
+  for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(half.at(i / 5, i % 5), one.at(i / 5, i % 5) / 2);
+}
+
 // What a sequence gets does not depend on who is decoded beside it.
 TEST_F(DecodeGemm, ARowHasTheSameBitsAmongOthers) {
   for_each_isa([] {
