@@ -236,8 +236,8 @@ Pricing price_program(const spec::Program& program, const spec::Recipe& recipe,
     RankSeconds& rank = pricing.ranks[r];
     const spec::UpdateOps& ops = program.updates[r];
     rank.tied = sum_collectives(ops.tied_table, at);
-    for (const std::vector<Op>* list :
-         {&ops.tensor_copies, &ops.norm, &ops.update, &ops.router_loads, &ops.selection_bias}) {
+    for (const std::vector<Op>* list : {&ops.tensor_copies, &ops.norm, &ops.update, &ops.quantize,
+                                        &ops.router_loads, &ops.selection_bias}) {
       for (const Op& op : *list) {
         rank.update += op.collective ? collective_seconds(op, at)
                                      : operation_seconds(op, system, constants, recipe.precision);

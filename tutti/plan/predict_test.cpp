@@ -30,6 +30,25 @@ TEST(Predict, PartsAddUpToTheStepAndToThePipeline) {
   EXPECT_STREQ(step.bottleneck, "matrix products");
 }
 
+// Weights that a step quantizes once cost what that takes, once.
+TEST(Predict, QuantizingWeightsOnceAStepIsPriced) {
+  const spec::Recipe recipe =
+      recipe_of("llama3.1-8b", {"batch.global=64", "batch.micro=1", "batch.sequence=4096",
+                                "parallel.dp=8", "precision=fp8", "device=cuda"});
+  const catalog::System& system = shipped().system("dgx-h100");
+  const Constants constants = assumed_constants();
+  spec::Program program = spec::make_program(recipe, spec::tutti_profile_on(recipe));
+  const double priced = price_program(program, recipe, system, constants).ranks[0].update;
+  double alone = 0;
+  for (const spec::Op& op : program.updates[0].quantize) {
+    alone += operation_seconds(op, system, constants, recipe.precision);
+  }
+  EXPECT_GT(alone, 1e-3);
+  program.updates[0].quantize.clear();
+  EXPECT_NEAR(price_program(program, recipe, system, constants).ranks[0].update, priced - alone,
+              1e-9);
+}
+
 // With everything else free, a step takes its FLOPs over the peak.
 TEST(Predict, IdealMachineRunsAtThePeak) {
   Constants ideal = assumed_constants();
