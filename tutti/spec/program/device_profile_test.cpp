@@ -86,6 +86,23 @@ TEST(DeviceProfile, AThousandRowsAreTheLeast) {
   EXPECT_EQ(logits_of(memory_map(small, tutti_profile_on(small, 1000))).shape[0], 400);
 }
 
+// What bounds on layouts rely on.
+TEST(DeviceProfile, OnlyTwoThingsDependOnTheMemoryOfTheDevice) {
+  const Recipe recipe = gpt2({"precision=fp8"});
+  const int64_t whole = memory_map(recipe).total_bytes();
+  for (int64_t share = 1; share <= 40; ++share) {
+    const Profile chosen = tutti_profile_on(recipe, whole / 32 * share);
+    EXPECT_GE(chosen.loss_chunk_rows, kFewestLossRows / 2);
+    const Profile given =
+        tutti_profile_with(recipe, chosen.quantizes_weights_once, chosen.loss_chunk_rows);
+    EXPECT_EQ(memory_map(recipe, given).total_bytes(), memory_map(recipe, chosen).total_bytes());
+    const Profile least = tutti_profile_with(recipe, true, kFewestLossRows / 2);
+    const MemoryMap map = memory_map(recipe, least);
+    EXPECT_LE(map.total_bytes() - map.arena("narrow").bytes,
+              memory_map(recipe, chosen).total_bytes());
+  }
+}
+
 int count_ops(const std::vector<Op>& ops, const char* name, int64_t third = -1) {
   return static_cast<int>(std::count_if(ops.begin(), ops.end(), [&](const Op& op) {
     return std::strcmp(op.name, name) == 0 && (third < 0 || op.dims[2] == third);
