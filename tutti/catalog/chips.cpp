@@ -47,12 +47,12 @@ double above_zero(const Entry& entry, const std::string& key) {
 }  // namespace
 
 Chip chip_from(const Entry& entry) {
-  check_quantities(
-      entry,
-      {"dense_f32_tflops", "dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops",
-       "sparse_fp4_tflops", "memory_gigabytes", "reported_memory_gigabytes",
-       "memory_terabytes_per_second", "link_gigabytes_per_second", "host_link_gigabytes_per_second",
-       "board_power_watts", "usual_power_watts", "best_product_ratio", "best_fp8_product_ratio"});
+  check_quantities(entry,
+                   {"dense_f32_tflops", "dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops",
+                    "sparse_fp4_tflops", "memory_gigabytes", "reported_memory_gigabytes",
+                    "memory_terabytes_per_second", "link_gigabytes_per_second",
+                    "host_link_gigabytes_per_second", "board_power_watts", "usual_power_watts",
+                    "best_product_ratio", "best_fp8_product_ratio", "exponential_tflops"});
   Chip chip;
   chip.name = entry.name;
   chip.vendor = entry.text("vendor");
@@ -80,6 +80,7 @@ Chip chip_from(const Entry& entry) {
   }
   chip.best_product_ratio = entry.number_or("best_product_ratio", 0);
   chip.best_fp8_product_ratio = entry.number_or("best_fp8_product_ratio", 0);
+  chip.exponentials_per_second = entry.number_or("exponential_tflops", 0) * 1e12;
   chip.entry = entry;
   return chip;
 }

@@ -27,6 +27,7 @@ struct Chip {
   // known.
   double best_product_ratio = 0;
   double best_fp8_product_ratio = 0;
+  double exponentials_per_second = 0;  // of f32 numbers, peak; 0: not known
   // Of the rate at which the chip sustains products, what is left below its usual power: at one
   // energy per FLOP the power less what it draws idle, a fifth of the usual one.
   double power_share = 1;
@@ -46,8 +47,8 @@ void check_precision(const Chip& chip, spec::Precision precision);
 // where it is known), memory_terabytes_per_second, link_gigabytes_per_second,
 // host_link_gigabytes_per_second (of its own link to its host, one direction; kept in `entry`),
 // board_power_watts, usual_power_watts (of boards limited to less than the chip's own),
-// best_product_ratio, best_fp8_product_ratio. Throws usage for a quantity it
-// does not know.
+// best_product_ratio, best_fp8_product_ratio, exponential_tflops (of f32 exponentials, peak).
+// Throws usage for a quantity it does not know.
 Chip chip_from(const Entry& entry);
 
 }  // namespace tutti::catalog
