@@ -100,6 +100,32 @@ void limit_to_chip(const catalog::Chip& chip, Constants& constants) {
   constants[Constant::attention_backward_ratio] *= share;
 }
 
+// As well as the chip was measured against those that `constants` were fitted on.
+void carry_to_chip(const catalog::Chip& chip, Constants& constants) {
+  const ChipLimits to = limits_of(chip);
+  const ChipLimits from = constants.limits;
+  if (from.product <= 0 || to.product <= 0) return limit_to_chip(chip, constants);
+  const auto set = [&](Constant constant, double value) {
+    const ConstantInfo& info = constant_table()[static_cast<size_t>(constant)];
+    constants[constant] = std::clamp(value, info.least, info.most);
+  };
+  set(Constant::gemm_ratio,
+      carried_product_ratio(constants[Constant::gemm_ratio], from.product, to.product));
+  if (from.fp8_product > 0 && to.fp8_product > 0) {
+    const double before = constants[Constant::gemm_fp8_ratio];
+    const double after = carried_product_ratio(before, from.fp8_product, to.fp8_product);
+    set(Constant::gemm_fp8_ratio, after);
+    // No best rate of products in 4 bits is published.
+    set(Constant::gemm_fp4_ratio, constants[Constant::gemm_fp4_ratio] * after / before);
+  } else if (to.fp8_product > 0) {
+    set(Constant::gemm_fp8_ratio, std::min(constants[Constant::gemm_fp8_ratio], to.fp8_product));
+  }
+  set(Constant::attention_ratio,
+      constants[Constant::attention_ratio] * attention_gain(from, to, false));
+  set(Constant::attention_backward_ratio,
+      constants[Constant::attention_backward_ratio] * attention_gain(from, to, true));
+}
+
 // "25.11" of "bridge-25.11" as a number; 0: none.
 double release_of(const std::string& software) {
   const size_t dash = software.rfind('-');
@@ -126,10 +152,11 @@ Constants assumed_constants(const catalog::Chip& chip) {
 }
 
 Constants constants_from(const catalog::Entry& entry) {
-  std::vector<std::string> known = {"held_out_error_ratio",  "interval_80_ratio",
-                                    "far_interval_80_ratio", "anchored_interval_80_ratio",
-                                    "spread_family_ratio",   "spread_alike_ratio",
-                                    "spread_own_ratio"};
+  std::vector<std::string> known = {"held_out_error_ratio",     "interval_80_ratio",
+                                    "far_interval_80_ratio",    "anchored_interval_80_ratio",
+                                    "spread_family_ratio",      "spread_alike_ratio",
+                                    "spread_own_ratio",         "fitted_product_ratio",
+                                    "fitted_fp8_product_ratio", "fitted_softmax_ratio"};
   for (const ConstantInfo& info : constant_table()) known.emplace_back(info.name);
   const std::string ours = operation_ratio_name("");
   const size_t prefix = ours.find("_ratio");  // with one of its underscores
@@ -153,6 +180,9 @@ Constants constants_from(const catalog::Entry& entry) {
   constants.interval = entry.number_or("interval_80_ratio", 0);
   constants.far_interval = entry.number_or("far_interval_80_ratio", 0);
   constants.anchored_interval = entry.number_or("anchored_interval_80_ratio", 0);
+  constants.limits = {entry.number_or("fitted_product_ratio", 0),
+                      entry.number_or("fitted_fp8_product_ratio", 0),
+                      entry.number_or("fitted_softmax_ratio", 0)};
   constants.spread = {entry.number_or("spread_family_ratio", 0),
                       entry.number_or("spread_alike_ratio", 0),
                       entry.number_or("spread_own_ratio", 0)};
@@ -196,6 +226,9 @@ std::string to_yaml(const Constants& constants, const std::string& source,
   add("spread_family_ratio", constants.spread.family);
   add("spread_alike_ratio", constants.spread.alike);
   add("spread_own_ratio", constants.spread.own);
+  add("fitted_product_ratio", constants.limits.product);
+  add("fitted_fp8_product_ratio", constants.limits.fp8_product);
+  add("fitted_softmax_ratio", constants.limits.softmax);
   return fmt::format(
       "kind: constants\nname: {}\nsource: {{text: {}, date: {}}}\ntexts:\n  generation: {}\n"
       "  software: {}\n  origin: {}\nquantities:\n{}",
@@ -276,7 +309,7 @@ Constants constants_for(const std::vector<Constants>& sets, const catalog::Chip&
     out.error = 0;
     if (out.far_interval > 0) out.interval = out.far_interval;
   }
-  if (nearness == Nearness::family || nearness == Nearness::pooled) limit_to_chip(chip, out);
+  if (nearness == Nearness::family || nearness == Nearness::pooled) carry_to_chip(chip, out);
   cap_products(chip, out);
   // Of step times whose errors fall off like exp(-|x| / mean), 80% are within 1.61 means.
   if (out.interval == 0 && out.error > 0) out.interval = 1.61 * out.error;

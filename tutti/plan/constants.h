@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tutti/catalog/chips.h"
+#include "tutti/plan/chip_limits.h"
 
 namespace tutti::plan {
 
@@ -99,6 +100,7 @@ struct Constants {
   double interval = 0;
   double far_interval = 0;
   double anchored_interval = 0;         // with a measured row of the software near by; of any/any
+  ChipLimits limits;                    // of the chips that it was fitted on, mean over the rows
   ErrorSpread spread;                   // of any/any
   Nearness nearness = Nearness::exact;  // to what it was chosen for (constants_for)
 
@@ -140,8 +142,9 @@ std::string software_family(const std::string& software);
 const Constants* find_constants(const std::vector<Constants>& sets,
                                 const std::string& chip_generation, const std::string& software,
                                 Nearness* nearness = nullptr);
-// That set with nearness and the interval that belongs to it, no better than the chip was measured
-// to be where it comes from other chips; or what is assumed for the chip.
+// That set with nearness and the interval that belongs to it, carried to the chip where it comes
+// from others (chip_limits.h), and no better than the chip was measured to be; or what is assumed
+// for the chip.
 Constants constants_for(const std::vector<Constants>& sets, const catalog::Chip& chip,
                         const std::string& software);
 

@@ -64,6 +64,34 @@ TEST(Constants, IntervalGrowsWithTheDistance) {
   EXPECT_EQ(constants_for(some_sets(), chip, "")[Constant::gemm_ratio], 0.5);
 }
 
+// From other chips as what they were fitted on reaches compares with what this one does.
+TEST(Constants, AreCarriedToOtherChips) {
+  catalog::Chip hopper = shipped_catalog().chip("H100");
+  catalog::Chip other = hopper;
+  other.generation = "other";
+  other.best_product_ratio = 0.6;
+  other.best_fp8_product_ratio = 0.8;
+  other.exponentials_per_second *= 2;
+  Constants set = set_of("hopper", "titan-1", 0.02);
+  set[Constant::gemm_ratio] = 0.7;
+  set[Constant::gemm_fp8_ratio] = 0.6;
+  set.limits = mean_limits({&hopper, &hopper});
+  const Constants carried = constants_for({set}, other, "titan-1");
+  EXPECT_EQ(carried.nearness, Nearness::family);
+  EXPECT_DOUBLE_EQ(carried[Constant::gemm_ratio], carried_product_ratio(0.7, 0.8, 0.6));
+  EXPECT_DOUBLE_EQ(carried[Constant::gemm_fp8_ratio], carried_product_ratio(0.6, 0.71, 0.8));
+  EXPECT_DOUBLE_EQ(carried[Constant::gemm_fp4_ratio] / set[Constant::gemm_fp4_ratio],
+                   carried[Constant::gemm_fp8_ratio] / 0.6);
+  EXPECT_DOUBLE_EQ(
+      carried[Constant::attention_ratio],
+      set[Constant::attention_ratio] * attention_gain(set.limits, limits_of(other), false));
+  EXPECT_EQ(constants_for({set}, hopper, "titan-1").value, set.value);
+  MemoryFileSystem files;
+  files.create_directories("c/constants");
+  write_file_atomic(files, "c/constants/a.yaml", to_yaml(set, "test", "2026-11-23"));
+  EXPECT_NEAR(load_constants(files, {"c"})[0].limits.softmax, set.limits.softmax, 1e-5);
+}
+
 // Whatever was fitted or stated, products are little faster than measured ones of the chip.
 TEST(Constants, ProductsAreAsFastAsAnybodySawThemAtMost) {
   catalog::Chip chip = shipped_catalog().chip("H100");

@@ -265,6 +265,10 @@ Constants fit_constants(const std::vector<const PreparedRow*>& rows, const Const
   for (const Variable& variable : problem.variables) {
     if (variable.family == 0) best.origin[variable.constant] = Origin::fitted;
   }
+  std::vector<const catalog::Chip*> chips;
+  chips.reserve(rows.size());
+  for (const PreparedRow* row : rows) chips.push_back(&row->system().chip);
+  best.limits = mean_limits(chips);
   return best;
 }
 
