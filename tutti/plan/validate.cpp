@@ -127,22 +127,32 @@ double PreparedRow::predict_memory_metric(const Constants& constants) const {
   return (measurement_.metric == "activation_mem_gib" ? activations : states) / kGibibyte;
 }
 
-double PreparedRow::predict(const Constants& chosen_constants) const {
+Constants PreparedRow::stated_constants(const Constants& chosen) const {
   TUTTI_CHECK(predictable(), "row {}: {}", measurement_.line, measurement_.unpredictable);
-  Constants constants = chosen_constants;
+  Constants constants = chosen;
   for (const auto& [constant, value] : measurement_.stated) constants[constant] = value;
   cap_products(system_->chip, constants);
-  if (is_memory()) return predict_memory_metric(constants);
+  return constants;
+}
+
+PreparedRow::Fastest PreparedRow::fastest(const Constants& constants) const {
   thread_local PipelineSimulator simulator;  // scratch
   Predictor predictor(*system_, constants, simulator);
-  StepPrediction best;
-  const Candidate* chosen = nullptr;
+  Fastest out;
   for (const Candidate& candidate : candidates_) {
     const StepPrediction step = predictor.step(candidate.recipe, candidate.program);
-    if (chosen != nullptr && step.step_seconds >= best.step_seconds) continue;
-    best = step;
-    chosen = &candidate;
+    if (out.candidate != nullptr && step.step_seconds >= out.step.step_seconds) continue;
+    out = {&candidate, step};
   }
+  return out;
+}
+
+double PreparedRow::predict(const Constants& chosen_constants) const {
+  const Constants constants = stated_constants(chosen_constants);
+  if (is_memory()) return predict_memory_metric(constants);
+  const Fastest found = fastest(constants);
+  const StepPrediction& best = found.step;
+  const Candidate* chosen = found.candidate;
   const std::string& metric = measurement_.metric;
   if (metric == "iter_time_s") return best.step_seconds;
   if (metric == "run_minutes") {

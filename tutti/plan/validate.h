@@ -38,6 +38,12 @@ class PreparedRow {
     spec::Program program;
   };
   double predict_memory_metric(const Constants& constants) const;
+  Constants stated_constants(const Constants& chosen) const;
+  struct Fastest {
+    const Candidate* candidate = nullptr;
+    StepPrediction step;
+  };
+  Fastest fastest(const Constants& constants) const;
 
   Measurement measurement_;
   const catalog::System* system_ = nullptr;
