@@ -67,8 +67,9 @@ std::vector<MeasuredError> measured_errors(const std::vector<PreparedRow>& rows,
 // Of the set any/any of `sets`; zeros: none.
 ErrorSpread spread_of(const std::vector<Constants>& sets);
 
-// 80% of measured over predicted times lie within plus or minus this, of their logarithm: that of
-// `constants`, or with anchors the narrower one that held for rows left out and `sets` state.
+// 80% of measured over predicted times lie within plus or minus this, of their logarithm and of
+// steps of products alone (interval.h): that of `constants`, or with anchors the narrower one that
+// held for rows left out and `sets` state.
 double interval_with(const std::vector<Constants>& sets, const Constants& constants,
                      const Correction& correction);
 

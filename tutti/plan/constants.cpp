@@ -152,11 +152,11 @@ Constants assumed_constants(const catalog::Chip& chip) {
 }
 
 Constants constants_from(const catalog::Entry& entry) {
-  std::vector<std::string> known = {"held_out_error_ratio",     "interval_80_ratio",
-                                    "far_interval_80_ratio",    "anchored_interval_80_ratio",
-                                    "spread_family_ratio",      "spread_alike_ratio",
-                                    "spread_own_ratio",         "fitted_product_ratio",
-                                    "fitted_fp8_product_ratio", "fitted_softmax_ratio"};
+  std::vector<std::string> known = {
+      "held_out_error_ratio",       "interval_80_ratio",   "far_interval_80_ratio",
+      "anchored_interval_80_ratio", "rest_error_ratio",    "spread_family_ratio",
+      "spread_alike_ratio",         "spread_own_ratio",    "fitted_product_ratio",
+      "fitted_fp8_product_ratio",   "fitted_softmax_ratio"};
   for (const ConstantInfo& info : constant_table()) known.emplace_back(info.name);
   const std::string ours = operation_ratio_name("");
   const size_t prefix = ours.find("_ratio");  // with one of its underscores
@@ -180,6 +180,7 @@ Constants constants_from(const catalog::Entry& entry) {
   constants.interval = entry.number_or("interval_80_ratio", 0);
   constants.far_interval = entry.number_or("far_interval_80_ratio", 0);
   constants.anchored_interval = entry.number_or("anchored_interval_80_ratio", 0);
+  constants.rest_ratio = entry.number_or("rest_error_ratio", 0);
   constants.limits = {entry.number_or("fitted_product_ratio", 0),
                       entry.number_or("fitted_fp8_product_ratio", 0),
                       entry.number_or("fitted_softmax_ratio", 0)};
@@ -223,6 +224,7 @@ std::string to_yaml(const Constants& constants, const std::string& source,
   add("interval_80_ratio", constants.interval);
   add("far_interval_80_ratio", constants.far_interval);
   add("anchored_interval_80_ratio", constants.anchored_interval);
+  add("rest_error_ratio", constants.rest_ratio);
   add("spread_family_ratio", constants.spread.family);
   add("spread_alike_ratio", constants.spread.alike);
   add("spread_own_ratio", constants.spread.own);
@@ -311,11 +313,14 @@ Constants constants_for(const std::vector<Constants>& sets, const catalog::Chip&
   }
   if (nearness == Nearness::family || nearness == Nearness::pooled) carry_to_chip(chip, out);
   cap_products(chip, out);
-  // Of step times whose errors fall off like exp(-|x| / mean), 80% are within 1.61 means.
-  if (out.interval == 0 && out.error > 0) out.interval = 1.61 * out.error;
-  if (out.interval == 0) {
-    out.interval = out.far_interval > 0 ? out.far_interval : kAssumedInterval;
+  if (out.interval > 0) return out;
+  if (out.error <= 0 && out.far_interval > 0) {
+    out.interval = out.far_interval;
+    return out;
   }
+  // Of step times whose errors fall off like exp(-|x| / mean), 80% are within 1.61 means.
+  out.interval = out.error > 0 ? 1.61 * out.error : kAssumedInterval;
+  out.rest_ratio = 0;
   return out;
 }
 

@@ -96,10 +96,12 @@ struct Constants {
   double error = 0;  // mean absolute error of step time on rows held out; 0: unknown
   // Of the logarithm of measured over predicted time: 80% lie within plus or minus this, of rows
   // that the set was made for (interval), and of another release or chip (far_interval); 0:
-  // unknown.
+  // unknown. Of steps that are products alone where rest_ratio is not 0, by which they grow with
+  // the rest (interval.h).
   double interval = 0;
   double far_interval = 0;
-  double anchored_interval = 0;         // with a measured row of the software near by; of any/any
+  double anchored_interval = 0;  // with a measured row of the software near by; of any/any
+  double rest_ratio = 0;
   ChipLimits limits;                    // of the chips that it was fitted on, mean over the rows
   ErrorSpread spread;                   // of any/any
   Nearness nearness = Nearness::exact;  // to what it was chosen for (constants_for)

@@ -92,6 +92,22 @@ TEST(Constants, AreCarriedToOtherChips) {
   EXPECT_NEAR(load_constants(files, {"c"})[0].limits.softmax, set.limits.softmax, 1e-5);
 }
 
+// What was measured on rows left out grows with the rest of a step; what a set's own rows say does
+// not.
+TEST(Constants, OnlyIntervalsOfRowsLeftOutGrow) {
+  Constants set = set_of("hopper", "titan-1", 0.02);
+  set.rest_ratio = 3;
+  const catalog::Chip& chip = shipped_catalog().chip("H100");
+  EXPECT_EQ(constants_for({set}, chip, "titan-2").rest_ratio, 3);
+  set.interval = 0;
+  EXPECT_DOUBLE_EQ(constants_for({set}, chip, "titan-1").interval, 1.61 * 0.02);
+  EXPECT_EQ(constants_for({set}, chip, "titan-1").rest_ratio, 0);
+  MemoryFileSystem files;
+  files.create_directories("c/constants");
+  write_file_atomic(files, "c/constants/a.yaml", to_yaml(set, "test", "2026-11-24"));
+  EXPECT_EQ(load_constants(files, {"c"})[0].rest_ratio, 3);
+}
+
 // Whatever was fitted or stated, products are little faster than measured ones of the chip.
 TEST(Constants, ProductsAreAsFastAsAnybodySawThemAtMost) {
   catalog::Chip chip = shipped_catalog().chip("H100");

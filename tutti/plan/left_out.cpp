@@ -8,11 +8,10 @@
 #include "tutti/base/error.h"
 #include "tutti/base/real.h"
 #include "tutti/plan/in_parallel.h"
+#include "tutti/plan/interval.h"
 
 namespace tutti::plan {
 namespace {
-
-constexpr double kStated = 0.8;
 
 bool has_time(const PreparedRow& row) { return row.predictable() && !row.is_memory(); }
 
@@ -23,26 +22,6 @@ std::string fold_of(const PreparedRow& row, LeftOutBy by) {
     case LeftOutBy::software: return row.measurement().software;
   }
   return {};
-}
-
-struct Weighted {
-  double value = 0;
-  double weight = 0;
-};
-
-// The value below which kStated of all weight lies.
-double stated_quantile(std::vector<Weighted> values) {
-  if (values.empty()) return kAssumedInterval;
-  std::sort(values.begin(), values.end(),
-            [](const Weighted& a, const Weighted& b) { return a.value < b.value; });
-  double all = 0;
-  for (const Weighted& one : values) all += one.weight;
-  double below = 0;
-  for (const Weighted& one : values) {
-    below += one.weight;
-    if (below >= kStated * all) return one.value;
-  }
-  return values.back().value;
 }
 
 // Errors with one anchor: of every row of a fold by every other layout that was measured with the
@@ -58,8 +37,9 @@ struct Fold {
   std::string name;
   std::vector<size_t> rows;
   std::vector<MeasuredError> errors;
-  std::vector<Pair> anchored;  // by every choice
-  std::vector<Pair> nearest;   // by the nearest
+  std::vector<double> products_shares;  // of each row's step, as predicted
+  std::vector<Pair> anchored;           // by every choice
+  std::vector<Pair> nearest;            // by the nearest
 
   const std::vector<Pair>& pairs(Anchors anchors) const {
     return anchors == Anchors::nearest ? nearest : anchored;
@@ -86,52 +66,71 @@ void anchor_rows(const std::vector<PreparedRow>& rows, const ErrorSpread& spread
   }
 }
 
-double interval_without(const std::vector<Fold>& folds, const Fold* left_out, Anchors anchors) {
-  std::vector<Weighted> values;
+// Of all folds but one: families count by the square root of their rows.
+std::vector<StepError> errors_without(const std::vector<Fold>& folds, const Fold* left_out,
+                                      Anchors anchors) {
+  std::vector<StepError> out;
   for (const Fold& fold : folds) {
     if (&fold == left_out) continue;
-    if (anchors != Anchors::none) {
-      const std::vector<Pair>& pairs = fold.pairs(anchors);
-      const double weight = std::sqrt(real(static_cast<int64_t>(fold.rows.size()))) /
-                            std::max(1.0, real(static_cast<int64_t>(pairs.size())));
-      for (const Pair& pair : pairs) {
-        values.push_back({std::abs(pair.log_error), weight});
+    const double root = std::sqrt(real(static_cast<int64_t>(fold.rows.size())));
+    if (anchors == Anchors::none) {
+      for (size_t i = 0; i < fold.rows.size(); ++i) {
+        out.push_back({fold.errors[i].log_error, fold.products_shares[i], 1 / root});
       }
-    } else {
-      const double weight = 1 / std::sqrt(real(static_cast<int64_t>(fold.errors.size())));
-      for (const MeasuredError& error : fold.errors) {
-        values.push_back({std::abs(error.log_error), weight});
-      }
+      continue;
+    }
+    const std::vector<Pair>& pairs = fold.pairs(anchors);
+    const double weight = root / std::max(1.0, real(static_cast<int64_t>(pairs.size())));
+    for (const Pair& pair : pairs) {
+      out.push_back({pair.log_error, fold.products_shares[pair.row], weight});
     }
   }
-  return stated_quantile(std::move(values));
+  return out;
 }
 
-AnchoredSummary summarize_pairs(const std::vector<Pair>& pairs, double interval) {
+struct Interval {
+  double products = 0;  // of steps that are products alone
+  double rest_ratio = 0;
+  bool holds(double log_error, double products_share) const {
+    return std::abs(log_error) <= products * error_growth(rest_ratio, products_share);
+  }
+};
+
+Interval interval_without(const std::vector<Fold>& folds, const Fold* left_out, Anchors anchors) {
+  Interval out;
+  out.rest_ratio = estimate_rest_ratio(errors_without(folds, left_out, Anchors::none));
+  out.products = interval_of(errors_without(folds, left_out, anchors), out.rest_ratio);
+  return out;
+}
+
+AnchoredSummary summarize_pairs(const std::vector<Fold>& folds, const Fold& fold, Anchors anchors) {
+  const Interval interval = interval_without(folds, &fold, anchors);
+  const std::vector<Pair>& pairs = fold.pairs(anchors);
   AnchoredSummary out;
   const double count = real(static_cast<int64_t>(pairs.size()));
   for (const Pair& pair : pairs) {
     const double off = std::expm1(-pair.log_error);
     out.mean_error += std::abs(off) / count;
     out.bias += off / count;
-    if (std::abs(pair.log_error) <= interval) out.inside += 1 / count;
+    if (interval.holds(pair.log_error, fold.products_shares[pair.row])) out.inside += 1 / count;
   }
   return out;
 }
 
 LeftOutSummary summarize_fold(const std::vector<Fold>& folds, const Fold& fold) {
-  const double interval = interval_without(folds, &fold, Anchors::none);
+  const Interval interval = interval_without(folds, &fold, Anchors::none);
   LeftOutSummary out;
   out.name = fold.name;
   out.rows = static_cast<int64_t>(fold.errors.size());
-  for (const MeasuredError& error : fold.errors) {
-    const double off = std::expm1(-error.log_error);
+  for (size_t i = 0; i < fold.errors.size(); ++i) {
+    const double log_error = fold.errors[i].log_error;
+    const double off = std::expm1(-log_error);
     out.mean_error += std::abs(off) / real(out.rows);
     out.bias += off / real(out.rows);
-    if (std::abs(error.log_error) <= interval) out.inside += 1 / real(out.rows);
+    if (interval.holds(log_error, fold.products_shares[i])) out.inside += 1 / real(out.rows);
   }
-  out.anchored = summarize_pairs(fold.anchored, interval_without(folds, &fold, Anchors::every));
-  out.nearest = summarize_pairs(fold.nearest, interval_without(folds, &fold, Anchors::nearest));
+  out.anchored = summarize_pairs(folds, fold, Anchors::every);
+  out.nearest = summarize_pairs(folds, fold, Anchors::nearest);
   return out;
 }
 
@@ -229,6 +228,7 @@ void predict_fold(const std::vector<PreparedRow>& rows, LeftOutBy by, const FitO
     ValidatedRow& row = validation.rows[i] = validate_row(rows[i], constants, false);
     fold.errors.push_back({row_kind(rows[i].measurement().recipe, rows[i].system().chip),
                            -std::log1p(row.error), rows[i].layout()});
+    fold.products_shares.push_back(rows[i].products_share(constants));
   }
 }
 
@@ -275,9 +275,11 @@ LeftOut leave_out(const std::vector<PreparedRow>& rows, LeftOutBy by, const FitO
   for (const Fold& fold : folds) errors.push_back(fold.errors);
   out.spread = estimate_spread(errors);
   for (Fold& fold : folds) anchor_rows(rows, out.spread, fold);
-  out.interval = interval_without(folds, nullptr, Anchors::none);
-  out.anchored_interval = interval_without(folds, nullptr, Anchors::every);
-  out.nearest_interval = interval_without(folds, nullptr, Anchors::nearest);
+  const Interval interval = interval_without(folds, nullptr, Anchors::none);
+  out.interval = interval.products;
+  out.rest_ratio = interval.rest_ratio;
+  out.anchored_interval = interval_without(folds, nullptr, Anchors::every).products;
+  out.nearest_interval = interval_without(folds, nullptr, Anchors::nearest).products;
   for (const Fold& fold : folds) out.summary.push_back(summarize_fold(folds, fold));
   out.summary.push_back(summarize_all(out.summary, folds));
   out.validation.summary = summarize(out.validation.rows);
@@ -317,11 +319,14 @@ void set_left_out_intervals(const std::vector<PreparedRow>& rows, const FitOptio
   for (Constants& set : sets) {
     if (set.software != kAny) {
       set.far_interval = releases.interval;
+      set.rest_ratio = releases.rest_ratio;
       continue;
     }
     set.interval = families.interval;
+    set.rest_ratio = families.rest_ratio;
     if (set.chip_generation != kAny) continue;
     set.interval = std::max(chips.interval, families.interval);
+    set.rest_ratio = std::max(chips.rest_ratio, families.rest_ratio);
     set.anchored_interval = families.nearest_interval;
     set.spread = families.spread;
   }

@@ -40,9 +40,12 @@ struct LeftOut {
   Validation validation;                // every row of time, predicted without its fold
   std::vector<std::string> folds;       // of each row; empty: not predicted
   std::vector<LeftOutSummary> summary;  // per fold, all of them last
-  double interval = 0;                  // of the logarithm: 80% of all rows left out are within
-  double anchored_interval = 0;         // with one anchor, any
-  double nearest_interval = 0;          // with the nearest
+  // Of the logarithm, where a step is products alone: 80% of all rows left out are within what they
+  // grow to by rest_ratio (interval.h).
+  double interval = 0;
+  double anchored_interval = 0;  // with one anchor, any
+  double nearest_interval = 0;   // with the nearest
+  double rest_ratio = 0;
   ErrorSpread spread;
 };
 

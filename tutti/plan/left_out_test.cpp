@@ -18,14 +18,17 @@ FitOptions two_rounds() {
 }
 
 // The rows of two models under two families of software; those of the second family take `factor`
-// times as long.
-std::string two_families(double factor, const char* first = "one-1", const char* second = "two-1") {
+// times as long, and those of the larger model `larger` times as long again.
+std::string two_families(double factor, const char* first = "one-1", const char* second = "two-1",
+                         double larger = 1) {
   const std::string text = kTwoModels;
   const size_t end = text.find('\n');
   std::string out = text.substr(0, end) + ",software\n";
-  for (const auto& [software, times] : {std::pair(first, 1.0), std::pair(second, factor)}) {
+  for (const char* software : {first, second}) {
     const CsvTable table = parse_csv(text, "rows");
     for (size_t row = 0; row < table.rows.size(); ++row) {
+      const double own = table.number(row, "gpus", 0) > 8 ? factor * larger : factor;
+      const double times = software == second ? own : 1;
       for (const std::string& column : table.columns) {
         const double value = column == "value" ? times * table.number(row, "value", 0) : 0;
         out += column == "value" ? fmt::format("{},", value) : table.field(row, column) + ",";
@@ -64,6 +67,26 @@ TEST(LeftOut, AnAnchorRemovesWhatAFamilyShares) {
   EXPECT_LT(out.nearest_interval, out.interval);
   EXPECT_GT(out.spread.family * out.spread.family + out.spread.alike * out.spread.alike,
             out.spread.own * out.spread.own);
+}
+
+// Of the two models one has the smaller share of products. Where its times are further off, what is
+// stated grows as that share falls; and 80% of the rows are inside of what it grows to.
+TEST(LeftOut, IntervalsGrowWithWhatIsNotProducts) {
+  const auto left_out = [](double factor, double larger) {
+    return leave_out(rows_of(two_families(factor, "one-1", "two-1", larger)), LeftOutBy::family,
+                     two_rounds(), kQuiet);
+  };
+  const std::vector<PreparedRow> rows = rows_of(kTwoModels);
+  const double small = rows[1].products_share(assumed_constants());
+  const double large = rows[3].products_share(assumed_constants());
+  EXPECT_GT(std::abs(small - large), 0.02);
+  const LeftOut of_small = left_out(1.6, 1 / 1.6);
+  const LeftOut of_large = left_out(1, 1.6);
+  const LeftOut& grows = small < large ? of_small : of_large;
+  const LeftOut& falls = small < large ? of_large : of_small;
+  EXPECT_GT(grows.rest_ratio, 1.5);
+  EXPECT_EQ(falls.rest_ratio, 1);
+  EXPECT_EQ(to_json(grows).at("rest_error_ratio").get<double>(), grows.rest_ratio);
 }
 
 TEST(LeftOut, OneGroupCannotBeLeftOut) {

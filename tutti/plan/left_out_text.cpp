@@ -37,6 +37,7 @@ Json to_json(const LeftOut& left_out) {
   }
   return {{"folds", std::move(folds)},
           {"interval_80", left_out.interval},
+          {"rest_error_ratio", left_out.rest_ratio},
           {"anchored_interval_80", left_out.anchored_interval},
           {"nearest_interval_80", left_out.nearest_interval},
           {"spread",

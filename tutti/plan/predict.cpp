@@ -28,6 +28,11 @@ const char* largest_part(const Split& split) {
 
 }  // namespace
 
+double products_share(const Split& split) {
+  const double total = split.total();
+  return total > 0 ? (split.products + split.recompute) / total : 1;
+}
+
 const std::array<SplitPart, 12>& split_parts() {
   static const std::array<SplitPart, 12> parts = {{
       {"products", "matrix products", &Split::products},

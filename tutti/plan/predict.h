@@ -33,6 +33,9 @@ struct Split {
   }
 };
 
+// What products take of a step, with what is recomputed; 1 of an empty step.
+double products_share(const Split& split);
+
 // The parts by name: `key` for scripts, `label` for people.
 struct SplitPart {
   const char* key;

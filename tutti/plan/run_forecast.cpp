@@ -8,6 +8,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/real.h"
 #include "tutti/base/units.h"
+#include "tutti/plan/interval.h"
 
 namespace tutti::plan {
 namespace {
@@ -150,6 +151,7 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
   set_checkpoint(at, nodes, out);
   out.interval = at.interval > 0 ? at.interval : at.constants->interval;
   if (out.interval == 0) out.interval = kAssumedInterval;
+  out.interval *= error_growth(at.constants->rest_ratio, products_share(out.step.split));
   out.interval_from =
       fmt::format("80% of measured steps, {}", nearness_text(at.constants->nearness));
   if (at.correction.anchors > 0) {

@@ -182,6 +182,11 @@ TEST_F(RunForecastTest, CheckpointsAndIntervalSayWhereTheyComeFrom) {
   const RunForecast known = ask();
   EXPECT_DOUBLE_EQ(known.interval, 0.1);
   EXPECT_NE(known.interval_from.find("another release"), std::string::npos);
+  constants_.rest_ratio = 3;
+  const double share = products_share(known.step.split);
+  EXPECT_GT(share, 0.3);
+  EXPECT_LT(share, 0.95);
+  EXPECT_DOUBLE_EQ(ask().interval, 0.1 * std::hypot(share, 3 * (1 - share)));
   const Json json = to_json(known, question_);
   const double minutes = known.wall_seconds / 60;
   EXPECT_DOUBLE_EQ(json.at("interval").at("low_minutes").get<double>(), minutes * std::exp(-0.1));

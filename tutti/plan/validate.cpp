@@ -147,6 +147,10 @@ PreparedRow::Fastest PreparedRow::fastest(const Constants& constants) const {
   return out;
 }
 
+double PreparedRow::products_share(const Constants& chosen_constants) const {
+  return plan::products_share(fastest(stated_constants(chosen_constants)).step.split);
+}
+
 double PreparedRow::predict(const Constants& chosen_constants) const {
   const Constants constants = stated_constants(chosen_constants);
   if (is_memory()) return predict_memory_metric(constants);

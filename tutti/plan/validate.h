@@ -25,6 +25,8 @@ class PreparedRow {
   // The metric's value; sizes that were not published take the fastest choice that fits. What the
   // row's source states of its software replaces what `constants` have.
   double predict(const Constants& constants) const;
+  // Of the step that is predicted (predict.h).
+  double products_share(const Constants& constants) const;
   // Group that shares constants: chip generation and software.
   std::string group() const;
   // Equal for the metrics of one run.
