@@ -33,7 +33,7 @@ RETRY ?=
 .NOTPARALLEL:
 .PHONY: help deps deps-build build debug demo test test-all test-changed tests-built test-quick \
 	test-rest test-full test-full-beside-build sanitizers-built asan-built tsan-built test-asan test-tsan bench \
-	cuda bundle bundle-cpu gpu-kit deb wheel gpu-check format format-check layers words tidy check \
+	cuda bundle bundle-cpu gpu-kit deb wheel gpu-check format format-check layers words links tidy check \
 	hooks install clean
 
 help: ## Show this list
@@ -164,13 +164,16 @@ layers: ## Fail when a folder includes what its rank forbids, or a source is not
 words: ## Fail on words that docs/glossary.md has retired
 	@tools/check_words
 
+links: ## Fail on links between pages that lead nowhere
+	@tools/check_links
+
 tidy: deps ## Run clang-tidy on the files that differ from the main branch
 	@cmake --preset tidy --log-level=WARNING
 	@tools/tidy -j $(JOBS)
 
-check: layers words format-check tidy ## Layers, words, formatting and clang-tidy on changed files
+check: layers words links format-check tidy ## Layers, words, links, formatting and clang-tidy on changed files
 
-hooks: ## Let git check layers, words and formatting before each commit
+hooks: ## Let git check layers, words, links and formatting before each commit
 	@git config core.hooksPath .githooks && echo "git hooks: .githooks"
 
 install: build ## Install to PREFIX (default /usr/local)
