@@ -29,7 +29,7 @@ class SlotBuilder {
 };
 
 // Slots one after another.
-ArenaPlan make_arena(std::string name, std::vector<SlotPlan> slots);
+ArenaPlan make_arena(std::string_view name, std::vector<SlotPlan> slots);
 
 // parameters.cpp
 void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& profile,

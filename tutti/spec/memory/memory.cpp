@@ -235,7 +235,7 @@ SlotBuilder& SlotBuilder::add(const std::vector<SavedTensor>& tensors, const Loc
 
 SlotPlan SlotBuilder::take() { return std::move(slot_); }
 
-ArenaPlan make_arena(std::string name, std::vector<SlotPlan> slots) {
+ArenaPlan make_arena(std::string_view name, std::vector<SlotPlan> slots) {
   ArenaPlan arena;
   arena.name = arena_kind(name).name;
   for (SlotPlan& slot : slots) {
