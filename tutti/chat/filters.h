@@ -1,0 +1,15 @@
+// The filters of templates. Those of Jinja that are not here are refused by name when they are
+// applied.
+#pragma once
+
+#include <string>
+
+#include "tutti/chat/context.h"
+#include "tutti/chat/value.h"
+
+namespace tutti::chat {
+
+Value apply_filter(Context& context, const std::string& name, const Value& operand,
+                   Arguments& arguments);
+
+}  // namespace tutti::chat

@@ -1,0 +1,15 @@
+// The tests of templates: "is defined" and the like. Those of Jinja that are not here are refused
+// by name when they are applied.
+#pragma once
+
+#include <string>
+
+#include "tutti/chat/context.h"
+#include "tutti/chat/value.h"
+
+namespace tutti::chat {
+
+bool apply_test(Context& context, const std::string& name, const Value& operand,
+                Arguments& arguments);
+
+}  // namespace tutti::chat
