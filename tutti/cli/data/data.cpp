@@ -22,6 +22,7 @@ struct PrepareArguments {
   data::PrepareOptions options;
   std::string source_list;
   std::string split = "auto";
+  std::string answers = "all";
   bool json = false;
 };
 
@@ -99,6 +100,7 @@ int prepare(PrepareArguments arguments) {
   if (arguments.split != "auto") {
     arguments.options.split = data::parse_split_method(arguments.split);
   }
+  arguments.options.answers = chat::parse_answers(arguments.answers);
   FileSystem& files = posix_file_system();
   if (!arguments.source_list.empty()) {
     const data::SourceList list = data::load_source_list(files, arguments.source_list);
@@ -167,6 +169,16 @@ void add_prepare(CLI::App& data, Action& action) {
   command->add_option("--messages-key", options.exchange.messages,
                       "Key of lists of {role, content}; the last answer is trained on");
   command->add_option("--template", options.exchange.message_template, "Format of a message")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--chat-template", options.chat_template,
+          "Write messages by a Jinja template: FILE.jinja, tokenizer_config.json, a folder, "
+          "or tokenizer for the tokenizer's own; answers are trained on")
+      ->type_name("WHERE");
+  command
+      ->add_option("--answers", arguments->answers,
+                   "With --chat-template, trained on: all answers of the assistant, or the last")
       ->capture_default_str();
   command->add_option("--threads", options.threads, "Threads; 0: one per core")
       ->capture_default_str()

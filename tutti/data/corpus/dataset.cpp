@@ -192,6 +192,12 @@ void Dataset::mask_stream(const Member& member, int64_t first, int64_t count,
     for (int64_t token = std::max(begin, first); token < end; ++token) {
       targets[token - first] = kIgnoredTarget;
     }
+    for (const MaskedRange& range : member.mask->further(d)) {
+      const int64_t last = std::min(first + count, begin + range.end);
+      for (int64_t token = std::max(begin + range.begin, first); token < last; ++token) {
+        targets[token - first] = kIgnoredTarget;
+      }
+    }
   }
 }
 
@@ -213,6 +219,15 @@ SampleFacts Dataset::read_packed(const Member& member, int64_t window,
       if (skipped + r + 1 < masked) rows.targets[at + r] = kIgnoredTarget;
       rows.positions[at + r] = static_cast<int32_t>(r);
       rows.starts[at + r] = static_cast<int32_t>(at);
+    }
+    if (member.mask) {
+      for (const MaskedRange& range : member.mask->further(piece.document)) {
+        // The target of row r is token skipped + r + 1.
+        const int64_t last = std::min<int64_t>(count, range.end - skipped - 1);
+        for (int64_t r = std::max<int64_t>(0, range.begin - skipped - 1); r < last; ++r) {
+          rows.targets[at + r] = kIgnoredTarget;
+        }
+      }
     }
     facts.squared_rows += count * count;
     at += count;

@@ -201,6 +201,40 @@ TEST_F(DatasetTest, MasksHideThePromptOnly) {
   }
 }
 
+TEST_F(DatasetTest, MasksHideRangesBehindTheFirstAnswerToo) {
+  const auto documents = write("c", 1, {10, 0, 30, 1, 12});
+  const std::vector<uint32_t> masked = {4, 0, 0, 1, 2};
+  const std::vector<MaskedRange> further = {{0, 6, 8}, {2, 1, 5}, {2, 7, 29}, {4, 3, 12}};
+  write_text(files_, "c.mask", loss_mask_bytes(masked, 53, further));
+  std::set<int32_t> shown;
+  for (size_t d = 0; d < documents.size(); ++d) {
+    for (size_t i = 0; i < documents[d].size(); ++i) {
+      bool hidden = i < masked[d];
+      for (const MaskedRange& range : further) {
+        hidden = hidden || (range.document == d && i >= range.begin && i < range.end);
+      }
+      if (!hidden) shown.insert(documents[d][i]);
+    }
+  }
+  for (const auto packing : {spec::Packing::none, spec::Packing::documents}) {
+    const Dataset dataset(files_, "c", {.sequence = kT, .packing = packing});
+    std::set<int32_t> learnt;
+    for (int64_t s = 0; s < dataset.evaluation_samples(0); ++s) {
+      for (const int32_t target : evaluation(dataset, s).targets) {
+        if (target == kIgnoredTarget) continue;
+        EXPECT_TRUE(learnt.insert(target).second);
+      }
+    }
+    std::set<int32_t> expected = shown;
+    // The first token of a document follows nothing when documents are packed.
+    for (const auto& document : documents) {
+      const bool first = packing == spec::Packing::documents || &document == &documents.front();
+      if (first && !document.empty()) expected.erase(document.front());
+    }
+    EXPECT_EQ(learnt, expected);
+  }
+}
+
 TEST_F(DatasetTest, NothingToPredictIsRefused) {
   write("c", 1, {1, 0, 1});
   const std::string message = error_of(ErrorKind::usage, [&] {

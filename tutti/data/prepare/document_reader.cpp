@@ -48,9 +48,12 @@ void read_line(const SourceFile& file, size_t index, const ReadOptions& options,
     fail(ErrorKind::corrupt, "{}:{}: the key '{}' is given twice in one object; keep one of them",
          file.path, line_number(), printable(*repeated));
   }
+  const auto where = [&] { return fmt::format("{}:{}", file.path, line_number()); };
+  if (options.conversations != nullptr) {
+    return sink.conversation(index, options.conversations->write(value, where));
+  }
   if (options.exchange.any()) {
-    const Exchange exchange = read_exchange(
-        value, options.exchange, [&] { return fmt::format("{}:{}", file.path, line_number()); });
+    const Exchange exchange = read_exchange(value, options.exchange, where);
     if (exchange.completion.empty()) return sink.skip(index, "empty document");
     return sink.document(index, exchange.prompt + exchange.completion, exchange.prompt.size());
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tutti/base/file.h"
+#include "tutti/data/prepare/conversation.h"
 #include "tutti/data/prepare/exchange.h"
 #include "tutti/data/prepare/sources.h"
 
@@ -36,6 +37,8 @@ class DocumentSink {
   virtual void text(size_t file, std::string_view piece, bool first, bool last) = 0;
   // A whole document of a JSON-lines file, whose first `prompt_bytes` are not trained on.
   virtual void document(size_t file, std::string_view text, size_t prompt_bytes) = 0;
+  // A whole document that a chat template wrote, where ReadOptions has one.
+  virtual void conversation(size_t /*file*/, const WrittenConversation& /*document*/) {}
   // A file, or a document of one, was passed over.
   virtual void skip(size_t file, const char* reason) = 0;
   // The XXH3 of a file, as stored, whose last range was read; where asked for.
@@ -50,6 +53,7 @@ struct ReadOptions {
   // As Tokenizer::cut.
   std::function<size_t(std::string_view text, size_t position)> cut;
   bool hash_files = false;
+  const ConversationWriter* conversations = nullptr;  // instead of all keys, where given
 };
 
 // Throws the errors that prepare.h lists; whatever `sink` throws passes through.

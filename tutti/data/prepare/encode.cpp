@@ -32,12 +32,14 @@ class EncodingSink final : public DocumentSink {
   using Emit = OrderedWork<EncodedBlock>::Emit;
 
   EncodingSink(const std::vector<SourceFile>& files, const Tokenizer& tokenizer, DType dtype,
-               const Holdout& holdout, const std::vector<bool>& held_out_files, const Emit& emit)
+               const Holdout& holdout, const std::vector<bool>& held_out_files,
+               const std::vector<int32_t>& guarded, const Emit& emit)
       : files_(files),
         tokenizer_(tokenizer),
         dtype_(dtype),
         holdout_(holdout),
         held_out_files_(held_out_files),
+        guarded_(guarded),
         emit_(emit) {}
 
   void text(size_t file, std::string_view piece, bool first, bool last) override {
@@ -48,6 +50,21 @@ class EncodingSink final : public DocumentSink {
     // Apart, so that no token is half prompt.
     if (prompt_bytes > 0) add(file, held_out, text.substr(0, prompt_bytes), true, false, true);
     add(file, held_out, text.substr(prompt_bytes), prompt_bytes == 0, true);
+  }
+  void conversation(size_t file, const WrittenConversation& document) override {
+    const bool held_out = holdout_.holds_out(document.text.bytes);
+    size_t done = 0;
+    const auto add_up_to = [&](size_t end, bool prompt) {
+      const bool last = end == document.text.size();
+      if (end > done || last) add_chat(file, held_out, document.text, {done, end}, prompt, last);
+      done = end;
+    };
+    for (const chat::ByteRange& answer : document.answers) {
+      // Apart, so that no token is half prompt.
+      if (answer.begin > done) add_up_to(answer.begin, true);
+      add_up_to(answer.end, false);
+    }
+    if (done < document.text.size()) add_up_to(document.text.size(), true);
   }
   void hashed(size_t file, uint64_t hash) override { block_.hashes.emplace_back(file, hash); }
   void skip(size_t file, const char* reason) override { block_.skipped.emplace_back(file, reason); }
@@ -87,6 +104,22 @@ class EncodingSink final : public DocumentSink {
     if (block_.packed.size() >= kBlockBytes) flush();
   }
 
+  void add_chat(size_t file, bool held_out, const chat::Text& text, chat::ByteRange range,
+                bool prompt, bool last) {
+    EncodedSegment segment{file, held_out, last, 0, prompt};
+    const size_t bytes = range.end - range.begin;
+    block_.text_bytes[held_out ? 1 : 0] += static_cast<int64_t>(bytes);
+    ids_.clear();
+    naming(files_[file].path, [&] {
+      tokenizer_.encode_chat(std::string_view(text.bytes).substr(range.begin, bytes),
+                             std::string_view(text.origins).substr(range.begin, bytes), guarded_,
+                             range.begin > 0, ids_);
+    });
+    pack(segment);
+    block_.segments.push_back(segment);
+    if (block_.packed.size() >= kBlockBytes) flush();
+  }
+
   void put(int32_t id, EncodedSegment& segment) {
     if (id == kNoToken) return;
     ids_.assign(1, id);
@@ -103,6 +136,7 @@ class EncodingSink final : public DocumentSink {
   const DType dtype_;
   const Holdout& holdout_;
   const std::vector<bool>& held_out_files_;
+  const std::vector<int32_t>& guarded_;  // tokens that only a chat template may write
   const Emit& emit_;
   EncodedBlock block_;
   std::vector<int32_t> ids_;
@@ -124,6 +158,9 @@ class VocabularySink final : public DocumentSink {
   }
   void document(size_t file, std::string_view text, size_t /*prompt_bytes*/) override {
     this->text(file, text, true, true);
+  }
+  void conversation(size_t file, const WrittenConversation& document) override {
+    this->text(file, document.text.bytes, true, true);
   }
   void skip(size_t /*file*/, const char* /*reason*/) override {}
   void advance(int64_t bytes) override { block_.source_bytes += bytes; }
@@ -161,11 +198,14 @@ void encode_documents(const EncodeJob& job, const Tokenizer& tokenizer, DType dt
   const ReadOptions options{
       job.json_key, job.exchange,
       [&](std::string_view text, size_t position) { return tokenizer.cut(text, position); },
-      /*hash_files=*/true};
+      /*hash_files=*/true, job.conversations};
+  const std::vector<int32_t> guarded =
+      job.conversations == nullptr ? std::vector<int32_t>()
+                                   : tokenizer.spelled_tokens(job.conversations->literals());
   ordered_work<EncodedBlock>(
       static_cast<int64_t>(tasks.size()), job.threads, kBudgetBytes,
       [&](int64_t task, const EncodingSink::Emit& emit) {
-        EncodingSink sink(job.files, tokenizer, dtype, holdout, held_out_files, emit);
+        EncodingSink sink(job.files, tokenizer, dtype, holdout, held_out_files, guarded, emit);
         read_task(job.file_system, job.files, tasks[static_cast<size_t>(task)], options, sink);
         sink.flush();
       },
@@ -175,7 +215,8 @@ void encode_documents(const EncodeJob& job, const Tokenizer& tokenizer, DType dt
 Vocabulary collect_vocabulary(const EncodeJob& job,
                               const std::function<void(int64_t bytes)>& progress) {
   const std::vector<ReadTask> tasks = make_read_tasks(job.files);
-  const ReadOptions options{job.json_key, job.exchange, utf8_cut};
+  const ReadOptions options{job.json_key, job.exchange, utf8_cut, /*hash_files=*/false,
+                            job.conversations};
   Vocabulary all;
   ordered_work<VocabularyBlock>(
       static_cast<int64_t>(tasks.size()), job.threads, kBudgetBytes,

@@ -9,6 +9,7 @@
 
 #include "tutti/base/dtype.h"
 #include "tutti/base/file.h"
+#include "tutti/data/prepare/conversation.h"
 #include "tutti/data/prepare/exchange.h"
 #include "tutti/data/prepare/sources.h"
 #include "tutti/data/tokenizers/char_tokenizer.h"
@@ -54,6 +55,7 @@ struct EncodeJob {
   std::string json_key;
   ExchangeKeys exchange;
   int threads;
+  const ConversationWriter* conversations = nullptr;  // where a chat template writes documents
 };
 
 // Calls `consume` on this thread with the blocks in document order.

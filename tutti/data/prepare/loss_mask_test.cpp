@@ -43,8 +43,32 @@ TEST_F(LossMaskTest, DamageIsNamed) {
   bytes_ = whole + "x";
   EXPECT_TRUE(contains(refusal(ErrorKind::corrupt), "49 bytes instead of 48"));
   bytes_ = whole;
-  bytes_[8] = 2;
-  EXPECT_TRUE(contains(refusal(ErrorKind::unsupported), "version 2"));
+  bytes_[8] = 3;
+  EXPECT_TRUE(contains(refusal(ErrorKind::unsupported), "version 3"));
+}
+
+TEST_F(LossMaskTest, FurtherRangesRoundTrip) {
+  write_corpus(files_, "r", {{1, 2, 3, 4, 5}, {6, 7, 8}, {1, 2, 3, 4, 5, 6, 7}});
+  write_text(files_, "r.mask", loss_mask_bytes({2, 3, 0}, 15, {{0, 3, 4}, {2, 1, 2}, {2, 4, 7}}));
+  const Corpus corpus(files_, "r");
+  const auto mask = open_loss_mask(files_, corpus);
+  EXPECT_EQ(mask->masked_tokens(), 5 + 1 + 1 + 3);
+  EXPECT_TRUE(mask->further(1).empty());
+  ASSERT_EQ(mask->further(2).size(), 2U);
+  EXPECT_EQ(mask->further(2)[1].begin, 4U);
+  EXPECT_EQ(mask->further(2)[1].end, 7U);
+  for (const MaskedRange& range :
+       {MaskedRange{1, 3, 4}, {0, 2, 3}, {0, 4, 4}, {0, 4, 6}, {3, 1, 2}}) {
+    write_text(files_, "r.mask", loss_mask_bytes({2, 3, 0}, 15, {range}));
+    EXPECT_TRUE(contains(error_of(ErrorKind::corrupt, [&] { open_loss_mask(files_, corpus); }),
+                         "out of order"))
+        << range.document << " " << range.begin;
+  }
+  const std::string whole = loss_mask_bytes({2, 3, 0}, 15, {{0, 3, 4}});
+  for (size_t cut = 0; cut < whole.size(); ++cut) {
+    write_text(files_, "r.mask", whole.substr(0, cut));
+    error_of(ErrorKind::corrupt, [&] { open_loss_mask(files_, corpus); });
+  }
 }
 
 TEST_F(LossMaskTest, MasksOfAnotherCorpusAreRefused) {

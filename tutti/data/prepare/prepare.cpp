@@ -51,6 +51,26 @@ bool is_pending(FileSystem& files, const PrepareOptions& options) {
   return files.exists(options.prefix + kPendingSuffix);
 }
 
+// A chat template says what a text starts and ends with, and which control tokens it has.
+void check_chat_options(const PrepareOptions& options) {
+  if (options.chat_template.empty()) {
+    if (options.answers == chat::Answers::all) return;
+    fail(ErrorKind::usage, "--answers goes with --chat-template");
+  }
+  if (options.exchange.message_template != ExchangeKeys().message_template) {
+    fail(ErrorKind::usage,
+         "--template and --chat-template both say how messages are written; give "
+         "one of them");
+  }
+  if (!options.tokenizer_options.begin.empty() && options.tokenizer_options.begin != "none") {
+    fail(ErrorKind::usage, "--bos: the chat template writes what a conversation starts with");
+  }
+  if (options.tokenizer_options.special) {
+    fail(ErrorKind::usage,
+         "--special: a chat template writes control tokens itself, and messages must not");
+  }
+}
+
 void check_options(FileSystem& files, const PrepareOptions& options) {
   if (options.prefix.empty() || options.prefix.back() == '/') {
     fail(ErrorKind::usage, "the output '{}' is not a name; give a path such as data/corpus",
@@ -68,6 +88,7 @@ void check_options(FileSystem& files, const PrepareOptions& options) {
     fail(ErrorKind::usage, "{} notes for {} sources", options.notes.size(), options.sources.size());
   }
   check_exchange_keys(options.exchange);
+  check_chat_options(options);
   if (options.exchange.any() && options.split == SplitMethod::tail) {
     fail(ErrorKind::usage, "split 'tail' would cut an exchange in two; use 'documents'");
   }
@@ -128,6 +149,17 @@ std::unique_ptr<Tokenizer> make_char_tokenizer(const EncodeJob& job, Progress& p
   return std::make_unique<CharTokenizer>(std::move(characters), found.documents > 1);
 }
 
+// The next tokens of the document that is being written are not trained on.
+void mask(int64_t tokens, CorpusPart& part) {
+  if (part.open_masked == part.open_tokens) {
+    part.open_masked += tokens;
+  } else if (tokens > 0) {
+    const auto begin = static_cast<uint32_t>(part.open_tokens);
+    part.masked_further.push_back(
+        {part.masked.size(), begin, begin + static_cast<uint32_t>(tokens)});
+  }
+}
+
 // Encodes all sources into parts[0] and, what is held out, parts[1].
 void write_parts(const EncodeJob& job, const Tokenizer& tokenizer, const Holdout& holdout,
                  std::vector<CorpusPart>& parts, Lineage& lineage, Progress& progress,
@@ -141,11 +173,13 @@ void write_parts(const EncodeJob& job, const Tokenizer& tokenizer, const Holdout
     for (const EncodedSegment& segment : block.segments) {
       CorpusPart& part = parts[segment.held_out ? 1 : 0];
       part.writer->append_packed(next, segment.tokens);
-      if (segment.prompt) part.open_masked += segment.tokens;
+      if (segment.prompt) mask(segment.tokens, part);
+      part.open_tokens += segment.tokens;
       if (segment.ends_document) part.writer->end_document();
       if (segment.ends_document && job.exchange.any()) {
         part.masked.push_back(static_cast<uint32_t>(std::exchange(part.open_masked, 0)));
       }
+      if (segment.ends_document) part.open_tokens = 0;
       next += segment.tokens * dtype_bytes(dtype);
     }
     for (size_t i = 0; i < parts.size(); ++i) parts[i].text_bytes += block.text_bytes[i];
@@ -251,8 +285,9 @@ void commit(FileSystem& files, const PrepareOptions& options, const Tokenizer& t
     const CorpusPaths paths = corpus_paths(parts[i].prefix);
     store_tokenizer(files, tokenizer, paths.tokenizer);
     if (options.exchange.any()) {
-      write_file_atomic(files, paths.mask,
-                        loss_mask_bytes(parts[i].masked, parts[i].summary.tokens));
+      write_file_atomic(
+          files, paths.mask,
+          loss_mask_bytes(parts[i].masked, parts[i].summary.tokens, parts[i].masked_further));
     } else if (files.exists(paths.mask)) {
       files.remove_file(paths.mask);  // of a corpus that was removed
     }
@@ -284,7 +319,11 @@ const char* split_method_name(SplitMethod method) {
   check_failed(__FILE__, __LINE__, "known split method", "");
 }
 
-PrepareResult prepare(FileSystem& files, const PrepareOptions& options) {
+PrepareResult prepare(FileSystem& files, const PrepareOptions& given) {
+  PrepareOptions options = given;
+  if (!options.chat_template.empty() && options.exchange.messages.empty()) {
+    options.exchange.messages = "messages";
+  }
   const double start = monotonic_seconds();
   check_options(files, options);
   const bool by_character = options.tokenizer == "char";
@@ -304,8 +343,18 @@ PrepareResult prepare(FileSystem& files, const PrepareOptions& options) {
   const SplitMethod split = choose_split(options, sources, result);
 
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const EncodeJob job{files, sources, options.json_key, options.exchange,
-                      options.threads > 0 ? options.threads : cores};
+  std::unique_ptr<const ConversationWriter> conversations;
+  if (!options.chat_template.empty()) {
+    conversations =
+        std::make_unique<const ConversationWriter>(files, options.chat_template, options.tokenizer,
+                                                   options.exchange.messages, options.answers);
+  }
+  const EncodeJob job{files,
+                      sources,
+                      options.json_key,
+                      options.exchange,
+                      options.threads > 0 ? options.threads : cores,
+                      conversations.get()};
   const int64_t passes = by_character ? 2 : 1;
   Progress progress(options.progress, passes * result.source_bytes);
   if (by_character) tokenizer = make_char_tokenizer(job, progress);

@@ -8,7 +8,8 @@
 // end-of-document token, where it has one.
 //
 // Lines that are exchanges (exchange.h) become documents whose prompts are masked (loss_mask.h);
-// they are held out by whole documents.
+// they are held out by whole documents. So are conversations that a chat template writes
+// (conversation.h), of which only answers of the assistant are trained on.
 //
 // Holdout, a share of the documents or tokens that goes to PREFIX-validation:
 //   documents  a document is held out when a hash of (split_seed, name) falls below the share.
@@ -39,6 +40,7 @@
 #include "tutti/base/file.h"
 #include "tutti/data/corpus/lineage.h"
 #include "tutti/data/corpus/writer.h"
+#include "tutti/data/prepare/conversation.h"
 #include "tutti/data/prepare/exchange.h"
 #include "tutti/data/prepare/sources.h"
 #include "tutti/data/tokenizers/tokenizer_source.h"
@@ -58,8 +60,12 @@ struct PrepareOptions {
   TokenizerOptions tokenizer_options;
   std::vector<std::string> include;  // suffixes wanted from folders, see sources.h; empty: all
   std::string json_key = "text";
-  ExchangeKeys exchange;     // of prompts and completions, or messages, instead of json_key
-  double holdout_share = 0;  // in [0, 1)
+  ExchangeKeys exchange;  // of prompts and completions, or messages, instead of json_key
+  // Of conversations (conversation.h), where not empty: a file, a folder, or "tokenizer". Messages
+  // are under exchange.messages, or else "messages".
+  std::string chat_template = {};
+  chat::Answers answers = chat::Answers::all;  // which of them are trained on
+  double holdout_share = 0;                    // in [0, 1)
   SplitMethod split = SplitMethod::automatic;
   uint64_t split_seed = 0;
   bool overwrite = false;

@@ -9,6 +9,7 @@
 #include "tutti/base/file.h"
 #include "tutti/data/corpus/lineage.h"
 #include "tutti/data/corpus/writer.h"
+#include "tutti/data/prepare/loss_mask.h"
 #include "tutti/data/tokenizers/tokenizer.h"
 
 namespace tutti::data {
@@ -21,7 +22,9 @@ struct CorpusPart {
   int64_t text_bytes = 0;
   std::vector<SourceCount> counts = {};
   std::vector<uint32_t> masked = {};  // tokens of each document; of exchanges
-  int64_t open_masked = 0;            // of the document being written
+  std::vector<MaskedRange> masked_further = {};
+  // Of the document being written: tokens in all, those at its start that are masked.
+  int64_t open_tokens = 0, open_masked = 0;
 };
 
 // Divides the whole corpus at `whole_prefix` into two parts, the second of `share` of its tokens.

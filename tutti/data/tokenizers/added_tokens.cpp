@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tutti/chat/text.h"
+
 namespace tutti::data {
 namespace {
 
@@ -40,10 +42,12 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, bool normalized,
   for (size_t b = 0; b < 256; ++b) first_[b + 1] += first_[b];
 }
 
-const AddedToken* AddedTokens::longest_at(std::string_view text, size_t at) const {
+const AddedToken* AddedTokens::longest_at(std::string_view text, size_t at,
+                                          const Accept& accept) const {
   const unsigned char byte = byte_at(text, at);
   for (uint32_t i = first_[byte]; i < first_[byte + 1]; ++i) {
-    if (text.compare(at, tokens_[i].content.size(), tokens_[i].content) == 0) return &tokens_[i];
+    if (text.compare(at, tokens_[i].content.size(), tokens_[i].content) != 0) continue;
+    if (!accept || accept(tokens_[i], at)) return &tokens_[i];
   }
   return nullptr;
 }
@@ -56,10 +60,30 @@ bool AddedTokens::is_word(std::string_view text, size_t at) const {
 
 void AddedTokens::find(const UnicodeClasses& classes, std::string_view text,
                        std::vector<TextPart>& parts) const {
+  find_parts(classes, text, nullptr, parts);
+}
+
+void AddedTokens::find_in_chat(const UnicodeClasses& classes, std::string_view text,
+                               std::string_view origins, const std::vector<int32_t>& guarded,
+                               std::vector<TextPart>& parts) const {
+  const auto accept = [&](const AddedToken& token, size_t at) {
+    const bool is_guarded = std::find(guarded.begin(), guarded.end(), token.id) != guarded.end();
+    if (!token.special && !is_guarded) return true;
+    const std::string_view of_token = origins.substr(at, token.content.size());
+    const auto least =
+        static_cast<chat::Origin>(*std::max_element(of_token.begin(), of_token.end()));
+    return least == chat::Origin::from_template ||
+           (!token.special && least == chat::Origin::from_assistant);
+  };
+  find_parts(classes, text, accept, parts);
+}
+
+void AddedTokens::find_parts(const UnicodeClasses& classes, std::string_view text,
+                             const Accept& accept, std::vector<TextPart>& parts) const {
   parts.clear();
   size_t done = 0;
   for (size_t at = 0; !tokens_.empty() && at < text.size();) {
-    const AddedToken* token = longest_at(text, at);
+    const AddedToken* token = longest_at(text, at, accept);
     if (token == nullptr) {
       ++at;
       continue;

@@ -5,6 +5,7 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,11 +41,20 @@ class AddedTokens {
   // The parts of `text`, none of them empty.
   void find(const UnicodeClasses& classes, std::string_view text,
             std::vector<TextPart>& parts) const;
+  // The same for text that a chat template wrote, with the chat::Origin of every byte: special
+  // tokens are found where the template wrote all of them, those of `guarded` ids where no byte
+  // came from a user, and all others anywhere.
+  void find_in_chat(const UnicodeClasses& classes, std::string_view text, std::string_view origins,
+                    const std::vector<int32_t>& guarded, std::vector<TextPart>& parts) const;
   // Whether a token near `position`, found or not, could depend on text at both sides of it.
   bool touches(const UnicodeClasses& classes, std::string_view text, size_t position) const;
 
  private:
-  const AddedToken* longest_at(std::string_view text, size_t at) const;
+  using Accept = std::function<bool(const AddedToken& token, size_t at)>;
+  // The longest that is accepted; every token is where there is no `accept`.
+  const AddedToken* longest_at(std::string_view text, size_t at, const Accept& accept) const;
+  void find_parts(const UnicodeClasses& classes, std::string_view text, const Accept& accept,
+                  std::vector<TextPart>& parts) const;
   bool is_word(std::string_view text, size_t at) const;
 
   std::vector<AddedToken> tokens_;  // sorted by first byte, then longest first

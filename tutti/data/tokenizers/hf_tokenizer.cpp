@@ -22,6 +22,17 @@ std::vector<AddedToken> normalized_tokens(const HfTokenizerFile& file) {
   return tokens;
 }
 
+// All of them, to be looked for in the text as it is.
+std::vector<AddedToken> raw_tokens(const HfTokenizerFile& file) {
+  std::vector<AddedToken> tokens = file.added;
+  for (AddedToken& token : tokens) token.normalized = false;
+  return tokens;
+}
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
 // Whether no token holds a space mark behind anything else: then none reaches across the start of a
 // run of marks, and what is before and behind it is encoded independently.
 bool marks_divide(const HfTokenizerFile& file) {
@@ -51,6 +62,7 @@ HfTokenizer::HfTokenizer(std::vector<OriginalFile> originals, ControlTokens cont
       model_(make_model(file_.model, origin)),
       raw_tokens_(file_.added, /*normalized=*/false, controls.special),
       normalized_tokens_(normalized_tokens(file_), /*normalized=*/true, controls.special),
+      chat_tokens_(raw_tokens(file_), /*normalized=*/false, /*special=*/true),
       pool_(std::make_unique<IdlePool<Scratch>>()) {
   std::vector<std::string> tokens;
   const auto put = [&](int32_t id, const std::string& text) {
@@ -152,6 +164,43 @@ void HfTokenizer::encode_text(std::string_view text, bool rest, std::vector<int3
       encode_part(text.substr(part.begin, part.end - part.begin), first && !rest, first && rest,
                   scratch, out);
     }
+  }
+}
+
+std::vector<int32_t> HfTokenizer::spelled_tokens(const std::vector<std::string>& literals) const {
+  std::vector<int32_t> ids;
+  for (const AddedToken& token : file_.added) {
+    if (token.special || is_blank(token.content)) continue;
+    const bool spelled = std::any_of(literals.begin(), literals.end(), [&](const auto& literal) {
+      return literal.find(token.content) != std::string::npos;
+    });
+    if (spelled) ids.push_back(token.id);
+  }
+  return ids;
+}
+
+void HfTokenizer::encode_chat(std::string_view text, std::string_view origins,
+                              const std::vector<int32_t>& guarded, bool rest,
+                              std::vector<int32_t>& out) const {
+  const IdlePool<Scratch>::Lease lease(*pool_);
+  Scratch& scratch = *lease;
+  chat_tokens_.find_in_chat(classes_, text, origins, guarded, scratch.parts);
+  for (const TextPart& part : scratch.parts) {
+    if (part.id >= 0) {
+      out.push_back(part.id);
+      continue;
+    }
+    const bool start = part.begin == 0;
+    TextPosition position = {start && !rest, start && rest};
+    std::string_view words = text.substr(part.begin, part.end - part.begin);
+    std::string normal;
+    if (!file_.normalizer.empty()) {
+      bool starts = position.first;
+      normal = normalize(file_.normalizer, words, position.rest, starts);
+      position.first = starts;
+      words = normal;
+    }
+    if (!words.empty()) encode_words(words, position, scratch, out);
   }
 }
 

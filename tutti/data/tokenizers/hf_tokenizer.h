@@ -39,6 +39,11 @@ class HfTokenizer final : public Tokenizer {
   std::vector<int32_t> begin_of_document() const override { return controls_.begin_of_document; }
   void encode(std::string_view text, std::vector<int32_t>& out) const override;
   void encode_rest(std::string_view text, std::vector<int32_t>& out) const override;
+  std::vector<int32_t> spelled_tokens(const std::vector<std::string>& literals) const override;
+  // Tokens are looked for in the text as it is: `normalized` of the file is passed over.
+  void encode_chat(std::string_view text, std::string_view origins,
+                   const std::vector<int32_t>& guarded, bool rest,
+                   std::vector<int32_t>& out) const override;
   std::string decode(std::span<const int32_t> ids) const override;
   std::string decode_rest(std::span<const int32_t> ids) const override;
   size_t cut(std::string_view text, size_t position) const override;
@@ -70,7 +75,7 @@ class HfTokenizer final : public Tokenizer {
   HfTokenizerFile file_;
   const UnicodeClasses& classes_ = unicode_classes();
   Model model_;
-  AddedTokens raw_tokens_, normalized_tokens_;
+  AddedTokens raw_tokens_, normalized_tokens_, chat_tokens_;
   bool marks_divide_ = false;  // no token reaches across the start of a run of space marks
   CutRule cut_rule_ = CutRule::nowhere;
   TextDecoder decoder_;

@@ -99,11 +99,16 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::vector<OriginalFile> origina
   }
   dummy_prefix_ = settings.dummy_prefix;
   bool divides = true;
+  std::vector<AddedToken> control_pieces;
   pieces_.resize(static_cast<size_t>(processor.GetPieceSize()));
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const auto id = static_cast<int>(i);
     const std::string& piece = processor.IdToPiece(id);
-    if (processor.IsControl(id)) continue;
+    if (processor.IsControl(id)) {
+      control_pieces.push_back({piece, id, /*special=*/true});
+      control_pieces.back().normalized = false;
+      continue;
+    }
     if (processor.IsUnknown(id)) {
       pieces_[i] = "\xef\xbf\xbd";  // U+FFFD
     } else if (processor.IsByte(id)) {
@@ -114,6 +119,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::vector<OriginalFile> origina
       pieces_[i] = replace_all(piece, kSpaceMark, " ");
     }
   }
+  chat_tokens_ = std::make_unique<const AddedTokens>(control_pieces, false, /*special=*/true);
   check_control_tokens(controls_, vocabulary_size(), origin);
   if (settings.kind == SentencePieceModelFile::Kind::unigram) {
     library_->normalizer = SentencePieceNormalizer(settings, origin);
@@ -168,7 +174,7 @@ void SentencePieceTokenizer::encode_text(std::string_view text, bool rest,
     }
     std::string_view word = text.substr(begin, end - begin);
     // The library puts the space in front again.
-    if ((begin > 0 || rest) && dummy_prefix_) word.remove_prefix(1);
+    if ((begin > 0 || rest) && dummy_prefix_ && word.starts_with(' ')) word.remove_prefix(1);
     begin = end;
     const bool keep = word.size() <= kCachedBytes;
     if (keep) {
@@ -204,6 +210,21 @@ void SentencePieceTokenizer::encode_unigram(std::string_view text, bool rest, Sc
     const size_t before = out.size();
     library_->unigram->encode(word, scratch.unigram, out);
     WordCache::keep(entry, word, std::span(out).subspan(before));
+  }
+}
+
+void SentencePieceTokenizer::encode_chat(std::string_view text, std::string_view origins,
+                                         const std::vector<int32_t>& guarded, bool rest,
+                                         std::vector<int32_t>& out) const {
+  std::vector<TextPart> parts;
+  chat_tokens_->find_in_chat(unicode_classes(), text, origins, guarded, parts);
+  for (const TextPart& part : parts) {
+    if (part.id >= 0) {
+      out.push_back(part.id);
+      continue;
+    }
+    const std::string_view words = text.substr(part.begin, part.end - part.begin);
+    encode_text(words, (rest || part.begin > 0) && words.starts_with(' '), out);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/data/tokenizers/added_tokens.h"
 #include "tutti/data/tokenizers/control_tokens.h"
 #include "tutti/data/tokenizers/tokenizer.h"
 
@@ -33,6 +34,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<int32_t> begin_of_document() const override { return controls_.begin_of_document; }
   void encode(std::string_view text, std::vector<int32_t>& out) const override;
   void encode_rest(std::string_view text, std::vector<int32_t>& out) const override;
+  // A space goes in front of every part behind a control token that starts without one.
+  void encode_chat(std::string_view text, std::string_view origins,
+                   const std::vector<int32_t>& guarded, bool rest,
+                   std::vector<int32_t>& out) const override;
   std::string decode(std::span<const int32_t> ids) const override;
   std::string decode_rest(std::span<const int32_t> ids) const override;
   size_t cut(std::string_view text, size_t position) const override;
@@ -51,10 +56,11 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<OriginalFile> originals_;
   ControlTokens controls_;
   std::unique_ptr<Library> library_;
-  bool dummy_prefix_ = true;         // a space is put in front of a text
-  bool words_ = false;               // text may be cut between words
-  bool marks_divide_ = false;        // unigram: words are independent
-  std::vector<std::string> pieces_;  // decoded, by id
+  bool dummy_prefix_ = true;                        // a space is put in front of a text
+  bool words_ = false;                              // text may be cut between words
+  bool marks_divide_ = false;                       // unigram: words are independent
+  std::vector<std::string> pieces_;                 // decoded, by id
+  std::unique_ptr<const AddedTokens> chat_tokens_;  // the control tokens
 };
 
 std::unique_ptr<Tokenizer> open_sentencepiece(FileSystem& files, const std::string& path,

@@ -93,6 +93,38 @@ TEST(SentencePiece, EncodesAsTheLibraryDoesAndMayBeCut) {
   }
 }
 
+// A text that continues another without a space loses nothing: its first letter stays.
+TEST(SentencePiece, WhatContinuesKeepsItsFirstLetter) {
+  for (const char* settings : kSettings) {
+    MemoryFileSystem files;
+    write_text(files, "t/tokenizer.model", model(settings));
+    const auto t = open_tokenizer(files, "t");
+    for (const std::string text : {"abcd efgh", " abcd"}) {
+      std::vector<int32_t> ids;
+      t->encode_rest(text, ids);
+      const std::string back = t->decode_rest(ids);
+      EXPECT_EQ(back.substr(back.find('a')), text.substr(text.find('a'))) << settings;
+    }
+  }
+}
+
+TEST(SentencePiece, ControlTokensAreFoundInWhatATemplateWrote) {
+  MemoryFileSystem files;
+  write_text(files, "t/tokenizer.model", model(kSettings[0]));
+  const auto t = open_tokenizer(files, "t");
+  const std::string text = "<s>a b</s> c</s>";
+  std::string origins(text.size(), 0);  // of the template
+  std::vector<int32_t> ids;
+  t->encode_chat(text, origins, {}, false, ids);
+  EXPECT_EQ(ids.front(), 1);
+  EXPECT_EQ(ids.back(), 2);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 2);
+  origins[8] = 2;  // a byte of the first </s> is a user's
+  ids.clear();
+  t->encode_chat(text, origins, {}, false, ids);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 1);
+}
+
 TEST(SentencePiece, IsTrainedOnSourcesAndGivesTextBack) {
   MemoryFileSystem files;
   write_text(files, "in/a.txt", words(1, 4000));

@@ -50,6 +50,25 @@ class Tokenizer {
     encode(text, out);
   }
 
+  // Ordinary tokens such as <tool_call> that a chat template spells in one of its `literals`, so
+  // that users must not.
+  virtual std::vector<int32_t> spelled_tokens(const std::vector<std::string>& /*literals*/) const {
+    return {};
+  }
+  // Appends the ids of text that a chat template wrote, or of a part of it that starts a turn.
+  // Control tokens are found in it, but none where a byte of it is content of a message: `origins`
+  // has the chat::Origin of every byte. Nor are tokens of `guarded` found in what users wrote.
+  // `rest`: not the start of the text.
+  virtual void encode_chat(std::string_view text, std::string_view /*origins*/,
+                           const std::vector<int32_t>& /*guarded*/, bool rest,
+                           std::vector<int32_t>& out) const {
+    if (rest) {
+      encode_rest(text, out);
+    } else {
+      encode(text, out);
+    }
+  }
+
   // The bytes of `ids`; begin and end of document are nothing. Throws corrupt for an id outside the
   // vocabulary. decode(encode(text)) == text, up to what the kind says.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;

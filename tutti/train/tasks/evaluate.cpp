@@ -32,11 +32,21 @@ int64_t predicted_text_bytes(FileSystem& files, const std::string& prefix,
     const data::Corpus::TokenRange range = corpus.document_range(document);
     // A packed document's first token is nothing's target.
     const int64_t given = std::max<int64_t>(packed ? 1 : 0, mask ? mask->masked(document) : 0);
-    if (given >= range.count) continue;
-    ids.resize(static_cast<size_t>(range.count - given));
-    corpus.read(range.first + given, range.count - given, ids.data());
-    bytes += static_cast<int64_t>(
-        (given == 0 ? tokenizer->decode(ids) : tokenizer->decode_rest(ids)).size());
+    const auto add = [&](int64_t begin, int64_t end) {
+      if (begin >= end) return;
+      ids.resize(static_cast<size_t>(end - begin));
+      corpus.read(range.first + begin, end - begin, ids.data());
+      bytes += static_cast<int64_t>(
+          (begin == 0 ? tokenizer->decode(ids) : tokenizer->decode_rest(ids)).size());
+    };
+    int64_t next = given;
+    if (mask) {
+      for (const data::MaskedRange& hidden : mask->further(document)) {
+        add(next, hidden.begin);
+        next = std::max<int64_t>(given, hidden.end);
+      }
+    }
+    add(next, range.count);
   }
   return bytes;
 }
