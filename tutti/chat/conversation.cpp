@@ -101,7 +101,8 @@ Json special_tokens(const Json& config) {
 Template named_template(const Json& list, const std::string& path, const std::string& name) {
   for (const Json& entry : list) {
     if (json_get<std::string>(entry, "name", path) != name) continue;
-    return Template(json_get<std::string>(entry, "template", path), path + ": " + name);
+    return Template(json_get<std::string>(entry, "template", path),
+                    fmt::format("{}: {}", path, name));
   }
   fail(ErrorKind::usage, "'{}': chat_template has no template named '{}'", path, name);
 }

@@ -273,7 +273,8 @@ Value extreme_item(Context& context, const Value& operand, const std::string& na
   const std::vector<Keyed> items = keyed_items(context, operand, attribute, case_sensitive);
   if (items.empty()) return make_undefined("no " + name + "imum: it is empty");
   const Keyed* best = &items.front();
-  for (const Keyed& item : items) {
+  for (size_t i = 1; i < items.size(); ++i) {
+    const Keyed& item = items[i];
     const bool better = name == "min" ? is_less(context, item.first, best->first)
                                       : is_less(context, best->first, item.first);
     if (better) best = &item;

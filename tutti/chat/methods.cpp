@@ -11,6 +11,7 @@ namespace {
 
 Value value_list(Context& context, std::vector<Text> texts) {
   std::vector<Value> items;
+  items.reserve(texts.size());
   for (Text& text : texts) items.emplace_back(std::move(text));
   return make_list(context, std::move(items));
 }

@@ -74,7 +74,10 @@ enum class StatementKind {
   next,          // continue
 };
 
-struct Branch;
+struct Branch {
+  ExpressionPtr condition;
+  Block body;
+};
 struct Parameter {
   std::string name;
   ExpressionPtr fallback;  // or null
@@ -93,11 +96,6 @@ struct Statement {
   std::vector<Branch> branches = {};
   Block body = {};
   Block other = {};  // else
-};
-
-struct Branch {
-  ExpressionPtr condition;
-  Block body;
 };
 
 }  // namespace tutti::chat

@@ -84,6 +84,7 @@ TEST(Template, FollowsJinja) {
       {"{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}"
        "{% endif %}{{ i }}{% endfor %}",
        "013"},
+      {"{{ [{'a': 1}]|max }}{{ [3, 1, 2]|min }}", "{'a': 1}1"},
       {"{{ 'straße x-y'|title }}{{ 'ß'.upper() }}{{ -1|round }}{{ 2.5|round }}",
        "Straße X-YSS-12.0"},
   };

@@ -15,6 +15,7 @@
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/telemetry/sinks/progress_bar.h"
+#include "tutti/train/tasks/gguf_interchange.h"
 
 namespace tutti::cli {
 namespace {
@@ -30,6 +31,7 @@ struct ImportArguments {
 struct ExportArguments {
   std::string run;
   std::string out;
+  std::string format = "huggingface";
   std::string dtype = "auto";
   std::string rope_layout = "half";
   std::string shard_bytes = "5GB";
@@ -76,8 +78,11 @@ int run_import(const ImportArguments& arguments) {
   telemetry::ProgressBar progress("import", "bytes");
   options.progress = reporting_to(progress);
   const double begin = monotonic_seconds();
+  FileSystem& files = posix_file_system();
+  const bool gguf = checkpoint::is_gguf(files, arguments.source);
   const train::ImportedRun run =
-      train::import_run(posix_file_system(), arguments.source, arguments.out, options);
+      gguf ? train::import_gguf(files, arguments.source, arguments.out, options)
+           : train::import_run(files, arguments.source, arguments.out, options);
   progress.finish();
   const double seconds = monotonic_seconds() - begin;
   const checkpoint::HfImported& done = run.parameters;
@@ -110,9 +115,42 @@ int run_import(const ImportArguments& arguments) {
   return exit_ok;
 }
 
+int print_gguf(const ExportArguments& arguments, const train::ExportedGguf& exported,
+               checkpoint::GgufType type, double seconds) {
+  print_notes(exported.run.notes);
+  if (arguments.json) {
+    print_json({{"file", exported.run.folder},
+                {"checkpoint", exported.run.checkpoint},
+                {"step", exported.run.step},
+                {"model_type", checkpoint::hf_family_name(exported.run.family)},
+                {"dtype", checkpoint::gguf_type_name(type)},
+                {"tensors", exported.file.tensors},
+                {"file_bytes", exported.file.file_bytes},
+                {"notes", exported.run.notes},
+                {"seconds", seconds}});
+    return exit_ok;
+  }
+  print_text(format_pairs(
+      {{"checkpoint", exported.run.checkpoint},
+       {"model",
+        fmt::format("{}, {} tensors, {}, {}", checkpoint::hf_family_name(exported.run.family),
+                    exported.file.tensors, checkpoint::gguf_type_name(type),
+                    format_bytes(static_cast<double>(exported.file.file_bytes)))},
+       {"file", exported.run.folder}}));
+  return exit_ok;
+}
+
 int run_export(const ExportArguments& arguments) {
   train::ExportOptions options;
-  options.dtype = parse_file_dtype(arguments.dtype);
+  const bool gguf = arguments.format == "gguf";
+  if (!gguf && arguments.format != "huggingface") {
+    fail(ErrorKind::usage, "--format: '{}' is not accepted; accepted: huggingface, gguf",
+         arguments.format);
+  }
+  const checkpoint::GgufType type = !gguf || arguments.dtype == "auto"
+                                        ? checkpoint::GgufType::bf16
+                                        : checkpoint::parse_gguf_type(arguments.dtype);
+  if (!gguf) options.dtype = parse_file_dtype(arguments.dtype);
   options.rope_layout = parse_rope_layout(arguments.rope_layout);
   options.shard_bytes = parse_bytes(arguments.shard_bytes, "--shard-bytes");
   if (options.shard_bytes < 1) {
@@ -127,6 +165,12 @@ int run_export(const ExportArguments& arguments) {
   telemetry::ProgressBar progress("export", "bytes");
   options.progress = reporting_to(progress);
   const double begin = monotonic_seconds();
+  if (gguf) {
+    const train::ExportedGguf exported =
+        train::export_gguf(posix_file_system(), arguments.run, arguments.out, type, options);
+    progress.finish();
+    return print_gguf(arguments, exported, type, monotonic_seconds() - begin);
+  }
   const train::ExportedRun exported =
       train::export_run(posix_file_system(), arguments.run, arguments.out, options);
   progress.finish();
@@ -163,10 +207,13 @@ int run_export(const ExportArguments& arguments) {
 
 void add_checkpoint_import(CLI::App& group, Action& action) {
   const auto arguments = std::make_shared<ImportArguments>();
-  CLI::App* command = group.add_subcommand("import", "Import a Hugging Face model as a run");
+  CLI::App* command =
+      group.add_subcommand("import", "Import a Hugging Face or GGUF model as a run");
   command
-      ->add_option("DIR", arguments->source,
-                   "Folder with config.json and model.safetensors (or shards and their index)")
+      ->add_option(
+          "DIR", arguments->source,
+          "Folder with config.json and model.safetensors (or shards and their index), or a "
+          "GGUF file")
       ->required();
   command->add_option("--out", arguments->out, "New run folder")->required()->type_name("FOLDER");
   command
@@ -186,6 +233,7 @@ void add_checkpoint_import(CLI::App& group, Action& action) {
       "error that names the key.\n\n"
       "Examples:\n"
       "  tutti checkpoint import Llama-3.2-1B --out runs/llama\n"
+      "  tutti checkpoint import model.gguf --out runs/model\n"
       "  tutti generate runs/llama --prompt \"Once\"\n"
       "  tutti data prepare books/ --out books --tokenizer runs/llama/tokenizer.json\n"
       "  tutti eval runs/llama --data books");
@@ -195,13 +243,22 @@ void add_checkpoint_import(CLI::App& group, Action& action) {
 
 void add_checkpoint_export(CLI::App& group, Action& action) {
   const auto arguments = std::make_shared<ExportArguments>();
-  CLI::App* command = group.add_subcommand("export", "Export a run as a Hugging Face model");
+  CLI::App* command =
+      group.add_subcommand("export", "Export a run as a Hugging Face or GGUF model");
   command->add_option("RUN", arguments->run, "Run folder, or one checkpoint folder in it")
       ->required();
-  command->add_option("--out", arguments->out, "New folder")->required()->type_name("DIR");
+  command->add_option("--out", arguments->out, "New folder, or new GGUF file")
+      ->required()
+      ->type_name("DIR");
   command
-      ->add_option("--dtype", arguments->dtype,
-                   "Write f32, bf16 or f16; auto: as stored (f32 for trained runs)")
+      ->add_option("--format", arguments->format,
+                   "huggingface, or gguf (gpt2, llama, mistral, qwen2, qwen3, gemma2, gemma3_text)")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--dtype", arguments->dtype,
+          "Write f32, bf16 or f16, in GGUF files also q8_0 or q4_0; auto: as stored (f32 for "
+          "trained runs), in GGUF files bf16")
       ->capture_default_str();
   command->add_option("--shard-bytes", arguments->shard_bytes, "Largest weight file")
       ->capture_default_str();
@@ -218,7 +275,9 @@ void add_checkpoint_export(CLI::App& group, Action& action) {
   add_json_option(*command, arguments->json);
   command->footer(
       "Read it with transformers: AutoModelForCausalLM.from_pretrained(\"DIR\").\n\n"
-      "Example:\n  tutti checkpoint export runs/tuned --out tuned-hf --dtype bf16");
+      "Examples:\n"
+      "  tutti checkpoint export runs/tuned --out tuned-hf --dtype bf16\n"
+      "  tutti checkpoint export runs/tuned --out tuned.gguf --format gguf --dtype q8_0");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_export(*arguments); }; });
 }

@@ -167,8 +167,9 @@ ImportedRun import_run(FileSystem& files, const std::string& source, const std::
   note_rounding(from, run.recipe, run.notes);
 
   checkpoint::State state = to_checkpoint_state(RunState{}, run.recipe);
-  state.training["imported"] = {{"from", source},
-                                {"model_type", checkpoint::hf_family_name(hf.family)}};
+  state.training["imported"] = {
+      {"from", options.source_name.empty() ? source : options.source_name},
+      {"model_type", checkpoint::hf_family_name(hf.family)}};
   checkpoint::HfImportOptions import;
   import.dtype = options.dtype;
   import.rope_layout = options.rope_layout;

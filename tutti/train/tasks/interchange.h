@@ -37,7 +37,8 @@ std::string model_path(const std::string& run_folder);  // of an import; other r
 struct ImportOptions {
   std::optional<DType> dtype = {};  // absent: as in the files
   checkpoint::RopeLayout rope_layout = checkpoint::RopeLayout::half;
-  ByteProgress progress = {};  // what it throws ends the import
+  ByteProgress progress = {};    // what it throws ends the import
+  std::string source_name = {};  // recorded instead of the folder's, where not empty
 };
 
 struct ImportedRun {
