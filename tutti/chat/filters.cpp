@@ -175,7 +175,7 @@ Value as_number(Context& context, const Value& operand, const std::string& name,
   const int64_t base = integer ? reader.integer("base").value_or(10) : 10;
   reader.done();
   if (base != 10) context.unsupported("'int' of another base than 10");
-  const Value fallback = given != nullptr ? *given : integer ? Value(int64_t{0}) : Value(0.0);
+  Value fallback = given != nullptr ? *given : integer ? Value(int64_t{0}) : Value(0.0);
   if (operand.is_number()) {
     if (!integer) return Value(operand.real());
     if (operand.integer()) return Value(*operand.integer());

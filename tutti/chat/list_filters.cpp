@@ -131,7 +131,8 @@ Value map_items(Context& context, const Value& operand, const std::string& name,
     reader.done();
     for (const Value& item : items->items) {
       Value found = member_of(context, item, attribute);
-      out.push_back(found.is_undefined() && fallback != nullptr ? *fallback : std::move(found));
+      if (found.is_undefined() && fallback != nullptr) found = *fallback;
+      out.push_back(std::move(found));
     }
     return made_iterator(context, std::move(out));
   }
@@ -202,6 +203,7 @@ Value sort_items(Context& context, const Value& operand, const std::string& name
   std::vector<Keyed> items = keyed_items(context, operand, attribute, case_sensitive);
   sort_keyed(context, items, reverse);
   std::vector<Value> out;
+  out.reserve(items.size());
   for (Keyed& item : items) out.push_back(std::move(item.second));
   return make_list(context, std::move(out));
 }
@@ -224,6 +226,7 @@ Value sort_dict(Context& context, const Value& operand, const std::string& name,
   }
   sort_keyed(context, items, reverse);
   std::vector<Value> out;
+  out.reserve(items.size());
   for (Keyed& item : items) out.push_back(std::move(item.second));
   return make_list(context, std::move(out));
 }

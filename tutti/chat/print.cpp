@@ -255,7 +255,7 @@ std::string number_text(double value) {
   char buffer[64];
   const auto end =
       std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
-  const std::string scientific(buffer, end.ptr);
+  std::string scientific(buffer, end.ptr);
   const size_t e = scientific.find('e');
   const int exponent = std::stoi(scientific.substr(e + 1));
   if (exponent < -4 || exponent >= 16) return scientific;
