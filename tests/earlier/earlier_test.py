@@ -203,6 +203,11 @@ def control_plane_goes_on(folder, expected):
     verified = ask("audit", "verify")
     check("audit", verified["intact"] and verified["lines"] >= expected["audit"]["lines"], verified)
 
+    again = ask("submit", "recipes/job.yaml", "--yes", "--no-start", "--project", "letters", "--key", "first",
+                "--run", "runs/job-ended", user="ada")
+    check("submission with a key of before", again["duplicate"] and again["job"] == jobs["ended"], again)
+    call(TUTTI, folder, "submit", "recipes/job.yaml", "--yes", "--no-start", "--project", "letters", "--key", "first",
+         "--run", "runs/job-ended", "train.steps=21", code=2, variables={"TUTTI_TOKEN": tokens["ada"]})
     new = ask("submit", "recipes/job.yaml", "--yes", "--no-start", "--project", "letters", "--run", "runs/job-new",
               user="ada")["job"]
     with open(folder / "controller-now.log", "w") as log:

@@ -21,6 +21,7 @@
 #include "tutti/cli/train/trusted_recipe.h"
 #include "tutti/control/audit/digest.h"
 #include "tutti/control/jobs/guarded_keys.h"
+#include "tutti/control/jobs/job_table.h"
 #include "tutti/control/jobs/requests.h"
 #include "tutti/control/people/administration.h"
 #include "tutti/launch/home.h"
@@ -96,6 +97,18 @@ StoredRecipe resolve_recipe(const SubmitArguments& arguments,
   stored.yaml = spec::to_yaml(stored.recipe);
   stored.path = join_path(folder.recipes(), control::sha256_hex(stored.yaml) + ".yaml");
   return stored;
+}
+
+// An earlier version may have stored the recipe of the job with this key, with fewer keys than
+// recipes have now: where it means the same today, the request is the same.
+void find_stored_before(const control::Caller& caller, const std::string& key,
+                        StoredRecipe& stored) {
+  const auto job = control::find_job_by_key(caller.database, caller.user, key);
+  const std::string path = job ? job->request.command.at(1) : "";
+  FileSystem& files = posix_file_system();
+  if (path.empty() || path == stored.path || !files.exists(path)) return;
+  const spec::Recipe recipe = spec::parse_recipe(read_file(files, path), path, {}, "");
+  if (spec::to_yaml(recipe) == stored.yaml) stored.path = path;
 }
 
 // Others may be storing the same one.
@@ -176,8 +189,7 @@ control::JobRequest request_of(const SubmitArguments& arguments, const StoredRec
     request.time_limit_ms = parse_milliseconds(arguments.time_limit, "--time-limit");
   }
   const auto limit = [](const std::string& text, const char* key) -> std::optional<int64_t> {
-    if (text.empty()) return std::nullopt;
-    return control::parse_micro(text, key);
+    return text.empty() ? std::nullopt : std::optional(control::parse_micro(text, key));
   };
   request.budget.micro_usd = limit(arguments.usd, "--usd");
   request.budget.micro_kwh = limit(arguments.kwh, "--kwh");
@@ -249,7 +261,8 @@ int print_template(const SubmitArguments& arguments) {
 int run_submit(const SubmitArguments& arguments) {
   if (!arguments.as.empty()) return print_template(arguments);
   ControlSession session(arguments.control);
-  const StoredRecipe stored = resolve_recipe(arguments, session.folder());
+  StoredRecipe stored = resolve_recipe(arguments, session.folder());
+  if (!arguments.key.empty()) find_stored_before(session.caller(), arguments.key, stored);
   const auto missing = missing_data(posix_file_system(), stored.recipe);
   if (missing && arguments.dry_run) fail(ErrorKind::not_found, "{}", *missing);
   control::JobRequest request = request_of(arguments, stored, session.site());
