@@ -23,7 +23,8 @@ namespace tutti::engine {
 
 // Per row: probabilities = softmax(logits) over all experts; experts = the k experts of the largest
 // probability + bias, largest first, the lowest number among equals; weights = their probabilities
-// (without bias) divided by their sum. lse = log-sum-exp of the logits. All in f32.
+// (without bias), divided by their sum where renormalized. lse = log-sum-exp of the logits. All in
+// f32.
 // record "route_forward": dims (N, E, k).
 struct RouteForwardArgs {
   Matrix logits;         // [N, E] f32
@@ -33,6 +34,7 @@ struct RouteForwardArgs {
   Matrix experts;        // [N, k] i32
   Matrix weights;        // [N, k] f32
   bool given = false;    // the choices are in `experts` already: they are weighed, not made
+  bool renormalize = true;
 };
 
 // Places the chosen copies: rows sorted by expert, then by token. Of each sequence of T tokens an
@@ -142,7 +144,8 @@ struct RouteBackwardArgs {
   int64_t first_row = 0;
   float balance_scale = 0;
   float z_scale = 0;
-  Matrix d_logits;  // [N, E] c
+  bool renormalize = true;  // as in route_forward
+  Matrix d_logits;          // [N, E] c
   float beta = 1;
   Vector load;  // [E] f32
   Vector sums;  // [3] f32

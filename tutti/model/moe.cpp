@@ -133,7 +133,8 @@ void choose(engine::Stream& stream, const MoeLayer& layer, const OwnRows& rows,
                                       .lse = saved.lse,
                                       .experts = experts,
                                       .weights = weights,
-                                      .given = given});
+                                      .given = given,
+                                      .renormalize = layer.config.renormalize});
   if (layer.tape != nullptr && layer.tape->take) {
     layer.tape->take(layer.number, rows, experts, saved.probabilities);
   }
@@ -263,6 +264,7 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
                               .balance_scale = layer.balance_loss * step.row_scale *
                                                static_cast<float>(shape.sequence()),
                               .z_scale = layer.z_loss * step.row_scale,
+                              .renormalize = layer.config.renormalize,
                               .d_logits = work.d_logits,
                               .beta = step.first ? 0.0F : 1.0F,
                               .load = work.load,

@@ -1,5 +1,6 @@
 // Softmax, choice and weights of a router and their gradients (moe_ops.h states the contract).
 //   w_i = p_i / s over the chosen, s = sum of the chosen p:   dp_i = (dw_i - sum_j dw_j w_j) / s
+//   w_i = p_i, not renormalized:                              dp_i = dw_i
 //   softmax:                                      dx_j = p_j (dp_j - sum_i dp_i p_i)
 // Rows have E numbers, a few to a few hundred: plain loops.
 #include <algorithm>
@@ -57,7 +58,8 @@ void forward_row(const RouteForwardArgs& args, int64_t n) {
     chosen[i] = best;
     chosen_sum += p[best];
   }
-  for (int64_t i = 0; i < args.experts.cols; ++i) weights[i] = p[chosen[i]] / chosen_sum;
+  const float divisor = args.renormalize ? chosen_sum : 1;
+  for (int64_t i = 0; i < args.experts.cols; ++i) weights[i] = p[chosen[i]] / divisor;
 }
 
 // slope[e] = what the balance loss of sequence b adds to the gradient of each of its probabilities
@@ -101,6 +103,10 @@ void backward_row(const RouteBackwardArgs& args, int64_t n, const double* slope)
   for (int64_t i = 0; i < k; ++i) {
     chosen_sum += p[chosen[i]];
     dot += dw[i] * w[i];
+  }
+  if (!args.renormalize) {
+    chosen_sum = 1;
+    dot = 0;
   }
   const auto d_chosen = [&](int64_t i) { return (dw[i] - dot) / chosen_sum; };
   const auto d_balance = [&](int64_t e) {

@@ -29,7 +29,8 @@ struct Routing {
         weights(s.rows(), s.k) {}
 };
 
-void route(const TestMatrix& logits, Routing& out, const TestMatrix* bias = nullptr) {
+void route(const TestMatrix& logits, Routing& out, const TestMatrix* bias = nullptr,
+           bool renormalize = true) {
   RouteForwardArgs args;
   args.logits = logits;
   if (bias != nullptr) args.bias = *bias;
@@ -37,6 +38,7 @@ void route(const TestMatrix& logits, Routing& out, const TestMatrix* bias = null
   args.lse = out.lse;
   args.experts = out.experts;
   args.weights = out.weights;
+  args.renormalize = renormalize;
   test_stream().ops().route_forward(test_stream(), args);
 }
 
@@ -127,6 +129,24 @@ TEST(Route, NanChoosesEveryExpertAtMostOnce) {
   }
 }
 
+// Weights are the probabilities themselves: choices and all else are as with their sum.
+TEST(Route, WeightsMayStayProbabilities) {
+  for (const RouteShape& s : kRouteShapes) {
+    const TestMatrix logits = random_matrix(s.rows(), s.experts);
+    Routing divided(s), plain(s);
+    route(logits, divided);
+    route(logits, plain, nullptr, false);
+    EXPECT_TRUE(plain.probabilities.same_bytes(divided.probabilities));
+    EXPECT_TRUE(plain.experts.same_bytes(divided.experts));
+    for (int64_t n = 0; n < s.rows(); ++n) {
+      for (int64_t i = 0; i < s.k; ++i) {
+        const auto chosen = static_cast<int64_t>(plain.experts.at(n, i));
+        EXPECT_EQ(plain.weights.at(n, i), plain.probabilities.at(n, chosen));
+      }
+    }
+  }
+}
+
 // Choices that were made elsewhere are weighed by this softmax.
 TEST(Route, GivenChoicesAreWeighed) {
   const RouteShape s = {2, 9, 7, 2};
@@ -173,7 +193,7 @@ TestMatrix counted(const RouteShape& s, const TestMatrix& experts) {
 
 void backward(Stream& stream, const RouteShape& s, const Routing& forward,
               const TestMatrix& d_weights, float balance_scale, float z_scale, float beta,
-              Backward& out) {
+              Backward& out, bool renormalize = true) {
   TestMatrix counts = counted(s, forward.experts);
   TestMatrix positions = zero_matrix(s.rows(), s.k, DType::i32);
   positions.set(s.rows() - 1, 0, -1);  // as if one was dropped
@@ -187,6 +207,7 @@ void backward(Stream& stream, const RouteShape& s, const Routing& forward,
   args.positions = positions;
   args.balance_scale = balance_scale;
   args.z_scale = z_scale;
+  args.renormalize = renormalize;
   args.d_logits = out.d_logits;
   args.beta = beta;
   args.load = out.load;
@@ -215,59 +236,65 @@ Losses losses(const RouteShape& s, const Values& x, const TestMatrix& counts, Va
   return out;
 }
 
+void expect_finite_difference(const RouteShape& s, bool renormalize) {
+  for_each_dtype([&](DType dtype) {
+    SCOPED_TRACE(fmt::format("{} x {} rows, {} experts, k {}, renormalize {}", s.sequences,
+                             s.tokens, s.experts, s.k, renormalize));
+    const TestMatrix logits = random_matrix(s.rows(), s.experts);
+    const TestMatrix d_weights = random_matrix(s.rows(), s.k, DType::f32, 4, 1, 2);
+    Routing forward(s);
+    route(logits, forward, nullptr, renormalize);
+    const TestMatrix counts = counted(s, forward.experts);
+    constexpr float kBalance = 0.7F, kZ = 0.3F;
+    Backward out = {poisoned_matrix(s.rows(), s.experts, dtype, 3), poisoned_vector(s.experts),
+                    poisoned_vector(3)};
+    backward(test_stream(), s, forward, d_weights, kBalance, kZ, 0, out, renormalize);
+
+    Values p;
+    const auto objective = [&](const Values& x) {
+      const Losses aux = losses(s, x, counts, p);
+      double sum = static_cast<double>(kBalance) * aux.balance + static_cast<double>(kZ) * aux.z;
+      for (int64_t n = 0; n < s.rows(); ++n) {
+        const auto chosen = [&](int64_t i) {
+          return p[static_cast<size_t>(n * s.experts) +
+                   static_cast<size_t>(forward.experts.at(n, i))];
+        };
+        double total = 0;
+        for (int64_t i = 0; i < s.k; ++i) total += chosen(i);
+        if (!renormalize) total = 1;
+        for (int64_t i = 0; i < s.k; ++i) sum += d_weights.at(n, i) * chosen(i) / total;
+      }
+      return sum;
+    };
+    Values x = logits.values(), expected;
+    for (double& value : x) {
+      const double before = value;
+      value = before + 1e-5;
+      const double above = objective(x);
+      value = before - 1e-5;
+      expected.push_back((above - objective(x)) / 2e-5);
+      value = before;
+    }
+    EXPECT_TRUE(close(out.d_logits, expected, dtype == DType::bf16 ? 6e-3 : 1e-4));
+
+    const Losses aux = losses(s, x, counts, p);
+    EXPECT_TRUE(close(out.sums, {aux.balance, aux.z, 1}));
+    Values load(static_cast<size_t>(s.experts));
+    for (int64_t b = 0; b < s.sequences; ++b) {
+      for (int64_t e = 0; e < s.experts; ++e) load[static_cast<size_t>(e)] += counts.at(b, e);
+    }
+    EXPECT_EQ(out.load.values(), load);
+    // Adds the same again.
+    backward(test_stream(), s, forward, d_weights, kBalance, kZ, 1, out, renormalize);
+    for (double& value : load) value *= 2;
+    EXPECT_EQ(out.load.values(), load);
+    EXPECT_TRUE(close(out.sums, {2 * aux.balance, 2 * aux.z, 2}));
+  });
+}
+
 TEST(Route, BackwardIsTheFiniteDifference) {
   for (const RouteShape& s : kRouteShapes) {
-    for_each_dtype([&](DType dtype) {
-      SCOPED_TRACE(
-          fmt::format("{} x {} rows, {} experts, k {}", s.sequences, s.tokens, s.experts, s.k));
-      const TestMatrix logits = random_matrix(s.rows(), s.experts);
-      const TestMatrix d_weights = random_matrix(s.rows(), s.k, DType::f32, 4, 1, 2);
-      Routing forward(s);
-      route(logits, forward);
-      const TestMatrix counts = counted(s, forward.experts);
-      constexpr float kBalance = 0.7F, kZ = 0.3F;
-      Backward out = {poisoned_matrix(s.rows(), s.experts, dtype, 3), poisoned_vector(s.experts),
-                      poisoned_vector(3)};
-      backward(test_stream(), s, forward, d_weights, kBalance, kZ, 0, out);
-
-      Values p;
-      const auto objective = [&](const Values& x) {
-        const Losses aux = losses(s, x, counts, p);
-        double sum = static_cast<double>(kBalance) * aux.balance + static_cast<double>(kZ) * aux.z;
-        for (int64_t n = 0; n < s.rows(); ++n) {
-          const auto chosen = [&](int64_t i) {
-            return p[static_cast<size_t>(n * s.experts) +
-                     static_cast<size_t>(forward.experts.at(n, i))];
-          };
-          double total = 0;
-          for (int64_t i = 0; i < s.k; ++i) total += chosen(i);
-          for (int64_t i = 0; i < s.k; ++i) sum += d_weights.at(n, i) * chosen(i) / total;
-        }
-        return sum;
-      };
-      Values x = logits.values(), expected;
-      for (double& value : x) {
-        const double before = value;
-        value = before + 1e-5;
-        const double above = objective(x);
-        value = before - 1e-5;
-        expected.push_back((above - objective(x)) / 2e-5);
-        value = before;
-      }
-      EXPECT_TRUE(close(out.d_logits, expected, dtype == DType::bf16 ? 6e-3 : 1e-4));
-
-      const Losses aux = losses(s, x, counts, p);
-      EXPECT_TRUE(close(out.sums, {aux.balance, aux.z, 1}));
-      Values load(static_cast<size_t>(s.experts));
-      for (int64_t b = 0; b < s.sequences; ++b) {
-        for (int64_t e = 0; e < s.experts; ++e) load[static_cast<size_t>(e)] += counts.at(b, e);
-      }
-      EXPECT_EQ(out.load.values(), load);
-      backward(test_stream(), s, forward, d_weights, kBalance, kZ, 1, out);  // adds the same again
-      for (double& value : load) value *= 2;
-      EXPECT_EQ(out.load.values(), load);
-      EXPECT_TRUE(close(out.sums, {2 * aux.balance, 2 * aux.z, 2}));
-    });
+    for (const bool renormalize : {true, false}) expect_finite_difference(s, renormalize);
   }
 }
 

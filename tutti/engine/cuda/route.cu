@@ -34,6 +34,7 @@ struct Forward {
   int64_t rows, count;
   int choices;
   bool given;
+  bool renormalize;
 
   __device__ float bias(int64_t e) const {
     if (bias_f32 != nullptr) return bias_f32[e];
@@ -105,7 +106,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Forward f) {
     chosen_sum += p[expert];
   }
   __syncwarp();
-  for (int i = lane; i < f.choices; i += 32) f.weights.row(n)[i] = p[chosen[i]] / chosen_sum;
+  const float divisor = f.renormalize ? chosen_sum : 1;
+  for (int i = lane; i < f.choices; i += 32) f.weights.row(n)[i] = p[chosen[i]] / divisor;
 }
 
 struct Backward {
@@ -121,6 +123,7 @@ struct Backward {
   double length;                // of the whole sequence
   int choices;
   float balance_scale, z_scale;
+  bool renormalize;
   double* slopes;  // [B, E]: what the balance loss adds to the gradient of each probability
   double* losses;  // [B, E]: an expert's part of a sequence's balance loss
 };
@@ -164,6 +167,10 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Backward b, Rows<T> 
   for (int i = 0; i < b.choices; ++i) {
     chosen_sum += p[chosen[i]];
     dot += dw[i] * w[i];
+  }
+  if (!b.renormalize) {
+    chosen_sum = 1;
+    dot = 0;
   }
   float mean = 0;  // sum of dp p
   for (int64_t e = lane; e < b.count; e += 32) {
@@ -254,7 +261,8 @@ void cuda_route_forward(Stream& stream, const RouteForwardArgs& args) {
                   .rows = args.logits.rows,
                   .count = args.logits.cols,
                   .choices = static_cast<int>(args.experts.cols),
-                  .given = args.given};
+                  .given = args.given,
+                  .renormalize = args.renormalize};
   if (f.count > 0) launch(cuda, what.op, forward_kernel, warp_rows(f.rows), dim3(kThreads), 0, f);
   record(cuda, what, begin);
 }
@@ -285,6 +293,7 @@ void cuda_route_backward(Stream& stream, const RouteBackwardArgs& args) {
              .choices = static_cast<int>(args.experts.cols),
              .balance_scale = args.balance_scale,
              .z_scale = args.z_scale,
+             .renormalize = args.renormalize,
              .slopes = slopes,
              .losses = slopes + sequences * experts};
   launch(cuda, what.op, slopes_kernel,

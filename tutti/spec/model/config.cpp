@@ -212,8 +212,6 @@ void validate_parts(const ModelConfig& model) {
          "model.rotated_dims: {} is out of range; accepted: even numbers up to model.head_dim {}",
          model.rotated_dims, model.head_dim);
   }
-  needs(model.norm_placement != NormPlacement::before || model.query_key_norm != QueryKeyNorm::none,
-        model.moe.experts == 0, "norm_placement or query_key_norm", "a model without model.moe");
 }
 
 void validate_rope_scaling(const RopeScaling& scaling) {

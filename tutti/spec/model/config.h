@@ -1,9 +1,9 @@
 // A decoder-only transformer as plain values: GPT-2/3, Llama, mixture-of-experts (Mixtral,
 // DeepSeek-V3). All sizes are global, before any sharding.
 //
-// A router chooses by the softmax over all experts and weighs the chosen by their probabilities
-// over their sum (Mixtral's rule; top_k 1 weighs 1). Sigmoid scores and groups of experts are not
-// described.
+// A router chooses by the softmax over all experts and weighs the chosen by their probabilities,
+// over their sum (Mixtral's rule; top_k 1 weighs 1) or as they are (OLMoE). Sigmoid scores and
+// groups of experts are not described.
 #pragma once
 
 #include <cstdint>
@@ -81,6 +81,7 @@ struct MixtureOfExperts {
   double z_loss = 0;               // weight of the mean over tokens and routed layers of lse^2
   bool router_bias = false;  // a selection bias per expert (DeepSeek-V3), updated without gradient:
   double router_bias_rate = 1e-3;  // by this much per step, towards the mean load
+  bool renormalize = true;         // weights of the chosen experts are divided by their sum
 };
 
 // Copies of one sequence's tokens that an expert takes at most, the earliest tokens first:

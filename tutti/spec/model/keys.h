@@ -67,6 +67,8 @@ void moe_keys(Visitor& v, Model& model) {
   v.real("z_loss", moe.z_loss, "weight of the router's z-loss");
   v.flag("router_bias", moe.router_bias, "a selection bias per expert (DeepSeek-V3)");
   v.real("router_bias_rate", moe.router_bias_rate, "its change per step");
+  v.when(!moe.renormalize)
+      .flag("renormalize", moe.renormalize, "weights of a token's experts are over their sum");
 }
 
 // Parts that not every model has, written where they are not the default.

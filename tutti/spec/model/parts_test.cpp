@@ -42,7 +42,7 @@ TEST(ModelParts, TextWithoutThemIsWhatItWas) {
   const std::string text = to_yaml(recipe_with("").model);
   for (const char* key : {"biases", "norm_placement", "norm_offset", "query_key_norm",
                           "attention_scale", "softcap", "multiplier", "logit_divisor", "window",
-                          "global_layers", "rotated", "kind:", "amplitude"}) {
+                          "global_layers", "rotated", "kind:", "amplitude", "renormalize"}) {
     EXPECT_EQ(text.find(key), std::string::npos) << key;
   }
 }
@@ -62,6 +62,17 @@ TEST(ModelParts, AreReadAsWritten) {
   EXPECT_NE(to_yaml(recipe), to_yaml(recipe_with("")));
 }
 
+TEST(ModelParts, OfExpertsAreReadAsWritten) {
+  const Recipe recipe =
+      recipe_with("moe: {experts: 4, top_k: 2, expert_ffn: 8, renormalize: false}, ");
+  EXPECT_FALSE(recipe.model.moe.renormalize);
+  EXPECT_NE(to_yaml(recipe).find("renormalize: false"), std::string::npos);
+  EXPECT_EQ(parse_recipe(to_yaml(recipe), "again", {}, "").model, recipe.model);
+  const std::string usual =
+      to_yaml(recipe_with("moe: {experts: 4, top_k: 2, expert_ffn: 8, renormalize: true}, "));
+  EXPECT_EQ(usual, to_yaml(recipe_with("moe: {experts: 4, top_k: 2, expert_ffn: 8}, ")));
+}
+
 TEST(ModelParts, HaveTheirParameters) {
   const auto count = [](const std::string& keys) {
     return param_table(recipe_with(keys).model, 1).count();
@@ -72,6 +83,9 @@ TEST(ModelParts, HaveTheirParameters) {
   EXPECT_EQ(count("query_key_norm: whole, "), plain + 4 * (4 + 2) * 8);
   EXPECT_EQ(count("norm_placement: both, "), plain + 4 * 2 * 32);
   EXPECT_EQ(count("norm_placement: after, "), plain);
+  const std::string experts = "moe: {experts: 4, top_k: 2, expert_ffn: 8}, ";
+  EXPECT_EQ(count(experts + "query_key_norm: head, "), count(experts) + 4 * 2 * 8);
+  EXPECT_EQ(count(experts + "norm_placement: both, "), count(experts) + 4 * 2 * 32);
 }
 
 TEST(ModelParts, AreRefusedByName) {
