@@ -92,6 +92,8 @@ def dump(program, folder, run, ids):
 def meaning(config):
     """A config.json without what older files say elsewhere or not at all."""
     out = {k: v for k, v in config.items() if v is not None}
+    if "num_local_experts" in out:
+        out.setdefault("num_experts", out.pop("num_local_experts"))
     rope = dict(out.pop("rope_parameters", {}))
     scaling = out.pop("rope_scaling", None) or {}
     if "full_attention" in rope:
@@ -113,7 +115,7 @@ def meaning(config):
 INCIDENTAL = {"torch_dtype", "_sliding_window_pattern", "original_max_position_embeddings",
               "resid_pdrop", "embd_pdrop", "use_cache", "head_dim", "max_window_layers",
               "use_bidirectional_attention", "attention_bias", "no_rope_layer_interval",
-              "partial_rotary_factor"}
+              "partial_rotary_factor", "output_router_logits"}
 
 
 def same_config(case, given, exported):
@@ -179,6 +181,10 @@ WITHOUT = [
     ("granite-1", {"residual_multiplier": 1.0}),
     ("granite-1", {"logits_scaling": 1.0}),
     ("granite-1", {"attention_multiplier": 0.4}),
+    ("qwen3-moe-1", {"norm_topk_prob": False}),
+    ("qwen3-moe-1", {"num_experts_per_tok": 3}),
+    ("qwen3-moe-2", {"use_sliding_window": False}),
+    ("olmoe-1", {"norm_topk_prob": True}),
     ("llama-yarn-1", {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}),
     ("llama-yarn-3", {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}),
 ]

@@ -104,6 +104,22 @@ family("llama-yarn", "LlamaConfig",
        (TIED, rope(1e4, rope_type="yarn", factor=2.5, original_max_position_embeddings=24,
                    beta_fast=8.0, beta_slow=0.5, attention_factor=1.7)),
        (PLAIN, rope(1e4, rope_type="linear", factor=3.0)))
+# The third has layers without experts. With a loss that balances experts the gradients would be
+# another matter.
+ROUTED = {"router_aux_loss_coef": 0.0, "num_experts_per_tok": 2}
+family("qwen3-moe", "Qwen3MoeConfig",
+       (SMALL, {**rope(1e6), **ROUTED, "head_dim": 10, "num_experts": 5,
+                "moe_intermediate_size": 9, "norm_topk_prob": True}),
+       (TIED, {**rope(), **ROUTED, "head_dim": 6, "attention_bias": True, "num_experts": 4,
+               "moe_intermediate_size": 8, "use_sliding_window": True, "sliding_window": 9}),
+       (PLAIN, {**rope(), **ROUTED, "head_dim": 16, "num_experts": 3,
+                "moe_intermediate_size": 11, "mlp_only_layers": [0, 1], "norm_topk_prob": True}))
+family("olmoe", "OlmoeConfig",
+       (SMALL, {**rope(), **ROUTED, "intermediate_size": 9, "num_experts": 6}),
+       (TIED, {**rope(5e5), **ROUTED, "intermediate_size": 7, "num_experts": 4,
+               "norm_topk_prob": True, "attention_bias": True}),
+       (PLAIN, {**rope(), **ROUTED, "intermediate_size": 11, "num_experts": 5,
+                "num_experts_per_tok": 3}))
 
 
 def uniform(name, count):

@@ -26,15 +26,32 @@ PINNED = {"torch": "2.15.0", "transformers": "5.23.0"}
 FOLDER = pathlib.Path(__file__).resolve().parent / "fixtures"
 
 
+def stored(name, tensor):
+    """What a file has of a parameter, by name: the matrices of experts one by one."""
+    module, _, kind = name.rpartition(".")
+    if not module.endswith("mlp.experts"):
+        return {name: tensor}
+    out = {}
+    for expert, matrix in enumerate(tensor):
+        parts = {"down_proj": matrix}
+        if kind == "gate_up_proj":
+            parts = dict(zip(("gate_proj", "up_proj"), matrix.chunk(2), strict=True))
+        for part, rows in parts.items():
+            out[f"{module}.{expert}.{part}.weight"] = rows
+    return out
+
+
 def build(case):
     kind, keys = family_models.CASES[case]
     config = getattr(transformers, kind)(**keys)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", experts_implementation="eager")
     parameters = dict(model.named_parameters())  # tied ones once
     with torch.no_grad():
-        for name, tensor in parameters.items():
-            values = family_models.weight(case, name, tuple(tensor.shape))
-            tensor.copy_(torch.from_numpy(values))
+        for parameter, whole in parameters.items():
+            for name, tensor in stored(parameter, whole).items():
+                values = family_models.weight(case, name, tuple(tensor.shape))
+                tensor.copy_(torch.from_numpy(values))
     return model.double().eval(), config
 
 
@@ -66,12 +83,15 @@ def make(case):
     loss.backward()
     parameters = dict(model.named_parameters())
     out = {"logits": logits.detach().float().numpy()}
-    for name, tensor in parameters.items():
-        out[f"grad.{name}"] = tensor.grad.float().numpy()
+    shapes = {}
+    for parameter, whole in parameters.items():
+        for name, gradient in stored(parameter, whole.grad).items():
+            out[f"grad.{name}"] = gradient.float().numpy()
+            shapes[name] = list(gradient.shape)
     safetensors_file.write(FOLDER / f"{case}.safetensors", out)
     fixture = {
         "config": saved_config(model),
-        "tensors": {name: list(tensor.shape) for name, tensor in parameters.items()},
+        "tensors": shapes,
         "loss": loss.item(),
         "greedy": greedy(model, ids[:1, :family_models.PROMPT]),
     }

@@ -9,6 +9,7 @@
 
 #include "tutti/train/testing/family_models.h"
 #include "tutti/train/testing/layouts.h"
+#include "tutti/train/testing/routing_record.h"
 
 namespace tutti::train {
 namespace {
@@ -26,8 +27,8 @@ struct FamilyCase {
 std::vector<FamilyCase> family_cases() {
   std::vector<FamilyCase> all;
   for (const std::string& family : family_names()) {
-    const bool whole =
-        family_recipe(family).model.query_key_norm == spec::QueryKeyNorm::whole;  // no tp
+    const spec::ModelConfig model = family_recipe(family).model;
+    const bool whole = model.query_key_norm == spec::QueryKeyNorm::whole;  // no tp
     std::vector<Mesh> meshes = {{.dp = 2}, {.pp = 2}, {.cp = 2}};
     if (whole) {
       meshes.push_back({.pp = 2, .cp = 2});
@@ -35,6 +36,10 @@ std::vector<FamilyCase> family_cases() {
     } else {
       meshes.push_back({.tp = 2});
       meshes.push_back({.dp = 2, .tp = 2, .zero = 3});
+    }
+    if (model.moe.experts > 0) {
+      meshes.push_back({.dp = 2, .ep = 2});
+      meshes.push_back(whole ? Mesh{.dp = 2, .cp = 2, .ep = 2} : Mesh{.dp = 2, .tp = 2, .ep = 2});
     }
     for (const Mesh& mesh : meshes) all.push_back({family, mesh});
   }
@@ -48,21 +53,35 @@ spec::Recipe on_mesh(const std::string& family, const Mesh& mesh, int64_t micro)
   recipe.threads = 1;
   recipe.batch = {12, micro, 16};
   recipe.model.ffn += recipe.model.ffn % 2;  // tp 2 divides it
+  if (recipe.model.moe.experts > 0) {
+    recipe.model.moe.balance_loss = 0.3;
+    recipe.model.moe.z_loss = 0.2;
+  }
   return recipe;
 }
 
-const Training& family_alone(const std::string& family) {
-  static std::map<std::string, Training> made;
+// What one rank did, and what its routers chose: near-ties would turn out otherwise elsewhere.
+struct FamilyAlone {
+  RoutingRecord routing;
+  Training training;
+};
+FamilyAlone& family_alone(const std::string& family) {
+  static std::map<std::string, FamilyAlone> made;
   const auto [found, is_new] = made.try_emplace(family);
-  if (is_new) found->second = train_on(on_mesh(family, {}, 2), kFamilySteps);
-  return found->second;
+  FamilyAlone& one = found->second;
+  if (is_new)
+    one.training = train_on(on_mesh(family, {}, 2), kFamilySteps, {}, one.routing.recorder());
+  return one;
 }
 
 class FamilyLayout : public ::testing::TestWithParam<FamilyCase> {};
 
 TEST_P(FamilyLayout, IsAsOneRank) {
   const auto& [family, mesh] = GetParam();
-  expect_same(train_on(on_mesh(family, mesh, 1), kFamilySteps), family_alone(family));
+  FamilyAlone& alone = family_alone(family);
+  const Training training =
+      train_on(on_mesh(family, mesh, 1), kFamilySteps, {}, alone.routing.player());
+  expect_same(training, alone.training);
 }
 
 std::string family_case(const ::testing::TestParamInfo<FamilyCase>& info) {

@@ -88,7 +88,7 @@ void read_gpt2(HfKeys& keys, HfModel& out) {
   }
 }
 
-void read_experts(HfKeys& keys, ModelConfig& model) {
+void read_mixtral_experts(HfKeys& keys, ModelConfig& model) {
   model.moe.experts = keys.count("num_local_experts", 8);
   model.moe.top_k = keys.count("num_experts_per_tok", 2);
   model.moe.expert_ffn = model.ffn;
@@ -133,7 +133,7 @@ void read_llama(HfKeys& keys, const Json& config, std::string_view path, HfModel
             " (it acts in training only: write 0 there to go without it)");
   if (!mixtral) return;
   keys.only("sliding_window", {nullptr}, " (every token sees all before it)");
-  read_experts(keys, model);
+  read_mixtral_experts(keys, model);
 }
 
 void check_heads(HfKeys& keys, HfModel& out, std::string_view path) {

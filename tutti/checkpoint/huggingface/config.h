@@ -1,5 +1,6 @@
 // config.json of Hugging Face's transformers <-> spec::ModelConfig, for the model types of
-// families.cpp: gpt2, llama (2, 3, 3.1 and later), mistral, mixtral and today's dense ones.
+// families.cpp: gpt2, llama (2, 3, 3.1 and later), mistral, mixtral and today's, dense and with
+// experts.
 //
 // A key that changes the arithmetic in a way that Tutti cannot do throws unsupported naming the
 // key, its value and what is accepted. A missing key takes the default that transformers gives it,
@@ -30,7 +31,9 @@ enum class HfFamily {
   olmo2,
   smollm3,
   granite,
-  glm4
+  glm4,
+  qwen3_moe,
+  olmoe
 };
 
 const char* hf_family_name(HfFamily family);  // the value of "model_type"

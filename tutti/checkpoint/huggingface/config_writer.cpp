@@ -101,8 +101,12 @@ bool describes(HfFamily family, const ModelConfig& model) {
   ModelConfig wanted = model;
   wanted.name.clear();
   wanted.dropout = 0;  // acts in training only
+  wanted.moe.z_loss = 0;
+  if (wanted.moe.experts > 0 && wanted.moe.first_dense_layers == 0)
+    wanted.ffn = wanted.moe.expert_ffn;
   try {
     ModelConfig read = read_hf_config(family_config(model, family), "").model;
+    if (read.moe.first_dense_layers == 0 && read.moe.experts > 0) read.ffn = read.moe.expert_ffn;
     // Gemma's are functions of whole numbers.
     const auto close = [](double a, double b) { return std::abs(a - b) <= 1e-12 * std::abs(b); };
     if (close(read.attention_scale, wanted.attention_scale)) {
@@ -114,7 +118,8 @@ bool describes(HfFamily family, const ModelConfig& model) {
   }
 }
 
-// Of the model types that are built like Llama: the one it came from, or the first that can say it.
+// Of the model types of today that are built like Llama: the one it came from, or the first that
+// can say it.
 std::optional<HfFamily> dense_family_of(const ModelConfig& model, const Json& original) {
   const Json type = original.value("model_type", Json());
   std::optional<HfFamily> found;
@@ -168,9 +173,10 @@ HfFamily hf_family_of(const ModelConfig& model, const Json& original) {
   const bool plain_heads = model.head_dim * model.heads == model.hidden;
   const spec::MixtureOfExperts& moe = model.moe;
   const std::string part = first_part(model);
-  if (llama && moe.experts == 0) {
+  if (llama) {
     if (const std::optional<HfFamily> family = dense_family_of(model, original)) return *family;
-    if (part.empty() && model.activation == spec::Activation::swiglu) return HfFamily::llama;
+    if (moe.experts == 0 && part.empty() && model.activation == spec::Activation::swiglu)
+      return HfFamily::llama;
   }
   if (!part.empty() || model.activation == spec::Activation::geglu) {
     cannot_export(fmt::format("{} with the other parts of this model",
@@ -187,11 +193,11 @@ HfFamily hf_family_of(const ModelConfig& model, const Json& original) {
     return HfFamily::gpt2;
   }
   if (moe.shared_experts > 0 || moe.first_dense_layers > 0 || moe.router_bias ||
-      moe.capacity_factor > 0) {
+      moe.capacity_factor > 0 || !moe.renormalize) {
     cannot_export(
-        "one of model.moe.shared_experts, first_dense_layers, router_bias and "
-        "capacity_factor",
-        "mixtral needs 0, 0, false and 0");
+        "one of model.moe.shared_experts, first_dense_layers, router_bias, capacity_factor and "
+        "renormalize",
+        "mixtral needs 0, 0, false, 0 and true");
   }
   if (!plain_heads || model.linear_bias || model.rope_scaling != spec::RopeScaling{}) {
     cannot_export("model.moe with model.linear_bias, model.rope_scaling or another model.head_dim",

@@ -10,6 +10,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/checkpoint/huggingface/dense_types.h"
+#include "tutti/checkpoint/huggingface/expert_keys.h"
 #include "tutti/checkpoint/huggingface/rope_keys.h"
 
 namespace tutti::checkpoint {
@@ -50,6 +51,10 @@ void read_windows(const DenseType& type, HfKeys& keys, const Json& config, std::
   keys.know("sliding_window");
   if (type.windows == Windows::all) {
     model.window = window;
+    return;
+  }
+  if (type.windows == Windows::used) {
+    if (keys.flag("use_sliding_window", false)) model.window = window;
     return;
   }
   const auto listed = listed_global_layers(keys, config, model.layers, path);
@@ -231,6 +236,7 @@ void read_dense(HfKeys& keys, const Json& config, std::string_view path, HfModel
   }
   keys.know("original_max_position_embeddings");  // of longrope, which is refused
   read_biases(type, keys, model);
+  if (type.routed) read_experts(keys, config, out.family, model);
   read_windows(type, keys, config, path, model);
   read_rotation(type, keys, path, out);
   if (type.gemma) read_gemma(type, keys, config, model);

@@ -1,4 +1,4 @@
-// config.json of the dense model types that are built like Llama, out of the parts of
+// config.json of the model types that are built like Llama (dense_types.h), out of the parts of
 // spec::ModelConfig (config.h): which keys each type has, and what it takes where one is absent.
 #pragma once
 

@@ -76,6 +76,16 @@ const std::vector<DenseType>& dense_types() {
        .usual_attention_bias = true,
        .norms = NormPlacement::both,
        .rotated_share = 0.5},
+      {.family = HfFamily::qwen3_moe,
+       .kv_heads = 4,
+       .windows = Windows::used,
+       .window = 4096,
+       .query_key_norm = QueryKeyNorm::head,
+       .routed = true},
+      {.family = HfFamily::olmoe,
+       .epsilon = 1e-5,
+       .query_key_norm = QueryKeyNorm::whole,
+       .routed = true},
   };
   return types;
 }

@@ -1,5 +1,6 @@
-// The dense model types that are built like Llama as a table: which keys of config.json each has,
-// and what it takes where one is absent (as transformers does).
+// The model types that are built like Llama as a table: which keys of config.json each has, and
+// what it takes where one is absent (as transformers does). Those with experts have besides the
+// keys of expert_keys.h.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ enum class AttentionBias { none, always_qkv, qkv, all };
 enum class Windows {
   none,
   all,     // sliding_window, absent: `usual`
+  used,    // the same with use_sliding_window: true
   above,   // use_sliding_window, then layer_types, else layers from max_window_layers on
   listed,  // layer_types, else every pattern-th layer sees everything
 };
@@ -42,6 +44,7 @@ struct DenseType {
   bool window_rope = false;  // a rotation of its own for layers with the window
   bool multipliers = false;  // Granite's
   bool unrotated = false;    // no_rope_layers
+  bool routed = false;       // a mixture of experts
 };
 
 const DenseType* find_dense_type(HfFamily family);  // null: another family

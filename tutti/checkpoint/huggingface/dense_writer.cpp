@@ -5,6 +5,7 @@
 
 #include "tutti/checkpoint/huggingface/dense.h"
 #include "tutti/checkpoint/huggingface/dense_types.h"
+#include "tutti/checkpoint/huggingface/expert_keys.h"
 #include "tutti/checkpoint/huggingface/rope_keys.h"
 
 namespace tutti::checkpoint {
@@ -16,6 +17,10 @@ void write_windows(const DenseType& type, const ModelConfig& model, Json& config
   if (type.windows == Windows::none) return;
   config["sliding_window"] = model.window > 0 ? Json(model.window) : Json(nullptr);
   if (type.windows == Windows::all) return;
+  if (type.windows == Windows::used) {
+    config["use_sliding_window"] = model.window > 0;
+    return;
+  }
   if (type.windows == Windows::above) config["use_sliding_window"] = model.window > 0;
   if (model.window == 0 && type.windows == Windows::above) return;
   Json kinds = Json::array();
@@ -66,6 +71,7 @@ void write_dense(const ModelConfig& model, HfFamily family, Json& config) {
   if (type.rotated_share > 0) config["partial_rotary_factor"] = rotated_share(model);
   if (type.window_rope) config["rope_local_base_freq"] = model.window_rope_theta;
   write_windows(type, model, config);
+  if (type.routed) write_experts(model, family, config);
   if (type.gemma) {
     const double scalar = 1 / (model.attention_scale * model.attention_scale);
     config["query_pre_attn_scalar"] = std::abs(scalar - std::round(scalar)) < 1e-9 * scalar

@@ -12,6 +12,12 @@ const std::vector<std::pair<const char*, const char*>> kGemmaNorms = {
     {"norm2", "pre_feedforward_layernorm"},
     {"mlp.branch_norm", "post_feedforward_layernorm"}};
 
+HfFamilyNames mixtral_names() {
+  HfFamilyNames out = {HfFamily::mixtral, "mixtral", {"MixtralForCausalLM", "MixtralModel"}};
+  out.experts = {"block_sparse_moe", "gate", "w1", "w3", "w2"};
+  return out;
+}
+
 }  // namespace
 
 const std::vector<HfFamilyNames>& hf_families() {
@@ -19,7 +25,7 @@ const std::vector<HfFamilyNames>& hf_families() {
       {HfFamily::gpt2, "gpt2", {"GPT2LMHeadModel", "GPT2Model"}},
       {HfFamily::llama, "llama", {"LlamaForCausalLM", "LlamaModel"}},
       {HfFamily::mistral, "mistral", {"MistralForCausalLM", "MistralModel"}},
-      {HfFamily::mixtral, "mixtral", {"MixtralForCausalLM", "MixtralModel"}},
+      mixtral_names(),
       {HfFamily::qwen2, "qwen2", {"Qwen2ForCausalLM", "Qwen2Model"}},
       {HfFamily::qwen3, "qwen3", {"Qwen3ForCausalLM", "Qwen3Model"}},
       {HfFamily::gemma2,
@@ -56,7 +62,9 @@ const std::vector<HfFamilyNames>& hf_families() {
        {{"norm1", "input_layernorm"},
         {"attention.branch_norm", "post_self_attn_layernorm"},
         {"norm2", "post_attention_layernorm"},
-        {"mlp.branch_norm", "post_mlp_layernorm"}}}};
+        {"mlp.branch_norm", "post_mlp_layernorm"}}},
+      {HfFamily::qwen3_moe, "qwen3_moe", {"Qwen3MoeForCausalLM", "Qwen3MoeModel"}},
+      {HfFamily::olmoe, "olmoe", {"OlmoeForCausalLM", "OlmoeModel"}}};
   return all;
 }
 

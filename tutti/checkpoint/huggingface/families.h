@@ -9,6 +9,16 @@
 
 namespace tutti::checkpoint {
 
+// Names of a mixture of experts within a layer: "MODULE.ROUTER.weight" and
+// "MODULE.experts.7.GATE.weight".
+struct HfExpertNames {
+  const char* module = "mlp";
+  const char* router = "gate";
+  const char* gate = "gate_proj";
+  const char* up = "up_proj";
+  const char* down = "down_proj";
+};
+
 struct HfFamilyNames {
   HfFamily family;
   const char* name;                        // "model_type"
@@ -20,6 +30,7 @@ struct HfFamilyNames {
   // Names of norms by ours: norm1, attention.branch_norm, norm2, mlp.branch_norm.
   std::vector<std::pair<const char*, const char*>> norms = {{"norm1", "input_layernorm"},
                                                             {"norm2", "post_attention_layernorm"}};
+  HfExpertNames experts = {};
 };
 
 const std::vector<HfFamilyNames>& hf_families();

@@ -89,6 +89,10 @@ class Mapper {
     if (layer == "mlp.gate_up") {
       return {rows("mlp.gate_proj", shape[0] / 2), rows("mlp.up_proj", shape[0] / 2)};
     }
+    if (layer == "moe.router") {
+      const HfExpertNames& names = family.experts;
+      return {HfPart{full(fmt::format("{}.{}", names.module, names.router)), shape, false, false}};
+    }
     if (layer == "moe.experts.gate_up" || layer == "moe.experts.down") {
       return experts(layer == "moe.experts.down", prefix);
     }
@@ -98,7 +102,6 @@ class Mapper {
         {"attention.query_norm", "self_attn.q_norm"},
         {"attention.key_norm", "self_attn.k_norm"},
         {"mlp.down", "mlp.down_proj"},
-        {"moe.router", "block_sparse_moe.gate"},
         {"final_norm", "norm"},
         {"head", "lm_head"}};
     const auto found = names.find(layer);
@@ -108,18 +111,19 @@ class Mapper {
 
   std::vector<HfPart> experts(bool down, const std::string& prefix) const {
     std::vector<HfPart> parts;
+    const HfExpertNames& names = hf_family_names(family_).experts;
     const int64_t width = model_.moe.expert_ffn;
     for (int64_t expert = 0; expert < model_.moe.experts; ++expert) {
       const auto add = [&](const char* name, Shape shape) {
         parts.push_back(
-            {fmt::format("{}block_sparse_moe.experts.{}.{}.weight", prefix, expert, name),
+            {fmt::format("{}{}.experts.{}.{}.weight", prefix, names.module, expert, name),
              std::move(shape), false, false});
       };
       if (down) {
-        add("w2", {model_.hidden, width});
+        add(names.down, {model_.hidden, width});
       } else {
-        add("w1", {width, model_.hidden});  // gate
-        add("w3", {width, model_.hidden});  // up
+        add(names.gate, {width, model_.hidden});
+        add(names.up, {width, model_.hidden});
       }
     }
     return parts;

@@ -1,7 +1,8 @@
 // Which tensors of Hugging Face's transformers make up each parameter of Tutti.
 //
 // Fused parameters are the rows of their parts, one part after the other: attention.qkv is q, k, v;
-// mlp.gate_up is gate, up; moe.experts.gate_up is w1, w3 of expert 0, then of expert 1, and so on.
+// mlp.gate_up is gate, up; moe.experts.gate_up is gate, up of expert 0 (Mixtral's w1, w3), then of
+// expert 1, and so on.
 // So a parameter is always the concatenation of its parts' elements. Where transformers fuses rows
 // too (Phi-3, GLM-4) it is one part. GPT-2 keeps linear weights as
 // [in, out] ("Conv1D"), and q, k, v fused; its parts are transposed.
