@@ -75,6 +75,7 @@ Attend attend_of(const AttentionDecodeArgs& args) {
   work.keys = args.keys;
   work.values = args.values;
   work.out = args.out;
+  work.lse = args.lse;
   if (args.starts) work.starts = args.starts.as<int32_t>();
   return work;
 }

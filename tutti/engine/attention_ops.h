@@ -113,6 +113,32 @@ struct AttentionDecodeArgs {
   Matrix values;       // [B*capacity, K*D] c
   Matrix out;          // [B*queries, A*D] c
   Vector starts = {};  // [B*queries] i32, optional: the first row that each query sees, not falling
+  Vector lse = {};     // [B*A*queries] f32, optional, on the CPU only
+};
+
+// A learned score of each head that takes part in a row's softmax and has no value (attention
+// sinks; gpt-oss). It is added to what attention left without it, of B sequences of T rows:
+//   lse' = log(e^lse + e^sink), out' = out * e^(lse - lse').
+// With lse' and out' the backward pass of attention is that of the softmax with the sink. On the
+// CPU only. record "attention_sink_forward": dims (B*T, A, D); bytes: out and lse twice, sinks.
+struct AttentionSinkForwardArgs {
+  int64_t batch = 0, rows = 0, heads = 0, head_dim = 0;
+  Vector sinks;  // [A] c
+  Matrix out;    // [B*T, A*D] c, in place
+  Vector lse;    // [B*A*T] f32, laid out [B, A, T], in place
+};
+
+// d_sinks[a] = beta * d_sinks[a] - sum over rows of e^(sinks[a] - lse) * delta, where delta =
+// rowsum(d_out * out) of the head is what the backward pass of attention leaves.
+// record "attention_sink_backward": dims (B*T, A); bytes of all operands, d_sinks twice (beta 0:
+// once).
+struct AttentionSinkBackwardArgs {
+  int64_t batch = 0, rows = 0, heads = 0;
+  Vector sinks;    // [A] c
+  Vector lse;      // [B*A*T] f32, with the sinks
+  Vector delta;    // [B*A*T] f32
+  float beta = 1;  // 0 or 1
+  Vector d_sinks;  // [A] f32
 };
 
 }  // namespace tutti::engine

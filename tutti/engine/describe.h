@@ -13,6 +13,8 @@
 
 namespace tutti::engine {
 
+struct RowGroups;  // row_groups.h
+
 // That of a product is in gemm_check.h, inline. `out` of a dropout may be missing. Of grouped
 // products the dims, flops and bytes that only the offsets tell are left out: add_used_rows adds
 // them. Attention's flops are those of all pairs; with `starts` fewer: see seen_pairs.
@@ -27,6 +29,10 @@ void add_used_rows(OpRecord& record, const GroupedGemmWeightArgs& args, int64_t 
 // How many experts the weights of a grouped product have.
 int64_t expert_count(const GroupedGemmArgs& args);
 int64_t expert_count(const GroupedGemmWeightArgs& args);
+void add_used_rows(OpRecord& record, const GroupedBiasArgs& args, int64_t used);
+void add_used_rows(OpRecord& record, const GroupedColumnSumArgs& args, int64_t used);
+// Rows in use of groups whose boundaries the host can read. Aborts when these are impossible.
+int64_t used_rows(const char* op, const RowGroups& groups);
 
 // Twice the pairs of ops.h for starts that the host can read. Aborts when they are impossible.
 double twice_pairs(const int32_t* starts, int64_t batch, int64_t sequence);

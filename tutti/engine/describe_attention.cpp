@@ -137,11 +137,39 @@ OpRecord describe(const AttentionDecodeArgs& args) {
   check_matrix("values", args.values, b * args.capacity, k * d, args.q.dtype);
   check_matrix("out", args.out, b * n, a * d, args.q.dtype);
   check_starts(args.starts, b * n);
+  TUTTI_CHECK(!args.lse || args.lse.count == b * a * n,
+              "attention_decode: lse has {} elements, not {}", args.lse.count, b * a * n);
   return {.op = "attention_decode",
           .dims = {b, n, args.past, a, k, d},
           .flops = 4 * real(b * a * n) * real(visible * d),
-          .bytes = real(args.q.bytes() + args.out.bytes()) +
+          .bytes = real(args.q.bytes() + args.out.bytes() + args.lse.bytes()) +
                    2 * real(b * visible * k * d * dtype_bytes(args.q.dtype))};
+}
+
+OpRecord describe(const AttentionSinkForwardArgs& args) {
+  const int64_t n = args.batch * args.rows, a = args.heads, d = args.head_dim;
+  check_matrix("out", args.out, n, a * d, args.out.dtype);
+  TUTTI_CHECK(
+      args.sinks.count == a && args.sinks.dtype == args.out.dtype && args.lse.count == n * a,
+      "attention_sink_forward: {} {} sinks, {} of lse for {} rows of {} heads", args.sinks.count,
+      dtype_name(args.sinks.dtype), args.lse.count, n, a);
+  return {.op = "attention_sink_forward",
+          .dims = {n, a, d},
+          .bytes = real(2 * args.out.bytes() + 2 * args.lse.bytes() + args.sinks.bytes())};
+}
+
+OpRecord describe(const AttentionSinkBackwardArgs& args) {
+  const int64_t n = args.batch * args.rows, a = args.heads;
+  TUTTI_CHECK(args.sinks.count == a && args.d_sinks.count == a && args.lse.count == n * a &&
+                  args.delta.count == n * a && (args.beta == 0 || args.beta == 1),
+              "attention_sink_backward: {} sinks, {} gradients, {} of lse, {} of delta for {} rows "
+              "of {} heads, beta {}",
+              args.sinks.count, args.d_sinks.count, args.lse.count, args.delta.count, n, a,
+              args.beta);
+  return {.op = "attention_sink_backward",
+          .dims = {n, a},
+          .bytes = real(args.sinks.bytes() + args.lse.bytes() + args.delta.bytes() +
+                        (args.beta == 0 ? 1 : 2) * args.d_sinks.bytes())};
 }
 
 double twice_pairs(const int32_t* starts, int64_t batch, int64_t sequence) {

@@ -47,6 +47,20 @@ void check_groups(const char* op, const Matrix& x, const Matrix& y, const Matrix
       groups.piece_rows, boundaries, groups.count());
 }
 
+// Biases of as many experts as have groups: [E*n] for rows x.
+void check_biases(const char* op, const Matrix& x, const Vector& biases, int64_t boundaries,
+                  const RowGroups& groups) {
+  const int64_t experts = x.cols > 0 ? biases.count / x.cols : 0;
+  TUTTI_CHECK(experts > 0 && experts * x.cols == biases.count && groups.count() > 0 &&
+                  groups.each % experts == 0,
+              "{}: {} groups of rows of {}, {} elements of biases", op, groups.count(), x.cols,
+              biases.count);
+  TUTTI_CHECK(
+      boundaries == groups.count() + groups.pieces && x.rows == groups.pieces * groups.piece_rows,
+      "{}: {} rows in {} pieces of {}, {} boundaries of {} groups", op, x.rows, groups.pieces,
+      groups.piece_rows, boundaries, groups.count());
+}
+
 int64_t block_height(const GroupedGemmArgs& args) {
   return args.transpose_b ? args.c.cols : args.a.cols;
 }
@@ -233,6 +247,49 @@ void add_used_rows(OpRecord& record, const GroupedGemmArgs& args, int64_t used) 
 }
 void add_used_rows(OpRecord& record, const GroupedGemmWeightArgs& args, int64_t used) {
   add_rows(record, used, args.dy.cols, args.x.cols, args.x.dtype);
+}
+
+OpRecord describe(const GroupedBiasArgs& args) {
+  constexpr const char* kOp = "grouped_bias";
+  check_biases(kOp, args.x, args.bias, args.offsets.count, row_groups(args, args.x.rows));
+  TUTTI_CHECK(args.bias.dtype == args.x.dtype, "{}: x is {}, bias {}", kOp,
+              dtype_name(args.x.dtype), dtype_name(args.bias.dtype));
+  return {.op = kOp,
+          .dims = {args.bias.count / args.x.cols, 0, args.x.cols},
+          .bytes = real(args.bias.bytes())};
+}
+
+OpRecord describe(const GroupedColumnSumArgs& args) {
+  constexpr const char* kOp = "grouped_column_sum";
+  check_biases(kOp, args.dy, args.d_bias, args.offsets.count, row_groups(args, args.dy.rows));
+  TUTTI_CHECK(args.d_bias.dtype == DType::f32 && (args.beta == 0 || args.beta == 1),
+              "{}: d_bias is {}, beta {}", kOp, dtype_name(args.d_bias.dtype), args.beta);
+  return {.op = kOp,
+          .dims = {args.d_bias.count / args.dy.cols, 0, args.dy.cols},
+          .bytes = (args.beta == 0 ? 1 : 2) * real(args.d_bias.bytes())};
+}
+
+void add_used_rows(OpRecord& record, const GroupedBiasArgs& args, int64_t used) {
+  record.dims[1] = used;
+  record.bytes += 2 * real(used * args.x.cols) * real(dtype_bytes(args.x.dtype));
+}
+void add_used_rows(OpRecord& record, const GroupedColumnSumArgs& args, int64_t used) {
+  record.dims[1] = used;
+  record.bytes += real(used * args.dy.cols) * real(dtype_bytes(args.dy.dtype));
+}
+
+int64_t used_rows(const char* op, const RowGroups& groups) {
+  int64_t used = 0;
+  for (int64_t piece = 0; piece < groups.pieces; ++piece) {
+    const int32_t* at = groups.offsets + piece * (groups.each + 1);
+    TUTTI_CHECK(at[0] == 0 && groups.used(piece) <= groups.piece_rows, "{}: rows {} to {} of {}",
+                op, at[0], groups.used(piece), groups.piece_rows);
+    for (int64_t e = 0; e < groups.each; ++e) {
+      TUTTI_CHECK(at[e] <= at[e + 1], "{}: group {} from {} to {}", op, e, at[e], at[e + 1]);
+    }
+    used += groups.used(piece);
+  }
+  return used;
 }
 
 }  // namespace tutti::engine

@@ -118,6 +118,27 @@ struct GroupedGemmWeightArgs {
   Matrix d_weight;  // [E*m, n] f32
 };
 
+// x[r] += bias_e for the rows r of expert e; groups as in grouped_gemm. On the CPU only.
+// record "grouped_bias": dims (E, used rows, n); bytes of the used rows twice and of all biases.
+struct GroupedBiasArgs {
+  Matrix x;        // [R, n] c
+  Vector offsets;  // [groups+1] i32, in pieces [groups+pieces]
+  int64_t piece_rows = 0;
+  Vector bias;  // [E*n] c
+};
+
+// d_bias_e = beta * d_bias_e + scale * (sum of dy[r] over the rows r of expert e): the gradient of
+// its bias. On the CPU only. record "grouped_column_sum": dims (E, used rows, n); bytes of the used
+// rows and of d_bias, this twice (beta 0: once).
+struct GroupedColumnSumArgs {
+  Matrix dy;       // [R, n] c
+  Vector offsets;  // [groups+1] i32, in pieces [groups+pieces]
+  int64_t piece_rows = 0;
+  float beta = 1;  // 0 or 1
+  float scale = 1;
+  Vector d_bias;  // [E*n] f32
+};
+
 // d_logits from d_weights, plus the gradients of two auxiliary losses over sequences of T tokens:
 //   balance(sequence) = E * sum over e of (counts[e] / T) * (mean of probabilities[:, e])
 //   z(row)            = lse^2

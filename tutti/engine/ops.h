@@ -116,10 +116,11 @@ struct ColumnSumArgs {
 };
 
 // gelu: y[N,F] = gelu_tanh(x + bias); swiglu: x is [N, 2F] = gate | up, y = silu(gate) * up
-// (bias [2F] optional); geglu: the same with gelu_tanh(gate), on the CPU only.
+// (bias [2F] optional); geglu: the same with gelu_tanh(gate); clamped_swiglu (gpt-oss): y =
+// (clamp(up, -7, 7) + 1) * g * sigmoid(1.702 g), g = min(gate, 7). The last two on the CPU only.
 // gelu_tanh(x) = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 // record "activation_forward": dims (N, F).
-enum class Activation { gelu, swiglu, geglu };
+enum class Activation { gelu, swiglu, geglu, clamped_swiglu };
 struct ActivationForwardArgs {
   Activation kind = Activation::gelu;
   Matrix x;          // [N, F] or [N, 2F] c
@@ -128,7 +129,7 @@ struct ActivationForwardArgs {
   Vector amax = {};  // of y
 };
 
-// dx = dy * derivative at x + bias. gelu: dx may be dy. swiglu, geglu: dx [N, 2F] may be x.
+// dx = dy * derivative at x + bias. gelu: dx may be dy. Of the others dx [N, 2F] may be x.
 // record "activation_backward": dims (N, F).
 struct ActivationBackwardArgs {
   Activation kind = Activation::gelu;

@@ -71,6 +71,31 @@ void norm_query_key_backward(engine::Stream& stream, const AttentionLayer& layer
   }
 }
 
+// What the softmax of each head has besides the keys, and its gradient.
+void add_sinks(engine::Stream& stream, const AttentionLayer& layer, const BatchShape& shape,
+               const AttentionSaved& saved) {
+  if (!layer.sinks) return;
+  stream.ops().attention_sink_forward(stream, {.batch = shape.sequences,
+                                               .rows = shape.tokens,
+                                               .heads = layer.heads,
+                                               .head_dim = layer.head_dim,
+                                               .sinks = layer.sinks,
+                                               .out = saved.out,
+                                               .lse = saved.lse});
+}
+void sinks_backward(engine::Stream& stream, const AttentionLayer& layer, const BatchShape& shape,
+                    const AttentionSaved& saved, const AttentionWork& work) {
+  if (!layer.d_sinks) return;
+  stream.ops().attention_sink_backward(stream, {.batch = shape.sequences,
+                                                .rows = shape.tokens,
+                                                .heads = layer.heads,
+                                                .sinks = layer.sinks,
+                                                .lse = saved.lse,
+                                                .delta = work.delta,
+                                                .beta = work.norm_beta,
+                                                .d_sinks = layer.d_sinks});
+}
+
 engine::Vector elements(const engine::Matrix& matrix) {
   return engine::vector(matrix.data, matrix.dtype, matrix.rows * matrix.cols);
 }
@@ -204,6 +229,7 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
                                             .lse = saved.lse,
                                             .starts = starts_of(layer, shape)});
   }
+  if (steps.core) add_sinks(stream, layer, shape, saved);
   if (steps.output) linear_forward(stream, layer.output, saved.out, branch, pass, saved.out_amax);
 }
 
@@ -231,6 +257,7 @@ void attention_backward_input(engine::Stream& stream, const AttentionLayer& laye
                                              .d_qkv = work.d_qkv,
                                              .starts = starts_of(layer, shape)});
   }
+  sinks_backward(stream, layer, shape, saved, work);
   rotate(stream, layer, shape, work.d_qkv, true);
   norm_query_key_backward(stream, layer, saved, work);
   linear_backward_input(stream, layer.qkv, work.d_qkv, dx, pass);

@@ -43,9 +43,11 @@ struct AttentionLayer {
   engine::Vector rope_frequency;  // [R/2] f32; empty without rotation
   int64_t rotated = 0;            // R columns of a head
   float rope_amplitude = 1;
-  float scale = 0;        // of scores; 0: 1 / sqrt(D)
-  float softcap = 0;      // 0: none
-  bool windowed = false;  // sees BatchShape::window_starts
+  float scale = 0;         // of scores; 0: 1 / sqrt(D)
+  float softcap = 0;       // 0: none
+  bool windowed = false;   // sees BatchShape::window_starts
+  engine::Vector sinks;    // [A] c, optional
+  engine::Vector d_sinks;  // [A] f32
   AttentionRing ring;
 };
 
@@ -65,7 +67,7 @@ struct AttentionWork {
   engine::Matrix d_out;  // [N, A*D] c
   engine::Matrix d_qkv;  // [N, (A+2K)D] c
   engine::Vector delta;  // [B*A*T] f32
-  float norm_beta = 1;   // of the gradients of the query's and key's norms
+  float norm_beta = 1;   // of the gradients of the query's and key's norms, and of sinks
 };
 
 // The sizes of a micro-batch on this rank, and where documents lie in it when they are packed.

@@ -17,6 +17,7 @@ engine::Activation activation_of(const spec::ModelConfig& model) {
     case spec::Activation::gelu: return engine::Activation::gelu;
     case spec::Activation::swiglu: return engine::Activation::swiglu;
     case spec::Activation::geglu: return engine::Activation::geglu;
+    case spec::Activation::clamped_swiglu: return engine::Activation::clamped_swiglu;
   }
   return engine::Activation::gelu;
 }
@@ -43,13 +44,16 @@ MoeLayer bind_moe(const spec::ModelConfig& model, const Parameters& parameters,
   MoeLayer out;
   out.config = model.moe;
   out.activation = activation_of(model);
-  out.router = bind_weight(parameters, name + ".router");
+  const auto projection = [&](const std::string& part) {
+    return model.moe.biases ? parameters.linear(name + part) : bind_weight(parameters, name + part);
+  };
+  out.router = projection(".router");
   if (model.moe.router_bias) {
     const engine::Matrix bias = parameters.weight(name + ".router.bias");
     out.selection_bias = engine::vector(bias.data, bias.dtype, bias.rows);
   }
-  out.up = bind_weight(parameters, name + (gelu ? ".experts.up" : ".experts.gate_up"));
-  out.down = bind_weight(parameters, name + ".experts.down");
+  out.up = projection(gelu ? ".experts.up" : ".experts.gate_up");
+  out.down = projection(".experts.down");
   if (model.moe.shared_experts > 0) out.shared = bind_mlp(model, parameters, name + ".shared");
   out.balance_loss = static_cast<float>(model.moe.balance_loss / layers);
   out.z_loss = static_cast<float>(model.moe.z_loss / layers);
@@ -73,6 +77,11 @@ void bind_attention_parts(const spec::ModelConfig& model, const Parameters& para
     out.rope_frequency = window ? frequencies.window : frequencies.all;
     out.rotated = spec::rotated_dims(model);
     out.rope_amplitude = rope_amplitude(model, window);
+  }
+  if (model.attention_sinks) {
+    const NormWeights sinks = parameters.norm(prefix + "attention.sinks");
+    out.sinks = sinks.weight;
+    out.d_sinks = sinks.d_weight;
   }
   if (model.query_key_norm == spec::QueryKeyNorm::none) return;
   out.norms = {parameters.norm(prefix + "attention.query_norm"),

@@ -88,8 +88,8 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
                    int64_t first_row, engine::Matrix previous, const BlockSaved& saved,
                    const BlockWork& work, const BlockSteps& steps = {});
 
-// Updates d_residual, and the gradients of branches', queries' and keys' norms; leaves in `work`
-// what block_backward_weight needs. `routing` matters to
+// Updates d_residual, and the gradients of branches', queries' and keys' norms and of attention's
+// sinks; leaves in `work` what block_backward_weight needs. `routing` matters to
 // blocks with experts. Where only adapters are trained, nothing below the first of them in the
 // first block needs a gradient: what is empty in `work` is not computed, and nothing before it.
 // With norm_beta also the gradients of the norms' weights, which block_backward_weight then leaves

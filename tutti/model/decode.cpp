@@ -111,6 +111,7 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
     branch_ = carver.take(compute, chunk, model.hidden);
     qkv_ = carver.take(compute, chunk, query_width + 2 * kv_width);
     attention_ = carver.take(compute, chunk, query_width);
+    if (model.attention_sinks) lse_ = carver.take(DType::f32, chunk, model.heads);
     pre_ = carver.take(compute, chunk, gate * model.ffn);
     act_ = carver.take(compute, chunk, model.ffn);
     if (model.moe.experts > 0) carve_moe(carver, chunk);
@@ -210,6 +211,9 @@ void Decoder::run_block(engine::Stream& stream, size_t index, const std::vector<
       std::memcpy(values.slice_rows(piece.past + row, 1).data,
                   from.slice_cols(query_width + kv_width, kv_width).data, row_bytes);
     }
+    const engine::Vector lse =
+        attention.sinks ? engine::vector(lse_.data, DType::f32, piece.count * attention.heads)
+                        : engine::Vector{};
     stream.ops().attention_decode(
         stream,
         {.batch = 1,
@@ -227,7 +231,17 @@ void Decoder::run_block(engine::Stream& stream, size_t index, const std::vector<
          .out = attention_.slice_rows(piece.first, piece.count),
          .starts = attention.windowed ? engine::vector(row_starts_.as<int32_t>() + piece.first,
                                                        DType::i32, piece.count)
-                                      : engine::Vector{}});
+                                      : engine::Vector{},
+         .lse = lse});
+    if (!attention.sinks) continue;
+    stream.ops().attention_sink_forward(stream,
+                                        {.batch = 1,
+                                         .rows = piece.count,
+                                         .heads = attention.heads,
+                                         .head_dim = attention.head_dim,
+                                         .sinks = attention.sinks,
+                                         .out = attention_.slice_rows(piece.first, piece.count),
+                                         .lse = lse});
   }
   linear_forward(stream, attention.output, rows(attention_, count), branch);
   end_decoded_branch(stream, layer, layer.attention_norm, branch);

@@ -76,6 +76,7 @@ class Decoder {
   engine::Matrix residual_;                    // [chunk, H] f32
   engine::Matrix y_, branch_;                  // [chunk, H] c
   engine::Matrix qkv_, attention_;             // [chunk, (A+2K)D], [chunk, A*D] c
+  engine::Matrix lse_;                         // [chunk, A] f32, with sinks
   engine::Matrix pre_, act_;                   // [chunk, F or 2F], [chunk, F] c
   MoeSaved moe_;                               // of a chunk, where the model has experts
   engine::Matrix logits_;                      // [sequences, padded V] f32

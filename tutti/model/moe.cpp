@@ -26,6 +26,26 @@ engine::Matrix used_rows(const MoeLayer& layer, const MoeSaved& saved,
   return matrix.slice_rows(0, boundaries_of(layer).received.back());
 }
 
+// The biases of experts, to rows that hold a product.
+void add_biases(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved,
+                engine::Vector bias, engine::Matrix x) {
+  if (!bias) return;
+  stream.ops().grouped_bias(
+      stream,
+      {.x = x, .offsets = groups_of(saved), .piece_rows = layer.exchange.piece_rows, .bias = bias});
+}
+
+void sum_biases(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved,
+                engine::Matrix dy, float beta, float scale, engine::Vector d_bias) {
+  if (!d_bias) return;
+  stream.ops().grouped_column_sum(stream, {.dy = dy,
+                                           .offsets = groups_of(saved),
+                                           .piece_rows = layer.exchange.piece_rows,
+                                           .beta = beta,
+                                           .scale = scale,
+                                           .d_bias = d_bias});
+}
+
 engine::Vector elements(const engine::Matrix& matrix, int64_t rows) {
   TUTTI_CHECK(matrix.ld == matrix.cols, "rows of {} elements, {} apart", matrix.cols, matrix.ld);
   return engine::vector(matrix.data, matrix.dtype, rows * matrix.cols);
@@ -212,6 +232,7 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
                               .piece_rows = layer.exchange.piece_rows,
                               .transpose_b = true,
                               .c = saved.pre});
+    add_biases(stream, layer, saved, layer.up.bias, saved.pre);
   }
   if (steps.activation) {
     ops.activation_forward(stream, {.kind = layer.activation,
@@ -226,6 +247,7 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
                               .piece_rows = layer.exchange.piece_rows,
                               .transpose_b = true,
                               .c = results});
+    if (tensor_rank(layer.tp) == 0) add_biases(stream, layer, saved, layer.down.bias, results);
     if (exchanges) combine(stream, layer, results, saved.output);
   }
   const bool shares = layer.config.shared_experts > 0;
@@ -313,6 +335,9 @@ void moe_backward_weight(engine::Stream& stream, const MoeLayer& layer, engine::
                                    .piece_rows = layer.exchange.piece_rows,
                                    .beta = beta,
                                    .d_weight = layer.up.d_weight});
+  const float share = layer.tp == nullptr ? 1 : 1 / static_cast<float>(layer.tp->size());
+  sum_biases(stream, layer, saved, work.d_output, beta, share, layer.down.d_bias);
+  sum_biases(stream, layer, saved, work.d_pre, beta, 1, layer.up.d_bias);
   if (layer.config.shared_experts > 0) {
     mlp_backward_weight(stream, layer.shared, all, saved.shared, d_branch, work.shared, beta);
   }

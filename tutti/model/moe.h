@@ -13,6 +13,9 @@
 // weights, to the bit; then each sends all N rows through its part of the experts, and what comes
 // out, forward and backward, is a sum over these ranks (linear.h).
 //
+// Biases of experts are added to their products. That of the second is the same on all tensor
+// parallel ranks: the first of them adds it, and each has an equal share of its gradient.
+//
 // Tensors as spec/model/params.h names them. Of Hugging Face's Mixtral block_sparse_moe:
 // gate.weight is router.weight [E, H]; expert e's w1 (gate) and w3 (up) are rows [0, Fe) and [Fe,
 // 2Fe) of experts.gate_up.weight[e] [2Fe, H], its w2 (down) is experts.down.weight[e] [H, Fe].
@@ -88,10 +91,11 @@ struct MoeLayer {
   engine::Activation activation = engine::Activation::swiglu;
   Linear router;                  // [H] -> [E]
   engine::Vector selection_bias;  // [E] c, may be empty
-  Linear up;                      // E times [H] -> [Fe] or gate | up [2Fe], one below the other
-  Linear down;                    // E times [Fe] -> [H]
-  MlpLayer shared;                // with config.shared_experts
-  float balance_loss = 0;         // weights of the losses, divided by the number of routed layers
+  Linear
+      up;  // with biases [E*outputs]: E times [H] -> [Fe] or gate | up [2Fe], one below the other
+  Linear down;             // E times [Fe] -> [H]
+  MlpLayer shared;         // with config.shared_experts
+  float balance_loss = 0;  // weights of the losses, divided by the number of routed layers
   float z_loss = 0;
 
   explicit operator bool() const { return config.experts > 0; }

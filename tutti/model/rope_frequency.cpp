@@ -26,11 +26,14 @@ double pair_of(const RopeScaling& scaling, double theta, double dims, double tur
   return dims * std::log(context / (turns * 2 * M_PI)) / (2 * std::log(theta));
 }
 
-// Kept is 1 up to the pair of fast_turns and 0 from that of slow_turns on, both rounded outwards.
+// Kept is 1 up to the pair of fast_turns and 0 from that of slow_turns on, both rounded outwards
+// unless the model says otherwise.
 double yarn_frequency(const RopeScaling& scaling, double theta, double dims, double pair,
                       double frequency) {
-  const double low = std::max(0.0, std::floor(pair_of(scaling, theta, dims, scaling.fast_turns)));
-  double high = std::min(dims - 1, std::ceil(pair_of(scaling, theta, dims, scaling.slow_turns)));
+  const double fast = pair_of(scaling, theta, dims, scaling.fast_turns);
+  const double slow = pair_of(scaling, theta, dims, scaling.slow_turns);
+  const double low = std::max(0.0, scaling.rounded ? std::floor(fast) : fast);
+  double high = std::min(dims - 1, scaling.rounded ? std::ceil(slow) : slow);
   if (low == high) high += 0.001;
   const double slowed = std::clamp((pair - low) / (high - low), 0.0, 1.0);
   return slowed * frequency / scaling.factor + (1 - slowed) * frequency;

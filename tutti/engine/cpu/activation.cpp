@@ -1,8 +1,11 @@
-// GELU, SwiGLU and GeGLU on the CPU, one pass over the elements (ops.h states the contract).
+// GELU, SwiGLU, GeGLU and clamped SwiGLU on the CPU, one pass over the elements (ops.h states the
+// contract).
 //   0.5 (1 + tanh u) = s(2u) with the logistic function s, so gelu_tanh(x) = x s(z) with
 //   z = 2 sqrt(2/pi) (x + 0.044715 x^3):     gelu'(x) = s + x s (1 - s) z'
 //   swiglu(g, u) = g s(g) u:                 d/dg = u s (1 + g (1 - s)),  d/du = g s
 //   geglu(g, u) = gelu_tanh(g) u:            d/dg = u gelu'(g),           d/du = gelu_tanh(g)
+//   clamped_swiglu(g, u) = g s(kg) (u + 1):  d/dg = (u + 1) s (1 + kg (1 - s)), d/du = g s,
+//   0 where g or u is beyond its limit
 #include "tutti/engine/cpu/amax.h"
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
@@ -22,6 +25,8 @@ namespace tutti::engine::HWY_NAMESPACE {
 constexpr float kGeluLinear = 1.5957691216F;  // 2 sqrt(2/pi)
 constexpr float kGeluCubic = 0.07135481283F;  // 2 sqrt(2/pi) * 0.044715
 constexpr float kGeluSaturates = 16.0F;       // s(z) is 0 or 1 in f32 from |x| = 10.3 on
+constexpr float kClampedSlope = 1.702F;       // of clamped_swiglu
+constexpr float kClampedLimit = 7.0F;
 
 template <typename T, typename Block>
 HWY_INLINE F32 load_biased(const T* x, const T* bias, Block block) {
@@ -141,12 +146,63 @@ void geglu_backward_rows(const ActivationBackwardArgs& args, int64_t begin, int6
   }
 }
 
+// gate limited from above; NaN stays NaN.
+HWY_INLINE F32 below_limit(F32 v) {
+  return hn::IfThenElse(hn::Gt(v, set(kClampedLimit)), set(kClampedLimit), v);
+}
+
+template <typename T>
+void clamped_forward_rows(const ActivationForwardArgs& args, int64_t begin, int64_t end) {
+  const int64_t f = args.y.cols;
+  const T* bias = args.bias ? args.bias.as<T>() : nullptr;
+  for (int64_t r = begin; r < end; ++r) {
+    const T* x = args.x.row<T>(r);
+    T* y = args.y.row<T>(r);
+    for_lanes(f, [&](int64_t j, auto block, auto) TUTTI_LANES_BODY {
+      const F32 gate = below_limit(load_biased(x + j, bias == nullptr ? nullptr : bias + j, block));
+      const F32 up = clamp(load_biased(x + f + j, bias == nullptr ? nullptr : bias + f + j, block),
+                           -kClampedLimit, kClampedLimit);
+      const F32 silu = hn::Mul(gate, sigmoid(hn::Mul(gate, set(kClampedSlope))));
+      store(hn::Mul(hn::Add(up, set(1.0F)), silu), y + j, block);
+    });
+  }
+}
+
+template <typename T>
+void clamped_backward_rows(const ActivationBackwardArgs& args, int64_t begin, int64_t end) {
+  const int64_t f = args.dy.cols;
+  const T* bias = args.bias ? args.bias.as<T>() : nullptr;
+  for (int64_t r = begin; r < end; ++r) {
+    const T* x = args.x.row<T>(r);
+    const T* dy = args.dy.row<T>(r);
+    T* dx = args.dx.row<T>(r);
+    for_lanes(f, [&](int64_t j, auto block, auto) TUTTI_LANES_BODY {
+      const F32 given = load_biased(x + j, bias == nullptr ? nullptr : bias + j, block);
+      const F32 wide = load_biased(x + f + j, bias == nullptr ? nullptr : bias + f + j, block);
+      const F32 gate = below_limit(given);
+      const F32 up = hn::Add(clamp(wide, -kClampedLimit, kClampedLimit), set(1.0F));
+      const F32 d = load(dy + j, block);
+      const F32 turned = hn::Mul(gate, set(kClampedSlope));
+      const F32 s = sigmoid(turned);
+      const F32 slope = hn::MulAdd(hn::Mul(turned, s), hn::Sub(set(1.0F), s), s);
+      const F32 d_gate = hn::Mul(hn::Mul(d, up), slope);
+      const F32 d_up = hn::Mul(d, hn::Mul(gate, s));
+      const auto gate_hidden = hn::Gt(given, set(kClampedLimit));
+      const auto up_hidden = hn::Gt(hn::Abs(wide), set(kClampedLimit));
+      store(hn::IfThenElse(gate_hidden, zero(), d_gate), dx + j, block);
+      store(hn::IfThenElse(up_hidden, zero(), d_up), dx + f + j, block);
+    });
+  }
+}
+
 template <typename T>
 void forward_rows(const ActivationForwardArgs& args, int64_t begin, int64_t end) {
   if (args.kind == Activation::gelu) {
     gelu_forward_rows<T>(args, begin, end);
   } else if (args.kind == Activation::geglu) {
     geglu_forward_rows<T>(args, begin, end);
+  } else if (args.kind == Activation::clamped_swiglu) {
+    clamped_forward_rows<T>(args, begin, end);
   } else {
     swiglu_forward_rows<T>(args, begin, end);
   }
@@ -158,6 +214,8 @@ void backward_rows(const ActivationBackwardArgs& args, int64_t begin, int64_t en
     gelu_backward_rows<T>(args, begin, end);
   } else if (args.kind == Activation::geglu) {
     geglu_backward_rows<T>(args, begin, end);
+  } else if (args.kind == Activation::clamped_swiglu) {
+    clamped_backward_rows<T>(args, begin, end);
   } else {
     swiglu_backward_rows<T>(args, begin, end);
   }

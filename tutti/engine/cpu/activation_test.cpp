@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -150,6 +151,44 @@ TEST(Activation, EqualsReference) {
           }
         }
       }
+    }
+  });
+}
+
+// The definition of ops.h and its slopes, with numbers beyond the limits among them.
+TEST(Activation, ClampedSwigluEqualsReference) {
+  if (!testing::on_cpu()) GTEST_SKIP() << "skipped: the operation is the CPU's";
+  const auto one = [](double gate, double up) {
+    const double g = std::min(gate, 7.0);
+    return (std::clamp(up, -7.0, 7.0) + 1) * g / (1 + std::exp(-1.702 * g));
+  };
+  for_each_isa_and_dtype([&](DType dtype) {
+    for (const int64_t f : kColumns) {
+      const TestMatrix x = random_matrix(3, 2 * f, dtype, 3, 5.0, 3);
+      const TestMatrix bias = random_vector(2 * f, dtype, 4);
+      const TestMatrix dy = random_matrix(3, f, dtype, 5, 1.0, 2);
+      const Values inputs = biased(x, &bias);
+      Values y_wanted, dx_wanted(inputs.size());
+      for (int64_t r = 0; r < 3; ++r) {
+        for (int64_t j = 0; j < f; ++j) {
+          const auto gate_at = static_cast<size_t>(r * 2 * f + j);
+          const double gate = inputs[gate_at];
+          const double up = inputs[gate_at + static_cast<size_t>(f)];
+          y_wanted.push_back(one(gate, up));
+          constexpr double kStep = 1e-6;
+          dx_wanted[gate_at] =
+              dy.at(r, j) * (one(gate + kStep, up) - one(gate - kStep, up)) / (2 * kStep);
+          dx_wanted[gate_at + static_cast<size_t>(f)] =
+              dy.at(r, j) * (one(gate, up + kStep) - one(gate, up - kStep)) / (2 * kStep);
+        }
+      }
+      TestMatrix y = poisoned_matrix(3, f, dtype, 1);
+      TestMatrix dx = poisoned_matrix(3, 2 * f, dtype, 5);
+      constexpr Activation kKind = Activation::clamped_swiglu;
+      test_stream().ops().activation_forward(test_stream(), {kKind, x, bias.vec(), y});
+      EXPECT_TRUE(close(y, y_wanted));
+      test_stream().ops().activation_backward(test_stream(), {kKind, x, bias.vec(), dy, dx});
+      EXPECT_TRUE(close(dx, dx_wanted, dtype == DType::bf16 ? 2e-2 : 1e-5));
     }
   });
 }

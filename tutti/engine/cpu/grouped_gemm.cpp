@@ -28,21 +28,6 @@ void multiply(CpuStream& stream, const GemmArgs& args) {
   }
 }
 
-// Checks the boundaries of groups; returns the number of rows in use.
-int64_t check_offsets(const char* op, const RowGroups& groups) {
-  int64_t used = 0;
-  for (int64_t piece = 0; piece < groups.pieces; ++piece) {
-    const int32_t* at = groups.offsets + piece * (groups.each + 1);
-    TUTTI_CHECK(at[0] == 0 && groups.used(piece) <= groups.piece_rows, "{}: rows {} to {} of {}",
-                op, at[0], groups.used(piece), groups.piece_rows);
-    for (int64_t e = 0; e < groups.each; ++e) {
-      TUTTI_CHECK(at[e] <= at[e + 1], "{}: group {} from {} to {}", op, e, at[e], at[e + 1]);
-    }
-    used += groups.used(piece);
-  }
-  return used;
-}
-
 void zero(const Matrix& x) {
   for (int64_t r = 0; r < x.rows; ++r) {
     std::memset(x.row<float>(r), 0, static_cast<size_t>(x.cols) * sizeof(float));
@@ -58,7 +43,7 @@ void cpu_grouped_gemm(Stream& stream, const GroupedGemmArgs& args) {
   const int64_t n = args.c.cols;
   const int64_t height = args.transpose_b ? n : k;
   const int64_t experts = expert_count(args);
-  add_used_rows(what, args, check_offsets(what.op, groups));
+  add_used_rows(what, args, used_rows(what.op, groups));
   const double begin = begin_op(stream);
   const auto product = [&](int64_t first, int64_t rows, int64_t group) {
     GemmArgs gemm;
@@ -85,7 +70,7 @@ void cpu_grouped_gemm_weight(Stream& stream, const GroupedGemmWeightArgs& args) 
   const int64_t m = args.dy.cols;
   const int64_t n = args.x.cols;
   const int64_t experts = expert_count(args);
-  add_used_rows(what, args, check_offsets(what.op, groups));
+  add_used_rows(what, args, used_rows(what.op, groups));
   const double begin = begin_op(stream);
   const auto product = [&](int64_t first, int64_t rows, int64_t expert, float beta) {
     GemmArgs gemm;

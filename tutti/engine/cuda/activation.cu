@@ -82,11 +82,16 @@ bool halves_aligned(Activation kind, DType dtype, int64_t f) {
   return kind == Activation::gelu || f * dtype_bytes(dtype) % 16 == 0;
 }
 
+void check_kind(const char* op, Activation kind) {
+  TUTTI_CHECK(kind == Activation::gelu || kind == Activation::swiglu,
+              "{}: geglu or clamped_swiglu on cuda", op);
+}
+
 }  // namespace
 
 void cuda_activation_forward(Stream& stream, const ActivationForwardArgs& args) {
   const OpRecord what = describe(args);
-  TUTTI_CHECK(args.kind != Activation::geglu, "{}: geglu on cuda", what.op);
+  check_kind(what.op, args.kind);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const int64_t rows = args.y.rows;
@@ -111,7 +116,7 @@ void cuda_activation_forward(Stream& stream, const ActivationForwardArgs& args) 
 
 void cuda_activation_backward(Stream& stream, const ActivationBackwardArgs& args) {
   const OpRecord what = describe(args);
-  TUTTI_CHECK(args.kind != Activation::geglu, "{}: geglu on cuda", what.op);
+  check_kind(what.op, args.kind);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const int64_t rows = args.dy.rows;

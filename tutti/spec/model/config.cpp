@@ -123,6 +123,11 @@ void validate_moe(const ModelConfig& model) {
   check_real("moe.balance_loss", moe.balance_loss, 0, 1e6);
   check_real("moe.z_loss", moe.z_loss, 0, 1e6);
   check_real("moe.router_bias_rate", moe.router_bias_rate, 0, 1);
+  if (moe.biases && moe.router_bias) {
+    fail(ErrorKind::usage,
+         "model.moe.biases: true, but model.moe.router_bias gives the router another one; write "
+         "false for one of them");
+  }
 }
 
 }  // namespace
@@ -198,6 +203,7 @@ void validate_parts(const ModelConfig& model) {
   needs(model.window > 0, grouped, "window", "model.attention: grouped");
   needs(model.attention_softcap > 0 || model.attention_scale > 0, grouped,
         "attention_scale or attention_softcap", "model.attention: grouped");
+  needs(model.attention_sinks, grouped, "attention_sinks", "model.attention: grouped");
   needs(!model.global_layers.empty(), model.window > 0, "global_layers", "model.window");
   needs(model.window_rope_theta != 0, model.window > 0, "window_rope_theta", "model.window");
   needs(model.rotated_dims > 0 || !model.unrotated_layers.empty() || model.window_rope_theta != 0,

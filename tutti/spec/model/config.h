@@ -15,7 +15,8 @@ namespace tutti::spec {
 inline constexpr int64_t kMostLayers = int64_t{1} << 20;  // or experts of a layer
 
 enum class Norm { layer, rms };
-enum class Activation { gelu, swiglu, geglu };  // swiglu and geglu have a gate
+// All but gelu have a gate; clamped_swiglu (gpt-oss) is in engine/ops.h.
+enum class Activation { gelu, swiglu, geglu, clamped_swiglu };
 enum class Positions { learned, rope };
 enum class Attention { grouped, latent };  // latent: DeepSeek's multi-head latent attention (MLA)
 
@@ -47,6 +48,7 @@ struct RopeScaling {
   double fast_turns = 32;  // yarn
   double slow_turns = 1;
   double amplitude = 0;  // 0: 0.1 ln(factor) + 1
+  bool rounded = true;   // the pairs between which frequencies are blended are whole numbers
 };
 
 // Where linear_bias is false, these projections have biases all the same.
@@ -82,6 +84,7 @@ struct MixtureOfExperts {
   bool router_bias = false;  // a selection bias per expert (DeepSeek-V3), updated without gradient:
   double router_bias_rate = 1e-3;  // by this much per step, towards the mean load
   bool renormalize = true;         // weights of the chosen experts are divided by their sum
+  bool biases = false;             // of the router's logits and of the experts' projections
 };
 
 // Copies of one sequence's tokens that an expert takes at most, the earliest tokens first:
@@ -121,7 +124,10 @@ struct ModelConfig {
   double norm_offset = 0;  // added to the weights of all norms, which then begin as 0 (Gemma: 1)
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
 
-  double attention_scale = 0;    // of scores; 0: 1 / sqrt(head_dim)
+  double attention_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
+  // Each head has a score of its own in its softmax, without a value: how little it may look at
+  // (attention sinks; gpt-oss).
+  bool attention_sinks = false;
   double attention_softcap = 0;  // scores s become cap * tanh(s / cap) (Gemma 2); 0: none
   double logit_softcap = 0;      // the same of the head's logits
   // Multipliers of the embedding's output (Gemma: sqrt(hidden); Granite) and of what every

@@ -41,6 +41,8 @@ void rope_scaling_keys(Visitor& v, Model& model) {
   v.when(is_yarn)
       .usually("0.1 ln(factor) + 1")
       .real("amplitude", scaling.amplitude, "yarn: of queries and keys");
+  v.when(!scaling.rounded)
+      .flag("rounded", scaling.rounded, "yarn: bounds of the turns are whole pairs");
 }
 
 template <typename Visitor, typename Model>
@@ -69,6 +71,7 @@ void moe_keys(Visitor& v, Model& model) {
   v.real("router_bias_rate", moe.router_bias_rate, "its change per step");
   v.when(!moe.renormalize)
       .flag("renormalize", moe.renormalize, "weights of a token's experts are over their sum");
+  v.when(moe.biases).flag("biases", moe.biases, "of the router's logits and of experts");
 }
 
 // Parts that not every model has, written where they are not the default.
@@ -95,6 +98,8 @@ void model_part_keys(Visitor& v, Model& model) {
   v.when(model.attention_scale != plain.attention_scale)
       .usually("1 / sqrt(head_dim)")
       .real("attention_scale", model.attention_scale, "of attention's scores");
+  v.when(model.attention_sinks)
+      .flag("attention_sinks", model.attention_sinks, "a score per head without a value");
   real("attention_softcap", model.attention_softcap, plain.attention_softcap,
        "scores become cap * tanh(score / cap); 0: they stay");
   real("logit_softcap", model.logit_softcap, plain.logit_softcap, "the same of the logits");

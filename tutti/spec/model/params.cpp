@@ -99,6 +99,9 @@ class GroupBuilder {
       norm("attention.query_norm", whole ? query_rows : model_.head_dim);
       norm("attention.key_norm", whole ? kv_rows / 2 : model_.head_dim);
     }
+    if (model_.attention_sinks) {
+      vector("attention.sinks.weight", model_.heads, Init::normal, 0).init_std = model_.init_std;
+    }
     row_linear("attention.output", model_.hidden, query_rows, Projection::output);
     adapters_of(Projection::output);
   }
@@ -133,16 +136,30 @@ class GroupBuilder {
     row_linear(name + ".down", model_.hidden, width, Projection::down);
   }
 
+  // Of the experts' projection `weight`, [E, outputs], split as its outputs.
+  Param& expert_bias(const Param& weight) {
+    Param bias = weight;
+    bias.name.replace(bias.name.rfind("weight"), std::string::npos, "bias");
+    bias.shape.pop_back();
+    bias.init = Init::zeros;
+    bias.init_std = 0;
+    bias.decay = false;
+    return params_.emplace_back(std::move(bias));
+  }
+
   void experts() {
     const MixtureOfExperts& moe = model_.moe;
     const bool gated = is_gated(model_);
     matrix("moe.router", {moe.experts, model_.hidden}, -1);
-    if (moe.router_bias) vector("moe.router.bias", moe.experts, Init::zeros);
+    if (moe.router_bias || moe.biases) vector("moe.router.bias", moe.experts, Init::zeros);
     Param& up = matrix(gated ? "moe.experts.gate_up" : "moe.experts.up",
                        {moe.experts, (gated ? 2 : 1) * moe.expert_ffn, model_.hidden}, 1);
     up.expert = true;
     up.parts = gated ? 2 : 1;
-    matrix("moe.experts.down", {moe.experts, model_.hidden, moe.expert_ffn}, 2, true).expert = true;
+    if (moe.biases) expert_bias(up);
+    Param& down = matrix("moe.experts.down", {moe.experts, model_.hidden, moe.expert_ffn}, 2, true);
+    down.expert = true;
+    if (moe.biases) expert_bias(down).shard_dim = -1;
     if (moe.shared_experts > 0) mlp("moe.shared", moe.shared_experts * moe.expert_ffn);
   }
 

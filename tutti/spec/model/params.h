@@ -8,17 +8,18 @@
 // head.weight [V,H] unless tied. Linear weights are [out, in], as in PyTorch. Where the model has
 // them: attention.query_norm.weight and attention.key_norm.weight [D], or [A*D] and [K*D];
 // attention.branch_norm.weight and mlp.branch_norm.weight [H], of norms after them, instead of
-// norm1 and norm2 or besides.
+// norm1 and norm2 or besides; attention.sinks.weight [A].
 //
 // Mixture of experts (E experts of width Fe), instead of mlp: moe.router.weight [E,H],
 // moe.router.bias [E], moe.experts.{up.weight [E,Fe,H] | gate_up.weight [E,2Fe,H]},
-// moe.experts.down.weight [E,H,Fe], moe.shared.* as mlp.* with width shared*Fe. Latent attention
-// (query rank Rq, key/value rank Rk), instead of attention.qkv: attention.query_down.weight [Rq,H],
-// attention.query_norm.*, attention.query_up.weight [A*(nope+rope),Rq] (or attention.query.weight
-// [A*(nope+rope),H]), attention.kv_down.weight [Rk+rope,H], attention.kv_norm.*,
-// attention.kv_up.weight [A*(nope+value),Rk], attention.output.weight [H,A*value]. Multi-token
-// prediction: groups named "prediction.", their block as above plus norm_hidden, norm_embedding,
-// projection.weight [H,2H], final_norm.
+// moe.experts.down.weight [E,H,Fe], with biases moe.experts.*.bias [E,2Fe] and [E,H], moe.shared.*
+// as mlp.* with width shared*Fe. Latent attention (query rank Rq, key/value rank Rk), instead of
+// attention.qkv: attention.query_down.weight [Rq,H], attention.query_norm.*,
+// attention.query_up.weight [A*(nope+rope),Rq] (or attention.query.weight [A*(nope+rope),H]),
+// attention.kv_down.weight [Rk+rope,H], attention.kv_norm.*, attention.kv_up.weight
+// [A*(nope+value),Rk], attention.output.weight [H,A*value]. Multi-token prediction: groups named
+// "prediction.", their block as above plus norm_hidden, norm_embedding, projection.weight [H,2H],
+// final_norm.
 //
 // Adapters (spec/recipe/lora.h; r is the rank), beside the projection they correct:
 // NAME.lora_a.weight [r,in] and NAME.lora_b.weight [rows,r], where NAME is blocks.N. and

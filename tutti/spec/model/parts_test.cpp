@@ -40,9 +40,10 @@ std::string refusal(const std::string& keys) {
 
 TEST(ModelParts, TextWithoutThemIsWhatItWas) {
   const std::string text = to_yaml(recipe_with("").model);
-  for (const char* key : {"biases", "norm_placement", "norm_offset", "query_key_norm",
-                          "attention_scale", "softcap", "multiplier", "logit_divisor", "window",
-                          "global_layers", "rotated", "kind:", "amplitude", "renormalize"}) {
+  for (const char* key :
+       {"biases", "norm_placement", "norm_offset", "query_key_norm", "attention_scale", "softcap",
+        "multiplier", "logit_divisor", "window", "global_layers", "rotated", "kind:", "amplitude",
+        "renormalize", "sinks", "rounded"}) {
     EXPECT_EQ(text.find(key), std::string::npos) << key;
   }
 }
@@ -60,6 +61,18 @@ TEST(ModelParts, AreReadAsWritten) {
   EXPECT_EQ(model.rope_scaling.kind, RopeScalingKind::yarn);
   EXPECT_EQ(parse_recipe(to_yaml(recipe), "again", {}, "").model, model);
   EXPECT_NE(to_yaml(recipe), to_yaml(recipe_with("")));
+}
+
+TEST(ModelParts, OfGptOssAreReadAsWritten) {
+  const Recipe recipe = recipe_with(
+      "attention_sinks: true, moe: {experts: 4, top_k: 2, expert_ffn: 8, biases: true}, "
+      "rope_scaling: {kind: yarn, factor: 4, rounded: false}, ");
+  EXPECT_TRUE(recipe.model.attention_sinks && recipe.model.moe.biases);
+  EXPECT_FALSE(recipe.model.rope_scaling.rounded);
+  EXPECT_EQ(parse_recipe(to_yaml(recipe), "again", {}, "").model, recipe.model);
+  EXPECT_NE(refusal("moe: {experts: 4, top_k: 2, expert_ffn: 8, biases: true, router_bias: true}, ")
+                .find("model.moe.biases: true"),
+            std::string::npos);
 }
 
 TEST(ModelParts, OfExpertsAreReadAsWritten) {
@@ -85,6 +98,9 @@ TEST(ModelParts, HaveTheirParameters) {
   EXPECT_EQ(count("norm_placement: after, "), plain);
   const std::string experts = "moe: {experts: 4, top_k: 2, expert_ffn: 8}, ";
   EXPECT_EQ(count(experts + "query_key_norm: head, "), count(experts) + 4 * 2 * 8);
+  EXPECT_EQ(count("attention_sinks: true, "), plain + 4 * 4);
+  EXPECT_EQ(count("moe: {experts: 4, top_k: 2, expert_ffn: 8, biases: true}, "),
+            count(experts) + 4 * 4 * (1 + 2 * 8 + 32));
   EXPECT_EQ(count(experts + "norm_placement: both, "), count(experts) + 4 * 2 * 32);
 }
 
@@ -112,6 +128,9 @@ struct PartElsewhere {
 };
 constexpr PartElsewhere kOnTheCpuOnly[] = {
     {"", "activation: geglu", Activation::geglu},
+    {"", "activation: clamped-swiglu", Activation::clamped_swiglu},
+    {"attention_sinks: true, ", "attention_sinks"},
+    {"moe: {experts: 4, top_k: 2, expert_ffn: 8, biases: true}, ", "moe.biases"},
     {"norm_placement: both, ", "norm_placement"},
     {"norm_offset: 1, ", "norm_offset"},
     {"query_key_norm: head, ", "query_key_norm"},
@@ -161,7 +180,8 @@ TEST(ModelParts, AreRefusedBesideOthersByName) {
   Recipe recipe = recipe_with("query_key_norm: whole, ");
   recipe.parallel.tp = 2;
   expect_said(recipe, "model.query_key_norm: whole with parallel.tp: 2");
-  for (const char* keys : {"query_key_norm: head, ", "norm_placement: after, "}) {
+  for (const char* keys :
+       {"query_key_norm: head, ", "norm_placement: after, ", "attention_sinks: true, "}) {
     recipe = recipe_with(keys);
     recipe.parallel.pp = 2;
     recipe.parallel.pipeline = Pipeline::zero_bubble;
@@ -193,7 +213,8 @@ TEST(ModelParts, AreRefusedBesideOthersByName) {
 TEST(ModelParts, LayersThatTakeTurnsOverwriteGradientsOfNorms) {
   for (const char* device : {"cpu", "cuda"}) {
     for (const int64_t zero : {0, 1, 2, 3}) {
-      Recipe recipe = recipe_with("query_key_norm: head, norm_placement: both, ");
+      Recipe recipe =
+          recipe_with("query_key_norm: head, norm_placement: both, attention_sinks: true, ");
       recipe.device = device;
       recipe.batch.global = 8;
       recipe.parallel.dp = 2;
@@ -201,12 +222,13 @@ TEST(ModelParts, LayersThatTakeTurnsOverwriteGradientsOfNorms) {
       const Program program = make_program(recipe, tutti_profile_on(recipe));
       int64_t adding = 0;
       for (const Op& op : program.kind("block").backward_input) {
-        if (std::string_view(op.name).find("norm") != std::string_view::npos) {
+        const std::string_view name = op.name;
+        if (name.find("norm") != std::string_view::npos || name == "attention_sink_backward") {
           adding += op.bytes > op.first_bytes ? 1 : 0;
         }
       }
-      // Of two branches, queries and keys; besides of two norms before them.
-      const int64_t all = recipe.device == "cpu" ? 4 : 6;
+      // Of two branches, queries, keys and sinks; besides of two norms before them.
+      const int64_t all = recipe.device == "cpu" ? 5 : 7;
       EXPECT_EQ(adding, zero < 2 ? all : 0) << device << " zero " << zero;
     }
   }

@@ -43,8 +43,9 @@ PartOps ring_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
   return part;
 }
 
-// The attention itself between its operands and its output, as the profile does it.
-PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int64_t value_dim) {
+// The attention between its operands and its output, as the profile does it, without sinks.
+PartOps plain_core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim,
+                        int64_t value_dim) {
   if (at.mesh.cp > 1 && at.profile.context_exchange == ContextExchange::ring) {
     return ring_part(at, kv_heads, key_dim, value_dim);
   }
@@ -105,6 +106,18 @@ PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
     part.backward_input.insert(part.backward_input.begin(),
                                collective_op("all_gather", Axis::cp, at.mesh.cp, kv_bytes));
     part.backward_input.push_back(collective_op("reduce_scatter", Axis::cp, at.mesh.cp, kv_bytes));
+  }
+  return part;
+}
+
+PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int64_t value_dim) {
+  PartOps part = plain_core_part(at, kv_heads, key_dim, value_dim);
+  if (!at.model.attention_sinks) return part;
+  const Op sinks = attention_sink_forward_op(at.tokens(), at.sizes.heads, value_dim, at.c);
+  part.forward.push_back(sinks);
+  if (at.repeats(kPartAttention | kPartCore)) part.recompute.push_back(sinks);
+  if (!at.frozen()) {
+    part.backward_input.push_back(attention_sink_backward_op(at.tokens(), at.sizes.heads, at.c));
   }
   return part;
 }

@@ -372,9 +372,12 @@ LayerOps prediction_ops(const Recipe& recipe, const Profile& profile) {
 std::vector<Op*> gradient_ops(LayerOps& layer) {
   std::vector<Op*> out;
   for (Op& op : layer.backward_weight) out.push_back(&op);
-  for (Op& op : layer.backward_input) {  // what norms leave for their weights there
+  for (Op& op : layer.backward_input) {  // what norms and sinks leave for their weights there
     const std::string_view name = op.name;
-    if (name == "rms_norm_backward" || name == "norm_backward_input") out.push_back(&op);
+    if (name == "rms_norm_backward" || name == "norm_backward_input" ||
+        name == "attention_sink_backward") {
+      out.push_back(&op);
+    }
   }
   if (layer.kind == "head") {  // its pass goes forward and back
     for (Op& op : layer.forward) out.push_back(&op);

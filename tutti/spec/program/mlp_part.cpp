@@ -88,7 +88,7 @@ PartOps experts_part(const LayerContext& at) {
 
   PartOps part;
   Ops& forward = part.forward;
-  forward.push_back(gemm_op({at.shard(), moe.experts, at.hidden()}, at.c, DType::f32));
+  forward.push_back(gemm_op({at.shard(), moe.experts, at.hidden()}, at.c, DType::f32, moe.biases));
   forward.push_back(route_forward_op(router));
   const double choices_bytes = real(at.tokens() * moe.top_k) * 4;
   RouterShape placed = router;
@@ -103,21 +103,22 @@ PartOps experts_part(const LayerContext& at) {
   forward.push_back(permute_op(copies, false));
   exchange_counts(forward);
   exchange(forward);
-  const Op project =
-      at.in_format(grouped_gemm_op(groups, {rows, up, at.hidden()}, model_rows, at.c));
+  Ops project = {at.in_format(grouped_gemm_op(groups, {rows, up, at.hidden()}, model_rows, at.c))};
+  if (moe.biases) project.push_back(grouped_bias_op(groups, rows, up, at.c));
   if (at.whole) {
     part.recompute = forward;
   } else if (shares && at.repeats(kPartMlp)) {
     at.enter(part.recompute);
   }
-  if (at.repeats(kPartMlp)) part.recompute.push_back(project);
+  if (at.repeats(kPartMlp)) append(part.recompute, project);
   if (at.repeats(kPartMlp | kPartActivation)) {
     part.recompute.push_back(activation_forward_op(activation));
   }
   Ops back = {at.in_format(grouped_gemm_op(groups, {rows, at.hidden(), width}, model_rows, at.c))};
+  if (moe.biases) back.push_back(grouped_bias_op(groups, rows, at.hidden(), at.c));
   exchange(back);
   if (at.whole) append(part.recompute, back);  // the router's gradient needs the experts' outputs
-  forward.push_back(project);
+  append(forward, project);
   forward.push_back(activation_forward_op(activation));
   append(forward, back);
   forward.push_back(unpermute_op(copies, true, shares));  // onto the shared experts' result
@@ -138,6 +139,10 @@ PartOps experts_part(const LayerContext& at) {
       at.in_format(grouped_gemm_weight_op(groups, {rows, at.hidden(), width}, model_rows, at.c)));
   weight.push_back(
       at.in_format(grouped_gemm_weight_op(groups, {rows, up, at.hidden()}, model_rows, at.c)));
+  if (moe.biases) {
+    weight.push_back(grouped_column_sum_op(groups, rows, at.hidden(), at.c));
+    weight.push_back(grouped_column_sum_op(groups, rows, up, at.c));
+  }
   if (shares) {
     at.enter(weight);  // the norm's output again
     const PartOps shared = mlp_part(at, moe.shared_experts * width);
@@ -157,6 +162,7 @@ PartOps experts_part(const LayerContext& at) {
       gemm_op({at.shard(), at.hidden(), moe.experts}, at.c, at.c, false, Accumulate::always));
   weight.push_back(
       gemm_op({moe.experts, at.hidden(), at.shard()}, at.c, DType::f32, false, Accumulate::later));
+  if (moe.biases) weight.push_back(column_sum_op(at.shard(), moe.experts, at.c));
   return part;
 }
 

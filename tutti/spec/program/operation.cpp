@@ -302,6 +302,31 @@ Op grouped_gemm_weight_op(int64_t groups, GemmShape shape, double model_rows, DT
   return op;
 }
 
+Op grouped_bias_op(int64_t groups, int64_t rows, int64_t columns, DType compute) {
+  return make("grouped_bias", {groups, rows, columns}, 0,
+              size((2 * rows + groups) * columns, compute));
+}
+
+Op grouped_column_sum_op(int64_t groups, int64_t rows, int64_t columns, DType compute) {
+  const double sums = real(groups * columns) * kF32;
+  Op op = make("grouped_column_sum", {groups, rows, columns}, 0,
+               size(rows * columns, compute) + 2 * sums);
+  op.first_bytes -= sums;
+  return op;
+}
+
+Op attention_sink_forward_op(int64_t rows, int64_t heads, int64_t width, DType compute) {
+  return make("attention_sink_forward", {rows, heads, width}, 0,
+              size(2 * rows * heads * width + heads, compute) + 2 * real(rows * heads) * kF32);
+}
+
+Op attention_sink_backward_op(int64_t rows, int64_t heads, DType compute) {
+  Op op = make("attention_sink_backward", {rows, heads}, 0,
+               size(heads, compute) + 2 * real(rows * heads + heads) * kF32);
+  op.first_bytes -= real(heads) * kF32;
+  return op;
+}
+
 Op embedding_forward_op(const EmbeddingShape& shape) {
   const int64_t all = shape.rows * shape.width;
   return make("embedding_forward", {shape.rows, shape.width}, 0,

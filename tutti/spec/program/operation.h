@@ -95,6 +95,9 @@ struct AttentionShape {
 double seen_pairs(int64_t tokens, int64_t window);
 Op attention_forward_op(const AttentionShape& shape);
 Op attention_backward_op(const AttentionShape& shape);
+// Of `rows` tokens, `width` elements of each head.
+Op attention_sink_forward_op(int64_t rows, int64_t heads, int64_t width, DType compute);
+Op attention_sink_backward_op(int64_t rows, int64_t heads, DType compute);
 
 // Of a ring of context parallel ranks: the queries of one against as many keys, half of which they
 // see (engine/ops.h); `own`: the rank's own keys, the first.
@@ -128,6 +131,8 @@ Op merge_counts_op(const RouterShape& router, int64_t blocks);
 Op permute_op(const CopyShape& shape, bool backward);  // backward: weighted, with dot products
 Op unpermute_op(const CopyShape& shape, bool weighted, bool accumulate);
 Op grouped_gemm_op(int64_t groups, GemmShape shape, double model_rows, DType compute);
+Op grouped_bias_op(int64_t groups, int64_t rows, int64_t columns, DType compute);
+Op grouped_column_sum_op(int64_t groups, int64_t rows, int64_t columns, DType compute);
 Op grouped_gemm_weight_op(int64_t groups, GemmShape shape, double model_rows, DType compute);
 Op update_selection_bias_op(int64_t experts, bool separate_weights);
 

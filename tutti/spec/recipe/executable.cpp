@@ -114,6 +114,9 @@ void check_parts(const Recipe& recipe, const ModelConfig& model, const char* key
   const ModelConfig plain;
   const std::pair<const char*, bool> parts[] = {
       {"activation: geglu", model.activation == Activation::geglu},
+      {"activation: clamped-swiglu", model.activation == Activation::clamped_swiglu},
+      {"attention_sinks", model.attention_sinks},
+      {"moe.biases", model.moe.biases},
       {"norm_placement", model.norm_placement != plain.norm_placement},
       {"norm_offset", model.norm_offset != 0},
       {"query_key_norm", model.query_key_norm != plain.query_key_norm},
@@ -138,6 +141,11 @@ void check_trained_parts(const Recipe& recipe) {
   check_parts(recipe, model, "model");
   const bool norms =
       model.norm_placement != NormPlacement::before || model.query_key_norm != QueryKeyNorm::none;
+  if (model.attention_sinks && recipe.parallel.pipeline == Pipeline::zero_bubble) {
+    refuse(
+        "model.attention_sinks with parallel.schedule: zero-bubble, which delays gradients of "
+        "weights; write parallel.schedule: 1f1b");
+  }
   if (norms && recipe.parallel.pipeline == Pipeline::zero_bubble) {
     refuse(
         "model.norm_placement or model.query_key_norm with parallel.schedule: zero-bubble, which "

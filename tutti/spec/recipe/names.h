@@ -14,8 +14,10 @@ template <typename Enum>
 using Names = std::vector<std::pair<std::string, Enum>>;
 
 inline const Names<Norm> kNormNames = {{"layer", Norm::layer}, {"rms", Norm::rms}};
-inline const Names<Activation> kActivationNames = {
-    {"gelu", Activation::gelu}, {"swiglu", Activation::swiglu}, {"geglu", Activation::geglu}};
+inline const Names<Activation> kActivationNames = {{"gelu", Activation::gelu},
+                                                   {"swiglu", Activation::swiglu},
+                                                   {"geglu", Activation::geglu},
+                                                   {"clamped-swiglu", Activation::clamped_swiglu}};
 inline const Names<Positions> kPositionsNames = {{"learned", Positions::learned},
                                                  {"rope", Positions::rope}};
 inline const Names<Attention> kAttentionNames = {{"grouped", Attention::grouped},

@@ -17,6 +17,7 @@ const char* activation_name(spec::Activation activation) {
     case spec::Activation::gelu: return "gelu";
     case spec::Activation::swiglu: return "swiglu";
     case spec::Activation::geglu: return "geglu";
+    case spec::Activation::clamped_swiglu: return "clamped-swiglu";
   }
   return "";
 }
@@ -35,6 +36,8 @@ void add_parts(const spec::ModelConfig& model, Json& out) {
   if (model.query_key_norm != spec::QueryKeyNorm::none) {
     out["query_key_norm"] = model.query_key_norm == spec::QueryKeyNorm::head ? "head" : "whole";
   }
+  if (model.attention_sinks) out["attention_sinks"] = true;
+  if (model.moe.biases) out["expert_biases"] = true;
 }
 
 std::optional<double> read_optional(const Json& object, const char* key) {
