@@ -165,6 +165,9 @@ def run_case(program, case, folder):
     print(f"{case:14} loss off by {loss:.1e}, gradients by up to {worst:.1e}", flush=True)
 
 
+GPT_OSS_ROPE = {"rope_theta": 1e4, "rope_type": "yarn", "factor": 2.5, "beta_slow": 0.5,
+                "original_max_position_embeddings": 16}
+
 # case: what its config.json would be without one part, which then shows.
 WITHOUT = [
     ("qwen2-3", {"use_sliding_window": False}),
@@ -185,6 +188,8 @@ WITHOUT = [
     ("qwen3-moe-1", {"num_experts_per_tok": 3}),
     ("qwen3-moe-2", {"use_sliding_window": False}),
     ("olmoe-1", {"norm_topk_prob": True}),
+    ("gpt-oss-1", {"layer_types": ["full_attention"] * 3}),
+    ("gpt-oss-3", {"rope_parameters": {**GPT_OSS_ROPE, "truncate": True}}),
     ("llama-yarn-1", {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}),
     ("llama-yarn-3", {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}),
 ]
@@ -230,9 +235,66 @@ def window_hides(program, folder):
     check(case, "rows that see a changed token", differs == wanted, differs)
 
 
+def sinks_show(program, folder):
+    """The score that a head has besides its keys changes the logits of every row."""
+    case = "gpt-oss-2"
+    fixture = json.loads((HERE / "fixtures" / f"{case}.json").read_text())
+    config = fixture["config"]
+    logits = []
+    for index, shift in enumerate((0.0, 0.5)):
+        here = folder / str(index)
+        here.mkdir()
+        weights = {name: family_models.weight(case, name, shape)
+                   for name, shape in fixture["tensors"].items()}
+        weights["model.layers.1.self_attn.sinks"] += np.float32(shift)
+        tutti("checkpoint", "import", model_folder(here / "hf", config, weights), "--out",
+              here / "run")
+        ids = family_models.tokens(case, config["vocab_size"])[:1]
+        logits.append(dump(program, here, here / "run", ids)["logits"])
+    check(case, "rows that a sink changes", (logits[0] != logits[1]).any(axis=1).all())
+
+
+CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6] + [-x for x in (0, 0.5, 1, 1.5, 2, 3, 4, 6)])
+
+
+def mxfp4_is_read(_, folder):
+    """Experts in MXFP4 are the numbers that their codes and scales stand for."""
+    case = "gpt-oss-3"
+    fixture = json.loads((HERE / "fixtures" / f"{case}.json").read_text())
+    packed, plain = {}, {}
+    for name, shape in fixture["tensors"].items():
+        tensor = family_models.weight(case, name, shape)
+        if name.endswith(("gate_up_proj", "down_proj")):
+            experts, inputs, outputs = shape
+            seed = f"{case}/{name}"
+            count = experts * outputs * inputs
+            codes = (family_models.uniform(seed, count) * 8 + 8).astype(np.uint8)
+            codes = codes.reshape(experts, outputs, inputs // 32, 32)
+            scales = (family_models.uniform(seed + "/scales", count // 32) * 6 + 124).astype(np.uint8)
+            scales = scales.reshape(experts, outputs, inputs // 32)
+            packed[name + "_blocks"] = codes[..., 0::2] | codes[..., 1::2] << 4
+            packed[name + "_scales"] = scales
+            values = CODES[codes] * 2.0 ** (scales[..., None].astype(int) - 127)
+            plain[name] = np.ascontiguousarray(
+                values.reshape(experts, outputs, inputs).transpose(0, 2, 1)).astype(np.float32)
+        else:
+            packed[name] = plain[name] = tensor
+    runs = {}
+    for kind, weights in (("packed", packed), ("plain", plain)):
+        config = dict(fixture["config"])
+        if kind == "packed":
+            config["quantization_config"] = {"quant_method": "mxfp4"}
+        tutti("checkpoint", "import", model_folder(folder / kind, config, weights), "--out",
+              folder / f"{kind}-run", "--dtype", "f32")
+        runs[kind] = parameters(folder / f"{kind}-run")
+    for name, tensor in runs["plain"].items():
+        check(case, f"{name} from MXFP4", np.array_equal(runs["packed"][name], tensor))
+    print("experts in MXFP4 are read", flush=True)
+
+
 def main():
     program, *chosen = sys.argv[1:]
-    for test in () if chosen else (parts_show, window_hides):
+    for test in () if chosen else (parts_show, window_hides, sinks_show, mxfp4_is_read):
         with tempfile.TemporaryDirectory(prefix="tutti_families_") as folder:
             test(program, pathlib.Path(folder))
     for case in chosen or family_models.CASES:

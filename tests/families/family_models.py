@@ -120,6 +120,17 @@ family("olmoe", "OlmoeConfig",
                "norm_topk_prob": True, "attention_bias": True}),
        (PLAIN, {**rope(), **ROUTED, "intermediate_size": 11, "num_experts": 5,
                 "num_experts_per_tok": 3}))
+# The third has widths that blocks of MXFP4 divide.
+YARN = {"rope_type": "yarn", "truncate": False, "original_max_position_embeddings": 16}
+family("gpt-oss", "GptOssConfig",
+       (SMALL, {**rope(1.5e5, **YARN, factor=4.0, beta_fast=8.0), **ROUTED, "head_dim": 10,
+                "intermediate_size": 10, "num_local_experts": 6, "sliding_window": 6}),
+       (TIED, {**rope(), **ROUTED, "head_dim": 6, "attention_bias": False, "intermediate_size": 8,
+               "num_local_experts": 4, "sliding_window": 9}),
+       (PLAIN, {**rope(1e4, **YARN, factor=2.5, beta_slow=0.5), **ROUTED, "hidden_size": 32,
+                "head_dim": 16, "intermediate_size": 32, "num_local_experts": 4,
+                "num_experts_per_tok": 3, "sliding_window": 64,
+                "layer_types": ["full_attention", "sliding_attention"] * 2}))
 
 
 def uniform(name, count):
@@ -139,7 +150,8 @@ def weight(case, name, shape):
     if len(shape) == 1:
         centre = 1 if "norm" in name and not case.startswith("gemma") else 0
         return (centre + 0.35 * values).astype(np.float32)
-    return (2.4 * shape[-1] ** -0.5 * values).astype(np.float32)
+    size = 6.0 if case.startswith("gpt-oss") and "gate_up" in name else 2.4  # beyond its limits
+    return (size * shape[-1] ** -0.5 * values).astype(np.float32)
 
 
 def tokens(case, vocabulary):

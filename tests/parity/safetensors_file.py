@@ -8,11 +8,11 @@ import json
 
 import numpy as np
 
-DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8"}
+DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
 
 
 def write(path, tensors):
-    """Writes a dict of contiguous-able float32, float64, int32 or int64 arrays."""
+    """Writes a dict of contiguous-able float32, float64, int32, int64 or uint8 arrays."""
     names = {np.dtype(kind): name for name, kind in DTYPES.items()}
     header, blobs, offset = {}, [], 0
     for name, array in tensors.items():

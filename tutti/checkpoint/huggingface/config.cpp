@@ -41,9 +41,20 @@ const HfFamilyNames& read_family(const Json& config, HfKeys& keys, std::string_v
   return *found;
 }
 
+// Weights in fewer bits: experts of gpt-oss may be (mxfp4.h).
+void read_quantization(HfKeys& keys, std::string_view path, HfModel& out) {
+  if (out.family != HfFamily::gpt_oss) {
+    keys.only("quantization_config", {}, "none: weights in F32, BF16 or F16");
+    return;
+  }
+  if (!keys.has("quantization_config")) return;
+  HfKeys quantization(keys.object("quantization_config"), path, "quantization_config.");
+  quantization.only("quant_method", {"mxfp4"});
+  out.notes.push_back("quantization_config: experts are read from MXFP4 and kept in bf16, exactly");
+}
+
 // What no model type may have.
 void check_common(HfKeys& keys) {
-  keys.only("quantization_config", {}, "none: weights in F32, BF16 or F16");
   keys.only("is_encoder_decoder", {false});
   keys.only("add_cross_attention", {false});
   keys.only("tie_encoder_decoder", {false});
@@ -163,6 +174,7 @@ HfModel read_hf_config(const Json& config, std::string_view path) {
   HfModel out;
   out.family = read_family(config, keys, path).family;
   check_common(keys);
+  read_quantization(keys, path, out);
   if (out.family == HfFamily::gpt2) {
     read_gpt2(keys, out);
   } else if (is_dense_family(out.family)) {

@@ -33,7 +33,8 @@ enum class HfFamily {
   granite,
   glm4,
   qwen3_moe,
-  olmoe
+  olmoe,
+  gpt_oss
 };
 
 const char* hf_family_name(HfFamily family);  // the value of "model_type"

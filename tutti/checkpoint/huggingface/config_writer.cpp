@@ -146,6 +146,10 @@ std::string first_part(const ModelConfig& model) {
   if (model.attention_softcap > 0) return "model.attention_softcap";
   if (model.logit_softcap > 0) return "model.logit_softcap";
   if (model.attention_scale > 0) return "model.attention_scale";
+  if (model.attention_sinks) return "model.attention_sinks";
+  if (model.moe.biases) return "model.moe.biases";
+  if (model.activation == spec::Activation::clamped_swiglu)
+    return "model.activation: clamped-swiglu";
   if (model.embedding_multiplier != 1) return "model.embedding_multiplier";
   if (model.residual_multiplier != 1) return "model.residual_multiplier";
   if (model.logit_divisor != 1) return "model.logit_divisor";

@@ -165,6 +165,9 @@ void read_rotation(const DenseType& type, HfKeys& keys, std::string_view path, H
   } else {
     keys.only("partial_rotary_factor", {1});
   }
+  if (!keys.has("rope_scaling") && !keys.has("rope_parameters")) {
+    model.rope_scaling = type.rope_scaling;
+  }
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!keys.has(key)) continue;
     const Json& object = keys.object(key);
@@ -220,6 +223,7 @@ void read_dense(HfKeys& keys, const Json& config, std::string_view path, HfModel
   model.norm_epsilon = keys.real("rms_norm_eps", type.epsilon);
   model.norm_placement = type.norms;
   model.query_key_norm = type.query_key_norm;
+  model.attention_sinks = type.sinks;
   model.activation = type.activation;
   if (type.activation == spec::Activation::geglu) {
     keys.only("hidden_activation", {"gelu_pytorch_tanh"});

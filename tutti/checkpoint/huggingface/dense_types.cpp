@@ -86,6 +86,22 @@ const std::vector<DenseType>& dense_types() {
        .epsilon = 1e-5,
        .query_key_norm = QueryKeyNorm::whole,
        .routed = true},
+      {.family = HfFamily::gpt_oss,
+       .activation = Activation::clamped_swiglu,
+       .epsilon = 1e-5,
+       .rope_theta = 1.5e5,
+       .kv_heads = 8,
+       .head_dim = 64,
+       .usual_attention_bias = true,
+       .windows = Windows::listed,
+       .window = 128,
+       .pattern = 2,
+       .routed = true,
+       .sinks = true,
+       .rope_scaling = {.factor = 32,
+                        .original_context = 4096,
+                        .kind = spec::RopeScalingKind::yarn,
+                        .rounded = false}},
   };
   return types;
 }

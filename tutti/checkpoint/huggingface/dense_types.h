@@ -41,10 +41,12 @@ struct DenseType {
   bool gemma = false;            // 1 + w, scaled embeddings, query_pre_attn_scalar, softcaps
   double attention_softcap = 0;  // where the keys are absent
   double logit_softcap = 0;
-  bool window_rope = false;  // a rotation of its own for layers with the window
-  bool multipliers = false;  // Granite's
-  bool unrotated = false;    // no_rope_layers
-  bool routed = false;       // a mixture of experts
+  bool window_rope = false;             // a rotation of its own for layers with the window
+  bool multipliers = false;             // Granite's
+  bool unrotated = false;               // no_rope_layers
+  bool routed = false;                  // a mixture of experts
+  bool sinks = false;                   // of attention
+  spec::RopeScaling rope_scaling = {};  // where no key says any
 };
 
 const DenseType* find_dense_type(HfFamily family);  // null: another family

@@ -65,7 +65,9 @@ void write_dense(const ModelConfig& model, HfFamily family, Json& config) {
   }
   if (type.mlp_bias) config["mlp_bias"] = spec::has_bias(model, spec::Projection::up);
   const bool scaled = model.rope_scaling != spec::RopeScaling{};
-  if (scaled || type.family != HfFamily::mistral) {
+  if (!scaled && type.rope_scaling != spec::RopeScaling{}) {
+    config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", model.rope_theta}};
+  } else if (scaled || type.family != HfFamily::mistral) {
     config["rope_scaling"] = scaled ? rope_scaling_object(model.rope_scaling) : Json(nullptr);
   }
   if (type.rotated_share > 0) config["partial_rotary_factor"] = rotated_share(model);

@@ -34,9 +34,30 @@ int64_t first_dense_layers(HfKeys& keys, const Json& config, int64_t layers) {
   return first - dense.begin();
 }
 
+void read_gpt_oss(HfKeys& keys, ModelConfig& model) {
+  MixtureOfExperts& moe = model.moe;
+  moe.experts = keys.count("num_local_experts", 128);
+  moe.top_k = keys.count("num_experts_per_tok", 4);
+  moe.expert_ffn = model.ffn;
+  moe.balance_loss = keys.real("router_aux_loss_coef", 0.001);
+  moe.biases = true;
+  keys.only("swiglu_alpha", {1.702});
+  keys.only("swiglu_limit", {7.0});
+}
+
+void write_gpt_oss(const MixtureOfExperts& moe, Json& config) {
+  config["num_local_experts"] = moe.experts;
+  config["num_experts_per_tok"] = moe.top_k;
+  config["intermediate_size"] = moe.expert_ffn;
+  config["router_aux_loss_coef"] = moe.balance_loss;
+  config["swiglu_alpha"] = 1.702;
+  config["swiglu_limit"] = 7.0;
+}
+
 }  // namespace
 
 void read_experts(HfKeys& keys, const Json& config, HfFamily family, ModelConfig& model) {
+  if (family == HfFamily::gpt_oss) return read_gpt_oss(keys, model);
   const bool qwen = family == HfFamily::qwen3_moe;
   MixtureOfExperts& moe = model.moe;
   // transformers has two names for it, and writes one or the other.
@@ -55,6 +76,7 @@ void read_experts(HfKeys& keys, const Json& config, HfFamily family, ModelConfig
 
 void write_experts(const ModelConfig& model, HfFamily family, Json& config) {
   const MixtureOfExperts& moe = model.moe;
+  if (family == HfFamily::gpt_oss) return write_gpt_oss(moe, config);
   config["num_experts"] = moe.experts;
   config["num_experts_per_tok"] = moe.top_k;
   config["norm_topk_prob"] = moe.renormalize;

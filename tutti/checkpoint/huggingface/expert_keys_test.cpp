@@ -41,6 +41,23 @@ const std::vector<PublishedExperts>& published_experts() {
     "num_hidden_layers": 16, "num_key_value_heads": 16, "output_router_logits": false,
     "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0,
     "router_aux_loss_coef": 0.01, "tie_word_embeddings": false, "vocab_size": 50304})"},
+      {"gpt-oss-20b", 20914757184, R"(
+    {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "attention_bias": true,
+    "attention_dropout": 0.0, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
+    "intermediate_size": 2880, "layer_types": ["sliding_attention", "full_attention",
+    "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+    "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+    "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+    "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+    "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+    "sliding_attention", "full_attention"], "max_position_embeddings": 131072,
+    "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24,
+    "num_key_value_heads": 8, "num_local_experts": 32, "output_router_logits": false,
+    "rms_norm_eps": 1e-05, "rope_scaling": {"rope_type": "yarn", "factor": 32.0,
+    "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096,
+    "truncate": false},
+    "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128,
+    "swiglu_limit": 7.0, "tie_word_embeddings": false, "vocab_size": 201088})"},
   };
   return all;
 }
@@ -106,6 +123,28 @@ TEST(HfExperts, ReadTheParts) {
   EXPECT_EQ(olmoe.moe.balance_loss, 0.01);
 }
 
+TEST(HfExperts, ReadThePartsOfGptOss) {
+  Json config = experts_config("gpt-oss-20b");
+  const spec::ModelConfig model = experts_model(config);
+  EXPECT_TRUE(model.attention_sinks && model.moe.biases && model.moe.renormalize);
+  EXPECT_EQ(model.activation, spec::Activation::clamped_swiglu);
+  EXPECT_EQ(model.biases, (spec::ProjectionBiases{true, true, false, false}));
+  EXPECT_EQ(spec::window_of(model, 0, 4096), 128);
+  EXPECT_EQ(spec::window_of(model, 1, 4096), 0);
+  EXPECT_FALSE(model.rope_scaling.rounded);
+  // Without these keys transformers takes the same.
+  for (const char* key : {"layer_types", "rope_scaling", "rope_theta", "head_dim"}) {
+    config.erase(key);
+  }
+  EXPECT_EQ(experts_model(config), model);
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e4}};
+  const spec::ModelConfig unscaled = experts_model(config);
+  EXPECT_EQ(unscaled.rope_scaling, spec::RopeScaling{});
+  EXPECT_EQ(experts_model(hf_config(unscaled, DType::bf16, config)), unscaled);
+  config["quantization_config"] = {{"quant_method", "mxfp4"}};
+  EXPECT_EQ(experts_model(config), unscaled);
+}
+
 // Where a key is absent transformers divides no weights, and has 128 or 64 experts.
 TEST(HfExperts, TakeTheDefaultsOfTransformers) {
   Json config = experts_config("Qwen3-30B-A3B");
@@ -160,6 +199,17 @@ TEST(HfExperts, AreRefusedByName) {
       {"Qwen3-30B-A3B", "num_experts", 0, "key 'num_experts' is 0"},
       {"Qwen3-30B-A3B", "num_experts", 4, "model.moe.top_k: 8"},
       {"Qwen3-30B-A3B", "moe_intermediate_size", -1, "key 'moe_intermediate_size' is -1"},
+      {"gpt-oss-20b", "swiglu_limit", 5.0, "'swiglu_limit' is 5"},
+      {"gpt-oss-20b", "swiglu_alpha", 1.5, "'swiglu_alpha' is 1.5"},
+      {"gpt-oss-20b",
+       "quantization_config",
+       {{"quant_method", "awq"}},
+       "'quantization_config.quant_method' is \"awq\""},
+      {"gpt-oss-20b", "sliding_window", nullptr, "needs model.window"},
+      {"Qwen3-30B-A3B",
+       "quantization_config",
+       {{"quant_method", "mxfp4"}},
+       "'quantization_config' is"},
       {"OLMoE-1B-7B-0924", "clip_qkv", 8.0, "'clip_qkv' is 8"},
       {"OLMoE-1B-7B-0924", "router_aux_loss_coef", -1, "model.moe.balance_loss: -1"},
   };

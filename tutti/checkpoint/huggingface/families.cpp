@@ -18,6 +18,12 @@ HfFamilyNames mixtral_names() {
   return out;
 }
 
+HfFamilyNames gpt_oss_names() {
+  HfFamilyNames out = {HfFamily::gpt_oss, "gpt_oss", {"GptOssForCausalLM", "GptOssModel"}};
+  out.experts = {"mlp", "router", "gate_up_proj", "gate_up_proj", "down_proj", true};
+  return out;
+}
+
 }  // namespace
 
 const std::vector<HfFamilyNames>& hf_families() {
@@ -64,7 +70,8 @@ const std::vector<HfFamilyNames>& hf_families() {
         {"norm2", "post_attention_layernorm"},
         {"mlp.branch_norm", "post_mlp_layernorm"}}},
       {HfFamily::qwen3_moe, "qwen3_moe", {"Qwen3MoeForCausalLM", "Qwen3MoeModel"}},
-      {HfFamily::olmoe, "olmoe", {"OlmoeForCausalLM", "OlmoeModel"}}};
+      {HfFamily::olmoe, "olmoe", {"OlmoeForCausalLM", "OlmoeModel"}},
+      gpt_oss_names()};
   return all;
 }
 

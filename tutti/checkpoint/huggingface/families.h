@@ -10,13 +10,15 @@
 namespace tutti::checkpoint {
 
 // Names of a mixture of experts within a layer: "MODULE.ROUTER.weight" and
-// "MODULE.experts.7.GATE.weight".
+// "MODULE.experts.7.GATE.weight"; stacked: "MODULE.experts.GATE" of all experts, gate and up in
+// one.
 struct HfExpertNames {
   const char* module = "mlp";
   const char* router = "gate";
   const char* gate = "gate_proj";
   const char* up = "up_proj";
   const char* down = "down_proj";
+  bool stacked = false;
 };
 
 struct HfFamilyNames {

@@ -6,6 +6,8 @@
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/huggingface/families.h"
+#include "tutti/checkpoint/huggingface/mxfp4.h"
 #include "tutti/checkpoint/store/elements.h"
 
 namespace tutti::checkpoint {
@@ -22,8 +24,8 @@ std::string_view find_prefix(const HfFolder& folder, HfFamily family) {
 void check_counts(const HfFolder& folder, const HfModel& hf) {
   const int64_t tensors = folder.tensor_count();
   const spec::ModelConfig& model = hf.model;
-  if (model.layers > tensors ||
-      (model.moe.experts > 0 && model.moe.experts > tensors / model.layers)) {
+  const bool one_by_one = model.moe.experts > 0 && !hf_family_names(hf.family).experts.stacked;
+  if (model.layers > tensors || (one_by_one && model.moe.experts > tensors / model.layers)) {
     fail(ErrorKind::usage,
          "{}: {} layers{} cannot be in the {} tensors of the safetensors files beside it",
          folder.config_path(), model.layers,
@@ -33,6 +35,7 @@ void check_counts(const HfFolder& folder, const HfModel& hf) {
 }
 
 void check_part(const HfFolder& folder, const HfPart& part) {
+  if (has_mxfp4(folder, part)) return check_mxfp4(folder, part);
   if (!folder.contains(part.name)) {
     const std::string nearest = nearest_word(part.name, folder.tensor_names());
     fail(ErrorKind::usage, "{}: tensor '{}' is missing, which {} needs{}", folder.path(), part.name,
@@ -70,6 +73,15 @@ DType widest(DType a, DType b) {
   return a == b ? a : DType::f32;
 }
 
+// Names of the tensors that hold a part.
+std::vector<std::string> stored_names(const HfFolder& folder, const HfPart& part) {
+  if (has_mxfp4(folder, part)) return {mxfp4_blocks(part), mxfp4_scales(part)};
+  return {part.name};
+}
+DType stored_type(const HfFolder& folder, const HfPart& part) {
+  return has_mxfp4(folder, part) ? DType::bf16 : folder.tensor(part.name).dtype;
+}
+
 // Reports how many bytes were read over all tensors.
 class Progress {
  public:
@@ -98,7 +110,7 @@ std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel
   for (const HfParameter& parameter : parameters) {
     for (const HfPart& part : parameter.parts) {
       check_part(folder, part);
-      expected.insert(part.name);
+      for (const std::string& name : stored_names(folder, part)) expected.insert(name);
     }
   }
   for (const std::string& name : folder.tensor_names()) {
@@ -122,11 +134,13 @@ HfImported import_parameters(FileSystem& files, const HfFolder& folder, const Hf
   std::vector<TensorSource> tensors;
   for (const HfParameter& parameter : parameters) {
     TUTTI_CHECK(!parameter.name.empty(), "a model that was read has all its biases");
-    DType dtype = folder.tensor(parameter.parts.front().name).dtype;
+    DType dtype = stored_type(folder, parameter.parts.front());
     for (const HfPart& part : parameter.parts) {
-      dtype = widest(dtype, folder.tensor(part.name).dtype);
-      total += static_cast<int64_t>(folder.bytes(part.name).size());
-      ++imported.tensors;
+      dtype = widest(dtype, stored_type(folder, part));
+      for (const std::string& name : stored_names(folder, part)) {
+        total += static_cast<int64_t>(folder.bytes(name).size());
+        ++imported.tensors;
+      }
     }
     dtype = options.dtype.value_or(dtype);
     imported.parameters += checked_bytes(DType::u8, parameter.shape);
@@ -137,6 +151,11 @@ HfImported import_parameters(FileSystem& files, const HfFolder& folder, const Hf
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors[i].stream = [&, i](const AppendBytes& append) {
       for (const HfPart& part : parameters[i].parts) {
+        if (has_mxfp4(folder, part)) {
+          progress.finished(stream_mxfp4(folder, part, tensors[i].dtype, append));
+          progress.within(0);
+          continue;
+        }
         const SafetensorsTensor& stored = folder.tensor(part.name);
         const std::string_view bytes = folder.bytes(part.name);
         StreamedTensor streamed;

@@ -93,7 +93,12 @@ class Mapper {
       const HfExpertNames& names = family.experts;
       return {HfPart{full(fmt::format("{}.{}", names.module, names.router)), shape, false, false}};
     }
-    if (layer == "moe.experts.gate_up" || layer == "moe.experts.down") {
+    if (layer == "attention.sinks") return {HfPart{prefix + "self_attn.sinks", shape}};
+    const bool expert = layer == "moe.experts.gate_up" || layer == "moe.experts.down";
+    if (expert && family.experts.stacked) {
+      return {stacked_experts(layer == "moe.experts.down", kind, shape, prefix)};
+    }
+    if (expert) {
       return experts(layer == "moe.experts.down", prefix);
     }
     static const std::map<std::string, const char*> names = {
@@ -107,6 +112,18 @@ class Mapper {
     const auto found = names.find(layer);
     TUTTI_CHECK(found != names.end(), "llama has no {}", layer);
     return {HfPart{full(found->second), shape, false, false}};
+  }
+
+  HfPart stacked_experts(bool down, std::string_view kind, Shape shape,
+                         const std::string& prefix) const {
+    const HfExpertNames& names = hf_family_names(family_).experts;
+    if (shape.size() == 3) std::swap(shape[1], shape[2]);
+    HfPart out = {fmt::format("{}{}.experts.{}{}", prefix, names.module,
+                              down ? names.down : names.gate, kind == "bias" ? "_bias" : ""),
+                  std::move(shape)};
+    out.stacked = true;
+    out.alternating = !down;
+    return out;
   }
 
   std::vector<HfPart> experts(bool down, const std::string& prefix) const {

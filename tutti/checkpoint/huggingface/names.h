@@ -4,8 +4,9 @@
 // mlp.gate_up is gate, up; moe.experts.gate_up is gate, up of expert 0 (Mixtral's w1, w3), then of
 // expert 1, and so on.
 // So a parameter is always the concatenation of its parts' elements. Where transformers fuses rows
-// too (Phi-3, GLM-4) it is one part. GPT-2 keeps linear weights as
-// [in, out] ("Conv1D"), and q, k, v fused; its parts are transposed.
+// too (Phi-3, GLM-4) it is one part. gpt-oss has all experts in one tensor [E, in, out], the rows
+// of gate and up taking turns. GPT-2 keeps linear weights as [in, out] ("Conv1D"), and q, k, v
+// fused; its parts are transposed.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,8 @@ struct HfPart {
   bool rotary = false;         // its rows are queries or keys of whole heads
   bool interleaved = false;    // whose pairs are neighbours in every file of the family (GLM)
   int64_t rotated = 0;         // rows of a head that make pairs; 0: all
+  bool stacked = false;        // of all experts: [E, in, out], or [E, out] of biases
+  bool alternating = false;    // its outputs are gate 0, up 0, gate 1, ...; ours all gates first
 };
 
 struct HfParameter {

@@ -62,7 +62,7 @@ void read_rope(const Json& object, std::string_view path, const std::string& nam
     scaling.amplitude = keys.real("attention_factor", 0);
     keys.only("mscale", {}, "none (attention_factor says it)");
     keys.only("mscale_all_dim", {}, "none (attention_factor says it)");
-    keys.only("truncate", {true});
+    scaling.rounded = keys.flag("truncate", true);
   }
   for (const std::string& key : keys.unknown()) {
     out.notes.push_back(fmt::format("{}.{}: ignored, type {} does not use it", name, key, type));
@@ -87,6 +87,7 @@ Json rope_scaling_object(const spec::RopeScaling& scaling) {
               {"beta_slow", scaling.slow_turns},
               {"original_max_position_embeddings", scaling.original_context}};
   if (scaling.amplitude > 0) out["attention_factor"] = scaling.amplitude;
+  if (!scaling.rounded) out["truncate"] = false;
   return out;
 }
 

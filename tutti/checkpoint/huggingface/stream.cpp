@@ -34,10 +34,35 @@ RowSource rows_of(const HfPart& part, DType type, const char* data, RowOrder rot
   return rows;
 }
 
+// A tensor of all experts, which has outputs as columns.
+RowSource stacked_rows(const HfPart& part, DType type, const char* data, bool to_ours) {
+  const RowOrder order = to_ours ? RowOrder::interleaved_to_half : RowOrder::half_to_interleaved;
+  const int64_t outputs = part.shape.back();
+  RowSource rows;
+  rows.data = data;
+  rows.element_bytes = dtype_bytes(type);
+  if (part.shape.size() == 2) {  // biases
+    rows.rows = part.shape[0] * outputs;
+    rows.columns = 1;
+    rows.head_dim = outputs;
+    if (part.alternating) rows.order = order;
+    return rows;
+  }
+  TUTTI_CHECK(part.shape.size() == 3, "tensor {} of experts has {} dimensions", part.name,
+              part.shape.size());
+  rows.rows = part.shape[0] * (to_ours ? outputs : part.shape[1]);
+  rows.columns = to_ours ? part.shape[1] : outputs;
+  rows.order = RowOrder::transposed;
+  rows.matrices = part.shape[0];
+  if (part.alternating) rows.pairs = order;
+  return rows;
+}
+
 }  // namespace
 
 RowSource rows_to_ours(const HfPart& part, DType type, const char* data, RopeLayout layout,
                        int64_t head_dim) {
+  if (part.stacked) return stacked_rows(part, type, data, true);
   RowSource rows = rows_of(part, type, data, RowOrder::interleaved_to_half, layout, head_dim);
   if (part.transposed) {
     std::swap(rows.rows, rows.columns);
@@ -48,6 +73,7 @@ RowSource rows_to_ours(const HfPart& part, DType type, const char* data, RopeLay
 
 RowSource rows_from_ours(const HfPart& part, DType type, const char* data, RopeLayout layout,
                          int64_t head_dim) {
+  if (part.stacked) return stacked_rows(part, type, data, false);
   RowSource rows = rows_of(part, type, data, RowOrder::half_to_interleaved, layout, head_dim);
   if (part.transposed) rows.order = RowOrder::transposed;
   return rows;

@@ -26,6 +26,25 @@ void transpose(const RowSource& source, int64_t begin, int64_t end, char* to) {
   }
 }
 
+// Several matrices, or one whose rows or columns are in another order besides.
+template <size_t Bytes>
+void transpose_each(const RowSource& source, int64_t begin, int64_t end, char* to) {
+  const int64_t height = source.rows / source.matrices;
+  const bool of_columns = source.pairs == RowOrder::half_to_interleaved;
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t matrix = row / height;
+    const int64_t in_matrix = row % height;
+    const int64_t i = of_columns ? in_matrix : source_row(source.pairs, height, in_matrix, height);
+    const char* from = source.data + matrix * source.columns * height * int64_t{Bytes};
+    for (int64_t column = 0; column < source.columns; ++column) {
+      const int64_t j =
+          of_columns ? source_row(source.pairs, source.columns, column, source.columns) : column;
+      std::memcpy(to, from + (j * height + i) * int64_t{Bytes}, Bytes);
+      to += Bytes;
+    }
+  }
+}
+
 }  // namespace
 
 int64_t source_row(RowOrder order, int64_t head_dim, int64_t row, int64_t rotated) {
@@ -45,6 +64,12 @@ void gather_rows(const RowSource& source, int64_t begin, int64_t end, char* to) 
   if (source.order == RowOrder::transposed) {
     TUTTI_CHECK(source.element_bytes == 2 || source.element_bytes == 4, "elements of {} bytes",
                 source.element_bytes);
+    if (source.matrices > 1 || source.pairs != RowOrder::same) {
+      TUTTI_CHECK(source.matrices > 0 && source.rows % source.matrices == 0,
+                  "{} rows of {} matrices", source.rows, source.matrices);
+      return source.element_bytes == 2 ? transpose_each<2>(source, begin, end, to)
+                                       : transpose_each<4>(source, begin, end, to);
+    }
     return source.element_bytes == 2 ? transpose<2>(source, begin, end, to)
                                      : transpose<4>(source, begin, end, to);
   }

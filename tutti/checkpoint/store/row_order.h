@@ -13,7 +13,9 @@ namespace tutti::checkpoint {
 enum class RowOrder { same, transposed, interleaved_to_half, half_to_interleaved };
 
 // A matrix [rows, columns] as it is wanted, and where its elements are. With `transposed` the
-// source is [columns, rows]. A vector is a matrix of one column.
+// source is [columns, rows], or `matrices` of them one below the other where the wanted rows are of
+// as many matrices; `pairs` then says in which order it has its rows (interleaved_to_half) or its
+// columns (half_to_interleaved), which are those of one head. A vector is a matrix of one column.
 struct RowSource {
   const char* data = nullptr;
   int64_t rows = 0;
@@ -22,6 +24,8 @@ struct RowSource {
   RowOrder order = RowOrder::same;
   int64_t head_dim = 0;  // rows of a head, for the two orders of rotary pairs; divides `rows`
   int64_t rotated = 0;   // first rows of a head that make pairs, the others stay; 0: all
+  int64_t matrices = 1;
+  RowOrder pairs = RowOrder::same;
 };
 
 // The row of the source that is row `row` of the wanted matrix; not for `transposed`. rotated as

@@ -84,5 +84,40 @@ TEST(RowOrder, TransposesAnyShapeInAnyPieces) {
   }
 }
 
+// Two matrices, each turned, whose rows are pairs in one file and halves in the other: there and
+// back again.
+TEST(RowOrder, TurnsEachOfSeveralMatrices) {
+  constexpr int64_t kMatrices = 2, kIn = 3, kOut = 4;
+  std::vector<float> theirs(kMatrices * kIn * kOut);  // [E, in, out]
+  for (size_t i = 0; i < theirs.size(); ++i) theirs[i] = static_cast<float>(i);
+  RowSource rows;
+  rows.data = reinterpret_cast<const char*>(theirs.data());
+  rows.rows = kMatrices * kOut;
+  rows.columns = kIn;
+  rows.order = RowOrder::transposed;
+  rows.matrices = kMatrices;
+  rows.pairs = RowOrder::interleaved_to_half;
+  std::vector<float> ours(theirs.size());
+  gather_rows(rows, 0, 3, reinterpret_cast<char*>(ours.data()));  // in two pieces
+  gather_rows(rows, 3, rows.rows, reinterpret_cast<char*>(ours.data() + 3 * kIn));
+  for (int64_t e = 0; e < kMatrices; ++e) {
+    for (int64_t o = 0; o < kOut; ++o) {
+      const int64_t output = o < 2 ? 2 * o : 2 * (o - 2) + 1;  // gate 0, up 0, gate 1, up 1
+      for (int64_t i = 0; i < kIn; ++i) {
+        EXPECT_EQ(ours[static_cast<size_t>((e * kOut + o) * kIn + i)],
+                  theirs[static_cast<size_t>((e * kIn + i) * kOut + output)]);
+      }
+    }
+  }
+  RowSource way_back = rows;
+  way_back.data = reinterpret_cast<const char*>(ours.data());
+  way_back.rows = kMatrices * kIn;
+  way_back.columns = kOut;
+  way_back.pairs = RowOrder::half_to_interleaved;
+  std::vector<float> again(theirs.size());
+  gather_rows(way_back, 0, way_back.rows, reinterpret_cast<char*>(again.data()));
+  EXPECT_EQ(again, theirs);
+}
+
 }  // namespace
 }  // namespace tutti::checkpoint

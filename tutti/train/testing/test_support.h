@@ -131,6 +131,20 @@ inline spec::Recipe mixtral_recipe() {
   return recipe;
 }
 
+// With the parts of gpt-oss.
+inline spec::Recipe gpt_oss_recipe() {
+  spec::Recipe recipe = mixtral_recipe();
+  spec::ModelConfig& model = recipe.model;
+  model.name = "test-gpt-oss";
+  model.activation = spec::Activation::clamped_swiglu;
+  model.attention_sinks = true;
+  model.moe.biases = true;
+  model.biases = {true, true, false, false};
+  model.window = 3;
+  model.global_layers = {1};
+  return recipe;
+}
+
 // A dense layer, then layers with a shared expert and a selection bias.
 inline spec::Recipe mixed_moe_recipe() {
   spec::Recipe recipe = mixtral_recipe();
