@@ -257,6 +257,37 @@ def sinks_show(program, folder):
 CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6] + [-x for x in (0, 0.5, 1, 1.5, 2, 3, 4, 6)])
 
 
+def refusal(folder, config, tensors):
+    """What `tutti checkpoint import` says of a folder that it refuses; empty where it does not."""
+    model_folder(folder / "hf", config, tensors)
+    done = subprocess.run([TUTTI, "checkpoint", "import", folder / "hf", "--out", folder / "run"],
+                          capture_output=True, text=True)
+    if done.returncode == 0 or (folder / "run" / "checkpoints").exists():
+        return ""
+    return done.stderr
+
+
+def damaged_mxfp4_is_refused(folder, config, packed):
+    """Blocks and scales that are not of one tensor, or no numbers, by name and without a trace."""
+    name = "model.layers.1.mlp.experts.gate_up_proj"
+    blocks, scales = packed[name + "_blocks"], packed[name + "_scales"]
+    no_number = scales.copy()
+    no_number[1, 3, 0] = 255
+    damages = [
+        ({name + "_scales": None}, f"'{name}_scales' is missing"),
+        ({name + "_blocks": None}, f"'{name}' is missing"),
+        ({name + "_scales": scales[:, :-1]}, f"'{name}_scales' is u8"),
+        ({name + "_scales": scales.astype(np.int32)}, f"'{name}_scales' is i32"),
+        ({name + "_blocks": blocks.reshape(*blocks.shape[:2], -1)}, f"'{name}_blocks' is u8"),
+        ({name + "_scales": no_number}, f"'{name}_blocks'"),
+        ({name + "_extra": scales}, f"'{name}_extra' is no part of the model"),
+    ]
+    for index, (damage, wanted) in enumerate(damages):
+        tensors = {k: v for k, v in {**packed, **damage}.items() if v is not None}
+        said = refusal(folder / f"damaged-{index}", config, tensors)
+        check("gpt-oss-3", f"refuses {wanted}", wanted in said, said)
+
+
 def mxfp4_is_read(_, folder):
     """Experts in MXFP4 are the numbers that their codes and scales stand for."""
     case = "gpt-oss-3"
@@ -287,6 +318,8 @@ def mxfp4_is_read(_, folder):
         tutti("checkpoint", "import", model_folder(folder / kind, config, weights), "--out",
               folder / f"{kind}-run", "--dtype", "f32")
         runs[kind] = parameters(folder / f"{kind}-run")
+    damaged_mxfp4_is_refused(
+        folder, {**fixture["config"], "quantization_config": {"quant_method": "mxfp4"}}, packed)
     for name, tensor in runs["plain"].items():
         check(case, f"{name} from MXFP4", np.array_equal(runs["packed"][name], tensor))
     print("experts in MXFP4 are read", flush=True)

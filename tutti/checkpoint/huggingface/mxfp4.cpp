@@ -1,7 +1,9 @@
 #include "tutti/checkpoint/huggingface/mxfp4.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tutti/base/error.h"
@@ -12,6 +14,8 @@ namespace {
 
 // Of e2m1 without its sign bit.
 constexpr std::array<float, 8> kMxfp4Magnitudes = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+
+constexpr uint8_t kMxfp4NoScale = 255;  // NaN of e8m0
 
 float mxfp4_value(unsigned code) {
   const float magnitude = kMxfp4Magnitudes[code & 7];
@@ -58,7 +62,12 @@ void check_mxfp4(const HfFolder& folder, const HfPart& part) {
 
 void decode_mxfp4(const uint8_t* blocks, const uint8_t* scales, int64_t count, bf16* out) {
   for (int64_t first = 0; first < count; first += kMxfp4Block) {
-    const int exponent = static_cast<int>(scales[first / kMxfp4Block]) - 127;
+    const uint8_t scale = scales[first / kMxfp4Block];
+    if (scale == kMxfp4NoScale) {
+      std::fill_n(out + first, kMxfp4Block, to_bf16(std::numeric_limits<float>::quiet_NaN()));
+      continue;
+    }
+    const int exponent = static_cast<int>(scale) - 127;
     for (int64_t i = 0; i < kMxfp4Block; i += 2) {
       const unsigned pair = blocks[(first + i) / 2];
       out[first + i] = to_bf16(std::ldexp(mxfp4_value(pair & 15), exponent));

@@ -27,7 +27,8 @@ bool has_mxfp4(const HfFolder& folder, const HfPart& part);
 // Throws usage where blocks and scales are not those of `part`.
 void check_mxfp4(const HfFolder& folder, const HfPart& part);
 
-// `count` numbers, a multiple of 32. Scales above 252 would make numbers beyond bf16: infinity.
+// `count` numbers, a multiple of 32. Scales above 252 would make numbers beyond bf16: infinity; 255
+// is NaN, whatever the code.
 void decode_mxfp4(const uint8_t* blocks, const uint8_t* scales, int64_t count, bf16* out);
 
 // Hands on the rows of a parameter of Tutti as `to`, an expert at a time; returns how many bytes it

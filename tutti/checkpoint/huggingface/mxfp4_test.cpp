@@ -42,5 +42,13 @@ TEST(Mxfp4, OverflowsToInfinity) {
   EXPECT_TRUE(std::isinf(to_f32(out[0])));
 }
 
+TEST(Mxfp4, ScaleThatIsNoNumber) {
+  const std::vector<uint8_t> blocks(16, 0);  // of zeros
+  const uint8_t scale = 255;
+  std::vector<bf16> out(kMxfp4Block);
+  decode_mxfp4(blocks.data(), &scale, kMxfp4Block, out.data());
+  for (const bf16 x : out) EXPECT_TRUE(std::isnan(to_f32(x)));
+}
+
 }  // namespace
 }  // namespace tutti::checkpoint
