@@ -50,7 +50,8 @@ void read_quantization(HfKeys& keys, std::string_view path, HfModel& out) {
   if (!keys.has("quantization_config")) return;
   HfKeys quantization(keys.object("quantization_config"), path, "quantization_config.");
   quantization.only("quant_method", {"mxfp4"});
-  out.notes.push_back("quantization_config: experts are read from MXFP4 and kept in bf16, exactly");
+  out.notes.emplace_back(
+      "quantization_config: experts are read from MXFP4 and kept in bf16, exactly");
 }
 
 // What no model type may have.
