@@ -12,12 +12,14 @@ namespace tutti::train {
 
 int64_t sample_token(const std::vector<float>& logits, const SamplingOptions& options,
                      double draw) {
+  if (options.temperature == 0) {
+    return std::max_element(logits.begin(), logits.end()) - logits.begin();
+  }
   std::vector<int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), int64_t{0});
   const auto logit = [&](int64_t i) { return logits[static_cast<size_t>(i)]; };
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return logit(a) > logit(b); });
-  if (options.temperature == 0) return order.front();
   if (options.top_k > 0 && options.top_k < static_cast<int64_t>(order.size())) {
     order.resize(static_cast<size_t>(options.top_k));
   }
