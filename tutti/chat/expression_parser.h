@@ -60,6 +60,7 @@ class ExpressionParser {
   ExpressionPtr parse_test(ExpressionPtr operand);
   ExpressionPtr parse_subscript(ExpressionPtr node);
   ExpressionPtr parse_index();
+  ExpressionPtr parse_call(ExpressionPtr callee);
   void parse_arguments(Expression& call);
 
   TokenStream& tokens_;

@@ -8,9 +8,7 @@ ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr node) {
     if (tokens_.is_symbol(".") || tokens_.is_symbol("[")) {
       node = parse_subscript(std::move(node));
     } else if (tokens_.is_symbol("(")) {
-      ExpressionPtr call = make(ExpressionKind::call, tokens_.line(), operands(std::move(node)));
-      parse_arguments(*call);
-      node = std::move(call);
+      node = parse_call(std::move(node));
     } else {
       return node;
     }
@@ -24,13 +22,17 @@ ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr node) {
     } else if (tokens_.skip_name("is")) {
       node = parse_test(std::move(node));
     } else if (tokens_.is_symbol("(")) {
-      ExpressionPtr call = make(ExpressionKind::call, tokens_.line(), operands(std::move(node)));
-      parse_arguments(*call);
-      node = std::move(call);
+      node = parse_call(std::move(node));
     } else {
       return node;
     }
   }
+}
+
+ExpressionPtr ExpressionParser::parse_call(ExpressionPtr callee) {
+  ExpressionPtr call = make(ExpressionKind::call, tokens_.line(), operands(std::move(callee)));
+  parse_arguments(*call);
+  return call;
 }
 
 ExpressionPtr ExpressionParser::parse_filter(ExpressionPtr operand) {

@@ -79,6 +79,12 @@ int run_import(const ImportArguments& arguments) {
   options.progress = reporting_to(progress);
   const double begin = monotonic_seconds();
   FileSystem& files = posix_file_system();
+  if (!files.exists(arguments.source)) {
+    fail(ErrorKind::not_found,
+         "'{}' does not exist; give a folder with config.json and model.safetensors, as "
+         "save_pretrained writes it, or a GGUF file",
+         arguments.source);
+  }
   const bool gguf = checkpoint::is_gguf(files, arguments.source);
   const train::ImportedRun run =
       gguf ? train::import_gguf(files, arguments.source, arguments.out, options)
