@@ -20,9 +20,9 @@ bool of_accelerator(ArenaKind kind) {
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int kMadviseCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers lack
 
-// Fresh anonymous pages are zero and page-aligned; they are populated at once, so that no page
-// fault falls into a step and a machine with too little memory fails here. Both are hints: older
-// kernels lack them.
+// Fresh anonymous pages are zero and page-aligned. They are populated here, so that no page fault
+// delays a step and a machine with too little memory fails at once. Both are hints: older kernels
+// lack them.
 void populate(void* data, int64_t bytes) {
   madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   madvise(data, static_cast<size_t>(bytes), MADV_POPULATE_WRITE);
@@ -30,8 +30,8 @@ void populate(void* data, int64_t bytes) {
 
 }  // namespace
 
-// Systems rarely grant huge pages to shared memory by themselves, but collapse pages into them when
-// asked: then a block needs its first page and an address that is a multiple of its size.
+// Linux rarely backs shared memory with huge pages by itself, but collapses pages into them on
+// request: a block then needs its first page and an address that is a multiple of its size.
 void* map_shared(int file_descriptor, int64_t bytes) {
   const auto reserved = static_cast<size_t>(bytes + kHugePage);
   void* space = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -72,7 +72,7 @@ Arena::Arena(std::string name, int64_t bytes, ArenaKind kind)
     if (file_descriptor_ < 0 || ftruncate(file_descriptor_, bytes) != 0) {
       const int error = errno;
       if (file_descriptor_ >= 0) close(file_descriptor_);
-      fail(ErrorKind::unsupported, "arena {}: the system does not grant {} bytes to share ({})",
+      fail(ErrorKind::unsupported, "arena {}: cannot allocate {} bytes of shared memory ({})",
            name_, bytes, std::strerror(error));
     }
   }
@@ -88,11 +88,9 @@ Arena::Arena(std::string name, int64_t bytes, ArenaKind kind)
   if (data == nullptr) {
     const int error = errno;
     if (shared) close(file_descriptor_);
-    fail(
-        ErrorKind::unsupported,
-        "arena {}: the system does not grant {} bytes of memory ({}); choose a smaller micro-batch "
-        "or model",
-        name_, bytes, std::strerror(error));
+    fail(ErrorKind::unsupported,
+         "arena {}: cannot allocate {} bytes of memory ({}); choose a smaller micro-batch or model",
+         name_, bytes, std::strerror(error));
   }
   data_ = data;
   if (!shared) populate(data_, bytes);

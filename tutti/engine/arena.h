@@ -1,4 +1,4 @@
-// One allocation that holds many tensors at offsets that spec::MemoryMap chose.
+// One allocation that holds many tensors at the offsets that spec::MemoryMap assigns.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@ namespace tutti::engine {
 enum class ArenaKind {
   host,    // private memory of this process
   shared,  // an anonymous file that other processes of this user can map: see file_descriptor()
-  device,  // memory of the accelerator, which the host must not touch (device_memory.h)
-  pinned,  // memory of the host that the accelerator reads and writes too, at the same address
+  device,  // device memory, which the host must not access (device_memory.h)
+  pinned,  // host memory that the device also accesses directly, at the same address
 };
 
-// Zero-filled at creation, in huge pages where the system grants them. Bytes are aligned to 4096;
-// offsets of tensors to kArenaAlignment.
+// Zero-filled at creation, in huge pages where the system grants them. The base address is aligned
+// to 4096 bytes, offsets of tensors to kArenaAlignment.
 inline constexpr int64_t kArenaAlignment = 256;
 
-// `bytes` of an anonymous file, readable and writable, populated, and in huge pages where the
-// system grants them. Null with errno where it does not grant the memory. To be unmapped.
+// Maps `bytes` of an anonymous file: readable and writable, populated, and in huge pages where the
+// system grants them. Returns null and sets errno on failure. The caller unmaps it (munmap).
 void* map_shared(int file_descriptor, int64_t bytes);
 
 class Arena {
@@ -34,15 +34,15 @@ class Arena {
   int64_t bytes() const { return bytes_; }
   ArenaKind kind() const { return kind_; }
   void* data() const { return data_; }
-  // Of a shared arena: other processes open "/proc/<pid>/fd/<descriptor>" and map it; it vanishes
-  // with the last mapping, however its processes end. Otherwise -1.
+  // Descriptor of a shared arena, else -1. Other processes open "/proc/<pid>/fd/<descriptor>" and
+  // map it. The memory is freed with the last mapping, even if its processes are killed.
   int file_descriptor() const { return file_descriptor_; }
 
-  // The range [offset, offset + bytes); aborts when it is outside or misaligned.
+  // The range [offset, offset + bytes); aborts if it is out of bounds or misaligned.
   void* at(int64_t offset, int64_t bytes) const;
 
-  // Fills a range with a pattern that reads as NaN in f32 and bf16 and as an impossible token, so
-  // that a read of freed memory shows (tests).
+  // Fills a range with a pattern that reads as NaN in f32 and bf16 and as an invalid token, so that
+  // tests detect reads of freed memory.
   void poison(int64_t offset, int64_t bytes) const;
 
  private:

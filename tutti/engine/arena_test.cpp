@@ -20,7 +20,7 @@ TEST(Arena, IsZeroFilledAndPageAligned) {
   EXPECT_TRUE(std::all_of(bytes, bytes + arena.bytes(), [](unsigned char b) { return b == 0; }));
 }
 
-TEST(Arena, SharedIsOneMemoryForWhoeverMapsItsFile) {
+TEST(Arena, SharedMemoryIsVisibleThroughItsFile) {
   const Arena arena("test", 2 * 4096, ArenaKind::shared);
   const auto* bytes = static_cast<const unsigned char*>(arena.data());
   EXPECT_TRUE(std::all_of(bytes, bytes + arena.bytes(), [](unsigned char b) { return b == 0; }));
@@ -33,7 +33,7 @@ TEST(Arena, SharedIsOneMemoryForWhoeverMapsItsFile) {
   EXPECT_EQ(Arena("private", 4096).file_descriptor(), -1);
 }
 
-TEST(Arena, RangesAreOffsetsIntoIt) {
+TEST(Arena, ReturnsRangesAtOffsets) {
   const Arena arena("test", 1024);
   EXPECT_EQ(arena.at(256, 768), static_cast<char*>(arena.data()) + 256);
   EXPECT_EQ(arena.at(1024, 0), static_cast<char*>(arena.data()) + 1024);
@@ -47,7 +47,7 @@ TEST(ArenaDeathTest, AbortsOutsideAndMisaligned) {
   EXPECT_DEATH(arena.poison(1000, 25), "poison 1000\\+25");
 }
 
-TEST(Arena, PoisonReadsAsNanAndImpossibleToken) {
+TEST(Arena, PoisonReadsAsNanAndInvalidToken) {
   const Arena arena("test", 1024);
   arena.poison(512, 256);
   EXPECT_TRUE(std::isnan(static_cast<const float*>(arena.at(512, 4))[0]));
@@ -57,7 +57,7 @@ TEST(Arena, PoisonReadsAsNanAndImpossibleToken) {
   EXPECT_EQ(static_cast<const char*>(arena.data())[768], 0);
 }
 
-TEST(Arena, MovesItsMemory) {
+TEST(Arena, MoveTransfersOwnership) {
   Arena first("first", 4096);
   void* data = first.data();
   Arena second(std::move(first));
@@ -73,7 +73,7 @@ TEST(Arena, MovesItsMemory) {
 TEST(Arena, TooMuchMemoryIsAnError) {
   try {
     const Arena arena("huge", int64_t{1} << 60);
-    FAIL() << "2^60 bytes were granted";
+    FAIL() << "2^60 bytes were allocated";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::unsupported);
     EXPECT_NE(std::string(error.what()).find("arena huge"), std::string::npos);

@@ -17,7 +17,7 @@ void take_heads(const Args& args, Work& work) {
 struct Columns {
   Matrix q, keys, values;
 };
-// Of rows that hold queries, keys and values beside each other.
+// Rows hold queries, keys and values side by side.
 template <typename Args>
 Columns columns_of(const Matrix& qkv, const Args& args) {
   const int64_t queries = args.heads * args.head_dim;

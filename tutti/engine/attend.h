@@ -1,6 +1,6 @@
-// The one computation behind the operations of attention: which queries see which keys, and where
-// everything lies. Each operation of ops.h is turned into it here, for every backend; a backend has
-// one loop forward and one backward. The operands are those that describe() has checked.
+// The common form of all attention operations: which queries attend to which keys, and the layout
+// of the operands. attend_of() converts each operation of ops.h into it, for every backend, so a
+// backend has one forward and one backward loop. describe() has checked the operands.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,10 @@
 
 namespace tutti::engine {
 
-// Query i of a sequence (its position is past + i) sees keys 0 .. past + i of those there are, or
-// with starts those from starts[i] on; when merging that may be none. Rows of sequence b start at b
-// * query_capacity + first_query in q and out, at b * key_capacity in keys and values.
+// Query i of a sequence (at position past + i) attends to keys 0 .. past + i of the first
+// keys_end(), or with starts to those from starts[i] on; when merging this may be none. Rows of
+// sequence b start at b * query_capacity + first_query in q and out, at b * key_capacity in keys
+// and values.
 struct Attend {
   int64_t batch = 0, queries = 0, past = 0, key_capacity = 0;
   int64_t key_count = 0;       // of a sequence; 0: past + queries
@@ -25,15 +26,15 @@ struct Attend {
   Matrix values;                    // [B*key_capacity, K*D]
   Matrix out;                       // [B*queries, A*D], of q's type or f32
   Vector lse = {};                  // [B*A*query_capacity], optional
-  bool merge = false;               // out (f32) and lse hold a part of the keys already
-  const int32_t* starts = nullptr;  // [B*query_capacity], optional, not falling
+  bool merge = false;               // out (f32) and lse already cover other keys
+  const int32_t* starts = nullptr;  // [B*query_capacity], optional, non-decreasing
 
   int64_t keys_end() const { return key_count > 0 ? key_count : past + queries; }
   // Row of query `query` in q and out.
   int64_t query_row(int64_t sequence, int64_t query) const {
     return sequence * (query_capacity > 0 ? query_capacity : queries) + first_query + query;
   }
-  // Its place in lse.
+  // Index of that query in lse.
   int64_t lse_index(int64_t sequence, int64_t head, int64_t query) const {
     return (sequence * heads + head) * (query_capacity > 0 ? query_capacity : queries) +
            first_query + query;
@@ -45,20 +46,21 @@ Attend attend_of(const AttentionBlockForwardArgs& args);
 Attend attend_of(const AttentionDecodeArgs& args);
 
 // Gradients of a block of `rows` queries and as many keys of each of `batch` sequences, from the
-// log-sum-exp of all keys that the queries see. Causal: query i sees keys (starts[i] or 0) .. i.
-// Otherwise queries [first_query, rows) see keys [starts[i] or 0, key_count). Outputs are of q's
-// type, or in f32, where they may be added to; what nobody sees is zero, or left alone when adding.
+// log-sum-exp over all keys that the queries attend to. Causal: query i attends to keys (starts[i]
+// or 0) .. i. Otherwise queries [first_query, rows) attend to keys [starts[i] or 0, key_count).
+// Outputs have q's type, or are f32, which also allows accumulation. Gradients of rows outside
+// every pair are zero, or unchanged when accumulating.
 struct AttendBackward {
   int64_t batch = 0, rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;  // not 0
   float softcap = 0;
   bool causal = true;
-  int64_t first_query = 0, key_count = 0;  // not causal
+  int64_t first_query = 0, key_count = 0;  // only if not causal
   Matrix q, keys, values;                  // [B*rows, A*D or K*D]
-  Matrix out;                              // [B*rows, A*D]; empty: delta is known
+  Matrix out;                              // [B*rows, A*D]; empty: delta is an input
   Matrix d_out;                            // [B*rows, A*D]
   Vector lse, delta;                       // [B*A*rows] f32
-  const int32_t* starts = nullptr;         // [B*rows], optional, not falling
+  const int32_t* starts = nullptr;         // [B*rows], optional, non-decreasing
   bool add_queries = false, add_keys = false;
   Matrix d_q, d_keys, d_values;
 };

@@ -1,5 +1,4 @@
-// The operations of attention: part of the table in ops.h, whose rules and shape letters hold here
-// too.
+// Attention operations: part of the table in ops.h, whose rules and shape letters apply here.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +10,13 @@ namespace tutti::engine {
 // Causal attention of B sequences of T tokens; heads are column groups of the row: qkv[N, (A+2K)*D]
 // = A query heads | K key heads | K value heads. Query head a uses key/value head a / (A/K).
 // out[N, A*D]; lse[B*A*T] f32 = log-sum-exp of the scaled scores, laid out [B, A, T].
-// No T x T matrix is stored. scale 0 means 1/sqrt(D). With softcap > 0 a scaled score s counts as
-// softcap * tanh(s / softcap) (Gemma 2), here and in all operations below; on the CPU only.
+// No T x T matrix is stored. scale 0 means 1/sqrt(D). With softcap > 0 a scaled score s is replaced
+// by softcap * tanh(s / softcap) (Gemma 2), here and in all operations below; CPU only.
 //
-// Row t of a sequence sees rows starts[t] .. t of it, or 0 .. t without `starts`. Starts do not
-// fall within a sequence, and 0 <= starts[t] <= t: for documents packed one after another, each row
-// has the first row of its document; with a sliding window of W tokens max(0, t - W + 1), on the
-// CPU only. Tiles that no row sees cost nothing. Work is counted in pairs = sum over all rows of (t
+// Row t of a sequence attends to rows starts[t] .. t, or 0 .. t without `starts`. Starts are
+// non-decreasing within a sequence, and 0 <= starts[t] <= t. For packed documents starts[t] is the
+// first row of the document of row t; for a sliding window of W tokens it is max(0, t - W + 1), on
+// the CPU only. Fully masked tiles are skipped. Work is counted in pairs = sum over all rows of (t
 // - starts[t] + 1/2), which is the sum of len^2 / 2 over documents and B*T*T/2 without `starts`.
 // record "attention_forward": dims (B, T, A, K, D); flops 4*A*D*pairs (causal half of 4*B*A*T*T*D).
 struct AttentionForwardArgs {
@@ -26,13 +25,13 @@ struct AttentionForwardArgs {
   float softcap = 0;
   Matrix qkv;          // [N, (A+2K)*D] c
   Matrix out;          // [N, A*D] c
-  Vector lse = {};     // [B*A*T] f32; may be empty when no backward follows
+  Vector lse = {};     // [B*A*T] f32; may be empty if there is no backward pass
   Vector starts = {};  // [N] i32, optional
 };
 
 // d_qkv from d_out. delta[B*A*T] f32 is scratch for rowsum(d_out * out).
-// record "attention_backward": dims (B, T, A, K, D); flops 10*A*D*pairs (five half products: the
-// recomputed scores are hardware work, not model work; model FLOPs are 8*A*D*pairs).
+// record "attention_backward": dims (B, T, A, K, D); flops 10*A*D*pairs (five causal products: the
+// recomputed scores count as hardware FLOPs, not as model FLOPs, which are 8*A*D*pairs).
 struct AttentionBackwardArgs {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
@@ -43,23 +42,24 @@ struct AttentionBackwardArgs {
   Vector lse;          // [B*A*T] f32
   Vector delta;        // [B*A*T] f32, overwritten
   Matrix d_qkv;        // [N, (A+2K)*D] c
-  Vector starts = {};  // [N] i32, optional: those of forward
+  Vector starts = {};  // [N] i32, optional: as in the forward pass
 };
 
-// Causal attention of sequences that are divided among ranks (ring attention, Liu et al. 2023): the
-// queries of one rank against the keys of one rank. A sequence of blocks * n tokens is cut into
-// 2 * blocks chunks; rank i has chunks i and 2 * blocks - 1 - i, one after the other, so that all
-// ranks have equal work. So of its own keys row t sees rows 0 .. t; of a rank before it all rows
-// see the first chunk; of a rank behind it the rows of the second chunk see all. Each of these is
-// half of the pairs, pairs = B*n*n/2. With packed documents rows see less: starts says for each row
-// the first row of these keys that is of its document or later (n: none), not falling within a
-// sequence and at most t of the own keys; pairs are then those that are left.
+// Causal attention of sequences sharded across ranks (ring attention, Liu et al. 2023): the queries
+// of one rank against the keys of one rank. A sequence of blocks * n tokens is cut into 2 * blocks
+// chunks; rank i has chunks i and 2 * blocks - 1 - i, one after the other, which balances the work
+// of the ranks. Row t therefore attends to rows 0 .. t of its own rank's keys; all rows attend to
+// the first chunk of a lower rank; the rows of the second chunk attend to all keys of a higher
+// rank. Each case is half of all pairs: pairs = B*n*n/2. With packed documents there are fewer:
+// starts[t] is the first row of these keys that belongs to the document of row t or to a later one
+// (n: none); it is non-decreasing within a sequence, and at most t for the rank's own keys. pairs
+// then counts the pairs that remain.
 //
-// What is seen so far is kept normalised, in f32: total = softmax-weighted values and lse =
-// log-sum-exp of the scaled scores; a further block of keys is merged into them. The first block is
-// that of the rank itself (key_block = query_block): total and lse are then overwritten.
+// The running result is kept normalised, in f32: total = softmax-weighted values, lse = log-sum-exp
+// of the scaled scores; each further block of keys is merged into it. The first block is the rank's
+// own (key_block = query_block) and overwrites total and lse.
 // record "attention_block_forward": dims (B, n, A, K, D, first); flops 4*A*D*pairs; bytes: all
-// operands, total and lse twice but for the first.
+// operands, total and lse twice except for the first block.
 struct AttentionBlockForwardArgs {
   int64_t batch = 0, rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
@@ -74,10 +74,11 @@ struct AttentionBlockForwardArgs {
   Vector starts = {};  // [B*n] i32, optional
 };
 
-// The gradients of one block's queries, keys and values from d_out, in f32; overwritten or, where
-// asked for, added to. lse is that of all blocks. With the rank's own block delta = rowsum(d_out *
-// out) is computed, the others read it. record "attention_block_backward": dims (B, n, A, K, D,
-// first: the own block); flops 10*A*D*pairs; bytes: all operands, what is added to twice.
+// Gradients of one block's queries, keys and values from d_out, in f32: overwritten, or accumulated
+// into with add_queries and add_keys. lse is that over all blocks. The rank's own block writes
+// delta = rowsum(d_out * out), the others read it. record "attention_block_backward": dims (B, n,
+// A, K, D, first: the rank's own block); flops 10*A*D*pairs; bytes: all operands, accumulated ones
+// twice.
 struct AttentionBlockBackwardArgs {
   int64_t batch = 0, rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
@@ -86,7 +87,7 @@ struct AttentionBlockBackwardArgs {
   Matrix q;       // [B*n, A*D] c
   Matrix keys;    // [B*n, K*D] c
   Matrix values;  // [B*n, K*D] c
-  Matrix out;     // [B*n, A*D] c, of all blocks; read with the own one, by fused kernels with each
+  Matrix out;     // [B*n, A*D] c, over all blocks; read with the own block, by fused kernels always
   Matrix d_out;   // [B*n, A*D] c
   Vector lse;     // [B*A*n] f32
   Vector delta;   // [B*A*n] f32
@@ -98,9 +99,9 @@ struct AttentionBlockBackwardArgs {
   Vector starts = {};     // [B*n] i32, optional
 };
 
-// Attention of `queries` new tokens per sequence against a cache of keys and values, for
-// generation. The new keys and values must already be in the cache: sequence b has
-// past + queries valid rows; query i sees rows 0 .. past+i. q rows are [B*queries, A*D].
+// Attention of `queries` new tokens per sequence against the KV cache, for generation. The new keys
+// and values must already be in the cache: sequence b has past + queries valid rows; query i
+// attends to rows 0 .. past+i. q rows are [B*queries, A*D].
 // record "attention_decode": dims (B, queries, past, A, K, D);
 // flops 4*B*A*queries*(past+queries)*D.
 struct AttentionDecodeArgs {
@@ -112,15 +113,16 @@ struct AttentionDecodeArgs {
   Matrix keys;         // [B*capacity, K*D] c
   Matrix values;       // [B*capacity, K*D] c
   Matrix out;          // [B*queries, A*D] c
-  Vector starts = {};  // [B*queries] i32, optional: the first row that each query sees, not falling
-  Vector lse = {};     // [B*A*queries] f32, optional, on the CPU only
+  Vector starts = {};  // [B*queries] i32, optional: first row of each query's keys, non-decreasing
+  Vector lse = {};     // [B*A*queries] f32, optional, CPU only
 };
 
-// A learned score of each head that takes part in a row's softmax and has no value (attention
-// sinks; gpt-oss). It is added to what attention left without it, of B sequences of T rows:
+// Attention sinks (gpt-oss): one learned score per head that takes part in each row's softmax and
+// has no value. The operation adds it to the result of attention without it, for B sequences of T
+// rows:
 //   lse' = log(e^lse + e^sink), out' = out * e^(lse - lse').
-// With lse' and out' the backward pass of attention is that of the softmax with the sink. On the
-// CPU only. record "attention_sink_forward": dims (B*T, A, D); bytes: out and lse twice, sinks.
+// Attention's backward pass from lse' and out' is that of the softmax with the sink. CPU only.
+// record "attention_sink_forward": dims (B*T, A, D); bytes: out and lse twice, sinks.
 struct AttentionSinkForwardArgs {
   int64_t batch = 0, rows = 0, heads = 0, head_dim = 0;
   Vector sinks;  // [A] c
@@ -128,8 +130,8 @@ struct AttentionSinkForwardArgs {
   Vector lse;    // [B*A*T] f32, laid out [B, A, T], in place
 };
 
-// d_sinks[a] = beta * d_sinks[a] - sum over rows of e^(sinks[a] - lse) * delta, where delta =
-// rowsum(d_out * out) of the head is what the backward pass of attention leaves.
+// d_sinks[a] = beta * d_sinks[a] - sum over rows of e^(sinks[a] - lse) * delta, where attention's
+// backward pass has written delta = rowsum(d_out * out) of the head.
 // record "attention_sink_backward": dims (B*T, A); bytes of all operands, d_sinks twice (beta 0:
 // once).
 struct AttentionSinkBackwardArgs {

@@ -28,7 +28,7 @@ const Backend& find_backend(std::string_view name) {
     if (backend->name == name) return *backend;
     known += (known.empty() ? "" : ", ") + std::string(backend->name);
   }
-  fail(ErrorKind::usage, "device: '{}' is none of {}", name, known);
+  fail(ErrorKind::usage, "device: '{}' is not one of {}", name, known);
 }
 
 }  // namespace tutti::engine

@@ -1,5 +1,5 @@
-// The backends that a recipe's `device` names: where streams run and what is known of the device.
-// A backend that this build lacks is one stub file that says so.
+// The backends that a recipe's `device` selects: streams, and properties of their devices. In a
+// build without a backend, a stub source file reports that it is missing.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace tutti::engine {
 
 struct StreamOptions {
   int threads = 0;    // of the host; 0: one per available core
-  int device = 0;     // which of several accelerators
-  bool tf32 = false;  // products of f32 matrices may round operands to 10 bits of fraction
-  // The same bits each time; else sums may be in whatever order is fastest.
+  int device = 0;     // index of the device
+  bool tf32 = false;  // matrix products of f32 may round operands to 10 fraction bits (TF32)
+  // Bitwise reproducible; otherwise sums may run in the fastest order.
   bool deterministic = true;
-  bool blocking = false;  // an operation is done when its call returns: faults name it
-  // Where measured choices of algorithms are kept for other processes; empty: they are not.
+  bool blocking = false;  // calls return after the operation is complete, so a fault names it
+  // Folder that caches measured algorithm choices across processes; empty: no cache.
   std::string tuning_folder = {};
 };
 
 struct DeviceInfo {
-  std::string name;          // as its maker calls it
+  std::string name;          // product name of the vendor
   std::string architecture;  // such as "9.0"
   int64_t memory_bytes = 0;
   int multiprocessors = 0;
@@ -36,16 +36,16 @@ struct DeviceInfo {
 struct Backend {
   const char* name = "";  // as in recipes
   const OpTable& (*ops)() = nullptr;
-  // Why no stream can be made here, in one line ("no GPU"); empty when one can.
+  // Why no stream can be created here, in one line ("no GPU"); empty if streams can be created.
   std::string (*missing)() = nullptr;
-  // What there is. Takes none of them into use: that costs memory on each, for as long as the
-  // process lives, and fails where another process has it for itself.
+  // Lists the devices without creating a context on any: a context takes device memory for the
+  // lifetime of the process, and fails where another process holds the device exclusively.
   std::vector<DeviceInfo> (*devices)() = nullptr;
-  // Of the memory of one of them, which this thread takes into use by asking.
+  // Free memory of a device. Creates a context on it for this thread.
   int64_t (*free_bytes)(int device) = nullptr;
-  // Throws unsupported with missing() where one cannot be made.
+  // Throws unsupported with missing() if no stream can be created.
   std::unique_ptr<Stream> (*make_stream)(const StreamOptions& options) = nullptr;
-  // Of a stream that it made.
+  // `stream` must come from make_stream of this backend.
   std::unique_ptr<CopyQueue> (*make_copy_queue)(Stream& stream) = nullptr;
 };
 
@@ -53,7 +53,7 @@ const Backend& cpu_backend();
 const Backend& cuda_backend();
 
 const std::vector<const Backend*>& backends();
-// Throws usage, naming those there are.
+// Throws usage for an unknown name, listing the known ones.
 const Backend& find_backend(std::string_view name);
 
 }  // namespace tutti::engine

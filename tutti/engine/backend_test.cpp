@@ -20,20 +20,20 @@ TEST(Backend, IsFoundByName) {
   EXPECT_EQ(find_backend("cpu").missing(), "");
   try {
     find_backend("abacus");
-    FAIL() << "a backend of that name was found";
+    FAIL() << "found a backend 'abacus'";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "device: 'abacus' is none of cpu, cuda");
+    EXPECT_STREQ(error.what(), "device: 'abacus' is not one of cpu, cuda");
   }
 }
 
-TEST(Backend, WithoutDeviceRefusesStreamsAndMemoryAndSaysWhy) {
+TEST(Backend, WithoutDeviceFailsToCreateStreamsAndMemory) {
   const Backend& cuda = cuda_backend();
   if (cuda.missing().empty()) GTEST_SKIP() << "there is a GPU";
   EXPECT_TRUE(cuda.devices().empty());
   for (const ArenaKind kind : {ArenaKind::device, ArenaKind::pinned}) {
     try {
       const Arena arena("weights", 4096, kind);
-      FAIL() << "memory was granted";
+      FAIL() << "memory was allocated";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::unsupported);
       EXPECT_NE(std::string(error.what()).find("weights"), std::string::npos) << error.what();
@@ -43,8 +43,8 @@ TEST(Backend, WithoutDeviceRefusesStreamsAndMemoryAndSaysWhy) {
   EXPECT_THROW(cuda.make_stream({}), Error);
 }
 
-// To take one into use makes a context there, of half a gigabyte.
-TEST(Backend, ListsDevicesWithoutTakingThemIntoUse) {
+// A context takes half a gigabyte of device memory.
+TEST(Backend, ListsDevicesWithoutCreatingContexts) {
   const Backend& cuda = cuda_backend();
   if (!cuda.missing().empty()) GTEST_SKIP() << "skipped: " << cuda.missing();
   const DeviceCalls calls;
@@ -59,19 +59,19 @@ TEST(Stream, CopiesAndZeroesOnItsDevice) {
   Stream& stream = test_stream();
   const ArenaKind kind = stream.memory();
   for (const int64_t bytes : {0, 1, 255, 1 << 20}) {
-    const Arena there("there", bytes + 256, kind);
-    const Arena twice("twice", bytes + 256, kind);
+    const Arena first("first", bytes + 256, kind);
+    const Arena second("second", bytes + 256, kind);
     std::vector<char> from(static_cast<size_t>(bytes));
     for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<char>(i * 7 + 3);
     std::vector<char> back(from.size() + 1, 'x');
-    stream.transfer(there.data(), from.data(), bytes);
-    stream.transfer(twice.data(), there.data(), bytes);
-    stream.zero(there.data(), bytes / 2);
-    stream.transfer(back.data(), twice.data(), bytes);
+    stream.transfer(first.data(), from.data(), bytes);
+    stream.transfer(second.data(), first.data(), bytes);
+    stream.zero(first.data(), bytes / 2);
+    stream.transfer(back.data(), second.data(), bytes);
     stream.synchronize();
     EXPECT_TRUE(std::equal(from.begin(), from.end(), back.begin()));
     EXPECT_EQ(back.back(), 'x');
-    stream.transfer(back.data(), there.data(), bytes);
+    stream.transfer(back.data(), first.data(), bytes);
     stream.synchronize();
     for (int64_t i = 0; i < bytes; ++i) {
       const auto at = static_cast<size_t>(i);
@@ -80,8 +80,8 @@ TEST(Stream, CopiesAndZeroesOnItsDevice) {
   }
 }
 
-// Memory that is no pinned arena may be used otherwise as soon as the call returns.
-TEST(Stream, IsDoneWithMemoryOfTheHostWhenACopyReturns) {
+// Pageable memory may be reused as soon as the call returns.
+TEST(Stream, CopyOfPageableMemoryReturnsWhenItMayBeReused) {
   const std::unique_ptr<Stream> stream = test_backend().make_stream({.threads = 1});
   constexpr size_t kBytes = size_t{64} << 20;
   const Arena there("there", kBytes, stream->memory());
@@ -93,7 +93,7 @@ TEST(Stream, IsDoneWithMemoryOfTheHostWhenACopyReturns) {
   EXPECT_EQ(back, std::vector<char>(kBytes, 'x'));
 }
 
-TEST(Stream, ReachesWhatWasMarked) {
+TEST(Stream, ReachWaitsForTheMark) {
   Stream& stream = test_stream();
   stream.reach(2);  // never marked
   TestValue<double> total(0);
@@ -104,9 +104,9 @@ TEST(Stream, ReachesWhatWasMarked) {
   EXPECT_EQ(total.value(), 500);
 }
 
-// A stream that may run ahead records what is enqueued and replays it; the operands' contents at
-// the time of the replay count.
-TEST(Stream, ReplaysWithThePresentContents) {
+// An asynchronous stream captures the enqueued work and replays it, with the contents that the
+// operands have at the time of the replay.
+TEST(Stream, ReplaysWithCurrentContents) {
   const std::unique_ptr<Stream> stream = test_backend().make_stream({.threads = 1});
   TestMatrix x = zero_vector(300).fill(1);
   TestValue<double> total(0);
@@ -115,7 +115,7 @@ TEST(Stream, ReplaysWithThePresentContents) {
     ++called;
     stream->ops().sum(*stream, {.x = x, .accumulate = true, .total = total.data()});
   };
-  work();  // warm-up: allocations are made outside of the recording
+  work();  // warm-up: allocations happen outside of the capture
   for (int i = 0; i < 3; ++i) stream->replay(5, work);
   stream->synchronize();
   EXPECT_EQ(total.value(), 4 * 300);

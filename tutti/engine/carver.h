@@ -1,5 +1,5 @@
-// Hands out consecutive aligned pieces of scratch memory. Constructed over null it only counts: the
-// same code that carves also measures.
+// Bump allocator that hands out consecutive aligned pieces of scratch memory. With a null base it
+// only counts, so the same code also measures the size it needs.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Copies beside a stream's own queue: what is brought over or taken away while the stream computes.
-// Nothing here makes the host wait; queues and stream wait for each other. (The CPU's stream works
-// as it is called, so there it is the caller who waits where the stream has to.)
+// Copies on a queue of their own, between host and device while the stream computes. No call blocks
+// the host; queues and stream wait for each other. (The CPU's stream is synchronous, so there the
+// caller blocks wherever the stream has to wait.)
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,34 @@ namespace tutti::engine {
 class Stream;
 
 // Copies run one after another in the order of the calls. Bound to one stream, which outlives it;
-// one host thread uses a stream and its queues at a time. Where a step is recorded for replay
-// (Stream::replay), it has to begin with after_stream() and to end with a mark that the stream
-// waits for, and no call waits for a mark of another step.
+// one host thread uses a stream and its queues at a time. A step that is captured for replay
+// (Stream::replay) must begin with after_stream() and end with a mark that the stream waits for,
+// and must not wait for a mark of another step.
 class CopyQueue {
  public:
-  // Points in the queue, by number; a mark of the same number takes the place of the one before.
+  // Numbered points in the queue (events of CUDA); a mark replaces the last one of its number.
   static constexpr int kPoints = 16;
 
   virtual ~CopyQueue() = default;
-  // to = from; memory of the stream or arenas of the host, pinned where the stream has a device.
+  // to = from. Either is stream memory or an arena of the host, pinned if the stream has a device.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void mark(int point) = 0;
 
-  // What is enqueued here from now on begins after all that the stream has been given ...
+  // Later copies wait for all work enqueued on the stream so far ...
   virtual void after_stream() = 0;
-  // ... or after the last mark of `other`, a queue of the same stream. There must be one.
+  // ... or for the last mark of `other`, a queue of the same stream, which must exist.
   virtual void after(const CopyQueue& other, int point) = 0;
-  // What the stream is given from now on begins after the last mark here. There must be one.
+  // Later work of the stream waits for the last mark of this queue, which must exist.
   virtual void stream_after(int point) = 0;
 };
 
-// One in each direction, so that both of a link are used.
+// One queue per direction, to use a full-duplex link both ways.
 struct CopyQueues {
   std::unique_ptr<CopyQueue> out;  // to the host
   std::unique_ptr<CopyQueue> in;
 };
 
-// A thread copies.
+// Copies on a thread of its own.
 std::unique_ptr<CopyQueue> make_cpu_copy_queue();
 
 }  // namespace tutti::engine

@@ -27,22 +27,22 @@ class CopyQueueTest : public ::testing::Test {
   CopyQueues queues_;
 };
 
-// A ring of two places through which more blocks go than fit: each waits for the one before to be
-// out, and comes back changed.
-TEST_F(CopyQueueTest, BlocksTakeTurnsInTwoPlaces) {
+// A ring of two slots for more blocks than fit: each block waits until the previous one in its slot
+// is copied out, and returns modified.
+TEST_F(CopyQueueTest, BlocksAlternateBetweenTwoSlots) {
   constexpr int64_t kBlocks = 9;
   const bool device = stream_->memory() == ArenaKind::device;
   const Arena host("host", kBlocks * kBytes, device ? ArenaKind::pinned : ArenaKind::host);
-  const Arena places("places", 2 * kBytes, stream_->memory());
+  const Arena slots("slots", 2 * kBytes, stream_->memory());
   auto* values = static_cast<float*>(host.data());
   constexpr int64_t kCount = kBytes / static_cast<int64_t>(sizeof(float));
   const auto block = [&](int64_t i) { return values + i * kCount; };
-  const auto place = [&](int64_t i) { return static_cast<char*>(places.data()) + i % 2 * kBytes; };
+  const auto slot = [&](int64_t i) { return static_cast<char*>(slots.data()) + i % 2 * kBytes; };
   for (int64_t i = 0; i < kBlocks; ++i) std::fill_n(block(i), kCount, static_cast<float>(i));
 
   for (int round = 0; round < 3; ++round) {
     const auto fetch = [&](int64_t i) {
-      queues_.in->copy(place(i), block(i), kBytes);
+      queues_.in->copy(slot(i), block(i), kBytes);
       queues_.in->mark(static_cast<int>(i % 2));
     };
     queues_.in->after_stream();
@@ -52,10 +52,10 @@ TEST_F(CopyQueueTest, BlocksTakeTurnsInTwoPlaces) {
       const int point = static_cast<int>(i % 2);
       queues_.in->stream_after(point);
       // Doubled: x = x + x.
-      const Matrix x = matrix(place(i), DType::f32, 1, kCount);
+      const Matrix x = matrix(slot(i), DType::f32, 1, kCount);
       stream_->ops().copy(*stream_, {.x = x, .plus = x, .out = x});
       queues_.out->after_stream();
-      queues_.out->copy(block(i), place(i), kBytes);
+      queues_.out->copy(block(i), slot(i), kBytes);
       queues_.out->mark(point);
       if (i + 2 < kBlocks) {
         queues_.in->after(*queues_.out, point);
@@ -72,7 +72,7 @@ TEST_F(CopyQueueTest, BlocksTakeTurnsInTwoPlaces) {
   }
 }
 
-// More copies than anybody has taken yet.
+// The queue is not bounded: copies are enqueued faster than they run.
 TEST_F(CopyQueueTest, HoldsAnyNumberOfCopies) {
   const bool device = stream_->memory() == ArenaKind::device;
   constexpr int kCopies = 5000;
@@ -89,7 +89,7 @@ TEST_F(CopyQueueTest, HoldsAnyNumberOfCopies) {
   EXPECT_EQ(std::memcmp(from, to, kCopies * 4), 0);
 }
 
-TEST_F(CopyQueueTest, TheHostWaitsForNothing) {
+TEST_F(CopyQueueTest, NeverBlocksTheHost) {
   const bool device = stream_->memory() == ArenaKind::device;
   const Arena host("host", 2 * kBytes, device ? ArenaKind::pinned : ArenaKind::host);
   auto* data = static_cast<char*>(host.data());
@@ -102,13 +102,13 @@ TEST_F(CopyQueueTest, TheHostWaitsForNothing) {
   queues_.in->mark(3);
   queues_.in->stream_after(3);
   EXPECT_EQ(calls.waits(), std::vector<std::string>());
-  stream_->synchronize();  // what is copied outlives its copies
+  stream_->synchronize();  // the memory must outlive its copies
   if (!device) return;
-  // Memory that is not pinned would make it wait, and is seen.
+  // Pageable memory blocks the host, and the recorded calls show it.
   std::vector<char> pageable(static_cast<size_t>(kBytes));
-  const DeviceCalls noted;
+  const DeviceCalls recorded;
   queues_.in->copy(data, pageable.data(), kBytes);
-  EXPECT_EQ(noted.waits().size(), 1U);
+  EXPECT_EQ(recorded.waits().size(), 1U);
   queues_.in->mark(3);
   queues_.in->stream_after(3);
   stream_->synchronize();

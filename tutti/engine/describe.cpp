@@ -26,7 +26,7 @@ void check_beta(const char* op, float beta) {
   TUTTI_CHECK(beta == 0 || beta == 1, "{}: beta {} is neither 0 nor 1", op, beta);
 }
 
-// x, bias and dx of an activation have this many columns for F columns of y.
+// Columns of x, bias and dx of an activation for F columns of y.
 int64_t input_columns(Activation kind, int64_t f) { return kind == Activation::gelu ? f : 2 * f; }
 
 void check_amax(const char* op, const Vector& amax, const Matrix& of) {

@@ -24,7 +24,7 @@ void check_starts(const Vector& starts, int64_t rows) {
               rows);
 }
 
-// A * D * (twice the pairs) of whole causal sequences.
+// A * D * (twice the pairs) of complete causal sequences.
 template <typename Args>
 double causal_work(const Args& args) {
   return real(args.heads * args.head_dim) * real(args.batch * args.sequence) * real(args.sequence);
@@ -91,7 +91,7 @@ OpRecord describe(const AttentionBlockForwardArgs& args) {
   check_block(args);
   check_matrix("total", args.total, args.q.rows, args.q.cols, DType::f32);
   const bool own = seen_block(args.rows, args.blocks, args.query_block, args.key_block).own;
-  TUTTI_CHECK(args.first == own, "attention: the first block of keys is not the rank's own");
+  TUTTI_CHECK(args.first == own, "attention: the first block of keys must be the rank's own");
   const int64_t sides = args.first ? 1 : 2;
   return {
       .op = "attention_block_forward",
@@ -185,7 +185,7 @@ double twice_pairs(const int32_t* starts, int64_t batch, int64_t sequence) {
 }
 
 double block_pairs(const int32_t* starts, int64_t batch, int64_t rows, const SeenBlock& seen) {
-  int64_t twice = 0;  // a row of its own keys counts half of itself
+  int64_t twice = 0;  // the diagonal counts half
   for (int64_t row = 0; row < batch * rows; ++row) {
     const int64_t t = row % rows;
     TUTTI_CHECK(starts[row] >= (t == 0 ? 0 : starts[row - 1]) && (!seen.own || starts[row] <= t),
@@ -210,7 +210,7 @@ SeenBlock seen_block(int64_t rows, int64_t blocks, int64_t query_block, int64_t 
                   key_block < blocks,
               "attention: block {} of queries, {} of keys, of {}", query_block, key_block, blocks);
   if (key_block == query_block) return {true, 0, rows};
-  TUTTI_CHECK(rows % 2 == 0, "attention: {} rows are not two chunks", rows);
+  TUTTI_CHECK(rows % 2 == 0, "attention: {} rows do not divide into two chunks", rows);
   if (key_block < query_block) return {false, 0, rows / 2};
   return {false, rows / 2, rows};
 }

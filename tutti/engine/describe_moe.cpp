@@ -22,7 +22,7 @@ void check_router(const char* op, const Matrix& probabilities, const Matrix& exp
               lse.count);
 }
 
-// tokens [N, H] and copies [R, H] agree with each other, positions and weights.
+// Checks that tokens [N, H], copies [R, H], positions and weights are consistent.
 void check_copies(const char* op, const Matrix& tokens, const Matrix& copies,
                   const Matrix& positions, const Matrix& weights) {
   TUTTI_CHECK(
@@ -34,7 +34,7 @@ void check_copies(const char* op, const Matrix& tokens, const Matrix& copies,
               positions.rows, positions.cols);
 }
 
-// What all grouped products have in common; the weights of an expert have `height` rows.
+// Checks common to all grouped products; the weights of an expert have `height` rows.
 void check_groups(const char* op, const Matrix& x, const Matrix& y, const Matrix& weights,
                   int64_t height, int64_t experts, int64_t boundaries, const RowGroups& groups) {
   TUTTI_CHECK(experts > 0 && experts * height == weights.rows && groups.count() > 0 &&
@@ -47,7 +47,7 @@ void check_groups(const char* op, const Matrix& x, const Matrix& y, const Matrix
       groups.piece_rows, boundaries, groups.count());
 }
 
-// Biases of as many experts as have groups: [E*n] for rows x.
+// Checks biases [E*n] of the experts of the groups of x.
 void check_biases(const char* op, const Matrix& x, const Vector& biases, int64_t boundaries,
                   const RowGroups& groups) {
   const int64_t experts = x.cols > 0 ? biases.count / x.cols : 0;

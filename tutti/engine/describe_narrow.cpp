@@ -13,22 +13,22 @@ OpRecord describe(const QuantizeArgs& args) {
               dtype_name(args.x.dtype));
   TUTTI_CHECK(!args.rows || args.rows.count == args.x.rows, "quantize: {} row numbers for {} rows",
               args.rows.count, args.x.rows);
-  const Vector& amax = args.amax.place;
+  const Vector& amax = args.amax.value;
   TUTTI_CHECK(amax ? amax.dtype == DType::f32 && amax.count == 1 : !args.amax.known,
               "quantize: amax of {} {}, known: {}", amax.count, dtype_name(amax.dtype),
               args.amax.known);
-  const NarrowMatrix& turned = args.turned;
-  const bool both = turned.data != nullptr;
-  TUTTI_CHECK(!both || (!args.transpose && turned.kind == out.kind && turned.rows == args.x.cols &&
-                        turned.columns == args.x.rows),
-              "quantize: x [{}, {}]{} to {}, turned to {} [{}, {}]", args.x.rows, args.x.cols,
+  const NarrowMatrix& transposed = args.transposed;
+  const bool both = transposed.data != nullptr;
+  TUTTI_CHECK(!both || (!args.transpose && transposed.kind == out.kind &&
+                        transposed.rows == args.x.cols && transposed.columns == args.x.rows),
+              "quantize: x [{}, {}]{} to {}, transposed to {} [{}, {}]", args.x.rows, args.x.cols,
               args.transpose ? "^T" : "", narrow_format(out.kind).name,
-              narrow_format(turned.kind).name, turned.rows, turned.columns);
+              narrow_format(transposed.kind).name, transposed.rows, transposed.columns);
   OpRecord what;
   what.op = "quantize";
   what.dims = {args.x.rows, args.x.cols, both ? 2 : args.transpose ? 1 : 0};
   what.bytes = static_cast<double>(args.x.bytes() + out.layout().payload_bytes +
-                                   (both ? turned.layout().payload_bytes : 0));
+                                   (both ? transposed.layout().payload_bytes : 0));
   return what;
 }
 

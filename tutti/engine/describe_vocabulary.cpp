@@ -5,7 +5,7 @@
 namespace tutti::engine {
 namespace {
 
-// Sizes, and that a gradient over its logits leaves those that are still to be read.
+// Checks sizes, and that a gradient that overlays its logits does not overwrite unread ones.
 void check_loss(const char* op, const Matrix& logits, int64_t vocabulary, const Vector& targets,
                 const Vector& loss, const Matrix& d) {
   const int64_t n = logits.rows;

@@ -27,7 +27,7 @@ void note_device_call(const char* name) {
 }
 
 bool host_waits_in(std::string_view name) {
-  // Their names up to a version or qualifier ("cudaMallocAsync" is none of them).
+  // Names without a version suffix; "cudaMallocAsync" does not match.
   constexpr std::array<std::string_view, 10> kWaiting = {
       "synchronize", "cudaMalloc",   "cudaFree",   "cudaHostAlloc",    "cudaMallocHost",
       "cudaMemcpy",  "cudaFreeHost", "cudaMemset", "cudaHostRegister", "cudaHostUnregister"};

@@ -1,5 +1,5 @@
-// The calls that a device's backend makes to its driver and libraries, by name: for the test that a
-// step is enqueued without the host waiting for anything, and for finding out why one waits.
+// Names of the calls that a device backend makes to its driver and libraries: for the test that the
+// host never blocks while it enqueues a step, and for finding out where it does.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tutti::engine {
 
-// Collects the calls of this thread while it is in scope; the innermost does.
+// Collects the calls of this thread while in scope. Of nested ones only the innermost collects.
 class DeviceCalls {
  public:
   DeviceCalls();
@@ -17,7 +17,7 @@ class DeviceCalls {
   DeviceCalls& operator=(const DeviceCalls&) = delete;
 
   const std::vector<std::string>& names() const { return names_; }
-  // Of these, the ones in which the host waits (host_waits_in).
+  // The subset in which the host waits (host_waits_in).
   std::vector<std::string> waits() const;
 
  private:
@@ -26,14 +26,14 @@ class DeviceCalls {
   DeviceCalls* outer_;
 };
 
-// Whether anybody collects the calls of this thread.
+// Whether a DeviceCalls of this thread is in scope.
 bool device_calls_are_noted();
-// To be called by backends, with the name of each function that they call.
+// Backends call this with the name of each driver or library function that they call.
 void note_device_call(const char* name);
 
-// Whether a call of this name makes the host wait for the device: synchronisation of any kind,
-// copies that are not asynchronous (also "cudaMemcpyAsync of pageable memory"), and what allocates
-// or frees memory of the device, which waits for everything that is under way.
+// Whether a call of this name makes the host wait for the device: any synchronisation, synchronous
+// copies (including "cudaMemcpyAsync of pageable memory"), and allocating or freeing device memory,
+// which waits for all outstanding work.
 bool host_waits_in(std::string_view name);
 
 }  // namespace tutti::engine

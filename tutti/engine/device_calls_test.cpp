@@ -11,8 +11,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-TEST(DeviceCalls, AreThoseOfThisThreadWhileSomebodyAsks) {
-  note_device_call("nobody asks");
+TEST(DeviceCalls, CollectsCallsOfThisThreadWhileInScope) {
+  note_device_call("out of scope");
   EXPECT_FALSE(device_calls_are_noted());
   const DeviceCalls outer;
   note_device_call("cudaLaunchKernelEx");
@@ -30,7 +30,7 @@ TEST(DeviceCalls, AreThoseOfThisThreadWhileSomebodyAsks) {
   EXPECT_TRUE(outer.waits().empty());
 }
 
-TEST(DeviceCalls, KnowsThoseInWhichTheHostWaits) {
+TEST(DeviceCalls, DistinguishesCallsInWhichTheHostWaits) {
   for (const char* name :
        {"synchronize", "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize",
         "cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaFreeHost", "cudaMemcpy", "cudaMemset",
@@ -44,7 +44,7 @@ TEST(DeviceCalls, KnowsThoseInWhichTheHostWaits) {
   }
 }
 
-TEST(DeviceCalls, TheCpusStreamIsSeenToo) {
+TEST(DeviceCalls, CollectsCallsOfCpuStreams) {
   const auto stream = make_cpu_stream(1);
   const DeviceCalls calls;
   stream->zero(nullptr, 0);

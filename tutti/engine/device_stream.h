@@ -1,4 +1,4 @@
-// A stream on a device with libraries of its own, such as CUDA's.
+// A stream on a device with its own libraries, such as CUDA's.
 #pragma once
 
 #include "tutti/engine/stream.h"
@@ -7,7 +7,7 @@ namespace tutti::engine {
 
 class DeviceStream : public Stream {
  public:
-  // What those libraries call it: of CUDA, a cudaStream_t.
+  // Handle of the stream in those libraries: a cudaStream_t for CUDA.
   virtual void* native_handle() = 0;
 
  protected:

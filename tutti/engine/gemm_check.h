@@ -1,4 +1,4 @@
-// What every backend checks of a matrix product (GemmArgs in ops.h), and what of it is recorded.
+// Checks and record of a matrix product (GemmArgs in ops.h), common to all backends.
 #pragma once
 
 #include "tutti/base/check.h"

@@ -1,4 +1,4 @@
-// Marks inline functions that kernels and the host (tests) both compile.
+// Marks inline functions that are compiled both for kernels and for the host (tests).
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,6 +1,5 @@
-// Normalisation and capping within the compute type, of queries and keys, of branches and of
-// logits: part of the table in ops.h, whose rules and shape letters hold here too. Only the CPU has
-// them.
+// Normalisation and soft-capping within the compute type, of queries and keys, of branches and of
+// logits: part of the table in ops.h, whose rules and shape letters apply here. CPU only.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +8,9 @@
 
 namespace tutti::engine {
 
-// RMSNorm (Zhang and Sennrich 2019) of each of G column groups of x, W wide:
+// RMSNorm (Zhang and Sennrich 2019) of each of G column groups of x, of width W:
 //   y = x * rstd * (offset + weight), rstd = 1 / sqrt(mean(x^2) + epsilon).
-// G heads of a row share the weights (Qwen3), or G = 1 (a branch; OLMo 2's queries). y may be x.
+// G heads of a row share the weights (Qwen3), or G = 1 (a branch; queries of OLMo 2). y may be x.
 // record "rms_norm_forward": dims (N, G, W); bytes of all operands.
 struct RmsNormForwardArgs {
   Matrix x;  // [N, G*W] c
@@ -20,13 +19,13 @@ struct RmsNormForwardArgs {
   float offset = 0;
   float epsilon = 1e-6F;
   Matrix y;          // [N, G*W] c
-  Matrix rstd = {};  // [N, G] f32; may be empty when no backward follows
+  Matrix rstd = {};  // [N, G] f32; may be empty if there is no backward pass
 };
 
 // With x_hat = x * rstd and g = dy * (offset + weight): dx = rstd * (g - x_hat * mean(g * x_hat)),
-// which may be dy; d_weight = beta * d_weight + sum over rows and groups of dy * x_hat, where
-// given. record "rms_norm_backward": dims (N, G, W); bytes of all operands, d_weight twice (beta 0:
-// once).
+// which may be dy in place; d_weight, if given, = beta * d_weight + sum over rows and groups of dy
+// * x_hat. record "rms_norm_backward": dims (N, G, W); bytes of all operands, d_weight twice (beta
+// 0: once).
 struct RmsNormBackwardArgs {
   Matrix dy;  // [N, G*W] c
   Matrix x;   // [N, G*W] c
@@ -39,7 +38,7 @@ struct RmsNormBackwardArgs {
   Vector d_weight = {};  // [W] f32, optional
 };
 
-// x = cap * tanh(x / cap) in place (Gemma 2's logits).
+// x = cap * tanh(x / cap) in place (logits of Gemma 2).
 // record "softcap": dims (N, M); bytes of x read and written.
 struct SoftcapArgs {
   Matrix x;       // [N, M] f32 or bf16

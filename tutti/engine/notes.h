@@ -1,5 +1,5 @@
-// What people should know of how this process does its work, such as a slower way that it had to
-// take: kept until somebody asks, each text once for as long as the process lives. For any thread.
+// Notes for users about this process, such as a slow path that it had to take: stored until
+// take_notes(), each text once in the lifetime of the process. Thread-safe.
 #pragma once
 
 #include <string>
@@ -8,6 +8,6 @@
 namespace tutti::engine {
 
 void note(const std::string& text);
-std::vector<std::string> take_notes();  // in the order in which they came
+std::vector<std::string> take_notes();  // in the order of the note() calls
 
 }  // namespace tutti::engine

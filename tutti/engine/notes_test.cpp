@@ -5,7 +5,7 @@
 namespace tutti::engine {
 namespace {
 
-TEST(Notes, EachIsToldOnce) {
+TEST(Notes, EachIsReturnedOnce) {
   take_notes();
   note("slower");
   note("other");

@@ -1,20 +1,20 @@
 // The operations a backend provides, as one table of functions. Shared code calls
-// `stream.ops().gemm(stream, {...})` and never asks which backend it has.
+// `stream.ops().gemm(stream, {...})` and never depends on the backend.
 //
 // Shape letters: B sequences, T tokens of a sequence, N = B*T rows of a micro-batch, H hidden,
 // F feed-forward width, V vocabulary, D head size, A query heads, K key/value heads.
 //
 // Rules for every operation:
-// - It is enqueued on the stream (on the CPU: done when the call returns) and never allocates
+// - It is enqueued on the stream (on the CPU: complete when the call returns) and never allocates
 //   after its first call with given shapes.
 // - Compute types are f32 and bf16 ("c" below: all operands marked c share one type); sums are
-//   accumulated in f32, and the result does not depend on anything but operands and thread count.
-// - Empty shapes (a zero dimension) are legal and do nothing.
-// - When the stream has a Recorder, one OpRecord is noted per call; "record:" states its dims.
-//   flops are 0 unless stated; bytes count each operand read once and each result written once,
-//   an accumulated result twice; optional operands count when present, but no `amax`.
-// - `amax` [1] f32, optional, receives the largest magnitude of a result as it is stored, found in
-//   the pass that makes it: for who quantizes it (Magnitude of narrow_ops.h). 0 of nothing.
+//   accumulated in f32, and the result depends only on the operands and the thread count.
+// - Empty shapes (a zero dimension) are valid and do nothing.
+// - If the stream has a Recorder, each call adds one OpRecord; "record:" states its dims. flops are
+//   0 unless stated; bytes count each operand read once and each result written once, an
+//   accumulated result twice; optional operands count if present, except `amax`.
+// - `amax` [1] f32, optional, receives the largest magnitude of a result as stored, computed in the
+//   pass that writes it, for a later quantize (Magnitude of narrow_ops.h). 0 for an empty result.
 #pragma once
 
 #include <cstdint>
@@ -48,14 +48,14 @@ struct GemmArgs {
 };
 
 // Which normalisation. LayerNorm: y = (x - mean) * rstd * weight + bias; RMSNorm: y = x * rstd *
-// weight, rstd = 1 / sqrt(mean(x^2) + epsilon) (mean and bias unused). An `offset` is added to the
-// weights; another than 0 on the CPU only.
+// weight, rstd = 1 / sqrt(mean(x^2) + epsilon) (mean and bias unused). `offset` is added to the
+// weights; a non-zero one on the CPU only.
 enum class NormKind { layer, rms };
 
 // residual_out = residual_in + branch (f32; residual_out may be residual_in); without a branch
-// residual_out is left alone and residual_in is normalised. y[N,H] (c) = norm(residual).
-// mean, rstd [N] f32 are kept for backward (mean empty for RMSNorm; both may be empty when no
-// backward follows).
+// residual_out is not written and residual_in is normalised. y[N,H] (c) = norm(residual).
+// mean, rstd [N] f32 are saved for the backward pass (mean empty for RMSNorm; both may be empty if
+// there is no backward pass).
 // record "norm_forward": dims (N, H).
 struct NormForwardArgs {
   NormKind kind = NormKind::layer;
@@ -68,19 +68,19 @@ struct NormForwardArgs {
   Matrix y;          // [N, H] c
   Vector mean = {};  // [N] f32
   Vector rstd = {};  // [N] f32
-  float offset = 0;  // of the weights, as below
+  float offset = 0;  // of the weights, see NormKind
   Vector amax = {};  // of y
 };
 
 // d_residual (+)= gradient of the normalised residual through the norm. With accumulate false
 // d_residual is overwritten. d_branch, when given, receives a copy of the final d_residual in c
-// (the gradient of the branch that was added). With d_weight also what norm_backward_weight does;
-// one pass over dy and residual is enough for both where a row's sums fit beside the row.
+// (the gradient of the branch that was added). With d_weight it also does what norm_backward_weight
+// does; both take one pass over dy and residual where a row's sums fit beside the row.
 // record "norm_backward_input": dims (N, H); bytes: with d_weight also the sums.
 struct NormBackwardInputArgs {
   NormKind kind = NormKind::layer;
   Matrix dy;         // [N, H] c
-  Matrix residual;   // [N, H] f32: what was normalised
+  Matrix residual;   // [N, H] f32: the input of the norm
   Vector weight;     // [H] c
   Vector mean = {};  // [N] f32
   Vector rstd;       // [N] f32
@@ -88,9 +88,9 @@ struct NormBackwardInputArgs {
   Matrix d_residual;     // [N, H] f32
   Matrix d_branch = {};  // [N, H] c, optional
   Vector amax = {};      // of d_branch
-  float beta = 1;        // of what follows
+  float beta = 1;        // of d_weight and d_bias
   Vector d_weight = {};  // [H] f32, optional
-  Vector d_bias = {};    // [H] f32, optional, beside d_weight
+  Vector d_bias = {};    // [H] f32, optional, only with d_weight
   float offset = 0;      // of the weights
 };
 
@@ -117,7 +117,7 @@ struct ColumnSumArgs {
 
 // gelu: y[N,F] = gelu_tanh(x + bias); swiglu: x is [N, 2F] = gate | up, y = silu(gate) * up
 // (bias [2F] optional); geglu: the same with gelu_tanh(gate); clamped_swiglu (gpt-oss): y =
-// (clamp(up, -7, 7) + 1) * g * sigmoid(1.702 g), g = min(gate, 7). The last two on the CPU only.
+// (clamp(up, -7, 7) + 1) * g * sigmoid(1.702 g), g = min(gate, 7). The last two are CPU only.
 // gelu_tanh(x) = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 // record "activation_forward": dims (N, F).
 enum class Activation { gelu, swiglu, geglu, clamped_swiglu };
@@ -129,7 +129,7 @@ struct ActivationForwardArgs {
   Vector amax = {};  // of y
 };
 
-// dx = dy * derivative at x + bias. gelu: dx may be dy. Of the others dx [N, 2F] may be x.
+// dx = dy * derivative at x + bias. gelu: dx may be dy. For the others dx [N, 2F] may be x.
 // record "activation_backward": dims (N, F).
 struct ActivationBackwardArgs {
   Activation kind = Activation::gelu;
@@ -140,10 +140,10 @@ struct ActivationBackwardArgs {
   Vector amax = {};  // of dx
 };
 
-// Rotates pairs (i, i + R/2) of each of the first `heads` D-wide columns groups of x in place by
-// position * inverse_frequency[i] ("rotate half", as Hugging Face Llama), where R = rotated of the
-// D columns take part, and multiplies them by `amplitude`. The position of row r is positions[r] if
-// given, else first_position + r % sequence. inverse = true is the transpose: it turns back, with
+// Rotates pairs (i, i + R/2) of each of the first `heads` D-wide column groups of x in place by
+// position * inverse_frequency[i] ("rotate half", as Hugging Face Llama), where R = rotated columns
+// of D, and multiplies them by `amplitude`. The position of row r is positions[r] if given, else
+// first_position + r % sequence. inverse = true applies the transpose: the opposite rotation with
 // the same amplitude (backward).
 // record "rope": dims (N, heads, D); bytes of the rotated columns.
 struct RopeArgs {
@@ -161,8 +161,8 @@ struct RopeArgs {
 
 // out[r] = token_table[tokens[r]] (+ position_table[first_position + r % sequence], or
 // positions[r] where given). out is f32, or c.
-// Of a table whose rows are divided among ranks (`vocabulary` says how many there are in all) this
-// is the part of [first_token, first_token + V): rows of other tokens become zero.
+// If the rows of the table are sharded across ranks (`vocabulary` is their total), token_table
+// holds tokens [first_token, first_token + V), and out is zero for other tokens.
 // record "embedding_forward": dims (N, H); bytes: N*H of each table and of out, N tokens, and N
 // positions where given.
 struct EmbeddingForwardArgs {
@@ -174,21 +174,21 @@ struct EmbeddingForwardArgs {
   int64_t first_position = 0;
   Matrix out;  // [N, H] f32 or c
   int64_t first_token = 0;
-  int64_t vocabulary = 0;  // 0: the table is whole
+  int64_t vocabulary = 0;  // 0: the table is complete
 };
 
 // d_token_table[tokens[r]] += d_out[r]; d_position_table[positions[r] or r % sequence] += d_out[r].
-// Either table may be left out. Deterministic: rows are added in ascending r. beta 0 overwrites the
-// whole tables first. first_token and vocabulary as forward: tokens of other ranks add nothing.
+// Either table may be empty. Deterministic: rows are added in ascending r. beta 0 zeroes the whole
+// tables first. first_token and vocabulary as forward: tokens of other ranks add nothing.
 // record "embedding_backward": dims (N, H); bytes: N*H of d_out read, and N*H f32 accumulated per
-// table (so twice; also where tokens are others'), N tokens, and N positions where given; beta 0
-// adds one write of each whole table.
+// table (so twice; also for tokens of other ranks), N tokens, and N positions if given; beta 0 adds
+// one write of each whole table.
 struct EmbeddingBackwardArgs {
   Vector tokens = {};  // [N] i32, with d_token_table
   int64_t sequence = 0;
   Vector positions = {};  // [N] i32, optional
   Matrix d_out;           // [N, H] f32 or bf16
-  float token_beta = 1;   // the token table may hold the tied head's gradient already
+  float token_beta = 1;   // 1 if d_token_table already holds the tied head's gradient
   float position_beta = 1;
   Matrix d_token_table = {};     // [V, H] f32
   Matrix d_position_table = {};  // [context, H] f32, optional
@@ -198,12 +198,12 @@ struct EmbeddingBackwardArgs {
 };
 
 // Per row r: loss[r] = logsumexp(logits[r, :V]) - logits[r, target] in f32. A target < 0 is
-// ignored: its loss and gradient are 0. With d_logits given (gradient wanted), writes
-// gradient_scale * (softmax - onehot) there, zero in columns [V, d_logits.cols). d_logits may be
-// the same memory as logits, also with another element type (bf16 rows at the start of f32 rows:
-// ld in elements doubles). The vocabulary is read in chunks; no row-sized scratch.
-// softcap > 0: logits are what the operation softcap left, and d_logits is the gradient of what it
-// read: times 1 - (logits / softcap)^2.
+// ignored: its loss and gradient are 0. If d_logits is given, writes the gradient gradient_scale *
+// (softmax - onehot) there, zero in columns [V, d_logits.cols). d_logits may be the same memory as
+// logits, also with another element type (bf16 rows at the start of f32 rows: ld in elements
+// doubles). The vocabulary is read in chunks, without row-sized scratch.
+// softcap > 0: logits are the output of the operation softcap, and d_logits is the gradient of its
+// input: times 1 - (logits / softcap)^2.
 // record "cross_entropy": dims (rows, V); bytes: logits, targets, loss, d_logits.
 struct CrossEntropyArgs {
   Matrix logits;  // [n, >= V] f32 or c
@@ -212,18 +212,18 @@ struct CrossEntropyArgs {
   float gradient_scale = 1;
   Vector loss;           // [n] f32
   Matrix d_logits = {};  // [n, >= V] c, optional
-  float softcap = 0;     // on the CPU only
+  float softcap = 0;     // CPU only
 };
 
 // Knowledge distillation (Hinton et al. 2015): cross-entropy and the divergence from a teacher, per
 // row r, with p_T(x) = softmax(x[:V] / T):
-//   loss[r] = the cross-entropy above, to the bit;
+//   loss[r] = bitwise the loss of cross_entropy;
 //   divergence[r] = T^2 KL(p_T(teacher_logits[r]) || p_T(logits[r]));
-// both 0 where the target is ignored. With d_logits given, writes gradient_scale times the gradient
-// of (1 - weight) * loss + weight * divergence,
+// both 0 for ignored targets. If d_logits is given, writes gradient_scale times the gradient of
+// (1 - weight) * loss + weight * divergence,
 //   (1 - weight) (p_1(logits) - onehot) + weight T (p_T(logits) - p_T(teacher_logits)),
-// and zero where ignored and in columns [V, d_logits.cols); with weight 0 the bits of
-// cross_entropy. d_logits may overlay logits as there, never the teacher's.
+// and zero for ignored targets and in columns [V, d_logits.cols); with weight 0 it equals that of
+// cross_entropy bitwise. d_logits may overlay logits as there, never teacher_logits.
 // record "distill_cross_entropy": dims (rows, V); bytes: both logits, targets, loss, divergence,
 // d_logits.
 struct DistillCrossEntropyArgs {
@@ -239,9 +239,9 @@ struct DistillCrossEntropyArgs {
   Matrix d_logits = {};  // [n, >= V] c, optional
 };
 
-// Multiplies x by mask/(1-p), in place or into `out`; element (r, j) is dropped when the Philox
-// word of (key, first_row + r, first_column + j) says so, or of (key, first_row + rows[r], ...)
-// where rows are not consecutive, so the same call applies the same mask forward and backward.
+// Multiplies x by mask/(1-p), in place or into `out`. The Philox word of (key, first_row + r,
+// first_column + j) decides whether element (r, j) is dropped, or of (key, first_row + rows[r],
+// ...) if rows are not consecutive, so the same call applies the same mask forward and backward.
 // record "dropout": dims (N, M); bytes of x read and written, and of rows.
 struct DropoutArgs {
   Matrix x;  // [N, M] f32 or bf16
@@ -249,7 +249,7 @@ struct DropoutArgs {
   uint64_t key = 0;
   int64_t first_row = 0;
   Vector rows = {};  // [N] i32, optional
-  Matrix out = {};   // [N, M] of x's type, optional; x is then left alone
+  Matrix out = {};   // [N, M] of x's type, optional; x is then not written
   int64_t first_column = 0;
 };
 
@@ -265,12 +265,12 @@ struct ConvertArgs {
 struct CopyArgs {
   Matrix x;          // [N, M] f32 or bf16
   Matrix plus = {};  // [N, M] f32 or bf16, optional
-  Matrix out;        // [N, M] f32 or bf16; may be x or plus where the type is the same
-  float scale = 1;   // 1 with plus; another on the CPU only
+  Matrix out;        // [N, M] f32 or bf16; may be x or plus if the type is the same
+  float scale = 1;   // 1 with plus; other values on the CPU only
 };
 
-// The operations of a backend. It may lack the optional ones of ops.def (null): recipes that need
-// them are refused there (spec/recipe/executable.cpp).
+// The operations of a backend. Optional ones of ops.def may be null: the backend then rejects
+// recipes that need them (spec/recipe/executable.cpp).
 struct OpTable {
   const char* backend = "";
 // NOLINTNEXTLINE(bugprone-macro-parentheses)

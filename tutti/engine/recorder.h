@@ -1,6 +1,6 @@
-// What a step really executed, noted where a library or kernel is handed its pointers and
-// dimensions. Tests hold these records equal to what spec::Program x spec::Schedule describes;
-// traces and the planner's calibration read them too.
+// Records of the operations that a step executed, taken where a library or kernel gets its pointers
+// and dimensions. Tests check that they equal what spec::Program x spec::Schedule describes; traces
+// and the planner's calibration read them too.
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@ namespace tutti::engine {
 
 inline constexpr int kMaxOpDims = 6;
 
-// `op` names the operation as in ops.h; each operation states there what its dims mean.
+// `op` is the name in ops.h, where each operation states the meaning of its dims.
 struct OpRecord {
   const char* op = "";
   std::array<int64_t, kMaxOpDims> dims{};
-  double flops = 0;  // multiply-add = 2; 0 for operations that only move memory
+  double flops = 0;  // multiply-add = 2; 0 for operations that only move data
   double bytes = 0;  // every operand read once, every result written once (accumulated: both)
   double begin_seconds = 0;  // monotonic clock
   double end_seconds = 0;

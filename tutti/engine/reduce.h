@@ -1,4 +1,4 @@
-// How several arrays become one, element by element.
+// Element-wise reduction of several arrays to one.
 #pragma once
 
 namespace tutti::engine {

@@ -1,4 +1,4 @@
-// Where the groups of rows of a grouped product lie (moe_ops.h): in pieces of equally many rows, or
+// Layout of the groups of rows of a grouped product (moe_ops.h): in pieces of equally many rows, or
 // one after the other, which is one piece. Functions for the host and for kernels.
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace tutti::engine {
 
 struct RowGroups {
-  const int32_t* offsets = nullptr;  // [pieces * (each + 1)], in each piece from 0 on
+  const int32_t* offsets = nullptr;  // [pieces * (each + 1)], starting at 0 in each piece
   int64_t pieces = 1;
   int64_t each = 0;  // groups of a piece
   int64_t piece_rows = 0;
@@ -25,8 +25,8 @@ struct RowGroups {
   constexpr int64_t at(int64_t group) const { return group + group / each; }
 };
 
-// Args: GroupedGemmArgs or GroupedGemmWeightArgs. `rows` of its operands; boundaries read from
-// `offsets`, by default where args have them.
+// Args: GroupedGemmArgs or GroupedGemmWeightArgs, whose operands have `rows` rows. Boundaries are
+// read from `offsets`, by default from args.offsets.
 template <typename Args>
 RowGroups row_groups(const Args& args, int64_t rows, const int32_t* offsets = nullptr) {
   RowGroups out;

@@ -1,5 +1,5 @@
-// Where operations run: a device and, on it, an ordered queue. The CPU's stream runs each
-// operation to its end on `threads` OpenMP threads.
+// A stream: an ordered queue of operations on a device. The CPU's stream is synchronous and runs
+// each operation on `threads` OpenMP threads.
 #pragma once
 
 #include <functional>
@@ -16,27 +16,27 @@ class Stream {
  public:
   virtual ~Stream() = default;
   const OpTable& ops() const { return *ops_; }
-  virtual void synchronize() = 0;            // returns when all that was enqueued is done
-  virtual int threads() const { return 1; }  // of the host that one operation may use
+  virtual void synchronize() = 0;            // returns when all enqueued work is complete
+  virtual int threads() const { return 1; }  // host threads that one operation may use
 
-  // Where operands are. Of ArenaKind::host the host reads and writes them itself, after
-  // synchronize(); of ArenaKind::device only by transfer().
+  // Kind of memory of the operands. With ArenaKind::host the host accesses them directly, after
+  // synchronize(); with ArenaKind::device only through transfer().
   virtual ArenaKind memory() const { return ArenaKind::host; }
-  // to = from; either is memory of the stream or of the host. Enqueued, so host memory must stay as
-  // it is until the stream has come past; host memory that is no pinned arena is done with on
-  // return.
+  // to = from; either is stream or host memory. Asynchronous: a pinned arena must stay unchanged
+  // until the stream has executed the copy. Pageable host memory may be reused on return.
   virtual void transfer(void* to, const void* from, int64_t bytes);
   virtual void zero(void* to, int64_t bytes);
 
-  // Points in the queue, by number: reach(point) returns when everything is done that was enqueued
-  // before the last mark(point). At once where there was none.
+  // Numbered points in the queue: reach(point) returns when all work enqueued before the last
+  // mark(point) is complete; at once if there was none.
   static constexpr int kPoints = 4;
   virtual void mark(int /*point*/) {}
   virtual void reach(int /*point*/) {}
 
-  // Enqueues what `work` enqueues. Where the device can, it is recorded on the first call of a
-  // `key` and replayed from then on without calling `work`: everything it enqueues must then have
-  // the same operands each time, and the host must have nothing to do in it. forget(key) drops it.
+  // Enqueues the operations of `work`. If the device supports it (CUDA graphs), they are captured
+  // on the first call with a `key` and replayed later without calling `work`: their operands must
+  // then be the same each time, and `work` must do nothing on the host. forget(key) drops the
+  // capture.
   virtual void replay(int /*key*/, const std::function<void()>& work) { work(); }
   virtual void forget(int /*key*/) {}
   virtual bool replays() const { return false; }
@@ -44,10 +44,10 @@ class Stream {
   virtual void push_range(const char* /*name*/) {}  // see NamedRange
   virtual void pop_range() {}
 
-  // For tests, which let an operation make a mistake: another table, which outlives its use.
+  // For tests that inject faults: replaces the table, which must outlive its use.
   void set_ops(const OpTable& ops) { ops_ = &ops; }
 
-  // Notes every operation from now on; null stops. The recorder must outlive its use.
+  // Records every later operation; null stops. The recorder must outlive its use.
   void set_recorder(Recorder* recorder) { recorder_ = recorder; }
   Recorder* recorder() const { return recorder_; }
 
@@ -59,7 +59,7 @@ class Stream {
   Recorder* recorder_ = nullptr;
 };
 
-// A named part of the work, shown by profilers while it is in scope.
+// A named range of work while in scope, shown by profilers (NVTX).
 class NamedRange {
  public:
   NamedRange(Stream& stream, const char* name) : stream_(stream) { stream_.push_range(name); }
@@ -74,13 +74,13 @@ class NamedRange {
 // threads 0: one per available core.
 std::unique_ptr<Stream> make_cpu_stream(int threads = 0);
 
-// The table of the CPU, complete; check_complete aborts naming a missing entry.
+// The complete table of the CPU; check_complete aborts and names a missing entry.
 const OpTable& cpu_ops();
 void check_complete(const OpTable& table);
 
 // Instruction sets of the CPU kernels, best first: "avx512_bf16", "avx512", "avx2", "plain".
-// The best the machine has is used; select_cpu_isa(name) forces another (tests, or the environment
-// variable TUTTI_CPU_ISA) and throws unsupported when the machine lacks it.
+// The best that the machine supports is used; select_cpu_isa(name), or the environment variable
+// TUTTI_CPU_ISA, forces another for tests and throws unsupported if the machine lacks it.
 std::string cpu_isa();
 void select_cpu_isa(const std::string& name);
 

@@ -1,5 +1,5 @@
-// Views of memory: a pointer, an element type and a shape. Views own nothing; the memory belongs
-// to an Arena (arena.h).
+// Non-owning views of memory: a pointer, an element type and a shape. The memory belongs to an
+// Arena (arena.h).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tutti::engine {
 
-// Element types a kernel computes in.
+// DType of an element type of kernels.
 template <typename T>
 inline constexpr DType dtype_of = DType::f32;
 template <>
@@ -45,7 +45,7 @@ struct Matrix {
   int64_t ld = 0;
 
   explicit operator bool() const { return data != nullptr; }
-  // Bytes of the elements themselves, without the gaps between rows.
+  // Bytes of the elements, without the padding between rows.
   int64_t bytes() const { return rows * cols * dtype_bytes(dtype); }
 
   template <typename T>

@@ -1,5 +1,5 @@
-// The operations between a step's gradients and its new weights: part of the table in ops.h, whose
-// rules hold here too.
+// Operations from the gradients of a step to its updated weights: part of the table in ops.h, whose
+// rules apply here.
 #pragma once
 
 #include <array>
@@ -10,59 +10,59 @@
 
 namespace tutti::engine {
 
-// What an update reads besides tensors and differs from step to step, in memory of the stream: so
-// no host waits between the gradients and their update.
+// Scalars of an update that change from step to step, in stream memory, so that the host does not
+// wait between the gradients and their update.
 struct UpdateScalars {
   float learning_rate;
   float step_size;     // learning_rate / bias1
   float inverse_root;  // 1 / sqrt(bias2)
   float clip;
-  float apply;    // 1, or 0 where loss or gradients are not finite
+  float apply;    // 1, or 0 if loss or gradients are not finite
   double update;  // number of this update, 1 for the first
 };
-// What the host says of a step before it, and what it reads of it later.
+// Inputs that the host writes before a step, and outputs that it reads after it.
 struct StepInputs {
   double learning_rate;
   double rows;     // of the step
-  double targets;  // of the rows of this rank, without those that are ignored
+  double targets;  // of the rows of this rank, without ignored ones
 };
 struct StepOutputs {
   double loss;  // mean over the targets
   double gradient_norm;
   double applied;
-  int64_t nonfinite;     // of find_nonfinite; -1: nothing found
+  int64_t nonfinite;     // result of find_nonfinite; -1: none
   double targets;        // of the step
-  double cross_entropy;  // of the loss, a mean likewise
-  double divergence;     // from the teacher, 0 without one
+  double cross_entropy;  // part of the loss, also a mean
+  double divergence;     // from the teacher, 0 without a teacher
 };
 
-// From the sums of a step to what its update needs, in f64 (bias_i = 1 - beta_i^step, with step =
-// *updates + 1):
+// Computes the scalars of an update from the sums of a step, in f64 (bias_i = 1 - beta_i^step, with
+// step = *updates + 1):
 //   factor = rows / *targets; loss = *loss_sum / *targets; norm = factor * sqrt(*squared_norm);
 //   with divergence_sum: loss = (1 - weight) * that + weight * *divergence_sum / *targets;
-//   clip = factor * min(1, clip_norm / (norm + 1e-6)), without min where clip_norm is 0;
+//   clip = factor * min(1, clip_norm / (norm + 1e-6)), without min if clip_norm is 0;
 //   apply = loss and norm are finite; *updates += apply.
-// So a step that is enqueued before the outcome of the one before it is known has the right number.
-// All pointers are memory of the stream. record: nothing, it moves a hundred bytes.
+// Counting on the device gives a step the right number even if it is enqueued before the host knows
+// the outcome of the previous one. All pointers are stream memory. record: none, it moves a hundred
+// bytes.
 struct PrepareUpdateArgs {
   const double* loss_sum = nullptr;
   const double* divergence_sum = nullptr;  // optional
   double divergence_weight = 0;
   const double* squared_norm = nullptr;
-  const double* targets = nullptr;  // a whole number; with none nothing is applied
+  const double* targets = nullptr;  // an integer; 0: the update is not applied
   const StepInputs* inputs = nullptr;
   double clip_norm = 0;
   float beta1 = 0.9F, beta2 = 0.95F;
-  double* updates = nullptr;  // applied so far, a whole number
+  double* updates = nullptr;  // applied so far, an integer
   UpdateScalars* scalars = nullptr;
   StepOutputs* outputs = nullptr;
 };
 
-// *found = the number of the last of the segments of x that has an element that is not finite,
-// where there is one, it is above *found, and *scalars do not apply; else as it was. Segment i, of
-// number first + i, is [ends[i-1], ends[i]), and that of i = 0 begins at 0; what lies behind the
-// last is not looked at. All pointers are memory of the stream; costs nothing but the launch where
-// the update applies. record: nothing.
+// If scalars->apply is 0, *found = max(*found, number of the last segment of x with a non-finite
+// element); otherwise *found is unchanged. Segment i has number first + i and is [ends[i-1],
+// ends[i]), where segment 0 begins at 0; elements after the last segment are not read. All pointers
+// are stream memory; if the update applies, the cost is the launch only. record: none.
 struct FindNonfiniteArgs {
   Vector x;     // [n] f32
   Vector ends;  // [segments] i64, ascending, the last at most n
@@ -71,41 +71,41 @@ struct FindNonfiniteArgs {
   int64_t* found = nullptr;
 };
 
-// *total (in memory of the stream) = sum of x, or *total + that when accumulating; in f64, in a
-// fixed order. record: nothing.
+// *total (stream memory) = sum of x, or *total + sum of x when accumulating; in f64, in a fixed
+// order. record: none.
 struct SumArgs {
   Vector x;  // [n] f32
   bool accumulate = false;
   double* total = nullptr;
 };
 
-// total[j] = sum over i of x[i * width + j], in f64 and the order of the rows: of a few numbers,
-// such as those of each rank. Both are memory of the stream. record: nothing.
+// total[j] = sum over i of x[i * width + j], in f64 and in the order of the rows, for few numbers,
+// such as one row per rank. Both are stream memory. record: none.
 struct AddRowsArgs {
   const double* x = nullptr;  // [rows, width]
   int64_t rows = 0, width = 1;
-  double* total = nullptr;  // [width], apart from x
+  double* total = nullptr;  // [width], must not overlap x
 };
 
 // One step of AdamW (Loshchilov & Hutter 2019) over a flat range, reading and writing each array
 // once:  g = gradient * clip;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
 //        p -= lr * (m / bias1 / (sqrt(v / bias2) + eps) + decay * p)
-// with bias_i = 1 - b_i^step. `weights`, when given, receives p in bf16. Decay applies to the
-// segments that say so; segments are ascending and cover the range.
-// A bf16 `master` is rounded after every step, from what f32 has of it: to nearest even, or, with
-// `stochastic`, to one of its two neighbours with the probabilities that make the mean exact. Then
-// element e of a tensor takes the half h = e % 8 of the Philox block (segment's key, e / 8, step):
-// word h / 2, its lower 16 bits first. So neither the layout nor the order matters, and ranks that
-// hold the same element round it alike.
+// with bias_i = 1 - b_i^step. `weights`, if given, receives p in bf16. Each segment has its own
+// decay; segments are ascending and cover the range.
+// A bf16 `master` is rounded from the f32 result after every step: to nearest even, or, with
+// `stochastic`, to one of its two neighbours with the probabilities that make the mean exact.
+// Element e of a tensor then uses the half h = e % 8 of the Philox block (segment's key, e / 8,
+// step): word h / 2, its lower 16 bits first. The result therefore does not depend on layout or
+// order, and ranks that hold the same element round it alike.
 // record "adamw": dims (count).
-// With `scalars` what changes from step to step comes from memory of the stream, and where `apply`
-// is 0 nothing is written.
+// With `scalars` the values that change from step to step come from stream memory, and nothing is
+// written if scalars->apply is 0.
 struct AdamwSegment {
   int64_t first = 0;
   int64_t count = 0;
   float weight_decay = 0;
-  // Which elements of a whole tensor these are, where rounding asks: of element i of the segment,
-  // with j = phase + i, number + j / width * stride + j % width.
+  // Index of element i in the whole tensor, for stochastic rounding: with j = phase + i, number + j
+  // / width * stride + j % width.
   struct Numbers {
     uint64_t key = 0;
     int64_t number = 0;
@@ -114,8 +114,9 @@ struct AdamwSegment {
     int64_t phase = 0;
   } numbers = {};
 };
-// Of the words of each array (u32; of weights u16) the sum modulo 2^32, as an update found it and
-// as it left it, added to what is here: one changed bit changes a sum, the order of threads none.
+// Checksums of each array before and after an update: the sum of its words (u32; for weights u16)
+// modulo 2^32, added to the values here. Any changed bit changes a sum; the order of threads does
+// not.
 struct AdamwSums {
   using Arrays = std::array<uint32_t, 4>;  // master, m, v, weights
   Arrays before{}, after{};
@@ -131,14 +132,14 @@ struct AdamwArgs {
   float clip = 1;
   int64_t step = 1;  // 1 for the first update
   bool stochastic = false;
-  // Of prepare_update; then learning_rate, clip and step are read there.
+  // Output of prepare_update; replaces learning_rate, clip and step.
   const UpdateScalars* scalars = nullptr;
-  // Optional, on the host; only where operands are there too.
+  // Optional, host memory; only if the operands are host memory too.
   AdamwSums* sums = nullptr;
 };
 
-// *sum_of_squares (in memory of the stream) = sum x^2 accumulated in f64 over fixed-size blocks, so
-// the value does not depend on thread count. Non-finite elements make it non-finite.
+// *sum_of_squares (stream memory) = sum x^2 accumulated in f64 over fixed-size blocks, so the value
+// does not depend on the thread count. Non-finite elements make it non-finite.
 // record "squared_norm": dims (count); flops 2*count.
 struct SquaredNormArgs {
   Vector x;  // [n] f32

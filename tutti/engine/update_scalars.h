@@ -1,5 +1,5 @@
-// From the sums of a step to what its update needs (ops.h has the formulas): one arithmetic for the
-// host and for kernels.
+// The scalars of an update from the sums of a step (formulas in update_ops.h): one implementation
+// for the host and for kernels.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace tutti::engine {
 
-// The factor that brings a gradient of `norm` down to `clip_norm`; 1 when it is smaller or when
+// The factor that scales a gradient of `norm` down to `clip_norm`; 1 if norm is smaller or
 // clip_norm is 0. As torch.nn.utils.clip_grad_norm_: clip_norm / (norm + 1e-6).
 TUTTI_HOST_DEVICE inline double clip_factor(double norm, double clip_norm) {
   if (clip_norm == 0) return 1;
@@ -17,13 +17,13 @@ TUTTI_HOST_DEVICE inline double clip_factor(double norm, double clip_norm) {
   return factor < 1 ? factor : 1;
 }
 
-// What is optimised with a teacher (spec/recipe/distill.h).
+// The loss that is optimised with a teacher (spec/recipe/distill.h).
 TUTTI_HOST_DEVICE inline double mixed_loss(double cross_entropy, double divergence, double weight) {
   return (1 - weight) * cross_entropy + weight * divergence;
 }
 
-// Of update number `step`. learning_rate is that of the recipe's schedule, rounded to f32
-// whichever way it comes.
+// Scalars of update number `step`. learning_rate comes from the recipe's schedule and is rounded to
+// f32 here, so that every caller gets the same bits.
 TUTTI_HOST_DEVICE inline UpdateScalars update_scalars(double learning_rate, double step,
                                                       float beta1, float beta2, float clip) {
   const double bias1 = 1 - std::pow(static_cast<double>(beta1), step);
@@ -39,23 +39,23 @@ TUTTI_HOST_DEVICE inline UpdateScalars update_scalars(double learning_rate, doub
   return out;
 }
 
-// What add_rows does for one column.
+// add_rows for one column.
 TUTTI_HOST_DEVICE inline double column_total(const AddRowsArgs& args, int64_t column) {
   double total = 0;
   for (int64_t i = 0; i < args.rows; ++i) total += args.x[i * args.width + column];
   return total;
 }
 
-// What prepare_update does.
+// The operation prepare_update.
 TUTTI_HOST_DEVICE inline void prepare_update(const PrepareUpdateArgs& args) {
   const StepInputs in = *args.inputs;
   const double targets = *args.targets;
   const double factor = in.rows / targets;
   const double cross_entropy = *args.loss_sum / targets;
-  const bool taught = args.divergence_sum != nullptr;
-  const double divergence = taught ? *args.divergence_sum / targets : 0;
+  const bool distill = args.divergence_sum != nullptr;
+  const double divergence = distill ? *args.divergence_sum / targets : 0;
   const double loss =
-      taught ? mixed_loss(cross_entropy, divergence, args.divergence_weight) : cross_entropy;
+      distill ? mixed_loss(cross_entropy, divergence, args.divergence_weight) : cross_entropy;
   const double norm = factor * std::sqrt(*args.squared_norm);
   UpdateScalars out =
       update_scalars(in.learning_rate, *args.updates + 1, args.beta1, args.beta2,

@@ -1,4 +1,4 @@
-// Checksums that an update computes in passing (AdamwSums in ops.h) and anybody can compute again.
+// The checksum that an update computes as it runs (AdamwSums in update_ops.h), for recomputing it.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace tutti::engine {
 
-// Of x, f32 or bf16 in memory that the host reads, the words (u32 or u16) added up modulo 2^32; 0
-// of an empty one. In all threads of the calling one's stream; their number does not matter.
+// Sum modulo 2^32 of the words (u32 or u16) of x, f32 or bf16 in host memory; 0 if empty. Runs on
+// the threads of the calling thread's stream; the result does not depend on their number.
 uint32_t word_sum(const Vector& x);
 
 }  // namespace tutti::engine

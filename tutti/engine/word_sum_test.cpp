@@ -10,7 +10,7 @@
 namespace tutti::engine {
 namespace {
 
-TEST(WordSum, AddsUpWordsOfEitherType) {
+TEST(WordSum, SumsWordsOfEitherType) {
   for (const int64_t count : {0, 1, 7, 65536, 200001}) {
     SCOPED_TRACE(count);
     std::vector<float> wide(static_cast<size_t>(count));

@@ -268,7 +268,7 @@ void attention_backward_weight(engine::Stream& stream, const AttentionLayer& lay
                                engine::Matrix d_branch, const AttentionWork& work, float beta,
                                const AdapterPass& pass) {
   linear_backward_weight(stream, layer.output, saved.out, d_branch, beta, pass,
-                         engine::known_magnitude(saved.out_amax.place));
+                         engine::known_magnitude(saved.out_amax.value));
   if (!work.d_qkv) return;
   linear_backward_weight(stream, layer.qkv, x, work.d_qkv, beta, pass, saved.x_amax);
 }

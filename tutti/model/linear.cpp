@@ -98,7 +98,7 @@ engine::NarrowMatrix quantize_gradient(engine::Stream& stream, const NarrowProdu
   return quantize(stream,
                   {.x = dy,
                    .transpose = transpose,
-                   .turned = transpose ? engine::NarrowMatrix{} : turned_gradient(narrow, dy),
+                   .transposed = transpose ? engine::NarrowMatrix{} : turned_gradient(narrow, dy),
                    .stochastic = narrow.stochastic,
                    .key = narrow.key,
                    .first_row = pass.first_row,
@@ -178,7 +178,7 @@ void quantize_weight(engine::Stream& stream, const Linear& layer) {
   quantize(
       stream,
       {.x = weight,
-       .turned = narrow_matrix(narrow.operand, weight.cols, weight.rows, narrow.weight_turned)},
+       .transposed = narrow_matrix(narrow.operand, weight.cols, weight.rows, narrow.weight_turned)},
       narrow.operand, narrow.weight);
 }
 

@@ -11,7 +11,7 @@ void mlp_forward(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x
                                              .x = saved.pre,
                                              .bias = layer.up.bias,
                                              .y = saved.act,
-                                             .amax = saved.act_amax.place});
+                                             .amax = saved.act_amax.value});
   }
   if (steps.down) linear_forward(stream, layer.down, saved.act, branch, pass, saved.act_amax);
 }

@@ -301,7 +301,7 @@ void Stage::backward(engine::Stream& stream, int64_t micro, int64_t layer,
     const BlockWork below = highest();
     norm_backward_input(stream, final_norm_, head.norm, own_rows(groups_.tp, head.d_final), false,
                         d_residual, own_rows(groups_.tp, below.d_branch), norm_beta,
-                        below.d_branch_amax.place);
+                        below.d_branch_amax.value);
     return;
   }
   if (begins) {

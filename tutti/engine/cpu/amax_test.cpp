@@ -149,7 +149,7 @@ TEST(Amax, QuantizationLeavesWhatItFindsAndTakesWhatIsKnown) {
               test_stream(), {.x = x, .transpose = true, .out = b.view, .amax = magnitude});
           test_stream().ops().quantize(
               test_stream(),
-              {.x = x, .out = both_a.view, .turned = both_b.view, .amax = magnitude});
+              {.x = x, .out = both_a.view, .transposed = both_b.view, .amax = magnitude});
           EXPECT_TRUE(same(a, straight) && same(both_a, straight));
           EXPECT_TRUE(same(b, turned) && same(both_b, turned));
           EXPECT_EQ(amax.at(0, 0), kind == NarrowKind::mxfp8 ? 0 : largest(x));

@@ -114,7 +114,7 @@ void draw(const QuantizeArgs& args, int64_t index, int64_t width, uint32_t* word
 
 // Of x: as it is known, or found and left where it is kept.
 float magnitude_of(CpuStream& stream, const QuantizeArgs& args) {
-  const Vector& place = args.amax.place;
+  const Vector& place = args.amax.value;
   const bool empty = args.x.rows == 0 || args.x.cols == 0;
   if (args.amax.known && !empty) return *place.as<float>();
   const float amax = largest_magnitude(stream, args.x);
@@ -167,11 +167,11 @@ void cpu_quantize(Stream& stream, const QuantizeArgs& args) {
   const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   quantize_matrix(stream, args);
-  if (args.turned.data != nullptr) {
-    QuantizeArgs turned = args;
-    turned.transpose = true;
-    turned.out = args.turned;
-    quantize_matrix(stream, turned);
+  if (args.transposed.data != nullptr) {
+    QuantizeArgs transposed = args;
+    transposed.transpose = true;
+    transposed.out = args.transposed;
+    quantize_matrix(stream, transposed);
   }
   record(stream, what, begin);
 }

@@ -169,7 +169,7 @@ TEST(Quantize, StraightAndTransposedAtOnceAreThoseOfTwoCalls) {
             TestNarrow out(kind, rows, columns), turned(kind, columns, rows);
             QuantizeArgs both = args;
             both.out = out.view;
-            both.turned = turned.view;
+            both.transposed = turned.view;
             test_stream().ops().quantize(test_stream(), both);
             const auto same = [](const TestNarrow& a, const TestNarrow& b) {
               const auto bytes = static_cast<size_t>(a.view.layout().bytes + 64);
@@ -199,7 +199,7 @@ TEST(Quantize, RecordsWhatItMoved) {
   const TestMatrix x = random_matrix(5, 33, DType::bf16);
   const TestNarrow out(NarrowKind::e5m2, 5, 33), turned(NarrowKind::e5m2, 33, 5);
   test_stream().set_recorder(&recorder);
-  test_stream().ops().quantize(test_stream(), {.x = x, .out = out.view, .turned = turned.view});
+  test_stream().ops().quantize(test_stream(), {.x = x, .out = out.view, .transposed = turned.view});
   test_stream().set_recorder(nullptr);
   EXPECT_EQ(recorder.records().at(0).dims, (std::array<int64_t, 6>{5, 33, 2}));
   EXPECT_EQ(recorder.records().at(0).bytes, 5 * 33 * 4 + 8);

@@ -79,8 +79,8 @@ __device__ inline uint8_t code_of(float x, bool finite, uint32_t word) {
   }
 }
 
-// args.out and args.turned from one reading of args.x, whose largest magnitude is known; kinds with
-// a scale of the tensor (quantize_both.cu).
+// args.out and args.transposed from one reading of args.x, whose largest magnitude is known; kinds
+// with a scale of the tensor (quantize_both.cu).
 void quantize_both(CudaStream& stream, const char* op, const QuantizeArgs& args,
                    const KnownMagnitude& magnitude);
 

@@ -204,7 +204,7 @@ KnownMagnitude begin_matrix(CudaStream& cuda, const char* op, const QuantizeArgs
   const Target out = target_of(args.out);
   const bool scales = narrow_format(args.out.kind).tensor_scale;
   const bool empty = is_empty(x);  // then no kernel that encodes writes anything
-  auto* const kept = scales ? data_of<float>(args.amax.place) : nullptr;
+  auto* const kept = scales ? data_of<float>(args.amax.value) : nullptr;
   if (scales && args.amax.known && !empty) return {kept, nullptr};
   launch(cuda, op, begin_kernel, dim3(1), dim3(1), 0, out);
   if (kept != nullptr && empty) cuda.zero(kept, sizeof(float));
@@ -242,20 +242,20 @@ void cuda_quantize(Stream& stream, const QuantizeArgs& args) {
   const OpRecord what = describe(args);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
-  if (args.turned.data == nullptr) {
+  if (args.transposed.data == nullptr) {
     quantize_matrix(cuda, what.op, args);
   } else if (per_tensor(args.out.kind)) {
     const KnownMagnitude magnitude = begin_matrix(cuda, what.op, args);
     if (is_empty(args.x)) {
-      launch(cuda, what.op, begin_kernel, dim3(1), dim3(1), 0, target_of(args.turned));
+      launch(cuda, what.op, begin_kernel, dim3(1), dim3(1), 0, target_of(args.transposed));
     }
     quantize_both(cuda, what.op, args, magnitude);
   } else {
-    QuantizeArgs turned = args;
-    turned.transpose = true;
-    turned.out = args.turned;
+    QuantizeArgs transposed = args;
+    transposed.transpose = true;
+    transposed.out = args.transposed;
     quantize_matrix(cuda, what.op, args);
-    quantize_matrix(cuda, what.op, turned);
+    quantize_matrix(cuda, what.op, transposed);
   }
   record(cuda, what, begin);
 }

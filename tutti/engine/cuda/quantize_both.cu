@@ -48,14 +48,15 @@ __device__ void encode_patch(const Rows<const T>& x, const Target& out, const Dr
 
 template <NarrowKind kind, typename T, bool wide, bool stochastic>
 __global__ void __launch_bounds__(kThreads)
-    both_kernel(Rows<const T> x, Target out, Target turned, Draw draw, KnownMagnitude magnitude) {
+    both_kernel(Rows<const T> x, Target out, Target transposed, Draw draw,
+                KnownMagnitude magnitude) {
   __shared__ uint32_t columns[kTile][kTile / 4 + 1];
   const float amax = *magnitude.from;
   const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kTile;
   const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kTile;
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
     finish_header(out, kind, amax, magnitude);
-    finish_header(turned, kind, amax, magnitude);
+    finish_header(transposed, kind, amax, magnitude);
   }
   const int lane = static_cast<int>(threadIdx.x) % 32;
   constexpr int kWarpTiles = kTile / kWarpTile;
@@ -92,8 +93,8 @@ __global__ void __launch_bounds__(kThreads)
     const int word = at % kParts * (kStored / 4);
     const int64_t row = first_column + c;
     const int64_t first = first_row + word * 4;
-    if (row >= turned.rows || first >= turned.layout.row_bytes) continue;
-    *reinterpret_cast<uint4*>(turned.codes(row) + first) = make_uint4(
+    if (row >= transposed.rows || first >= transposed.layout.row_bytes) continue;
+    *reinterpret_cast<uint4*>(transposed.codes(row) + first) = make_uint4(
         columns[c][word], columns[c][word + 1], columns[c][word + 2], columns[c][word + 3]);
   }
 }
@@ -103,10 +104,10 @@ __global__ void __launch_bounds__(kThreads)
 void quantize_both(CudaStream& stream, const char* op, const QuantizeArgs& args,
                    const KnownMagnitude& magnitude) {
   const Target out = target_of(args.out);
-  const Target turned = target_of(args.turned);
+  const Target transposed = target_of(args.transposed);
   // Tiles cover the padding of rows, too.
   const auto grid = dim3(blocks_for(args.x.rows == 0 ? 0 : out.layout.row_bytes, kTile),
-                         blocks_for(args.x.cols == 0 ? 0 : turned.layout.row_bytes, kTile));
+                         blocks_for(args.x.cols == 0 ? 0 : transposed.layout.row_bytes, kTile));
   with_dtype(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     with_flag(wide_rows(kPatchColumns, args.x), [&](auto wide) {
@@ -114,7 +115,7 @@ void quantize_both(CudaStream& stream, const char* op, const QuantizeArgs& args,
         with_flag(args.out.kind == NarrowKind::e4m3, [&](auto e4m3) {
           constexpr NarrowKind kKind = e4m3.value ? NarrowKind::e4m3 : NarrowKind::e5m2;
           launch(stream, op, both_kernel<kKind, T, wide.value, stochastic.value>, grid,
-                 dim3(kThreads), 0, rows_of<const T>(args.x), out, turned, draw_of(args),
+                 dim3(kThreads), 0, rows_of<const T>(args.x), out, transposed, draw_of(args),
                  magnitude);
         });
       });
