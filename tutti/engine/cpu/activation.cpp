@@ -5,7 +5,7 @@
 //   swiglu(g, u) = g s(g) u:                 d/dg = u s (1 + g (1 - s)),  d/du = g s
 //   geglu(g, u) = gelu_tanh(g) u:            d/dg = u gelu'(g),           d/du = gelu_tanh(g)
 //   clamped_swiglu(g, u) = g s(kg) (u + 1):  d/dg = (u + 1) s (1 + kg (1 - s)), d/du = g s,
-//   0 where g or u is beyond its limit
+//   and 0 where g or u is clamped
 #include "tutti/engine/cpu/amax.h"
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
@@ -24,7 +24,7 @@ namespace tutti::engine::HWY_NAMESPACE {
 
 constexpr float kGeluLinear = 1.5957691216F;  // 2 sqrt(2/pi)
 constexpr float kGeluCubic = 0.07135481283F;  // 2 sqrt(2/pi) * 0.044715
-constexpr float kGeluSaturates = 16.0F;       // s(z) is 0 or 1 in f32 from |x| = 10.3 on
+constexpr float kGeluSaturates = 16.0F;       // s(z) is 0 or 1 in f32 for |x| >= 10.3
 constexpr float kClampedSlope = 1.702F;       // of clamped_swiglu
 constexpr float kClampedLimit = 7.0F;
 
@@ -146,7 +146,7 @@ void geglu_backward_rows(const ActivationBackwardArgs& args, int64_t begin, int6
   }
 }
 
-// gate limited from above; NaN stays NaN.
+// gate clamped from above; NaN stays NaN.
 HWY_INLINE F32 below_limit(F32 v) {
   return hn::IfThenElse(hn::Gt(v, set(kClampedLimit)), set(kClampedLimit), v);
 }

@@ -23,7 +23,7 @@ using testing::test_stream;
 using testing::TestMatrix;
 using Values = std::vector<double>;
 
-// geglu is the CPU's.
+// geglu is CPU only.
 const std::vector<Activation>& kinds_of_activation() {
   static const std::vector<Activation> all =
       testing::on_cpu()
@@ -141,7 +141,7 @@ TEST(Activation, EqualsReference) {
             test_stream().ops().activation_backward(test_stream(), {kind, x, bias_view, dy, dx});
             EXPECT_TRUE(close(dx, backward(kind, inputs, dy.values(), n, f)));
 
-            // In place: over dy (gelu), over x (with a gate).
+            // In place: into dy (gelu), into x (gated).
             TestMatrix reused = kind == Activation::gelu ? dy : x;
             ActivationBackwardArgs args{kind, x, bias_view, dy, reused};
             (kind == Activation::gelu ? args.dy : args.x) = reused;
@@ -155,9 +155,9 @@ TEST(Activation, EqualsReference) {
   });
 }
 
-// The definition of ops.h and its slopes, with numbers beyond the limits among them.
+// The definition of ops.h and its derivatives, including values beyond the limits.
 TEST(Activation, ClampedSwigluEqualsReference) {
-  if (!testing::on_cpu()) GTEST_SKIP() << "skipped: the operation is the CPU's";
+  if (!testing::on_cpu()) GTEST_SKIP() << "skipped: CPU-only operation";
   const auto one = [](double gate, double up) {
     const double g = std::min(gate, 7.0);
     return (std::clamp(up, -7.0, 7.0) + 1) * g / (1 + std::exp(-1.702 * g));
@@ -193,8 +193,8 @@ TEST(Activation, ClampedSwigluEqualsReference) {
   });
 }
 
-// Element-wise relative accuracy from the saturated ends to zero: silu(x) = x / (1 + e^-x), whose
-// left end is x e^x, so this also bounds the error of exp.
+// Element-wise relative accuracy from the saturated ends to zero: silu(x) = x / (1 + e^-x), which
+// approaches x e^x on the left, so this also bounds the error of exp.
 TEST(Activation, RelativeErrorStaysSmallOverTheWholeRange) {
   constexpr int64_t kCount = 4001;
   TestMatrix x = testing::zero_matrix(1, 2 * kCount);
@@ -256,8 +256,8 @@ TEST(Activation, SaturatesAndPropagatesNaN) {
   });
 }
 
-// Rounding to bf16 is to nearest even: swiglu with gate 40 (silu(40) = 40) shows the stored bits.
-TEST(Activation, StoresBf16AsBaseRoundsIt) {
+// bf16 results round to nearest even: swiglu with gate 40 (silu(40) = 40) exposes the stored bits.
+TEST(Activation, RoundsBf16ToNearestEven) {
   for_each_isa([&] {
     constexpr int64_t kCount = 37;
     TestMatrix x = testing::zero_matrix(1, 2 * kCount, DType::bf16);
@@ -287,7 +287,7 @@ TEST(Activation, EmptyShapesDoNothing) {
   }
 }
 
-TEST(Activation, RecordsWhatItWasGiven) {
+TEST(Activation, RecordsTheOperation) {
   const TestMatrix x = random_matrix(3, 48, DType::bf16);
   const TestMatrix bias = random_vector(48, DType::bf16);
   TestMatrix y = poisoned_matrix(3, 24, DType::bf16);

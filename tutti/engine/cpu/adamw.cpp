@@ -1,5 +1,5 @@
-// One pass over gradient, master and moments; the formula is in ops.h. Bound by memory: 28 bytes
-// per parameter, 30 with bf16 weights, 24 with bf16 masters.
+// One pass over gradient, master and moments (formula in update_ops.h). Memory bound: 28 bytes per
+// parameter, 30 with bf16 weights, 24 with bf16 masters.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -24,7 +24,7 @@
 #define TUTTI_ENGINE_CPU_ADAMW_
 namespace tutti::engine {
 
-// What is the same for all elements of a segment.
+// Constants of all elements of a segment.
 struct AdamwFactors {
   float clip, beta1, rest1, beta2, rest2, epsilon;
   float step_size;     // learning_rate / bias1
@@ -45,7 +45,7 @@ HWY_INLINE Words words(F32 v, WholeBlock /*block*/) { return hn::BitCast(WordTag
 HWY_INLINE Words words(const bf16* p, WholeBlock /*block*/ = {}) {
   return hn::PromoteTo(WordTag(), hn::LoadU(hn::Rebind<uint16_t, Tag>(), &p->bits));
 }
-// Those beyond the row count as zero.
+// Lanes beyond the row count as zero.
 HWY_INLINE Words words(F32 v, PartBlock block) {
   float lanes[kLanes];
   store(v, lanes);
@@ -57,7 +57,7 @@ HWY_INLINE Words words(const bf16* p, PartBlock block) {
   return words(lanes);
 }
 
-// Of parameters that are in registers, and of those that were rounded to where they lie.
+// Words of f32 parameters in registers, and of bf16 parameters as they were stored.
 template <typename Block>
 HWY_INLINE Words words(F32 v, const float* /*at*/, Block block) {
   return words(v, block);
@@ -74,14 +74,14 @@ struct WordSums {
   HWY_INLINE void add_to(AdamwSums::Arrays& out) const {
     const Words* arrays[] = {&master, &m, &v, &weights};
     for (size_t i = 0; i < out.size(); ++i) {
-      uint32_t lanes[kLanes];  // SumOfLanes adds them as signed, which may not overflow
+      uint32_t lanes[kLanes];  // SumOfLanes adds signed lanes, which must not overflow
       hn::StoreU(*arrays[i], WordTag(), lanes);
       for (const uint32_t lane : lanes) out[i] += lane;
     }
   }
 };
 
-// The new parameters go to where the old ones are, or with kExact to `exact`, in f32.
+// Updates the parameters in place, or with kExact writes them to `exact`, in f32.
 template <typename Master, bool kWeights, bool kSums, bool kExact>
 HWY_INLINE void update(const AdamwArgs& args, const AdamwFactors& f, int64_t first, int64_t count,
                        float* exact, AdamwSums& sums) {
@@ -137,12 +137,12 @@ HWY_INLINE void update(const AdamwArgs& args, const AdamwFactors& f, int64_t fir
   }
 }
 
-constexpr int64_t kChunk = 1024;  // elements that are rounded together
-// Philox blocks that are made together.
+constexpr int64_t kChunk = 1024;  // elements per rounding pass
+// Philox blocks per vector.
 constexpr int64_t kBlocks = std::max<int64_t>(1, kLanes / 2);
 
-// The Philox blocks [first, first + blocks) of a stream's step, as base/rng.h has them, in halves;
-// `out` has room for kBlocks - 1 more.
+// The Philox blocks [first, first + blocks) of (key, block, step), as in base/rng.h, in halves;
+// `out` has space for kBlocks - 1 more.
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE void philox_halves(uint64_t key, int64_t first, int64_t blocks, uint64_t step,
                               uint16_t* out) {
@@ -155,7 +155,7 @@ HWY_INLINE void philox_halves(uint64_t key, int64_t first, int64_t blocks, uint6
 using Counters = hn::Repartition<uint64_t, Tag>;
 using Counter = hn::Vec<Counters>;
 
-// The product of the lower halves.
+// 64-bit product of the lower halves.
 HWY_INLINE Counter multiply(Counter a, uint32_t b) {
   const hn::Repartition<uint32_t, Counters> halves;
   return hn::MulEven(hn::BitCast(halves, a), hn::BitCast(halves, hn::Set(Counters(), b)));
@@ -189,8 +189,8 @@ HWY_INLINE void philox_halves(uint64_t key, int64_t first, int64_t blocks, uint6
 }
 #endif
 
-// out = x rounded, of up to kChunk elements that are neighbours in their tensor; `number` is the
-// first one's.
+// out = x rounded, for up to kChunk elements that are consecutive in their tensor; `number` is the
+// index of the first.
 void round_run(const float* x, int64_t count, uint64_t key, int64_t number, uint64_t step,
                bf16* out) {
   alignas(64) uint16_t halves[kChunk + (kBlocks + 2) * kHalvesPerBlock];
@@ -201,7 +201,7 @@ void round_run(const float* x, int64_t count, uint64_t key, int64_t number, uint
   for (int64_t i = 0; i < count; ++i) out[i].bits = stochastic_bf16(x[i], half[i]);
 }
 
-// Elements [first, first + count) of the range, which lie from `within` on in their segment.
+// Elements [first, first + count) of the range; `within` is the index of the first in its segment.
 template <bool kSums>
 void update_stochastic(const AdamwArgs& args, const AdamwFactors& f,
                        const AdamwSegment::Numbers& numbers, int64_t first, int64_t within,
@@ -224,7 +224,7 @@ void update_stochastic(const AdamwArgs& args, const AdamwFactors& f,
   }
 }
 
-// Those that need no numbers.
+// Updates that do not depend on element numbers.
 void adamw_range(const AdamwArgs& args, const AdamwFactors& factors, int64_t first, int64_t count,
                  AdamwSums& sums) {
   const bool sum = args.sums != nullptr;

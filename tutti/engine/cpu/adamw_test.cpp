@@ -19,7 +19,7 @@ std::vector<AdamwSegment> segments_of(int64_t count) {
   return {{0, a, 0.1F}, {a, b - a, 0}, {b, 0, 7}, {b, count - b, 0.3F}};
 }
 
-TEST(Adamw, FollowsTheReferenceOverSteps) {
+TEST(Adamw, MatchesTheReferenceOverSteps) {
   for_each_isa([] {
     for (const int64_t count : {0, 1, 3, 101, 9001}) {
       SCOPED_TRACE(count);
@@ -103,8 +103,8 @@ uint32_t word_sum(const TestMatrix& values, DType dtype) {
   return sum;
 }
 
-TEST(Adamw, SumsOfWordsAreThoseOfWhatIsReadAndWritten) {
-  if (!on_cpu()) GTEST_SKIP() << "on the CPU only";
+TEST(Adamw, ChecksumsCoverInputsAndOutputs) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: CPU only";
   for_each_isa([] {
     for (const int64_t count : {0, 1, 3, 101, 20011}) {
       SCOPED_TRACE(count);
@@ -130,7 +130,7 @@ TEST(Adamw, SumsOfWordsAreThoseOfWhatIsReadAndWritten) {
         test_stream().ops().adamw(test_stream(), args);
         EXPECT_EQ(sums.before, before);
         EXPECT_EQ(sums.after, sums_now());
-        // The same update without them.
+        // The same update without checksums.
         TestMatrix plain = random_vector(count, DType::f32, 1);
         TestMatrix plain_m = random_vector(count, DType::f32, 2);
         TestMatrix plain_v = zero_vector(count);
@@ -150,7 +150,7 @@ TEST(Adamw, SumsOfWordsAreThoseOfWhatIsReadAndWritten) {
 
 constexpr uint64_t kAdamKey = 0x1234567890abcdefU;
 
-// What one step leaves of bf16 parameters that stay f32, so what is to be rounded.
+// Parameters and moments of one update. With f32 masters it gives the exact result before rounding.
 struct Bare {
   TestMatrix master, m, v;
   explicit Bare(int64_t count, DType dtype)
@@ -173,7 +173,7 @@ struct Bare {
   }
 };
 
-// Element e of a tensor by the rule in ops.h.
+// Element e of a tensor by the rule in update_ops.h.
 float rounded(double exact, uint64_t key, int64_t e, int64_t step) {
   const auto random =
       philox(key, static_cast<uint64_t>(e / 8), static_cast<uint64_t>(step))[e % 8 / 2];
@@ -182,7 +182,7 @@ float rounded(double exact, uint64_t key, int64_t e, int64_t step) {
   return std::bit_cast<float>((bits + half) & 0xffff0000U);
 }
 
-TEST(Adamw, Bf16MastersAreTheExactStepRounded) {
+TEST(Adamw, Bf16MastersEqualTheRoundedExactStep) {
   for_each_isa([] {
     for (const int64_t count : {0, 1, 3, 101, 9001}) {
       SCOPED_TRACE(count);
@@ -212,8 +212,8 @@ TEST(Adamw, Bf16MastersAreTheExactStepRounded) {
   });
 }
 
-// Cut in any way, in any number of threads: the numbers say what an element is.
-TEST(Adamw, RoundingDoesNotDependOnHowTheRangeIsCut) {
+// With any segments and any number of threads: rounding depends on element numbers only.
+TEST(Adamw, RoundingDoesNotDependOnSegmentation) {
   const int64_t count = 20011;
   const TestMatrix gradient = random_vector(count, DType::f32, 9, 0.1);
   Bare whole(count, DType::bf16), cut(count, DType::bf16), alone(count, DType::bf16);
@@ -231,9 +231,9 @@ TEST(Adamw, RoundingDoesNotDependOnHowTheRangeIsCut) {
   EXPECT_TRUE(whole.master.same_bytes(alone.master));
 }
 
-// Steps of a sixteenth of the distance between neighbours: rounded to nearest they are lost, at
-// random they arrive in the mean.
-TEST(Adamw, StochasticRoundingKeepsWhatNearestLoses) {
+// Steps of a sixteenth of the distance between neighbours: rounding to nearest loses them,
+// stochastic rounding preserves their mean.
+TEST(Adamw, StochasticRoundingIsUnbiased) {
   const int64_t count = 4000;
   const TestMatrix gradient = zero_vector(count).fill(1);
   const AdamwSegment one{0, count, 0, {kAdamKey, 0, count, count, 0}};
@@ -252,8 +252,8 @@ TEST(Adamw, StochasticRoundingKeepsWhatNearestLoses) {
     test_stream().synchronize();
     double mean = 0;
     for (const double value : master.values()) mean += value / static_cast<double>(count);
-    // A walk of 64 steps of 2^-7 with chance 1/16: a deviation of 2^-7 * sqrt(64 * 15 / 256), and
-    // of the mean of 4,000 of them 2.4e-4.
+    // A walk of 64 steps of 2^-7 with probability 1/16 has a standard deviation of 2^-7 * sqrt(64 *
+    // 15 / 256); that of the mean of 4,000 of them is 2.4e-4.
     if (stochastic) {
       EXPECT_NEAR(mean, 1.5 - kSteps * 0x1p-11, 1e-3);
     } else {
@@ -262,8 +262,8 @@ TEST(Adamw, StochasticRoundingKeepsWhatNearestLoses) {
   }
 }
 
-TEST(Adamw, Bf16MastersHaveTheirSumsToo) {
-  if (!on_cpu()) GTEST_SKIP() << "on the CPU only";
+TEST(Adamw, ChecksumsOfBf16Masters) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: CPU only";
   for_each_isa([] {
     for (const bool stochastic : {false, true}) {
       for (const int64_t count : {1, 101, 20011}) {

@@ -1,4 +1,4 @@
-// The loops are plain C++ that the compiler vectorises for each target.
+// Plain C++ loops that the compiler vectorises for each target.
 #include "tutti/engine/cpu/amax.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Operations that report the largest magnitude of their result, and quantization that takes it.
+// Operations that compute the amax of their result, and quantization that uses it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,8 +21,8 @@ using testing::TestMatrix;
 using testing::TestNarrow;
 using testing::zero_matrix;
 
-// Rows and columns: less than a piece, pieces that are not whole, rows of every kind of norm kernel
-// (up to 1,024, 2,048, 8,192, 16,384 and more elements).
+// Rows and columns: smaller than a block, partial blocks, and rows for every norm kernel (up to
+// 1,024, 2,048, 8,192, 16,384 and more elements).
 constexpr std::pair<int64_t, int64_t> kShapes[] = {{1, 1},    {3, 5},    {33, 70},   {7, 256},
                                                    {5, 1030}, {3, 3000}, {2, 10000}, {2, 17001}};
 
@@ -34,14 +34,14 @@ double largest(const TestMatrix& x) {
   return most;
 }
 
-// x has one element that is much larger than all others, and its neighbour another sign.
+// x has one element that is much larger than all others, and a neighbour of the opposite sign.
 TestMatrix with_peak(int64_t rows, int64_t columns, DType dtype, uint64_t seed) {
   TestMatrix x = random_matrix(rows, columns, dtype, seed, 1, 3);
   x.set(rows / 2, columns / 3, -7.3);
   return x;
 }
 
-TEST(Amax, OfANormsOutputAndOfTheGradientOfItsBranch) {
+TEST(Amax, OfNormOutputsAndBranchGradients) {
   testing::for_each_dtype([](DType dtype) {
     for (const auto& [n, h] : kShapes) {
       for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
@@ -85,7 +85,7 @@ TEST(Amax, OfANormsOutputAndOfTheGradientOfItsBranch) {
   });
 }
 
-TEST(Amax, OfAnActivationAndItsGradient) {
+TEST(Amax, OfActivationsAndTheirGradients) {
   testing::for_each_dtype([](DType dtype) {
     for (const auto& [n, f] : kShapes) {
       for (const Activation kind : {Activation::gelu, Activation::swiglu}) {
@@ -106,7 +106,7 @@ TEST(Amax, OfAnActivationAndItsGradient) {
   });
 }
 
-// What is not finite stays so, in whichever order it is met; of nothing it is 0.
+// Non-finite values win in any order; the amax of an empty matrix is 0.
 TEST(Amax, NaNIsLargerThanInfinity) {
   testing::for_each_dtype([](DType dtype) {
     for (const bool nan : {false, true}) {
@@ -128,9 +128,9 @@ bool same(const TestNarrow& a, const TestNarrow& b) {
   return std::equal(a.bytes(), a.bytes() + a.view.layout().bytes, b.bytes());
 }
 
-// Computed where it is not known yet, and kept for the next caller: the bits of both are those of
-// quantization that looks for itself.
-TEST(Amax, QuantizationLeavesWhatItFindsAndTakesWhatIsKnown) {
+// Quantization with an unknown amax stores it for the next call; the bits are the same with an
+// unknown, a known and no amax.
+TEST(Amax, QuantizeStoresAndReusesIt) {
   testing::for_each_dtype([](DType dtype) {
     const std::pair<int64_t, int64_t> shapes[] = {{1, 1},     {17, 5},   {33, 70}, {128, 128},
                                                   {130, 129}, {257, 48}, {0, 8},   {8, 0}};
@@ -138,7 +138,7 @@ TEST(Amax, QuantizationLeavesWhatItFindsAndTakesWhatIsKnown) {
       for (const NarrowKind kind : kNarrowKinds) {
         SCOPED_TRACE(fmt::format("{} [{}, {}]", narrow_format(kind).name, rows, columns));
         const TestMatrix x = random_matrix(rows, columns, dtype, 3, 0.02, 3);
-        const TestNarrow straight = quantized(kind, x), turned = quantized(kind, x, true);
+        const TestNarrow plain = quantized(kind, x), transposed = quantized(kind, x, true);
         TestMatrix amax = zero_matrix(1, 1);
         for (const bool known : {false, true}) {
           TestNarrow a(kind, rows, columns), b(kind, columns, rows);
@@ -150,8 +150,8 @@ TEST(Amax, QuantizationLeavesWhatItFindsAndTakesWhatIsKnown) {
           test_stream().ops().quantize(
               test_stream(),
               {.x = x, .out = both_a.view, .transposed = both_b.view, .amax = magnitude});
-          EXPECT_TRUE(same(a, straight) && same(both_a, straight));
-          EXPECT_TRUE(same(b, turned) && same(both_b, turned));
+          EXPECT_TRUE(same(a, plain) && same(both_a, plain));
+          EXPECT_TRUE(same(b, transposed) && same(both_b, transposed));
           EXPECT_EQ(amax.at(0, 0), kind == NarrowKind::mxfp8 ? 0 : largest(x));
         }
       }
@@ -159,8 +159,8 @@ TEST(Amax, QuantizationLeavesWhatItFindsAndTakesWhatIsKnown) {
   });
 }
 
-// What is known is not looked for: the scale is of the magnitude that was given.
-TEST(Amax, AKnownMagnitudeIsNotLookedFor) {
+// The scale comes from the given amax.
+TEST(Amax, KnownAmaxIsNotRecomputed) {
   TestMatrix x = random_matrix(33, 70, DType::bf16, 3), larger = x, amax = zero_matrix(1, 1);
   larger.set(0, 0, 100);
   amax.set(0, 0, 100);

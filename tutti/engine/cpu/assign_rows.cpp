@@ -1,5 +1,5 @@
-// A counting sort in two passes over the choices, sequence by sequence; between them, who starts
-// where (moe_ops.h states the contract).
+// A counting sort in two passes over the choices, sequence by sequence, with a prefix sum between
+// them (moe_ops.h states the contract).
 #include <algorithm>
 
 #include "tutti/engine/cpu/kernels.h"
@@ -17,7 +17,7 @@ void cpu_assign_rows(Stream& stream, const AssignRowsArgs& args) {
   const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   const int64_t capacity = args.capacity > 0 ? args.capacity : n * k;
-  const auto room = [&](int64_t b, int64_t e) {
+  const auto capacity_left = [&](int64_t b, int64_t e) {
     if (!args.before || args.capacity == 0) return capacity;
     return std::max<int64_t>(0, capacity - args.before.row<int32_t>(b)[e]);
   };
@@ -37,7 +37,7 @@ void cpu_assign_rows(Stream& stream, const AssignRowsArgs& args) {
     }
   });
 
-  // Where the next copy of each sequence goes, by expert, and where its room ends.
+  // The next row for a copy of each sequence, by expert, and the end of its rows.
   auto* next = static_cast<int32_t*>(cpu_stream(stream).scratch(sequences * experts * 8));
   int32_t* end = next + sequences * experts;
   const int64_t piece_rows = args.piece_rows > 0 ? args.piece_rows : args.rows;
@@ -52,7 +52,7 @@ void cpu_assign_rows(Stream& stream, const AssignRowsArgs& args) {
       offsets[i] = static_cast<int32_t>(total);
       for (int64_t b = 0; b < sequences; ++b) {
         next[b * experts + e] = static_cast<int32_t>(first + total);
-        total += std::min<int64_t>(args.counts.row<int32_t>(b)[e], room(b, e));
+        total += std::min<int64_t>(args.counts.row<int32_t>(b)[e], capacity_left(b, e));
         end[b * experts + e] = static_cast<int32_t>(first + total);
       }
     }

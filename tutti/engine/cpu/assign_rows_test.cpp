@@ -28,7 +28,7 @@ Assigned assign(Stream& stream, const TestMatrix& experts, int64_t sequence, int
   return out;
 }
 
-// k different experts per row, some more wanted than others.
+// k different experts per row, unevenly distributed.
 TestMatrix random_choices(int64_t rows, int64_t count, int64_t k) {
   TestMatrix out(rows, k, DType::i32);
   for (int64_t n = 0; n < rows; ++n) {
@@ -50,7 +50,7 @@ TEST(AssignRows, SortsByExpertThenToken) {
     SCOPED_TRACE(
         fmt::format("{} rows, {} experts, k {}, capacity {}", rows, c.experts, c.k, c.capacity));
     const TestMatrix experts = random_choices(rows, c.experts, c.k);
-    // The plain way: expert by expert over the tokens.
+    // Reference: expert by expert over the tokens.
     Values counts(static_cast<size_t>(c.sequences * c.experts)), offsets = {0};
     Values positions(static_cast<size_t>(rows * c.k), -1);
     double next = 0;
@@ -79,8 +79,8 @@ TEST(AssignRows, SortsByExpertThenToken) {
   }
 }
 
-// Sequences whose halves lie on several ranks drop what they drop on one.
-TEST(AssignRows, PartsOfSequencesKnowWhatCameBefore) {
+// Sequences that are sharded across ranks drop the same choices as on one rank.
+TEST(AssignRows, PartsOfSequencesCountEarlierParts) {
   const int64_t sequences = 3, sequence = 24, experts = 5, k = 2, capacity = 7;
   const TestMatrix whole = random_choices(sequences * sequence, experts, k);
   const Assigned together = assign(test_stream(), whole, sequence, experts, capacity, 1000);
@@ -135,8 +135,8 @@ TEST(AssignRows, PartsOfSequencesKnowWhatCameBefore) {
   }
 }
 
-// Each piece is a sort of its experts' copies, whose places begin with the piece.
-TEST(AssignRows, InPieces) {
+// Each piece sorts the copies of its experts, with positions from its first row on.
+TEST(AssignRows, SortsWithinPieces) {
   const int64_t sequences = 3, sequence = 23, experts = 6, k = 2;
   const TestMatrix choices = random_choices(sequences * sequence, experts, k);
   for (const int64_t capacity : {0, 6}) {
@@ -166,18 +166,18 @@ TEST(AssignRows, InPieces) {
       for (int64_t n = 0; n < choices.rows(); ++n) {
         for (int64_t i = 0; i < k; ++i) {
           const auto piece = static_cast<int64_t>(choices.at(n, i)) / each;
-          const double place = whole.positions.at(n, i);
-          const double moved =
-              static_cast<double>(piece * piece_rows) - whole.offsets.at(0, piece * each) + place;
-          EXPECT_EQ(out.positions.at(n, i), place < 0 ? -1 : moved);
+          const double position = whole.positions.at(n, i);
+          const double moved = static_cast<double>(piece * piece_rows) -
+                               whole.offsets.at(0, piece * each) + position;
+          EXPECT_EQ(out.positions.at(n, i), position < 0 ? -1 : moved);
         }
       }
     }
   }
 }
 
-TEST(AssignRowsDeathTest, MoreCopiesThanTheBoundAbort) {
-  if (!on_cpu()) GTEST_SKIP() << "values are checked on the device, which then faults";
+TEST(AssignRowsDeathTest, TooManyCopiesAbort) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: the device checks values and faults";
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const TestMatrix experts = random_choices(6, 4, 2);
   EXPECT_DEATH((void)assign(test_stream(), experts, 6, 4, 0, 11), "12 copies exceed .* 11 rows");

@@ -1,13 +1,13 @@
-// Causal attention on the CPU, backward (Dao et al. 2022, algorithm 4): probabilities are computed
-// again from the scores and the saved log-sum-exp. Per tile, with S = Q K^T and l = lse:
+// Causal attention on the CPU, backward (Dao et al. 2022, algorithm 4): probabilities are
+// recomputed from the scores and the saved log-sum-exp. Per tile, with S = Q K^T and l = lse:
 //   P = exp(scale S - l)      dV += P^T dO      dP = dO V^T
 //   dS = P * (dP - delta)     dQ += scale dS K  dK += scale dS^T Q     delta = rowsum(dO * O)
 //
-// Ordinarily a task is a key head of a sequence with its query heads: five products per tile, dQ of
-// the task accumulates in scratch memory. Where that gives the threads too little to do, or the
-// scratch would be too large, keys and queries are tasks of their own, and S and dP are computed in
-// both (seven products). Sums run in the same order either way: queries ascending for dK and dV,
-// keys ascending for dQ, so the results are the same bits.
+// By default a task is a key head of a sequence with its query heads: five products per tile, and
+// dQ accumulates in scratch memory. If that leaves threads idle, or needs too much scratch memory,
+// dK/dV and dQ are separate tasks that both compute S and dP (seven products). The order of sums is
+// the same either way: queries ascending for dK and dV, keys ascending for dQ, so the results are
+// bitwise equal.
 #include <algorithm>
 #include <cstring>
 
@@ -19,23 +19,23 @@ namespace tutti::engine {
 namespace {
 
 constexpr double kLog2E = 1.4426950408889634;
-constexpr int64_t kKeyTiles = 4;  // share the packed queries
-// A thread's dQ: tiles of queries times heads. Beyond it keys and queries are separate tasks.
+constexpr int64_t kKeyTiles = 4;  // per task; they share the packed queries
+// Limit of a thread's dQ, in query tiles times heads. Above it dK/dV and dQ are separate tasks.
 constexpr int64_t kMaxQueryGradientBytes = int64_t{16} << 20;
 
 struct Problem {
   const AttendBackward& args;
   const TileOps& ops;
   int64_t group = 1;                       // query heads per key head
-  int64_t query_first = 0, query_end = 0;  // queries of a sequence that see keys
-  int64_t key_end = 0;                     // keys of a sequence that are seen
+  int64_t query_first = 0, query_end = 0;  // queries of a sequence that attend to keys
+  int64_t key_end = 0;                     // keys of a sequence that are attended to
   int64_t query_blocks = 0, key_blocks = 0;
   int64_t padded = 0;       // D
   int64_t depth_words = 0;  // D, without padding
   int64_t row_words = 0;    // D, padded
 };
 
-// A part of the work of one key head: key tiles [key_begin, key_end) against query tiles
+// Part of the work of one key head: key tiles [key_begin, key_end) against query tiles
 // [query_begin, query_end) of all its query heads.
 struct Part {
   int64_t sequence = 0, kv_head = 0;
@@ -119,7 +119,7 @@ const int32_t* starts_of(const Problem& p, int64_t sequence, int64_t query_tile)
   return p.args.starts + sequence * p.args.rows + p.query_first + query_tile * kTile;
 }
 
-// The first key tile that a query tile sees, and all later query tiles: starts do not fall.
+// The first key tile that this or a later query tile attends to: starts are non-decreasing.
 int64_t first_key_tile(const Problem& p, int64_t sequence, int64_t query_tile) {
   const int32_t* starts = starts_of(p, sequence, query_tile);
   return starts == nullptr ? 0 : starts[0] / kTile;
@@ -218,7 +218,7 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
   };
   if (part.want_queries) std::fill_n(s.d_q, p.group * query_tiles * tile_size, 0.0F);
 
-  // Without dK and dV to write, keys that no query sees are of no interest.
+  // Without dK and dV to write, keys that no query attends to can be skipped.
   const int64_t key_begin =
       part.want_keys ? part.key_begin
                      : std::max(part.key_begin, first_key_tile(p, part.sequence, part.query_begin));
@@ -229,7 +229,7 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
     }
     for (int64_t member = 0; member < p.group; ++member) {
       const int64_t head = part.kv_head * p.group + member;
-      const int64_t lowest = p.args.causal ? first : 0;  // query tile that sees keys
+      const int64_t lowest = p.args.causal ? first : 0;  // first query tile with these keys
       for (int64_t i = std::max(lowest, part.query_begin); i < part.query_end; ++i) {
         const int64_t seen_begin = first_key_tile(p, part.sequence, i);
         if (seen_begin >= last) break;
@@ -316,7 +316,7 @@ void compute_delta(const Problem& p) {
   });
 }
 
-// Part `index` of the tasks of one kind.
+// Task `index` of one kind.
 template <typename MakePart>
 void run_parts(const Problem& p, CpuStream& stream, int64_t count, int64_t query_tiles,
                const MakePart& make_part) {
@@ -340,7 +340,7 @@ void run(const Problem& p, CpuStream& stream) {
   const int64_t keys = p.key_blocks;
   const int64_t pairs = p.args.batch * p.args.kv_heads;
   const int64_t threads = thread_count();
-  // Five products on the share of the threads that whole key heads keep busy, or seven on all.
+  // Five products on the threads that complete key heads keep busy, or seven on all threads.
   const int64_t rounds = (pairs + threads - 1) / threads;
   const bool enough_tasks = 7 * pairs >= 5 * rounds * threads;
   const bool small = p.group * queries * kTile * p.padded * static_cast<int64_t>(sizeof(float)) <=
@@ -350,7 +350,7 @@ void run(const Problem& p, CpuStream& stream) {
               [&](int64_t) { return Part{0, 0, 0, keys, 0, queries, true, true}; });
     return;
   }
-  // The first keys are seen by the most queries, the last queries see the most keys.
+  // Largest tasks first: the first keys have the most queries, the last queries the most keys.
   run_parts(p, stream, pairs * keys, 0,
             [&](int64_t j) { return Part{0, 0, j, j + 1, 0, queries, true, false}; });
   run_parts(p, stream, pairs * queries, 1, [&](int64_t index) {
@@ -359,7 +359,7 @@ void run(const Problem& p, CpuStream& stream) {
   });
 }
 
-// Rows that no pair reaches.
+// Zeroes the gradients of rows outside every pair.
 void zero_rest(const AttendBackward& args) {
   const auto zero = [&](const Matrix& matrix, int64_t first, int64_t end) {
     for (int64_t row = 0; row < args.batch * args.rows; ++row) {

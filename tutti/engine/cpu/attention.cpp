@@ -1,5 +1,5 @@
 // Causal attention on the CPU, forward: FlashAttention (Dao et al. 2022) by tiles of kTile queries
-// and kTile keys. A task takes a few query tiles that share key heads, walks over the keys once,
+// and kTile keys. A task takes a few query tiles that share key heads, loops over the keys once,
 // and keeps the running maximum, sum and output of each query in its scratch memory.
 #include "tutti/engine/cpu/attention.h"
 
@@ -17,7 +17,7 @@ namespace tutti::engine {
 namespace {
 
 constexpr double kLog2E = 1.4426950408889634;
-constexpr int64_t kQueryTilesPerTask = 4;  // share the packed keys and values
+constexpr int64_t kQueryTilesPerTask = 4;  // they share the packed keys and values
 
 // One tile of queries of one head, and its running softmax.
 struct QueryTile {
@@ -58,7 +58,7 @@ Scratch carve(Carver& carver, int64_t head_dim, int64_t tiles, int64_t elements_
   return s;
 }
 
-// How query tiles are grouped into tasks. The grouping changes speed only.
+// Grouping of query tiles into tasks. It affects speed only.
 struct Tasks {
   int64_t heads_per_task = 1, head_chunks = 1;  // of the A/K heads of one key head
   int64_t blocks_per_task = 1, block_chunks = 1;
@@ -72,7 +72,7 @@ Tasks plan_tasks(const Attend& args) {
   t.heads_per_task = std::min(group, kQueryTilesPerTask);
   t.head_chunks = (group + t.heads_per_task - 1) / t.heads_per_task;
   const int64_t chunks = args.batch * args.kv_heads * t.head_chunks;
-  // Whole columns of tasks at a time, unless that leaves too few tasks to share out evenly.
+  // Several query tiles per task, unless that leaves too few tasks to balance the threads.
   t.blocks_per_task = std::min(blocks, kQueryTilesPerTask / t.heads_per_task);
   const auto blocks_of = [&](int64_t per_task) { return (blocks + per_task - 1) / per_task; };
   while (t.blocks_per_task > 1 &&
@@ -95,7 +95,7 @@ void start(const Attend& args, const TileOps& ops, int64_t sequence, QueryTile& 
     std::fill_n(tile.row_max, tile.rows, -std::numeric_limits<float>::infinity());
     return;
   }
-  // What is there already counts like one key with the value `out` and the score lse.
+  // The result so far counts like one key with the value `out` and the score lse.
   for (int64_t r = 0; r < tile.rows; ++r) {
     const float* from =
         args.out.row<float>(args.query_row(sequence, tile.first + r)) + tile.head * args.head_dim;
@@ -183,8 +183,8 @@ void finish(const Attend& args, int64_t sequence, const QueryTile& tile) {
              const_cast<void*>(to.data), args.out.ld);
 }
 
-// Starts loading rows that will be packed next. Rows of one head lie far apart, often on a page
-// each, where the hardware does not look ahead.
+// Prefetches rows that will be packed next. Rows of one head lie far apart, often each on its own
+// page, where the hardware does not prefetch.
 void prefetch(const TileSource& source, DType dtype) {
   const char* row = static_cast<const char*>(source.data);
   const int64_t bytes = source.cols * dtype_bytes(dtype);
@@ -196,7 +196,7 @@ void prefetch(const TileSource& source, DType dtype) {
 void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratch& s,
               int64_t index) {
   const int64_t group = args.heads / args.kv_heads;
-  // The last queries see the most keys: they come first, small tasks fill the gaps at the end.
+  // The last queries have the most keys: they come first, small tasks fill the gaps at the end.
   const int64_t chunks = args.batch * args.kv_heads * tasks.head_chunks;
   const int64_t block_chunk = tasks.block_chunks - 1 - index / chunks;
   const int64_t head_chunk = index % tasks.head_chunks;
@@ -216,7 +216,7 @@ void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratc
       tile.head = kv_head * group + member;
       tile.first = first;
       tile.rows = std::min(kTile, args.queries - first);
-      // Starts do not fall, so the first row sees the most.
+      // Starts are non-decreasing, so the first row has the earliest.
       const int32_t* starts = starts_of(args, sequence, tile);
       keys_begin = std::min<int64_t>(keys_begin, starts == nullptr ? 0 : starts[0]);
       keys_end = std::max(keys_end, std::min(args.past + first + tile.rows, args.keys_end()));

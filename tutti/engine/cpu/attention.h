@@ -1,4 +1,4 @@
-// The loops behind all operations of attention (attend.h).
+// The loops of all attention operations (attend.h).
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace tutti::engine {
 
-// A row's result depends on its own query and keys only: not on the number of threads, nor on which
-// other queries are computed with it.
+// A row's result depends only on its own query and keys, not on the number of threads or on the
+// other queries of the call.
 void attend(CpuStream& stream, const Attend& args);
 void attend_backward(CpuStream& stream, const AttendBackward& args);
 

@@ -1,5 +1,5 @@
-// Causal attention backward (ops.h states the contract): the loops of attend_backward.cpp over one
-// matrix of queries, keys and values.
+// Causal attention backward (attention_ops.h states the contract): the loops of attend_backward.cpp
+// over one matrix of queries, keys and values.
 #include "tutti/base/check.h"
 #include "tutti/engine/cpu/attention.h"
 #include "tutti/engine/cpu/kernels.h"

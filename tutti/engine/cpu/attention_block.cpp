@@ -1,5 +1,5 @@
-// Attention of one rank's queries on one rank's keys (ops.h states the contract): the loops of
-// attention.h over the half of the pairs that causality leaves.
+// Attention of one rank's queries to one rank's keys (attention_ops.h states the contract): the
+// loops of attention.h over the half of the pairs that the causal mask leaves.
 #include "tutti/engine/cpu/attention.h"
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/record.h"
@@ -8,7 +8,7 @@
 namespace tutti::engine {
 namespace {
 
-// A * D * the pairs that packed documents leave.
+// A * D * pairs within packed documents.
 template <typename Args>
 double work_left(const Args& args) {
   const SeenBlock seen = seen_block(args.rows, args.blocks, args.query_block, args.key_block);

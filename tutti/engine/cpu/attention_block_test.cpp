@@ -1,4 +1,4 @@
-// Ring attention over all blocks of a sequence against the whole of it at once.
+// Ring attention over all blocks of a sequence against attention over the whole sequence.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -10,7 +10,7 @@
 namespace tutti::engine::testing {
 namespace {
 
-// Row of the whole sequences that is row r of block `block`.
+// Row of the whole sequences for row r of block `block`.
 int64_t whole_row(const Shape& s, int64_t blocks, int64_t block, int64_t r) {
   const int64_t rows = s.t / blocks;
   const int64_t chunk = rows / 2;
@@ -49,8 +49,8 @@ struct Ring {
 
   int64_t rows() const { return s.t / blocks; }
 
-  // Of rank `rank`'s rows against the keys of block `block`: how many of these come before what a
-  // row sees.
+  // For the rows of rank `rank`: the number of keys of block `block` before the first that the row
+  // attends to.
   std::vector<int32_t> starts_of(int64_t rank, int64_t block) const {
     std::vector<int32_t> out;
     if (!first_seen) return out;
@@ -68,7 +68,7 @@ struct Ring {
     return cut(s, blocks, block, qkv, first * s.d, heads * s.d);
   }
 
-  // Everything rank `rank` computes, after the ranks behind it; gradients of keys and values are
+  // All computations of rank `rank`, after those of higher ranks; gradients of keys and values are
   // added to d_kv of their block.
   void run(int64_t rank, std::vector<TestMatrix>& d_kv) {
     const TestMatrix q = part(rank, 0, s.a);
@@ -125,7 +125,7 @@ struct Ring {
                    .lse = lse,
                    .delta = delta,
                    .add_queries = step > 0,
-                   .add_keys = rank < blocks - 1,  // the last rank writes, over poison
+                   .add_keys = rank < blocks - 1,  // the last rank overwrites poison
                    .d_q = d_q,
                    .d_keys = both.slice_cols(0, s.k * s.d),
                    .d_values = both.slice_cols(s.k * s.d, s.k * s.d),
@@ -140,13 +140,13 @@ struct Ring {
   Shape s;
   int64_t blocks;
   DType dtype;
-  Starts first_seen;  // none: rows see all before them
+  Starts first_seen;  // empty: rows attend to all earlier rows
   float softcap = 0;
   TestMatrix qkv, d_out;
-  std::vector<TestMatrix> totals, lses, d_queries;  // of every rank
+  std::vector<TestMatrix> totals, lses, d_queries;  // per rank
 };
 
-// As kBackwardRoundings, twice: with two or ten rows the roundings do not average out.
+// Twice kBackwardRoundings: with two or ten rows the rounding errors do not average out.
 constexpr double kRingRoundings = 6;
 
 void expect_ring_is_whole(const Shape& shape, int64_t blocks, DType dtype,
@@ -189,7 +189,7 @@ void expect_ring_is_whole(const Shape& shape, int64_t blocks, DType dtype,
   }
 }
 
-TEST(AttentionBlock, TheRingIsTheWholeSequence) {
+TEST(AttentionBlock, RingEqualsTheWholeSequence) {
   for_each_isa_and_dtype([](DType dtype) {
     struct Ranks {
       Shape shape;
@@ -205,12 +205,12 @@ TEST(AttentionBlock, TheRingIsTheWholeSequence) {
   });
 }
 
-// Documents that end within chunks, at their edges and tiles, of two rows and of all.
-TEST(AttentionBlock, TheRingOfPackedDocumentsIsTheWholeSequence) {
+// Documents that end within chunks and at the edges of chunks and tiles, from two rows to all.
+TEST(AttentionBlock, RingOfPackedDocumentsEqualsTheWholeSequence) {
   for_each_isa_and_dtype([](DType dtype) {
     for (const int64_t length : {2, 3, 64, 100, 1000}) {
       const Starts first = [length](int64_t b, int64_t t) {
-        const int64_t shifted = t + 7 * b;  // another place in every sequence
+        const int64_t shifted = t + 7 * b;  // another offset in every sequence
         return std::max<int64_t>(0, shifted - shifted % length - 7 * b);
       };
       SCOPED_TRACE(fmt::format("documents of {}", length));
@@ -223,10 +223,10 @@ TEST(AttentionBlock, TheRingOfPackedDocumentsIsTheWholeSequence) {
 }
 
 // Windows that end within chunks, at their edges, and before whole blocks; with capped scores.
-TEST(AttentionBlock, TheRingLooksThroughAWindow) {
-  if (!on_cpu()) GTEST_SKIP() << "skipped: windows and caps are the CPU's";
+TEST(AttentionBlock, RingSupportsSlidingWindows) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: windows and caps are CPU only";
   for_each_isa_and_dtype([](DType dtype) {
-    // Not 1: gradients of queries and keys are then 0 but for roundings.
+    // Not 1: gradients of queries and keys would be 0 except for rounding errors.
     for (const int64_t window : {2, 3, 6, 65, 130, 1000}) {
       const Starts first = [window](int64_t, int64_t t) {
         return std::max<int64_t>(0, t - window + 1);
@@ -241,8 +241,8 @@ TEST(AttentionBlock, TheRingLooksThroughAWindow) {
   });
 }
 
-// With few tasks and with many, keys and queries are tasks together or apart.
-TEST(AttentionBlock, ThreadsDoNotChangeABit) {
+// With many tasks dK/dV and dQ share tasks, with few they are separate.
+TEST(AttentionBlock, BitsDoNotDependOnThreads) {
   const Shape s = {2, 260, 4, 1, 16};
   const auto results = [&](int threads) {
     const auto stream = make_test_stream(threads);
@@ -314,7 +314,7 @@ TEST(AttentionBlock, RecordsHalfOfThePairs) {
   }
 }
 
-TEST(AttentionBlockDeathTest, MisuseAborts) {
+TEST(AttentionBlockDeathTest, InvalidBlocksAbort) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const TestMatrix x = random_matrix(3, 8);
   TestMatrix total(3, 8), lse(1, 3);
@@ -337,7 +337,7 @@ TEST(AttentionBlockDeathTest, MisuseAborts) {
   EXPECT_DEATH(test_stream().ops().attention_block_forward(test_stream(), args),
                "block 0 of queries, 2 of keys, of 2");
   args.key_block = 0;
-  if (!on_cpu()) return;  // values are not looked at on the host
+  if (!on_cpu()) return;  // the host does not check values
   const TestMatrix starts = in_memory({1});
   args.starts = view(starts);
   EXPECT_DEATH(test_stream().ops().attention_block_forward(test_stream(), args), "starts at 1");

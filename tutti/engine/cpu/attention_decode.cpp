@@ -1,5 +1,5 @@
-// Attention of new tokens against a cache of keys and values: the forward loop with a past. Keys
-// meet a row in the same tiles as in forward, so the results are the same bits.
+// Attention of new tokens against the KV cache: the forward loop with past > 0. A row's keys are in
+// the same tiles as in the forward pass, so the results are bitwise equal.
 #include "tutti/engine/cpu/attention.h"
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/record.h"

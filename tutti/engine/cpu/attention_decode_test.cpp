@@ -1,4 +1,4 @@
-// New rows of a sequence against its cache of keys and values.
+// New rows of a sequence against its KV cache.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -9,8 +9,8 @@
 namespace tutti::engine::testing {
 namespace {
 
-// The last `queries` rows of forward, from a cache whose rows behind the sequence are NaN.
-TEST(AttentionDecode, IsTheEndOfForward) {
+// The last `queries` rows of the forward pass, from a cache whose rows beyond the sequence are NaN.
+TEST(AttentionDecode, EqualsTheLastRowsOfForward) {
   for_each_isa_and_dtype([](DType dtype) {
     for (const Shape& shape : {Shape{2, 130, 4, 2, 16}, Shape{1, 64, 3, 3, 64},
                                Shape{3, 7, 3, 1, 8}, Shape{1, 200, 6, 1, 24}}) {
@@ -52,7 +52,7 @@ TEST(AttentionDecode, IsTheEndOfForward) {
                                                              .keys = keys,
                                                              .values = values,
                                                              .out = out});
-        // The same bits where the same kernel makes both.
+        // Bitwise equal if the same kernel computes both.
         const bool same = on_cpu() || dtype == DType::f32;
         EXPECT_TRUE(close(out, want, same ? 0 : 2 * tolerance(dtype)));
       }
@@ -60,10 +60,10 @@ TEST(AttentionDecode, IsTheEndOfForward) {
   });
 }
 
-// The same of capped scores seen through a window, that reaches over tiles or not, by queries that
-// begin anywhere in it.
-TEST(AttentionDecode, LooksThroughAWindowAndCaps) {
-  if (!on_cpu()) GTEST_SKIP() << "skipped: windows and caps are the CPU's";
+// The same with softcap and a sliding window, longer and shorter than a tile, with queries that
+// start anywhere in it.
+TEST(AttentionDecode, SupportsWindowsAndSoftcap) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: windows and caps are CPU only";
   for_each_isa_and_dtype([](DType dtype) {
     const Shape shape = {1, 200, 6, 2, 24};
     for (const int64_t window : {1, 7, 64, 130, 300}) {

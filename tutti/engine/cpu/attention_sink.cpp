@@ -1,5 +1,5 @@
-// Attention sinks (attention_ops.h states the contract). With the sum of a row's weights known as
-// lse, a sink scales what attention found; the attention itself is as without it.
+// Attention sinks (attention_ops.h states the contract). lse holds the sum of a row's weights, so a
+// sink only scales the result of attention without it.
 //   m = max(lse, sink):  lse' = m + log(e^(lse - m) + e^(sink - m))
 #include <algorithm>
 #include <cmath>

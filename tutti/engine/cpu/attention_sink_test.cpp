@@ -1,4 +1,4 @@
-// Attention with a sink against a softmax in f64 that has one more column, forward and backward.
+// Attention with a sink against an f64 softmax with one more column, forward and backward.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -87,11 +87,11 @@ Values sink_slopes(Values x, const std::function<double(const Values&)>& f) {
 class AttentionSink : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!on_cpu()) GTEST_SKIP() << "skipped: the operation is the CPU's";
+    if (!on_cpu()) GTEST_SKIP() << "skipped: CPU-only operation";
   }
 };
 
-TEST_F(AttentionSink, IsOneMoreColumnOfTheSoftmax) {
+TEST_F(AttentionSink, EqualsOneMoreColumnOfTheSoftmax) {
   for (const SinkShape& s : kSinkShapes) {
     for_each_dtype([&](DType dtype) {
       SCOPED_TRACE(fmt::format("{} x {}, {} heads", s.batch, s.tokens, s.heads));
@@ -158,7 +158,7 @@ TEST_F(AttentionSink, IsOneMoreColumnOfTheSoftmax) {
                                       return sink_objective(s, x, sinks.values(), d_out.values());
                                     }),
                         slope_tolerance));
-      backward.beta = 1;  // adds the same again
+      backward.beta = 1;  // adds the same gradient again
       ops.attention_sink_backward(stream, backward);
       Values twice = d_want;
       for (double& value : twice) value *= 2;
@@ -167,8 +167,8 @@ TEST_F(AttentionSink, IsOneMoreColumnOfTheSoftmax) {
   }
 }
 
-// A sink far below all scores changes nothing; one far above takes all.
-TEST_F(AttentionSink, FarFromTheScoresItIsNothingOrAll) {
+// A sink far below all scores changes nothing; one far above takes all the weight.
+TEST_F(AttentionSink, ExtremeSinksTakeNothingOrAll) {
   TestMatrix out = random_matrix(3, 4, DType::f32, 1);
   const TestMatrix before = out;
   TestMatrix lse = random_vector(6);

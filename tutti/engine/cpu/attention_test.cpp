@@ -41,8 +41,8 @@ const std::vector<Shape>& shapes() {
 using Case = testing::AttentionCase;
 
 // Windows shorter and longer than tiles and sequences.
-TEST(Attention, LooksThroughAWindow) {
-  if (!on_cpu()) GTEST_SKIP() << "skipped: windows are the CPU's";
+TEST(Attention, SlidingWindowMatchesReference) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: windows are CPU only";
   for_each_dtype([](DType dtype) {
     for (const Shape& shape : shapes()) {
       for (const int64_t window : {1, 2, 63, 64, 65, 150}) {
@@ -64,9 +64,9 @@ TEST(Attention, LooksThroughAWindow) {
   });
 }
 
-TEST(Attention, CapsItsScores) {
-  if (!on_cpu()) GTEST_SKIP() << "skipped: capped scores are the CPU's";
-  constexpr double kSlack = 4;  // scores are twice as large, and 1 - tanh^2 cancels at the cap
+TEST(Attention, SoftcapMatchesReference) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: capped scores are CPU only";
+  constexpr double kSlack = 4;  // scores are twice as large, and 1 - tanh^2 cancels near the cap
   for_each_dtype([](DType dtype) {
     for (const Shape& shape : shapes()) {
       for (const float cap : {0.3F, 2.0F, 50.0F}) {
@@ -132,7 +132,7 @@ TEST(Attention, PackedDocumentsMatchReference) {
   });
 }
 
-// What other documents hold does not change a bit, however large it is.
+// The contents of other documents, however large, do not change a bit.
 TEST(Attention, OtherDocumentsDoNotMatter) {
   for_each_isa_and_dtype([](DType dtype) {
     Case all({1, 300, 2, 1, 16}, dtype);
@@ -158,8 +158,8 @@ TEST(Attention, OtherDocumentsDoNotMatter) {
   });
 }
 
-// Starts of zero are no starts, to the bit where the same kernel takes both.
-TEST(Attention, OneDocumentIsTheWholeSequence) {
+// Starts of zero equal no starts, bitwise if the same kernel handles both.
+TEST(Attention, StartsOfZeroEqualNoStarts) {
   for_each_isa_and_dtype([](DType dtype) {
     if (!on_cpu() && dtype == DType::bf16) return;
     Case plain({2, 150, 4, 2, 24}, dtype);
@@ -175,8 +175,8 @@ TEST(Attention, OneDocumentIsTheWholeSequence) {
   });
 }
 
-TEST(AttentionDeathTest, ImpossibleStartsAbort) {
-  if (!testing::on_cpu()) GTEST_SKIP() << "values are checked on the device, which then faults";
+TEST(AttentionDeathTest, InvalidStartsAbort) {
+  if (!testing::on_cpu()) GTEST_SKIP() << "skipped: the device checks values and faults";
   Case c({1, 4, 1, 1, 8}, DType::f32);
   c.starts = {0, 1, 0, 0};
   EXPECT_DEATH(c.forward(), "row 2 of a sequence starts at 0, the row before it at 1");
@@ -186,7 +186,7 @@ TEST(AttentionDeathTest, ImpossibleStartsAbort) {
 
 TEST(Attention, DeltaIsRowSumOfGradientTimesOutput) {
   for_each_isa_and_dtype([](DType dtype) {
-    if (!on_cpu() && dtype == DType::bf16) return;  // scratch that fused kernels do without
+    if (!on_cpu() && dtype == DType::bf16) return;  // fused kernels do not write delta
     Case c({2, 70, 2, 1, 24}, dtype);
     c.forward();
     c.backward();
@@ -214,7 +214,7 @@ TEST(Attention, ScaleIsUsed) {
   });
 }
 
-// Scores of some thousands: only the largest counts, nothing overflows.
+// Scores of several thousand: only the largest matters, nothing overflows.
 TEST(Attention, LargeScoresStayFinite) {
   for_each_isa_and_dtype([](DType dtype) {
     Case c({1, 130, 2, 1, 64}, dtype, 30);
@@ -253,7 +253,7 @@ TEST(Attention, GradientMatchesFiniteDifferences) {
         TestMatrix more = c.qkv, less = c.qkv;
         more.set(r, col, c.qkv.at(r, col) + step);
         less.set(r, col, c.qkv.at(r, col) - step);
-        // The difference quotient is off by step^2 / 6 times a third derivative.
+        // The error of the difference quotient is step^2 / 6 times a third derivative.
         EXPECT_NEAR((loss(more) - loss(less)) / (more.at(r, col) - less.at(r, col)),
                     c.d_qkv.at(r, col), 2e-3)
             << "element " << r << ", " << col;
@@ -279,7 +279,7 @@ TEST(Attention, LaterTokensDoNotMatter) {
   });
 }
 
-TEST(Attention, NaNReachesTheOutput) {
+TEST(Attention, NanPropagatesToTheOutput) {
   for_each_isa_and_dtype([](DType dtype) {
     Case c({1, 100, 1, 1, 16}, dtype);
     c.qkv.set(90, 16, std::nan(""));  // the key of token 90
@@ -288,8 +288,8 @@ TEST(Attention, NaNReachesTheOutput) {
   });
 }
 
-// Every row of probabilities sums to one, so equal values come back unchanged.
-TEST(Attention, EqualValuesComeBack) {
+// Every row of probabilities sums to one, so equal values are returned unchanged.
+TEST(Attention, EqualValuesAreReturnedUnchanged) {
   for_each_isa_and_dtype([](DType dtype) {
     Case c({1, 140, 2, 1, 24}, dtype);
     for (int64_t r = 0; r < 140; ++r) {
@@ -300,8 +300,8 @@ TEST(Attention, EqualValuesComeBack) {
   });
 }
 
-// One thread takes whole key heads (five products per tile), two threads and one key head take key
-// and query tiles apart (seven products): the same bits.
+// One thread processes complete key heads (five products per tile), two threads with one key head
+// process key and query tiles separately (seven products): the bits are the same.
 TEST(Attention, BitsDoNotDependOnThreadsOrRuns) {
   const auto one = make_test_stream(1);
   const auto three = make_test_stream(3);
@@ -334,7 +334,7 @@ TEST(Attention, EmptyShapesDoNothing) {
   EXPECT_TRUE(c.out.outside_untouched() && c.d_qkv.outside_untouched());
 }
 
-TEST(Attention, RecordsWhatItDid) {
+TEST(Attention, RecordsTheOperation) {
   Recorder recorder;
   const auto stream = make_test_stream(2);
   stream->set_recorder(&recorder);

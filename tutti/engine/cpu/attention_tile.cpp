@@ -1,4 +1,4 @@
-// Tiles of attention in f32 (attention_tile.h), from f32 or bf16 tensors, per instruction set.
+// Attention tiles in f32 (attention_tile.h), from f32 or bf16 tensors, per instruction set.
 #include "tutti/engine/cpu/attention_tile.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void pack_columns(const TileSource& source, uint32_t* spare, uint32_t* out) {
   for (int64_t r = 0; r < source.rows; ++r) {
     for (int64_t c = 0; c < padded; ++c) out[c * kTile + r] = spare[r * padded + c];
   }
-#else  // by blocks of 4 x 4: 128 bits exist in every other instruction set
+#else  // by blocks of 4 x 4: every other instruction set has 128-bit vectors
   const hn::Full128<float> d;
   const hn::RepartitionToWide<decltype(d)> wide;
   const int64_t rows = round_up(source.rows, 4);
@@ -168,7 +168,7 @@ HWY_INLINE F32 exp2(F32 x) {
   p = hn::MulAdd(p, f, set(2.402264791363012e-1F));
   p = hn::MulAdd(p, f, set(6.931472028550421e-1F));
   p = hn::MulAdd(p, f, set(1.0F));
-  // The exponent -127 is the number 0.
+  // An exponent of -127 encodes 0.
   const auto exponent = hn::Add(hn::BitCast(di, shifted), hn::Set(di, 127));
   return hn::Mul(p, hn::BitCast(Tag(), hn::ShiftLeft<23>(exponent)));
 }
@@ -312,7 +312,7 @@ TileOps table_of() {
   ops.elements_per_word = 1;
   ops.pack_rows = pack_rows<T>;
   ops.pack_columns = pack_columns<T>;
-  ops.pack_depth = pack_rows<T>;  // a row of B is a row
+  ops.pack_depth = pack_rows<T>;  // a row of B is a row of the source
   ops.multiply = multiply;
   ops.cap = cap;
   ops.softmax = softmax;

@@ -1,13 +1,13 @@
 // Tiles of causal attention: packing, products and the elementwise passes between them, for up to
 // kTile queries by kTile keys. Forward, backward and decode are loops over these functions; no
-// matrix larger than a tile of scores exists.
+// matrix of scores larger than a tile is stored.
 //
 // Packed operands are arrays of 32-bit words. A word holds `elements_per_word` consecutive elements
 // along the depth (the summed dimension): one f32, or two bf16, which one VDPBF16PS lane
 // multiplies. In a product C[m,n] (+)= A[m,k] B[k,n]
-//   A is read word by word with two strides, so a matrix and its transpose are equally good;
+//   A is read word by word with two strides, so a matrix and its transpose are equally fast;
 //   B is [k words][n].
-// D is the head size, padded_columns(D) its multiple of 16; padding is zero.
+// D is the head size, padded_columns(D) the next multiple of 16; padding is zero.
 //
 // The table is chosen by element type and instruction set (isa.h):
 //   f32, and bf16 without dot products:  words of one f32  (attention_tile.cpp, Highway)
@@ -37,8 +37,8 @@ struct TileSource {
   int64_t cols = 0;  // D
 };
 
-// What a product may leave out on the diagonal, where query index = key index. Left out columns of
-// C keep their former content; left out depth is zero in A.
+// What a product may skip on the diagonal, where query index = key index. Skipped columns of C keep
+// their content; skipped depth is zero in A.
 enum class Skip { nothing, columns_after_row, depth_after_row, depth_before_row };
 
 struct TileProduct {
@@ -56,13 +56,13 @@ struct TileProduct {
   Skip skip = Skip::nothing;
 };
 
-// Row r sees keys [hidden(r), seen_end(r)) of the tile; none when that is empty.
+// Row r attends to keys [hidden(r), seen_end(r)) of the tile, which may be empty.
 struct TileMask {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t first_row_sees = 0;  // keys up to the diagonal in row 0, one more in each further row
-  const int32_t* starts = nullptr;  // [rows], optional: first key of the sequence that a row sees
-  int64_t first_key = 0;            // key of the sequence that is the tile's first
+  const int32_t* starts = nullptr;  // [rows], optional: index in the sequence of a row's first key
+  int64_t first_key = 0;            // index in the sequence of the tile's first key
 
   int64_t hidden(int64_t row) const {
     return starts == nullptr ? 0 : std::clamp<int64_t>(starts[row] - first_key, 0, cols);
@@ -80,14 +80,14 @@ struct SoftmaxTile {
   float* row_sum = nullptr;       // [rows, kSumLanes]
   float* out = nullptr;           // [rows, out_cols], leading dimension out_cols
   int64_t out_cols = 0;
-  // [rows, kTile / elements_per_word] words along the keys; may be the scores when a word is one
+  // [rows, kTile / elements_per_word] words along the keys; may be `scores` if a word is one
   // element.
   uint32_t* p = nullptr;
 };
 
 // p = 2^(log2_scale * s - log2_lse), ds = p * (dp - delta), both zero where masked.
 // By columns: [kTile / elements_per_word][kTile] words along the queries; by rows: [kTile][kTile /
-// elements_per_word] words along the keys. When a word is one element the two are the same array:
+// elements_per_word] words along the keys. If a word is one element, the two are the same array:
 // only ds_by_columns is written, and the outputs may be the inputs.
 struct GradientTile {
   TileMask mask;
@@ -96,8 +96,8 @@ struct GradientTile {
   float log2_scale = 0;
   const float* log2_lse = nullptr;  // [rows]
   const float* delta = nullptr;     // [rows]
-  // With capped scores ds is also multiplied by 1 - (cap_slope * s)^2: what cap_slope * s is tanh
-  // of.
+  // With capped scores cap_slope * s is the tanh, and ds is also multiplied by its derivative, 1 -
+  // (cap_slope * s)^2.
   float cap_slope = 0;
   uint32_t* p_by_columns = nullptr;
   uint32_t* ds_by_columns = nullptr;
@@ -125,7 +125,7 @@ struct TileOps {
 };
 
 const TileOps& tile_ops(DType dtype);
-// The table for bf16 on a machine with use_bf16_dot(); `base` provides store and row_dots.
+// The table for bf16 if use_bf16_dot(); `base` provides store and row_dots.
 TileOps bf16_dot_tile_ops(const TileOps& base);
 
 }  // namespace tutti::engine

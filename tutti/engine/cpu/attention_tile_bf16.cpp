@@ -1,9 +1,9 @@
-// Tiles of attention with dot products of bf16 pairs (attention_tile.h). The only file with
-// AVX512-BF16 intrinsics: Highway 1.0.3 has none. Compiled by function attribute and called only
-// when use_bf16_dot() is true. Sums, maxima and exponentials are f32; probabilities and their
-// gradients are rounded to bf16 (nearest even) for the second products.
+// Attention tiles with dot products of bf16 pairs (attention_tile.h), in AVX512-BF16 intrinsics,
+// which Highway 1.0.3 lacks. Compiled by function attribute and called only if use_bf16_dot().
+// Sums, maxima and exponentials are f32; probabilities and their gradients are rounded to bf16
+// (nearest even) for the second products.
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12's own headers set off this warning in every unmasked AVX-512 intrinsic (bug 105593).
+// GCC 12's own headers trigger this warning in every unmasked AVX-512 intrinsic (bug 105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
@@ -274,7 +274,7 @@ TUTTI_BF16_DOT void gradient(const GradientTile& tile) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       const int64_t r = pair + i;
-      // The row behind the last, when their number is odd, sees nothing and reads nothing.
+      // If the number of rows is odd, the row after the last has no keys and reads nothing.
       const bool exists = r < tile.mask.rows;
       const int64_t begin = exists ? tile.mask.hidden(r) : 0;
       const int64_t end = exists ? tile.mask.seen_end(r) : 0;

@@ -13,7 +13,7 @@ namespace {
 
 // With one key of score x below a maximum of 0, the first partial sum is 2^x as computed.
 TEST(AttentionTile, ExponentialIsAccurate) {
-  if (!on_cpu()) GTEST_SKIP() << "a kernel of the CPU";
+  if (!on_cpu()) GTEST_SKIP() << "skipped: CPU only";
   for_each_isa_and_dtype([](DType dtype) {
     const TileOps& ops = tile_ops(dtype);
     std::vector<float> scores(kTile * kTile), maxima(kTile), sums(kTile * kSumLanes), out(kTile);

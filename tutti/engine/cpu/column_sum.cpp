@@ -1,5 +1,5 @@
 // Threads split the columns, so the sum of a column never depends on their number. Four rows are
-// added at a time to a strip of sums that stays in the first-level cache.
+// added at a time to a strip of sums that stays in the L1 cache.
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"

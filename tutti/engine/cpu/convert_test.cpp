@@ -12,7 +12,7 @@ void convert(const TestMatrix& x, TestMatrix& out) {
   test_stream().ops().convert(test_stream(), {.x = x, .out = out});
 }
 
-TEST(Convert, EveryBf16SurvivesTheWayThroughF32) {
+TEST(Convert, EveryBf16RoundTripsThroughF32) {
   for_each_isa([] {
     TestMatrix all(1, 1 << 16, DType::bf16);
     for (int bits = 0; bits < 1 << 16; ++bits) {
@@ -62,7 +62,7 @@ TEST(Convert, OddLengths) {
   });
 }
 
-TEST(Convert, BetweenEqualTypesCopies) {
+TEST(Convert, CopiesBetweenEqualTypes) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const int64_t count : {0, 1, 17, 10000}) {
       const TestMatrix x = random_vector(count, dtype);

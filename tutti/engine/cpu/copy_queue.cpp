@@ -1,5 +1,5 @@
-// A thread that copies in order. The CPU's stream is never behind its caller, so that waiting for
-// it is nothing, and what it has to wait for the caller waits for.
+// A thread that copies in order. The CPU's stream is synchronous, so the queue never waits for it,
+// and where the stream has to wait, its caller does.
 #include "tutti/engine/copy_queue.h"
 
 #include <array>
@@ -49,7 +49,7 @@ class CpuCopyQueue final : public CopyQueue {
   void stream_after(int point) override { wait_for(tasks_before(point)); }
 
  private:
-  // Of a copy the bytes, or another queue that has to be done with `count` tasks first.
+  // A copy, or a wait until the queue `first` has completed `count` tasks.
   struct Task {
     void* to = nullptr;
     const void* from = nullptr;
@@ -80,7 +80,7 @@ class CpuCopyQueue final : public CopyQueue {
     changed_.notify_all();
   }
 
-  // Tasks keep their numbers, and with them their places modulo the new size.
+  // Tasks keep their numbers; their slots are the numbers modulo the new size.
   void grow() {
     std::vector<Task> larger(2 * tasks_.size());
     for (uint64_t i = done_; i < enqueued_; ++i) {
@@ -107,15 +107,15 @@ class CpuCopyQueue final : public CopyQueue {
     }
   }
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   mutable std::condition_variable changed_;
-  std::vector<Task> tasks_;  // by number, modulo its size
+  std::vector<Task> tasks_;  // ring buffer: task i is at i modulo the size
   uint64_t enqueued_ = 0;
   uint64_t done_ = 0;
   std::array<uint64_t, kPoints> points_ = {};  // tasks before the last mark
   std::array<bool, kPoints> marked_ = {};
   bool stop_ = false;
-  std::thread worker_;  // last: it uses what is above
+  std::thread worker_;  // last: it uses the members above
 };
 
 }  // namespace

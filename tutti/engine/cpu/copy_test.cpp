@@ -36,8 +36,8 @@ TEST(Copy, ConvertsAndAddsRowByRow) {
   });
 }
 
-TEST(Copy, Multiplies) {
-  if (!on_cpu()) GTEST_SKIP() << "skipped: factors are the CPU's";
+TEST(Copy, Scales) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: factors are CPU only";
   for (const DType from : {DType::f32, DType::bf16}) {
     for (const DType to : {DType::f32, DType::bf16}) {
       for (const auto& [n, m] : {std::pair<int64_t, int64_t>{0, 5}, {1, 1}, {3, 24}, {65, 101}}) {
@@ -59,7 +59,7 @@ TEST(Copy, Multiplies) {
   }
 }
 
-TEST(Copy, InPlaceAddsTheOther) {
+TEST(Copy, AddsInPlace) {
   TestMatrix x = random_matrix(7, 33);
   const TestMatrix before = x;
   const TestMatrix plus = random_matrix(7, 33, DType::f32, 2);

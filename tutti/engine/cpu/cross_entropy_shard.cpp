@@ -31,7 +31,7 @@ void shard_rows(const CrossEntropyShardArgs& args, int64_t begin, int64_t end) {
   }
 }
 
-// Of one row, what all ranks know together: log-sum-exp and the target's logit.
+// The merged statistics of one row: log-sum-exp and the target's logit.
 struct MergedRow {
   float lse;
   float target;

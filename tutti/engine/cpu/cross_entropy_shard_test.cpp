@@ -1,4 +1,4 @@
-// Ranks that hold parts of the vocabulary find together what one with all of it does.
+// Vocabulary parallel ranks compute the same as one rank with the whole vocabulary.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ TestMatrix shard_targets_of(int64_t rows, int64_t vocabulary) {
 }
 
 // Columns [first, first + padded) of `whole`, of which those below `vocabulary` are real; the
-// others hold numbers that must not matter.
+// others hold values that must not affect the result.
 struct Part {
   int64_t first = 0;
   int64_t real = 0;
@@ -40,7 +40,7 @@ std::vector<Part> split(const TestMatrix& whole, int64_t vocabulary, int64_t way
   return parts;
 }
 
-// The statistics of all ranks, one after another, as an all-gather leaves them.
+// The statistics of all ranks, concatenated as by an all-gather.
 TestMatrix statistics_of(const std::vector<Part>& parts, const TestMatrix& targets,
                          int64_t vocabulary) {
   const int64_t rows = targets.view().cols;
@@ -71,8 +71,8 @@ void merge(const Part& part, const TestMatrix& targets, const TestMatrix& statis
                                                           .softcap = softcap});
 }
 
-TEST(CrossEntropyShard, GradientsOfPartsGoThroughTheCap) {
-  if (!on_cpu()) GTEST_SKIP() << "skipped: capped logits are the CPU's";
+TEST(CrossEntropyShard, GradientsOfShardsIncludeTheSoftcap) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: capped logits are CPU only";
   constexpr float kCap = 3.5F;
   for_each_isa_and_dtype([&](DType dtype) {
     for (const int64_t ways : {1, 2, 3}) {
@@ -103,13 +103,13 @@ TEST(CrossEntropyShard, GradientsOfPartsGoThroughTheCap) {
   });
 }
 
-TEST(CrossEntropyShard, PartsEqualTheReferenceOfTheWhole) {
+TEST(CrossEntropyShard, ShardsEqualTheReference) {
   for_each_isa_and_dtype([](DType dtype) {
     for (const int64_t rows : {0, 1, 3, 21}) {
       for (const int64_t vocabulary : {1, 24, 101, 5001}) {
         for (const int64_t ways : {1, 2, 3, 7}) {
           SCOPED_TRACE(fmt::format("{} rows, {} of {}", rows, vocabulary, ways));
-          const int64_t padded = (vocabulary + ways - 1) / ways + 3;  // the last may have none
+          const int64_t padded = (vocabulary + ways - 1) / ways + 3;  // the last may be empty
           const TestMatrix whole = random_matrix(rows, vocabulary, dtype, 1, 3);
           const TestMatrix targets = shard_targets_of(rows, vocabulary);
           const auto expected = reference::cross_entropy(whole.values(), vocabulary, vocabulary,
@@ -123,7 +123,7 @@ TEST(CrossEntropyShard, PartsEqualTheReferenceOfTheWhole) {
             TestMatrix loss = poisoned_vector(rows);
             TestMatrix d = poisoned_matrix(rows, padded, dtype, 1);
             merge(part, targets, statistics, loss, d);
-            EXPECT_TRUE(loss.same_bytes(first_loss));  // every rank the same bits
+            EXPECT_TRUE(loss.same_bytes(first_loss));  // the same bits on every rank
             std::vector<double> columns;
             for (int64_t r = 0; r < rows; ++r) {
               for (int64_t j = 0; j < padded; ++j) {
@@ -141,7 +141,7 @@ TEST(CrossEntropyShard, PartsEqualTheReferenceOfTheWhole) {
   });
 }
 
-// Of the logits' type in their place, or narrower at the start of each row.
+// A gradient that overlays the logits in the same type, or in a narrower one at the start of a row.
 void expect_overlay(DType logits, DType dtype) {
   SCOPED_TRACE(fmt::format("{} logits, {} gradient", dtype_name(logits), dtype_name(dtype)));
   const int64_t rows = 5;
@@ -207,7 +207,7 @@ TEST(CrossEntropyShard, GradientIsTheDerivativeOfTheLoss) {
   }
 }
 
-TEST(CrossEntropyShard, LargeLogitsDoNotOverflowAndNanShows) {
+TEST(CrossEntropyShard, LargeLogitsDoNotOverflowAndNanPropagates) {
   for_each_isa([] {
     TestMatrix whole = TestMatrix(2, 500).fill(-3e4);
     whole.set(0, 400, 3e4);
@@ -224,7 +224,7 @@ TEST(CrossEntropyShard, LargeLogitsDoNotOverflowAndNanShows) {
 }
 
 TEST(CrossEntropyShardDeathTest, TargetOutsideTheVocabularyAborts) {
-  if (!on_cpu()) GTEST_SKIP() << "values are checked on the device, which then faults";
+  if (!on_cpu()) GTEST_SKIP() << "skipped: the device checks values and faults";
   const TestMatrix targets = TestMatrix(1, 1, DType::i32).assign({7});
   const std::vector<Part> parts = split(random_matrix(1, 7), 7, 2, 4, DType::f32);
   EXPECT_DEATH(statistics_of(parts, targets, 7), "target 7 of row 0 is not below 7");

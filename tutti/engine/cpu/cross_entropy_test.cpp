@@ -109,9 +109,9 @@ TEST(CrossEntropy, GradientIsTheDerivativeOfTheLoss) {
   }
 }
 
-// The gradient of what was capped: that of the capped logits times the cap's slope there.
-TEST(CrossEntropy, GradientGoesThroughTheCap) {
-  if (!on_cpu()) GTEST_SKIP() << "skipped: capped logits are the CPU's";
+// The gradient before the softcap is that of the capped logits times the derivative of the cap.
+TEST(CrossEntropy, GradientIncludesTheSoftcap) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: capped logits are CPU only";
   for_each_isa_and_dtype([](DType dtype) {
     for (const int64_t rows : {0, 1, 21}) {
       for (const int64_t vocabulary : {1, 24, 101, 5001}) {
@@ -155,7 +155,7 @@ TEST(CrossEntropy, RowsOfGradientsSumToZeroAndIgnoredRowsAreZero) {
   EXPECT_EQ(d.at(2, 7), 0);
 }
 
-TEST(CrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
+TEST(CrossEntropy, LargeLogitsDoNotOverflowAndNanPropagates) {
   for_each_isa([] {
     TestMatrix logits = TestMatrix(2, 5000).fill(-3e4);
     logits.set(0, 4000, 3e4);

@@ -1,7 +1,8 @@
-// Products with weights for few rows (decode_ops.h), as fast as the weights come from memory. Rows
-// of A lie in f32 in the cache; a tile is a few of them times a few rows of weights, whose lanes
-// are made f32 on the way. An element of C is the sum of one vector of lanes, to which 32 columns
-// after 32 are added in the same order in every tile, so that the shape of a tile changes no bit.
+// Products with weights for few rows (decode_ops.h), at the speed of reading the weights from
+// memory. Rows of A are f32 in the cache; a tile is a few of them times a few rows of weights,
+// which are converted to f32 in registers. An element of C is the sum of one vector of lanes that
+// accumulates groups of 32 columns in the same order in every tile, so that the shape of a tile
+// does not change the bits.
 #include <algorithm>
 #include <cstring>
 
@@ -19,7 +20,7 @@
 namespace tutti::engine {
 namespace {
 
-// What every target is given: A as f32, filled up with zeros to whole groups of columns.
+// Input of every target: A as f32, zero-padded to complete groups of columns.
 struct FewRows {
   const float* a;
   int64_t stride;  // of a row of A
@@ -41,8 +42,8 @@ namespace tutti::engine::HWY_NAMESPACE {
 
 inline constexpr int kParts = static_cast<int>(kPackGroup / kLanes);  // vectors of a group
 
-// A row of weights: part(g, v) is the v-th vector of group g. (No constructors: those that are not
-// written would be compiled for the baseline.)
+// A row of weights: part(g, v) is the v-th vector of group g. (No constructors: implicit ones would
+// be compiled for the baseline.)
 template <typename T>
 struct StoredRow {
   const T* data;
@@ -50,7 +51,7 @@ struct StoredRow {
   HWY_INLINE F32 part(int64_t group, int v) const {
     return load(data + group * kPackGroup + v * kLanes);
   }
-  // Where the columns do not fill a group: the last of them, with zeros behind, as group 0.
+  // The remaining columns of an incomplete last group, zero-padded, as group 0.
   HWY_INLINE StoredRow tail(int64_t columns, T* room) const {
     const int64_t whole = columns / kPackGroup * kPackGroup;
     std::memset(room, 0, kPackGroup * sizeof(T));
@@ -96,7 +97,7 @@ struct Int4Row : PackedRow {
   }
 };
 
-// C += A B^T of m rows of A and n of B, over groups [0, groups).
+// C += A B^T for m rows of A and n of B, over groups [0, groups).
 template <int m, int n, typename Row>
 HWY_INLINE void add_groups(const float* a, int64_t stride, const Row* rows, int64_t groups,
                            F32 (&sums)[m][n]) {
@@ -178,7 +179,7 @@ HWY_INLINE void all_rows(const FewRows& few, int64_t j) {
 template <typename Row>
 HWY_INLINE void weight_rows(const FewRows& few, int64_t begin, int64_t end) {
   int64_t j = begin;
-  if (few.args->a.rows == 1) {  // more sums at a time, as one row has few
+  if (few.args->a.rows == 1) {  // wider tiles, as one row has few sums
     for (; j + 8 <= end; j += 8) tile<1, 8, Row>(few, 0, j);
   }
   for (; j + 4 <= end; j += 4) all_rows<4, Row>(few, j);
@@ -240,7 +241,7 @@ HWY_EXPORT(few_int8);
 HWY_EXPORT(few_int4);
 HWY_EXPORT(unpack_weights);
 
-constexpr int64_t kPanelRows = 256;  // of unpacked weights at a time
+constexpr int64_t kPanelRows = 256;  // rows of weights that are unpacked at a time
 
 void multiply_few(CpuStream& stream, const DecodeGemmArgs& args) {
   const int64_t m = args.a.rows;

@@ -1,7 +1,7 @@
-// A tile is a few rows of A times a few rows of weights; the vector of sums of an element of C gets
-// the pairs of 32 columns after 32 in the same order in every tile, so that the shape of a tile
-// changes no bit. Of packed weights the pairs of a group are summed as codes, and the sums are
-// multiplied with the group's scale.
+// A tile is a few rows of A times a few rows of weights. The vector of sums of an element of C
+// accumulates groups of 32 columns in the same order in every tile, so that the shape of a tile
+// does not change the bits. With packed weights, the pairs of a group are summed as codes, and the
+// sums are multiplied by the group's scale.
 #include "tutti/engine/cpu/decode_gemm_bf16.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace tutti::engine {
 namespace {
 
-// A's rows, filled up with zeros to whole blocks of columns.
+// A's rows, zero-padded to complete blocks of columns.
 struct FewRows {
   const bf16* a;
   int64_t stride;
@@ -38,7 +38,7 @@ struct StoredRow {
   TUTTI_AVX512_INLINE __m512i group(int64_t g) const {
     return _mm512_loadu_si512(data + g * kPackGroup);
   }
-  // Of the group that the columns do not fill.
+  // The incomplete last group.
   TUTTI_AVX512_INLINE __m512i last_group(int64_t g) const {
     return _mm512_maskz_loadu_epi16(low_bits(columns - g * kPackGroup, 32), data + g * kPackGroup);
   }
@@ -55,7 +55,7 @@ struct PackedRow {
     codes = data + row * layout.row_bytes;
     scales = reinterpret_cast<const bf16*>(data + layout.scales_offset) + row * layout.groups;
   }
-  // In the upper half of every word it is an f32.
+  // A bf16 in the upper half of a word is that number in f32.
   TUTTI_AVX512_INLINE __m512 scale(int64_t g) const {
     int16_t bits;
     std::memcpy(&bits, scales + g, sizeof bits);
@@ -74,8 +74,8 @@ struct Int8Row : PackedRow {
 };
 
 struct Int4Row : PackedRow {
-  // Lane i of the table: i % 16 - 8 as bf16. A permutation reads five bits of a lane, so the
-  // fifth, which is the next group's, must not matter.
+  // Lane i of the table: i % 16 - 8 as bf16. A permutation uses five bits of an index, so the table
+  // repeats to ignore the fifth, which belongs to the next group.
   TUTTI_AVX512_INLINE static __m512i table() {
     static constexpr uint16_t kCodes[16] = {0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040,
                                             0xC000, 0xBF80, 0x0000, 0x3F80, 0x4000, 0x4040,
@@ -173,7 +173,7 @@ TUTTI_AVX512_INLINE void all_rows(const FewRows& few, int64_t j) {
 template <typename Row>
 TUTTI_AVX512 void weight_rows(const FewRows& few, int64_t begin, int64_t end) {
   int64_t j = begin;
-  if (few.args->a.rows == 1) {  // more sums at a time, as one row has few
+  if (few.args->a.rows == 1) {  // wider tiles, as one row has few sums
     for (; j + 8 <= end; j += 8) tile<1, 8, Row>(few, 0, j);
   }
   for (; j + 4 <= end; j += 4) all_rows<4, Row>(few, j);

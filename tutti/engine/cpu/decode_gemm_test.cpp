@@ -17,7 +17,7 @@ using testing::random_vector;
 using testing::test_stream;
 using testing::TestMatrix;
 
-// Weights packed row by row, with the values that they stand for.
+// Weights packed row by row, with their decoded values.
 struct TestPacked {
   std::vector<uint8_t> data;
   PackedMatrix view;
@@ -41,7 +41,7 @@ struct TestPacked {
   }
 };
 
-// Null: weights as they are stored.
+// Null: unpacked weights.
 using WeightKind = std::optional<PackKind>;
 const std::vector<WeightKind>& weight_kinds() {
   static const std::vector<WeightKind> all = {std::nullopt, PackKind::int8, PackKind::int4};
@@ -55,11 +55,11 @@ struct DecodeShape {
 class DecodeGemm : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!on_cpu()) GTEST_SKIP() << "skipped: the operation is the CPU's";
+    if (!on_cpu()) GTEST_SKIP() << "skipped: CPU-only operation";
   }
 };
 
-TEST_F(DecodeGemm, IsTheProductOfWhatTheWeightsStandFor) {
+TEST_F(DecodeGemm, EqualsTheProductOfDecodedWeights) {
   const std::vector<DecodeShape> shapes = {{1, 1, 1},   {1, 9, 31},   {2, 8, 32},   {3, 13, 33},
                                            {5, 17, 64}, {6, 4, 100},  {16, 21, 96}, {24, 12, 160},
                                            {25, 9, 70}, {40, 300, 65}};
@@ -90,7 +90,7 @@ TEST_F(DecodeGemm, IsTheProductOfWhatTheWeightsStandFor) {
                   double b = w.at(j, p);
                   if (packed)
                     b = static_cast<double>(packed->values[static_cast<size_t>(j * k + p)]);
-                  // Unpacked for many rows, they are rounded to A's type.
+                  // Unpacked for many rows, weights are rounded to A's type.
                   if (packed && m > kFewRows && dtype == DType::bf16) {
                     b = static_cast<double>(to_f32(to_bf16(static_cast<float>(b))));
                   }
@@ -118,8 +118,8 @@ TEST_F(DecodeGemm, AlphaMultipliesTheSum) {
   for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(half.at(i / 5, i % 5), one.at(i / 5, i % 5) / 2);
 }
 
-// What a sequence gets does not depend on who is decoded beside it.
-TEST_F(DecodeGemm, ARowHasTheSameBitsAmongOthers) {
+// The result of a sequence does not depend on the other sequences of the batch.
+TEST_F(DecodeGemm, BitsOfARowDoNotDependOnOtherRows) {
   for_each_isa([] {
     const int64_t n = 37, k = 200;
     const TestMatrix a = random_matrix(kFewRows, k, DType::bf16, 1);

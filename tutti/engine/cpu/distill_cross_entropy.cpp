@@ -1,4 +1,4 @@
-// As cross_entropy.cpp, over two rows of logits at a time.
+// Like cross_entropy.cpp, over two rows of logits at a time.
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/loss_check.h"
@@ -62,7 +62,7 @@ void mixed_gradient(const From* x, float lse, RowSum x_sum, const From* t, RowSu
         hn::Sub(exp(student.log_softmax(logit)), exp(teacher.log_softmax(load(t + j, block))));
     const F32 plain = hn::Mul(exp(hn::Sub(logit, offset)), hard_factor);
     store(hn::MulAdd(apart, soft_factor, plain), d + j, block);
-    // The compiler believes that f32 loads and bf16 stores never meet: keep their order.
+    // The compiler assumes that f32 loads and bf16 stores never alias: keep their order.
     std::atomic_signal_fence(std::memory_order_acq_rel);
   });
 }

@@ -77,7 +77,7 @@ TEST(DistillCrossEntropy, EqualsTheReference) {
   });
 }
 
-TEST(DistillCrossEntropy, WithoutWeightItIsTheCrossEntropyToTheBit) {
+TEST(DistillCrossEntropy, ZeroWeightEqualsCrossEntropyBitwise) {
   for_each_isa_and_dtype([](DType dtype) {
     for (const int64_t vocabulary : {1, 24, 101, 5001}) {
       for (const DType d_dtype : {DType::f32, DType::bf16}) {
@@ -166,7 +166,7 @@ TEST(DistillCrossEntropy, GradientIsTheDerivativeOfTheMixture) {
   }
 }
 
-TEST(DistillCrossEntropy, AStudentLikeItsTeacherHasNothingToLearnFromIt) {
+TEST(DistillCrossEntropy, EqualLogitsHaveNoDivergence) {
   for_each_isa([] {
     DistillCase c(4, 1000, 1000, DType::f32, 10);
     c.teacher = c.logits;
@@ -182,8 +182,8 @@ TEST(DistillCrossEntropy, AStudentLikeItsTeacherHasNothingToLearnFromIt) {
   });
 }
 
-// Logits of +-1e4, at temperatures that spread and that sharpen them further.
-TEST(DistillCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
+// Logits of +-1e4, at temperatures above and below 1.
+TEST(DistillCrossEntropy, LargeLogitsDoNotOverflowAndNanPropagates) {
   for_each_isa([] {
     const int64_t vocabulary = 5000;
     for (const float temperature : {0.1F, 1.0F, 8.0F}) {
@@ -191,9 +191,9 @@ TEST(DistillCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
       c.temperature = temperature;
       c.logits.fill(-1e4);
       c.teacher.fill(-1e4);
-      c.logits.set(0, 4000, 1e4);  // sure of what the teacher is sure of
+      c.logits.set(0, 4000, 1e4);  // confident where the teacher is
       c.teacher.set(0, 4000, 1e4);
-      c.logits.set(1, 17, 1e4);  // sure of something else
+      c.logits.set(1, 17, 1e4);  // confident in another token
       c.teacher.set(1, 18, 1e4);
       c.teacher.set(3, 5, std::nan(""));
       c.targets.assign({4000, 17, -1, 9});
@@ -218,7 +218,7 @@ TEST(DistillCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
   });
 }
 
-TEST(DistillCrossEntropy, RecordsWhatItReadsAndWrites) {
+TEST(DistillCrossEntropy, RecordsTheOperation) {
   const DistillCase c(6, 50, 64, DType::f32);
   TestMatrix loss = poisoned_vector(6), divergence = poisoned_vector(6);
   TestMatrix d = poisoned_matrix(6, 64, DType::bf16);

@@ -1,6 +1,6 @@
 // Dropout on the CPU (ops.h states the contract). The word of element (row, j) is
 // philox(key, row, column / 4)[column % 4] with column = first_column + j (base/rng.h); the element
-// is kept when uniform01(word) >= probability, and then divided by 1 - probability.
+// is kept if uniform01(word) >= probability, and then divided by 1 - probability.
 #include "tutti/base/rng.h"
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
@@ -29,7 +29,7 @@ HWY_INLINE void philox_words(uint64_t key, uint64_t row, uint32_t first_block, u
 
 #else
 
-// Both halves of the 64-bit products a * multiplier, lane by lane.
+// High and low halves of the 64-bit products a * multiplier, lane by lane.
 HWY_INLINE void multiply_wide(Word a, uint32_t multiplier, Word& high, Word& low) {
   const TagWord d;
   const hn::Repartition<uint64_t, TagWord> d64;
@@ -74,7 +74,7 @@ void dropout_rows(const DropoutArgs& args, int64_t begin, int64_t end) {
   const int64_t m = args.x.cols;
   const F32 scale = set(1.0F / (1.0F - args.probability));
   const F32 threshold = set(args.probability);
-  // A first column inside a block of words skips up to three; the last vector may begin there.
+  // A first column inside a Philox block skips up to three words; the last vector may start there.
   HWY_ALIGN uint32_t words[5 * kLanes + 4] = {};
   const int32_t* rows = args.rows ? args.rows.as<int32_t>() : nullptr;
   for (int64_t r = begin; r < end; ++r) {

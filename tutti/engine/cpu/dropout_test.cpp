@@ -9,7 +9,7 @@
 namespace tutti::engine {
 namespace {
 
-// Copies of matrices are changed through views of them, which the check does not see.
+// clang-tidy does not see that copies of matrices are modified through views.
 // NOLINTBEGIN(performance-unnecessary-copy-initialization)
 
 using testing::for_each_isa;
@@ -32,7 +32,7 @@ void drop(Matrix x, float probability, int64_t first_row = 0, uint64_t key = kKe
       test_stream(), {.x = x, .probability = probability, .key = key, .first_row = first_row});
 }
 
-TEST(Dropout, IntoAnotherMatrixIsTheSameAndLeavesTheFirst) {
+TEST(Dropout, OutOfPlaceEqualsInPlace) {
   for_each_isa_and_dtype([&](DType dtype) {
     const TestMatrix before = random_matrix(3, 101, dtype, 1, 1.0, 3);
     TestMatrix in_place = before;
@@ -47,8 +47,8 @@ TEST(Dropout, IntoAnotherMatrixIsTheSameAndLeavesTheFirst) {
   });
 }
 
-// A rank that holds some columns of a matrix drops what one with all of them drops there.
-TEST(Dropout, ColumnsOfAPartAreThoseOfTheWhole) {
+// A rank with some columns of a matrix drops the same elements there as one with all columns.
+TEST(Dropout, ShardsOfColumnsEqualTheWhole) {
   for_each_isa_and_dtype([&](DType dtype) {
     const TestMatrix before = random_matrix(3, 301, dtype);
     TestMatrix whole = before;
@@ -72,7 +72,7 @@ TEST(Dropout, ColumnsOfAPartAreThoseOfTheWhole) {
   });
 }
 
-TEST(Dropout, RowsMayHaveAnyNumbers) {
+TEST(Dropout, SupportsNonConsecutiveRows) {
   for_each_isa_and_dtype([&](DType dtype) {
     const TestMatrix before = random_matrix(9, 101, dtype);
     TestMatrix whole = before, some(3, 101, dtype), rows(1, 3, DType::i32);
@@ -117,7 +117,7 @@ TEST(Dropout, EqualsReferenceElementByElement) {
   });
 }
 
-// Forward and backward are the same call: what was dropped forward has no gradient.
+// Forward and backward are the same call: elements dropped forward have no gradient.
 TEST(Dropout, BackwardAppliesTheForwardMask) {
   for_each_isa([&] {
     TestMatrix x = testing::zero_matrix(5, 101).fill(3);
@@ -130,7 +130,7 @@ TEST(Dropout, BackwardAppliesTheForwardMask) {
   });
 }
 
-TEST(Dropout, KeepsTheRateAndTheMean) {
+TEST(Dropout, DropsAtTheGivenRateAndPreservesTheMean) {
   constexpr int64_t kN = 256;
   constexpr int64_t kM = 1000;
   for (const float p : {0.1F, 0.5F, 0.9F}) {
@@ -150,7 +150,7 @@ TEST(Dropout, KeepsTheRateAndTheMean) {
   }
 }
 
-TEST(Dropout, MaskIsAFunctionOfTheGlobalRow) {
+TEST(Dropout, MaskDependsOnTheGlobalRow) {
   for_each_isa([&] {
     const TestMatrix before = random_matrix(12, 77);
     TestMatrix whole = before;
@@ -186,7 +186,7 @@ TEST(Dropout, ZeroProbabilityAndEmptyShapesChangeNothing) {
   drop(TestMatrix(3, 0), 0.5F);
 }
 
-TEST(Dropout, DroppedElementsAreZeroWhateverTheyWere) {
+TEST(Dropout, DroppedElementsAreZeroEvenIfNan) {
   TestMatrix x = testing::poisoned_matrix(4, 100);  // NaN
   drop(x, 0.5F);
   for (int64_t r = 0; r < 4; ++r) {
@@ -196,7 +196,7 @@ TEST(Dropout, DroppedElementsAreZeroWhateverTheyWere) {
   }
 }
 
-TEST(Dropout, RecordsWhatItWasGiven) {
+TEST(Dropout, RecordsTheOperation) {
   TestMatrix x = random_matrix(3, 24, DType::bf16);
   Recorder recorder;
   const auto stream = make_test_stream(1);

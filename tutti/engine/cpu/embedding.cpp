@@ -1,6 +1,6 @@
-// Rows of the tables, gathered forward and added up backward. Backward, threads split the columns:
-// each adds its columns of all rows in order, so equal tokens need no locks and the result does not
-// depend on the number of threads.
+// Gathers rows of the tables in the forward pass, and accumulates them in the backward pass. There,
+// threads split the columns: each adds its columns of all rows in order, so that repeated tokens
+// need no locks and the result does not depend on the number of threads.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -20,7 +20,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tutti::engine::HWY_NAMESPACE {
 
-// out = token (+ position, unless null).
+// out = token (+ position if not null).
 template <typename T>
 HWY_INLINE void gather(const T* token, const T* position, float* out, int64_t count) {
   if (position != nullptr) {
@@ -63,7 +63,7 @@ HWY_EXPORT(add_row_bf16);
 
 namespace {
 
-// Which rows of the token table are here.
+// The rows of the token table that this rank holds.
 struct TokenRows {
   int64_t first = 0;
   int64_t count = 0;
@@ -81,7 +81,7 @@ TokenRows check_tokens(const char* op, const Vector& tokens, int64_t rows, const
   return {first_token, table.rows};
 }
 
-// Where row r of a micro-batch has its position: positions[r], or `first` + row % sequence.
+// The position of row r of a micro-batch: positions[r], or `first` + row % sequence.
 struct Positions {
   const char* op;
   const Matrix& table;
@@ -118,7 +118,7 @@ void forward(const EmbeddingForwardArgs& args, const TokenRows& table, Function 
   });
 }
 
-// Into the type of the table: rows are copied.
+// Output in the type of the table: rows are copied.
 void copy_rows(const EmbeddingForwardArgs& args, const TokenRows& table) {
   const auto* tokens = args.tokens.as<int32_t>();
   const int64_t size = dtype_bytes(args.out.dtype);
@@ -148,7 +148,7 @@ void add_positions(const AddPositionsArgs& args, Function function) {
   });
 }
 
-// The row of the position table that row r belongs to.
+// The row of the position table for row r.
 int64_t position_of(const EmbeddingBackwardArgs& args, int64_t r) {
   return args.positions ? args.positions.as<int32_t>()[r] : (args.first_row + r) % args.sequence;
 }

@@ -53,7 +53,7 @@ TEST(Embedding, BackwardEqualsTheReference) {
     for (const int64_t n : {0, 1, 3, 42, 300}) {
       for (const int64_t h : {1, 24, 101}) {
         for (const float beta : {0.0F, 1.0F}) {
-          const TestMatrix tokens = random_tokens(n, 5);  // few, so that rows meet
+          const TestMatrix tokens = random_tokens(n, 5);  // few tokens, so that rows collide
           const TestMatrix d_out = random_matrix(n, h, DType::f32, 1, 1, 3);
           const TestMatrix before = random_matrix(kVocabulary, h, DType::f32, 2, 1, 1);
           const TestMatrix before_positions = random_matrix(kContext, h, DType::f32, 3);
@@ -105,8 +105,8 @@ TEST(Embedding, BackwardDoesNotDependOnThreads) {
   EXPECT_TRUE(one.same_bytes(two));
 }
 
-// Two ranks with a part of the token table each: their rows add up to those of the whole table.
-TEST(Embedding, PartsOfATableAddUp) {
+// Two ranks with a shard of the token table each: their results sum to that of the whole table.
+TEST(Embedding, ShardsOfATableSumToTheWhole) {
   for_each_isa_and_dtype([](DType dtype) {
     constexpr int64_t kSplit = 40;
     for (const int64_t n : {0, 1, 21}) {
@@ -163,7 +163,7 @@ TEST(Embedding, PartsOfATableAddUp) {
   });
 }
 
-TEST(Embedding, BackwardOfPartsOfATable) {
+TEST(Embedding, BackwardOfShardsOfATable) {
   for_each_isa_and_dtype([](DType dtype) {
     constexpr int64_t kSplit = 3;
     const int64_t n = 42;
@@ -200,7 +200,7 @@ TEST(Embedding, BackwardOfPartsOfATable) {
 }
 
 TEST(EmbeddingDeathTest, TokenOutsideTheVocabularyAborts) {
-  if (!on_cpu()) GTEST_SKIP() << "values are checked on the device, which then faults";
+  if (!on_cpu()) GTEST_SKIP() << "skipped: the device checks values and faults";
   const TestMatrix tokens = TestMatrix(1, 2, DType::i32).assign({1, 5});
   const TestMatrix table = zero_matrix(5, 4);
   const TestMatrix out = zero_matrix(2, 4);

@@ -10,7 +10,7 @@ namespace tutti::engine {
 namespace {
 
 // Measured on Zen 5 with the shapes of GPT-2 124M: gemm_bf16 is 5 to 60% faster than oneDNN 2.6
-// where A is transposed, up to 10% faster for many rows or a deep k, and 5% slower otherwise.
+// if A is transposed, up to 10% faster for many rows or a deep k, and 5% slower otherwise.
 bool own_is_faster(const GemmArgs& args, int64_t k) {
   constexpr int64_t kManyRows = 512;
   constexpr int64_t kDeep = 16384;

@@ -1,12 +1,12 @@
-// The product behind cpu_gemm: settles the cases without arithmetic and gives the rest to the
-// kernel that is fastest for it.
+// The product behind cpu_gemm: handles the cases without arithmetic and dispatches the others to
+// the fastest kernel.
 #pragma once
 
 #include "tutti/engine/cpu/stream.h"
 
 namespace tutti::engine {
 
-// As OpTable::gemm, without checks and recording.
+// OpTable::gemm without checks and recording.
 void multiply(CpuStream& stream, const GemmArgs& args);
 
 }  // namespace tutti::engine

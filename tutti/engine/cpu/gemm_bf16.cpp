@@ -1,11 +1,11 @@
 // The scheme of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", ACM
-// TOMS 2008). A tile of C is 8 x 48 accumulators in registers; a panel of B or A (gemm_bf16_pack.h)
-// is what tiles of one column or row of tiles share. Threads split the columns or the rows of C.
+// TOMS 2008). A tile of C is 8 x 48 accumulators in registers; the tiles of one column or row of
+// tiles share a panel of B or A (gemm_bf16_pack.h). Threads split the columns or the rows of C.
 //
-// B is always packed. A is read where it lies when its k are contiguous: a tile takes single words
-// of it, and eight rows are as good as one packed panel. Otherwise it is packed too. The operand of
-// the side that threads do not split is packed once, for all of them; the own one block by block so
-// that a block stays in the second-level cache.
+// B is always packed. A is read in place if its k are contiguous: a tile reads single words of it,
+// and eight rows are as good as one packed panel. Otherwise it is packed too. The operand of the
+// side that threads do not split is packed once and shared; each thread packs its own operand in
+// blocks that stay in the L2 cache.
 #include "tutti/engine/cpu/gemm_bf16.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 namespace tutti::engine {
 namespace {
 
-constexpr int64_t kMaxWords = 1536;         // of k in one pass over C
-constexpr int64_t kBlockBytes = 400 << 10;  // of an operand's block, in 1 MiB of L2
+constexpr int64_t kMaxWords = 1536;         // words of k in one pass over C
+constexpr int64_t kBlockBytes = 400 << 10;  // block of an operand, for 1 MiB of L2
 constexpr int64_t kAlign = 4096;
 
 struct Product {
@@ -29,15 +29,15 @@ struct Product {
   PackOperand a, b;
   Matrix c;
   bool accumulate;
-  bool transposed;  // C holds the transpose of the product: f32 without a bias
+  bool transposed;  // C holds the transpose of the product; only f32 without a bias
   float alpha;
   const float* bias;  // [n] or null
-  float* sums;        // [m, n] between passes when C is not f32, else null
+  float* sums;        // [m, n] between passes if C is not f32, else null
 };
 
 int64_t round_up(int64_t value, int64_t grain) { return (value + grain - 1) / grain * grain; }
 
-// Row panel `panel` of an operand that is read where it lies.
+// Row panel `panel` of an operand that is read in place.
 TileRows direct_rows(const PackOperand& a, const PackDepth& depth, int64_t panel) {
   TileRows out{};
   for (int64_t i = 0; i < kPanelRows; ++i) {
@@ -56,7 +56,7 @@ TileRows packed_rows(const uint32_t* panel) {
   return out;
 }
 
-// Where a tile's sums go in this pass over k, and what is added to them.
+// The epilogue of a tile in this pass over k.
 TileEnd tile_end(const Product& x, const PackDepth& depth, int64_t i, int64_t j) {
   TileEnd end{};
   end.alpha = x.alpha;
@@ -64,17 +64,17 @@ TileEnd tile_end(const Product& x, const PackDepth& depth, int64_t i, int64_t j)
   end.cols = std::min<int64_t>(kPanelCols, x.n - j);
   end.transposed = x.transposed;
   end.bias = depth.is_last && x.bias != nullptr ? x.bias + j : nullptr;
-  const int64_t place = x.transposed ? j * x.c.ld + i : i * x.c.ld + j;
+  const int64_t offset = x.transposed ? j * x.c.ld + i : i * x.c.ld + j;
   float* sums = nullptr;
   int64_t sums_stride = x.c.ld;
   if (x.sums != nullptr) {
     sums = x.sums + i * x.n + j;
     sums_stride = x.n;
   } else if (x.c.dtype == DType::f32) {
-    sums = static_cast<float*>(x.c.data) + place;
+    sums = static_cast<float*>(x.c.data) + offset;
   }
   if (depth.is_first && x.accumulate && x.c.dtype != DType::f32) {
-    end.add_bf16 = static_cast<const bf16*>(x.c.data) + place;
+    end.add_bf16 = static_cast<const bf16*>(x.c.data) + offset;
     end.add_stride = x.c.ld;
   } else if (!depth.is_first || x.accumulate) {
     end.add = sums;
@@ -84,7 +84,7 @@ TileEnd tile_end(const Product& x, const PackDepth& depth, int64_t i, int64_t j)
     end.c_f32 = sums;
     end.c_stride = sums_stride;
   } else {
-    end.c_bf16 = static_cast<bf16*>(x.c.data) + place;
+    end.c_bf16 = static_cast<bf16*>(x.c.data) + offset;
     end.c_stride = x.c.ld;
   }
   return end;
@@ -95,8 +95,8 @@ struct Span {
   int64_t first, count;
 };
 
-// The tiles of `rows` x `columns`; a and b are their packed panels, a null when A is read directly.
-// The inner loop walks the columns when `columns_inside`.
+// The tiles of `rows` x `columns`; a and b are their packed panels, a is null if A is read in
+// place. The inner loop runs over the columns if `columns_inside`.
 void tiles(const Product& x, const PackDepth& depth, Span rows, const uint32_t* a, Span columns,
            const uint32_t* b, bool columns_inside) {
   TileTerm term = {};
@@ -130,24 +130,24 @@ void tiles(const Product& x, const PackDepth& depth, Span rows, const uint32_t* 
   }
 }
 
-// Panels of the thread that has most, over those of an even split.
+// Panels of the most loaded thread, relative to an even split.
 double imbalance(int64_t panels, int threads) {
   const int64_t most = (panels + threads - 1) / threads;
   return static_cast<double>(most) * threads / static_cast<double>(panels);
 }
 
-// How a product is cut up.
+// Blocking of a product.
 struct Plan {
   int64_t row_panels, col_panels;
-  int64_t passes, words;  // over k, and of the longest
+  int64_t passes, words;  // passes over k, and words of the longest
   bool direct_a;          // A is not packed
   bool split_columns;     // else rows
-  int64_t block;          // panels of the split side at a time
+  int64_t block;          // panels of the split side per block
   int64_t shared_bytes, own_bytes, sums_bytes, bias_bytes;
 };
 
 Plan make_plan(const Product& x, const Vector& bias, int threads) {
-  // An A that is read where it lies costs nothing to share: then columns, whatever is longer.
+  // Sharing an A that is read in place is free: then split the columns, whichever side is longer.
   constexpr double kBalanced = 1.125;
   Plan plan{};
   plan.row_panels = (x.m + kPanelRows - 1) / kPanelRows;
@@ -235,8 +235,8 @@ bool gemm_bf16_possible(const GemmArgs& args) {
   return use_bf16_dot() && args.a.dtype == DType::bf16;
 }
 
-// What is shared is one of the operands that are packed, B alone when A is not; an own block is
-// kBlockBytes or a single panel, whichever is more.
+// The shared operand is one of the packed ones, always B if A is not packed. A thread's own block
+// is kBlockBytes or a single panel, whichever is larger.
 int64_t gemm_bf16_scratch_bytes(const CpuStream& stream, const GemmArgs& args) {
   const int64_t m = args.c.rows;
   const int64_t n = args.c.cols;
@@ -262,8 +262,8 @@ void gemm_bf16(CpuStream& stream, const GemmArgs& args) {
   x.c = args.c;
   x.accumulate = args.beta != 0;
   x.alpha = args.alpha;
-  // Few columns beside many rows of an A that must be packed (the gradient of a narrow matrix):
-  // as the rows of the transposed product they fill whole tiles.
+  // Few columns, and many rows of an A that must be packed (the gradient of a narrow matrix): the
+  // columns fill complete tiles as the rows of the transposed product.
   if (args.transpose_a && x.n < kPanelCols && x.n < x.m && x.c.dtype == DType::f32 && !args.bias) {
     std::swap(x.m, x.n);
     std::swap(x.a, x.b);

@@ -1,20 +1,20 @@
-// Own product of bf16 matrices for AVX512_BF16 (VDPBF16PS). It packs both operands into the order
-// in which its inner loop reads them, so it is as fast in every orientation; oneDNN 2.6 is not
-// where A is transposed (weight gradients).
+// Product of bf16 matrices for AVX512_BF16 (VDPBF16PS). It packs both operands into the order in
+// which its inner loop reads them, so it is equally fast in every orientation. oneDNN 2.6 is slower
+// if A is transposed (weight gradients).
 #pragma once
 
 #include "tutti/engine/cpu/stream.h"
 
 namespace tutti::engine {
 
-// True when the current instruction set and the types allow gemm_bf16.
+// Whether the current instruction set and the types allow gemm_bf16.
 bool gemm_bf16_possible(const GemmArgs& args);
 
-// As OpTable::gemm, without recording. m, n and k are not zero. The result does not depend on the
+// OpTable::gemm without recording. m, n and k must not be zero. The result does not depend on the
 // number of threads.
 void gemm_bf16(CpuStream& stream, const GemmArgs& args);
 
-// Scratch memory that suffices for `args` and for every product with fewer rows, columns or depth.
+// Scratch memory that is enough for `args` and for every product with fewer rows, columns or depth.
 int64_t gemm_bf16_scratch_bytes(const CpuStream& stream, const GemmArgs& args);
 
 }  // namespace tutti::engine

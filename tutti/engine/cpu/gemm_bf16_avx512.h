@@ -1,9 +1,9 @@
-// What the sources of gemm_bf16 share: the instruction set that they are compiled for.
+// The instruction set that the sources of gemm_bf16 are compiled for.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the deliberately undefined pass-through operand inside its own AVX-512 intrinsics
-// for a use of an uninitialized variable (GCC bug 105593).
+// GCC 12 reports the deliberately undefined pass-through operand inside its own AVX-512 intrinsics
+// as an uninitialized variable (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -18,9 +18,9 @@
 
 namespace tutti::engine {
 
-inline constexpr int kLanes = 16;  // f32 of a register
+inline constexpr int kLanes = 16;  // f32 lanes of a register
 
-// The first `count` bits of `width`: a mask of lanes.
+// Mask of the first `count` of `width` lanes.
 constexpr uint32_t low_bits(int64_t count, int width) {
   if (count <= 0) return 0;
   return count >= width ? static_cast<uint32_t>((uint64_t{1} << width) - 1)

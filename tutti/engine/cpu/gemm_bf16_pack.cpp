@@ -7,7 +7,7 @@
 namespace tutti::engine {
 namespace {
 
-// Panels: r[i] holds 16 words of w = i; on return r[j] holds word j of the 16 w.
+// Transposes a panel: r[i] holds 16 words of w = i; on return r[j] holds word j of the 16 w.
 TUTTI_AVX512_INLINE void transpose16(__m512i r[16]) {
   __m512i t[16];
 #pragma GCC unroll 8
@@ -60,8 +60,8 @@ TUTTI_AVX512_INLINE void transpose8(__m256i r[8]) {
   }
 }
 
-// Packs one panel of kWidth w, of which `valid` exist, whose k are contiguous in memory. The rows
-// after those that are packed are fetched meanwhile: they come next, here or in the next panel.
+// Packs one panel of kWidth w, of which `valid` exist, whose k are contiguous in memory. It
+// prefetches the rows after those it packs, which come next, here or in the next panel.
 template <int kWidth>
 TUTTI_AVX512_INLINE void pack_k_contiguous(const bf16* src, int64_t stride, int64_t valid,
                                            int64_t count, uint32_t* out) {
@@ -112,8 +112,8 @@ TUTTI_AVX512_INLINE __m512i pair_rows(__m256i at, __m256i next) {
 }
 
 // Packs `panels` consecutive panels whose w are contiguous in memory; panels are `panel_words`
-// apart in `out`. Together, so that a cache line of a row is fetched once, and rows ahead of their
-// use: strides are too long for the processor's own prefetching.
+// apart in `out`. They are packed together, so that a cache line of a row is fetched once. Rows are
+// prefetched, because strides are too long for the hardware prefetcher.
 template <int kWidth>
 TUTTI_AVX512_INLINE void pack_w_contiguous(const bf16* src, int64_t stride, int64_t valid,
                                            int64_t count, int64_t panels, int64_t panel_words,
@@ -161,7 +161,7 @@ TUTTI_AVX512_INLINE void pack_w_contiguous(const bf16* src, int64_t stride, int6
 template <int kWidth>
 TUTTI_AVX512 void pack_panels(const PackOperand& x, const PackDepth& depth, int64_t first_panel,
                               int64_t panels, uint32_t* out) {
-  constexpr int64_t kTogether = kWidth == kPanelRows ? 4 : 1;  // panels: a cache line of a row
+  constexpr int64_t kGroup = kWidth == kPanelRows ? 4 : 1;  // panels: a cache line of a row
   const int64_t panel_words = kWidth * depth.words;
   for (int64_t p = 0; p < panels;) {
     const int64_t w = (first_panel + p) * kWidth;
@@ -171,7 +171,7 @@ TUTTI_AVX512 void pack_panels(const PackOperand& x, const PackDepth& depth, int6
                                 depth.count, to);
       ++p;
     } else {
-      const int64_t group = std::min(kTogether, panels - p);
+      const int64_t group = std::min(kGroup, panels - p);
       pack_w_contiguous<kWidth>(x.data + depth.first * x.stride + w, x.stride, x.width - w,
                                 depth.count, group, panel_words, to);
       p += group;

@@ -11,7 +11,7 @@ TUTTI_AVX512_INLINE __m512 multiply_add(__m512i a, __m512i b, __m512 sum) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
-// The tile of C arrives from memory while the sums are made.
+// Prefetches the tile of C while the sums are computed.
 TUTTI_AVX512_INLINE void prefetch_result(const TileEnd& end) {
   if (end.transposed) return;
   for (int64_t i = 0; i < end.rows; ++i) {
@@ -88,7 +88,7 @@ TUTTI_AVX512_INLINE void store_transposed(const Sums<kVectors>& sums, const Tile
   }
 }
 
-// sums += x (outer) one word of the columns.
+// sums += outer product of x and one word of the columns.
 template <int kVectors>
 TUTTI_AVX512_INLINE void multiply_word(const int32_t word[kPanelRows], const uint32_t* b,
                                        Sums<kVectors>& sums) {

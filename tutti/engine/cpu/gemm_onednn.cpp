@@ -16,7 +16,7 @@ namespace {
 
 using DataType = dnnl::memory::data_type;
 
-// Everything that a primitive depends on.
+// Cache key: everything that a primitive depends on.
 using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, DType,
                        DType, DType, bool, bool, float>;
 
@@ -31,9 +31,9 @@ enum { kA, kB, kC, kBias, kScratch, kScale };
 
 DataType data_type(DType dtype) { return dtype == DType::bf16 ? DataType::bf16 : DataType::f32; }
 
-// oneDNN's first choice for f32 is its batch-reduce kernel, which reads B as it is stored: 5%
-// faster than the packing one for the few rows of a small forward step, 5 to 30% slower for
-// everything else (Zen 5, shapes of GPT-2 124M).
+// oneDNN's default for f32 is its batch-reduce kernel, which reads B unpacked: 5% faster than the
+// packing kernel for the few rows of a small forward step, 5 to 30% slower for everything else (Zen
+// 5, shapes of GPT-2 124M).
 bool is_wanted(std::string_view implementation, const GemmArgs& g) {
   constexpr int64_t kManyRows = 1024;
   const bool first =
@@ -164,7 +164,7 @@ void gemm_onednn(CpuStream& stream, const GemmArgs& args) {
   const int64_t b_bytes = wide_bytes(args.b);
   const int64_t c_bytes = narrow_c ? wide_bytes(args.c) : 0;
   const int64_t bias_bytes = (args.c.cols * 4 + kAlign - 1) / kAlign * kAlign;
-  // The primitive first, for shapes alone: its own scratch is part of the one request.
+  // Create the primitive first, from shapes only: its scratchpad is part of the same request.
   wide.a = matrix(nullptr, DType::f32, args.a.rows, args.a.cols);
   wide.b = matrix(nullptr, DType::f32, args.b.rows, args.b.cols);
   if (narrow_c) wide.c = matrix(nullptr, DType::f32, args.c.rows, args.c.cols);
@@ -193,7 +193,7 @@ int64_t gemm_any_scratch_bytes(const GemmArgs& args) {
 }
 
 void gemm_any(CpuStream& stream, const GemmArgs& args) {
-  TUTTI_CHECK(!args.bias, "gemm_any: a bias of {}", args.bias.count);
+  TUTTI_CHECK(!args.bias, "gemm_any: bias of {} is not supported", args.bias.count);
   GemmArgs wide = args;
   const bool narrow_c = args.c.dtype == DType::bf16;
   if (args.a.dtype == DType::bf16) {

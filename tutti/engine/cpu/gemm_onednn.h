@@ -1,5 +1,5 @@
-// The general matrix product: oneDNN's matmul with primitives kept per shape. Types that oneDNN
-// cannot multiply on this machine (bf16 without AVX-512) are converted to f32 around it.
+// The general matrix product: oneDNN's matmul with primitives cached by shape. Types that oneDNN
+// does not support on this machine (bf16 without AVX-512) are converted to f32 and back.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace tutti::engine {
 
-// The primitives of one stream. A shape's first use creates its primitive (about 0.5 ms).
+// The primitives of one stream. The first use of a shape creates its primitive (about 0.5 ms).
 class GemmCache {
  public:
   GemmCache();
@@ -20,16 +20,17 @@ class GemmCache {
   std::unique_ptr<Impl> impl_;
 };
 
-// oneDNN 2.6 has products of bf16 from AVX-512 on; TUTTI_CPU_ISA may have limited it for good.
+// Whether oneDNN multiplies bf16: oneDNN 2.6 needs AVX-512, and TUTTI_CPU_ISA may have limited its
+// instruction set, which cannot be undone.
 bool onednn_multiplies_bf16();
 
-// As OpTable::gemm, without recording. m, n and k are not zero.
+// OpTable::gemm without recording. m, n and k must not be zero.
 void gemm_onednn(CpuStream& stream, const GemmArgs& args);
 
-// The same without a primitive, for shapes that change from call to call; bias must be empty.
+// The same without a cached primitive, for shapes that vary between calls; bias must be empty.
 void gemm_any(CpuStream& stream, const GemmArgs& args);
 
-// Scratch memory that suffices for gemm_any of `args` and of every smaller product.
+// Scratch memory that is enough for gemm_any of `args` and of every smaller product.
 int64_t gemm_any_scratch_bytes(const GemmArgs& args);
 
 }  // namespace tutti::engine

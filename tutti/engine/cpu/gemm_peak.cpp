@@ -15,7 +15,7 @@ namespace {
 
 using dnnl::memory;
 
-// Random operands: constant ones would draw less power and run faster than real data.
+// Random operands: constant ones draw less power and run faster than real data.
 void fill(void* data, DType dtype, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const float value = uniform01(philox(7, static_cast<uint64_t>(i))[0]) - 0.5F;
@@ -35,7 +35,7 @@ memory packed(const memory::desc& wanted, const memory& plain, dnnl::stream& que
   return out;
 }
 
-// Sizes that fill a device without keeping it for long; the host in place of one has one processor.
+// Sizes that fill a device without occupying it for long; the host stand-in has one processor.
 std::vector<int64_t> filling_sizes(const Backend& backend) {
   constexpr int kFewMultiprocessors = 8;
   const std::vector<DeviceInfo> devices = backend.devices();
@@ -43,8 +43,8 @@ std::vector<int64_t> filling_sizes(const Backend& backend) {
   return few ? std::vector<int64_t>{128} : std::vector<int64_t>{4096, 8192};
 }
 
-// The operation itself, whose library chooses layouts by measurement.
-// Several products are enqueued at once, so that the host's part does not count.
+// Measures the operation itself, whose library chooses algorithms by measurement. Several products
+// are enqueued at once to hide launch overhead.
 double device_gemm_peak(Stream& stream, DType dtype, int repeats) {
   constexpr int kAtOnce = 10;
   double best = 0;
@@ -110,7 +110,7 @@ double measure_gemm_peak(Stream& stream, DType dtype, const std::vector<int64_t>
         queue.wait();
         const double seconds = monotonic_seconds() - begin;
         const auto s = static_cast<double>(size);
-        if (repeat > 0) best = std::max(best, 2 * s * s * s / seconds);  // the first warms up
+        if (repeat > 0) best = std::max(best, 2 * s * s * s / seconds);  // the first one warms up
       }
     }
   }

@@ -13,7 +13,7 @@ struct GemmShape {
   int64_t m, n, k;
 };
 
-// One product by `function` against the reference, with gaps in every leading dimension.
+// One product by `function` against the reference, with padded leading dimensions.
 template <typename Function>
 void check_product(const GemmShape& s, DType dtype, DType c_dtype, bool transpose_a,
                    bool transpose_b, float beta, const TestMatrix* bias, const Function& function,
@@ -73,7 +73,7 @@ TEST(Gemm, EqualsTheReferenceInBf16) {
   });
 }
 
-TEST(Gemm, EqualsTheReferenceInF32) {  // oneDNN chooses the instructions
+TEST(Gemm, EqualsTheReferenceInF32) {  // oneDNN selects the instruction set
   for (const GemmShape& s : kGemmShapes) check_all_forms(s, DType::f32);
 }
 
@@ -82,9 +82,9 @@ TEST(Gemm, EqualsTheReferenceForManyRows) {
   for_each_dtype([](DType dtype) { check_all_forms({1025, 19, 9}, dtype); });
 }
 
-// Each kernel, also where cpu_gemm would take the other one.
+// Each kernel, also for shapes that cpu_gemm dispatches to the other one.
 TEST(Gemm, OneDnnEqualsTheReference) {
-  if (!on_cpu()) GTEST_SKIP() << "of the CPU's stream";
+  if (!on_cpu()) GTEST_SKIP() << "skipped: needs a CPU stream";
   for_each_isa_and_dtype([](DType dtype) {
     const auto run = [](const GemmArgs& g) {
       gemm_onednn(static_cast<CpuStream&>(test_stream()), g);
@@ -99,8 +99,8 @@ TEST(Gemm, OneDnnEqualsTheReference) {
   });
 }
 
-TEST(Gemm, OwnKernelEqualsTheReferenceForManyShapes) {
-  if (!on_cpu() || !use_bf16_dot()) GTEST_SKIP() << "of CPUs with AVX512_BF16";
+TEST(Gemm, Bf16KernelEqualsTheReferenceForManyShapes) {
+  if (!on_cpu() || !use_bf16_dot()) GTEST_SKIP() << "skipped: needs AVX512_BF16";
   const auto run = [](const GemmArgs& g) {
     ASSERT_TRUE(gemm_bf16_possible(g));
     gemm_bf16(static_cast<CpuStream&>(test_stream()), g);
@@ -126,19 +126,21 @@ TEST(Gemm, OwnKernelEqualsTheReferenceForManyShapes) {
   }
 }
 
-// A is packed when it is transposed, else read where it lies; few columns of a transposed A are
-// rows of the transposed product. The sums are the same.
-TEST(Gemm, OwnKernelSumsAlikeInEveryOrientation) {
-  if (!on_cpu() || !use_bf16_dot()) GTEST_SKIP() << "of CPUs with AVX512_BF16";
+// A is packed if it is transposed, else read in place; few columns of a transposed A are the rows
+// of the transposed product. The sums are bitwise equal.
+TEST(Gemm, Bf16KernelIsBitwiseEqualInEveryOrientation) {
+  if (!on_cpu() || !use_bf16_dot()) GTEST_SKIP() << "skipped: needs AVX512_BF16";
   const auto one_thread = make_test_stream(1);
   for (const GemmShape& s :
        {GemmShape{67, 131, 65}, {40, 16, 33}, {530, 3, 18}, {9, 50, 3301}, {1, 1, 1}}) {
     SCOPED_TRACE(fmt::format("m {} n {} k {}", s.m, s.n, s.k));
     const TestMatrix a = random_matrix(s.m, s.k, DType::bf16, 1, 1, 3);
     const TestMatrix b = random_matrix(s.k, s.n, DType::bf16, 2);
-    TestMatrix turned = zero_matrix(s.k, s.m, DType::bf16);
+    TestMatrix transposed = zero_matrix(s.k, s.m, DType::bf16);
     for (int64_t i = 0; i < s.m; ++i) {
-      for (int64_t j = 0; j < s.k; ++j) turned.view().row<bf16>(j)[i] = a.view().row<bf16>(i)[j];
+      for (int64_t j = 0; j < s.k; ++j) {
+        transposed.view().row<bf16>(j)[i] = a.view().row<bf16>(i)[j];
+      }
     }
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const TestMatrix direct = random_matrix(s.m, s.n, dtype, 3);
@@ -148,7 +150,7 @@ TEST(Gemm, OwnKernelSumsAlikeInEveryOrientation) {
       gemm_bf16(static_cast<CpuStream&>(test_stream()), args);
       args.c = serial;
       gemm_bf16(static_cast<CpuStream&>(*one_thread), args);
-      args = {.a = turned, .b = b, .c = packed, .transpose_a = true, .beta = 1};
+      args = {.a = transposed, .b = b, .c = packed, .transpose_a = true, .beta = 1};
       gemm_bf16(static_cast<CpuStream&>(test_stream()), args);
       EXPECT_TRUE(direct.same_bytes(packed));
       EXPECT_TRUE(direct.same_bytes(serial));
@@ -156,7 +158,7 @@ TEST(Gemm, OwnKernelSumsAlikeInEveryOrientation) {
   }
 }
 
-TEST(Gemm, WithoutKScalesAndAddsTheBias) {
+TEST(Gemm, EmptyKScalesAndAddsTheBias) {
   for_each_dtype([](DType dtype) {
     const auto run = [](const GemmArgs& g) { test_stream().ops().gemm(test_stream(), g); };
     const TestMatrix bias = random_vector(5, dtype, 4);
@@ -183,20 +185,20 @@ TEST(Gemm, IsBitwiseRepeatableAndIndependentOfThreads) {
   test_stream().ops().gemm(test_stream(), {.a = a, .b = b, .c = once, .transpose_a = true});
   test_stream().ops().gemm(test_stream(), {.a = a, .b = b, .c = again, .transpose_a = true});
   EXPECT_TRUE(once.same_bytes(again));
-  if (!on_cpu() || use_bf16_dot()) {  // of oneDNN nothing is known
+  if (!on_cpu() || use_bf16_dot()) {  // oneDNN does not guarantee it
     one_thread->ops().gemm(*one_thread, {.a = a, .b = b, .c = again, .transpose_a = true});
     EXPECT_TRUE(once.same_bytes(again));
   }
 }
 
-// Also where the library has no products of bf16.
+// Also if the library does not multiply bf16.
 TEST(GemmPeak, IsMeasuredOnEveryInstructionSet) {
-  if (!on_cpu()) GTEST_SKIP() << "of the CPU's instruction sets";
+  if (!on_cpu()) GTEST_SKIP() << "skipped: CPU only";
   for_each_isa_and_dtype(
       [](DType dtype) { EXPECT_GT(measure_gemm_peak(test_stream(), dtype, {64}, 1), 0); });
 }
 
-TEST(Gemm, RecordsWhatItWasGiven) {
+TEST(Gemm, RecordsTheOperation) {
   Recorder recorder;
   const auto stream = make_test_stream(1);
   stream->set_recorder(&recorder);
@@ -214,7 +216,7 @@ TEST(Gemm, RecordsWhatItWasGiven) {
   EXPECT_EQ(entry.bytes, 7 * 3 * 2 + 7 * 5 * 2 + 2 * 3 * 5 * 4 + 5 * 4);
 }
 
-TEST(GemmDeathTest, ShapesThatDoNotMatchAbort) {
+TEST(GemmDeathTest, MismatchedShapesAbort) {
   const TestMatrix a = zero_matrix(2, 3);
   const TestMatrix b = zero_matrix(4, 5);
   const TestMatrix c = zero_matrix(2, 5);

@@ -1,5 +1,5 @@
-// Biases of experts and their gradients (moe_ops.h states the contracts). Threads have rows, or
-// columns of a sum, so that no result depends on their number.
+// Biases of experts and their gradients (moe_ops.h states the contracts). Threads split rows, or
+// the columns of a sum, so that results do not depend on their number.
 #include <algorithm>
 
 #include "tutti/engine/cpu/isa.h"

@@ -15,7 +15,7 @@ using testing::test_stream;
 using testing::TestMatrix;
 using testing::zero_vector;
 
-// Rows of each group, one after the other; or in pieces, each with as many groups.
+// Rows of each group, one after the other; or in pieces with equally many groups.
 struct BiasCase {
   std::vector<std::vector<int64_t>> pieces;
   int64_t piece_rows;
@@ -56,11 +56,11 @@ std::vector<int64_t> experts_of_rows(const BiasCase& c) {
 class GroupedBias : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!on_cpu()) GTEST_SKIP() << "skipped: the operation is the CPU's";
+    if (!on_cpu()) GTEST_SKIP() << "skipped: CPU-only operation";
   }
 };
 
-// Rows of no expert stay as they are.
+// Rows of no expert are unchanged.
 TEST_F(GroupedBias, IsAddedToTheRowsOfItsExpert) {
   for_each_isa_and_dtype([](DType dtype) {
     for (const BiasCase& c : kBiasCases) {

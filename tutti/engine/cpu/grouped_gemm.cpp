@@ -1,6 +1,6 @@
 // Products of experts, one after the other, each on all threads (moe_ops.h states the contract).
-// Their sizes change from step to step, so no primitive is kept per shape, and scratch memory is
-// asked for as if one expert had all rows.
+// Their sizes change from step to step, so primitives are not cached by shape, and scratch memory
+// is requested as if one expert had all rows.
 #include <cstring>
 
 #include "tutti/engine/cpu/gemm_bf16.h"

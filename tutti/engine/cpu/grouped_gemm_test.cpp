@@ -41,7 +41,7 @@ Values part(const Values& all, int64_t first, int64_t count) {
   return {all.begin() + first, all.begin() + first + count};
 }
 
-// The spare rows stay as they were: poison is NaN.
+// Spare rows are not written: their poison is NaN.
 void expect_spare_untouched(const TestMatrix& out, int64_t used) {
   for (int64_t r = used; r < out.rows(); ++r) {
     for (int64_t j = 0; j < out.cols(); ++j) ASSERT_TRUE(std::isnan(out.at(r, j)));
@@ -138,8 +138,7 @@ TEST(GroupedGemm, RecordsTheRowsInUse) {
   EXPECT_EQ(record.bytes, 2.0 * (8 * 16 + 3 * 60));
 }
 
-// Groups of several ranks, each with the same experts: as if they had been called one after
-// another.
+// Groups of several ranks with the same experts equal one call per rank.
 TEST(GroupedGemm, GroupsOfSeveralRanksShareTheExperts) {
   for_each_isa_and_dtype([](DType dtype) {
     const int64_t experts = 3, n = 21, k = 13;
@@ -182,7 +181,7 @@ TEST(GroupedGemm, GroupsOfSeveralRanksShareTheExperts) {
   });
 }
 
-// The same rows in pieces with rows between them that hold nothing, here no numbers.
+// The same rows in pieces with unused rows between them, which hold NaN.
 TEST(GroupedGemm, GroupsInPieces) {
   for_each_isa_and_dtype([](DType dtype) {
     const int64_t experts = 3, pieces = 3, piece_rows = 11, n = 21, k = 13;
@@ -192,21 +191,21 @@ TEST(GroupedGemm, GroupsInPieces) {
     const TestMatrix x = random_matrix(rows, k, dtype, 1), dy = random_matrix(rows, n, dtype, 2);
     const TestMatrix weights = random_matrix(experts * n, k, dtype, 3);
     TestMatrix in_pieces(1, pieces * (experts + 1), DType::i32);
-    std::vector<int64_t> places;  // of every row
+    std::vector<int64_t> positions;  // of every row
     for (int64_t piece = 0; piece < pieces; ++piece) {
       const double first = offsets.at(0, piece * experts);
       for (int64_t e = 0; e <= experts; ++e) {
         in_pieces.set(0, piece * (experts + 1) + e, offsets.at(0, piece * experts + e) - first);
       }
       for (double row = first; row < offsets.at(0, (piece + 1) * experts); ++row) {
-        places.push_back(piece * piece_rows + static_cast<int64_t>(row - first));
+        positions.push_back(piece * piece_rows + static_cast<int64_t>(row - first));
       }
     }
     const auto spread = [&](const TestMatrix& from) {
       TestMatrix out = poisoned_matrix(pieces * piece_rows, from.cols(), dtype, 5);
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t j = 0; j < from.cols(); ++j) {
-          out.set(places[static_cast<size_t>(r)], j, from.at(r, j));
+          out.set(positions[static_cast<size_t>(r)], j, from.at(r, j));
         }
       }
       return out;
@@ -234,7 +233,7 @@ TEST(GroupedGemm, GroupsInPieces) {
                                             .d_weight = far_d_weight});
     int64_t used = 0;
     for (int64_t r = 0; r < far_y.rows(); ++r) {
-      const bool holds = used < rows && places[static_cast<size_t>(used)] == r;
+      const bool holds = used < rows && positions[static_cast<size_t>(used)] == r;
       for (int64_t j = 0; j < n; ++j) {
         if (holds) {
           EXPECT_EQ(far_y.at(r, j), y.at(used, j));

@@ -45,7 +45,7 @@ dnnl::cpu_isa onednn_isa(Isa isa) {
 Isa check_available(Isa isa) {
   const Isa best = available_isas().back();
   if (isa > best) {
-    fail(ErrorKind::unsupported, "this machine has no {}: its best instruction set is {}",
+    fail(ErrorKind::unsupported, "this machine does not support {}: its best instruction set is {}",
          isa_name(isa), isa_name(best));
   }
   return isa;
@@ -54,7 +54,7 @@ Isa check_available(Isa isa) {
 Isa initial_isa() {
   const char* forced = std::getenv("TUTTI_CPU_ISA");
   const Isa isa = forced == nullptr ? available_isas().back() : check_available(parse_isa(forced));
-  // Possible only before oneDNN's first primitive, so a later set_isa() leaves oneDNN as it is.
+  // Effective only before oneDNN's first primitive, so a later set_isa() does not affect oneDNN.
   if (forced != nullptr) dnnl::set_max_cpu_isa(onednn_isa(isa));
   apply(isa);
   return isa;

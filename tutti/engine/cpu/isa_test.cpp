@@ -10,14 +10,14 @@
 namespace tutti::engine {
 namespace {
 
-TEST(Isa, AvailableOnesAscendFromPlain) {
+TEST(Isa, AvailableAscendFromPlain) {
   const auto isas = available_isas();
   ASSERT_FALSE(isas.empty());
   EXPECT_EQ(isas.front(), Isa::plain);
   for (size_t i = 1; i < isas.size(); ++i) EXPECT_EQ(isas[i], static_cast<Isa>(i));
 }
 
-TEST(Isa, EveryAvailableOneCanBeSelected) {
+TEST(Isa, EveryAvailableIsSelectable) {
   const std::string before = cpu_isa();
   for (const Isa isa : available_isas()) {
     select_cpu_isa(isa_name(isa));
@@ -37,8 +37,9 @@ TEST(Isa, UnknownNameIsAUsageError) {
   }
 }
 
-TEST(Isa, WhatTheMachineLacksIsUnsupported) {
-  if (available_isas().back() == Isa::avx512_bf16) GTEST_SKIP() << "this machine has them all";
+TEST(Isa, MissingIsUnsupported) {
+  if (available_isas().back() == Isa::avx512_bf16)
+    GTEST_SKIP() << "skipped: this machine has all instruction sets";
   try {
     set_isa(Isa::avx512_bf16);
     FAIL();

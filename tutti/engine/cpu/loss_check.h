@@ -1,4 +1,4 @@
-// What the cross-entropies demand of their targets.
+// The check of the targets of cross-entropies.
 #pragma once
 
 #include <cstdint>

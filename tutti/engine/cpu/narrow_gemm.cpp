@@ -1,6 +1,6 @@
-// The emulation of products below 16 bits (narrow_ops.h). A code times its block's scale has at
-// most six significant bits, so bf16 holds it exactly: operands are decoded to bf16 and multiplied
-// with f32 sums; the tensors' scales multiply the sums.
+// Emulation of products below 16 bits (narrow_ops.h). A code times its block's scale has at most
+// six significant bits and is exact in bf16: operands are decoded to bf16 and multiplied with f32
+// accumulation; the per-tensor scales multiply the sums.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -23,7 +23,7 @@ constexpr std::array<float, 256> decoded() {
 }
 constexpr std::array<float, 256> kE4m3Values = decoded<kE4m3>();
 constexpr std::array<float, 256> kE5m2Values = decoded<kE5m2>();
-constexpr std::array<float, 256> kE2m1Values = decoded<kE2m1>();  // the first 16
+constexpr std::array<float, 256> kE2m1Values = decoded<kE2m1>();  // only the first 16 are used
 
 // Exact: the lower half of the bits is zero.
 bf16 exact_bf16(float x) { return {static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16)}; }

@@ -24,7 +24,7 @@ struct NarrowShape {
 };
 constexpr NarrowShape kNarrowShapes[] = {{1, 1, 1}, {5, 3, 31}, {17, 33, 65}};
 
-TEST(NarrowGemm, IsTheProductOfTheCodesInF32) {
+TEST(NarrowGemm, EqualsTheProductOfDecodedCodes) {
   testing::for_each_isa([] {
     for (const auto& [m, n, k] : kNarrowShapes) {
       const TestMatrix x = random_matrix(m, k, DType::bf16, 1);
@@ -56,11 +56,12 @@ TEST(NarrowGemm, IsTheProductOfTheCodesInF32) {
   });
 }
 
-// An element's error is at most half a step: 2^-4 of it in E4M3, 2^-3 in E5M2, and of a block's
-// largest in E2M1 a sixth (one of 6), while E4M3 of mxfp8 may also lose an eighth by saturation.
-// Errors of independent elements add up like their square root, so a product of k terms with unit
-// variance errs by about sqrt(k) (e_a + e_b) / sqrt(3) of its terms' size at most.
-TEST(NarrowGemm, ErrsAsMuchAsItsFormats) {
+// An element's error is at most half a step: relative 2^-4 in E4M3 and 2^-3 in E5M2; in E2M1 a
+// sixth of the block's largest (one of 6); mxfp8 may also lose an eighth in E4M3 by saturation.
+// Errors of independent elements grow with the square root of their number, so the error of a
+// product of k terms with unit variance is at most about sqrt(k) (e_a + e_b) / sqrt(3) of its
+// terms' size.
+TEST(NarrowGemm, ErrorMatchesTheFormats) {
   const int64_t m = 33, n = 47, k = 517;
   const TestMatrix x = random_matrix(m, k, DType::f32, 1);
   const TestMatrix w = random_matrix(n, k, DType::f32, 2);
@@ -93,8 +94,8 @@ TEST(NarrowGemm, ErrsAsMuchAsItsFormats) {
   const double e5m2 = error(NarrowKind::e5m2, NarrowKind::e4m3);
   const double mxfp8 = error(NarrowKind::mxfp8, NarrowKind::mxfp8);
   const double nvfp4 = error(NarrowKind::nvfp4, NarrowKind::nvfp4);
-  // One element errs uniformly within half a step of 2^-3 (2^-2) of its binade: relative to the
-  // element between 2^-4 and 2^-5 at most, in the mean square below 2^-4 / sqrt(3).
+  // The error of one element is uniform within half a step of 2^-3 (2^-2) of its binade: relative
+  // to the element at most 2^-4 to 2^-5, with a root mean square below 2^-4 / sqrt(3).
   const double eight = 0x1p-4 / std::sqrt(3.0);
   EXPECT_LT(e4m3, eight * std::sqrt(2.0));
   EXPECT_GT(e4m3, eight / 2);
@@ -105,11 +106,11 @@ TEST(NarrowGemm, ErrsAsMuchAsItsFormats) {
   EXPECT_GT(nvfp4, 2 * mxfp8);
 }
 
-// Which an accelerator is told; the host as one shows it in the bits.
-TEST(NarrowGemm, FastSumsAreThoseOfTheProductsThatAskForThem) {
-  if (testing::on_cpu()) GTEST_SKIP() << "skipped: sums of a CPU have one speed";
+// The device library receives the flag; the host stand-in makes it visible in the bits.
+TEST(NarrowGemm, FastSumsAreUsedOnlyOnRequest) {
+  if (testing::on_cpu()) GTEST_SKIP() << "skipped: the CPU has one kind of sums";
   if (testing::test_backend().devices().at(0).name != "the host") {
-    GTEST_SKIP() << "skipped: which sums a GPU makes does not show";
+    GTEST_SKIP() << "skipped: results of a GPU do not show the kind of sums";
   }
   const TestNarrow a = quantized(NarrowKind::e4m3, random_matrix(32, 64, DType::bf16, 1));
   const TestNarrow b = quantized(NarrowKind::e4m3, random_matrix(48, 64, DType::bf16, 2));
@@ -119,7 +120,7 @@ TEST(NarrowGemm, FastSumsAreThoseOfTheProductsThatAskForThem) {
                                     {.a = a.view, .b = b.view, .c = c, .fast_sums = fast});
     return c;
   };
-  // Each with the order of sums that was the fastest for it.
+  // Each with the summation order that was measured as fastest for it.
   const TestMatrix usual = product(false);
   const TestMatrix fast = product(true);
   ::setenv("TUTTI_HOST_CUBLASLT", "coarse", 1);
@@ -138,7 +139,7 @@ TEST(NarrowGemm, EmptyShapes) {
   }
 }
 
-TEST(NarrowGemm, RecordsWhatItWasGiven) {
+TEST(NarrowGemm, RecordsTheOperation) {
   const TestNarrow a = quantized(NarrowKind::mxfp8, random_matrix(5, 33));
   const TestNarrow b = quantized(NarrowKind::mxfp8, random_matrix(7, 33));
   TestMatrix c = testing::zero_matrix(5, 7, DType::bf16);

@@ -1,7 +1,8 @@
-// LayerNorm and RMSNorm on the CPU, each row in passes over the cache (ops.h states the contract).
-// With x_hat = (x - mean) * rstd, g = dy * weight, E = mean over the row, weight with its offset:
+// LayerNorm and RMSNorm on the CPU, each row in passes that hit the cache (ops.h states the
+// contract). With x_hat = (x - mean) * rstd, g = dy * weight, E = mean over the row, weight
+// including its offset:
 //   forward          y = x_hat * weight + bias
-//   backward input   dx = rstd * (g - E[g] - x_hat * E[g * x_hat]); RMSNorm lacks E[g] and mean
+//   backward input   dx = rstd * (g - E[g] - x_hat * E[g * x_hat]); RMSNorm has no E[g] and mean
 //   backward weight  d_weight = sum over rows of dy * x_hat, d_bias = sum over rows of dy
 #include <cmath>
 
@@ -127,9 +128,9 @@ void backward_input_rows(const NormBackwardInputArgs& args, int64_t begin, int64
   }
 }
 
-// Adds `rows` rows (1 or more, known when compiling) from row r to columns [begin, end) of the
-// sums. Several rows at once, so that the sums are read and written once for all of them while
-// every row is still read along its cache lines.
+// Adds `rows` rows (1 or more, a compile-time constant) from row r to columns [begin, end) of the
+// sums. With several rows at once the sums are read and written once for all of them, and each row
+// is still read along its cache lines.
 template <int rows, typename T>
 HWY_INLINE void backward_weight_tile(const NormBackwardWeightArgs& args, int64_t r, bool overwrite,
                                      int64_t begin, int64_t end) {
@@ -226,7 +227,7 @@ void backward_weight(const NormBackwardWeightArgs& args) {
   });
 }
 
-// Rows per unit of work: enough elements to be worth a thread.
+// Grain of parallel_ranges in rows: enough elements to be worth a thread.
 int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, columns));
 }

@@ -1,6 +1,5 @@
-// The gradients of a norm's input and of its weights from one call, against those of two calls and
-// the reference (engine/testing/norm_check.h, which norm_test.cpp holds against finite
-// differences).
+// Gradients of a norm's input and weights from one call, against two calls and the reference
+// (engine/testing/norm_check.h, which norm_test.cpp checks against finite differences).
 #include <gtest/gtest.h>
 
 #include "tutti/engine/recorder.h"
@@ -62,7 +61,7 @@ void expect_both(NormKind kind, DType dtype, int64_t n, int64_t h, float beta, b
 
   EXPECT_TRUE(d_residual.same_bytes(alone));
   EXPECT_TRUE(d_branch.same_bytes(branch_alone));
-  // One column: x_hat of LayerNorm is rounding only.
+  // With one column, x_hat of LayerNorm is only rounding error.
   if (h == 1) {
     EXPECT_NEAR(d_weight.at(0, 0), expected.weight[0], 1e-3 * static_cast<double>(n));
   } else {
@@ -73,7 +72,7 @@ void expect_both(NormKind kind, DType dtype, int64_t n, int64_t h, float beta, b
   }
 }
 
-TEST(NormBackward, InputAndWeightsTogetherEqualThemApart) {
+TEST(NormBackward, FusedEqualsSeparateCalls) {
   for_each_isa_and_dtype([](DType dtype) {
     for (const NormKind kind : kKindsOfNorm) {
       const bool layer = kind == NormKind::layer;
@@ -88,8 +87,8 @@ TEST(NormBackward, InputAndWeightsTogetherEqualThemApart) {
   });
 }
 
-// More rows than blocks of a device share, and rows too long for their sums to stay in registers.
-TEST(NormBackward, ManyRowsAndLongOnes) {
+// More rows than a device has blocks for, and rows too long to keep their sums in registers.
+TEST(NormBackward, ManyRowsAndLongRows) {
   for (const NormKind kind : kKindsOfNorm) {
     const bool layer = kind == NormKind::layer;
     expect_both(kind, DType::bf16, 1103, 24, 1, layer);
@@ -98,8 +97,8 @@ TEST(NormBackward, ManyRowsAndLongOnes) {
   }
 }
 
-// The sums have the same bits whenever they are made.
-TEST(NormBackward, SumsRepeat) {
+// Repeated calls give the same bits.
+TEST(NormBackward, SumsAreReproducible) {
   const NormOperands of(NormKind::layer, DType::bf16, 1103, 20);
   const auto run = [&] {
     TestMatrix d_residual = poisoned_matrix(1103, 20);
@@ -115,7 +114,7 @@ TEST(NormBackward, SumsRepeat) {
   EXPECT_TRUE(run().same_bytes(run()));
 }
 
-TEST(NormBackward, EmptyShapesAndTheRecord) {
+TEST(NormBackward, EmptyShapesAndRecord) {
   Recorder recorder;
   const auto stream = make_test_stream(1);
   stream->set_recorder(&recorder);
@@ -140,9 +139,9 @@ TEST(NormBackward, EmptyShapesAndTheRecord) {
   EXPECT_EQ(record.bytes, 3 * 24 * 10 + 24 * 2 + 3 * 8 + 24 * 8);
 }
 
-// An offset adds to the weights what they lack.
+// An offset equals weights that include it.
 TEST(NormBackward, OffsetIsAddedToTheWeights) {
-  if (!on_cpu()) GTEST_SKIP() << "skipped: offsets are the CPU's";
+  if (!on_cpu()) GTEST_SKIP() << "skipped: offsets are CPU only";
   for_each_isa_and_dtype([](DType dtype) {
     for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
       for (const auto& [n, h] : {std::pair<int64_t, int64_t>{1, 24}, {3, 101}, {21, 7}}) {

@@ -1,4 +1,4 @@
-// Shapes: N rows, H columns. References (engine/testing/norm_check.h) are of the stored (rounded)
+// Shapes: N rows, H columns. References (engine/testing/norm_check.h) use the stored (rounded)
 // operands.
 #include <gtest/gtest.h>
 
@@ -34,8 +34,8 @@ constexpr NormKind kNormKinds[] = {NormKind::layer, NormKind::rms};
 constexpr int64_t kNormRows[] = {1, 3, 21};
 constexpr int64_t kNormColumns[] = {1, 24, 101, 768};
 
-// d sum(dy * y) / d parameter, numerically, equals the reference's gradient: the formulas the
-// kernels are tested against are right.
+// The numerical d sum(dy * y) / d parameter equals the reference's gradient: this checks the
+// formulas that the kernels are tested against.
 TEST(Norm, ReferenceGradientsEqualFiniteDifferences) {
   for (const NormKind kind : kNormKinds) {
     Values x = random_matrix(3, 7, DType::f32, 1).values();
@@ -104,7 +104,7 @@ void expect_forward(NormKind kind, DType dtype, int64_t n, int64_t h, bool with_
         close(mean, saved_statistics(kind, normalised, &NormStatistics::mean).values(), 1e-5));
   }
 
-  // In place (residual_out is residual_in) and without statistics: the same bits.
+  // Bitwise equal in place (residual_out is residual_in) and without statistics.
   if (with_branch) {
     TestMatrix in_place = residual;
     TestMatrix y2 = poisoned_matrix(n, h, dtype, 1);
@@ -135,7 +135,7 @@ TEST(Norm, ForwardEqualsReference) {
   });
 }
 
-// A large common offset must not cancel into the variance.
+// A large common offset must not cause cancellation in the variance.
 TEST(Norm, VarianceSurvivesALargeMean) {
   TestMatrix x = random_matrix(2, 768, DType::f32, 5, 1.0);
   for (int64_t r = 0; r < 2; ++r) {
@@ -179,7 +179,7 @@ void expect_backward_input(NormKind kind, DType dtype, int64_t n, int64_t h, boo
   test_stream().ops().norm_backward_input(test_stream(), args);
 
   Values expected = norm_gradients(kind, x.values(), weight.values(), dy.values()).x;
-  // One column: the gradient through LayerNorm is exactly 0, so rounding is measured against the
+  // With one column the gradient through LayerNorm is exactly 0, so errors are relative to the
   // terms that cancel.
   const double tolerance = h == 1 ? 2e-3 : 2e-5;
   if (accumulate) expected = plus(expected, before);
@@ -237,7 +237,7 @@ void expect_backward_weight(NormKind kind, DType dtype, int64_t n, int64_t h, fl
   if (with_bias) args.d_bias = d_bias;
   test_stream().ops().norm_backward_weight(test_stream(), args);
 
-  const double tolerance = h == 1 ? 1e-3 : 2e-5;  // one column: x_hat of LayerNorm is rounding only
+  const double tolerance = h == 1 ? 1e-3 : 2e-5;  // one column: x_hat of LayerNorm is only error
   if (h == 1) {
     EXPECT_NEAR(d_weight.at(0, 0), expected.weight[0], tolerance * static_cast<double>(n));
   } else {
@@ -263,8 +263,8 @@ TEST(Norm, BackwardWeightEqualsReference) {
   });
 }
 
-// Rows from short enough for one piece per thread of a block to too long for any block's registers,
-// and more rows than one block of them adds up.
+// Rows from one vector per thread of a block to too long for the registers of any block, and more
+// rows than one block sums.
 TEST(Norm, LongRowsAndManyRows) {
   for (const NormKind kind : kNormKinds) {
     for (const int64_t h : {1500, 5003, 12040, 20001}) {
@@ -277,7 +277,7 @@ TEST(Norm, LongRowsAndManyRows) {
   }
 }
 
-// Columns belong to threads, so the sums are the same bits for any number of threads.
+// Threads split the columns, so the sums are bitwise equal for any number of threads.
 TEST(Norm, BackwardWeightDoesNotDependOnThreads) {
   const TestMatrix x = random_matrix(37, 300, DType::f32, 41);
   const TestMatrix dy = random_matrix(37, 300, DType::f32, 42);
@@ -331,7 +331,7 @@ TEST(Norm, EmptyShapesDoNothing) {
   }
 }
 
-TEST(Norm, RecordsWhatItWasGiven) {
+TEST(Norm, RecordsTheOperation) {
   constexpr int64_t kN = 3;
   constexpr int64_t kH = 24;
   const TestMatrix residual = random_matrix(kN, kH);

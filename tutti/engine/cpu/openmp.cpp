@@ -1,16 +1,17 @@
-// What oneDNN, compiled with GCC's OpenMP, calls: the same names, on the teams of team.h. The
-// linker exports them from the program because libdnnl needs them, and there they come before those
-// of libgomp. libgomp spins for ten milliseconds at the end of each region, whoever needs the core.
+// The OpenMP runtime functions that oneDNN, compiled with GCC, calls, implemented on the teams of
+// team.h. The linker exports them from the program because libdnnl needs them, and they take
+// precedence over those of libgomp, which spins for ten milliseconds at the end of each region even
+// if other threads need the core.
 //
-// Only parallel regions, their barriers and questions are here. The ways to share work in a region
-// (loops that the runtime hands out, sections, single, tasks) would find no team in libgomp, and
-// every thread would do all of it; they end the program instead.
+// Only parallel regions, barriers and queries are implemented. Work-sharing constructs (loops that
+// the runtime schedules, sections, single, tasks) would find no team in libgomp, and every thread
+// would execute all of the work; they abort instead.
 #include "tutti/base/check.h"
 #include "tutti/engine/cpu/team.h"
 
 namespace tutti::engine {
 
-// The linker takes this file into every program with teams, because team.cpp calls this.
+// team.cpp calls this, so that the linker includes this file in every program with teams.
 void serve_openmp() {}
 
 }  // namespace tutti::engine
@@ -19,7 +20,7 @@ void serve_openmp() {}
 
 #define TUTTI_EXPORT __attribute__((visibility("default"), used))
 // NOLINTBEGIN(readability-identifier-naming)
-#define TUTTI_NOT_HERE(name)                                                         \
+#define TUTTI_UNSUPPORTED(name)                                                      \
   TUTTI_EXPORT void name() {                                                         \
     TUTTI_CHECK(false, "OpenMP: " #name " is not supported in programs with Tutti"); \
   }
@@ -38,27 +39,27 @@ TUTTI_EXPORT int omp_get_thread_num() { return tutti::engine::team_member(); }
 TUTTI_EXPORT int omp_in_parallel() { return tutti::engine::in_team() ? 1 : 0; }
 TUTTI_EXPORT void omp_set_num_threads(int threads) { tutti::engine::set_team_threads(threads); }
 
-TUTTI_NOT_HERE(GOMP_single_start)
-TUTTI_NOT_HERE(GOMP_sections_start)
-TUTTI_NOT_HERE(GOMP_parallel_sections)
-TUTTI_NOT_HERE(GOMP_task)
-TUTTI_NOT_HERE(GOMP_taskloop)
-TUTTI_NOT_HERE(GOMP_loop_dynamic_start)
-TUTTI_NOT_HERE(GOMP_loop_guided_start)
-TUTTI_NOT_HERE(GOMP_loop_runtime_start)
-TUTTI_NOT_HERE(GOMP_loop_nonmonotonic_dynamic_start)
-TUTTI_NOT_HERE(GOMP_loop_nonmonotonic_guided_start)
-TUTTI_NOT_HERE(GOMP_loop_nonmonotonic_runtime_start)
-TUTTI_NOT_HERE(GOMP_loop_maybe_nonmonotonic_runtime_start)
-TUTTI_NOT_HERE(GOMP_loop_start)
-TUTTI_NOT_HERE(GOMP_parallel_loop_dynamic)
-TUTTI_NOT_HERE(GOMP_parallel_loop_guided)
-TUTTI_NOT_HERE(GOMP_parallel_loop_runtime)
-TUTTI_NOT_HERE(GOMP_parallel_loop_nonmonotonic_dynamic)
-TUTTI_NOT_HERE(GOMP_parallel_loop_nonmonotonic_guided)
-TUTTI_NOT_HERE(GOMP_parallel_loop_nonmonotonic_runtime)
-TUTTI_NOT_HERE(GOMP_parallel_loop_maybe_nonmonotonic_runtime)
-TUTTI_NOT_HERE(GOMP_parallel_reductions)
+TUTTI_UNSUPPORTED(GOMP_single_start)
+TUTTI_UNSUPPORTED(GOMP_sections_start)
+TUTTI_UNSUPPORTED(GOMP_parallel_sections)
+TUTTI_UNSUPPORTED(GOMP_task)
+TUTTI_UNSUPPORTED(GOMP_taskloop)
+TUTTI_UNSUPPORTED(GOMP_loop_dynamic_start)
+TUTTI_UNSUPPORTED(GOMP_loop_guided_start)
+TUTTI_UNSUPPORTED(GOMP_loop_runtime_start)
+TUTTI_UNSUPPORTED(GOMP_loop_nonmonotonic_dynamic_start)
+TUTTI_UNSUPPORTED(GOMP_loop_nonmonotonic_guided_start)
+TUTTI_UNSUPPORTED(GOMP_loop_nonmonotonic_runtime_start)
+TUTTI_UNSUPPORTED(GOMP_loop_maybe_nonmonotonic_runtime_start)
+TUTTI_UNSUPPORTED(GOMP_loop_start)
+TUTTI_UNSUPPORTED(GOMP_parallel_loop_dynamic)
+TUTTI_UNSUPPORTED(GOMP_parallel_loop_guided)
+TUTTI_UNSUPPORTED(GOMP_parallel_loop_runtime)
+TUTTI_UNSUPPORTED(GOMP_parallel_loop_nonmonotonic_dynamic)
+TUTTI_UNSUPPORTED(GOMP_parallel_loop_nonmonotonic_guided)
+TUTTI_UNSUPPORTED(GOMP_parallel_loop_nonmonotonic_runtime)
+TUTTI_UNSUPPORTED(GOMP_parallel_loop_maybe_nonmonotonic_runtime)
+TUTTI_UNSUPPORTED(GOMP_parallel_reductions)
 
 }  // extern "C"
 // NOLINTEND(readability-identifier-naming)

@@ -1,4 +1,4 @@
-// Splitting the work of the CPU backend over the threads of a team.
+// Splits the work of the CPU backend across the threads of a team.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 namespace tutti::engine {
 
-// Threads that the next parallel_ranges of this thread will use.
+// Number of threads that the next parallel_ranges of this thread uses.
 inline int thread_count() { return team_threads(); }
 
-// Calls body() on `threads` threads; team_member() tells them apart.
+// Calls body() on `threads` threads; team_member() is the index of each.
 template <typename Body>
 void on_team(int threads, const Body& body) {
   run_team(
@@ -20,8 +20,8 @@ void on_team(int threads, const Body& body) {
 }
 
 // Calls body(begin, end, thread) with disjoint contiguous ranges that cover [0, count), one range
-// per thread, each a multiple of `grain` long (but the last). The split depends on count, grain
-// and the number of threads only.
+// per thread. Lengths are multiples of `grain`, except the last. The split depends only on count,
+// grain and the number of threads.
 template <typename Body>
 void parallel_ranges(int64_t count, int64_t grain, const Body& body) {
   if (count <= 0) return;
@@ -39,8 +39,8 @@ void parallel_ranges(int64_t count, int64_t grain, const Body& body) {
   });
 }
 
-// Calls body(index, thread) for every index in [0, count); threads take the next index as they get
-// free. For work of uneven size whose results do not depend on who computes them.
+// Calls body(index, thread) for every index in [0, count), scheduled dynamically: an idle thread
+// takes the next index. For tasks of uneven size whose results do not depend on the thread.
 template <typename Body>
 void parallel_tasks(int64_t count, const Body& body) {
   if (count > 1 && thread_count() > 1) {

@@ -1,5 +1,5 @@
-// Rows to their experts and back, one pass over the rows of tokens (moe_ops.h states the contract).
-// A copy belongs to one token, so threads that split the tokens never meet.
+// Scatters rows to experts and gathers them back, in one pass over the tokens (moe_ops.h states the
+// contract). A copy belongs to one token, so threads that split the tokens never share a row.
 #include <cstring>
 
 #include "tutti/engine/cpu/isa.h"
@@ -55,7 +55,7 @@ void permute_rows(const PermuteArgs& args, int64_t begin, int64_t end) {
   }
 }
 
-// One block of columns at a time: the sum stays in a register.
+// One block of columns at a time, to keep the sum in a register.
 template <typename T>
 void unpermute_rows(const UnpermuteArgs& args, int64_t begin, int64_t end) {
   for (int64_t n = begin; n < end; ++n) {

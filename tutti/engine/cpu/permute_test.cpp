@@ -14,13 +14,13 @@ struct PermuteShape {
 };
 const PermuteShape kPermuteShapes[] = {{1, 1, 1}, {5, 2, 3}, {23, 2, 67}, {9, 4, 131}, {3, 1, 64}};
 
-// Every choice has a row of its own, in no order; one in five is dropped.
+// Every choice has its own row, in scrambled order; one in five is dropped.
 TestMatrix random_positions(const PermuteShape& s, int64_t& used) {
   TestMatrix out(s.rows, s.k, DType::i32);
   const int64_t all = s.rows * s.k;
   used = 0;
   for (int64_t j = 0; j < all; ++j) {
-    const int64_t choice = j * 7 % all;  // 7 divides no `all` of the shapes
+    const int64_t choice = j * 7 % all;  // 7 does not divide `all` for any of the shapes
     const bool dropped = choice % 5 == 3;
     out.set(choice / s.k, choice % s.k, dropped ? -1 : static_cast<double>(used));
     if (!dropped) ++used;

@@ -1,4 +1,4 @@
-// The few numbers between gradients and their update (ops.h states the contracts).
+// The scalar operations between gradients and their update (update_ops.h states the contracts).
 #include <algorithm>
 #include <cmath>
 

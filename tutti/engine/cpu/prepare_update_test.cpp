@@ -40,7 +40,7 @@ Prepared prepare(double loss_sum, double squared_norm, const StepInputs& inputs,
   return {scalars.value(), outputs.value(), applied.value()};
 }
 
-TEST(ClipFactor, BringsTheNormDownToTheLimit) {
+TEST(ClipFactor, ScalesTheNormDownToTheLimit) {
   EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
   EXPECT_EQ(clip_factor(1e9, 0), 1.0);
   EXPECT_NEAR(clip_factor(4.0, 1.0) * 4.0, 1.0, 1e-6);
@@ -67,7 +67,7 @@ TEST(PrepareUpdate, FollowsItsEquations) {
   }
 }
 
-TEST(PrepareUpdate, MixesTheLossWithTheTeachers) {
+TEST(PrepareUpdate, MixesTheDistillationLoss) {
   TestValue<double> loss(90), divergence(18), square(4), targets(45), updates(0);
   TestValue<StepInputs> in({3e-4, 60, 45});
   for (const double weight : {0.0, 0.25, 1.0}) {
@@ -103,14 +103,14 @@ TEST(PrepareUpdate, NonFiniteSumsAreNotApplied) {
   EXPECT_EQ(skipped.updates, 4);
 }
 
-TEST(PrepareUpdate, WithoutTargetsNothingIsApplied) {
+TEST(PrepareUpdate, WithoutTargetsTheUpdateIsNotApplied) {
   const Prepared p = prepare(0, 1, {1e-3, 6, 0}, 4, 1);
   EXPECT_EQ(p.scalars.apply, 0);
   EXPECT_EQ(p.updates, 4);
   EXPECT_EQ(p.outputs.targets, 0);
 }
 
-// The order shows: the last bits of the large numbers swallow what comes after them.
+// Large values make the result depend on the order of the sum.
 TEST(AddRows, AddsInTheOrderOfTheRows) {
   for (const int64_t width : {1, 4, 5, 300}) {
     for (const int64_t rows : {0, 1, 2, 7, 33}) {
@@ -136,7 +136,7 @@ TEST(AddRows, AddsInTheOrderOfTheRows) {
   }
 }
 
-TEST(FindNonfinite, NamesTheLastSegmentThatHasOne) {
+TEST(FindNonfinite, FindsTheLastNonfiniteSegment) {
   const float infinite = std::numeric_limits<float>::infinity();
   const int64_t n = 70001;
   TestMatrix ends(1, 4, DType::i64);
@@ -161,14 +161,14 @@ TEST(FindNonfinite, NamesTheLastSegmentThatHasOne) {
   EXPECT_EQ(find({{1, std::nanf("")}, {0, infinite}}, 0), 1);
   EXPECT_EQ(find({{399, infinite}, {400, infinite}}, 0), 2);
   EXPECT_EQ(find({{69999, -infinite}, {3, infinite}}, 0), 3);
-  EXPECT_EQ(find({{70000, infinite}}, 0), -1);  // behind the last
-  EXPECT_EQ(find({{69999, infinite}}, 1), -1);  // the update applies: nobody asks
+  EXPECT_EQ(find({{70000, infinite}}, 0), -1);  // after the last segment
+  EXPECT_EQ(find({{69999, infinite}}, 1), -1);  // the update applies: no search
   EXPECT_EQ(find({{400, infinite}}, 0, 10), 12);
   EXPECT_EQ(find({{400, infinite}}, 0, 10, 11), 12);
-  EXPECT_EQ(find({{400, infinite}}, 0, 10, 13), 13);  // a later tensor was found before
+  EXPECT_EQ(find({{400, infinite}}, 0, 10, 13), 13);  // an earlier call found a later tensor
 }
 
-TEST(Adamw, ScalarsInMemorySayTheSame) {
+TEST(Adamw, ScalarsInMemoryEqualArguments) {
   const int64_t n = 1001;
   const TestMatrix gradient = random_vector(n);
   const AdamwSegment segments[] = {{0, 500, 0.1F}, {500, n - 500, 0}};

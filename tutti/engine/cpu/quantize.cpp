@@ -1,5 +1,5 @@
-// Quantization on the CPU (narrow_ops.h states the contract). The loops are plain C++ that the
-// compiler vectorises for each target.
+// Quantization on the CPU (narrow_ops.h states the contract), in plain C++ loops that the compiler
+// vectorises for each target.
 #include <algorithm>
 #include <cstring>
 
@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tutti::engine::HWY_NAMESPACE {
 
-// codes[i] = x[i] * factor; `words` are random where rounding is stochastic, else null.
+// codes[i] = x[i] * factor; `words` are random for stochastic rounding, else null.
 template <NarrowFloat F>
 void encode_elements(const float* x, float factor, Overflow overflow, const uint32_t* words,
                      uint8_t* codes, int64_t count) {
@@ -32,7 +32,7 @@ void encode_elements(const float* x, float factor, Overflow overflow, const uint
   }
 }
 
-// One row of `out`: codes and, of blocks, their scales. `bytes` has room for a block's codes.
+// One row of `out`: codes and, for block formats, scales. `bytes` holds at least one block's codes.
 void quantize_row(NarrowKind kind, const float* x, int64_t count, float scale,
                   const uint32_t* words, uint8_t* codes, uint8_t* scales) {
   switch (kind) {
@@ -77,7 +77,7 @@ namespace {
 
 HWY_EXPORT(quantize_row);
 
-// Rows of `out` that a thread makes at once: of a transposed matrix as many columns of x.
+// Rows of `out` that a thread processes at once; for a transposed matrix, columns of x.
 constexpr int64_t kRows = 16;
 
 // Rows [first, first + count) of x or of its transpose, as f32, each `width` long.
@@ -112,13 +112,13 @@ void draw(const QuantizeArgs& args, int64_t index, int64_t width, uint32_t* word
   }
 }
 
-// Of x: as it is known, or found and left where it is kept.
+// The amax of x: as given, or computed and stored in args.amax.
 float magnitude_of(CpuStream& stream, const QuantizeArgs& args) {
-  const Vector& place = args.amax.value;
+  const Vector& value = args.amax.value;
   const bool empty = args.x.rows == 0 || args.x.cols == 0;
-  if (args.amax.known && !empty) return *place.as<float>();
+  if (args.amax.known && !empty) return *value.as<float>();
   const float amax = largest_magnitude(stream, args.x);
-  if (place) *place.as<float>() = amax;
+  if (value) *value.as<float>() = amax;
   return amax;
 }
 
@@ -137,12 +137,12 @@ void quantize_matrix(Stream& stream, const QuantizeArgs& args) {
   }
   std::memcpy(data, &header, sizeof header);
 
-  const int64_t room = width * (kRows + (args.stochastic ? 1 : 0));
+  const int64_t per_thread = width * (kRows + (args.stochastic ? 1 : 0));
   auto* scratch = static_cast<float*>(
-      cpu.scratch(stream.threads() * room * static_cast<int64_t>(sizeof(float))));
+      cpu.scratch(stream.threads() * per_thread * static_cast<int64_t>(sizeof(float))));
   const int64_t used = (width * narrow_format(out.kind).element_bits + 7) / 8;
   parallel_ranges(out.rows, kRows, [&](int64_t first, int64_t last, int thread) {
-    float* values = scratch + thread * room;
+    float* values = scratch + thread * per_thread;
     uint32_t* words = nullptr;
     if (args.stochastic) words = reinterpret_cast<uint32_t*>(values + width * kRows);
     for (int64_t tile = first; tile < last; tile += kRows) {

@@ -24,7 +24,7 @@ float magnitude(const TestMatrix& x, bool transpose, int64_t row, int64_t first,
   return static_cast<float>(most);
 }
 
-// Codes and scales from the definitions; the factors are f32, as the formats say.
+// Codes and scales from the definitions; the factors are f32, as the formats define.
 void expect_codes(const TestMatrix& x, bool transpose, const TestNarrow& out) {
   const NarrowKind kind = out.view.kind;
   float amax = 0;
@@ -59,7 +59,7 @@ void expect_codes(const TestMatrix& x, bool transpose, const TestNarrow& out) {
   EXPECT_TRUE(std::all_of(end, end + 64, [](uint8_t byte) { return byte == 0xff; }));
 }
 
-TEST(Quantize, CodesAndScalesAreThoseOfTheDefinitions) {
+TEST(Quantize, CodesAndScalesFollowTheDefinitions) {
   testing::for_each_isa_and_dtype([](DType dtype) {
     const std::pair<int64_t, int64_t> shapes[] = {{1, 1}, {17, 5}, {33, 70}};
     for (const auto& [rows, columns] : shapes) {
@@ -75,7 +75,7 @@ TEST(Quantize, CodesAndScalesAreThoseOfTheDefinitions) {
   });
 }
 
-TEST(Quantize, ZerosStayZeroAndEmptyIsLegal) {
+TEST(Quantize, ZerosStayZeroAndEmptyIsValid) {
   const TestMatrix zero = testing::zero_matrix(3, 40);
   for (const NarrowKind kind : kNarrowKinds) {
     const TestNarrow out = quantized(kind, zero);
@@ -85,7 +85,7 @@ TEST(Quantize, ZerosStayZeroAndEmptyIsLegal) {
   }
 }
 
-TEST(Quantize, WhatIsNotFiniteIsNotHidden) {
+TEST(Quantize, NonFiniteValuesStayNonFinite) {
   for (const double bad : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
     TestMatrix x = random_matrix(4, 48, DType::f32, 2);
     x.set(2, 33, bad);
@@ -93,13 +93,13 @@ TEST(Quantize, WhatIsNotFiniteIsNotHidden) {
       EXPECT_FALSE(std::isfinite(quantized(kind, x).value(2, 33))) << narrow_format(kind).name;
       EXPECT_FALSE(std::isfinite(quantized(kind, x, true).value(33, 2)));
     }
-    // Only its block is lost.
+    // Only its block is affected.
     EXPECT_TRUE(std::isfinite(quantized(NarrowKind::mxfp8, x).value(2, 31)));
     EXPECT_FALSE(std::isfinite(quantized(NarrowKind::nvfp4, x).value(2, 47)));
   }
 }
 
-TEST(Quantize, StochasticRoundingIsAFunctionOfTheElementAndRight) {
+TEST(Quantize, StochasticRoundingIsUnbiasedAndDependsOnTheElement) {
   const int64_t rows = 64, columns = 96;
   const TestMatrix x = random_matrix(rows, columns, DType::f32, 9);
   for (const NarrowKind kind : kNarrowKinds) {
@@ -125,10 +125,11 @@ TEST(Quantize, StochasticRoundingIsAFunctionOfTheElementAndRight) {
         moved += whole.code(r, c) != nearest.code(r, c) ? 1 : 0;
       }
     }
-    EXPECT_LT(std::abs(drift), 0.06 * size) << "of " << rows * columns << " errors that cancel";
+    EXPECT_LT(std::abs(drift), 0.06 * size)
+        << "of " << rows * columns << " errors that should cancel";
     EXPECT_GT(moved, rows * columns / 8);
     EXPECT_LT(moved, rows * columns / 2);
-    // Rows given by number: the second half of the call alone.
+    // Row numbers: only the second half of the rows.
     TestMatrix numbers(1, rows / 2, DType::i32);
     for (int64_t i = 0; i < rows / 2; ++i) numbers.set(0, i, static_cast<double>(rows / 2 + i));
     TestNarrow half(kind, rows / 2, columns);
@@ -137,15 +138,15 @@ TEST(Quantize, StochasticRoundingIsAFunctionOfTheElementAndRight) {
     part.out = half.view;
     part.rows = numbers;
     test_stream().ops().quantize(test_stream(), part);
-    if (kind == NarrowKind::mxfp8) {  // no scale of the tensor, which the half lacks
+    if (kind == NarrowKind::mxfp8) {  // other formats have a per-tensor scale, which differs
       EXPECT_EQ(half.code(3, 7), whole.code(rows / 2 + 3, 7));
       EXPECT_EQ(half.code(9, 90), whole.code(rows / 2 + 9, 90));
     }
   }
 }
 
-// To nearest and stochastically, of sizes from less than a tile of a device to several.
-TEST(Quantize, StraightAndTransposedAtOnceAreThoseOfTwoCalls) {
+// Round to nearest and stochastic, for sizes from less than a tile of a device to several tiles.
+TEST(Quantize, FusedTransposeEqualsTwoCalls) {
   testing::for_each_dtype([](DType dtype) {
     const std::pair<int64_t, int64_t> shapes[] = {{1, 1},     {17, 5},   {33, 70}, {128, 128},
                                                   {130, 129}, {257, 48}, {0, 8},   {8, 0}};
@@ -159,24 +160,24 @@ TEST(Quantize, StraightAndTransposedAtOnceAreThoseOfTwoCalls) {
             SCOPED_TRACE(fmt::format("{} [{}, {}] {} {}", narrow_format(kind).name, rows, columns,
                                      finite, stochastic));
             const QuantizeArgs args = {.x = x, .stochastic = stochastic, .key = 77, .first_row = 5};
-            TestNarrow straight(kind, rows, columns), transposed(kind, columns, rows);
+            TestNarrow plain(kind, rows, columns), transposed(kind, columns, rows);
             QuantizeArgs one = args;
-            one.out = straight.view;
+            one.out = plain.view;
             test_stream().ops().quantize(test_stream(), one);
             one.transpose = true;
             one.out = transposed.view;
             test_stream().ops().quantize(test_stream(), one);
-            TestNarrow out(kind, rows, columns), turned(kind, columns, rows);
+            TestNarrow out(kind, rows, columns), out_transposed(kind, columns, rows);
             QuantizeArgs both = args;
             both.out = out.view;
-            both.transposed = turned.view;
+            both.transposed = out_transposed.view;
             test_stream().ops().quantize(test_stream(), both);
             const auto same = [](const TestNarrow& a, const TestNarrow& b) {
               const auto bytes = static_cast<size_t>(a.view.layout().bytes + 64);
               return std::equal(a.bytes(), a.bytes() + bytes, b.bytes());
             };
-            EXPECT_TRUE(same(out, straight));
-            EXPECT_TRUE(same(turned, transposed));
+            EXPECT_TRUE(same(out, plain));
+            EXPECT_TRUE(same(out_transposed, transposed));
           }
         }
       }
@@ -184,7 +185,7 @@ TEST(Quantize, StraightAndTransposedAtOnceAreThoseOfTwoCalls) {
   });
 }
 
-TEST(Quantize, RecordsWhatItMoved) {
+TEST(Quantize, RecordsTheOperation) {
   Recorder recorder;
   test_stream().set_recorder(&recorder);
   quantized(NarrowKind::nvfp4, random_matrix(5, 33, DType::bf16), true);

@@ -1,11 +1,11 @@
-// How a CPU kernel notes what it executed. A kernel writes
+// Recording of CPU kernels. A kernel contains
 //
 //   const OpRecord what = describe(args);  // engine/describe.h
 //   const double begin = begin_op(stream);
-//   ... hand pointers and dimensions to the library or the loops ...
+//   ... pass pointers and dimensions to the library or the loops ...
 //   record(stream, what, begin);
 //
-// The clock is read only while the stream has a recorder.
+// The clock is read only if the stream has a recorder.
 #pragma once
 
 #include "tutti/base/clock.h"

@@ -19,10 +19,10 @@ HWY_INLINE F32 combine(F32 a, F32 b, std::integral_constant<Reduce, Reduce::sum>
   return hn::Add(a, b);
 }
 HWY_INLINE F32 combine(F32 a, F32 b, std::integral_constant<Reduce, Reduce::max> /*reduce*/) {
-  return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);  // a NaN stays in a
+  return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);  // keeps a NaN in a
 }
 
-// `two`: of two sources, the usual case on small hosts, known when compiling.
+// `two`: specialisation for two sources, the usual case on small hosts.
 template <typename T, Reduce reduce, bool two>
 HWY_INLINE void reduce_lanes(const void* const* sources, int64_t source_count,
                              void* const* destinations, int64_t destination_count, int64_t count) {
@@ -76,7 +76,7 @@ namespace {
 template <typename T>
 void reduce_integers(Reduce reduce, const void* const* sources, int64_t source_count,
                      void* const* destinations, int64_t destination_count, int64_t count) {
-  using U = std::make_unsigned_t<T>;  // whose sums may wrap around
+  using U = std::make_unsigned_t<T>;  // unsigned sums may wrap around
   const auto source = [&](int64_t s, int64_t i) { return static_cast<const T*>(sources[s])[i]; };
   for (int64_t i = 0; i < count; ++i) {
     T result = source(0, i);

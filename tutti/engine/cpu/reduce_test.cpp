@@ -13,7 +13,7 @@ namespace {
 
 const std::vector<int64_t> kCounts = {0, 1, 3, 15, 16, 17, 63, 64, 65, 257, 1031};
 
-// Sums in the type of computation and in the order of the sources, rounded once.
+// Sums in the accumulation type and in the order of the sources, rounded once.
 double reference(Reduce reduce, const std::vector<TestMatrix>& sources, int64_t i) {
   float sum = static_cast<float>(sources[0].at(0, i));
   for (size_t s = 1; s < sources.size(); ++s) {
@@ -33,7 +33,7 @@ void run(Reduce reduce, const std::vector<TestMatrix>& sources,
   reduce_elements(reduce, sources[0].view().dtype, from, to, sources[0].cols());
 }
 
-TEST(Reduce, EqualsThePlainLoopToTheBit) {
+TEST(Reduce, EqualsAPlainLoopBitwise) {
   for_each_isa_and_dtype([](DType dtype) {
     for (const Reduce reduce : {Reduce::sum, Reduce::max}) {
       for (const int64_t count : kCounts) {
@@ -65,7 +65,7 @@ TEST(Reduce, InPlaceIntoAllSources) {
   });
 }
 
-TEST(Reduce, MaximumIsNanWhereAnySourceIs) {
+TEST(Reduce, MaximumPropagatesNan) {
   for_each_isa_and_dtype([](DType dtype) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const std::vector<TestMatrix> sources = {TestMatrix(1, 4, dtype).assign({nan, 1, -1, 4}),

@@ -1,6 +1,6 @@
-// RMSNorm of column groups and capping on the CPU (norm_ops.h states the contracts). Weight
-// gradients are added row by row, group by group, by threads that own columns, so that the result
-// does not depend on their number.
+// RMSNorm of column groups and soft-capping on the CPU (norm_ops.h states the contracts). Weight
+// gradients are added row by row, group by group, by threads that split the columns, so that the
+// result does not depend on their number.
 #include <algorithm>
 #include <cmath>
 
@@ -140,7 +140,7 @@ HWY_EXPORT(weight_gradient_bf16);
 HWY_EXPORT(cap_f32);
 HWY_EXPORT(cap_bf16);
 
-// Rows per unit of work: enough elements to be worth a thread.
+// Grain of parallel_ranges in rows: enough elements to be worth a thread.
 int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, columns));
 }
@@ -163,7 +163,7 @@ void cpu_rms_norm_backward(Stream& stream, const RmsNormBackwardArgs& args) {
   const OpRecord what = describe(args);
   const double begin = begin_op(stream);
   const bool narrow = args.dy.dtype == DType::bf16;
-  // Before dx, which may be dy.
+  // Before dx, which may overwrite dy.
   if (args.d_weight) {
     const auto add = narrow ? HWY_DYNAMIC_DISPATCH(weight_gradient_bf16)
                             : HWY_DYNAMIC_DISPATCH(weight_gradient_f32);

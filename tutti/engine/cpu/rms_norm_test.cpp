@@ -53,11 +53,11 @@ double rms_norm_tolerance(DType dtype) { return dtype == DType::bf16 ? 2e-2 : 2e
 class RmsNorm : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!on_cpu()) GTEST_SKIP() << "skipped: the operation is the CPU's";
+    if (!on_cpu()) GTEST_SKIP() << "skipped: CPU-only operation";
   }
 };
 
-TEST_F(RmsNorm, NormsEveryGroup) {
+TEST_F(RmsNorm, NormalizesEveryGroup) {
   for_each_isa_and_dtype([](DType dtype) {
     for (const Shape& s : shapes()) {
       for (const float offset : {0.0F, 1.0F}) {
@@ -91,7 +91,7 @@ TEST_F(RmsNorm, NormsEveryGroup) {
   });
 }
 
-// d(sum of y * dy), written out.
+// d(sum of y * dy) by the formula.
 TEST_F(RmsNorm, BackwardMatchesTheFormula) {
   for_each_isa_and_dtype([](DType dtype) {
     for (const Shape& s : shapes()) {
@@ -134,7 +134,7 @@ TEST_F(RmsNorm, BackwardMatchesTheFormula) {
                                                               .dx = dx,
                                                               .beta = beta,
                                                               .d_weight = as_vector(dw)});
-        // Of a single column the two terms cancel but for epsilon: compared with one of them.
+        // With a single column the two terms cancel except for epsilon: errors are relative to one.
         if (s.width > 1) {
           EXPECT_TRUE(close(dx, want, rms_norm_tolerance(dtype)));
         } else {

@@ -1,7 +1,7 @@
 // Rotary position embedding on the CPU (Su et al. 2021), in place, by "rotate half":
 //   y[i] = x[i] cos(a) - x[i + R/2] sin(a),  y[i + R/2] = x[i + R/2] cos(a) + x[i] sin(a)
-// with a = position * inverse_frequency[i]. The inverse turns by -a. Angles, their reduction and
-// their sines are f64: at position 131,072 an angle in f32 would be wrong by up to 0.008.
+// with a = position * inverse_frequency[i]. The inverse rotates by -a. Angles, their reduction and
+// their sines are f64: at position 131,072 the error of an angle in f32 would be up to 0.008.
 #include "tutti/base/check.h"
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
@@ -25,7 +25,7 @@ inline constexpr int64_t kLanes64 = static_cast<int64_t>(hn::MaxLanes(Tag64()));
 HWY_INLINE F64 set64(double x) { return hn::Set(Tag64(), x); }
 
 // Sine and cosine of kLanes64 angles below 2^30: the angle is reduced to [-pi/4, pi/4], and the
-// Taylor series there are cut where the next term is below 2e-9.
+// Taylor series are truncated where the next term is below 2e-9.
 HWY_INLINE void sine_cosine(F64 angle, float* sine, float* cosine) {
   const hn::Rebind<int64_t, Tag64> di;
   const hn::Rebind<float, Tag64> d32;
@@ -44,8 +44,8 @@ HWY_INLINE void sine_cosine(F64 angle, float* sine, float* cosine) {
   c = hn::MulAdd(c, r2, set64(1.0 / 24));
   c = hn::MulAdd(c, r2, set64(-0.5));
   c = hn::MulAdd(c, r2, set64(1.0));
-  // Quadrant q = 0..3 in the low bits: odd ones swap sine and cosine; bit 1 of q, or of q + 1, is
-  // the sign.
+  // Quadrant q = 0..3 in the low bits: odd quadrants swap sine and cosine; the sign is bit 1 of q
+  // for the sine and of q + 1 for the cosine.
   const auto q = hn::BitCast(di, shifted);
   const auto one = hn::Set(di, 1);
   const auto two = hn::Set(di, 2);
@@ -58,7 +58,7 @@ HWY_INLINE void sine_cosine(F64 angle, float* sine, float* cosine) {
   hn::StoreU(hn::DemoteTo(d32, cosines), d32, cosine);
 }
 
-// sine, cosine [round up to 16 of R/2]: of one position.
+// Sine and cosine of one position, each [R/2 rounded up to 16].
 void fill_angles(const float* inverse_frequency, int64_t half, double position, bool inverse,
                  float amplitude, float* sine, float* cosine) {
   for (int64_t i = 0; i < half; i += kLanes64) {
@@ -80,7 +80,7 @@ int64_t rotated_half(const RopeArgs& args) {
   return (args.rotated > 0 ? args.rotated : args.head_dim) / 2;
 }
 
-// Rows [begin, end). table: 2 * round up to 16 of R/2 floats.
+// Rows [begin, end). table: 2 * (R/2 rounded up to 16) floats.
 template <typename T>
 void rotate_rows(const RopeArgs& args, int64_t begin, int64_t end, float* table) {
   const int64_t half = rotated_half(args);

@@ -77,9 +77,9 @@ TEST(Rope, MatchesReferenceAndLeavesOtherColumns) {
   });
 }
 
-// Columns beyond `rotated` stay, and the transpose is the way back of the gradient.
-TEST(Rope, TurnsTheFirstColumnsOfAHeadAndMultiplies) {
-  if (!testing::on_cpu()) GTEST_SKIP() << "skipped: partial rotation is the CPU's";
+// Columns beyond `rotated` are unchanged, and the transpose is the backward pass.
+TEST(Rope, RotatesTheFirstColumnsOfAHeadAndScales) {
+  if (!testing::on_cpu()) GTEST_SKIP() << "skipped: partial rotation is CPU only";
   for_each_isa_and_dtype([](DType dtype) {
     constexpr int64_t kDim = 20, kHeads = 3;
     for (const int64_t rotated : {2, 6, 18, 20}) {
@@ -119,7 +119,7 @@ TEST(Rope, TurnsTheFirstColumnsOfAHeadAndMultiplies) {
   });
 }
 
-TEST(Rope, TakesGivenPositions) {
+TEST(Rope, UsesGivenPositions) {
   for_each_isa_and_dtype([](DType dtype) {
     TestMatrix x = random_matrix(5, 32, dtype, 4);
     const TestMatrix frequency = frequencies(16);
@@ -133,7 +133,7 @@ TEST(Rope, TakesGivenPositions) {
   });
 }
 
-TEST(Rope, InverseTurnsBack) {
+TEST(Rope, InverseUndoesTheRotation) {
   for_each_isa_and_dtype([](DType dtype) {
     for (const RopeShape& s : rope_shapes()) {
       TestMatrix x = random_matrix(s.rows, s.cols, dtype, 5, 1, 1);
@@ -153,7 +153,7 @@ TEST(Rope, InverseTurnsBack) {
   });
 }
 
-// A query at m and a key at n meet at an angle that depends on m - n only.
+// The dot product of a query at m and a key at n depends on m - n only.
 TEST(Rope, DotProductsDependOnDistanceOnly) {
   const TestMatrix frequency = frequencies(16);
   const auto dot_at = [&](int64_t m, int64_t n) {
@@ -173,7 +173,7 @@ TEST(Rope, DotProductsDependOnDistanceOnly) {
   EXPECT_NEAR(dot_at(5, 2), dot_at(100003, 100000), 1e-5);
 }
 
-TEST(Rope, RecordsWhatItDid) {
+TEST(Rope, RecordsTheOperation) {
   Recorder recorder;
   const auto stream = make_test_stream(2);
   stream->set_recorder(&recorder);

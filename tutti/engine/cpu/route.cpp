@@ -1,4 +1,5 @@
-// Softmax, choice and weights of a router and their gradients (moe_ops.h states the contract).
+// Softmax, top-k choice and weights of a router and their gradients (moe_ops.h states the
+// contract).
 //   w_i = p_i / s over the chosen, s = sum of the chosen p:   dp_i = (dw_i - sum_j dw_j w_j) / s
 //   w_i = p_i, not renormalized:                              dp_i = dw_i
 //   softmax:                                      dx_j = p_j (dp_j - sum_i dp_i p_i)
@@ -37,10 +38,10 @@ void forward_row(const RouteForwardArgs& args, int64_t n) {
   args.lse.as<float>()[n] = highest + std::log(sum);
   for (int64_t e = 0; e < count; ++e) p[e] /= sum;
 
-  // Comparisons with NaN are false, so a row of NaN chooses the first experts, each once.
+  // Comparisons with NaN are false, so a row of NaN chooses the first k experts, each once.
   float chosen_sum = 0;
   for (int64_t i = 0; args.given && i < args.experts.cols; ++i) {
-    TUTTI_CHECK(chosen[i] >= 0 && chosen[i] < count, "route_forward: row {} is given expert {}", n,
+    TUTTI_CHECK(chosen[i] >= 0 && chosen[i] < count, "route_forward: row {} has expert {}", n,
                 chosen[i]);
     chosen_sum += p[chosen[i]];
   }
@@ -62,7 +63,7 @@ void forward_row(const RouteForwardArgs& args, int64_t n) {
   for (int64_t i = 0; i < args.experts.cols; ++i) weights[i] = p[chosen[i]] / divisor;
 }
 
-// slope[e] = what the balance loss of sequence b adds to the gradient of each of its probabilities
+// slope[e] = gradient of the balance loss of sequence b with respect to each of its probabilities
 // of expert e, without the scale: E f_e / T. Returns the loss.
 double balance_of_sequence(const RouteBackwardArgs& args, int64_t b, int64_t tokens,
                            double* slope) {
@@ -70,7 +71,7 @@ double balance_of_sequence(const RouteBackwardArgs& args, int64_t b, int64_t tok
   const int64_t rows = args.probabilities.rows;
   const auto length = static_cast<double>(args.sequence > 0 ? args.sequence : tokens);
   const int32_t* counts = args.counts.row<int32_t>(b);
-  std::fill(slope, slope + experts, 0.0);  // first the sums of probabilities
+  std::fill(slope, slope + experts, 0.0);  // holds the sums of probabilities first
   const int64_t first = std::max<int64_t>(b * tokens - args.first_row, 0);
   const int64_t last = std::min((b + 1) * tokens - args.first_row, rows);
   for (int64_t t = first; t < last; ++t) {

@@ -53,7 +53,7 @@ Values softmax(const double* x, int64_t count, double& lse) {
   return p;
 }
 
-TEST(Route, ForwardIsTheReference) {
+TEST(Route, ForwardEqualsTheReference) {
   for (const RouteShape& s : kRouteShapes) {
     for (const bool biased : {false, true}) {
       for (const DType bias_type : {DType::f32, DType::bf16}) {
@@ -104,7 +104,7 @@ TEST(Route, ProbabilitiesMayOverwriteLogits) {
   EXPECT_TRUE(apart.weights.same_bytes(same.weights));
 }
 
-TEST(Route, EqualsGoToTheLowestNumber) {
+TEST(Route, TiesGoToTheLowestIndex) {
   const RouteShape s = {1, 1, 5, 3};
   Routing out(s);
   TestMatrix logits(1, 5);
@@ -125,12 +125,12 @@ TEST(Route, NanChoosesEveryExpertAtMostOnce) {
     EXPECT_EQ(chosen.size(), 3U);
     EXPECT_GE(*chosen.begin(), 0);
     EXPECT_LT(*chosen.rbegin(), 4);
-    EXPECT_TRUE(std::isnan(out.weights.at(n, 0)));  // shows in the loss
+    EXPECT_TRUE(std::isnan(out.weights.at(n, 0)));  // propagates to the loss
   }
 }
 
-// Weights are the probabilities themselves: choices and all else are as with their sum.
-TEST(Route, WeightsMayStayProbabilities) {
+// Weights are the probabilities themselves; choices and all other results are unchanged.
+TEST(Route, WithoutRenormalizationWeightsAreProbabilities) {
   for (const RouteShape& s : kRouteShapes) {
     const TestMatrix logits = random_matrix(s.rows(), s.experts);
     Routing divided(s), plain(s);
@@ -147,8 +147,8 @@ TEST(Route, WeightsMayStayProbabilities) {
   }
 }
 
-// Choices that were made elsewhere are weighed by this softmax.
-TEST(Route, GivenChoicesAreWeighed) {
+// Given choices get the weights of this softmax.
+TEST(Route, ComputesWeightsOfGivenChoices) {
   const RouteShape s = {2, 9, 7, 2};
   const TestMatrix logits = random_matrix(s.rows(), s.experts);
   Routing made(s), given(s);
@@ -179,7 +179,7 @@ struct Backward {
   TestMatrix d_logits, load, sums;
 };
 
-// Choices counted as assign_rows does.
+// Counts the choices as assign_rows does.
 TestMatrix counted(const RouteShape& s, const TestMatrix& experts) {
   TestMatrix counts = zero_matrix(s.sequences, s.experts, DType::i32);
   for (int64_t n = 0; n < s.rows(); ++n) {
@@ -196,7 +196,7 @@ void backward(Stream& stream, const RouteShape& s, const Routing& forward,
               Backward& out, bool renormalize = true) {
   TestMatrix counts = counted(s, forward.experts);
   TestMatrix positions = zero_matrix(s.rows(), s.k, DType::i32);
-  positions.set(s.rows() - 1, 0, -1);  // as if one was dropped
+  positions.set(s.rows() - 1, 0, -1);  // one dropped choice
   RouteBackwardArgs args;
   args.probabilities = forward.probabilities;
   args.lse = forward.lse;
@@ -284,7 +284,7 @@ void expect_finite_difference(const RouteShape& s, bool renormalize) {
       for (int64_t e = 0; e < s.experts; ++e) load[static_cast<size_t>(e)] += counts.at(b, e);
     }
     EXPECT_EQ(out.load.values(), load);
-    // Adds the same again.
+    // Accumulates the same again.
     backward(test_stream(), s, forward, d_weights, kBalance, kZ, 1, out, renormalize);
     for (double& value : load) value *= 2;
     EXPECT_EQ(out.load.values(), load);
@@ -292,15 +292,15 @@ void expect_finite_difference(const RouteShape& s, bool renormalize) {
   });
 }
 
-TEST(Route, BackwardIsTheFiniteDifference) {
+TEST(Route, BackwardMatchesFiniteDifferences) {
   for (const RouteShape& s : kRouteShapes) {
     for (const bool renormalize : {true, false}) expect_finite_difference(s, renormalize);
   }
 }
 
-// Rows on two ranks, halves of one sequence or of three: each gets its rows' gradients, and their
-// sums are those of all.
-TEST(Route, PartsOfSequencesAddUp) {
+// Rows of one or three sequences split across two ranks: each rank computes its rows' gradients,
+// and the sums of the ranks add up to those of all rows.
+TEST(Route, PartsOfSequencesSumToTheWhole) {
   for (const RouteShape& whole : {RouteShape{1, 10, 5, 2}, RouteShape{3, 6, 5, 2}}) {
     const int64_t half = whole.rows() / 2;
     const TestMatrix logits = random_matrix(whole.rows(), whole.experts);
@@ -366,7 +366,7 @@ TEST(Route, SelectionBiasMovesTowardsTheMeanLoad) {
       test_stream(), {.load = load, .bias = bias, .weights = weights, .rate = 0.125F});
   EXPECT_EQ(bias.values(), (Values{0.375, 0.625, 0.5, -1}));
   EXPECT_EQ(weights.values(), bias.values());
-  // Of some experts only.
+  // A subset of the experts.
   TestMatrix some(1, 2);
   some.assign({0.5, 0.5});
   test_stream().ops().update_selection_bias(
@@ -374,7 +374,7 @@ TEST(Route, SelectionBiasMovesTowardsTheMeanLoad) {
   EXPECT_EQ(some.values(), (Values{0.625, 0.5}));
 }
 
-TEST(Route, SelectionBiasesMoveOnlyWhereTheUpdateApplies) {
+TEST(Route, SelectionBiasMovesOnlyIfTheUpdateApplies) {
   for (const int64_t experts : {1, 5, 33, 1031}) {
     const TestMatrix load = random_vector(experts);
     const int64_t first = experts / 3;
@@ -398,7 +398,7 @@ TEST(Route, SelectionBiasesMoveOnlyWhereTheUpdateApplies) {
     const auto expected = moved(nullptr), found = moved(applied.data());
     EXPECT_TRUE(found.first.same_bytes(expected.first));
     EXPECT_TRUE(found.second.same_bytes(expected.second));
-    EXPECT_EQ(expected.first.same_bytes(before), experts == 1);  // it has the mean load
+    EXPECT_EQ(expected.first.same_bytes(before), experts == 1);  // a single one has the mean load
     const auto left = moved(skipped.data());
     EXPECT_TRUE(left.first.same_bytes(before));
     EXPECT_TRUE(left.second.same_bytes(zero_vector(count, DType::bf16)));

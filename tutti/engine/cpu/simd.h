@@ -1,6 +1,6 @@
 // Vector helpers of the Highway kernels: loads and stores of f32 and bf16 as f32 lanes, loops over
-// a row with its odd end, sums, exp and sigmoid. Compiled once per instruction set, so a source
-// that uses it follows Highway's pattern:
+// a row with its remainder, sums, exp, sigmoid and tanh. Compiled once per instruction set, so a
+// source that uses it follows Highway's pattern:
 //
 //   #include "tutti/engine/cpu/isa.h"  // which targets; with the other headers, before the rest
 //
@@ -16,9 +16,9 @@
 //   namespace tutti::engine { HWY_EXPORT(f); ... HWY_DYNAMIC_DISPATCH(f)(...) ... }
 //   #endif
 //
-// Threads stay outside: code per instruction set works on a range that it is given.
+// Threading stays outside: code per instruction set works on a given range.
 
-// Not #pragma once: visible again for every target (see hwy/foreach_target.h).
+// No #pragma once: this header is included again for every target (see hwy/foreach_target.h).
 #if defined(TUTTI_ENGINE_CPU_SIMD_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_ENGINE_CPU_SIMD_H_
 #undef TUTTI_ENGINE_CPU_SIMD_H_
@@ -54,7 +54,7 @@ using Tag = hn::ScalableTag<float>;
 using F32 = hn::Vec<Tag>;
 inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(Tag()));
 
-// How many lanes of a block are inside the row: all (known when compiling), or the first `count`.
+// How many lanes of a block are inside the row: all (at compile time), or the first `count`.
 struct WholeBlock {};
 struct PartBlock {
   int64_t count;
@@ -72,7 +72,7 @@ HWY_INLINE F32 load(const bf16* p, WholeBlock /*block*/ = {}) {
   return hn::BitCast(Tag(), hn::ShiftLeft<16>(hn::PromoteTo(d32, upper_half)));
 }
 
-// Lanes beyond the row are zero, and the memory behind the row is not touched.
+// Lanes beyond the row are zero, and memory beyond the row is not read.
 template <typename T>
 HWY_INLINE F32 load(const T* p, PartBlock block) {
   T lanes[kLanes] = {};
@@ -82,7 +82,7 @@ HWY_INLINE F32 load(const T* p, PartBlock block) {
 
 HWY_INLINE void store(F32 v, float* p, WholeBlock /*block*/ = {}) { hn::StoreU(v, Tag(), p); }
 
-// Rounds to nearest even; a NaN stays a NaN (quiet). The same bits as to_bf16().
+// Rounds to nearest even; NaN becomes a quiet NaN. Same bits as to_bf16().
 HWY_INLINE void store(F32 v, bf16* p, WholeBlock /*block*/ = {}) {
   const hn::Rebind<uint16_t, Tag> d16;
   const hn::Rebind<uint32_t, Tag> d32;
@@ -105,10 +105,10 @@ HWY_INLINE void store(F32 v, T* p, PartBlock block) {
 // Sum over lanes.
 HWY_INLINE float sum(F32 v) { return hn::GetLane(hn::SumOfLanes(Tag(), v)); }
 
-// Calls body(j, block, slot) for the blocks of kLanes columns j of [0, n); four calls are in flight
-// at a time with slot = std::integral_constant 0..3, so that sums can be kept in four independent
-// registers. The last block may be a PartBlock. body is `[&](int64_t j, auto block, auto slot)
-// TUTTI_LANES_BODY { ... }`.
+// Calls body(j, block, slot) for the blocks of kLanes columns j of [0, n), unrolled by four with
+// slot = std::integral_constant 0..3, so that sums can use four independent registers. The last
+// block may be a PartBlock. body is `[&](int64_t j, auto block, auto slot) TUTTI_LANES_BODY { ...
+// }`.
 inline constexpr int kSlots = 4;
 template <int slot>
 using Slot = std::integral_constant<int, slot>;
@@ -126,7 +126,7 @@ HWY_INLINE void for_lanes(int64_t n, const Body& body) {
   if (j < n) body(j, PartBlock{n - j}, Slot<1>());
 }
 
-// A sum kept in kSlots registers. (An implicit constructor would be compiled for the baseline.)
+// A sum in kSlots registers. (An implicit constructor would be compiled for the baseline.)
 struct SlotSum {
   F32 slots[kSlots];
   HWY_INLINE SlotSum() : slots{zero(), zero(), zero(), zero()} {}
@@ -135,7 +135,7 @@ struct SlotSum {
   }
 };
 
-// v limited to [low, high]; NaN stays NaN.
+// v clamped to [low, high]; NaN stays NaN.
 HWY_INLINE F32 clamp(F32 v, float low, float high) {
   const F32 l = set(low);
   const F32 h = set(high);
@@ -175,10 +175,10 @@ HWY_INLINE F32 power_of_2(hn::Vec<hn::Rebind<int32_t, Tag>> k) {
   return hn::BitCast(Tag(), hn::ShiftLeft<23>(hn::Add(k, hn::Set(di, 127))));
 }
 
-// e^x with a relative error below 2e-7 where the result is a normal number; 0 and infinity beyond;
-// NaN stays NaN.
+// e^x with a relative error below 2e-7 if the result is a normal number; 0 and infinity outside
+// that range; NaN stays NaN.
 HWY_INLINE F32 exp(F32 x) {
-  // e^-105 rounds to 0 and e^89 is infinite; 2^exponent in two factors reaches both ends.
+  // e^-105 rounds to 0 and e^89 is infinite; 2^exponent as two factors covers both ends.
   const ScaledExp e = scaled_exp(clamp(x, -105.0F, 89.0F));
   const auto half = hn::ShiftRight<1>(e.exponent);
   return hn::Mul(hn::Mul(e.mantissa, power_of_2(half)), power_of_2(hn::Sub(e.exponent, half)));
@@ -192,7 +192,7 @@ HWY_INLINE F32 sigmoid(F32 x) {
 }
 
 // tanh x with a relative error below 4e-7; NaN stays NaN. Near 0 the odd polynomial of Cephes'
-// tanhf, beyond 1 - 2 / (e^2x + 1).
+// tanhf, elsewhere 1 - 2 / (e^2x + 1).
 HWY_INLINE F32 tanh(F32 x) {
   const F32 size = hn::Abs(x);
   const F32 square = hn::Mul(x, x);
@@ -207,8 +207,8 @@ HWY_INLINE F32 tanh(F32 x) {
   return hn::IfThenElse(hn::Lt(size, set(0.625F)), near, hn::CopySign(far, x));
 }
 
-// The largest magnitude of x[0, count). Compared as integers: NaN is above infinity, which is above
-// all numbers.
+// The largest magnitude of x[0, count), compared as integers: NaN is above infinity, which is above
+// all finite numbers.
 HWY_INLINE float amax_of(const float* x, int64_t count) {
   uint32_t most = 0;
   for (int64_t i = 0; i < count; ++i) {

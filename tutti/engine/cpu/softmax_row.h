@@ -1,12 +1,12 @@
-// The softmax of a row of logits and its gradients, chunk by chunk: what the cross-entropies share.
+// The softmax of a row of logits and its gradients, chunk by chunk, shared by the cross-entropies.
 //
-// Two passes: maximum and sum of exponentials in one, rescaling the sum when the maximum grows
-// (Milakov & Gimelshein 2018, "Online normalizer calculation for softmax"); then the gradient. The
-// second pass walks upwards and loads a block before it stores it: element j of a bf16 row lies at
-// or before element j of an f32 row that starts at the same address, so overlaid gradients never
-// reach unread logits.
+// Two passes: the first computes maximum and sum of exponentials, and rescales the sum when the
+// maximum grows (Milakov & Gimelshein 2018, "Online normalizer calculation for softmax"); the
+// second computes the gradient. It runs in ascending order and loads a block before it stores it:
+// element j of a bf16 row lies at or before element j of an f32 row that starts at the same
+// address, so overlaid gradients never overwrite unread logits.
 
-// Not #pragma once: visible again for every target, as simd.h, which must come before.
+// No #pragma once: included again for every target, like simd.h, which must come before it.
 #if defined(TUTTI_ENGINE_CPU_SOFTMAX_ROW_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_ENGINE_CPU_SOFTMAX_ROW_H_
 #undef TUTTI_ENGINE_CPU_SOFTMAX_ROW_H_
@@ -24,9 +24,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace tutti::engine::HWY_NAMESPACE {
 
-inline constexpr int64_t kChunk = 2048;  // stays in the first-level cache between its two sweeps
+inline constexpr int64_t kChunk = 2048;  // stays in the L1 cache between its two sweeps
 
-// The lanes of a block that exist; the others become `value`.
+// Keeps the valid lanes of a block and sets the others to `value`.
 HWY_INLINE F32 or_else(F32 v, WholeBlock /*block*/, F32 /*value*/) { return v; }
 HWY_INLINE F32 or_else(F32 v, PartBlock block, F32 value) {
   return hn::IfThenElse(hn::FirstN(Tag(), static_cast<size_t>(block.count)), v, value);
@@ -55,8 +55,8 @@ HWY_INLINE float sum_of_exp(const T* x, int64_t count, float shift, float invers
   return sums.total();
 }
 
-// softmax(x / T) of element j is exp((x[j] - highest) / T - log_sum). Kept apart because their sum
-// rounds: at logits of 1e4 by a thousandth.
+// softmax(x / T) of element j is exp((x[j] - highest) / T - log_sum). The two are kept separate
+// because their sum would round: at logits of 1e4 by a thousandth.
 struct RowSum {
   float highest;
   float log_sum;
@@ -97,7 +97,7 @@ void scaled_softmax(const From* x, To* out, int64_t count, float lse, float scal
     const F32 t = hn::Mul(v, cap);
     const F32 slope = hn::NegMulAdd(t, t, set(1.0F));
     store(hn::Mul(hn::Mul(exp(hn::Sub(v, offset)), factor), slope), out + j, block);
-    // The compiler believes that f32 loads and bf16 stores never meet: keep their order.
+    // The compiler assumes that f32 loads and bf16 stores never alias: keep their order.
     std::atomic_signal_fence(std::memory_order_acq_rel);
   });
 }
@@ -118,7 +118,7 @@ void cross_entropy_gradient(const From* x, To* d, int64_t count, int64_t target,
   assign(d[target], at_target);
 }
 
-// Elements [begin, end) of a gradient that are zero.
+// Zeroes elements [begin, end) of a gradient.
 template <typename To>
 void clear(To* d, int64_t begin, int64_t end) {
   for (int64_t j = begin; j < end; ++j) assign(d[j], 0.0F);

@@ -1,5 +1,5 @@
-// Sums in f64 (ops.h states the contracts). Squares: those of fixed blocks are added in order,
-// whichever thread made them.
+// Sums in f64 (update_ops.h states the contracts). The sums of squares of fixed-size blocks are
+// added in order, whichever thread computed them.
 #include "tutti/engine/cpu/isa.h"
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"

@@ -33,7 +33,7 @@ TEST(SquaredNorm, DoesNotDependOnThreads) {
   EXPECT_EQ(squared_norm(*three, x), squared_norm(test_stream(), x));
 }
 
-TEST(SquaredNorm, LargeElementsDoNotOverflowAndNonFiniteOnesShow) {
+TEST(SquaredNorm, LargeElementsDoNotOverflowAndNonFinitePropagate) {
   for_each_isa([] {
     TestMatrix x = zero_vector(1000);
     x.set(0, 500, 1e30);

@@ -19,13 +19,13 @@ CpuStream::CpuStream(int threads)
     : Stream(cpu_ops()),
       threads_(threads > 0 ? threads : default_team_threads()),
       gemm_cache_(std::make_unique<GemmCache>()) {
-  current_isa();  // chooses the kernels' targets, or throws, before the first operation
+  current_isa();  // selects the kernels' targets, or throws, before the first operation
   enter();
 }
 
 CpuStream::~CpuStream() {
-  for (const Room& room : {scratch_, operands_}) {
-    if (room.data != nullptr) munmap(room.data, static_cast<size_t>(room.bytes));
+  for (const Buffer& buffer : {scratch_, operands_}) {
+    if (buffer.data != nullptr) munmap(buffer.data, static_cast<size_t>(buffer.bytes));
   }
 }
 
@@ -33,16 +33,17 @@ void CpuStream::synchronize() { note_device_call("synchronize"); }
 
 void CpuStream::enter() const { set_team_threads(threads_); }
 
-void* CpuStream::grow(Room& room, int64_t bytes) {
-  if (bytes > room.bytes) {
-    if (room.data != nullptr) munmap(room.data, static_cast<size_t>(room.bytes));
-    room.bytes = (bytes + kScratchGrain - 1) / kScratchGrain * kScratchGrain;
-    room.data = mmap(nullptr, static_cast<size_t>(room.bytes), PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    TUTTI_CHECK(room.data != MAP_FAILED, "no memory for {} bytes of scratch", room.bytes);
-    madvise(room.data, static_cast<size_t>(room.bytes), MADV_HUGEPAGE);  // a hint
+void* CpuStream::grow(Buffer& buffer, int64_t bytes) {
+  if (bytes > buffer.bytes) {
+    if (buffer.data != nullptr) munmap(buffer.data, static_cast<size_t>(buffer.bytes));
+    buffer.bytes = (bytes + kScratchGrain - 1) / kScratchGrain * kScratchGrain;
+    buffer.data = mmap(nullptr, static_cast<size_t>(buffer.bytes), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TUTTI_CHECK(buffer.data != MAP_FAILED, "cannot allocate {} bytes of scratch memory",
+                buffer.bytes);
+    madvise(buffer.data, static_cast<size_t>(buffer.bytes), MADV_HUGEPAGE);  // a hint
   }
-  return room.data;
+  return buffer.data;
 }
 
 void* CpuStream::scratch(int64_t bytes) { return grow(scratch_, bytes); }

@@ -1,5 +1,5 @@
-// The CPU's stream: a thread count and the memory that kernels need besides their operands. It
-// runs every operation to its end before returning. One host thread uses a stream at a time.
+// The CPU's stream: a thread count and the workspace of kernels. It is synchronous: every operation
+// is complete when its call returns. One host thread uses a stream at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +16,37 @@ class CpuStream final : public Stream {
   explicit CpuStream(int threads);  // 0: one per available core
   ~CpuStream() override;
 
-  void synchronize() override;  // everything is done already
+  void synchronize() override;  // nothing to wait for
   int threads() const override { return threads_; }
 
-  // Makes parallel_ranges and libraries called from this thread use threads(). Called by
-  // begin_op() (record.h), so by every kernel.
+  // Makes parallel_ranges and libraries called from this thread use threads(). begin_op()
+  // (record.h) calls it, hence every kernel does.
   void enter() const;
 
   // Scratch memory of the running operation, 4096-aligned, content undefined: valid until the next
-  // call. Allocates only when `bytes` exceeds every earlier request, hence not after warm-up.
+  // call. Allocates only if `bytes` exceeds every earlier request, hence not after warm-up.
   void* scratch(int64_t bytes);
 
-  // The same for what an operation hands to another one's kernel, which has scratch() to itself.
+  // A second buffer for operands that one operation passes to another one's kernel, which may use
+  // scratch().
   void* operands(int64_t bytes);
 
   GemmCache& gemm_cache() { return *gemm_cache_; }
 
  private:
-  struct Room {
+  struct Buffer {
     void* data = nullptr;
     int64_t bytes = 0;
   };
-  static void* grow(Room& room, int64_t bytes);
+  static void* grow(Buffer& buffer, int64_t bytes);
 
   int threads_ = 1;
-  Room scratch_;
+  Buffer scratch_;
   std::unique_ptr<GemmCache> gemm_cache_;
-  Room operands_;
+  Buffer operands_;
 };
 
-// The stream a CPU kernel was called with.
+// The CPU stream behind the argument of a CPU kernel.
 inline CpuStream& cpu_stream(Stream& stream) { return static_cast<CpuStream&>(stream); }
 
 }  // namespace tutti::engine

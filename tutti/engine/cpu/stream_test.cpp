@@ -11,7 +11,7 @@
 namespace tutti::engine {
 namespace {
 
-TEST(CpuStream, EntersItsThreadCount) {
+TEST(CpuStream, EnterSetsTheThreadCount) {
   const CpuStream one(1);
   const CpuStream two(2);
   one.enter();
@@ -22,8 +22,8 @@ TEST(CpuStream, EntersItsThreadCount) {
 #endif
 }
 
-// One of few threads beside it, such as that of the words that ranks exchange, takes it no core.
-TEST(CpuStream, AllCoresAreAllWhateverOtherStreamsUse) {
+// Single-threaded streams, such as that of the rank consensus, do not change the default of others.
+TEST(CpuStream, DefaultThreadCountIgnoresOtherStreams) {
   const int all = CpuStream(0).threads();
   const CpuStream one(1);
   EXPECT_EQ(CpuStream(0).threads(), all);
@@ -43,7 +43,7 @@ TEST(CpuStream, ScratchGrowsOnlyForLargerRequests) {
   EXPECT_EQ(stream.scratch(1000), second);
 }
 
-TEST(Record, KeepsWhatWasExecutedOnlyWhileRecording) {
+TEST(Record, RecordsOnlyWithARecorder) {
   CpuStream stream(1);
   Recorder recorder;
   EXPECT_EQ(begin_op(stream), 0);

@@ -23,13 +23,13 @@ constexpr int kMostTeamThreads = 4096;
 #ifdef _OPENMP
 constexpr bool kThreaded = true;
 #else
-constexpr bool kThreaded = false;  // libgomp, on which oneDNN then runs, knows nothing of teams
+constexpr bool kThreaded = false;  // oneDNN then runs on libgomp, which has no teams
 #endif
 
 int read_default_threads() {
   if (!kThreaded) return 1;
   serve_openmp();
-  // A list gives the numbers of nested regions; only the first level has threads here.
+  // A list holds the sizes of nested regions; only the first level has threads here.
   const char* text = std::getenv("OMP_NUM_THREADS");
   const long wanted = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
   if (wanted > 0) return static_cast<int>(std::min<long>(wanted, kMostTeamThreads));
@@ -41,7 +41,8 @@ int read_default_threads() {
   return std::max(1, CPU_COUNT(&allowed));
 }
 
-// Before main: afterwards a rank may bind itself to fewer cores, which it then says by itself.
+// Read before main: a rank may bind itself to fewer cores later, and then sets its team size
+// itself.
 const int default_threads = read_default_threads();
 
 class Team;
@@ -50,14 +51,14 @@ struct Region {
   void (*body)(void*) = nullptr;
   void* context = nullptr;
   int size = 1;
-  bool within = false;  // another region of several threads
+  bool within = false;  // nested in a region of several threads
   alignas(64) std::atomic<int> working{0};
   alignas(64) std::atomic<int> at_barrier{0};
   alignas(64) std::atomic<int64_t> next{0};
   alignas(64) Doorbell barrier;
 };
 
-// What this thread is in the region that it works on.
+// The region that this thread works on, and its index there.
 struct Membership {
   Region* region = nullptr;
   int number = 0;
@@ -94,7 +95,7 @@ class Team {
 
  private:
   struct alignas(64) Helper {
-    Doorbell bell;  // rung once for each region
+    Doorbell bell;  // rung once per region
     std::thread thread;
   };
 
@@ -126,7 +127,8 @@ class Team {
   std::vector<std::unique_ptr<Helper>> helpers_;
 };
 
-// A pointer, which stays readable while the thread's other objects are destroyed, and its owner.
+// A plain pointer stays readable while other thread-local objects are destroyed; TeamOwner frees
+// it.
 thread_local Team* team = nullptr;
 thread_local bool team_is_gone = false;
 
@@ -141,7 +143,7 @@ struct TeamOwner {
 Team* own_team() {
   if (team == nullptr && !team_is_gone) {
     thread_local TeamOwner owner;
-    // The child of a fork has no helpers. Their memory is not given back: they may be in it.
+    // A forked child has no helpers. Their memory is leaked, because they may have been using it.
     [[maybe_unused]] static const int registered =
         pthread_atfork(nullptr, nullptr, [] { team = nullptr; });
     (void)owner;
@@ -160,7 +162,7 @@ int team_threads() {
 }
 
 void set_team_threads(int threads) {
-  TUTTI_CHECK(threads >= 1, "a team of {} threads", threads);
+  TUTTI_CHECK(threads >= 1, "team of {} threads", threads);
   wanted_threads = std::min(threads, kMostTeamThreads);
 }
 
@@ -178,7 +180,7 @@ void run_team(int threads, void (*body)(void*), void* context) {
     mine->run(size, body, context);
     return;
   }
-  // One thread: a region of its own, so that its number is 0 within another one, too.
+  // One thread is a region too, so that its index is 0 also within another region.
   Region alone;
   alone.within = in_team();
   const Membership outer = membership;
@@ -200,7 +202,7 @@ void team_barrier() {
 }
 
 int64_t team_next() {
-  TUTTI_CHECK(membership.region != nullptr, "work of a region is asked for outside of one");
+  TUTTI_CHECK(membership.region != nullptr, "team_next() called outside of a region");
   return membership.region->next.fetch_add(1, std::memory_order_relaxed);
 }
 

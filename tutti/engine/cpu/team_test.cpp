@@ -36,7 +36,7 @@ TEST(Team, EachMemberRunsTheBodyOnce) {
   EXPECT_EQ(team_size(), 1);
 }
 
-TEST(Team, ManyShortRegionsLoseNothing) {
+TEST(Team, ManyShortRegionsRunCompletely) {
   std::vector<int64_t> sums(3, 0);
   int64_t expected = 0;
   for (int i = 0; i < 20'000; ++i) {
@@ -47,7 +47,7 @@ TEST(Team, ManyShortRegionsLoseNothing) {
   EXPECT_EQ(sums[0] + sums[1] + sums[2], expected);
 }
 
-TEST(Team, ARegionWithinARegionHasOneThread) {
+TEST(Team, NestedRegionsHaveOneThread) {
   std::atomic<int> inner{0};
   on_team(2, [&] {
     const int outside = team_member();
@@ -64,7 +64,7 @@ TEST(Team, ARegionWithinARegionHasOneThread) {
   EXPECT_EQ(inner, 2);
 }
 
-TEST(Team, NoMemberPassesABarrierBeforeTheLastHasCome) {
+TEST(Team, BarrierWaitsForAllMembers) {
   constexpr int kThreads = 3;
   constexpr int kPhases = 2'000;
   std::atomic<int> arrived{0};
@@ -81,7 +81,7 @@ TEST(Team, NoMemberPassesABarrierBeforeTheLastHasCome) {
   EXPECT_EQ(arrived, kThreads * kPhases);
 }
 
-TEST(Team, EveryThreadHasATeamAndACountOfItsOwn) {
+TEST(Team, EveryThreadHasItsOwnTeamAndSize) {
   std::atomic<int64_t> sum{0};
   std::vector<std::thread> owners;
   for (int owner = 1; owner <= 4; ++owner) {
@@ -99,7 +99,7 @@ TEST(Team, EveryThreadHasATeamAndACountOfItsOwn) {
   EXPECT_EQ(sum, 500 * (1 + 2 + 3 + 4));
 }
 
-TEST(Team, TasksAreDoneOnceEach) {
+TEST(Team, EachTaskRunsOnce) {
   set_team_threads(3);
   std::vector<int> done(1'000, 0);
   for (int round = 0; round < 3; ++round) {
@@ -110,7 +110,7 @@ TEST(Team, TasksAreDoneOnceEach) {
 }
 
 #ifndef __SANITIZE_THREAD__
-TEST(Team, TheChildOfAForkHasATeamOfItsOwn) {
+TEST(Team, ForkedChildHasItsOwnTeam) {
   members_of(2);
   const pid_t child = fork();
   if (child == 0) _exit(members_of(3) == std::vector<int>(3, 1) ? 0 : 1);
@@ -121,8 +121,8 @@ TEST(Team, TheChildOfAForkHasATeamOfItsOwn) {
 #endif
 
 #ifdef _OPENMP
-// oneDNN's calls must not reach libgomp, but those that need no team.
-TEST(Team, OneDnnRunsOnIt) {
+// oneDNN's calls must not reach libgomp, except those that need no team.
+TEST(Team, OneDnnRunsOnTeams) {
   struct Found {
     std::vector<std::string> names;
   } found;
@@ -146,7 +146,7 @@ TEST(Team, OneDnnRunsOnIt) {
       }
     }
     if (symbols == nullptr || strings == nullptr || hash == nullptr) return 0;
-    // hash[1]: the first symbol that the library defines; those that it needs come before.
+    // hash[1]: the first symbol that the library defines; undefined ones come before it.
     for (uint32_t i = 1; i < hash[1]; ++i) {
       const std::string name = strings + symbols[i].st_name;
       if (name.rfind("GOMP_", 0) == 0 || name.rfind("omp_", 0) == 0) {
@@ -163,7 +163,7 @@ TEST(Team, OneDnnRunsOnIt) {
     if (name.rfind("GOMP_critical", 0) == 0 || name.find("_lock") != std::string::npos) continue;
     Dl_info there = {};
     ASSERT_NE(dladdr(dlsym(RTLD_DEFAULT, name.c_str()), &there), 0) << name;
-    EXPECT_EQ(there.dli_fbase, here.dli_fbase) << name << " is that of " << there.dli_fname;
+    EXPECT_EQ(there.dli_fbase, here.dli_fbase) << name << " resolves to " << there.dli_fname;
   }
 }
 #endif
