@@ -1,5 +1,5 @@
-// GELU and SwiGLU (ops.h states the contract, cpu/activation.cpp the formulas). One pass, bound by
-// memory; bytes per element of y with bf16 (twice with f32): GELU 4 forward, 6 backward; SwiGLU 6
+// GELU and SwiGLU (ops.h states the contract, cpu/activation.cpp the formulas). One pass, memory
+// bound; bytes per element of y with bf16 (twice with f32): GELU 4 forward, 6 backward; SwiGLU 6
 // forward, 10 backward.
 #include "tutti/engine/cuda/activation_math.h"
 #include "tutti/engine/cuda/amax.h"
@@ -11,7 +11,7 @@
 namespace tutti::engine {
 namespace {
 
-// v = x + bias (unless null).
+// v = x + bias (if not null).
 template <int V, bool wide, typename T>
 __device__ void load_biased(const T* x, const T* bias, int64_t count, float (&v)[V]) {
   load_piece<V, wide>(x, count, 0, v);
@@ -77,14 +77,14 @@ __global__ void backward_kernel(Rows<const T> x, const T* bias, Rows<const T> dy
   if (amax != nullptr) store_magnitude<T>(most, amax);
 }
 
-// True when pieces that begin F columns further are aligned too.
+// Whether pieces that begin F columns further are aligned too.
 bool halves_aligned(Activation kind, DType dtype, int64_t f) {
   return kind == Activation::gelu || f * dtype_bytes(dtype) % 16 == 0;
 }
 
 void check_kind(const char* op, Activation kind) {
   TUTTI_CHECK(kind == Activation::gelu || kind == Activation::swiglu,
-              "{}: geglu or clamped_swiglu on cuda", op);
+              "{}: geglu and clamped_swiglu are not supported on cuda", op);
 }
 
 }  // namespace

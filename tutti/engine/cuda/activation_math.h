@@ -1,4 +1,4 @@
-// What activation.cu computes of one element (formulas in cpu/activation.cpp).
+// The arithmetic of activation.cu for one element (formulas in cpu/activation.cpp).
 #pragma once
 
 #include <cmath>
@@ -23,10 +23,11 @@ TUTTI_HOST_DEVICE inline float gelu(float x) {
   return x * sigmoid(x * (x * x * kGeluCubic + kGeluLinear));
 }
 
-// Its derivative. From |x| = 10.3 on the sigmoid is 0 or 1; x is cut off before its cube overflows.
+// Derivative of gelu. For |x| >= 10.3 the sigmoid is 0 or 1; x is clamped before its cube
+// overflows.
 TUTTI_HOST_DEVICE inline float gelu_slope(float x) {
   constexpr float kSaturates = 16.0F;
-  x = x < -kSaturates ? -kSaturates : x > kSaturates ? kSaturates : x;  // NaN stays
+  x = x < -kSaturates ? -kSaturates : x > kSaturates ? kSaturates : x;  // keeps NaN
   const float square = x * x;
   const float s = sigmoid(x * (square * kGeluCubic + kGeluLinear));
   return x * (s * (1.0F - s)) * (square * (3 * kGeluCubic) + kGeluLinear) + s;

@@ -1,6 +1,6 @@
-// One pass over gradient, master and moments (ops.h states the contract). Bound by memory: 28 bytes
-// per parameter, 30 with bf16 weights, 24 with bf16 masters. Segments travel with the launch, so
-// nothing has to be copied before it; a launch takes kMostSegments of them.
+// One pass over gradient, master and moments (update_ops.h states the contract). Memory bound: 28
+// bytes per parameter, 30 with bf16 weights, 24 with bf16 masters. Segments are kernel arguments,
+// so nothing has to be copied before the launch; a launch takes kMostSegments of them.
 #include <algorithm>
 
 #include "tutti/base/check.h"
@@ -19,14 +19,14 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kPiece = 4;
 
-// A launch takes up to 4 KiB of arguments.
+// Kernel arguments are limited to 4 KiB.
 template <bool numbered>
 inline constexpr int kMostSegments = numbered ? 64 : 256;
 
 template <bool numbered>
 struct Segments {
   int count;
-  int64_t begin;                         // of the first
+  int64_t begin;                         // of the first segment
   int64_t end[kMostSegments<numbered>];  // ascending
   float weight_decay[kMostSegments<numbered>];
   AdamwSegment::Numbers numbers[numbered ? kMostSegments<numbered> : 1];
@@ -43,7 +43,7 @@ struct State {
   bf16* weights;  // optional
 };
 
-// Halves of Philox blocks, of which neighbours share one.
+// Halves of Philox blocks; consecutive elements share a block.
 struct Halves {
   uint64_t step;
   uint64_t key = 0;
@@ -62,7 +62,7 @@ struct Halves {
   }
 };
 
-// `stochastic`: of bf16 masters.
+// `stochastic`: rounding of bf16 masters.
 template <typename Master, bool stochastic, bool wide>
 __global__ void __launch_bounds__(kThreads)
     adamw_kernel(State<Master> s, AdamwFactors factors, UpdateScalars now,
@@ -76,11 +76,11 @@ __global__ void __launch_bounds__(kThreads)
     factors.inverse_root = now.inverse_root;
   }
   const int64_t end = segments.end[segments.count - 1];
-  // Pieces begin at multiples of kPiece of the whole range, whatever the segments are.
+  // Pieces begin at multiples of kPiece of the whole range, independent of segments.
   const int64_t first = segments.begin / kPiece * kPiece;
   const int64_t j = first + (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPiece;
   if (j >= end) return;
-  int low = 0;  // the segment of the first element: the first that ends behind it
+  int low = 0;  // the segment of the first element: the first that ends after it
   for (int high = segments.count - 1; low < high;) {
     const int middle = (low + high) / 2;
     if (segments.end[middle] > j) {
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
       if (within >= 0) half[i] = halves.of(numbers.key, element_number(numbers, within));
     }
   }
-  // What is stored of an exact result: with bf16 its bits survive the store's rounding.
+  // The value to store for an exact result: already rounded for bf16, so the store keeps its bits.
   const auto rounded = [&](float exact, [[maybe_unused]] int i) {
     if constexpr (stochastic) {
       return __uint_as_float(uint32_t{stochastic_bf16(exact, half[i])} << 16);
@@ -182,7 +182,7 @@ void launch_adamw(CudaStream& stream, const char* op, const AdamwArgs& args,
 
 void cuda_adamw(Stream& stream, const AdamwArgs& args) {
   const OpRecord what = describe(args);
-  TUTTI_CHECK(args.sums == nullptr, "adamw: no sums of words on this device");
+  TUTTI_CHECK(args.sums == nullptr, "adamw: checksums are not supported on this device");
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const UpdateScalars now =

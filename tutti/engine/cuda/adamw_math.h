@@ -1,4 +1,4 @@
-// What adamw.cu does to one parameter (the formula is in ops.h).
+// The arithmetic of adamw.cu for one parameter (formula in update_ops.h).
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace tutti::engine {
 
-// What is the same for all parameters of a segment.
+// Constants of all parameters of a segment.
 struct AdamwFactors {
   float clip, beta1, rest1, beta2, rest2, epsilon;
   float step_size;     // learning_rate / bias1

@@ -1,7 +1,7 @@
-// The largest magnitude of what a kernel stores (`amax` of ops.h), found beside the stores: of a
-// thread, then of its block, whose first thread adds it to the one word in memory. Most find a
-// larger one there already, and only look. The largest does not depend on the order in which they
-// come. Only for .cu files.
+// The largest magnitude of the values that a kernel stores (`amax` of ops.h), computed along with
+// the stores: per thread, then per block, whose first thread merges it into the result in memory.
+// Most blocks find a larger value there and only read it. The maximum does not depend on the order
+// of the blocks. Only for .cu files.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace tutti::engine {
 
-// Magnitudes are compared as integers: NaN is above infinity, which is above all numbers.
+// Magnitudes are compared as integers: NaN is above infinity, which is above all finite numbers.
 __device__ inline unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffU; }
 
-// most = the largest of it and of those of the `count` elements that exist.
+// most = the maximum of most and the magnitudes of the first `count` elements.
 template <int V>
 __device__ inline void add_magnitudes(const float (&v)[V], int64_t count, unsigned& most) {
 #pragma unroll
@@ -28,8 +28,8 @@ struct Larger {
   __device__ static unsigned combine(unsigned a, unsigned b) { return max(a, b); }
 };
 
-// What this thread has stored as elements T was at most `most` before it was rounded, which keeps
-// the order. All threads of a block, of whole warps, call it, and once.
+// Merges `most`, the largest magnitude of the elements T that this thread has stored, before
+// rounding, which preserves the order. All threads of a block of complete warps call it, once.
 template <typename T>
 __device__ inline void store_magnitude(unsigned most, float* amax) {
   __shared__ unsigned of_warps[32];
@@ -47,7 +47,7 @@ __device__ inline void store_magnitude(unsigned most, float* amax) {
   if (bits > *static_cast<volatile unsigned*>(to)) atomicMax(to, bits);
 }
 
-// Before the kernel: where its warps add theirs; null when not requested.
+// Call before the kernel: zeroes amax and returns its address, or null if it is not requested.
 inline float* begin_magnitude(CudaStream& stream, const Vector& amax) {
   if (!amax) return nullptr;
   stream.zero(amax.data, amax.bytes());

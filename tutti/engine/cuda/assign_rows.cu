@@ -1,7 +1,7 @@
-// A counting sort of the choices in three kernels, and the counts of divided sequences (moe_ops.h
-// states the contracts). A warp walks over the choices of one sequence and looks for one expert, 32
-// choices at a time: the order of a sequence is kept without atomics. All choices are read once per
-// expert, from the second-level cache.
+// A counting sort of the choices in three kernels, and the counts of sharded sequences (moe_ops.h
+// states the contracts). A warp scans the choices of one sequence for one expert, 32 choices at a
+// time, which preserves the order of a sequence without atomics. All choices are read once per
+// expert, from the L2 cache.
 #include "tutti/engine/cuda/block_reduce.h"
 #include "tutti/engine/cuda/device_check.h"
 #include "tutti/engine/cuda/kernels.h"
@@ -28,7 +28,7 @@ struct Choices {
   }
 };
 
-// The (sequence, expert) of this warp; false: none.
+// The (sequence, expert) of this warp; false if it has none.
 __device__ bool task(const Choices& c, int64_t& sequence, int64_t& expert) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   sequence = index / c.expert_count;
@@ -54,9 +54,9 @@ __global__ void __launch_bounds__(kThreads) count_kernel(Choices c, Rows<int32_t
   if (lane == 0) counts.row(sequence)[expert] = count;
 }
 
-// One block for each piece of `piece_rows` rows and its `each` experts. Where the copies of each
-// (expert, sequence), in this order, begin and end: next, end [E * B]; offsets are those of
-// experts, in each piece from 0 on.
+// One block per piece of `piece_rows` rows and its `each` experts. Computes the begin and end of
+// the copies of each (expert, sequence), in this order, next and end [E * B], and the offsets of
+// experts, which start at 0 in each piece.
 __global__ void __launch_bounds__(kScanThreads)
     scan_kernel(Choices c, Rows<const int32_t> counts, Rows<const int32_t> before, int64_t capacity,
                 int64_t each, int64_t piece_rows, int32_t* next, int32_t* end, int32_t* offsets) {
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kScanThreads)
         taken = static_cast<int>(min(int64_t{taken}, max(int64_t{0}, room)));
       }
     }
-    int sum = taken;  // inclusive, of the lanes up to this one
+    int sum = taken;  // inclusive sum over the lanes up to this one
 #pragma unroll
     for (int apart = 1; apart < 32; apart *= 2) {
       const int lower = __shfl_up_sync(kAllLanes, sum, apart);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kScanThreads)
       end[at] = first_row + first + sum;
       if (at % c.sequences == 0) offsets[at / c.sequences] = first + sum - taken;
     }
-    __syncthreads();  // carried and warp_sums are read
+    __syncthreads();  // all threads have read carried and warp_sums
     if (threadIdx.x == kScanThreads - 1) carried = first + sum;
   }
   __syncthreads();
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kScanThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    place_kernel(Choices c, const int32_t* next, const int32_t* end, Rows<int32_t> positions) {
+    assign_kernel(Choices c, const int32_t* next, const int32_t* end, Rows<int32_t> positions) {
   int64_t sequence;
   int64_t expert;
   if (!task(c, sequence, expert)) return;
@@ -170,7 +170,7 @@ void cuda_assign_rows(Stream& stream, const AssignRowsArgs& args) {
   launch(cuda, what.op, scan_kernel, dim3(static_cast<unsigned>(pieces)), dim3(kScanThreads), 0, c,
          rows_of<const int32_t>(args.counts), rows_of<const int32_t>(args.before), args.capacity,
          c.expert_count / pieces, piece_rows, next, end, args.offsets.as<int32_t>());
-  launch(cuda, what.op, place_kernel, grid, dim3(kThreads), 0, c, next, end,
+  launch(cuda, what.op, assign_kernel, grid, dim3(kThreads), 0, c, next, end,
          rows_of<int32_t>(args.positions));
   record(cuda, what, begin);
 }

@@ -1,6 +1,6 @@
-// Attention by cuDNN's fused kernels: whole sequences, packed documents, and the blocks of a ring.
-// What they do not take (f32, head sizes that are no multiple of 8, documents of at most 64 tokens)
-// goes to the plain kernels (attention_plain.cu).
+// Attention by cuDNN's fused kernels: complete sequences, packed documents, and the blocks of ring
+// attention. Unsupported cases (f32, head sizes that are not a multiple of 8, documents of at most
+// 64 tokens) use the plain kernels (attention_plain.cu).
 #pragma once
 
 #include <cstdint>
@@ -23,20 +23,20 @@ class CudnnAttention {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  // False where the library has no kernel for these shapes: nothing was enqueued.
+  // False if the library has no kernel for these shapes: nothing was enqueued.
   bool forward(const AttentionForwardArgs& args);
   bool backward(const AttentionBackwardArgs& args);
   bool forward(const AttentionBlockForwardArgs& args);
   bool backward(const AttentionBlockBackwardArgs& args);
-  // Why, in the library's words where it was asked; of the last such call.
+  // Reason of the last call that returned false; the library's message if it was queried.
   const std::string& refusal() const { return refusal_; }
 
-  // Backward calls are divided so that each takes at most so much memory, but for the least
+  // Splits backward calls so that each needs at most this much memory, except for the smallest
   // piece (base/attention_workspace.h). For tests.
   void limit_pieces(int64_t bytes) { piece_bytes_ = bytes; }
 
  private:
-  // False, after a note to people (engine/notes.h).
+  // Returns false, after a note for users (engine/notes.h).
   bool refuse(const AttentionShape& shape, const std::string& reason);
 
   std::unique_ptr<SdpaPlans> plans_;
@@ -45,7 +45,7 @@ class CudnnAttention {
   int64_t piece_bytes_ = kAttentionPieceBytes;
 };
 
-// The operations by the plain kernels, without a record (attention_plain.cu). lse may be empty.
+// The operations on the plain kernels, without a record (attention_plain.cu). lse may be empty.
 void attention_plain_forward(CudaStream& stream, const AttentionForwardArgs& args);
 void attention_plain_backward(CudaStream& stream, const AttentionBackwardArgs& args);
 

@@ -1,5 +1,5 @@
-// Attention of one rank's queries on one rank's keys (ops.h states the contract): by cuDNN's
-// kernels or the plain ones, over the half of the pairs that causality leaves.
+// Attention of one rank's queries to one rank's keys (attention_ops.h states the contract): by
+// cuDNN's kernels or the plain ones, over the half of the pairs that the causal mask leaves.
 #include <vector>
 
 #include "tutti/engine/cuda/attention.h"
@@ -14,7 +14,7 @@ namespace {
 template <typename Args>
 OpRecord describe_left(CudaStream& stream, const Args& args, double flops_per_pair) {
   OpRecord what = describe(args);
-  TUTTI_CHECK(args.softcap == 0, "{}: capped scores on cuda", what.op);
+  TUTTI_CHECK(args.softcap == 0, "{}: softcap is not supported on cuda", what.op);
   const std::vector<int32_t> starts = read_starts(stream, args.starts);
   if (starts.empty()) return what;
   const SeenBlock seen = seen_block(args.rows, args.blocks, args.query_block, args.key_block);

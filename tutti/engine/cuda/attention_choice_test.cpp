@@ -5,7 +5,7 @@
 namespace tutti::engine {
 namespace {
 
-TEST(AttentionChoiceTest, TheLibraryIsAskedForWhatItsKernelsMayTake) {
+TEST(AttentionChoiceTest, SupportedShapesGoToTheLibrary) {
   AttentionShape shape = {8, 1024, 12, 12, 64};
   EXPECT_EQ(why_not_fused(shape), "");
   shape.head_dim = 256;
@@ -14,7 +14,7 @@ TEST(AttentionChoiceTest, TheLibraryIsAskedForWhatItsKernelsMayTake) {
   EXPECT_EQ(why_not_fused(shape), "");
 }
 
-TEST(AttentionChoiceTest, EachOtherReasonIsNamed) {
+TEST(AttentionChoiceTest, EveryReasonIsStated) {
   const auto reason = [](const auto& change) {
     AttentionShape shape = {8, 1024, 12, 12, 64};
     change(shape);
@@ -34,10 +34,10 @@ TEST(AttentionChoiceTest, EachOtherReasonIsNamed) {
   EXPECT_NE(reason([](auto& s) { s.aligned = false; }).find("16 bytes"), std::string::npos);
 }
 
-TEST(AttentionChoiceTest, TheNoteNamesShapeAndReason) {
+TEST(AttentionChoiceTest, NoteStatesShapeAndReason) {
   EXPECT_EQ(plain_attention_note({1, 2048, 32, 8, 128}, "no kernel"),
-            "attention B1 T2048 A32 K8 D128 goes to the plain kernels, which are slower than "
-            "cuDNN's: no kernel");
+            "attention B1 T2048 A32 K8 D128 uses the plain kernels, which are slower than cuDNN's: "
+            "no kernel");
 }
 
 }  // namespace

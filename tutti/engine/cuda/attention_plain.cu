@@ -1,5 +1,6 @@
-// Forward: a block has a tile of queries of one head and walks over the keys that they see, keeping
-// maximum, sum and weighted values of each row (Milakov & Gimelshein 2018; Dao et al. 2022).
+// Forward: a block has a tile of queries of one head and loops over the keys they attend to,
+// keeping maximum, sum and weighted values of each row (Milakov & Gimelshein 2018; Dao et al.
+// 2022).
 #include "tutti/engine/cuda/attention.h"
 #include "tutti/engine/cuda/attention_plain.h"
 #include "tutti/engine/cuda/attention_tile.h"
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T, Out> p
   float* q_tile = shared;
   float* kv_tile = q_tile + kEdge * (p.dim + 1);
   float* p_tile = kv_tile + kEdge * (p.dim + 1);
-  // The last tiles, which have most to do, begin first.
+  // The last tiles, which have the most work, start first.
   const int64_t first = (gridDim.x - 1 - static_cast<int64_t>(blockIdx.x)) * kEdge;
   const int64_t head = blockIdx.y;
   const int64_t sequence = blockIdx.z;
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T, Out> p
                              p.values.ld};
   const int32_t* starts = p.starts == nullptr ? nullptr : p.starts + query_base;
 
-  // Row y + 16 i sees keys [from, to).
+  // Row y + 16 i attends to keys [from, to).
   int64_t from[M];
   int64_t to[M];
 #pragma unroll
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T, Out> p
   }
   load_tile<kEdge>(q, first, p.queries, p.dim, q_tile);
   for (int64_t key = key_begin; key < key_end; key += kEdge) {
-    __syncthreads();  // the values of the tile before are used
+    __syncthreads();  // all threads are done with the values of the previous tile
     load_tile<kEdge>(keys, key, key_end, p.dim, kv_tile);
     __syncthreads();
     float scores[M][M] = {};
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T, Out> p
         most = fmaxf(most, scores[i][j]);
       }
       most = reduce_row(most, [](float a, float b) { return fmaxf(a, b); });
-      const float shift = most == -INFINITY ? 0 : most;  // nothing seen yet
+      const float shift = most == -INFINITY ? 0 : most;  // no keys yet
       const float keep = expf(highest[i] - shift);
       float sum = 0;
 #pragma unroll
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T, Out> p
 #pragma unroll
       for (int c = 0; c < C; ++c) sums[i][c] *= keep;
     }
-    __syncthreads();  // all scores are made, so keys give way to values
+    __syncthreads();  // all scores are computed: values replace the keys
     load_tile<kEdge>(values, key, key_end, p.dim, kv_tile);
     __syncthreads();
     multiply_tile<M, C, false>(p_tile, kv_tile, p.dim, sums);
@@ -113,14 +114,14 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T, Out> p
     for (int i = 0; i < M; ++i) {
       if (first + tile_y() + kTileEdge * i < p.queries) lse_before[i] = lse_row[kTileEdge * i];
     }
-    __syncthreads();  // read by 16 threads, of which one overwrites it
+    __syncthreads();  // 16 threads read it before one of them overwrites it
   }
 #pragma unroll
   for (int i = 0; i < M; ++i) {
     const int64_t query = first + tile_y() + kTileEdge * i;
     if (query >= p.queries) continue;
     float lse = highest[i] + logf(total[i]);
-    float weight = total[i] > 0 ? 1.0F / total[i] : 0;  // of merged keys it may see none
+    float weight = total[i] > 0 ? 1.0F / total[i] : 0;  // when merging a row may have no keys
     float weight_before = 0;
     if (p.merge) {
       const float most = fmaxf(lse_before[i], lse);
@@ -175,7 +176,7 @@ void launch_forward(CudaStream& stream, const char* op, const Attend& args) {
 void attend(CudaStream& stream, const char* op, const Attend& args) {
   TUTTI_CHECK(args.head_dim <= kPlainHeadDim, "{}: head size {}, at most {}", op, args.head_dim,
               kPlainHeadDim);
-  TUTTI_CHECK(!args.merge || args.lse, "{}: merged without a log-sum-exp", op);
+  TUTTI_CHECK(!args.merge || args.lse, "{}: merging needs a log-sum-exp", op);
   with_dtype(args.q.dtype, [&](auto type) {
     with_dtype(args.out.dtype, [&](auto out_type) {
       using T = decltype(type);
@@ -185,7 +186,7 @@ void attend(CudaStream& stream, const char* op, const Attend& args) {
         if (args.head_dim <= 128) return launch_forward<T, Out, 4, 8>(stream, op, args);
         return launch_forward<T, Out, 2, 16>(stream, op, args);
       } else {
-        TUTTI_CHECK(false, "{}: {} to {}", op, dtype_name(args.q.dtype),
+        TUTTI_CHECK(false, "{}: {} to {} is not supported", op, dtype_name(args.q.dtype),
                     dtype_name(args.out.dtype));
       }
     });

@@ -1,7 +1,7 @@
-// Attention of any head size up to 256, in f32 throughout, whichever tokens are seen: what cuDNN's
-// fused kernels do not take. Tiles of queries and keys meet in shared memory; nothing of size T x T
-// is stored; no atomics, so the bits are the same in every run. attend.h says what is computed;
-// attention.h has the operations of the table that come here where cuDNN declines.
+// Attention for any head size up to 256 and any mask, in f32 throughout: the fallback for cases
+// that cuDNN's fused kernels do not support. Tiles of queries and keys are multiplied in shared
+// memory; no T x T matrix is stored; no atomics, so results are bitwise reproducible. attend.h
+// defines the computation; attention.h has the operations that fall back to it.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace tutti::engine {
 
-inline constexpr int64_t kPlainHeadDim = 256;  // at most
+inline constexpr int64_t kPlainHeadDim = 256;  // maximum
 
-// A recorded operation counts the pairs that packed documents leave, on the host: their starts.
-// Empty where there are none, or nothing is recorded.
+// Copies `starts` to the host, where a recorded operation counts the pairs of packed documents.
+// Empty without starts or without a recorder.
 std::vector<int32_t> read_starts(CudaStream& stream, const Vector& starts);
 
 void attend(CudaStream& stream, const char* op, const Attend& args);
 void attend_backward(CudaStream& stream, const char* op, const AttendBackward& args);
-// Its first part alone: delta = rowsum(d_out * out).
+// Only the first part of attend_backward: delta = rowsum(d_out * out).
 void attend_delta(CudaStream& stream, const char* op, const AttendBackward& args);
 
 }  // namespace tutti::engine

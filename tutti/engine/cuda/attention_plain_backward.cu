@@ -1,8 +1,8 @@
-// Backward: with P the probabilities, made again from the log-sum-exp of forward,
+// Backward: with P the probabilities, recomputed from the log-sum-exp of the forward pass,
 //   dV = P^T dO,  dS = P (dO V^T - delta) scale,  dQ = dS K,  dK = dS^T Q.
 // Three kernels, so that every sum has one owner: delta; the keys' gradients, a block per tile of
-// keys over the queries (of all heads that share them) that see it; the queries' gradients, a block
-// per tile of queries over the keys that it sees.
+// keys over the queries (of all heads that share them) that attend to it; the queries' gradients, a
+// block per tile of queries over the keys that it attends to.
 #include "tutti/engine/cuda/attention.h"
 #include "tutti/engine/cuda/attention_plain.h"
 #include "tutti/engine/cuda/attention_tile.h"
@@ -19,15 +19,15 @@ struct Backward {
   int dim;
   float scale;
   bool causal;
-  int64_t first_query, key_count;  // not causal
-  const int32_t* starts;           // optional, not falling
+  int64_t first_query, key_count;  // only if not causal
+  const int32_t* starts;           // optional, non-decreasing
   Rows<const T> q, keys, values, d_out;
   const float* lse;
   const float* delta;
   bool add_queries, add_keys;
   Rows<Out> d_q, d_keys, d_values;
 
-  // Query row `query` of a sequence sees keys [from, to).
+  // Query row `query` of a sequence attends to keys [from, to).
   __device__ int64_t from(int64_t sequence, int64_t query) const {
     return starts != nullptr ? starts[sequence * rows + query] : 0;
   }
@@ -43,7 +43,7 @@ __device__ Rows<T> part(const Rows<T>& all, int64_t first_row, int64_t column) {
   return {all.data + first_row * all.ld + column, all.ld};
 }
 
-// delta[b, a, t] = d_out . out of a row and head; a warp each.
+// delta[b, a, t] = d_out . out of a row and head; one warp each.
 template <typename T>
 __global__ void __launch_bounds__(kTileThreads)
     delta_kernel(Rows<const T> out, Rows<const T> d_out, int64_t batch, int64_t rows, int64_t heads,
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(kTileThreads)
   if (threadIdx.x % 32 == 0) delta[at] = sum;
 }
 
-// From tiles of queries, keys, values and d_out: P and dS [edge][edge + 1], rows are queries.
-// p_tile may be null.
+// Computes P and dS [edge][edge + 1], whose rows are queries, from tiles of queries, keys, values
+// and d_out. p_tile may be null.
 template <int M, typename T, typename Out>
 __device__ void make_tiles(const Backward<T, Out>& p, int64_t sequence, int64_t head, int64_t query,
                            int64_t key, const float* q_tile, const float* k_tile,
@@ -86,9 +86,9 @@ __device__ void make_tiles(const Backward<T, Out>& p, int64_t sequence, int64_t 
       const int64_t column = key + tile_x() + kTileEdge * j;
       const bool seen = column >= from && column < to;
       const float weight = seen ? expf(scores[i][j] * p.scale - lse) : 0;
-      const int place = (tile_y() + kTileEdge * i) * (kEdge + 1) + tile_x() + kTileEdge * j;
-      if (p_tile != nullptr) p_tile[place] = weight;
-      s_tile[place] = seen ? weight * (products[i][j] - delta) * p.scale : 0;
+      const int element = (tile_y() + kTileEdge * i) * (kEdge + 1) + tile_x() + kTileEdge * j;
+      if (p_tile != nullptr) p_tile[element] = weight;
+      s_tile[element] = seen ? weight * (products[i][j] - delta) * p.scale : 0;
     }
   }
 }
@@ -111,7 +111,8 @@ __device__ void store_sums(const Rows<Out>& out, int64_t first, int64_t end, int
   }
 }
 
-// Shared memory of both: four operands [edge][dim + 1], then P (keys only) and dS [edge][edge + 1].
+// Shared memory of both kernels: four operands [edge][dim + 1], then P (keys only) and dS
+// [edge][edge + 1].
 template <typename T, typename Out, int M, int C>
 __global__ void __launch_bounds__(kTileThreads) keys_kernel(Backward<T, Out> p) {
   constexpr int kEdge = kTileEdge * M;
@@ -132,15 +133,15 @@ __global__ void __launch_bounds__(kTileThreads) keys_kernel(Backward<T, Out> p) 
   load_tile<kEdge>(part(p.values, base, kv_head * p.dim), key, p.rows, p.dim, v_tile);
   float d_keys[M][C] = {};
   float d_values[M][C] = {};
-  // Causal: no query before the tile's first key sees it. Otherwise queries from first_query on,
-  // in whole tiles, and none where no key is among those seen.
+  // Causal: queries before the tile's first key do not attend to it. Otherwise queries from
+  // first_query on, in complete tiles, or none if the tile has no keys below key_count.
   int64_t begin = p.causal ? key : p.first_query / kEdge * kEdge;
   if (!p.causal && key >= p.key_count) begin = p.rows;
   for (int64_t head = kv_head * p.group; head < (kv_head + 1) * p.group; ++head) {
     for (int64_t query = begin; query < p.rows; query += kEdge) {
-      // Starts ascend: from here on all queries begin behind the tile.
+      // Starts are non-decreasing: all later queries start after the tile.
       if (p.starts != nullptr && p.from(sequence, query) >= key_end) break;
-      __syncthreads();  // the tiles before are used
+      __syncthreads();  // all threads are done with the previous tiles
       load_tile<kEdge>(part(p.q, base, head * p.dim), query, p.rows, p.dim, q_tile);
       load_tile<kEdge>(part(p.d_out, base, head * p.dim), query, p.rows, p.dim, d_tile);
       __syncthreads();
@@ -175,7 +176,7 @@ __global__ void __launch_bounds__(kTileThreads) queries_kernel(Backward<T, Out> 
   const int64_t last = min(query + kEdge, p.rows) - 1;
   const int64_t end = p.to(last);
   for (int64_t key = p.from(sequence, query) / kEdge * kEdge; key < end; key += kEdge) {
-    __syncthreads();  // the tiles before are used
+    __syncthreads();  // all threads are done with the previous tiles
     load_tile<kEdge>(part(p.keys, base, kv_column), key, p.rows, p.dim, k_tile);
     load_tile<kEdge>(part(p.values, base, kv_column), key, p.rows, p.dim, v_tile);
     __syncthreads();
@@ -246,7 +247,7 @@ void attend_backward(CudaStream& stream, const char* op, const AttendBackward& a
         if (args.head_dim <= 128) return launch_backward<T, Out, 2, 8>(stream, op, args);
         return launch_backward<T, Out, 1, 16>(stream, op, args);
       } else {
-        TUTTI_CHECK(false, "{}: {} to {}", op, dtype_name(args.q.dtype),
+        TUTTI_CHECK(false, "{}: {} to {} is not supported", op, dtype_name(args.q.dtype),
                     dtype_name(args.d_q.dtype));
       }
     });

@@ -49,7 +49,7 @@ struct Documents {
   Slots of[kMostClasses];
 };
 
-// Empty slots begin where their window does, so that offsets ascend.
+// Empty slots begin at their window, so that offsets are ascending.
 __global__ void __launch_bounds__(kThreads) clear_slots_kernel(Documents p) {
   const Slots& one = p.of[blockIdx.y];
   const int64_t slot = thread_index();
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads) clear_slots_kernel(Documents p) {
   one.tables.set(slot, slot / one.slots * p.tokens + slot % one.slots * one.window);
 }
 
-// First row behind `row` that starts later, of the starts of a sequence.
+// The first row after `row` with a later start.
 __device__ int64_t next_start(const int32_t* starts, int64_t row, int64_t tokens) {
   const int32_t start = starts[row];
   int64_t low = row + 1;
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads) find_shared_kernel(Shared p) {
   p.key_tables.set(sequence, base + p.key_count - keys);
 }
 
-// Threads have elements of packed [slots, heads, most].
+// One thread per element of packed [slots, heads, most].
 template <bool pack>
 __global__ void __launch_bounds__(kThreads)
     slot_lse_kernel(const int32_t* lengths, const int32_t* rows, int64_t count, int64_t heads,
@@ -135,11 +135,11 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t slot = at / most / heads;
   const bool there = t < lengths[slot];
   const int64_t row = rows[slot] + t;
-  const int64_t place = (row / tokens * heads + head) * tokens + row % tokens;
+  const int64_t element = (row / tokens * heads + head) * tokens + row % tokens;
   if (pack) {
-    packed[at] = there ? lse[place] : 0;
+    packed[at] = there ? lse[element] : 0;
   } else if (there) {
-    lse[place] = packed[at];
+    lse[element] = packed[at];
   }
 }
 
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads)
   packed[at] = lse[at / width * set.rows + set.begin + at % width];
 }
 
-// A warp has a row of a head.
+// One warp per row of a head.
 __global__ void __launch_bounds__(kThreads)
     merge_kernel(Set set, int64_t batch, int64_t heads, int dim, bool first, Rows<const bf16> part,
                  const float* part_lse, Rows<float> total, float* lse) {
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kThreads)
     weight = expf(found - merged);
     weight_before = expf(before - merged);
   }
-  __syncwarp();  // all lanes have read what the first one overwrites
+  __syncwarp();  // all lanes have read the value that the first one overwrites
   const int lane = threadIdx.x % 32;
   if (lane == 0) kept = merged;
   const bf16* from = part.row(row) + head * dim;

@@ -1,7 +1,6 @@
-// Tiles of the plain attention kernels: 16 x 16 threads, of which thread (x, y) has the elements in
-// rows y + 16 i and columns x + 16 j of every product. Operands lie in shared memory in f32, a row
-// after the other with one float between, so that the threads of a warp meet no bank twice. Only
-// for .cu files.
+// Tiles of the plain attention kernels: 16 x 16 threads; thread (x, y) owns the elements in rows y
+// + 16 i and columns x + 16 j of every product. Operands are f32 in shared memory, with rows padded
+// by one float to avoid bank conflicts. Only for .cu files.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +51,8 @@ __device__ inline void multiply_rows(const float* a, const float* b, int dim,
 }
 
 // sums[i][c] += sum over k < 16 M of p(y + 16 i, k) * b[k][x + 16 c], where p is a square tile of
-// edge 16 M with rows one float longer, read transposed where asked for; columns from dim on are
-// left alone.
+// edge 16 M with rows padded by one float, read transposed if `transposed`; columns from dim on are
+// not written.
 template <int M, int C, bool transposed>
 __device__ inline void multiply_tile(const float* p, const float* b, int dim, float (&sums)[M][C]) {
   constexpr int kEdge = kTileEdge * M;
@@ -78,7 +77,7 @@ __device__ inline void multiply_tile(const float* p, const float* b, int dim, fl
   }
 }
 
-// Over the 16 threads that share rows.
+// Reduces over the 16 threads that share rows.
 template <typename Combine>
 __device__ inline float reduce_row(float x, const Combine& combine) {
 #pragma unroll

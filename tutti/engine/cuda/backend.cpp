@@ -1,4 +1,4 @@
-// What the CUDA backend says of itself; memory of its devices.
+// The CUDA backend: availability, devices and device memory.
 #include "tutti/engine/backend.h"
 
 #include <cuda_runtime_api.h>
@@ -31,7 +31,7 @@ int runtime_version() {
   return cudaRuntimeGetVersion(&version) == cudaSuccess ? version : 0;
 }
 
-// Looked at once: whether there is a GPU does not change while a process runs.
+// Evaluated once: the presence of a GPU does not change while the process runs.
 std::string find_missing() {
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
@@ -117,14 +117,13 @@ void* allocate_device_memory(const std::string& name, int64_t bytes, ArenaKind k
                                              cudaHostAllocPortable | cudaHostAllocMapped);
     if (result != cudaSuccess) {
       cudaGetLastError();
-      fail(ErrorKind::unsupported, "arena {}: the driver does not grant {} of pinned memory ({})",
-           name, format_bytes(static_cast<double>(bytes)), cudaGetErrorString(result));
+      fail(ErrorKind::unsupported, "arena {}: cannot allocate {} of pinned memory ({})", name,
+           format_bytes(static_cast<double>(bytes)), cudaGetErrorString(result));
     }
     void* on_device = nullptr;
     cuda_check(cudaHostGetDevicePointer(&on_device, data, 0), "cudaHostGetDevicePointer",
                "pinned memory");
-    TUTTI_CHECK(on_device == data, "arena {}: pinned memory has another address on the device",
-                name);
+    TUTTI_CHECK(on_device == data, "arena {}: pinned memory has a different device address", name);
     std::fill_n(static_cast<char*>(data), bytes, char{0});
     return data;
   }
@@ -135,17 +134,17 @@ void* allocate_device_memory(const std::string& name, int64_t bytes, ArenaKind k
     size_t total = 0;
     cudaMemGetInfo(&free, &total);
     fail(ErrorKind::unsupported,
-         "arena {}: no {} left on the device, of whose {} are {} free ({}); choose recompute, a "
-         "smaller micro-batch or ZeRO",
-         name, format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(total)),
-         format_bytes(static_cast<double>(free)), cudaGetErrorString(result));
+         "arena {}: cannot allocate {} of device memory, {} of {} are free ({}); choose recompute, "
+         "a smaller micro-batch or ZeRO",
+         name, format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(free)),
+         format_bytes(static_cast<double>(total)), cudaGetErrorString(result));
   }
   fill_device_memory(data, 0, bytes);
   return data;
 }
 
 void free_device_memory(void* data, ArenaKind kind) {
-  // cudaFree waits for what uses the memory. At the end of the process the driver may be gone.
+  // cudaFree waits for work that uses the memory. At process exit the driver may be unloaded.
   const cudaError_t result = kind == ArenaKind::pinned ? cudaFreeHost(data) : cudaFree(data);
   if (result != cudaErrorCudartUnloading) cuda_check(result, "cudaFree", "arena");
 }

@@ -1,5 +1,5 @@
-// Sums and maxima over the threads of a warp or block, in one order whatever happens: every thread
-// gets the same bits. Blocks are one-dimensional, of whole warps. Only for .cu files.
+// Sums and maxima over the threads of a warp or block, in a fixed order: every thread gets the same
+// bits. Blocks are one-dimensional and consist of complete warps. Only for .cu files.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Sum {
     return a + b;
   }
 };
-struct Max {  // of floats: NaN counts as missing
+struct Max {  // of floats: ignores NaN
   __device__ static float combine(float a, float b) { return fmaxf(a, b); }
 };
 
@@ -27,8 +27,8 @@ __device__ inline T warp_reduce(T x) {
   return x;
 }
 
-// `identity`: what a missing warp counts as. All threads of the block call it. Orders memory as
-// __syncthreads() does, where the block has several warps.
+// `identity`: the value of missing warps. All threads of the block call it. Orders memory like
+// __syncthreads() if the block has several warps.
 template <typename How, typename T>
 __device__ inline T block_reduce(T x, T identity) {
   __shared__ T parts[32];
@@ -37,7 +37,7 @@ __device__ inline T block_reduce(T x, T identity) {
   if (warps == 1) return x;
   const unsigned warp = threadIdx.x / 32;
   const unsigned lane = threadIdx.x % 32;
-  __syncthreads();  // parts may still be read for the call before
+  __syncthreads();  // the previous call may still read parts
   if (lane == 0) parts[warp] = x;
   __syncthreads();
   return warp_reduce<How>(lane < warps ? parts[lane] : identity);

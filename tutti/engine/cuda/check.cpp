@@ -9,10 +9,10 @@
 namespace tutti::engine {
 namespace {
 
-// Behind a message. Kernels run later than they are launched: it may be of another operation.
-std::string what_a_kernel_said() {
-  const std::string said = device_fault_text();
-  return said.empty() ? "" : fmt::format("; a kernel ended itself: {}", said);
+// Suffix of a message. Kernels run asynchronously, so the report may belong to another operation.
+std::string fault_suffix() {
+  const std::string text = device_fault_text();
+  return text.empty() ? "" : fmt::format("; a kernel trapped: {}", text);
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ void cuda_check(cudaError_t result, const char* call, const char* op,
   check_failed(at.file_name(), static_cast<int>(at.line()), call,
                fmt::format("{}{}device {}: {} ({}): {}{}", op, op[0] == '\0' ? "" : ": ", device,
                            cudaGetErrorName(result), static_cast<int>(result),
-                           cudaGetErrorString(result), what_a_kernel_said()));
+                           cudaGetErrorString(result), fault_suffix()));
 }
 
 void library_check(bool good, const char* library, const char* call, int status, const char* text,
@@ -36,7 +36,7 @@ void library_check(bool good, const char* library, const char* call, int status,
   const cudaError_t pending = cudaPeekAtLastError();
   check_failed(at.file_name(), static_cast<int>(at.line()), call,
                fmt::format("{}: {} status {} ({}); the runtime's last error is {}{}", op, library,
-                           status, text, cudaGetErrorName(pending), what_a_kernel_said()));
+                           status, text, cudaGetErrorName(pending), fault_suffix()));
 }
 
 bool is_pageable(const void* address, const char* op) {

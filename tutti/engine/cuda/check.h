@@ -1,6 +1,6 @@
-// Results of calls into CUDA's libraries. A failed call is a broken invariant or a broken device:
-// it aborts with what was called for which operation, so that a fault is not met steps later. Every
-// call is noted by its name (engine/device_calls.h).
+// Checks results of calls into CUDA's libraries. A failed call is a broken invariant or a broken
+// device: it aborts and names the call and the operation, so that the fault does not surface steps
+// later. Every call is recorded by name (engine/device_calls.h).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,21 +10,21 @@
 
 namespace tutti::engine {
 
-// `call` says what was called, `op` for which operation of the table (or what else it was for).
+// `call` is the function that was called, `op` the operation of the table or another purpose.
 void cuda_check(cudaError_t result, const char* call, const char* op = "",
                 const std::source_location& at = std::source_location::current());
 
-// The same for the status numbers of the other libraries; `text` says what the number means.
+// The same for status codes of other libraries; `text` describes the status.
 void library_check(bool good, const char* library, const char* call, int status, const char* text,
                    const char* op,
                    const std::source_location& at = std::source_location::current());
 
-// Whether the driver does not know this memory of the host, so that a copy of it may end before the
-// call returns, or, where devices read such memory themselves, long after.
+// Whether this is pageable host memory, unknown to the driver. A copy of it may complete before the
+// call returns or, if devices access such memory directly, long after.
 bool is_pageable(const void* address, const char* op);
 
-// to = from, enqueued; whose memory either is the driver finds (unified addressing). A copy of
-// pageable memory of the host is noted as one in which the host waits.
+// to = from, enqueued; the driver infers the kind of memory of each (unified addressing). A copy of
+// pageable host memory is recorded as a call in which the host waits.
 void cuda_copy(void* to, const void* from, int64_t bytes, cudaStream_t queue, const char* op);
 
 }  // namespace tutti::engine

@@ -1,4 +1,4 @@
-// Bound by memory: 2 or 4 bytes read per element.
+// Memory bound: 2 or 4 bytes read per element.
 #include "tutti/engine/cuda/column_sum.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
@@ -8,7 +8,7 @@
 namespace tutti::engine {
 namespace {
 
-constexpr int kThreads2 = 32;  // of the second step: this many columns by this many blocks
+constexpr int kThreads2 = 32;  // second step: 32 columns x 32 blocks per thread block
 
 __global__ void __launch_bounds__(kThreads2* kThreads2)
     add_partials_kernel(const float* partials, int64_t blocks, int64_t stride, int64_t columns,

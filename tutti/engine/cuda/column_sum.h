@@ -1,6 +1,6 @@
-// Sums over the rows of a matrix in two steps, without atomics: blocks of rows first, each by
-// kColumnThreads x kRowThreads threads, then over the blocks in order. How rows are divided depends
-// on the shape only, so results have the same bits on every GPU. Only for .cu files.
+// Sums over the rows of a matrix in two steps, without atomics: first blocks of rows, each by
+// kColumnThreads x kRowThreads threads, then over the blocks in order. The blocks depend only on
+// the shape, so results are bitwise equal on every GPU. Only for .cu files.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,10 @@ inline constexpr int kRowThreads = 8;
 
 struct RowBlocks {
   int64_t count = 0;  // blocks
-  int64_t rows = 0;   // of a block, but the last
+  int64_t rows = 0;   // per block; the last may have fewer
 };
-// For a grid with `column_blocks` blocks side by side: about a thousand in all, of 32 rows or more.
+// For a grid with `column_blocks` blocks per row of blocks: about a thousand blocks in total, of 32
+// rows or more.
 inline RowBlocks row_blocks(int64_t rows, int64_t column_blocks) {
   constexpr int64_t kBlocks = 1056;
   constexpr int64_t kFewestRows = 32;
@@ -34,12 +35,12 @@ void add_partials(CudaStream& stream, const char* op, const float* partials, int
                   int64_t stride, int64_t columns, float beta, float* out);
 
 #ifdef __CUDACC__
-// Of a block of kColumnThreads x kRowThreads threads, each with sums of V columns: the sums over
-// threadIdx.y, in order, in the threads with threadIdx.y = 0.
+// For a block of kColumnThreads x kRowThreads threads, each with sums of V columns: reduces over
+// threadIdx.y, in order, into the threads with threadIdx.y = 0.
 template <int V>
 __device__ inline void sum_row_threads(float (&sums)[V]) {
   __shared__ float parts[kRowThreads][V][kColumnThreads];
-  __syncthreads();  // parts may still be read for the call before
+  __syncthreads();  // the previous call may still read parts
 #pragma unroll
   for (int i = 0; i < V; ++i) parts[threadIdx.y][i][threadIdx.x] = sums[i];
   __syncthreads();

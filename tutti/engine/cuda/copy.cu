@@ -1,6 +1,6 @@
 // Copies, conversions and sums of matrices and vectors (ops.h states the contracts): one pass,
-// bound by memory, as many bytes as the operands have. Where rows follow each other without gaps a
-// matrix is one long row.
+// memory bound, as many bytes as the operands have. A matrix without padding between rows is
+// processed as one long row.
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
 #include "tutti/engine/cuda/vectors.h"
@@ -66,7 +66,7 @@ Matrix as_row(const Vector& v) { return {v.data, v.dtype, 1, v.count, v.count}; 
 
 void cuda_copy(Stream& stream, const CopyArgs& args) {
   const OpRecord what = describe(args);
-  TUTTI_CHECK(args.scale == 1, "copy: scale {} on cuda", args.scale);
+  TUTTI_CHECK(args.scale == 1, "copy: scale {} is not supported on cuda", args.scale);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const bool in_place = !args.plus && args.x.data == args.out.data &&

@@ -5,7 +5,7 @@
 
 namespace tutti::engine {
 
-// Without timing an event costs least. Neither stream waits for the default one.
+// Events without timing are cheapest. Neither stream synchronises with the default stream.
 CudaCopyQueue::CudaCopyQueue(CudaStream& stream) : stream_(stream) {
   cuda_check(cudaSetDevice(stream_.device()), "cudaSetDevice", "copy queue");
   cuda_check(cudaStreamCreateWithFlags(&queue_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
@@ -18,7 +18,7 @@ CudaCopyQueue::CudaCopyQueue(CudaStream& stream) : stream_(stream) {
   for (cudaEvent_t& point : points_) make_event(point);
 }
 
-// At the end of the process the driver may be gone: results do not matter.
+// At process exit the driver may be unloaded: results are ignored.
 CudaCopyQueue::~CudaCopyQueue() {
   cudaStreamSynchronize(queue_);
   for (cudaEvent_t point : points_) cudaEventDestroy(point);
@@ -46,7 +46,7 @@ void CudaCopyQueue::mark(int point) {
   marked_[index] = true;
 }
 
-// A wait is for what the event marked last at the time of the call, so one event serves them all.
+// A wait refers to the event's last record at the time of the call, so one event is enough.
 void CudaCopyQueue::after_stream() {
   cuda_check(cudaEventRecord(stream_point_, stream_.handle()), "cudaEventRecord", "copy queue");
   cuda_check(cudaStreamWaitEvent(queue_, stream_point_, cudaEventWaitDefault),

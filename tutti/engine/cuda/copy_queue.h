@@ -1,4 +1,4 @@
-// A CUDA stream of copies beside a CudaStream; events join the two (engine/copy_queue.h).
+// A CUDA stream for copies next to a CudaStream; events synchronise the two (engine/copy_queue.h).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,5 @@
-// A block has a row of logits (ops.h states the contract). Bytes per logit with bf16: 2 read, 2
-// read again and 2 written; the second reading finds rows of up to some 200 KB in the second-level
-// cache.
+// One block per row of logits (ops.h states the contract). Bytes per logit with bf16: 2 read, 2
+// read again and 2 written; the second read hits the L2 cache for rows of up to about 200 KB.
 #include "tutti/engine/cuda/device_check.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
@@ -37,7 +36,7 @@ __global__ void __launch_bounds__(kMostLossThreads)
 
 void cuda_cross_entropy(Stream& stream, const CrossEntropyArgs& args) {
   const OpRecord what = describe(args);
-  TUTTI_CHECK(args.softcap == 0, "{}: capped logits on cuda", what.op);
+  TUTTI_CHECK(args.softcap == 0, "{}: softcap is not supported on cuda", what.op);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   with_loss_types(args.logits, args.d_logits, [&](auto from, auto to) {

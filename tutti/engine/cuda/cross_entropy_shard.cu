@@ -1,4 +1,4 @@
-// The cross-entropy of a divided vocabulary (vocabulary_ops.h states the contracts).
+// Vocabulary parallel cross-entropy (vocabulary_ops.h states the contracts).
 #include "tutti/engine/cuda/device_check.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
@@ -76,7 +76,7 @@ void cuda_cross_entropy_shard(Stream& stream, const CrossEntropyShardArgs& args)
 
 void cuda_cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& args) {
   const OpRecord what = describe(args);
-  TUTTI_CHECK(args.softcap == 0, "{}: capped logits on cuda", what.op);
+  TUTTI_CHECK(args.softcap == 0, "{}: softcap is not supported on cuda", what.op);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const int64_t rows = args.logits.rows;

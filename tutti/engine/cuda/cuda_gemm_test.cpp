@@ -1,4 +1,4 @@
-// Products as a model makes them, in memory of the device, with the search for algorithms.
+// Products of model sizes in device memory, with the search for algorithms.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ std::vector<float> fetch(Stream& stream, const Matrix& x) {
 }
 
 // ||found - expected|| / ||expected|| of some rows, in f64.
-double error(const Operand& a, const Operand& b, bool turned, const std::vector<float>& before,
+double error(const Operand& a, const Operand& b, bool transposed, const std::vector<float>& before,
              const std::vector<float>& found, int64_t m, int64_t n, int64_t k) {
   double difference = 0;
   double whole = 0;
@@ -76,7 +76,7 @@ double error(const Operand& a, const Operand& b, bool turned, const std::vector<
     for (int64_t j = 0; j < n; ++j) {
       double sum = before.empty() ? 0 : static_cast<double>(before[static_cast<size_t>(i * n + j)]);
       for (int64_t p = 0; p < k; ++p) {
-        const int64_t at = turned ? j * k + p : p * n + j;
+        const int64_t at = transposed ? j * k + p : p * n + j;
         sum += static_cast<double>(a.values[static_cast<size_t>(i * k + p)]) *
                static_cast<double>(b.values[static_cast<size_t>(at)]);
       }
@@ -88,39 +88,39 @@ double error(const Operand& a, const Operand& b, bool turned, const std::vector<
   return std::sqrt(difference / whole);
 }
 
-TEST_F(CudaGemmTest, LargeProductsEqualTheReferenceAlsoWhileAlgorithmsAreTried) {
+TEST_F(CudaGemmTest, LargeProductsEqualTheReferenceAlsoDuringTheSearch) {
   const auto stream = make_stream();
   constexpr int64_t m = 1024, n = 768, k = 2048;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const DType result : {dtype, DType::f32}) {
-      for (const bool turned : {false, true}) {
-        SCOPED_TRACE(
-            fmt::format("{} -> {} turned {}", dtype_name(dtype), dtype_name(result), turned));
+      for (const bool transposed : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} -> {} transposed {}", dtype_name(dtype), dtype_name(result),
+                                 transposed));
         const Operand a(*stream, m, k, dtype, 1);
-        const Operand b(*stream, turned ? n : k, turned ? k : n, dtype, 2);
+        const Operand b(*stream, transposed ? n : k, transposed ? k : n, dtype, 2);
         const Operand c(*stream, m, n, result, 3);
         GemmArgs args;
         args.a = a.view;
         args.b = b.view;
         args.c = c.view;
-        args.transpose_b = turned;
+        args.transpose_b = transposed;
         args.beta = 1;
         const double allowed = result == DType::bf16 ? 4e-3 : 1e-5;
         stream->ops().gemm(*stream, args);
         const std::vector<float> once = fetch(*stream, c.view);
-        EXPECT_LT(error(a, b, turned, c.values, once, m, n, k), allowed);
-        stream->ops().gemm(*stream, args);  // the plan is known now
-        EXPECT_LT(error(a, b, turned, once, fetch(*stream, c.view), m, n, k), allowed);
+        EXPECT_LT(error(a, b, transposed, c.values, once, m, n, k), allowed);
+        stream->ops().gemm(*stream, args);  // the plan is cached now
+        EXPECT_LT(error(a, b, transposed, once, fetch(*stream, c.view), m, n, k), allowed);
         args.beta = 0;
         c.arena.poison(0, c.arena.bytes());
         stream->ops().gemm(*stream, args);
-        EXPECT_LT(error(a, b, turned, {}, fetch(*stream, c.view), m, n, k), allowed);
+        EXPECT_LT(error(a, b, transposed, {}, fetch(*stream, c.view), m, n, k), allowed);
       }
     }
   }
 }
 
-TEST_F(CudaGemmTest, ChoicesAreKeptAndGiveTheSameBits) {
+TEST_F(CudaGemmTest, ChoicesAreStoredAndGiveTheSameBits) {
   std::vector<float> first;
   for (int process = 0; process < 2; ++process) {
     const auto stream = make_stream();
@@ -135,7 +135,7 @@ TEST_F(CudaGemmTest, ChoicesAreKeptAndGiveTheSameBits) {
     const std::vector<float> found = fetch(*stream, c.view);
     if (process == 0) first = found;
     EXPECT_EQ(found, first);
-    EXPECT_EQ(posix_file_system().list(folder_).size(), 2U);  // the choices, and whose turn it is
+    EXPECT_EQ(posix_file_system().list(folder_).size(), 2U);  // the choices and the lock file
   }
 }
 

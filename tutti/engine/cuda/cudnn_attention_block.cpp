@@ -1,7 +1,7 @@
-// The blocks of a ring by the fused kernels: a causal call of the rank's own keys, or one in which
-// all queries see all keys, or with packed documents those of the one that lies on both ranks. Its
-// results, in bf16, are merged into the f32 ones by their log-sum-exp; gradients, made from the
-// log-sum-exp and the output of all blocks, are added.
+// The blocks of ring attention by the fused kernels: a causal call for the rank's own keys, or one
+// in which all queries attend to all keys, with packed documents only those of the document that
+// spans both ranks. Its bf16 results are merged into the f32 ones by their log-sum-exp; gradients,
+// computed from the log-sum-exp and the output of all blocks, are added.
 #include <algorithm>
 
 #include "tutti/engine/cuda/attention.h"
@@ -13,20 +13,20 @@
 namespace tutti::engine {
 namespace {
 
-// Of a block: the rows of queries and keys that meet.
-struct Meeting {
+// The rows of queries and keys of a block that form pairs.
+struct PairedRows {
   SeenBlock seen;
   RowSet queries, keys;
   SharedDocument shared;  // with documents
 
-  Meeting(const SeenBlock& block, int64_t rows) : seen(block) {
+  PairedRows(const SeenBlock& block, int64_t rows) : seen(block) {
     queries.rows = keys.rows = rows;
     queries.begin = seen.first_query;
     queries.end = rows;
     keys.end = seen.key_count;
   }
 
-  // The call of them, from that of all rows.
+  // The call for these rows, derived from that of all rows.
   SdpaShape shape(SdpaShape all, bool documents) const {
     all.call.queries = queries.end - queries.begin;
     all.call.keys = keys.end;
@@ -49,7 +49,7 @@ struct Meeting {
     keys.counts = shared.keys;
     keys.from_end = true;
   }
-  // Of operands that begin with the first row: those of the call.
+  // The operands of the call, from operands that begin with the first row.
   SdpaOperands operands(const SdpaShape& shape, SdpaOperands at) const {
     if (shape.lengths) {
       at.queries = shared.queries;
@@ -71,26 +71,27 @@ struct Meeting {
 }  // namespace
 
 bool CudnnAttention::forward(const AttentionBlockForwardArgs& args) {
-  Meeting meeting(seen_block(args.rows, args.blocks, args.query_block, args.key_block), args.rows);
-  AttentionShape asked = asked_of(args, args.rows, args.q, args.keys, args.values);
-  asked.sequence = std::min(meeting.queries.end - meeting.queries.begin, meeting.keys.end);
-  asked.documents = asked.documents && meeting.seen.own;
-  if (const std::string why = why_not_fused(asked); !why.empty()) return refuse(asked, why);
+  PairedRows paired(seen_block(args.rows, args.blocks, args.query_block, args.key_block),
+                    args.rows);
+  AttentionShape request = attention_shape(args, args.rows, args.q, args.keys, args.values);
+  request.sequence = std::min(paired.queries.end - paired.queries.begin, paired.keys.end);
+  request.documents = request.documents && paired.seen.own;
+  if (const std::string why = why_not_fused(request); !why.empty()) return refuse(request, why);
   Attend work = attend_of(args);
-  const bool documents_inside = args.starts && meeting.seen.own;
+  const bool documents_inside = args.starts && paired.seen.own;
   Matrix part = matrix(nullptr, DType::bf16, args.q.rows, args.q.cols);
   const SdpaShape all = shape_of(work, args.rows, part);
-  const SdpaShape shape = meeting.shape(all, static_cast<bool>(args.starts));
+  const SdpaShape shape = paired.shape(all, static_cast<bool>(args.starts));
   PackedDocuments documents;
   SdpaRun run(stream_, *plans_, piece_bytes_, "attention_block_forward");
   const std::string why = documents_inside ? documents.add(run, all) : run.add(shape);
-  if (!why.empty()) return refuse(asked, why);
+  if (!why.empty()) return refuse(request, why);
   float* lse = nullptr;
   run.take_workspace([&](Carver& carver) {
     part.data = carver.take<bf16>(part.rows * part.cols);
     if (documents_inside) return documents.take(carver, all);
     lse = carver.take<float>(args.batch * args.heads * shape.call.queries);
-    if (args.starts) meeting.take(carver, shape);
+    if (args.starts) paired.take(carver, shape);
   });
   auto* all_lse = args.lse.as<float>();
   if (documents_inside) {
@@ -98,30 +99,31 @@ bool CudnnAttention::forward(const AttentionBlockForwardArgs& args) {
     work.starts = documents.shortened;
     attend(stream_, run.op(), work);
     documents.forward(run, all, operands_of(work, part.data, nullptr), all_lse);
-    meeting.queries.shortened = documents.shortened;
-    add_part(stream_, run.op(), meeting.queries, args.batch, true, part, args.total);
+    paired.queries.shortened = documents.shortened;
+    add_part(stream_, run.op(), paired.queries, args.batch, true, part, args.total);
     return true;
   }
   if (args.starts) {
-    find_shared_document(stream_, run.op(), args.batch, args.rows, meeting.seen.first_query,
-                         meeting.seen.key_count, work.starts, meeting.shared);
+    find_shared_document(stream_, run.op(), args.batch, args.rows, paired.seen.first_query,
+                         paired.seen.key_count, work.starts, paired.shared);
   }
-  run.enqueue(0, meeting.operands(shape, operands_of(work, part.data, lse)));
-  merge_part(stream_, run.op(), meeting.queries, args.batch, args.heads, args.first, part, lse,
+  run.enqueue(0, paired.operands(shape, operands_of(work, part.data, lse)));
+  merge_part(stream_, run.op(), paired.queries, args.batch, args.heads, args.first, part, lse,
              args.total, all_lse);
   return true;
 }
 
 bool CudnnAttention::backward(const AttentionBlockBackwardArgs& args) {
-  Meeting meeting(seen_block(args.rows, args.blocks, args.query_block, args.key_block), args.rows);
-  AttentionShape asked =
-      asked_of(args, args.rows, args.q, args.keys, args.values, args.out, args.d_out);
-  asked.sequence = std::min(meeting.queries.end - meeting.queries.begin, meeting.keys.end);
-  asked.documents = asked.documents && meeting.seen.own;
-  if (const std::string why = why_not_fused(asked); !why.empty()) return refuse(asked, why);
-  if (!args.out) return refuse(asked, "a block without the output of all blocks");
+  PairedRows paired(seen_block(args.rows, args.blocks, args.query_block, args.key_block),
+                    args.rows);
+  AttentionShape request =
+      attention_shape(args, args.rows, args.q, args.keys, args.values, args.out, args.d_out);
+  request.sequence = std::min(paired.queries.end - paired.queries.begin, paired.keys.end);
+  request.documents = request.documents && paired.seen.own;
+  if (const std::string why = why_not_fused(request); !why.empty()) return refuse(request, why);
+  if (!args.out) return refuse(request, "no output over all blocks is given");
   AttendBackward work = attend_of(args);
-  const bool documents_inside = args.starts && meeting.seen.own;
+  const bool documents_inside = args.starts && paired.seen.own;
   const int64_t kv_width = args.keys.cols;
   Matrix d_q = matrix(nullptr, DType::bf16, args.q.rows, args.q.cols);
   Matrix d_kv = matrix(nullptr, DType::bf16, args.q.rows, 2 * kv_width);
@@ -129,18 +131,18 @@ bool CudnnAttention::backward(const AttentionBlockBackwardArgs& args) {
   parts.d_q = d_q;
   parts.d_keys = parts.d_values = d_kv;
   const SdpaShape all = shape_of(parts, args.rows, args.out);
-  const SdpaShape shape = meeting.shape(all, static_cast<bool>(args.starts));
+  const SdpaShape shape = paired.shape(all, static_cast<bool>(args.starts));
   PackedDocuments documents;
   SdpaRun run(stream_, *plans_, piece_bytes_, "attention_block_backward");
   const std::string why = documents_inside ? documents.add(run, all) : run.add(shape);
-  if (!why.empty()) return refuse(asked, why);
+  if (!why.empty()) return refuse(request, why);
   float* lse = nullptr;
   run.take_workspace([&](Carver& carver) {
     d_q.data = carver.take<bf16>(d_q.rows * d_q.cols);
     d_kv.data = carver.take<bf16>(d_kv.rows * d_kv.cols);
     if (documents_inside) return documents.take(carver, all);
     lse = carver.take<float>(args.batch * args.heads * shape.call.queries);
-    if (args.starts) meeting.take(carver, shape);
+    if (args.starts) paired.take(carver, shape);
   });
   const Matrix d_keys = d_kv.slice_cols(0, kv_width);
   const Matrix d_values = d_kv.slice_cols(kv_width, kv_width);
@@ -156,20 +158,20 @@ bool CudnnAttention::backward(const AttentionBlockBackwardArgs& args) {
     work.starts = documents.shortened;
     attend_backward(stream_, run.op(), work);
     documents.backward(run, all, at, all_lse);
-    meeting.queries.shortened = meeting.keys.shortened = documents.shortened;
-    add_queries = add_keys = true;  // the plain kernels left zeros
+    paired.queries.shortened = paired.keys.shortened = documents.shortened;
+    add_queries = add_keys = true;  // the plain kernels have written zeros
   } else {
-    if (meeting.seen.own) attend_delta(stream_, run.op(), work);
+    if (paired.seen.own) attend_delta(stream_, run.op(), work);
     if (args.starts) {
-      find_shared_document(stream_, run.op(), args.batch, args.rows, meeting.seen.first_query,
-                           meeting.seen.key_count, work.starts, meeting.shared);
+      find_shared_document(stream_, run.op(), args.batch, args.rows, paired.seen.first_query,
+                           paired.seen.key_count, work.starts, paired.shared);
     }
-    copy_lse(stream_, run.op(), meeting.queries, args.batch, args.heads, all_lse, lse);
-    run.enqueue(0, meeting.operands(shape, at));
+    copy_lse(stream_, run.op(), paired.queries, args.batch, args.heads, all_lse, lse);
+    run.enqueue(0, paired.operands(shape, at));
   }
-  add_part(stream_, run.op(), meeting.queries, args.batch, add_queries, d_q, args.d_q);
-  add_part(stream_, run.op(), meeting.keys, args.batch, add_keys, d_keys, args.d_keys);
-  add_part(stream_, run.op(), meeting.keys, args.batch, add_keys, d_values, args.d_values);
+  add_part(stream_, run.op(), paired.queries, args.batch, add_queries, d_q, args.d_q);
+  add_part(stream_, run.op(), paired.keys, args.batch, add_keys, d_keys, args.d_keys);
+  add_part(stream_, run.op(), paired.keys, args.batch, add_keys, d_values, args.d_values);
   return true;
 }
 

@@ -1,4 +1,4 @@
-// That the shapes of real models go to cuDNN's kernels, and that these agree with the plain ones.
+// Shapes of real models use cuDNN's kernels, and these agree with the plain ones.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -70,10 +70,10 @@ double error(const OnDevice& actual, const OnDevice& expected) {
   return std::sqrt(difference / whole);
 }
 
-// No version of cuDNN promises odd lengths with grouped heads in a fixed order.
+// No version of cuDNN guarantees a deterministic kernel for odd lengths with grouped heads.
 bool may_refuse(const Shape& s) { return s.t % 2 != 0 && s.a != s.k; }
 
-TEST(CudnnAttention, TakesTheShapesOfModelsAndAgreesWithThePlainKernels) {
+TEST(CudnnAttention, SupportsShapesOfModelsAndAgreesWithThePlainKernels) {
   if (!cuda_backend().missing().empty()) {
     GTEST_SKIP() << "skipped: " << cuda_backend().missing();
   }
@@ -116,23 +116,24 @@ TEST(CudnnAttention, TakesTheShapesOfModelsAndAgreesWithThePlainKernels) {
         attention_plain_forward(stream, forward);
         attention_plain_backward(stream, backward);
       } else {
-        const bool taken =
+        const bool supported =
             stream.attention().forward(forward) && stream.attention().backward(backward);
-        if (!taken) refused.push_back(stream.attention().refusal());
-        EXPECT_TRUE(taken || may_refuse(s)) << stream.attention().refusal();
+        if (!supported) refused.push_back(stream.attention().refusal());
+        EXPECT_TRUE(supported || may_refuse(s)) << stream.attention().refusal();
       }
       stream.synchronize();
     }
     if (!refused.empty()) {
-      std::cout << fmt::format("B{} T{} A{} K{} D{}: cuDNN refuses, the plain kernels serve: {}\n",
-                               s.b, s.t, s.a, s.k, s.d, refused.front());
+      std::cout << fmt::format(
+          "B{} T{} A{} K{} D{}: refused by cuDNN, uses the plain kernels: {}\n", s.b, s.t, s.a, s.k,
+          s.d, refused.front());
       continue;
     }
     EXPECT_LT(error(*out[1], *out[0]), 8e-3);
     EXPECT_LT(error(*lse[1], *lse[0]), 1e-4);
     EXPECT_LT(error(*d_qkv[1], *d_qkv[0]), 1.5e-2);
 
-    // The same bits each time.
+    // Bitwise reproducible.
     const std::vector<double> first = d_qkv[1]->values();
     ASSERT_TRUE(stream.attention().backward(backward));
     stream.synchronize();

@@ -7,7 +7,7 @@
 
 #include "tutti/engine/cuda/sdpa.h"
 
-// Its own copy of a JSON library stays out; nothing here is stored.
+// Disables the frontend's bundled JSON library, which serialisation alone needs.
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
 
@@ -21,7 +21,7 @@ namespace {
 namespace fe = cudnn_frontend;
 using GraphTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-// Numbers by which a plan's tensors are given their addresses.
+// Tensor ids, which map a plan's tensors to addresses.
 enum Tensor : int64_t {
   kQ = 1,
   kK,
@@ -34,7 +34,7 @@ enum Tensor : int64_t {
   kDV,
   kQueries,
   kKeys,
-  kOffsets,  // and that of each operand above: kOffsets + kQ ...
+  kOffsets,  // offsets of an operand above have id kOffsets + its id
 };
 
 void dnn_check(cudnnStatus_t status, const char* call,
@@ -43,7 +43,7 @@ void dnn_check(cudnnStatus_t status, const char* call,
                 cudnnGetErrorString(status), "attention", at);
 }
 
-// Describes a call to the library.
+// Builds the library's graph of a call.
 class Description {
  public:
   explicit Description(const SdpaShape& shape)
@@ -61,9 +61,9 @@ class Description {
         fe::graph::SDPA_attributes().set_name("attention_forward").set_generate_stats(s_.lse);
     set_options(options);
     const auto [out, lse] = graph_->sdpa(q, k, v, options);
-    place(out, kOut, s_.call.heads, s_.call.queries, s_.out);
+    set_output(out, kOut, s_.call.heads, s_.call.queries, s_.out);
     if (s_.lse) {
-      place_lse(*lse);
+      lay_out_lse(*lse);
       lse->set_output(true);
     }
     return graph_;
@@ -76,15 +76,15 @@ class Description {
     const GraphTensor out = query_rows("out", kOut, s_.out);
     const GraphTensor d_out = query_rows("d_out", kDOut, s_.d_out);
     fe::graph::Tensor_attributes given_lse;
-    const GraphTensor lse = graph_->tensor(place_lse(given_lse.set_name("lse")));
+    const GraphTensor lse = graph_->tensor(lay_out_lse(given_lse.set_name("lse")));
     auto options = fe::graph::SDPA_backward_attributes()
                        .set_name("attention_backward")
                        .set_deterministic_algorithm(s_.fixed_order);
     set_options(options);
     const auto [d_q, d_k, d_v] = graph_->sdpa_backward(q, k, v, out, d_out, lse, options);
-    place(d_q, kDQ, s_.call.heads, s_.call.queries, s_.d_q);
-    place(d_k, kDK, s_.call.kv_heads, s_.call.keys, s_.d_kv);
-    place(d_v, kDV, s_.call.kv_heads, s_.call.keys, s_.d_kv);
+    set_output(d_q, kDQ, s_.call.heads, s_.call.queries, s_.d_q);
+    set_output(d_k, kDK, s_.call.kv_heads, s_.call.keys, s_.d_kv);
+    set_output(d_v, kDV, s_.call.kv_heads, s_.call.keys, s_.d_kv);
     return graph_;
   }
 
@@ -112,7 +112,7 @@ class Description {
                               .set_data_type(fe::DataType_t::INT32));
   }
 
-  // Heads lie side by side in a row: [batch, heads, rows, D] with these strides.
+  // Heads are adjacent in a row: [batch, heads, rows, D] with these strides.
   void lay_out(fe::graph::Tensor_attributes& tensor, Tensor number, int64_t heads, int64_t rows,
                const SdpaRows& at) {
     tensor.set_uid(number)
@@ -135,12 +135,12 @@ class Description {
   GraphTensor key_rows(const char* name, Tensor number, const SdpaRows& at) {
     return rows_of(name, number, s_.call.kv_heads, s_.call.keys, at);
   }
-  void place(const GraphTensor& tensor, Tensor number, int64_t heads, int64_t rows,
-             const SdpaRows& at) {
+  void set_output(const GraphTensor& tensor, Tensor number, int64_t heads, int64_t rows,
+                  const SdpaRows& at) {
     lay_out(tensor->set_output(true), number, heads, rows, at);
   }
 
-  fe::graph::Tensor_attributes& place_lse(fe::graph::Tensor_attributes& lse) {
+  fe::graph::Tensor_attributes& lay_out_lse(fe::graph::Tensor_attributes& lse) {
     const int64_t queries = s_.call.queries;
     return lse.set_uid(kLse)
         .set_dim({s_.call.batch, s_.call.heads, queries, 1})

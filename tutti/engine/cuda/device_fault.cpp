@@ -13,13 +13,13 @@
 namespace tutti::engine {
 namespace {
 
-// Filled before main() by the sources of kernels.
+// Filled before main() by the source files of kernels.
 std::vector<const void*>& variables() {
   static std::vector<const void*> out;
   return out;
 }
 
-DeviceFault* place = nullptr;
+DeviceFault* report = nullptr;
 
 }  // namespace
 
@@ -32,22 +32,22 @@ void prepare_device_faults() {
   cuda_check(cudaGetDevice(&device), "cudaGetDevice", "device checks");
   const std::lock_guard lock(mutex);
   if (!prepared.insert(device).second) return;
-  if (place == nullptr) {
-    void* memory = nullptr;  // kept until the process ends
+  if (report == nullptr) {
+    void* memory = nullptr;  // never freed
     cuda_check(
         cudaHostAlloc(&memory, sizeof(DeviceFault), cudaHostAllocPortable | cudaHostAllocMapped),
         "cudaHostAlloc", "device checks");
-    place = new (memory) DeviceFault;
+    report = new (memory) DeviceFault;
   }
   for (const void* variable : variables()) {
-    cuda_check(cudaMemcpyToSymbol(variable, &place, sizeof place), "cudaMemcpyToSymbol",
+    cuda_check(cudaMemcpyToSymbol(variable, &report, sizeof report), "cudaMemcpyToSymbol",
                "device checks");
   }
 }
 
 std::string device_fault_text() {
-  if (place == nullptr || place->is_told == 0) return "";
-  const DeviceFault& fault = *place;
+  if (report == nullptr || report->is_written == 0) return "";
+  const DeviceFault& fault = *report;
   return fmt::format("{}: {}, {} (block {} {} {}, thread {})", fault.what, fault.a, fault.b,
                      fault.block[0], fault.block[1], fault.block[2], fault.thread);
 }

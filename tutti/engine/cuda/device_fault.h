@@ -1,5 +1,5 @@
-// What a kernel has found wrong (device_check.h), in pinned memory that all devices reach: one for
-// the process, since a fault is its end.
+// The report of a kernel's failed check (device_check.h), in pinned memory that all devices can
+// access: one per process, since a fault ends it.
 #pragma once
 
 #include <string>
@@ -11,20 +11,20 @@ struct DeviceFault {
   char what[kText] = {};
   long long a = 0, b = 0;
   unsigned block[3] = {}, thread = 0;
-  volatile int is_told = 0;  // everything else is written
+  volatile int is_written = 0;  // the other fields are complete
 };
 
-// A source of kernels with a variable of the device, where its kernels find the place.
+// Registers a source file of kernels by its device variable that points to the report.
 class DeviceFaultUser {
  public:
   explicit DeviceFaultUser(DeviceFault* const& variable);
 };
 
-// Tells all sources of kernels on the device that is current. Once for each device; streams do it.
+// Sets the variables of all source files on the current device, once per device. Called by streams.
 void prepare_device_faults();
 
-// "embedding: token outside the vocabulary (token, row): 50304, 7 (block 0 0 0, thread 7)"; empty:
-// no kernel has said anything.
+// "embedding: token outside the vocabulary (token, row): 50304, 7 (block 0 0 0, thread 7)", or
+// empty without a report.
 std::string device_fault_text();
 
 }  // namespace tutti::engine

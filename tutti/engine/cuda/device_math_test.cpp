@@ -1,5 +1,4 @@
-// The arithmetic of kernels that host and device share, on the host: what a machine without a GPU
-// can hold the CUDA backend to.
+// The arithmetic that kernels share with the host, tested on the host, for machines without a GPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +14,7 @@
 namespace tutti::engine {
 namespace {
 
-TEST(DeviceMath, PhiloxHasTheWordsOfBase) {
+TEST(DeviceMath, PhiloxEqualsThatOfBase) {
   for (const uint64_t key : {uint64_t{0}, uint64_t{1}, uint64_t{0x123456789abcdef0}}) {
     for (const uint64_t row : {uint64_t{0}, uint64_t{7}, uint64_t{1} << 40}) {
       for (const uint64_t block : {uint64_t{0}, uint64_t{3}, uint64_t{0xffffffff}}) {
@@ -30,13 +29,13 @@ TEST(DeviceMath, PhiloxHasTheWordsOfBase) {
   }
 }
 
-TEST(DeviceMath, SineAndCosineInAllQuadrantsAndFarOut) {
+TEST(DeviceMath, SineAndCosineInAllQuadrantsAndOfLargeAngles) {
   for (const double first : {0.0, -9.0, 1e3, -131072.0, 1e8}) {
     for (int i = 0; i < 500; ++i) {
       const double angle = first + 0.0371 * i;
-      const SineCosine turn = sine_cosine(angle);
-      ASSERT_NEAR(static_cast<double>(turn.sine), std::sin(angle), 6e-8) << angle;
-      ASSERT_NEAR(static_cast<double>(turn.cosine), std::cos(angle), 6e-8) << angle;
+      const SineCosine found = sine_cosine(angle);
+      ASSERT_NEAR(static_cast<double>(found.sine), std::sin(angle), 6e-8) << angle;
+      ASSERT_NEAR(static_cast<double>(found.cosine), std::cos(angle), 6e-8) << angle;
     }
   }
 }
@@ -50,7 +49,7 @@ TEST(DeviceMath, GeluAndItsSlope) {
     const auto at = static_cast<double>(x);
     EXPECT_NEAR(static_cast<double>(gelu(x)), exact(at), 1e-6);
     constexpr double kStep = 1e-5;
-    // An ulp of the sigmoid near 1, 6e-8, is all that 1 - s has; what multiplies it is below 35.
+    // Near 1 the error of 1 - s is an ulp of the sigmoid s, 6e-8; its factor is below 35.
     EXPECT_NEAR(static_cast<double>(gelu_slope(x)),
                 (exact(at + kStep) - exact(at - kStep)) / (2 * kStep), 3e-6);
   }
@@ -61,7 +60,7 @@ TEST(DeviceMath, GeluAndItsSlope) {
   EXPECT_TRUE(std::isnan(gelu(std::nanf(""))) && std::isnan(gelu_slope(std::nanf(""))));
 }
 
-TEST(DeviceMath, AdamwFollowsTheReference) {
+TEST(DeviceMath, AdamwMatchesTheReference) {
   constexpr double kRate = 0.01, kDecay = 0.1, kBeta1 = 0.9, kBeta2 = 0.95, kEpsilon = 1e-8;
   reference::AdamwState want{{0.7}, {0}, {0}};
   AdamwElement have{0.7F, 0, 0};

@@ -1,4 +1,4 @@
-// As cross_entropy.cu, over two rows of logits at a time (ops.h states the contract).
+// Like cross_entropy.cu, over two rows of logits at a time (ops.h states the contract).
 #include "tutti/engine/cuda/device_check.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"

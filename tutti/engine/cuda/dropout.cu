@@ -1,6 +1,6 @@
-// Dropout (ops.h states the contract, cpu/dropout.cpp which word decides about an element). Bytes
-// per element: 4 with bf16, 8 with f32. Four elements share a block of random words, whose ten
-// rounds cost about as long as moving bf16 does on H200.
+// Dropout (ops.h states the contract, cpu/dropout.cpp the word of an element). Bytes per element: 4
+// with bf16, 8 with f32. Four elements share a Philox block, whose ten rounds take about as long as
+// moving the bf16 data on H200.
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
 #include "tutti/engine/cuda/philox.h"
@@ -18,7 +18,7 @@ struct Mask {
   float probability;
   float scale;
 
-  // Of the whole.
+  // Column in the whole matrix.
   __device__ int64_t row(int64_t r) const {
     return first_row + (rows == nullptr ? r : int64_t{rows[r]});
   }
@@ -27,7 +27,7 @@ struct Mask {
   }
 };
 
-// `aligned_words`: first_column is a multiple of four, so that pieces are whole blocks of words.
+// `aligned_words`: first_column is a multiple of four, so that pieces are complete Philox blocks.
 template <typename T, bool wide, bool aligned_words>
 __global__ void dropout_kernel(Mask mask, Rows<const T> x, Rows<T> out, int64_t rows,
                                int64_t cols) {

@@ -1,6 +1,6 @@
-// Rows of tables gathered (ops.h and vocabulary_ops.h state the contracts); backward is in
-// embedding_backward.cu. Bound by memory: per element 2 of each table and 4 of out with bf16
-// tables.
+// Gathers rows of tables (ops.h and vocabulary_ops.h state the contracts); the backward pass is in
+// embedding_backward.cu. Memory bound: with bf16 tables 2 bytes per element of each table and 4 of
+// out.
 #include "tutti/engine/cuda/device_check.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
@@ -25,10 +25,10 @@ struct PositionRow {
 
 struct TokenRow {
   const int32_t* tokens;
-  int64_t first, rows;  // of the table here
-  int64_t vocabulary;   // of all
+  int64_t first, rows;  // of this rank's shard
+  int64_t vocabulary;   // of all ranks
 
-  // Row of the table, or -1: another rank's.
+  // Row of the table, or -1 if another rank has it.
   __device__ int64_t of(int64_t r) const {
     const int64_t token = tokens[r];
     if (token < 0 || token >= vocabulary) {
@@ -46,7 +46,7 @@ __device__ void add_piece(const T* p, int64_t count, float (&v)[V]) {
   for (int i = 0; i < V; ++i) v[i] += more[i];
 }
 
-// positions.data null: none are added. Rows of other ranks become zero, without a position.
+// positions.data null: no positions are added. Rows of other ranks become zero, without a position.
 template <typename T, typename Out, bool wide>
 __global__ void gather_kernel(TokenRow token, Rows<const T> table, PositionRow position,
                               Rows<const T> positions, Rows<Out> out, int64_t rows, int64_t cols) {

@@ -1,10 +1,9 @@
-// Gradients of embedding tables (ops.h states the contract) without atomics, with the same bits in
-// every run. Rows are sorted by the table row they belong to, equal ones in ascending order. The
-// sorted rows are cut into tiles of kTileRows; a block adds up the runs of equal rows in its tile.
-// A run within one tile goes straight to the table. What of a run lies in several tiles leaves a
-// partial sum in each, which a second kernel adds in order. A token that fills half of a batch thus
-// costs no more than any other.
-// Bound by memory: d_out once, and 8 bytes per element of the table rows that are met.
+// Gradients of embedding tables (ops.h states the contract) without atomics, bitwise reproducible.
+// Rows are sorted by their table row, equal ones in ascending order. The sorted rows are cut into
+// tiles of kTileRows; a block sums the runs of equal rows in its tile. A run within one tile is
+// added to the table directly. A run across several tiles leaves a partial sum in each, which a
+// second kernel adds in order, so that a token that fills half of a batch costs no more than
+// others. Memory bound: d_out once, and 8 bytes per element of the table rows that occur.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "tutti/engine/carver.h"
@@ -20,17 +19,17 @@ namespace {
 constexpr int kTileRows = 32;
 constexpr int kThreads = 128;
 constexpr int kPiece = 4;
-constexpr int64_t kAlignment = 256;                       // of pieces of the workspace
-constexpr int64_t kColumns = int64_t{kThreads} * kPiece;  // of a block
+constexpr int64_t kAlignment = 256;                       // of parts of the workspace
+constexpr int64_t kColumns = int64_t{kThreads} * kPiece;  // per block
 
-// Which table row a row of d_out belongs to.
+// Maps a row of d_out to a table row.
 struct Index {
   const int32_t* given;
-  int64_t first, rows;  // of the table here
-  int64_t all;          // every index is below
+  int64_t first, rows;  // of this rank's shard
+  int64_t all;          // every index is below it
 };
 
-// keys[r]: the table row, or `rows` for one of another rank.
+// keys[r]: the table row, or `rows` if another rank has it.
 __global__ void keys_kernel(Index index, int64_t n, uint32_t* keys, int32_t* values) {
   const int64_t r = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (r >= n) return;
@@ -52,8 +51,8 @@ __device__ void add_to_table(const Rows<float>& table, uint32_t row, int64_t j, 
   store_piece<kPiece, wide>(v, at, count);
 }
 
-// partials [2 * tiles, stride]: of tile t, row 2t is what it adds to a run that began before it,
-// row 2t + 1 to one that begins in it and goes on behind it.
+// partials [2 * tiles, stride]: row 2t is the contribution of tile t to a run that began in an
+// earlier tile, row 2t + 1 to one that begins in tile t and continues in the next.
 template <typename T, bool wide>
 __global__ void __launch_bounds__(kThreads)
     add_tiles_kernel(Rows<const T> d_out, const uint32_t* keys, const int32_t* order, int64_t n,
@@ -72,12 +71,12 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t j = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kPiece;
   if (j >= cols) return;
   const bool from_before = begin > 0 && keys[begin - 1] == tile_keys[0];
-  const bool goes_on = begin + count < n && keys[begin + count] == tile_keys[count - 1];
+  const bool continues = begin + count < n && keys[begin + count] == tile_keys[count - 1];
   for (int first = 0; first < count;) {
     const uint32_t key = tile_keys[first];
     int last = first + 1;
     while (last < count && tile_keys[last] == key) ++last;
-    if (key == none) return;  // the largest key: nothing behind it counts either
+    if (key == none) return;  // the largest key: no later row counts either
     float sum[kPiece] = {};
 #pragma unroll 4
     for (int i = first; i < last; ++i) {
@@ -87,8 +86,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int e = 0; e < kPiece; ++e) sum[e] += v[e];
     }
     const bool before = first == 0 && from_before;
-    const bool behind = last == count && goes_on;
-    if (before || behind) {
+    const bool after = last == count && continues;
+    if (before || after) {
       float* out = partials + (2 * tile + (before ? 0 : 1)) * stride + j;
       store_aligned<kPiece>(sum, out);
     } else {
@@ -98,17 +97,18 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of a run that begins in tile blockIdx.x and goes on behind it: all its partial sums, in order.
+// Adds, in order, the partial sums of a run that begins in tile blockIdx.x and continues in the
+// next.
 template <bool wide>
 __global__ void __launch_bounds__(kThreads)
     add_runs_kernel(const uint32_t* keys, int64_t n, int64_t cols, uint32_t none, Rows<float> table,
                     const float* partials, int64_t stride) {
   const int64_t tile = blockIdx.x;
-  const int64_t end = (tile + 1) * kTileRows;  // the first sorted row behind the tile
+  const int64_t end = (tile + 1) * kTileRows;  // the first sorted row after the tile
   if (end >= n) return;
   const uint32_t key = keys[end];
   if (key == none || keys[end - 1] != key) return;
-  // It began before the tile when all of the tile and the row before it belong to it.
+  // It began earlier if the whole tile and the row before it belong to it.
   if (tile > 0 && keys[end - kTileRows] == key && keys[end - kTileRows - 1] == key) return;
   const int64_t j = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kPiece;
   if (j >= cols) return;
@@ -140,7 +140,8 @@ Work carve(Carver& carver, int64_t n, int64_t tiles, int64_t stride, size_t sort
           carver.take<char>(static_cast<int64_t>(sort_bytes))};
 }
 
-// Row r belongs to row (first_row + r) % sequence of the table: every sequence'th one, in order.
+// Row r belongs to row (first_row + r) % sequence of the table: sums every sequence-th row in
+// order.
 template <typename T, bool wide>
 __global__ void add_sequences_kernel(Rows<const T> d_out, int64_t n, int64_t cols,
                                      int64_t first_row, int64_t sequence, float beta,
@@ -176,7 +177,7 @@ int bits_for(int64_t largest) {
   return bits;
 }
 
-// table[index[r]] += d_out[r]; beta 0 clears the table before.
+// table[index[r]] += d_out[r]; beta 0 clears the table first.
 void scatter_add(CudaStream& cuda, const char* op, const Index& index, const Matrix& d_out,
                  float beta, const Matrix& table) {
   if (beta == 0 && table.rows * table.cols > 0) {

@@ -1,5 +1,6 @@
-// What cudnn_attention.cpp makes of calls of the fused kernels: pieces, packed documents, blocks of
-// a ring. On a GPU by cuDNN, else by its stand-in on the host (engine/testing/on_host/cudnn.cpp).
+// Operations composed of fused kernel calls (cudnn_attention.cpp): pieces, packed documents, blocks
+// of ring attention. On a GPU by cuDNN, else by its host stand-in
+// (engine/testing/on_host/cudnn.cpp).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -25,17 +26,17 @@ constexpr bool kStandIn = true;
 constexpr bool kStandIn = false;
 #endif
 
-// The stand-in takes every shape here. cuDNN may refuse one: then the plain kernels have served,
-// whose results are judged as well, and the report has the library's words.
-void expect_taken(CudaStream& stream) {
+// The stand-in supports every shape here. cuDNN may refuse one: then the plain kernels have
+// computed the results, which are checked too, and the output has the library's message.
+void expect_supported(CudaStream& stream) {
   const std::string& refusal = stream.attention().refusal();
   if (kStandIn) {
     EXPECT_EQ(refusal, "");
   }
-  if (!refusal.empty()) std::cout << "cuDNN refuses: " << refusal << "\n";
+  if (!refusal.empty()) std::cout << "refused by cuDNN: " << refusal << "\n";
 }
 
-// Half of a ring's keys are rounded to bf16 before they are merged: a rounding more.
+// Partial results of ring attention are rounded to bf16 before they are merged: one more rounding.
 constexpr double kPartRoundings = 1;
 
 class FusedAttention : public ::testing::Test {
@@ -55,7 +56,7 @@ class FusedAttention : public ::testing::Test {
   void expect_right(AttentionCase& c) {
     const Reference want = c.expected();
     run(c);
-    expect_taken(stream());
+    expect_supported(stream());
     expect_close(c.out, want.out, kForwardRoundings);
     EXPECT_TRUE(close(c.lse, want.lse, 1e-4));
     expect_close(c.d_qkv, want.d_qkv, kBackwardRoundings);
@@ -64,7 +65,7 @@ class FusedAttention : public ::testing::Test {
   std::unique_ptr<Stream> owned_;
 };
 
-TEST_F(FusedAttention, PiecesOfABackwardPassChangeNoBit) {
+TEST_F(FusedAttention, PiecesOfABackwardPassDoNotChangeABit) {
   for (const Shape& shape : {Shape{3, 65, 6, 2, 16}, Shape{2, 130, 3, 3, 8}, Shape{1, 33, 5, 1, 24},
                              Shape{5, 40, 4, 4, 8}, Shape{2, 66, 10, 5, 8}}) {
     SCOPED_TRACE(name(shape));
@@ -83,7 +84,7 @@ TEST_F(FusedAttention, PiecesOfABackwardPassChangeNoBit) {
       AttentionCase parts(shape, DType::bf16);
       stream().attention().limit_pieces(limit);
       run(parts);
-      // cuDNN may choose another kernel for another size.
+      // cuDNN may choose different kernels for different sizes.
       if (kStandIn) {
         EXPECT_TRUE(parts.d_qkv.same_bytes(whole.d_qkv));
       }
@@ -109,15 +110,15 @@ TEST_F(FusedAttention, PackedDocumentsOfAnyLengths) {
   }
 }
 
-// Rows that see a part of an earlier document, which packed documents do not have but the
-// operation's contract allows: neither document is taken from the plain kernels.
-TEST_F(FusedAttention, RowsThatSeeAPartOfAnotherDocumentStayWithThePlainKernels) {
+// Rows that attend to a part of an earlier document do not occur with packed documents, but the
+// operation's contract allows them: the plain kernels process both documents.
+TEST_F(FusedAttention, OverlappingDocumentsUseThePlainKernels) {
   AttentionCase c({1, 240, 2, 2, 8}, DType::bf16);
   for (int32_t t = 0; t < 240; ++t) c.starts.push_back(t < 80 ? 0 : t < 160 ? 70 : 160);
   expect_right(c);
 }
 
-TEST_F(FusedAttention, NothingIsReadWithoutStatistics) {
+TEST_F(FusedAttention, ForwardWorksWithoutStatistics) {
   AttentionCase c({2, 150, 4, 2, 16}, DType::bf16);
   c.pack({100, 20});
   const Reference want = c.expected();
@@ -132,7 +133,7 @@ TEST_F(FusedAttention, NothingIsReadWithoutStatistics) {
   expect_close(c.out, want.out, kForwardRoundings);
 }
 
-TEST_F(FusedAttention, TheWorkspaceIsThatOfTheMemoryMap) {
+TEST_F(FusedAttention, WorkspaceMatchesTheMemoryMap) {
   for (const bool documents : {false, true}) {
     for (const bool deterministic : {true, false}) {
       SCOPED_TRACE(fmt::format("documents {}, deterministic {}", documents, deterministic));
@@ -147,7 +148,7 @@ TEST_F(FusedAttention, TheWorkspaceIsThatOfTheMemoryMap) {
           attention_workspace_bytes({24, 130, 32, 4, 8, documents, false, deterministic});
       std::cout << fmt::format("workspace {} bytes, in the memory map {}\n",
                                stream().workspace_bytes(), device_workspace_bytes(bytes));
-      // How much cuDNN takes for a plan is its own choice.
+      // cuDNN chooses the workspace of a plan itself.
       if (kStandIn) {
         EXPECT_LE(stream().workspace_bytes(), device_workspace_bytes(bytes));
         EXPECT_EQ(stream().workspace_bytes() > kProductWorkspaceBytes, deterministic);
@@ -156,13 +157,13 @@ TEST_F(FusedAttention, TheWorkspaceIsThatOfTheMemoryMap) {
   }
 }
 
-TEST_F(FusedAttention, FreeOrderComputesTheSame) {
+TEST_F(FusedAttention, NondeterministicStreamMatchesTheReference) {
   owned_ = test_backend().make_stream({.threads = 2, .deterministic = false, .blocking = true});
   AttentionCase c({2, 129, 4, 2, 16}, DType::bf16);
   expect_right(c);
 }
 
-TEST_F(FusedAttention, WhatTheLibraryRefusesThePlainKernelsServe) {
+TEST_F(FusedAttention, RefusedShapesUseThePlainKernels) {
   ::setenv("TUTTI_HOST_CUDNN", "no-odd-groups", 1);
   AttentionCase c({3, 129, 6, 2, 16}, DType::bf16);
   const Reference want = c.expected();
@@ -170,7 +171,7 @@ TEST_F(FusedAttention, WhatTheLibraryRefusesThePlainKernelsServe) {
   ::unsetenv("TUTTI_HOST_CUDNN");
   expect_close(c.out, want.out, kForwardRoundings);
   expect_close(c.d_qkv, want.d_qkv, kBackwardRoundings);
-  if (stream().attention().refusal().empty()) GTEST_SKIP() << "skipped: cuDNN takes the shape";
+  if (stream().attention().refusal().empty()) GTEST_SKIP() << "skipped: cuDNN supports the shape";
   EXPECT_NE(stream().attention().refusal().find("odd lengths"), std::string::npos);
 }
 
@@ -180,7 +181,7 @@ struct Relation {
   int64_t query_block, key_block;
 };
 
-// Rank 1 of three, its own keys or those of the ranks before and behind it.
+// Rank 1 of three, with its own keys or those of the lower or higher rank.
 class FusedBlock : public FusedAttention {
  protected:
   struct Results {
@@ -193,13 +194,14 @@ class FusedBlock : public FusedAttention {
     TestMatrix total, lse, delta, d_q, d_kv;
   };
 
-  // Of each sequence b the rows that meet: of other ranks' keys one document, else several.
+  // Starts of each sequence b: one shared document with keys of other ranks, else several
+  // documents.
   static std::vector<int32_t> starts_of(const Shape& s, const SeenBlock& seen) {
     std::vector<int32_t> starts;
     for (int64_t b = 0; b < s.b; ++b) {
       for (int64_t t = 0; t < s.t; ++t) {
         const int64_t length = 67 + 9 * b;
-        const int64_t shared = b == 1 ? 0 : s.t / 2 - 3 * b;  // queries that see other keys
+        const int64_t shared = b == 1 ? 0 : s.t / 2 - 3 * b;  // queries of the shared document
         const int64_t key = seen.key_count - 1 - 2 * b;
         starts.push_back(static_cast<int32_t>(seen.own ? t / length * length
                                               : t < seen.first_query + shared
@@ -231,7 +233,7 @@ class FusedBlock : public FusedAttention {
       if (is_plain || !stream().attention().forward(forward)) {
         attend(stream(), "attend", attend_of(forward));
       }
-      if (!is_plain) expect_taken(stream());
+      if (!is_plain) expect_supported(stream());
       stream().synchronize();
       const TestMatrix out = TestMatrix(s.n(), s.a * s.d, DType::bf16).assign(plain.total.values());
       AttentionBlockBackwardArgs backward;
@@ -245,14 +247,14 @@ class FusedBlock : public FusedAttention {
       backward.d_values = results->d_kv.view().slice_cols(s.k * s.d, s.k * s.d);
       if (packed) backward.starts = starts;
       AttendBackward with_out = attend_of(backward);
-      if (!seen.own) {  // what the own block has left
+      if (!seen.own) {  // the rank's own block has written delta
         with_out.out = out;
         attend_delta(stream(), "delta", with_out);
       }
       if (is_plain || !stream().attention().backward(backward)) {
         attend_backward(stream(), "attend_backward", attend_of(backward));
       }
-      if (!is_plain) expect_taken(stream());
+      if (!is_plain) expect_supported(stream());
       stream().synchronize();
     }
     const double roundings = kForwardRoundings + kPartRoundings;
@@ -284,7 +286,7 @@ class FusedBlock : public FusedAttention {
   }
 };
 
-TEST_F(FusedBlock, EveryBlockIsThatOfThePlainKernels) {
+TEST_F(FusedBlock, EveryBlockEqualsThePlainKernels) {
   for (const Shape& shape :
        {Shape{3, 66, 4, 2, 16}, Shape{2, 190, 3, 3, 8}, Shape{1, 12, 6, 2, 24}}) {
     for (const Relation& at : {Relation{1, 1}, Relation{1, 0}, Relation{1, 2}}) {
@@ -297,7 +299,7 @@ TEST_F(FusedBlock, EveryBlockIsThatOfThePlainKernels) {
   }
 }
 
-TEST_F(FusedBlock, EveryBlockOfPackedDocumentsToo) {
+TEST_F(FusedBlock, EveryBlockOfPackedDocumentsEqualsThePlainKernels) {
   for (const Shape& shape : {Shape{3, 140, 4, 2, 16}, Shape{2, 210, 3, 3, 8}}) {
     for (const Relation& at : {Relation{1, 1}, Relation{1, 0}, Relation{1, 2}}) {
       for (const bool add : {false, true}) expect_as_plain(shape, at, true, add);

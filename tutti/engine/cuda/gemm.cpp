@@ -41,8 +41,8 @@ std::string gpu_name(int device) {
   return properties.name;
 }
 
-// To f32 results of 8-bit operands the library adds a bias of bf16 only: that is left to the
-// epilogue here. Else it has the result's own type (bias_as()).
+// With 8-bit operands and f32 results the library supports only a bf16 bias: our own epilogue adds
+// it instead. Otherwise the bias has the type of the result (bias_as()).
 bool can_fuse_bias(const GemmProduct& product) {
   const bool narrow = product.a_scale != nullptr;
   return product.bias && (!narrow || product.c_type == DType::bf16);
@@ -61,7 +61,7 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
            "cublasLtMatmulPreferenceSetAttribute");
 }
 
-// A row-major matrix as the column-major one in the same memory.
+// A row-major matrix as the equivalent column-major one.
 cublasLtMatrixLayout_t layout_of(cudaDataType_t type, int64_t rows, int64_t cols, int64_t ld) {
   cublasLtMatrixLayout_t layout = nullptr;
   lt_check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<uint64_t>(cols),
@@ -70,7 +70,7 @@ cublasLtMatrixLayout_t layout_of(cudaDataType_t type, int64_t rows, int64_t cols
   return layout;
 }
 
-// What a call changes in a plan.
+// Sets the pointers of a plan for one call.
 void point(cublasLtMatmulDesc_t description, const GemmProduct& product, bool bias_fused) {
   if (bias_fused) {
     const void* bias = product.bias.data;
@@ -84,7 +84,7 @@ void point(cublasLtMatmulDesc_t description, const GemmProduct& product, bool bi
   }
 }
 
-// What C holds before it is added to, kept while algorithms are tried on it.
+// Saves the content of C while algorithms are measured on it, and restores it afterwards.
 class KeptMatrix {
  public:
   KeptMatrix(CudaStream& stream, const Matrix& c, bool needed) : stream_(stream), c_(c) {
@@ -181,7 +181,7 @@ CudaGemm::Candidates CudaGemm::candidates(const Plan& plan, const Key& key) cons
       cublasLtMatmulAlgoGetHeuristic(handle_, plan.product, plan.left, plan.right, plan.out,
                                      plan.out, preference, kCandidates, found.data(), &count);
   lt_check(cublasLtMatmulPreferenceDestroy(preference), "cublasLtMatmulPreferenceDestroy");
-  // Types and layouts that do not go together are one or the other.
+  // Unsupported combinations of types and layouts return either status.
   if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
     lt_check(status, "cublasLtMatmulAlgoGetHeuristic");
   }
@@ -194,7 +194,7 @@ CudaGemm::Candidates CudaGemm::candidates(const Plan& plan, const Key& key) cons
   return found;
 }
 
-// Whether the file has an algorithm for the product that the library takes.
+// Whether the file has an algorithm for the product that the library accepts.
 bool CudaGemm::known(Plan& plan, const std::string& key) const {
   const std::optional<TunedGemm> tuned = tuning_.find(key);
   if (!tuned) return false;
@@ -223,7 +223,7 @@ void CudaGemm::search(Plan& plan, const GemmProduct& product, const std::string&
   plan.algorithm = found.front().algo;
   plan.workspace_bytes = found.front().workspaceSize;
   if (found.size() == 1) return;
-  // What is tried writes C, as the product itself will once more.
+  // The measured runs write C; the product itself is computed again afterwards.
   const KeptMatrix kept(stream_, product.result(), product.beta != 0);
   if (!kept.possible()) return;
   cudaEvent_t begin = nullptr;
@@ -249,14 +249,14 @@ void CudaGemm::search(Plan& plan, const GemmProduct& product, const std::string&
   }
   cuda_check(cudaEventDestroy(begin), "cudaEventDestroy", "gemm");
   cuda_check(cudaEventDestroy(end), "cudaEventDestroy", "gemm");
-  if (!std::isfinite(best)) return;  // none has run: the next process tries again
+  if (!std::isfinite(best)) return;  // no candidate ran: the next process tries again
   TunedGemm tuned;
   std::memcpy(tuned.algorithm.data(), &plan.algorithm, sizeof(plan.algorithm));
   tuned.seconds = static_cast<double>(best) * 1e-3;
-  // Another rank's choice is taken over, so that what both compute is the same.
-  const TunedGemm counts = tuning_.add(key, tuned);
-  if (!tuning_.trouble().empty()) note(tuning_.trouble());
-  if (counts.algorithm == tuned.algorithm) return;
+  // Adopts the choice of another rank, so that both compute the same bits.
+  const TunedGemm shared = tuning_.add(key, tuned);
+  if (!tuning_.warning().empty()) note(tuning_.warning());
+  if (shared.algorithm == tuned.algorithm) return;
   const cublasLtMatmulAlgo_t own = plan.algorithm;
   if (!known(plan, key)) plan.algorithm = own;
 }
@@ -300,18 +300,18 @@ CudaGemm::Key CudaGemm::key_of(const GemmProduct& product) const {
           (stream_.tf32() ? 1 : 0) + (product.fast_sums ? 2 : 0)};
 }
 
-// Behind the library's own workspace. A result is rounded once, then, and not again when a bias of
-// another type is added to it.
+// Converts the bias into the workspace after the library's part. The library can then add it before
+// rounding, so that the result is rounded only once.
 Vector CudaGemm::bias_as(DType dtype, const Vector& bias) {
   const int64_t bytes = bias.count * dtype_bytes(dtype);
-  auto* const room = static_cast<char*>(stream_.workspace(kProductWorkspaceBytes + bytes));
-  const Vector out = {room + kProductWorkspaceBytes, dtype, bias.count};
+  auto* const workspace = static_cast<char*>(stream_.workspace(kProductWorkspaceBytes + bytes));
+  const Vector out = {workspace + kProductWorkspaceBytes, dtype, bias.count};
   gemm_epilogue(stream_, {out.data, dtype, 1, bias.count, bias.count}, bias, 0);
   return out;
 }
 
-bool CudaGemm::multiply(const GemmProduct& asked) {
-  GemmProduct product = asked;
+bool CudaGemm::multiply(const GemmProduct& requested) {
+  GemmProduct product = requested;
   if (product.bias && product.bias.dtype != product.c_type) {
     product.bias = bias_as(product.c_type, product.bias);
   }
@@ -355,7 +355,7 @@ void cuda_gemm(Stream& stream, const GemmArgs& args) {
     } else if (!cuda.gemm().multiply(product)) {
       note(
           fmt::format("cuBLASLt has no algorithm for a product of {} matrices, {} x {} x {} with "
-                      "leading dimensions {}, {} and {}: the plain kernel does it, more slowly",
+                      "leading dimensions {}, {} and {}: using the slower plain kernel",
                       dtype_name(args.a.dtype), product.m, product.n, product.k, args.a.ld,
                       args.b.ld, args.c.ld));
       gemm_plain(cuda, args);

@@ -1,9 +1,8 @@
 // Matrix products by cuBLASLt. Row-major C = A B is computed as the column-major product
 // C^T = B^T A^T, whose operands are the same memory.
 //
-// The algorithm of a product is the fastest of those that the library proposes, by measurement on
-// the first call with its sizes (gemm_tuning.h). Only algorithms are asked for whose partial sums
-// are kept in f32.
+// The algorithm of a product is the fastest of the library's candidates, measured on the first call
+// with its sizes (gemm_tuning.h). Only algorithms that keep partial sums in f32 are requested.
 #pragma once
 
 #include <cublasLt.h>
@@ -21,8 +20,8 @@ namespace tutti::engine {
 
 class CudaStream;
 
-// C[m,n] = alpha * A * B (* a_scale * b_scale) + beta * C + bias, as the library sees it: row-major
-// operands where they lie. ops.h says what each means.
+// C[m,n] = alpha * A * B (* a_scale * b_scale) + beta * C + bias for the library: pointers and
+// layouts of row-major operands, with the meaning that ops.h states.
 struct GemmProduct {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -34,10 +33,10 @@ struct GemmProduct {
   bool transpose_a = false, transpose_b = false;
   float alpha = 1, beta = 0;
   Vector bias = {};
-  // In memory of the device, of operands in 8 bits.
+  // In device memory, for 8-bit operands.
   const float* a_scale = nullptr;
   const float* b_scale = nullptr;
-  bool fast_sums = false;  // of these: in as many bits as the matrix units are fastest with
+  bool fast_sums = false;  // for these: accumulate in the precision that is fastest
 
   Matrix result() const { return {c, c_type, m, n, c_ld}; }
 };
@@ -49,13 +48,13 @@ class CudaGemm {
   CudaGemm(const CudaGemm&) = delete;
   CudaGemm& operator=(const CudaGemm&) = delete;
 
-  // m, n and k are not zero. False where the library has no algorithm for these types and layouts:
+  // m, n and k must not be zero. False if the library has no algorithm for these types and layouts:
   // nothing was enqueued.
   bool multiply(const GemmProduct& product);
 
  private:
-  // m, n, k, transposes, types, leading dimensions, alignments (of the bias: 0 where it is not
-  // fused), beta, rounding
+  // m, n, k, transposes, types, leading dimensions, alignments (of the bias: 0 if it is not fused),
+  // beta, rounding
   using Key = std::array<int64_t, 16>;
   struct Plan {
     cublasLtMatmulDesc_t product = nullptr;
@@ -86,7 +85,8 @@ class CudaGemm {
   std::map<Key, Plan> plans_;
 };
 
-// C = beta * C + bias for each row, in f32 between (gemm_epilogue.cu); without a bias C = beta * C.
+// C = beta * C + bias for each row, computed in f32 (gemm_epilogue.cu); without a bias C = beta *
+// C.
 void gemm_epilogue(CudaStream& stream, const Matrix& c, const Vector& bias, float beta);
 
 }  // namespace tutti::engine

@@ -10,7 +10,7 @@ __global__ void epilogue(Rows<C> c, int64_t rows, int64_t cols, const B* bias, f
   constexpr int V = kPieceOf<C>;
   for_pieces<V>(rows, cols, [&](int64_t r, int64_t j, int64_t count) {
     float v[V] = {};
-    if (beta != 0) {  // else it may hold anything, even NaN
+    if (beta != 0) {  // otherwise C may hold anything, even NaN
       load_piece<V, wide>(c.row(r) + j, count, 0, v);
 #pragma unroll
       for (int i = 0; i < V; ++i) v[i] *= beta;

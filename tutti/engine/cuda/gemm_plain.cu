@@ -17,15 +17,15 @@ __device__ float value(const void* data, DType dtype, int64_t index) {
                               : static_cast<const float*>(data)[index];
 }
 
-template <typename T, bool a_turned, bool b_turned>
+template <typename T, bool a_transposed, bool b_transposed>
 __global__ void __launch_bounds__(kThreads)
     product_kernel(Operand<T> a, Operand<T> b, int64_t depth, Matrix c, Vector bias, float alpha,
                    float beta, bool wide_a, bool wide_b) {
-  using P = Product<T, a_turned, b_turned>;
+  using P = Product<T, a_transposed, b_transposed>;
   alignas(32) __shared__ unsigned char shared[P::kBytes];
   const int64_t first_row = static_cast<int64_t>(blockIdx.y) * P::kEdge;
   const int64_t first_col = static_cast<int64_t>(blockIdx.x) * P::kEdge;
-  Sums<T, a_turned, b_turned> sums;
+  Sums<T, a_transposed, b_transposed> sums;
   sums.clear();
   P::add(sums, a, first_row, b, first_col, depth, wide_a, wide_b, reinterpret_cast<T*>(shared));
   __syncthreads();
@@ -63,9 +63,9 @@ void gemm_plain(CudaStream& stream, const GemmArgs& args) {
     constexpr int kEdge = TileShape<T>::kEdge;
     constexpr int kPiece = 16 / static_cast<int>(sizeof(T));
     const dim3 grid(blocks_for(args.c.cols, kEdge), blocks_for(args.c.rows, kEdge));
-    with_flag(args.transpose_a, [&](auto a_turned) {
-      with_flag(args.transpose_b, [&](auto b_turned) {
-        launch(stream, "gemm", product_kernel<T, a_turned.value, b_turned.value>, grid,
+    with_flag(args.transpose_a, [&](auto a_transposed) {
+      with_flag(args.transpose_b, [&](auto b_transposed) {
+        launch(stream, "gemm", product_kernel<T, a_transposed.value, b_transposed.value>, grid,
                dim3(kThreads), 0, operand<T>(args.a), operand<T>(args.b), depth, args.c, args.bias,
                args.alpha, args.beta, wide_rows(kPiece, args.a), wide_rows(kPiece, args.b));
       });

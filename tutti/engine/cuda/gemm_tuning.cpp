@@ -26,20 +26,20 @@ std::string file_name(const std::string& gpu, uint64_t version) {
   return name;
 }
 
-// Of processes that read a file and write it anew one at a time does. File systems that have no
-// locks let them all.
-class Turn {
+// A lock file that serialises processes which read and rewrite a file. File systems without locks
+// do not serialise them.
+class FileLock {
  public:
-  explicit Turn(const std::string& path)
+  explicit FileLock(const std::string& path)
       : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
     while (file_ >= 0 && ::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
     }
   }
-  ~Turn() {
+  ~FileLock() {
     if (file_ >= 0) ::close(file_);
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
 
  private:
   int file_;
@@ -61,8 +61,9 @@ void GemmTuning::read() {
   if (json_get<int>(json, "format", path_) != kFormat ||
       json_get<std::string>(json, "gpu", path_) != gpu_ ||
       json_get<uint64_t>(json, "library_version", path_) != library_version_) {
-    fail(ErrorKind::corrupt, "{}: not format {} for GPU '{}' and library {}; remove the file",
-         path_, kFormat, gpu_, library_version_);
+    fail(ErrorKind::corrupt,
+         "{}: expected format {}, GPU '{}' and library version {}; remove the file", path_, kFormat,
+         gpu_, library_version_);
   }
   const Json choices = json_get<Json>(json, "choices", path_);
   for (const auto& [key, entry] : choices.items()) {
@@ -83,9 +84,9 @@ TunedGemm GemmTuning::add(const std::string& key, const TunedGemm& choice) {
     return share(key, choice);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::corrupt) throw;
-    trouble_ = fmt::format(
-        "choices of algorithms are not kept for other processes, whose results may differ in the "
-        "last bits: {}; set TUTTI_TUNING to a folder that can be written",
+    warning_ = fmt::format(
+        "algorithm choices are not shared with other processes, whose results may differ in the "
+        "last bits: {}; set TUTTI_TUNING to a writable folder",
         error.what());
     path_.clear();
     return choices_[key] = choice;
@@ -95,10 +96,10 @@ TunedGemm GemmTuning::add(const std::string& key, const TunedGemm& choice) {
 TunedGemm GemmTuning::share(const std::string& key, const TunedGemm& choice) {
   FileSystem& files = posix_file_system();
   files.create_directories(parent_path(path_));
-  const Turn turn(path_ + ".lock");
+  const FileLock lock(path_ + ".lock");
   read();
-  const auto [counts, is_new] = choices_.emplace(key, choice);
-  if (!is_new) return counts->second;
+  const auto [found, is_new] = choices_.emplace(key, choice);
+  if (!is_new) return found->second;
   Json entries = Json::object();
   for (const auto& [name, tuned] : choices_) {
     entries[name] = {{"algorithm", tuned.algorithm}, {"seconds", tuned.seconds}};

@@ -23,12 +23,12 @@ class GemmTuningTest : public ::testing::Test {
 
 TunedGemm choice(uint64_t number) { return {{number, 2, 3, 4, 5, 6, 7, ~uint64_t{0}}, 1e-5}; }
 
-TEST_F(GemmTuningTest, KeepsChoicesForOtherProcesses) {
+TEST_F(GemmTuningTest, StoresChoicesForOtherProcesses) {
   GemmTuning first(folder_, "NVIDIA H200", 130100);
   GemmTuning second(folder_, "NVIDIA H200", 130100);
   EXPECT_FALSE(first.find("1 2 3"));
   first.add("1 2 3", choice(1));
-  second.add("4 5 6", choice(4));  // which does not forget the other's
+  second.add("4 5 6", choice(4));  // keeps the entry of the other
   const GemmTuning third(folder_, "NVIDIA H200", 130100);
   ASSERT_TRUE(third.find("1 2 3"));
   ASSERT_TRUE(third.find("4 5 6"));
@@ -37,7 +37,7 @@ TEST_F(GemmTuningTest, KeepsChoicesForOtherProcesses) {
   EXPECT_EQ(third.find("4 5 6")->seconds, 1e-5);
 }
 
-TEST_F(GemmTuningTest, TheFirstOfSeveralMeasurementsCounts) {
+TEST_F(GemmTuningTest, FirstOfSeveralMeasurementsWins) {
   GemmTuning first(folder_, "NVIDIA H200", 130100);
   GemmTuning second(folder_, "NVIDIA H200", 130100);
   EXPECT_EQ(first.add("1 2 3", choice(1)).algorithm, choice(1).algorithm);
@@ -47,18 +47,18 @@ TEST_F(GemmTuningTest, TheFirstOfSeveralMeasurementsCounts) {
             choice(1).algorithm);
 }
 
-TEST_F(GemmTuningTest, AFolderThatCannotBeWrittenIsToldAndDoesNotEndTheRun) {
+TEST_F(GemmTuningTest, UnwritableFolderIsAWarningNotAnError) {
   posix_file_system().create_directories(folder_);
   write_file_atomic(posix_file_system(), folder_ + "/file", "not a folder");
   GemmTuning tuning(folder_ + "/file/below", "NVIDIA H200", 130100);
-  EXPECT_EQ(tuning.trouble(), "");
+  EXPECT_EQ(tuning.warning(), "");
   EXPECT_EQ(tuning.add("1 2 3", choice(1)).algorithm, choice(1).algorithm);
-  EXPECT_NE(tuning.trouble().find("TUTTI_TUNING"), std::string::npos);
+  EXPECT_NE(tuning.warning().find("TUTTI_TUNING"), std::string::npos);
   ASSERT_TRUE(tuning.find("1 2 3"));
   EXPECT_EQ(tuning.add("4 5 6", choice(4)).algorithm, choice(4).algorithm);
 }
 
-TEST_F(GemmTuningTest, WhoMeasuresBesideOthersAgreesWithThem) {
+TEST_F(GemmTuningTest, ConcurrentProcessesAgree) {
   constexpr int kProcesses = 8;
   constexpr int kProducts = 10;
   std::array<std::array<TunedGemm, kProducts>, kProcesses> chosen;
@@ -82,7 +82,7 @@ TEST_F(GemmTuningTest, WhoMeasuresBesideOthersAgreesWithThem) {
   }
 }
 
-TEST_F(GemmTuningTest, OtherGpusAndVersionsHaveFilesOfTheirOwn) {
+TEST_F(GemmTuningTest, OtherGpusAndVersionsHaveSeparateFiles) {
   GemmTuning one(folder_, "NVIDIA H200", 130100);
   one.add("1 2 3", choice(1));
   EXPECT_FALSE(GemmTuning(folder_, "NVIDIA H100", 130100).find("1 2 3"));
@@ -96,14 +96,14 @@ TEST_F(GemmTuningTest, WithoutAFolderNothingIsWritten) {
   EXPECT_EQ(tuning.path(), "");
 }
 
-TEST_F(GemmTuningTest, AFileOfSomethingElseIsRefused) {
+TEST_F(GemmTuningTest, FileOfAnotherGpuIsAnError) {
   const std::string path = GemmTuning(folder_, "NVIDIA H200", 130100).path();
   posix_file_system().create_directories(folder_);
   write_file_atomic(posix_file_system(), path,
                     R"({"format": 1, "gpu": "another", "library_version": 130100, "choices": {}})");
   try {
     const GemmTuning tuning(folder_, "NVIDIA H200", 130100);
-    FAIL() << "a file of another GPU was taken";
+    FAIL() << "accepted a file of another GPU";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::corrupt);
     EXPECT_NE(std::string(error.what()).find(path), std::string::npos);

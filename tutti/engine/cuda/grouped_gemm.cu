@@ -1,6 +1,6 @@
 // Products of experts whose numbers of rows only the device knows (moe_ops.h states the contract).
-// The grid has room for any division of the rows: one tile more per group than the rows fill. Each
-// block looks up which tile of which group it has, and most of the spare ones have none.
+// The grid covers any split of the rows, with one tile more per group than the rows fill. Each
+// block looks up its tile and group; most of the extra blocks have none.
 #include <vector>
 
 #include "tutti/engine/cuda/block_reduce.h"
@@ -21,8 +21,7 @@ using tile::Product;
 using tile::Sums;
 using tile::TileShape;
 
-// Which rows of which group block number `tile` has, when the groups' tiles of `edge` rows are
-// counted one after the other.
+// The rows and group of block `tile`, with the groups' tiles of `edge` rows numbered consecutively.
 struct GroupTile {
   int64_t group = -1;  // none
   int64_t begin = 0, end = 0;
@@ -64,11 +63,11 @@ __device__ void check_used(const char* op, const RowGroups& groups) {
   }
 }
 
-template <typename T, bool b_turned>
+template <typename T, bool b_transposed>
 __global__ void __launch_bounds__(kThreads)
     grouped_kernel(Rows<const T> a, int64_t depth, Rows<const T> b, int64_t height, int64_t experts,
                    RowGroups groups, Rows<T> c, int64_t n, bool wide_a, bool wide_b, bool wide_c) {
-  using P = Product<T, false, b_turned>;
+  using P = Product<T, false, b_transposed>;
   alignas(32) __shared__ unsigned char shared[P::kBytes];
   check_used("grouped_gemm: rows used, rows", groups);
   const GroupTile tile = find_tile(groups, blockIdx.y, P::kEdge);
@@ -76,8 +75,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t column = static_cast<int64_t>(blockIdx.x) * P::kEdge;
   const T* weights = b.row(tile.group % experts * height);
   const Operand<T> left{a.row(tile.begin), a.ld, tile.end - tile.begin, depth};
-  const Operand<T> right{weights, b.ld, height, b_turned ? depth : n};
-  Sums<T, false, b_turned> sums;
+  const Operand<T> right{weights, b.ld, height, b_transposed ? depth : n};
+  Sums<T, false, b_transposed> sums;
   sums.clear();
   P::add(sums, left, 0, right, column, depth, wide_a, wide_b, reinterpret_cast<T*>(shared));
   __syncthreads();
@@ -93,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Expert blockIdx.z: d_weight = beta * d_weight + dy^T x over its groups, in their order.
+// Expert blockIdx.z: d_weight = beta * d_weight + dy^T x over its groups, in order.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     weight_kernel(Rows<const T> dy, Rows<const T> x, int64_t experts, RowGroups groups, float beta,
@@ -136,14 +135,14 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Pieces of 16 bytes of every row may be moved at once; of each expert's block too, since blocks
-// begin at rows.
+// Whether every row allows 16-byte vector loads and stores. This includes the blocks of experts,
+// which begin at rows.
 bool wide_operand(const Matrix& m) {
   return wide_rows(16 / static_cast<int>(dtype_bytes(m.dtype)), m);
 }
 
-// A recorded product tells how many rows were used: the only reading of offsets by the host, and
-// only where a recorder has the stream wait anyway.
+// A recorded product includes the number of used rows. The host reads the offsets only here, where
+// a recorder synchronises the stream anyway.
 template <typename Args>
 void note_used_rows(CudaStream& cuda, OpRecord& what, const Args& args, int64_t rows) {
   if (cuda.recorder() == nullptr) return;
@@ -171,9 +170,9 @@ void cuda_grouped_gemm(Stream& stream, const GroupedGemmArgs& args) {
     with_dtype(args.a.dtype, [&](auto type) {
       using T = decltype(type);
       constexpr int kEdge = TileShape<T>::kEdge;
-      with_flag(args.transpose_b, [&](auto turned) {
+      with_flag(args.transpose_b, [&](auto transposed) {
         const dim3 grid(blocks_for(n, kEdge), static_cast<unsigned>(rows / kEdge + groups.count()));
-        launch(cuda, what.op, grouped_kernel<T, turned.value>, grid, dim3(kThreads), 0,
+        launch(cuda, what.op, grouped_kernel<T, transposed.value>, grid, dim3(kThreads), 0,
                rows_of<const T>(args.a), k, rows_of<const T>(args.b), args.transpose_b ? n : k,
                expert_count(args), groups, rows_of<T>(args.c), n, wide_operand(args.a),
                wide_operand(args.b), wide_operand(args.c));

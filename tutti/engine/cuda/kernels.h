@@ -1,5 +1,5 @@
-// The functions behind cuda_ops(): one per entry of ops.def, contracts in ops.h. Each is defined in
-// the file named after its operation.
+// The functions of cuda_ops(): one per entry of ops.def, contracts in ops.h. Each is defined in the
+// file named after its operation or after the group of operations that it belongs to.
 #pragma once
 
 #include "tutti/engine/ops.h"
@@ -8,7 +8,7 @@
 namespace tutti::engine {
 
 #define TUTTI_OP(name, Args) void cuda_##name(Stream& stream, const Args& args);
-#define TUTTI_OPTIONAL_OP(name, Args)  // refused by name
+#define TUTTI_OPTIONAL_OP(name, Args)  // not supported
 #include "tutti/engine/ops.def"
 
 }  // namespace tutti::engine

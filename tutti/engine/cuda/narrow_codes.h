@@ -1,5 +1,5 @@
-// Codes of formats below 16 bits, one element after another, and where they go: what the kernels of
-// quantization share. Only for .cu files.
+// Encoding into formats below 16 bits, element by element, and the layout of the output: shared by
+// the quantization kernels. Only for .cu files.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -39,8 +39,8 @@ struct Target {
   }
 };
 
-// Where the largest magnitude of x lies, and where it is to be left besides in the headers; `to`
-// may be null.
+// Address of the amax of x, and a second address to store it at besides the headers; `to` may be
+// null.
 struct KnownMagnitude {
   const float* from;
   float* to;
@@ -59,8 +59,8 @@ __device__ inline void finish_header(const Target& out, NarrowKind kind, float a
   if (magnitude.to != nullptr) *magnitude.to = amax;
 }
 
-// Code of x * factor. `finite`: nothing here can overflow, so the hardware's rounding, which is to
-// nearest even too, does it.
+// Encodes the scaled value x. `finite`: no element can overflow, so the hardware conversion, which
+// also rounds to nearest even, is used.
 template <NarrowKind kind, bool stochastic>
 __device__ inline uint8_t code_of(float x, bool finite, uint32_t word) {
   constexpr NarrowFloat kFormat = kind == NarrowKind::e5m2    ? kE5m2
@@ -79,8 +79,8 @@ __device__ inline uint8_t code_of(float x, bool finite, uint32_t word) {
   }
 }
 
-// args.out and args.transposed from one reading of args.x, whose largest magnitude is known; kinds
-// with a scale of the tensor (quantize_both.cu).
+// Writes args.out and args.transposed in one pass over args.x, whose amax is known; for kinds with
+// a per-tensor scale (quantize_both.cu).
 void quantize_both(CudaStream& stream, const char* op, const QuantizeArgs& args,
                    const KnownMagnitude& magnitude);
 

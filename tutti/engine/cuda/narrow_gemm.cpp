@@ -1,8 +1,8 @@
-// Products of 8-bit operands by cuBLASLt, which multiplies their scales on the device (narrow_ops.h
-// states the contract). It takes what narrow_layout() lays out as it is: rows of codes along the
-// inner dimension, in multiples of 16 and zero behind the last column, so the whole rows count.
-// What it does not take (block scales, two operands of E5M2, results of odd sizes) the plain kernel
-// does.
+// Products of 8-bit operands by cuBLASLt, which applies their scales on the device (narrow_ops.h
+// states the contract). It reads the layout of narrow_layout() directly: rows of codes along the
+// inner dimension, padded with zeros to multiples of 16, so that it can multiply the padded rows.
+// Unsupported cases (block scales, two operands of E5M2, results of odd sizes) use the plain
+// kernel.
 #include <cstddef>
 
 #include "tutti/engine/cuda/gemm.h"
@@ -24,7 +24,7 @@ const float* scale_of(const NarrowMatrix& x) {
 }
 
 bool multiply(CudaStream& stream, const NarrowGemmArgs& args) {
-  // The matrix units have 8-bit types from 8.9 on.
+  // Tensor cores support 8-bit types from compute capability 8.9 on.
   if (!per_tensor(args.a.kind) || !per_tensor(args.b.kind) || stream.capability() < 89)
     return false;
   const NarrowLayout a = args.a.layout();

@@ -6,7 +6,7 @@
 namespace tutti::engine {
 namespace {
 
-constexpr int kEdge = 16;  // of a tile of results, one thread each
+constexpr int kEdge = 16;  // of a tile of results; one thread per result
 
 struct Operand {
   const uint8_t* data;

@@ -1,5 +1,5 @@
-// Products of operands below 16 bits of any kind and size, element by element: what cuBLASLt has no
-// algorithm for. Codes are decoded and added up in f32, as the CPU does.
+// Products of operands below 16 bits of any kind and size, element by element: the fallback if
+// cuBLASLt has no algorithm. Codes are decoded and accumulated in f32, as on the CPU.
 #pragma once
 
 #include "tutti/engine/cuda/stream.h"

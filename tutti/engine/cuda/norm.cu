@@ -1,8 +1,8 @@
-// LayerNorm and RMSNorm (ops.h states the contract, cpu/norm.cpp the formulas). A block has a row,
+// LayerNorm and RMSNorm (ops.h states the contract, cpu/norm.cpp the formulas). One block per row,
 // which its threads keep in registers between the passes: every operand is read and written once.
-// Bound by memory; bytes per element with bf16 (with f32):
+// Memory bound; bytes per element with bf16 (with f32):
 //   4 residual + 2 branch + 4 residual + 2 y = 12 (16)
-// The way back: norm_backward.cu.
+// Backward pass: norm_backward.cu.
 #include "tutti/engine/cuda/amax.h"
 #include "tutti/engine/cuda/block_reduce.h"
 #include "tutti/engine/cuda/kernels.h"
@@ -32,7 +32,7 @@ struct Forward {
   float* amax;
 };
 
-// The value to normalise: x (+ branch, then it is also stored).
+// The value to normalise: x, or x + branch, which is also stored.
 template <bool wide, typename T>
 __device__ void load_sum(const Forward<T>& p, int64_t r, int64_t j, float (&v)[kPiece]) {
   load_piece<kPiece, wide>(p.x.row(r) + j, p.h - j, 0, v);
@@ -50,7 +50,7 @@ __device__ float sum_of(const float (&v)[kPiece], bool squares) {
   for (int e = 0; e < kPiece; ++e) sum += squares ? v[e] * v[e] : v[e];
   return sum;
 }
-// Of the `count` elements that exist.
+// Over the first `count` elements.
 __device__ float centred_squares(const float (&v)[kPiece], int64_t count, float mean) {
   float sum = 0;
 #pragma unroll
@@ -61,7 +61,7 @@ __device__ float centred_squares(const float (&v)[kPiece], int64_t count, float 
   return sum;
 }
 
-// most: of the magnitudes stored so far.
+// most: the largest magnitude stored so far.
 template <bool wide, typename T>
 __device__ void store_normalised(const Forward<T>& p, int64_t r, int64_t j,
                                  const float (&v)[kPiece], float mean, float rstd, unsigned& most) {
@@ -76,7 +76,7 @@ __device__ void store_normalised(const Forward<T>& p, int64_t r, int64_t j,
   if (p.amax != nullptr) add_magnitudes(y, p.h - j, most);
 }
 
-// What all threads of a row agree on; the first one writes it down.
+// Statistics of a row, the same in all its threads; the first thread stores them.
 struct Moments {
   float mean, rstd;
 };
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kMostNormThreads) forward_kernel(Forward<T> p)
   if (p.amax != nullptr) store_magnitude<T>(most, p.amax);
 }
 
-// The same for rows that do not fit: what was read or stored by a thread is read again by it.
+// The same for rows that do not fit in registers: a thread rereads the elements it read or stored.
 template <typename T, bool wide>
 __global__ void __launch_bounds__(kMostNormThreads) forward_long_kernel(Forward<T> p) {
   const int64_t r = blockIdx.x;
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kMostNormThreads) forward_long_kernel(Forward<
 
 void cuda_norm_forward(Stream& stream, const NormForwardArgs& args) {
   const OpRecord what = describe(args);
-  TUTTI_CHECK(args.offset == 0, "{}: offset {} on cuda", what.op, args.offset);
+  TUTTI_CHECK(args.offset == 0, "{}: offset {} is not supported on cuda", what.op, args.offset);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const int64_t h = args.y.cols;

@@ -1,8 +1,8 @@
-// The way back through LayerNorm and RMSNorm (ops.h states the contract, cpu/norm.cpp the
-// formulas). Bound by memory; bytes per element with bf16 (with f32):
+// Backward pass of LayerNorm and RMSNorm (ops.h states the contract, cpu/norm.cpp the formulas).
+// Memory bound; bytes per element with bf16 (with f32):
 //   input              2 dy + 4 residual + 8 d_residual + 2 d_branch = 16 (20)
-//   input and weights  the same, and 2 H f32 sums (with a bias; else H) of each of some hundred
-//                      blocks, written and read
+//   input and weights  the same, and 2 H f32 sums (with a bias; else H) per block, for a few
+//                      hundred blocks, written and read
 //   weights            2 dy + 4 residual = 6 (8), and the partial sums of blocks of rows
 #include <algorithm>
 
@@ -35,26 +35,26 @@ struct BackwardInput {
   float* amax;  // of d_branch
 };
 
-// dy and v = x - mean of a piece, which `seen` gets, and g = dy * weight.
-template <bool wide, typename T, typename Seen>
+// Loads dy and v = x - mean of a piece, passes both to `visit`, then computes g = dy * weight.
+template <bool wide, typename T, typename Visit>
 __device__ void load_gradient(const BackwardInput<T>& p, int64_t r, int64_t j, float mean,
-                              float (&g)[kPiece], float (&v)[kPiece], const Seen& seen) {
+                              float (&g)[kPiece], float (&v)[kPiece], const Visit& visit) {
   float w[kPiece];
   load_piece<kPiece, wide>(p.dy.row(r) + j, p.h - j, 0, g);
   load_piece<kPiece, wide>(p.weight + j, p.h - j, 0, w);
   load_piece<kPiece, wide>(p.x.row(r) + j, p.h - j, mean, v);
 #pragma unroll
   for (int e = 0; e < kPiece; ++e) v[e] -= mean;
-  seen(g, v);
+  visit(g, v);
 #pragma unroll
   for (int e = 0; e < kPiece; ++e) g[e] *= w[e];
 }
 
-struct Unseen {
+struct NoVisit {
   __device__ void operator()(const float (&)[kPiece], const float (&)[kPiece]) const {}
 };
 
-// inner = g - mean_g - v * slope; d = rstd * inner (+ d). most: of the magnitudes so far.
+// inner = g - mean_g - v * slope; d = rstd * inner (+ d). most: the largest magnitude so far.
 template <bool wide, typename T>
 __device__ void store_gradient(const BackwardInput<T>& p, int64_t r, int64_t j, float mean_g,
                                float slope, float rstd, const float (&g)[kPiece],
@@ -68,7 +68,7 @@ __device__ void store_gradient(const BackwardInput<T>& p, int64_t r, int64_t j, 
   if (p.amax != nullptr) add_magnitudes(d, p.h - j, most);
 }
 
-// Row r; add(i, dy, x - mean, rstd) sees each piece before the row's gradient is stored.
+// Row r; calls add(i, dy, x - mean, rstd) for each piece before storing the row's gradient.
 template <bool wide, int pieces, typename T, typename Add>
 __device__ void backward_row(const BackwardInput<T>& p, int64_t r, unsigned& most, const Add& add) {
   const float mean = p.layer ? p.mean[r] : 0;
@@ -109,9 +109,9 @@ __global__ void __launch_bounds__(kMostNormThreads) backward_input_kernel(Backwa
   if (p.amax != nullptr) store_magnitude<T>(most, p.amax);
 }
 
-// With the gradients of the weights. A block has every gridDim.x-th row and keeps the sums over
-// them in registers: partials[block] = [sums of dy * x_hat | sums of dy], the latter with a bias
-// only.
+// Including the gradients of the weights. A block processes every gridDim.x-th row and keeps the
+// sums over them in registers: partials[block] = [sums of dy * x_hat | sums of dy], the latter only
+// with a bias.
 template <typename T, bool wide, int pieces, bool with_bias>
 __global__ void __launch_bounds__(kMostNormThreads)
     backward_kernel(BackwardInput<T> p, int64_t rows, float* partials) {
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kMostNormThreads) backward_input_long_kernel(B
   float sum_g = 0;
   float sum_gv = 0;
   for (int i = 0; norm_column(i) < p.h; ++i) {
-    load_gradient<wide>(p, r, norm_column(i), mean, g, v, Unseen());
+    load_gradient<wide>(p, r, norm_column(i), mean, g, v, NoVisit());
 #pragma unroll
     for (int e = 0; e < kPiece; ++e) {
       sum_g += g[e];
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kMostNormThreads) backward_input_long_kernel(B
   unsigned most = 0;
   for (int i = 0; norm_column(i) < p.h; ++i) {
     const int64_t j = norm_column(i);
-    load_gradient<wide>(p, r, j, mean, g, v, Unseen());
+    load_gradient<wide>(p, r, j, mean, g, v, NoVisit());
     store_gradient<wide>(p, r, j, mean_g, slope, rstd, g, v, most);
   }
   if (p.amax != nullptr) store_magnitude<T>(most, p.amax);
@@ -242,7 +242,7 @@ void backward_input(CudaStream& cuda, const char* op, const NormBackwardInputArg
   });
 }
 
-// Sums of the partials that blocks left, one after another: of the weight, and of the bias behind.
+// Sums the partials of the blocks in order: first those of the weight, then those of the bias.
 void add_sums(CudaStream& cuda, const char* op, const float* partials, int64_t blocks,
               int64_t stride, float beta, const Vector& d_weight, const Vector& d_bias) {
   const int64_t h = d_weight.count;
@@ -272,10 +272,10 @@ void backward_weight(CudaStream& cuda, const char* op, const NormBackwardWeightA
   add_sums(cuda, op, partials, blocks.count, 2 * h, args.beta, args.d_weight, args.d_bias);
 }
 
-// Whether the sums of a row's pieces find room in the registers beside the row.
-bool has_room_for_sums(int64_t h) { return h <= int64_t{4} * kMostNormThreads * kPiece; }
+// Whether the sums of a row's pieces fit in registers together with the row.
+bool sums_fit(int64_t h) { return h <= int64_t{4} * kMostNormThreads * kPiece; }
 
-// Both in one pass.
+// Gradients of input and weights in one pass.
 void backward(CudaStream& cuda, const char* op, const NormBackwardInputArgs& args) {
   const int64_t rows = args.dy.rows;
   const int64_t h = args.dy.cols;
@@ -283,8 +283,8 @@ void backward(CudaStream& cuda, const char* op, const NormBackwardInputArgs& arg
   const int64_t stride = args.d_bias ? 2 * h : h;
   with_norm_pieces(h, [&](auto pieces, unsigned threads) {
     if constexpr (pieces.value > 0 && pieces.value <= 4) {
-      // As many as the multiprocessors of a Hopper GPU hold, 8, 4 or 2 on each of 132, but a
-      // function of the shape alone, as the bits of the sums are.
+      // As many blocks as fit on a Hopper GPU, 8, 4 or 2 on each of 132 multiprocessors, but always
+      // a function of the shape only, so that the bits of the sums are, too.
       constexpr int64_t kBlocks = 1056 / pieces.value;
       const int64_t blocks = std::min(rows, kBlocks);
       auto* partials = static_cast<float*>(
@@ -308,16 +308,16 @@ void backward(CudaStream& cuda, const char* op, const NormBackwardInputArgs& arg
 
 void cuda_norm_backward_input(Stream& stream, const NormBackwardInputArgs& args) {
   const OpRecord what = describe(args);
-  TUTTI_CHECK(args.offset == 0, "{}: offset {} on cuda", what.op, args.offset);
+  TUTTI_CHECK(args.offset == 0, "{}: offset {} is not supported on cuda", what.op, args.offset);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   begin_magnitude(cuda, args.amax);
   if (!args.d_weight) {
     backward_input(cuda, what.op, args);
-  } else if (has_room_for_sums(args.dy.cols)) {
+  } else if (sums_fit(args.dy.cols)) {
     backward(cuda, what.op, args);
   } else {
-    backward_weight(cuda, what.op, weight_args(args));  // first: d_branch may lie over dy
+    backward_weight(cuda, what.op, weight_args(args));  // first: d_branch may overlay dy
     backward_input(cuda, what.op, args);
   }
   record(cuda, what, begin);

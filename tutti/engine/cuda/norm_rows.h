@@ -1,5 +1,5 @@
-// How the threads of a block share a row of a norm: in pieces, which they keep in registers between
-// the passes over it. Only for .cu files.
+// The split of a norm's row across the threads of a block: in pieces, which threads keep in
+// registers between the passes. Only for .cu files.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ __device__ inline int64_t norm_column(int i) {
   return (static_cast<int64_t>(i) * blockDim.x + threadIdx.x) * kNormPiece;
 }
 
-// Calls body(pieces of a thread as a constant, threads) with 1, 2, 4, 8 pieces, or 0: too long.
-// pieces * threads * kNormPiece >= H.
+// Calls body(pieces per thread as a constant, threads) with 1, 2, 4 or 8 pieces, or 0 if the row is
+// too long. Otherwise pieces * threads * kNormPiece >= H.
 template <typename Body>
 void with_norm_pieces(int64_t h, const Body& body) {
   const int64_t pieces = (h + kNormPiece - 1) / kNormPiece;

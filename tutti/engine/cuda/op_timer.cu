@@ -4,7 +4,7 @@
 namespace tutti::engine {
 namespace {
 
-// Its end depends on the clock alone, so it ends on any device.
+// Spins until the clock has advanced, so it terminates on any device.
 __global__ void hold_kernel(long long cycles) {
   const long long begin = clock64();
   while (clock64() - begin < cycles) {
@@ -14,7 +14,7 @@ __global__ void hold_kernel(long long cycles) {
 }  // namespace
 
 OpTimer::OpTimer(CudaStream& stream) : stream_(stream) {
-  int kilohertz = 0;  // of the multiprocessors at most: at a lower clock the hold is longer
+  int kilohertz = 0;  // maximum clock of the multiprocessors: at a lower clock the hold is longer
   cuda_check(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, stream.device()),
              "cudaDeviceGetAttribute", "op_timer");
   hold_cycles_ = static_cast<int>(kHoldSeconds * 1e3 * kilohertz);

@@ -1,9 +1,9 @@
-// What an operation takes on the device: two events around it in its stream.
+// Time of an operation on the device, by two events around it in its stream.
 //
-// The stream is at rest and the host is slower than a small kernel, so the device is held back
-// first, by a kernel that spins for kHoldSeconds: what the host enqueues meanwhile then runs back
-// to back. Between the events are the operation's kernels and copies, a microsecond or two of the
-// events themselves, and of the host only what exceeds the hold.
+// The stream is idle and the host is slower than a small kernel, so a kernel that spins for
+// kHoldSeconds delays the device first: the work that the host enqueues meanwhile then runs back to
+// back. The time between the events includes the operation's kernels and copies, a microsecond or
+// two for the events, and of the host's time only what exceeds the delay.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,8 +22,8 @@ class OpTimer {
   OpTimer(const OpTimer&) = delete;
   OpTimer& operator=(const OpTimer&) = delete;
 
-  void begin();                // after the stream was waited for
-  double end(const char* op);  // waits; seconds on the device since begin()
+  void begin();                // the stream must be idle
+  double end(const char* op);  // synchronises; seconds on the device since begin()
 
  private:
   CudaStream& stream_;

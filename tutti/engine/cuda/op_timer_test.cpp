@@ -1,4 +1,4 @@
-// Needs no header of CUDA's: it asks what a recorder is told (cuda/record.h).
+// Needs no CUDA header: it checks the times in a recorder (cuda/record.h).
 #include <gtest/gtest.h>
 
 #include "tutti/base/clock.h"
@@ -14,8 +14,8 @@ using testing::TestMatrix;
 
 constexpr double kHoldSeconds = 60e-6;  // op_timer.h
 
-TEST(OpTimerTest, AnOperationsTimeIsTheDevicesNotTheHosts) {
-  if (testing::on_cpu()) GTEST_SKIP() << "the CPU's operations are timed where they run";
+TEST(OpTimerTest, MeasuresDeviceTimeNotHostTime) {
+  if (testing::on_cpu()) GTEST_SKIP() << "skipped: needs a device";
   const auto stream = testing::make_test_stream(1);
   const TestMatrix x = TestMatrix(64, 256).fill(1);
   TestMatrix y(64, 256);
@@ -31,7 +31,7 @@ TEST(OpTimerTest, AnOperationsTimeIsTheDevicesNotTheHosts) {
     const OpRecord& record = recorder.records().back();
     const double own = record.end_seconds - record.begin_seconds;
     EXPECT_GT(own, 0);
-    // The device is held back before the operation, which is none of its time.
+    // The delay of the device before the operation does not count.
     EXPECT_LT(own, seconds - 0.5 * kHoldSeconds);
     EXPECT_GE(record.begin_seconds, begin);
   }

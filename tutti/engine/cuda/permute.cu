@@ -1,6 +1,6 @@
-// Rows to their experts and back (moe_ops.h states the contracts). A warp has a copy on the way
-// there, threads have pieces of a token on the way back. Bound by memory: every copy is read or
-// written once; a token's row is read once per copy, from the first-level cache after the first.
+// Scatters rows to experts and gathers them back (moe_ops.h states the contracts): one warp per
+// copy in permute, one thread per piece of a token in unpermute. Memory bound: every copy is read
+// or written once; a token's row is read once per copy, from the L1 cache after the first time.
 #include "tutti/engine/cuda/block_reduce.h"
 #include "tutti/engine/cuda/device_check.h"
 #include "tutti/engine/cuda/kernels.h"

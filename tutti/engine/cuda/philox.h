@@ -1,4 +1,4 @@
-// Philox4x32-10 as base/rng.h has it, for kernels: the same words to the bit.
+// Philox4x32-10 for kernels, with the same words as base/rng.h.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace tutti::engine {
 
 struct PhiloxWords {
   uint32_t at[4];
-  // One of them, without indexing, which would put them into memory.
+  // Word i, without dynamic indexing, which would spill the words to memory.
   TUTTI_HOST_DEVICE uint32_t word(int i) const {
     return i < 2 ? (i == 0 ? at[0] : at[1]) : (i == 2 ? at[2] : at[3]);
   }
@@ -39,7 +39,7 @@ TUTTI_HOST_DEVICE inline PhiloxWords philox_words(uint64_t key, uint64_t counter
   return {{c0, c1, c2, c3}};
 }
 
-// Word `column` of row `row`, of which every block of words has four.
+// Word of element (row, column); a Philox block holds four columns.
 TUTTI_HOST_DEVICE inline uint32_t word_of(uint64_t key, int64_t row, int64_t column) {
   return philox_words(key, static_cast<uint64_t>(row), static_cast<uint64_t>(column / 4))
       .word(static_cast<int>(column % 4));

@@ -1,5 +1,6 @@
-// The few numbers between gradients and their update, by a few threads, and the search for what was
-// not finite, which ends at once where all was (ops.h states the contracts).
+// The scalar operations between gradients and their update, by a few threads, and the search for
+// non-finite elements, which returns at once if the update applies (update_ops.h states the
+// contracts).
 #include "tutti/engine/cuda/device_check.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
@@ -10,7 +11,7 @@ namespace tutti::engine {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr unsigned kMostBlocks = 1024;  // few enough that a search of nothing is quick
+constexpr unsigned kMostBlocks = 1024;  // few enough to be cheap if there is nothing to search
 
 __global__ void __launch_bounds__(kThreads) add_rows_kernel(AddRowsArgs args) {
   for (int64_t j = threadIdx.x; j < args.width; j += kThreads) {
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
        i += stride) {
     if (isfinite(x[i])) continue;
-    int64_t low = 0;  // the segment: the first that ends behind i
+    int64_t low = 0;  // the segment: the first that ends after i
     for (int64_t high = segments - 1; low < high;) {
       const int64_t middle = (low + high) / 2;
       if (ends[middle] > i) {

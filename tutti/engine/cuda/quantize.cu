@@ -1,8 +1,8 @@
-// Quantization (narrow_ops.h states the contract, base/narrow_format.h the formats): the largest
-// magnitude of the tensor, where the format asks for it and it is not known, then the codes; every
-// element is read twice and its code written once: with bf16 and 8-bit codes 5 bytes per element,
-// or 3. A thread has the elements of one scale, or 16. Transposed, tiles turn in shared memory.
-// Straight and transposed at once: quantize_both.cu.
+// Quantization (narrow_ops.h states the contract, base/narrow_format.h the formats): first the amax
+// of the tensor, if the format needs it and it is not known, then the codes. Every element is read
+// twice (once with a known amax) and its code written once: with bf16 and 8-bit codes 5 (3) bytes
+// per element. A thread has the elements of one scale, or 16. The transpose goes through tiles in
+// shared memory. quantize_both.cu writes a matrix and its transpose in one pass.
 #include "tutti/engine/cuda/amax.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
@@ -14,14 +14,14 @@ namespace tutti::engine {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTile = 64;  // rows and columns that turn together
+constexpr int kTile = 64;  // rows and columns of a transposed tile
 
 template <NarrowKind kind>
-inline constexpr int kGroup = kind == NarrowKind::mxfp8 ? 32 : 16;  // elements of a thread
+inline constexpr int kGroup = kind == NarrowKind::mxfp8 ? 32 : 16;  // elements per thread
 template <NarrowKind kind>
 inline constexpr int kGroupBytes = kGroup<kind>* narrow_format(kind).element_bits / 8;
 
-// As it is without elements, and without a scale of the tensor.
+// The header of an empty matrix, and of formats without a per-tensor scale.
 __global__ void begin_kernel(Target out) { out.header() = {1, 0}; }
 
 template <typename T, bool wide>
@@ -44,8 +44,8 @@ __global__ void amax_kernel(Rows<const T> x, int64_t rows, int64_t cols, Target 
   }
 }
 
-// The group of columns [first, first + kGroup) of row `row` of out; padding where it lies behind
-// the last column.
+// The group of columns [first, first + kGroup) of row `row` of out; padding if it is beyond the
+// last column.
 template <NarrowKind kind, bool stochastic>
 __device__ void encode_group(const Target& out, int64_t row, int64_t first, float amax,
                              const float (&v)[kGroup<kind>],
@@ -92,7 +92,7 @@ __device__ void encode_group(const Target& out, int64_t row, int64_t first, floa
   }
 }
 
-// Groups that cover the codes of a row with their padding.
+// Number of groups that cover the codes of a row, including padding.
 template <NarrowKind kind>
 __host__ __device__ int64_t groups_of(const NarrowLayout& layout) {
   return (layout.row_bytes + kGroupBytes<kind> - 1) / kGroupBytes<kind>;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kThreads)
   encode_group<kind, stochastic>(out, row, first, amax, v, words);
 }
 
-// Rows of out are columns of x: a block turns kTile x kTile elements.
+// Rows of out are columns of x: a block transposes kTile x kTile elements.
 template <NarrowKind kind, typename T, bool stochastic>
 __global__ void __launch_bounds__(kThreads)
     turned_kernel(Rows<const T> x, Target out, Draw draw, KnownMagnitude magnitude) {
@@ -170,7 +170,7 @@ void encode_matrix(CudaStream& cuda, const char* op, const QuantizeArgs& args, c
                    const KnownMagnitude& magnitude) {
   const Draw draw = draw_of(args);
   if (args.transpose) {
-    // Tiles cover the padding of rows, too.
+    // Tiles also cover the padding of rows.
     const int64_t covered = groups_of<kind>(out.layout) * kGroup<kind>;
     launch(cuda, op, turned_kernel<kind, T, stochastic>,
            dim3(blocks_for(covered, kTile), blocks_for(out.rows, kTile)), dim3(kThreads), 0,
@@ -184,7 +184,7 @@ void encode_matrix(CudaStream& cuda, const char* op, const QuantizeArgs& args, c
   });
 }
 
-// body(kind as a constant)
+// Calls body with the kind as a constant.
 template <typename Body>
 void with_kind(NarrowKind kind, const Body& body) {
   switch (kind) {
@@ -197,13 +197,13 @@ void with_kind(NarrowKind kind, const Body& body) {
 
 bool is_empty(const Matrix& x) { return x.rows == 0 || x.cols == 0; }
 
-// The largest magnitude of x, where the format has a scale of the tensor: as it is known, or found
-// and put into the header of args.out.
+// The amax of x, if the format has a per-tensor scale: as given, or computed and stored in the
+// header of args.out.
 KnownMagnitude begin_matrix(CudaStream& cuda, const char* op, const QuantizeArgs& args) {
   const Matrix& x = args.x;
   const Target out = target_of(args.out);
   const bool scales = narrow_format(args.out.kind).tensor_scale;
-  const bool empty = is_empty(x);  // then no kernel that encodes writes anything
+  const bool empty = is_empty(x);  // the encoding kernels then write nothing
   auto* const kept = scales ? data_of<float>(args.amax.value) : nullptr;
   if (scales && args.amax.known && !empty) return {kept, nullptr};
   launch(cuda, op, begin_kernel, dim3(1), dim3(1), 0, out);
@@ -213,7 +213,7 @@ KnownMagnitude begin_matrix(CudaStream& cuda, const char* op, const QuantizeArgs
   with_dtype(x.dtype, [&](auto type) {
     using T = decltype(type);
     RowCover cover = cover_rows(x.rows, x.cols, kPieceOf<T>);
-    constexpr unsigned kRowsAtOnce = 512;  // then each thread has several, and few meet at the end
+    constexpr unsigned kRowsAtOnce = 512;  // several rows per thread, and few atomics at the end
     cover.grid.y = std::min(cover.grid.y, kRowsAtOnce);
     with_flag(wide_rows(kPieceOf<T>, x), [&](auto wide) {
       launch(cuda, op, amax_kernel<T, wide.value>, cover.grid, cover.block, 0, rows_of<const T>(x),

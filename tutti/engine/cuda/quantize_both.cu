@@ -1,11 +1,11 @@
-// Quantization to a matrix and its transpose at once (narrow_ops.h states the contract), of formats
-// with one scale per tensor, which is known by then. With bf16 2 bytes read and 1 + 1 written per
-// element.
+// Quantization to a matrix and its transpose at once (narrow_ops.h states the contract), for
+// formats with one scale per tensor, which is already known. With bf16 2 bytes read and 1 + 1
+// written per element.
 //
 // A block has kTile x kTile elements. A thread has kPatchRows rows of kPatchColumns: it stores
-// their codes as they lie, and through shared memory, four rows of a column in a word, hands them
-// to the thread that stores 16 rows of that column. Lanes of a warp lie 4 beside each other and 8
-// below, so that neither side of the shared memory has two lanes in a bank.
+// their codes in row order, and passes them through shared memory, four rows of a column per word,
+// to the thread that stores 16 rows of that column. The lanes of a warp form 8 rows of 4, so that
+// neither reads nor writes of shared memory have bank conflicts.
 #include "tutti/engine/cuda/launch.h"
 #include "tutti/engine/cuda/narrow_codes.h"
 
@@ -17,9 +17,9 @@ constexpr int kTile = 128;
 constexpr int kPatchRows = 4;
 constexpr int kPatchColumns = 8;
 constexpr int kWarpTile = 32;  // rows and columns of a warp's patches
-constexpr int kStored = 16;    // codes at once of a row of the transpose
+constexpr int kStored = 16;    // codes per store to a row of the transpose
 
-// The codes of a patch from (row, column) on, each row in two words; 0 outside of x.
+// Encodes the patch at (row, column), each row in two words; 0 outside of x.
 template <NarrowKind kind, typename T, bool wide, bool stochastic>
 __device__ void encode_patch(const Rows<const T>& x, const Target& out, const Draw& draw,
                              int64_t row, int64_t column, float amax,
@@ -105,7 +105,7 @@ void quantize_both(CudaStream& stream, const char* op, const QuantizeArgs& args,
                    const KnownMagnitude& magnitude) {
   const Target out = target_of(args.out);
   const Target transposed = target_of(args.transposed);
-  // Tiles cover the padding of rows, too.
+  // Tiles also cover the padding of rows.
   const auto grid = dim3(blocks_for(args.x.rows == 0 ? 0 : out.layout.row_bytes, kTile),
                          blocks_for(args.x.cols == 0 ? 0 : transposed.layout.row_bytes, kTile));
   with_dtype(args.x.dtype, [&](auto type) {

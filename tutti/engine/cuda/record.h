@@ -1,4 +1,4 @@
-// How a CUDA operation begins and ends, as cpu/record.h:
+// The begin and end of a CUDA operation, like cpu/record.h:
 //
 //   const OpRecord what = describe(args);  // engine/describe.h
 //   CudaStream& cuda = cuda_stream(stream);
@@ -6,9 +6,9 @@
 //   launch(cuda, what.op, kernel, grid, block, shared_bytes, ...);
 //   record(cuda, what, begin);
 //
-// With a recorder the device is waited for at both ends and the operation is timed on the device
-// (op_timer.h), so the times are the operation's own and the step as a whole is slower. A record
-// begins when the host called the operation. A blocking stream is waited for at the end.
+// With a recorder the stream is synchronised at both ends and the operation is timed on the device
+// (op_timer.h), so the times are exact but the step as a whole is slower. A record begins when the
+// host calls the operation. A blocking stream is synchronised at the end.
 #pragma once
 
 #include "tutti/base/clock.h"
@@ -27,7 +27,7 @@ inline double begin_op(CudaStream& stream) {
   return begin_seconds;
 }
 
-// The end of an operation that is not recorded.
+// Ends an operation that is not recorded.
 inline void finish_op(CudaStream& stream, const char* op) {
   if (!stream.blocking() && stream.recorder() == nullptr) return;
   cuda_check(cudaStreamSynchronize(stream.handle()), "cudaStreamSynchronize", op);

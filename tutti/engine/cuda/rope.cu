@@ -1,6 +1,6 @@
-// Rotary position embedding in place (ops.h states the contract, cpu/rope.cpp the formulas). A
-// block has a row: first the sines and cosines of its position, shared by all heads, then the
-// rotation. Bound by memory: 4 bytes per element with bf16, 8 with f32.
+// Rotary position embedding in place (ops.h states the contract, cpu/rope.cpp the formulas). One
+// block per row: first the sines and cosines of its position, shared by all heads, then the
+// rotation. Memory bound: 4 bytes per element with bf16, 8 with f32.
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
 #include "tutti/engine/cuda/rope_math.h"
@@ -52,9 +52,9 @@ __global__ void __launch_bounds__(kThreads)
       const int at = min(i + e, half - 1);  // beyond half: not stored
       const float s = angles[at];
       const float c = angles[half + at];
-      const float turned = a[e] * c - b[e] * s;
+      const float rotated = a[e] * c - b[e] * s;
       b[e] = b[e] * c + a[e] * s;
-      a[e] = turned;
+      a[e] = rotated;
     }
     store_piece<V, wide>(a, low, half - i);
     store_piece<V, wide>(b, low + half, half - i);

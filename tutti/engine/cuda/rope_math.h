@@ -1,4 +1,4 @@
-// Sine and cosine of rope.cu (cpu/rope.cpp has the same series and says why they are f64).
+// Sine and cosine for rope.cu (the same series as cpu/rope.cpp, which explains why they are f64).
 #pragma once
 
 #include <cmath>
@@ -12,8 +12,8 @@ struct SineCosine {
   float sine, cosine;
 };
 
-// For |angle| below 2^30: reduced to [-pi/4, pi/4], where the series are cut when the next term is
-// below 2e-9.
+// For |angle| below 2^30: reduced to [-pi/4, pi/4], where the series are truncated when the next
+// term is below 2e-9.
 TUTTI_HOST_DEVICE inline SineCosine sine_cosine(double angle) {
   const double turns = rint(angle * 0.63661977236758134);
   const double r = fma(-turns, 1.5707963267948966, angle);

@@ -1,6 +1,6 @@
-// Softmax, choice and weights of a router and their gradients, and the move of its selection biases
-// (moe_ops.h states the contracts, cpu/route.cpp the formulas). A warp has a row, its lanes every
-// 32nd expert.
+// Softmax, top-k choice and weights of a router and their gradients, and the update of its
+// selection biases (moe_ops.h states the contracts, cpu/route.cpp the formulas). One warp per row;
+// a lane has every 32nd expert.
 #include <algorithm>
 #include <climits>
 
@@ -25,7 +25,7 @@ dim3 warp_rows(int64_t rows) { return dim3(blocks_for(rows, kWarps)); }
 
 struct Forward {
   Rows<const float> logits;
-  const float* bias_f32;  // at most one of both
+  const float* bias_f32;  // at most one of the two
   const bf16* bias_bf16;
   Rows<float> probabilities;
   float* lse;
@@ -44,9 +44,9 @@ struct Forward {
 
 struct Scored {
   float score;
-  int expert;  // or INT_MAX: none
+  int expert;  // INT_MAX: none
 };
-// The larger score, of equal ones the lower expert. NaN is below every number.
+// The larger score; ties go to the lower expert. NaN is below every number.
 __device__ Scored better(Scored a, Scored b) {
   if (a.expert == INT_MAX) return b;
   if (b.expert == INT_MAX) return a;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Forward f) {
   float sum = 0;
   for (int64_t e = lane; e < f.count; e += 32) {
     const float value = expf(x[e] - highest);
-    p[e] = value;  // may be x: only this lane reads it before
+    p[e] = value;  // may overlay x: only this lane reads x[e]
     sum += value;
   }
   sum = warp_reduce<Sum>(sum);
@@ -119,12 +119,12 @@ struct Backward {
   Rows<const int32_t> counts;
   Rows<const int32_t> positions;
   int64_t rows, count, tokens;  // tokens: rows of a sequence
-  int64_t first_row;            // where the rows begin in those of all sequences
+  int64_t first_row;            // of these rows in the rows of all sequences
   double length;                // of the whole sequence
   int choices;
   float balance_scale, z_scale;
   bool renormalize;
-  double* slopes;  // [B, E]: what the balance loss adds to the gradient of each probability
+  double* slopes;  // [B, E]: gradient of the balance loss with respect to each probability
   double* losses;  // [B, E]: an expert's part of a sequence's balance loss
 };
 
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kTotalThreads)
     const auto lse = static_cast<double>(b.lse[n]);
     z += lse * lse;
   }
-  z = block_sum(z);  // and all counts are made
+  z = block_sum(z);  // also synchronises: all counts are complete
   for (int64_t e = threadIdx.x; e < b.count; e += kTotalThreads) {
     load[e] = (beta == 0 ? 0 : load[e]) + static_cast<float>(load_counts[e]);
   }

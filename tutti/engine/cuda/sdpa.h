@@ -1,6 +1,5 @@
-// One call of cuDNN's fused attention ("scaled dot product attention"): what it depends on, its
-// operands, and the plans that the library makes of them. Which calls an operation consists of
-// says cudnn_attention.cpp.
+// One call of cuDNN's fused attention ("scaled dot product attention"): its shape, its operands,
+// and the execution plans of the library. cudnn_attention.cpp maps operations to calls.
 #pragma once
 
 #include <cstdint>
@@ -20,29 +19,29 @@ struct SdpaRows {
   int64_t ld = 0, batch = 0;
 };
 
-// Everything a plan depends on. Query head a uses key/value head a / (heads / kv_heads); a causal
-// call lets query i see keys 0 .. i, else every key is seen.
+// Everything a plan depends on. Query head a uses key/value head a / (heads / kv_heads). In a
+// causal call query i attends to keys 0 .. i, otherwise to every key.
 //
-// With lengths (packed documents) a batch element has as many queries and keys as SdpaOperands
-// says, at most those of the call, and its rows begin where the offsets say; rows beyond them are
-// neither read nor written. The log-sum-exp is [batch, heads, queries], packed, in any case: of
-// other layouts cuDNN's backward is wrong before version 9.26 (its frontend refuses them).
+// With lengths (packed documents) SdpaOperands holds the number of queries and keys of each batch
+// element, at most those of the call, and the offsets of its rows; rows beyond them are neither
+// read nor written. The log-sum-exp is always packed [batch, heads, queries]: with other layouts
+// cuDNN's backward is wrong before version 9.26 (its frontend rejects them).
 struct SdpaShape {
   AttentionCall call;
   float scale = 1;
   bool causal = true;
   bool lengths = false;
   bool backward = false;
-  bool fixed_order = true;  // backward
-  bool lse = true;          // forward: returned
-  SdpaRows q, kv, out;      // keys and values alike
+  bool fixed_order = true;  // backward: deterministic
+  bool lse = true;          // forward: write the log-sum-exp
+  SdpaRows q, kv, out;      // kv: both keys and values
   SdpaRows d_out, d_q, d_kv;
 
   using Key = std::vector<int64_t>;
   Key key() const;
 };
 
-// Addresses on the device. Offsets [batch + 1] are in elements and ascend; lengths [batch].
+// Device addresses. Offsets [batch + 1] are in elements and ascending; lengths [batch].
 struct SdpaOperands {
   void *q = nullptr, *k = nullptr, *v = nullptr, *out = nullptr;  // bf16
   void* lse = nullptr;                                            // f32
@@ -55,9 +54,9 @@ struct SdpaOperands {
 struct SdpaGraph;  // the library's
 
 struct SdpaPlan {
-  std::shared_ptr<SdpaGraph> graph;  // null: the library has none
+  std::shared_ptr<SdpaGraph> graph;  // null: not supported by the library
   int64_t workspace_bytes = 0;
-  std::string refusal;  // in the library's words
+  std::string refusal;  // the library's message
 };
 
 class SdpaPlans {
@@ -67,9 +66,9 @@ class SdpaPlans {
   SdpaPlans(const SdpaPlans&) = delete;
   SdpaPlans& operator=(const SdpaPlans&) = delete;
 
-  // Kept; a shape that is new in a captured step aborts.
+  // Plans are cached; a new shape in a captured step aborts.
   const SdpaPlan& find(const SdpaShape& shape);
-  // Enqueues it. `workspace` has the plan's bytes, aligned to 256.
+  // Enqueues the plan. `workspace` has plan.workspace_bytes, aligned to 256.
   void run(const SdpaPlan& plan, const char* op, const SdpaOperands& operands, void* workspace);
 
  private:

@@ -31,7 +31,7 @@ SdpaOperands common_operands(const Work& work, void* out, void* lse) {
   return at;
 }
 
-// The part of a call's operands that a piece works on.
+// The operands of a piece of a call.
 SdpaOperands part_of(const SdpaShape& s, const SdpaOperands& all, int64_t element,
                      int64_t kv_head) {
   const int64_t head = kv_head * (s.call.heads / s.call.kv_heads);

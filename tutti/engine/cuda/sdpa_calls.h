@@ -1,5 +1,5 @@
-// From operations of attention to calls of the fused kernels (sdpa.h): shapes and operands, the
-// pieces of backward calls, and packed documents as slots of equal length. For
+// Conversion of attention operations to calls of the fused kernels (sdpa.h): shapes and operands,
+// the pieces of backward calls, and packed documents as slots of equal length. For
 // cudnn_attention.cpp and cudnn_attention_block.cpp.
 #pragma once
 
@@ -28,8 +28,8 @@ bool all_aligned(const Matrices&... matrices) {
 }
 
 template <typename Args, typename... Matrices>
-AttentionShape asked_of(const Args& args, int64_t rows, const Matrix& q,
-                        const Matrices&... others) {
+AttentionShape attention_shape(const Args& args, int64_t rows, const Matrix& q,
+                               const Matrices&... others) {
   AttentionShape shape;
   shape.batch = args.batch;
   shape.sequence = rows;
@@ -43,8 +43,8 @@ AttentionShape asked_of(const Args& args, int64_t rows, const Matrix& q,
   return shape;
 }
 
-// One call, causal, of all heads, and of `rows` rows in each batch element of every operand; `out`
-// where it is not that of the computation.
+// One causal call with all heads and `rows` rows per batch element of every operand. `out` replaces
+// the output of the computation.
 SdpaShape shape_of(const Attend& work, int64_t rows, const Matrix& out);
 SdpaShape shape_of(const AttendBackward& work, int64_t rows, const Matrix& out);
 SdpaOperands operands_of(const Attend& work, void* out, void* lse);
@@ -57,18 +57,18 @@ enum Table : size_t { kRowTable, kQTable, kKvTable, kOutTable, kDOutTable, kDQTa
 void take_tables(Carver& carver, const SdpaShape& shape, int64_t elements, RowTables& tables);
 void set_tables(const RowTables& queries, const RowTables& keys, SdpaOperands& at);
 
-// One operation: its calls, made ready before anything is enqueued, and the stream's workspace,
-// which they share one after the other, behind what lies between them.
+// One operation: its calls, planned before anything is enqueued, and the stream's workspace, which
+// holds intermediate results followed by the library workspace that the calls share.
 class SdpaRun {
  public:
-  // piece_bytes: of a backward call, at most, but for the least piece.
+  // piece_bytes: limit of a backward call, except for the smallest piece.
   SdpaRun(CudaStream& stream, SdpaPlans& plans, int64_t piece_bytes, const char* op)
       : stream_(stream), plans_(plans), piece_bytes_(piece_bytes), op_(op) {}
 
-  // The library's refusal; empty: it takes every piece of the call.
+  // Returns the library's refusal; empty if it supports every piece of the call.
   std::string add(const SdpaShape& shape);
 
-  // carve(carver) takes what lies between the calls: once to measure, once for good.
+  // carve(carver) takes the intermediate results. It is called twice: to measure, then to allocate.
   template <typename Carve>
   void take_workspace(const Carve& carve) {
     Carver counting(nullptr, kAlignment);
@@ -78,7 +78,7 @@ class SdpaRun {
     carve(carver);
   }
 
-  // The call that was added as the index-th.
+  // Enqueues the index-th added call.
   void enqueue(size_t index, const SdpaOperands& operands);
 
   CudaStream& stream() { return stream_; }
@@ -88,7 +88,7 @@ class SdpaRun {
   static constexpr int64_t kAlignment = 256;
   struct Piece {
     const SdpaPlan* plan;
-    int64_t element, kv_head;  // the first of each
+    int64_t element, kv_head;  // first batch element and key/value head
   };
   struct Call {
     SdpaShape shape;
@@ -105,18 +105,19 @@ class SdpaRun {
   void* library_ = nullptr;
 };
 
-// Packed documents: a call of the run for each class of their lengths.
+// Packed documents: one call per length class.
 struct PackedDocuments {
   std::vector<DocumentSlots> classes;
   int32_t* shortened = nullptr;  // starts for the plain kernels
-  float* lse = nullptr;          // packed, of the class at work
+  float* lse = nullptr;          // packed, for the current class
 
-  // Adds the calls, from one of whole sequences; the library's refusal or nothing.
+  // Adds the calls, derived from `whole`, one of complete sequences. Returns the library's refusal
+  // or an empty string.
   std::string add(SdpaRun& run, const SdpaShape& whole);
   void take(Carver& carver, const SdpaShape& whole);
   void find(SdpaRun& run, const SdpaShape& whole, const int32_t* starts) const;
-  // The documents with a slot. `at` is of whole sequences; all_lse [batch, heads, tokens] may be
-  // null.
+  // Process the documents with a slot. `at` holds operands of complete sequences; all_lse [batch,
+  // heads, tokens] may be null.
   void forward(SdpaRun& run, const SdpaShape& whole, const SdpaOperands& at, float* all_lse) const;
   void backward(SdpaRun& run, const SdpaShape& whole, const SdpaOperands& at,
                 const float* all_lse) const;

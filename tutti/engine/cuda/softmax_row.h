@@ -1,10 +1,11 @@
-// The softmax of a row of logits and its gradients by one block: what the cross-entropies share
-// (cpu/softmax_row.h has the same on the CPU). Only for .cu files.
+// The softmax of a row of logits and its gradients by one block, shared by the cross-entropies
+// (cpu/softmax_row.h is the CPU version). Only for .cu files.
 //
-// Two passes: maximum and sum of exponentials in one, rescaling a thread's sum when its maximum
-// grows; then the gradient, which walks upwards, all threads together, and stores a stretch only
-// when everybody has read it: element j of a bf16 row lies at or before element j of an f32 row
-// that starts at the same address, so overlaid gradients never reach unread logits.
+// Two passes: the first computes maximum and sum of exponentials, and rescales a thread's sum when
+// its maximum grows; the second computes the gradient in ascending order, all threads together, and
+// stores a stretch only after all threads have read it: element j of a bf16 row lies at or before
+// element j of an f32 row that starts at the same address, so overlaid gradients never overwrite
+// unread logits.
 #pragma once
 
 #include <cfloat>
@@ -16,13 +17,13 @@
 
 namespace tutti::engine {
 
-// Threads for rows of this many logits: a function of the operands only, so that the losses with
-// and without a teacher have the same bits.
+// Threads per row of this many logits: a function of the operands only, so that the losses with and
+// without a teacher are bitwise equal.
 inline unsigned loss_threads(int64_t vocabulary) { return vocabulary >= 8192 ? 1024 : 256; }
 inline constexpr int kMostLossThreads = 1024;
 
-// softmax(x / T) of element j is exp((x[j] - highest) / T - log_sum). Kept apart because their sum
-// rounds: at logits of 1e4 by a thousandth.
+// softmax(x / T) of element j is exp((x[j] - highest) / T - log_sum). The two are kept separate
+// because their sum would round: at logits of 1e4 by a thousandth.
 struct RowSum {
   float highest;
   float log_sum;
@@ -56,7 +57,8 @@ __device__ inline RowSum row_sum(const T* x, int64_t count, float inverse_temper
   return {of_all, logf(total)};
 }
 
-// d[j] = gradient(x[j], j) for j < count, in stretches that all threads read before any stores.
+// d[j] = gradient(x[j], j) for j < count, in stretches that all threads read before any thread
+// stores.
 template <bool wide, typename From, typename To, typename Gradient>
 __device__ inline void store_gradient(const From* x, To* d, int64_t count,
                                       const Gradient& gradient) {
@@ -76,7 +78,7 @@ __device__ inline void store_gradient(const From* x, To* d, int64_t count,
   if constexpr (sizeof(To) != sizeof(From)) __syncthreads();
 }
 
-// d[begin, end) = 0. After store_gradient, because it may overlay logits.
+// d[begin, end) = 0. Call after store_gradient, because d may overlay logits.
 template <typename To>
 __device__ inline void clear(To* d, int64_t begin, int64_t end) {
   for (int64_t j = begin + threadIdx.x; j < end; j += blockDim.x) narrow(0.0F, d[j]);
@@ -93,13 +95,13 @@ struct CrossEntropyGradient {
   }
 };
 
-// Pieces of logits, and of gradients where there are any, may be moved at once.
+// Whether logits, and gradients if any, allow vector loads and stores.
 template <typename From>
 bool loss_rows_wide(const Matrix& logits, const Matrix& d) {
   return all_wide(kPieceOf<From>, logits, d);
 }
 
-// body(From(), To()) for the types of logits and gradient (without one: that of the logits).
+// Calls body(From(), To()) with the types of logits and gradient (without one: that of the logits).
 template <typename Body>
 void with_loss_types(const Matrix& logits, const Matrix& d, const Body& body) {
   with_dtype(logits.dtype, [&](auto from) {

@@ -1,5 +1,5 @@
-// Sums in f64 (ops.h states the contracts): blocks of a fixed size, then their sums in order. Bound
-// by memory: 4 bytes per element.
+// Sums in f64 (update_ops.h states the contracts): blocks of a fixed size, then their sums in
+// order. Memory bound: 4 bytes per element.
 #include "tutti/engine/cuda/block_reduce.h"
 #include "tutti/engine/cuda/kernels.h"
 #include "tutti/engine/cuda/launch.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kPiece = 4;
-constexpr int64_t kBlock = 32768;  // elements whose sum one block makes
+constexpr int64_t kBlock = 32768;  // elements that one block sums
 constexpr int kFinalThreads = 1024;
 
 template <bool wide, bool squares>

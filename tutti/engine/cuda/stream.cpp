@@ -41,14 +41,14 @@ CudaStream::CudaStream(const StreamOptions& options)
   attribute(minor, cudaDevAttrComputeCapabilityMinor);
   capability_ = major * 10 + minor;
   prepare_device_faults();
-  // Not the default stream, which cannot be captured and waits for others.
+  // Not the default stream, which cannot be captured and synchronises with others.
   cuda_check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking),
              "cudaStreamCreateWithFlags", "stream");
   for (cudaEvent_t& point : points_) {
     cuda_check(cudaEventCreateWithFlags(&point, cudaEventDisableTiming), "cudaEventCreateWithFlags",
                "stream");
   }
-  workspace(kProductWorkspaceBytes);  // the plans of attention ask for what they need
+  workspace(kProductWorkspaceBytes);  // plans of attention request more if they need it
   gemm_ = std::make_unique<CudaGemm>(*this);
   attention_ = std::make_unique<CudnnAttention>(*this);
 }
@@ -73,8 +73,8 @@ void CudaStream::synchronize() {
 void CudaStream::transfer(void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return;
   cuda_copy(to, from, bytes, handle_, "transfer");
-  // The caller may give up pageable memory when this returns. That such a copy is over then the
-  // driver does not promise: it "might be synchronous".
+  // The caller may reuse pageable memory when this returns. The driver does not guarantee that such
+  // a copy is complete by then: it "might be synchronous".
   if (blocking_ ||
       (!capturing_ && (is_pageable(to, "transfer") || is_pageable(from, "transfer")))) {
     synchronize();
@@ -104,14 +104,14 @@ void CudaStream::replay(int key, const std::function<void()>& work) {
   if (!replays()) return work();
   auto found = graphs_.find(key);
   if (found == graphs_.end()) {
-    // Thread-local: other threads (loader, checkpoint writer) may call the driver meanwhile.
+    // Thread-local: other threads (loader, checkpoint writer) may call the driver during capture.
     cuda_check(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal),
                "cudaStreamBeginCapture", "replay");
     capturing_ = true;
     cudaGraph_t graph = nullptr;
     try {
       work();
-    } catch (...) {  // a stream that captures can do nothing else, not even be waited for
+    } catch (...) {  // end the capture: a capturing stream cannot even be synchronised
       capturing_ = false;
       cudaStreamEndCapture(handle_, &graph);
       if (graph != nullptr) cudaGraphDestroy(graph);
@@ -154,11 +154,11 @@ void CudaStream::pop_range() { nvtxRangePop(); }
 
 void* CudaStream::workspace(int64_t bytes) {
   if (bytes > workspace_bytes_) {
-    TUTTI_CHECK(!capturing_, "workspace of {} bytes asked for in a captured step, after one of {}",
+    TUTTI_CHECK(!capturing_, "workspace of {} bytes requested in a captured step, after one of {}",
                 bytes, workspace_bytes_);
-    // What is enqueued may still use the old one.
+    // Enqueued work may still use the old workspace.
     synchronize();
-    drop_graphs();  // its address is in them
+    drop_graphs();  // they contain its address
     if (workspace_ != nullptr) cuda_check(cudaFree(workspace_), "cudaFree", "workspace");
     workspace_ = nullptr;
     workspace_bytes_ = device_workspace_bytes(bytes);
@@ -166,7 +166,7 @@ void* CudaStream::workspace(int64_t bytes) {
     if (result == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       fail(ErrorKind::unsupported,
-           "device {}: no memory for {} bytes of workspace beside the arenas; choose a smaller "
+           "device {}: cannot allocate {} bytes of workspace besides the arenas; choose a smaller "
            "micro-batch",
            device_, workspace_bytes_);
     }

@@ -1,6 +1,6 @@
-// CUDA's stream: a device, a queue on it, and what operations need beside their operands. One host
-// thread uses a stream at a time. Sources that only launch kernels include launch.h and record.h,
-// which include this.
+// CUDA's stream: a device, a queue on it, and the workspace and library handles of operations. One
+// host thread uses a stream at a time. Sources that only launch kernels include launch.h and
+// record.h, which include this.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -49,17 +49,17 @@ class CudaStream final : public DeviceStream {
   const std::string& tuning_folder() const { return tuning_folder_; }
   void count_operation() { ++operations_; }
 
-  // Memory of the device for the running operation, aligned to 256, content undefined: valid until
-  // the next operation. Allocates only when `bytes` exceeds every earlier request, hence not after
-  // warm-up; during capture that is a fault. The smaller one is freed, and with it all graphs go,
-  // which have its address: each is captured anew when it is replayed next.
+  // Device memory for the running operation, aligned to 256, content undefined: valid until the
+  // next operation. Allocates only if `bytes` exceeds every earlier request, hence not after
+  // warm-up; during capture this aborts. It then frees the smaller workspace and drops all graphs,
+  // which contain its address: each is captured again at its next replay.
   void* workspace(int64_t bytes);
-  // All that the stream has allocated on its device.
+  // Device memory that the stream has allocated.
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
   CudaGemm& gemm() { return *gemm_; }
   CudnnAttention& attention() { return *attention_; }
-  OpTimer& timer();  // made when it is first asked for
+  OpTimer& timer();  // created on first use
 
  private:
   void drop_graphs();
@@ -84,10 +84,10 @@ class CudaStream final : public DeviceStream {
   std::unique_ptr<OpTimer> timer_;
 };
 
-// The stream a CUDA operation was called with.
+// The CUDA stream behind the argument of a CUDA operation.
 inline CudaStream& cuda_stream(Stream& stream) { return static_cast<CudaStream&>(stream); }
 
-// The table of the CUDA backend, complete.
+// The complete table of the CUDA backend.
 const OpTable& cuda_ops();
 
 }  // namespace tutti::engine

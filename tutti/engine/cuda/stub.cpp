@@ -1,4 +1,4 @@
-// Builds without CUDA: the backend is there by name and says what it lacks.
+// Builds without CUDA: a backend of that name reports that it is unavailable.
 #include "tutti/base/error.h"
 #include "tutti/engine/backend.h"
 #include "tutti/engine/device_memory.h"
@@ -7,7 +7,7 @@ namespace tutti::engine {
 namespace {
 
 constexpr const char* kMissing =
-    "this build has no CUDA; `make cuda` or `cmake --preset cuda` makes one that has";
+    "this build has no CUDA; build with `make cuda` or `cmake --preset cuda`";
 
 }  // namespace
 

@@ -8,7 +8,7 @@ const OpTable& cuda_ops() {
     OpTable t;
     t.backend = "cuda";
 #define TUTTI_OP(name, Args) t.name = cuda_##name;
-#define TUTTI_OPTIONAL_OP(name, Args)  // refused by name
+#define TUTTI_OPTIONAL_OP(name, Args)  // not supported
 #include "tutti/engine/ops.def"
     check_complete(t);
     return t;

@@ -1,7 +1,7 @@
-// Products of tiles in shared memory, for kernels whose blocks each compute one: bf16 on the matrix
-// units (WMMA 16 x 16 x 16, f32 sums) with tiles of 128 x 128 x 32, f32 on the ordinary ones with
-// 64 x 64 x 16. The next operands are on their way to registers while those in shared memory are
-// multiplied. Only for .cu files.
+// Tile products in shared memory, for kernels whose blocks each compute one tile: bf16 on tensor
+// cores (WMMA 16 x 16 x 16, f32 sums) with tiles of 128 x 128 x 32, f32 on CUDA cores with 64 x 64
+// x 16. The next operands are loaded into registers while those in shared memory are multiplied.
+// Only for .cu files.
 #pragma once
 
 #include <mma.h>
@@ -27,17 +27,17 @@ struct TileShape<float> {
   static constexpr int kEdge = 64, kDepth = 16;
 };
 
-// An operand as it lies in memory: [rows, cols] from data on; elements beyond are zero.
+// An operand in memory: [rows, cols] from data on; elements outside read as zero.
 template <typename T>
 struct Operand {
   const T* data;
   int64_t ld, rows, cols;
 };
 
-// One R x C tile of an operand on its way from memory to shared memory, whose rows are longer by 16
-// bytes: so they begin in other banks.
+// Copies one R x C tile of an operand from global to shared memory, through registers. Rows in
+// shared memory are padded by 16 bytes to avoid bank conflicts.
 template <typename T, int R, int C>
-struct Piecewise {
+struct TileLoader {
   static constexpr int kElements = 16 / sizeof(T);
   static constexpr int kStride = C + kElements;
   static constexpr int kCount = R * C / kElements / kThreads;
@@ -74,12 +74,14 @@ struct Piecewise {
   }
 };
 
-// Sums of a tile of products on the matrix units: 8 warps, each 64 x 32.
-template <bool a_turned, bool b_turned>
-struct MatrixSums {
+// Accumulators of a tile on tensor cores: 8 warps, each 64 x 32.
+template <bool a_transposed, bool b_transposed>
+struct TensorCoreSums {
   static constexpr int kRows = 4, kCols = 2;
-  using ALayout = std::conditional_t<a_turned, nvcuda::wmma::col_major, nvcuda::wmma::row_major>;
-  using BLayout = std::conditional_t<b_turned, nvcuda::wmma::col_major, nvcuda::wmma::row_major>;
+  using ALayout =
+      std::conditional_t<a_transposed, nvcuda::wmma::col_major, nvcuda::wmma::row_major>;
+  using BLayout =
+      std::conditional_t<b_transposed, nvcuda::wmma::col_major, nvcuda::wmma::row_major>;
   nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> sums[kRows][kCols];
 
   __device__ void clear() {
@@ -106,13 +108,13 @@ struct MatrixSums {
       for (int i = 0; i < kRows; ++i) {
         const int m = first_row() + 16 * i;
         nvcuda::wmma::load_matrix_sync(
-            left[i], a_turned ? a + k * a_stride + m : a + m * a_stride + k, a_stride);
+            left[i], a_transposed ? a + k * a_stride + m : a + m * a_stride + k, a_stride);
       }
 #pragma unroll
       for (int j = 0; j < kCols; ++j) {
         const int n = first_col() + 16 * j;
         nvcuda::wmma::load_matrix_sync(
-            right[j], b_turned ? b + n * b_stride + k : b + k * b_stride + n, b_stride);
+            right[j], b_transposed ? b + n * b_stride + k : b + k * b_stride + n, b_stride);
       }
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
@@ -124,11 +126,11 @@ struct MatrixSums {
     }
   }
 
-  // body(row, first column, 8 sums) for all sums of the tile, through `room` in shared memory,
-  // which nobody uses any more: [8][16][16].
+  // Calls body(row, first column, 8 sums) for all sums of the tile, through `scratch` [8][16][16]
+  // in shared memory, which must no longer be in use.
   template <typename Body>
-  __device__ void for_each(float* room, const Body& body) {
-    float* mine = room + threadIdx.x / 32 * 256;
+  __device__ void for_each(float* scratch, const Body& body) {
+    float* mine = scratch + threadIdx.x / 32 * 256;
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -146,9 +148,9 @@ struct MatrixSums {
   }
 };
 
-// The same in f32: 16 x 16 threads, each 4 x 4.
-template <bool a_turned, bool b_turned>
-struct OrdinarySums {
+// The same in f32 on CUDA cores: 16 x 16 threads, each 4 x 4.
+template <bool a_transposed, bool b_transposed>
+struct CudaCoreSums {
   float sums[4][4];
 
   __device__ void clear() {
@@ -169,8 +171,8 @@ struct OrdinarySums {
       float right[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        left[i] = a_turned ? a[k * a_stride + row() + i] : a[(row() + i) * a_stride + k];
-        right[i] = b_turned ? b[(col() + i) * b_stride + k] : b[k * b_stride + col() + i];
+        left[i] = a_transposed ? a[k * a_stride + row() + i] : a[(row() + i) * a_stride + k];
+        right[i] = b_transposed ? b[(col() + i) * b_stride + k] : b[k * b_stride + col() + i];
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -180,50 +182,51 @@ struct OrdinarySums {
     }
   }
   template <typename Body>
-  __device__ void for_each(float* /*room*/, const Body& body) {
+  __device__ void for_each(float* /*scratch*/, const Body& body) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) body(row() + i, col(), sums[i]);
   }
 };
 
-template <typename T, bool a_turned, bool b_turned>
-using Sums = std::conditional_t<std::is_same_v<T, bf16>, MatrixSums<a_turned, b_turned>,
-                                OrdinarySums<a_turned, b_turned>>;
+template <typename T, bool a_transposed, bool b_transposed>
+using Sums = std::conditional_t<std::is_same_v<T, bf16>, TensorCoreSums<a_transposed, b_transposed>,
+                                CudaCoreSums<a_transposed, b_transposed>>;
 
-// Products of tiles of A [m, k] and B [k, n], each lying as it is or turned ([k, m], [n, k]).
-template <typename T, bool a_turned, bool b_turned>
+// Products of tiles of A [m, k] and B [k, n], each stored as is or transposed ([k, m], [n, k]).
+template <typename T, bool a_transposed, bool b_transposed>
 struct Product {
   static constexpr int kEdge = TileShape<T>::kEdge;
   static constexpr int kDepth = TileShape<T>::kDepth;
-  using APieces = Piecewise<T, a_turned ? kDepth : kEdge, a_turned ? kEdge : kDepth>;
-  using BPieces = Piecewise<T, b_turned ? kEdge : kDepth, b_turned ? kDepth : kEdge>;
-  static constexpr int kATile = (a_turned ? kDepth : kEdge) * APieces::kStride;
-  static constexpr int kBTile = (b_turned ? kEdge : kDepth) * BPieces::kStride;
+  using ALoader = TileLoader<T, a_transposed ? kDepth : kEdge, a_transposed ? kEdge : kDepth>;
+  using BLoader = TileLoader<T, b_transposed ? kEdge : kDepth, b_transposed ? kDepth : kEdge>;
+  static constexpr int kATile = (a_transposed ? kDepth : kEdge) * ALoader::kStride;
+  static constexpr int kBTile = (b_transposed ? kEdge : kDepth) * BLoader::kStride;
   static constexpr int kBytes = 2 * (kATile + kBTile) * static_cast<int>(sizeof(T));
   static_assert(kBytes >= 8 * 256 * static_cast<int>(sizeof(float)));
 
   // sums += rows [m, m + edge) of A times columns [n, n + edge) of B over `depth`.
-  __device__ static void add(Sums<T, a_turned, b_turned>& sums, const Operand<T>& a, int64_t m,
-                             const Operand<T>& b, int64_t n, int64_t depth, bool wide_a,
+  __device__ static void add(Sums<T, a_transposed, b_transposed>& sums, const Operand<T>& a,
+                             int64_t m, const Operand<T>& b, int64_t n, int64_t depth, bool wide_a,
                              bool wide_b, T* shared) {
     T* a_tiles[2] = {shared, shared + kATile};
     T* b_tiles[2] = {shared + 2 * kATile, shared + 2 * kATile + kBTile};
-    APieces a_next;
-    BPieces b_next;
+    ALoader a_next;
+    BLoader b_next;
     const auto load = [&](int64_t k) {
-      a_next.load(a, a_turned ? k : m, a_turned ? m : k, wide_a);
-      b_next.load(b, b_turned ? n : k, b_turned ? k : n, wide_b);
+      a_next.load(a, a_transposed ? k : m, a_transposed ? m : k, wide_a);
+      b_next.load(b, b_transposed ? n : k, b_transposed ? k : n, wide_b);
     };
     load(0);
-    int turn = 0;
+    int buffer = 0;
     __syncthreads();  // an earlier call may still read the tiles
     for (int64_t k = 0; k < depth; k += kDepth) {
-      a_next.store(a_tiles[turn]);
-      b_next.store(b_tiles[turn]);
+      a_next.store(a_tiles[buffer]);
+      b_next.store(b_tiles[buffer]);
       __syncthreads();
       if (k + kDepth < depth) load(k + kDepth);
-      sums.template add<APieces::kStride, BPieces::kStride, kDepth>(a_tiles[turn], b_tiles[turn]);
-      turn ^= 1;
+      sums.template add<ALoader::kStride, BLoader::kStride, kDepth>(a_tiles[buffer],
+                                                                    b_tiles[buffer]);
+      buffer ^= 1;
     }
   }
 };

@@ -1,6 +1,6 @@
-// Rows in pieces of V elements: loads and stores of up to 16 bytes at once where the memory is
-// aligned, element by element where it is not. Which elements make a piece never depends on
-// alignment, so neither do the bits of a sum. Only for .cu files.
+// Rows in pieces of V elements: vector loads and stores of up to 16 bytes if the memory is aligned,
+// else element by element. The elements of a piece do not depend on alignment, so neither do the
+// bits of a sum. Only for .cu files.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -78,8 +78,8 @@ __device__ inline void store_aligned(const float (&in)[V], T* p) {
   }
 }
 
-// The same for a piece of which `count` elements exist (any number; V and more: all); the others
-// read as `fill` and are not written.
+// The same for a piece with `count` valid elements (any number; all if V or more); the others read
+// as `fill` and are not written.
 template <int V, bool wide, typename T>
 __device__ inline void load_piece(const T* p, int64_t count, float fill, float (&out)[V]) {
   if (wide && count >= V) {
@@ -105,7 +105,8 @@ __device__ inline void store_piece(const float (&in)[V], T* p, int64_t count) {
 template <typename... T>
 inline constexpr int kPieceOf = 16 / static_cast<int>(std::max({sizeof(T)...}));
 
-// True when pieces of `piece` elements of every row may be loaded at once. Absent operands may.
+// Whether pieces of `piece` elements of every row are aligned for vector loads. True for an absent
+// operand.
 inline bool wide_rows(int piece, const Matrix& m) {
   const int64_t size = dtype_bytes(m.dtype);
   const int64_t alignment = std::min<int64_t>(16, piece * size);
@@ -122,8 +123,8 @@ bool all_wide(int piece, const Operands&... operands) {
 
 // ---- Covering a matrix --------------------------------------------------------------------------
 
-// Threads for every piece of every row: those of a block lie side by side in a row as far as it
-// reaches.
+// A launch with a thread for every piece of every row; threads of a block cover consecutive pieces
+// of a row, as far as it is long.
 struct RowCover {
   dim3 grid, block;
 };
@@ -139,7 +140,8 @@ inline RowCover cover_rows(int64_t rows, int64_t cols, int piece) {
           dim3(width, height)};
 }
 
-// body(row, column, elements from there on) for the pieces of this thread, under cover_rows.
+// Calls body(row, column, remaining elements) for the pieces of this thread, for a grid of
+// cover_rows.
 template <int V, typename Body>
 __device__ inline void for_pieces(int64_t rows, int64_t cols, const Body& body) {
   const int64_t j = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V;
@@ -151,7 +153,7 @@ __device__ inline void for_pieces(int64_t rows, int64_t cols, const Body& body) 
   }
 }
 
-// A matrix as kernels take it.
+// A matrix as a kernel argument.
 template <typename T>
 struct Rows {
   T* data;
@@ -170,7 +172,7 @@ T* data_of(const Vector& v) {
 
 // ---- Choosing a kernel --------------------------------------------------------------------------
 
-// body(T()) for the element type.
+// Calls body(T()) with the element type.
 template <typename Body>
 void with_dtype(DType dtype, const Body& body) {
   TUTTI_CHECK(dtype == DType::f32 || dtype == DType::bf16, "no kernel for {}", dtype_name(dtype));
@@ -180,7 +182,7 @@ void with_dtype(DType dtype, const Body& body) {
     body(float());
   }
 }
-// body(std::true_type or std::false_type)
+// Calls body(std::true_type()) or body(std::false_type()).
 template <typename Body>
 void with_flag(bool flag, const Body& body) {
   if (flag) {

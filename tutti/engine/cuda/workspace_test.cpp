@@ -1,4 +1,4 @@
-// The memory that a stream of the device takes beside the arenas.
+// The device memory that a stream allocates besides the arenas.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -17,9 +17,9 @@ constexpr bool kStandIn = true;
 constexpr bool kStandIn = false;
 #endif
 
-// Graphs have the workspace's address in them. When it grows they go, and the smaller one with
-// them.
-TEST(Workspace, IsOneAlsoWhenItGrowsBesideGraphs) {
+// Graphs contain the workspace's address. When it grows, they are dropped and the smaller workspace
+// is freed.
+TEST(Workspace, GrowthFreesTheOldOneAndRecapturesGraphs) {
   const Backend& cuda = cuda_backend();
   if (const std::string why = cuda.missing(); !why.empty()) GTEST_SKIP() << "skipped: " << why;
   const auto stream = cuda.make_stream({});
@@ -33,17 +33,17 @@ TEST(Workspace, IsOneAlsoWhenItGrowsBesideGraphs) {
   for (const int64_t number : {0, 1}) {
     stream->transfer(operand(number).data, ones.data(), kEdge * kEdge * 4);
   }
-  int recorded = 0;
+  int captures = 0;
   const auto product = [&] {
-    ++recorded;
+    ++captures;
     stream->ops().gemm(*stream, {.a = operand(0), .b = operand(1), .c = operand(2)});
   };
   product();  // chooses an algorithm
-  recorded = 0;
+  captures = 0;
   for (int i = 0; i < 2; ++i) stream->replay(1, product);
-  EXPECT_EQ(recorded, 1);
+  EXPECT_EQ(captures, 1);
 
-  // A bias of another type than its result takes room behind the library's own.
+  // A bias whose type differs from the result needs workspace besides the library's.
   const Arena large("wide", (kWide + 2 * kEdge) * 4 + kWide * 2 + 4096, ArenaKind::device);
   auto* const data = static_cast<char*>(large.data());
   const Matrix a = matrix(data, DType::f32, 1, 1);
@@ -57,13 +57,13 @@ TEST(Workspace, IsOneAlsoWhenItGrowsBesideGraphs) {
   stream->ops().gemm(*stream, {.a = a, .b = b, .c = c, .bias = bias});
   stream->synchronize();
   EXPECT_EQ(cuda_stream(*stream).workspace_bytes(), least + kWorkspaceGrainBytes);
-  // Of a GPU, other processes and the library's kernels take memory meanwhile.
+  // On a GPU other processes and the library's kernels allocate memory too.
   if (kStandIn) {
     EXPECT_EQ(before - cuda.free_bytes(0), kWorkspaceGrainBytes);
   }
 
   for (int i = 0; i < 2; ++i) stream->replay(1, product);
-  EXPECT_EQ(recorded, 2);
+  EXPECT_EQ(captures, 2);
   std::vector<float> out(kEdge * kEdge);
   stream->transfer(out.data(), operand(2).data, kEdge * kEdge * 4);
   stream->synchronize();
