@@ -5,9 +5,9 @@
 
 The reference loss is
     (1 - weight) F.cross_entropy + weight T^2 F.kl_div(log p_T(student), log p_T(teacher))
-over the targets that are not ignored; a fifth of them are. Everything is compared as in
-parity_test.py, to the same bounds: in f32 logits, loss, its parts, every gradient and the losses of
-20 AdamW steps; in bf16 each gradient's error against that of PyTorch's autocast, teacher included.
+over the targets that are not ignored; a fifth of them is. The comparisons and tolerances are those
+of parity_test.py: in f32 logits, loss, its parts, every gradient and the losses of 20 AdamW steps;
+in bf16 each gradient's error relative to that of PyTorch's autocast, also of the teacher.
 
 Exit status: 0 passed, 1 failed, 77 skipped because there is no PyTorch.
 """
@@ -41,13 +41,13 @@ class Teacher:
         self.weights = {}
 
     def draw(self, generator, targets):
-        """New weights; the targets with a fifth of them ignored."""
+        """Draws new weights and returns the targets with a fifth of them ignored."""
         self.weights = parity_test.random_weights(self.model, generator)
-        hidden = torch.rand(targets.shape, generator=generator) < 0.2
-        return targets.masked_fill(hidden, -1)
+        ignored = torch.rand(targets.shape, generator=generator) < 0.2
+        return targets.masked_fill(ignored, -1)
 
     def write(self, folder):
-        """The sections of a recipe for parity_dump."""
+        """Writes the weights and returns the teacher's section of the recipe for parity_dump."""
         path = folder / "teacher.safetensors"
         safetensors_file.write(path, {n: w.numpy() for n, w in self.weights.items()})
         return {
@@ -60,12 +60,12 @@ class Teacher:
         }
 
     def means(self, out, targets):
-        """Gradients as means over the targets: Tutti's are over all rows until the update."""
+        """Scales gradients to means over the targets: Tutti's are over all rows until the update."""
         factor = targets.numel() / (targets >= 0).sum().item()
         return {n: x * factor if n.startswith("grad.") else x for n, x in out.items()}
 
     def both(self, logits, tokens, targets):
-        """Cross-entropy and T^2 KL; under autocast the teacher runs there too."""
+        """Cross-entropy and T^2 KL. Under autocast the teacher runs in bf16 too."""
         rows = targets.flatten() >= 0
         with torch.no_grad():
             teacher = reference_models.forward(self.model, self.weights, tokens)

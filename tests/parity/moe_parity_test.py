@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Tutti's mixture of experts against Hugging Face's MixtralForCausalLM on CPU: the same random
-weights and tokens, both ways through the names that tutti/model/moe.h states.
+"""Tutti's mixture of experts against Hugging Face's MixtralForCausalLM on CPU, with the same random
+weights and tokens. tutti/model/moe.h defines Tutti's names.
 
     moe_parity_test.py PARITY_DUMP [--keep FOLDER]
 
 f32: logits, the losses (cross-entropy, balance, z) and every gradient tensor of
     cross-entropy + balance weight * balance + z weight * z
-within 1e-4 by the norm rule of parity_test.py. Balance is transformers' own
-load_balancing_loss_func for each layer and sequence, averaged; with one layer and one sequence that
-is the aux_loss the model itself returns, which is compared too. bf16: logits and loss within the
-rounding of the type, as far as the same experts are chosen.
+within 1e-4 by the norm rule of parity_test.py. The reference for balance is load_balancing_loss_func
+of transformers for each layer and sequence, averaged; with one layer and one sequence it equals the
+aux_loss that the model returns, which is compared too. bf16: logits and loss within the rounding of
+the type, for tokens with the same experts.
 
 Exit status: 0 passed, 1 failed, 77 skipped because there is no PyTorch or transformers.
 """
@@ -100,7 +100,7 @@ def huggingface_model(model):
 
 
 def to_tutti(tensors, layers, experts):
-    """Hugging Face's names and shapes to Tutti's; for weights and gradients alike."""
+    """Converts Hugging Face's names and shapes to Tutti's, for weights and gradients."""
     out = {
         "embedding.token.weight": tensors["model.embed_tokens.weight"],
         "final_norm.weight": tensors["model.norm.weight"],
@@ -126,7 +126,8 @@ def to_tutti(tensors, layers, experts):
 
 
 def reference(network, model, tokens, targets):
-    """Logits, the three losses and, left in the network, the gradients of their weighted sum."""
+    """Returns the output and the three losses; stores the gradients of their weighted sum in the
+    network."""
     moe, batch = model["moe"], len(tokens)
     output = network(tokens)
     loss = torch.nn.functional.cross_entropy(output.logits.flatten(0, 1), targets.flatten())
@@ -175,7 +176,7 @@ def check(table, runner, case, model, batch, micro):
 
     out = runner.run(case, model, "bf16", micro, weights, tokens, targets, batch)
     row = f"{case} bf16"
-    # A token whose experts are nearly equal may go to others: the median token tells.
+    # A token with nearly equal experts may be routed differently, so the median token is compared.
     errors = torch.linalg.norm(torch.tensor(out["logits"] - logits), dim=1)
     sizes = torch.linalg.norm(torch.tensor(logits), dim=1)
     table.row(row, "logits, median token", (errors / sizes).median().item(), BF16_TOLERANCE)

@@ -1,16 +1,17 @@
-// Runs a model on given weights and tokens, for tests/parity/parity_test.py.
+// Runs a model on given weights and tokens, for the tests of tests/parity and others that compare
+// with PyTorch.
 //
 //   parity_dump RECIPE.yaml WEIGHTS.safetensors TOKENS.safetensors OUT.safetensors [FOLDER]
 //
 // WEIGHTS: every parameter by name, F32. TOKENS: `tokens` and `targets`, I32 [S, B, T], where B is
-// the recipe's batch.global and T its batch.sequence; and, if wanted, `prompt` I32 [P].
-// OUT: `logits` F32 [B*T, V], `loss` F64 [1] and `grad.NAME` F32 of the first batch on the given
-// weights (with adapters: of theirs only), with experts also `balance_loss` and `z_loss` F64 [1];
-// `losses` F64 [S] of S optimizer steps with the recipe's learning rate, from there on. With
-// adapters also `merged.NAME` F32: the given weights with the adapters merged; and the adapters for
-// PEFT in FOLDER. With `distill`, distill.teacher is a file like WEIGHTS with the parameters of
-// distill.model, and OUT has `ce_loss` and `kl_loss` F64 [1], the parts of `loss`. With a prompt
-// `greedy` I32 [10]: the likeliest tokens after it, decoded in f32, one after another.
+// the recipe's batch.global and T its batch.sequence; optionally `prompt` I32 [P]. OUT: `logits`
+// F32 [B*T, V], `loss` F64 [1] and `grad.NAME` F32 of the first batch on the given weights (with
+// adapters: only of the adapters), with experts also `balance_loss` and `z_loss` F64 [1]; `losses`
+// F64 [S] of S optimizer steps from the given weights with the recipe's learning rate. With
+// adapters also `merged.NAME` F32, the given weights with the adapters merged; and the adapters in
+// PEFT's format in FOLDER. With `distill`, distill.teacher is a file like WEIGHTS with the
+// parameters of distill.model, and OUT has `ce_loss` and `kl_loss` F64 [1], the parts of `loss`.
+// With a prompt `greedy` I32 [10]: the tokens of greedy decoding after it, in f32.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -67,7 +68,7 @@ class TensorFile {
   int64_t first_dimension(const std::string& name) const {
     const auto found = tensors_.find(name);
     if (found == tensors_.end() || found->second.shape.empty()) {
-      fail(ErrorKind::corrupt, "{}: no tensor {} of one dimension or more", path_, name);
+      fail(ErrorKind::corrupt, "{}: no tensor {} with at least one dimension", path_, name);
     }
     return found->second.shape[0];
   }
@@ -127,7 +128,7 @@ class Batches {
 
  private:
   int64_t steps_;
-  int64_t rows_;  // of one micro-batch
+  int64_t rows_;  // per micro-batch
   std::vector<int32_t> tokens_;
   std::vector<int32_t> targets_;
 };
@@ -142,8 +143,8 @@ void load_weights(train::Trainer& trainer, const TensorFile& weights) {
     ++loaded;
   }
   if (loaded != weights.size()) {
-    fail(ErrorKind::corrupt, "{} tensors given, {} parameters in the model", weights.size(),
-         loaded);
+    fail(ErrorKind::corrupt, "expected {} parameters of the model, found {} tensors", loaded,
+         weights.size());
   }
   trainer.state_changed();
 }
@@ -184,7 +185,7 @@ void add_greedy(const spec::Recipe& recipe, const TensorFile& weights, const Ten
   out.add("greedy", DType::i32, {kNew}, greedy.data());
 }
 
-// The given weights merged into `out`, and exported.
+// Adds the merged weights to `out`, and exports the adapters to `folder`.
 void add_adapters(const spec::Recipe& recipe, const TensorFile& weights, const std::string& folder,
                   OutputFile& out) {
   const spec::ParamLayout layout = spec::param_layout(spec::param_table(recipe.model, recipe.lora));
@@ -244,7 +245,7 @@ void run(const std::string& recipe_path, const std::string& weights_path,
   for (const train::StateTensor& tensor : trainer.state().gradients()) {
     std::vector<char> bytes(
         static_cast<size_t>(checkpoint::checked_bytes(tensor.dtype, tensor.shape)));
-    trainer.state().fetch(tensor, bytes.data());  // from a device too
+    trainer.state().fetch(tensor, bytes.data());  // also from a device
     out.add("grad." + tensor.name, tensor.dtype, tensor.shape, bytes.data());
   }
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Tutti against plain PyTorch on CPU: the same weights and tokens, through safetensors files.
+"""Tutti against plain PyTorch on CPU, with the same weights and tokens from safetensors files.
 
     parity_test.py PARITY_DUMP [--keep FOLDER] [--device cuda [--torch-device cpu]]
 
 f32: logits, loss and every gradient tensor within 1e-4 by the norm rule
     |difference| <= tolerance * max(|g|, 1e-3 * |G| / sqrt(tensors)),
-with |G| the norm over all tensors, so that gradients that are truly zero do not divide by zero; and
-the losses of 20 AdamW steps within 1e-5 relative.
+with |G| the norm over all tensors, which avoids division by zero for gradients that are exactly
+zero; and the losses of 20 AdamW steps within 1e-5 relative.
 
-bf16: each gradient's error against the f32 reference at most 1.5 times the error of PyTorch's own
-bf16 autocast on the same f32 weights; both errors are root mean squares over several draws of
-weights and tokens, because for one draw their ratio is a matter of luck in short vectors.
-Autocast's error counts as at least one bf16 rounding (2^-9) of the floor of the norm rule.
+bf16: each gradient's error against the f32 reference is at most 1.5 times the error of PyTorch's
+bf16 autocast on the same f32 weights. Both errors are root mean squares over several draws of
+weights and tokens, because for one draw their ratio is noisy in short vectors. Autocast's error
+counts as at least one bf16 rounding (2^-9) of the floor of the norm rule.
 
 Exit status: 0 passed, 1 failed, 77 skipped because there is no PyTorch.
 """
@@ -42,7 +42,7 @@ BF16_RATIO = 1.5
 BF16_DRAWS = 4
 BF16_ROUNDING = 2.0**-9
 
-# Epsilon (here and in some models) is large enough for the losses to tell how it is used.
+# Epsilon (here and in some models) is large enough that the losses depend on where it is added.
 OPTIMIZER = {
     "learning_rate": 1e-3,
     "beta1": 0.9,
@@ -89,7 +89,7 @@ LLAMA = {
 }
 GPT_NO_BIAS = {**GPT, "linear_bias": False, "norm_bias": False, "layers": 3, "norm_epsilon": 1e-2}
 LLAMA_TIED = {**LLAMA, "tied_embeddings": True, "kv_heads": 6, "norm_epsilon": 1e-2}
-# With this window the head's six frequencies are kept, blended and divided, two of each.
+# With this context two of the head's six frequencies each are kept, blended and divided.
 SCALING = {
     "factor": 8.0,
     "low_frequency_factor": 1.0,
@@ -110,7 +110,7 @@ CASES = {
 
 
 def random_weights(model, generator):
-    """Larger than a usual initialisation, so that every path carries a gradient of some size."""
+    """Larger than a usual initialisation, so that no gradient is negligible."""
     weights = {}
     for name, shape in reference_models.parameter_shapes(model).items():
         values = torch.randn(shape, generator=generator)
@@ -156,7 +156,7 @@ def recipe(model, precision, micro, batch, sections, device="cpu"):
 
 
 class Runner:
-    """Runs parity_dump in files of a folder."""
+    """Runs parity_dump with files in a folder."""
 
     def __init__(self, program, folder, device="cpu", torch_device="cpu"):
         self.program, self.folder, self.device, self.torch_device = program, Path(folder), device, torch_device
@@ -185,7 +185,7 @@ def norm(array):
 
 
 class Table:
-    """Prints rows as they come and remembers whether one failed."""
+    """Prints rows as they are added and counts failures."""
 
     def __init__(self):
         self.failures = 0
@@ -204,13 +204,13 @@ def gradient_floor(reference):
 
 
 def check_names(case, out, reference):
-    given = {name[len("grad.") :] for name in out if name.startswith("grad.")}
-    if given != set(reference):
-        sys.exit(f"{case}: gradients of {sorted(given ^ set(reference))} on one side only")
+    found = {name[len("grad.") :] for name in out if name.startswith("grad.")}
+    if found != set(reference):
+        sys.exit(f"{case}: only one side has gradients of {sorted(found ^ set(reference))}")
 
 
 def check_f32(table, runner, case, model, micro, teacher=None):
-    """`teacher` (distill_parity_test.py) draws its weights, hides targets and gives the loss."""
+    """`teacher` (distill_parity_test.py) draws its weights, masks targets and defines the loss."""
     generator = torch.Generator().manual_seed(1)
     weights = random_weights(model, generator)
     tokens, targets = random_batches(model, generator)
@@ -285,14 +285,14 @@ def check_bf16(table, runner, case, model, micro, teacher=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", help="path of parity_dump")
-    parser.add_argument("--device", default="cpu", help="of Tutti")
-    parser.add_argument("--torch-device", help="of PyTorch's bf16 (as Tutti's)")
+    parser.add_argument("--device", default="cpu", help="device of Tutti (default: cpu)")
+    parser.add_argument("--torch-device", help="device of PyTorch's bf16 runs (default: --device)")
     parser.add_argument("--keep", help="write the files to this folder and keep them")
     arguments = parser.parse_args()
     torch.set_num_threads(2)
     torch_device = arguments.torch_device or arguments.device
     if torch_device == "cuda" and not torch.cuda.is_available():
-        print("SKIPPED: parity with PyTorch was NOT tested: it has no GPU", file=sys.stderr)
+        print("SKIPPED: parity with PyTorch was NOT tested: PyTorch has no GPU", file=sys.stderr)
         sys.exit(77)
     table = Table()
     with tempfile.TemporaryDirectory() as temporary:

@@ -5,9 +5,9 @@
 
 Training: loss and every adapter gradient in f32, within 1e-4 by the norm rule of parity_test.py,
 for GPT-2 (fused c_attn) and Llama (separate projections, grouped heads).
-Export: the folder that Tutti writes for PEFT, loaded onto the same model, gives Tutti's logits; so
-does the plain model with the merged weights. For adapters that transformers' modules cut in another
-way, too.
+Export: the folder that Tutti writes for PEFT, loaded onto the same model, gives Tutti's logits, and
+so does the plain model with the merged weights. This includes adapters of projections that
+transformers fuses or splits differently.
 
 Exit status: 0 passed, 1 failed, 77 skipped because a package is missing.
 """
@@ -56,7 +56,8 @@ MODULES = {
     },
 }
 
-# name: (family, recipe's targets, modules of PEFT, or None where PEFT cannot train the same)
+# name: (family, the recipe's targets, PEFT's modules, or None if PEFT cannot train the same
+# adapters)
 CASES = {
     "gpt qkv+output+mlp": ("gpt", ["qkv", "output", "mlp"], list(MODULES["gpt"])),
     "gpt qkv": ("gpt", ["qkv"], ["attention.qkv"]),
@@ -96,7 +97,7 @@ def make_model(family):
 
 
 def to_tutti(family, state):
-    """The names and layouts of spec/model/params.h."""
+    """Converts a state dict to the names and layouts of spec/model/params.h."""
     get = lambda name: state[name].detach().numpy().astype(np.float32)  # noqa: E731
     out = {}
     if family == "gpt":
@@ -130,7 +131,7 @@ def to_tutti(family, state):
 
 
 def from_tutti(family, merged):
-    """A state dict of transformers from Tutti's plain parameters."""
+    """Converts Tutti's plain parameters to a state dict of transformers."""
     out = {}
     t = {name: torch.tensor(x) for name, x in merged.items()}
     if family == "gpt":
@@ -152,7 +153,7 @@ def from_tutti(family, merged):
 
 
 def adapter_shapes(family, targets):
-    """Name: (rows, inputs) of every adapter of a block, as tutti/spec/recipe/lora.h states."""
+    """{name: (rows, inputs)} of every adapter of a block, as defined in tutti/spec/recipe/lora.h."""
     model = GPT if family == "gpt" else LLAMA
     hidden, ffn = model["hidden"], model["ffn"]
     queries, keys = (model[x] * model["head_dim"] for x in ("heads", "kv_heads"))
@@ -254,8 +255,8 @@ def check_export(table, case, family, tokens, out, folder):
         logits = plain(tokens).logits.flatten(0, 1).numpy()
         table.row(case, "merged weights", norm(logits - expected) / norm(expected), TOLERANCE)
         base = make_model(family)(tokens).logits.flatten(0, 1).numpy()
-        # The adapters do change the model.
-        table.row(case, "unlike the base", -norm(base - expected) / norm(expected), -0.05)
+        # The adapters must change the model.
+        table.row(case, "differs from the base", -norm(base - expected) / norm(expected), -0.05)
 
 
 def main():

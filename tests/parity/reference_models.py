@@ -1,8 +1,8 @@
-"""GPT-2 and Llama in plain PyTorch (1.13 or later): what tests/parity compares Tutti with.
+"""GPT-2 and Llama in plain PyTorch (1.13 or later), the reference of tests/parity.
 
-A model is a dict of the keys of a recipe's `model` mapping and a dict of parameters named and
-shaped as tutti/spec/model/params.h states. B sequences, T tokens, H hidden, A query heads, K key/value
-heads, D head size, F feed-forward width, V vocabulary.
+A model is a dict with the keys of a recipe's `model` mapping, and a dict of parameters with the
+names and shapes of tutti/spec/model/params.h. B sequences, T tokens, H hidden, A query heads, K
+key/value heads, D head size, F feed-forward width, V vocabulary.
 """
 
 import math
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 
 def parameter_shapes(model):
-    """Name to shape of every parameter, in forward order."""
+    """{name: shape} of every parameter, in forward order."""
     hidden, ffn, vocabulary = model["hidden"], model["ffn"], model["vocabulary"]
     head_dim, queries = model["head_dim"], model["heads"] * model["head_dim"]
     qkv = queries + 2 * model["kv_heads"] * head_dim
@@ -71,7 +71,7 @@ def rope_frequencies(model):
 
 
 def rotate(x, cosine, sine):
-    """x [B, heads, T, D]: element i of a head turns with element i + D/2."""
+    """x [B, heads, T, D]: rotates the pairs (i, i + D/2) of each head."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
 
@@ -126,15 +126,15 @@ def forward(model, parameters, tokens):
 
 
 def mean_loss(logits, targets):
-    """Mean cross-entropy over all targets [B, T], in f32 whatever the logits are."""
+    """Mean cross-entropy over all targets [B, T], in f32 for any type of logits."""
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
 def gradients(model, weights, tokens, targets, autocast=False, loss_of=None, device="cpu"):
-    """Logits, loss and a dict of every gradient, computed on `device` and brought to the CPU; with
-    autocast in bf16 as PyTorch does.
+    """Logits, loss and a dict of all gradients, computed on `device` and copied to the CPU; with
+    autocast in PyTorch's mixed bf16.
 
-    loss_of(logits, tokens, targets) instead of mean_loss, where given; here and below.
+    loss_of(logits, tokens, targets), if given, replaces mean_loss; here and below.
     """
     loss_of = loss_of or (lambda logits, _, targets: mean_loss(logits, targets))
     tokens, targets = tokens.to(device), targets.to(device)

@@ -1,7 +1,7 @@
-"""Reads and writes safetensors files with NumPy alone: Debian's python3 has no safetensors package.
+"""Reads and writes safetensors files with NumPy only: Debian's python3 has no safetensors package.
 
 Format: u64 little-endian length of the header | header, JSON | tensor bytes. The header maps a name
-to {"dtype", "shape", "data_offsets": [begin, end)}, counted from the first tensor byte.
+to {"dtype", "shape", "data_offsets": [begin, end)}, with offsets relative to the first tensor byte.
 """
 
 import json
@@ -12,7 +12,7 @@ DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
 
 
 def write(path, tensors):
-    """Writes a dict of contiguous-able float32, float64, int32, int64 or uint8 arrays."""
+    """Writes a dict of float32, float64, int32, int64 or uint8 arrays."""
     names = {np.dtype(kind): name for name, kind in DTYPES.items()}
     header, blobs, offset = {}, [], 0
     for name, array in tensors.items():
