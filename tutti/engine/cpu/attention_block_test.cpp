@@ -155,7 +155,7 @@ void expect_ring_is_whole(const Shape& shape, int64_t blocks, DType dtype,
   ring.softcap = softcap;
   const Reference want = reference(
       shape, ring.qkv.values(), ring.d_out.values(), 1 / std::sqrt(static_cast<double>(shape.d)),
-      starts ? starts : Starts(from_the_first), static_cast<double>(softcap));
+      starts ? starts : Starts(start_of_zero), static_cast<double>(softcap));
   const int64_t width = shape.a * shape.d;
   const int64_t kv_width = 2 * shape.k * shape.d;
   std::vector<TestMatrix> d_kv(static_cast<size_t>(blocks),

@@ -68,7 +68,7 @@ TEST(AttentionDecode, SupportsWindowsAndSoftcap) {
     const Shape shape = {1, 200, 6, 2, 24};
     for (const int64_t window : {1, 7, 64, 130, 300}) {
       AttentionCase c(shape, dtype);
-      c.look_through(window);
+      c.use_window(window);
       c.softcap = 1.5F;
       c.forward();
       for (const int64_t queries : {int64_t{1}, int64_t{70}, shape.t}) {

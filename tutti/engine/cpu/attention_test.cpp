@@ -48,11 +48,11 @@ TEST(Attention, SlidingWindowMatchesReference) {
       for (const int64_t window : {1, 2, 63, 64, 65, 150}) {
         SCOPED_TRACE(fmt::format("{} window {}", name(shape), window));
         Case made(shape, dtype);
-        made.look_through(window);
+        made.use_window(window);
         const Reference want = made.expected();
         for_each_isa([&] {
           Case c(shape, dtype);
-          c.look_through(window);
+          c.use_window(window);
           c.forward();
           c.backward();
           expect_close(c.out, want.out, kForwardRoundings);

@@ -1,5 +1,5 @@
-// Reference of causal attention for tests: in f64, with the whole T x T matrix; and how close a
-// kernel must come to it.
+// Reference of causal attention for tests, in f64 with the full T x T matrix, and the tolerances of
+// kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,15 +24,15 @@ struct Reference {
   std::vector<double> out, lse, d_qkv;
 };
 
-// First row that row t of sequence b sees.
+// First row that row t of sequence b attends to.
 using Starts = std::function<int64_t(int64_t b, int64_t t)>;
-inline int64_t from_the_first(int64_t /*b*/, int64_t /*t*/) { return 0; }
+inline int64_t start_of_zero(int64_t /*b*/, int64_t /*t*/) { return 0; }
 
 // O = softmax(scale Q K^T, causal) V, and the gradient of sum(O * d_out) with respect to Q, K, V.
-// cap > 0: of capped scores.
+// cap > 0: softcap of the scores.
 inline Reference reference(const Shape& s, const std::vector<double>& qkv,
                            const std::vector<double>& d_out, double scale,
-                           const Starts& start = from_the_first, double cap = 0) {
+                           const Starts& start = start_of_zero, double cap = 0) {
   const auto capped = [&](double score) { return cap > 0 ? cap * std::tanh(score / cap) : score; };
   Reference r;
   r.out.assign(static_cast<size_t>(s.n() * s.a * s.d), 0.0);
@@ -105,10 +105,10 @@ inline double relative_error(const TestMatrix& actual, const std::vector<double>
   return size == 0 ? std::sqrt(error) : std::sqrt(error / size);
 }
 
-// `roundings` is how many roundings to bf16, each off by at most 2^-8 and 2^-8 / sqrt(3) in the
-// root mean square, lie between the operands and the result: as a norm they add like squares.
-// Single elements, small next to their neighbours by cancellation, may be off by more. f32: some
-// roundings of sums. `slack` multiplies all bounds.
+// `roundings` is the number of roundings to bf16 between operands and result. The relative error of
+// each is at most 2^-8, and 2^-8 / sqrt(3) in the root mean square; in the norm they add like
+// squares. Single elements that are small because of cancellation may have a larger error. f32: a
+// few roundings of sums. `slack` multiplies all bounds.
 inline void expect_close(const TestMatrix& actual, const std::vector<double>& expected,
                          double roundings, DType operands, double slack = 1) {
   const bool rounded = operands == DType::bf16;
@@ -124,7 +124,8 @@ inline constexpr double kForwardRoundings = 2;  // probabilities, result
 inline constexpr double kBackwardRoundings =
     3;  // probabilities or their gradients, output in delta, result
 
-// Operands of one call; outputs poisoned. Rows have odd gaps, so nothing is aligned by luck.
+// Operands of one call; outputs are poisoned. Rows have odd padding, so nothing is accidentally
+// aligned.
 struct AttentionCase {
   AttentionCase(const Shape& shape, DType dtype, double size = 1)
       : s(shape),
@@ -171,9 +172,9 @@ struct AttentionCase {
     return reference(
         s, qkv.values(), d_out.values(),
         scale > 0 ? static_cast<double>(scale) : 1 / std::sqrt(static_cast<double>(s.d)),
-        starts.empty() ? Starts(from_the_first) : given, static_cast<double>(softcap));
+        starts.empty() ? Starts(start_of_zero) : given, static_cast<double>(softcap));
   }
-  // Documents of these lengths, over and over, one after another in every sequence.
+  // Packs documents of these lengths, repeated, into every sequence.
   void pack(const std::vector<int64_t>& lengths) {
     size_t next = 0;
     for (int64_t b = 0; b < s.b; ++b) {
@@ -184,25 +185,25 @@ struct AttentionCase {
       }
     }
   }
-  // A window of so many tokens.
-  void look_through(int64_t window) {
+  // Sets starts of a sliding window of `window` tokens.
+  void use_window(int64_t window) {
     for (int64_t row = 0; row < s.n(); ++row) {
       starts.push_back(static_cast<int32_t>(std::max<int64_t>(0, row % s.t - window + 1)));
     }
   }
   Vector starts_view() {
     if (starts.empty()) return {};
-    given_starts = TestMatrix(1, static_cast<int64_t>(starts.size()), DType::i32)
-                       .assign({starts.begin(), starts.end()});
-    return given_starts;
+    starts_storage = TestMatrix(1, static_cast<int64_t>(starts.size()), DType::i32)
+                         .assign({starts.begin(), starts.end()});
+    return starts_storage;
   }
 
   Shape s;
   TestMatrix qkv, d_out, out, lse, delta, d_qkv;
   float scale = 0;
   float softcap = 0;
-  std::vector<int32_t> starts;  // empty: every row sees the first
-  TestMatrix given_starts{1, 0, DType::i32};
+  std::vector<int32_t> starts;  // empty: every row attends to all earlier rows
+  TestMatrix starts_storage{1, 0, DType::i32};
 };
 
 inline std::string name(const Shape& s) {

@@ -6,8 +6,8 @@
 
 namespace tutti::engine::testing {
 
-// Managed: a page moves to the device when a kernel first touches it, and back when the host does,
-// which tests do when their stream is at rest.
+// Managed memory: a page migrates to the device when a kernel first touches it, and back when the
+// host does, which tests do when their stream is idle.
 void* allocate_test_memory(size_t bytes) {
   void* data = nullptr;
   cuda_check(cudaMallocManaged(&data, bytes), "cudaMallocManaged", "operands of a test");

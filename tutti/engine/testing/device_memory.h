@@ -1,5 +1,5 @@
-// Memory for operands of tests on a GPU: in the device's own memory while its kernels run, where
-// what trains has its operands, and copied to the host's by the driver when a test looks.
+// Memory for operands of tests on a GPU: in device memory while kernels run, as in training, and
+// migrated to the host by the driver when a test reads it.
 #pragma once
 
 #include <cstddef>

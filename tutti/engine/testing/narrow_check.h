@@ -1,5 +1,5 @@
-// What the tests of narrow operations compare with: quantization element by element as
-// base/narrow_format.h defines it, and the values of what a kernel wrote.
+// References for tests of narrow operations: quantization element by element as defined in
+// base/narrow_format.h, and the decoded values of a kernel's output.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace tutti::engine::testing {
 inline constexpr NarrowKind kNarrowKinds[] = {NarrowKind::e4m3, NarrowKind::e5m2, NarrowKind::mxfp8,
                                               NarrowKind::nvfp4};
 
-// A narrow matrix that owns its memory, poisoned.
+// A narrow matrix that owns its memory, which is poisoned.
 struct TestNarrow {
   NarrowMatrix view;
   std::pmr::vector<uint8_t> storage;
@@ -29,7 +29,7 @@ struct TestNarrow {
     const auto past = reinterpret_cast<uintptr_t>(storage.data()) % 256;
     view.data = storage.data() + (past == 0 ? 0 : 256 - past);
   }
-  TestNarrow(TestNarrow&&) = default;  // moving a vector leaves its elements where they are
+  TestNarrow(TestNarrow&&) = default;  // moving a vector does not move its elements
   TestNarrow(const TestNarrow&) = delete;
   TestNarrow& operator=(const TestNarrow&) = delete;
 
@@ -49,7 +49,7 @@ struct TestNarrow {
     const NarrowLayout layout = view.layout();
     return bytes()[layout.scales_offset + row * layout.blocks + block];
   }
-  // What a product takes the element for, without and with the tensor's scale.
+  // The decoded element, without and with the per-tensor scale.
   double unscaled(int64_t row, int64_t column) const {
     const uint8_t at = code(row, column);
     switch (view.kind) {
@@ -67,7 +67,7 @@ struct TestNarrow {
   double value(int64_t row, int64_t column) const {
     return unscaled(row, column) * static_cast<double>(header().inverse_scale);
   }
-  // All of them, row after row.
+  // All decoded elements, row after row.
   std::vector<double> values() const {
     std::vector<double> out;
     for (int64_t r = 0; r < view.rows; ++r) {

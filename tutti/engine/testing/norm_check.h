@@ -1,5 +1,4 @@
-// Reference of layer and root-mean-square norms for tests: plain f64 loops over N rows of H
-// columns.
+// Reference of LayerNorm and RMSNorm for tests: plain f64 loops over N rows of H columns.
 #pragma once
 
 #include <cmath>
@@ -83,7 +82,7 @@ inline Values plus(Values a, const Values& b) {
   return a;
 }
 
-// The saved mean and rstd, as a forward call leaves them.
+// The saved mean or rstd of a forward call.
 inline TestMatrix saved_statistics(NormKind kind, const TestMatrix& x,
                                    double NormStatistics::*member) {
   TestMatrix out = poisoned_vector(x.rows());

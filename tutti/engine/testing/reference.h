@@ -1,6 +1,5 @@
-// The operations of engine/ops.h again, in the plainest f64, on std::vector<double> in row-major
-// order: what the tests of the kernels hold as true. Values come rounded to the compute type from
-// TestMatrix::values().
+// Reference implementations of the operations of engine/ops.h for tests of kernels: plain f64 loops
+// on row-major std::vector<double>. Inputs are rounded to the compute type (TestMatrix::values()).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@ namespace tutti::engine::reference {
 
 using Values = std::vector<double>;
 
-// op(A)[m,k] * op(B)[k,n] + beta * c + bias; bias may be empty, c too when beta is 0.
+// op(A)[m,k] * op(B)[k,n] + beta * c + bias; bias may be empty, and c if beta is 0.
 Values gemm(const Values& a, bool transpose_a, const Values& b, bool transpose_b, int64_t m,
             int64_t n, int64_t k, double beta, const Values& c, const Values& bias);
 
@@ -21,7 +20,7 @@ Values column_sum(const Values& x, int64_t rows, int64_t cols, double beta, cons
 // tokens and positions are integers; an empty position table adds nothing.
 Values embedding_forward(const Values& tokens, const Values& token_table, const Values& positions,
                          const Values& position_table, int64_t hidden);
-// table + the rows of d_out at `indices`.
+// table plus the rows of d_out, added at `indices`.
 Values embedding_backward(const Values& indices, const Values& d_out, int64_t hidden,
                           const Values& table);
 

@@ -1,4 +1,4 @@
-// The engine's tests, on the device that TUTTI_TEST_DEVICE names.
+// Runs the engine's tests on the device that TUTTI_TEST_DEVICE selects.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -14,8 +14,8 @@ namespace tutti::engine::testing {
 namespace {
 
 #ifdef TUTTI_TEST_ON_GPU
-// Not pinned: kernels would reach it over the bus, and so not do what they do in training. A pool
-// takes its chunks here.
+// Not pinned memory, which kernels would access over the bus, unlike in training. A pool allocates
+// its chunks here.
 class DeviceMemory final : public std::pmr::memory_resource {
   void* do_allocate(size_t bytes, size_t /*alignment*/) override {  // blocks are aligned to pages
     return allocate_test_memory(bytes);
@@ -26,7 +26,7 @@ class DeviceMemory final : public std::pmr::memory_resource {
   bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 };
 #else
-// Of the device that is the host: blocks of pinned memory, which a pool takes its chunks from.
+// On the host stand-in: blocks of pinned memory, from which a pool allocates its chunks.
 class DeviceMemory final : public std::pmr::memory_resource {
   void* do_allocate(size_t bytes, size_t /*alignment*/) override {  // blocks are aligned to pages
     return blocks_.emplace_back("test", static_cast<int64_t>(bytes), ArenaKind::pinned).data();
@@ -57,7 +57,7 @@ std::pmr::memory_resource* test_memory() {
   // Never destroyed: tests have static operands.
   static auto* const memory = new DeviceMemory;
 #if defined(__SANITIZE_ADDRESS__)
-  return memory;  // it sees where a block ends, not what a pool cuts from one
+  return memory;  // ASan knows the bounds of blocks, but not of parts that a pool cuts from them
 #endif
   static auto* const pool = new std::pmr::unsynchronized_pool_resource(
       {.max_blocks_per_chunk = 64, .largest_required_pool_block = size_t{1} << 20}, memory);
@@ -70,7 +70,7 @@ bool rows_are_aligned = false;
 
 struct TuningFolder {
   ~TuningFolder() { files.remove_tree(path); }
-  FileSystem& files = posix_file_system();  // asked for here, it outlives this one at exit
+  FileSystem& files = posix_file_system();  // constructed first, so destroyed after this object
   const std::string path = ::testing::TempDir() + "tutti-tuning-" + std::to_string(::getpid());
 };
 
@@ -89,7 +89,7 @@ Stream& test_stream() {
 }
 
 std::unique_ptr<Stream> make_test_stream(int threads) {
-  // Streams agree on algorithms through a folder, as ranks do.
+  // Streams share algorithm choices through a folder, as ranks do.
   static const TuningFolder tuning;
   return test_backend().make_stream(
       {.threads = threads, .blocking = true, .tuning_folder = tuning.path});

@@ -1,12 +1,12 @@
-// Helpers of the engine's tests: matrices that own their memory, fill themselves reproducibly, and
-// notice a write outside their shape; comparison against f64 references; loops over element types
-// and instruction sets; the device that the tests run on.
+// Helpers of the engine's tests: matrices that own their memory, are filled reproducibly, and
+// detect writes outside their shape; comparison with f64 references; loops over element types and
+// instruction sets; the device that the tests run on.
 //
-// The environment variable TUTTI_TEST_DEVICE names a backend (engine/backend.h), "cpu" where it is
-// not set: test_stream() is a stream of it, and everything that operations are given lies in memory
-// which both that device and the host can reach; of a GPU that is its own memory while kernels run
-// (device_memory.h), of the device that is the host pinned memory. Where the machine has no such
-// device every test is skipped (test_main.cpp).
+// The environment variable TUTTI_TEST_DEVICE selects a backend (engine/backend.h), "cpu" by
+// default: test_stream() is a stream of it, and all operands are in memory that both that device
+// and the host can access. On a GPU that is managed memory, which is on the device while kernels
+// run (device_memory.h), on the host stand-in pinned memory. If the machine has no such device,
+// every test is skipped (test_main.cpp).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,13 +31,13 @@ namespace tutti::engine::testing {
 
 // The backend that the tests run on.
 const Backend& test_backend();
-// For what only the CPU's tests can ask: equal bits, its instruction sets, its threads.
+// For checks that only apply to the CPU: equal bits, its instruction sets, its threads.
 bool on_cpu();
-// Where operands of tests lie.
+// The memory of test operands.
 std::pmr::memory_resource* test_memory();
 
-// Whether rows of new matrices with gaps begin at multiples of kAlignedElements, by longer gaps:
-// what kernels with wide loads need. The others have the gaps they ask for, which are odd.
+// Whether rows of new matrices with gaps begin at multiples of kAlignedElements, by longer gaps, as
+// kernels with vector loads need. Otherwise they have the requested gaps, which are odd.
 inline constexpr int64_t kAlignedElements = 16;
 void align_rows(bool aligned);
 int64_t row_stride(int64_t cols, int64_t gap);
@@ -54,9 +54,10 @@ class TestValue {
   std::pmr::vector<T> value_;
 };
 
-// Row-major [rows, cols] with `gap` extra elements after each row and 64 canary bytes behind the
+// Row-major [rows, cols] with `gap` extra elements after each row and 64 canary bytes after the
 // last. A vector is a matrix of one row. New memory is poisoned: every element is NaN (or an
-// impossible integer), so an output that is not written, or an input read too far, shows.
+// invalid integer), which exposes outputs that are not written and inputs that are read out of
+// bounds.
 class TestMatrix {
  public:
   TestMatrix(int64_t rows, int64_t cols, DType dtype = DType::f32, int64_t gap = 0)
@@ -76,7 +77,7 @@ class TestMatrix {
   }
 
   Matrix view() const { return view_; }
-  // Of one row: the vector. (Of a matrix without gaps: all elements.)
+  // A matrix of one row as a vector. (A matrix without gaps: all elements.)
   Vector vec() const {
     return {view_.data, view_.dtype, view_.rows == 1 ? view_.cols : view_.rows * view_.cols};
   }
@@ -127,7 +128,7 @@ class TestMatrix {
     return assign(std::vector<double>(static_cast<size_t>(rows() * cols()), value));
   }
 
-  // True when gaps between rows and the bytes behind the last are as they were.
+  // Whether gaps between rows and the canary bytes are unchanged.
   bool outside_untouched() const {
     const auto item = static_cast<size_t>(dtype_bytes(view_.dtype));
     const auto poisoned = [](unsigned char byte) { return byte == kPoison; };
@@ -188,13 +189,13 @@ inline TestMatrix zero_vector(int64_t count, DType dtype = DType::f32) {
   return zero_matrix(1, count, dtype);
 }
 
-// Error allowed to a result of this type whose sums were made in f32: some roundings of f32, or one
+// Tolerance for a result of this type with f32 accumulation: a few roundings in f32, or one
 // rounding to bf16 (half of 2^-7) and slack.
 inline double tolerance(DType dtype) { return dtype == DType::bf16 ? 6e-3 : 2e-5; }
 
-// |actual - expected| <= tolerance * max(|expected|, rms of all expected) for every element (a
-// sum that cancels to nearly zero carries the rounding of its terms); NaN never passes. Also checks
-// that nothing was written outside the matrix.
+// Checks |actual - expected| <= tolerance * max(|expected|, rms of all expected) for every element
+// (a sum that cancels to nearly zero has the rounding error of its terms); NaN never passes. Also
+// checks that nothing was written outside the matrix.
 inline ::testing::AssertionResult close(const TestMatrix& actual,
                                         const std::vector<double>& expected, double tolerance) {
   if (static_cast<int64_t>(expected.size()) != actual.rows() * actual.cols()) {
@@ -226,13 +227,13 @@ inline ::testing::AssertionResult close(const TestMatrix& actual,
   return close(actual, expected, tolerance(actual.view().dtype));
 }
 
-// body() once per instruction set of this machine, the plainest first; then back to the former one.
-// On other devices twice: with matrices whose gaps leave their rows misaligned, and aligned.
+// Calls body() once per instruction set of this machine, in ascending order, then restores the
+// previous one. On other devices twice: with misaligned and with aligned rows.
 template <typename Body>
 void for_each_isa(const Body& body) {
   if (!on_cpu()) {
     for (const bool aligned : {false, true}) {
-      SCOPED_TRACE(aligned ? "aligned rows" : "rows as they come");
+      SCOPED_TRACE(aligned ? "aligned rows" : "misaligned rows");
       align_rows(aligned);
       body();
     }
@@ -248,7 +249,7 @@ void for_each_isa(const Body& body) {
   set_isa(before);
 }
 
-// body(dtype) for both compute types.
+// Calls body(dtype) for both compute types.
 template <typename Body>
 void for_each_dtype(const Body& body) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -257,17 +258,17 @@ void for_each_dtype(const Body& body) {
   }
 }
 
-// body(dtype) for every instruction set and compute type.
+// Calls body(dtype) for every instruction set and compute type.
 template <typename Body>
 void for_each_isa_and_dtype(const Body& body) {
   for_each_isa([&] { for_each_dtype(body); });
 }
 
-// The process-wide stream of the tests. Two threads even on one core, so that splitting is tested.
-// Every operation is done when its call returns.
+// The process-wide stream of the tests. It has two threads even on one core, to test the splitting
+// of work. Every operation is complete when its call returns.
 Stream& test_stream();
-// Another one on the same device. Of other devices than the CPU `threads` says nothing: equal bits
-// then mean that they do not depend on the run.
+// Another stream on the same device. Only the CPU uses `threads`: on other devices equal bits show
+// only that results are reproducible.
 std::unique_ptr<Stream> make_test_stream(int threads);
 
 }  // namespace tutti::engine::testing

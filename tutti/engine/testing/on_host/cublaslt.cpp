@@ -1,8 +1,8 @@
-// cuBLASLt on the host: what the CUDA backend asks of it, computed by cublaslt_product.h when the
-// stream gets there. It refuses what the library's reference says that the library refuses on GPUs
-// before Blackwell, so that what passes here is described well. There are three algorithms, which
-// differ in the order of their sums, in their workspace and in what they demand. With
-// TUTTI_HOST_CUBLASLT=even in the environment none takes a matrix whose leading dimension is odd.
+// cuBLASLt on the host: the functions that the CUDA backend calls, computed by cublaslt_product.h
+// when the stream executes them. It rejects what the documented library rejects on GPUs before
+// Blackwell, to check that descriptors are valid. There are three algorithms, which differ in the
+// order of their sums, in their workspace and in their requirements. With TUTTI_HOST_CUBLASLT=even
+// in the environment none supports a matrix with an odd leading dimension.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ using tutti::engine::on_host::SumOrder;
 struct Algorithm {
   SumOrder order;
   uint64_t workspace_bytes;
-  uint32_t alignment;  // of A, B, C and D, if more than their elements'
+  uint32_t alignment;  // of A, B, C and D, if greater than that of their elements
   uint32_t bias_alignment;
   uint32_t scheme;
 };
@@ -64,7 +64,7 @@ constexpr uint32_t kNarrowAlignment = 16;
 
 bool is_narrow(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
 
-// What a call is about, without the addresses of its operands.
+// A call without the addresses of its operands.
 struct Problem {
   cublasLtMatmulDesc_t product;
   cublasLtMatrixLayout_t a, b, c, d;
@@ -73,7 +73,7 @@ struct Problem {
   bool narrow() const { return is_narrow(a->type) || is_narrow(b->type); }
   bool has_bias() const { return product->epilogue == CUBLASLT_EPILOGUE_BIAS; }
   uint64_t inner() const { return product->transpose_a == CUBLAS_OP_T ? a->rows : a->cols; }
-  // The only one that there is for these types.
+  // The only compute type for these operand types.
   cudaDataType_t bias_type() const { return narrow() ? CUDA_R_16BF : d->type; }
 };
 
@@ -144,13 +144,13 @@ bool takes_rows(const Problem& x) {
   return !only_even || (is_even(x.a) && is_even(x.b) && is_even(x.c) && is_even(x.d));
 }
 
-// Whether fast sums shall be seen in the bits: TUTTI_HOST_CUBLASLT=coarse.
+// Whether fast sums change the bits: TUTTI_HOST_CUBLASLT=coarse.
 bool coarse_fast_sums() {
   const char* const text = std::getenv("TUTTI_HOST_CUBLASLT");
   return text != nullptr && std::strcmp(text, "coarse") == 0;
 }
 
-// What an algorithm demands of the addresses of a matrix.
+// The alignment that an algorithm requires of a matrix.
 uint32_t alignment_of(const Algorithm& algorithm, const Problem& x, cublasLtMatrixLayout_t matrix) {
   return std::max(algorithm.alignment, x.narrow() ? kNarrowAlignment : element_bytes(matrix->type));
 }
@@ -164,7 +164,7 @@ cublasLtMatmulAlgo_t packed(uint64_t index) {
   return {{kMagic, index, one.workspace_bytes, one.alignment, one.bias_alignment, one.scheme}};
 }
 
-// Nothing where these are not the bytes of an algorithm of this version.
+// The algorithm with these bytes, or null if they are not from this version.
 std::optional<Algorithm> unpacked(const cublasLtMatmulAlgo_t* algorithm) {
   if (algorithm == nullptr || algorithm->data[1] >= kAlgorithmCount) return std::nullopt;
   const cublasLtMatmulAlgo_t own = packed(algorithm->data[1]);
@@ -181,7 +181,7 @@ cublasLtMatmulHeuristicResult_t result_of(uint64_t index) {
   return result;
 }
 
-// An attribute has one size.
+// Sets an attribute after checking its size.
 template <typename T>
 cublasStatus_t assign(T& to, const void* value, size_t bytes) {
   if (value == nullptr || bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
@@ -207,8 +207,8 @@ HostProduct product_of(const Problem& x, const Algorithm& algorithm) {
   out.m = static_cast<int64_t>(x.d->rows);
   out.n = static_cast<int64_t>(x.d->cols);
   out.k = static_cast<int64_t>(x.inner());
-  const auto operand = [](cublasLtMatrixLayout_t one, bool turned, const float* scale) {
-    return HostProduct::Operand{nullptr, one->type, one->ld, turned, scale};
+  const auto operand = [](cublasLtMatrixLayout_t one, bool transposed, const float* scale) {
+    return HostProduct::Operand{nullptr, one->type, one->ld, transposed, scale};
   };
   out.a = operand(x.a, x.product->transpose_a == CUBLAS_OP_T, x.product->a_scale);
   out.b = operand(x.b, x.product->transpose_b == CUBLAS_OP_T, x.product->b_scale);
@@ -236,7 +236,7 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
   return "unknown status";
 }
 
-// Of the algorithms here: what is stored by another one does not count.
+// Version of the algorithms here: choices stored by another version are ignored.
 size_t cublasLtGetVersion() { return 1; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return create(handle, {}); }
@@ -386,7 +386,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   std::memcpy(&work.alpha, alpha, sizeof work.alpha);
   std::memcpy(&work.beta, beta, sizeof work.beta);
   tutti::engine::on_host::enqueue(stream, [work, workspace, needed] {
-    // Who shares the workspace finds it overwritten.
+    // Overwrites the workspace, to expose other uses of it.
     if (needed > 0) std::memset(workspace, 0xff, needed);
     multiply(work);
   });

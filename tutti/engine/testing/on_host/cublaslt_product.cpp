@@ -14,7 +14,7 @@ namespace {
 
 using Operand = HostProduct::Operand;
 
-// A tile of D is summed in registers, also where the compiler does not vectorize by itself.
+// A tile of D is accumulated in registers, also if the compiler does not vectorise by itself.
 using Lanes [[gnu::vector_size(16)]] = float;
 constexpr int64_t kLanes = 4;
 constexpr int64_t kTileRows = 8;
@@ -40,8 +40,8 @@ float to_tf32(float x) {
   return std::bit_cast<float>((bits + 0x1000U) & ~0x1fffU);
 }
 
-// Groups of `group` rows of op(A), or columns of op(B), as [k][group] one after the other, zeros
-// behind the last. The other dimension of op is k; strides are in elements.
+// Packs groups of `group` rows of op(A), or columns of op(B), as [k][group], one after the other,
+// with zeros after the last. The other dimension of op is k; strides are in elements.
 std::vector<float> pack(const Operand& x, int64_t lines, int64_t k, int64_t line_stride,
                         int64_t k_stride, int64_t group, bool tf32) {
   const int64_t groups = (lines + group - 1) / group;
@@ -56,8 +56,8 @@ std::vector<float> pack(const Operand& x, int64_t lines, int64_t k, int64_t line
   return out;
 }
 
-// The products at first, first + step, ... Sanitizers leave it alone, which makes them eight times
-// as fast: it reads nothing but what pack() made.
+// Sums the products at first, first + step, ... Without sanitizers, which is eight times as fast:
+// it only reads the output of pack().
 __attribute__((no_sanitize("address", "undefined"))) Tile sum_products(const float* a,
                                                                        const float* b,
                                                                        int64_t first, int64_t count,
@@ -88,7 +88,7 @@ Tile sum_products(const float* a, const float* b, int64_t k, SumOrder order) {
   return tile;
 }
 
-// An element of D and all that is added to it, rounded once.
+// An element of D with all its terms, rounded once.
 void finish(const HostProduct& x, float factor, float sum, int64_t row, int64_t col) {
   float value = factor * (x.coarse ? to_tf32(sum) : sum);
   if (x.beta != 0) value += x.beta * load(x.c.type, x.c.data, row + col * x.c.ld);
@@ -104,10 +104,10 @@ void finish(const HostProduct& x, float factor, float sum, int64_t row, int64_t 
 }  // namespace
 
 void multiply(const HostProduct& x) {
-  const std::vector<float> a =
-      pack(x.a, x.m, x.k, x.a.turned ? x.a.ld : 1, x.a.turned ? 1 : x.a.ld, kTileRows, x.tf32);
-  const std::vector<float> b =
-      pack(x.b, x.n, x.k, x.b.turned ? 1 : x.b.ld, x.b.turned ? x.b.ld : 1, kTileCols, x.tf32);
+  const std::vector<float> a = pack(x.a, x.m, x.k, x.a.transposed ? x.a.ld : 1,
+                                    x.a.transposed ? 1 : x.a.ld, kTileRows, x.tf32);
+  const std::vector<float> b = pack(x.b, x.n, x.k, x.b.transposed ? 1 : x.b.ld,
+                                    x.b.transposed ? x.b.ld : 1, kTileCols, x.tf32);
   const float factor =
       x.alpha * (x.a.scale != nullptr ? *x.a.scale : 1) * (x.b.scale != nullptr ? *x.b.scale : 1);
   for (int64_t row = 0; row < x.m; row += kTileRows) {

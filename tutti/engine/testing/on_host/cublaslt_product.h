@@ -1,4 +1,4 @@
-// The product that the stand-in for cuBLASLt computes (cublaslt.cpp).
+// The product of the host stand-in for cuBLASLt (cublaslt.cpp).
 #pragma once
 
 #include <library_types.h>
@@ -7,17 +7,17 @@
 
 namespace tutti::engine::on_host {
 
-// In which order the products of an element are added: each gives other bits.
+// The order in which the products of an element are summed: each gives different bits.
 enum class SumOrder : uint8_t { forwards, backwards, halves };
 
 // Column-major: D[m,n] = alpha * scales * op(A)[m,k] op(B)[k,n] + beta * C[m,n] + bias[m], summed
-// in f32. C may be D, and is not read where beta is 0.
+// in f32. C may be D, and is not read if beta is 0.
 struct HostProduct {
   struct Operand {
     const void* data = nullptr;
     cudaDataType_t type = CUDA_R_32F;
     int64_t ld = 0;
-    bool turned = false;           // op is the transpose
+    bool transposed = false;       // op is the transpose
     const float* scale = nullptr;  // null: 1
   };
   int64_t m = 0, n = 0, k = 0;

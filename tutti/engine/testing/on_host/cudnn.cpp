@@ -1,8 +1,8 @@
-// cuDNN's attention on the host: what the CUDA backend asks of the frontend, computed by sdpa.h
-// when the stream gets there. It refuses what the frontend's support surface refuses on Hopper with
-// cuDNN 9.19, takes the workspace that its graph takes (base/attention_workspace.h), and overwrites
-// it. With TUTTI_HOST_CUDNN=no-odd-groups it also refuses odd lengths with grouped heads, for tests
-// of what follows a refusal.
+// cuDNN's attention on the host: the functions of the frontend that the CUDA backend calls,
+// computed by sdpa.h when the stream executes them. It rejects what the frontend's support surface
+// rejects on Hopper with cuDNN 9.19, requires the workspace of the real graph
+// (base/attention_workspace.h), and overwrites it. With TUTTI_HOST_CUDNN=no-odd-groups it also
+// rejects odd lengths with grouped heads, for tests of the fallback.
 #include <cudnn_frontend.h>
 
 #include <algorithm>
@@ -103,7 +103,7 @@ std::array<Tensor, 3> Graph::sdpa_backward(Tensor q, Tensor k, Tensor v, Tensor 
   return {d_q_, d_k_, d_v_};
 }
 
-// Those of 16 bits.
+// The 16-bit operands.
 std::vector<Tensor> Graph::operands() const {
   if (backward_) return {q_, out_, d_out_, d_q_, k_, v_, d_k_, d_v_};
   return {q_, out_, k_, v_};
@@ -224,7 +224,7 @@ error_t Graph::execute(cudnnHandle_t handle, Addresses& tensors, void* workspace
     work.d_v = rows_of<bf16>(d_v_, tensors);
   }
   on_host::enqueue(handle->stream, [work, workspace, needed, backward = backward_] {
-    // Who shares the workspace finds it overwritten.
+    // Overwrites the workspace, to expose other uses of it.
     if (needed > 0) std::memset(workspace, 0xff, static_cast<size_t>(needed));
     if (backward) {
       on_host::attend_backward(work);

@@ -1,5 +1,5 @@
-// The devices of the CUDA runtime on the host: what they say of themselves, their memory, what they
-// launch. There is one, or as many as TUTTI_HOST_DEVICES says.
+// The devices of the CUDA runtime on the host: their properties, memory and launches. Their number
+// is TUTTI_HOST_DEVICES, 1 by default.
 #include <cuda_runtime.h>
 #include <sys/mman.h>
 
@@ -16,18 +16,19 @@
 
 namespace {
 
-constexpr size_t kDeviceBytes = size_t{16} << 30;  // of addresses; pages when they are touched
+constexpr size_t kDeviceBytes = size_t{16} << 30;  // of address space; pages are lazily allocated
 constexpr size_t kGrain = 4096;
-constexpr unsigned char kUndefined = 0xff;          // NaN
-constexpr size_t kMostUndefined = size_t{1} << 20;  // of a block: pages that are there cost time
+constexpr unsigned char kUndefined = 0xff;  // NaN
+constexpr size_t kMostUndefined = size_t{1}
+                                  << 20;  // bytes of a block to fill: touching pages is slow
 constexpr unsigned kMostThreads = 1024;
 constexpr unsigned kMostRows = 65535;                // of a grid in y and z
 constexpr size_t kMostShared = size_t{227} << 10;    // of a block, compute capability 9.0
-constexpr size_t kSharedUnasked = size_t{48} << 10;  // more than that must be asked for
+constexpr size_t kDefaultShared = size_t{48} << 10;  // more needs cudaFuncSetAttribute
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int device_here = 0;
 
-cudaError_t told(cudaError_t error) {
+cudaError_t set_last(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
   return error;
 }
@@ -35,12 +36,12 @@ cudaError_t told(cudaError_t error) {
 struct Block {
   size_t bytes = 0;
   cudaMemoryType type = cudaMemoryTypeDevice;
-  int device = 0;  // that was in use when it was asked for
+  int device = 0;  // current at the allocation
 };
 
 std::mutex all;  // guards everything here
 std::map<char*, Block> blocks;
-std::map<const void*, int> shared_asked;  // bytes, by kernel
+std::map<const void*, int> shared_limits;  // bytes, by kernel
 int accesses = 0;
 
 int device_count() {
@@ -51,8 +52,8 @@ int device_count() {
   return count;
 }
 
-// What a device says that it has: one number of TUTTI_HOST_DEVICE_BYTES after another.
-size_t told_bytes(int device) {
+// The memory that a device reports: TUTTI_HOST_DEVICE_BYTES lists one number per device.
+size_t reported_bytes(int device) {
   const char* text = std::getenv("TUTTI_HOST_DEVICE_BYTES");
   for (int i = 0; text != nullptr && *text != '\0'; ++i) {
     char* end = nullptr;
@@ -67,12 +68,13 @@ cudaError_t check_device(int device) {
   return device >= 0 && device < device_count() ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
-// One range of addresses for all devices, so that it is opened and closed at once.
+// One address range for all devices, so that a single call protects it.
 char* device_memory() {
   static char* const memory = [] {
     void* const data = ::mmap(nullptr, kDeviceBytes, PROT_NONE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    TUTTI_CHECK(data != MAP_FAILED, "no addresses for {} bytes of device memory", kDeviceBytes);
+    TUTTI_CHECK(data != MAP_FAILED, "cannot reserve addresses for {} bytes of device memory",
+                kDeviceBytes);
     return static_cast<char*>(data);
   }();
   return memory;
@@ -80,7 +82,7 @@ char* device_memory() {
 
 void protect(int protection) { ::mprotect(device_memory(), kDeviceBytes, protection); }
 
-// The first gap of so many bytes; null: none.
+// The first gap of `bytes` bytes; null if there is none.
 char* find_gap(size_t bytes) {
   char* at = device_memory();
   for (auto block = blocks.lower_bound(at); block != blocks.end(); ++block) {
@@ -115,18 +117,18 @@ DeviceMemoryAccess::~DeviceMemoryAccess() {
 cudaError_t check_launch(const void* kernel, const cudaLaunchConfig_t& config) {
   const dim3& block = config.blockDim;
   const dim3& grid = config.gridDim;
-  int asked = 0;
+  int limit = 0;
   {
     const std::lock_guard lock(all);
-    asked = shared_asked[kernel];
+    limit = shared_limits[kernel];
   }
-  const size_t most = std::max(kSharedUnasked, static_cast<size_t>(asked));
-  if (devices_are_lost()) return told(cudaErrorLaunchFailure);
-  if (device_of(config.stream) != current_device()) return told(cudaErrorInvalidResourceHandle);
+  const size_t most = std::max(kDefaultShared, static_cast<size_t>(limit));
+  if (devices_are_lost()) return set_last(cudaErrorLaunchFailure);
+  if (device_of(config.stream) != current_device()) return set_last(cudaErrorInvalidResourceHandle);
   const bool fits = block.count() >= 1 && block.count() <= kMostThreads && block.z <= 64 &&
                     grid.count() >= 1 && grid.x < 1U << 31 && grid.y <= kMostRows &&
                     grid.z <= kMostRows && config.dynamicSmemBytes <= most;
-  return told(fits ? cudaSuccess : cudaErrorInvalidConfiguration);
+  return set_last(fits ? cudaSuccess : cudaErrorInvalidConfiguration);
 }
 
 int current_device() { return device_here; }
@@ -142,10 +144,10 @@ using tutti::engine::on_host::synchronize_device;
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
       static_cast<size_t>(value) > kMostShared) {
-    return told(cudaErrorInvalidValue);
+    return set_last(cudaErrorInvalidValue);
   }
   const std::lock_guard lock(all);
-  shared_asked[kernel] = value;
+  shared_limits[kernel] = value;
   return cudaSuccess;
 }
 
@@ -188,13 +190,13 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  const cudaError_t result = told(check_device(device));
+  const cudaError_t result = set_last(check_device(device));
   if (result == cudaSuccess) device_here = device;
   return result;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  *properties = {"the host", told_bytes(device), 1, 9, 0};
-  return told(check_device(device));
+  *properties = {"the host", reported_bytes(device), 1, 9, 0};
+  return set_last(check_device(device));
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   switch (attribute) {
@@ -202,17 +204,17 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
     case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
   }
-  return told(check_device(device));
+  return set_last(check_device(device));
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
   std::snprintf(id, static_cast<size_t>(bytes), "0000:%02x:00.0", static_cast<unsigned>(device));
-  return told(check_device(device));
+  return set_last(check_device(device));
 }
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-// Waits for what may use it.
-static cudaError_t give_back(void* data, cudaMemoryType type) {
+// Waits for work that may use the memory.
+static cudaError_t release(void* data, cudaMemoryType type) {
   const auto find = [&] {
     const auto found = blocks.find(static_cast<char*>(data));
     return found != blocks.end() && found->second.type == type ? found : blocks.end();
@@ -235,12 +237,12 @@ static cudaError_t give_back(void* data, cudaMemoryType type) {
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
-  if (captures()) return told(cudaErrorStreamCaptureUnsupported);
+  if (captures()) return set_last(cudaErrorStreamCaptureUnsupported);
   const size_t whole = (std::max<size_t>(bytes, 1) + kGrain - 1) / kGrain * kGrain;
   {
     const std::lock_guard lock(all);
     char* const at = find_gap(whole);
-    if (at == nullptr) return told(cudaErrorMemoryAllocation);
+    if (at == nullptr) return set_last(cudaErrorMemoryAllocation);
     blocks[at] = {whole, cudaMemoryTypeDevice, device_here};
     *data = at;
   }
@@ -251,13 +253,13 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
 
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
-  if (captures()) return told(cudaErrorStreamCaptureUnsupported);
-  return told(give_back(data, cudaMemoryTypeDevice));
+  if (captures()) return set_last(cudaErrorStreamCaptureUnsupported);
+  return set_last(release(data, cudaMemoryTypeDevice));
 }
 
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned /*flags*/) {
-  if (captures()) return told(cudaErrorStreamCaptureUnsupported);
-  if (::posix_memalign(data, kGrain, bytes) != 0) return told(cudaErrorMemoryAllocation);
+  if (captures()) return set_last(cudaErrorStreamCaptureUnsupported);
+  if (::posix_memalign(data, kGrain, bytes) != 0) return set_last(cudaErrorMemoryAllocation);
   const std::lock_guard lock(all);
   blocks[static_cast<char*>(*data)] = {bytes, cudaMemoryTypeHost, device_here};
   return cudaSuccess;
@@ -265,7 +267,7 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned /*flags*/) {
 
 cudaError_t cudaFreeHost(void* data) {
   if (data == nullptr) return cudaSuccess;
-  return told(give_back(data, cudaMemoryTypeHost));
+  return set_last(release(data, cudaMemoryTypeHost));
 }
 
 cudaError_t cudaHostGetDevicePointer(void** on_device, void* data, unsigned /*flags*/) {
@@ -292,7 +294,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 cudaError_t cudaMemset(void* data, int byte, size_t bytes) {
-  if (captures()) return told(cudaErrorStreamCaptureUnsupported);
+  if (captures()) return set_last(cudaErrorStreamCaptureUnsupported);
   const DeviceMemoryAccess access;
   std::memset(data, byte, bytes);
   return cudaSuccess;
@@ -305,7 +307,7 @@ cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t byte
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind /*kind*/,
                             cudaStream_t stream) {
-  if (devices_are_lost()) return told(cudaErrorLaunchFailure);
+  if (devices_are_lost()) return set_last(cudaErrorLaunchFailure);
   enqueue(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
@@ -317,7 +319,7 @@ cudaError_t cudaMemsetAsync(void* data, int byte, size_t bytes, cudaStream_t str
 
 cudaError_t cudaMemset2DAsync(void* data, size_t pitch, int byte, size_t width, size_t height,
                               cudaStream_t stream) {
-  if (width > pitch) return told(cudaErrorInvalidValue);
+  if (width > pitch) return set_last(cudaErrorInvalidValue);
   enqueue(stream, [=] {
     for (size_t row = 0; row < height; ++row) {
       std::memset(static_cast<char*>(data) + row * pitch, byte, width);

@@ -1,10 +1,11 @@
-// Memory of the device that the host cannot reach: only who does a stream's work may.
+// Protects device memory from the host: only the thread that executes a stream's work may access
+// it.
 #pragma once
 
 namespace tutti::engine::on_host {
 
-// While any of these lives, threads of this process reach the device's memory: a thread that
-// touches it without one is found where no other works meanwhile.
+// While any of these lives, all threads of this process can access device memory. An access without
+// one is therefore detected only if no other thread executes work at the same time.
 class DeviceMemoryAccess {
  public:
   DeviceMemoryAccess();

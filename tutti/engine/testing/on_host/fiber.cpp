@@ -21,22 +21,22 @@ constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr size_t kStackBytes = size_t{64} << 10;
 #endif
 
-// Stacks that all began at a multiple of a page would meet in few lines of the caches.
+// Stacks that all begin at a multiple of a page would conflict in a few cache sets.
 constexpr size_t kSkews = 32;
 constexpr size_t kSkewBytes = 320;
 
-// The address sanitizer keeps to one stack until it is told of another. `kept`: where what it knows
-// of the stack that is left goes, null when nobody comes back to it.
-void tell_switch([[maybe_unused]] void** kept, [[maybe_unused]] const void* stack,
-                 [[maybe_unused]] size_t bytes) {
+// The address sanitizer must be notified of stack switches. `saved` receives its state of the stack
+// that is left; null if that stack is not resumed.
+void start_switch([[maybe_unused]] void** saved, [[maybe_unused]] const void* stack,
+                  [[maybe_unused]] size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(kept, stack, bytes);
+  __sanitizer_start_switch_fiber(saved, stack, bytes);
 #endif
 }
-void tell_switched([[maybe_unused]] void* kept, [[maybe_unused]] const void** stack,
+void finish_switch([[maybe_unused]] void* saved, [[maybe_unused]] const void** stack,
                    [[maybe_unused]] size_t* bytes) {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(kept, stack, bytes);
+  __sanitizer_finish_switch_fiber(saved, stack, bytes);
 #endif
 }
 
@@ -51,39 +51,39 @@ struct KeepStack {
 Fiber::Fiber(size_t number) : skew_(number % kSkews * kSkewBytes) {
   stack_ = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  TUTTI_CHECK(stack_ != MAP_FAILED, "no memory for the stack of a fiber");
+  TUTTI_CHECK(stack_ != MAP_FAILED, "cannot allocate the stack of a fiber");
 }
 
 Fiber::~Fiber() { ::munmap(stack_, kStackBytes); }
 
 void Fiber::begin(const std::function<void()>& body) {
-  TUTTI_CHECK(!inside_, "a fiber begins twice");
+  TUTTI_CHECK(!inside_, "the previous body of the fiber has not ended");
   context::stack_context stack;
   stack.size = kStackBytes - skew_;
   stack.sp = static_cast<char*>(stack_) + stack.size;  // it grows downwards
   inside_ = context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack),
                            KeepStack(), [this, &body](context::fiber&& outside) {
                              outside_ = std::move(outside);
-                             tell_switched(nullptr, &outer_stack_, &outer_bytes_);
+                             finish_switch(nullptr, &outer_stack_, &outer_bytes_);
                              body();
-                             tell_switch(nullptr, outer_stack_, outer_bytes_);
+                             start_switch(nullptr, outer_stack_, outer_bytes_);
                              return std::move(outside_);
                            });
 }
 
 bool Fiber::resume() {
   void* left = nullptr;
-  tell_switch(&left, stack_, kStackBytes);
+  start_switch(&left, stack_, kStackBytes);
   inside_ = std::move(inside_).resume();
-  tell_switched(left, nullptr, nullptr);
+  finish_switch(left, nullptr, nullptr);
   return !inside_;
 }
 
 void Fiber::pause() {
   void* left = nullptr;
-  tell_switch(&left, outer_stack_, outer_bytes_);
+  start_switch(&left, outer_stack_, outer_bytes_);
   outside_ = std::move(outside_).resume();
-  tell_switched(left, &outer_stack_, &outer_bytes_);
+  finish_switch(left, &outer_stack_, &outer_bytes_);
 }
 
 }  // namespace tutti::engine::on_host

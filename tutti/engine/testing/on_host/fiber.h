@@ -1,4 +1,4 @@
-// A function that can pause in its middle: with a stack of its own, on the thread that resumes it.
+// A function that can be suspended: it has its own stack and runs on the thread that resumes it.
 #pragma once
 
 #include <boost/context/fiber.hpp>
@@ -9,23 +9,24 @@ namespace tutti::engine::on_host {
 
 class Fiber {
  public:
-  explicit Fiber(size_t number);  // of those that run together
+  explicit Fiber(size_t number);  // its index among fibers that run together
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // The next resume() begins `body`, which must outlive it and not throw. An earlier one has ended.
+  // The next resume() starts `body`, which must outlive it and not throw. An earlier body must have
+  // ended.
   void begin(const std::function<void()>& body);
-  // Goes on with it; true when it has ended.
+  // Continues the body; true when it has ended.
   bool resume();
-  // From within: back to who resumed it, until that resumes it again.
+  // Called from within the body: returns to the caller of resume() until the next resume().
   void pause();
 
  private:
   const size_t skew_;
   void* stack_ = nullptr;
   boost::context::fiber inside_, outside_;
-  // Of who resumed it, for the address sanitizer.
+  // Stack of the caller of resume(), for the address sanitizer.
   const void* outer_stack_ = nullptr;
   size_t outer_bytes_ = 0;
 };

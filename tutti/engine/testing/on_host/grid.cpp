@@ -24,22 +24,22 @@ enum class State : uint8_t { ready, at_block_barrier, in_exchange, ended };
 
 struct Thread {
   State state = State::ready;
-  uint64_t exchanges = 0;  // that it has begun
+  uint64_t exchanges = 0;  // started by this thread
 };
 
 struct Warp {
-  // What lanes give each other. None begins exchange n + 2 before all have read n, so two places
-  // are enough.
+  // The published words. No lane starts exchange n + 2 before all have read n, so two slots are
+  // enough.
   std::array<std::array<uint64_t, kWarp>, 2> words;
-  std::array<unsigned, 2> arrived = {};  // lanes at the exchange that has this place
+  std::array<unsigned, 2> arrived = {};  // lanes at the exchange of a slot
   unsigned live = 0;                     // lanes that have not ended
-  uint64_t complete = 0;                 // the last exchange to which all of them have come
+  uint64_t complete = 0;                 // the last exchange that all of them have reached
 };
 
-// The one block that this thread of the host runs. Fibers and their stacks are kept.
+// The block that this host thread runs. Fibers and their stacks are reused.
 class Block {
  public:
-  void run(const uint3& index, const std::function<void()>& body, bool downwards) {
+  void run(const uint3& index, const std::function<void()>& body, bool descending) {
     blockIdx = index;
     const size_t count = size_t{blockDim.x} * blockDim.y * blockDim.z;
     if (count != count_ || blockDim.x != width_ || blockDim.y != height_) shape();
@@ -55,14 +55,14 @@ class Block {
     for (size_t i = 0; i < count_; ++i) fibers_[i].begin(body);
     while (live_ > 0) {
       for (size_t i = 0; i < warps_.size(); ++i) {
-        run_warp(downwards ? warps_.size() - 1 - i : i, downwards);
+        run_warp(descending ? warps_.size() - 1 - i : i, descending);
         if (is_trapped_) return;
       }
       open_barrier();
     }
   }
 
-  // Nobody goes on: the device is lost.
+  // Suspends all threads for good: the device is lost.
   void trap() {
     is_trapped_ = true;
     leave(State::ended);
@@ -71,7 +71,7 @@ class Block {
 
   void wait_for_block() { leave(State::at_block_barrier); }
 
-  // Returns the words of all lanes; one that has ended has left anything.
+  // Returns the words of all lanes; those of ended lanes are undefined.
   const std::array<uint64_t, kWarp>& exchange(uint64_t value) {
     const uint64_t number = ++threads_[current_].exchanges;
     Warp& warp = warps_[current_ / kWarp];
@@ -82,7 +82,7 @@ class Block {
     if (warp.complete < number) leave(State::in_exchange);
     return warp.words[number % 2];
   }
-  // Whether that lane has come to the exchange this thread is in.
+  // Whether that lane has reached the exchange of this thread.
   bool takes_part(size_t of_lane) const {
     const size_t thread = current_ / kWarp * kWarp + of_lane;
     return thread < count_ && threads_[thread].exchanges >= threads_[current_].exchanges;
@@ -109,18 +109,18 @@ class Block {
     if (warp.arrived[exchange % 2] >= warp.live) warp.complete = exchange;
   }
 
-  // Until no lane can go on.
-  void run_warp(size_t warp, bool downwards) {
+  // Runs the lanes until none can continue.
+  void run_warp(size_t warp, bool descending) {
     const size_t first = warp * kWarp;
     const size_t lanes = std::min<size_t>(kWarp, count_ - first);
     for (bool moved = true; moved;) {
       moved = false;
       for (size_t i = 0; i < lanes; ++i) {
-        const size_t thread = first + (downwards ? lanes - 1 - i : i);
+        const size_t thread = first + (descending ? lanes - 1 - i : i);
         Thread& one = threads_[thread];
-        const bool goes_on = one.state == State::ready || (one.state == State::in_exchange &&
-                                                           warps_[warp].complete >= one.exchanges);
-        if (!goes_on) continue;
+        const bool ready = one.state == State::ready || (one.state == State::in_exchange &&
+                                                         warps_[warp].complete >= one.exchanges);
+        if (!ready) continue;
         one.state = State::ready;
         moved = true;
         resume(thread);
@@ -137,7 +137,7 @@ class Block {
     --live_;
     Warp& warp = warps_[thread / kWarp];
     --warp.live;
-    complete(warp, warp.complete + 1);  // others may have waited for it
+    complete(warp, warp.complete + 1);  // others may be waiting for it
   }
 
   void open_barrier() {
@@ -155,7 +155,7 @@ class Block {
   size_t live_ = 0;
   bool is_trapped_ = false;
   unsigned width_ = 0, height_ = 0;
-  std::vector<uint3> indices_;  // of threads
+  std::vector<uint3> indices_;  // threadIdx of each thread
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::deque<Fiber> fibers_;
@@ -173,17 +173,17 @@ alignas(1024) thread_local std::array<unsigned char, kMostShared> shared_memory;
 void run_grid(const Extent& grid, const Extent& extent, size_t shared_bytes,
               const std::function<void()>& thread) {
   static std::atomic<uint64_t> launches{0};
-  const bool downwards = ++launches % 2 == 0;
+  const bool descending = ++launches % 2 == 0;
   gridDim = {grid.x, grid.y, grid.z};
   blockDim = {extent.x, extent.y, extent.z};
   const size_t blocks = grid.count();
   for (size_t i = 0; i < blocks; ++i) {
-    const size_t at = downwards ? blocks - 1 - i : i;
+    const size_t at = descending ? blocks - 1 - i : i;
     const uint3 index = {static_cast<unsigned>(at % grid.x),
                          static_cast<unsigned>(at / grid.x % grid.y),
                          static_cast<unsigned>(at / grid.x / grid.y)};
     std::fill_n(shared_memory.data(), shared_bytes, kUndefined);
-    block().run(index, thread, downwards);
+    block().run(index, thread, descending);
     if (block().is_trapped()) return lose_devices();
   }
 }

@@ -1,14 +1,13 @@
-// CUDA on the host: the kernels of the CUDA backend, compiled as C++, and what they are launched
-// with, so that the same tests that run on a GPU run where there is none. It proves what is
-// computed and in which order, not how fast: indices, barriers, exchanges between lanes, what of a
-// block is shared, what streams and events order, what a graph replays. Beyond it are what a
-// compiler for a GPU makes of the code, the libraries (cuBLASLt and cuDNN have stand-ins) and
-// caches that are not coherent.
+// CUDA on the host: the kernels of the CUDA backend compiled as C++, with an emulation of the
+// runtime, so that the same tests run with and without a GPU. It tests results and their order, not
+// speed: indices, barriers, exchanges between lanes, shared memory, the order that streams and
+// events impose, the replay of graphs. It does not cover the code generated for a GPU, the
+// libraries (cuBLASLt and cuDNN have stand-ins) and incoherent caches.
 //
-// The threads of a block are fibers of one thread of the host. Each runs until it meets a barrier
-// or ends; the order of blocks, warps and lanes is upwards in one launch and downwards in the next,
+// The threads of a block are fibers of one host thread. Each runs until it reaches a barrier or
+// ends. The order of blocks, warps and lanes is ascending in one launch and descending in the next,
 // so that a missing barrier gives wrong values in one of them. A barrier that not all threads reach
-// aborts with the place.
+// aborts and names the block and thread.
 #pragma once
 
 #include <cstddef>
@@ -22,20 +21,20 @@ struct Extent {
   size_t count() const { return size_t{x} * y * z; }
 };
 
-// Runs `thread` for every thread of every block. Shared memory that a block asks for at its launch
-// is at dynamic_shared(), of undefined content.
+// Runs `thread` for every thread of every block. dynamic_shared() is the shared memory that the
+// launch requests, with undefined content.
 void run_grid(const Extent& grid, const Extent& block, size_t shared_bytes,
               const std::function<void()>& thread);
 
-// ---- Of the running thread ----------------------------------------------------------------------
+// ---- The running thread -------------------------------------------------------------------------
 
 void* dynamic_shared();
 void wait_for_block();
-// Ends all threads of the grid where they are, and with them the use of all devices.
+// Stops all threads of the grid and makes all devices unusable.
 void trap();
 
-// Gives `value` to the warp and returns that of lane `from`, when all lanes that have not ended
-// gave theirs.
+// Publishes `value` to the warp and returns that of lane `from`, once all lanes that have not ended
+// have published theirs.
 uint64_t exchange(uint64_t value, unsigned from);
 unsigned ballot(bool value);
 unsigned lane();

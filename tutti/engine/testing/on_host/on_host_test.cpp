@@ -1,4 +1,4 @@
-// That the device which is the host finds what a GPU would stumble over.
+// The host stand-in of a device detects errors that would break on a GPU.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -55,8 +55,8 @@ void turn_around(int* out) {
   values[threadIdx.x] = -1;
 }
 
-// Twice, because threads take turns in the other order then.
-TEST_F(OnHost, AMissingBarrierShows) {
+// Twice, because the second launch runs threads in the reverse order.
+TEST_F(OnHost, DetectsAMissingBarrier) {
   std::vector<int> expected(100);
   std::iota(expected.rbegin(), expected.rend(), 0);
   for (int i = 0; i < 2; ++i) {
@@ -72,7 +72,7 @@ TEST_F(OnHost, AMissingBarrierShows) {
 
 void exchange_all(int* sums, unsigned* even) {
   const unsigned thread = threadIdx.x;
-  if (thread == 33) return;  // of the second warp, which has 8 lanes
+  if (thread == 33) return;  // in the second warp, which has 8 lanes
   int sum = static_cast<int>(thread);
   for (int apart = 4; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, apart);
   sums[thread] = sum;
@@ -93,7 +93,7 @@ TEST_F(OnHost, LanesExchange) {
   }
 }
 
-void part_ways(int /*none*/) {
+void diverge(int /*unused*/) {
   if (threadIdx.x < 5) {
     __syncthreads();
   } else {
@@ -101,29 +101,29 @@ void part_ways(int /*none*/) {
   }
 }
 
-TEST_F(OnHost, BarriersThatNotAllReachAbort) {
+TEST_F(OnHost, DivergentBarriersAbort) {
   EXPECT_DEATH(
       {
-        start(part_ways, 1, 32, 0);
+        start(diverge, 1, 32, 0);
         wait();
       },
       "waits for lanes that are at the block's barrier");
 }
 
-TEST_F(OnHost, LaunchesThatNoDeviceTakesAreRefused) {
-  EXPECT_EQ(start(part_ways, 1, 1025, 0), cudaErrorInvalidConfiguration);
-  EXPECT_EQ(start(part_ways, dim3(1, 65536), 32, 0), cudaErrorInvalidConfiguration);
+TEST_F(OnHost, InvalidLaunchesFail) {
+  EXPECT_EQ(start(diverge, 1, 1025, 0), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(start(diverge, dim3(1, 65536), 32, 0), cudaErrorInvalidConfiguration);
   cudaLaunchConfig_t config = {};
   config.blockDim = 32;
   config.dynamicSmemBytes = 50 << 10;
   config.stream = stream_;
-  EXPECT_EQ(cudaLaunchKernelEx(&config, part_ways, 0), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(cudaLaunchKernelEx(&config, diverge, 0), cudaErrorInvalidConfiguration);
   EXPECT_EQ(cudaPeekAtLastError(), cudaErrorInvalidConfiguration);
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidConfiguration);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-TEST_F(OnHost, NothingIsDoneBeforeSomebodyWaits) {
+TEST_F(OnHost, WorkRunsOnlyWhenAThreadWaits) {
   int value = 0;
   enqueue(stream_, [&] { value = 1; });
   EXPECT_EQ(value, 0);
@@ -131,7 +131,7 @@ TEST_F(OnHost, NothingIsDoneBeforeSomebodyWaits) {
   EXPECT_EQ(value, 1);
 }
 
-TEST_F(OnHost, StreamsMeetAtEvents) {
+TEST_F(OnHost, EventsOrderStreams) {
   cudaStream_t other = nullptr;
   cudaEvent_t event = nullptr;
   cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
@@ -151,7 +151,7 @@ TEST_F(OnHost, StreamsMeetAtEvents) {
   cudaStreamDestroy(other);
 }
 
-TEST_F(OnHost, AGraphDoesWhatWasCaptured) {
+TEST_F(OnHost, GraphsReplayCapturedWork) {
   cudaStream_t other = nullptr;
   cudaEvent_t fork = nullptr;
   cudaEvent_t join = nullptr;
@@ -167,7 +167,7 @@ TEST_F(OnHost, AGraphDoesWhatWasCaptured) {
     enqueue(other, [&] { order.push_back(2); });
     cudaEventRecord(join, other);
     if (joins) cudaStreamWaitEvent(stream_, join, cudaEventWaitDefault);
-    // What a capture forbids.
+    // Not allowed during capture.
     void* data = nullptr;
     EXPECT_EQ(cudaStreamSynchronize(stream_), cudaErrorStreamCaptureUnsupported);
     EXPECT_EQ(cudaMalloc(&data, 1), cudaErrorStreamCaptureUnsupported);
@@ -190,7 +190,7 @@ TEST_F(OnHost, AGraphDoesWhatWasCaptured) {
   cudaStreamDestroy(other);
 }
 
-TEST_F(OnHost, TheHostDoesNotReachMemoryOfTheDevice) {
+TEST_F(OnHost, HostCannotAccessDeviceMemory) {
   int* data = nullptr;
   ASSERT_EQ(cudaMalloc(&data, 100 * sizeof(int)), cudaSuccess);
   std::vector<int> back(100);

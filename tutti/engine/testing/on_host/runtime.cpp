@@ -1,12 +1,12 @@
 // Streams, events and graphs of the CUDA runtime on the host.
 //
-// A stream is a queue. Work is done by who waits for it, as late as that allows; streams of which
-// one waits for the other's event do theirs in that order, and where ranks exchange data, who waits
-// for one's part does the others' so far as they were given it. Nobody keeps a stream while it
-// waits: what cannot be done now is left and tried again when something has changed. A captured
-// stream gives its work to a graph, as do others that wait for an event of it, until it has waited
-// for theirs: one host thread captures, so the order in which it enqueues is one that all
-// dependencies allow.
+// A stream is a queue. The waiting thread executes its work, as late as possible. Streams that wait
+// for an event of another stream keep that order; when ranks exchange data, the thread that waits
+// for one rank also advances the others as far as their work is enqueued. No thread holds a stream
+// while it waits: work that cannot run now is left and tried again after a change. A captured
+// stream adds its work to a graph, and so do streams that wait for one of its events, until it has
+// waited for theirs: a single host thread captures, so the order in which it enqueues satisfies all
+// dependencies.
 #include <cuda_runtime_api.h>
 
 #include <atomic>
@@ -26,7 +26,7 @@ using tutti::engine::on_host::current_device;
 using tutti::engine::on_host::DeviceMemoryAccess;
 using tutti::engine::on_host::try_advance;
 
-using Work = std::function<bool()>;  // whether it is done
+using Work = std::function<bool()>;  // returns whether it is done
 
 struct CUgraph_st {
   std::vector<Work> work;
@@ -37,23 +37,23 @@ struct CUgraphExec_st {
 
 namespace {
 
-// Something may have changed that nobody has told: what streams of other libraries wait for.
-constexpr std::chrono::milliseconds kLookAgain(1);
-// Streams that wait for each other: nothing was done for so long, nor is being done.
+// Changes that streams of other libraries wait for are not notified: poll for them.
+constexpr std::chrono::milliseconds kPollInterval(1);
+// Without progress for this long, streams are deadlocked.
 constexpr std::chrono::seconds kHalted(120);
 
-// What is captured: by its origin, and others that have joined.
+// A capture of the origin stream and of others that have joined it.
 struct Capture {
   cudaStream_t origin = nullptr;
   std::unique_ptr<CUgraph_st> graph = std::make_unique<CUgraph_st>();
-  std::map<cudaStream_t, uint64_t> given;    // work, by stream
-  std::map<cudaStream_t, uint64_t> awaited;  // of that, by the origin
+  std::map<cudaStream_t, uint64_t> given;    // pieces of work, by stream
+  std::map<cudaStream_t, uint64_t> awaited;  // those that the origin has waited for
 };
 
 std::mutex all;  // guards everything here
 std::condition_variable changed;
-uint64_t changes = 0;  // pieces of work that were done
-int running = 0;       // of those that end by themselves, now
+uint64_t changes = 0;  // completed pieces of work
+int running = 0;       // pieces of work that are executing and will complete by themselves
 thread_local int captures_here = 0;
 std::atomic<bool> is_lost{false};
 
@@ -72,22 +72,22 @@ struct CUstream_st {
 struct CUevent_st {
   int device = 0;
   cudaStream_t stream = nullptr;
-  uint64_t position = 0;             // after so much of the stream's work
-  std::shared_ptr<Capture> capture;  // it was recorded in
-  // When the stream came there; of the stream's work, too, which may outlive the event.
+  uint64_t position = 0;             // in the stream's work
+  std::shared_ptr<Capture> capture;  // in which it was recorded
+  // When the stream reached it; shared with the stream's work, which may outlive the event.
   std::shared_ptr<std::chrono::steady_clock::time_point> time =
       std::make_shared<std::chrono::steady_clock::time_point>();
 };
 
 namespace {
 
-// Also those that are destroyed: events, other ranks and what ends last may still name them.
+// Includes destroyed streams: events, other ranks and static destructors may still refer to them.
 std::deque<CUstream_st>& streams() {
   static auto* const made = new std::deque<CUstream_st>;
   return *made;
 }
 
-// Until the stream has done as much. Called without the lock.
+// Waits until the stream has completed `until` pieces of work. Called without the lock.
 void advance(cudaStream_t stream, uint64_t until) {
   auto moved = std::chrono::steady_clock::now();
   uint64_t moved_to = 0;
@@ -102,21 +102,22 @@ void advance(cudaStream_t stream, uint64_t until) {
         moved_to = seen;
         moved = now;
       }
-      TUTTI_CHECK(now - moved < kHalted,
-                  "no stream of any device has done anything for {} s: they wait for each other, "
-                  "or for a host that does not come (device {}, {} of {} pieces of work)",
-                  kHalted.count(), stream->device, stream->done, until);
+      TUTTI_CHECK(
+          now - moved < kHalted,
+          "no stream has made progress for {} s: deadlock between streams, or a missing call "
+          "of the host (device {}, {} of {} pieces of work)",
+          kHalted.count(), stream->device, stream->done, until);
     }
     {
       const DeviceMemoryAccess access;
       if (try_advance(stream, until)) return;
     }
     std::unique_lock lock(all);
-    changed.wait_for(lock, kLookAgain, [&] { return changes != seen; });
+    changed.wait_for(lock, kPollInterval, [&] { return changes != seen; });
   }
 }
 
-// With the lock.
+// Called with the lock.
 void give(cudaStream_t stream, Work work) {
   if (stream->capture) {
     ++stream->capture->given[stream];
@@ -151,12 +152,12 @@ uint64_t enqueue_attempts(cudaStream_t stream, std::function<bool()> attempt) {
   return stream->given;
 }
 
-bool try_advance(cudaStream_t stream, uint64_t place) {
+bool try_advance(cudaStream_t stream, uint64_t position) {
   std::unique_lock lock(all);
-  while (stream->done < place) {
+  while (stream->done < position) {
     if (stream->is_busy) return false;
     stream->is_busy = true;
-    const Work& work = stream->work.front();  // stays there: others only add behind it
+    const Work& work = stream->work.front();  // stays valid: others only append
     lock.unlock();
     const bool is_done = work();
     lock.lock();
@@ -225,7 +226,7 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   const std::lock_guard lock(all);
   if (event->capture) {
-    if (!stream->capture) {  // it joins
+    if (!stream->capture) {  // it joins the capture
       stream->capture = event->capture;
       stream->capture->given[stream] = 0;
     }
@@ -236,7 +237,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
   }
   if (event->stream == nullptr || event->stream == stream) return cudaSuccess;
-  if (stream->capture) return cudaErrorStreamCaptureUnsupported;  // of work outside of the graph
+  if (stream->capture) return cudaErrorStreamCaptureUnsupported;  // waits for uncaptured work
   give(stream, [other = event->stream, position = event->position] {
     return try_advance(other, position);
   });
@@ -282,7 +283,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return unless_lost();
 }
 
-// Who asks again and again finds it done in the end: each time a piece of work is.
+// Each call executes one piece of work, so that polling terminates.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   uint64_t next = 0;
   {

@@ -18,7 +18,7 @@ void store(const std::vector<double>& values, bf16* to) {
   for (size_t i = 0; i < values.size(); ++i) to[i] = to_bf16(static_cast<float>(values[i]));
 }
 
-// Keys that query `query` of batch element b sees: [0, this).
+// Query `query` of batch element b attends to keys [0, result).
 int64_t seen_keys(const HostAttention& x, int64_t b, int64_t query) {
   const int64_t count = x.key_counts != nullptr ? x.key_counts[b] : x.keys;
   return x.causal ? std::min(count, query + 1) : count;
@@ -28,7 +28,7 @@ int64_t query_count(const HostAttention& x, int64_t b) {
   return x.query_counts != nullptr ? x.query_counts[b] : x.queries;
 }
 
-// Adds to [rows, dim] sums.
+// Accumulates into [rows, dim] sums.
 void add_scaled(double weight, const bf16* from, int64_t row, int64_t dim,
                 std::vector<double>& sums) {
   double* to = sums.data() + row * dim;
@@ -42,7 +42,7 @@ void store_rows(const std::vector<double>& sums, int64_t rows, int64_t dim,
   }
 }
 
-// A key/value head of a batch element, with the query heads that share it.
+// One key/value head of a batch element, with the query heads that share it.
 void backward_of(const HostAttention& x, int64_t b, int64_t kv) {
   const int64_t group = x.heads / x.kv_heads;
   const int64_t queries = query_count(x, b);
@@ -76,7 +76,7 @@ void attend(const HostAttention& x) {
   for (int64_t b = 0; b < x.batch; ++b) {
     for (int64_t head = 0; head < x.heads; ++head) {
       const int64_t kv = head / (x.heads / x.kv_heads);
-      // Of rows that are not there nothing is known.
+      // The content of missing rows is undefined.
       for (int64_t i = query_count(x, b); x.stats.data != nullptr && i < x.queries; ++i) {
         *x.stats.at(b, head, i) = std::numeric_limits<float>::quiet_NaN();
       }

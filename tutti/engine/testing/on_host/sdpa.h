@@ -1,4 +1,4 @@
-// Attention as cuDNN's reference states it, on the host: of cudnn.cpp.
+// Attention on the host as cuDNN's documentation defines it, for cudnn.cpp.
 #pragma once
 
 #include <cstdint>

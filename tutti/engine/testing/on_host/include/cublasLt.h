@@ -1,6 +1,6 @@
-// cuBLASLt on the host (on_host/grid.h says what for): what of its interface the CUDA backend uses,
-// under its own names and numbers. What each function does NVIDIA's reference says; how it is done
-// here, engine/testing/on_host/cublaslt.cpp.
+// cuBLASLt on the host (on_host/grid.h explains why): the part of its interface that the CUDA
+// backend uses, with the original names and numbers. NVIDIA's reference documents the functions;
+// engine/testing/on_host/cublaslt.cpp implements them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@ using cublasLtHandle_t = struct cublasLtContext*;
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 
-// ---- What is multiplied -------------------------------------------------------------------------
+// ---- Products -----------------------------------------------------------------------------------
 
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
@@ -31,11 +31,11 @@ enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA = 3,        // int32
   CUBLASLT_MATMUL_DESC_TRANSB = 4,        // int32
   CUBLASLT_MATMUL_DESC_EPILOGUE = 7,      // uint32
-  CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,  // address on the device, as the two scales
+  CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,  // device address, like the two scales
   CUBLASLT_MATMUL_DESC_A_SCALE_POINTER = 17,
   CUBLASLT_MATMUL_DESC_B_SCALE_POINTER = 18,
-  CUBLASLT_MATMUL_DESC_FAST_ACCUM = 25,  // int8, of operands in 8 bits; changes bits if asked to
-  CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26,  // int32; -1: as the types of the operands say
+  CUBLASLT_MATMUL_DESC_FAST_ACCUM = 25,      // int8, for 8-bit operands; optionally changes bits
+  CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26,  // int32; -1: default for the operand types
 };
 
 using cublasLtMatmulDesc_t = struct cublasLtMatmulDescOpaque_t*;
@@ -51,7 +51,7 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
                                           uint64_t rows, uint64_t cols, int64_t ld);
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
 
-// ---- By which algorithm -------------------------------------------------------------------------
+// ---- Algorithms ---------------------------------------------------------------------------------
 
 struct cublasLtMatmulAlgo_t {
   uint64_t data[8];

@@ -1,6 +1,6 @@
-// What a kernel of the CUDA backend is written with, on the host (on_host/grid.h): qualifiers,
-// indices, barriers, exchanges between lanes, intrinsics, launches. As with NVIDIA's compiler it
-// comes before the first line of a .cu file.
+// The language extensions that kernels of the CUDA backend use, on the host (on_host/grid.h):
+// qualifiers, indices, barriers, exchanges between lanes, intrinsics, launches. As with NVIDIA's
+// compiler it is included before the first line of a .cu file.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,7 +24,7 @@
 #define __host__
 #define __grid_constant__
 #define __launch_bounds__(...)
-// Blocks run one after the other on their thread of the host.
+// Blocks run one after the other on their host thread.
 #define __shared__ static thread_local
 
 struct uint2 {
@@ -46,10 +46,10 @@ extern constinit thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
 // ---- Barriers and exchanges ---------------------------------------------------------------------
 
 inline void __syncthreads() { tutti::engine::on_host::wait_for_block(); }
-// Of a whole warp only.
+// Only complete warps are supported.
 inline constexpr unsigned kAllLanesOnHost = 0xffffffffU;
 inline void check_whole_warp(unsigned mask) {
-  TUTTI_CHECK(mask == kAllLanesOnHost, "an exchange of lanes {:#x} alone", mask);
+  TUTTI_CHECK(mask == kAllLanesOnHost, "exchange with lane mask {:#x}, expected all lanes", mask);
 }
 inline void __syncwarp(unsigned mask = kAllLanesOnHost) {
   check_whole_warp(mask);
@@ -94,7 +94,7 @@ inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
 inline void __trap() { tutti::engine::on_host::trap(); }
 inline void __nanosleep(unsigned) {}
 inline void __threadfence_system() {}
-inline long long clock64() {  // of a device of 1 GHz
+inline long long clock64() {  // emulates a clock of 1 GHz
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
@@ -138,7 +138,7 @@ struct cudaLaunchConfig_t {
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
 namespace tutti::engine::on_host {
-// Whether a GPU would launch it.
+// Returns the error that a GPU would report for this launch.
 cudaError_t check_launch(const void* kernel, const cudaLaunchConfig_t& config);
 }  // namespace tutti::engine::on_host
 
@@ -146,8 +146,8 @@ template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
   namespace on_host = tutti::engine::on_host;
-  const cudaError_t trouble = on_host::check_launch(reinterpret_cast<const void*>(kernel), *config);
-  if (trouble != cudaSuccess) return trouble;
+  const cudaError_t error = on_host::check_launch(reinterpret_cast<const void*>(kernel), *config);
+  if (error != cudaSuccess) return error;
   on_host::enqueue(
       config->stream,
       [grid = config->gridDim, block = config->blockDim, shared = config->dynamicSmemBytes, kernel,

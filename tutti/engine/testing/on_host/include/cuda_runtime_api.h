@@ -1,7 +1,7 @@
-// The CUDA runtime on the host (on_host/grid.h says what for): what of its interface the CUDA
-// backend uses, under its own names. What each function does NVIDIA's reference of the runtime
-// says; how it is done here, engine/testing/on_host/runtime.cpp and
-// engine/testing/on_host/device.cpp.
+// The CUDA runtime on the host (on_host/grid.h explains why): the part of its interface that the
+// CUDA backend uses, with the original names. NVIDIA's reference of the runtime documents the
+// functions; engine/testing/on_host/runtime.cpp and engine/testing/on_host/device.cpp implement
+// them.
 #pragma once
 
 #include <cstddef>
@@ -75,7 +75,7 @@ cudaError_t cudaHostGetDevicePointer(void** on_device, void* data, unsigned flag
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMemset(void* data, int byte, size_t bytes);
-// Of a variable of the device, which is one of the host.
+// For a device variable, which here is a host variable.
 cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t bytes);
 
 // ---- Streams, events, graphs --------------------------------------------------------------------

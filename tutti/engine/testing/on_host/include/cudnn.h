@@ -1,5 +1,5 @@
-// cuDNN on the host (on_host/grid.h says what for): what the CUDA backend calls directly. Attention
-// itself goes through its frontend, cudnn_frontend.h.
+// cuDNN on the host (on_host/grid.h explains why): the functions that the CUDA backend calls
+// directly. Attention itself goes through the frontend, cudnn_frontend.h.
 #pragma once
 
 #include <cuda_runtime_api.h>

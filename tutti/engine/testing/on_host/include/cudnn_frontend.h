@@ -1,6 +1,6 @@
-// cuDNN's frontend on the host (on_host/grid.h says what for): what of its interface the CUDA
-// backend uses, under its own names. What each function does NVIDIA's reference says; how it is
-// done here, engine/testing/on_host/cudnn.cpp.
+// cuDNN's frontend on the host (on_host/grid.h explains why): the part of its interface that the
+// CUDA backend uses, with the original names. NVIDIA's reference documents the functions;
+// engine/testing/on_host/cudnn.cpp implements them.
 #pragma once
 
 #include <cudnn.h>
@@ -66,7 +66,7 @@ class Tensor_attributes {
 };
 using Tensor = std::shared_ptr<Tensor_attributes>;
 
-// What both directions are asked for.
+// Options of both directions.
 struct SDPA_options {
   float scale = 1;
   bool padding = false;
@@ -105,7 +105,7 @@ class SDPA_backward_attributes : public SDPA_setters<SDPA_backward_attributes> {
   }
 };
 
-// One attention, which is all that is made of it here.
+// A graph of one attention operation, the only kind supported here.
 class Graph {
  public:
   Graph& set_io_data_type(DataType_t type) { return io_type_ = type, *this; }

@@ -1,5 +1,5 @@
-// Element types as CUDA's libraries number them: those that the CUDA backend uses
-// (on_host/grid.h says what for).
+// Element types of CUDA's libraries that the CUDA backend uses, with the original numbers
+// (on_host/grid.h explains why).
 #pragma once
 
 enum cudaDataType_t {

@@ -1,5 +1,5 @@
-// Products of 16 x 16 tiles by a warp (nvcuda::wmma), on the host (on_host/grid.h): lane 0 has the
-// whole tile and does all of it, when all lanes have come.
+// Products of 16 x 16 tiles by a warp (nvcuda::wmma), on the host (on_host/grid.h): lane 0 holds
+// the whole tile and computes all of it once all lanes have arrived.
 #pragma once
 
 #include <cuda_bf16.h>

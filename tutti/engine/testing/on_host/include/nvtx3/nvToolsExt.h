@@ -1,4 +1,4 @@
-// Ranges for a profiler, of which there is none on the host.
+// NVTX ranges, which do nothing on the host.
 #pragma once
 
 inline int nvtxRangePushA(const char* /*name*/) { return 0; }

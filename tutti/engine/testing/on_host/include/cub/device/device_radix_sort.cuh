@@ -14,8 +14,8 @@
 namespace cub {
 
 struct DeviceRadixSort {
-  // Pairs by the bits [first_bit, end_bit) of their keys, equal ones as they come. Without `work`:
-  // how much of it is needed.
+  // Stable sort of pairs by the bits [first_bit, end_bit) of their keys. Without `work` it returns
+  // the required bytes.
   template <typename Key, typename Value>
   static cudaError_t SortPairs(void* work, size_t& bytes, const Key* keys, Key* sorted_keys,
                                const Value* values, Value* sorted_values, int64_t count,
