@@ -188,8 +188,8 @@ OpRecord describe(const DropoutArgs& args) {
               out.cols, dtype_name(out.dtype));
   TUTTI_CHECK(!args.rows || args.rows.count == n, "dropout: {} row numbers for {} rows",
               args.rows.count, n);
-  TUTTI_CHECK(args.probability >= 0 && args.probability < 1, "dropout: probability {}",
-              args.probability);
+  TUTTI_CHECK(args.probability >= 0 && args.probability < 1,
+              "dropout: probability {} is not in [0, 1)", args.probability);
   return {.op = "dropout", .dims = {n, m}, .bytes = real(2 * args.x.bytes() + args.rows.bytes())};
 }
 
@@ -199,12 +199,12 @@ OpRecord describe(const AdamwArgs& args) {
                   (!args.weights || args.weights.count == count),
               "adamw: {} gradients, {} parameters, {} and {} moments, {} weights",
               args.gradient.count, count, args.m.count, args.v.count, args.weights.count);
-  TUTTI_CHECK(args.step >= 1, "adamw: step {}", args.step);
+  TUTTI_CHECK(args.step >= 1, "adamw: step {} is less than 1", args.step);
   const bool narrow = args.master.dtype == DType::bf16;
-  TUTTI_CHECK(narrow || args.master.dtype == DType::f32, "adamw: masters of {}",
+  TUTTI_CHECK(narrow || args.master.dtype == DType::f32, "adamw: unsupported master type {}",
               dtype_name(args.master.dtype));
-  TUTTI_CHECK(!narrow || !args.weights, "adamw: bf16 masters with copies of them");
-  TUTTI_CHECK(narrow || !args.stochastic, "adamw: f32 masters are not rounded");
+  TUTTI_CHECK(!narrow || !args.weights, "adamw: bf16 masters with bf16 weights");
+  TUTTI_CHECK(narrow || !args.stochastic, "adamw: stochastic rounding needs bf16 masters");
   int64_t covered = 0;
   for (const AdamwSegment& segment : args.segments) {
     TUTTI_CHECK(segment.first == covered && segment.count >= 0, "adamw: segment {}+{} after {}",
@@ -239,7 +239,7 @@ OpRecord describe(const CopyArgs& args) {
                   (!args.plus || (args.plus.rows == n && args.plus.cols == m)),
               "copy: [{}, {}] plus [{}, {}] to [{}, {}]", n, m, args.plus.rows, args.plus.cols,
               args.out.rows, args.out.cols);
-  TUTTI_CHECK(!args.plus || args.scale == 1, "copy: plus and scale {}", args.scale);
+  TUTTI_CHECK(!args.plus || args.scale == 1, "copy: scale {} with plus, expected 1", args.scale);
   return {.op = "copy",
           .dims = {n, m},
           .bytes = real(args.x.bytes() + args.plus.bytes() + args.out.bytes())};
@@ -275,7 +275,7 @@ OpRecord describe(const RmsNormBackwardArgs& args) {
 }
 
 OpRecord describe(const SoftcapArgs& args) {
-  TUTTI_CHECK(args.cap > 0, "softcap: {}", args.cap);
+  TUTTI_CHECK(args.cap > 0, "softcap: cap {} is not positive", args.cap);
   return {.op = "softcap", .dims = {args.x.rows, args.x.cols}, .bytes = 2 * real(args.x.bytes())};
 }
 

@@ -8,14 +8,14 @@ namespace tutti::engine {
 namespace {
 
 void check_heads(int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  TUTTI_CHECK(kv_heads > 0 && heads % kv_heads == 0, "attention: {} heads on {} key/value heads",
-              heads, kv_heads);
+  TUTTI_CHECK(kv_heads > 0 && heads % kv_heads == 0,
+              "attention: {} heads are not a multiple of {} key/value heads", heads, kv_heads);
   TUTTI_CHECK(head_dim > 0, "attention: head size {}", head_dim);
 }
 
 void check_matrix(const char* name, const Matrix& matrix, int64_t rows, int64_t cols, DType dtype) {
   TUTTI_CHECK(matrix.rows == rows && matrix.cols == cols && matrix.dtype == dtype,
-              "attention: {} is {} [{}, {}], should be {} [{}, {}]", name, dtype_name(matrix.dtype),
+              "attention: {} is {} [{}, {}], expected {} [{}, {}]", name, dtype_name(matrix.dtype),
               matrix.rows, matrix.cols, dtype_name(dtype), rows, cols);
 }
 
@@ -37,7 +37,7 @@ void check_block(const Args& args) {
   check_matrix("q", args.q, n, args.heads * args.head_dim, args.q.dtype);
   check_matrix("keys", args.keys, n, args.kv_heads * args.head_dim, args.q.dtype);
   check_matrix("values", args.values, n, args.kv_heads * args.head_dim, args.q.dtype);
-  TUTTI_CHECK(args.lse.count == n * args.heads, "attention: lse has {} elements, not {}",
+  TUTTI_CHECK(args.lse.count == n * args.heads, "attention: lse has {} elements, expected {}",
               args.lse.count, n * args.heads);
   check_starts(args.starts, n);
 }
@@ -56,8 +56,8 @@ OpRecord describe(const AttentionForwardArgs& args) {
   check_heads(a, k, d);
   check_matrix("qkv", args.qkv, b * t, (a + 2 * k) * d, args.qkv.dtype);
   check_matrix("out", args.out, b * t, a * d, args.qkv.dtype);
-  TUTTI_CHECK(!args.lse || args.lse.count == b * a * t, "attention: lse has {} elements, not {}",
-              args.lse.count, b * a * t);
+  TUTTI_CHECK(!args.lse || args.lse.count == b * a * t,
+              "attention: lse has {} elements, expected {}", args.lse.count, b * a * t);
   check_starts(args.starts, b * t);
   return {
       .op = "attention_forward",
@@ -76,7 +76,7 @@ OpRecord describe(const AttentionBackwardArgs& args) {
   check_matrix("out", args.out, b * t, a * d, dtype);
   check_matrix("d_out", args.d_out, b * t, a * d, dtype);
   TUTTI_CHECK(args.lse.count == b * a * t && args.delta.count == b * a * t,
-              "attention: lse and delta have {} and {} elements, not {}", args.lse.count,
+              "attention: lse and delta have {} and {} elements, expected {}", args.lse.count,
               args.delta.count, b * a * t);
   check_starts(args.starts, b * t);
   return {
@@ -110,7 +110,7 @@ OpRecord describe(const AttentionBlockBackwardArgs& args) {
   check_matrix("d_q", args.d_q, args.q.rows, args.q.cols, DType::f32);
   check_matrix("d_keys", args.d_keys, args.keys.rows, args.keys.cols, DType::f32);
   check_matrix("d_values", args.d_values, args.keys.rows, args.keys.cols, DType::f32);
-  TUTTI_CHECK(args.delta.count == args.lse.count, "attention: delta has {} elements, not {}",
+  TUTTI_CHECK(args.delta.count == args.lse.count, "attention: delta has {} elements, expected {}",
               args.delta.count, args.lse.count);
   const int64_t queries = (args.add_queries ? 2 : 1) * args.d_q.bytes();
   const int64_t keys = (args.add_keys ? 2 : 1) * (args.d_keys.bytes() + args.d_values.bytes());
@@ -138,7 +138,7 @@ OpRecord describe(const AttentionDecodeArgs& args) {
   check_matrix("out", args.out, b * n, a * d, args.q.dtype);
   check_starts(args.starts, b * n);
   TUTTI_CHECK(!args.lse || args.lse.count == b * a * n,
-              "attention_decode: lse has {} elements, not {}", args.lse.count, b * a * n);
+              "attention_decode: lse has {} elements, expected {}", args.lse.count, b * a * n);
   return {.op = "attention_decode",
           .dims = {b, n, args.past, a, k, d},
           .flops = 4 * real(b * a * n) * real(visible * d),

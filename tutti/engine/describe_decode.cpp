@@ -19,7 +19,8 @@ OpRecord describe(const DecodeGemmArgs& args) {
   TUTTI_CHECK(!args.bias || (is_real(args.bias.dtype) && args.bias.count == n),
               "decode_gemm: bias of {} {} for n {}", args.bias.count, dtype_name(args.bias.dtype),
               n);
-  TUTTI_CHECK(args.alpha == 1 || !args.bias, "decode_gemm: alpha {} with a bias", args.alpha);
+  TUTTI_CHECK(args.alpha == 1 || !args.bias, "decode_gemm: alpha {} with a bias, expected 1",
+              args.alpha);
   OpRecord what;
   what.op = "decode_gemm";
   what.dims = {m, n, k};

@@ -103,7 +103,7 @@ OpRecord describe(const RouteBackwardArgs& args) {
               "of {} experts",
               kOp, sequences, args.counts.cols, args.positions.rows, args.positions.cols,
               args.load.count, args.sums.count, rows, args.first_row, experts);
-  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "{}: beta {}", kOp, args.beta);
+  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "{}: beta {} is neither 0 nor 1", kOp, args.beta);
   const int64_t sides = args.beta == 0 ? 1 : 2;
   return {.op = kOp,
           .dims = {rows, experts, args.experts.cols},
@@ -226,7 +226,7 @@ OpRecord describe(const GroupedGemmWeightArgs& args) {
       "{}: {} [.., {}], {} [.., {}] -> {} [{}, {}] of {} groups", kOp, dtype_name(args.dy.dtype), m,
       dtype_name(args.x.dtype), n, dtype_name(args.d_weight.dtype), args.d_weight.rows,
       args.d_weight.cols, groups.count());
-  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "{}: beta {}", kOp, args.beta);
+  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "{}: beta {} is neither 0 nor 1", kOp, args.beta);
   return {.op = kOp,
           .dims = {experts, 0, m, n},
           .bytes = (args.beta == 0 ? 1 : 2) * real(args.d_weight.bytes())};

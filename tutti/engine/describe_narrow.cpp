@@ -9,8 +9,8 @@ OpRecord describe(const QuantizeArgs& args) {
                   out.rows == (args.transpose ? args.x.cols : args.x.rows),
               "quantize: x [{}, {}]{}, out [{}, {}]", args.x.rows, args.x.cols,
               args.transpose ? "^T" : "", out.rows, out.columns);
-  TUTTI_CHECK(args.x.dtype == DType::f32 || args.x.dtype == DType::bf16, "quantize: {}",
-              dtype_name(args.x.dtype));
+  TUTTI_CHECK(args.x.dtype == DType::f32 || args.x.dtype == DType::bf16,
+              "quantize: unsupported type {}", dtype_name(args.x.dtype));
   TUTTI_CHECK(!args.rows || args.rows.count == args.x.rows, "quantize: {} row numbers for {} rows",
               args.rows.count, args.x.rows);
   const Vector& amax = args.amax.value;
@@ -42,9 +42,10 @@ OpRecord describe(const NarrowGemmArgs& args) {
   TUTTI_CHECK(args.a.kind == args.b.kind || (per_tensor(args.a.kind) && per_tensor(args.b.kind)),
               "narrow_gemm: {} x {}", narrow_format(args.a.kind).name,
               narrow_format(args.b.kind).name);
-  TUTTI_CHECK(args.c.dtype == DType::f32 || args.c.dtype == DType::bf16, "narrow_gemm: to {}",
-              dtype_name(args.c.dtype));
-  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "narrow_gemm: beta {}", args.beta);
+  TUTTI_CHECK(args.c.dtype == DType::f32 || args.c.dtype == DType::bf16,
+              "narrow_gemm: unsupported result type {}", dtype_name(args.c.dtype));
+  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "narrow_gemm: beta {} is neither 0 nor 1",
+              args.beta);
   TUTTI_CHECK(!args.bias || args.bias.count == n, "narrow_gemm: bias of {} for n {}",
               args.bias.count, n);
   OpRecord what;

@@ -111,7 +111,7 @@ OpRecord describe(const DistillCrossEntropyArgs& args) {
   const Matrix& t = args.teacher_logits;
   TUTTI_CHECK(t.rows == n && t.cols >= args.vocabulary && t.dtype == args.logits.dtype &&
                   t.data != args.logits.data,
-              "distill_cross_entropy: teacher's logits {} x {} {} beside {} x {} {}", t.rows,
+              "distill_cross_entropy: teacher logits {} x {} {} for logits {} x {} {}", t.rows,
               t.cols, dtype_name(t.dtype), n, args.logits.cols, dtype_name(args.logits.dtype));
   TUTTI_CHECK(args.divergence.count == n, "distill_cross_entropy: {} divergences of {} rows",
               args.divergence.count, n);

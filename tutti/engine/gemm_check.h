@@ -23,8 +23,8 @@ inline OpRecord describe(const GemmArgs& args) {
                   (args.c.dtype == DType::f32 || args.c.dtype == args.a.dtype),
               "gemm: {} x {} -> {}", dtype_name(args.a.dtype), dtype_name(args.b.dtype),
               dtype_name(args.c.dtype));
-  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "gemm: beta {}", args.beta);
-  TUTTI_CHECK(args.alpha == 1 || !args.bias, "gemm: alpha {} with a bias", args.alpha);
+  TUTTI_CHECK(args.beta == 0 || args.beta == 1, "gemm: beta {} is neither 0 nor 1", args.beta);
+  TUTTI_CHECK(args.alpha == 1 || !args.bias, "gemm: alpha {} with a bias, expected 1", args.alpha);
   TUTTI_CHECK(!args.bias || args.bias.count == n, "gemm: bias of {} for n {}", args.bias.count, n);
   OpRecord what;
   what.op = "gemm";

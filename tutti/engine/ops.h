@@ -75,7 +75,7 @@ struct NormForwardArgs {
 // d_residual (+)= gradient of the normalised residual through the norm. With accumulate false
 // d_residual is overwritten. d_branch, when given, receives a copy of the final d_residual in c
 // (the gradient of the branch that was added). With d_weight it also does what norm_backward_weight
-// does; both take one pass over dy and residual where a row's sums fit beside the row.
+// does, in the same pass over dy and residual if a row and its sums fit in registers.
 // record "norm_backward_input": dims (N, H); bytes: with d_weight also the sums.
 struct NormBackwardInputArgs {
   NormKind kind = NormKind::layer;

@@ -29,7 +29,8 @@ uint32_t sum_of(const T* values, int64_t count) {
 
 uint32_t word_sum(const Vector& x) {
   if (x.count == 0) return 0;
-  TUTTI_CHECK(x.dtype == DType::f32 || x.dtype == DType::bf16, "words of {}", dtype_name(x.dtype));
+  TUTTI_CHECK(x.dtype == DType::f32 || x.dtype == DType::bf16, "word_sum: unsupported type {}",
+              dtype_name(x.dtype));
   return x.dtype == DType::f32 ? sum_of(x.as<float>(), x.count) : sum_of(x.as<bf16>(), x.count);
 }
 

@@ -342,7 +342,7 @@ HWY_EXPORT(bf16_table);
 
 const TileOps& tile_ops(DType dtype) {
   if (dtype == DType::f32) return *HWY_DYNAMIC_DISPATCH(f32_table)();
-  TUTTI_CHECK(dtype == DType::bf16, "attention of {}", dtype_name(dtype));
+  TUTTI_CHECK(dtype == DType::bf16, "attention: unsupported type {}", dtype_name(dtype));
   const TileOps& converting = *HWY_DYNAMIC_DISPATCH(bf16_table)();
   if (!use_bf16_dot()) return converting;
   static const TileOps dot = bf16_dot_tile_ops(converting);

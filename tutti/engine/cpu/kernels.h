@@ -1,5 +1,5 @@
-// The functions behind cpu_ops(): one per entry of ops.def, contracts in ops.h. Each is defined in
-// the file named after its operation.
+// The functions of cpu_ops(): one per entry of ops.def, contracts in ops.h. Each is defined in the
+// file named after its operation or after the group of operations that it belongs to.
 #pragma once
 
 #include "tutti/engine/ops.h"

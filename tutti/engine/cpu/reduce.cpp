@@ -106,7 +106,7 @@ void reduce_elements(Reduce reduce, DType dtype, std::span<const void* const> so
     case DType::bf16: return call(HWY_DYNAMIC_DISPATCH(reduce_bf16));
     case DType::i32: return call(reduce_integers<int32_t>);
     case DType::i64: return call(reduce_integers<int64_t>);
-    default: TUTTI_CHECK(false, "reduce of {}", dtype_name(dtype));
+    default: TUTTI_CHECK(false, "reduce: unsupported type {}", dtype_name(dtype));
   }
 }
 
