@@ -14,7 +14,7 @@ ActivationOffload::ActivationOffload(const spec::Recipe& recipe, int64_t stage,
       const SlotKind name = block_slot(routed, recomputes);
       Kind& kind = kind_of(name);
       kind.plan = spec::offload_plan(recipe, stage, routed, recomputes);
-      for (int64_t place = 0; place < kind.plan.places; ++place) {
+      for (int64_t place = 0; place < kind.plan.device_slots; ++place) {
         kind.slots.push_back(slots.take(name));
         kind.places.push_back(memory.slot("activations", slot_name(name), kind.slots.back()));
       }
@@ -47,11 +47,11 @@ int64_t ActivationOffload::begin(SlotKind kind, const Pass& pass) {
   Kind& of = kind_of(kind);
   const spec::OffloadUse& use = use_of(of, pass);
   if (use.arrives) {
-    in_->stream_after(point(kind, use.place));
+    in_->stream_after(point(kind, use.slot));
   } else if (use.outgoing) {
-    out_->stream_after(point(kind, use.place));
+    out_->stream_after(point(kind, use.slot));
   }
-  return of.slots[static_cast<size_t>(use.place)];
+  return of.slots[static_cast<size_t>(use.slot)];
 }
 
 void ActivationOffload::end(SlotKind kind, const Pass& pass) {
@@ -64,10 +64,10 @@ void ActivationOffload::leave(SlotKind kind) {
   const Kind& of = kind_of(kind);
   const spec::OffloadUse& use = of.plan.uses[of.next_use - 1];
   TUTTI_CHECK(use.leaves, "layer {} stays on the device", use.layer);
-  const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.place)];
+  const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.slot)];
   out_->after_stream();
   out_->copy(of.host[static_cast<size_t>(use.host)].data, place.data, place.bytes);
-  out_->mark(point(kind, use.place));
+  out_->mark(point(kind, use.slot));
   bytes_out_ += place.bytes;
 }
 
@@ -78,11 +78,11 @@ void ActivationOffload::fetch(SlotKind kind) {
   const spec::OffloadArrival& arrival = of.plan.arrivals[of.next_arrival];
   of.next_arrival = (of.next_arrival + 1) % of.plan.arrivals.size();
   const spec::OffloadUse& use = of.plan.uses[static_cast<size_t>(arrival.use)];
-  const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.place)];
+  const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.slot)];
   in_->after_stream();
-  if (use.outgoing) in_->after(*out_, point(kind, use.place));
+  if (use.outgoing) in_->after(*out_, point(kind, use.slot));
   in_->copy(place.data, of.host[static_cast<size_t>(use.host)].data, place.bytes);
-  in_->mark(point(kind, use.place));
+  in_->mark(point(kind, use.slot));
   bytes_in_ += place.bytes;
 }
 

@@ -19,7 +19,7 @@ class ActivationOffload {
  public:
   static constexpr size_t kBlockKinds = 4;  // the first of SlotKind
   // Points that it uses of either queue: [0, kPoints).
-  static constexpr int kPoints = static_cast<int>(kBlockKinds * spec::kOffloadPlacesInFlight);
+  static constexpr int kPoints = static_cast<int>(kBlockKinds * spec::kOffloadSlotsInFlight);
 
   // Of pipeline rank `stage`, before its stages are made: takes the layers' places from `slots`,
   // for good. Memory and queues outlive it.
@@ -67,7 +67,7 @@ class ActivationOffload {
   Kind& kind_of(SlotKind kind) { return kinds_[static_cast<size_t>(kind)]; }
   const spec::OffloadUse& use_of(const Kind& kind, const Pass& pass) const;
   static int point(SlotKind kind, int64_t place) {
-    return static_cast<int>(static_cast<int64_t>(kind) * spec::kOffloadPlacesInFlight + place);
+    return static_cast<int>(static_cast<int64_t>(kind) * spec::kOffloadSlotsInFlight + place);
   }
 
   std::array<Kind, kBlockKinds> kinds_;

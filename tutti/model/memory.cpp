@@ -17,8 +17,8 @@ const spec::SlotPlan& find_slot(const spec::ArenaPlan& arena, std::string_view n
                fmt::format("memory map: arena '{}' has no slot '{}'", arena.name, name));
 }
 
-const spec::TensorPlace* find_tensor(const spec::SlotPlan& slot, std::string_view name) {
-  for (const spec::TensorPlace& tensor : slot.tensors) {
+const spec::TensorPlan* find_tensor(const spec::SlotPlan& slot, std::string_view name) {
+  for (const spec::TensorPlan& tensor : slot.tensors) {
     if (tensor.name == name) return &tensor;
   }
   return nullptr;
@@ -79,7 +79,7 @@ int64_t Memory::repeats(std::string_view arena, std::string_view slot_name) cons
 Memory::Found Memory::find(std::string_view arena_name, std::string_view slot_name, int64_t repeat,
                            std::string_view name) const {
   const spec::SlotPlan& slot = find_slot(map_.arena(arena_name), slot_name);
-  const spec::TensorPlace* place = find_tensor(slot, name);
+  const spec::TensorPlan* place = find_tensor(slot, name);
   TUTTI_CHECK(place != nullptr, "memory map: slot '{}/{}' has no tensor '{}'", arena_name,
               slot_name, name);
   TUTTI_CHECK(repeat >= 0 && repeat < slot.repeats,

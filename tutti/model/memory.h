@@ -54,7 +54,7 @@ class Memory {
  private:
   Memory() = default;
   struct Found {
-    const spec::TensorPlace* place;
+    const spec::TensorPlan* place;
     void* data;
   };
   Found find(std::string_view arena, std::string_view slot, int64_t repeat,

@@ -33,8 +33,8 @@ struct Adapters {
 };
 
 // How the products of a linear layer round their operands to fewer than 16 bits
-// (spec/program/narrow.h), and where: `left` and `right` are the places of spec::narrow_room, which
-// all layers share.
+// (spec/program/narrow.h), and where: `left` and `right` are the places of spec::narrow_buffers,
+// which all layers share.
 struct NarrowProducts {
   NarrowKind operand = NarrowKind::e4m3;   // of activations and weights
   NarrowKind gradient = NarrowKind::e5m2;  // of dy
