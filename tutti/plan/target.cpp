@@ -15,7 +15,7 @@ int64_t rounded_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Samples that the reference trained at `point`, without what it waited for its next evaluation.
+// Samples that the reference trained at `point`, without the wait for its next evaluation.
 double converged(const catalog::Benchmark& benchmark, const catalog::ReferencePoint& point) {
   const std::vector<double>& runs = point.samples_per_run;  // ascending, three or more
   double sum = 0;

@@ -23,12 +23,12 @@ bool is_tied_head(const ParamGroup& group) {
 std::vector<bool> layers_of_rank(const ParamTable& table, const Mesh& mesh, int64_t stage) {
   int64_t layers = 0;
   for (const ParamGroup& group : table.groups) layers += is_block(group) ? group.repeats : 0;
-  std::vector<bool> mine(static_cast<size_t>(layers));
+  std::vector<bool> held(static_cast<size_t>(layers));
   for (int64_t chunk = 0; chunk < mesh.vpp; ++chunk) {
     const LayerRange range = stage_layers(mesh, layers, chunk * mesh.pp + stage);
-    std::fill_n(mine.begin() + range.first, range.count, true);
+    std::fill_n(held.begin() + range.first, range.count, true);
   }
-  return mine;
+  return held;
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ const PlacedParam& ParamLayout::find(const std::string& name) const {
 
 ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordinates& at) {
   const int64_t ep_rank = (at.dp * mesh.cp + at.cp) % mesh.ep;
-  const std::vector<bool> mine = layers_of_rank(table, mesh, at.pp);
+  const std::vector<bool> held = layers_of_rank(table, mesh, at.pp);
   const bool layered = mesh.zero >= 2;
   ParamLayout layout;
   layout.lora = table.lora;
@@ -69,7 +69,7 @@ ParamLayout param_layout(const ParamTable& table, const Mesh& mesh, const Coordi
       for (int64_t layer = group.first_layer + group.repeats - 1; layer >= group.first_layer;
            --layer) {
         const bool here =
-            is_block(group) ? mine[static_cast<size_t>(layer)] : (i == 0 ? at.pp == 0 : last);
+            is_block(group) ? held[static_cast<size_t>(layer)] : (i == 0 ? at.pp == 0 : last);
         if (!here) continue;
         const std::string prefix =
             group.numbered ? fmt::format("{}{}.", group.prefix, layer) : group.prefix;
