@@ -42,7 +42,7 @@ class GgufReader {
 
   template <typename... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::corrupt, "'{}', byte {}: {}; take the file from its source again", path_, at_,
+    fail(ErrorKind::corrupt, "'{}', byte {}: {}; download the file again", path_, at_,
          fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -64,11 +64,11 @@ class GgufReader {
     return out;
   }
 
-  // How many things of at least `least` bytes follow.
+  // A count of items that have at least `least` bytes each.
   uint64_t count(int64_t least, const char* what) {
     const auto value = number<uint64_t>(what);
     if (value > (bytes_.size() - at_) / static_cast<uint64_t>(least)) {
-      refuse("{} is {}, more than the file can hold", what, value);
+      refuse("{} is {}, more than fits into the file", what, value);
     }
     return value;
   }
@@ -76,7 +76,7 @@ class GgufReader {
   GgufKind kind(const std::string& key) {
     const auto value = number<uint32_t>("the type of a value");
     if (value > static_cast<uint32_t>(GgufKind::f64))
-      refuse("'{}' has the type {}, which GGUF has not", key, value);
+      refuse("'{}' has the unknown type {}", key, value);
     return static_cast<GgufKind>(value);
   }
 
@@ -97,7 +97,7 @@ class GgufReader {
       case GgufKind::f64: return number<double>(what);
       case GgufKind::array: break;
     }
-    refuse("'{}' is an array of arrays, which no key here is", key);
+    refuse("'{}' is an array of arrays, which no known key is", key);
   }
 
   GgufValue entry(const std::string& key) {
@@ -134,15 +134,15 @@ class GgufReader {
     const auto stored = number<uint32_t>("the type of a tensor");
     const auto type = gguf_type_of(stored);
     if (!type) {
-      fail(
-          ErrorKind::unsupported,
-          "'{}': tensor '{}' has the element type {}; F32, F16, BF16, Q8_0 and Q4_0 are read: take "
-          "the model in one of them",
-          path_, out.name, stored);
+      fail(ErrorKind::unsupported,
+           "'{}': tensor '{}' has the element type {}; accepted: F32, F16, BF16, Q8_0 and Q4_0; "
+           "take "
+           "the model in one of them",
+           path_, out.name, stored);
     }
     out.type = *type;
     if (is_blocked(out.type) && out.shape.back() % kGgufBlock != 0) {
-      refuse("tensor '{}' has rows of {} elements, which are no blocks of {}", out.name,
+      refuse("tensor '{}' has rows of {} elements, not a multiple of the block size {}", out.name,
              out.shape.back(), kGgufBlock);
     }
     out.bytes = gguf_bytes(out.type, elements);
@@ -168,7 +168,7 @@ int64_t alignment_of(const GgufReader& reader, const Json* value) {
   const bool is_number = value->is_number_unsigned();
   const auto alignment = is_number ? value->get<uint64_t>() : 0;
   if (alignment == 0 || alignment % 8 != 0 || alignment > (uint64_t{1} << 20)) {
-    reader.refuse("{} is {}; it is a multiple of 8", kAlignmentKey, value->dump());
+    reader.refuse("{} is {}; expected a multiple of 8", kAlignmentKey, value->dump());
   }
   return static_cast<int64_t>(alignment);
 }
@@ -177,7 +177,7 @@ int64_t aligned(int64_t bytes, int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-// Every tensor is within the file, at a multiple of the alignment, and apart from the others.
+// Every tensor must be inside the file, at a multiple of the alignment, without overlaps.
 void check_offsets(const GgufReader& reader, std::vector<GgufTensor> tensors, int64_t data_bytes,
                    int64_t alignment) {
   std::sort(tensors.begin(), tensors.end(),
@@ -185,11 +185,12 @@ void check_offsets(const GgufReader& reader, std::vector<GgufTensor> tensors, in
   int64_t end = 0;
   for (const GgufTensor& tensor : tensors) {
     if (tensor.offset % alignment != 0 || tensor.offset < end) {
-      reader.refuse("tensor '{}' starts at {} of the data, where it cannot", tensor.name,
-                    tensor.offset);
+      reader.refuse(
+          "tensor '{}' starts at {} of the data, which is not aligned or overlaps another tensor",
+          tensor.name, tensor.offset);
     }
     if (tensor.offset > data_bytes || tensor.bytes > data_bytes - tensor.offset) {
-      reader.refuse("tensor '{}' ends behind the end of the file", tensor.name);
+      reader.refuse("tensor '{}' extends beyond the end of the file", tensor.name);
     }
     end = tensor.offset + tensor.bytes;
   }
@@ -268,20 +269,19 @@ GgufFile::GgufFile(FileSystem& files, std::string path)
   reader.number<uint32_t>("the magic");
   const auto version = reader.number<uint32_t>("the version");
   if (version != 2 && version != 3) {
-    fail(ErrorKind::unsupported, "'{}' has version {}; versions 2 and 3 (little-endian) are read",
-         path_, version);
+    fail(ErrorKind::unsupported, "'{}' has version {}; accepted: 2 and 3 (little-endian)", path_,
+         version);
   }
   const uint64_t tensors = reader.count(8 + 4 + 8 + 4 + 8, "the number of tensors");
   const uint64_t keys = reader.count(8 + 4 + 1, "the number of keys");
   for (uint64_t i = 0; i < keys; ++i) {
     const std::string key = reader.text("a key");
-    if (!metadata_.emplace(key, reader.entry(key)).second)
-      reader.refuse("'{}' is given twice", key);
+    if (!metadata_.emplace(key, reader.entry(key)).second) reader.refuse("duplicate key '{}'", key);
   }
   for (uint64_t i = 0; i < tensors; ++i) {
     tensors_.push_back(reader.tensor());
     if (!by_name_.emplace(tensors_.back().name, i).second) {
-      reader.refuse("tensor '{}' is there twice", tensors_.back().name);
+      reader.refuse("duplicate tensor '{}'", tensors_.back().name);
     }
   }
   const int64_t alignment = alignment_of(reader, find(kAlignmentKey));
