@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/quantile.h"
 #include "tutti/base/rng.h"
 #include "tutti/base/units.h"
 
@@ -83,14 +84,6 @@ Played play(const FailureModel& model, double mean_time, const SaveLevel& near, 
     if (stores) stored = saved;
   }
   return out;
-}
-
-double quantile(std::vector<double>& values, double share) {
-  std::sort(values.begin(), values.end());
-  const double at = share * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<size_t>(at);
-  const size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
 }
 
 }  // namespace
