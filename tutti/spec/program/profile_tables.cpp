@@ -180,16 +180,25 @@ Profile make_tutti_profile() {
   return p;
 }
 
-Profile make_megatron_2022_profile() {
+namespace {
+
+Profile make_megatron_profile(const char* name) {
   Profile p;
-  p.name = "megatron-2022";
-  p.stores_attention_matrix = true;
-  p.fused_residual = false;
+  p.name = name;
   p.residual = DType::bf16;
   p.selective_parts = kPartCore;
   p.repeats_whole_forward = true;
   p.vocabulary_multiple = 128;
   p.loss_keeps_compute_logits = true;
+  return p;
+}
+
+}  // namespace
+
+Profile make_megatron_2022_profile() {
+  Profile p = make_megatron_profile("megatron-2022");
+  p.stores_attention_matrix = true;
+  p.fused_residual = false;
   // Korthikanti et al. 2022, section 4.1: s b h (34 + 5 a s / h) bytes in all. Masks have one byte.
   p.block = {
       {"norm1.input", kTokens, Width::hidden, compute, rows, kAlways},
@@ -251,16 +260,10 @@ Profile make_megatron_deepspeed_profile() {
 }
 
 Profile make_megatron_te_profile() {
-  Profile p;
-  p.name = "megatron-te";
+  Profile p = make_megatron_profile("megatron-te");
   // TransformerEngine, pytorch/module/layernorm_linear.py: the quantized input is gathered.
   p.gathers_narrow = true;
   p.narrow_kept_inputs = true;
-  p.residual = DType::bf16;
-  p.selective_parts = kPartCore;
-  p.repeats_whole_forward = true;
-  p.vocabulary_multiple = 128;
-  p.loss_keeps_compute_logits = true;
   p.block = {
       {"norm1.input", kTokens, Width::hidden, compute, rows, kAlways},
       {"norm1.statistics", kTokens, Width::one, f32, rows, kAlways},
