@@ -6,6 +6,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
+#include "tutti/base/round_up.h"
 #include "tutti/base/text.h"
 
 namespace tutti::checkpoint {
@@ -173,10 +174,6 @@ int64_t alignment_of(const GgufReader& reader, const Json* value) {
   return static_cast<int64_t>(alignment);
 }
 
-int64_t aligned(int64_t bytes, int64_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
 // Every tensor must be inside the file, at a multiple of the alignment, without overlaps.
 void check_offsets(const GgufReader& reader, std::vector<GgufTensor> tensors, int64_t data_bytes,
                    int64_t alignment) {
@@ -253,7 +250,7 @@ std::string header_of(const GgufMetadata& metadata, const std::vector<GgufTensor
     out.put(static_cast<uint64_t>(tensor.offset));
   }
   out.bytes.resize(
-      static_cast<size_t>(aligned(static_cast<int64_t>(out.bytes.size()), kAlignment)));
+      static_cast<size_t>(round_up(static_cast<int64_t>(out.bytes.size()), kAlignment)));
   return std::move(out.bytes);
 }
 
@@ -285,7 +282,7 @@ GgufFile::GgufFile(FileSystem& files, std::string path)
     }
   }
   const int64_t alignment = alignment_of(reader, find(kAlignmentKey));
-  data_begin_ = static_cast<size_t>(aligned(static_cast<int64_t>(reader.at()), alignment));
+  data_begin_ = static_cast<size_t>(round_up(static_cast<int64_t>(reader.at()), alignment));
   const int64_t data_bytes = static_cast<int64_t>(bytes.size()) - static_cast<int64_t>(data_begin_);
   check_offsets(reader, tensors_, std::max<int64_t>(data_bytes, 0), alignment);
 }
@@ -314,7 +311,7 @@ void write_gguf(FileSystem& files, const std::string& path, const GgufMetadata& 
     for (const int64_t size : tensor.shape) elements *= size;
     tensor.offset = offset;
     tensor.bytes = gguf_bytes(tensor.type, elements);
-    offset = aligned(offset + tensor.bytes, kAlignment);
+    offset = round_up(offset + tensor.bytes, kAlignment);
   }
   const std::string temporary = path + ".tmp";
   const auto out = files.create(temporary);
@@ -327,7 +324,7 @@ void write_gguf(FileSystem& files, const std::string& path, const GgufMetadata& 
       written += static_cast<int64_t>(bytes);
     });
     TUTTI_CHECK(written == tensor.bytes, "{}: {} bytes of {}", tensor.name, written, tensor.bytes);
-    const std::string padding(static_cast<size_t>(aligned(written, kAlignment) - written), '\0');
+    const std::string padding(static_cast<size_t>(round_up(written, kAlignment) - written), '\0');
     out->append(padding.data(), padding.size());
   }
   out->sync();

@@ -9,6 +9,7 @@
 #include "tutti/base/attention_workspace.h"
 #include "tutti/base/check.h"
 #include "tutti/base/device_workspace.h"
+#include "tutti/base/round_up.h"
 #include "tutti/spec/memory/arenas.h"
 #include "tutti/spec/memory/internal.h"
 #include "tutti/spec/program/narrow.h"
@@ -19,7 +20,7 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 
-int64_t align_bytes(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t align_bytes(int64_t bytes) { return round_up(bytes, kAlignment); }
 
 template <typename Named>
 const Named& named(const std::vector<Named>& list, std::string_view name) {

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "tutti/base/check.h"
+#include "tutti/base/round_up.h"
 #include "tutti/spec/model/params.h"
 #include "tutti/spec/recipe/recipe.h"
 
@@ -33,9 +34,7 @@ std::vector<bool> layers_of_rank(const ParamTable& table, const Mesh& mesh, int6
 
 }  // namespace
 
-int64_t align_elements(int64_t count) {
-  return (count + kParamAlignment - 1) / kParamAlignment * kParamAlignment;
-}
+int64_t align_elements(int64_t count) { return round_up(count, kParamAlignment); }
 
 const PlacedParam& ParamLayout::find(const std::string& name) const {
   const auto found = std::find_if(params.begin(), params.end(),
